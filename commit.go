@@ -1,0 +1,465 @@
+package perdure
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of what a call may carry.
+const (
+	MaxValue    = 1 << 20 // bytes of one value
+	MaxBatch    = 1000    // entries of one list
+	MaxName     = 200     // bytes of a kind, queue, key or name
+	MaxText     = 4096    // bytes of a summary, reason or message
+	MaxMetadata = 64      // entries
+	MaxLate     = 16      // late results kept of one run
+)
+
+// A Submission asks for a run.
+type Submission struct {
+	Kind        string            `json:"kind"`
+	Input       json.RawMessage   `json:"input,omitempty"`
+	ThreadID    ThreadID          `json:"thread_id,omitempty"`
+	Class       Class             `json:"class,omitempty"`
+	Queue       string            `json:"queue,omitempty"`
+	Priority    int               `json:"priority,omitempty"`
+	Timeout     Duration          `json:"timeout,omitempty"`
+	RunAt       Instant           `json:"run_at,omitempty"`
+	Delay       Duration          `json:"delay,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	// Messages are appended to the thread when the run becomes its active one.
+	Messages          []Message       `json:"messages,omitempty"`
+	MultitaskStrategy string          `json:"multitask_strategy,omitempty"`
+	OnDisconnect      string          `json:"on_disconnect,omitempty"`
+	Webhook           json.RawMessage `json:"webhook,omitempty"`
+	Foreground        bool            `json:"-"`
+}
+
+// What happens when a thread already has an active run.
+const (
+	MultitaskEnqueue   = "enqueue"
+	MultitaskReject    = "reject"
+	MultitaskInterrupt = "interrupt"
+)
+
+// DefaultQueue is where runs go that name none.
+const DefaultQueue = "default"
+
+// Validate checks a submission and fills in its defaults.
+func (s *Submission) Validate() error {
+	if s.Class == "" {
+		s.Class = Task
+		if s.ThreadID != "" {
+			s.Class = Agent
+		}
+	}
+	if err := checkWork("", s.Kind, &s.Queue, s.Class, s.Priority, s.MaxAttempts, s.Input, s.Metadata); err != nil {
+		return err
+	}
+	if s.RunAt != 0 && s.Delay != 0 {
+		return Invalid("delay", "give run_at or delay, not both")
+	}
+	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
+		return Invalid("delay", "must lie between 0 and %s", MaxWait)
+	}
+	switch s.MultitaskStrategy {
+	case "":
+		s.MultitaskStrategy = MultitaskEnqueue
+	case MultitaskEnqueue, MultitaskReject, MultitaskInterrupt:
+	default:
+		return Invalid("multitask_strategy", "%q is none of enqueue, reject, interrupt", s.MultitaskStrategy)
+	}
+	switch s.OnDisconnect {
+	case "", "continue", "cancel":
+	default:
+		return Invalid("on_disconnect", "%q is neither continue nor cancel", s.OnDisconnect)
+	}
+	if len(s.Messages) > 0 && s.ThreadID == "" {
+		return Invalid("messages", "a run without a thread writes no messages")
+	}
+	if err := checkMessages("messages", s.Messages); err != nil {
+		return err
+	}
+	if len(s.Webhook) > 0 {
+		return CheckValue("webhook", s.Webhook)
+	}
+	return nil
+}
+
+// A Spawn asks for a child.
+type Spawn struct {
+	Key         string            `json:"key"` // its name in the parent's journal
+	Kind        string            `json:"kind"`
+	Input       json.RawMessage   `json:"input,omitempty"`
+	Class       Class             `json:"class,omitempty"`
+	Queue       string            `json:"queue,omitempty"`
+	ThreadID    ThreadID          `json:"thread_id,omitempty"`
+	Priority    int               `json:"priority,omitempty"`
+	Timeout     Duration          `json:"timeout,omitempty"`
+	Delay       Duration          `json:"delay,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	OnParentEnd string            `json:"on_parent_end,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+}
+
+func (s *Spawn) validate(field string) error {
+	if err := checkName(field+".key", s.Key); err != nil {
+		return err
+	}
+	if s.Class == "" {
+		s.Class = Task
+		if s.ThreadID != "" {
+			s.Class = Agent
+		}
+	}
+	switch s.OnParentEnd {
+	case "":
+		s.OnParentEnd = EndWithParent
+	case EndWithParent, OutliveParent:
+	default:
+		return Invalid(field+".on_parent_end", "%q is neither cancel nor continue", s.OnParentEnd)
+	}
+	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
+		return Invalid(field+".delay", "must lie between 0 and %s", MaxWait)
+	}
+	return checkWork(field+".", s.Kind, &s.Queue, s.Class, s.Priority, s.MaxAttempts, s.Input, s.Metadata)
+}
+
+// A Message is one line of a thread.
+type Message struct {
+	Role     string          `json:"role"`
+	Content  json.RawMessage `json:"content"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// An Emitted event is one that a worker writes into its run's log.
+type Emitted struct {
+	Type string          `json:"type"`
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// A Commit is what a worker has to say about a run, in one transaction.
+type Commit struct {
+	ID        string         `json:"commit_id"`
+	RunID     RunID          `json:"run_id"`
+	Epoch     int64          `json:"epoch"`
+	Journal   []JournalEntry `json:"journal,omitempty"`
+	Children  []Spawn        `json:"children,omitempty"`
+	Waits     []WaitSpec     `json:"waits,omitempty"`
+	Close     []string       `json:"close,omitempty"`
+	Messages  []Message      `json:"messages,omitempty"`
+	Events    []Emitted      `json:"events,omitempty"`
+	Ack       []int64        `json:"ack,omitempty"`
+	CancelAck bool           `json:"cancel_ack,omitempty"`
+	Outcome   *Outcome       `json:"outcome,omitempty"`
+}
+
+// How a worker ends its hold on a run.
+const (
+	OutcomeComplete  = "complete"
+	OutcomeFail      = "fail"
+	OutcomeCancelled = "cancelled"
+	OutcomeSuspend   = "suspend"
+	OutcomeReject    = "reject"
+)
+
+// An Outcome is a commit's last word.
+type Outcome struct {
+	Type       string          `json:"type"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	Summary    string          `json:"summary,omitempty"`
+	ContinueOn []string        `json:"continue_on,omitempty"` // children, by run id or journal key
+	Error      *Failure        `json:"error,omitempty"`
+	Retryable  *bool           `json:"retryable,omitempty"` // fail: default true
+	Reason     string          `json:"reason,omitempty"`    // reject
+	Waits      []string        `json:"waits,omitempty"`     // suspend: default all open ones
+}
+
+// Validate checks a commit's shape and fills in defaults.
+func (c *Commit) Validate() error {
+	if err := checkName("commit_id", c.ID); err != nil {
+		return err
+	}
+	if c.RunID == "" {
+		return Invalid("run_id", "is missing")
+	}
+	for _, l := range []struct {
+		name string
+		n    int
+	}{{"journal", len(c.Journal)}, {"children", len(c.Children)}, {"waits", len(c.Waits)}, {"close", len(c.Close)},
+		{"messages", len(c.Messages)}, {"events", len(c.Events)}, {"ack", len(c.Ack)}} {
+		if l.n > MaxBatch {
+			return &Error{Code: CodeTooLarge, Field: l.name, Message: fmt.Sprintf("has %d entries; a commit takes %d", l.n, MaxBatch)}
+		}
+	}
+	keys := make(map[string]bool, len(c.Journal)+len(c.Children))
+	for i := range c.Journal {
+		f := fmt.Sprintf("journal[%d]", i)
+		if err := checkName(f+".key", c.Journal[i].Key); err != nil {
+			return err
+		}
+		if keys[c.Journal[i].Key] {
+			return Invalid(f+".key", "%q stands twice in this commit", c.Journal[i].Key)
+		}
+		keys[c.Journal[i].Key] = true
+		if err := CheckValue(f+".value", c.Journal[i].Value); err != nil {
+			return err
+		}
+	}
+	clear(keys)
+	for i := range c.Children {
+		f := fmt.Sprintf("children[%d]", i)
+		if err := c.Children[i].validate(f); err != nil {
+			return err
+		}
+		if keys[c.Children[i].Key] {
+			return Invalid(f+".key", "%q stands twice in this commit", c.Children[i].Key)
+		}
+		keys[c.Children[i].Key] = true
+	}
+	clear(keys)
+	for i := range c.Waits {
+		f := fmt.Sprintf("waits[%d]", i)
+		if err := c.Waits[i].Validate(f); err != nil {
+			return err
+		}
+		if keys[c.Waits[i].ID] {
+			return Invalid(f+".id", "%q stands twice in this commit", c.Waits[i].ID)
+		}
+		keys[c.Waits[i].ID] = true
+	}
+	if err := checkMessages("messages", c.Messages); err != nil {
+		return err
+	}
+	for i := range c.Events {
+		f := fmt.Sprintf("events[%d]", i)
+		if !WorkerMayWrite(c.Events[i].Type) {
+			return Invalid(f+".type", "%q is not for workers: run:progress, worker:tool_started, worker:tool_completed, worker:tool_failed, llm:delta and x:… are", c.Events[i].Type)
+		}
+		if len(c.Events[i].Type) > MaxName {
+			return Invalid(f+".type", "is longer than %d bytes", MaxName)
+		}
+		if len(c.Events[i].Data) > 0 {
+			if err := CheckValue(f+".data", c.Events[i].Data); err != nil {
+				return err
+			}
+		}
+	}
+	if c.Outcome == nil {
+		return nil
+	}
+	return c.Outcome.validate()
+}
+
+func (o *Outcome) validate() error {
+	if len(o.Result) > 0 {
+		if err := CheckValue("outcome.result", o.Result); err != nil {
+			return err
+		}
+	}
+	if err := checkText("outcome.summary", o.Summary); err != nil {
+		return err
+	}
+	if err := checkText("outcome.reason", o.Reason); err != nil {
+		return err
+	}
+	if o.Error != nil {
+		if err := checkText("outcome.error.message", o.Error.Message); err != nil {
+			return err
+		}
+		if err := checkText("outcome.error.code", string(o.Error.Code)); err != nil {
+			return err
+		}
+	}
+	if len(o.ContinueOn) > MaxBatch {
+		return &Error{Code: CodeTooLarge, Field: "outcome.continue_on", Message: "names at most 1000 runs"}
+	}
+	switch o.Type {
+	case OutcomeComplete, OutcomeCancelled, OutcomeSuspend, OutcomeReject:
+	case OutcomeFail:
+		if o.Error == nil || o.Error.Code == "" {
+			return Invalid("outcome.error", "a failure says why: {code, message}")
+		}
+	default:
+		return Invalid("outcome.type", "%q is none of complete, fail, cancelled, suspend, reject", o.Type)
+	}
+	if o.Type != OutcomeComplete && (len(o.Result) > 0 || len(o.ContinueOn) > 0) {
+		return Invalid("outcome", "result and continue_on belong to complete")
+	}
+	return nil
+}
+
+// WorkerMayWrite tells whether a worker may write a line of that type.
+func WorkerMayWrite(typ string) bool {
+	switch typ {
+	case LineProgress, LineToolStarted, LineToolCompleted, LineToolFailed, LineDelta:
+		return true
+	}
+	return strings.HasPrefix(typ, "x:") && len(typ) > 2 && cleanText(typ)
+}
+
+func checkWork(prefix, kind string, queue *string, class Class, priority, attempts int, input json.RawMessage, metadata map[string]string) error {
+	if err := checkName(prefix+"kind", kind); err != nil {
+		return err
+	}
+	if *queue == "" {
+		*queue = DefaultQueue
+	}
+	if err := checkName(prefix+"queue", *queue); err != nil {
+		return err
+	}
+	if !class.Valid() {
+		return Invalid(prefix+"class", "%q is none of task, agent, process", class)
+	}
+	if priority < -100 || priority > 100 {
+		return Invalid(prefix+"priority", "%d does not lie between -100 and 100", priority)
+	}
+	if attempts < 0 || attempts > 1000 {
+		return Invalid(prefix+"max_attempts", "%d does not lie between 1 and 1000", attempts)
+	}
+	if len(input) > 0 {
+		if err := CheckValue(prefix+"input", input); err != nil {
+			return err
+		}
+	}
+	if len(metadata) > MaxMetadata {
+		return &Error{Code: CodeTooLarge, Field: prefix + "metadata", Message: fmt.Sprintf("has %d entries; a run takes %d", len(metadata), MaxMetadata)}
+	}
+	for k, v := range metadata {
+		if err := checkName(prefix+"metadata", k); err != nil {
+			return err
+		}
+		if err := checkText(prefix+"metadata."+k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkMessages(field string, ms []Message) error {
+	for i := range ms {
+		f := fmt.Sprintf("%s[%d]", field, i)
+		if err := ms[i].Validate(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Validate checks a message.
+func (m *Message) Validate(field string) error {
+	if err := checkName(field+".role", m.Role); err != nil {
+		return err
+	}
+	if err := CheckValue(field+".content", m.Content); err != nil {
+		return err
+	}
+	if len(m.Metadata) > 0 {
+		return CheckValue(field+".metadata", m.Metadata)
+	}
+	return nil
+}
+
+var nameOK = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.:/#@ +-]*$`)
+
+// checkName holds for kinds, queues, keys, wait ids, roles, signal names: printable, bounded, and without
+// what a path, a terminal or a second store would take for something else.
+func checkName(field, s string) error {
+	switch {
+	case s == "":
+		return Invalid(field, "is missing")
+	case len(s) > MaxName:
+		return Invalid(field, "is longer than %d bytes", MaxName)
+	case !utf8.ValidString(s) || !nameOK.MatchString(s) || strings.Contains(s, "..") || strings.HasSuffix(s, " "):
+		return Invalid(field, "%q is not a name: letters, digits and _ . : / # @ + - and inner spaces, beginning with a letter, digit or _", s)
+	}
+	return nil
+}
+
+// CheckName checks a name that somebody gave: a kind, queue, key, wait id, role or signal.
+func CheckName(field, s string) error { return checkName(field, s) }
+
+func checkText(field, s string) error {
+	if len(s) > MaxText {
+		return &Error{Code: CodeTooLarge, Field: field, Message: fmt.Sprintf("is longer than %d bytes", MaxText)}
+	}
+	if !cleanText(s) {
+		return Invalid(field, "is not valid UTF-8, or has a NUL byte")
+	}
+	return nil
+}
+
+// CheckText checks a text that somebody gave: a reason, a summary, a comment.
+func CheckText(field, s string) error { return checkText(field, s) }
+
+func cleanText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+
+// CheckValue checks a JSON value: bounded, valid, and free of what the two stores would differ on (NUL,
+// invalid UTF-8, lone surrogates).
+func CheckValue(field string, v json.RawMessage) error {
+	switch {
+	case len(v) == 0:
+		return Invalid(field, "is missing")
+	case len(v) > MaxValue:
+		return &Error{Code: CodeTooLarge, Field: field, Message: fmt.Sprintf("has %d bytes; a value takes %d: put larger things into an artifact", len(v), MaxValue)}
+	case !utf8.Valid(v):
+		return Invalid(field, "is not valid UTF-8")
+	case !json.Valid(v):
+		return Invalid(field, "is not valid JSON")
+	}
+	if bytes.Contains(v, []byte(`\u`)) && badEscape(v) {
+		return Invalid(field, `has an escaped NUL or a lone surrogate (\u0000, \ud800)`)
+	}
+	return nil
+}
+
+// badEscape looks for \u0000 and for surrogates without a partner in valid JSON.
+func badEscape(v []byte) bool {
+	for i := 0; i < len(v); i++ {
+		if v[i] != '\\' {
+			continue
+		}
+		i++
+		if v[i] != 'u' {
+			continue
+		}
+		c := hex4(v[i+1:])
+		i += 4
+		switch {
+		case c == 0:
+			return true
+		case c >= 0xdc00 && c <= 0xdfff:
+			return true
+		case c >= 0xd800 && c <= 0xdbff:
+			if i+6 >= len(v) || v[i+1] != '\\' || v[i+2] != 'u' {
+				return true
+			}
+			if d := hex4(v[i+3:]); d < 0xdc00 || d > 0xdfff {
+				return true
+			}
+			i += 6
+		}
+	}
+	return false
+}
+
+func hex4(b []byte) (n int) {
+	for _, c := range b[:4] {
+		n <<= 4
+		switch {
+		case c >= 'a':
+			n |= int(c-'a') + 10
+		case c >= 'A':
+			n |= int(c-'A') + 10
+		default:
+			n |= int(c - '0')
+		}
+	}
+	return n
+}

@@ -1,0 +1,35 @@
+package perdure
+
+// A Group gathers the ends of runs. Two kinds share the row: a chord is what a run left behind when it
+// ended with continue_on, and makes one continuation when all have ended; a group is a caller's own.
+type Group struct {
+	Tenant    TenantID
+	ID        GroupID // a chord bears the id of the run that left it
+	Kind      string
+	Mode      string
+	OnLosers  string // group: "continue" (default) or "cancel"
+	State     string
+	Version   int64
+	CreatedAt Instant
+	AlarmAt   Instant // group: its deadline, while open
+	EndedAt   Instant
+	Total     int
+	Ended     int
+	OK        int
+	Made      RunID // chord: the continuation
+	Members   []RunID
+}
+
+// Kinds and states of groups.
+const (
+	GroupOfCaller = "group"
+	GroupChord    = "chord"
+
+	GroupOpen      = "open"
+	GroupSatisfied = "satisfied"
+	GroupTimedOut  = "timed_out"
+	GroupDropped   = "dropped" // a chord whose ended run was cancelled
+)
+
+// Satisfied judges an open group by its tallies.
+func (g *Group) Satisfied() bool { return Satisfied(g.Mode, g.Total, g.Ended, g.OK) }

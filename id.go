@@ -1,0 +1,39 @@
+package perdure
+
+import (
+	"encoding/hex"
+	"io"
+)
+
+// Ids are strings with a type, so that a thread can't be passed where a run is meant. A TenantID comes
+// only from a credential, never from a body.
+type (
+	TenantID string
+	RunID    string
+	ThreadID string
+	GroupID  string
+)
+
+// NewID makes a UUIDv7 from an instant and 10 random bytes. Both are arguments, so that the same seed
+// gives the same ids. Ids of one millisecond are ordered by chance; nothing relies on their order but
+// the neighbourhood of what was created together.
+func NewID(now Instant, random io.Reader) (string, error) {
+	var b [16]byte
+	if _, err := io.ReadFull(random, b[6:]); err != nil {
+		return "", err
+	}
+	ms := uint64(now) / 1000
+	for i := range 6 {
+		b[i] = byte(ms >> (40 - 8*i))
+	}
+	b[6] = b[6]&0x0f | 0x70
+	b[8] = b[8]&0x3f | 0x80
+	var s [36]byte
+	hex.Encode(s[0:8], b[0:4])
+	hex.Encode(s[9:13], b[4:6])
+	hex.Encode(s[14:18], b[6:8])
+	hex.Encode(s[19:23], b[8:10])
+	hex.Encode(s[24:36], b[10:16])
+	s[8], s[13], s[18], s[23] = '-', '-', '-', '-'
+	return string(s[:]), nil
+}

@@ -1,0 +1,98 @@
+package perdure
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// An Instant is a point on the store's clock, in microseconds since 1970. Workers' and callers' clocks
+// never become Instants: everything that is compared is compared on one clock. Zero means "not set".
+type Instant int64
+
+// At converts a time to an Instant.
+func At(t time.Time) Instant { return Instant(t.UnixMicro()) }
+
+// Time is the instant as a time in UTC.
+func (i Instant) Time() time.Time { return time.UnixMicro(int64(i)).UTC() }
+
+// Add moves an instant by d, rounding d to microseconds.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d/time.Microsecond) }
+
+// Sub is the time from j to i.
+func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i-j) * time.Microsecond }
+
+// IsZero tells whether the instant is not set.
+func (i Instant) IsZero() bool { return i == 0 }
+
+func (i Instant) String() string {
+	if i == 0 {
+		return "-"
+	}
+	return i.Time().Format("2006-01-02T15:04:05.000000Z")
+}
+
+// MarshalJSON writes RFC 3339 with microseconds; an unset instant is null.
+func (i Instant) MarshalJSON() ([]byte, error) {
+	if i == 0 {
+		return []byte("null"), nil
+	}
+	return []byte(`"` + i.String() + `"`), nil
+}
+
+// UnmarshalJSON reads RFC 3339.
+func (i *Instant) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		*i = 0
+		return nil
+	}
+	var t time.Time
+	if err := json.Unmarshal(b, &t); err != nil {
+		return fmt.Errorf("an instant is written as RFC 3339, such as \"2026-01-02T15:04:05Z\": %w", err)
+	}
+	*i = At(t)
+	return nil
+}
+
+func earliest(a, b Instant) Instant {
+	if a == 0 || (b != 0 && b < a) {
+		return b
+	}
+	return a
+}
+
+// A Duration is a time.Duration that reads and writes as "1m30s" in JSON. Never stands for "no limit of
+// its own" where that is allowed.
+type Duration time.Duration
+
+// Never is the duration of a wait that ends only with its run.
+const Never Duration = -1
+
+func (d Duration) String() string {
+	if d == Never {
+		return "never"
+	}
+	return time.Duration(d).String()
+}
+
+// MarshalText writes "1m30s", or "never".
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads "30s", "1h15m" or "never".
+func (d *Duration) UnmarshalText(b []byte) error {
+	s := strings.TrimSpace(string(b))
+	if s == "never" {
+		*d = Never
+		return nil
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf("%q is not a duration such as \"30s\" or \"1h15m\"", s)
+	}
+	if v < 0 {
+		return fmt.Errorf("%q is negative", s)
+	}
+	*d = Duration(v)
+	return nil
+}

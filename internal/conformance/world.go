@@ -1,0 +1,356 @@
+// Package conformance is what every store has to pass: each promise of the engine and the watchdog as a
+// scenario, driven step by step with a clock that the test moves. A store's own tests call Run.
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/watchdog"
+)
+
+// A Scenario is one promise.
+type Scenario struct {
+	Name string
+	Run  func(w *World)
+}
+
+// Scenarios are all promises, by theme.
+func Scenarios() []Scenario {
+	var all []Scenario
+	for _, part := range [][]Scenario{lifeScenarios, leaseScenarios, waitScenarios, childScenarios, cancelScenarios, threadScenarios,
+		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// Run has a kind of store keep every promise, each scenario on a fresh one.
+func Run(t *testing.T, open func(t *testing.T) *store.Store) {
+	for _, s := range Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
+			w := NewWorld(t, open(t))
+			s.Run(w)
+			w.fsck()
+		})
+	}
+}
+
+// World is a store with an engine and a watchdog, and a clock that stands still until it is moved.
+type World struct {
+	t   testing.TB
+	S   *store.Store
+	E   *engine.Engine
+	W   *watchdog.Watchdog
+	Now perdure.Instant
+	// Acted collects what the watchdog did.
+	Acted []watchdog.Action
+	n     int
+}
+
+const tenant perdure.TenantID = "acme"
+
+// NewWorld makes a world over a store.
+func NewWorld(t testing.TB, s *store.Store) *World {
+	w := &World{t: t, S: s, Now: s.Now()}
+	w.restart()
+	return w
+}
+
+// restart makes a new engine and watchdog, as a restarted server does.
+func (w *World) restart() {
+	w.t.Helper()
+	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))}, Roll: func() float64 { return 0.5 }})
+	w.n++
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.E, w.W = e, watchdog.New(e, nil)
+}
+
+type entropy struct{ r *rand.Rand }
+
+func (e entropy) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(e.r.Uint32())
+	}
+	return len(b), nil
+}
+
+var _ io.Reader = entropy{}
+
+// do runs an operation that must not be refused.
+func (w *World) do(op engine.Op) {
+	w.t.Helper()
+	if err := w.E.Step(w.Now, op)[0]; err != nil {
+		w.t.Fatalf("%T: %v", op, err)
+	}
+}
+
+// refuse runs an operation that must be refused with that code, and checks that nothing was written.
+func (w *World) refuse(code perdure.Code, op engine.Op) {
+	w.t.Helper()
+	before := w.fingerprint()
+	err := w.E.Step(w.Now, op)[0]
+	if got := perdure.CodeOf(err); got != code {
+		w.t.Fatalf("%T: got %q (%v), want %q", op, got, err, code)
+	}
+	if after := w.fingerprint(); after != before {
+		w.t.Fatalf("%T was refused with %s and changed something:\n%s\n%s", op, code, before, after)
+	}
+}
+
+// fingerprint is a cheap summary of everything stored.
+func (w *World) fingerprint() string {
+	w.t.Helper()
+	out := ""
+	err := w.S.View(context.Background(), func(v *store.View) error {
+		for _, q := range []string{"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM runs", "SELECT count(*), 0, 0 FROM events",
+			"SELECT count(*), coalesce(sum(epoch),0), 0 FROM inbox", "SELECT count(*), coalesce(sum(ended),0), 0 FROM waits",
+			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM threads", "SELECT count(*), 0, 0 FROM commits",
+			"SELECT count(*), 0, 0 FROM late_results", "SELECT count(*), 0, 0 FROM idempotency", "SELECT count(*), 0, 0 FROM journal"} {
+			if err := v.Rows(q, nil, func(scan func(...any) error) error {
+				var a, b, c int64
+				err := scan(&a, &b, &c)
+				out += fmt.Sprint(a, " ", b, " ", c, ";")
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+// fsck has the store checked against the invariants.
+func (w *World) fsck() {
+	w.t.Helper()
+	err := w.S.View(context.Background(), func(v *store.View) error {
+		found, err := v.Check(nil)
+		for _, x := range found {
+			w.t.Errorf("invariant %s: %s: %s", x.ID, x.Statement, x.Row)
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *World) submit(s perdure.Submission) perdure.Run {
+	w.t.Helper()
+	op := &engine.Submit{Tenant: tenant, Submission: s}
+	w.do(op)
+	return op.Run
+}
+
+func (w *World) task() perdure.Run {
+	w.t.Helper()
+	return w.submit(perdure.Submission{Kind: "job", Input: json.RawMessage(`{"n":1}`)})
+}
+
+// poll leases what there is.
+func (w *World) poll(worker string, slots int) []engine.Grant {
+	w.t.Helper()
+	op := &engine.Claim{Tenant: tenant, Worker: worker, Slots: slots}
+	w.do(op)
+	return op.Grants
+}
+
+// take polls one run, which must be there, and starts it.
+func (w *World) take(worker string) engine.Grant {
+	w.t.Helper()
+	op := &engine.Claim{Tenant: tenant, Worker: worker, Slots: 1, Start: true}
+	w.do(op)
+	if len(op.Grants) != 1 {
+		w.t.Fatalf("nothing to claim")
+	}
+	w.beat(op.Grants[0])
+	return op.Grants[0]
+}
+
+func (w *World) beat(g engine.Grant) *engine.Heartbeat {
+	w.t.Helper()
+	op := &engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g)}}}
+	w.do(op)
+	return op
+}
+
+func lease(g engine.Grant) engine.Lease { return engine.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch} }
+
+// say makes a commit of a grant.
+func (w *World) say(g engine.Grant, c perdure.Commit) *engine.Commit {
+	w.n++
+	if c.ID == "" {
+		c.ID = fmt.Sprintf("c%d", w.n)
+	}
+	c.RunID, c.Epoch = g.Run.ID, g.Run.Epoch
+	return &engine.Commit{Tenant: tenant, Worker: g.Run.Worker, Commit: c}
+}
+
+func (w *World) commit(g engine.Grant, c perdure.Commit) engine.CommitAnswer {
+	w.t.Helper()
+	op := w.say(g, c)
+	w.do(op)
+	if op.Refused != nil {
+		w.t.Fatalf("the commit was refused: %v", op.Refused)
+	}
+	return op.Answer
+}
+
+func (w *World) complete(g engine.Grant, result string) {
+	w.t.Helper()
+	w.commit(g, perdure.Commit{Outcome: done(result)})
+}
+
+func done(result string) *perdure.Outcome {
+	return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(result)}
+}
+
+func failed(code string) *perdure.Outcome {
+	return &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: perdure.Code(code), Message: "it broke"}}
+}
+
+var suspend = &perdure.Outcome{Type: perdure.OutcomeSuspend}
+
+// sweep has the watchdog act until it has nothing more to do now.
+func (w *World) sweep() {
+	w.t.Helper()
+	for range 1000 {
+		op := w.W.Pass()
+		w.do(op)
+		w.Acted = append(w.Acted, op.Actions...)
+		if !op.More {
+			return
+		}
+	}
+	w.t.Fatal("the watchdog does not come to rest")
+}
+
+// pass lets time go by, with a watchdog that sweeps as it would.
+func (w *World) pass(d time.Duration) {
+	w.t.Helper()
+	end := w.Now.Add(d)
+	for w.Now < end {
+		next := min(end, w.Now.Add(2*time.Second))
+		var alarm perdure.Instant
+		if err := w.S.View(context.Background(), func(v *store.View) (err error) { alarm, err = v.NextAlarm(); return err }); err != nil {
+			w.t.Fatal(err)
+		}
+		if alarm > w.Now && alarm < next {
+			next = alarm
+		}
+		w.Now = next
+		w.sweep()
+	}
+}
+
+// away lets time go by with nobody sweeping: the server is off.
+func (w *World) away(d time.Duration) {
+	w.Now = w.Now.Add(d)
+	w.restart()
+}
+
+func (w *World) get(id perdure.RunID) engine.Detail {
+	w.t.Helper()
+	d, err := w.E.Get(context.Background(), tenant, id)
+	if err != nil {
+		w.t.Fatalf("get %s: %v", id, err)
+	}
+	return d
+}
+
+func (w *World) state(id perdure.RunID, want perdure.State) perdure.Run {
+	w.t.Helper()
+	d := w.get(id)
+	if d.State != want {
+		w.t.Fatalf("the run is %s, want %s (%+v)", d.State, want, d.Failure)
+	}
+	return d.Run
+}
+
+func (w *World) ended(id perdure.RunID, want perdure.State, code perdure.Code) perdure.Run {
+	w.t.Helper()
+	r := w.state(id, want)
+	if r.Failure == nil || r.Failure.Code != code {
+		w.t.Fatalf("the run ended with %+v, want %s", r.Failure, code)
+	}
+	return r
+}
+
+func (w *World) lines(id perdure.RunID) []perdure.Line {
+	w.t.Helper()
+	lines, err := w.E.Events(context.Background(), tenant, id, 0, 10000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return lines
+}
+
+func (w *World) types(id perdure.RunID) []string {
+	w.t.Helper()
+	var out []string
+	for _, l := range w.lines(id) {
+		out = append(out, l.Type)
+	}
+	return out
+}
+
+func (w *World) count(id perdure.RunID, typ string) int {
+	w.t.Helper()
+	n := 0
+	for _, x := range w.types(id) {
+		if x == typ {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *World) view(f func(v *store.View) error) {
+	w.t.Helper()
+	if err := w.S.View(context.Background(), f); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *World) lates(id perdure.RunID) (out []perdure.LateResult) {
+	w.t.Helper()
+	w.view(func(v *store.View) (err error) { out, err = v.LateResults(tenant, id); return err })
+	return out
+}
+
+func (w *World) thread() perdure.ThreadID {
+	w.t.Helper()
+	op := &engine.CreateThread{Tenant: tenant}
+	w.do(op)
+	return op.Thread.ID
+}
+
+func (w *World) messages(id perdure.ThreadID) []perdure.ThreadMessage {
+	w.t.Helper()
+	_, ms, err := w.E.Thread(context.Background(), tenant, id, 0, 1000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return ms
+}
+
+func (w *World) check(ok bool, format string, args ...any) {
+	w.t.Helper()
+	if !ok {
+		w.t.Fatalf(format, args...)
+	}
+}

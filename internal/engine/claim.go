@@ -1,0 +1,277 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Claim leases runs to a worker: a poll.
+type Claim struct {
+	Tenant    perdure.TenantID
+	AnyTenant bool // a worker of the platform leases for all
+	Worker    string
+	Queues    []string
+	Kinds     []string // empty: any
+	Slots     int
+	Start     bool // the worker begins at once: the grants are running
+
+	Grants []Grant
+}
+
+// A Grant is a leased run, with what a worker needs to execute it.
+type Grant struct {
+	Run         perdure.Run
+	Input       perdure.Value
+	Journal     []store.JournalRow
+	JournalNext int64 // more of the journal follows after this one; 0: that is all
+	Inbox       []perdure.Item
+	InboxNext   int64
+	Cancel      bool // asked to stop: clean up and say so
+}
+
+// GrantMax bounds the bytes of journal and inbox that ride on a grant; the rest is fetched.
+const GrantMax = 1 << 20
+
+// MaxSlots bounds the runs of one poll.
+const MaxSlots = 1000
+
+func (*Claim) Needs() []store.Ref { return nil }
+
+// Do grants.
+func (op *Claim) Do(tx *Tx) error {
+	op.Grants = nil
+	if err := perdure.CheckName("worker_id", op.Worker); err != nil {
+		return err
+	}
+	if op.Slots < 1 || op.Slots > MaxSlots {
+		return perdure.Invalid("slots", "%d does not lie between 1 and %d", op.Slots, MaxSlots)
+	}
+	if len(op.Queues) == 0 {
+		op.Queues = []string{perdure.DefaultQueue}
+	}
+	if err := tx.seen(op.Tenant, op.Worker, op.Queues, op.Slots); err != nil {
+		return err
+	}
+	found, err := op.find(tx)
+	if err != nil {
+		return err
+	}
+	for _, r := range found[:min(len(found), op.Slots)] {
+		g, err := tx.grant(r, op.Worker, op.Start)
+		if err != nil {
+			return err
+		}
+		op.Grants = append(op.Grants, g)
+	}
+	return nil
+}
+
+// find gathers who may be granted, those first that go first.
+func (op *Claim) find(tx *Tx) ([]perdure.Run, error) {
+	tenants := []perdure.TenantID{op.Tenant}
+	if op.AnyTenant {
+		var err error
+		if tenants, err = tx.ReadyTenants(); err != nil {
+			return nil, err
+		}
+	}
+	var found []perdure.Run
+	for _, t := range tenants {
+		for _, q := range op.Queues {
+			kinds := op.Kinds
+			if len(kinds) == 0 {
+				var err error
+				if kinds, err = tx.ReadyKinds(t, q); err != nil {
+					return nil, err
+				}
+			}
+			for _, k := range kinds {
+				part, err := tx.Claimable(t, q, k, op.Slots)
+				if err != nil {
+					return nil, err
+				}
+				found = append(found, part...)
+			}
+		}
+	}
+	slices.SortStableFunc(found, store.ClaimOrder)
+	return found, nil
+}
+
+func (tx *Tx) grant(r perdure.Run, worker string, start bool) (Grant, error) {
+	firstStart := start && r.StartedAt == 0
+	if err := tx.returnItems(&r); err != nil { // a redelivery: the first holder's items are this one's now
+		return Grant{}, err
+	}
+	if err := tx.Apply(&r, perdure.Granted{Worker: worker, Start: start}); err != nil {
+		return Grant{}, err
+	}
+	if firstStart {
+		if err := tx.tellParentStarted(&r); err != nil {
+			return Grant{}, err
+		}
+	}
+	g := Grant{Run: r, Cancel: r.Cancel.Pending()}
+	var err error
+	if g.Input, err = tx.Resolve(r.Tenant, r.Input); err != nil {
+		return Grant{}, err
+	}
+	room := GrantMax
+	if g.Journal, g.JournalNext, err = tx.journalPage(&r, 0, &room); err != nil {
+		return Grant{}, err
+	}
+	g.Inbox, g.InboxNext, err = tx.handOver(&r, 0, &room)
+	return g, err
+}
+
+// journalPage reads what of the journal fits.
+func (tx *Tx) journalPage(r *perdure.Run, after int64, room *int) (page []store.JournalRow, next int64, err error) {
+	for after < r.JournalSeq {
+		rows, err := tx.Journal(r.Tenant, r.ID, after, 256)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, j := range rows {
+			if j.Value, err = tx.Resolve(r.Tenant, j.Value); err != nil {
+				return nil, 0, err
+			}
+			if *room -= len(j.Key) + len(j.Value); *room < 0 && len(page) > 0 {
+				return page, after, nil
+			}
+			page = append(page, j)
+			after = j.Seq
+		}
+		if len(rows) == 0 {
+			break
+		}
+	}
+	return page, 0, nil
+}
+
+// handOver gives the holder of the current epoch what of the inbox fits, stamped with that epoch.
+func (tx *Tx) handOver(r *perdure.Run, after int64, room *int) (page []perdure.Item, next int64, err error) {
+	items, err := tx.OpenItems(r)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, i := range items {
+		if i.Seq <= after {
+			continue
+		}
+		if *room -= len(i.Data) + 64; *room < 0 && len(page) > 0 {
+			return page, page[len(page)-1].Seq, nil
+		}
+		if i.Status != perdure.ItemProcessing || i.Epoch != r.Epoch {
+			i.Status, i.Epoch = perdure.ItemProcessing, r.Epoch
+			i.AlarmAt = tx.Now.Add(tx.e.policy.InboxProcessingTimeout)
+			tx.PutItem(i)
+		}
+		if i.Data, err = tx.Resolve(r.Tenant, i.Data); err != nil {
+			return nil, 0, err
+		}
+		page = append(page, i)
+	}
+	return page, 0, nil
+}
+
+// returnItems makes what was handed over under an epoch that is over pending again.
+func (tx *Tx) returnItems(r *perdure.Run) error {
+	items, err := tx.OpenItems(r)
+	if err != nil {
+		return err
+	}
+	for _, i := range items {
+		if i.Status == perdure.ItemProcessing {
+			i.Status, i.Epoch = perdure.ItemPending, 0
+			i.AlarmAt = tx.Now.Add(tx.e.policy.PendingWakeup)
+			tx.PutItem(i)
+		}
+	}
+	return nil
+}
+
+// seen notes a worker's sign of life, seldom enough to cost nothing.
+func (tx *Tx) seen(t perdure.TenantID, worker string, queues []string, slots int) error {
+	if worker == "" {
+		return nil
+	}
+	w, ok, err := tx.Worker(t, worker)
+	if err != nil {
+		return err
+	}
+	if ok && !w.Offline && tx.Now.Sub(w.SeenAt) < tx.e.policy.WorkerOffline/8 {
+		return nil
+	}
+	w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
+	if queues != nil {
+		w.Queues, w.Slots = quoted(queues), slots
+	}
+	tx.PutWorker(w)
+	return nil
+}
+
+// Journal reads more of a leased run's journal than its grant had room for.
+type Journal struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	Epoch  int64
+	After  int64
+
+	Page []store.JournalRow
+	Next int64
+}
+
+func (op *Journal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do reads.
+func (op *Journal) Do(tx *Tx) error {
+	r, err := tx.held(op.Tenant, op.RunID, op.Epoch)
+	if err != nil {
+		return err
+	}
+	room := GrantMax
+	op.Page, op.Next, err = tx.journalPage(&r, op.After, &room)
+	return err
+}
+
+// Inbox hands over more of a leased run's inbox: what its grant had no room for, and what has come since.
+type Inbox struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	Epoch  int64
+	After  int64
+
+	Page []perdure.Item
+	Next int64
+}
+
+func (op *Inbox) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do hands over.
+func (op *Inbox) Do(tx *Tx) error {
+	r, err := tx.held(op.Tenant, op.RunID, op.Epoch)
+	if err != nil {
+		return err
+	}
+	// The hand-over rides on the run's row, so that nobody takes the run away in the same moment.
+	if err := tx.Apply(&r, perdure.Noted{}); err != nil {
+		return err
+	}
+	room := GrantMax
+	op.Page, op.Next, err = tx.handOver(&r, op.After, &room)
+	return err
+}
+
+// held gives a run if the epoch holds it.
+func (tx *Tx) held(t perdure.TenantID, id perdure.RunID, epoch int64) (perdure.Run, error) {
+	r, err := tx.run(t, id)
+	if err != nil {
+		return r, err
+	}
+	if epoch != r.Epoch || !r.State.Leased() {
+		return r, perdure.Errorf(perdure.CodeStaleEpoch, "epoch %d does not hold this run", epoch)
+	}
+	return r, nil
+}

@@ -1,0 +1,284 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Commit takes what a worker has to say about a run, all of it or nothing: journal entries, children,
+// waits, messages, events, acknowledged inbox items and, last, an outcome.
+//
+// A commit_id is looked up before the epoch is checked: the same commit again is answered as the first
+// time. A complete that comes too late is refused and kept as a late result.
+type Commit struct {
+	Tenant perdure.TenantID
+	Worker string
+	Commit perdure.Commit
+
+	Answer  CommitAnswer
+	Refused *perdure.Error // set together with a late result: the refusal is the answer, and is stored
+}
+
+// A CommitAnswer says what a commit led to.
+type CommitAnswer struct {
+	RunID     perdure.RunID  `json:"run_id"`
+	OK        bool           `json:"ok"`
+	State     perdure.State  `json:"state"`
+	Cancel    bool           `json:"cancel,omitempty"` // asked to stop
+	Children  []ChildOf      `json:"children,omitempty"`
+	Callbacks []CallbackOf   `json:"callbacks,omitempty"`
+	Error     *perdure.Error `json:"error,omitempty"`
+}
+
+// A ChildOf says which run a spawn made.
+type ChildOf struct {
+	Key   string        `json:"key"`
+	RunID perdure.RunID `json:"run_id"`
+}
+
+// A CallbackOf gives the token of a callback wait.
+type CallbackOf struct {
+	WaitID string `json:"wait_id"`
+	Token  string `json:"token"`
+}
+
+func (op *Commit) Needs() []store.Ref { return refs(op.Tenant, op.Commit.RunID) }
+
+// Do takes the commit.
+func (op *Commit) Do(tx *Tx) error {
+	op.Answer, op.Refused = CommitAnswer{}, nil
+	c := op.Commit
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.Epoch < 1 {
+		return perdure.Invalid("epoch", "is missing")
+	}
+	body, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	digest := store.Digest(string(body))
+	r, err := tx.run(op.Tenant, c.RunID)
+	if err != nil {
+		return err
+	}
+	if err := tx.seen(op.Tenant, op.Worker, nil, 0); err != nil {
+		return err
+	}
+	before, ok, err := tx.CommitAnswer(op.Tenant, c.RunID, c.ID)
+	if err != nil {
+		return err
+	}
+	if ok {
+		if before.Digest != digest {
+			return perdure.Errorf(perdure.CodeReused, "this commit_id was used with another body")
+		}
+		return json.Unmarshal([]byte(before.Answer), &op.Answer)
+	}
+	if _, _, err := tx.e.policy.Apply(r, perdure.Started{Epoch: c.Epoch}, tx.Now); err != nil {
+		if perdure.CodeOf(err) == perdure.CodeStaleEpoch && c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete && c.Epoch <= r.Epoch {
+			op.Refused = err.(*perdure.Error)
+			return tx.keepLate(&r, c.ID, c.Epoch, "", c.Outcome.Result, c.Outcome.Summary)
+		}
+		return err
+	}
+	ans := CommitAnswer{RunID: r.ID, OK: true}
+	if err := tx.record(&r, &c, &ans); err != nil {
+		return err
+	}
+	if c.Outcome != nil {
+		if err := tx.conclude(&r, &c); err != nil {
+			return err
+		}
+	}
+	ans.State, ans.Cancel = r.State, r.State.Live() && r.Cancel.Pending()
+	text, err := json.Marshal(ans)
+	if err != nil {
+		return err
+	}
+	tx.PutCommit(store.CommitRow{Tenant: op.Tenant, RunID: r.ID, ID: c.ID, Digest: digest, Answer: string(text), At: tx.Now})
+	op.Answer = ans
+	return nil
+}
+
+// record takes everything of a commit but its outcome.
+func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error {
+	if r.State == perdure.Dispatched && (c.Outcome == nil || c.Outcome.Type != perdure.OutcomeReject) {
+		first := r.StartedAt == 0
+		if err := tx.Apply(r, perdure.Started{Epoch: c.Epoch}); err != nil {
+			return err
+		}
+		if first {
+			if err := tx.tellParentStarted(r); err != nil {
+				return err
+			}
+		}
+	}
+	if r.State == perdure.Dispatched { // a reject before the start has nothing else to say
+		if len(c.Journal)+len(c.Children)+len(c.Waits)+len(c.Messages)+len(c.Events)+len(c.Ack) > 0 {
+			return perdure.Invalid("outcome", "a reject before the start stands alone")
+		}
+		return nil
+	}
+	said := perdure.Committed{Epoch: c.Epoch, CancelAck: c.CancelAck}
+	var err error
+	if said.Journal, err = tx.recordSteps(r, c.Journal); err != nil {
+		return err
+	}
+	if said.Acked, err = tx.acknowledge(r, c.Ack); err != nil {
+		return err
+	}
+	spawned, err := tx.spawn(r, c.Children, ans)
+	if err != nil {
+		return err
+	}
+	said.Children = len(spawned)
+	said.Lines = spawned
+	told, err := tx.sayFor(r, c.Messages)
+	if err != nil {
+		return err
+	}
+	if len(c.Messages) > 0 && told == nil {
+		return perdure.Invalid("messages", "a run without a thread writes no messages")
+	}
+	said.Lines = append(said.Lines, told...)
+	for _, e := range c.Events {
+		data := tx.InternShown(r.Tenant, string(r.ID), e.Data)
+		if e.Type == perdure.LineProgress {
+			said.Progress = tx.Intern(r.Tenant, string(r.ID), e.Data)
+		}
+		said.Lines = append(said.Lines, perdure.Line{Type: e.Type, Data: data})
+	}
+	if err := tx.Apply(r, said); err != nil {
+		return err
+	}
+	for _, id := range c.Close {
+		if err := tx.closeWait(r, id); err != nil {
+			return err
+		}
+	}
+	for i := range c.Waits {
+		if err := tx.openWait(r, &c.Waits[i], ans); err != nil {
+			return fieldOf(err, fmt.Sprintf("waits[%d]", i))
+		}
+	}
+	return nil
+}
+
+// recordSteps adds journal entries. One that is there already with the same value is not added again; with
+// another value it is a contradiction.
+func (tx *Tx) recordSteps(r *perdure.Run, entries []perdure.JournalEntry) (added int, err error) {
+	if len(entries) == 0 {
+		return 0, nil
+	}
+	keys := make([]string, len(entries))
+	for i, e := range entries {
+		keys[i] = e.Key
+	}
+	have, err := tx.Recorded(r.Tenant, r.ID, keys)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		digest := store.Digest(string(e.Value))
+		if before, ok := have[e.Key]; ok {
+			if before != digest {
+				return 0, perdure.Errorf(perdure.CodeNondeterminism, "step %q is recorded with another result", e.Key)
+			}
+			continue
+		}
+		added++
+		tx.PutJournal(store.JournalRow{Tenant: r.Tenant, RunID: r.ID, Seq: r.JournalSeq + int64(added), Key: e.Key,
+			Value: tx.Intern(r.Tenant, string(r.ID), e.Value), Digest: digest, At: tx.Now})
+	}
+	return added, nil
+}
+
+// acknowledge marks inbox items as done that were handed over under the current epoch.
+func (tx *Tx) acknowledge(r *perdure.Run, seqs []int64) (done int, err error) {
+	if len(seqs) == 0 {
+		return 0, nil
+	}
+	items, err := tx.OpenItems(r)
+	if err != nil {
+		return 0, err
+	}
+	open := make(map[int64]perdure.Item, len(items))
+	for _, i := range items {
+		open[i.Seq] = i
+	}
+	for _, seq := range seqs {
+		i, ok := open[seq]
+		switch {
+		case seq < 1 || seq > r.InboxSeq:
+			return 0, perdure.Invalid("ack", "there is no inbox item %d", seq)
+		case !ok:
+			continue // done before
+		case i.Status != perdure.ItemProcessing || i.Epoch != r.Epoch:
+			return 0, perdure.Invalid("ack", "inbox item %d was not handed over under this epoch", seq)
+		}
+		i.Status, i.AlarmAt = perdure.ItemDone, 0
+		tx.PutItem(i)
+		delete(open, seq)
+		done++
+	}
+	return done, nil
+}
+
+// conclude takes a commit's outcome.
+func (tx *Tx) conclude(r *perdure.Run, c *perdure.Commit) error {
+	o := c.Outcome
+	switch o.Type {
+	case perdure.OutcomeComplete:
+		if len(o.ContinueOn) > 0 {
+			if err := tx.leaveChord(r, o.ContinueOn); err != nil {
+				return err
+			}
+		}
+		return tx.Finish(r, perdure.Done{Epoch: c.Epoch, Result: tx.Intern(r.Tenant, string(r.ID), o.Result),
+			Shown: tx.InternShown(r.Tenant, string(r.ID), o.Result), Summary: o.Summary})
+	case perdure.OutcomeFail:
+		switch {
+		case o.Error.Code == perdure.CodeWaitTimeout:
+			return tx.Finish(r, perdure.WaitFailed{Epoch: c.Epoch, Failure: *o.Error})
+		case o.Retryable != nil && !*o.Retryable:
+			return tx.Finish(r, perdure.FailedForGood{Epoch: c.Epoch, Failure: *o.Error})
+		}
+		return tx.Lose(r, c.Epoch, *o.Error)
+	case perdure.OutcomeCancelled:
+		if r.Cancel.RequestedAt == 0 {
+			return perdure.Invalid("outcome.type", "nobody asked this run to stop: fail it or complete it")
+		}
+		return tx.Finish(r, perdure.CancelConfirmed{Epoch: c.Epoch})
+	case perdure.OutcomeSuspend:
+		return tx.suspend(r, c)
+	case perdure.OutcomeReject:
+		why := perdure.Failure{Code: perdure.CodeRejected, Message: o.Reason}
+		if o.Reason == string(perdure.CodeSignatureInvalid) {
+			why = perdure.Failure{Code: perdure.CodeSignatureInvalid, Message: "the worker could not verify the run's signature"}
+		}
+		return tx.Finish(r, perdure.Rejected{Epoch: c.Epoch, Failure: why})
+	}
+	return perdure.Invalid("outcome.type", "%q is unknown", o.Type)
+}
+
+// Lose handles an execution that was lost (epoch 0) or that failed retryably: another attempt while some
+// remain, and otherwise the end.
+func (tx *Tx) Lose(r *perdure.Run, epoch int64, why perdure.Failure) error {
+	ev := tx.e.policy.AfterLoss(r, epoch, why, tx.Roll())
+	if _, again := ev.(perdure.Retried); !again {
+		return tx.Finish(r, ev)
+	}
+	return tx.Requeue(r, ev)
+}
+
+func fieldOf(err error, field string) error {
+	if e, ok := err.(*perdure.Error); ok && e.Field == "" {
+		return &perdure.Error{Code: e.Code, Message: e.Message, Field: field}
+	}
+	return err
+}

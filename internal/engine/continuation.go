@@ -1,0 +1,290 @@
+package engine
+
+import (
+	"encoding/json"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// leaveChord is the other way to use children: the run ends its turn now, and when all of these have
+// ended, one continuation composes the answer. Children that have ended already count.
+func (tx *Tx) leaveChord(r *perdure.Run, names []string) error {
+	if r.ThreadID == "" {
+		return perdure.Invalid("outcome.continue_on", "a run without a thread can't be continued")
+	}
+	g := perdure.Group{Tenant: r.Tenant, ID: perdure.GroupID(r.ID), Kind: perdure.GroupChord, Mode: perdure.ModeAll}
+	var members []perdure.Run
+	for _, name := range names {
+		c, ok, err := tx.Run(r.Tenant, perdure.RunID(name))
+		if err == nil && !ok {
+			c, ok, err = tx.Child(r.Tenant, r.ID, name)
+		}
+		if err != nil {
+			return err
+		}
+		if !ok || c.ParentID != r.ID {
+			return perdure.Invalid("outcome.continue_on", "%q is no child of the run", name)
+		}
+		members = append(members, c)
+	}
+	return tx.gather(&g, members, perdure.Noted{Watched: true, Outlives: true})
+}
+
+// gather makes a chord or a group over runs, counting those that have ended. The row of each live member is
+// written, so that one that ends at this moment on another node is not missed.
+func (tx *Tx) gather(g *perdure.Group, members []perdure.Run, mark perdure.Noted) error {
+	g.State, g.CreatedAt = perdure.GroupOpen, tx.Now
+	seen := make(map[perdure.RunID]bool)
+	for _, m := range members {
+		if seen[m.ID] {
+			continue
+		}
+		seen[m.ID] = true
+		g.Members = append(g.Members, m.ID)
+		g.Total++
+		if m.State.Terminal() {
+			g.Ended++
+			if m.State == perdure.Completed {
+				g.OK++
+			}
+			continue
+		}
+		tx.AddMember(store.MemberRow{Tenant: g.Tenant, RunID: m.ID, ID: g.ID})
+		if err := tx.Apply(&m, mark); err != nil {
+			return err
+		}
+	}
+	tx.PutGathering(*g)
+	if g.Satisfied() {
+		return tx.CloseGathering(g)
+	}
+	return nil
+}
+
+// tellGatherings counts a run's end in the chords and groups that wait for it.
+func (tx *Tx) tellGatherings(r *perdure.Run) error {
+	if !r.Watched {
+		return nil
+	}
+	ids, err := tx.GatheringsOf(r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		g, ok, err := tx.Gathering(r.Tenant, id)
+		if err != nil {
+			return err
+		}
+		if !ok || g.State != perdure.GroupOpen {
+			continue
+		}
+		g.Ended++
+		if r.State == perdure.Completed {
+			g.OK++
+		}
+		tx.PutGathering(g)
+		if g.Satisfied() {
+			if err := tx.CloseGathering(&g); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// CloseGathering ends an open gathering whose condition holds: a chord makes its continuation, a group
+// deals with its losers.
+func (tx *Tx) CloseGathering(g *perdure.Group) error {
+	g.State, g.EndedAt, g.AlarmAt = perdure.GroupSatisfied, tx.Now, 0
+	tx.PutGathering(*g)
+	tx.ringGroup(g)
+	if g.Kind == perdure.GroupChord {
+		return tx.fireChord(g)
+	}
+	if g.OnLosers != "cancel" {
+		return nil
+	}
+	return tx.stopAll(g.Tenant, g.Members, "another run of its group was enough")
+}
+
+func (tx *Tx) stopAll(t perdure.TenantID, ids []perdure.RunID, reason string) error {
+	if err := tx.Prefetch(t, ids); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		r, ok, err := tx.Run(t, id)
+		if err != nil {
+			return err
+		}
+		if ok && r.State.Live() {
+			if err := tx.askToStop(&r, reason); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fireChord writes each result into the thread as a tool's, in child order, and makes the continuation.
+func (tx *Tx) fireChord(g *perdure.Group) error {
+	orig, err := tx.run(g.Tenant, perdure.RunID(g.ID))
+	if err != nil {
+		return err
+	}
+	if err := tx.Prefetch(g.Tenant, g.Members); err != nil {
+		return err
+	}
+	var told []perdure.Message
+	for _, id := range g.Members {
+		m, ok, err := tx.Run(g.Tenant, id)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		result, err := tx.Resolve(m.Tenant, m.Result)
+		if err != nil {
+			return err
+		}
+		told = append(told, perdure.Message{Role: "tool",
+			Content:  json.RawMessage(perdure.Object("run_id", string(m.ID), "key", m.JournalKey, "status", string(m.State), "result", result, "error", m.Failure)),
+			Metadata: json.RawMessage(perdure.Object("run_id", string(m.ID), "status", string(m.State)))})
+	}
+	made, err := tx.continuation(&orig, "chord", told)
+	if err != nil {
+		return err
+	}
+	g.Made = made
+	if made == "" {
+		g.State = perdure.GroupDropped
+	}
+	tx.PutGathering(*g)
+	return nil
+}
+
+// continuation makes the run that goes on where an earlier one on the thread ended: same thread, same root,
+// no parent, a fresh timeout. It gives no id if the thread is gone.
+func (tx *Tx) continuation(orig *perdure.Run, trigger string, told []perdure.Message) (perdure.RunID, error) {
+	if _, ok, err := tx.Thread(orig.Tenant, orig.ThreadID); err != nil || !ok {
+		return "", err
+	}
+	lines, err := tx.sayFor(orig, told)
+	if err != nil {
+		return "", err
+	}
+	r := perdure.Run{
+		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority, ThreadID: orig.ThreadID,
+		RootID: orig.RootID, ContinuationOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
+		Options: perdure.Options{Timeout: orig.Options.Timeout, Webhook: orig.Options.Webhook},
+	}
+	input := json.RawMessage(perdure.Object("trigger", trigger, "continuation_of_run_id", string(orig.ID)))
+	if err := tx.accept(&r, input, nil, nil, perdure.MultitaskEnqueue); err != nil {
+		return "", err
+	}
+	lines = append(lines, perdure.Line{Type: perdure.LineContinued, Data: perdure.Object("continued_by_run_id", string(r.ID), "trigger", trigger)})
+	if *orig, err = tx.run(orig.Tenant, orig.ID); err != nil {
+		return "", err
+	}
+	return r.ID, tx.Apply(orig, perdure.Noted{ContinuedBy: r.ID, Lines: lines})
+}
+
+// dropChord forgets the chord of an ended run that is cancelled, and stops the runs of it.
+func (tx *Tx) dropChord(r *perdure.Run) error {
+	g, ok, err := tx.Gathering(r.Tenant, perdure.GroupID(r.ID))
+	if err != nil || !ok || g.State != perdure.GroupOpen {
+		return err
+	}
+	g.State, g.EndedAt = perdure.GroupDropped, tx.Now
+	tx.PutGathering(g)
+	return tx.stopAll(r.Tenant, g.Members, "the run that would have used its result was cancelled")
+}
+
+// Continue says that work outside, which a run started, has finished. While the run is live it becomes an
+// item in its inbox; if the run has ended, or ends without acknowledging it, a continuation is made. Once
+// per run and JobID.
+type Continue struct {
+	Tenant   perdure.TenantID
+	RunID    perdure.RunID
+	Trigger  string
+	JobID    string
+	WorkerID string
+	Status   string
+	Summary  string
+
+	Made    perdure.RunID // the continuation, if there is one by now
+	Created bool          // false: it was said before
+}
+
+func (op *Continue) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do continues.
+func (op *Continue) Do(tx *Tx) error {
+	op.Made, op.Created = "", false
+	if err := perdure.CheckName("job_id", op.JobID); err != nil {
+		return err
+	}
+	for _, f := range [][2]string{{"trigger", op.Trigger}, {"worker_id", op.WorkerID}, {"status", op.Status}, {"result_summary", op.Summary}} {
+		if err := perdure.CheckText(f[0], f[1]); err != nil {
+			return err
+		}
+	}
+	r, err := tx.run(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	if r.ThreadID == "" {
+		return perdure.Errorf(perdure.CodeInvalid, "a run without a thread can't be continued")
+	}
+	key := "continue:" + string(r.ID) + ":" + op.JobID
+	if known, ok, err := tx.Key(op.Tenant, key); err != nil {
+		return err
+	} else if ok {
+		if op.Made = perdure.RunID(known.Ref); op.Made == "" {
+			op.Made = r.ContinuedBy
+		}
+		return nil
+	}
+	op.Created = true
+	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID, "status", op.Status, "result_summary", op.Summary)
+	if r.State.Live() {
+		_, err = tx.deliver(&r, perdure.Item{Type: perdure.ItemContinue, Name: op.JobID, Data: data})
+	} else {
+		op.Made, err = tx.continuation(&r, "external", []perdure.Message{outsideResult(data)})
+	}
+	if err != nil {
+		return err
+	}
+	tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(op.Made), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	return nil
+}
+
+func outsideResult(data perdure.Value) perdure.Message {
+	return perdure.Message{Role: "tool", Content: json.RawMessage(data), Metadata: json.RawMessage(`{"outside":true}`)}
+}
+
+// continueUnheard makes the continuation for outside work whose end the ending run was told of and did not
+// acknowledge.
+func (tx *Tx) continueUnheard(r *perdure.Run) error {
+	items, err := tx.OpenItems(r)
+	if err != nil {
+		return err
+	}
+	var told []perdure.Message
+	for _, i := range items {
+		if i.Type == perdure.ItemContinue {
+			i.Status, i.AlarmAt = perdure.ItemDone, 0
+			tx.PutItem(i)
+			told = append(told, outsideResult(i.Data))
+		}
+	}
+	if len(told) == 0 {
+		return nil
+	}
+	if err := tx.Apply(r, perdure.Noted{Closed: len(told)}); err != nil {
+		return err
+	}
+	_, err = tx.continuation(r, "external", told)
+	return err
+}

@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
+)
+
+// maxStops bounds how many children one operation asks to stop.
+const maxStops = 256
+
+// Finish ends a run, with all that follows from it, in one transaction: its waits are closed, its inbox is
+// given back, a readable message goes to its thread, a dead letter is written if it is one, its parent is
+// told and perhaps woken, chords and groups count it, its children are asked to stop, its thread goes to the
+// next run, and whoever waits is rung.
+func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
+	next, _, err := tx.e.policy.Apply(*r, ev, tx.Now)
+	if err != nil {
+		return err
+	}
+	if !next.State.Terminal() {
+		return fmt.Errorf("%s does not end a run", perdure.EventName(ev))
+	}
+	turn := r.Turn
+	if err := tx.returnItems(r); err != nil {
+		return err
+	}
+	if err := tx.continueUnheard(r); err != nil {
+		return err
+	}
+	if err := tx.closeWaits(r); err != nil {
+		return err
+	}
+	// What is said in the thread comes before the last line: a stream ends with that one.
+	if err := tx.explain(r, &next); err != nil {
+		return err
+	}
+	if err := tx.Apply(r, ev); err != nil {
+		return err
+	}
+	if err := tx.bury(r, ev); err != nil {
+		return err
+	}
+	if err := tx.tellParent(r); err != nil {
+		return err
+	}
+	if err := tx.tellGatherings(r); err != nil {
+		return err
+	}
+	if err := tx.tellOriginal(r); err != nil {
+		return err
+	}
+	if err := tx.stopChildren(r); err != nil {
+		return err
+	}
+	if turn == perdure.TurnActive {
+		return tx.leaveThread(r)
+	}
+	return nil
+}
+
+// explain writes into the thread why a run ended without a result.
+func (tx *Tx) explain(r, ended *perdure.Run) error {
+	if r.ThreadID == "" || ended.State == perdure.Completed {
+		return nil
+	}
+	text := map[perdure.State]string{
+		perdure.Failed:    "This run failed",
+		perdure.TimedOut:  "This run ran out of time",
+		perdure.Cancelled: "This run was cancelled",
+	}[ended.State]
+	if ended.Failure != nil && ended.Failure.Message != "" {
+		text += ": " + ended.Failure.Message
+	}
+	content, err := json.Marshal(text)
+	if err != nil {
+		return err
+	}
+	meta := perdure.Object("status", string(ended.State), "run_id", string(r.ID), "code", string(ended.Failure.Code),
+		"deliverable_id", r.DeliverableID())
+	lines, err := tx.sayFor(r, []perdure.Message{{Role: "assistant", Content: content, Metadata: json.RawMessage(meta)}})
+	if err != nil || len(lines) == 0 {
+		return err
+	}
+	return tx.Apply(r, perdure.Noted{Lines: lines})
+}
+
+// bury writes the dead letter of a run that can't go on without a person.
+func (tx *Tx) bury(r *perdure.Run, ev perdure.Event) error {
+	switch ev.(type) {
+	case perdure.GaveUp, perdure.DeliveryGaveUp, perdure.Rejected:
+		tx.PutDeadLetter(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Cause: string(r.Failure.Code),
+			Message: r.Failure.Message, At: tx.Now, ExpiresAt: tx.Now.Add(tx.e.policy.DeadLetterTTL)})
+	}
+	return nil
+}
+
+// tellParent puts a child's end into its parent's inbox and log, and wakes it if that was what it waited
+// for. The parent's row is written in any case, so that two children that end at once on two nodes can't
+// both miss that they were the last.
+func (tx *Tx) tellParent(r *perdure.Run) error {
+	if r.ParentID == "" {
+		return nil
+	}
+	parent, ok, err := tx.Run(r.Tenant, r.ParentID)
+	if err != nil || !ok || !parent.State.Live() {
+		return err
+	}
+	item := perdure.Item{Type: perdure.ItemChild, Name: r.JournalKey, From: r.ID, Outcome: string(r.State), Data: r.Fallback}
+	if r.State == perdure.Completed {
+		item.Data = tx.Share(r.Tenant, string(parent.ID), r.Result)
+	}
+	line := perdure.Line{Type: perdure.LineWorkerCompleted, Data: perdure.Object("job_id", string(r.ID), "status", string(r.State),
+		"result_summary", r.Summary, "error", r.Failure)}
+	if _, err := tx.deliver(&parent, item, line); err != nil {
+		return err
+	}
+	return tx.childEnded(&parent, r)
+}
+
+// stopChildren asks the live children of an ended run to stop, as far as this operation goes; the
+// watchdog goes on from there.
+func (tx *Tx) stopChildren(r *perdure.Run) error {
+	if r.Children == 0 {
+		return nil
+	}
+	_, err := tx.StopChildren(r)
+	return err
+}
+
+// StopChildren asks some of an ended run's live children to stop and notes whether there are more.
+func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
+	limit := min(100, tx.stops)
+	more := limit == 0
+	if limit > 0 {
+		children, err := tx.LiveChildren(r.Tenant, r.ID, limit+1)
+		if err != nil {
+			return 0, err
+		}
+		more = len(children) > limit
+		for i := range children[:min(limit, len(children))] {
+			tx.stops--
+			stopped++
+			// An earlier child's end may have changed this one.
+			c, err := tx.run(r.Tenant, children[i].ID)
+			if err != nil {
+				return stopped, err
+			}
+			if err := tx.askToStop(&c, "its parent ended"); err != nil {
+				return stopped, err
+			}
+		}
+	}
+	if more == r.Cascade {
+		return stopped, nil
+	}
+	// Stopping a child may have written this run's row.
+	if *r, err = tx.run(r.Tenant, r.ID); err != nil {
+		return stopped, err
+	}
+	return stopped, tx.Apply(r, perdure.Noted{Cascade: &more})
+}
+
+// ringGroup wakes whoever joins a group.
+func (tx *Tx) ringGroup(g *perdure.Group) { tx.ring(doorbell.Run(g.Tenant, string(g.ID))) }

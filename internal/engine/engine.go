@@ -1,0 +1,256 @@
+// Package engine is what can be done with runs: a file per use case. It is the only place where a
+// decision of the domain and its write meet.
+//
+// Every use case is an Op: a struct that holds what was asked and, afterwards, the answer. Its Do is a
+// synchronous function that takes its time from the transaction; it starts no goroutine and reads no
+// clock, so that the simulator can drive it. Do runs an Op through the store's group commit; Step runs a
+// batch of them at a given instant.
+//
+// The path of a run: submit.go, claim.go, commit.go, end.go, and the transition table of the domain.
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"log/slog"
+	mrand "math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/plant"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Options of an engine. The zero value is usable.
+type Options struct {
+	Policy  *perdure.Policy // default: perdure.DefaultPolicy
+	Bell    doorbell.Bell   // default: nobody hears
+	Logger  *slog.Logger
+	Entropy io.Reader      // of ids; default: the system's
+	Roll    func() float64 // dice of the backoff, 0 to 1
+}
+
+// Engine decides and writes. It holds no state of runs: everything is in the store, and any number of
+// engines may work on one.
+type Engine struct {
+	store  *store.Store
+	policy perdure.Policy
+	bell   doorbell.Bell
+	log    *slog.Logger
+	random io.Reader
+	roll   func() float64
+	secret []byte // of callback tokens
+
+	sleep atomic.Int64  // until when the watchdog sleeps
+	kick  chan struct{} // wakes it
+
+	mu    sync.Mutex
+	known map[string]bool // tenants and queues that are known to be stored
+}
+
+// New makes an engine over a store.
+func New(s *store.Store, opt Options) (*Engine, error) {
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, kick: make(chan struct{}, 1), known: make(map[string]bool)}
+	e.policy = perdure.DefaultPolicy()
+	if opt.Policy != nil {
+		e.policy = *opt.Policy
+	}
+	if err := e.policy.Validate(); err != nil {
+		return nil, err
+	}
+	if e.bell == nil {
+		e.bell = doorbell.Silent{}
+	}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	if e.random == nil {
+		e.random = rand.Reader
+	}
+	if e.roll == nil {
+		e.roll = mrand.Float64
+	}
+	boot := &bootOp{}
+	if err := e.Step(s.Now(), boot)[0]; err != nil {
+		return nil, err
+	}
+	e.secret = boot.secret
+	return e, nil
+}
+
+// bootOp makes the store's secret once.
+type bootOp struct{ secret []byte }
+
+func (*bootOp) Needs() []store.Ref { return nil }
+
+func (op *bootOp) Do(tx *Tx) error {
+	text, err := tx.Meta("secret")
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		b := make([]byte, 32)
+		if _, err := io.ReadFull(tx.e.random, b); err != nil {
+			return err
+		}
+		text = hex.EncodeToString(b)
+		tx.SetMeta("secret", text)
+	}
+	op.secret, err = hex.DecodeString(text)
+	return err
+}
+
+// Policy is what the engine decides by.
+func (e *Engine) Policy() *perdure.Policy { return &e.policy }
+
+// Store is where it writes.
+func (e *Engine) Store() *store.Store { return e.store }
+
+// An Op is a use case with its input and, afterwards, its answer.
+type Op interface {
+	Needs() []store.Ref
+	Do(*Tx) error
+}
+
+// Do decides an Op together with whatever else is waiting and returns when it is durable.
+func (e *Engine) Do(ctx context.Context, op Op) error {
+	return e.store.Do(ctx, bound{e, op})
+}
+
+// Step decides a batch at an instant: what the group commit does, as one synchronous step. There is one
+// error per Op, in order.
+func (e *Engine) Step(now perdure.Instant, ops ...Op) []error {
+	list := make([]store.Op, len(ops))
+	for i, op := range ops {
+		list[i] = bound{e, op}
+	}
+	return e.store.Batch(now, list...)
+}
+
+type bound struct {
+	e  *Engine
+	op Op
+}
+
+func (b bound) Needs() []store.Ref    { return b.op.Needs() }
+func (b bound) Do(tx *store.Tx) error { return b.op.Do(&Tx{Tx: tx, e: b.e, stops: maxStops}) }
+
+// Tx is an Op's view: what is stored, through what the batch has staged so far.
+type Tx struct {
+	*store.Tx
+	e     *Engine
+	stops int // how many more children this operation asks to stop; the watchdog does the rest
+}
+
+// Policy is what is decided by.
+func (tx *Tx) Policy() *perdure.Policy { return &tx.e.policy }
+
+// Roll throws the dice of the backoff.
+func (tx *Tx) Roll() float64 { return tx.e.roll() }
+
+// Apply has the domain decide and stages what it says: the run, its lines, and the notifications that
+// somebody asked for. r is the run as it is afterwards.
+func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
+	from := r.State
+	next, lines, err := tx.e.policy.Apply(*r, ev, tx.Now)
+	if err != nil {
+		return err
+	}
+	if plant.Is("alarm-left-out") && next.State == perdure.Running {
+		next.AlarmAt = next.DeadlineAt
+	}
+	*r = next
+	tx.Put(next, lines)
+	tx.notify(&next, lines)
+	if ready := next.Ready && next.State.Live(); ready {
+		tx.ring(doorbell.Queue(next.Tenant, next.Queue))
+	}
+	if next.AlarmAt != 0 && int64(next.AlarmAt) < tx.e.sleep.Load() {
+		tx.After(tx.e.wake)
+	}
+	if len(lines) > 0 {
+		tx.ring(doorbell.Run(next.Tenant, string(next.ID)))
+	}
+	if from != next.State && tx.e.log.Enabled(context.Background(), slog.LevelDebug) {
+		tx.After(func() {
+			tx.e.log.Debug("run", "tenant", next.Tenant, "run", next.ID, "event", perdure.EventName(ev), "from", from, "to", next.State,
+				"epoch", next.Epoch, "attempt", next.Attempt)
+		})
+	}
+	return nil
+}
+
+// Sleep says until when the watchdog sleeps, and gives a channel that is signalled if an alarm is set that
+// rings earlier.
+func (e *Engine) Sleep(until perdure.Instant) <-chan struct{} {
+	e.sleep.Store(int64(until))
+	return e.kick
+}
+
+func (e *Engine) wake() {
+	select {
+	case e.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (tx *Tx) ring(t doorbell.Topic) { tx.After(func() { tx.e.bell.Ring(t) }) }
+
+// newID makes an id.
+func (tx *Tx) newID() (string, error) { return perdure.NewID(tx.Now, tx.e.random) }
+
+// run gives a run or says that there is none.
+func (tx *Tx) run(t perdure.TenantID, id perdure.RunID) (perdure.Run, error) {
+	r, ok, err := tx.Run(t, id)
+	if err == nil && !ok {
+		err = notFound("run")
+	}
+	return r, err
+}
+
+func notFound(what string) error { return perdure.Errorf(perdure.CodeNotFound, "no such %s", what) }
+
+func refs(t perdure.TenantID, ids ...perdure.RunID) []store.Ref {
+	out := make([]store.Ref, len(ids))
+	for i, id := range ids {
+		out[i] = store.Ref{Tenant: t, Run: id}
+	}
+	return out
+}
+
+// notify stages a notification for every line that the run's webhook asked for: ends, and stalls.
+func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) {
+	if r.Options.Webhook == "" {
+		return
+	}
+	for _, l := range lines {
+		switch l.Type {
+		case perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled, perdure.LineSlow, perdure.LineContinued,
+			perdure.LineLateResult:
+			tx.Notify(store.OutboxRow{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Target: "run", Type: l.Type, State: "pending", CreatedAt: tx.Now, AlarmAt: tx.Now})
+		}
+	}
+}
+
+// once remembers that something is stored, after the batch that stored it is durable.
+func (tx *Tx) once(key string, stage func() error) error {
+	tx.e.mu.Lock()
+	known := tx.e.known[key]
+	tx.e.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := stage(); err != nil {
+		return err
+	}
+	tx.After(func() {
+		tx.e.mu.Lock()
+		tx.e.known[key] = true
+		tx.e.mu.Unlock()
+	})
+	return nil
+}

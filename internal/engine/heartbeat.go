@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// A BeatOf is what a heartbeat says of one run.
+type BeatOf struct {
+	Lease
+	Activity  string          `json:"activity,omitempty"`
+	Progress  json.RawMessage `json:"progress,omitempty"`
+	CancelAck bool            `json:"cancel_ack,omitempty"`
+}
+
+// Heartbeat keeps leases alive: all of a worker's runs in one call.
+type Heartbeat struct {
+	Tenant perdure.TenantID
+	Worker string
+	Beats  []BeatOf
+
+	Lost   []LeaseResult // no longer this worker's: stop them
+	Cancel []LeaseResult // asked to stop
+}
+
+func (op *Heartbeat) Needs() []store.Ref {
+	out := make([]store.Ref, len(op.Beats))
+	for i, b := range op.Beats {
+		out[i] = store.Ref{Tenant: op.Tenant, Run: b.RunID}
+	}
+	return out
+}
+
+// Do renews.
+func (op *Heartbeat) Do(tx *Tx) error {
+	op.Lost, op.Cancel = nil, nil
+	if len(op.Beats) > perdure.MaxBatch {
+		return &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
+	}
+	if err := tx.seen(op.Tenant, op.Worker, nil, 0); err != nil {
+		return err
+	}
+	for _, b := range op.Beats {
+		res := LeaseResult{RunID: b.RunID}
+		err := tx.Try(func() error {
+			r, err := tx.run(op.Tenant, b.RunID)
+			if err != nil {
+				return err
+			}
+			if err := tx.beat(&r, b); err != nil {
+				return err
+			}
+			res.OK, res.Cancel = true, r.Cancel.Pending()
+			return nil
+		})
+		switch {
+		case err == nil && res.Cancel:
+			op.Cancel = append(op.Cancel, res)
+		case err == nil:
+		case errors.As(err, &res.Error):
+			op.Lost = append(op.Lost, res)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (tx *Tx) beat(r *perdure.Run, b BeatOf) error {
+	if b.Epoch < 1 {
+		return perdure.Invalid("epoch", "is missing")
+	}
+	if err := perdure.CheckText("activity", b.Activity); err != nil {
+		return err
+	}
+	if len(b.Progress) > 0 {
+		if err := perdure.CheckValue("progress", b.Progress); err != nil {
+			return err
+		}
+	}
+	first := r.StartedAt == 0
+	err := tx.Apply(r, perdure.Beat{Epoch: b.Epoch, Activity: b.Activity, Progress: tx.Intern(r.Tenant, string(r.ID), b.Progress), CancelAck: b.CancelAck})
+	if err != nil {
+		return err
+	}
+	if first {
+		return tx.tellParentStarted(r)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"encoding/json"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// keepLate keeps finished work that came too late beside its run: once per commit, and at most MaxLate.
+func (tx *Tx) keepLate(r *perdure.Run, commit string, epoch int64, from perdure.RunID, result json.RawMessage, summary string) error {
+	have, err := tx.LateResults(r.Tenant, r.ID)
+	if err != nil || len(have) >= perdure.MaxLate {
+		return err
+	}
+	for _, l := range have {
+		if l.CommitID == commit {
+			return nil
+		}
+	}
+	l := perdure.LateResult{Tenant: r.Tenant, RunID: r.ID, N: r.Late + 1, CommitID: commit, Epoch: epoch, FromRun: from,
+		Result: tx.Intern(r.Tenant, string(r.ID), result), Summary: summary, State: perdure.LateKept, At: tx.Now}
+	tx.PutLate(l)
+	return tx.Apply(r, perdure.Noted{Late: 1, Lines: []perdure.Line{{Type: perdure.LineLateResult,
+		Data: perdure.Object("n", l.N, "epoch", epoch, "from_run_id", string(from), "result_summary", summary)}}})
+}
+
+// tellOriginal keeps a retry's result as a late result of the run that it retries.
+func (tx *Tx) tellOriginal(r *perdure.Run) error {
+	if r.RetryOf == "" || r.State != perdure.Completed {
+		return nil
+	}
+	orig, ok, err := tx.Run(r.Tenant, r.RetryOf)
+	if err != nil || !ok {
+		return err
+	}
+	result, err := tx.Resolve(r.Tenant, r.Result)
+	if err != nil {
+		return err
+	}
+	return tx.keepLate(&orig, "retry:"+string(r.ID), 0, r.ID, json.RawMessage(result), r.Summary)
+}
+
+// Adopt takes a late result: it completes a live run, and becomes the deliverable of an ended one.
+type Adopt struct {
+	Tenant  perdure.TenantID
+	RunID   perdure.RunID
+	N       int
+	Discard bool // or throw it away
+
+	Run perdure.Run
+}
+
+func (op *Adopt) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do adopts or discards. Doing again what was done is no error.
+func (op *Adopt) Do(tx *Tx) error {
+	r, err := tx.run(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	op.Run = r
+	have, err := tx.LateResults(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	var late *perdure.LateResult
+	for i := range have {
+		if have[i].N == op.N {
+			late = &have[i]
+		}
+	}
+	if late == nil {
+		return notFound("late result")
+	}
+	want := perdure.LateAdopted
+	if op.Discard {
+		want = perdure.LateDiscarded
+	}
+	if late.State == want {
+		return nil
+	}
+	if late.State != perdure.LateKept {
+		return perdure.Errorf(perdure.CodeWrongState, "the late result is %s", late.State)
+	}
+	late.State = want
+	tx.PutLate(*late)
+	if op.Discard {
+		// The run's row is written too, so that nobody adopts it in the same moment.
+		err = tx.Apply(&r, perdure.Noted{})
+	} else {
+		err = tx.adopt(&r, late)
+	}
+	op.Run = r
+	return err
+}
+
+func (tx *Tx) adopt(r *perdure.Run, late *perdure.LateResult) error {
+	text, err := tx.Resolve(r.Tenant, late.Result)
+	if err != nil {
+		return err
+	}
+	if r.State.Live() {
+		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result, Shown: tx.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
+	}
+	told, err := tx.sayFor(r, []perdure.Message{{Role: "assistant", Content: json.RawMessage(text),
+		Metadata: json.RawMessage(perdure.Object("run_id", string(r.ID), "late_result", late.N))}})
+	if err != nil {
+		return err
+	}
+	lines := append(told, perdure.Line{Type: perdure.LineLateResult, Data: perdure.Object("n", late.N, "adopted", true)})
+	if err := tx.Apply(r, perdure.Noted{Deliver: &perdure.Delivery{Result: late.Result, Summary: late.Summary}, Lines: lines}); err != nil {
+		return err
+	}
+	if r.ParentID == "" {
+		return nil
+	}
+	parent, ok, err := tx.Run(r.Tenant, r.ParentID)
+	if err != nil || !ok || !parent.State.Live() {
+		return err
+	}
+	_, err = tx.deliver(&parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID, Outcome: string(perdure.Completed),
+		Data: tx.Share(r.Tenant, string(parent.ID), late.Result)})
+	return err
+}

@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Release hands back runs that a worker has not finished, because it shuts down. It costs no attempt.
+type Release struct {
+	Tenant perdure.TenantID
+	Worker string
+	Leases []Lease
+
+	Results []LeaseResult
+}
+
+func (op *Release) Needs() []store.Ref { return leaseRefs(op.Tenant, op.Leases) }
+
+// Do hands back.
+func (op *Release) Do(tx *Tx) (err error) {
+	op.Results, err = tx.eachLease(op.Tenant, op.Leases, func(r *perdure.Run, l Lease) error {
+		if r.Cancel.RequestedAt != 0 && r.Epoch == l.Epoch && r.State.Leased() {
+			return tx.Finish(r, perdure.CancelEnforced{Why: "released while the run was being cancelled"})
+		}
+		return tx.Requeue(r, perdure.Released{Epoch: l.Epoch})
+	})
+	return err
+}
+
+// Requeue takes a run off its holder and queues it again.
+func (tx *Tx) Requeue(r *perdure.Run, ev perdure.Event) error {
+	if err := tx.returnItems(r); err != nil {
+		return err
+	}
+	return tx.Apply(r, ev)
+}

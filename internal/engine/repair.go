@@ -1,0 +1,205 @@
+package engine
+
+import (
+	"github.com/perdure/perdure"
+)
+
+// The net under the transactions: what the watchdog's patrol looks for and mends. Each of these can't
+// happen as long as every use case keeps its promise, and the simulator holds them to that.
+
+// Mend looks whether a live run is where it should be. It gives the rule that acted, or "".
+func (tx *Tx) Mend(r *perdure.Run) (rule string, err error) {
+	if missing, err := tx.missing(r); err != nil {
+		return "", err
+	} else if missing != "" {
+		return "W10", tx.Finish(r, perdure.Orphaned{Missing: missing})
+	}
+	if r.ParentID != "" && !r.MayOutlive() && r.Cancel.RequestedAt == 0 {
+		parent, _, err := tx.Run(r.Tenant, r.ParentID)
+		if err != nil {
+			return "", err
+		}
+		if parent.State.Terminal() && !parent.Cascade {
+			return "W3", tx.askToStop(r, "its parent ended")
+		}
+	}
+	if r.State != perdure.Suspended {
+		return "", nil
+	}
+	return tx.mendWaits(r)
+}
+
+// missing names what of a run's surroundings is gone.
+func (tx *Tx) missing(r *perdure.Run) (string, error) {
+	if _, ok, err := tx.Tenant(r.Tenant); err != nil || !ok {
+		return "tenant", err
+	}
+	if ok, err := tx.HasQueue(r.Tenant, r.Queue); err != nil || !ok {
+		return "queue", err
+	}
+	if r.ThreadID != "" {
+		if _, ok, err := tx.Thread(r.Tenant, r.ThreadID); err != nil || !ok {
+			return "thread", err
+		}
+	}
+	if r.ParentID != "" {
+		if _, ok, err := tx.Run(r.Tenant, r.ParentID); err != nil || !ok {
+			return "parent", err
+		}
+	}
+	return "", nil
+}
+
+// mendWaits wakes a suspended run one of whose waits is over, or should be.
+func (tx *Tx) mendWaits(r *perdure.Run) (string, error) {
+	items, err := tx.OpenItems(r)
+	if err != nil {
+		return "", err
+	}
+	for _, i := range items {
+		if i.WaitID == "" {
+			continue
+		}
+		w, ok, err := tx.Wait(r.Tenant, r.ID, i.WaitID)
+		if err != nil {
+			return "", err
+		}
+		if ok && w.Named && w.State != perdure.WaitOpen && w.State != perdure.WaitClosed {
+			return "W3", tx.Apply(r, perdure.Woken{Reason: w.State, WaitID: w.ID})
+		}
+	}
+	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	if err != nil {
+		return "", err
+	}
+	for _, w := range open {
+		if w.Type != perdure.WaitChildren {
+			continue
+		}
+		ended, ok, gone, err := tx.recount(r.Tenant, w.Targets)
+		if err != nil {
+			return "", err
+		}
+		if gone {
+			return "W10", tx.resolve(r, w, perdure.WaitOrphaned, nil)
+		}
+		if w.Ended, w.OK = ended, ok; w.Satisfied() {
+			return "W3", tx.resolve(r, w, perdure.WaitSatisfied, nil)
+		}
+	}
+	if len(open) == 0 {
+		// Nothing can wake it any more but its deadline: let it look for itself.
+		return "W3", tx.Apply(r, perdure.Woken{Reason: perdure.WaitOrphaned})
+	}
+	return "", nil
+}
+
+// recount judges runs by their states instead of by what was counted.
+func (tx *Tx) recount(t perdure.TenantID, ids []perdure.RunID) (ended, ok int, gone bool, err error) {
+	if err := tx.Prefetch(t, ids); err != nil {
+		return 0, 0, false, err
+	}
+	for _, id := range ids {
+		r, exists, err := tx.Run(t, id)
+		if err != nil {
+			return 0, 0, false, err
+		}
+		if !exists {
+			gone = true
+			continue
+		}
+		if r.State.Terminal() {
+			ended++
+		}
+		if r.State == perdure.Completed {
+			ok++
+		}
+	}
+	return ended, ok, gone, nil
+}
+
+// MendGathering closes an open chord or group whose condition holds.
+func (tx *Tx) MendGathering(g *perdure.Group) (bool, error) {
+	ended, ok, _, err := tx.recount(g.Tenant, g.Members)
+	if err != nil {
+		return false, err
+	}
+	if !perdure.Satisfied(g.Mode, g.Total, ended, ok) {
+		return false, nil
+	}
+	g.Ended, g.OK = ended, ok
+	return true, tx.CloseGathering(g)
+}
+
+// LookAtItem is what an inbox item's alarm is for: an item that is in nobody's hands goes back to pending
+// (W1), one that satisfies an open wait wakes the run (W9), one that nobody will ever read is skipped (W9).
+// Everything else is looked at again later.
+func (tx *Tx) LookAtItem(i perdure.Item, held bool) (rule string, err error) {
+	p := tx.Policy()
+	r, ok, err := tx.Run(i.Tenant, i.RunID)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case held:
+		i.AlarmAt = tx.Now.Add(p.Lease)
+	case !ok || r.State.Terminal():
+		if tx.Now < i.CreatedAt.Add(p.PendingWakeupSkip) {
+			i.AlarmAt = i.CreatedAt.Add(p.PendingWakeupSkip)
+			break
+		}
+		i.Status, i.AlarmAt, i.Error = perdure.ItemSkipped, 0, "run_ended"
+		if !ok {
+			i.Error = "run_gone"
+			tx.PutItem(i)
+			return "W9", nil
+		}
+		tx.PutItem(i)
+		return "W9", tx.Apply(&r, perdure.Noted{Closed: 1})
+	case i.Status == perdure.ItemProcessing && (i.Epoch != r.Epoch || !r.State.Leased()):
+		i.Status, i.Epoch, i.AlarmAt = perdure.ItemPending, 0, tx.Now.Add(p.PendingWakeup)
+		rule = "W1"
+	case i.Status == perdure.ItemProcessing:
+		i.AlarmAt = tx.Now.Add(p.InboxProcessingTimeout)
+	default:
+		woke, err := tx.reconsider(&r, i)
+		if err != nil || woke {
+			return "W9", err
+		}
+		i.AlarmAt = tx.Now.Add(p.PendingWakeupSkip)
+	}
+	tx.PutItem(i)
+	if !ok {
+		return rule, nil
+	}
+	return rule, tx.Apply(&r, perdure.Noted{})
+}
+
+// reconsider evaluates a pending item against the waits of its run once more.
+func (tx *Tx) reconsider(r *perdure.Run, i perdure.Item) (woke bool, err error) {
+	if i.WaitID != "" {
+		if r.State != perdure.Suspended {
+			return false, nil
+		}
+		w, ok, err := tx.Wait(r.Tenant, r.ID, i.WaitID)
+		if err != nil || !ok || !w.Named {
+			return false, err
+		}
+		i.AlarmAt = tx.Now.Add(tx.e.policy.PendingWakeupSkip)
+		tx.PutItem(i)
+		return true, tx.Apply(r, perdure.Woken{Reason: w.State, WaitID: w.ID})
+	}
+	if i.Type != perdure.ItemSignal {
+		return false, nil
+	}
+	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	if err != nil {
+		return false, err
+	}
+	for _, w := range open {
+		if w.Type == perdure.WaitSignal && w.Name == i.Name {
+			return true, tx.resolve(r, w, perdure.WaitSatisfied, &i)
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"encoding/json"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Retry makes a new run of an ended one: same input, new deadline, no parent. The original stays as it
+// is; the new run's result becomes a late result of it. With a Key it is idempotent.
+type Retry struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	Key    string
+
+	Run     perdure.Run
+	Created bool
+}
+
+func (op *Retry) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do retries.
+func (op *Retry) Do(tx *Tx) error {
+	op.Created = false
+	orig, err := tx.run(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	key := "retry:" + string(op.RunID) + ":" + op.Key
+	if op.Key != "" {
+		known, ok, err := tx.Key(op.Tenant, key)
+		if err != nil {
+			return err
+		}
+		if ok {
+			op.Run, err = tx.run(op.Tenant, perdure.RunID(known.Ref))
+			return err
+		}
+	}
+	if orig.State.Live() {
+		return perdure.Errorf(perdure.CodeWrongState, "the run is %s: wait for it, or cancel it first", orig.State)
+	}
+	if op.Run, err = tx.again(&orig); err != nil {
+		return err
+	}
+	op.Created = true
+	if op.Key != "" {
+		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(op.Run.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	}
+	return nil
+}
+
+// again makes a new run with the input of an ended one.
+func (tx *Tx) again(orig *perdure.Run) (perdure.Run, error) {
+	input, err := tx.Resolve(orig.Tenant, orig.Input)
+	if err != nil {
+		return perdure.Run{}, err
+	}
+	r := perdure.Run{
+		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority, ThreadID: orig.ThreadID,
+		RetryOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
+		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Webhook: orig.Options.Webhook},
+	}
+	err = tx.accept(&r, json.RawMessage(input), nil, nil, perdure.MultitaskEnqueue)
+	return r, err
+}
+
+// Redrive makes a new run of a dead letter. A letter is redriven once; asking again gives the same run.
+type Redrive struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+
+	Run     perdure.Run
+	Created bool
+}
+
+func (op *Redrive) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do redrives.
+func (op *Redrive) Do(tx *Tx) error {
+	op.Created = false
+	d, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return notFound("dead letter")
+	}
+	if d.RedrivenBy != "" {
+		op.Run, err = tx.run(op.Tenant, d.RedrivenBy)
+		return err
+	}
+	orig, err := tx.run(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	if op.Run, err = tx.again(&orig); err != nil {
+		return err
+	}
+	op.Created = true
+	d.RedrivenBy = op.Run.ID
+	tx.PutDeadLetter(d)
+	// The original's row guards the letter: two who redrive at once make one run.
+	return tx.Apply(&orig, perdure.Noted{})
+}
+
+// DropDeadLetter discards a dead letter; its run and its history stay.
+type DropDeadLetter struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+}
+
+func (op *DropDeadLetter) Needs() []store.Ref { return nil }
+
+// Do discards.
+func (op *DropDeadLetter) Do(tx *Tx) error {
+	_, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return notFound("dead letter")
+	}
+	tx.Tx.DropDeadLetter(op.Tenant, op.RunID)
+	return nil
+}

@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Signal sends a named signal to a run. One that comes before anybody waits for it stays in the inbox and
+// satisfies the next wait. With a Key it counts once.
+type Signal struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	Name   string
+	Data   json.RawMessage
+	Key    string
+
+	Run perdure.Run
+	Seq int64 // of the inbox item
+}
+
+func (op *Signal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do sends.
+func (op *Signal) Do(tx *Tx) error {
+	if err := perdure.CheckName("name", op.Name); err != nil {
+		return err
+	}
+	if len(op.Data) > 0 {
+		if err := perdure.CheckValue("data", op.Data); err != nil {
+			return err
+		}
+	}
+	r, err := tx.run(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	op.Run = r
+	if op.Key != "" {
+		digest := store.Digest(op.Name + "\x00" + string(op.Data))
+		key := "signal:" + string(op.RunID) + ":" + op.Key
+		known, ok, err := tx.Key(op.Tenant, key)
+		if err != nil {
+			return err
+		}
+		if ok {
+			if known.Digest != digest {
+				return perdure.Errorf(perdure.CodeReused, "this idempotency key was used with another signal")
+			}
+			return nil
+		}
+		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest, Ref: string(r.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	}
+	if r.State.Terminal() {
+		return perdure.Errorf(perdure.CodeRunEnded, "the run is %s: it takes no signals", r.State)
+	}
+	item, err := tx.deliver(&r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name, Data: tx.Intern(r.Tenant, string(r.ID), op.Data)})
+	if err != nil {
+		return err
+	}
+	op.Seq = item.Seq
+	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(open, func(a, b perdure.Wait) int { return int(max(-1, min(1, a.OpenedAt-b.OpenedAt))) })
+	for _, w := range open {
+		if w.Type == perdure.WaitSignal && w.Name == op.Name {
+			if err := tx.resolve(&r, w, perdure.WaitSatisfied, &item); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	op.Run = r
+	return nil
+}
+
+// matchSignal satisfies a new wait by the oldest signal of its name that satisfied none.
+func (tx *Tx) matchSignal(r *perdure.Run, w perdure.Wait) error {
+	items, err := tx.OpenItems(r)
+	if err != nil {
+		return err
+	}
+	for _, i := range items {
+		if i.Type == perdure.ItemSignal && i.Name == w.Name && i.WaitID == "" {
+			return tx.resolve(r, w, perdure.WaitSatisfied, &i)
+		}
+	}
+	return nil
+}
+
+// Callback uses a callback token: the outside world answers one wait, once.
+type Callback struct {
+	Token  string
+	Result json.RawMessage
+	Error  *perdure.Failure
+
+	RunID   perdure.RunID
+	Refused *perdure.Error // the wait was over: the refusal is the answer, and the log keeps what came
+}
+
+func (op *Callback) Needs() []store.Ref { return nil }
+
+// Do answers the wait. The same body again is no error; another one is; after its wait is over by other
+// means it is refused as wait_closed and kept in the log.
+func (op *Callback) Do(tx *Tx) error {
+	tenant, run, wait, ok := tx.e.readToken(op.Token)
+	if !ok {
+		return notFound("callback")
+	}
+	if len(op.Result) > 0 {
+		if err := perdure.CheckValue("result", op.Result); err != nil {
+			return err
+		}
+	}
+	if op.Error != nil {
+		if err := perdure.CheckText("error.message", op.Error.Message); err != nil {
+			return err
+		}
+	}
+	op.RunID, op.Refused = run, nil
+	body, err := json.Marshal(struct {
+		Result json.RawMessage  `json:"result,omitempty"`
+		Error  *perdure.Failure `json:"error,omitempty"`
+	}{op.Result, op.Error})
+	if err != nil {
+		return err
+	}
+	digest := store.Digest(string(body))
+	r, err := tx.run(tenant, run)
+	if err != nil {
+		return err
+	}
+	w, ok, err := tx.Wait(tenant, run, wait)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return notFound("callback")
+	}
+	key := "callback:" + string(run) + ":" + wait
+	used, ok, err := tx.Key(tenant, key)
+	if err != nil {
+		return err
+	}
+	tooLate := perdure.Errorf(perdure.CodeWaitClosed, "the wait is %s", w.State)
+	if ok {
+		switch {
+		case used.Ref != string(run):
+			return tooLate
+		case used.Digest != digest:
+			return perdure.Errorf(perdure.CodeReused, "this callback was answered with another body")
+		}
+		return nil
+	}
+	row := store.KeyRow{Tenant: tenant, Key: key, Digest: digest, Ref: string(run), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)}
+	if w.State != perdure.WaitOpen {
+		op.Refused = tooLate
+		row.Ref = "too late"
+		tx.PutKey(row)
+		return tx.Apply(&r, perdure.Noted{Lines: []perdure.Line{{Type: perdure.LineWaitClosed,
+			Data: perdure.Object("wait_id", wait, "too_late", tx.InternShown(tenant, string(run), body))}}})
+	}
+	tx.PutKey(row)
+	item, err := tx.deliver(&r, perdure.Item{Type: perdure.ItemCallback, Name: wait, Data: tx.Intern(tenant, string(run), body)})
+	if err != nil {
+		return err
+	}
+	return tx.resolve(&r, w, perdure.WaitSatisfied, &item)
+}
+
+// token is a callback's token: unguessable without the store's secret, and the same each time it is
+// asked for, so that a commit that is sent again gets the same answer.
+func (e *Engine) token(t perdure.TenantID, run perdure.RunID, wait string) string {
+	body := string(t) + "\x00" + string(run) + "\x00" + wait
+	return "cb_" + base64.RawURLEncoding.EncodeToString(append([]byte(body), e.sign(body)...))
+}
+
+func (e *Engine) sign(body string) []byte {
+	m := hmac.New(sha256.New, e.secret)
+	m.Write([]byte("callback\x00" + body))
+	return m.Sum(nil)
+}
+
+func (e *Engine) readToken(token string) (t perdure.TenantID, run perdure.RunID, wait string, ok bool) {
+	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, "cb_"))
+	if err != nil || len(raw) <= sha256.Size || !strings.HasPrefix(token, "cb_") {
+		return "", "", "", false
+	}
+	body := string(raw[:len(raw)-sha256.Size])
+	parts := strings.Split(body, "\x00")
+	if len(parts) != 3 || !hmac.Equal(raw[len(raw)-sha256.Size:], e.sign(body)) {
+		return "", "", "", false
+	}
+	return perdure.TenantID(parts[0]), perdure.RunID(parts[1]), parts[2], true
+}

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// A Lease is what a worker presents: a run and the epoch that it was granted under.
+type Lease struct {
+	RunID perdure.RunID `json:"run_id"`
+	Epoch int64         `json:"epoch"`
+}
+
+// A LeaseResult answers for one lease of a call: a stale one doesn't hurt the others.
+type LeaseResult struct {
+	RunID  perdure.RunID  `json:"run_id"`
+	OK     bool           `json:"ok,omitempty"`
+	Cancel bool           `json:"cancel,omitempty"` // asked to stop
+	Error  *perdure.Error `json:"error,omitempty"`
+}
+
+// Start says that a worker begins with runs that it was granted. It may be said again.
+type Start struct {
+	Tenant perdure.TenantID
+	Worker string
+	Leases []Lease
+
+	Results []LeaseResult
+}
+
+func (op *Start) Needs() []store.Ref { return leaseRefs(op.Tenant, op.Leases) }
+
+// Do starts.
+func (op *Start) Do(tx *Tx) error {
+	if err := tx.seen(op.Tenant, op.Worker, nil, 0); err != nil {
+		return err
+	}
+	var err error
+	op.Results, err = tx.eachLease(op.Tenant, op.Leases, func(r *perdure.Run, l Lease) error {
+		first := r.StartedAt == 0
+		if err := tx.Apply(r, perdure.Started{Epoch: l.Epoch}); err != nil {
+			return err
+		}
+		if first {
+			return tx.tellParentStarted(r)
+		}
+		return nil
+	})
+	return err
+}
+
+func leaseRefs(t perdure.TenantID, leases []Lease) []store.Ref {
+	out := make([]store.Ref, len(leases))
+	for i, l := range leases {
+		out[i] = store.Ref{Tenant: t, Run: l.RunID}
+	}
+	return out
+}
+
+// eachLease does something with each run that a worker presents a lease for, and answers for each.
+func (tx *Tx) eachLease(t perdure.TenantID, leases []Lease, do func(*perdure.Run, Lease) error) ([]LeaseResult, error) {
+	if len(leases) > perdure.MaxBatch {
+		return nil, &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
+	}
+	var out []LeaseResult
+	for _, l := range leases {
+		res := LeaseResult{RunID: l.RunID}
+		err := tx.Try(func() error {
+			if l.Epoch < 1 {
+				return perdure.Invalid("epoch", "is missing")
+			}
+			r, err := tx.run(t, l.RunID)
+			if err != nil {
+				return err
+			}
+			if err := do(&r, l); err != nil {
+				return err
+			}
+			res.OK, res.Cancel = true, r.Cancel.Pending()
+			return nil
+		})
+		if err != nil && !errors.As(err, &res.Error) {
+			return nil, err
+		}
+		out = append(out, res)
+	}
+	return out, nil
+}
+
+// tellParentStarted writes into the parent's log that a child has begun.
+func (tx *Tx) tellParentStarted(r *perdure.Run) error {
+	if r.ParentID == "" {
+		return nil
+	}
+	parent, ok, err := tx.Run(r.Tenant, r.ParentID)
+	if err != nil || !ok || !parent.State.Live() {
+		return err
+	}
+	return tx.Apply(&parent, perdure.Noted{Lines: []perdure.Line{{Type: perdure.LineWorkerStarted,
+		Data: perdure.Object("job_id", string(r.ID), "worker_id", r.Worker)}}})
+}
+
+func quoted(list []string) perdure.Value {
+	b, _ := json.Marshal(list)
+	return perdure.Value(b)
+}

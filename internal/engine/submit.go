@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Submit accepts a run. With a Key it is idempotent: the same key and body give the same run.
+type Submit struct {
+	Tenant     perdure.TenantID
+	Submission perdure.Submission
+	Key        string
+
+	Run     perdure.Run
+	Created bool // false: the key was known
+}
+
+// Needs names nothing: a new run is nowhere yet.
+func (*Submit) Needs() []store.Ref { return nil }
+
+// Do accepts the run.
+func (op *Submit) Do(tx *Tx) error {
+	sub := op.Submission
+	if err := sub.Validate(); err != nil {
+		return err
+	}
+	digest := ""
+	if op.Key != "" {
+		if err := perdure.CheckText("idempotency-key", op.Key); err != nil {
+			return err
+		}
+		body, err := json.Marshal(sub)
+		if err != nil {
+			return err
+		}
+		digest = store.Digest(string(body))
+		known, ok, err := tx.Key(op.Tenant, "run:"+op.Key)
+		if err != nil {
+			return err
+		}
+		if ok {
+			if known.Digest != digest {
+				return perdure.Errorf(perdure.CodeReused, "this idempotency key was used with another body")
+			}
+			op.Created = false
+			op.Run, err = tx.run(op.Tenant, perdure.RunID(known.Ref))
+			return err
+		}
+	}
+	runAt := sub.RunAt
+	if sub.Delay > 0 {
+		runAt = tx.Now.Add(time.Duration(sub.Delay))
+	}
+	r := perdure.Run{
+		Tenant: op.Tenant, Kind: sub.Kind, Class: sub.Class, Queue: sub.Queue, Priority: sub.Priority, ThreadID: sub.ThreadID,
+		MaxAttempts: sub.MaxAttempts,
+		Options: perdure.Options{Timeout: sub.Timeout, RunAt: runAt, OnDisconnect: sub.OnDisconnect, Foreground: sub.Foreground,
+			Process: sub.Class == perdure.Process, Webhook: perdure.Value(sub.Webhook), First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
+	}
+	if err := tx.accept(&r, sub.Input, sub.Metadata, sub.Messages, sub.MultitaskStrategy); err != nil {
+		return err
+	}
+	if op.Key != "" {
+		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest, Ref: string(r.ID),
+			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	}
+	op.Run, op.Created = r, true
+	return nil
+}
+
+// accept makes a run out of what is known of it: a submission, a spawn, a retry or a continuation. The
+// caller has set what they differ in.
+func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]string, opening []perdure.Message, strategy string) error {
+	p := tx.Policy()
+	id, err := tx.newID()
+	if err != nil {
+		return err
+	}
+	r.ID = perdure.RunID(id)
+	if r.RootID == "" {
+		r.RootID = r.ID
+	}
+	r.CreatedAt = tx.Now
+	from := tx.Now
+	if r.Options.RunAt > from {
+		if r.Options.RunAt.Sub(from) > perdure.MaxWait {
+			return perdure.Invalid("run_at", "lies more than %s ahead", perdure.MaxWait)
+		}
+		from = r.Options.RunAt
+	}
+	if r.DeadlineAt == 0 {
+		if r.DeadlineAt, err = p.Deadline(r.Class, r.Options.Timeout, from); err != nil {
+			return err
+		}
+	}
+	if r.MaxAttempts == 0 {
+		r.MaxAttempts = p.MaxAttempts
+	}
+	if err := tx.ensure(r); err != nil {
+		return err
+	}
+	if len(input) > 0 {
+		r.Input = tx.Intern(r.Tenant, id, input)
+	}
+	if len(metadata) > 0 {
+		b, err := json.Marshal(metadata)
+		if err != nil {
+			return err
+		}
+		r.Metadata = perdure.Value(b)
+	}
+	if len(opening) > 0 {
+		b, err := json.Marshal(opening)
+		if err != nil {
+			return err
+		}
+		r.Options.Opening = tx.Intern(r.Tenant, id, b)
+	}
+
+	r.State, r.Attempt, r.ReadyAt = perdure.Queued, 1, from
+	var interrupts perdure.RunID
+	if r.ThreadID != "" {
+		if interrupts, err = tx.takePlace(r, strategy); err != nil {
+			return err
+		}
+	}
+	r.Ready = from <= tx.Now && r.Turn <= perdure.TurnActive
+	created := perdure.Object("thread_id", string(r.ThreadID), "task", r.Kind, "queue", r.Queue, "deadline_at", r.DeadlineAt,
+		"parent_run_id", string(r.ParentID), "continuation_of_run_id", string(r.ContinuationOf), "retry_of_run_id", string(r.RetryOf))
+	if err := tx.Apply(r, perdure.Noted{Lines: []perdure.Line{{Type: perdure.LineCreated, Data: created}}}); err != nil {
+		return err
+	}
+	if r.Turn == perdure.TurnActive {
+		return tx.open(r)
+	}
+	if interrupts == "" {
+		return nil
+	}
+	active, err := tx.run(r.Tenant, interrupts)
+	if err != nil {
+		return err
+	}
+	if err := tx.askToStop(&active, "interrupted by a new run on its thread"); err != nil {
+		return err
+	}
+	*r, err = tx.run(r.Tenant, r.ID) // the interrupted run may have ended at once and made way
+	return err
+}
+
+// ensure makes the tenant and the queue that a run lives in, and holds the tenant to its quota.
+func (tx *Tx) ensure(r *perdure.Run) error {
+	err := tx.once("queue\x00"+string(r.Tenant)+"\x00"+r.Queue, func() error {
+		have, err := tx.HasQueue(r.Tenant, r.Queue)
+		if err == nil && !have {
+			tx.PutQueue(store.QueueRow{Tenant: r.Tenant, Name: r.Queue, CreatedAt: tx.Now})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t, ok, err := tx.Tenant(r.Tenant)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		tx.PutTenant(store.TenantRow{ID: r.Tenant, CreatedAt: tx.Now})
+	}
+	if t.MaxLiveRuns > 0 {
+		n, err := tx.CountLive(r.Tenant, int(t.MaxLiveRuns)+1)
+		if err != nil {
+			return err
+		}
+		if int64(n) >= t.MaxLiveRuns {
+			return perdure.Errorf(perdure.CodeQuota, "this tenant may have %d live runs, and has them", t.MaxLiveRuns)
+		}
+	}
+	return nil
+}

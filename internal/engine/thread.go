@@ -1,0 +1,209 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// CreateThread makes a conversation.
+type CreateThread struct {
+	Tenant   perdure.TenantID
+	Metadata json.RawMessage
+
+	Thread perdure.Thread
+}
+
+func (*CreateThread) Needs() []store.Ref { return nil }
+
+// Do makes the thread.
+func (op *CreateThread) Do(tx *Tx) error {
+	if len(op.Metadata) > 0 {
+		if err := perdure.CheckValue("metadata", op.Metadata); err != nil {
+			return err
+		}
+	}
+	id, err := tx.newID()
+	if err != nil {
+		return err
+	}
+	op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id), Metadata: tx.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
+	tx.PutThread(op.Thread)
+	return nil
+}
+
+// AppendMessage adds a message to a thread from outside of any run.
+type AppendMessage struct {
+	Tenant   perdure.TenantID
+	ThreadID perdure.ThreadID
+	Message  perdure.Message
+
+	Seq int64
+}
+
+func (*AppendMessage) Needs() []store.Ref { return nil }
+
+// Do appends.
+func (op *AppendMessage) Do(tx *Tx) error {
+	if err := op.Message.Validate("message"); err != nil {
+		return err
+	}
+	th, ok, err := tx.Thread(op.Tenant, op.ThreadID)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return notFound("thread")
+	}
+	op.Seq = tx.say(&th, "", op.Message)
+	return nil
+}
+
+// say appends a message to a thread.
+func (tx *Tx) say(th *perdure.Thread, run perdure.RunID, m perdure.Message) int64 {
+	th.Seq++
+	tx.PutThread(*th)
+	tx.AddMessage(perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq, Role: m.Role, RunID: run, At: tx.Now,
+		Content: tx.Intern(th.Tenant, string(th.ID), m.Content), Metadata: tx.Intern(th.Tenant, string(th.ID), m.Metadata)})
+	return th.Seq
+}
+
+// sayFor appends messages of a run to its thread and gives the lines that tell of them. A thread that is
+// gone swallows them.
+func (tx *Tx) sayFor(r *perdure.Run, ms []perdure.Message) ([]perdure.Line, error) {
+	if r.ThreadID == "" || len(ms) == 0 {
+		return nil, nil
+	}
+	th, ok, err := tx.Thread(r.Tenant, r.ThreadID)
+	if err != nil || !ok {
+		return nil, err
+	}
+	var lines []perdure.Line
+	for _, m := range ms {
+		seq := tx.say(&th, r.ID, m)
+		lines = append(lines, perdure.Line{Type: perdure.LineMessage, Data: perdure.Object("thread_id", string(r.ThreadID), "message_seq", seq, "role", m.Role)})
+	}
+	return lines, nil
+}
+
+// takePlace gives a new run its place on its thread. It names the active run that the new one interrupts.
+func (tx *Tx) takePlace(r *perdure.Run, strategy string) (interrupts perdure.RunID, err error) {
+	th, ok, err := tx.Thread(r.Tenant, r.ThreadID)
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		return "", notFound("thread")
+	}
+	if err := tx.notAncestors(r); err != nil {
+		return "", err
+	}
+	switch {
+	case th.Active != "" && strategy == perdure.MultitaskReject:
+		return "", perdure.Errorf(perdure.CodeThreadBusy, "the thread has an active run, %s", th.Active)
+	case r.ReadyAt > tx.Now:
+		r.Turn = perdure.TurnLater
+		return "", nil
+	case th.Active == "":
+		r.Turn = perdure.TurnActive
+		th.Active = r.ID
+	default:
+		r.Turn = perdure.TurnWaiting
+		if strategy == perdure.MultitaskInterrupt {
+			interrupts = th.Active
+		}
+	}
+	// The thread's row is written even by a run that only queues up: the active one may be ending at this
+	// moment on another node, and one of the two has to see the other.
+	tx.PutThread(th)
+	return interrupts, nil
+}
+
+// notAncestors refuses a child on the thread of a live ancestor: each would wait for the other.
+func (tx *Tx) notAncestors(r *perdure.Run) error {
+	for id := r.ParentID; id != ""; {
+		a, ok, err := tx.Run(r.Tenant, id)
+		if err != nil || !ok {
+			return err
+		}
+		if a.ThreadID == r.ThreadID && a.State.Live() {
+			return perdure.Errorf(perdure.CodeThreadBusy, "a live ancestor, %s, is on this thread", a.ID)
+		}
+		id = a.ParentID
+	}
+	return nil
+}
+
+// JoinThread gives a run whose run_at has come its place on its thread.
+func (tx *Tx) JoinThread(r *perdure.Run) error {
+	th, ok, err := tx.Thread(r.Tenant, r.ThreadID)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return tx.Finish(r, perdure.Orphaned{Missing: "thread"})
+	}
+	if th.Active != "" {
+		tx.PutThread(th)
+		return tx.Apply(r, perdure.TurnCame{Turn: perdure.TurnWaiting})
+	}
+	return tx.activate(&th, r)
+}
+
+// activate makes a run the active one of its thread.
+func (tx *Tx) activate(th *perdure.Thread, r *perdure.Run) error {
+	th.Active = r.ID
+	tx.PutThread(*th)
+	if err := tx.Apply(r, perdure.TurnCame{Turn: perdure.TurnActive}); err != nil {
+		return err
+	}
+	return tx.open(r)
+}
+
+// open appends the messages that a run came with, now that it is its turn.
+func (tx *Tx) open(r *perdure.Run) error {
+	if r.Options.Opening == "" {
+		return nil
+	}
+	text, err := tx.Resolve(r.Tenant, r.Options.Opening)
+	if err != nil {
+		return err
+	}
+	var ms []perdure.Message
+	if err := json.Unmarshal([]byte(text), &ms); err != nil {
+		return fmt.Errorf("the opening messages of %s: %w", r.ID, err)
+	}
+	lines, err := tx.sayFor(r, ms)
+	if err != nil || len(lines) == 0 {
+		return err
+	}
+	return tx.Apply(r, perdure.Noted{Lines: lines})
+}
+
+// leaveThread makes the next run of an ended run's thread claimable.
+func (tx *Tx) leaveThread(r *perdure.Run) error {
+	th, ok, err := tx.Thread(r.Tenant, r.ThreadID)
+	if err != nil || !ok || th.Active != r.ID {
+		return err
+	}
+	next, ok, err := tx.NextOnThread(r.Tenant, r.ThreadID, func(w *perdure.Run) int {
+		switch {
+		case w.Options.First:
+			return 0
+		case w.ContinuationOf != "":
+			return 1
+		}
+		return 2
+	})
+	if err != nil {
+		return err
+	}
+	th.Active = ""
+	tx.PutThread(th)
+	if !ok {
+		return nil
+	}
+	return tx.activate(&th, &next)
+}

@@ -1,0 +1,341 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plant"
+)
+
+// openWait opens a wait and looks, in the same transaction, whether what it waits for is there already. A
+// wait that exists is left as it is: a replay opens its waits again.
+func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer) error {
+	w := perdure.Wait{Tenant: r.Tenant, RunID: r.ID, ID: spec.ID, Type: spec.Type, Mode: spec.Mode, Name: spec.Name, OnStall: spec.OnStall,
+		State: perdure.WaitOpen, OpenedAt: tx.Now}
+	if spec.Type == perdure.WaitCallback {
+		ans.Callbacks = append(ans.Callbacks, CallbackOf{spec.ID, tx.e.token(r.Tenant, r.ID, spec.ID)})
+	}
+	children, err := tx.childrenOf(r, spec, &w)
+	if err != nil {
+		return err
+	}
+	before, ok, err := tx.Wait(r.Tenant, r.ID, spec.ID)
+	if err != nil {
+		return err
+	}
+	if ok {
+		if before.Type != w.Type || before.Mode != w.Mode || before.Name != w.Name || !slices.Equal(before.Targets, w.Targets) {
+			return perdure.Errorf(perdure.CodeNondeterminism, "wait %q was opened as something else", spec.ID)
+		}
+		return nil
+	}
+	switch {
+	case spec.Timeout == perdure.Never:
+	case spec.Timeout > 0:
+		w.TimeoutAt = tx.Now.Add(time.Duration(spec.Timeout))
+	default:
+		w.TimeoutAt = tx.Now.Add(tx.e.policy.SuspendTimeout)
+	}
+	for _, c := range children {
+		if c.State.Terminal() && !plant.Is("wait-checked-outside") {
+			w.Ended++
+			if c.State == perdure.Completed {
+				w.OK++
+			}
+		}
+	}
+	tx.PutWait(w)
+	opened := perdure.Line{Type: perdure.LineWaitOpened, Data: perdure.Object("wait_id", w.ID, "type", w.Type, "mode", w.Mode, "name", w.Name,
+		"timeout_at", w.TimeoutAt)}
+	if err := tx.Apply(r, perdure.Noted{WaitsEnded: -1, Lines: []perdure.Line{opened}}); err != nil {
+		return err
+	}
+	switch {
+	case w.Satisfied():
+		return tx.resolve(r, w, perdure.WaitSatisfied, nil)
+	case w.Type == perdure.WaitSignal:
+		return tx.matchSignal(r, w)
+	}
+	return nil
+}
+
+// childrenOf finds the children that a wait names.
+func (tx *Tx) childrenOf(r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait) ([]perdure.Run, error) {
+	if spec.Type != perdure.WaitChildren {
+		return nil, nil
+	}
+	var out []perdure.Run
+	add := func(c perdure.Run) {
+		if !slices.Contains(w.Targets, c.ID) {
+			w.Targets = append(w.Targets, c.ID)
+			out = append(out, c)
+		}
+	}
+	for _, key := range spec.Keys {
+		c, ok, err := tx.Child(r.Tenant, r.ID, key)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, perdure.Errorf(perdure.CodeInvalid, "the run has no child %q", key)
+		}
+		add(c)
+	}
+	if err := tx.Prefetch(r.Tenant, spec.RunIDs); err != nil {
+		return nil, err
+	}
+	for _, id := range spec.RunIDs {
+		c, ok, err := tx.Run(r.Tenant, id)
+		if err != nil {
+			return nil, err
+		}
+		if !ok || c.ParentID != r.ID {
+			return nil, perdure.Errorf(perdure.CodeInvalid, "%s is not a child of the run", id)
+		}
+		add(c)
+	}
+	return out, nil
+}
+
+// closeWait ends a wait that the run no longer cares for.
+func (tx *Tx) closeWait(r *perdure.Run, id string) error {
+	w, ok, err := tx.Wait(r.Tenant, r.ID, id)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return perdure.Invalid("close", "the run has no wait %q", id)
+	}
+	if w.State != perdure.WaitOpen {
+		return nil
+	}
+	w.State, w.EndedAt = perdure.WaitClosed, tx.Now
+	tx.PutWait(w)
+	return tx.Apply(r, perdure.Noted{WaitsEnded: 1, Lines: []perdure.Line{{Type: perdure.LineWaitClosed, Data: perdure.Object("wait_id", id)}}})
+}
+
+// closeWaits ends all open waits of a run that is ending.
+func (tx *Tx) closeWaits(r *perdure.Run) error {
+	if r.WaitsOpen == 0 {
+		return nil
+	}
+	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	for _, w := range open {
+		w.State, w.EndedAt = perdure.WaitClosed, tx.Now
+		tx.PutWait(w)
+	}
+	return tx.Apply(r, perdure.Noted{WaitsEnded: len(open)})
+}
+
+// deliver puts an item into a live run's inbox.
+func (tx *Tx) deliver(r *perdure.Run, i perdure.Item, lines ...perdure.Line) (perdure.Item, error) {
+	i.Tenant, i.RunID, i.Seq, i.Status = r.Tenant, r.ID, r.InboxSeq+1, perdure.ItemPending
+	i.CreatedAt, i.AlarmAt = tx.Now, tx.Now.Add(tx.e.policy.PendingWakeup)
+	tx.PutItem(i)
+	return i, tx.Apply(r, perdure.Noted{Items: 1, Lines: lines})
+}
+
+// resolve ends an open wait: satisfied, timed out, stalled or orphaned. Exactly one inbox item bears its
+// wait_id: the one that satisfied it, or one that says how it ended. If the run sleeps on this wait, it
+// is queued.
+func (tx *Tx) resolve(r *perdure.Run, w perdure.Wait, state string, by *perdure.Item) error {
+	w.State, w.EndedAt = state, tx.Now
+	tx.PutWait(w)
+	line := perdure.Line{Type: perdure.LineWaitSatisfied, Data: perdure.Object("wait_id", w.ID, "name", w.Name, "outcome", state)}
+	if state == perdure.WaitTimedOut {
+		line.Type = perdure.LineWaitTimedOut
+	}
+	if err := tx.Apply(r, perdure.Noted{WaitsEnded: 1, Lines: []perdure.Line{line}}); err != nil {
+		return err
+	}
+	if by != nil {
+		i := *by
+		i.WaitID, i.Status, i.Epoch, i.AlarmAt = w.ID, perdure.ItemPending, 0, tx.Now.Add(tx.e.policy.PendingWakeup)
+		tx.PutItem(i)
+	} else {
+		i := perdure.Item{Type: perdure.ItemWait, WaitID: w.ID, Name: w.Name, Outcome: state}
+		switch {
+		case w.Type == perdure.WaitTimer && state == perdure.WaitSatisfied:
+			i.Type = perdure.ItemTimer
+		case state == perdure.WaitTimedOut:
+			i.Type = perdure.ItemTimeout
+			i.Data = perdure.Object("code", string(perdure.CodeToolTimeout), "message", "nothing came in time for wait "+w.ID)
+		}
+		if _, err := tx.deliver(r, i); err != nil {
+			return err
+		}
+	}
+	if r.State != perdure.Suspended {
+		return nil
+	}
+	if w.Named {
+		return tx.Apply(r, perdure.Woken{Reason: state, WaitID: w.ID})
+	}
+	return tx.resetWaitClock(r)
+}
+
+// resetWaitClock sets a suspended run's clock to the first timeout of the waits that are still open.
+func (tx *Tx) resetWaitClock(r *perdure.Run) error {
+	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	at := firstTimeout(open)
+	if at == r.WaitAt {
+		return nil
+	}
+	return tx.Apply(r, perdure.Noted{WaitAt: &at})
+}
+
+func firstTimeout(waits []perdure.Wait) (first perdure.Instant) {
+	for _, w := range waits {
+		if w.TimeoutAt != 0 && (first == 0 || w.TimeoutAt < first) {
+			first = w.TimeoutAt
+		}
+	}
+	return first
+}
+
+// TimeOutWaits ends the open waits of a run whose time has come; a timer's time is its satisfaction. Their
+// children go on, and what comes later stays in the inbox for a later wait.
+func (tx *Tx) TimeOutWaits(r *perdure.Run) error {
+	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	for _, w := range open {
+		if w.TimeoutAt == 0 || w.TimeoutAt > tx.Now {
+			continue
+		}
+		state := perdure.WaitTimedOut
+		if w.Type == perdure.WaitTimer {
+			state = perdure.WaitSatisfied
+		}
+		if err := tx.resolve(r, w, state, nil); err != nil {
+			return err
+		}
+	}
+	if r.State == perdure.Suspended {
+		return tx.resetWaitClock(r)
+	}
+	return nil
+}
+
+// childEnded counts a child's end in the waits of its parent that name it.
+func (tx *Tx) childEnded(parent, child *perdure.Run) error {
+	if parent.WaitsOpen == 0 {
+		return nil
+	}
+	open, err := tx.OpenWaits(parent.Tenant, parent.ID)
+	if err != nil {
+		return err
+	}
+	for _, w := range open {
+		if !w.Names(child.ID) {
+			continue
+		}
+		w.Ended++
+		if child.State == perdure.Completed {
+			w.OK++
+		}
+		tx.PutWait(w)
+		if w.Satisfied() {
+			if err := tx.resolve(parent, w, perdure.WaitSatisfied, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Stalled tells a parent that asked for it that a child looks stuck.
+func (tx *Tx) Stalled(child *perdure.Run) error {
+	if child.ParentID == "" {
+		return nil
+	}
+	parent, ok, err := tx.Run(child.Tenant, child.ParentID)
+	if err != nil || !ok || !parent.State.Live() || parent.WaitsOpen == 0 {
+		return err
+	}
+	open, err := tx.OpenWaits(parent.Tenant, parent.ID)
+	if err != nil {
+		return err
+	}
+	for _, w := range open {
+		if w.OnStall && w.Names(child.ID) {
+			if err := tx.resolve(&parent, w, perdure.WaitStalled, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// suspend puts a run to sleep on its waits. Whether one of them is over already is looked at here, in the
+// transaction that suspends: there is no window.
+func (tx *Tx) suspend(r *perdure.Run, c *perdure.Commit) error {
+	if r.Options.Process {
+		return perdure.Invalid("outcome.type", "a process can't suspend")
+	}
+	if r.Cancel.RequestedAt != 0 {
+		return perdure.Errorf(perdure.CodeCancelRequested, "the run is asked to stop: clean up and say cancelled")
+	}
+	if err := tx.TimeOutWaits(r); err != nil { // what timed out while it was running
+		return err
+	}
+	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	over := "" // a named wait that is over
+	if len(c.Outcome.Waits) > 0 {
+		for _, id := range c.Outcome.Waits {
+			w, ok, err := tx.Wait(r.Tenant, r.ID, id)
+			if err != nil {
+				return err
+			}
+			if !ok || w.State == perdure.WaitClosed {
+				return perdure.Invalid("outcome.waits", "the run has no open wait %q", id)
+			}
+			if w.State != perdure.WaitOpen {
+				over = id
+			}
+		}
+	} else {
+		// What the worker has not been told yet counts as well.
+		items, err := tx.OpenItems(r)
+		if err != nil {
+			return err
+		}
+		for _, i := range items {
+			if i.WaitID != "" && i.Status == perdure.ItemPending {
+				over = i.WaitID
+			}
+		}
+	}
+	named := []string{}
+	for _, w := range open {
+		w.Named = len(c.Outcome.Waits) == 0 || slices.Contains(c.Outcome.Waits, w.ID)
+		if w.Named {
+			named = append(named, w.ID)
+		}
+		tx.PutWait(w)
+	}
+	if len(named) == 0 && over == "" {
+		return perdure.Errorf(perdure.CodeNothingToWaitFor, "the run has no open wait: it would sleep until its deadline")
+	}
+	if err := tx.returnItems(r); err != nil {
+		return err
+	}
+	if err := tx.Apply(r, perdure.WentToSleep{Epoch: c.Epoch, Waits: named, WaitAt: firstTimeout(open)}); err != nil {
+		return err
+	}
+	if over != "" {
+		return tx.Apply(r, perdure.Woken{Reason: perdure.WaitSatisfied, WaitID: over})
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// An Invariant is something that holds at every committed moment. Query gives the rows that break it;
+// {runs}, {events}, … stand for the tables, narrowed to some runs when only those are checked.
+type Invariant struct {
+	ID        string // as RELIABILITY numbers it
+	Statement string
+	Query     string
+}
+
+const terminal = "('completed','failed','timeout','cancelled')"
+const ends = "('run:completed','run:failed','run:timed_out','run:cancelled')"
+
+// Invariants are those that SQL can check.
+var Invariants = []Invariant{
+	{"S5", "a run has exactly one terminal line if it has ended, and none before",
+		"SELECT r.id, r.state FROM {runs} r WHERE (SELECT count(*) FROM {events} e WHERE e.tenant=r.tenant AND e.run_id=r.id AND e.type IN " + ends + ") <> " +
+			"CASE WHEN r.state IN " + terminal + " THEN 1 ELSE 0 END"},
+	{"S5", "nothing changes a run's state after its terminal line",
+		"SELECT a.run_id, b.type FROM {events} a JOIN {events} b ON b.tenant=a.tenant AND b.run_id=a.run_id AND b.seq>a.seq WHERE a.type IN " + ends +
+			" AND b.type IN ('run:dispatched','run:started','run:suspended','run:resumed','run:retrying','run:reclaimed')"},
+	{"S6", "the epochs of a run's grants strictly increase: one holder per epoch",
+		"SELECT a.run_id, b.epoch FROM {events} a JOIN {events} b ON b.tenant=a.tenant AND b.run_id=a.run_id AND b.seq>a.seq " +
+			"WHERE a.type='run:dispatched' AND b.type='run:dispatched' AND b.epoch<=a.epoch"},
+	{"S8", "a line never bears a lower epoch than the one before it",
+		"SELECT a.run_id, b.seq FROM {events} a JOIN {events} b ON b.tenant=a.tenant AND b.run_id=a.run_id AND b.seq=a.seq+1 WHERE b.epoch<a.epoch"},
+	{"S11", "no deadline ends a run early",
+		"SELECT r.id, r.deadline_at FROM {runs} r WHERE r.state='timeout' AND r.finished_at<r.deadline_at AND r.rest LIKE '%\"code\":\"deadline_exceeded\"%'"},
+	{"S12", "every live run is watched, and not later than its deadline by more than the spare",
+		"SELECT r.id, r.state FROM {runs} r WHERE r.state NOT IN " + terminal + " AND (r.alarm_at IS NULL OR r.alarm_at>r.deadline_at+3600000000)"},
+	{"S14", "a run's log is dense: its lines are 1 to seq",
+		"SELECT r.id, r.seq FROM {runs} r WHERE r.seq <> (SELECT count(*) FROM {events} e WHERE e.tenant=r.tenant AND e.run_id=r.id) " +
+			"OR r.seq <> (SELECT coalesce(max(e.seq),0) FROM {events} e WHERE e.tenant=r.tenant AND e.run_id=r.id)"},
+	{"S14", "a run's journal is dense",
+		"SELECT r.id, r.journal_seq FROM {runs} r WHERE r.journal_seq>0 AND r.journal_seq <> (SELECT count(*) FROM journal j WHERE j.tenant=r.tenant AND j.run_id=r.id)"},
+	{"S16", "a notification exists for every line that was asked for",
+		"SELECT o.run_id, o.seq FROM outbox o WHERE NOT EXISTS (SELECT 1 FROM {events} e WHERE e.tenant=o.tenant AND e.run_id=o.run_id AND e.seq=o.seq AND e.type=o.type) AND o.run_id IN (SELECT id FROM {runs} x)"},
+	{"S18", "a dead letter is of a run that ended",
+		"SELECT d.run_id, d.cause FROM dead_letters d JOIN {runs} r ON r.tenant=d.tenant AND r.id=d.run_id WHERE r.state NOT IN ('failed','timeout')"},
+	{"S19", "no more attempts are lost in a row than the run may lose",
+		"SELECT r.id, r.strikes FROM {runs} r WHERE r.strikes>r.max_attempts OR (r.state NOT IN " + terminal + " AND r.strikes>=r.max_attempts)"},
+	{"P1", "a leased run has an epoch, and one that is not leased has no lease",
+		"SELECT r.id, r.state FROM {runs} r WHERE (r.state IN ('dispatched','running') AND (r.epoch<1 OR r.lease_until=0)) OR (r.state NOT IN ('dispatched','running') AND r.lease_until<>0)"},
+	{"P2", "no suspended run sleeps on a wait that is over",
+		"SELECT r.id, w.id FROM {runs} r JOIN waits w ON w.tenant=r.tenant AND w.run_id=r.id WHERE r.state='suspended' AND w.named=1 AND w.state NOT IN ('open','closed')"},
+	{"P3", "no suspended run sleeps on nothing",
+		"SELECT r.id, r.state FROM {runs} r WHERE r.state='suspended' AND NOT EXISTS (SELECT 1 FROM waits w WHERE w.tenant=r.tenant AND w.run_id=r.id AND w.named=1 AND w.state='open')"},
+	{"P4", "an ended run has no open wait",
+		"SELECT r.id, w.id FROM {runs} r JOIN waits w ON w.tenant=r.tenant AND w.run_id=r.id WHERE r.state IN " + terminal + " AND w.state='open'"},
+	{"P5", "a run's counts of open waits and items are right",
+		"SELECT r.id, r.waits_open FROM {runs} r WHERE r.waits_open <> (SELECT count(*) FROM waits w WHERE w.tenant=r.tenant AND w.run_id=r.id AND w.state='open') " +
+			"OR r.inbox_open <> (SELECT count(*) FROM inbox i WHERE i.tenant=r.tenant AND i.run_id=r.id AND i.status IN ('pending','processing')) " +
+			"OR r.inbox_seq <> (SELECT count(*) FROM inbox i WHERE i.tenant=r.tenant AND i.run_id=r.id)"},
+	{"P6", "an item is in nobody's hands but the current holder's",
+		"SELECT r.id, i.seq FROM {runs} r JOIN inbox i ON i.tenant=r.tenant AND i.run_id=r.id WHERE i.status='processing' AND (i.epoch<>r.epoch OR r.state NOT IN ('dispatched','running'))"},
+	{"P7", "a thread's active run is live and on it, and no other run of the thread is active",
+		"SELECT t.id, t.active FROM threads t WHERE t.active<>'' AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant=t.tenant AND r.id=t.active AND r.thread_id=t.id AND r.turn=1 AND r.alarm_at IS NOT NULL)"},
+	{"P7", "a run that is active on a thread is the thread's active run",
+		"SELECT r.id, r.thread_id FROM {runs} r WHERE r.turn=1 AND NOT EXISTS (SELECT 1 FROM threads t WHERE t.tenant=r.tenant AND t.id=r.thread_id AND t.active=r.id)"},
+	{"P8", "nobody waits for a thread that is free",
+		"SELECT r.id, r.thread_id FROM {runs} r JOIN threads t ON t.tenant=r.tenant AND t.id=r.thread_id WHERE r.turn=2 AND r.alarm_at IS NOT NULL AND t.active=''"},
+	{"P9", "a thread's messages are 1 to seq",
+		"SELECT t.id, t.seq FROM threads t WHERE t.seq <> (SELECT count(*) FROM messages m WHERE m.tenant=t.tenant AND m.thread_id=t.id)"},
+	{"P10", "no open chord or group whose runs have all ended",
+		"SELECT g.id, g.kind FROM gatherings g WHERE g.state='open' AND NOT EXISTS (SELECT 1 FROM members m JOIN runs r ON r.tenant=m.tenant AND r.id=m.run_id WHERE m.tenant=g.tenant AND m.gathering_id=g.id AND r.alarm_at IS NOT NULL)"},
+	{"P11", "a child of an ended run that may not outlive it is asked to stop, or will be",
+		"SELECT c.id, c.state FROM {runs} c JOIN runs p ON p.tenant=c.tenant AND p.id=c.parent_id WHERE c.parent_id<>'' AND c.alarm_at IS NOT NULL AND p.alarm_at IS NULL AND p.cascade=0 " +
+			"AND c.rest NOT LIKE '%\"on_parent_end\":\"continue\"%' AND c.rest NOT LIKE '%\"requested_at\"%'"},
+	{"P12", "a run that is claimable is queued, or was granted and not heard from",
+		"SELECT r.id, r.state FROM {runs} r WHERE r.ready=1 AND (r.state NOT IN ('queued','dispatched','running') OR r.heard=1 OR r.turn>1)"},
+	{"P13", "one continuation per chord",
+		"SELECT c.continuation_of, count(*) FROM runs c JOIN gatherings g ON g.tenant=c.tenant AND g.id=c.continuation_of AND g.kind='chord' " +
+			"WHERE c.continuation_of<>'' AND c.input LIKE '%\"trigger\":\"chord\"%' GROUP BY c.tenant, c.continuation_of HAVING count(*)>1"},
+	{"P14", "content is there for every reference",
+		"SELECT b.owner, b.hash FROM blob_refs b WHERE NOT EXISTS (SELECT 1 FROM blobs x WHERE x.tenant=b.tenant AND x.hash=b.hash)"},
+}
+
+// A Violation is a row that breaks an invariant.
+type Violation struct {
+	Invariant
+	Row string
+}
+
+// Check looks for rows that break an invariant: among some runs, or everywhere. The state of each run is
+// also held against its own history.
+func (v *View) Check(only []perdure.RunID) ([]Violation, error) {
+	var out []Violation
+	runs, events := "runs", "events"
+	if only != nil {
+		quoted := make([]string, len(only))
+		for i, id := range only {
+			quoted[i] = "'" + strings.ReplaceAll(string(id), "'", "''") + "'"
+		}
+		list := "(" + strings.Join(quoted, ",") + ")"
+		runs, events = "(SELECT * FROM runs WHERE id IN "+list+")", "(SELECT * FROM events WHERE run_id IN "+list+")"
+	}
+	for _, inv := range Invariants {
+		q := strings.NewReplacer("{runs}", runs, "{events}", events).Replace(inv.Query)
+		if only != nil && !strings.Contains(inv.Query, "{") {
+			continue // about everything: the next whole check finds it
+		}
+		err := v.sess.Query(q, nil, func(scan func(...any) error) error {
+			var a, b any
+			if err := scan(&a, &b); err != nil {
+				return err
+			}
+			out = append(out, Violation{inv, fmt.Sprint(a, " ", b)})
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s, %s: %w", inv.ID, inv.Statement, err)
+		}
+	}
+	folded, err := v.checkHistory(only)
+	return append(out, folded...), err
+}
+
+var s4 = Invariant{ID: "S4", Statement: "a run's state is what its history tells, and its history is legal"}
+
+// checkHistory folds logs and compares.
+func (v *View) checkHistory(only []perdure.RunID) ([]Violation, error) {
+	type key struct {
+		t  perdure.TenantID
+		id perdure.RunID
+	}
+	states := make(map[key]perdure.State)
+	where, args := "", []any(nil)
+	if only != nil {
+		where = " WHERE id IN (" + marks(max(1, len(only))) + ")"
+		for _, id := range only {
+			args = append(args, string(id))
+		}
+		if len(only) == 0 {
+			args = []any{""}
+		}
+	}
+	err := v.sess.Query("SELECT tenant, id, state FROM runs"+where, args, func(scan func(...any) error) error {
+		var k key
+		var s perdure.State
+		err := scan(&k.t, &k.id, &s)
+		states[k] = s
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []Violation
+	var cur key
+	var log []perdure.Line
+	flush := func() {
+		if cur == (key{}) {
+			return
+		}
+		if s, ok := perdure.Fold(log); !ok || s != states[cur] {
+			out = append(out, Violation{s4, fmt.Sprintf("%s is %s, its history says %s (legal: %v)", cur.id, states[cur], s, ok)})
+		}
+	}
+	err = v.sess.Query("SELECT tenant, run_id, type FROM events"+strings.Replace(where, "id IN", "run_id IN", 1)+" ORDER BY tenant, run_id, seq", args, func(scan func(...any) error) error {
+		var k key
+		var l perdure.Line
+		if err := scan(&k.t, &k.id, &l.Type); err != nil {
+			return err
+		}
+		if k != cur {
+			flush()
+			cur, log = k, log[:0]
+		}
+		log = append(log, l)
+		return nil
+	})
+	flush()
+	return out, err
+}

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perdure/perdure"
+)
+
+// startClock gives the clock of a store whose database has none: the wall clock, read once, and from then
+// on a clock that only counts, while the machine sleeps too. Nobody who sets the wall clock can expire a
+// lease. It never shows an instant before the last one stored.
+func startClock(s Session) (func() perdure.Instant, error) {
+	last, err := storedClock(s)
+	if err != nil {
+		return nil, err
+	}
+	wall := perdure.At(time.Now())
+	if ahead := last.Sub(wall); ahead > time.Hour {
+		return nil, fmt.Errorf("refusing to start: the store's last instant, %s, lies %s ahead of this machine's clock, %s: "+
+			"set the clock right, or restore the store from a backup", last, ahead.Round(time.Second), wall)
+	}
+	start, zero := max(wall, last), counting()
+	return func() perdure.Instant { return start.Add(counting() - zero) }, nil
+}
+
+func storedClock(s Session) (perdure.Instant, error) {
+	var text string
+	err := s.Query("SELECT value FROM meta WHERE name='clock'", nil, func(scan func(...any) error) error { return scan(&text) })
+	if err != nil || text == "" {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return perdure.Instant(n), err
+}
+
+var processStart = time.Now()
+
+// counting is a clock that goes on while the machine is suspended, where the system has one.
+func counting() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return time.Since(processStart)
+	}
+	return time.Duration(ts.Nano())
+}
+
+// lockFile takes the lock that one server holds on a store for its life. The lock goes with the process,
+// however it ends.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock file: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("refusing to start: another server has this store open (%s is locked)", path)
+	}
+	return f, nil
+}

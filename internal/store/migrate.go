@@ -1,0 +1,79 @@
+package store
+
+import (
+	"embed"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+//go:embed schema/*.sql
+var schema embed.FS
+
+// migrate applies the files of schema/ that the store has not seen, in order, each in a transaction of its
+// own. They only add: a server one version older works on a newer schema.
+func migrate(s Session, d *dialect) error {
+	if err := s.Begin(); err != nil {
+		return err
+	}
+	have, err := schemaVersion(s)
+	if err != nil {
+		s.Rollback()
+		return err
+	}
+	if err := s.Rollback(); err != nil {
+		return err
+	}
+	files, err := schema.ReadDir("schema")
+	if err != nil {
+		return err
+	}
+	if newest := len(files); have > newest {
+		return fmt.Errorf("the store has schema %d, and this program knows %d: use a newer program", have, newest)
+	}
+	for i, f := range files[have:] {
+		text, err := schema.ReadFile("schema/" + f.Name())
+		if err != nil {
+			return err
+		}
+		if err := applyFile(s, strings.ReplaceAll(string(text), "{without rowid}", d.withoutRowID), have+i+1); err != nil {
+			return fmt.Errorf("%s: %w", f.Name(), err)
+		}
+	}
+	return nil
+}
+
+func schemaVersion(s Session) (n int, err error) {
+	exists := 0
+	err = s.Query("SELECT count(*) FROM sqlite_master WHERE name='meta'", nil, func(scan func(...any) error) error { return scan(&exists) })
+	if err != nil || exists == 0 {
+		return 0, err
+	}
+	var text string
+	err = s.Query("SELECT value FROM meta WHERE name='schema'", nil, func(scan func(...any) error) error { return scan(&text) })
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+func applyFile(s Session, text string, version int) error {
+	if err := s.Begin(); err != nil {
+		return err
+	}
+	for stmt := range strings.SplitSeq(text, ";\n") {
+		if strings.TrimSpace(stmt) == "" {
+			continue
+		}
+		if _, err := s.Exec(stmt, nil); err != nil {
+			s.Rollback()
+			return fmt.Errorf("%.60q: %w", strings.TrimSpace(stmt), err)
+		}
+	}
+	_, err := s.Exec("INSERT INTO meta (name,value) VALUES ('schema',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{strconv.Itoa(version)})
+	if err != nil {
+		s.Rollback()
+		return err
+	}
+	return s.Commit()
+}

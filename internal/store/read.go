@@ -1,0 +1,206 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// Run gives a run of a tenant.
+func (v *View) Run(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool, err error) {
+	err = runTable.query(v.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(x *perdure.Run) error {
+		r, ok = *x, true
+		return nil
+	})
+	return r, ok, err
+}
+
+// A RunFilter chooses runs of a list. Empty fields choose all.
+type RunFilter struct {
+	Status   string // a state, or "deferred"
+	State    perdure.State
+	Kind     string
+	Queue    string
+	ThreadID perdure.ThreadID
+	ParentID perdure.RunID
+	RootID   perdure.RunID
+	Before   perdure.RunID // only older ones: the cursor
+	Limit    int
+}
+
+// Runs lists a tenant's runs, newest first.
+func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
+	where, args := []string{"tenant=?"}, []any{string(t)}
+	and := func(cond string, arg string) {
+		if arg != "" {
+			where, args = append(where, cond), append(args, arg)
+		}
+	}
+	switch {
+	case f.Status == perdure.StatusDeferred:
+		where = append(where, "deferred_at>0 AND alarm_at IS NOT NULL")
+	case f.Status != "":
+		where, args = append(where, "state=? AND (deferred_at=0 OR alarm_at IS NULL)"), append(args, f.Status)
+	}
+	and("state=?", string(f.State))
+	and("kind=?", f.Kind)
+	and("queue=?", f.Queue)
+	and("thread_id=?", string(f.ThreadID))
+	and("parent_id=?", string(f.ParentID))
+	and("root_id=?", string(f.RootID))
+	and("id<?", string(f.Before))
+	var out []perdure.Run
+	err := runTable.query(v.sess, fmt.Sprintf("WHERE %s ORDER BY id DESC LIMIT %d", strings.Join(where, " AND "), f.Limit), args, func(r *perdure.Run) error {
+		out = append(out, *r)
+		return nil
+	})
+	return out, err
+}
+
+// Events reads a run's log from a cursor on.
+func (v *View) Events(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
+	return readEvents(v.sess, t, run, after, limit)
+}
+
+func readEvents(s Session, t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
+	var out []perdure.Line
+	err := eventTable.query(s, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq LIMIT ?", []any{string(t), string(run), after, int64(limit)}, func(e *EventRow) error {
+		out = append(out, e.Line)
+		return nil
+	})
+	return out, err
+}
+
+// Journal reads a run's journal from a cursor on.
+func (v *View) Journal(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
+	return readJournal(v.sess, t, run, after, limit)
+}
+
+// Journal reads a run's journal as it is in the database.
+func (tx *Tx) Journal(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
+	return readJournal(tx.sess, t, run, after, limit)
+}
+
+func readJournal(s Session, t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
+	var out []JournalRow
+	err := journalTable.query(s, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq LIMIT ?", []any{string(t), string(run), after, int64(limit)}, func(j *JournalRow) error {
+		out = append(out, *j)
+		return nil
+	})
+	return out, err
+}
+
+// Thread gives a thread.
+func (v *View) Thread(t perdure.TenantID, id perdure.ThreadID) (th perdure.Thread, ok bool, err error) {
+	err = threadTable.query(v.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(x *perdure.Thread) error {
+		th, ok = *x, true
+		return nil
+	})
+	return th, ok, err
+}
+
+// Messages reads a thread from a cursor on.
+func (v *View) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, limit int) ([]perdure.ThreadMessage, error) {
+	var out []perdure.ThreadMessage
+	err := messageTable.query(v.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq LIMIT ?", []any{string(t), string(id), after, int64(limit)},
+		func(m *perdure.ThreadMessage) error {
+			out = append(out, *m)
+			return nil
+		})
+	return out, err
+}
+
+// Gathering gives a chord or a group.
+func (v *View) Gathering(t perdure.TenantID, id perdure.GroupID) (g perdure.Group, ok bool, err error) {
+	err = groupTable.query(v.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(x *perdure.Group) error {
+		g, ok = *x, true
+		return nil
+	})
+	return g, ok, err
+}
+
+// Waits gives all waits of a run.
+func (v *View) Waits(t perdure.TenantID, run perdure.RunID) ([]perdure.Wait, error) {
+	var out []perdure.Wait
+	err := waitTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY opened_at, id", []any{string(t), string(run)}, func(w *perdure.Wait) error {
+		out = append(out, *w)
+		return nil
+	})
+	return out, err
+}
+
+// Items gives all inbox items of a run.
+func (v *View) Items(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
+	var out []perdure.Item
+	err := itemTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)}, func(i *perdure.Item) error {
+		out = append(out, *i)
+		return nil
+	})
+	return out, err
+}
+
+// LateResults gives a run's late results.
+func (v *View) LateResults(t perdure.TenantID, run perdure.RunID) ([]perdure.LateResult, error) {
+	var out []perdure.LateResult
+	err := lateTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY n", []any{string(t), string(run)}, func(l *perdure.LateResult) error {
+		out = append(out, *l)
+		return nil
+	})
+	return out, err
+}
+
+// DeadLetters lists a tenant's dead letters, newest first; before is the cursor.
+func (v *View) DeadLetters(t perdure.TenantID, before perdure.RunID, limit int) ([]perdure.DeadLetter, error) {
+	where, args := "WHERE tenant=?", []any{string(t)}
+	if before != "" {
+		where, args = where+" AND run_id<?", append(args, string(before))
+	}
+	var out []perdure.DeadLetter
+	err := deadTable.query(v.sess, fmt.Sprintf("%s ORDER BY run_id DESC LIMIT %d", where, limit), args, func(d *perdure.DeadLetter) error {
+		out = append(out, *d)
+		return nil
+	})
+	return out, err
+}
+
+// Workers lists a tenant's workers.
+func (v *View) Workers(t perdure.TenantID) ([]perdure.Worker, error) {
+	var out []perdure.Worker
+	err := workerTable.query(v.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(w *perdure.Worker) error {
+		out = append(out, *w)
+		return nil
+	})
+	return out, err
+}
+
+// Outbox lists a run's notifications.
+func (v *View) Outbox(t perdure.TenantID, run perdure.RunID) ([]OutboxRow, error) {
+	var out []OutboxRow
+	err := outboxTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY seq, target", []any{string(t), string(run)}, func(o *OutboxRow) error {
+		out = append(out, *o)
+		return nil
+	})
+	return out, err
+}
+
+// NextAlarm is when the watchdog has something to do next, or zero.
+func (v *View) NextAlarm() (perdure.Instant, error) {
+	var first perdure.Instant
+	for _, q := range []string{"SELECT min(alarm_at) FROM runs WHERE alarm_at IS NOT NULL", "SELECT min(alarm_at) FROM inbox WHERE alarm_at IS NOT NULL",
+		"SELECT min(alarm_at) FROM gatherings WHERE alarm_at IS NOT NULL", "SELECT min(expires_at) FROM waiters"} {
+		var at perdure.Instant
+		if err := v.sess.Query(q, nil, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) }); err != nil {
+			return 0, err
+		}
+		if at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	return first, nil
+}
+
+// Rows runs a query of the caller's own, for checks and tests.
+func (v *View) Rows(query string, args []any, row func(scan func(...any) error) error) error {
+	return v.sess.Query(query, args, row)
+}

@@ -1,0 +1,142 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plant"
+)
+
+// rest is what of a run nobody searches by; it is empty for most.
+type rest struct {
+	Options     *perdure.Options `json:"options,omitempty"`
+	Progress    perdure.Value    `json:"progress,omitempty"`
+	Cancel      *perdure.Cancel  `json:"cancel,omitempty"`
+	WasDefer    bool             `json:"was_deferred,omitempty"`
+	Summary     string           `json:"summary,omitempty"`
+	Failure     *perdure.Failure `json:"failure,omitempty"`
+	Fallback    perdure.Value    `json:"fallback,omitempty"`
+	ContinuedBy perdure.RunID    `json:"continued_by,omitempty"`
+}
+
+func packRest(r *perdure.Run) string {
+	x := rest{Progress: r.Progress, WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: r.Fallback, ContinuedBy: r.ContinuedBy}
+	if r.Options != (perdure.Options{}) {
+		x.Options = &r.Options
+	}
+	if r.Cancel != (perdure.Cancel{}) {
+		x.Cancel = &r.Cancel
+	}
+	if x == (rest{}) {
+		return ""
+	}
+	b, err := json.Marshal(x)
+	if err != nil {
+		panic(fmt.Sprintf("a run that can't be written: %v", err))
+	}
+	return string(b)
+}
+
+// restScanner unpacks the rest of a run.
+type restScanner struct{ r *perdure.Run }
+
+func (s restScanner) Scan(v any) error {
+	text, ok := v.(string)
+	if !ok || text == "" {
+		return nil
+	}
+	var x rest
+	if err := json.Unmarshal([]byte(text), &x); err != nil {
+		return fmt.Errorf("the rest of a run: %w", err)
+	}
+	r := s.r
+	r.Progress, r.WasDefer, r.Summary, r.Failure, r.Fallback, r.ContinuedBy = x.Progress, x.WasDefer, x.Summary, x.Failure, x.Fallback, x.ContinuedBy
+	if x.Options != nil {
+		r.Options = *x.Options
+	}
+	if x.Cancel != nil {
+		r.Cancel = *x.Cancel
+	}
+	return nil
+}
+
+// born are the columns that are written when a run is accepted, changing those that a transition writes.
+var (
+	born = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id", "journal_key",
+		"continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts"}
+	changing = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard", "resumed",
+		"ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at",
+		"deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late",
+		"watched", "cascade", "alarm_at", "rest"}
+)
+
+func bindBorn(r *perdure.Run) []any {
+	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority), string(r.ThreadID),
+		string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf), string(r.RetryOf), string(r.Input),
+		string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt), int64(r.MaxAttempts)}
+}
+
+func bindChanging(r *perdure.Run) []any {
+	return []any{string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Deliveries), int64(r.Turn),
+		toBit(r.Ready), toBit(r.Heard), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt), int64(r.FirstGrantAt),
+		int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt), int64(r.WaitAt), int64(r.FinishedAt), int64(r.BeatAt),
+		int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said), string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq,
+		int64(r.WaitsOpen), int64(r.Children), int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r)}
+}
+
+var runTable = &table[perdure.Run]{
+	name: "runs", once: true,
+	cols: slices.Concat(born, changing), keys: []string{"tenant", "id"},
+	bind: func(r *perdure.Run) []any { return append(bindBorn(r), bindChanging(r)...) },
+	scan: func(r *perdure.Run) []any {
+		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID, &r.JournalKey,
+			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts,
+			&r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn, bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed},
+			&r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil, &r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt,
+			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,
+			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r}}
+	},
+}
+
+// A changedRun is a run as it is to be, and the version of the row that this was decided on.
+type changedRun struct {
+	run  *perdure.Run
+	read int64
+}
+
+// saveRuns is the one statement of the program that changes a run: a compare-and-set on the version, for
+// many runs at once, sorted by id so that two nodes can't lock each other out. If one of the rows has been
+// changed by somebody else, none of the batch is written.
+func saveRuns(s Session, d *dialect, rows []changedRun) error {
+	slices.SortFunc(rows, func(a, b changedRun) int { return strings.Compare(string(a.run.ID), string(b.run.ID)) })
+	columns := slices.Concat([]string{"tenant", "id", "read"}, changing)
+	set := make([]string, len(changing))
+	for i, c := range changing {
+		set[i] = c + "=input." + c
+	}
+	guard := " AND runs.version=input.read"
+	switch {
+	case plant.Is("guard-without-version"):
+		guard = ""
+	case plant.Is("sweep-ignores-epoch"):
+		guard = " AND (runs.version=input.read OR runs.epoch<input.epoch)"
+	}
+	return eachChunk(rows, func(part []changedRun) error {
+		args := make([]any, 0, len(part)*len(columns))
+		for _, c := range part {
+			args = append(append(args, string(c.run.Tenant), string(c.run.ID), c.read), bindChanging(c.run)...)
+		}
+		n, err := s.Exec("WITH "+d.input(columns, len(part))+" UPDATE runs SET "+strings.Join(set, ",")+
+			" FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"+guard, args)
+		if err != nil {
+			return err
+		}
+		if n != int64(len(part)) {
+			return errConflict
+		}
+		return nil
+	})
+}

@@ -1,0 +1,86 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
+
+// InlineMax is the size above which a value is stored once, by its content, instead of in the row.
+const InlineMax = 8 << 10
+
+// ShownMax is the size above which a value in a log line stands as {ref, size}.
+const ShownMax = 64 << 10
+
+// Intern keeps a value: as it is when it is small, and otherwise once per tenant, by its hash. owner is the
+// run or thread that it lives as long as.
+func (tx *Tx) Intern(t perdure.TenantID, owner string, raw []byte) perdure.Value {
+	return tx.intern(t, owner, raw, InlineMax)
+}
+
+// InternShown keeps a value as a log line shows it.
+func (tx *Tx) InternShown(t perdure.TenantID, owner string, raw []byte) perdure.Value {
+	return tx.intern(t, owner, raw, ShownMax)
+}
+
+func (tx *Tx) intern(t perdure.TenantID, owner string, raw []byte, inline int) perdure.Value {
+	text := string(raw)
+	if tx.s.opt.Redact != nil {
+		text = tx.s.opt.Redact(text) // before the hash: a hash of a secret can be guessed at
+	}
+	if len(text) <= inline {
+		return perdure.Value(text)
+	}
+	hash := Digest(text)
+	push(tx, &tx.blobs, blobRow{t, hash, int64(len(text)), text})
+	push(tx, &tx.blobRefs, blobRefRow{t, owner, hash})
+	return perdure.RefValue(hash, len(text))
+}
+
+// Share lets another owner keep a value that is stored already.
+func (tx *Tx) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
+	if hash, _, ref := v.Ref(); ref {
+		push(tx, &tx.blobRefs, blobRefRow{t, owner, hash})
+	}
+	return v
+}
+
+// Digest is the hash by which content is known.
+func Digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// Resolve gives the content of a value.
+func (tx *Tx) Resolve(t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
+	hash, _, ref := v.Ref()
+	if !ref {
+		return v, nil
+	}
+	for _, b := range tx.blobs {
+		if b.Tenant == t && b.Hash == hash {
+			return perdure.Value(b.Content), nil
+		}
+	}
+	return resolve(tx.sess, t, v)
+}
+
+// Resolve gives the content of a value.
+func (v *View) Resolve(t perdure.TenantID, val perdure.Value) (perdure.Value, error) {
+	return resolve(v.sess, t, val)
+}
+
+func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
+	hash, _, ref := v.Ref()
+	if !ref {
+		return v, nil
+	}
+	var content string
+	err := s.Query("SELECT content FROM blobs WHERE tenant=? AND hash=?", []any{string(t), hash}, func(scan func(...any) error) error { return scan(&content) })
+	if err == nil && Digest(content) != hash {
+		err = fmt.Errorf("the content of %s is missing or damaged", hash)
+	}
+	return perdure.Value(content), err
+}

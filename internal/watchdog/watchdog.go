@@ -1,0 +1,380 @@
+// Package watchdog is the safety net: a table of rules, one sweep that finds whose alarm has rung and does
+// what the rule of that clock says, and one loop that sleeps until the next alarm.
+//
+// Recovery is this loop and nothing else: there is no special step at boot. A missed sweep delays but never
+// loses, and any number of nodes may sweep at once, because every action is a guarded write like any
+// other.
+package watchdog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Watchdog sweeps.
+type Watchdog struct {
+	engine *engine.Engine
+	log    *slog.Logger
+	patrol patrol
+}
+
+// New makes a watchdog for an engine.
+func New(e *engine.Engine, log *slog.Logger) *Watchdog {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Watchdog{engine: e, log: log}
+}
+
+// An Action is something that a rule did.
+type Action struct {
+	Rule   string
+	Name   string
+	Tenant perdure.TenantID
+	Run    perdure.RunID
+}
+
+// batch bounds how many runs one sweep looks at.
+const batch = 256
+
+// Run sweeps until the context ends.
+func (w *Watchdog) Run(ctx context.Context) error {
+	p := w.engine.Policy()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-w.engine.Sleep(0):
+		}
+		op := w.Pass()
+		err := w.engine.Do(ctx, op)
+		if ctx.Err() != nil {
+			return nil
+		}
+		pause := p.WatchdogInterval
+		switch {
+		case err != nil:
+			w.log.Error("a sweep failed", "error", err)
+		case op.More:
+			pause = 0
+		default:
+			pause = w.untilNext(ctx, pause)
+		}
+		for _, a := range op.Actions {
+			w.log.Info("watchdog", "rule", a.Rule, "name", a.Name, "tenant", a.Tenant, "run", a.Run)
+		}
+		timer.Reset(pause)
+	}
+}
+
+// untilNext is how long to sleep: until the next alarm, and no longer than limit. Whoever sets an earlier
+// alarm meanwhile wakes the loop; one that was set just before is seen here.
+func (w *Watchdog) untilNext(ctx context.Context, limit time.Duration) time.Duration {
+	s := w.engine.Store()
+	w.engine.Sleep(s.Now().Add(limit))
+	pause := limit
+	err := s.View(ctx, func(v *store.View) error {
+		at, err := v.NextAlarm()
+		if err == nil && at != 0 {
+			pause = min(limit, max(0, at.Sub(s.Now())))
+		}
+		return err
+	})
+	if err != nil {
+		return limit
+	}
+	return pause
+}
+
+// Pass is one sweep, as an operation.
+func (w *Watchdog) Pass() *Sweep { return &Sweep{w: w} }
+
+// A Sweep looks at everything whose alarm has rung, and does what the rules say.
+type Sweep struct {
+	w *Watchdog
+
+	Actions []Action
+	Held    int  // runs that a gap held back
+	More    bool // it stopped at its bound: sweep again at once
+}
+
+// Needs names nothing: a sweep finds its runs itself.
+func (*Sweep) Needs() []store.Ref { return nil }
+
+// Do sweeps.
+func (s *Sweep) Do(tx *engine.Tx) error {
+	s.Actions, s.Held, s.More = nil, 0, false
+	g, err := readGap(tx)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func(*engine.Tx, *gap) error{s.runs, s.cascades, s.items, s.groups, s.waiters, s.workers, s.expire, s.walk} {
+		if err := step(tx, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Sweep) did(rule, name string, t perdure.TenantID, run perdure.RunID) {
+	s.Actions = append(s.Actions, Action{rule, name, t, run})
+}
+
+// runs acts on the runs whose alarm has rung. A row that makes an error is set aside for a minute, so that
+// it hides nobody.
+func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
+	ringing, err := tx.Ringing(batch)
+	if err != nil {
+		return err
+	}
+	s.More = len(ringing) == batch
+	for i := range ringing {
+		r, ok, err := tx.Run(ringing[i].Tenant, ringing[i].ID) // an earlier action may have changed it
+		if err != nil {
+			return err
+		}
+		if !ok || r.AlarmAt == 0 || r.AlarmAt > tx.Now {
+			continue
+		}
+		err = tx.Try(func() error { return s.act(tx, g, &r) })
+		var refused *perdure.Error
+		if errors.As(err, &refused) {
+			s.w.log.Error("a rule could not act", "run", r.ID, "state", r.State, "error", err)
+			err = tx.Apply(&ringing[i], perdure.Rearmed{Until: tx.Now.Add(time.Minute)})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// act does what the first rule says whose clock has rung and that is not held back. If there is none, the
+// alarm is set to when there may be.
+func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
+	var next perdure.Instant
+	for i := range perdure.Clocks {
+		c := &perdure.Clocks[i]
+		at := c.At(tx.Policy(), r)
+		if at == 0 {
+			continue
+		}
+		rule := byClock[c.Name]
+		if at <= tx.Now {
+			until := g.hold(tx.Now, rule, r)
+			if until <= tx.Now {
+				s.did(rule.ID, rule.Name, r.Tenant, r.ID)
+				return rule.act(tx, r)
+			}
+			at = until
+		}
+		if next == 0 || at < next {
+			next = at
+		}
+	}
+	s.Held++
+	return tx.Apply(r, perdure.Rearmed{Until: next})
+}
+
+func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
+	ended, err := tx.Cascading(16)
+	if err != nil {
+		return err
+	}
+	for i := range ended {
+		if _, err := tx.StopChildren(&ended[i]); err != nil {
+			return err
+		}
+		s.did("W15", "cascade", ended[i].Tenant, ended[i].ID)
+		s.More = s.More || ended[i].Cascade
+	}
+	return nil
+}
+
+func (s *Sweep) items(tx *engine.Tx, g *gap) error {
+	ringing, err := tx.RingingItems(batch)
+	if err != nil {
+		return err
+	}
+	s.More = s.More || len(ringing) == batch
+	for _, i := range ringing {
+		rule, err := tx.LookAtItem(i, tx.Now < g.HoldUntil)
+		if err != nil {
+			return err
+		}
+		if rule != "" {
+			s.did(rule, "inbox", i.Tenant, i.RunID)
+		}
+	}
+	return nil
+}
+
+func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
+	ringing, err := tx.RingingGatherings(batch)
+	if err != nil {
+		return err
+	}
+	s.More = s.More || len(ringing) == batch
+	for i := range ringing {
+		if err := tx.TimeOutGroup(&ringing[i]); err != nil {
+			return err
+		}
+		s.did("W15", "group-deadline", ringing[i].Tenant, perdure.RunID(ringing[i].ID))
+	}
+	return nil
+}
+
+func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
+	gone, err := tx.ExpiredWaiters(batch)
+	if err != nil {
+		return err
+	}
+	s.More = s.More || len(gone) == batch
+	for _, x := range gone {
+		if err := tx.ExpireWaiter(x); err != nil {
+			return err
+		}
+		s.did("W15", "waiters", x.Tenant, x.RunID)
+	}
+	return nil
+}
+
+func (s *Sweep) workers(tx *engine.Tx, g *gap) error {
+	if tx.Now < g.HoldUntil {
+		return nil
+	}
+	silent, err := tx.SilentWorkers(tx.Now.Add(-tx.Policy().WorkerOffline), batch)
+	if err != nil {
+		return err
+	}
+	for _, x := range silent {
+		x.Offline = true
+		tx.PutWorker(x)
+		s.did("W14", "workers", x.Tenant, "")
+	}
+	return nil
+}
+
+func (s *Sweep) expire(tx *engine.Tx, _ *gap) error {
+	_, err := tx.Expire()
+	return err
+}
+
+// patrol walks through all live runs and open gatherings, a few at a time.
+type patrol struct {
+	next   perdure.Instant
+	tenant perdure.TenantID
+	run    perdure.RunID
+	gt     perdure.TenantID
+	group  perdure.GroupID
+}
+
+const patrolBatch = 128
+
+func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
+	p := &s.w.patrol
+	if tx.Now < p.next {
+		return nil
+	}
+	live, err := tx.LiveAfter(p.tenant, p.run, patrolBatch)
+	if err != nil {
+		return err
+	}
+	for i := range live {
+		r, ok, err := tx.Run(live[i].Tenant, live[i].ID)
+		if err != nil {
+			return err
+		}
+		if !ok || r.State.Terminal() {
+			continue
+		}
+		rule, err := tx.Mend(&r)
+		if err != nil {
+			return err
+		}
+		if rule != "" {
+			s.did(rule, "patrol", r.Tenant, r.ID)
+		}
+	}
+	groups, err := tx.OpenGatherings(p.gt, p.group, patrolBatch)
+	if err != nil {
+		return err
+	}
+	for i := range groups {
+		mended, err := tx.MendGathering(&groups[i])
+		if err != nil {
+			return err
+		}
+		if mended {
+			s.did("W3", "patrol", groups[i].Tenant, perdure.RunID(groups[i].ID))
+		}
+	}
+	next := *p
+	next.next = tx.Now.Add(tx.Policy().PatrolEvery)
+	if next.tenant, next.run = "", ""; len(live) == patrolBatch {
+		next.tenant, next.run = live[len(live)-1].Tenant, live[len(live)-1].ID
+	}
+	if next.gt, next.group = "", ""; len(groups) == patrolBatch {
+		next.gt, next.group = groups[len(groups)-1].Tenant, groups[len(groups)-1].ID
+	}
+	tx.After(func() { *p = next })
+	return nil
+}
+
+// A gap is a time in which no node swept. Workers could not be heard then, so that nothing which is judged by
+// silence is judged until they have had a lease's time to speak.
+type gap struct {
+	SweptAt    perdure.Instant `json:"swept_at"`
+	From       perdure.Instant `json:"gap_from,omitempty"`
+	HoldUntil  perdure.Instant `json:"hold_until,omitempty"`
+	SpareUntil perdure.Instant `json:"spare_until,omitempty"`
+}
+
+// readGap reads when somebody last swept, and notes that somebody does now.
+func readGap(tx *engine.Tx) (*gap, error) {
+	text, err := tx.Meta("sweep")
+	if err != nil {
+		return nil, err
+	}
+	var g gap
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &g); err != nil {
+			return nil, err
+		}
+	}
+	p := tx.Policy()
+	age := tx.Now.Sub(g.SweptAt)
+	if g.SweptAt != 0 && age > p.GapAfter {
+		g.From, g.HoldUntil, g.SpareUntil = g.SweptAt, tx.Now.Add(p.Lease), tx.Now.Add(p.GapSpare)
+	}
+	if age >= time.Second || g.SweptAt == 0 || g.From == g.SweptAt {
+		g.SweptAt = tx.Now
+		b, err := json.Marshal(g)
+		if err != nil {
+			return nil, err
+		}
+		tx.SetMeta("sweep", string(b))
+	}
+	return &g, nil
+}
+
+// hold gives until when a rule is held back for a run after a gap.
+func (g *gap) hold(now perdure.Instant, rule *Rule, r *perdure.Run) perdure.Instant {
+	if rule.Held {
+		return g.HoldUntil
+	}
+	if rule.Clock == "deadline" && r.State.Leased() && r.LeaseUntil > g.From {
+		return g.SpareUntil // what its worker has kept may still be delivered
+	}
+	return 0
+}

@@ -1,0 +1,113 @@
+package perdure
+
+// A Line is one immutable line of a run's history, numbered from 1 without gaps. On the wire it is called
+// an event.
+type Line struct {
+	Seq     int64   `json:"seq"`
+	Type    string  `json:"type"`
+	At      Instant `json:"at"`
+	Attempt int     `json:"attempt"`
+	Epoch   int64   `json:"-"`
+	Data    Value   `json:"data"`
+}
+
+// The types of lines.
+const (
+	LineCreated         = "run:created"
+	LineDispatched      = "run:dispatched"
+	LineStarted         = "run:started"
+	LineHeartbeat       = "run:heartbeat"
+	LineProgress        = "run:progress"
+	LineSlow            = "run:slow"
+	LineSuspended       = "run:suspended"
+	LineResumed         = "run:resumed"
+	LineDeferred        = "run:deferred"
+	LineReattached      = "run:reattached"
+	LineRetrying        = "run:retrying"
+	LineReclaimed       = "run:reclaimed"
+	LineCancelRequested = "run:cancel_requested"
+	LineCompleted       = "run:completed"
+	LineFailed          = "run:failed"
+	LineTimedOut        = "run:timed_out"
+	LineCancelled       = "run:cancelled"
+	LineDeadLettered    = "run:dead_lettered"
+	LineLateResult      = "run:late_result"
+	LineContinued       = "run:continued"
+
+	LineWorkerSpawned   = "worker:spawned"   // on the parent's log while it lives
+	LineWorkerStarted   = "worker:started"   //
+	LineWorkerCompleted = "worker:completed" //
+	LineToolStarted     = "worker:tool_started"
+	LineToolCompleted   = "worker:tool_completed"
+	LineToolFailed      = "worker:tool_failed"
+
+	LineWaitOpened    = "wait:opened"
+	LineWaitSatisfied = "wait:satisfied"
+	LineWaitTimedOut  = "wait:timed_out"
+	LineWaitClosed    = "wait:closed"
+
+	LineMessage = "message:appended"
+	LineDelta   = "llm:delta"
+)
+
+// TerminalLine is the type of the line that ends a run in that state.
+func TerminalLine(s State) string {
+	switch s {
+	case Completed:
+		return LineCompleted
+	case Failed:
+		return LineFailed
+	case TimedOut:
+		return LineTimedOut
+	case Cancelled:
+		return LineCancelled
+	}
+	return ""
+}
+
+// Fold gives the state that a log tells of: what the row says must be what its history says. ok is false
+// for a history that can't have happened.
+func Fold(lines []Line) (s State, ok bool) {
+	ok = true
+	for _, l := range lines {
+		next := s
+		switch l.Type {
+		case LineCreated:
+			ok = ok && s == ""
+			next = Queued
+		case LineDispatched:
+			ok = ok && (s == Queued || s == Dispatched || s == Running)
+			if s == Queued {
+				next = Dispatched
+			}
+		case LineStarted:
+			ok = ok && s == Dispatched
+			next = Running
+		case LineSuspended:
+			ok = ok && s == Running
+			next = Suspended
+		case LineResumed:
+			ok = ok && s == Suspended
+			next = Queued
+		case LineReclaimed:
+			ok = ok && s.Leased()
+			next = Queued
+		case LineRetrying:
+			ok = ok && (s == Running || s == Queued)
+			next = Queued
+		case LineCompleted:
+			next = Completed
+		case LineFailed:
+			next = Failed
+		case LineTimedOut:
+			next = TimedOut
+		case LineCancelled:
+			next = Cancelled
+		}
+		if next != s && s.Terminal() {
+			ok = false
+		}
+		s = next
+	}
+	return s, ok && s != ""
+}

@@ -1,0 +1,150 @@
+package perdure
+
+// A Run is one leased, heartbeating, deadline-bound piece of work: the only executable thing there is.
+// The first half is written once, when the run is accepted; the second half is where it stands, and only
+// Policy.Apply changes it.
+type Run struct {
+	Tenant   TenantID
+	ID       RunID
+	Kind     string
+	Class    Class
+	Queue    string
+	Priority int // -100 to 100, higher first
+
+	ThreadID       ThreadID
+	ParentID       RunID  // the run that spawned it
+	RootID         RunID  // the run at the top of its tree; its own id when it has no parent
+	JournalKey     string // its name in its parent's journal: (parent, key) is unique
+	ContinuationOf RunID
+	RetryOf        RunID
+
+	Input       Value
+	Metadata    Value // an object of strings
+	CreatedAt   Instant
+	DeadlineAt  Instant // nothing extends it
+	MaxAttempts int
+	Options     Options
+
+	State   State
+	Version int64 // rises with every change of the row and guards every write
+	Epoch   int64 // rises when the run changes hands; what a worker presents
+
+	Attempt    int // rises when a started execution is lost or fails retryably
+	Strikes    int // attempts lost since the last committed progress
+	Deliveries int // grants since the holder was last heard from
+
+	Turn    Turn // its place on its thread
+	Ready   bool // a poll may take it now
+	Heard   bool // the holder of this epoch has been heard from
+	Resumed bool // it has been suspended before: goes ahead of new runs of its priority
+
+	ReadyAt      Instant // queued: when it became, or becomes, claimable
+	GrantedAt    Instant
+	FirstGrantAt Instant // first grant since it was queued
+	LeaseUntil   Instant
+	StartedAt    Instant
+	SeenAt       Instant // last sign of life
+	MovedAt      Instant // last change of activity, event or journal
+	WaitAt       Instant // suspended: when the first of its open waits times out
+	FinishedAt   Instant
+	BeatAt       Instant // last heartbeat that made a line
+
+	Worker   string
+	Activity string
+	Progress Value
+	Said     Said // alerts already given, so that each is given once
+
+	Cancel     Cancel
+	DeferredAt Instant // set while nobody waits for it any more
+	WasDefer   bool    // a deferral has been told to the thread already
+
+	Result      Value
+	Summary     string
+	Failure     *Failure
+	Fallback    Value // the deliverable of a run that ended without a result
+	ContinuedBy RunID
+
+	Seq        int64 // last line of its log
+	InboxSeq   int64 // last item of its inbox
+	InboxOpen  int   // items that are neither done nor skipped
+	JournalSeq int64 // last entry of its journal
+	WaitsOpen  int   // waits that are open
+	Children   int   // children spawned
+	Late       int   // late results kept
+	Watched    bool  // a chord or a group waits for its end
+	Cascade    bool  // it has ended and live children are still to be cancelled
+
+	AlarmAt Instant // the earliest of its clocks; set in every live state
+}
+
+// Options are what a run was asked for and nobody searches by.
+type Options struct {
+	Timeout      Duration `json:"timeout,omitempty"`
+	RunAt        Instant  `json:"run_at,omitempty"`
+	OnParentEnd  string   `json:"on_parent_end,omitempty"` // "cancel" (default) or "continue"
+	OnDisconnect string   `json:"on_disconnect,omitempty"` // "continue" (default) or "cancel"
+	Foreground   bool     `json:"foreground,omitempty"`    // somebody waits from the start
+	Process      bool     `json:"process,omitempty"`       // its life is judged by its process, not by its lease
+	Webhook      Value    `json:"webhook,omitempty"`
+	Opening      Value    `json:"opening,omitempty"` // messages appended when its turn on the thread comes
+	First        bool     `json:"first,omitempty"`   // it interrupted the active run: goes first on the thread
+}
+
+// MayOutlive tells whether the run goes on when its parent ends.
+func (r *Run) MayOutlive() bool { return r.Options.OnParentEnd == OutliveParent }
+
+// What happens to a child when its parent ends.
+const (
+	EndWithParent = "cancel"
+	OutliveParent = "continue"
+)
+
+// Status is what people see: the state, or "deferred" while the run is live and nobody waits for it.
+func (r *Run) Status() string {
+	if r.State.Live() && r.DeferredAt != 0 {
+		return StatusDeferred
+	}
+	return string(r.State)
+}
+
+// DeliverableID names what an ended run hands over: its result, or the fallback written for it.
+func (r *Run) DeliverableID() string { return "dlv_" + string(r.ID) }
+
+// Turn is a run's place on its thread, which has at most one active run.
+type Turn int
+
+const (
+	TurnNone    Turn = iota // it has no thread
+	TurnActive              // claimable, leased or suspended
+	TurnWaiting             // queued behind the active run; unclaimable
+	TurnLater               // its run_at lies ahead; it joins the thread then
+)
+
+// Said is the set of alerts that were given since the thing they are about last changed.
+type Said int
+
+const (
+	SaidQueued     Said = 1 << iota // claimable for too long
+	SaidSilent                      // no sign of life
+	SaidNoProgress                  // beats, but nothing changes
+)
+
+// Cancel is a request to stop and the proof of what became of it: requested, delivered, acknowledged,
+// stopped, each with its instant.
+type Cancel struct {
+	RequestedAt Instant `json:"requested_at,omitempty"`
+	DeliveredAt Instant `json:"delivered_at,omitempty"`
+	AckedAt     Instant `json:"acknowledged_at,omitempty"`
+	StoppedAt   Instant `json:"stopped_at,omitempty"`
+	Reason      string  `json:"reason,omitempty"`
+}
+
+// Pending tells whether a worker still has to be told.
+func (c Cancel) Pending() bool { return c.RequestedAt != 0 && c.AckedAt == 0 }
+
+// Rank is what every forceful action of the watchdog lowers, lexicographically: attempts left, deliveries
+// left, and how far the state is from an end. It is why every run ends.
+func (r *Run) Rank(p *Policy) [3]int {
+	state := map[State]int{Queued: 1, Dispatched: 2, Running: 3, Suspended: 4}[r.State]
+	return [3]int{r.MaxAttempts - r.Strikes, p.MaxDeliveries - r.Deliveries, state}
+}

@@ -1,0 +1,25 @@
+package perdure
+
+// A Thread is durable conversation state: an append-only list of messages that outlives its runs. It has
+// at most one active run.
+type Thread struct {
+	Tenant    TenantID
+	ID        ThreadID
+	Metadata  Value
+	CreatedAt Instant
+	Version   int64
+	Active    RunID // the run that is claimable, leased or suspended on it
+	Seq       int64 // its last message
+}
+
+// A ThreadMessage is a message as it stands in its thread.
+type ThreadMessage struct {
+	Tenant   TenantID `json:"-"`
+	ThreadID ThreadID `json:"thread_id"`
+	Seq      int64    `json:"seq"`
+	Role     string   `json:"role"`
+	Content  Value    `json:"content"`
+	Metadata Value    `json:"metadata,omitempty"`
+	RunID    RunID    `json:"run_id,omitempty"`
+	At       Instant  `json:"at"`
+}

@@ -60,8 +60,9 @@ const tenant perdure.TenantID = "acme"
 
 // NewWorld makes a world over a store.
 func NewWorld(t testing.TB, s *store.Store) *World {
-	w := &World{t: t, S: s, Now: s.Now()}
+	w := &World{t: t, S: s}
 	w.restart()
+	w.Now = s.Now()
 	return w
 }
 
@@ -263,13 +264,13 @@ func (w *World) away(d time.Duration) {
 	w.restart()
 }
 
-func (w *World) get(id perdure.RunID) engine.Detail {
+func (w *World) get(id perdure.RunID) *engine.Detail {
 	w.t.Helper()
 	d, err := w.E.Get(context.Background(), tenant, id)
 	if err != nil {
 		w.t.Fatalf("get %s: %v", id, err)
 	}
-	return d
+	return &d
 }
 
 func (w *World) state(id perdure.RunID, want perdure.State) perdure.Run {
@@ -353,4 +354,10 @@ func (w *World) check(ok bool, format string, args ...any) {
 	if !ok {
 		w.t.Fatalf(format, args...)
 	}
+}
+
+func (w *World) ctx() context.Context { return context.Background() }
+
+func filter(kind, status string) store.RunFilter {
+	return store.RunFilter{Kind: kind, Status: status, Limit: 1000}
 }

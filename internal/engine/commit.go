@@ -238,6 +238,10 @@ func (tx *Tx) conclude(r *perdure.Run, c *perdure.Commit) error {
 			if err := tx.leaveChord(r, o.ContinueOn); err != nil {
 				return err
 			}
+			var err error
+			if *r, err = tx.run(r.Tenant, r.ID); err != nil { // a chord that is satisfied already has continued it
+				return err
+			}
 		}
 		return tx.Finish(r, perdure.Done{Epoch: c.Epoch, Result: tx.Intern(r.Tenant, string(r.ID), o.Result),
 			Shown: tx.InternShown(r.Tenant, string(r.ID), o.Result), Summary: o.Summary})

@@ -45,6 +45,7 @@ type Engine struct {
 	roll   func() float64
 	secret []byte // of callback tokens
 
+	ids   atomic.Uint32 // ids made
 	sleep atomic.Int64  // until when the watchdog sleeps
 	kick  chan struct{} // wakes it
 
@@ -155,6 +156,9 @@ func (tx *Tx) Roll() float64 { return tx.e.roll() }
 // Apply has the domain decide and stages what it says: the run, its lines, and the notifications that
 // somebody asked for. r is the run as it is afterwards.
 func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
+	if v, ok := tx.Staged(r.Tenant, r.ID); ok && v != r.Version {
+		return perdure.Errorf(perdure.CodeInternal, "%s on an outdated copy of the run: version %d, not %d", perdure.EventName(ev), r.Version, v)
+	}
 	from := r.State
 	next, lines, err := tx.e.policy.Apply(*r, ev, tx.Now)
 	if err != nil {
@@ -201,7 +205,7 @@ func (e *Engine) wake() {
 func (tx *Tx) ring(t doorbell.Topic) { tx.After(func() { tx.e.bell.Ring(t) }) }
 
 // newID makes an id.
-func (tx *Tx) newID() (string, error) { return perdure.NewID(tx.Now, tx.e.random) }
+func (tx *Tx) newID() (string, error) { return perdure.NewID(tx.Now, tx.e.ids.Add(1), tx.e.random) }
 
 // run gives a run or says that there is none.
 func (tx *Tx) run(t perdure.TenantID, id perdure.RunID) (perdure.Run, error) {

@@ -52,27 +52,15 @@ func (tx *Tx) missing(r *perdure.Run) (string, error) {
 
 // mendWaits wakes a suspended run one of whose waits is over, or should be.
 func (tx *Tx) mendWaits(r *perdure.Run) (string, error) {
-	items, err := tx.OpenItems(r)
-	if err != nil {
-		return "", err
-	}
-	for _, i := range items {
-		if i.WaitID == "" {
-			continue
-		}
-		w, ok, err := tx.Wait(r.Tenant, r.ID, i.WaitID)
-		if err != nil {
-			return "", err
-		}
-		if ok && w.Named && w.State != perdure.WaitOpen && w.State != perdure.WaitClosed {
-			return "W3", tx.Apply(r, perdure.Woken{Reason: w.State, WaitID: w.ID})
-		}
-	}
 	open, err := tx.OpenWaits(r.Tenant, r.ID)
 	if err != nil {
 		return "", err
 	}
+	sleepsOn := 0
 	for _, w := range open {
+		if w.Named {
+			sleepsOn++
+		}
 		if w.Type != perdure.WaitChildren {
 			continue
 		}
@@ -87,7 +75,7 @@ func (tx *Tx) mendWaits(r *perdure.Run) (string, error) {
 			return "W3", tx.resolve(r, w, perdure.WaitSatisfied, nil)
 		}
 	}
-	if len(open) == 0 {
+	if sleepsOn == 0 {
 		// Nothing can wake it any more but its deadline: let it look for itself.
 		return "W3", tx.Apply(r, perdure.Woken{Reason: perdure.WaitOrphaned})
 	}
@@ -177,19 +165,7 @@ func (tx *Tx) LookAtItem(i perdure.Item, held bool) (rule string, err error) {
 
 // reconsider evaluates a pending item against the waits of its run once more.
 func (tx *Tx) reconsider(r *perdure.Run, i perdure.Item) (woke bool, err error) {
-	if i.WaitID != "" {
-		if r.State != perdure.Suspended {
-			return false, nil
-		}
-		w, ok, err := tx.Wait(r.Tenant, r.ID, i.WaitID)
-		if err != nil || !ok || !w.Named {
-			return false, err
-		}
-		i.AlarmAt = tx.Now.Add(tx.e.policy.PendingWakeupSkip)
-		tx.PutItem(i)
-		return true, tx.Apply(r, perdure.Woken{Reason: w.State, WaitID: w.ID})
-	}
-	if i.Type != perdure.ItemSignal {
+	if i.Type != perdure.ItemSignal || i.WaitID != "" {
 		return false, nil
 	}
 	open, err := tx.OpenWaits(r.Tenant, r.ID)

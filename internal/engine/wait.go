@@ -143,7 +143,8 @@ func (tx *Tx) deliver(r *perdure.Run, i perdure.Item, lines ...perdure.Line) (pe
 // wait_id: the one that satisfied it, or one that says how it ended. If the run sleeps on this wait, it
 // is queued.
 func (tx *Tx) resolve(r *perdure.Run, w perdure.Wait, state string, by *perdure.Item) error {
-	w.State, w.EndedAt = state, tx.Now
+	wakes := w.Named && r.State == perdure.Suspended
+	w.State, w.EndedAt, w.Named = state, tx.Now, false
 	tx.PutWait(w)
 	line := perdure.Line{Type: perdure.LineWaitSatisfied, Data: perdure.Object("wait_id", w.ID, "name", w.Name, "outcome", state)}
 	if state == perdure.WaitTimedOut {
@@ -169,13 +170,13 @@ func (tx *Tx) resolve(r *perdure.Run, w perdure.Wait, state string, by *perdure.
 			return err
 		}
 	}
-	if r.State != perdure.Suspended {
-		return nil
-	}
-	if w.Named {
+	switch {
+	case wakes:
 		return tx.Apply(r, perdure.Woken{Reason: state, WaitID: w.ID})
+	case r.State == perdure.Suspended:
+		return tx.resetWaitClock(r)
 	}
-	return tx.resetWaitClock(r)
+	return nil
 }
 
 // resetWaitClock sets a suspended run's clock to the first timeout of the waits that are still open.

@@ -48,8 +48,9 @@ var Invariants = []Invariant{
 		"SELECT r.id, r.strikes FROM {runs} r WHERE r.strikes>r.max_attempts OR (r.state NOT IN " + terminal + " AND r.strikes>=r.max_attempts)"},
 	{"P1", "a leased run has an epoch, and one that is not leased has no lease",
 		"SELECT r.id, r.state FROM {runs} r WHERE (r.state IN ('dispatched','running') AND (r.epoch<1 OR r.lease_until=0)) OR (r.state NOT IN ('dispatched','running') AND r.lease_until<>0)"},
-	{"P2", "no suspended run sleeps on a wait that is over",
-		"SELECT r.id, w.id FROM {runs} r JOIN waits w ON w.tenant=r.tenant AND w.run_id=r.id WHERE r.state='suspended' AND w.named=1 AND w.state NOT IN ('open','closed')"},
+	{"P2", "an open children wait counts the ends of its children, neither more nor less",
+		"SELECT r.id, w.id FROM {runs} r JOIN waits w ON w.tenant=r.tenant AND w.run_id=r.id WHERE w.state='open' AND w.type='children' AND w.ended <> " +
+			"(SELECT count(*) FROM runs c WHERE c.tenant=w.tenant AND c.parent_id=w.run_id AND c.parent_id<>'' AND c.alarm_at IS NULL AND w.targets LIKE '%' || c.id || '%')"},
 	{"P3", "no suspended run sleeps on nothing",
 		"SELECT r.id, r.state FROM {runs} r WHERE r.state='suspended' AND NOT EXISTS (SELECT 1 FROM waits w WHERE w.tenant=r.tenant AND w.run_id=r.id AND w.named=1 AND w.state='open')"},
 	{"P4", "an ended run has no open wait",

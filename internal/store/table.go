@@ -2,6 +2,7 @@ package store
 
 import (
 	"strings"
+	"sync"
 )
 
 // A table knows how a record becomes a row and back. cols, bind and scan are in the same order.
@@ -18,7 +19,8 @@ type table[T any] struct {
 	// quiet: a second insert of the same key changes nothing and is no error.
 	quiet bool
 
-	texts map[int]string // the insert statement by number of rows
+	writing sync.Once      // stores of one process share the table
+	texts   map[int]string // the insert statement by number of rows
 }
 
 // chunks are the sizes in which rows are written together: few, so that the statements stay prepared.
@@ -37,12 +39,12 @@ func eachChunk[T any](rows []T, f func([]T) error) error {
 }
 
 func (t *table[T]) insert(s Session, rows []T) error {
-	if t.texts == nil {
+	t.writing.Do(func() {
 		t.texts = make(map[int]string)
 		for _, n := range chunks {
 			t.texts[n] = t.insertText(n)
 		}
-	}
+	})
 	return eachChunk(rows, func(part []T) error {
 		args := make([]any, 0, len(part)*len(t.cols))
 		for i := range part {

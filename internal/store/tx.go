@@ -215,6 +215,12 @@ func (tx *Tx) Run(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool,
 	return r, ok, nil
 }
 
+// Staged gives the version of a run as the batch has it, if it has it.
+func (tx *Tx) Staged(t perdure.TenantID, id perdure.RunID) (version int64, ok bool) {
+	r, ok, _ := tx.runs.get(runKey{t, id})
+	return r.Version, ok
+}
+
 // Prefetch reads many runs at once.
 func (tx *Tx) Prefetch(t perdure.TenantID, ids []perdure.RunID) error {
 	var want []perdure.RunID
@@ -1032,4 +1038,12 @@ func (tx *Tx) touched() []perdure.RunID {
 		out[i] = k.r
 	}
 	return out
+}
+
+// Stage adds a statement of the caller's own to the batch: for repairs, and for tests that break something.
+func (tx *Tx) Stage(text string, args ...any) { push(tx, &tx.later, statement{text, args}) }
+
+// SetQuota bounds the live runs of a tenant; zero takes the bound away.
+func (tx *Tx) SetQuota(t perdure.TenantID, liveRuns int64) {
+	push(tx, &tx.later, statement{"UPDATE tenants SET max_live_runs=? WHERE id=?", []any{liveRuns, string(t)}})
 }

@@ -1,0 +1,151 @@
+package perdure
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestValuesThatTheStoresWouldDifferOn(t *testing.T) {
+	for value, code := range map[string]Code{
+		`{"a":1}`: "", `null`: "", `"\u00e9"`: "", `"\ud83d\ude00"`: "", `"\\u0000"`: "", `1e400`: "",
+		``: CodeInvalid, `{`: CodeInvalid, `{"a":1} x`: CodeInvalid, `"\u0000"`: CodeInvalid, `"\ud800"`: CodeInvalid, `"\udc00"`: CodeInvalid,
+		`"\ud800\u0041"`: CodeInvalid, `"\ud800x"`: CodeInvalid, `"\ud800`: CodeInvalid, "\"\xff\"": CodeInvalid, "\"\x00\"": CodeInvalid, `NaN`: CodeInvalid,
+		`{"a\u0000":1}`: CodeInvalid, "\xef\xbb\xbf1": CodeInvalid,
+		`"` + strings.Repeat("a", MaxValue) + `"`: CodeTooLarge,
+	} {
+		if got := CodeOf(CheckValue("v", json.RawMessage(value))); got != code {
+			t.Errorf("%.40q: %q, want %q", value, got, code)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"job": true, "check-disk": true, "a/b:c#1": true, "größe": true, "_x": true, "two words": true, strings.Repeat("a", MaxName): true,
+		"": false, " a": false, "a ": false, "..": false, "../etc/passwd": false, "a/../b": false, "/abs": false, "-rf": false, "a\x00b": false, "a\nb": false,
+		"a\u202eb": false, "a\u200bb": false, "a'b": false, `a"b`: false, "a%b": false, "a;b": false, "a\\b": false, "a*": false, "\xff": false,
+		strings.Repeat("a", MaxName+1): false,
+	} {
+		if got := CheckName("kind", name) == nil; got != ok {
+			t.Errorf("%q: %v", name, got)
+		}
+	}
+}
+
+func TestSubmissionsThatAreRefused(t *testing.T) {
+	for field, s := range map[string]Submission{
+		"kind":               {},
+		"queue":              {Kind: "k", Queue: "a b "},
+		"class":              {Kind: "k", Class: "thing"},
+		"priority":           {Kind: "k", Priority: 101},
+		"max_attempts":       {Kind: "k", MaxAttempts: -1},
+		"input":              {Kind: "k", Input: json.RawMessage(`{`)},
+		"delay":              {Kind: "k", Delay: Duration(time.Second), RunAt: start0},
+		"multitask_strategy": {Kind: "k", MultitaskStrategy: "shove"},
+		"on_disconnect":      {Kind: "k", OnDisconnect: "explode"},
+		"messages":           {Kind: "k", Messages: []Message{{Role: "user", Content: json.RawMessage(`"hi"`)}}},
+		"messages[0].role":   {Kind: "k", ThreadID: "t", Messages: []Message{{Content: json.RawMessage(`"hi"`)}}},
+		"metadata":           {Kind: "k", Metadata: map[string]string{"": "v"}},
+		"metadata.a":         {Kind: "k", Metadata: map[string]string{"a": "\x00"}},
+		"webhook":            {Kind: "k", Webhook: json.RawMessage(`x`)},
+	} {
+		err := s.Validate()
+		e, _ := err.(*Error)
+		if e == nil || e.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	s := Submission{Kind: "k", ThreadID: "t"}
+	if err := s.Validate(); err != nil || s.Class != Agent || s.Queue != DefaultQueue || s.MultitaskStrategy != MultitaskEnqueue {
+		t.Errorf("defaults: %+v, %v", s, err)
+	}
+}
+
+func TestCommitsThatAreRefused(t *testing.T) {
+	one := json.RawMessage(`1`)
+	many := make([]JournalEntry, MaxBatch+1)
+	for field, c := range map[string]Commit{
+		"commit_id":                 {RunID: "r"},
+		"run_id":                    {ID: "c"},
+		"journal":                   {ID: "c", RunID: "r", Journal: many},
+		"journal[0].key":            {ID: "c", RunID: "r", Journal: []JournalEntry{{Value: one}}},
+		"journal[1].key":            {ID: "c", RunID: "r", Journal: []JournalEntry{{Key: "a", Value: one}, {Key: "a", Value: one}}},
+		"journal[0].value":          {ID: "c", RunID: "r", Journal: []JournalEntry{{Key: "a"}}},
+		"children[0].key":           {ID: "c", RunID: "r", Children: []Spawn{{Kind: "k"}}},
+		"children[1].key":           {ID: "c", RunID: "r", Children: []Spawn{{Key: "a", Kind: "k"}, {Key: "a", Kind: "k"}}},
+		"waits[0].type":             {ID: "c", RunID: "r", Waits: []WaitSpec{{ID: "w", Type: "hope"}}},
+		"waits[0].mode":             {ID: "c", RunID: "r", Waits: []WaitSpec{{ID: "w", Type: WaitChildren, Mode: "some", Keys: []string{"a"}}}},
+		"waits[0].keys":             {ID: "c", RunID: "r", Waits: []WaitSpec{{ID: "w", Type: WaitChildren}}},
+		"waits[0].timeout":          {ID: "c", RunID: "r", Waits: []WaitSpec{{ID: "w", Type: WaitTimer}}},
+		"waits[0].name":             {ID: "c", RunID: "r", Waits: []WaitSpec{{ID: "w", Type: WaitSignal}}},
+		"waits[0]":                  {ID: "c", RunID: "r", Waits: []WaitSpec{{ID: "w", Type: WaitSignal, Name: "s", Mode: ModeAll}}},
+		"events[0].type":            {ID: "c", RunID: "r", Events: []Emitted{{Type: "run:completed"}}},
+		"events[0].data":            {ID: "c", RunID: "r", Events: []Emitted{{Type: "x:y", Data: json.RawMessage(`{`)}}},
+		"messages[0].content":       {ID: "c", RunID: "r", Messages: []Message{{Role: "user"}}},
+		"outcome.type":              {ID: "c", RunID: "r", Outcome: &Outcome{Type: "shrug"}},
+		"outcome.error":             {ID: "c", RunID: "r", Outcome: &Outcome{Type: OutcomeFail}},
+		"outcome.result":            {ID: "c", RunID: "r", Outcome: &Outcome{Type: OutcomeComplete, Result: json.RawMessage(`{`)}},
+		"outcome":                   {ID: "c", RunID: "r", Outcome: &Outcome{Type: OutcomeSuspend, Result: one}},
+		"outcome.summary":           {ID: "c", RunID: "r", Outcome: &Outcome{Type: OutcomeComplete, Summary: strings.Repeat("a", MaxText+1)}},
+		"children[0].on_parent_end": {ID: "c", RunID: "r", Children: []Spawn{{Key: "a", Kind: "k", OnParentEnd: "weep"}}},
+	} {
+		err := c.Validate()
+		e, _ := err.(*Error)
+		if e == nil || e.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestWhatWorkersMayWrite(t *testing.T) {
+	for typ, ok := range map[string]bool{"run:progress": true, "worker:tool_started": true, "llm:delta": true, "x:mine": true,
+		"x:": false, "run:completed": false, "worker:completed": false, "": false, "message:appended": false, "x:\x00": false} {
+		if got := WorkerMayWrite(typ); got != ok {
+			t.Errorf("%q: %v", typ, got)
+		}
+	}
+}
+
+func TestDurationsAndInstantsInJSON(t *testing.T) {
+	var d Duration
+	for text, want := range map[string]Duration{`"30s"`: Duration(30 * time.Second), `"1h15m"`: Duration(75 * time.Minute), `"never"`: Never} {
+		if err := json.Unmarshal([]byte(text), &d); err != nil || d != want {
+			t.Errorf("%s: %s, %v", text, d, err)
+		}
+		if b, _ := json.Marshal(want); want == Never && string(b) != text {
+			t.Errorf("%s is written as %s", text, b)
+		}
+	}
+	for _, text := range []string{`"-1s"`, `"soon"`, `5`, `"1e9"`} {
+		if json.Unmarshal([]byte(text), &d) == nil {
+			t.Errorf("%s is accepted", text)
+		}
+	}
+	b, _ := json.Marshal(start0)
+	var back Instant
+	if err := json.Unmarshal(b, &back); err != nil || back != start0 || string(b) != `"2026-01-02T03:04:05.000000Z"` {
+		t.Errorf("%s, %s, %v", b, back, err)
+	}
+}
+
+func FuzzCheckValue(f *testing.F) {
+	f.Add([]byte(`{"a":"\ud83d\ude00"}`))
+	f.Add([]byte(`"\ud800"`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if CheckValue("v", b) != nil {
+			return
+		}
+		// What is accepted survives a round through Go's own strings unchanged: nothing was replaced.
+		var v any
+		dec := json.NewDecoder(strings.NewReader(string(b)))
+		dec.UseNumber()
+		if err := dec.Decode(&v); err != nil {
+			t.Fatalf("accepted, and not JSON: %q", b)
+		}
+		if out, _ := json.Marshal(v); strings.Contains(string(out), "\\ufffd") && !strings.Contains(string(b), "fffd") && !strings.Contains(string(b), "\ufffd") || strings.Contains(string(out), `\u0000`) {
+			t.Fatalf("accepted, and something was replaced: %q", b)
+		}
+	})
+}

@@ -1,0 +1,448 @@
+// Package archtest keeps the shape of the program true: what imports what, and what may stand where. It
+// has no code of its own, only tests that read the sources and the output of go list.
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/perdure/perdure"
+
+// layers are the server's packages, lowest first. A package may import those above it in this list and
+// nothing else of the module; a package that is not named here may not be imported by one that is.
+//
+// domain ← store, doorbell ← engine ← watchdog ← cmd
+var layers = []struct {
+	pkg  string
+	uses []string
+}{
+	{"", nil},
+	{"internal/plant", nil},
+	{"internal/doorbell", []string{""}},
+	{"internal/store", []string{"", "internal/plant"}},
+	{"internal/engine", []string{"", "internal/plant", "internal/doorbell", "internal/store"}},
+	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
+}
+
+// sdk are the packages that a program outside imports. They never pull in the server. Those that do not
+// exist yet are checked from the day they do.
+var sdk = []string{"", "api", "client", "worker", "agent", "supervisor"}
+
+// outside are the modules of the server that an SDK must not drag into somebody's program.
+var outside = []string{"modernc.org/", "github.com/jackc/", "github.com/nats-io/", "database/sql"}
+
+// A pkg is what go list says of a package.
+type pkg struct {
+	ImportPath string
+	Dir        string
+	Standard   bool
+	GoFiles    []string
+	Imports    []string
+	Deps       []string
+}
+
+func TestArchitecture(t *testing.T) {
+	all := list(t)
+	ours := make(map[string]pkg)
+	standard := make(map[string]bool)
+	for _, p := range all {
+		standard[p.ImportPath] = p.Standard
+		if rest, ok := inModule(p.ImportPath); ok {
+			ours[rest] = p
+		}
+	}
+	root, ok := ours[""]
+	if !ok {
+		t.Fatalf("go list does not know %s: these tests look at nothing", module)
+	}
+
+	t.Run("the domain imports the standard library only", func(t *testing.T) {
+		for _, d := range root.Deps {
+			if !standard[d] {
+				t.Errorf("the root package depends on %s: the domain is shared by server, SDK and simulator and stands on the standard library alone", d)
+			}
+		}
+	})
+
+	t.Run("the domain does no input or output", func(t *testing.T) {
+		for _, d := range root.Imports {
+			for _, bad := range []string{"os", "os/exec", "os/signal", "net", "net/http", "database/sql", "syscall", "sync", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand"} {
+				if d == bad {
+					t.Errorf("the root package imports %s: the domain is pure, whatever it needs is an argument", d)
+				}
+			}
+		}
+	})
+
+	t.Run("the domain has no clock and no goroutine", func(t *testing.T) {
+		for _, f := range parse(t, root) {
+			for _, x := range impurities(f) {
+				t.Errorf("%s: the domain is pure, time is an argument", x)
+			}
+		}
+	})
+
+	t.Run("the engine has no clock, no goroutine and no dice of its own", func(t *testing.T) {
+		p, ok := ours["internal/engine"]
+		if !ok {
+			t.Fatal("there is no internal/engine: this test looks at nothing")
+		}
+		// What stands in for an option that was not given. Everything else comes through the transaction.
+		allowed := map[string]bool{"engine.go: rand.Reader": true, "engine.go: mrand.Float64": true}
+		for _, f := range parse(t, p) {
+			for _, x := range impurities(f) {
+				if !allowed[x.file+": "+x.what] {
+					t.Errorf("%s: the simulator drives the engine, so time, ids and dice come from the transaction and the options", x)
+				}
+				delete(allowed, x.file+": "+x.what)
+			}
+		}
+		for x := range allowed {
+			t.Errorf("%s is allowed and no longer there: take it off the list", x)
+		}
+	})
+
+	t.Run("imports point one way", func(t *testing.T) {
+		for _, l := range layers {
+			p, ok := ours[l.pkg]
+			if !ok {
+				t.Errorf("there is no package %s: mend the list of layers", name(l.pkg))
+				continue
+			}
+			for _, i := range p.Imports {
+				rest, ok := inModule(i)
+				if ok && !slices.Contains(l.uses, rest) {
+					t.Errorf("%s imports %s: imports point from cmd to watchdog to engine to store and doorbell to the domain, never back", name(l.pkg), name(rest))
+				}
+			}
+		}
+		for rest, p := range ours {
+			for _, i := range p.Imports {
+				if to, ok := inModule(i); ok && strings.HasPrefix(to, "cmd/") {
+					t.Errorf("%s imports %s: nothing stands above the command", name(rest), name(to))
+				}
+			}
+		}
+	})
+
+	t.Run("the SDK never pulls in the server", func(t *testing.T) {
+		for _, rest := range sdk {
+			p, ok := ours[rest]
+			if !ok {
+				continue
+			}
+			for _, d := range p.Deps {
+				if to, ok := inModule(d); ok && strings.HasPrefix(to, "internal/") {
+					t.Errorf("%s depends on %s: whoever imports the SDK gets the server with it", name(rest), name(to))
+				}
+				for _, bad := range outside {
+					if d == strings.TrimSuffix(bad, "/") || strings.HasPrefix(d, bad) {
+						t.Errorf("%s depends on %s: whoever imports the SDK gets a database driver with it", name(rest), d)
+					}
+				}
+			}
+		}
+	})
+}
+
+// The one write: whoever adds a second statement that changes a run finds this test.
+func TestOneWrite(t *testing.T) {
+	dir := moduleDir(t)
+	update := regexp.MustCompile(`(?i)update\s+(or\s+\w+\s+)?runs\b`)
+	other := regexp.MustCompile(`(?i)(delete\s+from|replace\s+into|insert\s+or\s+\w+\s+into|truncate(\s+table)?)\s+runs\b`)
+	triggers := regexp.MustCompile(`(?i)create\s+(temp\s+|temporary\s+)?trigger\b`)
+
+	texts := statements(t, dir)
+	if len(texts) == 0 {
+		t.Fatal("no statement was found: this test looks at nothing")
+	}
+	t.Run("exactly one statement updates runs", func(t *testing.T) {
+		var found []string
+		for _, s := range texts {
+			for range update.FindAllString(s.text, -1) {
+				found = append(found, s.at)
+			}
+		}
+		if len(found) != 1 || !strings.HasPrefix(found[0], "internal/store/runs.go:") {
+			t.Errorf("statements that update runs: %v\nthere is exactly one, the compare-and-set in internal/store/runs.go", found)
+		}
+	})
+	t.Run("it is guarded by the version", func(t *testing.T) {
+		found := false
+		for _, s := range texts {
+			found = found || strings.HasPrefix(s.at, "internal/store/runs.go:") && s.text == " AND runs.version=input.read"
+		}
+		if !found {
+			t.Error("internal/store/runs.go has no guard that compares runs.version with what was read, and nothing else")
+		}
+	})
+	t.Run("a run is inserted once and never upserted", func(t *testing.T) {
+		text, err := os.ReadFile(filepath.Join(dir, "internal/store/runs.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !regexp.MustCompile(`name:\s+"runs",\s+once:\s+true`).Match(text) {
+			t.Error("the table of runs is not marked once: an insert of a run that exists would overwrite it, whatever its version")
+		}
+	})
+	t.Run("nothing deletes or replaces a run", func(t *testing.T) {
+		for _, s := range texts {
+			if m := other.FindString(s.text); m != "" {
+				t.Errorf("%s: %q goes round the one write", s.at, m)
+			}
+		}
+	})
+	t.Run("no trigger writes behind its back", func(t *testing.T) {
+		for _, s := range texts {
+			if m := triggers.FindString(s.text); m != "" {
+				t.Errorf("%s: %q: what a trigger writes is decided by nobody", s.at, m)
+			}
+		}
+	})
+}
+
+// ---- reading the sources
+
+// list asks go list for every package of the module and all that they depend on.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps", "./...")
+	cmd.Dir = moduleDir(t)
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, complaint.String())
+	}
+	var all []pkg
+	dec := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func moduleDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil || !strings.HasPrefix(string(text), "module "+module+"\n") {
+		t.Fatalf("%s is not the folder of the module (%v)", dir, err)
+	}
+	return dir
+}
+
+// inModule gives the path of a package inside the module.
+func inModule(path string) (rest string, ok bool) {
+	if path == module {
+		return "", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+func name(rest string) string {
+	if rest == "" {
+		return "the root package"
+	}
+	return rest
+}
+
+type source struct {
+	name string
+	set  *token.FileSet
+	file *ast.File
+}
+
+// parse reads the files of a package that are not tests.
+func parse(t *testing.T, p pkg) []source {
+	t.Helper()
+	var out []source
+	for _, f := range p.GoFiles {
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, filepath.Join(p.Dir, f), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, source{f, set, file})
+	}
+	if len(out) == 0 {
+		t.Fatalf("%s has no files: this test looks at nothing", p.ImportPath)
+	}
+	return out
+}
+
+// An impurity is a place where a source reaches for a clock, a goroutine or dice.
+type impurity struct {
+	file string
+	line int
+	what string
+}
+
+func (i impurity) String() string { return fmt.Sprintf("%s:%d: %s", i.file, i.line, i.what) }
+
+// clock are the functions of package time that read a clock or wait for one.
+var clock = []string{"Now", "Since", "Until", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Sleep"}
+
+// impurities finds goroutines, reads of the clock and uses of random sources in a file.
+func impurities(s source) []impurity {
+	imports := make(map[string]string)
+	for _, i := range s.file.Imports {
+		path, _ := strconv.Unquote(i.Path.Value)
+		local := path[strings.LastIndex(path, "/")+1:]
+		if local == "v2" {
+			local = "rand"
+		}
+		if i.Name != nil {
+			local = i.Name.Name
+		}
+		imports[local] = path
+	}
+	var out []impurity
+	add := func(n ast.Node, what string) {
+		out = append(out, impurity{s.name, s.set.Position(n.Pos()).Line, what})
+	}
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			add(n, "go statement")
+		case *ast.SelectorExpr:
+			x, ok := n.X.(*ast.Ident)
+			if !ok {
+				break
+			}
+			switch path := imports[x.Name]; {
+			case path == "time" && slices.Contains(clock, n.Sel.Name),
+				path == "math/rand", path == "math/rand/v2", path == "crypto/rand":
+				add(n, x.Name+"."+n.Sel.Name)
+			}
+		}
+		return true
+	})
+	return out
+}
+
+type statement struct {
+	at   string
+	text string
+}
+
+// statements gives every string of the program that might be SQL: the literals of its Go files, those that
+// are joined by + taken together, and the schema.
+func statements(t *testing.T, dir string) []statement {
+	t.Helper()
+	var out []statement
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		switch {
+		case d.IsDir() && rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || rel == "bin" || rel == "tmp"):
+			return fs.SkipDir
+		case d.IsDir() || strings.HasSuffix(rel, "_test.go"):
+			return nil
+		case strings.HasSuffix(rel, ".sql"):
+			text, err := os.ReadFile(path)
+			out = append(out, statement{rel, string(text)})
+			return err
+		case strings.HasSuffix(rel, ".go"):
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			var visit func(ast.Node) bool
+			visit = func(n ast.Node) bool {
+				expr, ok := n.(ast.Expr)
+				if !ok {
+					return true
+				}
+				text, ok := joined(expr)
+				if !ok {
+					return true
+				}
+				out = append(out, statement{fmt.Sprintf("%s:%d", rel, set.Position(n.Pos()).Line), text})
+				for _, part := range opaque(expr) {
+					ast.Inspect(part, visit)
+				}
+				return false
+			}
+			ast.Inspect(file, visit)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// joined gives the text of a string literal or of a sum with one in it; what is not a literal stands as …
+func joined(e ast.Expr) (string, bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind != token.STRING {
+			return "", false
+		}
+		text, err := strconv.Unquote(e.Value)
+		return text, err == nil
+	case *ast.BinaryExpr:
+		if e.Op != token.ADD {
+			return "", false
+		}
+		a, okA := joined(e.X)
+		b, okB := joined(e.Y)
+		if !okA && !okB {
+			return "", false
+		}
+		if !okA {
+			a = "…"
+		}
+		if !okB {
+			b = "…"
+		}
+		return a + b, true
+	}
+	return "", false
+}
+
+// opaque gives the parts of a sum that are not literals: there may be literals inside of them.
+func opaque(e ast.Expr) []ast.Expr {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		return nil
+	case *ast.BinaryExpr:
+		if e.Op == token.ADD {
+			return append(opaque(e.X), opaque(e.Y)...)
+		}
+	}
+	return []ast.Expr{e}
+}

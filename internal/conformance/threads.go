@@ -1,0 +1,180 @@
+package conformance
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+func user(text string) []perdure.Message {
+	b, _ := json.Marshal(text)
+	return []perdure.Message{{Role: "user", Content: b}}
+}
+
+func (w *World) on(th perdure.ThreadID, s perdure.Submission) perdure.Run {
+	w.t.Helper()
+	s.ThreadID = th
+	if s.Kind == "" {
+		s.Kind = "chat"
+	}
+	return w.submit(s)
+}
+
+func (w *World) texts(th perdure.ThreadID) (out []string) {
+	w.t.Helper()
+	for _, m := range w.messages(th) {
+		out = append(out, m.Role+" "+string(m.Content))
+	}
+	return out
+}
+
+var threadScenarios = []Scenario{
+	{"a thread has one active run; the others wait their turn", func(w *World) {
+		th := w.thread()
+		a := w.on(th, perdure.Submission{Messages: user("one")})
+		w.check(a.Class == perdure.Agent, "a run on a thread is an agent")
+		w.Now = w.Now.Add(time.Second)
+		b := w.on(th, perdure.Submission{Messages: user("two")})
+		g := w.poll("w1", 10)
+		w.check(len(g) == 1 && g[0].Run.ID == a.ID, "the first alone")
+		w.check(len(w.messages(th)) == 1, "a waiting run's messages are appended when it becomes active: %v", w.texts(th))
+		w.commit(g[0], perdure.Commit{Waits: wait(forGo), Outcome: suspend})
+		w.check(len(w.poll("w1", 10)) == 0, "a suspended run holds its thread")
+		w.do(&engine.Signal{Tenant: tenant, RunID: a.ID, Name: "start_task"})
+		g = w.poll("w1", 10)
+		w.commit(g[0], perdure.Commit{Messages: []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"answer"`)}}, Outcome: done(`1`)})
+		g = w.poll("w1", 10)
+		w.check(len(g) == 1 && g[0].Run.ID == b.ID, "then the second")
+		got := w.texts(th)
+		w.check(len(got) == 3 && got[0] == `user "one"` && got[1] == `assistant "answer"` && got[2] == `user "two"`, "%v", got)
+	}},
+	{"reject and interrupt", func(w *World) {
+		th := w.thread()
+		a := w.on(th, perdure.Submission{})
+		w.Now = w.Now.Add(time.Second)
+		waiting := w.on(th, perdure.Submission{})
+		w.refuse(perdure.CodeThreadBusy, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "chat", ThreadID: th, MultitaskStrategy: "reject"}})
+		g := w.take("w1")
+		w.Now = w.Now.Add(time.Second)
+		c := w.on(th, perdure.Submission{MultitaskStrategy: "interrupt", Messages: user("stop")})
+		w.check(c.Turn == perdure.TurnWaiting && w.get(a.ID).Cancel.RequestedAt != 0, "the active one is asked to stop")
+		w.commit(g, perdure.Commit{Outcome: stopped})
+		g = w.take("w1")
+		w.check(g.Run.ID == c.ID, "and the interrupter goes first")
+		w.complete(g, `1`)
+		w.check(w.take("w1").Run.ID == waiting.ID, "then who waited")
+	}},
+	{"interrupting a run that has not started takes its place at once", func(w *World) {
+		th := w.thread()
+		a := w.on(th, perdure.Submission{})
+		c := w.on(th, perdure.Submission{MultitaskStrategy: "interrupt", Messages: user("now")})
+		w.state(a.ID, perdure.Cancelled)
+		w.check(c.Turn == perdure.TurnActive && c.Ready, "%+v", c.Turn)
+		w.check(w.types(c.ID)[0] == "run:created", "%v", w.types(c.ID))
+		w.check(w.take("w1").Run.ID == c.ID, "claimable")
+	}},
+	{"reject is fine on a free thread", func(w *World) {
+		th := w.thread()
+		w.complete(func() engine.Grant {
+			w.on(th, perdure.Submission{MultitaskStrategy: "reject"})
+			return w.take("w1")
+		}(), `1`)
+		w.on(th, perdure.Submission{MultitaskStrategy: "reject"})
+	}},
+	{"a run with a future run_at joins its thread then", func(w *World) {
+		th := w.thread()
+		later := w.on(th, perdure.Submission{Delay: perdure.Duration(time.Minute), Messages: user("later")})
+		w.check(later.Turn == perdure.TurnLater && len(w.messages(th)) == 0, "not yet on it")
+		now := w.on(th, perdure.Submission{Messages: user("now")})
+		g := w.take("w1")
+		w.check(g.Run.ID == now.ID, "does not hold it up")
+		w.pass(30 * time.Second)
+		w.beat(g)
+		w.pass(31 * time.Second)
+		w.check(w.get(later.ID).Turn == perdure.TurnWaiting, "queues up behind the active one")
+		w.complete(g, `1`)
+		w.check(w.take("w1").Run.ID == later.ID, "its turn")
+		w.check(w.texts(th)[1] == `user "later"`, "%v", w.texts(th))
+	}},
+	{"every end without a result says so in the thread", func(w *World) {
+		th := w.thread()
+		r := w.on(th, perdure.Submission{Timeout: perdure.Duration(time.Minute)})
+		w.pass(61 * time.Second)
+		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
+		w.on(th, perdure.Submission{})
+		no := false
+		o := failed("boom")
+		o.Retryable = &no
+		w.commit(w.take("w1"), perdure.Commit{Outcome: o})
+		c := w.on(th, perdure.Submission{})
+		w.cancel(c.ID)
+		got := w.texts(th)
+		w.check(len(got) == 3 && got[0] == `assistant "This run ran out of time: the run was not done by its deadline"` &&
+			got[1] == `assistant "This run failed: it broke"` && got[2] == `assistant "This run was cancelled: not needed"`, "%v", got)
+		last := w.lines(r.ID)
+		w.check(last[len(last)-1].Type == "run:timed_out", "and the log ends with the end: %v", w.types(r.ID))
+	}},
+	{"a child never uses a live ancestor's thread", func(w *World) {
+		th := w.thread()
+		w.on(th, perdure.Submission{})
+		g := w.take("w1")
+		w.refuse(perdure.CodeThreadBusy, w.say(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid", ThreadID: th}}}))
+		other := w.thread()
+		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid", ThreadID: other}}})
+		k := w.takeKind("kid")
+		w.check(k.Run.ID == ans.Children[0].RunID, "another thread is fine")
+		w.refuse(perdure.CodeThreadBusy, w.say(k, perdure.Commit{Children: []perdure.Spawn{{Key: "b", Kind: "kid", ThreadID: th}}}))
+	}},
+	{"messages belong to runs on threads, and threads to tenants", func(w *World) {
+		w.task()
+		g := w.take("w1")
+		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Messages: user("hi")}))
+		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "chat", ThreadID: "no-such-thread"}})
+		th := w.thread()
+		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "chat", ThreadID: th}})
+		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: "other", ThreadID: th, Message: user("x")[0]})
+		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("x")[0]})
+		w.check(len(w.messages(th)) == 1, "appended")
+	}},
+	{"deferral is about attention, never about work", func(w *World) {
+		th := w.thread()
+		r := w.on(th, perdure.Submission{})
+		g := w.take("w1")
+		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&engine.Attach{Tenant: tenant, Node: "n2", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "timeout"})
+		w.check(w.get(r.ID).Status() == "running", "somebody else waits")
+		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n2", Reason: "timeout"})
+		d := w.get(r.ID)
+		w.check(d.Status() == "deferred" && d.State == perdure.Running, "deferred and running")
+		w.check(len(w.messages(th)) == 1, "the thread is told: %v", w.texts(th))
+		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
+		w.check(w.get(r.ID).Status() == "running", "re-attached")
+		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "detached"})
+		w.check(len(w.messages(th)) == 1 && w.get(r.ID).Status() == "deferred", "the first deferral alone tells the thread")
+		w.complete(g, `1`)
+		w.check(w.get(r.ID).Status() == "completed", "it ends as it would have")
+		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "timeout"})
+		w.check(w.count(r.ID, "run:deferred") == 2 && w.count(r.ID, "run:reattached") == 1, "%v", w.types(r.ID))
+		w.view(func(v *store.View) error {
+			runs, err := v.Runs(tenant, store.RunFilter{Status: "deferred", Limit: 10})
+			w.check(len(runs) == 0, "no longer listed as deferred")
+			return err
+		})
+	}},
+	{"a dropped connection, and a dead node", func(w *World) {
+		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
+		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "disconnect"})
+		w.pass(9 * time.Second)
+		w.check(w.get(r.ID).Status() == "queued", "it may come back")
+		w.pass(2 * time.Second)
+		w.check(w.get(r.ID).Status() == "deferred", "the last waiter has been gone for ten seconds")
+		w.do(&engine.Attach{Tenant: tenant, Node: "n2", RunIDs: []perdure.RunID{r.ID}})
+		w.pass(31 * time.Second)
+		w.check(w.get(r.ID).Status() == "deferred", "nobody vouches for the waiter of a dead node")
+	}},
+}

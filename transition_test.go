@@ -1,0 +1,484 @@
+package perdure
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var start0 = At(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+
+// events is one of each, as it would be said to a run of runIn.
+func events() []Event {
+	return []Event{
+		Granted{Worker: "w"}, Granted{Worker: "w", Start: true}, Started{Epoch: 3}, Beat{Epoch: 3, Activity: "thinking"}, Committed{Epoch: 3, Journal: 1},
+		WentToSleep{Epoch: 3, WaitAt: start0.Add(time.Hour)}, Woken{Reason: "satisfied"}, Retried{Epoch: 3, Delay: time.Second}, GaveUp{Epoch: 3},
+		Released{Epoch: 3}, Done{Epoch: 3, Result: "1"}, Adopted{N: 1, Result: "1"}, FailedForGood{Epoch: 3}, WaitFailed{Epoch: 3}, Rejected{Epoch: 3},
+		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"}, DeliveryGaveUp{}, Due{}, TurnCame{Turn: TurnActive},
+		Redeliverable{}, Undelivered{}, Slow{Reason: "silent", Bit: SaidSilent}, CancelAsked{}, CancelTold{}, WentDeferred{Reason: "timeout"}, Reattached{},
+		Rearmed{Until: start0.Add(48 * time.Hour)}, Noted{},
+	}
+}
+
+// runIn is a run in a state, such that every event that the table allows there is allowed by its guard too.
+func runIn(s State) Run {
+	r := Run{Tenant: "t", ID: "r", RootID: "r", State: s, Version: 7, Epoch: 3, Attempt: 1, MaxAttempts: 3, CreatedAt: start0, DeadlineAt: start0.Add(time.Hour),
+		ReadyAt: start0, Seq: 4}
+	switch s {
+	case Queued:
+		r.Ready = true
+	case Dispatched, Running:
+		r.GrantedAt, r.FirstGrantAt, r.SeenAt, r.MovedAt = start0, start0, start0, start0
+		r.LeaseUntil = start0.Add(time.Minute)
+		r.Deliveries = 1
+		if s == Running {
+			r.StartedAt = start0
+		}
+	case Suspended:
+		r.WaitAt, r.StartedAt = start0.Add(10*time.Minute), start0
+	default:
+		r.FinishedAt = start0
+	}
+	p := DefaultPolicy()
+	r.AlarmAt = p.Alarm(&r)
+	return r
+}
+
+// suited changes a run so that the event's guard lets it pass.
+func suited(r Run, e Event) Run {
+	switch e.(type) {
+	case Granted:
+		r.Ready = true
+	case CancelConfirmed, CancelEnforced:
+		r.Cancel.RequestedAt = start0
+	case DeliveryGaveUp:
+		r.Deliveries = 10
+	}
+	return r
+}
+
+// long is after every clock of runIn.
+var long = start0.Add(24 * time.Hour)
+
+func TestFullProductOfStatesAndEvents(t *testing.T) {
+	p := DefaultPolicy()
+	seen := 0
+	for _, s := range States {
+		for _, e := range events() {
+			name := EventName(e)
+			r := suited(runIn(s), e)
+			next, lines, err := p.Apply(r, e, long)
+			to, allowed := table[s][name]
+			if !allowed {
+				code := CodeOf(err)
+				_, worker := e.(fenced)
+				want := CodeWrongState
+				if worker && s.Terminal() {
+					want = CodeStaleEpoch
+				}
+				if code != want {
+					t.Errorf("%s × %s: got %q, want %q", s, name, code, want)
+				}
+				if next.Version != r.Version || next.State != s || len(lines) > 0 {
+					t.Errorf("%s × %s is refused and changes something", s, name)
+				}
+				continue
+			}
+			seen++
+			if err != nil {
+				t.Errorf("%s × %s: %v", s, name, err)
+				continue
+			}
+			if next.State != to {
+				t.Errorf("%s × %s leads to %s, the table says %s", s, name, next.State, to)
+			}
+			if next.Version != r.Version+1 {
+				t.Errorf("%s × %s: the version goes from %d to %d", s, name, r.Version, next.Version)
+			}
+			if next.Epoch < r.Epoch {
+				t.Errorf("%s × %s lowers the epoch", s, name)
+			}
+			if live := next.State.Live(); live != (next.AlarmAt != 0) {
+				t.Errorf("%s × %s: %s with alarm %s", s, name, next.State, next.AlarmAt)
+			}
+			if next.State.Terminal() && s.Live() {
+				if next.FinishedAt != long || next.LeaseUntil != 0 || next.Ready || next.Turn != TurnNone {
+					t.Errorf("%s × %s ends untidily: %+v", s, name, next)
+				}
+				last := lines[len(lines)-1]
+				if last.Type != TerminalLine(next.State) {
+					t.Errorf("%s × %s ends with the line %s", s, name, last.Type)
+				}
+				if next.State != Completed && (next.Failure == nil || next.Fallback == "") {
+					t.Errorf("%s × %s ends without a reason or a fallback", s, name)
+				}
+			}
+			if next.DeadlineAt != r.DeadlineAt {
+				t.Errorf("%s × %s moves the deadline", s, name)
+			}
+			for i, l := range lines {
+				if l.Seq != r.Seq+int64(i)+1 {
+					t.Errorf("%s × %s: line %d has seq %d", s, name, i, l.Seq)
+				}
+				if !json.Valid([]byte(l.Data)) {
+					t.Errorf("%s × %s: the line %s is not JSON: %s", s, name, l.Type, l.Data)
+				}
+			}
+		}
+	}
+	total := 0
+	for _, m := range table {
+		total += len(m)
+	}
+	if seen != total {
+		t.Errorf("the test has seen %d of the table's %d pairs: an event is missing in events()", seen, total)
+	}
+}
+
+func TestEveryStateCanEnd(t *testing.T) {
+	for _, s := range States {
+		if s.Terminal() {
+			for on, to := range table[s] {
+				if to != s {
+					t.Errorf("the terminal state %s can be left by %s", s, on)
+				}
+			}
+			continue
+		}
+		for _, end := range []State{Completed, Failed, TimedOut, Cancelled} {
+			if !reaches(s, end, map[State]bool{}) {
+				t.Errorf("%s can't reach %s", s, end)
+			}
+		}
+	}
+}
+
+func reaches(from, to State, seen map[State]bool) bool {
+	if from == to {
+		return true
+	}
+	seen[from] = true
+	for _, next := range table[from] {
+		if !seen[next] && reaches(next, to, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestOnlyAPollDispatches(t *testing.T) {
+	for _, row := range Transitions {
+		leased := row.To.Leased() && !row.From.Leased()
+		if leased && !strings.HasPrefix(row.On, "Granted") {
+			t.Errorf("%s leads from %s to %s without a grant", row.On, row.From, row.To)
+		}
+	}
+}
+
+func TestEveryLiveStateHasAnAlarm(t *testing.T) {
+	p := DefaultPolicy()
+	for _, s := range States {
+		r := runIn(s)
+		alarm := p.Alarm(&r)
+		if s.Live() != (alarm != 0) {
+			t.Errorf("%s has the alarm %s", s, alarm)
+		}
+		if s.Live() && alarm > r.DeadlineAt {
+			t.Errorf("%s: the alarm %s is after the deadline", s, alarm)
+		}
+		for i := range Clocks {
+			at := Clocks[i].At(&p, &r)
+			if at != 0 && at < alarm {
+				t.Errorf("%s: the clock %s rings before the alarm", s, Clocks[i].Name)
+			}
+		}
+	}
+}
+
+func TestForcefulActionsLowerTheRank(t *testing.T) {
+	p := DefaultPolicy()
+	lose := func(r Run) Event { return p.AfterLoss(&r, 0, Failure{Code: "lease_lost"}, 0.5) }
+	for _, c := range []struct {
+		name  string
+		event func(Run) Event
+		from  []State
+		fit   func(*Run)
+	}{
+		{"W5", func(Run) Event { return Undelivered{} }, []State{Dispatched, Running}, nil},
+		{"W5, the last", func(Run) Event { return DeliveryGaveUp{} }, []State{Dispatched, Running}, func(r *Run) { r.Deliveries = 10 }},
+		{"W6", lose, []State{Running}, nil},
+		{"W6, the last", lose, []State{Running}, func(r *Run) { r.Strikes = 2 }},
+		{"W6, under a cancel request", lose, []State{Running}, func(r *Run) { r.Cancel.RequestedAt = start0 }},
+		{"W7", func(Run) Event { return Reaped{} }, []State{Running}, nil},
+		{"W8", func(Run) Event { return DeadlinePassed{} }, []State{Queued, Dispatched, Running, Suspended}, nil},
+		{"W10", func(Run) Event { return Orphaned{Missing: "queue"} }, []State{Queued, Dispatched, Running, Suspended}, nil},
+		{"cancel grace", func(Run) Event { return CancelEnforced{} }, []State{Queued, Dispatched, Running, Suspended}, func(r *Run) { r.Cancel.RequestedAt = start0 }},
+	} {
+		for _, s := range c.from {
+			r := runIn(s)
+			if c.fit != nil {
+				c.fit(&r)
+			}
+			next, _, err := p.Apply(r, c.event(r), long)
+			if err != nil {
+				t.Errorf("%s from %s: %v", c.name, s, err)
+				continue
+			}
+			before, after := r.Rank(&p), next.Rank(&p)
+			if slices.Compare(after[:], before[:]) >= 0 {
+				t.Errorf("%s from %s: the rank goes from %v to %v", c.name, s, before, after)
+			}
+		}
+	}
+}
+
+func TestRearmingIsStrictlyLater(t *testing.T) {
+	p := DefaultPolicy()
+	r := runIn(Running)
+	for _, until := range []Instant{0, start0, r.AlarmAt} {
+		if _, _, err := p.Apply(r, Rearmed{Until: until}, r.AlarmAt); CodeOf(err) != CodeWrongState {
+			t.Errorf("rearmed to %s: %v", until, err)
+		}
+	}
+}
+
+func TestClocksEntitleOnlyTheWatchdog(t *testing.T) {
+	p := DefaultPolicy()
+	r := runIn(Running)
+	r.Heard = true
+	for _, e := range []Event{Beat{Epoch: 3}, Committed{Epoch: 3}, Done{Epoch: 3, Result: "1"}} {
+		if _, _, err := p.Apply(r, e, long); err != nil {
+			t.Errorf("%s after lease end and deadline: %v", EventName(e), err)
+		}
+	}
+	for _, e := range []Event{DeadlinePassed{}, Reaped{}, Redeliverable{}, Undelivered{}} {
+		r := runIn(Running)
+		if _, _, err := p.Apply(r, e, start0.Add(time.Second)); CodeOf(err) != CodeWrongState {
+			t.Errorf("%s too early: %v", EventName(e), err)
+		}
+	}
+}
+
+func TestEpochs(t *testing.T) {
+	p := DefaultPolicy()
+	for _, c := range []struct {
+		event Event
+		state State
+		rises bool
+	}{
+		{Granted{Worker: "w"}, Queued, true}, {Granted{Worker: "w"}, Dispatched, true}, {Retried{Failure: Failure{Code: "lease_lost"}}, Running, true},
+		{Retried{Epoch: 3}, Running, false}, {Released{Epoch: 3}, Running, true}, {Undelivered{}, Dispatched, true}, {DeadlinePassed{}, Running, true},
+		{CancelEnforced{}, Running, true}, {Adopted{Result: "1"}, Running, true}, {Done{Epoch: 3, Result: "1"}, Running, false},
+		{WentToSleep{Epoch: 3}, Running, false}, {Woken{}, Suspended, false}, {CancelAsked{}, Running, false}, {Beat{Epoch: 3}, Running, false},
+	} {
+		r := suited(runIn(c.state), c.event)
+		next, _, err := p.Apply(r, c.event, long)
+		if err != nil {
+			t.Errorf("%s from %s: %v", EventName(c.event), c.state, err)
+			continue
+		}
+		if (next.Epoch > r.Epoch) != c.rises {
+			t.Errorf("%s from %s: the epoch goes from %d to %d", EventName(c.event), c.state, r.Epoch, next.Epoch)
+		}
+	}
+}
+
+func TestAStaleEpochChangesNothing(t *testing.T) {
+	p := DefaultPolicy()
+	for _, epoch := range []int64{1, 2, 4, 99} {
+		for _, e := range []Event{Started{epoch}, Beat{Epoch: epoch}, Committed{Epoch: epoch}, Done{Epoch: epoch, Result: "1"}, WentToSleep{Epoch: epoch},
+			FailedForGood{Epoch: epoch}, GaveUp{Epoch: epoch}, Released{epoch}, Rejected{Epoch: epoch}, CancelConfirmed{epoch}, Retried{Epoch: epoch}} {
+			for _, s := range States {
+				r := runIn(s)
+				next, lines, err := p.Apply(r, e, start0)
+				if CodeOf(err) != CodeStaleEpoch || next.Version != r.Version || lines != nil {
+					t.Errorf("%s of epoch %d on %s: %v", EventName(e), epoch, s, err)
+				}
+			}
+		}
+	}
+}
+
+func TestAttemptsCountOnlyLostExecutions(t *testing.T) {
+	p := DefaultPolicy()
+	r := runIn(Running)
+	r.Heard = true
+	apply := func(e Event) {
+		t.Helper()
+		next, _, err := p.Apply(r, e, long)
+		if err != nil {
+			t.Fatalf("%s: %v", EventName(e), err)
+		}
+		r = next
+	}
+	apply(Released{Epoch: r.Epoch})
+	apply(Granted{Worker: "w"})
+	apply(Started{Epoch: r.Epoch})
+	apply(WentToSleep{Epoch: r.Epoch})
+	apply(Woken{})
+	apply(Granted{Worker: "w", Start: true})
+	apply(Beat{Epoch: r.Epoch})
+	if r.Attempt != 1 || r.Strikes != 0 {
+		t.Errorf("a release and a resume cost an attempt: %d", r.Attempt)
+	}
+	apply(Retried{Failure: Failure{Code: "lease_lost"}})
+	if r.Attempt != 2 || r.Strikes != 1 {
+		t.Errorf("a lost lease costs none: %d", r.Attempt)
+	}
+	apply(Due{Now: true})
+	apply(Granted{Worker: "w", Start: true})
+	apply(Committed{Epoch: r.Epoch, Journal: 1})
+	if r.Attempt != 2 || r.Strikes != 0 {
+		t.Errorf("progress does not clear the strikes: %d", r.Strikes)
+	}
+}
+
+func TestAfterLoss(t *testing.T) {
+	p := DefaultPolicy()
+	why := Failure{Code: "boom", Message: "it broke"}
+	for _, c := range []struct {
+		strikes   int
+		cancelled bool
+		epoch     int64
+		want      string
+	}{
+		{0, false, 0, "Retried"}, {1, false, 0, "Retried"}, {2, false, 0, "GaveUp"},
+		{0, false, 3, "Retried"}, {2, false, 3, "GaveUp"},
+		{0, true, 0, "CancelEnforced"}, {0, true, 3, "FailedForGood"},
+	} {
+		r := runIn(Running)
+		r.Strikes = c.strikes
+		if c.cancelled {
+			r.Cancel.RequestedAt = start0
+		}
+		if got := EventName(p.AfterLoss(&r, c.epoch, why, 0.5)); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	p := DefaultPolicy()
+	for n, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 9: 256 * time.Second, 10: 5 * time.Minute, 1000: 5 * time.Minute} {
+		if got := p.Backoff(n, 0.5); got != want {
+			t.Errorf("retry %d waits %s, want %s", n, got, want)
+		}
+		low, high := p.Backoff(n, 0), p.Backoff(n, 1)
+		if low != want*8/10 || high != want*12/10 {
+			t.Errorf("retry %d waits between %s and %s", n, low, high)
+		}
+	}
+	if got := p.RedeliverAfter(1000); got != 5*time.Minute {
+		t.Errorf("the redelivery waits %s", got)
+	}
+}
+
+func TestModes(t *testing.T) {
+	for _, c := range []struct {
+		mode              string
+		total, ended, oks int
+		want              bool
+	}{
+		{ModeAll, 3, 2, 2, false}, {ModeAll, 3, 3, 0, true},
+		{ModeAllOK, 3, 2, 2, false}, {ModeAllOK, 3, 3, 3, true}, {ModeAllOK, 3, 1, 0, true},
+		{ModeAny, 3, 0, 0, false}, {ModeAny, 3, 1, 0, true},
+		{ModeAnyOK, 3, 2, 0, false}, {ModeAnyOK, 3, 1, 1, true}, {ModeAnyOK, 3, 3, 0, true},
+	} {
+		if got := Satisfied(c.mode, c.total, c.ended, c.oks); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+func TestIDs(t *testing.T) {
+	a, err := NewID(start0, 0xfff, bytes.NewReader(bytes.Repeat([]byte{0xff}, 8)))
+	if err != nil || a != "019b7ca9-8c88-7fff-bfff-ffffffffffff" {
+		t.Errorf("%s, %v", a, err)
+	}
+	b, _ := NewID(start0.Add(time.Millisecond), 1, bytes.NewReader(make([]byte, 8)))
+	c, _ := NewID(start0.Add(time.Millisecond), 2, bytes.NewReader(make([]byte, 8)))
+	if b <= a || c <= b {
+		t.Errorf("later ids sort before earlier ones: %s, %s, %s", a, b, c)
+	}
+	if _, err := NewID(start0, 0, bytes.NewReader(nil)); err == nil {
+		t.Error("an id without randomness")
+	}
+}
+
+func TestPolicyRefusesWhatCouldLoseRuns(t *testing.T) {
+	good := DefaultPolicy()
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(*Policy){
+		"lease":            func(p *Policy) { p.Lease = 0 },
+		"max_attempts":     func(p *Policy) { p.MaxAttempts = 0 },
+		"max_deliveries":   func(p *Policy) { p.MaxDeliveries = 0 },
+		"active_reap":      func(p *Policy) { p.ActiveReap = time.Second },
+		"backoff_jitter":   func(p *Policy) { p.BackoffJitter = 2 },
+		"gap_after":        func(p *Policy) { p.GapAfter = p.WatchdogInterval },
+		"timeouts.task":    func(p *Policy) { p.Timeouts = map[Class]TimeoutLimits{} },
+		"suspend_timeout":  func(p *Policy) { p.SuspendTimeout = -1 },
+		"cancel_grace":     func(p *Policy) { p.CancelGrace = 0 },
+		"dispatched_retry": func(p *Policy) { p.DispatchedRetry = 0 },
+	} {
+		p := DefaultPolicy()
+		spoil(&p)
+		var e *Error
+		if err := p.Validate(); err == nil {
+			t.Errorf("%s: accepted", name)
+		} else if e, _ = err.(*Error); e == nil || e.Field != name {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestFoldRefusesImpossibleHistories(t *testing.T) {
+	lines := func(types ...string) (out []Line) {
+		for _, typ := range types {
+			out = append(out, Line{Type: typ})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		lines []Line
+		want  State
+		ok    bool
+	}{
+		{lines("run:created"), Queued, true},
+		{lines("run:created", "run:dispatched", "run:started", "run:suspended", "run:resumed"), Queued, true},
+		{lines("run:created", "run:dispatched", "run:started", "run:reclaimed", "run:retrying", "run:dispatched"), Dispatched, true},
+		{lines("run:created", "run:dispatched", "run:started", "run:completed", "run:late_result"), Completed, true},
+		{lines("run:created", "run:started"), Running, false},
+		{lines("run:created", "run:completed", "run:failed"), Failed, false},
+		{lines("run:dispatched"), "", false},
+		{nil, "", false},
+	} {
+		if s, ok := Fold(c.lines); s != c.want || ok != c.ok {
+			t.Errorf("%v: %s, %v", c.lines, s, ok)
+		}
+	}
+}
+
+func ExamplePolicy_Apply() {
+	p := DefaultPolicy()
+	now := At(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	run := Run{ID: "r", State: Queued, Ready: true, Attempt: 1, MaxAttempts: 3, DeadlineAt: now.Add(time.Hour)}
+
+	run, lines, _ := p.Apply(run, Granted{Worker: "w1", Start: true}, now)
+	fmt.Println(run.State, "under epoch", run.Epoch)
+	for _, l := range lines {
+		fmt.Println(l.Seq, l.Type)
+	}
+	_, _, err := p.Apply(run, Done{Epoch: 7, Result: "42"}, now)
+	fmt.Println(CodeOf(err))
+	// Output:
+	// running under epoch 1
+	// 1 run:dispatched
+	// 2 run:started
+	// stale_epoch
+}

@@ -137,14 +137,37 @@ type bound struct {
 	op Op
 }
 
-func (b bound) Needs() []store.Ref    { return b.op.Needs() }
-func (b bound) Do(tx *store.Tx) error { return b.op.Do(&Tx{Tx: tx, e: b.e, stops: maxStops}) }
+func (b bound) Needs() []store.Ref { return b.op.Needs() }
+
+func (b bound) Do(tx *store.Tx) error {
+	x := &Tx{Tx: tx, e: b.e, stops: maxStops}
+	if err := b.op.Do(x); err != nil {
+		return err
+	}
+	if len(x.rings) > 0 || x.alarm != 0 {
+		tx.After(x.tell)
+	}
+	return nil
+}
 
 // Tx is an Op's view: what is stored, through what the batch has staged so far.
 type Tx struct {
 	*store.Tx
 	e     *Engine
 	stops int // how many more children this operation asks to stop; the watchdog does the rest
+
+	rings []doorbell.Topic // what rings once it is durable
+	alarm perdure.Instant  // the earliest alarm that was set
+}
+
+// tell rings the doorbells, and wakes the watchdog if it would sleep through an alarm that is stored now.
+func (tx *Tx) tell() {
+	for _, t := range tx.rings {
+		tx.e.bell.Ring(t)
+	}
+	if tx.alarm != 0 && int64(tx.alarm) < tx.e.sleep.Load() {
+		tx.e.wake()
+	}
 }
 
 // Policy is what is decided by.
@@ -173,8 +196,8 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	if ready := next.Ready && next.State.Live(); ready {
 		tx.ring(doorbell.Queue(next.Tenant, next.Queue))
 	}
-	if next.AlarmAt != 0 && int64(next.AlarmAt) < tx.e.sleep.Load() {
-		tx.After(tx.e.wake)
+	if next.AlarmAt != 0 && (tx.alarm == 0 || next.AlarmAt < tx.alarm) {
+		tx.alarm = next.AlarmAt
 	}
 	if len(lines) > 0 {
 		tx.ring(doorbell.Run(next.Tenant, string(next.ID)))
@@ -188,12 +211,11 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	return nil
 }
 
-// Sleep says until when the watchdog sleeps, and gives a channel that is signalled if an alarm is set that
-// rings earlier.
-func (e *Engine) Sleep(until perdure.Instant) <-chan struct{} {
-	e.sleep.Store(int64(until))
-	return e.kick
-}
+// Sleep says until when the watchdog sleeps; whoever sets an alarm that rings earlier wakes it.
+func (e *Engine) Sleep(until perdure.Instant) { e.sleep.Store(int64(until)) }
+
+// Earlier is signalled when an alarm was set that rings before the watchdog means to wake.
+func (e *Engine) Earlier() <-chan struct{} { return e.kick }
 
 func (e *Engine) wake() {
 	select {
@@ -202,7 +224,7 @@ func (e *Engine) wake() {
 	}
 }
 
-func (tx *Tx) ring(t doorbell.Topic) { tx.After(func() { tx.e.bell.Ring(t) }) }
+func (tx *Tx) ring(t doorbell.Topic) { tx.rings = append(tx.rings, t) }
 
 // newID makes an id.
 func (tx *Tx) newID() (string, error) { return perdure.NewID(tx.Now, tx.e.ids.Add(1), tx.e.random) }

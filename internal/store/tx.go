@@ -762,8 +762,9 @@ func (tx *Tx) OpenGatherings(t perdure.TenantID, id perdure.GroupID, limit int) 
 		[]any{string(t), string(t), string(id)}, func(g *perdure.Group) error {
 			k := groupKey{g.Tenant, g.ID}
 			tx.groups.absorb(k, *g, true)
-			cur, _, _ := tx.groups.get(k)
-			out = append(out, cur)
+			if cur, ok, _ := tx.groups.get(k); ok && cur.State == perdure.GroupOpen { // the batch may have closed it
+				out = append(out, cur)
+			}
 			return nil
 		})
 	return out, err

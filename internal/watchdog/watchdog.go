@@ -54,7 +54,7 @@ func (w *Watchdog) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-		case <-w.engine.Sleep(0):
+		case <-w.engine.Earlier():
 		}
 		op := w.Pass()
 		err := w.engine.Do(ctx, op)

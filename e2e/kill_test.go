@@ -1,0 +1,213 @@
+// Package e2e tries the whole with real processes, real files and kill -9.
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/watchdog"
+)
+
+const tenant perdure.TenantID = "acme"
+
+// kills is how often the process is killed; a campaign asks for more.
+func kills() int {
+	n := 50
+	if s := os.Getenv("PERDURE_KILLS"); s != "" {
+		fmt.Sscan(s, &n)
+	}
+	return n
+}
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("PERDURE_KILL_CHILD"); dir != "" {
+		if err := victim(dir, os.Getenv("PERDURE_KILL_ROUND")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// victim works until it is killed, and says on its output what was acknowledged, after it was.
+func victim(dir, round string) error {
+	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db")})
+	if err != nil {
+		return err
+	}
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	go watchdog.New(e, nil).Run(ctx)
+	var out sync.Mutex
+	say := func(format string, args ...any) {
+		out.Lock()
+		defer out.Unlock()
+		fmt.Fprintf(os.Stdout, format+"\n", args...)
+	}
+	errs := make(chan error, 1)
+	for i := range 24 {
+		go func() {
+			for n := 0; ; n++ {
+				if err := oneLife(ctx, e, fmt.Sprintf("%s-%d-%d", round, i, n), say); err != nil {
+					errs <- err
+					return
+				}
+			}
+		}()
+	}
+	return <-errs
+}
+
+// oneLife submits a run, signals it, leases whatever there is and finishes it.
+func oneLife(ctx context.Context, e *engine.Engine, key string, say func(string, ...any)) error {
+	sub := &engine.Submit{Tenant: tenant, Key: key, Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
+	say("try %s", key)
+	if err := e.Do(ctx, sub); err != nil {
+		return err
+	}
+	say("submitted %s %s", key, sub.Run.ID)
+	// Its run may have ended already: another goroutine took it.
+	if err := e.Do(ctx, &engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "hello", Key: key}); err == nil {
+		say("signalled %s %s", key, sub.Run.ID)
+	} else if perdure.CodeOf(err) != perdure.CodeRunEnded {
+		return err
+	}
+	poll := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: true}
+	if err := e.Do(ctx, poll); err != nil {
+		return err
+	}
+	for _, g := range poll.Grants {
+		result := fmt.Sprintf(`"%s of %d"`, g.Run.ID, g.Run.Epoch)
+		done := &engine.Commit{Tenant: tenant, Worker: "w", Commit: perdure.Commit{ID: "end", RunID: g.Run.ID, Epoch: g.Run.Epoch,
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(result)}}}
+		if err := e.Do(ctx, done); err != nil {
+			return err
+		}
+		if done.Refused == nil {
+			say("completed %s %s", g.Run.ID, result)
+		}
+	}
+	return nil
+}
+
+func TestKilledInTheMiddleOfGroupCommits(t *testing.T) {
+	dir := t.TempDir()
+	tried := map[string]bool{}
+	submitted, signalled, completed := map[string]string{}, map[string]string{}, map[string]string{}
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	for round := range kills() {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "PERDURE_KILL_CHILD="+dir, fmt.Sprintf("PERDURE_KILL_ROUND=%d", round))
+		cmd.Stderr = os.Stderr
+		pipe, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(pipe)
+		var once sync.Once
+		for lines.Scan() {
+			f := strings.SplitN(lines.Text(), " ", 3)
+			switch {
+			case f[0] == "try":
+				tried[f[1]] = true
+			case len(f) < 3: // cut off by the kill
+			case f[0] == "submitted":
+				submitted[f[1]] = f[2]
+			case f[0] == "signalled":
+				signalled[f[1]] = f[2]
+			case f[0] == "completed":
+				completed[f[1]] = f[2]
+			}
+			once.Do(func() {
+				time.AfterFunc(time.Duration(20+rng.IntN(100))*time.Millisecond, func() { cmd.Process.Kill() })
+			})
+		}
+		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+			t.Fatalf("round %d: the victim ended by itself: %v", round, err)
+		}
+	}
+	t.Logf("%d kills; acknowledged: %d submits, %d signals, %d results", kills(), len(submitted), len(signalled), len(completed))
+	if len(submitted) < 20*kills() || len(completed) < 5*kills() {
+		t.Fatalf("too little happened for this to show anything")
+	}
+
+	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for key, id := range submitted {
+		again := &engine.Submit{Tenant: tenant, Key: key, Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
+		if err := e.Do(ctx, again); err != nil || again.Created || string(again.Run.ID) != id {
+			t.Errorf("the submit of %s was acknowledged as %s, and is %s (%v)", key, id, again.Run.ID, err)
+		}
+	}
+	for id, result := range completed {
+		d, err := e.Get(ctx, tenant, perdure.RunID(id))
+		if err != nil || d.State != perdure.Completed || string(d.ResultText) != result {
+			t.Errorf("the result %s of %s was acknowledged, and is %s %s (%v)", result, id, d.State, d.ResultText, err)
+		}
+	}
+	err = s.View(ctx, func(v *store.View) error {
+		for key, id := range signalled {
+			items, err := v.Items(tenant, perdure.RunID(id))
+			if err != nil {
+				return err
+			}
+			if len(items) != 1 {
+				t.Errorf("the signal of %s was acknowledged, and its run has %d", key, len(items))
+			}
+		}
+		seen := 0
+		if err := v.Rows("SELECT input, count(*) FROM runs GROUP BY input", nil, func(scan func(...any) error) error {
+			var input string
+			var n int
+			if err := scan(&input, &n); err != nil {
+				return err
+			}
+			seen++
+			if key := strings.Trim(input, `"`); n != 1 || !tried[key] {
+				t.Errorf("%s is there %d times (asked for: %v)", input, n, tried[key])
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		if seen < len(submitted) {
+			t.Errorf("%d runs, %d were acknowledged", seen, len(submitted))
+		}
+		found, err := v.Check(nil)
+		for _, x := range found {
+			t.Errorf("%s, %s: %s", x.ID, x.Statement, x.Row)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,481 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+const tenant perdure.TenantID = "acme"
+
+// opFunc is an operation made of a function.
+type opFunc func(tx *Tx) error
+
+func (opFunc) Needs() []Ref           { return nil }
+func (f opFunc) Do(tx *Tx) error      { return f(tx) }
+func ref(id string) (r perdure.RunID) { return perdure.RunID(id) }
+
+func open(t *testing.T, opt Options) *Store {
+	t.Helper()
+	s, err := Open(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func newRun(id string, now perdure.Instant) perdure.Run {
+	return perdure.Run{Tenant: tenant, ID: ref(id), RootID: ref(id), Kind: "job", Class: perdure.Task, Queue: "default", State: perdure.Queued, Version: 1,
+		Attempt: 1, MaxAttempts: 3, CreatedAt: now, DeadlineAt: now.Add(time.Hour), Ready: true, ReadyAt: now, AlarmAt: now.Add(time.Minute), Seq: 1}
+}
+
+func insert(id string) opFunc {
+	return func(tx *Tx) error {
+		tx.Put(newRun(id, tx.Now), []perdure.Line{{Seq: 1, Type: perdure.LineCreated, At: tx.Now, Attempt: 1, Data: "{}"}})
+		return nil
+	}
+}
+
+func count(t *testing.T, s *Store, query string, args ...any) (n int) {
+	t.Helper()
+	err := s.View(context.Background(), func(v *View) error {
+		return v.Rows(query, args, func(scan func(...any) error) error { return scan(&n) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestASecondServerOnTheSameFileRefusesToStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.db")
+	s := open(t, Options{Path: path})
+	if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), "another server has this store open") {
+		t.Fatalf("%v", err)
+	}
+	s.Close()
+	open(t, Options{Path: path})
+}
+
+func TestUnsafeSettingsRefuseToStart(t *testing.T) {
+	for _, level := range []string{"NORMAL", "OFF", "1", "full"} {
+		_, err := Open(Options{Path: filepath.Join(t.TempDir(), "p.db"), Synchronous: level})
+		if err == nil || !strings.Contains(err.Error(), "refusing to start") {
+			t.Errorf("%s: %v", level, err)
+		}
+	}
+	s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db"), Synchronous: "EXTRA"})
+	for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "3"} {
+		var got string
+		if err := s.sess.Query("PRAGMA "+name, nil, func(scan func(...any) error) error { return scan(&got) }); err != nil || got != want {
+			t.Errorf("%s is %s (%v)", name, got, err)
+		}
+	}
+	// A database that can't be in WAL mode is found out by reading the setting back.
+	if _, err := openSQLite(filepath.Join(t.TempDir(), "p.db"), "NORMAL"); err == nil || !strings.Contains(err.Error(), "survives a power loss") {
+		t.Errorf("read back: %v", err)
+	}
+}
+
+func TestAFileThatIsNoDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.db")
+	if err := os.WriteFile(path, []byte(strings.Repeat("this is not a database. ", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Options{Path: path}); err == nil {
+		t.Fatal("opened")
+	}
+}
+
+func TestAClockFarBehindTheStoreRefusesToStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.db")
+	s := open(t, Options{Path: path})
+	ahead := s.Now().Add(2 * time.Hour)
+	if err := s.Batch(ahead, insert("a"))[0]; err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), "ahead of this machine's clock") {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestTheClockNeverGoesBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.db")
+	s := open(t, Options{Path: path})
+	ahead := s.Now().Add(10 * time.Minute)
+	if err := s.Batch(ahead, insert("a"))[0]; err != nil {
+		t.Fatal(err)
+	}
+	var seen perdure.Instant
+	s.Batch(ahead.Add(-time.Hour), opFunc(func(tx *Tx) error { seen = tx.Now; return nil }))
+	if seen < ahead {
+		t.Errorf("a batch at %s after one at %s", seen, ahead)
+	}
+	s.Close()
+	s = open(t, Options{Path: path})
+	if now := s.Now(); now < ahead {
+		t.Errorf("the clock starts at %s, before the last stored instant %s", now, ahead)
+	}
+	if a, b := s.Now(), s.Now(); b < a {
+		t.Error("it goes back")
+	}
+}
+
+func TestANewerSchemaRefusesToStart(t *testing.T) {
+	m, err := NewMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	open(t, Options{Memory: m}).Close()
+	open(t, Options{Memory: m}).Close() // once more: nothing to do
+	if _, err := m.sess.Exec("UPDATE meta SET value='99' WHERE name='schema'", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Options{Memory: m}); err == nil || !strings.Contains(err.Error(), "use a newer program") {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestALiveRunWithoutAnAlarmIsImpossible(t *testing.T) {
+	s := open(t, Options{})
+	for _, spoil := range []func(*perdure.Run){
+		func(r *perdure.Run) { r.AlarmAt = 0 },
+		func(r *perdure.Run) { r.State = "sleeping" },
+		func(r *perdure.Run) { r.State = perdure.Completed },
+	} {
+		err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+			r := newRun("a", tx.Now)
+			spoil(&r)
+			tx.Put(r, nil)
+			return nil
+		}))[0]
+		if perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("accepted: %v", err)
+		}
+	}
+	if n := count(t, s, "SELECT count(*) FROM runs"); n != 0 {
+		t.Errorf("%d runs", n)
+	}
+}
+
+func TestOneBadOperationDoesNotHurtTheBatch(t *testing.T) {
+	s := open(t, Options{})
+	bad := opFunc(func(tx *Tx) error {
+		r := newRun("bad", tx.Now)
+		r.AlarmAt = 0 // the database refuses it when the batch is written
+		tx.Put(r, nil)
+		return nil
+	})
+	panics := opFunc(func(tx *Tx) error {
+		insert("half").Do(tx)
+		panic("a defect")
+	})
+	errs := s.Batch(s.Now(), insert("a"), bad, panics, insert("b"))
+	if errs[0] != nil || errs[3] != nil || perdure.CodeOf(errs[1]) != perdure.CodeUnavailable || perdure.CodeOf(errs[2]) != perdure.CodeInternal {
+		t.Fatalf("%v", errs)
+	}
+	if n := count(t, s, "SELECT count(*) FROM runs WHERE id IN ('a','b')"); n != 2 {
+		t.Errorf("%d of the good ones", n)
+	}
+	if n := count(t, s, "SELECT count(*) FROM runs"); n != 2 {
+		t.Errorf("%d in all", n)
+	}
+}
+
+func TestAGuardedWriteLosesToAQuickerOne(t *testing.T) {
+	m, err := NewMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	other := open(t, Options{Memory: m})
+	raced := 0
+	var s *Store
+	s = open(t, Options{Memory: m, Hooks: Hooks{BeforeWrite: func() {
+		if raced++; raced <= 3 {
+			other.Batch(s.last, bump("a"))
+		}
+	}}})
+	raced = 100
+	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
+		t.Fatal(err)
+	}
+	raced = 0
+	decided := 0
+	err = s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+		decided++
+		return bump("a").Do(tx)
+	}))[0]
+	if err != nil || decided != 4 {
+		t.Fatalf("decided %d times: %v", decided, err)
+	}
+	// Three by the other node, one by this: none was overwritten.
+	if n := count(t, s, "SELECT version FROM runs"); n != 5 {
+		t.Errorf("version %d", n)
+	}
+}
+
+// bump raises a run's version by one.
+func bump(id string) opFunc {
+	return func(tx *Tx) error {
+		r, ok, err := tx.Run(tenant, ref(id))
+		if err != nil || !ok {
+			return errors.Join(err, perdure.Errorf(perdure.CodeNotFound, "no run"))
+		}
+		r.Version++
+		tx.Put(r, nil)
+		return nil
+	}
+}
+
+func TestGroupCommit(t *testing.T) {
+	commits := 0
+	s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db"), Hooks: Hooks{Written: func([]perdure.RunID) { commits++ }}})
+	const n = 400
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			if err := s.Do(context.Background(), insert(fmt.Sprint("r", i))); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	wg.Wait()
+	if got := count(t, s, "SELECT count(*) FROM runs"); got != n {
+		t.Errorf("%d runs", got)
+	}
+	if commits >= n {
+		t.Errorf("%d commits for %d operations: nothing was grouped", commits, n)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Do(context.Background(), insert("late")); perdure.CodeOf(err) != perdure.CodeUnavailable && perdure.CodeOf(err) != perdure.CodeUnknown {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// faulty fails one call of a session.
+type faulty struct {
+	Session
+	commit       error
+	after        bool
+	failed       int
+	failExec     int // the n-th from now fails
+	afterExec    bool
+	failRollback bool
+}
+
+var errDisk = errors.New("disk I/O error")
+
+func (f *faulty) Commit() error {
+	if f.commit == nil {
+		return f.Session.Commit()
+	}
+	f.failed++
+	if f.after {
+		if err := f.Session.Commit(); err != nil {
+			return err
+		}
+	}
+	return f.commit
+}
+
+func (f *faulty) Exec(q string, args []any) (int64, error) {
+	if f.failExec > 0 {
+		if f.failExec--; f.failExec == 0 {
+			if f.afterExec {
+				f.Session.Exec(q, args)
+			}
+			return 0, errDisk
+		}
+	}
+	return f.Session.Exec(q, args)
+}
+
+func TestAFailedCommitIsNeverAnAcknowledgement(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		m, err := NewMemory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f *faulty
+		s := open(t, Options{Memory: m, Hooks: Hooks{Wrap: func(x Session) Session { f = &faulty{Session: x, after: after}; return f }}})
+		f.commit = errDisk
+		errs := s.Batch(s.Now(), insert("a"), insert("b"))
+		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown || f.failed != 1 {
+			t.Errorf("%v after %d commits", errs, f.failed)
+		}
+		f.commit = nil
+		if err := s.Batch(s.Now(), insert("c"))[0]; perdure.CodeOf(err) != perdure.CodeUnavailable || s.Err() == nil {
+			t.Errorf("it goes on writing into a file that is in doubt: %v", err)
+		}
+		s.Close()
+		s = open(t, Options{Memory: m})
+		want := 0
+		if after {
+			want = 2
+		}
+		if n := count(t, s, "SELECT count(*) FROM runs"); n != want {
+			t.Errorf("after a restart there are %d runs, want %d", n, want)
+		}
+		m.Close()
+	}
+}
+
+func TestAFailedStatementLeavesNothing(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		for n := 1; n < 20; n++ {
+			var f *faulty
+			s := open(t, Options{Hooks: Hooks{Wrap: func(x Session) Session { f = &faulty{Session: x, afterExec: after}; return f }}})
+			f.failExec = n
+			err := s.Batch(s.Now(), insert("a"))[0]
+			if f.failExec > 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				break // there are no more statements to fail
+			}
+			if perdure.CodeOf(err) != perdure.CodeUnavailable {
+				t.Fatalf("statement %d: %v", n, err)
+			}
+			if got := count(t, s, "SELECT count(*) FROM runs"); got != 0 {
+				t.Errorf("statement %d failed and left %d runs", n, got)
+			}
+			if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
+				t.Errorf("and again: %v", err)
+			}
+			s.Close()
+		}
+	}
+}
+
+func TestSecretsAreTakenOutBeforeAnythingIsWritten(t *testing.T) {
+	const secret = "hunter2-canary-7c1f"
+	dir := t.TempDir()
+	s := open(t, Options{Path: filepath.Join(dir, "p.db"), Redact: func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }})
+	big := strings.Repeat("x", InlineMax) + secret
+	err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+		r := newRun("a", tx.Now)
+		r.Input = tx.Intern(tenant, "a", []byte(`"`+secret+`"`))
+		r.Result = tx.Intern(tenant, "a", []byte(`"`+big+`"`))
+		r.Activity = "reading " + secret
+		r.Failure = &perdure.Failure{Code: "x", Message: secret}
+		tx.Put(r, []perdure.Line{{Seq: 1, Type: "run:created", Data: perdure.Object("k", secret)}})
+		tx.PutItem(perdure.Item{Tenant: tenant, RunID: "a", Seq: 1, Status: perdure.ItemDone, Data: perdure.Value(`"` + secret + `"`)})
+		tx.PutJournal(JournalRow{Tenant: tenant, RunID: "a", Seq: 1, Key: "k", Value: perdure.Value(`"` + secret + `"`)})
+		tx.AddMessage(perdure.ThreadMessage{Tenant: tenant, ThreadID: "t", Seq: 1, Content: perdure.Value(`"` + secret + `"`)})
+		tx.PutCommit(CommitRow{Tenant: tenant, RunID: "a", ID: "c", Answer: secret})
+		return nil
+	}))[0]
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.View(context.Background(), func(v *View) error {
+		r, _, err := v.Run(tenant, "a")
+		if err != nil {
+			return err
+		}
+		full, err := v.Resolve(tenant, r.Result)
+		if !strings.HasSuffix(string(full), `[redacted]"`) || r.Activity != "reading [redacted]" {
+			t.Errorf("%.40s %s", full, r.Activity)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(b), secret) {
+			t.Errorf("the secret is in %s", filepath.Base(f))
+		}
+	}
+	if len(files) < 2 {
+		t.Errorf("only %v were looked at", files)
+	}
+}
+
+func TestDamagedContentIsLoud(t *testing.T) {
+	s := open(t, Options{})
+	var v perdure.Value
+	s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+		v = tx.Intern(tenant, "a", []byte(`"`+strings.Repeat("x", InlineMax)+`"`))
+		tx.Put(newRun("a", tx.Now), nil)
+		return nil
+	}))
+	s.sess.Exec("UPDATE blobs SET content=replace(content,'xx','xy')", nil)
+	err := s.View(context.Background(), func(view *View) error {
+		_, err := view.Resolve(tenant, v)
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestEveryInvariantCanBeBroken(t *testing.T) {
+	// A check that never finds anything is worth nothing: each query runs, and the ones that a single row can
+	// break are broken here.
+	for id, spoil := range map[string]string{
+		"S4":  "UPDATE events SET type='run:suspended' WHERE seq=1",
+		"S5":  "UPDATE events SET type='run:completed' WHERE seq=1",
+		"S14": "UPDATE events SET seq=7",
+		"P1":  "UPDATE ru" + "ns SET lease_until=1",
+		"P3":  "UPDATE ru" + "ns SET state='suspended', ready=0",
+		"P5":  "UPDATE ru" + "ns SET waits_open=1",
+		"P12": "UPDATE ru" + "ns SET heard=1",
+		"S12": "UPDATE ru" + "ns SET alarm_at=deadline_at+4000000000",
+		"S19": "UPDATE ru" + "ns SET strikes=3",
+		"P14": "INSERT INTO blob_refs VALUES ('acme','a','nowhere')",
+		"P9":  "INSERT INTO threads VALUES ('acme','t','',1,1,'',5)",
+		"P7":  "INSERT INTO threads VALUES ('acme','t','',1,1,'nobody',0)",
+		"S18": "INSERT INTO dead_letters VALUES ('acme','a','k','q','c','',1,1,'')",
+		"P10": "INSERT INTO gatherings VALUES ('acme','g','group','all','','open',1,1,NULL,0,1,0,0,'','a')",
+	} {
+		s := open(t, Options{})
+		if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
+			t.Fatal(err)
+		}
+		check := func() (ids []string) {
+			s.View(context.Background(), func(v *View) error {
+				found, err := v.Check(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, x := range found {
+					ids = append(ids, x.ID)
+				}
+				return nil
+			})
+			return ids
+		}
+		if found := check(); len(found) > 0 {
+			t.Fatalf("before: %v", found)
+		}
+		if _, err := s.sess.Exec(spoil, nil); err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		if found := check(); !contains(found, id) {
+			t.Errorf("%s is not found: %v", id, found)
+		}
+		s.Close()
+	}
+}

@@ -1,0 +1,123 @@
+package watchdog
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+func TestEveryClockHasARule(t *testing.T) {
+	for _, c := range perdure.Clocks {
+		r := byClock[c.Name]
+		if r == nil || r.act == nil {
+			t.Errorf("the clock %s has no rule: a run whose alarm it is would never be acted on", c.Name)
+			continue
+		}
+		if r.ID != c.Rule {
+			t.Errorf("the clock %s says %s, its rule is %s", c.Name, c.Rule, r.ID)
+		}
+	}
+	for _, r := range Rules {
+		if r.Condition == "" || r.Action == "" || r.Bound == "" {
+			t.Errorf("%s %s lacks a condition, an action or a bound", r.ID, r.Name)
+		}
+	}
+	// What a gap holds back, to the letter: W1, W4–W7, W9, W11–W14 and the cancel grace.
+	held := map[string]bool{"W1": true, "W4": true, "W5": true, "W6": true, "W7": true, "W9": true, "W11": true, "W13": true, "W14": true}
+	for _, r := range Rules {
+		if want := held[r.ID] || r.Name == "cancel-grace"; r.Held != want {
+			t.Errorf("%s %s is held back after a gap: %v", r.ID, r.Name, r.Held)
+		}
+	}
+}
+
+// live starts an engine on a real file with the watchdog's loop.
+func live(t *testing.T) (*engine.Engine, *doorbell.Local) {
+	t.Helper()
+	s, err := store.Open(store.Options{Path: filepath.Join(t.TempDir(), "p.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell := &doorbell.Local{}
+	e, err := engine.New(s, engine.Options{Bell: bell})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- New(e, nil).Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	})
+	return e, bell
+}
+
+func TestTheLoopHonoursDeadlinesWithinMilliseconds(t *testing.T) {
+	e, bell := live(t)
+	ctx := context.Background()
+	// The loop sleeps: nothing is due for a long time. A run with a short timeout has to wake it.
+	far := &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "far"}}
+	if err := e.Do(ctx, far); err != nil {
+		t.Fatal(err)
+	}
+	worst := time.Duration(0)
+	for range 10 {
+		op := &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "short", Timeout: perdure.Duration(70 * time.Millisecond)}}
+		if err := e.Do(ctx, op); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			rung, stop := bell.Listen(doorbell.Run("t", string(op.Run.ID)))
+			d, err := e.Get(ctx, "t", op.Run.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.State == perdure.TimedOut {
+				if late := d.FinishedAt.Sub(d.DeadlineAt); late > worst {
+					worst = late
+				}
+				stop()
+				break
+			}
+			select {
+			case <-rung:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("the deadline was not honoured: %s", d.State)
+			}
+			stop()
+		}
+	}
+	t.Logf("at most %s late", worst)
+	if p := e.Policy(); worst >= p.WatchdogInterval-70*time.Millisecond {
+		t.Errorf("%s late: the loop slept through an earlier alarm", worst)
+	}
+}
+
+func TestADelayedRunRingsWhenItsTimeComes(t *testing.T) {
+	e, bell := live(t)
+	ctx := context.Background()
+	rung, stop := bell.Listen(doorbell.Queue("t", "default"))
+	defer stop()
+	if err := e.Do(ctx, &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "k", Delay: perdure.Duration(50 * time.Millisecond)}}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-rung:
+	case <-time.After(10 * time.Second):
+		t.Fatal("no ring")
+	}
+	poll := &engine.Claim{Tenant: "t", Worker: "w", Slots: 1}
+	if err := e.Do(ctx, poll); err != nil || len(poll.Grants) != 1 {
+		t.Fatalf("%v, %v", poll.Grants, err)
+	}
+}

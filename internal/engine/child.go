@@ -10,37 +10,49 @@ import (
 // spawn makes children. A child is unique by its parent and its key: a replay that spawns it again gets
 // the same run, and one that spawns something else under its key is contradicted.
 func (tx *Tx) spawn(parent *perdure.Run, spawns []perdure.Spawn, ans *CommitAnswer) ([]perdure.Line, error) {
+	have := map[string]perdure.Run{}
+	if parent.Children > 0 { // otherwise none of them can be there
+		keys := make([]string, len(spawns))
+		for i := range spawns {
+			keys[i] = spawns[i].Key
+		}
+		var err error
+		if have, err = tx.Children(parent.Tenant, parent.ID, keys); err != nil {
+			return nil, err
+		}
+	}
 	var lines []perdure.Line
 	for i := range spawns {
 		s := &spawns[i]
-		c, made, err := tx.spawnOne(parent, s)
+		c, again := have[s.Key]
+		var err error
+		if again {
+			err = tx.sameChild(&c, s)
+		} else if c, err = tx.spawnOne(parent, s); err == nil {
+			lines = append(lines, perdure.Line{Type: perdure.LineWorkerSpawned,
+				Data: perdure.Object("job_id", string(c.ID), "key", s.Key, "task", s.Kind)})
+		}
 		if err != nil {
 			return nil, fieldOf(err, fmt.Sprintf("children[%d]", i))
 		}
 		ans.Children = append(ans.Children, ChildOf{s.Key, c.ID})
-		if made {
-			lines = append(lines, perdure.Line{Type: perdure.LineWorkerSpawned,
-				Data: perdure.Object("job_id", string(c.ID), "key", s.Key, "task", s.Kind)})
-		}
 	}
 	return lines, nil
 }
 
-func (tx *Tx) spawnOne(parent *perdure.Run, s *perdure.Spawn) (perdure.Run, bool, error) {
-	before, ok, err := tx.Child(parent.Tenant, parent.ID, s.Key)
+// sameChild checks that a spawn that is said again says the same.
+func (tx *Tx) sameChild(c *perdure.Run, s *perdure.Spawn) error {
+	input, err := tx.Resolve(c.Tenant, c.Input)
 	if err != nil {
-		return before, false, err
+		return err
 	}
-	if ok {
-		same, err := tx.Resolve(parent.Tenant, before.Input)
-		if err != nil {
-			return before, false, err
-		}
-		if before.Kind != s.Kind || string(same) != string(s.Input) {
-			return before, false, perdure.Errorf(perdure.CodeNondeterminism, "child %q was spawned with another kind or input", s.Key)
-		}
-		return before, false, nil
+	if c.Kind != s.Kind || string(input) != string(s.Input) {
+		return perdure.Errorf(perdure.CodeNondeterminism, "child %q was spawned with another kind or input", s.Key)
 	}
+	return nil
+}
+
+func (tx *Tx) spawnOne(parent *perdure.Run, s *perdure.Spawn) (perdure.Run, error) {
 	r := perdure.Run{
 		Tenant: parent.Tenant, Kind: s.Kind, Class: s.Class, Queue: s.Queue, Priority: s.Priority, ThreadID: s.ThreadID,
 		ParentID: parent.ID, RootID: parent.RootID, JournalKey: s.Key, MaxAttempts: s.MaxAttempts,
@@ -54,12 +66,13 @@ func (tx *Tx) spawnOne(parent *perdure.Run, s *perdure.Spawn) (perdure.Run, bool
 		r.Options.RunAt = tx.Now.Add(time.Duration(s.Delay))
 		from = r.Options.RunAt
 	}
+	var err error
 	if r.DeadlineAt, err = tx.e.policy.Deadline(r.Class, s.Timeout, from); err != nil {
-		return r, false, err
+		return r, err
 	}
 	if !r.MayOutlive() {
 		r.DeadlineAt = min(r.DeadlineAt, parent.DeadlineAt)
 	}
 	err = tx.accept(&r, s.Input, s.Metadata, nil, perdure.MultitaskEnqueue)
-	return r, true, err
+	return r, err
 }

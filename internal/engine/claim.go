@@ -58,7 +58,11 @@ func (op *Claim) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range found[:min(len(found), op.Slots)] {
+	for _, f := range found[:min(len(found), op.Slots)] {
+		r, err := tx.run(f.Tenant, f.ID) // the start of a child writes its parent's row
+		if err != nil {
+			return err
+		}
 		g, err := tx.grant(r, op.Worker, op.Start)
 		if err != nil {
 			return err

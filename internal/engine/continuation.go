@@ -14,14 +14,17 @@ func (tx *Tx) leaveChord(r *perdure.Run, names []string) error {
 		return perdure.Invalid("outcome.continue_on", "a run without a thread can't be continued")
 	}
 	g := perdure.Group{Tenant: r.Tenant, ID: perdure.GroupID(r.ID), Kind: perdure.GroupChord, Mode: perdure.ModeAll}
+	byKey, err := tx.Children(r.Tenant, r.ID, names)
+	if err != nil {
+		return err
+	}
 	var members []perdure.Run
 	for _, name := range names {
-		c, ok, err := tx.Run(r.Tenant, perdure.RunID(name))
-		if err == nil && !ok {
-			c, ok, err = tx.Child(r.Tenant, r.ID, name)
-		}
-		if err != nil {
-			return err
+		c, ok := byKey[name]
+		if !ok {
+			if c, ok, err = tx.Run(r.Tenant, perdure.RunID(name)); err != nil {
+				return err
+			}
 		}
 		if !ok || c.ParentID != r.ID {
 			return perdure.Invalid("outcome.continue_on", "%q is no child of the run", name)

@@ -65,6 +65,9 @@ func (op *CreateGroup) Do(tx *Tx) error {
 	if err := tx.gather(&g, members, perdure.Noted{Watched: true}); err != nil {
 		return err
 	}
+	if g.AlarmAt != 0 && (tx.alarm == 0 || g.AlarmAt < tx.alarm) {
+		tx.alarm = g.AlarmAt
+	}
 	op.Group = g
 	return nil
 }

@@ -100,13 +100,16 @@ func (tx *Tx) adopt(r *perdure.Run, late *perdure.LateResult) error {
 	if err != nil {
 		return err
 	}
-	if r.State.Live() {
-		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result, Shown: tx.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
-	}
 	told, err := tx.sayFor(r, []perdure.Message{{Role: "assistant", Content: json.RawMessage(text),
 		Metadata: json.RawMessage(perdure.Object("run_id", string(r.ID), "late_result", late.N))}})
 	if err != nil {
 		return err
+	}
+	if r.State.Live() {
+		if err := tx.Apply(r, perdure.Noted{Lines: told}); err != nil {
+			return err
+		}
+		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result, Shown: tx.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
 	}
 	lines := append(told, perdure.Line{Type: perdure.LineLateResult, Data: perdure.Object("n", late.N, "adopted", true)})
 	if err := tx.Apply(r, perdure.Noted{Deliver: &perdure.Delivery{Result: late.Result, Summary: late.Summary}, Lines: lines}); err != nil {

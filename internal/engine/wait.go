@@ -72,11 +72,12 @@ func (tx *Tx) childrenOf(r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait
 			out = append(out, c)
 		}
 	}
+	named, err := tx.Children(r.Tenant, r.ID, spec.Keys)
+	if err != nil {
+		return nil, err
+	}
 	for _, key := range spec.Keys {
-		c, ok, err := tx.Child(r.Tenant, r.ID, key)
-		if err != nil {
-			return nil, err
-		}
+		c, ok := named[key]
 		if !ok {
 			return nil, perdure.Errorf(perdure.CodeInvalid, "the run has no child %q", key)
 		}

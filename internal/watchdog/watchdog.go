@@ -357,7 +357,8 @@ func readGap(tx *engine.Tx) (*gap, error) {
 	if g.SweptAt != 0 && age > p.GapAfter {
 		g.From, g.HoldUntil, g.SpareUntil = g.SweptAt, tx.Now.Add(p.Lease), tx.Now.Add(p.GapSpare)
 	}
-	if age >= time.Second || g.SweptAt == 0 || g.From == g.SweptAt {
+	// Often enough that a sweep which comes in time never finds a gap, and seldom enough to cost nothing.
+	if age >= min(time.Second, p.GapAfter/4) || g.SweptAt == 0 || g.From == g.SweptAt {
 		g.SweptAt = tx.Now
 		b, err := json.Marshal(g)
 		if err != nil {

@@ -1,0 +1,480 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// OpenWaits gives a run's open waits, in the order of their ids.
+func (tx *Tx) OpenWaits(t perdure.TenantID, id perdure.RunID) ([]perdure.Wait, error) {
+	k := runKey{t, id}
+	if !tx.haveWaits[k] {
+		err := waitTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND state='open'", []any{string(t), string(id)}, func(w *perdure.Wait) error {
+			tx.waits.absorb(waitKey{k, w.ID}, *w, true)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		tx.haveWaits[k] = true
+	}
+	var out []perdure.Wait
+	for wk, sl := range tx.waits.slots {
+		if wk.runKey == k && sl.exists && sl.val.State == perdure.WaitOpen {
+			out = append(out, sl.val)
+		}
+	}
+	slices.SortFunc(out, func(a, b perdure.Wait) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// Wait gives one wait of a run, open or not.
+func (tx *Tx) Wait(t perdure.TenantID, run perdure.RunID, id string) (perdure.Wait, bool, error) {
+	k := waitKey{runKey{t, run}, id}
+	if w, ok, known := tx.waits.get(k); known {
+		return w, ok, nil
+	}
+	err := waitTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND id=?", []any{string(t), string(run), id}, func(w *perdure.Wait) error {
+		tx.waits.absorb(k, *w, true)
+		return nil
+	})
+	tx.waits.absorb(k, perdure.Wait{}, false)
+	w, ok, _ := tx.waits.get(k)
+	return w, ok, err
+}
+
+// PutWait stages a wait.
+func (tx *Tx) PutWait(w perdure.Wait) {
+	tx.waits.put(tx, waitKey{runKey{w.Tenant, w.RunID}, w.ID}, w)
+}
+
+// OpenItems gives a run's inbox items that are neither done nor skipped, in order.
+func (tx *Tx) OpenItems(r *perdure.Run) ([]perdure.Item, error) {
+	k := runKey{r.Tenant, r.ID}
+	if r.InboxOpen == 0 {
+		return nil, nil
+	}
+	if !tx.haveItems[k] {
+		err := itemTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND status IN ('pending','processing')", []any{string(r.Tenant), string(r.ID)},
+			func(i *perdure.Item) error {
+				tx.items.absorb(itemKey{k, i.Seq}, *i, true)
+				return nil
+			})
+		if err != nil {
+			return nil, err
+		}
+		tx.haveItems[k] = true
+	}
+	var out []perdure.Item
+	for ik, sl := range tx.items.slots {
+		if ik.runKey == k && sl.exists && (sl.val.Status == perdure.ItemPending || sl.val.Status == perdure.ItemProcessing) {
+			out = append(out, sl.val)
+		}
+	}
+	slices.SortFunc(out, func(a, b perdure.Item) int { return int(a.Seq - b.Seq) })
+	return out, nil
+}
+
+// RingingItems gives inbox items whose alarm has rung.
+func (tx *Tx) RingingItems(limit int) ([]perdure.Item, error) {
+	var out []perdure.Item
+	err := itemTable.query(tx.sess, fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq LIMIT %d", limit),
+		[]any{int64(tx.Now)}, func(i *perdure.Item) error {
+			k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
+			tx.items.absorb(k, *i, true)
+			if cur, ok, _ := tx.items.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= tx.Now {
+				out = append(out, cur)
+			}
+			return nil
+		})
+	return out, err
+}
+
+// PutItem stages an inbox item.
+func (tx *Tx) PutItem(i perdure.Item) {
+	tx.items.put(tx, itemKey{runKey{i.Tenant, i.RunID}, i.Seq}, i)
+}
+
+// Recorded gives the digests of those of the keys that a run's journal has already.
+func (tx *Tx) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (map[string]string, error) {
+	out := make(map[string]string)
+	k := runKey{t, run}
+	for _, key := range keys {
+		if j, ok, _ := tx.journal.get(journalKey{k, key}); ok {
+			out[key] = j.Digest
+		}
+	}
+	err := eachChunk(keys, func(part []string) error {
+		args := []any{string(t), string(run)}
+		for _, key := range part {
+			args = append(args, key)
+		}
+		return tx.sess.Query("SELECT key, digest FROM journal WHERE tenant=? AND run_id=? AND key IN ("+marks(len(part))+")", args,
+			func(scan func(...any) error) error {
+				var key, digest string
+				if err := scan(&key, &digest); err != nil {
+					return err
+				}
+				out[key] = digest
+				return nil
+			})
+	})
+	return out, err
+}
+
+// PutJournal stages a journal entry.
+func (tx *Tx) PutJournal(j JournalRow) {
+	tx.journal.put(tx, journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j)
+}
+
+// CommitAnswer gives the answer that a commit was given before.
+func (tx *Tx) CommitAnswer(t perdure.TenantID, run perdure.RunID, id string) (CommitRow, bool, error) {
+	k := commitKey{runKey{t, run}, id}
+	if c, ok, known := tx.commits.get(k); known {
+		return c, ok, nil
+	}
+	err := commitTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND commit_id=?", []any{string(t), string(run), id}, func(c *CommitRow) error {
+		tx.commits.absorb(k, *c, true)
+		return nil
+	})
+	tx.commits.absorb(k, CommitRow{}, false)
+	c, ok, _ := tx.commits.get(k)
+	return c, ok, err
+}
+
+// PutCommit stages the answer to a commit.
+func (tx *Tx) PutCommit(c CommitRow) {
+	tx.commits.put(tx, commitKey{runKey{c.Tenant, c.RunID}, c.ID}, c)
+}
+
+// LateResults gives what a run has of late results.
+func (tx *Tx) LateResults(t perdure.TenantID, run perdure.RunID) ([]perdure.LateResult, error) {
+	k := runKey{t, run}
+	err := lateTable.query(tx.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(l *perdure.LateResult) error {
+		tx.lates.absorb(lateKey{k, l.N}, *l, true)
+		return nil
+	})
+	var out []perdure.LateResult
+	for lk, sl := range tx.lates.slots {
+		if lk.runKey == k && sl.exists {
+			out = append(out, sl.val)
+		}
+	}
+	slices.SortFunc(out, func(a, b perdure.LateResult) int { return a.N - b.N })
+	return out, err
+}
+
+// PutLate stages a late result.
+func (tx *Tx) PutLate(l perdure.LateResult) {
+	tx.lates.put(tx, lateKey{runKey{l.Tenant, l.RunID}, l.N}, l)
+}
+
+// DeadLetter gives a run's dead letter.
+func (tx *Tx) DeadLetter(t perdure.TenantID, run perdure.RunID) (perdure.DeadLetter, bool, error) {
+	k := runKey{t, run}
+	if d, ok, known := tx.deads.get(k); known {
+		return d, ok, nil
+	}
+	err := deadTable.query(tx.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(d *perdure.DeadLetter) error {
+		tx.deads.absorb(k, *d, true)
+		return nil
+	})
+	tx.deads.absorb(k, perdure.DeadLetter{}, false)
+	d, ok, _ := tx.deads.get(k)
+	return d, ok, err
+}
+
+// PutDeadLetter stages a dead letter.
+func (tx *Tx) PutDeadLetter(d perdure.DeadLetter) {
+	tx.deads.put(tx, runKey{d.Tenant, d.RunID}, d)
+}
+
+// DropDeadLetter discards a dead letter; its run stays.
+func (tx *Tx) DropDeadLetter(t perdure.TenantID, run perdure.RunID) {
+	push(tx, &tx.later, statement{"DELETE FROM dead_letters WHERE tenant=? AND run_id=?", []any{string(t), string(run)}})
+}
+
+// ---- threads, gatherings, keys, workers, waiters
+
+// Thread gives a thread.
+func (tx *Tx) Thread(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, bool, error) {
+	k := threadKey{t, id}
+	if th, ok, known := tx.threads.get(k); known {
+		return th, ok, nil
+	}
+	err := threadTable.query(tx.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(th *perdure.Thread) error {
+		tx.threads.absorb(k, *th, true)
+		return nil
+	})
+	tx.threads.absorb(k, perdure.Thread{}, false)
+	th, ok, _ := tx.threads.get(k)
+	return th, ok, err
+}
+
+// PutThread stages a thread. Its version is counted when the batch is written.
+func (tx *Tx) PutThread(th perdure.Thread) { tx.threads.put(tx, threadKey{th.Tenant, th.ID}, th) }
+
+// AddMessage stages a message; its thread is staged by the caller, with the new Seq.
+func (tx *Tx) AddMessage(m perdure.ThreadMessage) { push(tx, &tx.messages, m) }
+
+// Gathering gives a chord or a group.
+func (tx *Tx) Gathering(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
+	k := groupKey{t, id}
+	if g, ok, known := tx.groups.get(k); known {
+		return g, ok, nil
+	}
+	err := groupTable.query(tx.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(g *perdure.Group) error {
+		tx.groups.absorb(k, *g, true)
+		return nil
+	})
+	tx.groups.absorb(k, perdure.Group{}, false)
+	g, ok, _ := tx.groups.get(k)
+	return g, ok, err
+}
+
+// GatheringsOf gives the ids of the gatherings that wait for a run.
+func (tx *Tx) GatheringsOf(t perdure.TenantID, run perdure.RunID) ([]perdure.GroupID, error) {
+	var out []perdure.GroupID
+	err := memberTable.query(tx.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(m *MemberRow) error {
+		out = append(out, m.ID)
+		return nil
+	})
+	for _, m := range tx.members.dirty {
+		if m.Tenant == t && m.RunID == run && !slices.Contains(out, m.ID) {
+			out = append(out, m.ID)
+		}
+	}
+	slices.Sort(out)
+	return out, err
+}
+
+// RingingGatherings gives groups whose deadline has passed.
+func (tx *Tx) RingingGatherings(limit int) ([]perdure.Group, error) {
+	var out []perdure.Group
+	err := groupTable.query(tx.sess, fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT %d", limit),
+		[]any{int64(tx.Now)}, func(g *perdure.Group) error {
+			k := groupKey{g.Tenant, g.ID}
+			tx.groups.absorb(k, *g, true)
+			if cur, ok, _ := tx.groups.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= tx.Now {
+				out = append(out, cur)
+			}
+			return nil
+		})
+	return out, err
+}
+
+// OpenGatherings walks through all open gatherings: the patrol's net.
+func (tx *Tx) OpenGatherings(t perdure.TenantID, id perdure.GroupID, limit int) ([]perdure.Group, error) {
+	var out []perdure.Group
+	err := groupTable.query(tx.sess, fmt.Sprintf("WHERE state='open' AND (tenant>? OR (tenant=? AND id>?)) ORDER BY tenant, id LIMIT %d", limit),
+		[]any{string(t), string(t), string(id)}, func(g *perdure.Group) error {
+			k := groupKey{g.Tenant, g.ID}
+			tx.groups.absorb(k, *g, true)
+			if cur, ok, _ := tx.groups.get(k); ok && cur.State == perdure.GroupOpen { // the batch may have closed it
+				out = append(out, cur)
+			}
+			return nil
+		})
+	return out, err
+}
+
+// PutGathering stages a chord or group. Its version is counted when the batch is written.
+func (tx *Tx) PutGathering(g perdure.Group) { tx.groups.put(tx, groupKey{g.Tenant, g.ID}, g) }
+
+// AddMember stages that a gathering waits for a run.
+func (tx *Tx) AddMember(m MemberRow) { tx.members.put(tx, m, m) }
+
+// Key gives what an idempotency key led to. One that has expired counts as absent once its run has ended;
+// see the engine.
+func (tx *Tx) Key(t perdure.TenantID, key string) (KeyRow, bool, error) {
+	k := keyKey{t, key}
+	if v, ok, known := tx.keys.get(k); known {
+		return v, ok, nil
+	}
+	err := keyTable.query(tx.sess, "WHERE tenant=? AND key=?", []any{string(t), key}, func(v *KeyRow) error {
+		tx.keys.absorb(k, *v, true)
+		return nil
+	})
+	tx.keys.absorb(k, KeyRow{}, false)
+	v, ok, _ := tx.keys.get(k)
+	return v, ok, err
+}
+
+// PutKey stages a new idempotency key.
+func (tx *Tx) PutKey(v KeyRow) { tx.keys.put(tx, keyKey{v.Tenant, v.Key}, v) }
+
+// Worker gives a worker.
+func (tx *Tx) Worker(t perdure.TenantID, id string) (perdure.Worker, bool, error) {
+	k := workerKey{t, id}
+	if w, ok, known := tx.workers.get(k); known {
+		return w, ok, nil
+	}
+	err := workerTable.query(tx.sess, "WHERE tenant=? AND id=?", []any{string(t), id}, func(w *perdure.Worker) error {
+		tx.workers.absorb(k, *w, true)
+		return nil
+	})
+	tx.workers.absorb(k, perdure.Worker{}, false)
+	w, ok, _ := tx.workers.get(k)
+	return w, ok, err
+}
+
+// SilentWorkers gives workers that were not heard from since an instant and are not offline yet.
+func (tx *Tx) SilentWorkers(since perdure.Instant, limit int) ([]perdure.Worker, error) {
+	var out []perdure.Worker
+	err := workerTable.query(tx.sess, fmt.Sprintf("WHERE offline=0 AND seen_at<=? ORDER BY seen_at LIMIT %d", limit), []any{int64(since)},
+		func(w *perdure.Worker) error {
+			k := workerKey{w.Tenant, w.ID}
+			tx.workers.absorb(k, *w, true)
+			if cur, _, _ := tx.workers.get(k); !cur.Offline && cur.SeenAt <= since {
+				out = append(out, cur)
+			}
+			return nil
+		})
+	return out, err
+}
+
+// PutWorker stages a worker.
+func (tx *Tx) PutWorker(w perdure.Worker) { tx.workers.put(tx, workerKey{w.Tenant, w.ID}, w) }
+
+// Waiters gives who waits for a run.
+func (tx *Tx) Waiters(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, error) {
+	k := runKey{t, run}
+	err := waiterTable.query(tx.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(w *WaiterRow) error {
+		tx.waiters.absorb(waiterKey{k, w.Node}, *w, true)
+		return nil
+	})
+	var out []WaiterRow
+	for wk, sl := range tx.waiters.slots {
+		if wk.runKey == k && sl.exists {
+			out = append(out, sl.val)
+		}
+	}
+	slices.SortFunc(out, func(a, b WaiterRow) int { return strings.Compare(a.Node, b.Node) })
+	return out, err
+}
+
+// ExpiredWaiters gives waiters whose node has not spoken up for them.
+func (tx *Tx) ExpiredWaiters(limit int) ([]WaiterRow, error) {
+	var out []WaiterRow
+	err := waiterTable.query(tx.sess, fmt.Sprintf("WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node LIMIT %d", limit), []any{int64(tx.Now)},
+		func(w *WaiterRow) error {
+			k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
+			tx.waiters.absorb(k, *w, true)
+			if cur, ok, _ := tx.waiters.get(k); ok && cur.ExpiresAt <= tx.Now {
+				out = append(out, cur)
+			}
+			return nil
+		})
+	return out, err
+}
+
+// PutWaiter stages a waiter.
+func (tx *Tx) PutWaiter(w WaiterRow) {
+	tx.waiters.put(tx, waiterKey{runKey{w.Tenant, w.RunID}, w.Node}, w)
+}
+
+// DropWaiter removes a waiter as it was read.
+func (tx *Tx) DropWaiter(w WaiterRow) {
+	k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
+	sl := tx.waiters.slots[k]
+	if sl != nil {
+		before := *sl
+		sl.exists = false
+		tx.undo = append(tx.undo, func() { *sl = before })
+	}
+	push(tx, &tx.later, statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=?", []any{string(w.Tenant), string(w.RunID), w.Node}})
+}
+
+// Tenant and HasQueue tell whether the surroundings of a run exist.
+func (tx *Tx) Tenant(t perdure.TenantID) (TenantRow, bool, error) {
+	if v, ok, known := tx.tenants.get(t); known {
+		return v, ok, nil
+	}
+	err := tenantTable.query(tx.sess, "WHERE id=?", []any{string(t)}, func(v *TenantRow) error {
+		tx.tenants.absorb(t, *v, true)
+		return nil
+	})
+	tx.tenants.absorb(t, TenantRow{}, false)
+	v, ok, _ := tx.tenants.get(t)
+	return v, ok, err
+}
+
+// PutTenant stages a new tenant.
+func (tx *Tx) PutTenant(v TenantRow) { tx.tenants.put(tx, v.ID, v) }
+
+func (tx *Tx) HasQueue(t perdure.TenantID, name string) (bool, error) {
+	k := queueKey{t, name}
+	if _, ok, known := tx.queues.get(k); known {
+		return ok, nil
+	}
+	err := queueTable.query(tx.sess, "WHERE tenant=? AND name=?", []any{string(t), name}, func(v *QueueRow) error {
+		tx.queues.absorb(k, *v, true)
+		return nil
+	})
+	tx.queues.absorb(k, QueueRow{}, false)
+	_, ok, _ := tx.queues.get(k)
+	return ok, err
+}
+
+// PutQueue stages a new queue.
+func (tx *Tx) PutQueue(v QueueRow) { tx.queues.put(tx, queueKey{v.Tenant, v.Name}, v) }
+
+// Notify stages a notification.
+func (tx *Tx) Notify(o OutboxRow) { push(tx, &tx.outbox, o) }
+
+// After has f called once the batch is durable: doorbells ring then.
+func (tx *Tx) After(f func()) { push(tx, &tx.after, f) }
+
+// Expire removes what has outlived its time: dead letters, and idempotency keys whose run has ended.
+func (tx *Tx) Expire() (int, error) {
+	n := 0
+	count := func(scan func(...any) error) error {
+		var k int
+		err := scan(&k)
+		n += k
+		return err
+	}
+	if err := tx.sess.Query("SELECT count(*) FROM (SELECT 1 FROM dead_letters WHERE expires_at<=? LIMIT 1) AS due", []any{int64(tx.Now)}, count); err != nil {
+		return 0, err
+	}
+	if err := tx.sess.Query("SELECT count(*) FROM (SELECT 1 FROM idempotency WHERE expires_at<=? LIMIT 1) AS due", []any{int64(tx.Now)}, count); err != nil {
+		return 0, err
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	push(tx, &tx.later,
+		statement{"DELETE FROM dead_letters WHERE expires_at<=?", []any{int64(tx.Now)}},
+		statement{"DELETE FROM idempotency WHERE expires_at<=? AND NOT EXISTS " +
+			"(SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref AND runs.alarm_at IS NOT NULL)", []any{int64(tx.Now)}},
+		// A key of a live run is looked at again later: it lasts at least as long as its run.
+		statement{"UPDATE idempotency SET expires_at=? WHERE expires_at<=?", []any{int64(tx.Now) + 3600*1e6, int64(tx.Now)}})
+	return n, nil
+}
+
+// Meta gives a named value of the store itself.
+func (tx *Tx) Meta(name string) (v string, err error) {
+	err = tx.sess.Query("SELECT value FROM meta WHERE name=?", []any{name}, func(scan func(...any) error) error { return scan(&v) })
+	return v, err
+}
+
+// SetMeta stages a named value.
+func (tx *Tx) SetMeta(name, value string) {
+	push(tx, &tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}})
+}
+
+// Events reads a run's log as it stands in the database, for decisions that need it.
+func (tx *Tx) Events(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
+	return readEvents(tx.sess, t, run, after, limit)
+}
+
+// Stage adds a statement of the caller's own to the batch: for repairs, and for tests that break something.
+func (tx *Tx) Stage(text string, args ...any) { push(tx, &tx.later, statement{text, args}) }
+
+// SetQuota bounds the live runs of a tenant; zero takes the bound away.
+func (tx *Tx) SetQuota(t perdure.TenantID, liveRuns int64) {
+	push(tx, &tx.later, statement{"UPDATE tenants SET max_live_runs=? WHERE id=?", []any{liveRuns, string(t)}})
+}

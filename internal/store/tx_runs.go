@@ -1,0 +1,322 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// Run gives a run of a tenant; ok is false when there is none.
+func (tx *Tx) Run(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool, err error) {
+	k := runKey{t, id}
+	if r, ok, known := tx.runs.get(k); known {
+		return r, ok, nil
+	}
+	if err := tx.Prefetch(t, []perdure.RunID{id}); err != nil {
+		return r, false, err
+	}
+	r, ok, _ = tx.runs.get(k)
+	return r, ok, nil
+}
+
+// Staged gives the version of a run as the batch has it, if it has it.
+func (tx *Tx) Staged(t perdure.TenantID, id perdure.RunID) (version int64, ok bool) {
+	r, ok, _ := tx.runs.get(runKey{t, id})
+	return r.Version, ok
+}
+
+// Prefetch reads many runs at once.
+func (tx *Tx) Prefetch(t perdure.TenantID, ids []perdure.RunID) error {
+	var want []perdure.RunID
+	for _, id := range ids {
+		if _, _, known := tx.runs.get(runKey{t, id}); !known && !slices.Contains(want, id) {
+			want = append(want, id)
+		}
+	}
+	return eachChunk(want, func(part []perdure.RunID) error {
+		args := []any{string(t)}
+		for _, id := range part {
+			args = append(args, string(id))
+		}
+		err := runTable.query(tx.sess, "WHERE tenant=? AND id IN ("+marks(len(part))+")", args, func(r *perdure.Run) error {
+			tx.absorbRun(r)
+			return nil
+		})
+		for _, id := range part {
+			tx.runs.absorb(runKey{t, id}, perdure.Run{}, false)
+		}
+		return err
+	})
+}
+
+func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
+
+func (tx *Tx) absorbRun(r *perdure.Run) {
+	k := runKey{r.Tenant, r.ID}
+	if _, _, known := tx.runs.get(k); !known {
+		tx.runs.absorb(k, *r, true)
+		tx.read[k] = r.Version
+	}
+}
+
+// Put stages a run, new or changed, and the lines that this adds to its log.
+func (tx *Tx) Put(r perdure.Run, lines []perdure.Line) {
+	tx.runs.put(tx, runKey{r.Tenant, r.ID}, r)
+	rows := make([]EventRow, len(lines))
+	for i, l := range lines {
+		rows[i] = EventRow{r.Tenant, r.ID, l}
+	}
+	push(tx, &tx.events, rows...)
+}
+
+// runsWhere reads runs by anything but their id: what the database has, seen through what the batch has
+// changed. match repeats the condition for rows of the batch. limit 0 means all.
+func (tx *Tx) runsWhere(where string, args []any, limit int, match func(*perdure.Run) bool, order func(a, b *perdure.Run) int) ([]perdure.Run, error) {
+	if limit > 0 {
+		// Rows that the batch has taken out of the condition must not hide those behind them.
+		where += fmt.Sprintf(" LIMIT %d", roundUp(limit+len(tx.runs.dirty)))
+	}
+	var out []perdure.Run
+	seen := make(map[runKey]bool)
+	err := runTable.query(tx.sess, where, args, func(r *perdure.Run) error {
+		tx.absorbRun(r)
+		k := runKey{r.Tenant, r.ID}
+		seen[k] = true
+		if cur, ok, _ := tx.runs.get(k); ok && match(&cur) {
+			out = append(out, cur)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	tx.eachDirty(func(k runKey, r *perdure.Run) {
+		if !seen[k] && match(r) {
+			out = append(out, *r)
+		}
+	})
+	slices.SortStableFunc(out, func(a, b perdure.Run) int { return order(&a, &b) })
+	if limit > 0 && len(out) > limit {
+		out = out[:limit]
+	}
+	return out, nil
+}
+
+// roundUp keeps the number of different statements small.
+func roundUp(n int) int {
+	p := 1
+	for p < n {
+		p *= 2
+	}
+	return p
+}
+
+func byID(a, b *perdure.Run) int { return strings.Compare(string(a.ID), string(b.ID)) }
+
+// claimOrder is who goes first: priority, then those that have been suspended before, then age.
+func claimOrder(a, b *perdure.Run) int {
+	switch {
+	case a.Priority != b.Priority:
+		return b.Priority - a.Priority
+	case a.Resumed != b.Resumed:
+		if a.Resumed {
+			return -1
+		}
+		return 1
+	case a.CreatedAt != b.CreatedAt:
+		return int(max(-1, min(1, a.CreatedAt-b.CreatedAt)))
+	}
+	return byID(a, b)
+}
+
+// Claimable gives the runs of a queue and kind that a poll may take, first ones first.
+func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) ([]perdure.Run, error) {
+	return tx.runsWhere("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id",
+		[]any{string(t), queue, kind}, limit,
+		func(r *perdure.Run) bool { return r.Ready && r.Tenant == t && r.Queue == queue && r.Kind == kind }, claimOrder)
+}
+
+// ClaimOrder compares runs by who goes first.
+func ClaimOrder(a, b perdure.Run) int { return claimOrder(&a, &b) }
+
+// ReadyTenants and ReadyKinds say where there is something to claim, by skipping along the index.
+func (tx *Tx) ReadyTenants() ([]perdure.TenantID, error) {
+	found, err := tx.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", nil,
+		func(r *perdure.Run) (string, bool) { return string(r.Tenant), r.Ready })
+	out := make([]perdure.TenantID, len(found))
+	for i, f := range found {
+		out[i] = perdure.TenantID(f)
+	}
+	return out, err
+}
+
+func (tx *Tx) ReadyKinds(t perdure.TenantID, queue string) ([]string, error) {
+	return tx.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? ORDER BY kind LIMIT 1", []any{string(t), queue},
+		func(r *perdure.Run) (string, bool) { return r.Kind, r.Ready && r.Tenant == t && r.Queue == queue })
+}
+
+func (tx *Tx) skipScan(query string, args []any, of func(*perdure.Run) (string, bool)) ([]string, error) {
+	var out []string
+	last := ""
+	for {
+		next := ""
+		err := tx.sess.Query(query, append(slices.Clone(args), last), func(scan func(...any) error) error { return scan(&next) })
+		if err != nil {
+			return nil, err
+		}
+		if next == "" {
+			break
+		}
+		out = append(out, next)
+		last = next
+	}
+	tx.eachDirty(func(_ runKey, r *perdure.Run) {
+		if v, ok := of(r); ok && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	})
+	slices.Sort(out)
+	return out, nil
+}
+
+// Ringing gives the runs whose alarm has rung, oldest alarm first.
+func (tx *Tx) Ringing(limit int) ([]perdure.Run, error) {
+	return tx.runsWhere("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id", []any{int64(tx.Now)}, limit,
+		func(r *perdure.Run) bool { return r.AlarmAt != 0 && r.AlarmAt <= tx.Now },
+		func(a, b *perdure.Run) int {
+			if a.AlarmAt != b.AlarmAt {
+				return int(max(-1, min(1, a.AlarmAt-b.AlarmAt)))
+			}
+			return byID(a, b)
+		})
+}
+
+// Cascading gives ended runs that still have live children to cancel.
+func (tx *Tx) Cascading(limit int) ([]perdure.Run, error) {
+	return tx.runsWhere("WHERE cascade=1 ORDER BY tenant, id", nil, limit, func(r *perdure.Run) bool { return r.Cascade }, byID)
+}
+
+// LiveChildren gives children of a run that have not ended and may not outlive it.
+func (tx *Tx) LiveChildren(t perdure.TenantID, parent perdure.RunID, limit int) ([]perdure.Run, error) {
+	// Children that may outlive their parent, or have been asked to stop already, are passed over in Go: the
+	// database is read page by page, so that they can't hide those behind them.
+	var out []perdure.Run
+	after := ""
+	const page = 64
+	match := func(r *perdure.Run) bool {
+		return r.Tenant == t && r.ParentID == parent && r.State.Live() && !r.MayOutlive() && r.Cancel.RequestedAt == 0
+	}
+	seen := make(map[runKey]bool)
+	for {
+		n := 0
+		err := runTable.query(tx.sess, "WHERE tenant=? AND parent_id=? AND parent_id<>'' AND journal_key>? AND alarm_at IS NOT NULL ORDER BY journal_key LIMIT 64",
+			[]any{string(t), string(parent), after}, func(r *perdure.Run) error {
+				tx.absorbRun(r)
+				n++
+				after = r.JournalKey
+				k := runKey{r.Tenant, r.ID}
+				seen[k] = true
+				if cur, ok, _ := tx.runs.get(k); ok && match(&cur) {
+					out = append(out, cur)
+				}
+				return nil
+			})
+		if err != nil {
+			return nil, err
+		}
+		if n < page || len(out) >= limit {
+			break
+		}
+	}
+	tx.eachDirty(func(k runKey, r *perdure.Run) {
+		if !seen[k] && match(r) {
+			out = append(out, *r)
+		}
+	})
+	slices.SortStableFunc(out, func(a, b perdure.Run) int { return strings.Compare(a.JournalKey, b.JournalKey) })
+	return out[:min(len(out), limit)], nil
+}
+
+// Children gives those children of a run that are named by their journal keys, as far as they exist.
+func (tx *Tx) Children(t perdure.TenantID, parent perdure.RunID, keys []string) (map[string]perdure.Run, error) {
+	out := make(map[string]perdure.Run, len(keys))
+	err := eachChunk(keys, func(part []string) error {
+		args := []any{string(t), string(parent)}
+		for _, key := range part {
+			args = append(args, key)
+		}
+		return runTable.query(tx.sess, "WHERE tenant=? AND parent_id=? AND parent_id<>'' AND journal_key IN ("+marks(len(part))+")", args,
+			func(r *perdure.Run) error {
+				tx.absorbRun(r)
+				out[r.JournalKey], _, _ = tx.runs.get(runKey{r.Tenant, r.ID})
+				return nil
+			})
+	})
+	tx.eachDirty(func(k runKey, r *perdure.Run) {
+		if k.t == t && r.ParentID == parent && slices.Contains(keys, r.JournalKey) {
+			out[r.JournalKey] = *r
+		}
+	})
+	return out, err
+}
+
+// eachDirty goes through the runs that the batch has changed, in the order of their first change.
+func (tx *Tx) eachDirty(f func(runKey, *perdure.Run)) {
+	for _, k := range tx.runs.dirty {
+		if sl := tx.runs.slots[k]; sl.exists {
+			f(k, &sl.val)
+		}
+	}
+}
+
+// NextOnThread gives the run whose turn on the thread is next. Those with the lower rank come first;
+// rank says who.
+func (tx *Tx) NextOnThread(t perdure.TenantID, id perdure.ThreadID, rank func(*perdure.Run) int) (perdure.Run, bool, error) {
+	found, err := tx.runsWhere("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL AND turn=? ORDER BY created_at, id",
+		[]any{string(t), string(id), int64(perdure.TurnWaiting)}, 0,
+		func(r *perdure.Run) bool {
+			return r.Tenant == t && r.ThreadID == id && r.Turn == perdure.TurnWaiting && r.State.Live()
+		},
+		func(a, b *perdure.Run) int {
+			if x, y := rank(a), rank(b); x != y {
+				return x - y
+			}
+			if a.CreatedAt != b.CreatedAt {
+				return int(max(-1, min(1, a.CreatedAt-b.CreatedAt)))
+			}
+			return byID(a, b)
+		})
+	if err != nil || len(found) == 0 {
+		return perdure.Run{}, false, err
+	}
+	return found[0], true, nil
+}
+
+// LiveAfter walks through all live runs by tenant and id: the patrol's net.
+func (tx *Tx) LiveAfter(t perdure.TenantID, id perdure.RunID, limit int) ([]perdure.Run, error) {
+	return tx.runsWhere("WHERE alarm_at IS NOT NULL AND (tenant>? OR (tenant=? AND id>?)) ORDER BY tenant, id",
+		[]any{string(t), string(t), string(id)}, limit,
+		func(r *perdure.Run) bool {
+			return r.State.Live() && (r.Tenant > t || (r.Tenant == t && r.ID > id))
+		},
+		func(a, b *perdure.Run) int {
+			if a.Tenant != b.Tenant {
+				return strings.Compare(string(a.Tenant), string(b.Tenant))
+			}
+			return byID(a, b)
+		})
+}
+
+// CountLive counts a tenant's live runs, no further than limit.
+func (tx *Tx) CountLive(t perdure.TenantID, limit int) (n int, err error) {
+	err = tx.sess.Query(fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM runs WHERE tenant=? AND alarm_at IS NOT NULL LIMIT %d) AS live", roundUp(limit)),
+		[]any{string(t)}, func(scan func(...any) error) error { return scan(&n) })
+	for _, k := range tx.runs.dirty {
+		if _, stored := tx.read[k]; !stored && k.t == t {
+			n++
+		}
+	}
+	return n, err
+}

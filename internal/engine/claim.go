@@ -198,22 +198,40 @@ func (tx *Tx) returnItems(r *perdure.Run) error {
 
 // seen notes a worker's sign of life, seldom enough to cost nothing.
 func (tx *Tx) seen(t perdure.TenantID, worker string, queues []string, slots int) error {
-	if worker == "" {
+	if worker == "" || !tx.e.seldom(t, worker, tx.Now) {
 		return nil
 	}
-	w, ok, err := tx.Worker(t, worker)
+	w, _, err := tx.Worker(t, worker)
 	if err != nil {
 		return err
-	}
-	if ok && !w.Offline && tx.Now.Sub(w.SeenAt) < tx.e.policy.WorkerOffline/8 {
-		return nil
 	}
 	w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
 	if queues != nil {
 		w.Queues, w.Slots = quoted(queues), slots
 	}
 	tx.PutWorker(w)
+	tx.After(func() { tx.e.sawWorker(t, worker, tx.Now) })
 	return nil
+}
+
+// seldom tells whether a worker's sign of life is worth writing down again.
+func (e *Engine) seldom(t perdure.TenantID, worker string, now perdure.Instant) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	last, ok := e.workers[string(t)+"\x00"+worker]
+	return !ok || now.Sub(last) >= e.policy.WorkerOffline/8
+}
+
+// maxWorkers bounds what is remembered of workers; forgetting costs a write.
+const maxWorkers = 10000
+
+func (e *Engine) sawWorker(t perdure.TenantID, worker string, now perdure.Instant) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.workers) >= maxWorkers {
+		clear(e.workers)
+	}
+	e.workers[string(t)+"\x00"+worker] = now
 }
 
 // Journal reads more of a leased run's journal than its grant had room for.

@@ -49,13 +49,15 @@ type Engine struct {
 	sleep atomic.Int64  // until when the watchdog sleeps
 	kick  chan struct{} // wakes it
 
-	mu    sync.Mutex
-	known map[string]bool // tenants and queues that are known to be stored
+	mu      sync.Mutex
+	known   map[string]bool            // queues that are known to be stored
+	workers map[string]perdure.Instant // when each was last written down as seen
 }
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
-	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, kick: make(chan struct{}, 1), known: make(map[string]bool)}
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, kick: make(chan struct{}, 1), known: make(map[string]bool),
+		workers: make(map[string]perdure.Instant)}
 	e.policy = perdure.DefaultPolicy()
 	if opt.Policy != nil {
 		e.policy = *opt.Policy

@@ -263,7 +263,8 @@ func (s *Store) batch(now perdure.Instant, ops []Op) ([]error, []func()) {
 	s.last = now
 	var err error
 	for range maxTries {
-		tx := &Tx{Now: now, s: s, sess: s.sess, read: make(map[runKey]int64), haveWaits: make(map[runKey]bool), haveItems: make(map[runKey]bool)}
+		tx := &Tx{Now: now, s: s, sess: s.sess, read: make(map[runKey]int64), haveWaits: make(map[runKey]bool), haveItems: make(map[runKey]bool),
+			claims: make(map[claimKey]claimPage)}
 		var errs []error
 		errs, err = tx.decide(ops)
 		if err == nil {

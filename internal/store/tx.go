@@ -46,6 +46,7 @@ type Tx struct {
 
 	haveWaits map[runKey]bool // the open waits of these runs are on the shelf
 	haveItems map[runKey]bool
+	claims    map[claimKey]claimPage
 
 	undo []func()
 }

@@ -131,11 +131,62 @@ func claimOrder(a, b *perdure.Run) int {
 	return byID(a, b)
 }
 
-// Claimable gives the runs of a queue and kind that a poll may take, first ones first.
+// A claimPage is what the database has to claim in a queue, read once for all polls of a batch.
+type claimPage struct {
+	keys  []runKey // in order
+	limit int      // how many were asked for: fewer are all there are
+}
+
+type claimKey struct {
+	t           perdure.TenantID
+	queue, kind string
+}
+
+// Claimable gives the runs of a queue and kind that a poll may take, first ones first. The polls of a batch
+// share a page: each takes what those before it left.
 func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) ([]perdure.Run, error) {
-	return tx.runsWhere("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id",
-		[]any{string(t), queue, kind}, limit,
-		func(r *perdure.Run) bool { return r.Ready && r.Tenant == t && r.Queue == queue && r.Kind == kind }, claimOrder)
+	ck := claimKey{t, queue, kind}
+	for ask := max(64, roundUp(limit)); ; ask *= 4 {
+		page := tx.claims[ck]
+		if page.limit < ask {
+			page = claimPage{limit: ask}
+			err := runTable.query(tx.sess, fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", ask),
+				[]any{string(t), queue, kind}, func(r *perdure.Run) error {
+					tx.absorbRun(r)
+					page.keys = append(page.keys, runKey{r.Tenant, r.ID})
+					return nil
+				})
+			if err != nil {
+				return nil, err
+			}
+			tx.claims[ck] = page
+		}
+		var out []perdure.Run
+		for _, k := range page.keys {
+			if sl := tx.runs.slots[k]; sl.exists && sl.val.Ready && len(out) < limit {
+				out = append(out, sl.val)
+			}
+		}
+		if len(out) < limit && len(page.keys) == page.limit {
+			continue // what the batch has taken already fills the page: there may be more behind it
+		}
+		return tx.withFresh(out, ck, limit), nil
+	}
+}
+
+// withFresh adds the runs that became claimable within the batch.
+func (tx *Tx) withFresh(out []perdure.Run, ck claimKey, limit int) []perdure.Run {
+	n := len(out)
+	tx.eachDirty(func(k runKey, r *perdure.Run) {
+		if r.Ready && r.Tenant == ck.t && r.Queue == ck.queue && r.Kind == ck.kind &&
+			!slices.ContainsFunc(out[:n], func(o perdure.Run) bool { return o.ID == r.ID }) {
+			out = append(out, *r)
+		}
+	})
+	if len(out) > n {
+		slices.SortStableFunc(out, ClaimOrder)
+	}
+	return out[:min(limit, len(out))]
 }
 
 // ClaimOrder compares runs by who goes first.

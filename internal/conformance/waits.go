@@ -192,6 +192,15 @@ var waitScenarios = []Scenario{
 		g = w.take("w2")
 		w.check(len(g.Inbox) == 1 && g.Inbox[0].Seq == 2, "the second one alone: %+v", g.Inbox)
 	}},
+	{"a signal in hand that satisfies a new wait may be acknowledged either way", func(w *World) {
+		r := w.task()
+		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a", Data: json.RawMessage(`1`)})
+		g := w.take("w1")
+		w.check(len(g.Inbox) == 1 && g.Inbox[0].WaitID == "", "%+v", g.Inbox)
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitSignal, Name: "a"})})
+		w.commit(g, perdure.Commit{Ack: []int64{1}})
+		w.check(w.get(r.ID).InboxOpen == 0, "done")
+	}},
 	{"a wait is opened once, and as one thing", func(w *World) {
 		w.task()
 		g := w.take("w1")

@@ -187,7 +187,7 @@ func (tx *Tx) returnItems(r *perdure.Run) error {
 		return err
 	}
 	for _, i := range items {
-		if i.Status == perdure.ItemProcessing {
+		if i.Epoch != 0 {
 			i.Status, i.Epoch = perdure.ItemPending, 0
 			i.AlarmAt = tx.Now.Add(tx.e.policy.PendingWakeup)
 			tx.PutItem(i)
@@ -222,13 +222,10 @@ func (e *Engine) seldom(t perdure.TenantID, worker string, now perdure.Instant) 
 	return !ok || now.Sub(last) >= e.policy.WorkerOffline/8
 }
 
-// maxWorkers bounds what is remembered of workers; forgetting costs a write.
-const maxWorkers = 10000
-
 func (e *Engine) sawWorker(t perdure.TenantID, worker string, now perdure.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.workers) >= maxWorkers {
+	if len(e.workers) >= maxKnown {
 		clear(e.workers)
 	}
 	e.workers[string(t)+"\x00"+worker] = now

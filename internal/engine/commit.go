@@ -218,7 +218,7 @@ func (tx *Tx) acknowledge(r *perdure.Run, seqs []int64) (done int, err error) {
 			return 0, perdure.Invalid("ack", "there is no inbox item %d", seq)
 		case !ok:
 			continue // done before
-		case i.Status != perdure.ItemProcessing || i.Epoch != r.Epoch:
+		case i.Epoch != r.Epoch:
 			return 0, perdure.Invalid("ack", "inbox item %d was not handed over under this epoch", seq)
 		}
 		i.Status, i.AlarmAt = perdure.ItemDone, 0

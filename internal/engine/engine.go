@@ -264,6 +264,9 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) {
 	}
 }
 
+// maxKnown bounds what is remembered; forgetting costs a look-up.
+const maxKnown = 10000
+
 // once remembers that something is stored, after the batch that stored it is durable.
 func (tx *Tx) once(key string, stage func() error) error {
 	tx.e.mu.Lock()
@@ -277,8 +280,11 @@ func (tx *Tx) once(key string, stage func() error) error {
 	}
 	tx.After(func() {
 		tx.e.mu.Lock()
+		defer tx.e.mu.Unlock()
+		if len(tx.e.known) >= maxKnown {
+			clear(tx.e.known)
+		}
 		tx.e.known[key] = true
-		tx.e.mu.Unlock()
 	})
 	return nil
 }

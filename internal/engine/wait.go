@@ -156,7 +156,9 @@ func (tx *Tx) resolve(r *perdure.Run, w perdure.Wait, state string, by *perdure.
 	}
 	if by != nil {
 		i := *by
-		i.WaitID, i.Status, i.Epoch, i.AlarmAt = w.ID, perdure.ItemPending, 0, tx.Now.Add(tx.e.policy.PendingWakeup)
+		// The holder may have this item in hands already, without knowing what it is for: it is handed over
+		// once more, and may be acknowledged either way.
+		i.WaitID, i.Status, i.AlarmAt = w.ID, perdure.ItemPending, tx.Now.Add(tx.e.policy.PendingWakeup)
 		tx.PutItem(i)
 	} else {
 		i := perdure.Item{Type: perdure.ItemWait, WaitID: w.ID, Name: w.Name, Outcome: state}

@@ -16,7 +16,7 @@ type Topic struct {
 	ID     string // set for runs and groups
 }
 
-// Queue is the topic of a queue.
+// Queue is the topic of a queue; with no tenant, that of the queue of any tenant.
 func Queue(t perdure.TenantID, name string) Topic { return Topic{Tenant: t, Queue: name} }
 
 // Run is the topic of a run, a thread or a group.
@@ -81,10 +81,14 @@ func (l *Local) remove(li *listener) {
 	li.topics = nil
 }
 
-// Ring wakes whoever listens.
+// Ring wakes whoever listens. A ring of a tenant's queue that nobody of that tenant waits for goes to one
+// who waits for any tenant's.
 func (l *Local) Ring(t Topic) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if t.Queue != "" && len(l.listeners[t]) == 0 {
+		t.Tenant = ""
+	}
 	for _, li := range append([]*listener(nil), l.listeners[t]...) {
 		select {
 		case li.c <- struct{}{}:

@@ -52,12 +52,13 @@ type Engine struct {
 	mu      sync.Mutex
 	known   map[string]bool            // queues that are known to be stored
 	workers map[string]perdure.Instant // when each was last written down as seen
+	keys    map[string]cachedKey       // credentials looked up within the last second
 }
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
 	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, kick: make(chan struct{}, 1), known: make(map[string]bool),
-		workers: make(map[string]perdure.Instant)}
+		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.policy = perdure.DefaultPolicy()
 	if opt.Policy != nil {
 		e.policy = *opt.Policy

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -25,6 +28,7 @@ type RunFilter struct {
 	ThreadID perdure.ThreadID
 	ParentID perdure.RunID
 	RootID   perdure.RunID
+	Metadata map[string]string
 	Before   perdure.RunID // only older ones: the cursor
 	Limit    int
 }
@@ -50,6 +54,14 @@ func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
 	and("parent_id=?", string(f.ParentID))
 	and("root_id=?", string(f.RootID))
 	and("id<?", string(f.Before))
+	for _, k := range slices.Sorted(maps.Keys(f.Metadata)) {
+		// Metadata is an object of strings, written without spaces: a name and its value stand together in it.
+		pair, err := json.Marshal(map[string]string{k: f.Metadata[k]})
+		if err != nil {
+			return nil, err
+		}
+		where, args = append(where, "instr(metadata, ?)>0"), append(args, strings.Trim(string(pair), "{}"))
+	}
 	var out []perdure.Run
 	err := runTable.query(v.sess, fmt.Sprintf("WHERE %s ORDER BY id DESC LIMIT %d", strings.Join(where, " AND "), f.Limit), args, func(r *perdure.Run) error {
 		out = append(out, *r)
@@ -164,6 +176,29 @@ func (v *View) DeadLetters(t perdure.TenantID, before perdure.RunID, limit int) 
 	return out, err
 }
 
+// DeadLetter gives a run's dead letter.
+func (v *View) DeadLetter(t perdure.TenantID, run perdure.RunID) (d perdure.DeadLetter, ok bool, err error) {
+	err = deadTable.query(v.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(x *perdure.DeadLetter) error {
+		d, ok = *x, true
+		return nil
+	})
+	return d, ok, err
+}
+
+// TenantOf gives the tenant of a run, or another one if there is no such run.
+func (v *View) TenantOf(run perdure.RunID, otherwise perdure.TenantID) (perdure.TenantID, error) {
+	err := v.sess.Query("SELECT r.tenant FROM tenants t JOIN runs r ON r.tenant=t.id AND r.id=?", []any{string(run)}, func(scan func(...any) error) error {
+		return scan(&otherwise)
+	})
+	return otherwise, err
+}
+
+// PastDeadline counts live runs whose deadline passed more than a minute ago. It must be 0.
+func (v *View) PastDeadline() (n int, err error) {
+	err = v.sess.Query("SELECT count(*) FROM runs WHERE alarm_at IS NOT NULL AND deadline_at<?", []any{int64(v.Now) - 60*1e6}, func(scan func(...any) error) error { return scan(&n) })
+	return n, err
+}
+
 // Workers lists a tenant's workers.
 func (v *View) Workers(t perdure.TenantID) ([]perdure.Worker, error) {
 	var out []perdure.Worker
@@ -203,4 +238,69 @@ func (v *View) NextAlarm() (perdure.Instant, error) {
 // Rows runs a query of the caller's own, for checks and tests.
 func (v *View) Rows(query string, args []any, row func(scan func(...any) error) error) error {
 	return v.sess.Query(query, args, row)
+}
+
+// Credential gives a key by its id.
+func (v *View) Credential(id string) (k perdure.Key, ok bool, err error) {
+	err = keysTable.query(v.sess, "WHERE id=?", []any{id}, func(x *perdure.Key) error {
+		k, ok = *x, true
+		return nil
+	})
+	return k, ok, err
+}
+
+// Credentials lists a tenant's keys.
+func (v *View) Credentials(t perdure.TenantID) ([]perdure.Key, error) {
+	var out []perdure.Key
+	err := keysTable.query(v.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(k *perdure.Key) error {
+		out = append(out, *k)
+		return nil
+	})
+	return out, err
+}
+
+// HasPlatformKey tells whether anybody can administer the store.
+func (v *View) HasPlatformKey() (n int, err error) {
+	err = v.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil, func(scan func(...any) error) error { return scan(&n) })
+	return n, err
+}
+
+// A QueueDepth is what there is in a queue.
+type QueueDepth struct {
+	Name                                  string
+	Queued, Claimable, Running, Suspended int
+	Oldest                                perdure.Instant // the oldest that is claimable
+}
+
+// Queues counts a tenant's live runs by queue.
+func (v *View) Queues(t perdure.TenantID) ([]QueueDepth, error) {
+	var out []QueueDepth
+	err := v.sess.Query("SELECT q.name, coalesce(sum(CASE WHEN r.state='queued' THEN 1 ELSE 0 END),0), coalesce(sum(r.ready),0), "+
+		"coalesce(sum(CASE WHEN r.state IN ('dispatched','running') THEN 1 ELSE 0 END),0), coalesce(sum(CASE WHEN r.state='suspended' THEN 1 ELSE 0 END),0), "+
+		"coalesce(min(CASE WHEN r.ready=1 THEN r.ready_at END),0) "+
+		"FROM queues q LEFT JOIN runs r ON r.tenant=q.tenant AND r.queue=q.name AND r.alarm_at IS NOT NULL WHERE q.tenant=? GROUP BY q.name ORDER BY q.name",
+		[]any{string(t)}, func(scan func(...any) error) error {
+			var q QueueDepth
+			err := scan(&q.Name, &q.Queued, &q.Claimable, &q.Running, &q.Suspended, &q.Oldest)
+			out = append(out, q)
+			return err
+		})
+	return out, err
+}
+
+// ReadyQueues says in which queues there is something to claim: what polls fall back on when a ring is lost.
+func (v *View) ReadyQueues() (out []QueueRow, err error) {
+	t, q := "", ""
+	for {
+		found := false
+		err := v.sess.Query("SELECT tenant, queue FROM runs WHERE ready=1 AND (tenant>? OR (tenant=? AND queue>?)) ORDER BY tenant, queue LIMIT 1",
+			[]any{t, t, q}, func(scan func(...any) error) error {
+				found = true
+				return scan(&t, &q)
+			})
+		if err != nil || !found || len(out) >= 10000 {
+			return out, err
+		}
+		out = append(out, QueueRow{Tenant: perdure.TenantID(t), Name: q})
+	}
 }

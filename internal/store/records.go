@@ -117,6 +117,17 @@ func (l idList) Scan(v any) error {
 	return nil
 }
 
+type scopeList struct{ s *[]perdure.Scope }
+
+func (l scopeList) Scan(v any) error {
+	text, _ := v.(string)
+	*l.s = nil
+	for _, part := range strings.Fields(text) {
+		*l.s = append(*l.s, perdure.Scope(part))
+	}
+	return nil
+}
+
 var (
 	eventTable = &table[EventRow]{
 		name: "events", once: true, keys: []string{"tenant", "run_id", "seq"},
@@ -277,6 +288,20 @@ var (
 		cols: []string{"tenant", "name", "created_at"},
 		bind: func(q *QueueRow) []any { return []any{string(q.Tenant), q.Name, int64(q.CreatedAt)} },
 		scan: func(q *QueueRow) []any { return []any{&q.Tenant, &q.Name, &q.CreatedAt} },
+	}
+	keysTable = &table[perdure.Key]{
+		name: "keys", keys: []string{"id"},
+		cols: []string{"id", "tenant", "name", "hash", "platform", "scopes", "created_at", "expires_at", "revoked_at"},
+		bind: func(k *perdure.Key) []any {
+			scopes := make([]string, len(k.Scopes))
+			for i, s := range k.Scopes {
+				scopes[i] = string(s)
+			}
+			return []any{k.ID, string(k.Tenant), k.Name, k.Hash, toBit(k.Platform), strings.Join(scopes, " "), int64(k.CreatedAt), int64(k.ExpiresAt), int64(k.RevokedAt)}
+		},
+		scan: func(k *perdure.Key) []any {
+			return []any{&k.ID, &k.Tenant, &k.Name, &k.Hash, bit{&k.Platform}, scopeList{&k.Scopes}, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt}
+		},
 	}
 	blobTable = &table[blobRow]{
 		name: "blobs", quiet: true, keys: []string{"tenant", "hash"},

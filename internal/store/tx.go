@@ -35,6 +35,7 @@ type Tx struct {
 	members shelf[MemberRow, MemberRow]
 	tenants shelf[perdure.TenantID, TenantRow]
 	queues  shelf[queueKey, QueueRow]
+	creds   shelf[string, perdure.Key]
 
 	events   []EventRow
 	messages []perdure.ThreadMessage
@@ -205,7 +206,7 @@ func push[T any](tx *Tx, list *[]T, v ...T) {
 func (tx *Tx) empty() bool {
 	return len(tx.runs.dirty)+len(tx.threads.dirty)+len(tx.waits.dirty)+len(tx.items.dirty)+len(tx.groups.dirty)+len(tx.lates.dirty)+
 		len(tx.commits.dirty)+len(tx.keys.dirty)+len(tx.deads.dirty)+len(tx.journal.dirty)+len(tx.workers.dirty)+len(tx.waiters.dirty)+
-		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+
+		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+
 		len(tx.events)+len(tx.messages)+len(tx.outbox)+len(tx.blobs)+len(tx.later) == 0
 }
 
@@ -250,6 +251,7 @@ func (tx *Tx) write() error {
 		func() error { return waiterTable.insert(s, tx.waiters.changed()) },
 		func() error { return tenantTable.insert(s, tx.tenants.changed()) },
 		func() error { return queueTable.insert(s, tx.queues.changed()) },
+		func() error { return keysTable.insert(s, tx.creds.changed()) },
 		func() error { return blobTable.insert(s, tx.blobs) },
 		func() error { return blobRefTable.insert(s, tx.blobRefs) },
 		func() error {

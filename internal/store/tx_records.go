@@ -478,3 +478,20 @@ func (tx *Tx) Stage(text string, args ...any) { push(tx, &tx.later, statement{te
 func (tx *Tx) SetQuota(t perdure.TenantID, liveRuns int64) {
 	push(tx, &tx.later, statement{"UPDATE tenants SET max_live_runs=? WHERE id=?", []any{liveRuns, string(t)}})
 }
+
+// Credential gives a key by its id.
+func (tx *Tx) Credential(id string) (perdure.Key, bool, error) {
+	if k, ok, known := tx.creds.get(id); known {
+		return k, ok, nil
+	}
+	err := keysTable.query(tx.sess, "WHERE id=?", []any{id}, func(k *perdure.Key) error {
+		tx.creds.absorb(id, *k, true)
+		return nil
+	})
+	tx.creds.absorb(id, perdure.Key{}, false)
+	k, ok, _ := tx.creds.get(id)
+	return k, ok, err
+}
+
+// PutCredential stages a key.
+func (tx *Tx) PutCredential(k perdure.Key) { tx.creds.put(tx, k.ID, k) }

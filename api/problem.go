@@ -1,0 +1,99 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/perdure/perdure"
+)
+
+// A Problem is an error of the API (RFC 9457), with a stable code.
+type Problem struct {
+	Type   string       `json:"type"`
+	Title  string       `json:"title"`
+	Status int          `json:"status"`
+	Detail string       `json:"detail,omitempty"`
+	Code   perdure.Code `json:"code"`
+	Field  string       `json:"field,omitempty"`
+}
+
+func (p *Problem) Error() string {
+	if p.Field != "" {
+		return fmt.Sprintf("%s: %s: %s", p.Code, p.Field, p.Detail)
+	}
+	return fmt.Sprintf("%s: %s", p.Code, p.Detail)
+}
+
+// Is makes errors.Is compare by code, with *perdure.Error too.
+func (p *Problem) Is(target error) bool {
+	switch t := target.(type) {
+	case *Problem:
+		return t.Code == p.Code
+	case *perdure.Error:
+		return t.Code == p.Code
+	}
+	return false
+}
+
+// Codes of the door, beside those of the domain.
+const (
+	CodeUnauthorized perdure.Code = "unauthorized"
+	CodeForbidden    perdure.Code = "forbidden"
+	CodeMethod       perdure.Code = "method_not_allowed"
+	CodeMediaType    perdure.Code = "unsupported_media_type"
+	CodeHost         perdure.Code = "host_not_allowed"
+	CodeRate         perdure.Code = "too_many_requests"
+	CodeShuttingDown perdure.Code = "shutting_down"
+)
+
+// A CodeDef says what a code means and which HTTP status it comes with.
+type CodeDef struct {
+	Code   perdure.Code
+	Status int
+	Title  string
+}
+
+// Codes is the registry: one line per code, used both ways.
+var Codes = []CodeDef{
+	{perdure.CodeInvalid, http.StatusBadRequest, "The request is malformed"},
+	{perdure.CodeTooLarge, http.StatusRequestEntityTooLarge, "Something is over its limit"},
+	{perdure.CodeNotFound, http.StatusNotFound, "There is no such thing"},
+	{perdure.CodeStaleEpoch, http.StatusConflict, "The lease was taken away"},
+	{perdure.CodeWrongState, http.StatusConflict, "The state does not allow this"},
+	{perdure.CodeCancelRequested, http.StatusConflict, "The run is asked to stop"},
+	{perdure.CodeNothingToWaitFor, http.StatusUnprocessableEntity, "There is nothing to wait for"},
+	{perdure.CodeReused, http.StatusUnprocessableEntity, "The key was used with another body"},
+	{perdure.CodeNondeterminism, http.StatusConflict, "The journal says otherwise"},
+	{perdure.CodeThreadBusy, http.StatusConflict, "The thread is busy"},
+	{perdure.CodeRunEnded, http.StatusConflict, "The run has ended"},
+	{perdure.CodeWaitClosed, http.StatusGone, "The wait is over"},
+	{perdure.CodeQuota, http.StatusTooManyRequests, "The quota is used up"},
+	{perdure.CodeUnavailable, http.StatusServiceUnavailable, "Nothing was changed; try again"},
+	{perdure.CodeUnknown, http.StatusServiceUnavailable, "It may or may not have been stored; try again with the same key"},
+	{perdure.CodeInternal, http.StatusInternalServerError, "The server has a defect"},
+	{CodeUnauthorized, http.StatusUnauthorized, "A valid key is needed"},
+	{CodeForbidden, http.StatusForbidden, "The key does not allow this"},
+	{CodeMethod, http.StatusMethodNotAllowed, "The path does not take this method"},
+	{CodeMediaType, http.StatusUnsupportedMediaType, "The body has to be application/json"},
+	{CodeHost, http.StatusMisdirectedRequest, "The server does not answer for this host"},
+	{CodeRate, http.StatusTooManyRequests, "Too many requests"},
+	{CodeShuttingDown, http.StatusServiceUnavailable, "The server is shutting down"},
+}
+
+// StatusOf is the HTTP status of a code.
+func StatusOf(code perdure.Code) int { return def(code).Status }
+
+func def(code perdure.Code) CodeDef {
+	for _, d := range Codes {
+		if d.Code == code {
+			return d
+		}
+	}
+	return CodeDef{code, http.StatusInternalServerError, "The server has a defect"}
+}
+
+// NewProblem makes the problem of a code.
+func NewProblem(code perdure.Code, detail, field string) *Problem {
+	d := def(code)
+	return &Problem{Type: "urn:perdure:problem:" + string(code), Title: d.Title, Status: d.Status, Detail: detail, Code: code, Field: field}
+}

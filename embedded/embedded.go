@@ -1,0 +1,160 @@
+// Package embedded is a whole Perdure server inside of the caller's process: the store, the engine, the
+// watchdog and the API, without a socket. The command "perdure serve" is this package behind a listener; a
+// program that imports it has durable runs in one file of its own, and talks to them with the same client
+// and the same workers as to a server elsewhere:
+//
+//	srv, err := embedded.Open(embedded.Options{Dir: "data"})
+//	…
+//	c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/watchdog"
+)
+
+// Options of a server. The zero value keeps everything in memory.
+type Options struct {
+	Dir    string          // where the data is: perdure.db and admin.key; empty: in memory
+	Policy *perdure.Policy // default: perdure.DefaultPolicy
+	Node   string          // this node's name; default: the host's
+	Hosts  []string        // host names that requests may be addressed to, beside IP addresses and localhost
+	Logger *slog.Logger
+}
+
+// DefaultTenant is the tenant of the first key.
+const DefaultTenant perdure.TenantID = "default"
+
+// KeyFile is the file of the first key, in the data folder.
+const KeyFile = "admin.key"
+
+// Server is a running server.
+type Server struct {
+	store  *store.Store
+	engine *engine.Engine
+	api    *httpd.Server
+	key    string
+
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+	once sync.Once
+}
+
+// Open opens the data and starts to work. The first time, it makes a key of the platform and writes it to
+// the folder, readable by its owner alone.
+func Open(opt Options) (*Server, error) {
+	if opt.Node == "" {
+		opt.Node, _ = os.Hostname()
+	}
+	sopt := store.Options{Logger: opt.Logger}
+	if opt.Dir != "" {
+		sopt.Path = filepath.Join(opt.Dir, "perdure.db")
+	}
+	st, err := store.Open(sopt)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{store: st}
+	bell := &doorbell.Local{}
+	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Logger: opt.Logger}); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Hosts: opt.Hosts, Logger: opt.Logger}); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	if s.key, err = s.firstKey(opt.Dir); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	for _, f := range []func(context.Context) error{watchdog.New(s.engine, opt.Logger).Run, s.api.Run} {
+		s.wg.Add(1)
+		go func() {
+			defer s.wg.Done()
+			if err := f(ctx); err != nil && opt.Logger != nil {
+				opt.Logger.Error("a service ended", "error", err)
+			}
+		}()
+	}
+	return s, nil
+}
+
+// firstKey finds the key of the data folder, or makes one.
+func (s *Server) firstKey(dir string) (string, error) {
+	ctx := context.Background()
+	path := filepath.Join(dir, KeyFile)
+	if dir != "" {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			key := strings.TrimSpace(string(b))
+			if _, err := s.engine.Authenticate(ctx, key); err == nil {
+				return key, nil
+			}
+			return "", fmt.Errorf("the key in %s is not valid (revoked, or of other data): remove the file to have a new one made", path)
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+	}
+	op := &engine.CreateKey{Tenant: DefaultTenant, Name: "admin", Scopes: perdure.Scopes, Platform: true}
+	if err := s.engine.Do(ctx, op); err != nil {
+		return "", err
+	}
+	if dir == "" {
+		return op.Secret, nil
+	}
+	return op.Secret, writeKey(path, op.Secret)
+}
+
+// writeKey writes a secret so that it is there whole or not at all, for its owner alone.
+func writeKey(path, secret string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(secret + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		os.Remove(f.Name())
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// Handler is the API, for a listener of the caller's own.
+func (s *Server) Handler() http.Handler { return s.api.Handler() }
+
+// Key is a key of the platform; it may do everything.
+func (s *Server) Key() string { return s.key }
+
+// Err tells why the server can't go on, or nil: after an error at a commit only a restart finds out what is
+// in the file.
+func (s *Server) Err() error { return s.store.Err() }
+
+// Drain answers whoever is blocked and has no more calls wait. Close follows.
+func (s *Server) Drain() { s.api.Shutdown() }
+
+// Close stops the server. What was acknowledged is on disk; leased runs stay leased.
+func (s *Server) Close() error {
+	var err error
+	s.once.Do(func() {
+		s.api.Shutdown()
+		s.stop()
+		s.wg.Wait()
+		err = s.store.Close()
+	})
+	return err
+}

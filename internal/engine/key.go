@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// CreateKey makes a credential. Its secret is shown once, here, and stored as a hash.
+type CreateKey struct {
+	Tenant   perdure.TenantID
+	Name     string
+	Scopes   []perdure.Scope
+	Platform bool
+	TTL      perdure.Duration // zero: it does not expire
+
+	Key    perdure.Key
+	Secret string
+}
+
+func (*CreateKey) Needs() []store.Ref { return nil }
+
+// Do makes the key.
+func (op *CreateKey) Do(tx *Tx) error {
+	if err := perdure.CheckName("name", op.Name); err != nil {
+		return err
+	}
+	if err := perdure.CheckName("tenant", string(op.Tenant)); err != nil {
+		return err
+	}
+	if op.TTL < 0 {
+		return perdure.Invalid("ttl", "must not be negative")
+	}
+	if len(op.Scopes) == 0 {
+		return perdure.Invalid("scopes", "a key without scopes allows nothing")
+	}
+	var raw [38]byte // 6 of its id, 32 of its secret
+	if _, err := rand.Read(raw[:]); err != nil {
+		return err
+	}
+	id := hex.EncodeToString(raw[:6])
+	body := "prd_" + id + "_" + hex.EncodeToString(raw[6:])
+	op.Secret = fmt.Sprintf("%s_%08x", body, crc32.ChecksumIEEE([]byte(body)))
+	op.Key = perdure.Key{ID: id, Tenant: op.Tenant, Name: op.Name, Hash: store.Digest(op.Secret), Platform: op.Platform, Scopes: op.Scopes, CreatedAt: tx.Now}
+	if op.TTL > 0 {
+		op.Key.ExpiresAt = tx.Now.Add(time.Duration(op.TTL))
+	}
+	if _, ok, err := tx.Tenant(op.Tenant); err != nil {
+		return err
+	} else if !ok {
+		tx.PutTenant(store.TenantRow{ID: op.Tenant, CreatedAt: tx.Now})
+	}
+	tx.PutCredential(op.Key)
+	return nil
+}
+
+// RevokeKey ends a key at once.
+type RevokeKey struct {
+	Tenant perdure.TenantID
+	ID     string
+
+	Key perdure.Key
+}
+
+func (*RevokeKey) Needs() []store.Ref { return nil }
+
+// Do revokes. Revoking again is no error.
+func (op *RevokeKey) Do(tx *Tx) error {
+	k, ok, err := tx.Credential(op.ID)
+	if err != nil {
+		return err
+	}
+	if !ok || k.Tenant != op.Tenant {
+		return notFound("key")
+	}
+	if k.RevokedAt == 0 {
+		k.RevokedAt = tx.Now
+		tx.PutCredential(k)
+		tx.After(func() { tx.e.forgetKey(k.ID) })
+	}
+	op.Key = k
+	return nil
+}
+
+// keyTTL is how long a key is believed without looking: a revocation on another node counts after this.
+const keyTTL = time.Second
+
+type cachedKey struct {
+	key   perdure.Key
+	ok    bool
+	until perdure.Instant
+}
+
+// Authenticate gives the key that a secret is, or an error with CodeNotFound. It looks a key up by its id and
+// compares hashes in constant time.
+func (e *Engine) Authenticate(ctx context.Context, secret string) (perdure.Key, error) {
+	none := perdure.Errorf(perdure.CodeNotFound, "no such key")
+	parts := strings.Split(secret, "_")
+	if len(secret) > 200 || len(parts) != 4 || parts[0] != "prd" || len(parts[1]) != 12 {
+		return perdure.Key{}, none
+	}
+	if body := secret[:strings.LastIndexByte(secret, '_')]; fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) != parts[3] {
+		return perdure.Key{}, none // mistyped: not worth a look
+	}
+	now := e.store.Now()
+	c, err := e.lookUpKey(ctx, parts[1], now)
+	if err != nil {
+		return perdure.Key{}, err
+	}
+	if subtle.ConstantTimeCompare([]byte(store.Digest(secret)), []byte(c.key.Hash)) != 1 || !c.ok || !c.key.Valid(now) {
+		return perdure.Key{}, none
+	}
+	return c.key, nil
+}
+
+func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) (cachedKey, error) {
+	e.mu.Lock()
+	c, ok := e.keys[id]
+	e.mu.Unlock()
+	if ok && now < c.until {
+		return c, nil
+	}
+	err := e.store.View(ctx, func(v *store.View) (err error) {
+		c.key, c.ok, err = v.Credential(id)
+		return err
+	})
+	if err != nil {
+		return c, err
+	}
+	c.until = now.Add(keyTTL)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.keys) >= maxKnown {
+		clear(e.keys)
+	}
+	e.keys[id] = c
+	return c, nil
+}
+
+func (e *Engine) forgetKey(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.keys, id)
+}

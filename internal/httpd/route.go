@@ -1,0 +1,299 @@
+package httpd
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+)
+
+// A route is one row of the table: who may call it, what it takes, what it gives. Handlers are not
+// registered anywhere else, so that a route without a guard can't exist.
+type route struct {
+	method  string
+	pattern string
+	guard   guard
+	summary string
+	query   []string // the query parameters that it takes; others are refused
+	in, out reflect.Type
+	created bool  // 201 instead of 200
+	more    []int // other statuses that are no problem
+	handle  func(*call) (int, any, error)
+}
+
+// A guard says who may call a route.
+type guard struct {
+	open     bool          // nobody is asked for a key
+	platform bool          // only keys of the platform
+	scope    perdure.Scope // the scope that the key needs
+}
+
+func scope(s perdure.Scope) guard { return guard{scope: s} }
+
+var (
+	public   = guard{open: true}
+	platform = guard{platform: true}
+)
+
+// none is the body of a route that takes none.
+type none struct{}
+
+// on makes a route out of a typed handler. A handler that gives status 0 means 200, or 201 for one that
+// creates.
+func on[In, Out any](method, pattern string, g guard, summary string, f func(c *call, in *In) (int, *Out, error)) route {
+	var in In
+	_, bodiless := any(in).(none)
+	return route{method: method, pattern: pattern, guard: g, summary: summary, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](),
+		handle: func(c *call) (int, any, error) {
+			var in In
+			if bodiless {
+				if err := c.noBody(); err != nil {
+					return 0, nil, err
+				}
+			} else if err := c.decode(&in); err != nil {
+				return 0, nil, err
+			}
+			status, out, err := f(c, &in)
+			return status, out, err
+		}}
+}
+
+// takes names the query parameters of a route.
+func (r route) takes(names ...string) route {
+	r.query = names
+	return r
+}
+
+// creates says that the usual answer is 201.
+func (r route) creates() route {
+	r.created = true
+	return r
+}
+
+// also names other statuses that are no problem.
+func (r route) also(statuses ...int) route {
+	r.more = statuses
+	return r
+}
+
+// A call is one request of a route.
+type call struct {
+	*http.Request
+	s   *Server
+	w   http.ResponseWriter
+	key perdure.Key
+}
+
+func (c *call) tenant() perdure.TenantID { return c.key.Tenant }
+
+func (c *call) run() perdure.RunID { return perdure.RunID(c.PathValue("id")) }
+
+// maxBody bounds a request's body.
+const maxBody = 16 << 20
+
+// maxDepth bounds how deep JSON may be nested.
+const maxDepth = 64
+
+// decode reads a JSON body strictly: one value, of known fields, each once, in valid UTF-8.
+func (c *call) decode(into any) error {
+	b, err := c.body()
+	if err != nil {
+		return err
+	}
+	if len(b) == 0 {
+		b = []byte("{}")
+	}
+	return decodeStrict(b, into)
+}
+
+func (c *call) body() ([]byte, error) {
+	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.Body, maxBody))
+	if err != nil {
+		var big *http.MaxBytesError
+		if errors.As(err, &big) {
+			return nil, perdure.Errorf(perdure.CodeTooLarge, "a request has at most %d bytes", maxBody)
+		}
+		return nil, perdure.Errorf(perdure.CodeInvalid, "the body could not be read: %v", err)
+	}
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if t, _, err := mime.ParseMediaType(c.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		return nil, perdure.Errorf(api.CodeMediaType, "send Content-Type: application/json")
+	}
+	return b, nil
+}
+
+func (c *call) noBody() error {
+	b, err := c.body()
+	if err != nil {
+		return err
+	}
+	if len(bytes.TrimSpace(b)) > 0 && string(bytes.TrimSpace(b)) != "{}" {
+		return perdure.Errorf(perdure.CodeInvalid, "this call takes no body")
+	}
+	return nil
+}
+
+func decodeStrict(b []byte, into any) error {
+	if !utf8.Valid(b) {
+		return perdure.Errorf(perdure.CodeInvalid, "the body is not valid UTF-8")
+	}
+	if err := checkShape(b); err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		var typ *json.UnmarshalTypeError
+		if errors.As(err, &typ) {
+			return perdure.Invalid(typ.Field, "takes a %s, not a %s", kindOf(typ.Type), typ.Value)
+		}
+		return perdure.Errorf(perdure.CodeInvalid, "%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice:
+		return "list"
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.Bool:
+		return "boolean"
+	case reflect.String:
+		return "string"
+	}
+	return "number of type " + t.Kind().String()
+}
+
+// checkShape refuses what encoding/json lets pass: a body that is no object, more than one value, the same
+// key twice, and nesting without bound.
+func checkShape(b []byte) error {
+	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
+		return perdure.Errorf(perdure.CodeInvalid, "the body begins with a byte order mark")
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	type level struct {
+		object bool
+		key    bool // the next token is a key
+		seen   map[string]bool
+	}
+	var stack []level
+	for first := true; ; first = false {
+		tok, err := d.Token()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return perdure.Errorf(perdure.CodeInvalid, "the body is not valid JSON: %v", err)
+		}
+		if len(stack) == 0 && !first {
+			return perdure.Errorf(perdure.CodeInvalid, "the body has more than one JSON value")
+		}
+		if first && tok != json.Delim('{') {
+			return perdure.Errorf(perdure.CodeInvalid, "the body has to be a JSON object")
+		}
+		var top *level
+		if len(stack) > 0 {
+			top = &stack[len(stack)-1]
+		}
+		if top != nil && top.object && top.key {
+			if key, ok := tok.(string); ok {
+				if top.seen[key] {
+					return perdure.Invalid(key, "stands twice in the same object")
+				}
+				top.seen[key] = true
+				top.key = false
+				continue
+			}
+		}
+		switch tok {
+		case json.Delim('{'), json.Delim('['):
+			if len(stack) >= maxDepth {
+				return perdure.Errorf(perdure.CodeInvalid, "the body is nested deeper than %d", maxDepth)
+			}
+			if top != nil {
+				top.key = true
+			}
+			stack = append(stack, level{object: tok == json.Delim('{'), key: true, seen: make(map[string]bool)})
+			continue
+		case json.Delim('}'), json.Delim(']'):
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		if top != nil {
+			top.key = true
+		}
+	}
+}
+
+// ---- query parameters
+
+func (c *call) checkQuery(allowed []string) error {
+	q, err := parseQuery(c.URL.RawQuery)
+	if err != nil {
+		return perdure.Errorf(perdure.CodeInvalid, "the query is malformed")
+	}
+	for name, values := range q {
+		known := slices.Contains(allowed, name)
+		for _, a := range allowed {
+			if prefix, ok := strings.CutSuffix(a, "*"); ok && strings.HasPrefix(name, prefix) && len(name) > len(prefix) {
+				known = true
+			}
+		}
+		if !known {
+			return perdure.Invalid(name, "is no parameter of this call")
+		}
+		if len(values) > 1 {
+			return perdure.Invalid(name, "is given %d times", len(values))
+		}
+		if !utf8.ValidString(values[0]) || strings.ContainsRune(values[0], 0) {
+			return perdure.Invalid(name, "is not valid UTF-8, or has a NUL byte")
+		}
+	}
+	return nil
+}
+
+// whole reads a whole number from the query.
+func (c *call) whole(name string, otherwise, low, high int64) (int64, error) {
+	text := c.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < low || n > high {
+		return 0, perdure.Invalid(name, "takes a whole number from %d to %d", low, high)
+	}
+	return n, nil
+}
+
+// span reads a duration from the query: "30s", or a bare number of seconds.
+func (c *call) span(name string, otherwise, limit time.Duration) (time.Duration, error) {
+	text := c.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	if n, err := strconv.ParseInt(text, 10, 32); err == nil {
+		text = fmt.Sprint(n, "s")
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > limit {
+		return 0, perdure.Invalid(name, "takes a duration from 0s to %s, such as 30s", limit)
+	}
+	return d, nil
+}

@@ -1,0 +1,71 @@
+package httpd
+
+import (
+	"net/http"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+)
+
+// table is every route there is. What stands here is what the OpenAPI document says, and what the tests call
+// without a key, with a wrong scope and with another tenant's key.
+func (s *Server) table() []route {
+	const v1 = api.Prefix
+	create, read, control := scope(perdure.ScopeCreate), scope(perdure.ScopeRead), scope(perdure.ScopeControl)
+	poll, report, keys := scope(perdure.ScopePoll), scope(perdure.ScopeReport), scope(perdure.ScopeKeys)
+	return []route{
+		on("POST", v1+"/runs", create, "Start a run; with wait, in the foreground", startRun).creates().also(http.StatusOK, http.StatusAccepted),
+		on("GET", v1+"/runs", read, "List runs, newest first", listRuns).
+			takes("status", "state", "kind", "queue", "thread_id", "parent_run_id", "root_run_id", "limit", "cursor", "metadata.*"),
+		on("GET", v1+"/runs/{id}", read, "Look at a run", getRun),
+		on("GET", v1+"/runs/{id}/join", read, "Wait for a run", joinRun).takes("timeout").also(http.StatusAccepted),
+		on("GET", v1+"/runs/{id}/events", read, "Read a run's log by polling", runEvents).takes("after", "limit", "wait"),
+		on("GET", v1+"/runs/{id}/tree", read, "List the runs of a run's tree", runTree).takes("limit", "cursor"),
+		on("GET", v1+"/runs/{id}/deliverable", read, "Get what an ended run hands over", runDeliverable),
+		on("GET", v1+"/runs/{id}/late-results", read, "List finished work that came too late", runLateResults),
+		on("POST", v1+"/runs/{id}/late-results/{n}/adopt", control, "Adopt a late result", adoptLate),
+		on("POST", v1+"/runs/{id}/late-results/{n}/discard", control, "Discard a late result", discardLate),
+		on("POST", v1+"/runs/{id}/cancel", control, "Ask a run to stop", cancelRun).takes("wait"),
+		on("POST", v1+"/runs/{id}/defer", control, "Stop waiting for a run; it goes on", deferRun),
+		on("POST", v1+"/runs/{id}/retry", create, "Make a new run with the input of an ended one", retryRun).creates().also(http.StatusOK),
+		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal),
+		on("GET", v1+"/runs/{id}/journal", report, "Read more of a leased run's journal", runJournal).takes("epoch", "after"),
+		on("GET", v1+"/runs/{id}/inbox", report, "Take more of a leased run's inbox", runInbox).takes("epoch", "after"),
+		on("GET", v1+"/jobs/{id}/status", read, "Look at a run, shortly", jobStatus),
+		on("POST", v1+"/callbacks/{token}", public, "Answer a callback", useCallback),
+		on("POST", "/api/internal/runs/{id}/continue", control, "Say that work outside has finished", continueRun).creates().also(http.StatusOK),
+
+		on("POST", v1+"/threads", create, "Make a thread", createThread).creates(),
+		on("GET", v1+"/threads/{id}", read, "Look at a thread", getThread),
+		on("GET", v1+"/threads/{id}/messages", read, "Read a thread's messages", threadMessages).takes("after", "limit"),
+		on("POST", v1+"/threads/{id}/messages", create, "Append a message to a thread", appendMessage).creates(),
+		on("POST", v1+"/threads/{id}/runs", create, "Start a run on a thread", startRunOnThread).creates().also(http.StatusOK, http.StatusAccepted),
+
+		on("POST", v1+"/groups", create, "Gather runs", createGroup).creates(),
+		on("GET", v1+"/groups/{id}", read, "Look at a group", getGroup),
+		on("GET", v1+"/groups/{id}/join", read, "Wait for a group", joinGroup).takes("timeout").also(http.StatusAccepted),
+
+		on("POST", v1+"/workers/{id}/poll", poll, "Lease runs", pollRuns),
+		on("POST", v1+"/workers/{id}/start", report, "Begin with leased runs", startLeased),
+		on("POST", v1+"/workers/{id}/heartbeat", report, "Keep leases alive", heartbeat),
+		on("POST", v1+"/workers/{id}/commit", report, "Say what happened to leased runs", commit),
+		on("POST", v1+"/workers/{id}/release", report, "Hand leased runs back", releaseRuns),
+		on("GET", v1+"/workers", read, "List workers", listWorkers),
+		on("GET", v1+"/queues", read, "List queues", listQueues),
+
+		on("GET", v1+"/dlq", read, "List dead letters", listDeadLetters).takes("limit", "cursor"),
+		on("GET", v1+"/dlq/{id}", read, "Look at a dead letter", getDeadLetter),
+		on("POST", v1+"/dlq/{id}/redrive", control, "Make a new run of a dead letter", redrive).creates().also(http.StatusOK),
+		on("DELETE", v1+"/dlq/{id}", control, "Discard a dead letter", dropDeadLetter),
+
+		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates(),
+		on("GET", v1+"/keys", keys, "List this tenant's keys", listKeys),
+		on("DELETE", v1+"/keys/{id}", keys, "Revoke a key", revokeKey),
+		on("POST", "/api/admin/tenants/{tenant}/keys", platform, "Make a key of any tenant", createTenantKey).creates(),
+		on("GET", "/api/admin/invariants", platform, "Check the store against its invariants", checkInvariants),
+
+		on("GET", "/healthz", public, "Whether the process lives", healthz),
+		on("GET", "/readyz", public, "Whether the node should get traffic", readyz).also(http.StatusServiceUnavailable),
+		on("GET", "/openapi.json", public, "This document", openapi),
+	}
+}

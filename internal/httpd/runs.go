@@ -1,0 +1,382 @@
+package httpd
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// maxWait bounds how long a caller may block.
+const maxWait = time.Hour
+
+func statusURL(id perdure.RunID) string { return api.Prefix + "/runs/" + string(id) }
+func attachURL(id perdure.RunID) string { return statusURL(id) + "/events" }
+
+// show is a run as callers see it.
+func show(d *engine.Detail, now perdure.Instant) *api.Run {
+	r := &d.Run
+	out := &api.Run{
+		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Class: r.Class, Queue: r.Queue, Priority: r.Priority, Status: r.Status(), State: r.State,
+		Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Input: json.RawMessage(d.InputText), Result: json.RawMessage(d.ResultText),
+		Summary: r.Summary, Error: r.Failure, Activity: r.Activity, WorkerID: r.Worker, Metadata: map[string]string{},
+		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf, ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf,
+		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt, StartedAt: set(r.StartedAt), FinishedAt: set(r.FinishedAt), DeferredAt: set(r.DeferredAt),
+		SeenAt: set(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late, AttachURL: attachURL(r.ID), StatusURL: statusURL(r.ID),
+	}
+	if r.Progress != "" {
+		out.Progress, _ = r.Progress.MarshalJSON()
+	}
+	if r.Cancel.RequestedAt != 0 {
+		out.Cancel = &r.Cancel
+	}
+	if r.Metadata != "" {
+		_ = json.Unmarshal([]byte(r.Metadata), &out.Metadata)
+	}
+	end := now
+	if r.State.Terminal() {
+		end = r.FinishedAt
+		ms := end.Sub(r.CreatedAt).Milliseconds()
+		out.DurationMS = &ms
+		out.DeliverableID = r.DeliverableID()
+	}
+	out.ElapsedMS = end.Sub(r.CreatedAt).Milliseconds()
+	return out
+}
+
+func set(i perdure.Instant) *perdure.Instant {
+	if i == 0 {
+		return nil
+	}
+	return &i
+}
+
+// idempotencyKey reads the header, bare or as a structured string.
+func (c *call) idempotencyKey() (string, error) {
+	values := c.Header.Values("Idempotency-Key")
+	if len(values) > 1 {
+		return "", perdure.Invalid("Idempotency-Key", "is given %d times", len(values))
+	}
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := values[0]
+	if u, err := strconv.Unquote(key); err == nil {
+		key = u
+	}
+	if key == "" || len(key) > 255 {
+		return "", perdure.Invalid("Idempotency-Key", "has 1 to 255 bytes")
+	}
+	return key, perdure.CheckText("Idempotency-Key", key)
+}
+
+func startRunOnThread(c *call, in *api.StartRun) (int, *api.Run, error) {
+	if in.ThreadID != "" && string(in.ThreadID) != c.PathValue("id") {
+		return 0, nil, perdure.Invalid("thread_id", "differs from the one in the path")
+	}
+	in.ThreadID = perdure.ThreadID(c.PathValue("id"))
+	return startRun(c, in)
+}
+
+func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	if in.Wait < 0 || time.Duration(in.Wait) > maxWait {
+		return 0, nil, perdure.Invalid("wait", "must lie between 0s and %s", maxWait)
+	}
+	in.Foreground = in.Wait > 0
+	op := &engine.Submit{Tenant: c.tenant(), Submission: in.Submission, Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	if in.Wait > 0 {
+		return c.await(op.Run.ID, time.Duration(in.Wait), op.Run.Options.OnDisconnect == "cancel")
+	}
+	status := http.StatusCreated
+	if !op.Created {
+		status = http.StatusOK
+	}
+	d, err := c.s.engine.Get(c.Context(), c.tenant(), op.Run.ID)
+	if err != nil {
+		return 0, nil, err
+	}
+	return status, show(&d, c.s.engine.Store().Now()), nil
+}
+
+func getRun(c *call, _ *none) (int, *api.Run, error) {
+	d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, show(&d, c.s.engine.Store().Now()), nil
+}
+
+func jobStatus(c *call, _ *none) (int, *api.JobStatus, error) {
+	d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, &api.JobStatus{JobID: d.ID, Status: d.Status(), State: d.State,
+		UpdatedAt: max(d.CreatedAt, d.StartedAt, d.SeenAt, d.FinishedAt)}, nil
+}
+
+func joinRun(c *call, _ *none) (int, *api.Run, error) {
+	d, err := c.span("timeout", 10*time.Minute, maxWait)
+	if err != nil {
+		return 0, nil, err
+	}
+	return c.await(c.run(), d, false)
+}
+
+func listRuns(c *call, _ *none) (int, *api.Runs, error) {
+	limit, err := c.whole("limit", 50, 1, 1000)
+	if err != nil {
+		return 0, nil, err
+	}
+	q := c.URL.Query()
+	f := store.RunFilter{Status: q.Get("status"), State: perdure.State(q.Get("state")), Kind: q.Get("kind"), Queue: q.Get("queue"),
+		ThreadID: perdure.ThreadID(q.Get("thread_id")), ParentID: perdure.RunID(q.Get("parent_run_id")), RootID: perdure.RunID(q.Get("root_run_id")),
+		Before: perdure.RunID(q.Get("cursor")), Limit: int(limit)}
+	for name := range q {
+		if key, ok := strings.CutPrefix(name, "metadata."); ok {
+			if err := perdure.CheckName(name, key); err != nil {
+				return 0, nil, err
+			}
+			if f.Metadata == nil {
+				f.Metadata = make(map[string]string)
+			}
+			f.Metadata[key] = q.Get(name)
+		}
+	}
+	if f.State != "" && !f.State.Live() && !f.State.Terminal() {
+		return 0, nil, perdure.Invalid("state", "%q is none of %v", f.State, perdure.States)
+	}
+	if s := perdure.State(f.Status); f.Status != "" && f.Status != perdure.StatusDeferred && !s.Live() && !s.Terminal() {
+		return 0, nil, perdure.Invalid("status", "%q is neither deferred nor one of %v", f.Status, perdure.States)
+	}
+	return c.page(f)
+}
+
+func (c *call) page(f store.RunFilter) (int, *api.Runs, error) {
+	runs, err := c.s.engine.List(c.Context(), c.tenant(), f)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := &api.Runs{Runs: []api.Run{}}
+	now := c.s.engine.Store().Now()
+	for i := range runs {
+		out.Runs = append(out.Runs, *show(&engine.Detail{Run: runs[i]}, now))
+	}
+	if len(runs) == f.Limit {
+		out.NextCursor = string(runs[len(runs)-1].ID)
+	}
+	return 0, out, nil
+}
+
+func runTree(c *call, _ *none) (int, *api.Runs, error) {
+	limit, err := c.whole("limit", 200, 1, 1000)
+	if err != nil {
+		return 0, nil, err
+	}
+	d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+	if err != nil {
+		return 0, nil, err
+	}
+	return c.page(store.RunFilter{RootID: d.RootID, Before: perdure.RunID(c.URL.Query().Get("cursor")), Limit: int(limit)})
+}
+
+func runEvents(c *call, _ *none) (int, *api.Events, error) {
+	after, err := c.whole("after", 0, 0, 1<<53)
+	if err != nil {
+		return 0, nil, err
+	}
+	limit, err := c.whole("limit", 500, 1, 10000)
+	if err != nil {
+		return 0, nil, err
+	}
+	wait, err := c.span("wait", 0, time.Minute)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := &api.Events{Events: []api.Event{}, NextAfter: after}
+	err = c.watch(string(c.run()), wait, func() (bool, error) {
+		d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+		if err != nil {
+			return false, err
+		}
+		if after > d.Seq {
+			return false, perdure.Invalid("after", "lies beyond the end of the log, %d", d.Seq)
+		}
+		lines, err := c.s.engine.Events(c.Context(), c.tenant(), c.run(), after, int(limit))
+		if err != nil {
+			return false, err
+		}
+		for _, l := range lines {
+			data, _ := l.Data.MarshalJSON()
+			out.Events = append(out.Events, api.Event{Seq: l.Seq, Type: l.Type, At: l.At, Attempt: l.Attempt, Data: data})
+			out.NextAfter = l.Seq
+		}
+		out.Ended = d.State.Terminal() && out.NextAfter >= d.Seq
+		return len(lines) > 0 || d.State.Terminal(), nil
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, out, nil
+}
+
+func runDeliverable(c *call, _ *none) (int, *api.Deliverable, error) {
+	d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+	if err != nil {
+		return 0, nil, err
+	}
+	if d.State.Live() {
+		return 0, nil, perdure.Errorf(perdure.CodeWrongState, "the run is %s: it hands over something when it ends", d.State)
+	}
+	out := &api.Deliverable{DeliverableID: d.DeliverableID(), RunID: d.ID, Kind: "result", Content: json.RawMessage(d.ResultText), Error: d.Failure}
+	if d.ResultText == "" && d.State != perdure.Completed {
+		out.Kind = "fallback"
+		out.Content, _ = d.Fallback.MarshalJSON()
+	}
+	if len(out.Content) == 0 {
+		out.Content = json.RawMessage("null")
+	}
+	return 0, out, nil
+}
+
+func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
+	out := &api.LateResults{LateResults: []api.LateResult{}}
+	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		if _, ok, err := v.Run(c.tenant(), c.run()); err != nil {
+			return err
+		} else if !ok {
+			return perdure.Errorf(perdure.CodeNotFound, "no such run")
+		}
+		list, err := v.LateResults(c.tenant(), c.run())
+		if err != nil {
+			return err
+		}
+		for _, l := range list {
+			result, err := v.Resolve(c.tenant(), l.Result)
+			if err != nil {
+				return err
+			}
+			out.LateResults = append(out.LateResults, api.LateResult{N: l.N, State: l.State, Epoch: l.Epoch, FromRunID: l.FromRun,
+				Result: json.RawMessage(result), Summary: l.Summary, At: l.At})
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, out, nil
+}
+
+func adoptLate(c *call, _ *none) (int, *api.Run, error)   { return c.decideLate(false) }
+func discardLate(c *call, _ *none) (int, *api.Run, error) { return c.decideLate(true) }
+
+func (c *call) decideLate(discard bool) (int, *api.Run, error) {
+	n, err := strconv.Atoi(c.PathValue("n"))
+	if err != nil {
+		return 0, nil, perdure.Errorf(perdure.CodeNotFound, "no such late result")
+	}
+	if err := c.s.engine.Do(c.Context(), &engine.Adopt{Tenant: c.tenant(), RunID: c.run(), N: n, Discard: discard}); err != nil {
+		return 0, nil, err
+	}
+	return getRun(c, nil)
+}
+
+func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
+	wait, err := c.span("wait", 0, maxWait)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := c.s.engine.Do(c.Context(), &engine.Cancel{Tenant: c.tenant(), RunID: c.run(), Reason: in.Reason}); err != nil {
+		return 0, nil, err
+	}
+	var out *api.Run
+	err = c.watch(string(c.run()), wait, func() (bool, error) {
+		d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+		if err != nil {
+			return false, err
+		}
+		out = show(&d, c.s.engine.Store().Now())
+		return d.State.Terminal(), nil
+	})
+	return 0, out, err
+}
+
+func deferRun(c *call, _ *none) (int, *api.Run, error) {
+	if err := c.s.engine.Do(c.Context(), &engine.Defer{Tenant: c.tenant(), RunID: c.run(), Reason: "detached"}); err != nil {
+		return 0, nil, err
+	}
+	return getRun(c, nil)
+}
+
+func retryRun(c *call, _ *none) (int, *api.Run, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.Retry{Tenant: c.tenant(), RunID: c.run(), Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return c.made(op.Run.ID, op.Created)
+}
+
+// made answers with a run that was made now, or before.
+func (c *call) made(id perdure.RunID, created bool) (int, *api.Run, error) {
+	d, err := c.s.engine.Get(c.Context(), c.tenant(), id)
+	if err != nil {
+		return 0, nil, err
+	}
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	return status, show(&d, c.s.engine.Store().Now()), nil
+}
+
+func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.Signal{Tenant: c.tenant(), RunID: c.run(), Name: c.PathValue("name"), Data: in.Data, Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, &api.SignalSent{RunID: op.Run.ID, Status: op.Run.Status()}, nil
+}
+
+func useCallback(c *call, in *api.UseCallback) (int, *api.CallbackUsed, error) {
+	op := &engine.Callback{Token: c.PathValue("token"), Result: in.Result, Error: in.Error}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	if op.Refused != nil {
+		return 0, nil, op.Refused
+	}
+	return 0, &api.CallbackUsed{RunID: op.RunID}, nil
+}
+
+func continueRun(c *call, in *api.ContinueRun) (int, *api.Continued, error) {
+	op := &engine.Continue{Tenant: c.tenant(), RunID: c.run(), Trigger: in.Trigger, JobID: in.JobID, WorkerID: in.WorkerID, Status: in.Status, Summary: in.Summary}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	status := http.StatusOK
+	if op.Created {
+		status = http.StatusCreated
+	}
+	return status, &api.Continued{RunID: c.run(), ContinuedByID: op.Made}, nil
+}

@@ -1,0 +1,285 @@
+// Package httpd is the HTTP API: a table of routes, each with its guard, over the engine. It decides nothing
+// about runs; it reads requests strictly, asks the engine, and writes answers.
+//
+// The way in: routes.go is the table, route.go how a row becomes a handler, auth.go who may pass. Whatever is
+// not in the table is refused.
+package httpd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Options of a server. The zero value is usable.
+type Options struct {
+	Node   string        // this node's name, unique in a fleet
+	Hosts  []string      // host names that requests may be addressed to, beside IP addresses and localhost
+	Ready  func() error  // whether the node should get traffic; nil: it should
+	Poll   time.Duration // how often queues are looked at without a ring; default 1 s
+	Logger *slog.Logger
+}
+
+// Server answers.
+type Server struct {
+	engine  *engine.Engine
+	bell    *doorbell.Local
+	opt     Options
+	log     *slog.Logger
+	mux     *http.ServeMux
+	routes  []route
+	openapi []byte
+
+	closing chan struct{} // closed when the server shuts down: whoever is blocked is answered
+	once    sync.Once
+
+	mu      sync.Mutex
+	waiting map[store.Ref]int // waiters of this node, by run
+}
+
+// New makes a server over an engine. bell is what the engine rings.
+func New(e *engine.Engine, bell *doorbell.Local, opt Options) (*Server, error) {
+	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.opt.Node == "" {
+		s.opt.Node = "node"
+	}
+	if s.opt.Poll == 0 {
+		s.opt.Poll = time.Second
+	}
+	s.routes = s.table()
+	patterns := make(map[string][]string)
+	for _, r := range s.routes {
+		s.mux.HandleFunc(r.method+" "+r.pattern, s.serve(r))
+		patterns[r.pattern] = append(patterns[r.pattern], r.method)
+	}
+	doc, err := describe(s.routes)
+	if err != nil {
+		return nil, err
+	}
+	s.openapi = doc
+	for pattern, methods := range patterns {
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Allow", strings.Join(methods, ", "))
+			s.problem(w, perdure.Errorf(api.CodeMethod, "this path takes %s", strings.Join(methods, ", ")))
+		})
+	}
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		s.problem(w, perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path"))
+	})
+	return s, nil
+}
+
+// Handler is the API as a handler.
+func (s *Server) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		if !s.allowedHost(r.Host) {
+			s.problem(w, perdure.Errorf(api.CodeHost, "add the host to the server's allowed hosts"))
+			return
+		}
+		if r.URL.Path != cleanPath(r.URL.Path) {
+			// Not redirected as the standard mux would: a path with tricks names nothing.
+			s.problem(w, perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path"))
+			return
+		}
+		s.mux.ServeHTTP(w, r)
+	})
+}
+
+// cleanPath is the path as the table would have to be asked for it.
+func cleanPath(p string) string {
+	for _, bad := range []string{"//", "/./", "/../", "\\"} {
+		if strings.Contains(p, bad) {
+			return ""
+		}
+	}
+	if p == "" || strings.HasSuffix(p, "/..") || strings.HasSuffix(p, "/.") || (len(p) > 1 && strings.HasSuffix(p, "/")) {
+		return ""
+	}
+	return p
+}
+
+// allowedHost holds off pages that had their name resolved to this machine: a request has to be addressed to
+// an IP address, to localhost, or to a name that was configured.
+func (s *Server) allowedHost(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	return host == "localhost" || host == "perdure" || net.ParseIP(host) != nil || slices.Contains(s.opt.Hosts, host) || slices.Contains(s.opt.Hosts, "*")
+}
+
+// serve makes the handler of a route: recover, key, scope, query, body, answer.
+func (s *Server) serve(r route) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				if p == http.ErrAbortHandler {
+					panic(p)
+				}
+				s.log.Error("a handler panicked", "route", r.method+" "+r.pattern, "panic", p, "stack", string(debug.Stack()))
+				s.problem(w, perdure.Errorf(perdure.CodeInternal, "the server has a defect; it is logged"))
+			}
+		}()
+		c := &call{Request: req, s: s, w: w}
+		if err := s.admit(c, r.guard); err != nil {
+			s.problem(w, err)
+			return
+		}
+		if err := c.checkQuery(r.query); err != nil {
+			s.problem(w, err)
+			return
+		}
+		for _, name := range []string{"id", "name", "n", "token", "tenant"} {
+			if v := req.PathValue(name); v != "" && !cleanID(v) {
+				s.problem(w, notThere)
+				return
+			}
+		}
+		status, out, err := r.handle(c)
+		if err != nil {
+			s.problem(w, err)
+			return
+		}
+		if status == 0 {
+			status = http.StatusOK
+			if r.created {
+				status = http.StatusCreated
+			}
+		}
+		s.answer(w, status, out)
+	}
+}
+
+// notThere is the same for what never was and what belongs to somebody else.
+var notThere = perdure.Errorf(perdure.CodeNotFound, "no such run")
+
+// cleanID holds off ids that can't be any.
+func cleanID(v string) bool {
+	if len(v) > 4096 {
+		return false
+	}
+	for _, r := range v {
+		if r < 0x20 || r == 0x7f || r == 0xfffd {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Server) answer(w http.ResponseWriter, status int, body any) {
+	if raw, ok := body.(json.RawMessage); ok {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		w.Write(raw)
+		return
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		s.log.Error("an answer can't be written", "error", err)
+		s.problem(w, perdure.Errorf(perdure.CodeInternal, "the server has a defect; it is logged"))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(append(b, '\n'))
+}
+
+// problem writes an error as problem+json. What is no refusal is logged, and not told.
+func (s *Server) problem(w http.ResponseWriter, err error) {
+	var e *perdure.Error
+	if !errors.As(err, &e) {
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			e = perdure.Errorf(perdure.CodeUnavailable, "the request was given up")
+		} else {
+			s.log.Error("a request failed", "error", err)
+			e = perdure.Errorf(perdure.CodeUnavailable, "the store could not be read")
+		}
+	}
+	p := api.NewProblem(e.Code, e.Message, e.Field)
+	switch p.Status {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		w.Header().Set("Retry-After", "1")
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	b, _ := json.Marshal(p)
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	w.Write(append(b, '\n'))
+}
+
+func parseQuery(raw string) (url.Values, error) { return url.ParseQuery(raw) }
+
+// ---- background
+
+// Run keeps the node's word for those who wait here, and looks at the queues from time to time, so that a lost
+// ring costs latency and nothing else. One look serves all polls.
+func (s *Server) Run(ctx context.Context) error {
+	look := time.NewTicker(s.opt.Poll)
+	defer look.Stop()
+	renew := time.NewTicker(s.engine.Policy().WaiterTTL / 3)
+	defer renew.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+			s.lookAtQueues(ctx)
+		case <-renew.C:
+			s.renewWaiters(ctx)
+		}
+	}
+}
+
+func (s *Server) lookAtQueues(ctx context.Context) {
+	var ready []store.QueueRow
+	err := s.engine.Store().View(ctx, func(v *store.View) (err error) {
+		ready, err = v.ReadyQueues()
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		s.log.Error("the queues could not be looked at", "error", err)
+	}
+	for _, q := range ready {
+		s.bell.Ring(doorbell.Queue(q.Tenant, q.Name))
+	}
+}
+
+func (s *Server) renewWaiters(ctx context.Context) {
+	s.mu.Lock()
+	byTenant := make(map[perdure.TenantID][]perdure.RunID)
+	for ref := range s.waiting {
+		byTenant[ref.Tenant] = append(byTenant[ref.Tenant], ref.Run)
+	}
+	s.mu.Unlock()
+	for t, ids := range byTenant {
+		if err := s.engine.Do(ctx, &engine.Attach{Tenant: t, Node: s.opt.Node, RunIDs: ids}); err != nil && ctx.Err() == nil {
+			s.log.Warn("waiters could not be renewed", "error", err)
+		}
+	}
+}
+
+// Shutdown answers whoever is blocked: waits and joins with 202, polls with nothing.
+func (s *Server) Shutdown() { s.once.Do(func() { close(s.closing) }) }

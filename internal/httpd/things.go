@@ -1,0 +1,263 @@
+package httpd
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// ---- threads
+
+func showThread(th *perdure.Thread) *api.Thread {
+	out := &api.Thread{ThreadID: th.ID, CreatedAt: th.CreatedAt, ActiveRun: th.Active, LastSeq: th.Seq}
+	if th.Metadata != "" {
+		out.Metadata, _ = th.Metadata.MarshalJSON()
+	}
+	return out
+}
+
+func createThread(c *call, in *api.CreateThread) (int, *api.Thread, error) {
+	op := &engine.CreateThread{Tenant: c.tenant(), Metadata: in.Metadata}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, showThread(&op.Thread), nil
+}
+
+func getThread(c *call, _ *none) (int, *api.Thread, error) {
+	th, _, err := c.s.engine.Thread(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), 0, 1)
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, showThread(&th), nil
+}
+
+func threadMessages(c *call, _ *none) (int, *api.Messages, error) {
+	after, err := c.whole("after", 0, 0, 1<<53)
+	if err != nil {
+		return 0, nil, err
+	}
+	limit, err := c.whole("limit", 100, 1, 1000)
+	if err != nil {
+		return 0, nil, err
+	}
+	_, ms, err := c.s.engine.Thread(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), after, int(limit))
+	if err != nil {
+		return 0, nil, err
+	}
+	out := &api.Messages{Messages: []api.Message{}, NextAfter: after}
+	for _, m := range ms {
+		x := api.Message{Seq: m.Seq, Role: m.Role, RunID: m.RunID, At: m.At}
+		x.Content, _ = m.Content.MarshalJSON()
+		if m.Metadata != "" {
+			x.Metadata, _ = m.Metadata.MarshalJSON()
+		}
+		out.Messages = append(out.Messages, x)
+		out.NextAfter = m.Seq
+	}
+	return 0, out, nil
+}
+
+func appendMessage(c *call, in *perdure.Message) (int, *api.MessageAppended, error) {
+	op := &engine.AppendMessage{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Message: *in}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, &api.MessageAppended{ThreadID: op.ThreadID, Seq: op.Seq}, nil
+}
+
+// ---- groups
+
+func showGroup(g *perdure.Group) *api.Group {
+	return &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total, Ended: g.Ended, Completed: g.OK,
+		RunIDs: g.Members, CreatedAt: g.CreatedAt, EndedAt: set(g.EndedAt)}
+}
+
+func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
+	op := &engine.CreateGroup{Tenant: c.tenant(), Mode: in.Mode, RunIDs: in.RunIDs, Timeout: in.Timeout, OnLosers: in.OnLosers}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, showGroup(&op.Group), nil
+}
+
+func (c *call) group() (g perdure.Group, err error) {
+	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		var ok bool
+		g, ok, err = v.Gathering(c.tenant(), perdure.GroupID(c.PathValue("id")))
+		if err == nil && (!ok || g.Kind != perdure.GroupOfCaller) {
+			err = perdure.Errorf(perdure.CodeNotFound, "no such group")
+		}
+		return err
+	})
+	return g, err
+}
+
+func getGroup(c *call, _ *none) (int, *api.Group, error) {
+	g, err := c.group()
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, showGroup(&g), nil
+}
+
+func joinGroup(c *call, _ *none) (int, *api.Group, error) {
+	limit, err := c.span("timeout", 10*time.Minute, maxWait)
+	if err != nil {
+		return 0, nil, err
+	}
+	var g perdure.Group
+	err = c.watch(c.PathValue("id"), limit, func() (bool, error) {
+		g, err = c.group()
+		return g.State != perdure.GroupOpen, err
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	status := http.StatusOK
+	if g.State == perdure.GroupOpen {
+		status = http.StatusAccepted
+	}
+	return status, showGroup(&g), nil
+}
+
+// ---- dead letters
+
+func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
+	limit, err := c.whole("limit", 50, 1, 1000)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := &api.DeadLetters{DeadLetters: []perdure.DeadLetter{}}
+	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		list, err := v.DeadLetters(c.tenant(), perdure.RunID(c.URL.Query().Get("cursor")), int(limit))
+		out.DeadLetters = append(out.DeadLetters, list...)
+		return err
+	})
+	if n := len(out.DeadLetters); n == int(limit) {
+		out.NextCursor = string(out.DeadLetters[n-1].RunID)
+	}
+	return 0, out, err
+}
+
+func getDeadLetter(c *call, _ *none) (int, *perdure.DeadLetter, error) {
+	var d perdure.DeadLetter
+	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		var ok bool
+		var err error
+		if d, ok, err = v.DeadLetter(c.tenant(), c.run()); err == nil && !ok {
+			err = perdure.Errorf(perdure.CodeNotFound, "no such dead letter")
+		}
+		return err
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, &d, nil
+}
+
+func redrive(c *call, _ *none) (int, *api.Run, error) {
+	op := &engine.Redrive{Tenant: c.tenant(), RunID: c.run()}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return c.made(op.Run.ID, op.Created)
+}
+
+func dropDeadLetter(c *call, _ *none) (int, *none, error) {
+	return 0, &none{}, c.s.engine.Do(c.Context(), &engine.DropDeadLetter{Tenant: c.tenant(), RunID: c.run()})
+}
+
+// ---- keys
+
+func createKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
+	return c.newKey(c.tenant(), in)
+}
+
+func createTenantKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
+	return c.newKey(perdure.TenantID(c.PathValue("tenant")), in)
+}
+
+func (c *call) newKey(t perdure.TenantID, in *api.CreateKey) (int, *api.NewKey, error) {
+	scopes, err := perdure.ParseScopes(in.Scopes)
+	if err != nil {
+		return 0, nil, err
+	}
+	if !c.key.Platform {
+		for _, s := range scopes {
+			if !c.key.Allows(s) {
+				return 0, nil, perdure.Errorf(api.CodeForbidden, "a key can't give away the scope %s, which it does not have", s)
+			}
+		}
+	}
+	op := &engine.CreateKey{Tenant: t, Name: in.Name, Scopes: scopes, TTL: in.TTL}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
+}
+
+func listKeys(c *call, _ *none) (int, *api.Keys, error) {
+	out := &api.Keys{Keys: []perdure.Key{}}
+	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		list, err := v.Credentials(c.tenant())
+		out.Keys = append(out.Keys, list...)
+		return err
+	})
+	return 0, out, err
+}
+
+func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
+	op := &engine.RevokeKey{Tenant: c.tenant(), ID: c.PathValue("id")}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, &op.Key, nil
+}
+
+// ---- the server itself
+
+func healthz(*call, *none) (int, *api.Health, error) { return 0, &api.Health{Status: "ok"}, nil }
+
+func readyz(c *call, _ *none) (int, *api.Health, error) {
+	if err := c.s.engine.Store().Err(); err != nil {
+		return http.StatusServiceUnavailable, &api.Health{Status: "failed", Detail: "the store takes no writes"}, nil
+	}
+	select {
+	case <-c.s.closing:
+		return http.StatusServiceUnavailable, &api.Health{Status: "shutting down"}, nil
+	default:
+	}
+	if c.s.opt.Ready != nil {
+		if err := c.s.opt.Ready(); err != nil {
+			return http.StatusServiceUnavailable, &api.Health{Status: "not ready", Detail: err.Error()}, nil
+		}
+	}
+	return 0, &api.Health{Status: "ready"}, nil
+}
+
+func openapi(c *call, _ *none) (int, *json.RawMessage, error) {
+	doc := json.RawMessage(c.s.openapi)
+	return 0, &doc, nil
+}
+
+func checkInvariants(c *call, _ *none) (int, *api.Invariants, error) {
+	out := &api.Invariants{Violations: []api.Violation{}, Checked: len(store.Invariants) + 1}
+	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		found, err := v.Check(nil)
+		for _, x := range found {
+			out.Violations = append(out.Violations, api.Violation{ID: x.ID, Statement: x.Statement, Row: x.Row})
+		}
+		if err != nil {
+			return err
+		}
+		out.PastDeadline, err = v.PastDeadline()
+		return err
+	})
+	return 0, out, err
+}

@@ -1,0 +1,130 @@
+package httpd
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// lookAgain is how often a blocked call looks without having been rung.
+const lookAgain = 2 * time.Second
+
+// watch calls look until it is satisfied, the time has passed, the caller is gone or the server shuts down.
+// It listens before it looks, so that nothing can happen in between.
+func (c *call) watch(topic string, limit time.Duration, look func() (bool, error)) error {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	for {
+		rung, stop := c.s.bell.Listen(doorbell.Run(c.tenant(), topic))
+		done, err := look()
+		if err != nil || done || limit == 0 {
+			stop()
+			return err
+		}
+		again := time.NewTimer(lookAgain)
+		ended := false
+		select {
+		case <-rung:
+		case <-again.C:
+		case <-deadline.C:
+			ended = true
+		case <-c.Context().Done():
+			ended = true
+		case <-c.s.closing:
+			ended = true
+		}
+		again.Stop()
+		stop()
+		if ended {
+			return nil
+		}
+	}
+}
+
+// await blocks until a run has ended, at most so long. When the time passes, the caller gets 202 and the run
+// goes on: a timeout stops waiting, not working.
+func (c *call) await(id perdure.RunID, limit time.Duration, cancelOnDisconnect bool) (int, *api.Run, error) {
+	ref := store.Ref{Tenant: c.tenant(), Run: id}
+	var out *api.Run
+	ended := false
+	look := func() (bool, error) {
+		d, err := c.s.engine.Get(c.Context(), c.tenant(), id)
+		if err != nil {
+			return false, err
+		}
+		out = show(&d, c.s.engine.Store().Now())
+		ended = d.State.Terminal()
+		return ended, nil
+	}
+	if done, err := look(); err != nil || done {
+		return 0, out, err
+	}
+	if err := c.s.arrive(c.Context(), ref); err != nil {
+		return 0, nil, err
+	}
+	err := c.watch(string(id), limit, look)
+	reason := "timeout"
+	select {
+	case <-c.Context().Done():
+		reason = "disconnect"
+	case <-c.s.closing:
+		reason = "disconnect"
+	default:
+	}
+	gone := c.Context().Err() != nil
+	// The caller may be gone; what is said about that is said anyway.
+	c.s.leave(context.WithoutCancel(c.Context()), ref, reason, ended)
+	if gone && cancelOnDisconnect && !ended {
+		_ = c.s.engine.Do(context.WithoutCancel(c.Context()), &engine.Cancel{Tenant: ref.Tenant, RunID: id, Reason: "its caller disconnected"})
+	}
+	if gone {
+		return 0, nil, c.Context().Err()
+	}
+	if err != nil || ended {
+		return 0, out, err
+	}
+	if _, err := look(); err != nil || ended { // it may have ended in the last moment
+		return 0, out, err
+	}
+	out.Status = perdure.StatusDeferred
+	return http.StatusAccepted, out, nil
+}
+
+// arrive notes that one more waits for a run on this node.
+func (s *Server) arrive(ctx context.Context, ref store.Ref) error {
+	s.mu.Lock()
+	s.waiting[ref]++
+	s.mu.Unlock()
+	err := s.engine.Do(ctx, &engine.Attach{Tenant: ref.Tenant, Node: s.opt.Node, RunIDs: []perdure.RunID{ref.Run}})
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.waiting[ref]--; s.waiting[ref] == 0 {
+			delete(s.waiting, ref)
+		}
+	}
+	return err
+}
+
+// leave notes that one fewer does; the last one defers the run.
+func (s *Server) leave(ctx context.Context, ref store.Ref, reason string, ended bool) {
+	s.mu.Lock()
+	s.waiting[ref]--
+	last := s.waiting[ref] == 0
+	if last {
+		delete(s.waiting, ref)
+	}
+	s.mu.Unlock()
+	if !last || ended {
+		return
+	}
+	if err := s.engine.Do(ctx, &engine.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: s.opt.Node, Reason: reason}); err != nil {
+		s.log.Warn("a run could not be deferred; its waiter expires by itself", "run", ref.Run, "error", err)
+	}
+}

@@ -1,0 +1,356 @@
+package httpd
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// maxPoll bounds a long poll.
+const maxPoll = time.Minute
+
+func pollRuns(c *call, in *api.Poll) (int, *api.Polled, error) {
+	wait := 30 * time.Second
+	if in.Wait != 0 {
+		wait = time.Duration(in.Wait)
+	}
+	if wait < 0 || wait > maxPoll {
+		return 0, nil, perdure.Invalid("wait", "must lie between 0s and %s", maxPoll)
+	}
+	if in.AllTenants && !c.key.Platform {
+		return 0, nil, perdure.Errorf(api.CodeForbidden, "only a key of the platform leases for all tenants")
+	}
+	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Worker: c.PathValue("id"), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start}
+	if len(op.Queues) == 0 {
+		op.Queues = []string{perdure.DefaultQueue}
+	}
+	if len(op.Queues) > 100 || len(op.Kinds) > 1000 {
+		return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a poll names at most 100 queues and 1000 kinds")
+	}
+	for i, q := range op.Queues {
+		if err := perdure.CheckName("queues", q); err != nil {
+			return 0, nil, err
+		}
+		_ = i
+	}
+	topics := make([]doorbell.Topic, len(op.Queues))
+	for i, q := range op.Queues {
+		topics[i] = doorbell.Queue(c.tenant(), q)
+		if in.AllTenants {
+			topics[i].Tenant = ""
+		}
+	}
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	out := &api.Polled{Runs: []api.Grant{}}
+	for {
+		rung, stop := c.s.bell.Listen(topics...)
+		if err := c.s.engine.Do(c.Context(), op); err != nil {
+			stop()
+			return 0, nil, err
+		}
+		if len(op.Grants) > 0 {
+			stop()
+			for i := range op.Grants {
+				out.Runs = append(out.Runs, grant(&op.Grants[i], in.AllTenants, c.s.engine.Policy()))
+			}
+			return 0, out, nil
+		}
+		// Nobody needs to look by himself: the server looks for all once a second. This is for what that
+		// misses, such as a kind that only some of the workers take.
+		again := time.NewTimer(10*time.Second + rand.N(10*time.Second))
+		more := false
+		select {
+		case <-rung:
+			more = true
+		case <-again.C:
+			more = true
+		case <-deadline.C:
+		case <-c.Context().Done():
+		case <-c.s.closing:
+		}
+		again.Stop()
+		stop()
+		if !more {
+			return 0, out, nil
+		}
+	}
+}
+
+func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
+	r := &g.Run
+	out := api.Grant{RunID: r.ID, Epoch: r.Epoch, Attempt: r.Attempt, Kind: r.Kind, Class: r.Class, Queue: r.Queue, ThreadID: r.ThreadID,
+		ParentRunID: r.ParentID, RootRunID: r.RootID, State: r.State, Input: json.RawMessage(g.Input), LeaseMS: p.Lease.Milliseconds(), DeadlineAt: r.DeadlineAt,
+		Journal: journal(g.Journal), JournalNext: g.JournalNext, Inbox: items(g.Inbox), InboxNext: g.InboxNext, Cancel: g.Cancel}
+	if g.Cancel {
+		out.CancelWhy = r.Cancel.Reason
+	}
+	if named {
+		out.Tenant = r.Tenant
+	}
+	return out
+}
+
+func journal(rows []store.JournalRow) []api.JournalEntry {
+	out := make([]api.JournalEntry, len(rows))
+	for i, j := range rows {
+		out[i] = api.JournalEntry{Seq: j.Seq, Key: j.Key, Value: json.RawMessage(j.Value)}
+	}
+	return out
+}
+
+func items(list []perdure.Item) []perdure.Item {
+	if list == nil {
+		return []perdure.Item{}
+	}
+	return list
+}
+
+// tenantOf is whose run this is: the key's tenant, unless a worker of the platform leases for others.
+func (c *call) tenantOf(id perdure.RunID) (perdure.TenantID, error) {
+	if !c.key.Platform {
+		return c.tenant(), nil
+	}
+	t := c.tenant()
+	err := c.s.engine.Store().View(c.Context(), func(v *store.View) (err error) {
+		t, err = v.TenantOf(id, c.tenant())
+		return err
+	})
+	return t, err
+}
+
+func (c *call) byTenant(ids []perdure.RunID) (map[perdure.TenantID][]int, error) {
+	out := make(map[perdure.TenantID][]int)
+	for i, id := range ids {
+		t, err := c.tenantOf(id)
+		if err != nil {
+			return nil, err
+		}
+		out[t] = append(out[t], i)
+	}
+	return out, nil
+}
+
+// leases does something with a worker's leases, tenant by tenant, and answers in order.
+func (c *call) leases(in []api.Lease, do func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error)) (int, *api.LeaseResults, error) {
+	if len(in) == 0 {
+		return 0, nil, perdure.Invalid("runs", "names at least one run")
+	}
+	ids := make([]perdure.RunID, len(in))
+	for i, l := range in {
+		ids[i] = l.RunID
+	}
+	parts, err := c.byTenant(ids)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := &api.LeaseResults{Results: make([]api.LeaseResult, len(in))}
+	for t, at := range parts {
+		list := make([]engine.Lease, len(at))
+		for k, i := range at {
+			list[k] = engine.Lease{RunID: in[i].RunID, Epoch: in[i].Epoch}
+		}
+		results, err := do(t, list)
+		if err != nil {
+			return 0, nil, err
+		}
+		for k, i := range at {
+			out.Results[i] = leaseResult(results[k])
+		}
+	}
+	if len(in) == 1 && out.Results[0].Error != nil {
+		e := out.Results[0].Error
+		return 0, nil, &perdure.Error{Code: e.Code, Message: e.Detail, Field: e.Field}
+	}
+	return 0, out, nil
+}
+
+func leaseResult(r engine.LeaseResult) api.LeaseResult {
+	return api.LeaseResult{RunID: r.RunID, OK: r.OK, Cancel: r.Cancel, Error: refusal(r.Error)}
+}
+
+func refusal(e *perdure.Error) *api.Refusal {
+	if e == nil {
+		return nil
+	}
+	return &api.Refusal{Code: e.Code, Detail: e.Message, Field: e.Field}
+}
+
+func startLeased(c *call, in *api.StartRuns) (int, *api.LeaseResults, error) {
+	return c.leases(in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
+		op := &engine.Start{Tenant: t, Worker: c.PathValue("id"), Leases: l}
+		err := c.s.engine.Do(c.Context(), op)
+		return op.Results, err
+	})
+}
+
+func releaseRuns(c *call, in *api.ReleaseRuns) (int, *api.LeaseResults, error) {
+	return c.leases(in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
+		op := &engine.Release{Tenant: t, Worker: c.PathValue("id"), Leases: l}
+		err := c.s.engine.Do(c.Context(), op)
+		return op.Results, err
+	})
+}
+
+func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
+	ids := make([]perdure.RunID, len(in.Runs))
+	for i, b := range in.Runs {
+		ids[i] = b.RunID
+	}
+	parts, err := c.byTenant(ids)
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(in.Runs) == 0 {
+		parts[c.tenant()] = nil // a worker without runs says that it lives
+	}
+	out := &api.Beaten{Lost: []api.LeaseResult{}, Cancel: []api.LeaseResult{}}
+	for t, at := range parts {
+		op := &engine.Heartbeat{Tenant: t, Worker: c.PathValue("id")}
+		for _, i := range at {
+			b := in.Runs[i]
+			op.Beats = append(op.Beats, engine.BeatOf{Lease: engine.Lease{RunID: b.RunID, Epoch: b.Epoch}, Activity: b.Activity, Progress: b.Progress, CancelAck: b.CancelAck})
+		}
+		if err := c.s.engine.Do(c.Context(), op); err != nil {
+			return 0, nil, err
+		}
+		for _, r := range op.Lost {
+			out.Lost = append(out.Lost, leaseResult(r))
+		}
+		for _, r := range op.Cancel {
+			out.Cancel = append(out.Cancel, leaseResult(r))
+		}
+	}
+	return 0, out, nil
+}
+
+// commit takes a batch of commits. They share a group commit, and each has its own answer; a single one that
+// is refused is an HTTP problem.
+func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
+	if len(in.Commits) == 0 || len(in.Commits) > perdure.MaxBatch {
+		return 0, nil, perdure.Invalid("commits", "has 1 to %d entries", perdure.MaxBatch)
+	}
+	ops := make([]*engine.Commit, len(in.Commits))
+	errs := make([]error, len(in.Commits))
+	for i, cm := range in.Commits {
+		t, err := c.tenantOf(cm.RunID)
+		if err != nil {
+			return 0, nil, err
+		}
+		ops[i] = &engine.Commit{Tenant: t, Worker: c.PathValue("id"), Commit: cm}
+	}
+	// Commits of one run keep their order; those of different runs need none.
+	var wg sync.WaitGroup
+	byRun := make(map[perdure.RunID][]int)
+	for i, cm := range in.Commits {
+		byRun[cm.RunID] = append(byRun[cm.RunID], i)
+	}
+	for _, at := range byRun {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for _, i := range at {
+				errs[i] = c.s.engine.Do(c.Context(), ops[i])
+			}
+		}()
+	}
+	wg.Wait()
+	out := &api.CommitResults{Results: make([]api.CommitResult, len(ops))}
+	for i, op := range ops {
+		r := &out.Results[i]
+		r.RunID = op.Commit.RunID
+		err := errs[i]
+		if err == nil && op.Refused != nil {
+			err = op.Refused
+		}
+		if err != nil {
+			if len(ops) == 1 {
+				return 0, nil, err
+			}
+			code := perdure.CodeOf(err)
+			r.Error = &api.Refusal{Code: code, Detail: err.Error()}
+			if e, ok := err.(*perdure.Error); ok {
+				r.Error = refusal(e)
+			}
+			continue
+		}
+		a := op.Answer
+		r.OK, r.State, r.Cancel = true, a.State, a.Cancel
+		for _, k := range a.Children {
+			r.Children = append(r.Children, api.Child{Key: k.Key, RunID: k.RunID})
+		}
+		for _, k := range a.Callbacks {
+			r.Callbacks = append(r.Callbacks, api.Callback{WaitID: k.WaitID, Token: k.Token})
+		}
+	}
+	return http.StatusOK, out, nil
+}
+
+func runJournal(c *call, _ *none) (int, *api.JournalPage, error) {
+	epoch, after, t, err := c.leaseQuery()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.Journal{Tenant: t, RunID: c.run(), Epoch: epoch, After: after}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, &api.JournalPage{Journal: journal(op.Page), Next: op.Next}, nil
+}
+
+func runInbox(c *call, _ *none) (int, *api.InboxPage, error) {
+	epoch, after, t, err := c.leaseQuery()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.Inbox{Tenant: t, RunID: c.run(), Epoch: epoch, After: after}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, &api.InboxPage{Inbox: items(op.Page), Next: op.Next}, nil
+}
+
+func (c *call) leaseQuery() (epoch, after int64, t perdure.TenantID, err error) {
+	if epoch, err = c.whole("epoch", 0, 0, 1<<53); err != nil {
+		return 0, 0, "", err
+	}
+	if after, err = c.whole("after", 0, 0, 1<<53); err != nil {
+		return 0, 0, "", err
+	}
+	t, err = c.tenantOf(c.run())
+	return epoch, after, t, err
+}
+
+func listWorkers(c *call, _ *none) (int, *api.Workers, error) {
+	out := &api.Workers{Workers: []perdure.Worker{}}
+	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		list, err := v.Workers(c.tenant())
+		out.Workers = append(out.Workers, list...)
+		return err
+	})
+	return 0, out, err
+}
+
+func listQueues(c *call, _ *none) (int, *api.Queues, error) {
+	out := &api.Queues{Queues: []api.Queue{}}
+	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		list, err := v.Queues(c.tenant())
+		for _, q := range list {
+			x := api.Queue{Name: q.Name, Queued: q.Queued, Claimable: q.Claimable, Running: q.Running, Suspended: q.Suspended}
+			if q.Oldest != 0 {
+				x.OldestClaimable = v.Now.Sub(q.Oldest).Milliseconds()
+			}
+			out.Queues = append(out.Queues, x)
+		}
+		return err
+	})
+	return 0, out, err
+}

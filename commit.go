@@ -239,11 +239,11 @@ func (c *Commit) Validate() error {
 	}
 	for i := range c.Events {
 		f := fmt.Sprintf("events[%d]", i)
-		if !WorkerMayWrite(c.Events[i].Type) {
-			return Invalid(f+".type", "%q is not for workers: run:progress, worker:tool_started, worker:tool_completed, worker:tool_failed, llm:delta and x:… are", c.Events[i].Type)
-		}
 		if len(c.Events[i].Type) > MaxName {
 			return Invalid(f+".type", "is longer than %d bytes", MaxName)
+		}
+		if !WorkerMayWrite(c.Events[i].Type) {
+			return Invalid(f+".type", "%q is not for workers: run:progress, worker:tool_started, worker:tool_completed, worker:tool_failed, llm:delta and x:… are", c.Events[i].Type)
 		}
 		if len(c.Events[i].Data) > 0 {
 			if err := CheckValue(f+".data", c.Events[i].Data); err != nil {
@@ -280,6 +280,9 @@ func (o *Outcome) validate() error {
 	if len(o.ContinueOn) > MaxBatch {
 		return &Error{Code: CodeTooLarge, Field: "outcome.continue_on", Message: "names at most 1000 runs"}
 	}
+	if len(o.Waits) > MaxBatch {
+		return &Error{Code: CodeTooLarge, Field: "outcome.waits", Message: "names at most 1000 waits"}
+	}
 	switch o.Type {
 	case OutcomeComplete, OutcomeCancelled, OutcomeSuspend, OutcomeReject:
 	case OutcomeFail:
@@ -289,8 +292,15 @@ func (o *Outcome) validate() error {
 	default:
 		return Invalid("outcome.type", "%q is none of complete, fail, cancelled, suspend, reject", o.Type)
 	}
-	if o.Type != OutcomeComplete && (len(o.Result) > 0 || len(o.ContinueOn) > 0) {
-		return Invalid("outcome", "result and continue_on belong to complete")
+	switch {
+	case o.Type != OutcomeComplete && (len(o.Result) > 0 || o.Summary != "" || len(o.ContinueOn) > 0):
+		return Invalid("outcome", "result, summary and continue_on belong to complete")
+	case o.Type != OutcomeFail && (o.Error != nil || o.Retryable != nil):
+		return Invalid("outcome", "error and retryable belong to fail")
+	case o.Type != OutcomeReject && o.Reason != "":
+		return Invalid("outcome.reason", "belongs to reject")
+	case o.Type != OutcomeSuspend && len(o.Waits) > 0:
+		return Invalid("outcome.waits", "belongs to suspend")
 	}
 	return nil
 }
@@ -301,7 +311,8 @@ func WorkerMayWrite(typ string) bool {
 	case LineProgress, LineToolStarted, LineToolCompleted, LineToolFailed, LineDelta:
 		return true
 	}
-	return strings.HasPrefix(typ, "x:") && len(typ) > 2 && cleanText(typ)
+	// A name, so that no line break gets into where a stream's frames are told apart by them.
+	return strings.HasPrefix(typ, "x:") && len(typ) > 2 && checkName("type", typ) == nil
 }
 
 func checkWork(prefix, kind string, queue *string, class Class, priority, attempts int, input json.RawMessage, metadata map[string]string) error {
@@ -413,14 +424,17 @@ func CheckValue(field string, v json.RawMessage) error {
 	case !json.Valid(v):
 		return Invalid(field, "is not valid JSON")
 	}
-	if bytes.Contains(v, []byte(`\u`)) && badEscape(v) {
+	if BadEscape(v) {
 		return Invalid(field, `has an escaped NUL or a lone surrogate (\u0000, \ud800)`)
 	}
 	return nil
 }
 
-// badEscape looks for \u0000 and for surrogates without a partner in valid JSON.
-func badEscape(v []byte) bool {
+// BadEscape looks for \u0000 and for surrogates without a partner in valid JSON.
+func BadEscape(v []byte) bool {
+	if !bytes.Contains(v, []byte(`\u`)) {
+		return false
+	}
 	for i := 0; i < len(v); i++ {
 		if v[i] != '\\' {
 			continue

@@ -89,25 +89,33 @@ func DefaultPolicy() Policy {
 	}
 }
 
+// A Setting is a duration of a policy by its name, as configuration and documentation know it.
+type Setting struct {
+	Name  string
+	Value *time.Duration
+}
+
+// Settings are all durations of the policy, to be read and changed by name.
+func (p *Policy) Settings() []Setting {
+	return []Setting{
+		{"lease", &p.Lease}, {"cancel_grace", &p.CancelGrace}, {"cleanup_grace", &p.CleanupGrace},
+		{"dispatched_retry", &p.DispatchedRetry}, {"dispatched_retry_max", &p.DispatchedRetryMax},
+		{"dispatched_timeout", &p.DispatchedTimeout}, {"inbox_processing_timeout", &p.InboxProcessingTimeout},
+		{"suspend_timeout", &p.SuspendTimeout}, {"pending_wakeup", &p.PendingWakeup},
+		{"pending_wakeup_skip", &p.PendingWakeupSkip}, {"active_reap", &p.ActiveReap}, {"queued_alert", &p.QueuedAlert},
+		{"silent", &p.Silent}, {"no_progress", &p.NoProgress}, {"worker_offline", &p.WorkerOffline},
+		{"backoff_base", &p.BackoffBase}, {"backoff_max", &p.BackoffMax}, {"beat_every", &p.BeatEvery},
+		{"waiter_ttl", &p.WaiterTTL}, {"detach_grace", &p.DetachGrace}, {"dead_letter_ttl", &p.DeadLetterTTL},
+		{"idempotency_ttl", &p.IdempotencyTTL}, {"watchdog_interval", &p.WatchdogInterval},
+		{"gap_after", &p.GapAfter}, {"gap_spare", &p.GapSpare}, {"patrol_every", &p.PatrolEvery},
+	}
+}
+
 // Validate refuses a policy under which a run might not end or could be taken from a healthy worker.
 func (p *Policy) Validate() error {
-	for _, d := range []struct {
-		name string
-		v    time.Duration
-	}{
-		{"lease", p.Lease}, {"cancel_grace", p.CancelGrace}, {"cleanup_grace", p.CleanupGrace},
-		{"dispatched_retry", p.DispatchedRetry}, {"dispatched_retry_max", p.DispatchedRetryMax},
-		{"dispatched_timeout", p.DispatchedTimeout}, {"inbox_processing_timeout", p.InboxProcessingTimeout},
-		{"suspend_timeout", p.SuspendTimeout}, {"pending_wakeup", p.PendingWakeup},
-		{"pending_wakeup_skip", p.PendingWakeupSkip}, {"active_reap", p.ActiveReap}, {"queued_alert", p.QueuedAlert},
-		{"silent", p.Silent}, {"no_progress", p.NoProgress}, {"worker_offline", p.WorkerOffline},
-		{"backoff_base", p.BackoffBase}, {"backoff_max", p.BackoffMax}, {"beat_every", p.BeatEvery},
-		{"waiter_ttl", p.WaiterTTL}, {"detach_grace", p.DetachGrace}, {"dead_letter_ttl", p.DeadLetterTTL},
-		{"idempotency_ttl", p.IdempotencyTTL}, {"watchdog_interval", p.WatchdogInterval},
-		{"gap_after", p.GapAfter}, {"gap_spare", p.GapSpare}, {"patrol_every", p.PatrolEvery},
-	} {
-		if d.v <= 0 {
-			return Invalid(d.name, "must be positive, not %s", d.v)
+	for _, s := range p.Settings() {
+		if *s.Value <= 0 {
+			return Invalid(s.Name, "must be positive, not %s", *s.Value)
 		}
 	}
 	if p.MaxAttempts < 1 {

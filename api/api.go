@@ -21,24 +21,6 @@ type StartRun struct {
 	Wait perdure.Duration `json:"wait,omitempty"`
 }
 
-// Started is the answer to a run that was started in the background.
-type Started struct {
-	RunID     perdure.RunID    `json:"run_id"`
-	ThreadID  perdure.ThreadID `json:"thread_id,omitempty"`
-	Status    string           `json:"status"`
-	AttachURL string           `json:"attach_url"`
-	StatusURL string           `json:"status_url"`
-}
-
-// Deferred is the answer when a wait has passed. The run is untouched.
-type Deferred struct {
-	Status    string        `json:"status"` // "deferred"
-	RunID     perdure.RunID `json:"run_id"`
-	AttachURL string        `json:"attach_url"`
-	StatusURL string        `json:"status_url"`
-	Message   string        `json:"message"`
-}
-
 // A Run is a run as callers see it.
 type Run struct {
 	RunID       perdure.RunID     `json:"run_id"`
@@ -82,6 +64,7 @@ type Run struct {
 	DeliverableID string `json:"deliverable_id,omitempty"`
 	AttachURL     string `json:"attach_url"`
 	StatusURL     string `json:"status_url"`
+	Message       string `json:"message,omitempty"` // with 202: what to make of it
 }
 
 // Runs is a page of a list.

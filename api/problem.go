@@ -42,6 +42,7 @@ const (
 	CodeMethod       perdure.Code = "method_not_allowed"
 	CodeMediaType    perdure.Code = "unsupported_media_type"
 	CodeHost         perdure.Code = "host_not_allowed"
+	CodeAnswered     perdure.Code = "callback_answered"
 	CodeRate         perdure.Code = "too_many_requests"
 	CodeShuttingDown perdure.Code = "shutting_down"
 )
@@ -76,6 +77,7 @@ var Codes = []CodeDef{
 	{CodeMethod, http.StatusMethodNotAllowed, "The path does not take this method"},
 	{CodeMediaType, http.StatusUnsupportedMediaType, "The body has to be application/json"},
 	{CodeHost, http.StatusMisdirectedRequest, "The server does not answer for this host"},
+	{CodeAnswered, http.StatusConflict, "The callback was answered otherwise"},
 	{CodeRate, http.StatusTooManyRequests, "Too many requests"},
 	{CodeShuttingDown, http.StatusServiceUnavailable, "The server is shutting down"},
 }

@@ -40,6 +40,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if addr := os.Getenv("PERDURE_FROZEN"); addr != "" {
+		if err := frozen(addr, os.Getenv("PERDURE_FROZEN_KEY")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -54,6 +54,8 @@ func (op *Claim) Do(tx *Tx) error {
 	if err := tx.seen(op.Tenant, op.Worker, op.Queues, op.Slots); err != nil {
 		return err
 	}
+	// Named twice, a queue would have its runs granted twice.
+	op.Queues, op.Kinds = distinct(op.Queues), distinct(op.Kinds)
 	found, err := op.find(tx)
 	if err != nil {
 		return err
@@ -71,6 +73,8 @@ func (op *Claim) Do(tx *Tx) error {
 	}
 	return nil
 }
+
+func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
 // find gathers who may be granted, those first that go first.
 func (op *Claim) find(tx *Tx) ([]perdure.Run, error) {

@@ -90,7 +90,7 @@ func (tx *Tx) deferRun(r *perdure.Run, reason string) error {
 	if r.State.Terminal() || r.DeferredAt != 0 {
 		return nil
 	}
-	attach := "/api/v1/runs/" + string(r.ID) + "/stream"
+	attach := "/api/v1/runs/" + string(r.ID) + "/events"
 	first := !r.WasDefer
 	if err := tx.Apply(r, perdure.WentDeferred{Reason: reason, Attach: attach}); err != nil || !first {
 		return err

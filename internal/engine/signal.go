@@ -124,6 +124,9 @@ func (op *Callback) Do(tx *Tx) error {
 		if err := perdure.CheckText("error.message", op.Error.Message); err != nil {
 			return err
 		}
+		if err := perdure.CheckText("error.code", string(op.Error.Code)); err != nil {
+			return err
+		}
 	}
 	op.RunID, op.Refused = run, nil
 	body, err := json.Marshal(struct {

@@ -34,12 +34,12 @@ func (s *Server) admit(c *call, g guard) error {
 	return nil
 }
 
-// secret reads the credential: Authorization: Bearer, or x-api-key. Two that differ are none.
+// secret reads the credential: Authorization: Bearer, or x-api-key. Two are none: nobody guesses which is meant.
 func (c *call) secret() (string, error) {
 	var found []string
 	for _, v := range c.Header.Values("Authorization") {
-		token, ok := strings.CutPrefix(v, "Bearer ")
-		if !ok {
+		scheme, token, _ := strings.Cut(v, " ")
+		if !strings.EqualFold(scheme, "Bearer") {
 			return "", perdure.Errorf(api.CodeUnauthorized, "send Authorization: Bearer <key>")
 		}
 		found = append(found, strings.TrimSpace(token))

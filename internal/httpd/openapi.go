@@ -117,8 +117,23 @@ func schemaOf(t reflect.Type, schemas map[string]any) any {
 	return map[string]any{"type": "integer"}
 }
 
+// schemaNames are for types that share their name with another one, or shall not be seen under theirs.
+var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[perdure.JournalEntry](): "NewJournalEntry",
+	reflect.TypeFor[perdure.Message]():      "NewMessage",
+	reflect.TypeFor[pollBody]():             "Poll",
+	reflect.TypeFor[none]():                 "Nothing",
+}
+
+func schemaName(t reflect.Type) string {
+	if name, ok := schemaNames[t]; ok {
+		return name
+	}
+	return t.Name()
+}
+
 func structSchema(t reflect.Type, schemas map[string]any) any {
-	name := t.Name()
+	name := schemaName(t)
 	ref := map[string]any{"$ref": "#/components/schemas/" + name}
 	if _, ok := schemas[name]; ok {
 		return ref

@@ -2,13 +2,13 @@ package httpd
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,10 +103,10 @@ func (c *call) run() perdure.RunID { return perdure.RunID(c.PathValue("id")) }
 // maxBody bounds a request's body.
 const maxBody = 16 << 20
 
-// maxDepth bounds how deep JSON may be nested.
-const maxDepth = 64
+// maxOpenBody bounds the body of a call without a key: one value, and a little around it.
+const maxOpenBody = perdure.MaxValue + 64<<10
 
-// decode reads a JSON body strictly: one value, of known fields, each once, in valid UTF-8.
+// decode reads a JSON body strictly.
 func (c *call) decode(into any) error {
 	b, err := c.body()
 	if err != nil {
@@ -119,11 +119,15 @@ func (c *call) decode(into any) error {
 }
 
 func (c *call) body() ([]byte, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.Body, maxBody))
+	limit := int64(maxBody)
+	if c.key.ID == "" {
+		limit = maxOpenBody
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.Body, limit))
 	if err != nil {
 		var big *http.MaxBytesError
 		if errors.As(err, &big) {
-			return nil, perdure.Errorf(perdure.CodeTooLarge, "a request has at most %d bytes", maxBody)
+			return nil, perdure.Errorf(perdure.CodeTooLarge, "this request has at most %d bytes", limit)
 		}
 		return nil, perdure.Errorf(perdure.CodeInvalid, "the body could not be read: %v", err)
 	}
@@ -145,101 +149,6 @@ func (c *call) noBody() error {
 		return perdure.Errorf(perdure.CodeInvalid, "this call takes no body")
 	}
 	return nil
-}
-
-func decodeStrict(b []byte, into any) error {
-	if !utf8.Valid(b) {
-		return perdure.Errorf(perdure.CodeInvalid, "the body is not valid UTF-8")
-	}
-	if err := checkShape(b); err != nil {
-		return err
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		var typ *json.UnmarshalTypeError
-		if errors.As(err, &typ) {
-			return perdure.Invalid(typ.Field, "takes a %s, not a %s", kindOf(typ.Type), typ.Value)
-		}
-		return perdure.Errorf(perdure.CodeInvalid, "%s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return nil
-}
-
-func kindOf(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Slice:
-		return "list"
-	case reflect.Struct, reflect.Map:
-		return "object"
-	case reflect.Bool:
-		return "boolean"
-	case reflect.String:
-		return "string"
-	}
-	return "number of type " + t.Kind().String()
-}
-
-// checkShape refuses what encoding/json lets pass: a body that is no object, more than one value, the same
-// key twice, and nesting without bound.
-func checkShape(b []byte) error {
-	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
-		return perdure.Errorf(perdure.CodeInvalid, "the body begins with a byte order mark")
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	type level struct {
-		object bool
-		key    bool // the next token is a key
-		seen   map[string]bool
-	}
-	var stack []level
-	for first := true; ; first = false {
-		tok, err := d.Token()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return perdure.Errorf(perdure.CodeInvalid, "the body is not valid JSON: %v", err)
-		}
-		if len(stack) == 0 && !first {
-			return perdure.Errorf(perdure.CodeInvalid, "the body has more than one JSON value")
-		}
-		if first && tok != json.Delim('{') {
-			return perdure.Errorf(perdure.CodeInvalid, "the body has to be a JSON object")
-		}
-		var top *level
-		if len(stack) > 0 {
-			top = &stack[len(stack)-1]
-		}
-		if top != nil && top.object && top.key {
-			if key, ok := tok.(string); ok {
-				if top.seen[key] {
-					return perdure.Invalid(key, "stands twice in the same object")
-				}
-				top.seen[key] = true
-				top.key = false
-				continue
-			}
-		}
-		switch tok {
-		case json.Delim('{'), json.Delim('['):
-			if len(stack) >= maxDepth {
-				return perdure.Errorf(perdure.CodeInvalid, "the body is nested deeper than %d", maxDepth)
-			}
-			if top != nil {
-				top.key = true
-			}
-			stack = append(stack, level{object: tok == json.Delim('{'), key: true, seen: make(map[string]bool)})
-			continue
-		case json.Delim('}'), json.Delim(']'):
-			stack = stack[:len(stack)-1]
-			continue
-		}
-		if top != nil {
-			top.key = true
-		}
-	}
 }
 
 // ---- query parameters
@@ -280,6 +189,17 @@ func (c *call) whole(name string, otherwise, low, high int64) (int64, error) {
 		return 0, perdure.Invalid(name, "takes a whole number from %d to %d", low, high)
 	}
 	return n, nil
+}
+
+var isID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// cursor reads where a page begins: a next_cursor of the page before.
+func (c *call) cursor() (perdure.RunID, error) {
+	text := c.URL.Query().Get("cursor")
+	if text != "" && !isID.MatchString(text) {
+		return "", perdure.Invalid("cursor", "takes the next_cursor of the page before")
+	}
+	return perdure.RunID(text), nil
 }
 
 // span reads a duration from the query: "30s", or a bare number of seconds.

@@ -144,7 +144,10 @@ func listRuns(c *call, _ *none) (int, *api.Runs, error) {
 	q := c.URL.Query()
 	f := store.RunFilter{Status: q.Get("status"), State: perdure.State(q.Get("state")), Kind: q.Get("kind"), Queue: q.Get("queue"),
 		ThreadID: perdure.ThreadID(q.Get("thread_id")), ParentID: perdure.RunID(q.Get("parent_run_id")), RootID: perdure.RunID(q.Get("root_run_id")),
-		Before: perdure.RunID(q.Get("cursor")), Limit: int(limit)}
+		Limit: int(limit)}
+	if f.Before, err = c.cursor(); err != nil {
+		return 0, nil, err
+	}
 	for name := range q {
 		if key, ok := strings.CutPrefix(name, "metadata."); ok {
 			if err := perdure.CheckName(name, key); err != nil {
@@ -154,6 +157,9 @@ func listRuns(c *call, _ *none) (int, *api.Runs, error) {
 				f.Metadata = make(map[string]string)
 			}
 			f.Metadata[key] = q.Get(name)
+			if len(f.Metadata) > perdure.MaxMetadata {
+				return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a list is filtered by at most %d entries of metadata", perdure.MaxMetadata)
+			}
 		}
 	}
 	if f.State != "" && !f.State.Live() && !f.State.Terminal() {
@@ -186,11 +192,15 @@ func runTree(c *call, _ *none) (int, *api.Runs, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	before, err := c.cursor()
+	if err != nil {
+		return 0, nil, err
+	}
 	d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
-	return c.page(store.RunFilter{RootID: d.RootID, Before: perdure.RunID(c.URL.Query().Get("cursor")), Limit: int(limit)})
+	return c.page(store.RunFilter{RootID: d.RootID, Before: before, Limit: int(limit)})
 }
 
 func runEvents(c *call, _ *none) (int, *api.Events, error) {
@@ -359,8 +369,14 @@ func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
 }
 
 func useCallback(c *call, in *api.UseCallback) (int, *api.CallbackUsed, error) {
+	if in.Error != nil && (len(in.Result) > 0 || in.Error.Code == "") {
+		return 0, nil, perdure.Invalid("error", "is {code, message}, and stands without a result")
+	}
 	op := &engine.Callback{Token: c.PathValue("token"), Result: in.Result, Error: in.Error}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		if perdure.CodeOf(err) == perdure.CodeReused {
+			err = perdure.Errorf(api.CodeAnswered, "this callback was answered with another body")
+		}
 		return 0, nil, err
 	}
 	if op.Refused != nil {

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -31,7 +32,7 @@ type Options struct {
 	Node   string        // this node's name, unique in a fleet
 	Hosts  []string      // host names that requests may be addressed to, beside IP addresses and localhost
 	Ready  func() error  // whether the node should get traffic; nil: it should
-	Poll   time.Duration // how often queues are looked at without a ring; default 1 s
+	Poll   time.Duration // how often is looked at things without a ring; default 1 s
 	Logger *slog.Logger
 }
 
@@ -50,6 +51,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	waiting map[store.Ref]int // waiters of this node, by run
+
+	looks atomic.Int64 // how often polls looked into their queues
 }
 
 // New makes a server over an engine. bell is what the engine rings.
@@ -114,7 +117,7 @@ func cleanPath(p string) string {
 			return ""
 		}
 	}
-	if p == "" || strings.HasSuffix(p, "/..") || strings.HasSuffix(p, "/.") || (len(p) > 1 && strings.HasSuffix(p, "/")) {
+	if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/..") || strings.HasSuffix(p, "/.") || (len(p) > 1 && strings.HasSuffix(p, "/")) {
 		return ""
 	}
 	return p
@@ -127,7 +130,8 @@ func (s *Server) allowedHost(host string) bool {
 		host = h
 	}
 	host = strings.ToLower(strings.Trim(host, "[]"))
-	return host == "localhost" || host == "perdure" || net.ParseIP(host) != nil || slices.Contains(s.opt.Hosts, host) || slices.Contains(s.opt.Hosts, "*")
+	return host == "localhost" || host == "perdure" || net.ParseIP(host) != nil ||
+		slices.ContainsFunc(s.opt.Hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, host) })
 }
 
 // serve makes the handler of a route: recover, key, scope, query, body, answer.
@@ -151,11 +155,9 @@ func (s *Server) serve(r route) http.HandlerFunc {
 			s.problem(w, err)
 			return
 		}
-		for _, name := range []string{"id", "name", "n", "token", "tenant"} {
-			if v := req.PathValue(name); v != "" && !cleanID(v) {
-				s.problem(w, notThere)
-				return
-			}
+		if err := c.checkPath(r.pattern); err != nil {
+			s.problem(w, err)
+			return
 		}
 		status, out, err := r.handle(c)
 		if err != nil {
@@ -172,8 +174,18 @@ func (s *Server) serve(r route) http.HandlerFunc {
 	}
 }
 
-// notThere is the same for what never was and what belongs to somebody else.
-var notThere = perdure.Errorf(perdure.CodeNotFound, "no such run")
+// checkPath holds off ids that can't be any, and workers without a proper name.
+func (c *call) checkPath(pattern string) error {
+	if strings.HasPrefix(pattern, api.Prefix+"/workers/{id}/") {
+		return perdure.CheckName("worker_id", c.PathValue("id"))
+	}
+	for _, name := range []string{"id", "n", "token"} {
+		if v := c.PathValue(name); v != "" && !cleanID(v) {
+			return perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path")
+		}
+	}
+	return nil
+}
 
 // cleanID holds off ids that can't be any.
 func cleanID(v string) bool {
@@ -208,15 +220,7 @@ func (s *Server) answer(w http.ResponseWriter, status int, body any) {
 
 // problem writes an error as problem+json. What is no refusal is logged, and not told.
 func (s *Server) problem(w http.ResponseWriter, err error) {
-	var e *perdure.Error
-	if !errors.As(err, &e) {
-		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-			e = perdure.Errorf(perdure.CodeUnavailable, "the request was given up")
-		} else {
-			s.log.Error("a request failed", "error", err)
-			e = perdure.Errorf(perdure.CodeUnavailable, "the store could not be read")
-		}
-	}
+	e := s.refused(err)
 	p := api.NewProblem(e.Code, e.Message, e.Field)
 	switch p.Status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
@@ -228,6 +232,27 @@ func (s *Server) problem(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	w.Write(append(b, '\n'))
+}
+
+// refused is what a caller is told of an error: its code, and no more of what was sent than helps.
+func (s *Server) refused(err error) *perdure.Error {
+	var e *perdure.Error
+	switch {
+	case errors.As(err, &e):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		e = perdure.Errorf(perdure.CodeUnavailable, "the request was given up")
+	default:
+		s.log.Error("a request failed", "error", err)
+		e = perdure.Errorf(perdure.CodeUnavailable, "the store could not be read")
+	}
+	return &perdure.Error{Code: e.Code, Message: shortened(e.Message, 1000), Field: shortened(e.Field, perdure.MaxName)}
+}
+
+func shortened(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
 func parseQuery(raw string) (url.Values, error) { return url.ParseQuery(raw) }

@@ -133,9 +133,13 @@ func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	cursor, err := c.cursor()
+	if err != nil {
+		return 0, nil, err
+	}
 	out := &api.DeadLetters{DeadLetters: []perdure.DeadLetter{}}
 	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, err := v.DeadLetters(c.tenant(), perdure.RunID(c.URL.Query().Get("cursor")), int(limit))
+		list, err := v.DeadLetters(c.tenant(), cursor, int(limit))
 		out.DeadLetters = append(out.DeadLetters, list...)
 		return err
 	})
@@ -206,13 +210,30 @@ func listKeys(c *call, _ *none) (int, *api.Keys, error) {
 	out := &api.Keys{Keys: []perdure.Key{}}
 	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
 		list, err := v.Credentials(c.tenant())
-		out.Keys = append(out.Keys, list...)
+		for _, k := range list {
+			if c.key.Platform || !k.Platform {
+				out.Keys = append(out.Keys, k)
+			}
+		}
 		return err
 	})
 	return 0, out, err
 }
 
+// revokeKey ends a key. A key of the platform shares its tenant with others, and is none of theirs.
 func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
+	if !c.key.Platform {
+		err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+			k, ok, err := v.Credential(c.PathValue("id"))
+			if err == nil && ok && k.Platform {
+				err = perdure.Errorf(perdure.CodeNotFound, "no such key")
+			}
+			return err
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+	}
 	op := &engine.RevokeKey{Tenant: c.tenant(), ID: c.PathValue("id")}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err

@@ -12,9 +12,6 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// lookAgain is how often a blocked call looks without having been rung.
-const lookAgain = 2 * time.Second
-
 // watch calls look until it is satisfied, the time has passed, the caller is gone or the server shuts down.
 // It listens before it looks, so that nothing can happen in between.
 func (c *call) watch(topic string, limit time.Duration, look func() (bool, error)) error {
@@ -27,7 +24,7 @@ func (c *call) watch(topic string, limit time.Duration, look func() (bool, error
 			stop()
 			return err
 		}
-		again := time.NewTimer(lookAgain)
+		again := time.NewTimer(2 * c.s.opt.Poll) // without having been rung
 		ended := false
 		select {
 		case <-rung:
@@ -53,20 +50,24 @@ func (c *call) await(id perdure.RunID, limit time.Duration, cancelOnDisconnect b
 	ref := store.Ref{Tenant: c.tenant(), Run: id}
 	var out *api.Run
 	ended := false
+	counts := false // whoever joins a run of the background is not its waiter: nobody expected one
 	look := func() (bool, error) {
 		d, err := c.s.engine.Get(c.Context(), c.tenant(), id)
 		if err != nil {
 			return false, err
 		}
+		counts = d.Options.Foreground
 		out = show(&d, c.s.engine.Store().Now())
 		ended = d.State.Terminal()
 		return ended, nil
 	}
 	if done, err := look(); err != nil || done {
-		return 0, out, err
+		return http.StatusOK, out, err
 	}
-	if err := c.s.arrive(c.Context(), ref); err != nil {
-		return 0, nil, err
+	if counts {
+		if err := c.s.arrive(c.Context(), ref); err != nil {
+			return 0, nil, err
+		}
 	}
 	err := c.watch(string(id), limit, look)
 	reason := "timeout"
@@ -79,7 +80,9 @@ func (c *call) await(id perdure.RunID, limit time.Duration, cancelOnDisconnect b
 	}
 	gone := c.Context().Err() != nil
 	// The caller may be gone; what is said about that is said anyway.
-	c.s.leave(context.WithoutCancel(c.Context()), ref, reason, ended)
+	if counts {
+		c.s.leave(context.WithoutCancel(c.Context()), ref, reason, ended)
+	}
 	if gone && cancelOnDisconnect && !ended {
 		_ = c.s.engine.Do(context.WithoutCancel(c.Context()), &engine.Cancel{Tenant: ref.Tenant, RunID: id, Reason: "its caller disconnected"})
 	}
@@ -87,12 +90,13 @@ func (c *call) await(id perdure.RunID, limit time.Duration, cancelOnDisconnect b
 		return 0, nil, c.Context().Err()
 	}
 	if err != nil || ended {
-		return 0, out, err
+		return http.StatusOK, out, err
 	}
 	if _, err := look(); err != nil || ended { // it may have ended in the last moment
-		return 0, out, err
+		return http.StatusOK, out, err
 	}
 	out.Status = perdure.StatusDeferred
+	out.Message = "The run is still being worked on. It goes on without you: come back to attach_url or status_url."
 	return http.StatusAccepted, out, nil
 }
 

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -14,13 +15,22 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// maxPoll bounds a long poll.
-const maxPoll = time.Minute
+// maxPoll bounds a long poll, and maxPairs what it looks at: all of it is one step of the store's only writer.
+const (
+	maxPoll  = time.Minute
+	maxPairs = 1000
+)
 
-func pollRuns(c *call, in *api.Poll) (int, *api.Polled, error) {
+// pollBody is api.Poll as it comes in: a wait of 0s is one, and not the default.
+type pollBody struct {
+	api.Poll
+	Wait *perdure.Duration `json:"wait,omitempty"`
+}
+
+func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	wait := 30 * time.Second
-	if in.Wait != 0 {
-		wait = time.Duration(in.Wait)
+	if in.Wait != nil {
+		wait = time.Duration(*in.Wait)
 	}
 	if wait < 0 || wait > maxPoll {
 		return 0, nil, perdure.Invalid("wait", "must lie between 0s and %s", maxPoll)
@@ -35,11 +45,18 @@ func pollRuns(c *call, in *api.Poll) (int, *api.Polled, error) {
 	if len(op.Queues) > 100 || len(op.Kinds) > 1000 {
 		return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a poll names at most 100 queues and 1000 kinds")
 	}
+	if len(op.Queues)*len(op.Kinds) > maxPairs {
+		return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a poll looks at no more than %d pairs of a queue and a kind", maxPairs)
+	}
 	for i, q := range op.Queues {
-		if err := perdure.CheckName("queues", q); err != nil {
+		if err := perdure.CheckName(fmt.Sprintf("queues[%d]", i), q); err != nil {
 			return 0, nil, err
 		}
-		_ = i
+	}
+	for i, k := range op.Kinds {
+		if err := perdure.CheckName(fmt.Sprintf("kinds[%d]", i), k); err != nil {
+			return 0, nil, err
+		}
 	}
 	topics := make([]doorbell.Topic, len(op.Queues))
 	for i, q := range op.Queues {
@@ -53,6 +70,7 @@ func pollRuns(c *call, in *api.Poll) (int, *api.Polled, error) {
 	out := &api.Polled{Runs: []api.Grant{}}
 	for {
 		rung, stop := c.s.bell.Listen(topics...)
+		c.s.looks.Add(1)
 		if err := c.s.engine.Do(c.Context(), op); err != nil {
 			stop()
 			return 0, nil, err
@@ -66,8 +84,12 @@ func pollRuns(c *call, in *api.Poll) (int, *api.Polled, error) {
 		}
 		// Nobody needs to look by himself: the server looks for all once a second. This is for what that
 		// misses, such as a kind that only some of the workers take.
-		again := time.NewTimer(10*time.Second + rand.N(10*time.Second))
+		again := time.NewTimer(10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll))
 		more := false
+		if wait == 0 {
+			stop()
+			return 0, out, nil
+		}
 		select {
 		case <-rung:
 			more = true
@@ -141,8 +163,8 @@ func (c *call) byTenant(ids []perdure.RunID) (map[perdure.TenantID][]int, error)
 
 // leases does something with a worker's leases, tenant by tenant, and answers in order.
 func (c *call) leases(in []api.Lease, do func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error)) (int, *api.LeaseResults, error) {
-	if len(in) == 0 {
-		return 0, nil, perdure.Invalid("runs", "names at least one run")
+	if len(in) == 0 || len(in) > perdure.MaxBatch {
+		return 0, nil, perdure.Invalid("runs", "names 1 to %d runs", perdure.MaxBatch)
 	}
 	ids := make([]perdure.RunID, len(in))
 	for i, l := range in {
@@ -203,6 +225,10 @@ func releaseRuns(c *call, in *api.ReleaseRuns) (int, *api.LeaseResults, error) {
 func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 	ids := make([]perdure.RunID, len(in.Runs))
 	for i, b := range in.Runs {
+		// A beat that is malformed is not a lease that is lost: nobody shall stop his work for it.
+		if err := checkBeat(fmt.Sprintf("runs[%d]", i), &b); err != nil {
+			return 0, nil, err
+		}
 		ids[i] = b.RunID
 	}
 	parts, err := c.byTenant(ids)
@@ -230,6 +256,16 @@ func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 		}
 	}
 	return 0, out, nil
+}
+
+func checkBeat(field string, b *api.Beat) error {
+	if b.RunID == "" {
+		return perdure.Invalid(field+".run_id", "is missing")
+	}
+	if b.Epoch < 1 {
+		return perdure.Invalid(field+".epoch", "is missing")
+	}
+	return perdure.CheckText(field+".activity", b.Activity)
 }
 
 // commit takes a batch of commits. They share a group commit, and each has its own answer; a single one that
@@ -275,11 +311,7 @@ func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 			if len(ops) == 1 {
 				return 0, nil, err
 			}
-			code := perdure.CodeOf(err)
-			r.Error = &api.Refusal{Code: code, Detail: err.Error()}
-			if e, ok := err.(*perdure.Error); ok {
-				r.Error = refusal(e)
-			}
+			r.Error = refusal(c.s.refused(err))
 			continue
 		}
 		a := op.Answer

@@ -124,6 +124,12 @@ func (s *Store) open() (err error) {
 		if level != "FULL" && level != "EXTRA" {
 			return fmt.Errorf("refusing to start with synchronous=%s: it loses acknowledged writes when the power fails; use FULL or EXTRA", level)
 		}
+		// The database's other files take its mode: what is in them is for the owner alone.
+		if f, err := os.OpenFile(s.opt.Path, os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+			return fmt.Errorf("open the database: %w", err)
+		} else if err := f.Close(); err != nil {
+			return err
+		}
 		if s.db, err = openSQLite(s.opt.Path, level); err != nil {
 			return err
 		}

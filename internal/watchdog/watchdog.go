@@ -177,6 +177,11 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 				return rule.act(tx, r)
 			}
 			at = until
+			if c.Name == "deadline" {
+				// Its end is only put off: nothing else is worth doing to it until then.
+				s.Held++
+				return tx.Apply(r, perdure.Rearmed{Until: until})
+			}
 		}
 		if next == 0 || at < next {
 			next = at

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/embedded"
+)
+
+// config is everything that can be set. Each item has one name: as a flag, in capitals with PERDURE_ before
+// it in the environment, and in the file. What comes later in that order of files, environment and flags wins.
+type config struct {
+	Listen    string            `toml:"listen"`
+	Data      string            `toml:"data"`
+	Hosts     []string          `toml:"hosts"`
+	LogLevel  string            `toml:"log_level"`
+	LogFormat string            `toml:"log_format"`
+	Policy    map[string]string `toml:"policy"`
+
+	policy perdure.Policy
+}
+
+// defaultListen is loopback: a server is reachable from elsewhere only when somebody says so.
+const defaultListen = "127.0.0.1:7373"
+
+func defaults() config {
+	return config{Listen: defaultListen, Data: "perdure-data", LogLevel: "info", LogFormat: "text", Policy: map[string]string{}}
+}
+
+// configFlags are the flags of the commands that run a server.
+type configFlags struct {
+	file   *string
+	items  map[string]*string
+	policy policyFlag
+}
+
+// policyFlag collects name=duration.
+type policyFlag []string
+
+func (p *policyFlag) String() string     { return strings.Join(*p, ",") }
+func (p *policyFlag) Set(s string) error { *p = append(*p, s); return nil }
+
+func addConfigFlags(f *flag.FlagSet) *configFlags {
+	d := defaults()
+	c := &configFlags{items: map[string]*string{}}
+	c.file = f.String("config", "", "TOML `file` with the same names as these flags")
+	c.items["listen"] = f.String("listen", "", "`address` to listen on (default "+d.Listen+")")
+	c.items["data"] = f.String("data", "", "`folder` of the data (default "+d.Data+")")
+	c.items["hosts"] = f.String("hosts", "", "host `names` that requests may be addressed to, separated by commas")
+	c.items["log_level"] = f.String("log-level", "", "debug, info, warn or error (default "+d.LogLevel+")")
+	c.items["log_format"] = f.String("log-format", "", "text or json (default "+d.LogFormat+")")
+	f.Var(&c.policy, "policy", "`name=duration` of the policy, such as lease=30s; may be given again")
+	return c
+}
+
+// load puts the configuration together and checks it.
+func (c *configFlags) load(env func(string) string) (config, error) {
+	cfg := defaults()
+	file := *c.file
+	if file == "" {
+		file = env("PERDURE_CONFIG")
+	}
+	if file != "" {
+		meta, err := toml.DecodeFile(file, &cfg)
+		if err != nil {
+			return cfg, fmt.Errorf("%s: %w", file, err)
+		}
+		if unknown := meta.Undecoded(); len(unknown) > 0 {
+			return cfg, fmt.Errorf("%s: there is no setting %q", file, unknown[0].String())
+		}
+		if cfg.Policy == nil {
+			cfg.Policy = map[string]string{}
+		}
+	}
+	names := make([]string, 0, len(c.items))
+	for name := range c.items {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		cfg.set(name, env("PERDURE_"+strings.ToUpper(name)))
+		cfg.set(name, *c.items[name])
+	}
+	policy := perdure.DefaultPolicy()
+	for _, s := range policy.Settings() {
+		if v := env("PERDURE_POLICY_" + strings.ToUpper(s.Name)); v != "" {
+			cfg.Policy[s.Name] = v
+		}
+	}
+	for _, item := range c.policy {
+		name, v, ok := strings.Cut(item, "=")
+		if !ok {
+			return cfg, fmt.Errorf("--policy takes name=duration, not %q", item)
+		}
+		cfg.Policy[name] = v
+	}
+	cfg.policy = policy
+	return cfg, cfg.check()
+}
+
+func (cfg *config) set(name, value string) {
+	if value == "" {
+		return
+	}
+	switch name {
+	case "listen":
+		cfg.Listen = value
+	case "data":
+		cfg.Data = value
+	case "hosts":
+		cfg.Hosts = strings.Split(value, ",")
+	case "log_level":
+		cfg.LogLevel = value
+	case "log_format":
+		cfg.LogFormat = value
+	}
+}
+
+// check refuses a configuration that could not work, or would not be safe.
+func (cfg *config) check() error {
+	if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
+		return fmt.Errorf("listen: %q is not an address such as %s", cfg.Listen, defaultListen)
+	}
+	if cfg.Data == "" {
+		return errors.New("data: a folder is needed")
+	}
+	if _, err := cfg.logger(io.Discard); err != nil {
+		return err
+	}
+	for name, text := range cfg.Policy {
+		found := false
+		for _, s := range cfg.policy.Settings() {
+			if s.Name != name {
+				continue
+			}
+			d, err := time.ParseDuration(text)
+			if err != nil {
+				return fmt.Errorf("policy.%s: %q is not a duration such as 30s", name, text)
+			}
+			*s.Value, found = d, true
+		}
+		if !found {
+			return fmt.Errorf("policy.%s: there is no such setting", name)
+		}
+	}
+	if err := cfg.policy.Validate(); err != nil {
+		return fmt.Errorf("policy.%w", err)
+	}
+	return nil
+}
+
+func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
+		return nil, fmt.Errorf("log_level: %q is none of debug, info, warn, error", cfg.LogLevel)
+	}
+	opt := &slog.HandlerOptions{Level: level}
+	switch cfg.LogFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, opt)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, opt)), nil
+	}
+	return nil, fmt.Errorf("log_format: %q is neither text nor json", cfg.LogFormat)
+}
+
+func (cfg *config) options(log *slog.Logger) embedded.Options {
+	return embedded.Options{Dir: cfg.Data, Policy: &cfg.policy, Hosts: cfg.Hosts, Logger: log}
+}
+
+// loopback tells whether the server is reachable from this machine alone.
+func (cfg *config) loopback() bool {
+	host, _, _ := net.SplitHostPort(cfg.Listen)
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// configCommand is "perdure config check".
+func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("config check", "Reads the configuration as the server would, says what is in force, and refuses what would not work.", stderr)
+	c := addConfigFlags(f)
+	asJSON := f.Bool("json", false, "print JSON")
+	if len(args) == 0 || args[0] != "check" {
+		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
+			f.Usage()
+			return nil
+		}
+		fmt.Fprintln(stderr, "Usage: perdure config check [flags]")
+		return errUsage
+	}
+	if err := parse(f, args[1:]); err != nil {
+		return err
+	}
+	cfg, err := c.load(os.Getenv)
+	if err != nil {
+		return err
+	}
+	policy := map[string]string{}
+	for _, s := range cfg.policy.Settings() {
+		policy[s.Name] = s.Value.String()
+	}
+	if *asJSON {
+		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "hosts": cfg.Hosts, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy})
+	}
+	fmt.Fprintf(stdout, "listen      %s\ndata        %s\nhosts       %s\nlog_level   %s\nlog_format  %s\n\n[policy]\n", cfg.Listen, cfg.Data, strings.Join(cfg.Hosts, ","), cfg.LogLevel, cfg.LogFormat)
+	for _, s := range cfg.policy.Settings() {
+		mark := ""
+		if _, ok := cfg.Policy[s.Name]; ok {
+			mark = "  (set)"
+		}
+		fmt.Fprintf(stdout, "%-26s %s%s\n", s.Name, s.Value, mark)
+	}
+	fmt.Fprintln(stdout, "\nThe configuration is good.")
+	return nil
+}

@@ -1,0 +1,168 @@
+// Command perdure is the program of Perdure, a durable runtime for AI-agent runs.
+//
+// For now it shows what the core does ("perdure demo"); the server and its commands come with the HTTP API.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+)
+
+// Exit codes. They are part of the interface: scripts act on them.
+const (
+	exitOK    = 0
+	exitFail  = 1  // it did not work
+	exitUsage = 2  // it was asked for something that makes no sense
+	exitIO    = 74 // the disk failed; only a restart finds out what is stored
+)
+
+// errUsage is a mistake on the command line that has been explained already.
+var errUsage = errors.New("usage")
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// A command is one word after "perdure".
+type command struct {
+	name  string
+	about string
+	run   func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+	inner bool // for the program itself: not in the usage
+}
+
+func commands() []command {
+	return []command{
+		{"serve", "run the server", serve, false},
+		{"dev", "run a server for trying things out", dev, false},
+		{"config", "check the configuration", configCommand, false},
+		{"bench", "measure this machine", benchCommand, false},
+		{"demo", "kill a server in the middle of a run and see the run finish", demo, false},
+		{"version", "print the version", version, false},
+		{"demo-server", "the server that the demo kills", demoServer, true},
+	}
+}
+
+// run is the program, with its surroundings as arguments.
+func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		usage(stderr)
+		return exitUsage
+	}
+	switch args[0] {
+	case "help", "-h", "-help", "--help":
+		usage(stdout)
+		return exitOK
+	case "-version", "--version":
+		args[0] = "version"
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	for _, c := range commands() {
+		if c.name != args[0] {
+			continue
+		}
+		err := c.run(ctx, args[1:], stdout, stderr)
+		switch {
+		case err == nil, errors.Is(err, flag.ErrHelp):
+			return exitOK
+		case errors.Is(err, errUsage):
+			return exitUsage
+		}
+		fmt.Fprintf(stderr, "perdure %s: %v\n", c.name, err)
+		if errors.Is(err, errIO) {
+			return exitIO
+		}
+		return exitFail
+	}
+	fmt.Fprintf(stderr, "perdure: there is no command %q\n\n", args[0])
+	usage(stderr)
+	return exitUsage
+}
+
+func usage(w io.Writer) {
+	fmt.Fprint(w, "Perdure is a durable runtime for AI-agent runs: timeouts stop waiting, not working.\n\n"+
+		"Usage:\n\n  perdure <command> [flags]\n\nCommands:\n\n")
+	for _, c := range commands() {
+		if !c.inner {
+			fmt.Fprintf(w, "  %-10s %s\n", c.name, c.about)
+		}
+	}
+	fmt.Fprint(w, "\nperdure <command> -h explains a command. Exit codes: 0 done, 1 failed, 2 wrong usage.\n")
+}
+
+// flags makes the flag set of a command.
+func flags(name, about string, stderr io.Writer) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprintf(stderr, "Usage: perdure %s [flags]\n\n%s\n\nFlags:\n\n", name, about)
+		f.PrintDefaults()
+	}
+	return f
+}
+
+// parse reads the flags of a command that takes no arguments.
+func parse(f *flag.FlagSet, args []string) error {
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return err
+		}
+		return errUsage
+	}
+	if f.NArg() > 0 {
+		fmt.Fprintf(f.Output(), "perdure %s takes no arguments: %s\n", f.Name(), strings.Join(f.Args(), " "))
+		return errUsage
+	}
+	return nil
+}
+
+// number is set at the build of a release.
+var number = "dev"
+
+type versionOf struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func version(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("version", "Prints which Perdure this is.", stderr)
+	asJSON := f.Bool("json", false, "print JSON")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	v := versionOf{Version: number, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				v.Commit = s.Value
+			case "vcs.modified":
+				v.Modified = s.Value == "true"
+			}
+		}
+	}
+	if *asJSON {
+		return json.NewEncoder(stdout).Encode(v)
+	}
+	text := "perdure " + v.Version
+	if v.Commit != "" {
+		text += " " + v.Commit[:min(12, len(v.Commit))]
+		if v.Modified {
+			text += " with changes"
+		}
+	}
+	_, err := fmt.Fprintf(stdout, "%s, %s, %s\n", text, v.Go, v.Platform)
+	return err
+}

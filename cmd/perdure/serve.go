@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/perdure/perdure/embedded"
+)
+
+// drainTime bounds how long a server that is asked to stop waits for requests under way.
+const drainTime = 10 * time.Second
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("serve", "Runs the server until it is interrupted. The first start makes the data folder and writes a key of the\nplatform to <data>/admin.key, readable by its owner alone; the other commands find it there.", stderr)
+	c := addConfigFlags(f)
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	cfg, err := c.load(os.Getenv)
+	if err != nil {
+		return err
+	}
+	return cfg.serve(ctx, stdout, stderr, nil)
+}
+
+func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("dev", "Runs a server for trying things out, and says how to talk to it. The same as serve, with a friendlier voice.", stderr)
+	c := addConfigFlags(f)
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	cfg, err := c.load(os.Getenv)
+	if err != nil {
+		return err
+	}
+	return cfg.serve(ctx, stdout, stderr, func(url string, srv *embedded.Server) {
+		fmt.Fprintf(stdout, `
+Perdure is listening on %[1]s; its data is in %[2]s.
+
+In another terminal:
+
+  export PERDURE_URL=%[1]s PERDURE_KEY=$(cat %[2]s/%[3]s)
+  curl -s $PERDURE_URL/api/v1/runs -H "Authorization: Bearer $PERDURE_KEY" \
+       -H 'Content-Type: application/json' -d '{"kind":"hello","input":{"name":"you"}}'
+  perdure jobs
+
+A worker in Python: examples/python/worker.py. The API: %[1]s/openapi.json. Ctrl-C stops the server; nothing is lost.
+
+`, url, cfg.Data, embedded.KeyFile)
+	})
+}
+
+// serve opens the data, listens, and works until the context ends or the store is in doubt.
+func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet func(url string, srv *embedded.Server)) error {
+	log, err := cfg.logger(stderr)
+	if err != nil {
+		return err
+	}
+	// Listening comes first: a port that is taken is found before anything is written.
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	srv, err := embedded.Open(cfg.options(log))
+	if err != nil {
+		return err
+	}
+	defer srv.Close()
+	if !cfg.loopback() {
+		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear", "listen", cfg.Listen)
+	}
+	url := "http://" + l.Addr().String()
+	hs := &http.Server{Handler: srv.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	served := make(chan error, 1)
+	go func() { served <- hs.Serve(l) }()
+	log.Info("serving", "url", url, "data", cfg.Data)
+	if greet != nil {
+		greet(url, srv)
+	} else {
+		fmt.Fprintln(stdout, url)
+	}
+	sick := time.NewTicker(500 * time.Millisecond)
+	defer sick.Stop()
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-sick.C:
+			if err := srv.Err(); err != nil {
+				return fmt.Errorf("%w: %w", errIO, err)
+			}
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	log.Info("stopping")
+	srv.Drain()
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	if err := hs.Shutdown(stop); err != nil {
+		log.Warn("requests were cut off", "error", err)
+		hs.Close()
+	}
+	if err := srv.Close(); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// errIO is a store whose last commit failed: the process ends, and a restart finds out what is on disk.
+var errIO = errors.New("the store is in doubt")

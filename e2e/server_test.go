@@ -1,0 +1,517 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// program builds the command once for all tests of the package.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "perdure-e2e-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "perdure")
+	out, err := exec.Command("go", "build", "-o", path, "../cmd/perdure").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return path, err
+})
+
+// A node is a server process that can be killed and started again on the same data and address.
+type node struct {
+	t    *testing.T
+	dir  string
+	addr string
+	args []string
+	key  string
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	http *http.Client
+}
+
+func newNode(t *testing.T, args ...string) *node {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	n := &node{t: t, dir: t.TempDir(), addr: addr, args: args,
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2000}}}
+	t.Cleanup(func() {
+		n.http.CloseIdleConnections()
+		n.kill(syscall.SIGKILL)
+	})
+	n.start()
+	return n
+}
+
+func (n *node) start() {
+	n.t.Helper()
+	path, err := program()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cmd := exec.Command(path, append([]string{"serve", "--listen", n.addr, "--data", n.dir, "--log-level", "warn"}, n.args...)...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.mu.Lock()
+	n.cmd = cmd
+	n.mu.Unlock()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		res, err := n.http.Get("http://" + n.addr + "/readyz")
+		if err == nil {
+			res.Body.Close()
+			if res.StatusCode == 200 {
+				break
+			}
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatalf("the server does not come up: %v", err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	b, err := os.ReadFile(filepath.Join(n.dir, "admin.key"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.key = strings.TrimSpace(string(b))
+}
+
+// kill ends the process and waits until it is gone.
+func (n *node) kill(sig syscall.Signal) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd != nil {
+		n.cmd.Process.Signal(sig)
+		n.cmd.Wait()
+		n.cmd = nil
+	}
+}
+
+// call makes one request; the error is of the network.
+func (n *node) call(method, path, idempotency string, in, out any) (int, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return 0, err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequest(method, "http://"+n.addr+path, body)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Authorization", "Bearer "+n.key)
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if idempotency != "" {
+		req.Header.Set("Idempotency-Key", idempotency)
+	}
+	res, err := n.http.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, err
+	}
+	if out != nil && res.StatusCode < 300 {
+		if err := json.Unmarshal(b, out); err != nil {
+			return 0, fmt.Errorf("%s %s: %s", method, path, b)
+		}
+	}
+	return res.StatusCode, nil
+}
+
+// insist calls until there is an answer that is final.
+func (n *node) insist(method, path, idempotency string, in, out any) int {
+	for {
+		status, err := n.call(method, path, idempotency, in, out)
+		if err == nil && status != 503 {
+			return status
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+type obj = map[string]any
+
+type runView struct {
+	RunID   string          `json:"run_id"`
+	State   string          `json:"state"`
+	Epoch   int64           `json:"epoch"`
+	Attempt int             `json:"attempt"`
+	Result  json.RawMessage `json:"result"`
+	Late    int             `json:"late_results"`
+}
+
+type polled struct {
+	Runs []runView `json:"runs"`
+}
+
+func (n *node) get(id string) (r runView) {
+	n.t.Helper()
+	if status := n.insist("GET", "/api/v1/runs/"+id, "", nil, &r); status != 200 {
+		n.t.Fatalf("get %s: %d", id, status)
+	}
+	return r
+}
+
+func (n *node) submit(in obj) (r runView) {
+	n.t.Helper()
+	if status := n.insist("POST", "/api/v1/runs", strconv.FormatUint(rand.Uint64(), 36), in, &r); status != 201 && status != 200 {
+		n.t.Fatalf("submit: %d", status)
+	}
+	return r
+}
+
+func (n *node) poll(worker string, slots int, start bool, wait string) []runView {
+	var p polled
+	if status, err := n.call("POST", "/api/v1/workers/"+worker+"/poll", "", obj{"slots": slots, "start": start, "wait": wait}, &p); err != nil || status != 200 {
+		return nil
+	}
+	return p.Runs
+}
+
+func complete(r runView, result string) obj {
+	return obj{"commits": []obj{{"commit_id": fmt.Sprintf("end-%d", r.Epoch), "run_id": r.RunID, "epoch": r.Epoch,
+		"outcome": obj{"type": "complete", "result": result}}}}
+}
+
+// short is a policy in which things happen within seconds.
+var short = []string{"--policy", "lease=2s", "--policy", "dispatched_retry=1s", "--policy", "dispatched_timeout=4s", "--policy", "backoff_base=100ms", "--policy", "active_reap=1m"}
+
+func serverKills() int {
+	if s := os.Getenv("PERDURE_KILLS"); s != "" {
+		if k, err := strconv.Atoi(s); err == nil {
+			return k
+		}
+	}
+	return 30
+}
+
+func TestServerKilledAtAnyMomentUnderLoad(t *testing.T) {
+	n := newNode(t, short...)
+	ctx, stopLoad := context.WithCancel(context.Background())
+	work, stopWork := context.WithCancel(context.Background())
+	defer stopWork()
+	var mu sync.Mutex
+	submitted, results, signalled := map[string]string{}, map[string]string{}, map[string]string{}
+	var wg, workers sync.WaitGroup
+	for i := range 6 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for k := 0; ctx.Err() == nil; k++ {
+				key := fmt.Sprintf("k-%d-%d", i, k)
+				var r runView
+				if s := n.insist("POST", "/api/v1/runs", key, obj{"kind": "job", "input": key}, &r); s != 201 && s != 200 {
+					t.Errorf("submit: %d", s)
+					return
+				}
+				mu.Lock()
+				submitted[key] = r.RunID
+				mu.Unlock()
+				switch s := n.insist("POST", "/api/v1/runs/"+r.RunID+"/signals/hello", key, obj{"data": key}, nil); s {
+				case 200:
+					mu.Lock()
+					signalled[key] = r.RunID
+					mu.Unlock()
+				case 409: // it has ended
+				default:
+					t.Errorf("signal: %d", s)
+				}
+			}
+		}()
+	}
+	for i := range 4 {
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			worker := fmt.Sprint("w", i)
+			for work.Err() == nil {
+				for _, r := range n.poll(worker, 8, true, "500ms") {
+					result := fmt.Sprintf("%s by epoch %d", r.RunID, r.Epoch)
+					if s := n.insist("POST", "/api/v1/workers/"+worker+"/commit", "", complete(r, result), nil); s == 200 {
+						mu.Lock()
+						if before, ok := results[r.RunID]; ok && before != result {
+							t.Errorf("two results of %s were acknowledged: %s, %s", r.RunID, before, result)
+						}
+						results[r.RunID] = result
+						mu.Unlock()
+					} else if s != 409 {
+						t.Errorf("commit: %d", s)
+					}
+				}
+			}
+		}()
+	}
+	for range serverKills() {
+		time.Sleep(time.Duration(50+rand.IntN(200)) * time.Millisecond)
+		n.kill(syscall.SIGKILL)
+		n.start()
+	}
+	stopLoad()
+	wg.Wait()
+	if len(submitted) < 5*serverKills() {
+		t.Fatalf("only %d submits: too little happened", len(submitted))
+	}
+	// Every run ends.
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		live := 0
+		for _, state := range []string{"queued", "dispatched", "running", "suspended"} {
+			var page struct {
+				Runs []runView `json:"runs"`
+			}
+			n.insist("GET", "/api/v1/runs?limit=1000&state="+state, "", nil, &page)
+			live += len(page.Runs)
+		}
+		if live == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d runs do not end", live)
+		}
+	}
+	stopWork()
+	workers.Wait()
+	for key, id := range submitted {
+		var again runView
+		if s := n.insist("POST", "/api/v1/runs", key, obj{"kind": "job", "input": key}, &again); s != 200 || again.RunID != id {
+			t.Errorf("the submit %s was acknowledged as %s, and is %s (%d)", key, id, again.RunID, s)
+		}
+		r := n.get(id)
+		if r.State != "completed" {
+			t.Errorf("%s is %s", id, r.State)
+		}
+		if want, ok := results[id]; ok && string(r.Result) != strconv.Quote(want) {
+			t.Errorf("the result of %s was acknowledged as %s, and is %s", id, want, r.Result)
+		}
+	}
+	for key, id := range signalled {
+		if s := n.insist("POST", "/api/v1/runs/"+id+"/signals/hello", key, obj{"data": key}, nil); s != 200 {
+			t.Errorf("the signal %s was acknowledged, and is not known: %d", key, s)
+		}
+	}
+	var check struct {
+		Violations []any `json:"violations"`
+		Past       int   `json:"runs_past_deadline"`
+	}
+	n.insist("GET", "/api/admin/invariants", "", nil, &check)
+	if len(check.Violations) > 0 || check.Past > 0 {
+		t.Errorf("%+v", check)
+	}
+	t.Logf("%d kills; acknowledged: %d submits, %d signals, %d results", serverKills(), len(submitted), len(signalled), len(results))
+}
+
+func TestTwentyRestartsCostNoAttemptAndNoLease(t *testing.T) {
+	n := newNode(t, "--policy", "lease=8s", "--policy", "active_reap=1m")
+	for range 5 {
+		n.submit(obj{"kind": "job"})
+	}
+	held := n.poll("steady", 5, true, "5s")
+	if len(held) != 5 {
+		t.Fatalf("%d runs", len(held))
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	var beats atomic.Int64
+	go func() { // a worker that works on, whether or not the server is there
+		defer close(done)
+		var in []obj
+		for _, r := range held {
+			in = append(in, obj{"run_id": r.RunID, "epoch": r.Epoch})
+		}
+		for {
+			var out struct {
+				Lost []any `json:"lost"`
+			}
+			if s, err := n.call("POST", "/api/v1/workers/steady/heartbeat", "", obj{"runs": in}, &out); err == nil && s == 200 {
+				beats.Add(1)
+				if len(out.Lost) > 0 {
+					t.Errorf("lost: %v", out.Lost)
+				}
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}()
+	for i := range 20 {
+		sig := syscall.SIGKILL
+		if i%2 == 0 {
+			sig = syscall.SIGTERM
+		}
+		n.kill(sig)
+		if i%10 == 9 {
+			time.Sleep(2 * time.Second) // away for a while
+		}
+		n.start()
+		before := beats.Load()
+		for beats.Load() == before {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	close(stop)
+	<-done
+	for _, r := range held {
+		if s := n.insist("POST", "/api/v1/workers/steady/commit", "", complete(r, "kept"), nil); s != 200 {
+			t.Errorf("the result is refused: %d", s)
+		}
+		if got := n.get(r.RunID); got.State != "completed" || got.Attempt != 1 || got.Epoch != 1 {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+func TestAWorkerThatVanishesAfterItsPoll(t *testing.T) {
+	n := newNode(t, short...)
+	r := n.submit(obj{"kind": "job"})
+	if got := n.poll("gone", 1, false, "5s"); len(got) != 1 {
+		t.Fatal("not granted")
+	}
+	begin := time.Now()
+	got := n.poll("next", 1, false, "10s") // a long poll, rung when the run may be granted again
+	if len(got) != 1 || got[0].RunID != r.RunID || got[0].Epoch != 2 || got[0].Attempt != 1 {
+		t.Fatalf("%+v", got)
+	}
+	if took := time.Since(begin); took < 900*time.Millisecond || took > 3*time.Second {
+		t.Errorf("granted again after %s; dispatched_retry is 1s", took)
+	}
+}
+
+// frozen is a worker process that is going to be stopped in the middle of its run.
+func frozen(addr, key string) error {
+	n := &node{addr: addr, key: key, http: &http.Client{}}
+	runs := n.poll("frozen", 1, true, "10s")
+	if len(runs) != 1 {
+		return errors.New("nothing to do")
+	}
+	in := obj{"runs": []obj{{"run_id": runs[0].RunID, "epoch": runs[0].Epoch}}}
+	if s, err := n.call("POST", "/api/v1/workers/frozen/heartbeat", "", in, nil); err != nil || s != 200 {
+		return fmt.Errorf("heartbeat: %d %v", s, err)
+	}
+	fmt.Println("started")
+	time.Sleep(700 * time.Millisecond) // its work; it is stopped meanwhile
+	s, err := n.call("POST", "/api/v1/workers/frozen/commit", "", complete(runs[0], "from the freezer"), nil)
+	fmt.Println("commit", s, err)
+	return nil
+}
+
+func TestAFrozenWorkerWakesAfterItsLease(t *testing.T) {
+	n := newNode(t, short...)
+	r := n.submit(obj{"kind": "job"})
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "PERDURE_FROZEN="+n.addr, "PERDURE_FROZEN_KEY="+n.key)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	buf := make([]byte, 8)
+	if _, err := io.ReadFull(out, buf); err != nil || string(buf) != "started\n" {
+		t.Fatalf("%q %v", buf, err)
+	}
+	cmd.Process.Signal(syscall.SIGSTOP)
+	var got []runView
+	for len(got) == 0 { // taken over after the lease
+		got = n.poll("healthy", 1, true, "10s")
+	}
+	if got[0].RunID != r.RunID || got[0].Attempt != 2 {
+		t.Fatalf("%+v", got)
+	}
+	if s := n.insist("POST", "/api/v1/workers/healthy/commit", "", complete(got[0], "fresh"), nil); s != 200 {
+		t.Fatalf("%d", s)
+	}
+	cmd.Process.Signal(syscall.SIGCONT)
+	rest, _ := io.ReadAll(out)
+	if !strings.HasPrefix(string(rest), "commit 409") {
+		t.Errorf("the late commit: %s", rest)
+	}
+	if got := n.get(r.RunID); string(got.Result) != `"fresh"` || got.Late != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAThousandIdleWorkersCostNothing(t *testing.T) {
+	n := newNode(t)
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for i := range 1000 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for ctx.Err() == nil {
+				body := strings.NewReader(`{"slots":1,"wait":"30s"}`)
+				req, _ := http.NewRequestWithContext(ctx, "POST", fmt.Sprintf("http://%s/api/v1/workers/w%d/poll", n.addr, i), body)
+				req.Header.Set("Authorization", "Bearer "+n.key)
+				req.Header.Set("Content-Type", "application/json")
+				if res, err := n.http.Do(req); err == nil {
+					io.Copy(io.Discard, res.Body)
+					res.Body.Close()
+				}
+			}
+		}()
+	}
+	defer wg.Wait()
+	defer stop()
+	var w struct {
+		Workers []any `json:"workers"`
+	}
+	for len(w.Workers) < 1000 {
+		n.insist("GET", "/api/v1/workers", "", nil, &w)
+		time.Sleep(50 * time.Millisecond)
+	}
+	const window = 6 * time.Second
+	before := n.cpu()
+	time.Sleep(window)
+	used := n.cpu() - before
+	share := 100 * used.Seconds() / window.Seconds()
+	t.Logf("1000 long-polling workers: %.2f %% of a core", share)
+	if share > 2 {
+		t.Errorf("%.2f %% of a core while idle", share)
+	}
+}
+
+// cpu is the processor time that the server has used.
+func (n *node) cpu() time.Duration {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+2:]))
+	user, _ := strconv.Atoi(f[11])
+	system, _ := strconv.Atoi(f[12])
+	return time.Duration(user+system) * 10 * time.Millisecond
+}

@@ -1,0 +1,309 @@
+package httpd
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/perdure/perdure"
+)
+
+// maxDepth bounds how deep JSON may be nested.
+const maxDepth = 64
+
+// decodeStrict reads a body as its type says, and refuses what encoding/json lets pass: a body that is no
+// object, more than one value, unknown fields and fields in another spelling, the same key twice, null in a
+// list, nesting and lists without bound, escaped NULs and lone surrogates. Whatever is refused names its field.
+func decodeStrict(b []byte, into any) error {
+	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
+		return perdure.Errorf(perdure.CodeInvalid, "the body begins with a byte order mark")
+	}
+	if !utf8.Valid(b) {
+		return perdure.Errorf(perdure.CodeInvalid, "the body is not valid UTF-8")
+	}
+	s := newStrict(b)
+	t := reflect.TypeOf(into).Elem()
+	if tok, err := s.token(); err != nil {
+		return err
+	} else if tok != json.Delim('{') {
+		return perdure.Errorf(perdure.CodeInvalid, "the body has to be a JSON object")
+	}
+	if err := s.object(t, "", 1); err != nil {
+		return err
+	}
+	if _, err := s.d.Token(); err != io.EOF {
+		return perdure.Errorf(perdure.CodeInvalid, "the body has more than one JSON value")
+	}
+	if perdure.BadEscape(b) {
+		return perdure.Errorf(perdure.CodeInvalid, `the body has an escaped NUL or a lone surrogate (\u0000, \ud800)`)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return perdure.Errorf(perdure.CodeInvalid, "%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// strict walks a body along a type.
+type strict struct{ d *json.Decoder }
+
+func newStrict(b []byte) *strict {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	return &strict{d}
+}
+
+func (s *strict) token() (json.Token, error) {
+	tok, err := s.d.Token()
+	if err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, perdure.Errorf(perdure.CodeInvalid, "the body is not valid JSON: %v", err)
+	}
+	return tok, nil
+}
+
+// value reads one value of a type. null stands for a field that is not given.
+func (s *strict) value(t reflect.Type, path string, depth int, orNull bool) error {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if isRaw(t) {
+		var raw json.RawMessage
+		if err := s.d.Decode(&raw); err != nil {
+			return perdure.Errorf(perdure.CodeInvalid, "the body is not valid JSON: %v", err)
+		}
+		if err := perdure.CheckValue(path, raw); err != nil {
+			return err
+		}
+		return newStrict(raw).any(path, depth)
+	}
+	tok, err := s.token()
+	switch {
+	case err != nil:
+		return err
+	case tok == nil && orNull:
+		return nil
+	case tok == json.Delim('{') && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
+		return s.object(t, path, depth+1)
+	case tok == json.Delim('[') && t.Kind() == reflect.Slice:
+		return s.list(t.Elem(), path, depth+1)
+	}
+	return leaf(t, path, tok)
+}
+
+func isRaw(t reflect.Type) bool {
+	return t == reflect.TypeFor[json.RawMessage]() || t == reflect.TypeFor[perdure.Value]()
+}
+
+// object reads the rest of an object: the fields of a struct, or the entries of a map.
+func (s *strict) object(t reflect.Type, path string, depth int) error {
+	var fields map[string]reflect.Type
+	if t.Kind() == reflect.Struct {
+		fields = fieldsOf(t)
+	}
+	seen := make(map[string]bool)
+	for {
+		tok, err := s.token()
+		if err != nil {
+			return err
+		}
+		key, ok := tok.(string)
+		if !ok {
+			return nil // its end
+		}
+		at := key
+		if path != "" {
+			at = path + "." + key
+		}
+		if seen[key] {
+			return perdure.Invalid(at, "stands twice in the same object")
+		}
+		seen[key] = true
+		of := fields[key]
+		switch {
+		case fields == nil:
+			if len(seen) > perdure.MaxBatch {
+				return tooMany(path)
+			}
+			err = s.value(t.Elem(), at, depth, false)
+		case of == nil:
+			return perdure.Invalid(at, "is no field of this call")
+		default:
+			err = s.value(of, at, depth, true)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *strict) list(t reflect.Type, path string, depth int) error {
+	for i := 0; s.d.More(); i++ {
+		if i == perdure.MaxBatch {
+			return tooMany(path)
+		}
+		if err := s.value(t, fmt.Sprintf("%s[%d]", path, i), depth, false); err != nil {
+			return err
+		}
+	}
+	_, err := s.token()
+	return err
+}
+
+func tooMany(path string) error {
+	return &perdure.Error{Code: perdure.CodeTooLarge, Field: path, Message: fmt.Sprintf("has more than %d entries", perdure.MaxBatch)}
+}
+
+// leaf checks a string, number or boolean against its type.
+func leaf(t reflect.Type, path string, tok json.Token) error {
+	if p := reflect.New(t).Interface(); t.Kind() != reflect.Struct {
+		text, isText := tok.(string)
+		switch u := p.(type) {
+		case encoding.TextUnmarshaler: // durations
+			if isText {
+				if err := u.UnmarshalText([]byte(text)); err != nil {
+					return perdure.Invalid(path, "%v", err)
+				}
+				return nil
+			}
+			return perdure.Invalid(path, `takes a duration such as "30s", not %s`, nameOf(tok))
+		case json.Unmarshaler: // instants
+			b, _ := json.Marshal(tok)
+			if err := u.UnmarshalJSON(b); err != nil {
+				return perdure.Invalid(path, "%v", err)
+			}
+			return nil
+		}
+	}
+	ok := false
+	switch t.Kind() {
+	case reflect.String:
+		_, ok = tok.(string)
+	case reflect.Bool:
+		_, ok = tok.(bool)
+	case reflect.Int, reflect.Int64:
+		n, isNumber := tok.(json.Number)
+		if isNumber {
+			if _, err := strconv.ParseInt(n.String(), 10, t.Bits()); err != nil {
+				return perdure.Invalid(path, "takes a whole number of %d bits", t.Bits())
+			}
+		}
+		ok = isNumber
+	}
+	if !ok {
+		return perdure.Invalid(path, "takes %s, not %s", kindOf(t), nameOf(tok))
+	}
+	return nil
+}
+
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	}
+	return "a whole number"
+}
+
+func nameOf(tok json.Token) string {
+	switch tok := tok.(type) {
+	case nil:
+		return "null"
+	case string:
+		return "a string"
+	case bool:
+		return "true or false"
+	case json.Delim:
+		if tok == '[' {
+			return "a list"
+		}
+		return "an object"
+	}
+	return "a number"
+}
+
+// any checks a value of no particular shape: no key twice, and no nesting without bound.
+func (s *strict) any(path string, depth int) error {
+	type level struct {
+		object, key bool // key: the next token of an object is a key
+		seen        map[string]bool
+	}
+	var stack []level
+	for {
+		tok, err := s.d.Token()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return perdure.Invalid(path, "is not valid JSON: %v", err)
+		}
+		var top *level
+		if len(stack) > 0 {
+			top = &stack[len(stack)-1]
+		}
+		if top != nil && top.object && top.key {
+			if key, ok := tok.(string); ok {
+				if top.seen[key] {
+					return perdure.Invalid(path, "has the key %.100q twice in one object", key)
+				}
+				top.seen[key], top.key = true, false
+				continue
+			}
+		}
+		if top != nil {
+			top.key = true
+		}
+		switch tok {
+		case json.Delim('{'), json.Delim('['):
+			if depth+len(stack) >= maxDepth {
+				return perdure.Invalid(path, "is nested deeper than %d", maxDepth)
+			}
+			l := level{object: tok == json.Delim('{'), key: true}
+			if l.object {
+				l.seen = make(map[string]bool)
+			}
+			stack = append(stack, l)
+		case json.Delim('}'), json.Delim(']'):
+			stack = stack[:len(stack)-1]
+		}
+	}
+}
+
+var fieldCache sync.Map // reflect.Type → map[string]reflect.Type
+
+// fieldsOf gives the fields of a struct by their names in JSON; those of an embedded one are its own.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	if m, ok := fieldCache.Load(t); ok {
+		return m.(map[string]reflect.Type)
+	}
+	out := make(map[string]reflect.Type)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			for name, of := range fieldsOf(f.Type) {
+				if out[name] == nil {
+					out[name] = of
+				}
+			}
+			continue
+		}
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			out[name] = f.Type
+		}
+	}
+	fieldCache.Store(t, out)
+	return out
+}

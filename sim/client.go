@@ -1,0 +1,345 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// client asks for runs and meddles with them: signals, callbacks, cancels, retries, groups.
+type client struct {
+	s    *sim
+	name string
+}
+
+// act is a client's next whim.
+func (c *client) act() {
+	s := c.s
+	if s.calm {
+		return
+	}
+	if !s.reachable() && s.work.chance(0.9) { // nobody is that patient for long
+		s.after(s.work.between(s.cfg.tempo, 20*s.cfg.tempo), c.act)
+		return
+	}
+	s.after(s.work.between(s.cfg.tempo/10, 2*s.cfg.tempo), c.act)
+	id, any := s.someRun()
+	x := s.work.Float64()
+	switch {
+	case !any || (x < 0.40 && s.model.submitted < s.cfg.runs):
+		c.submit()
+	case x < 0.55:
+		c.signal(id)
+	case x < 0.63:
+		c.callback()
+	case x < 0.70:
+		s.tell(func() engine.Op { return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "changed my mind"} })
+	case x < 0.75:
+		key := s.name("y")
+		if s.model.submitted < 2*s.cfg.runs {
+			s.model.submitted++
+			s.persist(func() engine.Op { return &engine.Retry{Tenant: tenant, RunID: id, Key: key} }, nil)
+		}
+	case x < 0.78:
+		s.model.submitted++
+		s.tell(func() engine.Op { return &engine.Redrive{Tenant: tenant, RunID: s.someRunIn(perdure.Failed)} })
+	case x < 0.83:
+		c.adopt()
+	case x < 0.88:
+		c.group()
+	case x < 0.92:
+		c.outside(id)
+	case x < 0.97:
+		c.attend(id)
+	default:
+		if len(s.model.threads) > 0 {
+			th := pick(s.work, s.model.threads...)
+			s.tell(func() engine.Op {
+				return &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user", Content: json.RawMessage(`"and?"`)}}
+			})
+		} else {
+			c.thread()
+		}
+	}
+}
+
+// tell sends something once.
+func (s *sim) tell(make func() engine.Op) { s.send(make, func(reply) {}) }
+
+// persist sends something that is safe to send again, until somebody says what became of it.
+func (s *sim) persist(make func() engine.Op, then func(reply)) {
+	tries := 0
+	var again func()
+	again = func() {
+		s.send(make, func(r reply) {
+			if r.unsure() {
+				if tries++; tries < 6 || s.calm {
+					s.sometimes("a call was repeated because its outcome was unknown")
+					s.after(s.work.between(time.Second, 10*time.Second)<<min(tries, 6), again)
+				}
+				return
+			}
+			if then != nil {
+				then(r)
+			}
+		})
+	}
+	again()
+}
+
+// someRun is any run, recent ones more often.
+func (s *sim) someRun() (perdure.RunID, bool) {
+	n := len(s.model.order)
+	if n == 0 {
+		return "", false
+	}
+	if s.work.chance(0.6) {
+		return s.model.order[n-1-s.work.IntN(min(n, 8))], true
+	}
+	return pick(s.work, s.model.order...), true
+}
+
+func (s *sim) someRunIn(want perdure.State) perdure.RunID {
+	var found []perdure.RunID
+	for _, id := range s.model.order {
+		if s.model.rows[id].State == want {
+			found = append(found, id)
+		}
+	}
+	if len(found) == 0 {
+		return "nobody"
+	}
+	return found[len(found)-1]
+}
+
+func (c *client) thread() {
+	s := c.s
+	s.send(func() engine.Op { return &engine.CreateThread{Tenant: tenant} }, func(r reply) {
+		if !r.lost && r.err == nil {
+			s.model.threads = append(s.model.threads, r.op.(*engine.CreateThread).Thread.ID)
+		}
+	})
+}
+
+func (c *client) submit() {
+	s := c.s
+	if len(s.model.threads) < 2 || s.work.chance(0.05) {
+		c.thread()
+	}
+	s.model.submitted++
+	n := s.work.Uint64()>>12 + 1
+	sub := perdure.Submission{Kind: pick(s.work, "job", "job", "agent", "agent", "agent"), Priority: s.work.IntN(5) - 2,
+		Queue: pick(s.work, "default", "default", "other")}
+	sub.Input, _ = json.Marshal(input{n, 0})
+	if s.work.chance(0.15) {
+		sub.Delay = perdure.Duration(s.work.between(0, 5*s.cfg.tempo))
+	}
+	if s.work.chance(0.3) {
+		sub.Timeout = perdure.Duration(s.work.between(s.cfg.tempo, 40*s.cfg.tempo))
+	}
+	if s.work.chance(0.2) {
+		sub.MaxAttempts = s.work.IntN(5) + 1
+	}
+	if s.work.chance(0.1) {
+		sub.Webhook = json.RawMessage(`{"url":"https://example.org/hook"}`)
+	}
+	switch {
+	case len(s.model.threads) > 0 && sub.Kind == "agent" && s.work.chance(0.75):
+		sub.ThreadID = pick(s.work, s.model.threads...)
+		sub.MultitaskStrategy = pick(s.work, "", "", perdure.MultitaskEnqueue, perdure.MultitaskReject, perdure.MultitaskInterrupt)
+		if s.work.chance(0.5) {
+			sub.Messages = []perdure.Message{{Role: "user", Content: json.RawMessage(`"hello"`)}}
+		}
+	case sub.Kind == "job" && s.work.chance(0.2):
+		sub.Class = perdure.Process
+	}
+	if s.work.chance(0.3) {
+		sub.Foreground = true
+	}
+	if s.work.chance(0.1) { // without a key it is sent once, and may be lost
+		s.model.asked(n, "")
+		s.tell(func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub} })
+		return
+	}
+	key := s.name("s")
+	s.model.asked(n, key)
+	mk := func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub, Key: key} }
+	s.persist(mk, func(r reply) {
+		if r.err == nil && sub.Foreground {
+			c.attend(r.op.(*engine.Submit).Run.ID)
+		}
+	})
+	if s.work.chance(0.1) { // the same again, much later
+		s.after(s.work.between(0, 30*s.cfg.tempo), func() { s.tell(mk) })
+	}
+	if s.work.chance(0.05) { // and another body under the same key
+		other := sub
+		other.Priority++
+		s.after(s.work.between(s.cfg.tempo, 10*s.cfg.tempo), func() {
+			if s.model.keys[key] != "" {
+				s.tell(func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: other, Key: key} })
+			}
+		})
+	}
+}
+
+func (c *client) signal(id perdure.RunID) {
+	s := c.s
+	name, payload := pick(s.work, "go", "stop"), json.RawMessage(fmt.Sprintf(`{"s":%q}`, s.name("p")))
+	if s.work.chance(0.2) {
+		s.model.unkeyed[string(payload)] = true
+		s.tell(func() engine.Op { return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: payload} })
+		return
+	}
+	key := s.name("g")
+	s.persist(func() engine.Op {
+		return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: payload, Key: key}
+	}, nil)
+}
+
+func (c *client) callback() {
+	s := c.s
+	if len(s.model.tokens) == 0 {
+		return
+	}
+	token, body := pick(s.work, s.model.tokens...), json.RawMessage(fmt.Sprintf(`{"v":%d}`, s.work.IntN(2)))
+	s.persist(func() engine.Op { return &engine.Callback{Token: token, Result: body} }, nil)
+}
+
+func (c *client) adopt() {
+	s := c.s
+	for i := range s.model.order {
+		id := s.model.order[len(s.model.order)-1-i]
+		if r := s.model.rows[id]; r.Late > 0 {
+			n, discard := s.work.IntN(r.Late)+1, s.work.chance(0.4)
+			s.tell(func() engine.Op { return &engine.Adopt{Tenant: tenant, RunID: id, N: n, Discard: discard} })
+			return
+		}
+	}
+}
+
+func (c *client) group() {
+	s := c.s
+	op := engine.CreateGroup{Tenant: tenant, Mode: pick(s.work, perdure.ModeAll, perdure.ModeAllOK, perdure.ModeAny, perdure.ModeAnyOK),
+		OnLosers: pick(s.work, "", "continue", "cancel")}
+	if s.work.chance(0.5) {
+		op.Timeout = perdure.Duration(s.work.between(s.cfg.tempo, 20*s.cfg.tempo))
+	}
+	for range s.work.IntN(4) + 1 {
+		id, _ := s.someRun()
+		op.RunIDs = append(op.RunIDs, id)
+	}
+	s.tell(func() engine.Op { again := op; return &again })
+}
+
+func (c *client) outside(id perdure.RunID) {
+	s := c.s
+	if s.model.rows[id].ThreadID == "" {
+		return
+	}
+	job := s.name("j")
+	s.model.submitted++
+	s.persist(func() engine.Op {
+		return &engine.Continue{Tenant: tenant, RunID: id, Trigger: "ci", JobID: job, Status: "ok", Summary: "green"}
+	}, nil)
+}
+
+// attend waits for a run for a while: renewing, leaving, or vanishing with its node.
+func (c *client) attend(id perdure.RunID) {
+	s := c.s
+	where := pick(s.work, "A", "B")
+	left := s.work.IntN(4)
+	var renew func()
+	renew = func() {
+		s.tell(func() engine.Op { return &engine.Attach{Tenant: tenant, Node: where, RunIDs: []perdure.RunID{id}} })
+		if left--; left > 0 {
+			s.after(s.cfg.policy.WaiterTTL/3, renew)
+			return
+		}
+		if s.work.chance(0.6) {
+			reason := pick(s.work, "timeout", "disconnect", "detached")
+			s.after(s.work.between(0, s.cfg.policy.WaiterTTL), func() {
+				s.tell(func() engine.Op { return &engine.Defer{Tenant: tenant, RunID: id, Node: where, Reason: reason} })
+			})
+		}
+	}
+	renew()
+}
+
+// interference is something that anybody may do to a run at any moment.
+func (s *sim) interference(id perdure.RunID) engine.Op {
+	r := s.model.rows[id]
+	if r == nil {
+		return nil
+	}
+	switch s.fault.IntN(7) {
+	case 0, 1:
+		payload := fmt.Sprintf(`{"s":%q}`, s.name("p"))
+		return &engine.Signal{Tenant: tenant, RunID: id, Name: pick(s.fault, "go", "stop"), Data: json.RawMessage(payload), Key: s.name("g")}
+	case 2:
+		if s.fault.chance(0.3) {
+			return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "at the worst moment"}
+		}
+		return &engine.Attach{Tenant: tenant, Node: "B", RunIDs: []perdure.RunID{id}}
+	case 3:
+		return &engine.Defer{Tenant: tenant, RunID: id, Reason: "detached"}
+	case 4:
+		if r.ThreadID != "" {
+			return &engine.Continue{Tenant: tenant, RunID: id, Trigger: "ci", JobID: s.name("j")}
+		}
+		return &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{id}, Mode: perdure.ModeAny}
+	case 5:
+		if r.Late > 0 {
+			return &engine.Adopt{Tenant: tenant, RunID: id, N: r.Late, Discard: s.fault.chance(0.5)}
+		}
+		return &engine.Claim{Tenant: tenant, Worker: "passer-by", Slots: 1, Queues: []string{r.Queue}, Start: s.fault.chance(0.5)}
+	default:
+		// A child that ends at this moment, on the other node: what two of them at once must not miss.
+		for _, kid := range s.model.order {
+			if k := s.model.rows[kid]; k.ParentID == id && k.State == perdure.Queued {
+				return &engine.Cancel{Tenant: tenant, RunID: kid, Reason: "not needed"}
+			}
+		}
+		return &engine.Attach{Tenant: tenant, Node: "A", RunIDs: []perdure.RunID{id}}
+	}
+}
+
+// answerEverybody gives every wait what it waits for, once the faults have stopped.
+func (s *sim) answerEverybody() {
+	type open struct {
+		id   perdure.RunID
+		name string
+	}
+	var signals []open
+	s.look(func(v *store.View) error {
+		for _, id := range s.model.order {
+			if s.model.rows[id].State != perdure.Suspended {
+				continue
+			}
+			waits, err := v.Waits(tenant, id)
+			if err != nil {
+				return err
+			}
+			for _, w := range waits {
+				if w.State == perdure.WaitOpen && w.Type == perdure.WaitSignal {
+					signals = append(signals, open{id, w.Name})
+				}
+			}
+		}
+		return nil
+	})
+	for _, o := range signals {
+		key, payload := s.name("g"), json.RawMessage(fmt.Sprintf(`{"s":%q}`, s.name("p")))
+		s.persist(func() engine.Op {
+			return &engine.Signal{Tenant: tenant, RunID: o.id, Name: o.name, Data: payload, Key: key}
+		}, nil)
+	}
+	for _, token := range s.model.tokens {
+		s.persist(func() engine.Op { return &engine.Callback{Token: token, Result: json.RawMessage(`{"v":0}`)} }, nil)
+	}
+	s.model.tokens = nil
+}

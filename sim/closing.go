@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// closing checks, when all is over, that everything that was acknowledged is there, that nothing is there
+// which nobody asked for, and that every end was told to whom it concerned.
+func (s *sim) closing() {
+	s.checkAll()
+	roots := make(map[uint64]int)
+	s.look(func(v *store.View) error {
+		letters, err := v.DeadLetters(tenant, "", 10000)
+		if err != nil {
+			return err
+		}
+		for _, id := range s.model.order {
+			r, ok, err := v.Run(tenant, id)
+			if err != nil {
+				return err
+			}
+			m := s.model.rows[id]
+			if !ok || r.Version != m.Version {
+				s.violate("S1", "%s was changed behind everybody's back", s.short(id))
+			}
+			if r.ParentID == "" && r.RetryOf == "" && r.ContinuationOf == "" {
+				var in input
+				_ = json.Unmarshal([]byte(r.Input), &in)
+				key, asked := s.model.asks[in.N]
+				if roots[in.N]++; !asked {
+					s.violate("S2", "%s was never asked for", s.short(id))
+				} else if key != "" && roots[in.N] > 1 {
+					s.violate("S3", "%s is the second run of key %s", s.short(id), key)
+				}
+			}
+			if want, ok := s.model.results[id]; ok && !m.adopted && (r.State != perdure.Completed || string(r.Result) != want) {
+				s.violate("S1", "%s completed with %s and is %s with %s", s.short(id), want, r.State, r.Result)
+			}
+			kept := slices.ContainsFunc(letters, func(d perdure.DeadLetter) bool { return d.RunID == id })
+			expired := s.clock() > r.FinishedAt.Add(s.cfg.policy.DeadLetterTTL)
+			if kept != m.letter && !(m.letter && expired) {
+				s.violate("S18", "%s: its log has a dead letter: %v, and there is one: %v", s.short(id), m.letter, kept)
+			}
+			if err := s.promised(v, id); err != nil {
+				return err
+			}
+			if err := s.told(v, &r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// promised checks what was acknowledged about one run: steps, signals, late results.
+func (s *sim) promised(v *store.View, id perdure.RunID) error {
+	journal, err := v.Journal(tenant, id, 0, 10000)
+	if err != nil {
+		return err
+	}
+	for _, f := range s.model.steps {
+		if f.run == id && !slices.ContainsFunc(journal, func(j store.JournalRow) bool { return j.Key == f.key }) {
+			s.violate("S1", "step %s of %s was acknowledged and is lost", f.key, s.short(id))
+		}
+	}
+	items, err := v.Items(tenant, id)
+	if err != nil {
+		return err
+	}
+	for _, f := range s.model.signals {
+		if f.run == id && (f.seq > int64(len(items)) || string(items[f.seq-1].Data) != f.key) {
+			s.violate("S1", "signal %s to %s was acknowledged and is lost", f.key, s.short(id))
+		}
+	}
+	seen := make(map[perdure.Value]bool)
+	for _, i := range items {
+		if i.Type != perdure.ItemSignal {
+			continue
+		}
+		if seen[i.Data] && !s.model.unkeyed[string(i.Data)] {
+			s.violate("S3", "signal %s came to %s twice", i.Data, s.short(id))
+		}
+		seen[i.Data] = true
+	}
+	lates, err := v.LateResults(tenant, id)
+	if err != nil {
+		return err
+	}
+	for _, f := range s.model.lates {
+		if f.run == id && len(lates) < perdure.MaxLate &&
+			!slices.ContainsFunc(lates, func(l perdure.LateResult) bool { return l.CommitID == f.key }) {
+			s.violate("S1", "the late result of commit %s for %s was kept and is lost", f.key, s.short(id))
+		}
+	}
+	return nil
+}
+
+// told checks that an end reached the parent that was alive then, and whoever asked for a notification.
+func (s *sim) told(v *store.View, r *perdure.Run) error {
+	if parent := s.model.rows[r.ParentID]; parent != nil && parent.FinishedAt > r.FinishedAt {
+		items, err := v.Items(tenant, r.ParentID)
+		if err != nil {
+			return err
+		}
+		told := 0
+		for _, i := range items {
+			if i.Type == perdure.ItemChild && i.From == r.ID {
+				told++
+			}
+		}
+		if told != 1 {
+			s.violate("P16", "%s ended before its parent %s, and told it %d times", s.short(r.ID), s.short(r.ParentID), told)
+		}
+	}
+	if r.Options.Webhook == "" {
+		return nil
+	}
+	out, err := v.Outbox(tenant, r.ID)
+	end := s.model.rows[r.ID].end
+	if err == nil && !slices.ContainsFunc(out, func(o store.OutboxRow) bool { return o.Seq == end }) {
+		s.violate("S16", "nobody is notified of the end of %s", s.short(r.ID))
+	}
+	return err
+}

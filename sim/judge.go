@@ -1,0 +1,205 @@
+package sim
+
+import (
+	"encoding/json"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/watchdog"
+)
+
+// judge holds one answer against what was promised before, and remembers what it promises. The server's
+// word counts from the moment of its commit, whether or not the caller hears it.
+func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]int64) {
+	code := perdure.CodeOf(err)
+	stored := err == nil || (n.sess.kept && code == perdure.CodeUnknown && s.decided(op, len(n.ops) == 1))
+	switch {
+	case code == perdure.CodeInternal:
+		s.violate("defect", "%s: %v", s.summary(op), err)
+	case (code == perdure.CodeUnavailable || code == perdure.CodeUnknown) && n.sess.hurt == 0:
+		s.violate("refused", "%s was not done although nothing was in its way: %v", s.summary(op), err)
+	case code == perdure.CodeInvalid || code == perdure.CodeTooLarge || code == perdure.CodeNondeterminism:
+		s.violate("refused", "%s: %v", s.summary(op), err)
+	}
+	switch x := op.(type) {
+	case *engine.Commit:
+		s.judgeCommit(x, code, stored, before)
+	case *engine.Claim:
+		if stored {
+			s.judgeGrants(x)
+		}
+	case *engine.Submit:
+		s.judgeSubmit(x, code, stored)
+	case *engine.Signal:
+		if stored && x.Seq != 0 {
+			s.model.signals = append(s.model.signals, fact{x.RunID, string(x.Data), x.Seq})
+		}
+	case *engine.Cancel:
+		if stored && x.Run.State == perdure.Completed {
+			s.sometimes("a cancel came after the end")
+		}
+	case *engine.Callback:
+		if stored && x.Refused != nil {
+			s.sometimes("a callback came after its wait")
+		}
+	case *engine.Adopt:
+		if stored && !x.Discard {
+			s.sometimes("a late result was adopted")
+		}
+	case *engine.Retry:
+		if stored && x.Key != "" {
+			s.same("retry:"+x.Key, x.Run.ID)
+		}
+	case *engine.Redrive:
+		if stored {
+			s.sometimes("a dead letter was redriven")
+			s.same("redrive:"+string(x.RunID), x.Run.ID)
+		}
+	case *engine.Continue:
+		if stored && x.Made != "" {
+			s.sometimes("outside work made a continuation")
+			if x.Created {
+				s.same("continue:"+string(x.RunID)+":"+x.JobID, x.Made)
+			}
+		}
+	case *engine.Release:
+		if stored && x.Results[0].OK {
+			s.sometimes("a run was handed back")
+		}
+	}
+}
+
+// decided tells whether an operation of a batch that was committed without saying so has had its way: another
+// one of the batch may have, and this one was refused.
+func (s *sim) decided(op engine.Op, alone bool) bool {
+	switch x := op.(type) {
+	case *engine.Commit:
+		return x.Answer.OK || x.Refused != nil
+	case *engine.Submit:
+		return s.model.rows[x.Run.ID] != nil
+	case *engine.Retry:
+		return s.model.rows[x.Run.ID] != nil
+	case *engine.Redrive:
+		return s.model.rows[x.Run.ID] != nil
+	}
+	return alone
+}
+
+func (s *sim) judgeCommit(x *engine.Commit, code perdure.Code, stored bool, before map[perdure.RunID]int64) {
+	c := &x.Commit
+	outcome := ""
+	if c.Outcome != nil {
+		outcome = c.Outcome.Type
+	}
+	switch {
+	case x.Refused != nil && stored:
+		s.sometimes("a late result was kept")
+		s.model.lates = append(s.model.lates, fact{run: c.RunID, key: c.ID})
+	case code == perdure.CodeStaleEpoch:
+		s.sometimes("a stale commit was refused")
+	}
+	if !stored || x.Refused != nil {
+		return
+	}
+	id := string(c.RunID) + "/" + c.ID
+	raw, _ := json.Marshal(x.Answer)
+	if first, ok := s.model.commits[id]; ok {
+		s.sometimes("a commit was answered as the first time")
+		if first != string(raw) {
+			s.violate("S1", "commit %s of %s was answered %s and then %s", c.ID, s.short(c.RunID), first, raw)
+		}
+		return
+	}
+	s.model.commits[id] = string(raw)
+	if !x.Answer.OK {
+		s.violate("commit", "commit %s of %s was neither taken nor refused", c.ID, s.short(c.RunID))
+	}
+	if before[c.RunID] > c.Epoch {
+		s.violate("S8", "commit %s of %s was taken under epoch %d although epoch %d had begun", c.ID, s.short(c.RunID), c.Epoch, before[c.RunID])
+	}
+	for _, j := range c.Journal {
+		s.model.steps = append(s.model.steps, fact{run: c.RunID, key: j.Key})
+	}
+	r := s.model.rows[c.RunID]
+	if outcome != perdure.OutcomeComplete {
+		return
+	}
+	s.model.results[c.RunID] = string(c.Outcome.Result)
+	if r.State != perdure.Completed || (!r.adopted && string(r.Result) != string(c.Outcome.Result)) {
+		s.violate("S1", "commit %s completed %s with %s, and it is %s with %s", c.ID, s.short(c.RunID), c.Outcome.Result, r.State, r.Result)
+	}
+	if r.Cancel.RequestedAt != 0 {
+		s.sometimes("a cancel lost to a complete")
+	}
+	if len(c.Outcome.ContinueOn) > 0 {
+		s.sometimes("a run left a chord")
+		if r.ContinuedBy != "" {
+			s.sometimes("a chord fired at once")
+		}
+	}
+}
+
+func (s *sim) judgeGrants(x *engine.Claim) {
+	for _, g := range x.Grants {
+		if last := s.model.grants[g.Run.ID]; g.Run.Epoch <= last {
+			s.violate("S7", "%s was handed out under epoch %d after epoch %d", s.short(g.Run.ID), g.Run.Epoch, last)
+		}
+		s.model.grants[g.Run.ID] = g.Run.Epoch
+	}
+}
+
+func (s *sim) judgeSubmit(x *engine.Submit, code perdure.Code, stored bool) {
+	if code == perdure.CodeReused {
+		s.sometimes("a key with another body was refused")
+	}
+	if code == perdure.CodeThreadBusy {
+		s.sometimes("a busy thread refused a run")
+	}
+	if stored && x.Key != "" {
+		s.same(x.Key, x.Run.ID)
+	}
+}
+
+// same holds that a key leads to one run, however often it is used.
+func (s *sim) same(key string, id perdure.RunID) {
+	first, ok := s.model.keys[key]
+	if !ok {
+		s.model.keys[key] = id
+		return
+	}
+	s.sometimes("a key gave the same run again")
+	if first != id {
+		s.violate("S3", "key %s gave %s and then %s", key, s.short(first), s.short(id))
+	}
+}
+
+// notice counts the situations that a step of a run brings about.
+func (s *sim) notice(prev *row, next *perdure.Run, sweep *watchdog.Sweep) {
+	if prev.State.Live() && next.State.Terminal() {
+		s.sometimes("ended: " + string(next.State))
+		if next.Failure != nil {
+			switch next.Failure.Code {
+			case perdure.CodeAttemptsExhausted, perdure.CodeDispatchTimeout, perdure.CodeReaped, perdure.CodeDeadline, perdure.CodeWaitTimeout, perdure.CodeRejected:
+				s.sometimes("ended by: " + string(next.Failure.Code))
+			}
+		}
+		if next.Failure != nil && (next.Failure.Code == perdure.CodeAttemptsExhausted || next.Failure.Code == perdure.CodeDispatchTimeout) {
+			s.sometimes("a dead letter was written")
+		}
+		if next.Cancel.AckedAt != 0 {
+			s.sometimes("a cancel was acknowledged")
+		}
+	}
+	if prev.State == perdure.Suspended && next.State == perdure.Queued {
+		s.sometimes("a suspended run was resumed")
+	}
+	if prev.ContinuedBy == "" && next.ContinuedBy != "" && prev.State.Terminal() {
+		s.sometimes("an ended run was continued")
+	}
+	if prev.DeferredAt == 0 && next.DeferredAt != 0 {
+		s.sometimes("a run was deferred")
+	}
+	if prev.Turn == perdure.TurnWaiting && next.Turn == perdure.TurnActive {
+		s.sometimes("a run's turn on its thread came")
+	}
+}

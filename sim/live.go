@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/watchdog"
+)
+
+// afterSweep holds a sweep to its promises: the nets under the transactions never have to act, nobody
+// outlives a deadline, and, once the faults have stopped, everything gets on within its bounds.
+func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
+	if err != nil && !(n.sess.kept && perdure.CodeOf(err) == perdure.CodeUnknown) {
+		return
+	}
+	now := s.clock()
+	p := &s.cfg.policy
+	if s.model.gap(now, p) {
+		s.sometimes("a gap began")
+	}
+	if op.Held > 0 {
+		s.sometimes("a gap held the watchdog back")
+	}
+	for _, a := range op.Actions {
+		s.sometimes("rule " + a.Rule + " " + a.Name)
+		r := s.model.rows[a.Run]
+		switch {
+		case a.Rule == "W9" && r != nil && r.State.Terminal():
+		case a.Rule == "W1" || a.Rule == "W3" || a.Rule == "W9" || a.Rule == "W10":
+			s.violate("net", "%s had to act on %s: a transaction has left something undone", a.Rule, s.short(a.Run))
+		}
+	}
+	if op.More {
+		return
+	}
+	live := 0
+	for _, id := range s.model.order {
+		r := s.model.rows[id]
+		if !r.State.Live() {
+			continue
+		}
+		live++
+		if r.DeadlineAt > now || (r.State.Leased() && now < s.model.spareUntil) {
+			r.overdue = 0
+		} else if r.overdue++; r.overdue > 2 {
+			s.violate("L1", "%s is still %s, %s and two sweeps after its deadline", s.short(id), r.State, now.Sub(r.DeadlineAt))
+		}
+		if s.calm {
+			s.bound(r, now)
+		}
+	}
+	if s.calm && live == 0 && s.now.Sub(s.tq) > p.WatchdogInterval {
+		s.done = true
+	}
+	if s.calm && s.steps > 40*s.cfg.budget {
+		s.violate("L10", "%d runs are live after %d steps and do not come to rest", live, s.steps)
+	}
+}
+
+// spare is what everybody is allowed on top: messages, batches, a sweep or two.
+func (s *sim) spare() time.Duration {
+	return 2*time.Second + 4*s.cfg.latency + 2*s.cfg.gather + 2*s.cfg.policy.WatchdogInterval
+}
+
+// bound checks what one live run may take, once the faults have stopped.
+func (s *sim) bound(r *row, now perdure.Instant) {
+	p, e := &s.cfg.policy, s.spare()
+	healed := max(s.tq.Add(s.offset), s.model.healedAt)
+	late := func(since perdure.Instant, d time.Duration) bool { return now.Sub(max(since, healed)) > d+e }
+	if r.State.Leased() && now >= r.DeadlineAt {
+		return // past its deadline a gap may spare it, and its end is all that is left to come: L1 bounds that
+	}
+	switch {
+	case r.Cancel.RequestedAt != 0 && r.Cancel.AckedAt == 0 && late(r.Cancel.RequestedAt, p.CancelGrace):
+		s.violate("L5", "%s was asked to stop at %s and is %s", s.short(r.ID), r.Cancel.RequestedAt, r.State)
+	case r.Cancel.AckedAt != 0 && late(r.Cancel.AckedAt, p.CleanupGrace):
+		s.violate("L5", "%s knows since %s that it is to stop and is %s", s.short(r.ID), r.Cancel.AckedAt, r.State)
+	case r.State == perdure.Queued && r.Ready && late(r.ReadyAt, s.cfg.poll):
+		s.violate("L2", "%s is claimable since %s, workers are free, and nobody has it", s.short(r.ID), r.ReadyAt)
+	case r.State == perdure.Queued && !r.Ready && r.Turn <= perdure.TurnActive && late(r.ReadyAt, 0):
+		s.violate("L4", "%s is due since %s and not claimable", s.short(r.ID), r.ReadyAt)
+	case r.State.Leased() && !r.Heard && late(r.FirstGrantAt, p.DispatchedTimeout):
+		s.violate("L2", "%s was granted at %s, nobody was heard from, and it is %s", s.short(r.ID), r.GrantedAt, r.State)
+	case r.State == perdure.Running && r.Heard && !r.Options.Process && late(r.LeaseUntil, 0):
+		s.violate("L3", "%s is held by %s although its lease was over at %s", s.short(r.ID), r.Worker, r.LeaseUntil)
+	case r.State == perdure.Running && late(r.SeenAt, p.ActiveReap):
+		s.violate("L3", "%s gave no sign of life since %s", s.short(r.ID), r.SeenAt)
+	case r.State == perdure.Suspended && r.WaitAt != 0 && late(r.WaitAt, 0):
+		s.violate("L4", "%s sleeps although a wait timed out at %s", s.short(r.ID), r.WaitAt)
+	}
+}
+
+// heal stops the faults: both nodes come up, the clock runs true, workers are many and do what they are
+// asked.
+func (s *sim) heal() {
+	if s.calm {
+		return
+	}
+	s.calm, s.tq = true, s.now
+	s.say("the faults stop")
+	if s.count.Faults() == 0 {
+		s.sometimes("a seed without a fault")
+	}
+	for _, n := range s.nodes {
+		if !n.up {
+			n.open()
+		}
+	}
+	s.nodes[0].sweepSoon(s.now)
+	s.pace = min(s.pace, 2*time.Second)
+	for len(s.workers) < 2 {
+		s.hire()
+	}
+	for _, w := range s.workers {
+		w.slots, w.asleep = 1000, 0
+		for _, t := range append([]*task(nil), w.tasks...) {
+			if t.hung {
+				t.drop()
+			}
+		}
+		w.pollSoon(0)
+		w.beatSoon(0)
+	}
+	if s.cfg.release {
+		for i := range 60 {
+			s.after(time.Duration(i)*5*time.Second, s.answerEverybody)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/watchdog"
+)
+
+// model is what the simulator knows by itself: what was asked, what was promised, and each run as it was
+// when it was last committed.
+type model struct {
+	rows  map[perdure.RunID]*row
+	order []perdure.RunID // as they came: maps are never walked
+
+	submitted int
+	asks      map[uint64]string        // number in the input: its idempotency key, or ""
+	keys      map[string]perdure.RunID // idempotency keys: what they led to
+	grants    map[perdure.RunID]int64  // the last epoch that was handed out
+	commits   map[string]string        // run and commit id: the answer
+	results   map[perdure.RunID]string // completes that were taken
+	steps     []fact                   // journal entries that were taken
+	signals   []fact                   // signals that were taken
+	lates     []fact                   // late results that were kept, by their commit
+	unkeyed   map[string]bool          // payloads of signals without a key: they may come twice
+	tokens    []string
+	threads   []perdure.ThreadID
+
+	sweptAt    perdure.Instant
+	holdUntil  perdure.Instant // nothing that is judged by silence is judged before
+	healedAt   perdure.Instant // and may not be before this: a sweep is noted only now and then
+	spareUntil perdure.Instant // deadlines of leased runs may wait until then
+}
+
+// A fact is something that was acknowledged and must be there in the end.
+type fact struct {
+	run perdure.RunID
+	key string
+	seq int64
+}
+
+// row is a run as it was last committed, with what its log says so far.
+type row struct {
+	perdure.Run
+	nth     int
+	fold    perdure.State // what the log tells
+	attempt int           // what the log counts
+	epoch   int64         // of its last line
+	granted int64         // epoch of its last grant
+	adopted bool          // a late result replaced its own
+	overdue int           // sweeps that have seen it past its deadline
+	letter  bool          // its log has a dead letter
+	end     int64         // its terminal line
+}
+
+func newModel() *model {
+	return &model{rows: make(map[perdure.RunID]*row), asks: make(map[uint64]string), keys: make(map[string]perdure.RunID),
+		grants: make(map[perdure.RunID]int64), commits: make(map[string]string), results: make(map[perdure.RunID]string), unkeyed: make(map[string]bool)}
+}
+
+func (m *model) asked(n uint64, key string) { m.asks[n] = key }
+
+func (m *model) token(t string) { m.tokens = append(m.tokens, t) }
+
+func (m *model) live() (n int) {
+	for _, id := range m.order {
+		if m.rows[id].State.Live() {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) nextAlarm() (first perdure.Instant) {
+	for _, id := range m.order {
+		if at := m.rows[id].AlarmAt; at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// gap notes that somebody has swept.
+func (m *model) gap(now perdure.Instant, p *perdure.Policy) (was bool) {
+	if age := now.Sub(m.sweptAt); m.sweptAt != 0 {
+		if age > p.GapAfter {
+			m.holdUntil, was = now.Add(p.Lease), true
+		}
+		if age > p.GapAfter-min(time.Second, p.GapAfter/4) {
+			m.healedAt, m.spareUntil = now.Add(p.Lease), now.Add(p.GapSpare)
+		}
+	}
+	m.sweptAt = max(m.sweptAt, now)
+	return was
+}
+
+// held tells whether what is judged by silence must not be judged now.
+func (m *model) held(now perdure.Instant, p *perdure.Policy) bool {
+	return now < m.holdUntil || (m.sweptAt != 0 && now.Sub(m.sweptAt) > p.GapAfter)
+}
+
+// short is how the trace calls a run.
+func (s *sim) short(id perdure.RunID) string {
+	if r := s.model.rows[id]; r != nil {
+		return fmt.Sprintf("r%d", r.nth)
+	}
+	return string(id)
+}
+
+// epochs are those of the runs that a batch's commits are about, before the batch.
+func (s *sim) epochs(ops []engine.Op) map[perdure.RunID]int64 {
+	var out map[perdure.RunID]int64
+	for _, op := range ops {
+		if c, ok := op.(*engine.Commit); ok {
+			if r := s.model.rows[c.Commit.RunID]; r != nil {
+				if out == nil {
+					out = make(map[perdure.RunID]int64)
+				}
+				out[r.ID] = r.Epoch
+			}
+		}
+	}
+	return out
+}
+
+// summary is an operation in the trace.
+func (s *sim) summary(op engine.Op) string {
+	switch x := op.(type) {
+	case *engine.Submit:
+		return fmt.Sprintf("submit %s %s %s", x.Submission.Kind, x.Key, s.short(x.Run.ID))
+	case *engine.Claim:
+		text := "claim " + x.Worker
+		for _, g := range x.Grants {
+			text += fmt.Sprintf(" %s@%d", s.short(g.Run.ID), g.Run.Epoch)
+		}
+		return text
+	case *engine.Start:
+		return fmt.Sprintf("start %s %s@%d", x.Worker, s.short(x.Leases[0].RunID), x.Leases[0].Epoch)
+	case *engine.Heartbeat:
+		text := "beat " + x.Worker
+		for _, b := range x.Beats {
+			text += fmt.Sprintf(" %s@%d", s.short(b.RunID), b.Epoch)
+		}
+		for _, l := range x.Lost {
+			text += " lost " + s.short(l.RunID)
+		}
+		return text
+	case *engine.Commit:
+		c := &x.Commit
+		text := fmt.Sprintf("commit %s %s %s@%d", x.Worker, c.ID, s.short(c.RunID), c.Epoch)
+		for _, j := range c.Journal {
+			text += " +" + j.Key
+		}
+		for _, k := range x.Answer.Children {
+			text += " kid " + s.short(k.RunID)
+		}
+		for _, w := range c.Waits {
+			text += " wait " + w.ID + ":" + w.Type
+		}
+		if c.Outcome != nil {
+			text += " " + c.Outcome.Type
+		}
+		if x.Refused != nil {
+			text += " -> kept as late"
+		}
+		return text + " = " + string(x.Answer.State)
+	case *engine.Release:
+		return fmt.Sprintf("release %s %s@%d", x.Worker, s.short(x.Leases[0].RunID), x.Leases[0].Epoch)
+	case *engine.Inbox:
+		return fmt.Sprintf("inbox %s@%d", s.short(x.RunID), x.Epoch)
+	case *engine.Signal:
+		return fmt.Sprintf("signal %s %s %s", s.short(x.RunID), x.Name, x.Key)
+	case *engine.Callback:
+		return "callback " + s.short(x.RunID)
+	case *engine.Cancel:
+		return fmt.Sprintf("cancel %s = %s", s.short(x.RunID), x.Run.State)
+	case *engine.Retry:
+		return fmt.Sprintf("retry %s = %s", s.short(x.RunID), s.short(x.Run.ID))
+	case *engine.Redrive:
+		return fmt.Sprintf("redrive %s = %s", s.short(x.RunID), s.short(x.Run.ID))
+	case *engine.Adopt:
+		return fmt.Sprintf("adopt %s %d discard=%v", s.short(x.RunID), x.N, x.Discard)
+	case *engine.CreateGroup:
+		return fmt.Sprintf("group %s of %d", x.Mode, len(x.RunIDs))
+	case *engine.Continue:
+		return fmt.Sprintf("continue %s %s = %s", s.short(x.RunID), x.JobID, s.short(x.Made))
+	case *engine.Attach:
+		return fmt.Sprintf("attach %s %s", x.Node, s.short(x.RunIDs[0]))
+	case *engine.Defer:
+		return fmt.Sprintf("defer %s %s %s", x.Node, s.short(x.RunID), x.Reason)
+	case *watchdog.Sweep:
+		text := "sweep"
+		for _, a := range x.Actions {
+			text += fmt.Sprintf(" %s:%s:%s", a.Rule, a.Name, s.short(a.Run))
+		}
+		if x.Held > 0 {
+			text += fmt.Sprintf(" held %d", x.Held)
+		}
+		return text
+	}
+	return fmt.Sprintf("%T", op)
+}
+
+// belongings are the waits and the inbox of a run.
+type belongings struct {
+	waits []perdure.Wait
+	items []perdure.Item
+}
+
+func read(v *store.View, id perdure.RunID) (b belongings, err error) {
+	if b.waits, err = v.Waits(tenant, id); err != nil {
+		return b, err
+	}
+	b.items, err = v.Items(tenant, id)
+	return b, err
+}

@@ -1,0 +1,192 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+// A reply is what a caller learns: an answer, a refusal, or nothing at all.
+type reply struct {
+	op   engine.Op
+	err  error
+	lost bool // neither answer nor refusal: it may have been done or not
+}
+
+// unsure tells whether the caller has to send the same again to find out.
+func (r reply) unsure() bool {
+	return r.lost || perdure.CodeOf(r.err) == perdure.CodeUnknown || perdure.CodeOf(r.err) == perdure.CodeUnavailable
+}
+
+// A flight is a request under way. make gives the operation anew each time, because a request may arrive
+// twice.
+type flight struct {
+	s       *sim
+	to      *node
+	make    func() engine.Op
+	then    func(reply) // nil for the second copy of a request
+	arrived bool
+}
+
+// send carries a request to a node, and what comes back to then.
+func (s *sim) send(make func() engine.Op, then func(reply)) {
+	f := &s.cfg.faults
+	to := pick(s.net, s.nodes...)
+	if !to.up { // callers try the other one
+		for _, n := range s.nodes {
+			if n.up {
+				to = n
+			}
+		}
+	}
+	fl := &flight{s: s, to: to, make: make, then: then}
+	if !s.calm && s.net.chance(f.requestLost) {
+		s.injected("request lost")
+		fl.lost()
+		return
+	}
+	s.fly(fl)
+	if !s.calm && s.net.chance(f.twice) {
+		s.injected("request twice")
+		s.fly(&flight{s: s, to: pick(s.net, s.nodes...), make: make})
+	}
+}
+
+func (s *sim) fly(f *flight) {
+	s.flights = append(s.flights, f)
+	s.after(s.net.between(time.Millisecond, s.cfg.latency), func() {
+		if !f.arrived {
+			f.arrive()
+		}
+	})
+}
+
+// arrive hands a request to its node.
+func (f *flight) arrive() {
+	f.land()
+	f.to.take(f)
+}
+
+// land takes a request off the list of those under way.
+func (f *flight) land() {
+	f.arrived = true
+	for i, x := range f.s.flights {
+		if x == f {
+			f.s.flights = append(f.s.flights[:i:i], f.s.flights[i+1:]...)
+			return
+		}
+	}
+}
+
+// lost leaves the caller to its timeout.
+func (f *flight) lost() {
+	if f.then == nil {
+		return
+	}
+	then := f.then
+	f.s.after(2*f.s.cfg.latency+time.Second, func() { then(reply{lost: true}) })
+}
+
+// answer carries the answer back.
+func (f *flight) answer(op engine.Op, err error) {
+	s := f.s
+	if f.then == nil {
+		return
+	}
+	if !s.calm && s.net.chance(s.cfg.faults.replyLost) {
+		s.injected("reply lost")
+		f.lost()
+		return
+	}
+	then := f.then
+	s.after(s.net.between(time.Millisecond, s.cfg.latency), func() { then(reply{op: op, err: err}) })
+}
+
+// meddle has a node do something in a moment when it hurts most: what is under way to it, a sweep, or
+// something about the very runs that the other node has just decided on.
+func (s *sim) meddle(n *node, about []perdure.RunID) {
+	if len(s.flights) > 0 && s.fault.chance(0.4) {
+		for range min(len(s.flights), s.fault.IntN(3)+1) {
+			f := pick(s.fault, s.flights...)
+			f.land()
+			f.to = n
+			n.waiting = append(n.waiting, f)
+		}
+		n.flush()
+		return
+	}
+	if len(about) == 0 || s.fault.chance(0.25) {
+		n.sweep()
+		return
+	}
+	id := pick(s.fault, about...)
+	if t := s.holder(id); t != nil && s.fault.chance(0.6) {
+		if f := t.hurried(n); f != nil {
+			n.waiting = append(n.waiting, f)
+			n.flush()
+		}
+		return
+	}
+	if op := s.interference(id); op != nil {
+		n.step(op)
+		n.bury()
+	}
+}
+
+// disturb sets the faults going that come by themselves: crashes, absences, forged rings, wrong clocks.
+func (s *sim) disturb() {
+	f := &s.cfg.faults
+	s.every(f.nodeCrash, func() {
+		if n := pick(s.fault, s.nodes...); n.up {
+			s.injected("node crashed")
+			n.down("killed", s.fault.scaled(100*time.Millisecond, 5*time.Minute))
+		}
+	})
+	s.every(f.absence, func() {
+		if !s.reachable() {
+			return
+		}
+		s.injected("all nodes away")
+		away := s.fault.scaled(time.Minute, 3*hour)
+		for _, n := range s.nodes {
+			if !n.up { // its start is put off as well
+				n.gen++
+				n.openIn(away)
+			}
+			n.down("away for "+away.String(), away)
+		}
+	})
+	s.every(f.bellForged, func() {
+		s.injected("doorbell forged")
+		pick(s.fault, s.workers...).pollSoon(0)
+	})
+	s.every(f.jumped, func() {
+		d := s.fault.scaled(10*time.Millisecond, 5*time.Minute)
+		if s.fault.chance(0.4) {
+			d = -min(d, 3*time.Second)
+		}
+		s.injected("clock jumped")
+		s.say("the store's clock jumps by %s", d)
+		s.offset += d
+	})
+}
+
+// reachable tells whether there is a server at all.
+func (s *sim) reachable() bool { return s.nodes[0].up || s.nodes[1].up }
+
+// every does something again and again, at times that average d, until the faults stop.
+func (s *sim) every(d time.Duration, do func()) {
+	if d == 0 {
+		return
+	}
+	var again func()
+	again = func() {
+		if s.calm {
+			return
+		}
+		do()
+		s.after(s.fault.scaled(d/3, d*3), again)
+	}
+	s.after(s.fault.scaled(d/3, d*3), again)
+}

@@ -1,0 +1,327 @@
+package sim
+
+import (
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/watchdog"
+)
+
+// node is a server: a store, an engine and a watchdog of its own over the common database.
+type node struct {
+	s    *sim
+	name string
+	gen  int // rises with every start, so that events of an earlier life are ignored
+	up   bool
+	st   *store.Store
+	e    *engine.Engine
+	w    *watchdog.Watchdog
+	sess *session
+
+	waiting  []*flight // requests that gather for the next batch
+	flushing bool
+	ops      []engine.Op // of the batch under way
+	sweepAt  perdure.Instant
+	between  int // how often the other node got in between the batch under way
+	decided  int // how often the batch under way was decided
+}
+
+// open starts the server. A start that fails is tried again.
+func (n *node) open() {
+	s := n.s
+	n.gen++
+	n.sess = nil
+	log := slog.New(alarms{s, n})
+	st, err := store.Open(store.Options{Memory: s.mem, Logger: log, Hooks: store.Hooks{Clock: s.clock, BeforeWrite: n.beforeWrite, Written: n.written,
+		Wrap: func(inner store.Session) store.Session {
+			n.sess = &session{Session: inner, s: s, n: n}
+			return n.sess
+		}}})
+	if err != nil {
+		s.violate("start", "node %s does not start: %v", n.name, err)
+		return
+	}
+	n.st, n.ops = st, nil
+	e, err := engine.New(st, engine.Options{Policy: &s.cfg.policy, Bell: bell{s}, Logger: log, Entropy: s.ids, Roll: s.dice.Float64})
+	if err != nil {
+		if n.sess.hurt == 0 {
+			s.violate("start", "node %s does not start: %v", n.name, err)
+		}
+		n.crash("while starting")
+		n.openIn(time.Second)
+		return
+	}
+	n.e, n.w, n.up = e, watchdog.New(e, log), true
+	s.say("%s up", n.name)
+	n.sweepSoon(s.now)
+}
+
+// crash ends the server without a word. What it was asked and had not answered stays unanswered.
+func (n *node) crash(why string) {
+	s := n.s
+	s.say("%s down: %s", n.name, why)
+	n.up = false
+	n.gen++
+	if n.sess != nil && !n.sess.dead {
+		_ = n.sess.die()
+	}
+	n.st.Close()
+	n.e, n.w = nil, nil
+	for _, f := range n.waiting {
+		f.lost()
+	}
+	n.waiting, n.flushing = nil, false
+}
+
+// down crashes the server and starts it again after a while.
+func (n *node) down(why string, away time.Duration) {
+	if !n.up {
+		return
+	}
+	n.crash(why)
+	n.openIn(away)
+}
+
+func (n *node) openIn(d time.Duration) {
+	gen := n.gen
+	n.s.after(d, func() {
+		if !n.up && n.gen == gen {
+			n.open()
+		}
+	})
+}
+
+// take lets a request wait for the next batch.
+func (n *node) take(f *flight) {
+	if !n.up {
+		f.answer(f.make(), perdure.Errorf(perdure.CodeUnavailable, "connection refused"))
+		return
+	}
+	n.waiting = append(n.waiting, f)
+	if n.flushing {
+		return
+	}
+	n.flushing = true
+	gen := n.gen
+	n.s.after(n.s.net.between(0, n.s.cfg.gather), func() {
+		if n.gen == gen {
+			n.flush()
+		}
+	})
+}
+
+// flush decides what has gathered, in one batch.
+func (n *node) flush() {
+	n.flushing = false
+	batch := n.waiting
+	n.waiting = nil
+	if len(batch) == 0 {
+		return
+	}
+	ops := make([]engine.Op, len(batch))
+	for i, f := range batch {
+		ops[i] = f.make()
+	}
+	if len(ops) > 1 {
+		n.s.sometimes("several operations shared a batch")
+	}
+	errs := n.step(ops...)
+	for i, f := range batch {
+		if n.sess.dead {
+			f.lost()
+		} else {
+			f.answer(ops[i], errs[i])
+		}
+	}
+	n.bury()
+}
+
+// step decides a batch now and holds every answer against what was promised.
+func (n *node) step(ops ...engine.Op) []error {
+	s := n.s
+	s.steps++
+	n.ops, n.between, n.decided = ops, 0, 0
+	n.sess.hurt, n.sess.kept = 0, false
+	before := s.epochs(ops)
+	errs := n.e.Step(s.clock(), ops...)
+	s.say("%s %s", n.name, s.describe(ops, errs))
+	if n.sess.kept {
+		s.sometimes("a commit was kept and its caller told otherwise")
+		s.observeAll()
+	}
+	for i, op := range ops {
+		s.judge(n, op, errs[i], before)
+	}
+	n.ops = nil
+	if s.steps%100 == 0 && s.nested == 0 {
+		s.checkAll()
+	}
+	return errs
+}
+
+// bury takes a server away that has died, or whose store refuses to go on, and starts it anew.
+func (n *node) bury() {
+	if !n.up {
+		return
+	}
+	if n.sess.dead {
+		n.down("died", n.s.fault.scaled(100*time.Millisecond, 20*time.Second))
+	} else if err := n.st.Err(); err != nil {
+		n.down("store in doubt", n.s.fault.scaled(100*time.Millisecond, 5*time.Second))
+	}
+}
+
+// sweepSoon has the watchdog sweep at an instant, unless it does so earlier anyway.
+func (n *node) sweepSoon(at perdure.Instant) {
+	at = max(at, n.s.now)
+	if n.s.calm && n != n.s.nodes[0] {
+		return // one is enough when all is well, and half the work
+	}
+	if n.sweepAt > n.s.now && n.sweepAt <= at {
+		return
+	}
+	n.sweepAt = at
+	gen := n.gen
+	n.s.at(at, func() {
+		if n.gen == gen && n.up && n.sweepAt == at {
+			n.sweep()
+		}
+	})
+}
+
+// sweep is one pass of the loop of the watchdog.
+func (n *node) sweep() {
+	s := n.s
+	n.sweepAt = 0
+	op := n.w.Pass()
+	err := n.step(op)[0]
+	s.afterSweep(n, op, err)
+	if n.bury(); !n.up {
+		return
+	}
+	next := s.now.Add(s.cfg.policy.WatchdogInterval)
+	if err == nil {
+		if at := s.model.nextAlarm(); at != 0 {
+			next = min(next, at.Add(-s.offset))
+		}
+	}
+	if op.More {
+		next = s.now
+	}
+	n.sweepSoon(max(next, s.now+1))
+}
+
+// written looks at what a batch has committed, before anything else happens.
+func (n *node) written(ids []perdure.RunID) {
+	s := n.s
+	s.observe(n, ids)
+	if n.decided > 1 && n.sess.hurt == 0 {
+		s.sometimes("a batch was decided again after a conflict")
+	}
+	if !n.up {
+		return
+	}
+	for _, id := range ids {
+		if r := s.model.rows[id]; r != nil && r.AlarmAt != 0 {
+			n.sweepSoon(r.AlarmAt.Add(-s.offset))
+		}
+	}
+}
+
+// beforeWrite lets the other node do something between the deciding and the writing of a batch.
+func (n *node) beforeWrite() {
+	s := n.s
+	n.decided++
+	if s.calm || s.nested > 0 || !n.up || n.between >= 3 || !s.fault.chance(s.cfg.faults.interleave) {
+		return
+	}
+	o := s.nodes[0]
+	if o == n {
+		o = s.nodes[1]
+	}
+	if !o.up {
+		return
+	}
+	n.between++
+	s.nested++
+	defer func() { s.nested-- }()
+	s.injected("other node in between")
+	s.meddle(o, n.concerns())
+}
+
+// concerns names the runs that the batch under way is about, their parents, children and neighbours on a
+// thread: those whose steps must not be missed.
+func (n *node) concerns() []perdure.RunID {
+	m := n.s.model
+	var out []perdure.RunID
+	for _, op := range n.ops {
+		for _, ref := range op.Needs() {
+			out = append(out, ref.Run)
+			if r := m.rows[ref.Run]; r != nil && r.ParentID != "" {
+				out = append(out, r.ParentID)
+			}
+			for _, id := range m.order {
+				if m.rows[id].ParentID == ref.Run && m.rows[id].State.Live() {
+					out = append(out, id)
+				}
+			}
+		}
+		switch x := op.(type) {
+		case *watchdog.Sweep, *engine.Claim:
+			for _, id := range m.order {
+				if r := m.rows[id]; r.Ready || (r.AlarmAt != 0 && r.AlarmAt <= n.s.clock()) {
+					out = append(out, id)
+				}
+			}
+		case *engine.Submit:
+			for _, id := range m.order {
+				if r := m.rows[id]; r.Turn == perdure.TurnActive && r.ThreadID == x.Submission.ThreadID {
+					out = append(out, id)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// bell rings at one worker, perhaps.
+type bell struct{ s *sim }
+
+func (b bell) Ring(t doorbell.Topic) {
+	s := b.s
+	if t.Queue == "" || len(s.workers) == 0 {
+		return
+	}
+	if !s.calm && s.net.chance(s.cfg.faults.bellLost) {
+		s.injected("doorbell lost")
+		return
+	}
+	n := 1
+	if !s.calm && s.net.chance(s.cfg.faults.bellTwice) {
+		s.injected("doorbell twice")
+		n = 2
+	}
+	for range n {
+		pick(s.net, s.workers...).pollSoon(s.net.between(0, s.cfg.latency))
+	}
+}
+
+// describe is a line of the trace: each operation, what it was about, what became of it.
+func (s *sim) describe(ops []engine.Op, errs []error) string {
+	var b strings.Builder
+	for i, op := range ops {
+		if i > 0 {
+			b.WriteString(" | ")
+		}
+		b.WriteString(s.summary(op))
+		if errs[i] != nil {
+			b.WriteString(" -> " + string(perdure.CodeOf(errs[i])))
+		}
+	}
+	return b.String()
+}

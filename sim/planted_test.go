@@ -1,0 +1,53 @@
+//go:build plant
+
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/plant"
+)
+
+// planted are the deliberate faults of the product, and how many seeds the simulator may take to find each.
+var planted = []struct {
+	fault string
+	most  int
+}{
+	{"guard-without-version", 20},
+	{"sweep-ignores-epoch", 60},
+	{"wait-checked-outside", 20},
+	{"alarm-left-out", 5},
+}
+
+// TestPlanted shows that the simulator would notice: with a fault planted a seed fails soon, and without it
+// the same seeds pass.
+func TestPlanted(t *testing.T) {
+	defer plant.Set("")
+	far := time.Now().Add(time.Hour)
+	for _, p := range planted {
+		t.Run(p.fault, func(t *testing.T) {
+			plant.Set(p.fault)
+			begin, found := time.Now(), 0
+			for n := 1; n <= p.most && found == 0; n++ {
+				r, err := Run(base+uint64(n)-1, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Violation != nil {
+					found = n
+					t.Logf("%s: seed %d, the %d. one, after %d steps and %s: %v", p.fault, r.Seed, n, r.Steps, time.Since(begin).Round(time.Millisecond), r.Violation)
+				}
+			}
+			plant.Set("")
+			if found == 0 {
+				t.Fatalf("%d seeds have not noticed %s", p.most, p.fault)
+			}
+			campaign(t, seedsFrom(base, found), far, func(r *Report) {
+				if r.Violation != nil {
+					t.Error(explain(r))
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,267 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// A plan is what a run is going to do, drawn from the number in its input: whoever executes it, and however
+// often it has to begin again, it is the same plan. What a worker knows of it beyond that is in the journal
+// and in the inbox, because its memory goes with it.
+type plan struct {
+	n      uint64
+	stages []stage
+	end    string // complete, continue, fail, reject, flaky, unhandled
+	fails  int    // flaky: attempts that fail
+	manner int    // what it does when it is asked to stop
+	moody  bool   // it has gone without the thread it wanted for a child
+}
+
+// What a plan does when it is asked to stop.
+const (
+	obeys = iota
+	cleansUp
+	ignores
+	breaks
+	manners
+)
+
+// A stage is one step of a plan. It is over when the journal says so.
+type stage struct {
+	do    string // step, say, spawn, wait
+	kids  []perdure.Spawn
+	waits []perdure.WaitSpec
+	named bool // the suspend names its first wait alone
+	early bool // its waits are opened before it suspends
+	split bool // its children are spawned before its waits are opened
+	peek  bool // it looks into its inbox before it suspends
+}
+
+type input struct {
+	N     uint64 `json:"n"`
+	Depth int    `json:"d"`
+}
+
+// planOf reads a run's input. An input that is not a client's is a continuation's: that one just answers.
+func planOf(raw perdure.Value, kind string, tempo time.Duration, threads []perdure.ThreadID) *plan {
+	var in input
+	if err := json.Unmarshal([]byte(raw), &in); err != nil || in.N == 0 {
+		return &plan{end: "complete"}
+	}
+	r := stream{rand.New(rand.NewPCG(in.N, 7))}
+	p := &plan{n: in.N, manner: r.IntN(manners), end: "complete"}
+	switch x := r.Float64(); {
+	case x < 0.06:
+		p.end = "fail"
+	case x < 0.09:
+		p.end = "reject"
+	case x < 0.25:
+		p.end, p.fails = "flaky", r.IntN(4)+1
+	case x < 0.30:
+		p.end = "unhandled"
+	case x < 0.55:
+		p.end = "continue"
+	}
+	if kind != "agent" {
+		for range r.IntN(2) {
+			p.stages = append(p.stages, stage{do: "step"})
+		}
+		return p
+	}
+	for i := range r.IntN(4) + 1 {
+		p.stages = append(p.stages, drawStage(r, i, in, tempo, threads))
+	}
+	return p
+}
+
+func drawStage(r stream, i int, in input, tempo time.Duration, threads []perdure.ThreadID) stage {
+	st := stage{do: pick(r, "step", "say", "spawn", "wait", "wait", "wait", "wait"), named: r.chance(0.4), early: r.chance(0.3),
+		split: r.chance(0.3), peek: r.chance(0.3)}
+	var keys []string
+	if st.do == "spawn" || (st.do == "wait" && r.chance(0.65)) {
+		for j := range r.IntN(3) + 1 {
+			k := perdure.Spawn{Key: fmt.Sprintf("kid%d.%d", i, j), Kind: "job", Priority: r.IntN(3) - 1}
+			if in.Depth < 1 && r.chance(0.3) {
+				k.Kind, k.Class = "agent", perdure.Agent
+				// The draw must not depend on the threads that there are by now: it is the same plan each time.
+				if r.chance(0.4) && len(threads) > 0 {
+					k.ThreadID = threads[int(in.N%uint64(len(threads)))]
+				}
+			}
+			k.Input, _ = json.Marshal(input{r.Uint64()>>12 + 1, in.Depth + 1})
+			if r.chance(0.25) {
+				k.OnParentEnd = perdure.OutliveParent
+			}
+			if r.chance(0.15) {
+				k.Delay = perdure.Duration(r.between(0, 4*tempo))
+			}
+			if r.chance(0.2) {
+				k.Timeout = perdure.Duration(r.between(tempo, 10*tempo))
+			}
+			st.kids = append(st.kids, k)
+			keys = append(keys, k.Key)
+		}
+	}
+	if st.do != "wait" {
+		return st
+	}
+	timeout := func() perdure.Duration {
+		switch x := r.Float64(); {
+		case x < 0.15:
+			return perdure.Never
+		case x < 0.4:
+			return 0
+		}
+		return perdure.Duration(r.between(tempo/4, 12*tempo))
+	}
+	if len(keys) > 0 {
+		st.waits = append(st.waits, perdure.WaitSpec{Type: perdure.WaitChildren, Keys: keys, Timeout: timeout(), OnStall: r.chance(0.2),
+			Mode: pick(r, perdure.ModeAll, perdure.ModeAllOK, perdure.ModeAny, perdure.ModeAnyOK)})
+	}
+	for len(st.waits) == 0 || r.chance(0.3) {
+		w := perdure.WaitSpec{Type: pick(r, perdure.WaitSignal, perdure.WaitTimer, perdure.WaitCallback), Timeout: timeout()}
+		switch w.Type {
+		case perdure.WaitSignal:
+			w.Name = pick(r, "go", "stop")
+		case perdure.WaitTimer:
+			w.Timeout = perdure.Duration(r.between(tempo/8, 6*tempo))
+		}
+		st.waits = append(st.waits, w)
+	}
+	for j := range st.waits {
+		st.waits[j].ID = fmt.Sprintf("w%d.%d", i, j)
+	}
+	return st
+}
+
+// next is the commit that a task makes now, from what its journal and its inbox say.
+func (t *task) next() *perdure.Commit {
+	c := &perdure.Commit{ID: t.w.s.name("k"), RunID: t.run, Epoch: t.epoch}
+	if t.cancel && t.plan.manner != ignores {
+		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeCancelled}
+		if t.plan.manner == breaks {
+			c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broke", Message: "while it was to stop"}}
+		}
+		return c
+	}
+	for i := range t.plan.stages {
+		if key := fmt.Sprintf("st%d", i); !t.journal[key] {
+			t.stage(c, &t.plan.stages[i], i, key)
+			return c
+		}
+	}
+	t.finish(c)
+	return c
+}
+
+// stage goes one commit further in a stage.
+func (t *task) stage(c *perdure.Commit, st *stage, i int, key string) {
+	over := perdure.JournalEntry{Key: key, Value: json.RawMessage(fmt.Sprint(i))}
+	switch st.do {
+	case "say":
+		if t.thread {
+			c.Messages = []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"working"`)}}
+		}
+		c.Events = []perdure.Emitted{{Type: perdure.LineProgress, Data: json.RawMessage(fmt.Sprintf(`{"stage":%d}`, i))}}
+		fallthrough
+	case "step":
+		c.Journal = []perdure.JournalEntry{over}
+		return
+	case "spawn":
+		c.Children, c.Journal = t.kids(st), []perdure.JournalEntry{over}
+		return
+	}
+	if item := t.ended(st); item != nil {
+		if item.Type == perdure.ItemTimeout && t.plan.end == "unhandled" {
+			c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: perdure.CodeWaitTimeout, Message: "nobody answered"}}
+			return
+		}
+		c.Journal, c.Ack = []perdure.JournalEntry{over}, t.acks()
+		for _, w := range st.waits {
+			c.Close = append(c.Close, w.ID)
+		}
+		return
+	}
+	half := fmt.Sprintf("half%d", i)
+	switch {
+	case st.split && len(st.kids) > 0 && !t.journal[half]:
+		c.Children, c.Journal = t.kids(st), []perdure.JournalEntry{{Key: half, Value: json.RawMessage("1")}}
+		return
+	case st.early && !t.opened[i]:
+		c.Children, c.Waits = t.kids(st), append([]perdure.WaitSpec(nil), st.waits...)
+		t.opened[i] = true
+		return
+	}
+	c.Children, c.Waits = t.kids(st), append([]perdure.WaitSpec(nil), st.waits...)
+	c.Outcome = &perdure.Outcome{Type: perdure.OutcomeSuspend}
+	if st.named {
+		c.Outcome.Waits = []string{st.waits[0].ID}
+	}
+}
+
+// kids are the children of a stage, as this attempt may spawn them.
+func (t *task) kids(st *stage) []perdure.Spawn {
+	out := append([]perdure.Spawn(nil), st.kids...)
+	for i := range out {
+		if t.plan.moody {
+			out[i].ThreadID = ""
+		}
+	}
+	return out
+}
+
+// ended is the inbox item that says how a wait of the stage ended.
+func (t *task) ended(st *stage) *perdure.Item {
+	for i := range t.inbox {
+		for _, w := range st.waits {
+			if t.inbox[i].WaitID == w.ID && (!st.named || w.ID == st.waits[0].ID) {
+				return &t.inbox[i]
+			}
+		}
+	}
+	return nil
+}
+
+// acks are the items that the program has no further use for.
+func (t *task) acks() []int64 {
+	var out []int64
+	for _, i := range t.inbox {
+		if i.Type == perdure.ItemSignal && i.WaitID == "" {
+			continue // it may be what a later wait is for
+		}
+		if i.Type == perdure.ItemContinue && t.plan.n%2 == 0 {
+			continue // left to a continuation
+		}
+		out = append(out, i.Seq)
+	}
+	return out
+}
+
+// finish is the last commit of a plan.
+func (t *task) finish(c *perdure.Commit) {
+	result := func() {
+		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(fmt.Sprintf(`{"n":%d,"by":%q}`, t.plan.n, c.ID)), Summary: "done"}
+	}
+	no := false
+	switch p := t.plan; {
+	case p.end == "fail":
+		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken", Message: "for good"}, Retryable: &no}
+	case p.end == "reject":
+		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "not mine"}
+	case p.end == "flaky" && t.attempt <= p.fails:
+		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "flaky", Message: "try again"}}
+	case p.end == "continue" && t.thread:
+		result()
+		for i := range p.stages {
+			for _, k := range p.stages[i].kids {
+				c.Outcome.ContinueOn = append(c.Outcome.ContinueOn, k.Key)
+			}
+		}
+	default:
+		result()
+	}
+}

@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"errors"
+
+	"github.com/perdure/perdure/internal/store"
+)
+
+var (
+	errInjected = errors.New("injected: the disk failed")
+	errDead     = errors.New("injected: the process is gone")
+)
+
+// session is a node's connection to the database: statements fail before they are executed, or are executed
+// and fail all the same; the process dies in the middle of a transaction, or right after its commit.
+type session struct {
+	store.Session
+	s    *sim
+	n    *node
+	open bool // a transaction is
+	dead bool // the process has died
+	hurt int  // faults injected into the batch under way
+	kept bool // the batch was committed although its caller was told otherwise
+}
+
+// hit decides whether a fault strikes now.
+func (c *session) hit(p float64, what string) bool {
+	if c.s.calm || !c.s.fault.chance(p) {
+		return false
+	}
+	c.hurt++
+	c.s.injected(what)
+	return true
+}
+
+// die ends the process: the database forgets what was not committed.
+func (c *session) die() error {
+	if c.open {
+		c.open = false
+		_ = c.Session.Rollback()
+	}
+	c.dead = true
+	return errDead
+}
+
+func (c *session) Begin() error {
+	if c.dead {
+		return errDead
+	}
+	if c.hit(c.s.cfg.faults.stmtBefore, "statement failed before") {
+		return errInjected
+	}
+	err := c.Session.Begin()
+	c.open = err == nil
+	return err
+}
+
+func (c *session) Exec(query string, args []any) (int64, error) {
+	f := &c.s.cfg.faults
+	switch {
+	case c.dead:
+		return 0, errDead
+	case c.hit(f.stmtBefore, "statement failed before"):
+		return 0, errInjected
+	case c.hit(f.dieInside, "node died inside a transaction"):
+		return 0, c.die()
+	}
+	n, err := c.Session.Exec(query, args)
+	if err == nil && c.hit(f.stmtAfter, "statement failed after") {
+		return 0, errInjected
+	}
+	return n, err
+}
+
+func (c *session) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
+	if c.dead {
+		return errDead
+	}
+	if c.hit(c.s.cfg.faults.stmtBefore/2, "statement failed before") {
+		return errInjected
+	}
+	return c.Session.Query(query, args, row)
+}
+
+func (c *session) Commit() error {
+	f := &c.s.cfg.faults
+	switch {
+	case c.dead:
+		return errDead
+	case c.hit(f.commitBefore, "commit failed before"):
+		return errInjected
+	}
+	if err := c.Session.Commit(); err != nil {
+		return err
+	}
+	c.open = false
+	switch {
+	case c.hit(f.commitAfter, "commit failed after"):
+		c.kept = true
+		return errInjected
+	case c.hit(f.dieAfter, "node died after a commit"):
+		c.kept = true
+		return c.die()
+	}
+	return nil
+}
+
+func (c *session) Rollback() error {
+	if !c.open {
+		return nil // the commit went through, whatever was said of it
+	}
+	c.open = false
+	return c.Session.Rollback()
+}
+
+func (c *session) Close() error { return nil }

@@ -1,0 +1,237 @@
+package sim
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+const tenant perdure.TenantID = "acme"
+
+// dawn is when every simulation begins.
+const dawn perdure.Instant = 1_577_836_800_000_000
+
+// Options of a simulation.
+type Options struct {
+	Trace io.Writer // every line of the trace, for reading; nil: only the end is kept
+}
+
+// A Violation is a promise that was broken.
+type Violation struct {
+	ID   string // as RELIABILITY numbers it, or the name of the check
+	What string
+}
+
+func (v *Violation) Error() string { return v.ID + ": " + v.What }
+
+// A Report is what a simulation came to.
+type Report struct {
+	Seed      uint64
+	Hash      uint64        // of the trace
+	Steps     int           // batches that were decided
+	Runs      int           // runs that there were
+	Simulated time.Duration // time that passed in it
+	Counts    Counts
+	Violation *Violation // nil: every promise was kept
+	Tail      []string   // the end of the trace
+}
+
+// Run simulates one seed, to the end of every run or to the first broken promise.
+func Run(seed uint64, opt Options) (*Report, error) {
+	s := &sim{
+		seed: seed, now: dawn, model: newModel(), count: make(Counts),
+		work: newStream(seed, "work"), fault: newStream(seed, "fault"), net: newStream(seed, "net"),
+		order: newStream(seed, "order"), ids: newStream(seed, "ids"), dice: newStream(seed, "dice"),
+		trace: trace{out: opt.Trace, epoch: dawn},
+	}
+	s.cfg = draw(newStream(seed, "swarm"))
+	s.pace = s.cfg.tempo
+	if err := s.cfg.policy.Validate(); err != nil {
+		return nil, fmt.Errorf("seed %d draws an invalid policy: %w", seed, err)
+	}
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	defer s.close()
+	s.loop()
+	return &Report{Seed: seed, Hash: s.trace.hash, Steps: s.steps, Runs: len(s.model.order), Simulated: s.now.Sub(dawn), Counts: s.count,
+		Violation: s.broken, Tail: s.trace.tail()}, nil
+}
+
+// sim is one simulation.
+type sim struct {
+	seed uint64
+	cfg  config
+
+	work, fault, net, order, ids, dice stream
+
+	now    perdure.Instant // time as it passes
+	offset time.Duration   // what the store's clock is wrong by
+	queue  events
+	nth    int
+
+	mem     *store.Memory
+	eye     *store.Store // reads what is committed; nothing disturbs it
+	nodes   []*node
+	workers []*worker
+	clients []*client
+	flights []*flight
+	hired   int
+	pace    time.Duration // how long a step of work takes now
+	names   int           // of keys, commits and jobs
+
+	model  *model
+	trace  trace
+	count  Counts
+	steps  int
+	nested int             // batches that got in between another one's deciding and writing
+	calm   bool            // the faults have stopped
+	tq     perdure.Instant // since then
+	done   bool
+	broken *Violation
+}
+
+func (s *sim) open() (err error) {
+	if s.mem, err = store.NewMemory(); err != nil {
+		return err
+	}
+	if s.eye, err = store.Open(store.Options{Memory: s.mem, Hooks: store.Hooks{Clock: s.clock}}); err != nil {
+		return err
+	}
+	for _, name := range []string{"A", "B"} {
+		n := &node{s: s, name: name}
+		s.nodes = append(s.nodes, n)
+		n.open()
+	}
+	for range s.cfg.workers {
+		s.hire()
+	}
+	for i := range s.cfg.clients {
+		c := &client{s: s, name: fmt.Sprintf("c%d", i+1)}
+		s.clients = append(s.clients, c)
+		s.after(s.work.between(0, s.cfg.tempo), c.act)
+	}
+	s.disturb()
+	s.at(s.now.Add(s.cfg.horizon), s.heal)
+	return nil
+}
+
+func (s *sim) close() {
+	for _, n := range s.nodes {
+		if n.st != nil {
+			n.st.Close()
+		}
+	}
+	s.eye.Close()
+	s.mem.Close()
+}
+
+// clock is the store's.
+func (s *sim) clock() perdure.Instant { return s.now.Add(s.offset) }
+
+// loop takes one event after the other.
+func (s *sim) loop() {
+	for s.broken == nil && !s.done && len(s.queue) > 0 {
+		e := heap.Pop(&s.queue).(*event)
+		s.now = max(s.now, e.at)
+		e.do()
+		if !s.calm && s.steps >= s.cfg.budget {
+			s.heal()
+		}
+	}
+	if s.broken == nil && !s.done {
+		s.violate("L1", "nothing happens any more and %d runs are live", s.model.live())
+	}
+	if s.broken == nil {
+		s.closing()
+	}
+}
+
+// violate notes the first promise that was broken; the simulation ends there.
+func (s *sim) violate(id, format string, args ...any) {
+	if s.broken == nil {
+		s.broken = &Violation{id, fmt.Sprintf(format, args...)}
+		s.say("VIOLATION %s: %s", id, s.broken.What)
+	}
+}
+
+func (s *sim) say(format string, args ...any) { s.trace.add(s.now, format, args...) }
+
+func (s *sim) sometimes(what string) { s.count[what]++ }
+
+func (s *sim) injected(what string) { s.count["fault: "+what]++ }
+
+// name makes a name that nobody else has.
+func (s *sim) name(prefix string) string {
+	s.names++
+	return fmt.Sprintf("%s%d", prefix, s.names)
+}
+
+// look reads what is committed.
+func (s *sim) look(f func(v *store.View) error) {
+	if err := s.eye.View(context.Background(), f); err != nil {
+		s.violate("read", "what is committed can't be read: %v", err)
+	}
+}
+
+// An event is something that is going to happen. Events of one instant happen in an order that the seed
+// draws.
+type event struct {
+	at  perdure.Instant
+	tie uint64
+	nth int
+	do  func()
+}
+
+type events []*event
+
+func (q events) Len() int { return len(q) }
+func (q events) Less(i, j int) bool {
+	a, b := q[i], q[j]
+	if a.at != b.at {
+		return a.at < b.at
+	}
+	if a.tie != b.tie {
+		return a.tie < b.tie
+	}
+	return a.nth < b.nth
+}
+func (q events) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *events) Push(x any)   { *q = append(*q, x.(*event)) }
+func (q *events) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+func (s *sim) at(at perdure.Instant, do func()) {
+	s.nth++
+	heap.Push(&s.queue, &event{max(at, s.now), s.order.Uint64(), s.nth, do})
+}
+
+func (s *sim) after(d time.Duration, do func()) { s.at(s.now.Add(d), do) }
+
+// alarms is a log handler that takes an error which no fault explains for what it is.
+type alarms struct {
+	s *sim
+	n *node
+}
+
+func (alarms) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
+
+func (a alarms) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(at slog.Attr) bool { text += fmt.Sprintf(" %s=%v", at.Key, at.Value); return true })
+	if a.n.sess == nil || a.n.sess.hurt == 0 || r.Message == "an operation panicked" {
+		a.s.violate("log", "node %s: %s", a.n.name, text)
+	}
+	return nil
+}
+func (a alarms) WithAttrs([]slog.Attr) slog.Handler { return a }
+func (a alarms) WithGroup(string) slog.Handler      { return a }

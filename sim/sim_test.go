@@ -1,0 +1,250 @@
+package sim
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// base is the first seed of a campaign, unless PERDURE_SIM_BASE says otherwise.
+const base = 1
+
+// regressions are seeds that have failed once.
+var regressions = []uint64{20312, 20394, 30099}
+
+// When nobody asks for a number of seeds, a campaign has as many as fit into the time limit: at least
+// fewest, and no more than most.
+const (
+	limit  = 75 * time.Second // and with those that are run twice and the rest of the package it stays below 90 s
+	fewest = 200
+	most   = 400
+)
+
+// situations are what a campaign exists to reach: one that never comes up has not been tested.
+var situations = []string{
+	"a batch was decided again after a conflict",
+	"a busy thread refused a run",
+	"a call was repeated because its outcome was unknown",
+	"a callback came after its wait",
+	"a cancel came after the end",
+	"a cancel lost to a complete",
+	"a cancel was acknowledged",
+	"a chord fired at once",
+	"a commit was answered as the first time",
+	"a commit was kept and its caller told otherwise",
+	"a commit was sent again because its outcome was unknown",
+	"a dead letter was redriven",
+	"a dead letter was written",
+	"a dispatch that nobody spoke of went back to the queue",
+	"a gap began",
+	"a gap held the watchdog back",
+	"a grant was marked to be cancelled",
+	"a key gave the same run again",
+	"a key with another body was refused",
+	"a late result was adopted",
+	"a late result was kept",
+	"a lost dispatch was granted again",
+	"a lost worker's run was taken back",
+	"a run left a chord",
+	"a run was deferred",
+	"a run was handed back",
+	"a run's turn on its thread came",
+	"a stale commit was refused",
+	"a suspend was refused because of a cancel request",
+	"a suspended run was resumed",
+	"a wait was over already when the run suspended",
+	"an attempt was retried",
+	"an ended run was continued",
+	"ended by: attempts_exhausted",
+	"ended by: deadline_exceeded",
+	"ended by: dispatch_timeout",
+	"ended by: rejected",
+	"ended by: timeout_reaped_by_watchdog",
+	"ended by: wait_timeout",
+	"fault: all nodes away",
+	"fault: clock jumped",
+	"fault: commit failed after",
+	"fault: commit failed before",
+	"fault: commit sent again",
+	"fault: doorbell forged",
+	"fault: doorbell lost",
+	"fault: doorbell twice",
+	"fault: lost lease ignored",
+	"fault: node crashed",
+	"fault: node died after a commit",
+	"fault: node died inside a transaction",
+	"fault: other node in between",
+	"fault: program hung",
+	"fault: reply lost",
+	"fault: request lost",
+	"fault: request twice",
+	"fault: run released",
+	"fault: statement failed after",
+	"fault: statement failed before",
+	"fault: worker crashed",
+	"fault: worker stalled",
+	"outside work made a continuation",
+	"rule W11 queued-too-long",
+	"rule W13 no-progress",
+	"rule W13 silent",
+	"rule W14 workers",
+	"rule W15 cancel-grace",
+	"rule W15 due",
+	"rule W15 group-deadline",
+	"rule W15 waiters",
+	"rule W2 suspended-too-long",
+	"rule W4 dispatch-retry",
+	"rule W5 dispatch-timeout",
+	"rule W6 lost-worker",
+	"rule W7 reap",
+	"rule W8 deadline",
+	"several operations shared a batch",
+}
+
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// explain says what a failed seed did and how to see it again.
+func explain(r *Report) string {
+	return fmt.Sprintf("seed %d breaks %s\n\n%s\n\nreplay: make sim SEED=%d", r.Seed, r.Violation, strings.Join(r.Tail, "\n"), r.Seed)
+}
+
+// campaign runs seeds side by side; each simulation is a single goroutine of its own.
+func campaign(t *testing.T, seeds []uint64, until time.Time, each func(*Report)) {
+	t.Helper()
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	next := 0
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for {
+				mu.Lock()
+				if next >= len(seeds) || (next >= fewest && time.Now().After(until)) {
+					mu.Unlock()
+					return
+				}
+				seed := seeds[next]
+				next++
+				mu.Unlock()
+				r, err := Run(seed, Options{})
+				mu.Lock()
+				if err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				} else {
+					each(r)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+}
+
+func seedsFrom(first uint64, n int) []uint64 {
+	out := make([]uint64, n)
+	for i := range out {
+		out[i] = first + uint64(i)
+	}
+	return out
+}
+
+func TestSeeds(t *testing.T) {
+	n := int(number(t, "PERDURE_SIM_SEEDS", 0))
+	until := time.Now().Add(24 * time.Hour)
+	if n == 0 {
+		n = most
+		until = time.Now().Add(limit)
+		if testing.Short() {
+			n = 20
+		}
+	}
+	seeds := append(append([]uint64(nil), regressions...), seedsFrom(number(t, "PERDURE_SIM_BASE", base), n)...)
+	total := make(Counts)
+	var again []*Report // one in twenty is run twice
+	ran, steps, runs, quiet := 0, 0, 0, 0
+	var simulated time.Duration
+	begin := time.Now()
+	campaign(t, seeds, until, func(r *Report) {
+		ran++
+		steps += r.Steps
+		runs += r.Runs
+		simulated += r.Simulated
+		total.Add(r.Counts)
+		if r.Counts.Faults() == 0 {
+			quiet++
+		}
+		if r.Violation != nil {
+			t.Error(explain(r))
+		}
+		if ran%20 == 1 {
+			again = append(again, r)
+		}
+	})
+	for _, r := range again {
+		twin, err := Run(r.Seed, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if twin.Hash != r.Hash || twin.Steps != r.Steps {
+			t.Errorf("seed %d: %d steps with hash %x, and again %d steps with hash %x", r.Seed, r.Steps, r.Hash, twin.Steps, twin.Hash)
+		}
+	}
+	took := time.Since(begin)
+	t.Logf("%d seeds in %s (%.1f/s): %d runs, %d steps, %.0f simulated hours, %d faults, %d seeds without one\n%s", ran, took.Round(time.Millisecond),
+		float64(ran+len(again))/took.Seconds(), runs, steps, simulated.Hours(), total.Faults(), quiet, total)
+	if quiet > 0 {
+		t.Errorf("%d seeds have injected no fault: they show nothing", quiet)
+	}
+	if ran >= 150 {
+		for _, what := range situations {
+			if total[what] == 0 {
+				t.Errorf("in %d seeds it never came to this: %s", ran, what)
+			}
+		}
+	}
+}
+
+func TestSameSeedSameTrace(t *testing.T) {
+	for _, seed := range seedsFrom(number(t, "PERDURE_SIM_BASE", base), 4) {
+		a, err := Run(seed, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := Run(seed, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Hash != b.Hash || a.Steps != b.Steps {
+			t.Errorf("seed %d: %d steps with hash %x, and again %d steps with hash %x", seed, a.Steps, a.Hash, b.Steps, b.Hash)
+		}
+	}
+}
+
+func TestReplay(t *testing.T) {
+	if os.Getenv("PERDURE_SIM_SEED") == "" {
+		t.Skip("PERDURE_SIM_SEED is not set: nothing to replay")
+	}
+	r, err := Run(number(t, "PERDURE_SIM_SEED", 0), Options{Trace: os.Stdout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("seed %d: %d runs, %d steps, %s simulated, trace %x\n%s", r.Seed, r.Runs, r.Steps, r.Simulated, r.Hash, r.Counts)
+	if r.Violation != nil {
+		t.Fatal(explain(r))
+	}
+}

@@ -43,6 +43,13 @@ func commands() []command {
 	return []command{
 		{"serve", "run the server", serve, false},
 		{"dev", "run a server for trying things out", dev, false},
+		{"run", "start a run and stay with it", runCommand, false},
+		{"jobs", "list runs", jobs, false},
+		{"logs", "print a run's events", logs, false},
+		{"kill", "ask runs to stop", kill, false},
+		{"keys", "make, list and revoke keys", keysCommand, false},
+		{"doctor", "find out what is wrong", doctor, false},
+		{"fsck", "check the store against its invariants", fsck, false},
 		{"config", "check the configuration", configCommand, false},
 		{"bench", "measure this machine", benchCommand, false},
 		{"demo", "kill a server in the middle of a run and see the run finish", demo, false},
@@ -76,6 +83,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 			return exitOK
 		case errors.Is(err, errUsage):
 			return exitUsage
+		}
+		var code exitError
+		if errors.As(err, &code) {
+			return int(code)
 		}
 		fmt.Fprintf(stderr, "perdure %s: %v\n", c.name, err)
 		if errors.Is(err, errIO) {

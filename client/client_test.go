@@ -1,0 +1,466 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+func TestAWholeLife(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		ctx, c := within(t), w.client()
+		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job", Input: client.JSON(map[string]int{"n": 1}), Metadata: map[string]string{"for": "test"}}))
+		if run.State != perdure.Queued {
+			t.Fatalf("%+v", run)
+		}
+		if id := finish(t, c, `{"sum":"<1>"}`); id != run.RunID {
+			t.Fatalf("%s is not %s", id, run.RunID)
+		}
+		done, deferred, err := c.Join(ctx, run.RunID, time.Second)
+		if err != nil || deferred {
+			t.Fatal(deferred, err)
+		}
+		got, err := client.Result[struct{ Sum string }](done)
+		if err != nil || got.Sum != "<1>" {
+			t.Fatalf("%+v %v", got, err)
+		}
+		var types []string
+		for e, err := range c.Events(ctx, run.RunID, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			types = append(types, e.Type)
+		}
+		if s := strings.Join(types, " "); s != "run:created run:dispatched run:started run:completed" {
+			t.Error(s)
+		}
+		d := ok[*api.Deliverable](t)(c.Deliverable(ctx, run.RunID))
+		if d.Kind != "result" || string(d.Content) != string(done.Result) {
+			t.Errorf("%+v", d)
+		}
+		page := ok[*api.Runs](t)(c.List(ctx, client.Filter{Kind: "job", State: perdure.Completed, Metadata: map[string]string{"for": "test"}}))
+		if len(page.Runs) != 1 {
+			t.Errorf("%d runs", len(page.Runs))
+		}
+		again := ok[*api.Run](t)(c.Retry(ctx, run.RunID))
+		finish(t, c, `2`)
+		late := ok[[]api.LateResult](t)(c.LateResults(ctx, run.RunID))
+		if len(late) != 1 || late[0].FromRunID != again.RunID {
+			t.Fatalf("%+v", late)
+		}
+		if r := ok[*api.Run](t)(c.Adopt(ctx, run.RunID, 1)); r.State != perdure.Completed {
+			t.Errorf("%+v", r)
+		}
+		if tree := ok[*api.Runs](t)(c.Tree(ctx, run.RunID, "")); len(tree.Runs) == 0 {
+			t.Error("no tree")
+		}
+	})
+}
+
+func TestADeferralIsAValue(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		ctx, c := within(t), w.client()
+		run, deferred, err := c.Run(ctx, perdure.Submission{Kind: "job"}, 50*time.Millisecond)
+		if err != nil || !deferred || run.Status != perdure.StatusDeferred || run.State != perdure.Queued {
+			t.Fatalf("%+v %v %v", run, deferred, err)
+		}
+		if _, err := client.Result[int](run); err == nil {
+			t.Error("a run that has not ended has a result")
+		}
+		go finish(t, c, `7`)
+		run, deferred, err = c.Join(ctx, run.RunID, 0)
+		if err != nil || deferred {
+			t.Fatalf("%v %v", deferred, err)
+		}
+		if n, err := client.Result[int](run); n != 7 || err != nil {
+			t.Error(n, err)
+		}
+	})
+}
+
+func TestErrorsAreTyped(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		ctx, c := within(t), w.client()
+		reader := ok[*api.NewKey](t)(c.CreateKey(ctx, api.CreateKey{Name: "reader", Scopes: []string{"runs:read"}}))
+		only := client.New(w.url, reader.Secret, client.Options{Transport: w.wire})
+		nobody := client.New(w.url, "prd_nonsense", client.Options{Transport: w.wire})
+		for _, row := range []struct {
+			name  string
+			call  func() error
+			code  perdure.Code
+			field string
+		}{
+			{"no such run", func() error { _, err := c.Get(ctx, "nothing"); return err }, perdure.CodeNotFound, ""},
+			{"a bad submission", func() error { _, err := c.Start(ctx, perdure.Submission{}); return err }, perdure.CodeInvalid, "kind"},
+			{"a live run has no deliverable", func() error {
+				run, err := c.Start(ctx, perdure.Submission{Kind: "x", Queue: "elsewhere"})
+				if err == nil {
+					_, err = c.Deliverable(ctx, run.RunID)
+				}
+				return err
+			}, perdure.CodeWrongState, ""},
+			{"the key lacks a scope", func() error { _, err := only.Start(ctx, perdure.Submission{Kind: "x"}); return err }, api.CodeForbidden, ""},
+			{"no valid key", func() error { _, err := nobody.List(ctx, client.Filter{}); return err }, api.CodeUnauthorized, ""},
+			{"a key used for two things", func() error {
+				_, err := c.Start(ctx, perdure.Submission{Kind: "a"}, client.IdempotencyKey("k"))
+				if err == nil {
+					_, err = c.Start(ctx, perdure.Submission{Kind: "b"}, client.IdempotencyKey("k"))
+				}
+				return err
+			}, perdure.CodeReused, ""},
+			{"events of no run", func() error {
+				for _, err := range c.Events(ctx, "nothing", 0) {
+					return err
+				}
+				return nil
+			}, perdure.CodeNotFound, ""},
+		} {
+			err := row.call()
+			var p *api.Problem
+			if client.CodeOf(err) != row.code || !errors.Is(err, &perdure.Error{Code: row.code}) || !errors.Is(err, &api.Problem{Code: row.code}) || !errors.As(err, &p) || p.Field != row.field {
+				t.Errorf("%s: %v", row.name, err)
+			}
+			if client.Transient(err) {
+				t.Errorf("%s: transient: %v", row.name, err)
+			}
+		}
+	})
+}
+
+func TestALostAnswerOfASubmitIsOneRun(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		x := &wire{}
+		ctx, c := within(t), w.client(x.wrap)
+		x.loseNext.Store(2)
+		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
+		if n := x.sent.Load(); n != 3 || x.keys[0] == "" || x.keys[0] != x.keys[2] {
+			t.Errorf("sent %d times under %v", n, x.keys)
+		}
+		page := ok[*api.Runs](t)(c.List(ctx, client.Filter{}))
+		if len(page.Runs) != 1 || page.Runs[0].RunID != run.RunID {
+			t.Errorf("%d runs", len(page.Runs))
+		}
+		second := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
+		if second.RunID == run.RunID {
+			t.Error("two calls, one run")
+		}
+		// In the foreground too: the second sending finds the run of the first.
+		x.loseNext.Store(1)
+		_, deferred, err := c.Run(ctx, perdure.Submission{Kind: "job"}, 20*time.Millisecond)
+		if err != nil || !deferred {
+			t.Error(deferred, err)
+		}
+		if page := ok[*api.Runs](t)(c.List(ctx, client.Filter{})); len(page.Runs) != 3 {
+			t.Errorf("%d runs", len(page.Runs))
+		}
+	})
+}
+
+func TestWhatTheServerWouldDoTwiceIsNotSentTwice(t *testing.T) {
+	w := open(t, false, nil)
+	x := &wire{}
+	ctx, c := within(t), w.client(x.wrap)
+	x.dropNext.Store(2)
+	th := ok[*api.Thread](t)(c.CreateThread(ctx, nil)) // it never arrived: sent again
+	if n := x.sent.Load(); n != 3 {
+		t.Errorf("sent %d times", n)
+	}
+	for name, call := range map[string]func() error{
+		"thread": func() error { _, err := c.CreateThread(ctx, nil); return err },
+		"message": func() error {
+			_, err := c.AppendMessage(ctx, th.ThreadID, perdure.Message{Role: "user", Content: client.JSON("hi")})
+			return err
+		},
+		"key": func() error {
+			_, err := c.CreateKey(ctx, api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})
+			return err
+		},
+		"poll": func() error {
+			_, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Wait: perdure.Duration(time.Millisecond)})
+			return err
+		},
+	} {
+		x.sent.Store(0)
+		x.loseNext.Store(1)
+		if err := call(); client.CodeOf(err) != perdure.CodeUnknown || x.sent.Load() != 1 {
+			t.Errorf("%s: sent %d times: %v", name, x.sent.Load(), err)
+		}
+	}
+	if ms := ok[*api.Messages](t)(c.Messages(ctx, th.ThreadID, 0)); len(ms.Messages) != 1 {
+		t.Errorf("%d messages", len(ms.Messages))
+	}
+}
+
+func TestPatience(t *testing.T) {
+	var answers []func(http.ResponseWriter)
+	var seen []time.Time
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		seen = append(seen, time.Now())
+		f := answers[min(len(seen), len(answers))-1]
+		f(rw)
+	}))
+	defer s.Close()
+	problem := func(status int, code perdure.Code, after string) func(http.ResponseWriter) {
+		return func(rw http.ResponseWriter) {
+			rw.Header().Set("Content-Type", "application/problem+json")
+			if after != "" {
+				rw.Header().Set("Retry-After", after)
+			}
+			rw.WriteHeader(status)
+			io.WriteString(rw, `{"code":"`+string(code)+`","status":`+http.StatusText(0)+`0}`)
+		}
+	}
+	fine := func(rw http.ResponseWriter) { io.WriteString(rw, `{"run_id":"r","state":"queued","thread_id":"t"}`) }
+	page := func(status int) func(http.ResponseWriter) {
+		return func(rw http.ResponseWriter) { rw.WriteHeader(status); io.WriteString(rw, "<html>") }
+	}
+	start := func(c *client.Client) error { _, err := c.Start(within(t), perdure.Submission{Kind: "x"}); return err }
+	thread := func(c *client.Client) error { _, err := c.CreateThread(within(t), nil); return err }
+	for _, row := range []struct {
+		name    string
+		answers []func(http.ResponseWriter)
+		call    func(*client.Client) error
+		sent    int
+		code    perdure.Code
+	}{
+		{"busy, then fine", []func(http.ResponseWriter){problem(429, api.CodeRate, ""), problem(503, perdure.CodeUnavailable, "0"), fine}, start, 3, ""},
+		{"a gateway, then fine", []func(http.ResponseWriter){page(502), page(504), fine}, start, 3, ""},
+		{"a defect is not tried again", []func(http.ResponseWriter){problem(500, perdure.CodeInternal, "")}, start, 1, perdure.CodeInternal},
+		{"somebody else's page", []func(http.ResponseWriter){page(404)}, start, 1, perdure.CodeInternal},
+		{"retries end", []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "0")}, start, 3, perdure.CodeUnavailable},
+		{"nothing changed: a thread is asked for again", []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "0"), fine}, thread, 2, ""},
+		{"it may have counted: a thread is not", []func(http.ResponseWriter){problem(503, perdure.CodeUnknown, "0"), fine}, thread, 1, perdure.CodeUnknown},
+		{"a gateway: a thread is not", []func(http.ResponseWriter){page(502), fine}, thread, 1, perdure.CodeUnknown},
+		{"a redirect is not followed", []func(http.ResponseWriter){func(rw http.ResponseWriter) {
+			rw.Header().Set("Location", "http://127.0.0.1:1/")
+			rw.WriteHeader(307)
+		}}, start, 1, perdure.CodeInternal},
+	} {
+		answers, seen = row.answers, nil
+		err := row.call(client.New(s.URL+"/", "k", client.Options{Retries: 2}))
+		if len(seen) != row.sent || client.CodeOf(err) != row.code || (err == nil) != (row.code == "") {
+			t.Errorf("%s: sent %d times, %v", row.name, len(seen), err)
+		}
+	}
+
+	answers, seen = []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "1"), fine}, nil
+	if err := start(client.New(s.URL, "k", client.Options{})); err != nil || seen[1].Sub(seen[0]) < time.Second {
+		t.Errorf("Retry-After was not honoured: %v", err)
+	}
+	// Whoever has no time left is told at once.
+	answers, seen = []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "30")}, nil
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	began := time.Now()
+	if _, err := client.New(s.URL, "k", client.Options{}).Start(ctx, perdure.Submission{Kind: "x"}); client.CodeOf(err) != perdure.CodeUnavailable || time.Since(began) > 2*time.Second {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+}
+
+func TestTheCallersContext(t *testing.T) {
+	w := open(t, false, nil)
+	c := w.client()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Get(ctx, "r"); !errors.Is(err, context.Canceled) || client.CodeOf(err) != "" {
+		t.Error(err)
+	}
+	if _, err := c.Start(ctx, perdure.Submission{Kind: "x"}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	run := ok[*api.Run](t)(c.Start(t.Context(), perdure.Submission{Kind: "x"}))
+	ctx, cancel = context.WithCancel(t.Context())
+	lines := 0
+	for _, err := range c.Events(ctx, run.RunID, 0) {
+		if lines++; lines == 1 && err == nil {
+			cancel() // the next look would wait for 30 s
+		} else if lines == 2 && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	if lines != 2 {
+		t.Errorf("%d lines", lines)
+	}
+}
+
+func TestAnAnswerIsBounded(t *testing.T) {
+	endless := tripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(zeros{}), Request: r}, nil
+	})
+	c := client.New("http://perdure", "k", client.Options{Transport: endless})
+	if _, err := c.Get(t.Context(), "r"); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Error(err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+func TestEventsGoOnWhileTheServerIsAway(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		x := &wire{onlyPaths: "/events"}
+		ctx := within(t)
+		c, other := client.New(w.url, w.srv.Key(), client.Options{Transport: x.wrap(w.wire), Retries: -1}), w.client()
+		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
+		last := int64(0)
+		for e, err := range c.Events(ctx, run.RunID, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Seq != last+1 {
+				t.Errorf("%d after %d", e.Seq, last)
+			}
+			if last = e.Seq; last == 1 {
+				x.dropNext.Store(2)
+				x.loseNext.Store(1)
+				finish(t, other, `1`)
+			}
+		}
+		if last != 4 {
+			t.Errorf("the last line is %d", last)
+		}
+	})
+}
+
+func TestAWaitOutlivesTheServersLettingGo(t *testing.T) {
+	w := open(t, false, nil)
+	ctx, c := within(t), w.client()
+	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
+	// The first join is answered at once, as by a server that goes down; the second reaches its successor.
+	joins := 0
+	x := tripper(func(r *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(r.URL.Path, "/join") {
+			if joins++; joins == 1 {
+				return &http.Response{StatusCode: 202, Header: http.Header{}, Request: r,
+					Body: io.NopCloser(strings.NewReader(`{"run_id":"` + string(run.RunID) + `","state":"queued","status":"deferred"}`))}, nil
+			}
+			finish(t, c, `1`)
+		}
+		return w.wire.RoundTrip(r)
+	})
+	done, deferred, err := client.New(w.url, w.srv.Key(), client.Options{Transport: x}).Join(ctx, run.RunID, time.Minute)
+	if err != nil || deferred || done.State != perdure.Completed {
+		t.Errorf("%+v %v %v", done, deferred, err)
+	}
+}
+
+func TestTheRest(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		ctx, c := within(t), w.client()
+		if h := ok[*api.Health](t)(c.Health(ctx)); h.Status != "ok" {
+			t.Error(h)
+		}
+		if h, ready, err := c.Ready(ctx); !ready || err != nil {
+			t.Error(h, err)
+		}
+
+		th := ok[*api.Thread](t)(c.CreateThread(ctx, client.JSON(map[string]string{"title": "x"})))
+		ok[*api.MessageAppended](t)(c.AppendMessage(ctx, th.ThreadID, perdure.Message{Role: "user", Content: client.JSON("hello")}))
+		if ms := ok[*api.Messages](t)(c.Messages(ctx, th.ThreadID, 0)); len(ms.Messages) != 1 || string(ms.Messages[0].Content) != `"hello"` {
+			t.Errorf("%+v", ms)
+		}
+		if got := ok[*api.Thread](t)(c.Thread(ctx, th.ThreadID)); got.LastSeq != 1 {
+			t.Errorf("%+v", got)
+		}
+
+		a := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "a"}))
+		b := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "b", Queue: "other"}))
+		g := ok[*api.Group](t)(c.CreateGroup(ctx, api.CreateGroup{Mode: "any", RunIDs: []perdure.RunID{a.RunID, b.RunID}}))
+		if _, open, err := c.JoinGroup(ctx, g.GroupID, 20*time.Millisecond); !open || err != nil {
+			t.Error(open, err)
+		}
+		ok[*api.SignalSent](t)(c.Signal(ctx, b.RunID, "go/on", client.JSON(1)))
+		finish(t, c, `1`)
+		if g, open, err := c.JoinGroup(ctx, g.GroupID, time.Minute); open || err != nil || g.Completed != 1 {
+			t.Error(g, open, err)
+		}
+		if g := ok[*api.Group](t)(c.Group(ctx, g.GroupID)); g.State == "open" {
+			t.Errorf("%+v", g)
+		}
+		if r := ok[*api.Run](t)(c.Defer(ctx, b.RunID)); r.State != perdure.Queued {
+			t.Errorf("%+v", r)
+		}
+		if r := ok[*api.Run](t)(c.Cancel(ctx, b.RunID, "enough", time.Second)); r.State != perdure.Cancelled {
+			t.Errorf("%+v", r)
+		}
+
+		// A run that fails for lack of attempts is a dead letter.
+		d := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "d", MaxAttempts: 1}))
+		p := ok[*api.Polled](t)(c.Poll(ctx, "w", api.Poll{Slots: 1}))
+		lease := api.Lease{RunID: p.Runs[0].RunID, Epoch: p.Runs[0].Epoch}
+		if res := ok[[]api.LeaseResult](t)(c.StartRuns(ctx, "w", lease)); !res[0].OK {
+			t.Errorf("%+v", res)
+		}
+		if res := ok[[]api.LeaseResult](t)(c.StartRuns(ctx, "w", api.Lease{RunID: lease.RunID, Epoch: 99})); res[0].Error == nil || res[0].Error.Code != perdure.CodeStaleEpoch {
+			t.Errorf("%+v", res)
+		}
+		ok[*api.JournalPage](t)(c.Journal(ctx, lease, 0))
+		ok[*api.InboxPage](t)(c.Inbox(ctx, lease, 0))
+		ok[*api.Beaten](t)(c.Heartbeat(ctx, "w", api.Beat{RunID: lease.RunID, Epoch: lease.Epoch, Activity: "x"}))
+		fail := perdure.Commit{ID: "f", RunID: lease.RunID, Epoch: lease.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken"}}}
+		for range 2 { // again is as before
+			if res := ok[[]api.CommitResult](t)(c.Commit(ctx, "w", fail)); !res[0].OK || res[0].State != perdure.Failed {
+				t.Errorf("%+v", res)
+			}
+		}
+		if _, err := client.Result[int](ok[*api.Run](t)(c.Get(ctx, d.RunID))); !errors.Is(err, &perdure.Error{Code: "broken"}) {
+			t.Error(err)
+		}
+		if l := ok[*api.DeadLetters](t)(c.DeadLetters(ctx, "")); len(l.DeadLetters) != 1 || l.DeadLetters[0].RunID != d.RunID {
+			t.Errorf("%+v", l)
+		}
+		ok[*perdure.DeadLetter](t)(c.DeadLetter(ctx, d.RunID))
+		r := ok[*api.Run](t)(c.Redrive(ctx, d.RunID))
+		if again := ok[*api.Run](t)(c.Redrive(ctx, d.RunID)); again.RunID != r.RunID {
+			t.Error("redriven twice")
+		}
+		if err := c.DropDeadLetter(ctx, d.RunID); err != nil {
+			t.Error(err)
+		}
+		if err := c.DropDeadLetter(ctx, d.RunID); client.CodeOf(err) != perdure.CodeNotFound {
+			t.Error(err)
+		}
+
+		k := ok[*api.NewKey](t)(c.CreateTenantKey(ctx, "acme", api.CreateKey{Name: "k", Scopes: []string{"runs:read", "keys:admin"}}))
+		acme := client.New(w.url, k.Secret, client.Options{Transport: w.wire})
+		if list := ok[[]perdure.Key](t)(acme.Keys(ctx)); len(list) != 1 || list[0].Tenant != "acme" {
+			t.Errorf("%+v", list)
+		}
+		if _, err := acme.Get(ctx, d.RunID); client.CodeOf(err) != perdure.CodeNotFound {
+			t.Error(err)
+		}
+		ok[*perdure.Key](t)(acme.RevokeKey(ctx, k.ID))
+		if _, err := acme.Keys(ctx); client.CodeOf(err) != api.CodeUnauthorized {
+			t.Error(err)
+		}
+
+		if ws := ok[[]perdure.Worker](t)(c.Workers(ctx)); len(ws) != 1 || ws[0].ID != "w" {
+			t.Errorf("%+v", ws)
+		}
+		if qs := ok[[]api.Queue](t)(c.Queues(ctx)); len(qs) == 0 {
+			t.Errorf("%+v", qs)
+		}
+		if inv := ok[*api.Invariants](t)(c.Invariants(ctx)); len(inv.Violations) != 0 || inv.Checked == 0 {
+			t.Errorf("%+v", inv)
+		}
+		n := 0
+		for _, err := range c.All(ctx, client.Filter{Limit: 1}) {
+			if n++; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n != 4 {
+			t.Errorf("%d runs", n)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+)
+
+// CreateThread makes a conversation.
+func (c *Client) CreateThread(ctx context.Context, metadata json.RawMessage) (*api.Thread, error) {
+	return answer[api.Thread](ctx, c, &request{method: "POST", path: v1 + "/threads", body: api.CreateThread{Metadata: metadata}, once: true})
+}
+
+// Thread looks at a thread.
+func (c *Client) Thread(ctx context.Context, id perdure.ThreadID) (*api.Thread, error) {
+	return answer[api.Thread](ctx, c, &request{method: "GET", path: path(v1+"/threads/%s", string(id))})
+}
+
+// Messages gives a thread's messages after one (zero: from the first), at most a hundred: go on with NextAfter
+// until there are none.
+func (c *Client) Messages(ctx context.Context, id perdure.ThreadID, after int64) (*api.Messages, error) {
+	return answer[api.Messages](ctx, c, &request{method: "GET", path: path(v1+"/threads/%s/messages", string(id)),
+		query: url.Values{"after": {strconv.FormatInt(after, 10)}}})
+}
+
+// AppendMessage appends a message to a thread.
+func (c *Client) AppendMessage(ctx context.Context, id perdure.ThreadID, m perdure.Message) (*api.MessageAppended, error) {
+	return answer[api.MessageAppended](ctx, c, &request{method: "POST", path: path(v1+"/threads/%s/messages", string(id)), body: m, once: true})
+}
+
+// CreateGroup gathers runs, so that they can be waited for together.
+func (c *Client) CreateGroup(ctx context.Context, in api.CreateGroup) (*api.Group, error) {
+	return answer[api.Group](ctx, c, &request{method: "POST", path: v1 + "/groups", body: in, once: true})
+}
+
+// Group looks at a group.
+func (c *Client) Group(ctx context.Context, id perdure.GroupID) (*api.Group, error) {
+	return answer[api.Group](ctx, c, &request{method: "GET", path: path(v1+"/groups/%s", string(id))})
+}
+
+// JoinGroup waits for a group, at most so long (zero: [DefaultWait]). When that passes, open is true, and the
+// group and its runs go on.
+func (c *Client) JoinGroup(ctx context.Context, id perdure.GroupID, wait time.Duration) (group *api.Group, open bool, err error) {
+	left := countdown(wait)
+	for n := 0; ; n++ {
+		r := &request{method: "GET", path: path(v1+"/groups/%s/join", string(id))}
+		r.fresh = func() {
+			r.wait = left()
+			r.query = url.Values{"timeout": {r.wait.String()}}
+		}
+		r.fresh()
+		next := new(api.Group)
+		status, err := c.do(ctx, r, next)
+		switch {
+		case err != nil && group != nil && (ctx.Err() != nil || Transient(err)):
+			return group, true, nil
+		case err != nil:
+			return nil, false, err
+		case status != http.StatusAccepted:
+			return next, false, nil
+		}
+		if group = next; left() <= 50*time.Millisecond || !c.pause(ctx, min(n, 4), 0) {
+			return group, true, nil
+		}
+	}
+}

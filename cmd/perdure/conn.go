@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+)
+
+// connFlags say which server a command talks to.
+type connFlags struct{ url, key, data *string }
+
+func addConnFlags(f *flag.FlagSet) *connFlags {
+	return &connFlags{
+		url:  f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+defaultListen+")"),
+		key:  f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
+		data: f.String("data", "", "`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
+	}
+}
+
+// connect finds the server and a key for it: by flags, by the environment, or in the data folder.
+func (c *connFlags) connect() (*client.Client, error) {
+	url := first(*c.url, os.Getenv("PERDURE_URL"), "http://"+defaultListen)
+	key := first(*c.key, os.Getenv("PERDURE_KEY"))
+	if key == "" {
+		path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), defaults().Data), embedded.KeyFile)
+		b, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("there is no key: set PERDURE_KEY, or say with --data where the server's %s is (not in %s)", embedded.KeyFile, path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		key = strings.TrimSpace(string(b))
+	}
+	return client.New(url, key, client.Options{}), nil
+}
+
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// parseMixed reads flags and arguments in any order, and at least and at most so many arguments.
+func parseMixed(f *flag.FlagSet, args []string, least, most int) ([]string, error) {
+	var out []string
+	for {
+		if err := f.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				return nil, err
+			}
+			return nil, errUsage
+		}
+		args = f.Args()
+		if len(args) == 0 {
+			break
+		}
+		out, args = append(out, args[0]), args[1:]
+	}
+	if len(out) < least || len(out) > most {
+		f.Usage()
+		return nil, errUsage
+	}
+	return out, nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+)
+
+// A finding is one line of the doctor.
+type finding struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Note string `json:"note"`
+}
+
+func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("doctor", "Looks at the data folder and at the server, and says what is wrong and what would help. Exits with 1 if\nsomething is.", stderr)
+	conn := addConnFlags(f)
+	asJSON := f.Bool("json", false, "print JSON")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	dir := first(*conn.data, os.Getenv("PERDURE_DATA"), defaults().Data)
+	found := append(lookAtFolder(dir), lookAtServer(ctx, conn)...)
+	bad := 0
+	for _, x := range found {
+		if !x.OK {
+			bad++
+		}
+	}
+	if *asJSON {
+		if err := printJSON(stdout, found); err != nil {
+			return err
+		}
+	} else {
+		for _, x := range found {
+			mark := "ok  "
+			if !x.OK {
+				mark = "BAD "
+			}
+			fmt.Fprintf(stdout, "%s %-16s %s\n", mark, x.Name, x.Note)
+		}
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d of %d checks failed", bad, len(found))
+	}
+	return nil
+}
+
+func lookAtFolder(dir string) []finding {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return []finding{{"data folder", true, dir + " is not there yet: the first start makes it"}}
+	}
+	out := []finding{{"data folder", info.IsDir() && info.Mode().Perm()&0o077 == 0, fmt.Sprintf("%s, mode %04o (should be closed to others: chmod 700)", dir, info.Mode().Perm())}}
+	if key, err := os.Stat(filepath.Join(dir, embedded.KeyFile)); err == nil {
+		out = append(out, finding{"admin key", key.Mode().Perm() == 0o600, fmt.Sprintf("mode %04o (should be 0600)", key.Mode().Perm())})
+	}
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err == nil {
+		free := fs.Bavail * uint64(fs.Bsize)
+		out = append(out, finding{"disk", free > 1<<30, fmt.Sprintf("%.1f GiB free (at least 1 is advisable)", float64(free)/(1<<30))})
+	}
+	if wal, err := os.Stat(filepath.Join(dir, "perdure.db-wal")); err == nil {
+		out = append(out, finding{"WAL", wal.Size() < 256<<20, fmt.Sprintf("%.1f MiB (a large one means that a reader has been open for long)", float64(wal.Size())/(1<<20))})
+	}
+	return out
+}
+
+func lookAtServer(ctx context.Context, conn *connFlags) []finding {
+	c, err := conn.connect()
+	if err != nil {
+		return []finding{{"key", false, err.Error()}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	health, ready, err := c.Ready(ctx)
+	if err != nil {
+		return []finding{{"server", false, "no answer: " + err.Error() + " (perdure serve starts one)"}}
+	}
+	out := []finding{{"server", ready, health.Status + " " + health.Detail}}
+	workers, err := c.Workers(ctx)
+	if err != nil {
+		return append(out, finding{"key", false, err.Error()})
+	}
+	out = append(out, finding{"key", true, "accepted"})
+	online := 0
+	for _, w := range workers {
+		if !w.Offline {
+			online++
+		}
+	}
+	queues, err := c.Queues(ctx)
+	waiting := 0
+	for _, q := range queues {
+		waiting += q.Claimable
+	}
+	if err == nil {
+		out = append(out, finding{"workers", online > 0 || waiting == 0, fmt.Sprintf("%d online, %d claimable runs wait", online, waiting)})
+	}
+	check, err := c.Invariants(ctx)
+	switch {
+	case client.CodeOf(err) == perdure.Code("forbidden"):
+	case err != nil:
+		out = append(out, finding{"invariants", false, err.Error()})
+	default:
+		out = append(out, finding{"invariants", len(check.Violations) == 0 && check.PastDeadline == 0,
+			fmt.Sprintf("%d checked, %d violations, %d runs past their deadline", check.Checked, len(check.Violations), check.PastDeadline)})
+	}
+	return out
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// errFound says that a check found something; what, has been printed.
+var errFound = errors.New("the store breaks an invariant")
+
+func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("fsck", "Checks everything stored against the invariants: of a live server through its API, or of the data of a\nstopped one with --stopped. Exits with 1 if something is wrong.", stderr)
+	conn := addConnFlags(f)
+	stopped := f.Bool("stopped", false, "the server is stopped: check the files in the data folder")
+	asJSON := f.Bool("json", false, "print JSON")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	var found *api.Invariants
+	var err error
+	if *stopped {
+		found, err = checkFolder(ctx, first(*conn.data, os.Getenv("PERDURE_DATA"), defaults().Data))
+	} else if c, cerr := conn.connect(); cerr != nil {
+		err = cerr
+	} else {
+		found, err = c.Invariants(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		if err := printJSON(stdout, found); err != nil {
+			return err
+		}
+	} else {
+		for _, v := range found.Violations {
+			fmt.Fprintf(stdout, "%-4s %s\n     %s\n", v.ID, v.Statement, v.Row)
+		}
+		fmt.Fprintf(stdout, "%d invariants checked, %d violations, %d runs past their deadline\n", found.Checked, len(found.Violations), found.PastDeadline)
+	}
+	if len(found.Violations) > 0 {
+		return errFound
+	}
+	return nil
+}
+
+// checkFolder opens the data of a stopped server; one that runs holds a lock on it.
+func checkFolder(ctx context.Context, dir string) (*api.Invariants, error) {
+	path := filepath.Join(dir, "perdure.db")
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("there is no data in %s: %w", dir, err)
+	}
+	s, err := store.Open(store.Options{Path: path})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	out := &api.Invariants{Checked: len(store.Invariants) + 1, Violations: []api.Violation{}}
+	err = s.View(ctx, func(v *store.View) error {
+		found, err := v.Check(nil)
+		for _, x := range found {
+			out.Violations = append(out.Violations, api.Violation{ID: x.ID, Statement: x.Statement, Row: x.Row})
+		}
+		if err != nil {
+			return err
+		}
+		out.PastDeadline, err = v.PastDeadline()
+		return err
+	})
+	return out, err
+}

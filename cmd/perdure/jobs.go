@@ -1,0 +1,332 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+// The exit codes of commands that wait for a run, beside 0 for one that completed and 1 for one that failed.
+const (
+	exitDeferred  = 3 // it goes on without us
+	exitTimeout   = 4
+	exitCancelled = 5
+)
+
+// exitError ends the program with a code, after everything has been said.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+// outcome is the exit code of an ended run.
+func outcome(r *api.Run) error {
+	switch r.State {
+	case perdure.Completed:
+		return nil
+	case perdure.TimedOut:
+		return exitError(exitTimeout)
+	case perdure.Cancelled:
+		return exitError(exitCancelled)
+	}
+	return exitError(exitFail)
+}
+
+func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("jobs", "Lists runs, newest first.", stderr)
+	conn := addConnFlags(f)
+	var filter client.Filter
+	f.StringVar(&filter.Status, "status", "", "only runs of this `status`: queued, running, suspended, deferred, completed, failed, …")
+	f.StringVar(&filter.Kind, "kind", "", "only runs of this `kind`")
+	f.StringVar(&filter.Queue, "queue", "", "only runs of this `queue`")
+	f.IntVar(&filter.Limit, "limit", 20, "at most so many")
+	asJSON := f.Bool("json", false, "print JSON")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	page, err := c.List(ctx, filter)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(stdout, page)
+	}
+	if len(page.Runs) == 0 {
+		fmt.Fprintln(stdout, "No runs.")
+		return nil
+	}
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RUN\tKIND\tSTATUS\tAGE\tTRY\tDOING")
+	paint := statusPainter(stdout)
+	for _, r := range page.Runs {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.RunID, r.Kind, paint(r.Status), shortly(time.Duration(r.ElapsedMS)*time.Millisecond), r.Attempt, doing(&r))
+	}
+	return w.Flush()
+}
+
+func doing(r *api.Run) string {
+	switch {
+	case r.Error != nil:
+		return string(r.Error.Code)
+	case r.Cancel != nil && r.FinishedAt == nil:
+		return "asked to stop"
+	case r.Activity != "":
+		return r.Activity
+	}
+	return r.Summary
+}
+
+func shortly(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// statusPainter colours a status, where colours are seen.
+func statusPainter(w io.Writer) func(string) string {
+	if !colourful(w) {
+		return func(s string) string { return s }
+	}
+	colours := map[string]string{"completed": "32", "failed": "31", "timeout": "31", "cancelled": "33", "running": "36", "dispatched": "36", "deferred": "35", "suspended": "34", "queued": "37"}
+	return func(s string) string {
+		if c := colours[s]; c != "" {
+			return "\x1b[" + c + "m" + s + "\x1b[0m"
+		}
+		return s
+	}
+}
+
+func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("run", "Starts a run and stays with it: its events as they happen, then its result.\nCtrl-C detaches; the run goes on. Exit codes: 0 completed, 1 failed, 3 it goes on without us, 4 timeout, 5 cancelled.\n\n  perdure run KIND [--input JSON] [flags]", stderr)
+	conn := addConnFlags(f)
+	var sub perdure.Submission
+	input := f.String("input", "", "the input: `JSON`, @file, or - for standard input")
+	f.StringVar(&sub.Queue, "queue", "", "the `queue`")
+	thread := f.String("thread", "", "the `thread` that it runs on")
+	f.IntVar(&sub.Priority, "priority", 0, "-100 to 100, higher first")
+	f.IntVar(&sub.MaxAttempts, "max-attempts", 0, "attempts before it is given up")
+	f.TextVar(&sub.Timeout, "timeout", perdure.Duration(0), "when it ends at the latest")
+	f.TextVar(&sub.Delay, "delay", perdure.Duration(0), "start it after this")
+	key := f.String("idempotency-key", "", "start it once per `key`")
+	wait := f.Duration("wait", time.Hour, "stay with it for so long")
+	detach := f.Bool("detach", false, "don't stay: print its id")
+	f.BoolVar(detach, "d", false, "the same as --detach")
+	asJSON := f.Bool("json", false, "print JSON")
+	names, err := parseMixed(f, args, 1, 1)
+	if err != nil {
+		return err
+	}
+	sub.Kind, sub.ThreadID = names[0], perdure.ThreadID(*thread)
+	if sub.Input, err = readInput(*input); err != nil {
+		return err
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	var opts []client.CallOption
+	if *key != "" {
+		opts = append(opts, client.IdempotencyKey(*key))
+	}
+	r, err := c.Start(ctx, sub, opts...)
+	if err != nil {
+		return err
+	}
+	if *detach {
+		if *asJSON {
+			return json.NewEncoder(stdout).Encode(map[string]any{"run_id": r.RunID})
+		}
+		_, err := fmt.Fprintln(stdout, r.RunID)
+		return err
+	}
+	if !*asJSON {
+		fmt.Fprintf(stderr, "%s started; Ctrl-C detaches and leaves it running\n", r.RunID)
+	}
+	limit, cancel := context.WithTimeout(ctx, *wait)
+	defer cancel()
+	show := stderr
+	if *asJSON {
+		show = io.Discard
+	}
+	if err := follow(limit, c, r.RunID, 0, show, false); err != nil {
+		if limit.Err() == nil {
+			return err
+		}
+		_, _ = c.Defer(context.WithoutCancel(ctx), r.RunID)
+		fmt.Fprintf(stderr, "\nDetached. The run goes on:\n  perdure logs -f %[1]s\n  perdure kill %[1]s\n", r.RunID)
+		if *asJSON {
+			_ = json.NewEncoder(stdout).Encode(map[string]any{"run_id": r.RunID, "status": perdure.StatusDeferred})
+		}
+		return exitError(exitDeferred)
+	}
+	return finished(ctx, c, r.RunID, stdout, stderr, *asJSON)
+}
+
+// finished prints what an ended run hands over.
+func finished(ctx context.Context, c *client.Client, id perdure.RunID, stdout, stderr io.Writer, asJSON bool) error {
+	r, err := c.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if err := printJSON(stdout, r); err != nil {
+			return err
+		}
+		return outcome(r)
+	}
+	if len(r.Result) > 0 {
+		fmt.Fprintf(stdout, "%s\n", r.Result)
+	}
+	if r.Error != nil {
+		fmt.Fprintf(stderr, "%s: %s %s\n", r.State, r.Error.Code, r.Error.Message)
+	}
+	return outcome(r)
+}
+
+func readInput(text string) (json.RawMessage, error) {
+	b := []byte(text)
+	var err error
+	switch {
+	case text == "":
+		return nil, nil
+	case text == "-":
+		b, err = io.ReadAll(io.LimitReader(os.Stdin, perdure.MaxValue+1))
+	case strings.HasPrefix(text, "@"):
+		b, err = os.ReadFile(text[1:])
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !json.Valid(b) {
+		return nil, fmt.Errorf("--input is not valid JSON: %.60s (a string needs its quotes: '\"text\"')", b)
+	}
+	return b, nil
+}
+
+// follow prints a run's log until it has ended.
+func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64, w io.Writer, asJSON bool) error {
+	for e, err := range c.Events(ctx, id, after) {
+		if err != nil {
+			return err
+		}
+		if err := printEvent(w, &e, asJSON); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func printEvent(w io.Writer, e *api.Event, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(e)
+	}
+	data := visible(string(e.Data))
+	if i := strings.Index(data, ","); strings.HasPrefix(data, `{"run_id":`) {
+		if i < 0 {
+			data = ""
+		} else {
+			data = "{" + data[i+1:]
+		}
+	}
+	const room = 140
+	if len(data) > room {
+		data = data[:room] + "…"
+	}
+	_, err := fmt.Fprintf(w, "%s %4d  %-22s %s\n", e.At.Time().Local().Format("15:04:05.000"), e.Seq, e.Type, data)
+	return err
+}
+
+// visible makes what a run wrote harmless for a terminal.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0) || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) {
+			return '·'
+		}
+		return r
+	}, s)
+}
+
+func logs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("logs", "Prints a run's events; with -f until it has ended.\n\n  perdure logs [-f] RUN", stderr)
+	conn := addConnFlags(f)
+	stay := f.Bool("f", false, "follow it until it has ended")
+	after := f.Int64("after", 0, "only events after this `number`")
+	asJSON := f.Bool("json", false, "print JSON, an event a line")
+	ids, err := parseMixed(f, args, 1, 1)
+	if err != nil {
+		return err
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	id := perdure.RunID(ids[0])
+	if *stay {
+		if err := follow(ctx, c, id, *after, stdout, *asJSON); err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	}
+	for next := *after; ; {
+		page, err := c.EventPage(ctx, id, next, 0)
+		if err != nil {
+			return err
+		}
+		for i := range page.Events {
+			if err := printEvent(stdout, &page.Events[i], *asJSON); err != nil {
+				return err
+			}
+		}
+		if len(page.Events) == 0 || page.Ended {
+			return nil
+		}
+		next = page.NextAfter
+	}
+}
+
+func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("kill", "Asks runs to stop, and waits until they have.\n\n  perdure kill RUN…", stderr)
+	conn := addConnFlags(f)
+	reason := f.String("reason", "perdure kill", "why; the run is told")
+	wait := f.Duration("wait", time.Minute, "wait for so long; 0 only asks")
+	asJSON := f.Bool("json", false, "print JSON")
+	ids, err := parseMixed(f, args, 1, 1000)
+	if err != nil {
+		return err
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		r, err := c.Cancel(ctx, perdure.RunID(id), *reason, *wait)
+		if err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+		if *asJSON {
+			if err := json.NewEncoder(stdout).Encode(r); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(stdout, "%s %s\n", id, statusPainter(stdout)(r.Status))
+	}
+	return nil
+}

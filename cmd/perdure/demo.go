@@ -7,42 +7,56 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
 )
 
-const demoAbout = `Starts a server with a store on disk, has it work on a run, kills it with SIGKILL in the middle and
-starts it again. The run's caller stops waiting, the run goes on; it is taken over when its lease has
-run out and finishes from its journal. Everything happens in a temporary folder that is removed.`
+const demoAbout = `Starts a server and a worker as processes of their own and asks for a run. The caller stops waiting; the run
+goes on. The server is killed with SIGKILL and started again: the worker has worked on, and delivers. Then the worker is
+killed too: another one takes over when the lease has run out, and finishes from the journal. Everything happens
+in a temporary folder that is removed.`
 
-// demoLimit bounds the demo on a machine that is very busy.
-const demoLimit = 60 * time.Second
+const (
+	demoLimit      = 60 * time.Second       // bounds the demo on a machine that is very busy
+	demoStep       = 350 * time.Millisecond // what a step takes
+	demoPatient    = 500 * time.Millisecond // of the caller
+	demoAway       = 900 * time.Millisecond // how long the server is away
+	demoServerDies = 3                      // in this step the server is killed
+	demoWorkerDies = 5                      // and in this one the worker
+)
+
+// demoPolicy is the default with a lease and a backoff that are short enough to watch.
+var demoPolicy = []string{"--policy", "lease=3s", "--policy", "backoff_base=300ms"}
 
 // A story is what the demo has seen, and what is told of it.
 type story struct {
 	begin perdure.Instant // of the demo
 	tell  func(at perdure.Instant, who, text string)
 
-	Run      perdure.RunID
-	Lives    [2]life
-	Accepted perdure.Instant
-	Recorded map[int]perdure.Instant // steps whose record was acknowledged
-	AckedIn  [2][]int                // those steps, by life
-	Began    [2][]mark               // steps that were begun, by life
-	Found    *stock                  // what the second server found
-	Left     *stock                  // what there was at the end
-	Effects  map[string]int          // how often each step was executed
+	Servers [2]life
+	Workers [2]life
+	Run     *api.Run    // as it ended
+	Events  []api.Event // its whole log
+	Back    *api.Run    // as the server had it when it was back
+	Acked   []int       // steps that were acknowledged before the server was killed
+	Began   [2][]mark   // steps that were begun, by worker
+	Ended   map[int]perdure.Instant
+	Effects map[string]int // how often each step was executed
+	Broken  int            // rows that break an invariant
+	Checked int
 }
 
-// A life of the server: from its start to its end.
+// A life is a process's: from its start to its end.
 type life struct {
 	PID      int
 	Up, Down perdure.Instant
@@ -68,13 +82,13 @@ func demo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer os.RemoveAll(dir)
 
 	p := painter{on: !*asJSON && colourful(stdout)}
-	s := &story{begin: perdure.At(time.Now()), Recorded: make(map[int]perdure.Instant), tell: func(perdure.Instant, string, string) {}}
+	s := &story{begin: now(), Ended: make(map[int]perdure.Instant), tell: func(perdure.Instant, string, string) {}}
 	if !*asJSON {
 		s.tell = func(at perdure.Instant, who, text string) {
 			fmt.Fprintf(stdout, "  %s  %s %s\n", p.dim(fmt.Sprintf("%5.2f s", at.Sub(s.begin).Seconds())), p.who(who), text)
 		}
-		fmt.Fprintf(stdout, "\n%s\n\n  An agent is asked for %d steps. Its caller has %s of patience, and in step %d the\n  server is killed.\n\n",
-			p.bold("Timeouts stop waiting, not working"), len(demoSteps), seconds(demoPatient), demoFatal)
+		fmt.Fprintf(stdout, "\n%s\n\n  An agent is asked for %d steps. Its caller has %s of patience, in step %d the server is killed,\n  and in step %d the worker.\n\n",
+			p.bold("Timeouts stop waiting, not working"), len(demoSteps), seconds(demoPatient), demoServerDies, demoWorkerDies)
 	}
 	if err := s.play(ctx, dir); err != nil {
 		switch {
@@ -86,56 +100,125 @@ func demo(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if *asJSON {
-		enc := json.NewEncoder(stdout)
-		enc.SetIndent("", "  ")
-		err = enc.Encode(s.facts())
+		err = printJSON(stdout, s.facts())
 	} else {
 		fmt.Fprintf(stdout, "\n%s\n%s", s.picture(p), s.verdict(p))
 	}
 	return errors.Join(err, s.verify())
 }
 
+func now() perdure.Instant { return perdure.At(time.Now()) }
+
 // play lets it happen.
 func (s *story) play(ctx context.Context, dir string) error {
-	first, err := startServer(ctx, dir)
+	addr, err := freeAddress()
 	if err != nil {
 		return err
 	}
-	defer first.end()
-	s.Lives[0].PID = first.pid()
-	for s.Lives[0].Down == 0 {
-		n, err := first.next(ctx)
-		if err != nil {
-			return err
-		}
-		s.hear(0, n)
-		if n.What == newsBegan && n.Step == demoFatal {
-			pause(ctx, demoStep)
-			s.Lives[0].Down = perdure.At(time.Now())
-			if err := first.kill(); err != nil {
-				return err
-			}
-			s.tell(s.Lives[0].Down, "demo", fmt.Sprintf("kill -9 %d, in the middle of step %d", first.pid(), demoFatal))
-		}
+	data := filepath.Join(dir, "data")
+	server, err := s.startServer(ctx, 0, addr, data)
+	if err != nil {
+		return err
 	}
-	pause(ctx, demoAway)
+	defer func() { server.kill() }()
+	key, err := os.ReadFile(filepath.Join(data, embedded.KeyFile))
+	if err != nil {
+		return err
+	}
+	env := []string{"PERDURE_URL=http://" + addr, "PERDURE_KEY=" + strings.TrimSpace(string(key))}
+	c := client.New("http://"+addr, strings.TrimSpace(string(key)), client.Options{})
+	defer c.Close()
 
-	second, err := startServer(ctx, dir)
+	w, err := s.startWorker(ctx, 0, dir, env)
 	if err != nil {
 		return err
 	}
-	defer second.end()
-	s.Lives[1].PID = second.pid()
-	for s.Left == nil {
-		n, err := second.next(ctx)
+	defer func() { w.kill() }()
+
+	// The caller, who has little patience.
+	s.tell(now(), "caller", "submits a run, and waits "+seconds(demoPatient)+" at most")
+	waited := make(chan error, 1)
+	var first *api.Run
+	go func() {
+		run, deferred, err := c.Run(ctx, perdure.Submission{Kind: demoKind, Input: client.JSON(map[string]string{"host": "cube"})}, demoPatient)
+		first = run
+		if err == nil && !deferred {
+			err = errors.New("the caller did not have to wait long enough")
+		}
+		s.tell(now(), "caller", "202, deferred: stops waiting, and the work goes on")
+		waited <- err
+	}()
+
+	if err := s.until(ctx, 0, w, newsBegan, demoServerDies); err != nil {
+		return err
+	}
+	if err := <-waited; err != nil {
+		return err
+	}
+	pause(ctx, demoStep/2)
+	s.Servers[0].Down = now()
+	server.kill()
+	s.tell(s.Servers[0].Down, "demo", fmt.Sprintf("kill -9 %d: the server is gone, in the middle of step %d", s.Servers[0].PID, demoServerDies))
+	if err := s.until(ctx, 0, w, newsDone, demoServerDies); err != nil {
+		return err
+	}
+	s.tell(now(), "worker", fmt.Sprintf("step %d is done, nobody answers: keeps it, and tries again", demoServerDies))
+	pause(ctx, demoAway)
+	if server, err = s.startServer(ctx, 1, addr, data); err != nil {
+		return err
+	}
+	if s.Back, err = c.Get(ctx, first.RunID); err != nil {
+		return err
+	}
+	s.tell(now(), "store", fmt.Sprintf("has the run: %s, attempt %d, %d lines of log", s.Back.State, s.Back.Attempt, s.Back.LastSeq))
+
+	if err := s.until(ctx, 0, w, newsBegan, demoWorkerDies); err != nil {
+		return err
+	}
+	pause(ctx, demoStep/2)
+	s.Workers[0].Down = now()
+	w.kill()
+	s.tell(s.Workers[0].Down, "demo", fmt.Sprintf("kill -9 %d: the worker is gone, in the middle of step %d", s.Workers[0].PID, demoWorkerDies))
+	pause(ctx, demoAway)
+	second, err := s.startWorker(ctx, 1, dir, env)
+	if err != nil {
+		return err
+	}
+	defer func() { second.kill() }()
+	s.tell(now(), "caller", "comes back, and waits again")
+	joined := make(chan error, 1)
+	go func() {
+		run, deferred, err := c.Join(ctx, first.RunID, demoLimit)
+		if err == nil && deferred {
+			err = errors.New("the run did not end")
+		}
+		s.Run = run
+		joined <- err
+	}()
+	if err := s.until(ctx, 1, second, newsRecorded, len(demoSteps)); err != nil {
+		return err
+	}
+	if err := <-joined; err != nil {
+		return err
+	}
+	s.tell(now(), "caller", "has the result: "+string(s.Run.Result))
+	s.Servers[1].Down, s.Workers[1].Down = now(), now()
+	return s.takeStock(ctx, c, dir)
+}
+
+// takeStock reads what there is at the end.
+func (s *story) takeStock(ctx context.Context, c *client.Client, dir string) error {
+	for e, err := range c.Events(ctx, s.Run.RunID, 0) {
 		if err != nil {
 			return err
 		}
-		s.hear(1, n)
+		s.Events = append(s.Events, e)
 	}
-	if err := second.end(); err != nil {
-		return fmt.Errorf("the second server did not end well: %w", err)
+	check, err := c.Invariants(ctx)
+	if err != nil {
+		return err
 	}
+	s.Checked, s.Broken = check.Checked, len(check.Violations)
 	text, err := os.ReadFile(filepath.Join(dir, "effects.txt"))
 	s.Effects = make(map[string]int)
 	for line := range strings.Lines(string(text)) {
@@ -144,56 +227,31 @@ func (s *story) play(ctx context.Context, dir string) error {
 	return err
 }
 
-// hear takes in, and tells, what a server said.
-func (s *story) hear(life int, n news) {
-	switch n.What {
-	case newsUp:
-		s.Lives[life].Up = n.At
-		what := fmt.Sprintf("is up: process %d, a new SQLite file", s.Lives[life].PID)
-		if life > 0 {
-			what = fmt.Sprintf("is up again: process %d, the same file", s.Lives[life].PID)
+// until takes in, and tells, what a worker says, up to some news.
+func (s *story) until(ctx context.Context, worker int, p *process, what string, step int) error {
+	for {
+		n, err := p.next(ctx)
+		if err != nil {
+			return err
 		}
-		s.tell(n.At, "server", what)
-	case newsAccepted:
-		s.Run, s.Accepted = n.RunID, n.At
-		s.tell(n.At, "caller", "submits a run, and waits "+seconds(demoPatient)+" at most")
-		s.tell(n.At, "server", "accepted, and on disk: "+string(n.RunID))
-	case newsBegan:
-		s.Began[life] = append(s.Began[life], mark{n.Step, n.At})
-		if life == 0 && n.Step == demoFatal {
-			s.tell(n.At, "worker", fmt.Sprintf("step %d, %s …", n.Step, demoSteps[n.Step-1]))
+		switch n.What {
+		case newsBegan:
+			s.Began[worker] = append(s.Began[worker], mark{n.Step, n.At})
+		case newsRecorded:
+			s.Ended[n.Step] = n.At
+			if s.Servers[0].Down == 0 {
+				s.Acked = append(s.Acked, n.Step)
+			}
+			s.tell(n.At, "worker", fmt.Sprintf("step %d, %s: recorded", n.Step, demoSteps[n.Step-1]))
+		case newsTook:
+			if worker > 0 {
+				s.tell(n.At, "watchdog", "the lease has run out and nobody renewed it (rule W6): the run is queued again")
+				s.tell(n.At, "worker", fmt.Sprintf("another one takes over, epoch %d: steps 1 to %d come from the journal", n.Epoch, n.Step))
+			}
 		}
-	case newsRecorded:
-		s.Recorded[n.Step] = n.At
-		s.AckedIn[life] = append(s.AckedIn[life], n.Step)
-		s.tell(n.At, "worker", fmt.Sprintf("step %d, %s: recorded", n.Step, demoSteps[n.Step-1]))
-	case newsTook:
-		if life > 0 {
-			s.tell(n.At, "worker", fmt.Sprintf("takes over, epoch %d: steps 1 to %d come from the journal", n.Epoch, n.Step))
+		if n.What == what && n.Step == step {
+			return nil
 		}
-	case newsFound:
-		s.Found = n.Stock
-		s.tell(n.At, "store", fmt.Sprintf("has the run, %d recorded steps and %d lines of log", len(n.Stock.Steps), len(n.Stock.Lines)))
-	case newsLine:
-		s.hearLine(n)
-	case newsEnd:
-		s.Left = n.Stock
-		s.Lives[life].Down = n.At
-	}
-}
-
-func (s *story) hearLine(n news) {
-	switch n.Line.Type {
-	case perdure.LineDeferred:
-		s.tell(n.Line.At, "caller", "stops waiting: the run is deferred, the work goes on")
-	case perdure.LineReattached:
-		s.tell(n.Line.At, "caller", "is back, and waits again")
-	case perdure.LineReclaimed:
-		s.tell(n.Line.At, "watchdog", "the lease has run out and nobody renewed it (rule W6)")
-	case perdure.LineRetrying:
-		s.tell(n.Line.At, "watchdog", fmt.Sprintf("queues the run again: attempt %d", n.Line.Attempt))
-	case perdure.LineCompleted:
-		s.tell(n.Line.At, "caller", "has the result: the run is completed")
 	}
 }
 
@@ -205,35 +263,46 @@ func (s *story) verify() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	wrong(s.Left.State == perdure.Completed, "the run ended %s", s.Left.State)
-	wrong(s.Left.Attempt == 2, "the run took %d attempts, not 2", s.Left.Attempt)
-	wrong(s.Left.Broken == 0, "%d rows of the store break an invariant", s.Left.Broken)
-	for _, step := range s.AckedIn[0] {
-		name := demoSteps[step-1]
-		wrong(slices.Contains(s.Found.Steps, name), "step %q was acknowledged and is gone", name)
-		wrong(s.Effects[name] == 1, "step %q was recorded and executed %d times", name, s.Effects[name])
-	}
-	for _, name := range demoSteps {
-		wrong(slices.Contains(s.Left.Steps, name), "step %q is not in the journal", name)
+	wrong(s.Run.State == perdure.Completed, "the run ended %s", s.Run.State)
+	wrong(s.Back.Attempt == 1, "the server's death cost an attempt")
+	wrong(s.Run.Attempt == 2, "the run took %d attempts, not 2", s.Run.Attempt)
+	wrong(s.Broken == 0, "%d rows of the store break an invariant", s.Broken)
+	for i, name := range demoSteps {
+		want := 1
+		if i+1 == demoWorkerDies {
+			want = 2
+		}
+		wrong(s.recorded(i+1) == 1, "step %q is recorded %d times", name, s.recorded(i+1))
+		wrong(s.Effects[name] == want, "step %q was executed %d times, not %d", name, s.Effects[name], want)
 	}
 	return errors.Join(errs...)
 }
 
+// recorded counts a step's lines in the log.
+func (s *story) recorded(step int) (n int) {
+	for _, e := range s.Events {
+		var data struct {
+			Step int `json:"step"`
+		}
+		if e.Type == demoLine && json.Unmarshal(e.Data, &data) == nil && data.Step == step {
+			n++
+		}
+	}
+	return n
+}
+
 // facts is the demo for programs.
 func (s *story) facts() map[string]any {
-	acked := []string{}
-	for _, step := range s.AckedIn[0] {
-		acked = append(acked, demoSteps[step-1])
-	}
 	return map[string]any{
-		"run_id": s.Run, "state": s.Left.State, "attempts": s.Left.Attempt, "epoch": s.Left.Epoch, "result": s.Left.Result,
-		"acknowledged_before_kill": map[string]any{"run_id": s.Run, "steps": acked},
-		"killed":                   map[string]any{"at": s.Lives[0].Down, "signal": "SIGKILL", "in_step": demoSteps[demoFatal-1]},
-		"found_after_restart":      map[string]any{"state": s.Found.State, "steps": s.Found.Steps, "lines": len(s.Found.Lines)},
-		"executions":               s.Effects,
-		"invariants":               map[string]int{"checked": len(store.Invariants), "broken_rows": s.Left.Broken},
-		"events":                   s.Left.Lines,
-		"took_ms":                  s.Lives[1].Down.Sub(s.begin).Milliseconds(),
+		"run_id": s.Run.RunID, "state": s.Run.State, "attempts": s.Run.Attempt, "epoch": s.Run.Epoch, "result": s.Run.Result,
+		"killed": []any{
+			map[string]any{"what": "server", "signal": "SIGKILL", "at": s.Servers[0].Down, "in_step": demoServerDies, "acknowledged_steps": s.Acked, "attempt_afterwards": s.Back.Attempt},
+			map[string]any{"what": "worker", "signal": "SIGKILL", "at": s.Workers[0].Down, "in_step": demoWorkerDies},
+		},
+		"executions": s.Effects,
+		"invariants": map[string]int{"checked": s.Checked, "broken_rows": s.Broken},
+		"events":     s.Events,
+		"took_ms":    s.Servers[1].Down.Sub(s.begin).Milliseconds(),
 	}
 }
 
@@ -246,66 +315,94 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A process is a running server.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// ---- processes
+
+// A process is a server or a worker that can be killed.
 type process struct {
+	name  string
 	cmd   *exec.Cmd
-	stdin io.Closer
 	said  *bufio.Scanner
-	done  bool
+	dead  bool
 	grief strings.Builder
 }
 
-// startServer starts this program once more, as the server.
-func startServer(ctx context.Context, dir string) (*process, error) {
+// start starts this program once more, as something else.
+func start(ctx context.Context, name string, env []string, args ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.CommandContext(ctx, self, "demo-server", dir)}
+	p := &process{name: name, cmd: exec.CommandContext(ctx, self, args...)}
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = &p.grief
 	p.cmd.WaitDelay = time.Second
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
 	p.said = bufio.NewScanner(out)
-	p.said.Buffer(nil, 1<<20)
 	return p, p.cmd.Start()
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+// startServer starts "perdure serve" and returns when it serves.
+func (s *story) startServer(ctx context.Context, n int, addr, data string) (*process, error) {
+	p, err := start(ctx, "server", nil, append([]string{"serve", "--listen", addr, "--data", data, "--log-level", "error"}, demoPolicy...)...)
+	if err != nil {
+		return nil, err
+	}
+	if !p.said.Scan() { // it prints its address
+		return nil, p.gone(ctx)
+	}
+	s.Servers[n] = life{PID: p.cmd.Process.Pid, Up: now()}
+	what := "is up: process %d, a new SQLite file"
+	if n > 0 {
+		what = "is up again: process %d, the same file"
+	}
+	s.tell(s.Servers[n].Up, "server", fmt.Sprintf(what, p.cmd.Process.Pid))
+	return p, nil
+}
+
+func (s *story) startWorker(ctx context.Context, n int, dir string, env []string) (*process, error) {
+	p, err := start(ctx, "worker", env, "demo-worker", fmt.Sprint("worker-", n+1), dir)
+	if err != nil {
+		return nil, err
+	}
+	up, err := p.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.Workers[n] = life{PID: p.cmd.Process.Pid, Up: up.At}
+	s.tell(up.At, "worker", fmt.Sprintf("is up: process %d, asks for work", p.cmd.Process.Pid))
+	return p, nil
+}
 
 // next gives the next news, or says why there is none.
 func (p *process) next(ctx context.Context) (n news, err error) {
 	if !p.said.Scan() {
-		err = errors.Join(p.end(), ctx.Err())
-		return n, fmt.Errorf("the server went away: %w %s", err, strings.TrimSpace(p.grief.String()))
+		return n, p.gone(ctx)
 	}
 	return n, json.Unmarshal(p.said.Bytes(), &n)
 }
 
-// kill is kill -9.
-func (p *process) kill() error {
-	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	p.done = true
-	var gone *exec.ExitError
-	if err := p.cmd.Wait(); !errors.As(err, &gone) {
-		return fmt.Errorf("the server was killed and ended with: %v", err)
-	}
-	return nil
+func (p *process) gone(ctx context.Context) error {
+	p.dead = true
+	return fmt.Errorf("the %s went away: %w %s", p.name, errors.Join(p.cmd.Wait(), ctx.Err()), strings.TrimSpace(p.grief.String()))
 }
 
-// end lets the server end by itself. It may be called again.
-func (p *process) end() error {
-	if p.done {
-		return nil
+// kill is kill -9. It may be said again.
+func (p *process) kill() {
+	if !p.dead {
+		p.dead = true
+		p.cmd.Process.Signal(syscall.SIGKILL)
+		p.cmd.Wait()
 	}
-	p.done = true
-	p.stdin.Close()
-	return p.cmd.Wait()
 }

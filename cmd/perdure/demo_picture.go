@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/api"
 )
 
 // pictureWidth is how many columns stand for the whole time.
@@ -77,9 +76,9 @@ func (c *canvas) String() string {
 	return b.String()
 }
 
-// picture draws the run's life from its log, with what the demo itself saw of the server above it.
+// picture draws the run's life from its log, with what the demo itself saw of the processes above it.
 func (s *story) picture(p painter) string {
-	x := &paper{p: p, from: s.Lives[0].Up, to: s.Lives[1].Down}
+	x := &paper{p: p, from: s.Servers[0].Up, to: s.Servers[1].Down}
 	var b strings.Builder
 	write := func(name string, c *canvas) { fmt.Fprintf(&b, "  %s%s\n", p.bold(fmt.Sprintf("%-8s", name)), c) }
 
@@ -88,29 +87,33 @@ func (s *story) picture(p painter) string {
 		axis.put(x.column(at), "╵", dim)
 		ticks.put(x.column(at), fmt.Sprintf("%d s", n), dim)
 	}
-	server := x.row()
-	server.fill(x.column(s.Lives[0].Up), x.column(s.Lives[0].Down), '█', blue)
-	server.put(x.column(s.Lives[0].Down), "✗ kill -9", red)
-	server.fill(x.column(s.Lives[1].Up), x.column(s.Lives[1].Down), '█', blue) // on a fast machine over the last letters
-	write("server", server)
+	lives := func(two [2]life, hue string) *canvas {
+		c := x.row()
+		c.fill(x.column(two[0].Up), x.column(two[0].Down), '█', hue)
+		c.put(x.column(two[0].Down), "✗ kill -9", red)
+		c.fill(max(x.column(two[1].Up), x.column(two[0].Down)+1), x.column(two[1].Down), '█', hue)
+		return c
+	}
+	write("server", lives(s.Servers, blue))
+	write("worker", lives(s.Workers, green))
 
 	caller, run := x.row(), x.row()
-	draw(x, s.Left.Lines, s.Lives[0].Down, caller, run)
+	draw(x, s.Events, s.Workers[0].Down, caller, run)
 	write("caller", caller)
 	write("run", run)
 
 	steps := x.row()
-	for life, marks := range s.Began {
+	for worker, marks := range s.Began {
 		for i, m := range marks {
-			to := s.Lives[life].Down
+			to := s.Workers[worker].Down
 			if i+1 < len(marks) {
 				to = marks[i+1].At
-			} else if at, ok := s.Recorded[m.Step]; ok && life == 1 {
+			} else if at, ok := s.Ended[m.Step]; ok && worker == 1 {
 				to = at
 			}
 			steps.fill(x.column(m.At), x.column(to), '─', green)
 			steps.put(x.column(m.At), fmt.Sprint(m.Step), green)
-			if life == 0 && m.Step == demoFatal {
+			if worker == 0 && m.Step == demoWorkerDies {
 				steps.put(x.column(to), "✗", red)
 			}
 		}
@@ -125,7 +128,7 @@ func (s *story) picture(p painter) string {
 // draw reads a run's log and fills two rows: when somebody waited for it, and how it stood. What lies between
 // the last sign of a holder and the loss of its lease is time in which nobody worked; the log knows of its last
 // line, the demo knows when it was killed.
-func draw(x *paper, lines []perdure.Line, killed perdure.Instant, caller, run *canvas) {
+func draw(x *paper, lines []api.Event, killed perdure.Instant, caller, run *canvas) {
 	var since, waits, heard perdure.Instant
 	state := perdure.State("")
 	bar := func(to perdure.Instant) {
@@ -158,7 +161,7 @@ func draw(x *paper, lines []perdure.Line, killed perdure.Instant, caller, run *c
 			waits = l.At
 			continue // not a sign of the holder's life
 		}
-		if endsRun(l.Type) {
+		if l.Type == perdure.LineCompleted {
 			bar(l.At)
 			if waits != 0 {
 				caller.fill(x.column(waits), x.column(l.At), '━', cyan)
@@ -179,18 +182,23 @@ func (s *story) verdict(p painter) string {
 		}
 		fmt.Fprintf(&b, "  %s %s\n", mark, fmt.Sprintf(format, args...))
 	}
-	fmt.Fprintf(&b, "  %s\n", p.bold("Acknowledged before the kill, and still there after it"))
-	line(s.Found != nil, "the run itself")
-	for _, step := range s.AckedIn[0] {
+	one := func(step, want int) {
 		name := demoSteps[step-1]
-		line(slices.Contains(s.Found.Steps, name) && s.Effects[name] == 1, "step %d, %-28s recorded once, executed once", step, name)
+		line(s.recorded(step) == 1 && s.Effects[name] == want, "step %d, %-28s recorded %s, executed %s", step, name, times(s.recorded(step)), times(s.Effects[name]))
 	}
-	fmt.Fprintf(&b, "\n  %s\n", p.bold("Under way when it was killed, so nobody was told that it is done"))
-	name := demoSteps[demoFatal-1]
-	line(slices.Contains(s.Left.Steps, name), "step %d, %-28s recorded once, begun %s", demoFatal, name, times(s.Effects[name]))
+	fmt.Fprintf(&b, "  %s\n", p.bold("Acknowledged before the server was killed, and still there afterwards"))
+	line(s.Back != nil, "the run itself")
+	for _, step := range s.Acked {
+		one(step, 1)
+	}
+	fmt.Fprintf(&b, "\n  %s\n", p.bold("Done while the server was away, and delivered when it was back"))
+	one(demoServerDies, 1)
+	line(s.Back.Attempt == 1, "still attempt %d: the server's death cost nobody anything", s.Back.Attempt)
+	fmt.Fprintf(&b, "\n  %s\n", p.bold("Under way when the worker was killed, so nobody was told that it is done"))
+	one(demoWorkerDies, 2)
 	fmt.Fprintf(&b, "\n  %s\n", p.bold("At the end"))
-	line(s.Left.State == perdure.Completed, "%s, in attempt %d, with %d lines of log", s.Left.State, s.Left.Attempt, len(s.Left.Lines))
-	line(s.Left.Broken == 0, "%d invariants checked over the whole store, %d rows break one", len(store.Invariants), s.Left.Broken)
+	line(s.Run.State == perdure.Completed, "%s, in attempt %d, with %d lines of log", s.Run.State, s.Run.Attempt, len(s.Events))
+	line(s.Broken == 0, "%d invariants checked over the whole store, %d rows break one", s.Checked, s.Broken)
 	fmt.Fprintln(&b)
 	return b.String()
 }

@@ -1,6 +1,7 @@
 // Command perdure is the program of Perdure, a durable runtime for AI-agent runs.
 //
-// For now it shows what the core does ("perdure demo"); the server and its commands come with the HTTP API.
+// "perdure serve" runs the server, "perdure dev" one for trying things out; the other commands talk to it through
+// its API, by package client. "perdure demo" shows in a few seconds what it is all for.
 package main
 
 import (
@@ -52,9 +53,9 @@ func commands() []command {
 		{"fsck", "check the store against its invariants", fsck, false},
 		{"config", "check the configuration", configCommand, false},
 		{"bench", "measure this machine", benchCommand, false},
-		{"demo", "kill a server in the middle of a run and see the run finish", demo, false},
+		{"demo", "kill a server and a worker in the middle of a run and see it finish", demo, false},
 		{"version", "print the version", version, false},
-		{"demo-server", "the server that the demo kills", demoServer, true},
+		{"demo-worker", "the worker that the demo kills", demoWorker, true},
 	}
 }
 

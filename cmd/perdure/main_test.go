@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/api"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestMain lets the demo start the test's own binary as its server.
+// TestMain lets the demo start the test's own binary as its server and its workers.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "demo-server" {
+	if len(os.Args) > 1 && (os.Args[1] == "demo-worker" || os.Args[1] == "serve") {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
@@ -48,7 +48,7 @@ func TestCommandLine(t *testing.T) {
 		{"help of a command", []string{"demo", "-h"}, 0, "", "SIGKILL"},
 		{"version", []string{"version"}, 0, "perdure dev", ""},
 		{"--version", []string{"--version"}, 0, "perdure dev", ""},
-		{"inner command", []string{"demo-server"}, 1, "", "for perdure demo alone"},
+		{"inner command", []string{"demo-worker"}, 1, "", "for perdure demo alone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, stdout, stderr := call(c.args...)
@@ -78,7 +78,7 @@ func TestVersionAsJSON(t *testing.T) {
 	}
 }
 
-// The demo is a promise: a run outlives its caller's wait and a kill -9.
+// The demo is a promise: a run outlives its caller's wait, a kill -9 of the server and one of its worker.
 func TestDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts and kills real processes")
@@ -90,23 +90,24 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	var got struct {
-		State        perdure.State  `json:"state"`
-		Attempts     int            `json:"attempts"`
-		Executions   map[string]int `json:"executions"`
-		Acknowledged struct {
-			Steps []string `json:"steps"`
-		} `json:"acknowledged_before_kill"`
-		Events []perdure.Line `json:"events"`
+		State      perdure.State  `json:"state"`
+		Attempts   int            `json:"attempts"`
+		Executions map[string]int `json:"executions"`
+		Killed     []struct {
+			Acked   []int `json:"acknowledged_steps"`
+			Attempt int   `json:"attempt_afterwards"`
+		} `json:"killed"`
+		Events []api.Event `json:"events"`
 	}
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.State != perdure.Completed || got.Attempts != 2 || len(got.Acknowledged.Steps) != demoFatal-1 {
+	if got.State != perdure.Completed || got.Attempts != 2 || len(got.Killed) != 2 || len(got.Killed[0].Acked) != demoServerDies-1 || got.Killed[0].Attempt != 1 {
 		t.Errorf("%+v", got)
 	}
 	for i, step := range demoSteps {
 		want := 1
-		if i+1 == demoFatal {
+		if i+1 == demoWorkerDies {
 			want = 2
 		}
 		if got.Executions[step] != want {
@@ -132,24 +133,31 @@ func TestPicture(t *testing.T) {
 	at := func(ms int) perdure.Instant {
 		return perdure.Instant(1_000_000_000_000).Add(time.Duration(ms) * time.Millisecond)
 	}
-	lines := []perdure.Line{
-		{Type: perdure.LineCreated, At: at(10)}, {Type: perdure.LineDispatched, At: at(20)}, {Type: perdure.LineStarted, At: at(20)},
-		{Type: perdure.LineHeartbeat, At: at(30)}, {Type: perdure.LineDeferred, At: at(800)}, {Type: perdure.LineHeartbeat, At: at(1100)},
-		{Type: perdure.LineReattached, At: at(2400)}, {Type: perdure.LineReclaimed, At: at(3100)}, {Type: perdure.LineRetrying, At: at(3100)},
-		{Type: perdure.LineDispatched, At: at(3500)}, {Type: perdure.LineStarted, At: at(3500)}, {Type: perdure.LineCompleted, At: at(4600)},
+	event := func(typ string, ms int) api.Event { return api.Event{Type: typ, At: at(ms)} }
+	step := func(n, ms int) api.Event {
+		return api.Event{Type: demoLine, At: at(ms), Data: json.RawMessage(fmt.Sprintf(`{"step":%d}`, n))}
 	}
-	s := &story{Left: &stock{State: perdure.Completed, Attempt: 2, Steps: demoSteps, Lines: lines}, Found: &stock{Steps: demoSteps[:3]},
-		Recorded: map[int]perdure.Instant{1: at(400), 2: at(750), 3: at(1100), 4: at(3850), 5: at(4200), 6: at(4550)},
-		AckedIn:  [2][]int{{1, 2, 3}, {4, 5, 6}},
-		Effects:  map[string]int{demoSteps[0]: 1, demoSteps[1]: 1, demoSteps[2]: 1, demoSteps[3]: 2, demoSteps[4]: 1, demoSteps[5]: 1}}
-	s.Lives[0], s.Lives[1] = life{PID: 1, Up: at(0), Down: at(1450)}, life{PID: 2, Up: at(2350), Down: at(4620)}
-	s.Began[0] = []mark{{1, at(30)}, {2, at(400)}, {3, at(750)}, {4, at(1100)}}
-	s.Began[1] = []mark{{4, at(3500)}, {5, at(3850)}, {6, at(4200)}}
+	s := &story{
+		Run: &api.Run{State: perdure.Completed, Attempt: 2}, Back: &api.Run{Attempt: 1}, Checked: 27, Acked: []int{1, 2},
+		Servers: [2]life{{PID: 1, Up: at(0), Down: at(1000)}, {PID: 2, Up: at(2100), Down: at(6700)}},
+		Workers: [2]life{{PID: 3, Up: at(20), Down: at(2780)}, {PID: 4, Up: at(3700), Down: at(6700)}},
+		Events: []api.Event{event(perdure.LineCreated, 50), event(perdure.LineDispatched, 60), event(perdure.LineStarted, 60), step(1, 430), event(perdure.LineDeferred, 550),
+			step(2, 830), step(3, 2250), step(4, 2600), event(perdure.LineReattached, 3750), event(perdure.LineReclaimed, 5600), event(perdure.LineRetrying, 5600),
+			event(perdure.LineDispatched, 5950), event(perdure.LineStarted, 5950), step(5, 6310), step(6, 6650), event(perdure.LineCompleted, 6660)},
+		Began:   [2][]mark{{{1, at(60)}, {2, at(430)}, {3, at(830)}, {4, at(2250)}, {5, at(2600)}}, {{5, at(5950)}, {6, at(6310)}}},
+		Ended:   map[int]perdure.Instant{1: at(430), 2: at(830), 3: at(2250), 4: at(2600), 5: at(6310), 6: at(6650)},
+		Effects: map[string]int{},
+	}
+	for i, name := range demoSteps {
+		s.Effects[name] = 1
+		if i+1 == demoWorkerDies {
+			s.Effects[name] = 2
+		}
+	}
 	if err := s.verify(); err != nil {
 		t.Errorf("verify: %v", err)
 	}
-	verdict := strings.Replace(s.verdict(painter{}), fmt.Sprint(len(store.Invariants), " invariants"), "N invariants", 1)
-	golden(t, "picture.txt", s.picture(painter{})+"\n"+verdict)
+	golden(t, "picture.txt", s.picture(painter{})+"\n"+s.verdict(painter{}))
 	golden(t, "picture.colour.txt", s.picture(painter{on: true}))
 
 	s.Effects[demoSteps[0]] = 2

@@ -53,6 +53,10 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := parse(f, args); err != nil {
 		return err
 	}
+	if filter.Limit < 1 {
+		fmt.Fprintln(stderr, "perdure jobs: --limit has to be positive")
+		return errUsage
+	}
 	c, err := conn.connect()
 	if err != nil {
 		return err

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+)
+
+// live starts a server behind a socket, and points the commands at it.
+func live(t *testing.T) (*client.Client, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	srv, err := embedded.Open(embedded.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hs := httptest.NewServer(srv.Handler())
+	t.Cleanup(func() {
+		srv.Drain()
+		hs.Close()
+		srv.Close()
+	})
+	t.Setenv("PERDURE_URL", hs.URL)
+	t.Setenv("PERDURE_DATA", dir)
+	t.Setenv("PERDURE_KEY", "")
+	return client.New(hs.URL, srv.Key(), client.Options{}), dir
+}
+
+// answer works on the next run of a kind: it completes, or fails for good.
+func answer(t *testing.T, c *client.Client, kind string, o perdure.Outcome) {
+	t.Helper()
+	ctx := context.Background()
+	polled, err := c.Poll(ctx, "w", api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
+	if err != nil || len(polled.Runs) != 1 {
+		t.Errorf("nothing to do: %v", err)
+		return
+	}
+	g := polled.Runs[0]
+	if _, err := c.Commit(ctx, "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch, Outcome: &o}); err != nil {
+		t.Error(err)
+	}
+}
+
+func mustRun(t *testing.T, code int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	got, stdout, stderr := call(args...)
+	if got != code {
+		t.Fatalf("perdure %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
+func has(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("%q lacks %q", text, p)
+		}
+	}
+}
+
+func TestRunStaysWithARunAndSaysHowItEnded(t *testing.T) {
+	c, _ := live(t)
+	no := false
+	for _, x := range []struct {
+		kind string
+		o    perdure.Outcome
+		code int
+		out  string
+		err  string
+	}{
+		{"good", perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`{"disk":"45%"}`)}, 0, `{"disk":"45%"}`, "run:completed"},
+		{"bad", perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "boom", Message: "it broke"}, Retryable: &no}, 1, "", "failed: boom it broke"},
+	} {
+		done := make(chan struct{})
+		go func() { defer close(done); answer(t, c, x.kind, x.o) }()
+		out, err := mustRun(t, x.code, "run", x.kind, "--input", `{"host":"cube"}`)
+		<-done
+		has(t, out, x.out)
+		has(t, err, "Ctrl-C detaches", "run:started", x.err)
+	}
+	out, _ := mustRun(t, 4, "run", "nobody", "--timeout", "100ms", "--json")
+	has(t, out, `"state": "timeout"`, `"deadline_exceeded"`)
+	out, err := mustRun(t, 3, "run", "nobody", "--wait", "50ms")
+	has(t, out+err, "Detached. The run goes on", "perdure logs -f")
+	has(t, first(mustRun(t, 0, "jobs", "--status", "deferred")), "nobody", "deferred")
+}
+
+func TestJobControl(t *testing.T) {
+	c, dir := live(t)
+	id, _ := mustRun(t, 0, "run", "-d", "slow", "--input", "@"+writeFile(t, `[1,2,3]`))
+	id = strings.TrimSpace(id)
+	r, err := c.Get(context.Background(), perdure.RunID(id))
+	if err != nil || string(r.Input) != `[1,2,3]` {
+		t.Fatalf("%+v %v", r, err)
+	}
+	again, _ := mustRun(t, 0, "run", "once", "-d", "--idempotency-key", "k", "--json")
+	same, _ := mustRun(t, 0, "run", "once", "-d", "--idempotency-key", "k", "--json")
+	if again != same {
+		t.Errorf("%s, %s", again, same)
+	}
+	out, _ := mustRun(t, 0, "jobs")
+	has(t, out, "RUN", id, "slow", "queued")
+	out, _ = mustRun(t, 0, "jobs", "--json", "--kind", "slow")
+	has(t, out, `"run_id": "`+id)
+	out, _ = mustRun(t, 0, "logs", id)
+	has(t, out, "run:created", `"task":"slow"`)
+	out, _ = mustRun(t, 0, "kill", id, "--reason", "enough")
+	has(t, out, id, "cancelled")
+	out, _ = mustRun(t, 0, "logs", "-f", id, "--json")
+	has(t, out, `"type":"run:cancelled"`, "enough")
+	out, _ = mustRun(t, 1, "doctor") // a run waits, and there is no worker
+	has(t, out, "BAD  workers", "ok   invariants")
+	out, _ = mustRun(t, 0, "fsck")
+	has(t, out, "0 violations")
+	_, errs := mustRun(t, 1, "fsck", "--stopped", "--data", dir)
+	has(t, errs, "another server has this store open")
+}
+
+func TestKeysOnTheCommandLine(t *testing.T) {
+	live(t)
+	secret, _ := mustRun(t, 0, "keys", "create", "reader", "--scopes", "runs:read", "--ttl", "1h")
+	secret = strings.TrimSpace(secret)
+	mustRun(t, 0, "jobs", "--key", secret)
+	_, errs := mustRun(t, 1, "run", "x", "-d", "--key", secret)
+	has(t, errs, "forbidden", "runs:create")
+	other, _ := mustRun(t, 0, "keys", "create", "theirs", "--tenant", "other", "--json")
+	has(t, other, `"tenant": "other"`, `"secret"`)
+	list, _ := mustRun(t, 0, "keys", "list")
+	has(t, list, "reader", "admin", "platform")
+	if strings.Contains(list, secret) || strings.Contains(list, "theirs") {
+		t.Errorf("the list shows too much: %s", list)
+	}
+	mustRun(t, 0, "keys", "revoke", strings.Split(secret, "_")[1])
+	_, errs = mustRun(t, 1, "jobs", "--key", secret)
+	has(t, errs, "unauthorized")
+}
+
+func TestBadCallsOfCommands(t *testing.T) {
+	live(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"run"}, 2, "Usage"},
+		{[]string{"run", "a", "b"}, 2, "Usage"},
+		{[]string{"run", "a b\x00"}, 1, "invalid"},
+		{[]string{"run", "x", "--input", "{"}, 1, "not valid JSON"},
+		{[]string{"run", "x", "--input", "@/no/such/file"}, 1, "no such file"},
+		{[]string{"run", "x", "--timeout", "soon"}, 2, "timeout"},
+		{[]string{"run", "x", "--timeout", "99h"}, 1, "timeout"},
+		{[]string{"jobs", "--status", "bogus"}, 1, "status"},
+		{[]string{"jobs", "--limit", "0"}, 2, "limit"},
+		{[]string{"jobs", "--limit", "5000"}, 1, "limit"},
+		{[]string{"logs"}, 2, "Usage"},
+		{[]string{"logs", "no-such-run"}, 1, "not_found"},
+		{[]string{"kill", "no-such-run"}, 1, "not_found"},
+		{[]string{"keys"}, 2, "Usage"},
+		{[]string{"keys", "create", "x", "--scopes", "everything"}, 1, "scopes"},
+		{[]string{"keys", "revoke", "nope"}, 1, "not_found"},
+		{[]string{"config"}, 2, "Usage"},
+		{[]string{"bench", "--callers", "0"}, 2, "positive"},
+		{[]string{"fsck", "--stopped", "--data", "/no/such/folder"}, 1, "no data"},
+		{[]string{"jobs", "--key", "prd_nonsense"}, 1, "unauthorized"},
+		{[]string{"serve", "--policy", "lease=0s"}, 1, "lease"},
+		{[]string{"serve", "--policy", "leese=1s"}, 1, "no such setting"},
+		{[]string{"serve", "--listen", "nowhere"}, 1, "listen"},
+		{[]string{"serve", "--log-level", "loud"}, 1, "log_level"},
+	} {
+		code, stdout, stderr := call(c.args...)
+		if code != c.code || !strings.Contains(stdout+stderr, c.want) {
+			t.Errorf("perdure %s: exit code %d, want %d with %q\n%s%s", strings.Join(c.args, " "), code, c.code, c.want, stdout, stderr)
+		}
+	}
+}
+
+func TestConfigurationFromFileEnvironmentAndFlags(t *testing.T) {
+	file := writeFile(t, "listen = \"127.0.0.1:1\"\ndata = \"from-file\"\nhosts = [\"a.example\"]\n[policy]\nlease = \"90s\"\nsilent = \"45s\"\n")
+	t.Setenv("PERDURE_DATA", "from-env")
+	t.Setenv("PERDURE_POLICY_LEASE", "80s")
+	out, _ := mustRun(t, 0, "config", "check", "--config", file, "--listen", "127.0.0.1:2", "--json")
+	var got struct {
+		Listen, Data string
+		Policy       map[string]string
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Listen != "127.0.0.1:2" || got.Data != "from-env" || got.Policy["lease"] != "1m20s" || got.Policy["silent"] != "45s" {
+		t.Errorf("%+v", got)
+	}
+	t.Setenv("PERDURE_POLICY_LEASE", "")
+	for text, want := range map[string]string{"lisen = \"x\"\n": "lisen", "listen = 3\n": "listen", "[policy]\nlease = \"long\"\n": "duration", "[policy]\nactive_reap = \"1s\"\n": "active_reap"} {
+		_, errs := mustRun(t, 1, "config", "check", "--config", writeFile(t, text))
+		has(t, errs, want)
+	}
+}
+
+func TestServeUntilItIsToldToStop(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	cfg := defaults()
+	cfg.Listen, cfg.Data, cfg.policy = "127.0.0.1:0", filepath.Join(t.TempDir(), "data"), perdure.DefaultPolicy()
+	up, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- cfg.serve(ctx, os.Stderr, os.Stderr, func(url string, _ *embedded.Server) { up <- url })
+	}()
+	url := <-up
+	key, err := os.ReadFile(filepath.Join(cfg.Data, embedded.KeyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := client.New(url, strings.TrimSpace(string(key)), client.Options{})
+	// Somebody waits while it is told to stop: answered at once, and the run is untouched.
+	answered := make(chan bool, 1)
+	begun := make(chan perdure.RunID, 1)
+	go func() {
+		r, err := c.Start(context.Background(), perdure.Submission{Kind: "slow"})
+		if err != nil {
+			t.Error(err)
+		}
+		begun <- r.RunID
+		polled, err := c.Poll(context.Background(), "w", api.Poll{Kinds: []string{"other"}, Slots: 1})
+		answered <- err == nil && len(polled.Runs) == 0
+	}()
+	<-begun
+	for workers := 0; workers == 0; {
+		list, err := c.Workers(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		workers = len(list)
+	}
+	begin := time.Now()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if !<-answered {
+		t.Error("the poll was cut off")
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("it took %s to stop", took)
+	}
+}
+
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,9 +1,6 @@
 package perdure
 
-import (
-	"fmt"
-	"reflect"
-)
+import "reflect"
 
 // An Event is something that happened to a run. Whether it may happen in a state, and where it leads, is
 // said by Transitions alone; what it does to the run's fields is said by its apply.

@@ -92,6 +92,7 @@ type LeaseResults struct {
 // A LeaseResult answers for one lease.
 type LeaseResult struct {
 	RunID  perdure.RunID `json:"run_id"`
+	Epoch  int64         `json:"epoch"` // as it was presented
 	OK     bool          `json:"ok,omitempty"`
 	Cancel bool          `json:"cancel,omitempty"`
 	Error  *Refusal      `json:"error,omitempty"`
@@ -118,10 +119,12 @@ type Beat struct {
 	CancelAck bool            `json:"cancel_ack,omitempty"`
 }
 
-// Beaten is the answer to a heartbeat: what is lost, and what is to stop.
+// Beaten is the answer to a heartbeat: what is lost, what is to stop, and what was malformed and so renewed
+// nothing.
 type Beaten struct {
-	Lost   []LeaseResult `json:"lost"`
-	Cancel []LeaseResult `json:"cancel"`
+	Lost    []LeaseResult `json:"lost"`
+	Cancel  []LeaseResult `json:"cancel"`
+	Refused []LeaseResult `json:"refused,omitempty"`
 }
 
 // Commits is a batch of commits.

@@ -76,13 +76,20 @@ func TestADeferralIsAValue(t *testing.T) {
 		if _, err := client.Result[int](run); err == nil {
 			t.Error("a run that has not ended has a result")
 		}
-		go finish(t, c, `7`)
+		completed := make(chan error, 1)
+		go func() {
+			_, err := complete(c, `7`)
+			completed <- err
+		}()
 		run, deferred, err = c.Join(ctx, run.RunID, 0)
 		if err != nil || deferred {
 			t.Fatalf("%v %v", deferred, err)
 		}
 		if n, err := client.Result[int](run); n != 7 || err != nil {
 			t.Error(n, err)
+		}
+		if err := <-completed; err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -216,7 +223,7 @@ func TestPatience(t *testing.T) {
 				rw.Header().Set("Retry-After", after)
 			}
 			rw.WriteHeader(status)
-			io.WriteString(rw, `{"code":"`+string(code)+`","status":`+http.StatusText(0)+`0}`)
+			io.WriteString(rw, `{"code":"`+string(code)+`"}`)
 		}
 	}
 	fine := func(rw http.ResponseWriter) { io.WriteString(rw, `{"run_id":"r","state":"queued","thread_id":"t"}`) }
@@ -279,6 +286,7 @@ func TestTheCallersContext(t *testing.T) {
 	}
 	run := ok[*api.Run](t)(c.Start(t.Context(), perdure.Submission{Kind: "x"}))
 	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
 	lines := 0
 	for _, err := range c.Events(ctx, run.RunID, 0) {
 		if lines++; lines == 1 && err == nil {

@@ -57,10 +57,10 @@ func refused(res *http.Response, body []byte) *failure {
 	if !ours { // something between here and the server answered
 		text := strings.ToValidUTF8(string(body[:min(len(body), 200)]), "")
 		p = api.NewProblem(perdure.CodeInternal, strings.TrimSpace(fmt.Sprintf("HTTP %d: %s", res.StatusCode, text)), "")
-		p.Status = res.StatusCode
 		f.err = p
 		f.maybe = res.StatusCode >= 500
 	}
+	p.Status = res.StatusCode
 	switch res.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		f.again = true

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -99,17 +100,25 @@ func (x *wire) wrap(next http.RoundTripper) http.RoundTripper {
 // finish leases the next run and completes it.
 func finish(t *testing.T, c *client.Client, result string) perdure.RunID {
 	t.Helper()
+	id, err := complete(c, result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func complete(c *client.Client, result string) (perdure.RunID, error) {
 	ctx := context.Background()
 	polled, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
-		t.Fatalf("%+v %v", polled, err)
+		return "", fmt.Errorf("%+v %w", polled, err)
 	}
 	g := polled.Runs[0]
 	res, err := c.Commit(ctx, "w", perdure.Commit{ID: "c", RunID: g.RunID, Epoch: g.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: []byte(result)}})
 	if err != nil || len(res) != 1 || !res[0].OK || res[0].State != perdure.Completed {
-		t.Fatalf("%+v %v", res, err)
+		return "", fmt.Errorf("%+v %w", res, err)
 	}
-	return g.RunID
+	return g.RunID, nil
 }
 
 func ok[T any](t *testing.T) func(v T, err error) T {

@@ -22,8 +22,9 @@ type Heartbeat struct {
 	Worker string
 	Beats  []BeatOf
 
-	Lost   []LeaseResult // no longer this worker's: stop them
-	Cancel []LeaseResult // asked to stop
+	Lost    []LeaseResult // no longer this worker's: stop them
+	Cancel  []LeaseResult // asked to stop
+	Refused []LeaseResult // what was said of them is malformed; the leases are not renewed, and not lost
 }
 
 func (op *Heartbeat) Needs() []store.Ref {
@@ -36,7 +37,7 @@ func (op *Heartbeat) Needs() []store.Ref {
 
 // Do renews.
 func (op *Heartbeat) Do(tx *Tx) error {
-	op.Lost, op.Cancel = nil, nil
+	op.Lost, op.Cancel, op.Refused = nil, nil, nil
 	if len(op.Beats) > perdure.MaxBatch {
 		return &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
 	}
@@ -44,7 +45,7 @@ func (op *Heartbeat) Do(tx *Tx) error {
 		return err
 	}
 	for _, b := range op.Beats {
-		res := LeaseResult{RunID: b.RunID}
+		res := LeaseResult{RunID: b.RunID, Epoch: b.Epoch}
 		err := tx.Try(func() error {
 			r, err := tx.run(op.Tenant, b.RunID)
 			if err != nil {
@@ -61,7 +62,12 @@ func (op *Heartbeat) Do(tx *Tx) error {
 			op.Cancel = append(op.Cancel, res)
 		case err == nil:
 		case errors.As(err, &res.Error):
-			op.Lost = append(op.Lost, res)
+			switch res.Error.Code {
+			case perdure.CodeInvalid, perdure.CodeTooLarge:
+				op.Refused = append(op.Refused, res)
+			default:
+				op.Lost = append(op.Lost, res)
+			}
 		default:
 			return err
 		}

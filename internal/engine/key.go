@@ -2,11 +2,11 @@ package engine
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"strings"
 	"time"
 
@@ -43,7 +43,7 @@ func (op *CreateKey) Do(tx *Tx) error {
 		return perdure.Invalid("scopes", "a key without scopes allows nothing")
 	}
 	var raw [38]byte // 6 of its id, 32 of its secret
-	if _, err := rand.Read(raw[:]); err != nil {
+	if _, err := io.ReadFull(tx.e.random, raw[:]); err != nil {
 		return err
 	}
 	id := hex.EncodeToString(raw[:6])

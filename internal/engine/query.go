@@ -29,7 +29,10 @@ func (e *Engine) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) 
 		if d.InputText, err = v.Resolve(t, r.Input); err != nil {
 			return err
 		}
-		d.ResultText, err = v.Resolve(t, r.Result)
+		if d.ResultText, err = v.Resolve(t, r.Result); err != nil {
+			return err
+		}
+		d.Progress, err = v.Resolve(t, r.Progress)
 		return err
 	})
 	return d, err
@@ -96,8 +99,14 @@ func (e *Engine) Thread(ctx context.Context, t perdure.TenantID, id perdure.Thre
 		if ms, err = v.Messages(t, id, after, limit); err != nil {
 			return err
 		}
+		if th.Metadata, err = v.Resolve(t, th.Metadata); err != nil {
+			return err
+		}
 		for i := range ms {
 			if ms[i].Content, err = v.Resolve(t, ms[i].Content); err != nil {
+				return err
+			}
+			if ms[i].Metadata, err = v.Resolve(t, ms[i].Metadata); err != nil {
 				return err
 			}
 		}

@@ -17,6 +17,7 @@ type Lease struct {
 // A LeaseResult answers for one lease of a call: a stale one doesn't hurt the others.
 type LeaseResult struct {
 	RunID  perdure.RunID  `json:"run_id"`
+	Epoch  int64          `json:"epoch"` // as it was presented
 	OK     bool           `json:"ok,omitempty"`
 	Cancel bool           `json:"cancel,omitempty"` // asked to stop
 	Error  *perdure.Error `json:"error,omitempty"`
@@ -67,7 +68,7 @@ func (tx *Tx) eachLease(t perdure.TenantID, leases []Lease, do func(*perdure.Run
 	}
 	var out []LeaseResult
 	for _, l := range leases {
-		res := LeaseResult{RunID: l.RunID}
+		res := LeaseResult{RunID: l.RunID, Epoch: l.Epoch}
 		err := tx.Try(func() error {
 			if l.Epoch < 1 {
 				return perdure.Invalid("epoch", "is missing")

@@ -86,7 +86,7 @@ func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]
 	r.CreatedAt = tx.Now
 	from := tx.Now
 	if r.Options.RunAt > from {
-		if r.Options.RunAt.Sub(from) > perdure.MaxWait {
+		if r.Options.RunAt > from.Add(perdure.MaxWait) { // not Sub: no Duration reaches into the year 9999
 			return perdure.Invalid("run_at", "lies more than %s ahead", perdure.MaxWait)
 		}
 		from = r.Options.RunAt

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// maxDepth bounds how deep JSON may be nested.
+// maxDepth bounds how deep a value may be nested. What is around it has the depth of its type.
 const maxDepth = 64
 
 // decodeStrict reads a body as its type says, and refuses what encoding/json lets pass: a body that is no
@@ -35,7 +35,7 @@ func decodeStrict(b []byte, into any) error {
 	} else if tok != json.Delim('{') {
 		return perdure.Errorf(perdure.CodeInvalid, "the body has to be a JSON object")
 	}
-	if err := s.object(t, "", 1); err != nil {
+	if err := s.object(t, ""); err != nil {
 		return err
 	}
 	if _, err := s.d.Token(); err != io.EOF {
@@ -71,7 +71,7 @@ func (s *strict) token() (json.Token, error) {
 }
 
 // value reads one value of a type. null stands for a field that is not given.
-func (s *strict) value(t reflect.Type, path string, depth int, orNull bool) error {
+func (s *strict) value(t reflect.Type, path string, orNull bool) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -83,7 +83,7 @@ func (s *strict) value(t reflect.Type, path string, depth int, orNull bool) erro
 		if err := perdure.CheckValue(path, raw); err != nil {
 			return err
 		}
-		return newStrict(raw).any(path, depth)
+		return newStrict(raw).any(path)
 	}
 	tok, err := s.token()
 	switch {
@@ -92,9 +92,9 @@ func (s *strict) value(t reflect.Type, path string, depth int, orNull bool) erro
 	case tok == nil && orNull:
 		return nil
 	case tok == json.Delim('{') && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
-		return s.object(t, path, depth+1)
+		return s.object(t, path)
 	case tok == json.Delim('[') && t.Kind() == reflect.Slice:
-		return s.list(t.Elem(), path, depth+1)
+		return s.list(t.Elem(), path)
 	}
 	return leaf(t, path, tok)
 }
@@ -104,7 +104,7 @@ func isRaw(t reflect.Type) bool {
 }
 
 // object reads the rest of an object: the fields of a struct, or the entries of a map.
-func (s *strict) object(t reflect.Type, path string, depth int) error {
+func (s *strict) object(t reflect.Type, path string) error {
 	var fields map[string]reflect.Type
 	if t.Kind() == reflect.Struct {
 		fields = fieldsOf(t)
@@ -133,11 +133,11 @@ func (s *strict) object(t reflect.Type, path string, depth int) error {
 			if len(seen) > perdure.MaxBatch {
 				return tooMany(path)
 			}
-			err = s.value(t.Elem(), at, depth, false)
+			err = s.value(t.Elem(), at, false)
 		case of == nil:
 			return perdure.Invalid(at, "is no field of this call")
 		default:
-			err = s.value(of, at, depth, true)
+			err = s.value(of, at, true)
 		}
 		if err != nil {
 			return err
@@ -145,12 +145,12 @@ func (s *strict) object(t reflect.Type, path string, depth int) error {
 	}
 }
 
-func (s *strict) list(t reflect.Type, path string, depth int) error {
+func (s *strict) list(t reflect.Type, path string) error {
 	for i := 0; s.d.More(); i++ {
 		if i == perdure.MaxBatch {
 			return tooMany(path)
 		}
-		if err := s.value(t, fmt.Sprintf("%s[%d]", path, i), depth, false); err != nil {
+		if err := s.value(t, fmt.Sprintf("%s[%d]", path, i), false); err != nil {
 			return err
 		}
 	}
@@ -235,8 +235,9 @@ func nameOf(tok json.Token) string {
 	return "a number"
 }
 
-// any checks a value of no particular shape: no key twice, and no nesting without bound.
-func (s *strict) any(path string, depth int) error {
+// any checks a value of no particular shape: no key twice, no nesting without bound, and no number that most
+// readers would take for infinity or refuse.
+func (s *strict) any(path string) error {
 	type level struct {
 		object, key bool // key: the next token of an object is a key
 		seen        map[string]bool
@@ -266,9 +267,14 @@ func (s *strict) any(path string, depth int) error {
 		if top != nil {
 			top.key = true
 		}
+		if n, ok := tok.(json.Number); ok {
+			if _, err := n.Float64(); err != nil {
+				return perdure.Invalid(path, "has the number %.40s, which is beyond a double", n)
+			}
+		}
 		switch tok {
 		case json.Delim('{'), json.Delim('['):
-			if depth+len(stack) >= maxDepth {
+			if len(stack) >= maxDepth {
 				return perdure.Invalid(path, "is nested deeper than %d", maxDepth)
 			}
 			l := level{object: tok == json.Delim('{'), key: true}

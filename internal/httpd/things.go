@@ -26,7 +26,9 @@ func createThread(c *call, in *api.CreateThread) (int, *api.Thread, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return 0, showThread(&op.Thread), nil
+	out := showThread(&op.Thread)
+	out.Metadata = in.Metadata // in full, however it is kept
+	return 0, out, nil
 }
 
 func getThread(c *call, _ *none) (int, *api.Thread, error) {

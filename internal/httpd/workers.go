@@ -196,7 +196,7 @@ func (c *call) leases(in []api.Lease, do func(t perdure.TenantID, l []engine.Lea
 }
 
 func leaseResult(r engine.LeaseResult) api.LeaseResult {
-	return api.LeaseResult{RunID: r.RunID, OK: r.OK, Cancel: r.Cancel, Error: refusal(r.Error)}
+	return api.LeaseResult{RunID: r.RunID, Epoch: r.Epoch, OK: r.OK, Cancel: r.Cancel, Error: refusal(r.Error)}
 }
 
 func refusal(e *perdure.Error) *api.Refusal {
@@ -253,6 +253,9 @@ func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 		}
 		for _, r := range op.Cancel {
 			out.Cancel = append(out.Cancel, leaseResult(r))
+		}
+		for _, r := range op.Refused {
+			out.Refused = append(out.Refused, leaseResult(r))
 		}
 	}
 	return 0, out, nil
@@ -327,7 +330,7 @@ func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 }
 
 func runJournal(c *call, _ *none) (int, *api.JournalPage, error) {
-	epoch, after, t, err := c.leaseQuery()
+	epoch, after, limit, t, err := c.leaseQuery()
 	if err != nil {
 		return 0, nil, err
 	}
@@ -335,11 +338,14 @@ func runJournal(c *call, _ *none) (int, *api.JournalPage, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
+	if len(op.Page) > limit {
+		op.Page, op.Next = op.Page[:limit], op.Page[limit-1].Seq
+	}
 	return 0, &api.JournalPage{Journal: journal(op.Page), Next: op.Next}, nil
 }
 
 func runInbox(c *call, _ *none) (int, *api.InboxPage, error) {
-	epoch, after, t, err := c.leaseQuery()
+	epoch, after, limit, t, err := c.leaseQuery()
 	if err != nil {
 		return 0, nil, err
 	}
@@ -347,18 +353,25 @@ func runInbox(c *call, _ *none) (int, *api.InboxPage, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
+	if len(op.Page) > limit { // what is cut off is handed over already, and comes again with the next page
+		op.Page, op.Next = op.Page[:limit], op.Page[limit-1].Seq
+	}
 	return 0, &api.InboxPage{Inbox: items(op.Page), Next: op.Next}, nil
 }
 
-func (c *call) leaseQuery() (epoch, after int64, t perdure.TenantID, err error) {
+func (c *call) leaseQuery() (epoch, after int64, limit int, t perdure.TenantID, err error) {
 	if epoch, err = c.whole("epoch", 0, 0, 1<<53); err != nil {
-		return 0, 0, "", err
+		return 0, 0, 0, "", err
 	}
 	if after, err = c.whole("after", 0, 0, 1<<53); err != nil {
-		return 0, 0, "", err
+		return 0, 0, 0, "", err
+	}
+	n, err := c.whole("limit", perdure.MaxBatch, 1, perdure.MaxBatch)
+	if err != nil {
+		return 0, 0, 0, "", err
 	}
 	t, err = c.tenantOf(c.run())
-	return epoch, after, t, err
+	return epoch, after, int(n), t, err
 }
 
 func listWorkers(c *call, _ *none) (int, *api.Workers, error) {

@@ -1,0 +1,232 @@
+package httpd
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A bad row is a request that has to be refused, and how.
+type bad struct {
+	Name    string
+	Method  string
+	Path    string
+	Headers http.Header
+	Key     string // "none", "admin"; default: a key of the tenant with every scope
+	Body    string
+	Base64  string // a body that is no text
+	Gen     []struct {
+		Text  string
+		Times int // %d in the text is the count
+	}
+	Status int
+	Code   string
+	Field  string
+}
+
+func (b *bad) body(t *testing.T) string {
+	t.Helper()
+	switch {
+	case b.Base64 != "":
+		raw, err := base64.StdEncoding.DecodeString(b.Base64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	case b.Gen != nil:
+		var out strings.Builder
+		for _, g := range b.Gen {
+			for i := range max(g.Times, 1) {
+				if strings.Contains(g.Text, "%d") {
+					fmt.Fprintf(&out, g.Text, i)
+				} else {
+					out.WriteString(g.Text)
+				}
+			}
+		}
+		return out.String()
+	}
+	return b.Body
+}
+
+func badRows(t *testing.T) map[string][]bad {
+	t.Helper()
+	files, err := filepath.Glob("testdata/bad/*.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][]bad{}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(bytes.NewReader(raw))
+		lines.Buffer(nil, 1<<20)
+		for n := 1; lines.Scan(); n++ {
+			var b bad
+			d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&b); err != nil {
+				t.Fatalf("%s:%d: %v", file, n, err)
+			}
+			name := strings.TrimSuffix(filepath.Base(file), ".jsonl")
+			out[name] = append(out[name], b)
+		}
+		if err := lines.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// surroundings are the things that bad rows name: $RUNNING, $THREAD and so on.
+func surroundings(w *world) *strings.Replacer {
+	w.t.Helper()
+	thread := func() string { return w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string) }
+	ended := w.running(`{"kind":"ended"}`)
+	w.commits(ended, complete)
+	asleep, done := w.sleeping(`{"kind":"asleep"}`, `{"id":"cb","type":"callback"}`)
+	token := done["callbacks"].([]any)[0].(obj)["token"].(string)
+	_, done = w.sleeping(`{"kind":"answered"}`, `{"id":"cb","type":"callback"},{"id":"more","type":"signal","name":"never"}`)
+	used := done["callbacks"].([]any)[0].(obj)["token"].(string)
+	w.send(ask{method: "POST", path: "/api/v1/callbacks/" + used, body: `{"result":"first"}`}).is(200)
+	w.lease("w", `,"start":true`) // woken by its callback: nobody shall find it
+	running := w.running(`{"kind":"running"}`)
+	w.commits(running, `"journal":[{"key":"step","value":1}],"children":[{"key":"kid","kind":"kid","queue":"kids"}],"waits":[{"id":"w","type":"signal","name":"go"}]`)
+	w.do("POST", "/api/v1/workers/w/commit", `{"commits":[{"commit_id":"used","run_id":"%s","epoch":%v}]}`, running["run_id"], running["epoch"]).is(200)
+	busy := thread()
+	chat := w.start(`{"kind":"chat","queue":"chats","thread_id":"` + busy + `"}`)
+	w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"job","queue":"default"}`, header: http.Header{"Idempotency-Key": {"used"}}}).is(201)
+	queued := w.start(`{"kind":"queued"}`)
+	group := w.do("POST", "/api/v1/groups", `{"run_ids":["%s"]}`, queued).is(201)["group_id"].(string)
+
+	flip := func(at int) string {
+		b := []byte(token)
+		if b[at] == 'A' {
+			b[at] = 'B'
+		} else {
+			b[at] = 'A'
+		}
+		return string(b)
+	}
+	bare := strings.TrimPrefix(token, "cb_")
+	return strings.NewReplacer("$RUNNING", running["run_id"].(string), "$EPOCH", fmt.Sprint(running["epoch"]), "$QUEUED", queued, "$ENDED", ended["run_id"].(string),
+		"$SUSPENDED", asleep["run_id"].(string), "$THREAD", thread(), "$BUSY", busy, "$CHAT", chat, "$GROUP", group, "$UNKNOWN", unknown,
+		"$TOKEN_BARE", bare, "$TOKEN_CUT", token[:len(token)-4], "$TOKEN_FLIP_LAST", flip(len(token)-2), "$TOKEN_FLIP_FIRST", flip(4), "$TOKEN_FLIP_MID", flip(len(token)/2),
+		"$TOKEN_MIXED", used[:len(used)-43]+token[len(token)-43:], "$TOKEN", token, "$USED_TOKEN", used)
+}
+
+// answerWithin bounds how long a refusal may take. The race detector makes everything ten times as slow.
+const answerWithin = 2 * time.Second
+
+// Whatever is wrong with a request: a clear problem, at once, and nothing changed.
+func TestBadInput(t *testing.T) {
+	for name, rows := range badRows(t) {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, setup{})
+			vars := surroundings(w)
+			before := w.fingerprint("")
+			seen := map[string]bool{}
+			for _, row := range rows {
+				if seen[row.Name] {
+					t.Errorf("%s: two rows of that name", row.Name)
+				}
+				seen[row.Name] = true
+				a := ask{method: row.Method, path: vars.Replace(row.Path), key: w.key, body: vars.Replace(row.body(t)), header: row.Headers}
+				switch row.Key {
+				case "none":
+					a.key = ""
+				case "admin":
+					a.key = w.admin
+				}
+				began := time.Now()
+				got := w.send(a)
+				took := time.Since(began)
+				p := got.problem()
+				if got.status != row.Status || p["code"] != row.Code {
+					t.Errorf("%s: %d %v, not %d %s\n%.300s", row.Name, got.status, p["code"], row.Status, row.Code, got.body)
+				}
+				field, _ := p["field"].(string)
+				if row.Field != "" && field != vars.Replace(row.Field) {
+					t.Errorf("%s: field %q, not %q\n%.300s", row.Name, field, row.Field, got.body)
+				}
+				if len(got.body) > 16<<10 {
+					t.Errorf("%s: an answer of %d bytes", row.Name, len(got.body))
+				}
+				if took > answerWithin && !raceEnabled {
+					t.Errorf("%s: took %s", row.Name, took)
+				}
+				if now := w.fingerprint(""); now != before {
+					t.Errorf("%s: something changed", row.Name)
+					before = now
+				}
+			}
+		})
+	}
+}
+
+// The table only counts if it is there.
+func TestThereAreManyBadRows(t *testing.T) {
+	n := 0
+	for name, rows := range badRows(t) {
+		t.Logf("%s: %d", name, len(rows))
+		n += len(rows)
+	}
+	if n < 600 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+// What looks odd and is right is taken, and comes back byte by byte.
+func TestOddButRight(t *testing.T) {
+	w := newWorld(t, setup{})
+	for _, input := range []string{
+		`-0`, `9007199254740993`, `9223372036854775808`, `1e308`, `0.1e-999`, `""`, `null`, `[]`, `{}`, `false`,
+		`{"__proto__":{"admin":true},"constructor":1,"":2}`, `"\ud83d\ude00"`, `"😀"`, `"\u202e\u200b"`, `"\ufffd"`, `"\\u0000"`, `"\\ud800"`, `"<script>&"`,
+		`{"A":1,"a":2}`, strings.Repeat("[", 64) + strings.Repeat("]", 64), `"` + strings.Repeat("x", 1<<20-2) + `"`, `"` + strings.Repeat("é", 100_000) + `"`,
+		`{ "b" : 1 , "a" : [ 1 ,2 ] }`, `"a/b\/c"`, "\"\u2028\"",
+	} {
+		id := w.start(`{"kind":"odd","input":` + input + `}`)
+		var run struct{ Input json.RawMessage }
+		a := w.get("/api/v1/runs/" + id)
+		if err := json.Unmarshal(a.body, &run); err != nil {
+			t.Fatal(err)
+		}
+		g := w.lease("w", `,"start":true`)
+		var want, got bytes.Buffer // the space around is not kept, and neither is it part of a value
+		if err := json.Compact(&want, []byte(input)); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Compact(&got, run.Input); err != nil || !sameJSON(want.String(), got.String()) {
+			t.Errorf("%.80s came back as %.80s", input, run.Input)
+		}
+		w.commits(g, `"outcome":{"type":"complete","result":`+input+`}`)
+		var ended struct{ Result json.RawMessage }
+		if err := json.Unmarshal(w.get("/api/v1/runs/"+id).body, &ended); err != nil || !sameJSON(want.String(), string(ended.Result)) {
+			t.Errorf("%.80s came back as the result %.80s", input, ended.Result)
+		}
+	}
+	for _, name := range []string{"CON", "a.", "а-homoglyph", "é", "日本", "a_b", "0", "a b", "a/b", "step#1", "x@y.z+w-v:u", strings.Repeat("x", 200)} {
+		id := w.start(fmt.Sprintf(`{"kind":%q,"queue":%q,"metadata":{%q:"%%_' \" ; --"}}`, name, name, name))
+		if run := w.get("/api/v1/runs/" + id).is(200); run["kind"] != name || run["queue"] != name {
+			t.Errorf("%q came back as %v in %v", name, run["kind"], run["queue"])
+		}
+	}
+}
+
+// sameJSON compares texts; writing an answer escapes <, > and &, and the two line separators.
+func sameJSON(a, b string) bool {
+	var x, y bytes.Buffer
+	json.HTMLEscape(&x, []byte(a))
+	json.HTMLEscape(&y, []byte(b))
+	return x.String() == y.String()
+}

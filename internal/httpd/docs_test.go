@@ -1,0 +1,88 @@
+package httpd
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/api"
+)
+
+// errorsPage prints the registry of codes.
+func errorsPage() string {
+	var b strings.Builder
+	b.WriteString(`# Errors
+
+<!-- Printed from api.Codes: go test ./internal/httpd -run Docs -update -->
+
+Every error is an ` + "`application/problem+json`" + ` (RFC 9457) with ` + "`type`, `title`, `status`, `detail`" + `, a stable ` + "`code`" + ` to act on and, where one part of the
+request is to blame, its ` + "`field`" + `, such as ` + "`commits[0].journal[2].key`" + `. A refusal changes nothing. The text of ` + "`title` and `detail`" + ` is for people and may change.
+
+Inside of a batch (` + "`start`, `heartbeat`, `commit`, `release`" + `) an entry that is refused has ` + "`error: {code, detail, field?}`" + ` with the same codes.
+With 429 and 503 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authenticate`" + `; with 405, ` + "`Allow`" + `.
+
+| code | status | meaning |
+| --- | --- | --- |
+`)
+	for _, c := range api.Codes {
+		fmt.Fprintf(&b, "| `%s` | %d %s | %s. |\n", c.Code, c.Status, http.StatusText(c.Status), c.Title)
+	}
+	return b.String()
+}
+
+func TestDocsOfErrors(t *testing.T) {
+	const path = "../../docs/errors.md"
+	want := errorsPage()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != want {
+		t.Errorf("%s is not what the code says (%v): go test ./internal/httpd -run Docs -update", path, err)
+	}
+	seen := map[any]bool{}
+	for _, c := range api.Codes {
+		if seen[c.Code] || c.Status < 400 || c.Title == "" || api.StatusOf(c.Code) != c.Status {
+			t.Errorf("%+v", c)
+		}
+		seen[c.Code] = true
+	}
+}
+
+// The page of the API ends with the table of routes.
+func TestDocsOfTheAPI(t *testing.T) {
+	const path = "../../docs/api.md"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const marker = "## All routes\n\n| route | scope | |\n| --- | --- | --- |\n"
+	written, table, ok := strings.Cut(string(page), marker)
+	if !ok {
+		t.Fatalf("%s lacks its table of routes", path)
+	}
+	var want strings.Builder
+	for _, r := range (&Server{}).table() {
+		needs := "`" + string(r.guard.scope) + "`"
+		switch {
+		case r.guard.open:
+			needs = "open"
+		case r.guard.platform:
+			needs = "platform"
+		}
+		fmt.Fprintf(&want, "| `%s %s` | %s | %s |\n", r.method, r.pattern, needs, r.summary)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(written+marker+want.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if table != want.String() {
+		t.Errorf("the routes in %s are not those of the code: go test ./internal/httpd -run Docs -update", path)
+	}
+}

@@ -1,0 +1,486 @@
+package httpd
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/watchdog"
+)
+
+var update = flag.Bool("update", false, "write the printed docs anew")
+
+// answered notes which routes gave which statuses, each checked against the OpenAPI document.
+var answered sync.Map // "GET /path 200" → true
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
+		code = everyRouteAnswered()
+	}
+	os.Exit(code)
+}
+
+// everyRouteAnswered fails when a route of the table never gave one of the answers that it promises.
+func everyRouteAnswered() (code int) {
+	for _, r := range (&Server{}).table() {
+		statuses := r.more
+		if r.created {
+			statuses = append(statuses, http.StatusCreated)
+		} else {
+			statuses = append(statuses, http.StatusOK)
+		}
+		for _, status := range statuses {
+			if _, ok := answered.Load(fmt.Sprint(r.method, " ", r.pattern, " ", status)); !ok {
+				fmt.Printf("FAIL: no test has %s %s answer %d\n", r.method, r.pattern, status)
+				code = 1
+			}
+		}
+	}
+	return code
+}
+
+// long is longer than any test takes. With Poll at this, nothing is found by looking again: what wakes is a ring.
+const long = time.Hour
+
+type setup struct {
+	policy   func(*perdure.Policy)
+	poll     time.Duration // default: long
+	watchdog bool
+	ready    func() error
+}
+
+// A world is a server in memory, without a socket.
+type world struct {
+	t     *testing.T
+	s     *Server
+	e     *engine.Engine
+	doc   *document
+	admin string // a key of the platform
+	key   string // one of tenant "a" with every scope
+	n     int
+}
+
+func newWorld(t *testing.T, opt setup) *world {
+	t.Helper()
+	log := slog.New(failing{t})
+	st, err := store.Open(store.Options{Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := perdure.DefaultPolicy()
+	if opt.policy != nil {
+		opt.policy(&p)
+	}
+	bell := &doorbell.Local{}
+	e, err := engine.New(st, engine.Options{Policy: &p, Bell: bell, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opt.poll == 0 {
+		opt.poll = long
+	}
+	s, err := New(e, bell, Options{Node: "n1", Poll: opt.poll, Logger: log, Ready: opt.ready})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	run := func(f func(context.Context) error) {
+		wg.Go(func() {
+			if err := f(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	run(s.Run)
+	if opt.watchdog {
+		run(watchdog.New(e, log).Run)
+	}
+	w := &world{t: t, s: s, e: e, doc: readDocument(t, s.openapi)}
+	t.Cleanup(func() {
+		s.Shutdown()
+		stop()
+		wg.Wait()
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.admin = w.newKey("default", func(op *engine.CreateKey) { op.Platform = true })
+	w.key = w.newKey("a", nil)
+	return w
+}
+
+func (w *world) newKey(tenant perdure.TenantID, change func(*engine.CreateKey)) string {
+	w.t.Helper()
+	op := &engine.CreateKey{Tenant: tenant, Name: "test", Scopes: perdure.Scopes}
+	if change != nil {
+		change(op)
+	}
+	if err := w.e.Do(context.Background(), op); err != nil {
+		w.t.Fatal(err)
+	}
+	return op.Secret
+}
+
+// failing fails the test that logs an error: a refusal is none.
+type failing struct{ t *testing.T }
+
+func (failing) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (h failing) WithAttrs([]slog.Attr) slog.Handler         { return h }
+func (h failing) WithGroup(string) slog.Handler              { return h }
+func (h failing) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelError {
+		var attrs []string
+		r.Attrs(func(a slog.Attr) bool {
+			attrs = append(attrs, a.String())
+			return true
+		})
+		h.t.Errorf("logged: %s %s", r.Message, strings.Join(attrs, " "))
+	}
+	return nil
+}
+
+type obj = map[string]any
+
+// An answer is what a call gave.
+type answer struct {
+	t      *testing.T
+	what   string
+	status int
+	header http.Header
+	body   []byte
+}
+
+// ask is a request before it is sent.
+type ask struct {
+	method, path string
+	key          string // bearer; empty: none
+	body         string
+	header       http.Header
+	ctx          context.Context
+}
+
+func (w *world) send(a ask) *answer {
+	w.t.Helper()
+	var body io.Reader = http.NoBody
+	if a.body != "" {
+		body = strings.NewReader(a.body)
+	}
+	req := httptest.NewRequest(a.method, a.path, body)
+	req.Host = "localhost"
+	if a.body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if a.key != "" {
+		req.Header.Set("Authorization", "Bearer "+a.key)
+	}
+	for name, values := range a.header {
+		if name == "Host" {
+			req.Host = values[0]
+			continue
+		}
+		req.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	if a.ctx != nil {
+		req = req.WithContext(a.ctx)
+	}
+	rec := httptest.NewRecorder()
+	w.s.Handler().ServeHTTP(rec, req)
+	out := &answer{w.t, a.method + " " + a.path, rec.Code, rec.Header(), rec.Body.Bytes()}
+	w.conforms(req, out)
+	return out
+}
+
+// conforms checks an answer against the OpenAPI document.
+func (w *world) conforms(req *http.Request, a *answer) {
+	w.t.Helper()
+	if a.status >= 500 && a.status != http.StatusServiceUnavailable {
+		w.t.Errorf("%s: %d %s", a.what, a.status, a.body)
+	}
+	if a.status >= 400 && a.header.Get("Content-Type") != "application/json" {
+		a.problem()
+		return
+	}
+	_, pattern := w.s.mux.Handler(req)
+	method, path, _ := strings.Cut(pattern, " ")
+	if err := w.doc.check(method, path, a.status, a.body); err != nil {
+		w.t.Errorf("%s: %d %.300s\n%v", a.what, a.status, a.body, err)
+	}
+	answered.Store(fmt.Sprint(pattern, " ", a.status), true)
+}
+
+// problem checks that an answer is a whole problem and gives it.
+func (a *answer) problem() obj {
+	a.t.Helper()
+	if ct := a.header.Get("Content-Type"); ct != "application/problem+json" {
+		a.t.Errorf("%s: %d with content type %q: %.200s", a.what, a.status, ct, a.body)
+		return nil
+	}
+	p := a.json()
+	for _, f := range []string{"type", "title", "detail", "code"} {
+		if s, _ := p[f].(string); s == "" {
+			a.t.Errorf("%s: a problem without %s: %s", a.what, f, a.body)
+		}
+	}
+	if p["status"] != float64(a.status) {
+		a.t.Errorf("%s: status %d, and %v in the problem", a.what, a.status, p["status"])
+	}
+	if p["type"] != "urn:perdure:problem:"+fmt.Sprint(p["code"]) {
+		a.t.Errorf("%s: type %v with code %v", a.what, p["type"], p["code"])
+	}
+	return p
+}
+
+func (a *answer) json() (out obj) {
+	a.t.Helper()
+	if err := json.Unmarshal(a.body, &out); err != nil {
+		a.t.Fatalf("%s: %d %.200s: %v", a.what, a.status, a.body, err)
+	}
+	return out
+}
+
+// is fails the test unless the answer has that status, and gives it.
+func (a *answer) is(status int) obj {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("%s: %d, not %d: %.500s", a.what, a.status, status, a.body)
+	}
+	return a.json()
+}
+
+// refuses fails the test unless the answer is that problem.
+func (a *answer) refuses(status int, code string) obj {
+	a.t.Helper()
+	p := a.problem()
+	if a.status != status || p["code"] != code {
+		a.t.Fatalf("%s: %d %v, not %d %s: %.300s", a.what, a.status, p["code"], status, code, a.body)
+	}
+	return p
+}
+
+// do calls with the key of tenant a.
+func (w *world) do(method, path, body string, args ...any) *answer {
+	w.t.Helper()
+	if len(args) > 0 {
+		body = fmt.Sprintf(body, args...)
+	}
+	return w.send(ask{method: method, path: path, key: w.key, body: body})
+}
+
+func (w *world) get(path string) *answer {
+	w.t.Helper()
+	return w.do("GET", path, "")
+}
+
+// as gives the same world, asked with another key.
+func (w *world) as(key string) *world {
+	other := *w
+	other.key = key
+	return &other
+}
+
+// later calls in the background; the channel gets the answer.
+func (w *world) later(method, path, body string) <-chan *answer {
+	c := make(chan *answer, 1)
+	go func() { c <- w.send(ask{method: method, path: path, key: w.key, body: body}) }()
+	return c
+}
+
+// soon is the answer of a call in the background; nobody waits for it for ever.
+func soon(t *testing.T, c <-chan *answer) *answer {
+	t.Helper()
+	select {
+	case a := <-c:
+		return a
+	case <-time.After(30 * time.Second):
+		t.Fatal("no answer")
+		return nil
+	}
+}
+
+// until waits for something to become true that no ring tells of.
+func until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 30 s", what)
+		}
+	}
+}
+
+// ---- lives of runs
+
+// start submits a run and gives its id.
+func (w *world) start(body string) string {
+	w.t.Helper()
+	return w.do("POST", "/api/v1/runs", body).is(201)["run_id"].(string)
+}
+
+// lease polls until it gets a run, and gives it.
+func (w *world) lease(worker, more string) obj {
+	w.t.Helper()
+	runs := w.do("POST", "/api/v1/workers/"+worker+"/poll", `{"slots":1,"wait":"0s"`+more+`}`).is(200)["runs"].([]any)
+	if len(runs) != 1 {
+		w.t.Fatalf("leased %d runs", len(runs))
+	}
+	return runs[0].(obj)
+}
+
+// commit sends one commit of a leased run; rest is its fields beside the ids.
+func (w *world) commit(g obj, rest string) *answer {
+	w.t.Helper()
+	w.n++
+	return w.do("POST", "/api/v1/workers/w/commit", `{"commits":[{"commit_id":"c%d","run_id":"%s","epoch":%v,%s}]}`, w.n, g["run_id"], g["epoch"], rest)
+}
+
+// commits sends one that is taken and gives its result.
+func (w *world) commits(g obj, rest string) obj {
+	w.t.Helper()
+	return w.commit(g, rest).is(200)["results"].([]any)[0].(obj)
+}
+
+const complete = `"outcome":{"type":"complete","result":"done"}`
+
+// running starts a run and leases it, begun.
+func (w *world) running(body string) obj {
+	w.t.Helper()
+	w.start(body)
+	return w.lease("w", `,"start":true`)
+}
+
+// sleeping suspends a new run on a wait.
+func (w *world) sleeping(body, wait string) (g, result obj) {
+	w.t.Helper()
+	g = w.running(body)
+	return g, w.commits(g, `"waits":[`+wait+`],"outcome":{"type":"suspend"}`)
+}
+
+// fenced gives a lease of a run that somebody else holds by now.
+func (w *world) fenced(body string) (old, held obj) {
+	w.t.Helper()
+	old = w.running(body)
+	w.do("POST", "/api/v1/workers/w/release", `{"runs":[{"run_id":"%s","epoch":%v}]}`, old["run_id"], old["epoch"]).is(200)
+	return old, w.lease("w2", `,"start":true`)
+}
+
+func (w *world) events(id string) []obj {
+	w.t.Helper()
+	var out []obj
+	for _, e := range w.get("/api/v1/runs/" + id + "/events").is(200)["events"].([]any) {
+		out = append(out, e.(obj))
+	}
+	return out
+}
+
+func (w *world) types(id string) (out []string) {
+	w.t.Helper()
+	for _, e := range w.events(id) {
+		out = append(out, e["type"].(string))
+	}
+	return out
+}
+
+// ---- what is stored
+
+// fingerprint is a hash of what is stored, of one tenant or (empty) of all. Workers' signs of life are left
+// out: they are no state of anybody's.
+func (w *world) fingerprint(tenant string) string {
+	w.t.Helper()
+	h := sha256.New()
+	err := w.e.Store().View(context.Background(), func(v *store.View) error {
+		var tables []string
+		if err := v.Rows("SELECT name FROM sqlite_master WHERE type='table' ORDER BY name", nil, func(scan func(...any) error) error {
+			var name string
+			err := scan(&name)
+			tables = append(tables, name)
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, table := range tables {
+			if err := hashTable(h, v, table, tenant); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+func hashTable(h io.Writer, v *store.View, table, tenant string) error {
+	if table == "meta" || table == "workers" || strings.HasPrefix(table, "sqlite_") {
+		return nil
+	}
+	var columns []string
+	if err := v.Rows("SELECT name FROM pragma_table_info(?)", []any{table}, func(scan func(...any) error) error {
+		var name string
+		err := scan(&name)
+		columns = append(columns, name)
+		return err
+	}); err != nil {
+		return err
+	}
+	query := "SELECT json_array(" + strings.Join(columns, ",") + ") AS row FROM " + table
+	var args []any
+	if tenant != "" {
+		if !slices.Contains(columns, "tenant") {
+			return nil
+		}
+		query += " WHERE tenant=?"
+		args = append(args, tenant)
+	}
+	fmt.Fprintln(h, table)
+	return v.Rows(query+" ORDER BY row", args, func(scan func(...any) error) error {
+		var row string
+		err := scan(&row)
+		fmt.Fprintln(h, row)
+		return err
+	})
+}
+
+// stored tells whether a text stands anywhere in the store.
+func (w *world) stored(text string) bool {
+	w.t.Helper()
+	var all bytes.Buffer
+	err := w.e.Store().View(context.Background(), func(v *store.View) error {
+		return errors.Join(hashTable(&all, v, "keys", ""), hashTable(&all, v, "tenants", ""), hashTable(&all, v, "idempotency", ""))
+	})
+	if err != nil || !contains(all.Bytes(), "reader") {
+		w.t.Fatalf("%v: %s", err, &all)
+	}
+	return contains(all.Bytes(), text)
+}
+
+func mustContain(t *testing.T, list []string, want ...string) {
+	t.Helper()
+	for _, s := range want {
+		if !slices.Contains(list, s) {
+			t.Errorf("%v lacks %s", list, s)
+		}
+	}
+}
+
+func contains(b []byte, s string) bool { return bytes.Contains(b, []byte(s)) }

@@ -1,0 +1,161 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+// beatLoop keeps the leases alive, all of them in one call. It has a goroutine of its own, so that neither a
+// handler nor a result that can't be delivered holds it up.
+func (w *Worker) beatLoop(life context.Context) {
+	for {
+		due, wait := w.nextBeat(time.Now())
+		if len(due) > 0 {
+			for part := range slices.Chunk(due, perdure.MaxBatch) {
+				w.beat(life, part)
+			}
+			if !sleep(life, soonest) {
+				return
+			}
+			continue
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-w.kickBeat:
+		case <-life.Done():
+			t.Stop()
+			return
+		}
+		t.Stop()
+	}
+}
+
+// nextBeat gives the runs whose heartbeat is due, or how long until one is. What is due soon goes along: one call
+// for twenty runs costs the server what one for a single run does.
+func (w *Worker) nextBeat(now time.Time) (due []*run, wait time.Duration) {
+	wait = time.Hour
+	var soon []*run
+	for _, r := range w.holding() {
+		r.mu.Lock()
+		left := r.beatAt.Sub(now)
+		gone := r.gone || r.released
+		r.mu.Unlock()
+		switch {
+		case gone:
+		case left <= 0:
+			due = append(due, r)
+		case left <= r.every/4:
+			soon = append(soon, r)
+			wait = min(wait, left)
+		default:
+			wait = min(wait, left)
+		}
+	}
+	if len(due) > 0 {
+		due = append(due, soon...)
+	}
+	return due, wait
+}
+
+// beat sends one heartbeat and acts on its answer.
+func (w *Worker) beat(life context.Context, runs []*run) {
+	beats := make([]api.Beat, len(runs))
+	byLease := make(map[perdure.RunID]*run, len(runs))
+	patience := w.opt.HeartbeatEvery
+	for i, r := range runs {
+		r.mu.Lock()
+		beats[i] = api.Beat{RunID: r.lease.RunID, Epoch: r.lease.Epoch, Activity: r.activity, Progress: r.progress, CancelAck: r.cancel}
+		r.beatAt = time.Now().Add(r.every)
+		r.mu.Unlock()
+		byLease[r.lease.RunID] = r
+		patience = min(patience, r.every)
+	}
+	// A call that hangs must not cost the others their leases: the next heartbeat is another call.
+	ctx, cancel := context.WithTimeout(life, max(patience, time.Second))
+	defer cancel()
+	answer, err := w.c.Heartbeat(ctx, w.opt.ID, beats...)
+	if err != nil && !client.Transient(err) && ctx.Err() == nil {
+		// Something that was said about one of the runs is not acceptable. The leases are what counts.
+		w.log.Error("a heartbeat was refused; it is sent without activities and progress", "error", err)
+		for i := range beats {
+			beats[i].Activity, beats[i].Progress = "", nil
+			runs[i].forget()
+		}
+		answer, err = w.c.Heartbeat(ctx, w.opt.ID, beats...)
+	}
+	if life.Err() != nil {
+		return
+	}
+	w.away.note(err)
+	if err != nil {
+		return
+	}
+	for i, r := range runs {
+		r.told(&beats[i])
+	}
+	for _, l := range answer.Lost {
+		r := byLease[l.RunID]
+		if r == nil || l.Error == nil {
+			continue
+		}
+		switch l.Error.Code {
+		case perdure.CodeInvalid, perdure.CodeTooLarge: // of the words, not of the lease
+			w.log.Error("a run's heartbeat was refused; it is sent without activity and progress", "run", l.RunID, "error", l.Error.Detail)
+			r.forget()
+			r.dueNow()
+		default:
+			r.lost(perdure.Errorf(l.Error.Code, "%s", l.Error.Detail))
+		}
+	}
+	for _, l := range answer.Cancel {
+		if r := byLease[l.RunID]; r != nil {
+			r.cancelled()
+		}
+	}
+}
+
+// told forgets what a heartbeat has said, unless there is news since.
+func (r *run) told(b *api.Beat) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if string(r.progress) == string(b.Progress) {
+		r.progress = nil
+	}
+}
+
+// forget drops what the server does not take.
+func (r *run) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.activity, r.progress = "", nil
+}
+
+func (r *run) dueNow() {
+	r.mu.Lock()
+	r.beatAt = time.Now()
+	r.mu.Unlock()
+	kick(r.w.kickBeat)
+}
+
+// say notes what a handler has to say and has it told soon.
+func (r *run) say(activity string, progress json.RawMessage) {
+	r.mu.Lock()
+	news := false
+	if activity != "" && activity != r.activity {
+		r.activity, news = activity, true
+	}
+	if progress != nil {
+		r.progress, news = progress, true
+	}
+	r.mu.Unlock()
+	if news {
+		r.dueNow()
+	}
+}

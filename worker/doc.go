@@ -1,0 +1,49 @@
+// Package worker executes runs. A program registers a function for each kind of run that it knows, and Run
+// leases runs from the server, calls the functions and delivers what they return:
+//
+//	w := worker.New(c, worker.Options{Queues: []string{"default"}, Slots: 20})
+//	worker.Handle(w, "check-disk", func(ctx context.Context, in Input) (Output, error) { … })
+//	err := w.Run(ctx)
+//
+// It imports the domain, the wire contract and the client, and nothing of the server. Whether the server is
+// elsewhere or in the same process is decided by the client's transport alone.
+//
+// # What a handler can count on
+//
+// A handler is called at least once for each run, and the first result that the server takes is the run's
+// result. Between the two stands the lease: the server's word that nobody else has this run, given for a
+// minute, kept by heartbeats that this package sends from a goroutine of its own, however busy the handler is.
+//
+// The handler's context ends when it should stop, and [context.Cause] says why: [ErrCancelled] when somebody
+// asked the run to stop, [ErrLeaseLost] when the server has given the run to somebody else or ended it,
+// [ErrShutdown] when this worker drains and the time for that is over. It does not end because the server is
+// away: see below.
+//
+// What a handler returns decides what becomes of the run:
+//
+//   - a value: the run is completed with it, also when it was asked to stop meanwhile. Finished work counts,
+//     and what comes after the lease was lost is kept beside the run as a late result;
+//   - an error: the attempt failed. The server tries again, after a pause, while attempts are left;
+//   - an error made with [Permanent]: trying again would not help, the run has failed;
+//   - an error after a cancel: the run is cancelled;
+//   - a panic: the attempt failed, and its stack is the message. The process goes on.
+//
+// [Fail], or an error with a method FailureCode, gives the failure a code that callers can act on.
+//
+// # What a handler can say
+//
+// [Heartbeat] says what it is doing, [Progress] how far it got, [Emit] writes a line into the run's log, [Info]
+// tells which run this is. They never wait for the server, but for Emit when a thousand lines are undelivered.
+//
+// # When the server is away
+//
+// Handlers work on. Their results are kept and sent again, each under the commit_id that it had the first time,
+// until the server takes or refuses them, so that a result counts once however many answers were lost.
+// Heartbeats fail quietly. A server that comes back waits one lease before it takes a run from anybody. So a
+// restart, or an hour's absence, costs no attempt.
+//
+// # Coming down
+//
+// When its context ends, Run leases nothing more, lets the handlers finish for DrainTimeout, then ends their
+// contexts, hands back what is still unfinished, which costs no attempt either, and returns.
+package worker

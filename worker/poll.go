@@ -1,0 +1,87 @@
+package worker
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+// pollLoop leases runs while there are free slots, until ctx ends or the server refuses this worker.
+func (w *Worker) pollLoop(ctx, life context.Context, kinds []string) error {
+	for failed := 0; ctx.Err() == nil; {
+		free, changed := w.slots()
+		if free < 1 {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		sent := time.Now()
+		polled, err := w.c.Poll(ctx, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: kinds, Slots: min(free, perdure.MaxBatch),
+			Wait: perdure.Duration(w.opt.PollWait), Start: true, AllTenants: w.opt.AllTenants})
+		if ctx.Err() != nil && err != nil {
+			return nil
+		}
+		if refusesWorker(err) {
+			return err
+		}
+		w.away.note(err)
+		if err != nil {
+			failed++
+			sleep(ctx, pause(failed))
+			continue
+		}
+		failed = 0
+		for i := range polled.Runs {
+			w.accept(life, &polled.Runs[i], sent)
+		}
+		// A server that shuts down answers at once and with nothing.
+		if len(polled.Runs) == 0 && time.Since(sent) < w.opt.PollWait/2 {
+			sleep(ctx, pause(1))
+		}
+	}
+	return nil
+}
+
+// refusesWorker tells whether an error means that no poll of this worker will ever succeed.
+func refusesWorker(err error) bool {
+	switch client.CodeOf(err) {
+	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost, perdure.CodeInvalid, perdure.CodeTooLarge:
+		return true
+	}
+	return false
+}
+
+// pause is how long the n-th failure in a row is waited out: up to 5 s, spread.
+func pause(n int) time.Duration {
+	d := 5 * time.Second
+	if n < 7 {
+		d = 50 * time.Millisecond << n
+	}
+	return d/2 + rand.N(d/2)
+}
+
+// accept takes on a granted run.
+func (w *Worker) accept(life context.Context, g *api.Grant, sent time.Time) {
+	r := newRun(w, life, g, sent)
+	w.hold(r)
+	if g.Cancel {
+		// It was asked to stop before it got here. A function that has not begun has nothing to clean up.
+		r.stop(ErrCancelled)
+		r.finish(&perdure.Outcome{Type: perdure.OutcomeCancelled})
+		return
+	}
+	h := w.handlers[g.Kind]
+	if h == nil { // the server was asked for registered kinds only
+		w.log.Error("a run of a kind without a handler is handed back", "run", g.RunID, "kind", g.Kind)
+		r.abandon()
+		go w.release(life, []api.Lease{r.lease})
+		return
+	}
+	go r.execute(h)
+}

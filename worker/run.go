@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+)
+
+// A run is a leased run, from its grant until its result is delivered.
+type run struct {
+	w     *Worker
+	grant *api.Grant
+	lease api.Lease
+	ctx   context.Context
+	stop  context.CancelCauseFunc
+	every time.Duration // between its heartbeats
+
+	mu       sync.Mutex
+	beatAt   time.Time // when its next heartbeat is due
+	activity string
+	progress json.RawMessage // not told yet
+	cancel   bool            // it was asked to stop, and that is acknowledged with the next heartbeat
+
+	events   []perdure.Emitted // not committed yet
+	size     int               // of them, in bytes
+	room     chan struct{}     // closed when events were taken
+	commits  int               // made so far: their ids count them
+	outcome  *perdure.Outcome  // what the handler led to
+	flying   *perdure.Commit   // sent, or about to be, and not yet answered
+	gone     bool              // the lease is lost, or handed back: only finished work is still delivered
+	released bool
+}
+
+func newRun(w *Worker, life context.Context, g *api.Grant, sent time.Time) *run {
+	r := &run{w: w, grant: g, lease: api.Lease{RunID: g.RunID, Epoch: g.Epoch}, room: make(chan struct{})}
+	quarter := time.Duration(g.LeaseMS) * time.Millisecond / 4
+	r.every = max(min(w.opt.HeartbeatEvery, quarter), soonest)
+	r.beatAt = sent.Add(min(firstBeat, r.every))
+	r.ctx, r.stop = context.WithCancelCause(context.WithValue(life, runKey{}, r))
+	return r
+}
+
+type runKey struct{}
+
+func from(ctx context.Context) *run {
+	r, _ := ctx.Value(runKey{}).(*run)
+	return r
+}
+
+// execute calls the handler and keeps what came of it for delivery.
+func (r *run) execute(h handler) {
+	var out *perdure.Outcome
+	returned := false
+	defer func() {
+		if !returned {
+			p := recover() // nil when the handler ended its goroutine
+			out = panicked(p)
+			r.w.log.Error("a handler panicked", "run", r.lease.RunID, "kind", r.grant.Kind, "panic", p)
+		}
+		r.finish(out)
+	}()
+	out = h(r.ctx, r)
+	returned = true
+}
+
+func panicked(p any) *perdure.Outcome {
+	if p == nil {
+		return failed("goexit", "the handler ended its goroutine", true)
+	}
+	return failed(CodePanic, fmt.Sprintf("panic: %v\n\n%s", p, debug.Stack()), true)
+}
+
+// finish hands the outcome over to the commit loop, or lets go of a run that nobody is to hear from.
+func (r *run) finish(out *perdure.Outcome) {
+	r.mu.Lock()
+	cause := context.Cause(r.ctx)
+	switch {
+	case r.released:
+		r.mu.Unlock()
+		return
+	case out == nil, out.Type == perdure.OutcomeComplete:
+	case errors.Is(cause, ErrLeaseLost):
+		r.mu.Unlock()
+		r.w.drop(r.lease)
+		return
+	case errors.Is(cause, ErrCancelled) && out.Error != nil && out.Error.Code != CodePanic:
+		out = &perdure.Outcome{Type: perdure.OutcomeCancelled}
+	case errors.Is(cause, ErrShutdown):
+		// Not a failure of the run: whoever gets it next begins anew, with all its attempts.
+		r.released = true
+		r.mu.Unlock()
+		r.w.release(context.WithoutCancel(r.ctx), []api.Lease{r.lease})
+		return
+	}
+	r.outcome = out
+	r.mu.Unlock()
+	kick(r.w.kickOutcome)
+}
+
+// abandon tells whether the run is to be handed back: its handler has not returned. From here on it is too late
+// for it.
+func (r *run) abandon() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.outcome != nil || r.released {
+		return false
+	}
+	r.released = true
+	return true
+}
+
+// lost ends a run that is no longer this worker's. The handler is told; a result that it may still bring is
+// delivered, to be kept as a late one.
+func (r *run) lost(why error) {
+	r.mu.Lock()
+	already := r.gone
+	r.gone = true
+	r.events, r.size = nil, 0
+	r.mu.Unlock()
+	if !already {
+		r.w.log.Warn("a lease is lost; its handler is told to stop", "run", r.lease.RunID, "kind", r.grant.Kind, "error", why)
+	}
+	r.stop(ErrLeaseLost)
+}
+
+// cancelled tells the handler that the run was asked to stop, and has that acknowledged.
+func (r *run) cancelled() {
+	r.mu.Lock()
+	first := !r.cancel
+	r.cancel = true
+	if first {
+		r.beatAt = time.Now()
+	}
+	r.mu.Unlock()
+	if first {
+		r.w.log.Info("a run is asked to stop", "run", r.lease.RunID, "kind", r.grant.Kind)
+		r.stop(ErrCancelled)
+		kick(r.w.kickBeat)
+	}
+}

@@ -1,0 +1,158 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
+
+// RunInfo tells a handler which run it executes.
+type RunInfo struct {
+	RunID       perdure.RunID
+	Tenant      perdure.TenantID // of a worker that leases for all tenants
+	Kind        string
+	Class       perdure.Class
+	Queue       string
+	Epoch       int64
+	Attempt     int // from 1
+	ThreadID    perdure.ThreadID
+	ParentRunID perdure.RunID
+	RootRunID   perdure.RunID
+	DeadlineAt  perdure.Instant // on the server's clock
+	Inbox       []perdure.Item  // what was sent to the run before it was leased
+	WorkerID    string
+}
+
+// Info tells about the run whose handler has this context; ok is false for any other context.
+func Info(ctx context.Context) (info RunInfo, ok bool) {
+	r := from(ctx)
+	if r == nil {
+		return RunInfo{}, false
+	}
+	g := r.grant
+	return RunInfo{RunID: g.RunID, Tenant: g.Tenant, Kind: g.Kind, Class: g.Class, Queue: g.Queue, Epoch: g.Epoch, Attempt: g.Attempt, ThreadID: g.ThreadID,
+		ParentRunID: g.ParentRunID, RootRunID: g.RootRunID, DeadlineAt: g.DeadlineAt, Inbox: g.Inbox, WorkerID: r.w.opt.ID}, true
+}
+
+var errNoRun = errors.New("worker: the context is not a handler's")
+
+// Heartbeat says what the run is doing, such as "llm_call_started" or "copying files". The lease needs no help
+// from the handler; this is for those who watch. It does not wait.
+func Heartbeat(ctx context.Context, activity string) {
+	if r := from(ctx); r != nil {
+		r.say(text(activity, perdure.MaxText), nil)
+	}
+}
+
+// Progress says how far the run got. Of several in quick succession the last one is told. It does not wait; an
+// error means that the value can't be told at all.
+func Progress(ctx context.Context, v any) error {
+	r := from(ctx)
+	if r == nil {
+		return errNoRun
+	}
+	b, err := value(v)
+	if err != nil {
+		return fmt.Errorf("worker: progress: %w", err)
+	}
+	r.say("", b)
+	return nil
+}
+
+// Emit writes a line into the run's log: "x:…" for one's own, or one of the types that workers may write, such as
+// "run:progress", "worker:tool_started" and "llm:delta". Lines keep their order and come before the run's end. Emit
+// collects and returns, unless so much is undelivered that it has to wait: then the end of the context ends it.
+func Emit(ctx context.Context, typ string, v any) error {
+	r := from(ctx)
+	if r == nil {
+		return errNoRun
+	}
+	if !perdure.WorkerMayWrite(typ) || len(typ) > perdure.MaxName {
+		return fmt.Errorf("worker: emit: %q is not for workers: x:…, run:progress, worker:tool_… and llm:delta are", typ)
+	}
+	b, err := value(v)
+	if err != nil {
+		return fmt.Errorf("worker: emit %s: %w", typ, err)
+	}
+	for {
+		r.mu.Lock()
+		if r.gone || r.released || r.outcome != nil {
+			r.mu.Unlock()
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			return errDone
+		}
+		if len(r.events) < perdure.MaxBatch && (r.size == 0 || r.size+len(b) < maxCall/2) {
+			r.events = append(r.events, perdure.Emitted{Type: typ, Data: b})
+			r.size += len(b)
+			r.mu.Unlock()
+			kick(r.w.kickCommit)
+			return nil
+		}
+		room := r.room
+		r.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// maxNested is less than the server allows, since a value stands inside of a call.
+const maxNested = 50
+
+// value writes v as JSON that the server takes. It goes through the value once more, because JSON that came from
+// elsewhere as text may be valid and still name a field twice, and a call with that in it is refused as a whole.
+func value(v any) (json.RawMessage, error) {
+	b, err := encode(v)
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var plain any
+	if err := d.Decode(&plain); err != nil {
+		return nil, err
+	}
+	if depth(plain) > maxNested {
+		return nil, fmt.Errorf("is nested deeper than %d", maxNested)
+	}
+	if b, err = encode(plain); err != nil {
+		return nil, err
+	}
+	return b, perdure.CheckValue("value", b)
+}
+
+// encode writes JSON without escaping <, > and &: a value of many of them would grow past its bound.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func depth(v any) int {
+	n := 0
+	switch x := v.(type) {
+	case map[string]any:
+		for _, e := range x {
+			n = max(n, depth(e))
+		}
+		return n + 1
+	case []any:
+		for _, e := range x {
+			n = max(n, depth(e))
+		}
+		return n + 1
+	}
+	return 0
+}

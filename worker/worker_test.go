@@ -1,0 +1,547 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/worker"
+)
+
+type disk struct{ Host string }
+
+type report struct {
+	Host string `json:"host"`
+	Free int    `json:"free"`
+}
+
+type broken struct{}
+
+func (broken) Error() string             { return "out of paper" }
+func (broken) FailureCode() perdure.Code { return "paper" }
+
+// What a handler does decides what becomes of its run.
+func TestOutcomes(t *testing.T) {
+	both(t, func(w *world) {
+		wk := worker.New(w.c, worker.Options{ID: "tester"})
+		worker.Handle(wk, "ok", func(ctx context.Context, in disk) (report, error) {
+			info, ok := worker.Info(ctx)
+			if !ok || info.Attempt != 1 || info.Kind != "ok" || info.WorkerID != "tester" || info.RunID == "" || info.Epoch < 1 {
+				return report{}, worker.Permanent(fmt.Errorf("%+v", info))
+			}
+			return report{in.Host, 42}, nil
+		})
+		worker.Handle(wk, "fail", func(context.Context, disk) (int, error) { return 0, worker.Fail("full", "no space on %s", "sda") })
+		worker.Handle(wk, "permanent", func(context.Context, disk) (int, error) {
+			return 0, fmt.Errorf("checking: %w", worker.Permanent(errors.New("no such disk")))
+		})
+		worker.Handle(wk, "coder", func(context.Context, disk) (int, error) { return 0, worker.Permanent(broken{}) })
+		worker.Handle(wk, "panic", func(context.Context, disk) (int, error) { panic("the disk is on fire") })
+		worker.Handle(wk, "goexit", func(context.Context, disk) (int, error) { runtime.Goexit(); return 0, nil })
+		worker.Handle(wk, "unwritable", func(context.Context, disk) (chan int, error) { return make(chan int), nil })
+		worker.Handle(wk, "twice", func(context.Context, disk) (json.RawMessage, error) { return json.RawMessage(`{"a":1,"a":2}`), nil })
+		worker.Handle(wk, "huge", func(context.Context, disk) (string, error) { return strings.Repeat("<", perdure.MaxValue), nil })
+		worker.Handle(wk, "large", func(context.Context, disk) (string, error) { return strings.Repeat("<", perdure.MaxValue-2), nil })
+		worker.Handle(wk, "empty", func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil })
+		var tries atomic.Int64
+		worker.Handle(wk, "third", func(ctx context.Context, _ disk) (int, error) {
+			if n := tries.Add(1); n < 3 {
+				return 0, errors.New("not yet")
+			}
+			info, _ := worker.Info(ctx)
+			return info.Attempt, nil
+		})
+		w.work(wk)
+
+		rows := []struct {
+			kind, input string
+			state       perdure.State
+			code        perdure.Code
+			says        string
+			attempt     int
+		}{
+			{"ok", `{"host":"cube"}`, perdure.Completed, "", `{"host":"cube","free":42}`, 1},
+			{"empty", ``, perdure.Completed, "", `{}`, 1},
+			{"third", `{}`, perdure.Completed, "", `3`, 3},
+			{"fail", `{}`, perdure.Failed, "full", "no space on sda", 3},
+			{"permanent", `{}`, perdure.Failed, perdure.CodeFailed, "checking: no such disk", 1},
+			{"coder", `{}`, perdure.Failed, "paper", "out of paper", 1},
+			{"panic", `{}`, perdure.Failed, worker.CodePanic, "worker_test.go", 3},
+			{"goexit", `{}`, perdure.Failed, "goexit", "", 3},
+			{"ok", `[]`, perdure.Failed, worker.CodeInput, "worker_test.disk", 1},
+			{"unwritable", `{}`, perdure.Failed, worker.CodeResult, "chan int", 1},
+			{"twice", `{}`, perdure.Failed, worker.CodeRefused, "twice", 1},
+			{"huge", `{}`, perdure.Failed, worker.CodeRefused, "outcome.result", 1},
+			{"large", `{}`, perdure.Completed, "", ``, 1},
+		}
+		ids := make([]perdure.RunID, len(rows))
+		for i, row := range rows {
+			ids[i] = w.start(perdure.Submission{Kind: row.kind, Input: json.RawMessage(row.input)})
+		}
+		for i, row := range rows {
+			run := w.end(ids[i])
+			said := string(run.Result)
+			code := perdure.Code("")
+			if run.Error != nil {
+				said, code = run.Error.Message, run.Error.Code
+			}
+			if run.State != row.state || code != row.code || !strings.Contains(said, row.says) || run.Attempt != row.attempt {
+				w.t.Errorf("%s(%s): %s, attempt %d, %+v %.300s", row.kind, row.input, run.State, run.Attempt, run.Error, said)
+			}
+		}
+	})
+}
+
+func TestADeferredRunIsJoinedLater(t *testing.T) {
+	both(t, func(w *world) {
+		let := make(chan struct{})
+		wk := worker.New(w.c, worker.Options{})
+		worker.Handle(wk, "slow", func(context.Context, int) (string, error) { <-let; return "done", nil })
+		w.work(wk)
+		run, deferred, err := w.c.Run(w.ctx, perdure.Submission{Kind: "slow"}, 50*time.Millisecond)
+		if err != nil || !deferred || run.Status != perdure.StatusDeferred {
+			w.t.Fatalf("%+v %v %v", run, deferred, err)
+		}
+		close(let)
+		if got, err := client.Result[string](w.end(run.RunID)); got != "done" || err != nil {
+			w.t.Error(got, err)
+		}
+	})
+}
+
+func TestACancelReachesTheHandler(t *testing.T) {
+	both(t, func(w *world) {
+		running := make(chan struct{}, 3)
+		causes := make(chan error, 3)
+		wk := worker.New(w.c, worker.Options{})
+		wait := func(ctx context.Context) {
+			running <- struct{}{}
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+		}
+		worker.Handle(wk, "stops", func(ctx context.Context, _ int) (int, error) { wait(ctx); return 0, ctx.Err() })
+		worker.Handle(wk, "finishes", func(ctx context.Context, _ int) (int, error) { wait(ctx); return 7, nil })
+		worker.Handle(wk, "panics", func(ctx context.Context, _ int) (int, error) { wait(ctx); panic("at the end") })
+		w.work(wk)
+		for kind, state := range map[string]perdure.State{"stops": perdure.Cancelled, "finishes": perdure.Completed, "panics": perdure.Failed} {
+			id := w.start(perdure.Submission{Kind: kind})
+			<-running
+			run, err := w.c.Cancel(w.ctx, id, "enough", 20*time.Second)
+			if err != nil || run.State != state {
+				w.t.Errorf("%s: %+v %v", kind, run, err)
+			}
+			if cause := <-causes; !errors.Is(cause, worker.ErrCancelled) {
+				w.t.Errorf("%s: the context ended because %v", kind, cause)
+			}
+			if run.Cancel == nil || run.Cancel.DeliveredAt == 0 {
+				w.t.Errorf("%s: no proof of the cancel: %+v", kind, run.Cancel)
+			}
+		}
+	})
+}
+
+// The handler is told once, and the server that it was: then there is time to clean up.
+func TestACancelIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	p := quick()
+	p.CancelGrace = 1500 * time.Millisecond
+	w := open(t, false, p)
+	running := make(chan struct{})
+	wk := worker.New(w.c, worker.Options{})
+	worker.Handle(wk, "cleans", func(ctx context.Context, _ int) (int, error) {
+		close(running)
+		<-ctx.Done()
+		time.Sleep(2 * p.CancelGrace) // cleaning up takes longer than a worker that says nothing is given
+		return 0, ctx.Err()
+	})
+	w.work(wk)
+	id := w.start(perdure.Submission{Kind: "cleans"})
+	<-running
+	if _, err := w.c.Cancel(w.ctx, id, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	run := w.end(id)
+	if run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 || run.FinishedAt.Sub(run.Cancel.RequestedAt) < 2*p.CancelGrace {
+		t.Errorf("%+v %+v", run, run.Cancel)
+	}
+}
+
+func TestHeartbeatsKeepARunAlive(t *testing.T) {
+	both(t, func(w *world) {
+		wk := worker.New(w.c, worker.Options{})
+		worker.Handle(wk, "long", func(ctx context.Context, _ int) (int, error) {
+			worker.Heartbeat(ctx, "thinking")
+			if err := worker.Progress(ctx, map[string]int{"percent": 50}); err != nil {
+				return 0, worker.Permanent(err)
+			}
+			select {
+			case <-time.After(2 * quick().Lease): // not a pause for something else: the length is the matter
+				return 1, nil
+			case <-ctx.Done():
+				return 0, context.Cause(ctx)
+			}
+		})
+		w.work(wk)
+		run := w.end(w.start(perdure.Submission{Kind: "long"}))
+		if run.State != perdure.Completed || run.Attempt != 1 || run.Activity != "thinking" || string(run.Progress) != `{"percent":50}` {
+			w.t.Errorf("%+v", run)
+		}
+	})
+}
+
+func TestWorkGoesOnWhileTheServerIsAway(t *testing.T) {
+	both(t, func(w *world) {
+		x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
+		running, let := make(chan struct{}), make(chan struct{})
+		wk := worker.New(w.client(x), worker.Options{Slots: 2})
+		worker.Handle(wk, "job", func(ctx context.Context, _ int) (string, error) {
+			close(running)
+			<-let
+			return "late but here", ctx.Err()
+		})
+		w.work(wk)
+		id := w.start(perdure.Submission{Kind: "job"})
+		<-running
+		x.cut.Store(true)
+		close(let)
+		<-x.failed // the worker has noticed, one way or another
+		<-x.failed
+		if run, err := w.c.Get(w.ctx, id); err != nil || run.State != perdure.Running {
+			w.t.Fatalf("%+v %v", run, err)
+		}
+		x.cut.Store(false)
+		run := w.end(id)
+		if run.State != perdure.Completed || run.Attempt != 1 || string(run.Result) != `"late but here"` {
+			w.t.Errorf("%+v", run)
+		}
+	})
+}
+
+func TestALostAnswerOfACommitCompletesOnce(t *testing.T) {
+	both(t, func(w *world) {
+		x := &wire{next: w.wire}
+		x.lose.Store(3)
+		wk := worker.New(w.client(x), worker.Options{})
+		var calls atomic.Int64
+		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int64, error) {
+			for i := range 3 {
+				if err := worker.Emit(ctx, "x:step", i); err != nil {
+					return 0, err
+				}
+			}
+			return calls.Add(1), nil
+		})
+		stop := w.work(wk)
+		id := w.start(perdure.Submission{Kind: "job"})
+		w.end(id)
+		stop() // the worker has had its answer
+		got := w.lines(id)
+		if calls.Load() != 1 || got["run:completed"] != 1 || got["x:step"] != 3 || got["run:late_result"] != 0 || x.commits.Load() < 4 {
+			w.t.Errorf("%d calls, %d commits sent, %v", calls.Load(), x.commits.Load(), got)
+		}
+	})
+}
+
+func TestLinesKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	w := open(t, false, nil)
+	const many = 2500 // more than a commit takes
+	wk := worker.New(w.c, worker.Options{})
+	worker.Handle(wk, "chatty", func(ctx context.Context, _ int) (int, error) {
+		if err := worker.Emit(ctx, "run:completed", nil); err == nil {
+			return 0, worker.Permanent(errors.New("a worker wrote the end of a run"))
+		}
+		if err := worker.Emit(ctx, "x:bad", func() {}); err == nil {
+			return 0, worker.Permanent(errors.New("a function was written as JSON"))
+		}
+		for i := range many {
+			if err := worker.Emit(ctx, "x:n", json.RawMessage(fmt.Sprintf(`{"n":0,"n":%d}`, i))); err != nil {
+				return 0, err
+			}
+		}
+		return many, nil
+	})
+	w.work(wk)
+	id := w.start(perdure.Submission{Kind: "chatty"})
+	n := 0
+	for e, err := range w.c.Events(w.ctx, id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == "x:n" {
+			if string(e.Data) != fmt.Sprintf(`{"n":%d}`, n) {
+				t.Fatalf("%s is not %d", e.Data, n)
+			}
+			n++
+		}
+	}
+	if run := w.end(id); n != many || run.State != perdure.Completed {
+		t.Errorf("%d lines, %+v", n, run)
+	}
+	if err := worker.Emit(w.ctx, "x:n", 1); err == nil {
+		t.Error("a line of no run")
+	}
+}
+
+func TestTwoWorkersShareAQueue(t *testing.T) {
+	both(t, func(w *world) {
+		const each = 3
+		var mu sync.Mutex
+		by := make(map[string]int)
+		all := make(chan struct{})
+		handler := func(ctx context.Context, _ int) (string, error) {
+			info, _ := worker.Info(ctx)
+			mu.Lock()
+			by[info.WorkerID]++
+			if by["a"]+by["b"] == 2*each {
+				close(all)
+			}
+			mu.Unlock()
+			<-all // nobody is done until both are full
+			return info.WorkerID, nil
+		}
+		for _, id := range []string{"a", "b"} {
+			wk := worker.New(w.c, worker.Options{ID: id, Slots: each})
+			worker.Handle(wk, "job", handler)
+			w.work(wk)
+		}
+		var ids []perdure.RunID
+		for range 2 * each {
+			ids = append(ids, w.start(perdure.Submission{Kind: "job"}))
+		}
+		for _, id := range ids {
+			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
+				w.t.Errorf("%+v", run)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if by["a"] != each || by["b"] != each {
+			w.t.Error(by)
+		}
+	})
+}
+
+func TestADrainFinishesWhatItCanAndHandsBackTheRest(t *testing.T) {
+	both(t, func(w *world) {
+		running := make(chan string, 4)
+		let := make(chan struct{})
+		causes := make(chan error, 1)
+		wk := worker.New(w.c, worker.Options{DrainTimeout: 100 * time.Millisecond})
+		worker.Handle(wk, "ends", func(context.Context, int) (int, error) { running <- "ends"; <-let; return 1, nil })
+		worker.Handle(wk, "listens", func(ctx context.Context, _ int) (int, error) {
+			running <- "listens"
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return 0, ctx.Err()
+		})
+		deaf := make(chan struct{})
+		worker.Handle(wk, "deaf", func(context.Context, int) (int, error) { running <- "deaf"; <-deaf; return 1, nil })
+		stop := w.work(wk)
+		ends := w.start(perdure.Submission{Kind: "ends"})
+		listens := w.start(perdure.Submission{Kind: "listens"})
+		ignores := w.start(perdure.Submission{Kind: "deaf"})
+		for range 3 {
+			<-running
+		}
+		close(let)
+		stop()
+		close(deaf)
+		if run := w.end(ends); run.State != perdure.Completed {
+			w.t.Errorf("%+v", run)
+		}
+		if cause := <-causes; !errors.Is(cause, worker.ErrShutdown) {
+			w.t.Error(cause)
+		}
+		for _, id := range []perdure.RunID{listens, ignores} {
+			run, err := w.c.Get(w.ctx, id)
+			if err != nil || run.State != perdure.Queued || run.Attempt != 1 {
+				w.t.Errorf("%+v %v", run, err)
+			}
+		}
+		// Whoever comes next gets them, at once and with all their attempts.
+		next := worker.New(w.c, worker.Options{})
+		for _, kind := range []string{"listens", "deaf"} {
+			worker.Handle(next, kind, func(context.Context, int) (int, error) { return 2, nil })
+		}
+		w.work(next)
+		for _, id := range []perdure.RunID{listens, ignores} {
+			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
+				w.t.Errorf("%+v", run)
+			}
+		}
+	})
+}
+
+// A worker that was cut off for longer than its lease is told so, and what it finished is kept.
+func TestALostLease(t *testing.T) {
+	t.Parallel()
+	w := open(t, true, nil)
+	x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
+	running := make(chan struct{}, 1)
+	cause := make(chan error, 1)
+	wk := worker.New(w.client(x), worker.Options{ID: "first", Slots: 1}) // full: it leases nothing more meanwhile
+	worker.Handle(wk, "job", func(ctx context.Context, _ int) (string, error) {
+		running <- struct{}{}
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return "finished nevertheless", nil
+	})
+	w.work(wk)
+	id := w.start(perdure.Submission{Kind: "job"})
+	<-running
+	for e, err := range w.c.Events(w.ctx, id, 0) { // until it has been heard from: a grant that never was is no lease
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == "run:heartbeat" {
+			break
+		}
+	}
+	x.cut.Store(true)
+	other := worker.New(w.c, worker.Options{ID: "second"})
+	worker.Handle(other, "job", func(context.Context, int) (string, error) { return "done by another", nil })
+	w.work(other)
+	run := w.end(id)
+	if run.State != perdure.Completed || run.Attempt != 2 || string(run.Result) != `"done by another"` {
+		t.Errorf("%+v", run)
+	}
+	x.cut.Store(false)
+	if err := <-cause; !errors.Is(err, worker.ErrLeaseLost) {
+		t.Error(err)
+	}
+	for after := run.LastSeq; ; {
+		page, err := w.c.EventPage(w.ctx, id, after, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(page.Events, func(e api.Event) bool { return e.Type == "run:late_result" }) {
+			break
+		}
+	}
+	late, err := w.c.LateResults(w.ctx, id)
+	if err != nil || len(late) != 1 || string(late[0].Result) != `"finished nevertheless"` {
+		t.Errorf("%+v %v", late, err)
+	}
+}
+
+// A run that was asked to stop while nobody had it ends as cancelled, without its handler.
+func TestACancelBeforeTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	p := quick()
+	p.BackoffBase, p.BackoffMax = time.Hour, time.Hour // the second attempt would come late
+	w := open(t, false, p)
+	wk := worker.New(w.c, worker.Options{})
+	calls := make(chan struct{}, 9)
+	worker.Handle(wk, "job", func(context.Context, int) (int, error) { calls <- struct{}{}; return 0, errors.New("again") })
+	w.work(wk)
+	id := w.start(perdure.Submission{Kind: "job"})
+	for e, err := range w.c.Events(w.ctx, id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == "run:retrying" {
+			break
+		}
+	}
+	run, err := w.c.Cancel(w.ctx, id, "enough", 20*time.Second)
+	if err != nil || run.State != perdure.Cancelled || len(calls) != 1 {
+		t.Errorf("%+v %v, %d calls", run, err, len(calls))
+	}
+}
+
+func TestAWorkerThatIsRefusedSaysSo(t *testing.T) {
+	t.Parallel()
+	w := open(t, false, nil)
+	noop := func(context.Context, int) (int, error) { return 0, nil }
+	wk := worker.New(client.New(w.url, "prd_wrong", client.Options{Transport: w.wire}), worker.Options{})
+	worker.Handle(wk, "job", noop)
+	if err := wk.Run(w.ctx); client.CodeOf(err) != api.CodeUnauthorized {
+		t.Error(err)
+	}
+	if err := wk.Run(w.ctx); err == nil {
+		t.Error("it ran twice")
+	}
+	wk = worker.New(w.c, worker.Options{Queues: []string{"\n"}})
+	worker.Handle(wk, "job", noop)
+	if err := wk.Run(w.ctx); client.CodeOf(err) != perdure.CodeInvalid {
+		t.Error(err)
+	}
+	if err := worker.New(w.c, worker.Options{}).Run(w.ctx); err == nil {
+		t.Error("it ran without a handler")
+	}
+	for name, f := range map[string]func(){
+		"twice":   func() { worker.Handle(wk, "job", noop) },
+		"no name": func() { worker.Handle(worker.New(w.c, worker.Options{}), "", noop) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: registered", name)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+// Not parallel: it counts goroutines.
+func TestNothingIsLeftBehind(t *testing.T) {
+	before := runtime.NumGoroutine()
+	func() {
+		w := open(t, false, nil)
+		x := &wire{next: w.wire}
+		wk := worker.New(w.client(x), worker.Options{DrainTimeout: time.Second})
+		worker.Handle(wk, "job", func(ctx context.Context, n int) (int, error) {
+			worker.Heartbeat(ctx, "adding")
+			return n + 1, worker.Emit(ctx, "x:n", n)
+		})
+		stop := w.work(wk)
+		var ids []perdure.RunID
+		for n := range 100 {
+			ids = append(ids, w.start(perdure.Submission{Kind: "job", Input: client.JSON(n)}))
+		}
+		for _, id := range ids {
+			w.end(id)
+		}
+		stop()
+		w.srv.Close()
+	}()
+	settled(t, before)
+}
+
+// Every call of a worker goes through its client: it has no way of its own to a network.
+func TestOneWayOut(t *testing.T) {
+	t.Parallel()
+	w := open(t, false, nil)
+	paths := make(chan string, 100)
+	wk := worker.New(w.client(tripper(func(r *http.Request) (*http.Response, error) {
+		select {
+		case paths <- r.URL.Path:
+		default:
+		}
+		return w.wire.RoundTrip(r)
+	})), worker.Options{ID: "w"})
+	worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 1, nil })
+	stop := w.work(wk)
+	w.end(w.start(perdure.Submission{Kind: "job"}))
+	stop()
+	close(paths)
+	for p := range paths {
+		if !strings.HasPrefix(p, "/api/v1/workers/w/") {
+			t.Error(p)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/worker"
+)
+
+// A world is a server and a way to it.
+type world struct {
+	t    *testing.T
+	ctx  context.Context
+	srv  *embedded.Server
+	url  string
+	wire http.RoundTripper
+	c    *client.Client // for the caller's side: nothing happens to it
+}
+
+// quick is a policy under which a lost worker is noticed within a test's patience.
+func quick() *perdure.Policy {
+	p := perdure.DefaultPolicy()
+	p.Lease = 2 * time.Second
+	p.BackoffBase = 10 * time.Millisecond
+	p.WatchdogInterval = 50 * time.Millisecond
+	return &p
+}
+
+func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
+	t.Helper()
+	if policy == nil {
+		policy = quick()
+	}
+	srv, err := embedded.Open(embedded.Options{Policy: policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { srv.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	w := &world{t: t, ctx: ctx, srv: srv, url: "http://perdure", wire: srv.Transport()}
+	if socket {
+		l := httptest.NewServer(srv.Handler())
+		t.Cleanup(l.Close)
+		t.Cleanup(srv.Drain)
+		wire := &http.Transport{MaxIdleConnsPerHost: 64}
+		t.Cleanup(wire.CloseIdleConnections)
+		w.url, w.wire = l.URL, wire
+	}
+	w.c = w.client(w.wire)
+	return w
+}
+
+func both(t *testing.T, f func(*world)) {
+	t.Run("in process", func(t *testing.T) { t.Parallel(); f(open(t, false, nil)) })
+	t.Run("over a socket", func(t *testing.T) { t.Parallel(); f(open(t, true, nil)) })
+}
+
+func (w *world) client(wire http.RoundTripper) *client.Client {
+	return client.New(w.url, w.srv.Key(), client.Options{Transport: wire})
+}
+
+// work runs a worker until the test ends or stop is called, which waits for it.
+func (w *world) work(wk *worker.Worker) (stop func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- wk.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				w.t.Errorf("the worker ended with %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			w.t.Error("the worker does not end")
+		}
+	}
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) start(sub perdure.Submission) perdure.RunID {
+	w.t.Helper()
+	run, err := w.c.Start(w.ctx, sub)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return run.RunID
+}
+
+// end waits for a run's end.
+func (w *world) end(id perdure.RunID) *api.Run {
+	w.t.Helper()
+	run, deferred, err := w.c.Join(w.ctx, id, 20*time.Second)
+	if err != nil || deferred {
+		w.t.Fatalf("deferred: %v, error: %v", deferred, err)
+	}
+	return run
+}
+
+// lines counts a run's log lines by type.
+func (w *world) lines(id perdure.RunID) map[string]int {
+	w.t.Helper()
+	out := make(map[string]int)
+	for e, err := range w.c.Events(w.ctx, id, 0) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		out[e.Type]++
+	}
+	return out
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A wire can be cut, and can lose answers.
+type wire struct {
+	next    http.RoundTripper
+	cut     atomic.Bool
+	lose    atomic.Int64 // answers of commits
+	commits atomic.Int64
+	failed  chan struct{} // a signal for each call that failed, as far as somebody listens
+}
+
+func (x *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	if x.cut.Load() {
+		select {
+		case x.failed <- struct{}{}:
+		default:
+		}
+		return nil, errors.New("the connection was refused")
+	}
+	commit := strings.HasSuffix(r.URL.Path, "/commit")
+	if commit {
+		x.commits.Add(1)
+	}
+	res, err := x.next.RoundTrip(r)
+	if err == nil && commit && x.lose.Add(-1) >= 0 {
+		io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		return nil, errors.New("the connection was reset")
+	}
+	return res, err
+}
+
+// settled waits until no more goroutines run than before.
+func settled(t *testing.T, before int) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; {
+		if time.Now().After(deadline) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -3,12 +3,12 @@ module github.com/perdure/perdure
 go 1.26.0
 
 require (
+	github.com/BurntSushi/toml v1.5.0
 	golang.org/x/sys v0.48.0
 	modernc.org/sqlite v1.60.1
 )
 
 require (
-	github.com/BurntSushi/toml v1.5.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect

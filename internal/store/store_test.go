@@ -271,12 +271,11 @@ func TestGroupCommit(t *testing.T) {
 // faulty fails one call of a session.
 type faulty struct {
 	Session
-	commit       error
-	after        bool
-	failed       int
-	failExec     int // the n-th from now fails
-	afterExec    bool
-	failRollback bool
+	commit    error
+	after     bool
+	failed    int
+	failExec  int // the n-th from now fails
+	afterExec bool
 }
 
 var errDisk = errors.New("disk I/O error")

@@ -1,0 +1,93 @@
+# What one does with this repository. Go, git and make are enough; "make" alone prints this list.
+
+# The same flags everywhere, so that one cache of compiled packages serves all targets: the pure-Go SQLite
+# takes longer to compile than everything else together.
+export CGO_ENABLED := 0
+VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo false)
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -buildvcs=$(VCS))
+
+GO    ?= go
+V     ?=
+SEED  ?=
+SEEDS ?=
+KILLS ?= 500
+
+verbose := $(if $(V),-v)
+# Tests are not vetted once more: "make check" vets everything, with all analyzers.
+
+# What runs under the race detector: whatever goroutines share. The conformance suite and the simulator are
+# one goroutine from end to end. SQLite itself is translated C with locks of its own; leaving it
+# uninstrumented saves a third of the time that this takes and hides nothing of ours.
+RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell
+RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false'
+# The detector needs a C compiler. A machine without one says so instead of looking green.
+CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
+
+.DEFAULT_GOAL := help
+.PHONY: help build test test-plain test-race demo check sim docs bench campaign compile compile-plain compile-race clean
+
+help: ## print this list
+	@echo "make <target>"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "make sim SEED=123 replays one seed; make sim SEEDS=500 runs that many; make test V=1 names every test."
+
+build: ## compile bin/perdure
+	$(GO) build -o bin/perdure ./cmd/perdure
+
+test: test-plain test-race ## run every test, and the concurrent parts under the race detector
+
+test-plain:
+	PERDURE_SIM_SEEDS=$(SEEDS) $(GO) test $(verbose) -vet=off -count=1 ./...
+
+test-race:
+ifeq ($(CC_FOUND),1)
+	CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) -vet=off -short -count=1 $(RACE)
+else
+	@echo "NOT RUN: the race detector needs a C compiler, and there is none here"
+endif
+
+demo: build ## kill a server in the middle of a run and see the run finish
+	@bin/perdure demo
+
+check: ## formatting, vet, staticcheck, printed docs, go.mod
+	@out="$$(gofmt -l .)"; test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags plant ./internal/... ./sim
+	$(GO) tool staticcheck ./...
+	$(GO) run ./internal/docgen -check
+	$(GO) mod tidy -diff
+
+sim: ## run the simulator: SEEDS=500 for more, SEED=123 to replay one
+ifneq ($(SEED),)
+	PERDURE_SIM_SEED=$(SEED) $(GO) test ./sim -run TestReplay -v -count=1
+else
+	PERDURE_SIM_SEEDS=$(SEEDS) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
+endif
+
+docs: ## print the pages of docs/ that come from the code
+	$(GO) run ./internal/docgen
+
+bench: ## measure; figures depend on the machine
+	$(GO) test -run '^$$' -bench . -benchtime 5s -count=1 ./bench
+
+campaign: ## the long way: many seeds, planted faults, KILLS=500 kills of a real process
+	PERDURE_SIM_SEEDS=$(or $(SEEDS),20000) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
+	$(GO) test -tags plant ./sim -run Planted -v -count=1 -timeout 24h
+	PERDURE_KILLS=$(KILLS) $(GO) test ./e2e -v -count=1 -timeout 24h
+
+# Compiles what the other targets need and runs nothing: make -j2 compile.
+compile: compile-plain compile-race
+
+compile-plain:
+	$(GO) list -export -test -deps ./... >/dev/null
+	$(GO) tool staticcheck -version
+
+compile-race:
+ifeq ($(CC_FOUND),1)
+	CGO_ENABLED=1 $(GO) list $(RACEFLAGS) -export -test -deps $(RACE) >/dev/null
+endif
+
+clean: ## remove what was built
+	rm -rf bin

@@ -18,7 +18,7 @@ verbose := $(if $(V),-v)
 # What runs under the race detector: whatever goroutines share. The conformance suite and the simulator are
 # one goroutine from end to end. SQLite itself is translated C with locks of its own; leaving it
 # uninstrumented saves a third of the time that this takes and hides nothing of ours.
-RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/httpd ./embedded ./client ./worker
+RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./embedded
 RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false'
 # The detector needs a C compiler. A machine without one says so instead of looking green.
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)

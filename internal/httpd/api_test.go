@@ -567,6 +567,11 @@ func TestKeys(t *testing.T) {
 	admin := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeKeys} }))
 	admin.do("POST", "/api/v1/keys", `{"name":"more","scopes":["runs:read"]}`).refuses(403, "forbidden")
 	admin.do("POST", "/api/v1/keys", `{"name":"same","scopes":["keys:admin"]}`).is(201)
+	passing := w.do("POST", "/api/v1/keys", `{"name":"passing","scopes":["keys:admin"],"ttl":"1h"}`).is(201)
+	heir := w.as(passing["secret"].(string))
+	heir.do("POST", "/api/v1/keys", `{"name":"for ever","scopes":["keys:admin"]}`).refuses(403, "forbidden")
+	heir.do("POST", "/api/v1/keys", `{"name":"too long","scopes":["keys:admin"],"ttl":"2h"}`).refuses(403, "forbidden")
+	heir.do("POST", "/api/v1/keys", `{"name":"shorter","scopes":["keys:admin"],"ttl":"30m"}`).is(201)
 
 	gone := w.do("DELETE", "/api/v1/keys/"+made["key_id"].(string), "").is(200)
 	if gone["revoked_at"] == nil || gone["secret"] != nil {

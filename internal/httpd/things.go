@@ -200,6 +200,9 @@ func (c *call) newKey(t perdure.TenantID, in *api.CreateKey) (int, *api.NewKey, 
 				return 0, nil, perdure.Errorf(api.CodeForbidden, "a key can't give away the scope %s, which it does not have", s)
 			}
 		}
+		if left := c.key.ExpiresAt.Sub(c.s.engine.Store().Now()); c.key.ExpiresAt != 0 && (in.TTL == 0 || time.Duration(in.TTL) > left) {
+			return 0, nil, &perdure.Error{Code: api.CodeForbidden, Field: "ttl", Message: "a key that expires can't make one that lasts longer"}
+		}
 	}
 	op := &engine.CreateKey{Tenant: t, Name: in.Name, Scopes: scopes, TTL: in.TTL}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {

@@ -18,13 +18,13 @@ verbose := $(if $(V),-v)
 # What runs under the race detector: whatever goroutines share. The conformance suite and the simulator are
 # one goroutine from end to end. SQLite itself is translated C with locks of its own; leaving it
 # uninstrumented saves a third of the time that this takes and hides nothing of ours.
-RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./embedded
+RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/httpd ./embedded ./client ./worker
 RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false'
 # The detector needs a C compiler. A machine without one says so instead of looking green.
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-plain test-race demo check sim docs bench campaign compile compile-plain compile-race clean
+.PHONY: help build test test-plain test-race python3 planted demo check sim docs bench campaign compile compile-plain compile-race clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -38,7 +38,7 @@ build: ## compile bin/perdure
 
 test: test-plain test-race ## run every test, and the concurrent parts under the race detector
 
-test-plain:
+test-plain: python3
 	PERDURE_SIM_SEEDS=$(SEEDS) $(GO) test $(verbose) -vet=off -count=1 ./...
 
 test-race:
@@ -47,6 +47,14 @@ ifeq ($(CC_FOUND),1)
 else
 	@echo "NOT RUN: the race detector needs a C compiler, and there is none here"
 endif
+
+# The worker in Python is tried with a real interpreter: installed where it is missing and we may.
+python3:
+	@command -v python3 >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3; } || \
+		{ echo "python3 is missing, and its example can't be tried: apt-get install python3"; exit 1; }
+
+planted: ## plant faults, and see the simulator find each
+	$(GO) test -tags plant -vet=off ./sim -run Planted $(verbose) -count=1
 
 demo: build ## kill a server in the middle of a run and see the run finish
 	@bin/perdure demo
@@ -74,7 +82,7 @@ bench: ## measure; figures depend on the machine
 
 campaign: ## the long way: many seeds, planted faults, KILLS=500 kills of a real process
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),20000) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
-	$(GO) test -tags plant ./sim -run Planted -v -count=1 -timeout 24h
+	$(MAKE) planted V=1
 	PERDURE_KILLS=$(KILLS) $(GO) test ./e2e -v -count=1 -timeout 24h
 
 # Compiles what the other targets need and runs nothing: make -j2 compile.

@@ -54,11 +54,13 @@ Perdure is listening on %[1]s; its data is in %[2]s.
 In another terminal:
 
   export PERDURE_URL=%[1]s PERDURE_KEY=$(cat %[2]s/%[3]s)
-  curl -s $PERDURE_URL/api/v1/runs -H "Authorization: Bearer $PERDURE_KEY" \
-       -H 'Content-Type: application/json' -d '{"kind":"hello","input":{"name":"you"}}'
+  python3 examples/python/worker.py &       # a worker; any language will do
+  perdure run count --input 5               # stay with a run; Ctrl-C detaches, the run goes on
   perdure jobs
+  curl -s $PERDURE_URL/api/v1/runs -H "Authorization: Bearer $PERDURE_KEY" \
+       -H 'Content-Type: application/json' -d '{"kind":"greet","input":"you","wait":"5s"}'
 
-A worker in Python: examples/python/worker.py. The API: %[1]s/openapi.json. Ctrl-C stops the server; nothing is lost.
+The API: %[1]s/openapi.json. Ctrl-C stops the server; nothing is lost.
 
 `, url, cfg.Data, embedded.KeyFile)
 	})

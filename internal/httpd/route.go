@@ -123,8 +123,15 @@ func (c *call) body() ([]byte, error) {
 	if c.key.ID == "" {
 		limit = maxOpenBody
 	}
+	// A body that drips in must not hold a connection for ever. The deadline is taken back afterwards: a call
+	// may block for long, and the connection is read on meanwhile, to see whether the caller is still there.
+	rc := http.NewResponseController(c.w)
+	_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout)) // in process there is none to set
 	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.Body, limit))
-	if err != nil {
+	if err == nil {
+		_ = rc.SetReadDeadline(time.Time{})
+	} else {
+		c.w.Header().Set("Connection", "close") // what is left of the body is not waited for
 		var big *http.MaxBytesError
 		if errors.As(err, &big) {
 			return nil, perdure.Errorf(perdure.CodeTooLarge, "this request has at most %d bytes", limit)

@@ -34,6 +34,8 @@ type Options struct {
 	Ready  func() error  // whether the node should get traffic; nil: it should
 	Poll   time.Duration // how often is looked at things without a ring; default 1 s
 	Logger *slog.Logger
+
+	BodyTimeout time.Duration // how long a request's body may take to arrive; default 30 s
 }
 
 // Server answers.
@@ -66,6 +68,9 @@ func New(e *engine.Engine, bell *doorbell.Local, opt Options) (*Server, error) {
 	}
 	if s.opt.Poll == 0 {
 		s.opt.Poll = time.Second
+	}
+	if s.opt.BodyTimeout == 0 {
+		s.opt.BodyTimeout = 30 * time.Second
 	}
 	s.routes = s.table()
 	patterns := make(map[string][]string)

@@ -100,15 +100,11 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 	if in.Wait > 0 {
 		return c.await(op.Run.ID, time.Duration(in.Wait), op.Run.Options.OnDisconnect == "cancel")
 	}
-	status := http.StatusCreated
 	if !op.Created {
-		status = http.StatusOK
+		return c.made(op.Run.ID, false)
 	}
-	d, err := c.s.engine.Get(c.Context(), c.tenant(), op.Run.ID)
-	if err != nil {
-		return 0, nil, err
-	}
-	return status, show(&d, c.s.engine.Store().Now()), nil
+	// What was accepted is known; nothing has to be read for the answer.
+	return http.StatusCreated, show(&engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}, c.s.engine.Store().Now()), nil
 }
 
 func getRun(c *call, _ *none) (int, *api.Run, error) {

@@ -185,12 +185,22 @@ func (v *View) DeadLetter(t perdure.TenantID, run perdure.RunID) (d perdure.Dead
 	return d, ok, err
 }
 
-// TenantOf gives the tenant of a run, or another one if there is no such run.
-func (v *View) TenantOf(run perdure.RunID, otherwise perdure.TenantID) (perdure.TenantID, error) {
-	err := v.sess.Query("SELECT r.tenant FROM tenants t JOIN runs r ON r.tenant=t.id AND r.id=?", []any{string(run)}, func(scan func(...any) error) error {
-		return scan(&otherwise)
+// TenantOf gives the tenant of a run: the likely one, if it is its run, and otherwise whoever has it. Without
+// such a run it is the likely one too.
+func (v *View) TenantOf(run perdure.RunID, likely perdure.TenantID) (perdure.TenantID, error) {
+	found := false
+	err := v.sess.Query("SELECT 1 FROM runs WHERE tenant=? AND id=?", []any{string(likely), string(run)}, func(func(...any) error) error {
+		found = true
+		return nil
 	})
-	return otherwise, err
+	if err != nil || found {
+		return likely, err
+	}
+	// Tenant by tenant: each is a look into the primary key, and there is no index by id alone.
+	err = v.sess.Query("SELECT r.tenant FROM tenants t CROSS JOIN runs r WHERE r.tenant=t.id AND r.id=?", []any{string(run)}, func(scan func(...any) error) error {
+		return scan(&likely)
+	})
+	return likely, err
 }
 
 // PastDeadline counts live runs whose deadline passed more than a minute ago. It must be 0.

@@ -1,5 +1,7 @@
 package perdure
 
+import "time"
+
 // A Run is one leased, heartbeating, deadline-bound piece of work: the only executable thing there is.
 // The first half is written once, when the run is accepted; the second half is where it stands, and only
 // Policy.Apply changes it.
@@ -105,6 +107,31 @@ func (r *Run) Status() string {
 		return StatusDeferred
 	}
 	return string(r.State)
+}
+
+// How alive a run looks.
+const (
+	TierFresh = "fresh"
+	TierStale = "stale"
+	TierDead  = "dead"
+
+	staleAfter = 2 * time.Minute
+	deadAfter  = 10 * time.Minute
+)
+
+// Tier says how alive a run looks, by the age of its last sign of life; it is empty unless somebody holds the
+// run. It is shown, and decides nothing.
+func (r *Run) Tier(now Instant) string {
+	if !r.State.Leased() {
+		return ""
+	}
+	switch age := now.Sub(r.SeenAt); {
+	case age < staleAfter:
+		return TierFresh
+	case age <= deadAfter:
+		return TierStale
+	}
+	return TierDead
 }
 
 // DeliverableID names what an ended run hands over: its result, or the fallback written for it.

@@ -394,6 +394,18 @@ func TestModes(t *testing.T) {
 	}
 }
 
+func TestTiers(t *testing.T) {
+	r := runIn(Running)
+	for age, want := range map[time.Duration]string{0: TierFresh, 119 * time.Second: TierFresh, 2 * time.Minute: TierStale, 10 * time.Minute: TierStale, 601 * time.Second: TierDead} {
+		if got := r.Tier(r.SeenAt.Add(age)); got != want {
+			t.Errorf("%s after its last sign of life it is %s, want %s", age, got, want)
+		}
+	}
+	if r := runIn(Suspended); r.Tier(long) != "" {
+		t.Error("a run that nobody holds has a tier")
+	}
+}
+
 func TestIDs(t *testing.T) {
 	a, err := NewID(start0, 0xfff, bytes.NewReader(bytes.Repeat([]byte{0xff}, 8)))
 	if err != nil || a != "019b7ca9-8c88-7fff-bfff-ffffffffffff" {

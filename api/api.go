@@ -39,6 +39,7 @@ type Run struct {
 	Summary     string            `json:"result_summary,omitempty"`
 	Error       *perdure.Failure  `json:"error,omitempty"`
 	Activity    string            `json:"activity,omitempty"`
+	Tier        string            `json:"tier,omitempty"` // how alive it looks: fresh, stale or dead
 	Progress    json.RawMessage   `json:"progress,omitempty"`
 	WorkerID    string            `json:"worker_id,omitempty"`
 	Cancel      *perdure.Cancel   `json:"cancel,omitempty"`

@@ -25,7 +25,7 @@ func show(d *engine.Detail, now perdure.Instant) *api.Run {
 	out := &api.Run{
 		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Class: r.Class, Queue: r.Queue, Priority: r.Priority, Status: r.Status(), State: r.State,
 		Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Input: json.RawMessage(d.InputText), Result: json.RawMessage(d.ResultText),
-		Summary: r.Summary, Error: r.Failure, Activity: r.Activity, WorkerID: r.Worker, Metadata: map[string]string{},
+		Summary: r.Summary, Error: r.Failure, Activity: r.Activity, Tier: r.Tier(now), WorkerID: r.Worker, Metadata: map[string]string{},
 		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf, ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf,
 		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt, StartedAt: set(r.StartedAt), FinishedAt: set(r.FinishedAt), DeferredAt: set(r.DeferredAt),
 		SeenAt: set(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late, AttachURL: attachURL(r.ID), StatusURL: statusURL(r.ID),

@@ -27,7 +27,7 @@ type Scenario struct {
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{lifeScenarios, leaseScenarios, waitScenarios, childScenarios, cancelScenarios, threadScenarios,
-		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios} {
+		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios} {
 		all = append(all, part...)
 	}
 	return all

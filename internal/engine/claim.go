@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -66,6 +67,12 @@ func (op *Claim) Do(tx *Tx) error {
 			return err
 		}
 		g, err := tx.grant(r, op.Worker, op.Start)
+		var broken *perdure.Error
+		if errors.As(err, &broken) {
+			// What it needs can't be read. The delivery counts, so that it reaches its end, and it blocks nobody.
+			tx.e.log.Error("a run could not be handed over", "run", r.ID, "error", err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -168,7 +175,11 @@ func (tx *Tx) handOver(r *perdure.Run, after int64, room *int) (page []perdure.I
 		if i.Seq <= after {
 			continue
 		}
-		if *room -= len(i.Data) + 64; *room < 0 && len(page) > 0 {
+		data, err := tx.Resolve(r.Tenant, i.Data)
+		if err != nil {
+			return nil, 0, err
+		}
+		if *room -= len(data) + 64; *room < 0 && len(page) > 0 {
 			return page, page[len(page)-1].Seq, nil
 		}
 		if i.Status != perdure.ItemProcessing || i.Epoch != r.Epoch {
@@ -176,9 +187,7 @@ func (tx *Tx) handOver(r *perdure.Run, after int64, room *int) (page []perdure.I
 			i.AlarmAt = tx.Now.Add(tx.e.policy.InboxProcessingTimeout)
 			tx.PutItem(i)
 		}
-		if i.Data, err = tx.Resolve(r.Tenant, i.Data); err != nil {
-			return nil, 0, err
-		}
+		i.Data = data
 		page = append(page, i)
 	}
 	return page, 0, nil

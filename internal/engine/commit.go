@@ -77,12 +77,21 @@ func (op *Commit) Do(tx *Tx) error {
 		if before.Digest != digest {
 			return perdure.Errorf(perdure.CodeReused, "this commit_id was used with another body")
 		}
-		return json.Unmarshal([]byte(before.Answer), &op.Answer)
+		if err := json.Unmarshal([]byte(before.Answer), &op.Answer); err != nil {
+			return err
+		}
+		op.Refused = op.Answer.Error
+		return nil
 	}
 	if _, _, err := tx.e.policy.Apply(r, perdure.Started{Epoch: c.Epoch}, tx.Now); err != nil {
 		if perdure.CodeOf(err) == perdure.CodeStaleEpoch && c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete && c.Epoch <= r.Epoch {
 			op.Refused = err.(*perdure.Error)
-			return tx.keepLate(&r, c.ID, c.Epoch, "", c.Outcome.Result, c.Outcome.Summary)
+			kept, err := tx.keepLate(&r, c.ID, c.Epoch, "", c.Outcome.Result, c.Outcome.Summary)
+			if err != nil || !kept {
+				return err
+			}
+			op.Answer = CommitAnswer{RunID: r.ID, Error: op.Refused}
+			return tx.remember(&r, c.ID, digest, &op.Answer)
 		}
 		return err
 	}
@@ -96,12 +105,17 @@ func (op *Commit) Do(tx *Tx) error {
 		}
 	}
 	ans.State, ans.Cancel = r.State, r.State.Live() && r.Cancel.Pending()
+	op.Answer = ans
+	return tx.remember(&r, c.ID, digest, &ans)
+}
+
+// remember keeps the answer to a commit, to be given again.
+func (tx *Tx) remember(r *perdure.Run, id, digest string, ans *CommitAnswer) error {
 	text, err := json.Marshal(ans)
 	if err != nil {
 		return err
 	}
-	tx.PutCommit(store.CommitRow{Tenant: op.Tenant, RunID: r.ID, ID: c.ID, Digest: digest, Answer: string(text), At: tx.Now})
-	op.Answer = ans
+	tx.PutCommit(store.CommitRow{Tenant: r.Tenant, RunID: r.ID, ID: id, Digest: digest, Answer: string(text), At: tx.Now})
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/perdure/perdure"
@@ -180,8 +181,10 @@ func (tx *Tx) continuation(orig *perdure.Run, trigger string, told []perdure.Mes
 	r := perdure.Run{
 		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority, ThreadID: orig.ThreadID,
 		RootID: orig.RootID, ContinuationOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
-		Options: perdure.Options{Timeout: orig.Options.Timeout, Webhook: orig.Options.Webhook},
+		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Webhook: orig.Options.Webhook},
 	}
+	// An end must not fail because the greatest timeout has been lowered since.
+	r.Options.Timeout = min(r.Options.Timeout, perdure.Duration(tx.e.policy.Timeouts[r.Class].Max))
 	input := json.RawMessage(perdure.Object("trigger", trigger, "continuation_of_run_id", string(orig.ID)))
 	if err := tx.accept(&r, input, nil, nil, perdure.MultitaskEnqueue); err != nil {
 		return "", err
@@ -244,7 +247,7 @@ func (op *Continue) Do(tx *Tx) error {
 	if known, ok, err := tx.Key(op.Tenant, key); err != nil {
 		return err
 	} else if ok {
-		if op.Made = perdure.RunID(known.Ref); op.Made == "" {
+		if op.Made = perdure.RunID(known.Ref); op.Made == r.ID { // it was live then
 			op.Made = r.ContinuedBy
 		}
 		return nil
@@ -259,7 +262,7 @@ func (op *Continue) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(op.Made), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return nil
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
@@ -26,6 +27,16 @@ func (op *Attach) Do(tx *Tx) error {
 		}
 		if r.State.Terminal() {
 			continue
+		}
+		waiters, err := tx.Waiters(op.Tenant, id)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(waiters, func(w store.WaiterRow) bool { return w.Node == op.Node && w.ExpiresAt > tx.Now }) {
+			// A new waiter writes the run's row: whoever finds at this moment that nobody waits looks again.
+			if err := tx.Apply(&r, perdure.Noted{}); err != nil {
+				return err
+			}
 		}
 		tx.PutWaiter(store.WaiterRow{Tenant: op.Tenant, RunID: id, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
 		if r.DeferredAt != 0 {

@@ -108,9 +108,15 @@ func (tx *Tx) tellParent(r *perdure.Run) error {
 	if err != nil || !ok || !parent.State.Live() {
 		return err
 	}
-	item := perdure.Item{Type: perdure.ItemChild, Name: r.JournalKey, From: r.ID, Outcome: string(r.State), Data: r.Fallback}
+	item := perdure.Item{Type: perdure.ItemChild, Name: r.JournalKey, From: r.ID, Outcome: string(r.State)}
 	if r.State == perdure.Completed {
 		item.Data = tx.Share(r.Tenant, string(parent.ID), r.Result)
+	} else {
+		full, err := tx.Resolve(r.Tenant, r.Progress)
+		if err != nil {
+			full = r.Progress // findings that can't be read are no reason not to end
+		}
+		item.Data = tx.Intern(r.Tenant, string(parent.ID), []byte(inFull(r.Fallback, r.Progress, full)))
 	}
 	line := perdure.Line{Type: perdure.LineWorkerCompleted, Data: perdure.Object("job_id", string(r.ID), "status", string(r.State),
 		"result_summary", r.Summary, "error", r.Failure)}

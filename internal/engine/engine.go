@@ -79,8 +79,10 @@ func New(s *store.Store, opt Options) (*Engine, error) {
 		e.roll = mrand.Float64
 	}
 	boot := &bootOp{}
-	if err := e.Step(s.Now(), boot)[0]; err != nil {
-		return nil, err
+	for range 2 { // made by whoever was first, and then read: two nodes may boot at once
+		if err := e.Step(s.Now(), boot)[0]; err != nil {
+			return nil, err
+		}
 	}
 	e.secret = boot.secret
 	return e, nil
@@ -102,7 +104,7 @@ func (op *bootOp) Do(tx *Tx) error {
 			return err
 		}
 		text = hex.EncodeToString(b)
-		tx.SetMeta("secret", text)
+		tx.Stage("INSERT INTO meta (name,value) VALUES ('secret',?) ON CONFLICT (name) DO NOTHING", text)
 	}
 	op.secret, err = hex.DecodeString(text)
 	return err

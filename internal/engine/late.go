@@ -8,20 +8,20 @@ import (
 )
 
 // keepLate keeps finished work that came too late beside its run: once per commit, and at most MaxLate.
-func (tx *Tx) keepLate(r *perdure.Run, commit string, epoch int64, from perdure.RunID, result json.RawMessage, summary string) error {
+func (tx *Tx) keepLate(r *perdure.Run, commit string, epoch int64, from perdure.RunID, result json.RawMessage, summary string) (kept bool, err error) {
 	have, err := tx.LateResults(r.Tenant, r.ID)
 	if err != nil || len(have) >= perdure.MaxLate {
-		return err
+		return false, err
 	}
 	for _, l := range have {
 		if l.CommitID == commit {
-			return nil
+			return false, nil
 		}
 	}
 	l := perdure.LateResult{Tenant: r.Tenant, RunID: r.ID, N: r.Late + 1, CommitID: commit, Epoch: epoch, FromRun: from,
 		Result: tx.Intern(r.Tenant, string(r.ID), result), Summary: summary, State: perdure.LateKept, At: tx.Now}
 	tx.PutLate(l)
-	return tx.Apply(r, perdure.Noted{Late: 1, Lines: []perdure.Line{{Type: perdure.LineLateResult,
+	return true, tx.Apply(r, perdure.Noted{Late: 1, Lines: []perdure.Line{{Type: perdure.LineLateResult,
 		Data: perdure.Object("n", l.N, "epoch", epoch, "from_run_id", string(from), "result_summary", summary)}}})
 }
 
@@ -38,7 +38,8 @@ func (tx *Tx) tellOriginal(r *perdure.Run) error {
 	if err != nil {
 		return err
 	}
-	return tx.keepLate(&orig, "retry:"+string(r.ID), 0, r.ID, json.RawMessage(result), r.Summary)
+	_, err = tx.keepLate(&orig, "retry:"+string(r.ID), 0, r.ID, json.RawMessage(result), r.Summary)
+	return err
 }
 
 // Adopt takes a late result: it completes a live run, and becomes the deliverable of an ended one.

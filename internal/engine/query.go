@@ -32,10 +32,22 @@ func (e *Engine) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) 
 		if d.ResultText, err = v.Resolve(t, r.Result); err != nil {
 			return err
 		}
-		d.Progress, err = v.Resolve(t, r.Progress)
-		return err
+		if d.Progress, err = v.Resolve(t, r.Progress); err != nil {
+			return err
+		}
+		d.Fallback = inFull(r.Fallback, r.Progress, d.Progress)
+		return nil
 	})
 	return d, err
+}
+
+// inFull gives a fallback with its partial findings, which stand in it as a reference when they are large.
+func inFull(fallback, progress, full perdure.Value) perdure.Value {
+	if _, _, ref := progress.Ref(); !ref {
+		return fallback
+	}
+	short, _ := progress.MarshalJSON()
+	return perdure.Value(strings.Replace(string(fallback), string(short), string(full), 1))
 }
 
 // List reads a page of a tenant's runs, newest first.

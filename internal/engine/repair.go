@@ -75,6 +75,11 @@ func (tx *Tx) mendWaits(r *perdure.Run) (string, error) {
 			return "W3", tx.resolve(r, w, perdure.WaitSatisfied, nil)
 		}
 	}
+	if missed, err := tx.MissedWait(r.Tenant, r.ID); err != nil {
+		return "", err
+	} else if missed != "" {
+		return "W3", tx.Apply(r, perdure.Woken{Reason: perdure.WaitSatisfied, WaitID: missed})
+	}
 	if sleepsOn == 0 {
 		// Nothing can wake it any more but its deadline: let it look for itself.
 		return "W3", tx.Apply(r, perdure.Woken{Reason: perdure.WaitOrphaned})

@@ -169,7 +169,7 @@ func (tx *Tx) ensure(r *perdure.Run) error {
 	if !ok {
 		tx.PutTenant(store.TenantRow{ID: r.Tenant, CreatedAt: tx.Now})
 	}
-	if t.MaxLiveRuns > 0 {
+	if t.MaxLiveRuns > 0 && r.ContinuationOf == "" { // an end must never fail for a quota
 		n, err := tx.CountLive(r.Tenant, int(t.MaxLiveRuns)+1)
 		if err != nil {
 			return err

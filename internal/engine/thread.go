@@ -147,7 +147,14 @@ func (tx *Tx) JoinThread(r *perdure.Run) error {
 	}
 	if th.Active != "" {
 		tx.PutThread(th)
-		return tx.Apply(r, perdure.TurnCame{Turn: perdure.TurnWaiting})
+		if err := tx.Apply(r, perdure.TurnCame{Turn: perdure.TurnWaiting}); err != nil || !r.Options.First {
+			return err
+		}
+		active, err := tx.run(r.Tenant, th.Active)
+		if err != nil {
+			return err
+		}
+		return tx.askToStop(&active, "interrupted by a new run on its thread")
 	}
 	return tx.activate(&th, r)
 }

@@ -89,9 +89,20 @@ func (v *View) Journal(t perdure.TenantID, run perdure.RunID, after int64, limit
 	return readJournal(v.sess, t, run, after, limit)
 }
 
-// Journal reads a run's journal as it is in the database.
+// Journal reads a run's journal from a cursor on, with what the batch has added to it: a commit and the grant
+// that follows it may share a batch, and a step that is missing in a grant is executed again.
 func (tx *Tx) Journal(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
-	return readJournal(tx.sess, t, run, after, limit)
+	rows, err := readJournal(tx.sess, t, run, after, limit)
+	if err != nil || len(rows) == limit {
+		return rows, err // what is staged comes behind what is stored
+	}
+	for _, k := range tx.journal.dirty {
+		if j := tx.journal.slots[k].val; k.runKey == (runKey{t, run}) && j.Seq > after {
+			rows = append(rows, j)
+		}
+	}
+	slices.SortFunc(rows, func(a, b JournalRow) int { return int(a.Seq - b.Seq) })
+	return rows[:min(limit, len(rows))], nil
 }
 
 func readJournal(s Session, t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {

@@ -10,22 +10,29 @@ import (
 	"github.com/perdure/perdure/internal/plant"
 )
 
-// rest is what of a run nobody searches by; it is empty for most.
+// rest is what of a run nobody searches by; it is empty for most. Values stand in it as text: written as JSON
+// they would turn into what callers see, and a reference could not be followed any more.
 type rest struct {
-	Options     *perdure.Options `json:"options,omitempty"`
-	Progress    perdure.Value    `json:"progress,omitempty"`
+	Options     *restOptions     `json:"options,omitempty"`
+	Progress    string           `json:"progress,omitempty"`
 	Cancel      *perdure.Cancel  `json:"cancel,omitempty"`
 	WasDefer    bool             `json:"was_deferred,omitempty"`
 	Summary     string           `json:"summary,omitempty"`
 	Failure     *perdure.Failure `json:"failure,omitempty"`
-	Fallback    perdure.Value    `json:"fallback,omitempty"`
+	Fallback    string           `json:"fallback,omitempty"`
 	ContinuedBy perdure.RunID    `json:"continued_by,omitempty"`
 }
 
+type restOptions struct {
+	perdure.Options
+	Webhook string `json:"webhook,omitempty"`
+	Opening string `json:"opening,omitempty"`
+}
+
 func packRest(r *perdure.Run) string {
-	x := rest{Progress: r.Progress, WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: r.Fallback, ContinuedBy: r.ContinuedBy}
+	x := rest{Progress: string(r.Progress), WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback), ContinuedBy: r.ContinuedBy}
 	if r.Options != (perdure.Options{}) {
-		x.Options = &r.Options
+		x.Options = &restOptions{Options: r.Options, Webhook: string(r.Options.Webhook), Opening: string(r.Options.Opening)}
 	}
 	if r.Cancel != (perdure.Cancel{}) {
 		x.Cancel = &r.Cancel
@@ -53,9 +60,11 @@ func (s restScanner) Scan(v any) error {
 		return fmt.Errorf("the rest of a run: %w", err)
 	}
 	r := s.r
-	r.Progress, r.WasDefer, r.Summary, r.Failure, r.Fallback, r.ContinuedBy = x.Progress, x.WasDefer, x.Summary, x.Failure, x.Fallback, x.ContinuedBy
+	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
+	r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.WasDefer, x.Summary, x.Failure, x.ContinuedBy
 	if x.Options != nil {
-		r.Options = *x.Options
+		r.Options = x.Options.Options
+		r.Options.Webhook, r.Options.Opening = perdure.Value(x.Options.Webhook), perdure.Value(x.Options.Opening)
 	}
 	if x.Cancel != nil {
 		r.Cancel = *x.Cancel

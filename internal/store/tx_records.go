@@ -46,6 +46,20 @@ func (tx *Tx) Wait(t perdure.TenantID, run perdure.RunID, id string) (perdure.Wa
 	return w, ok, err
 }
 
+// MissedWait names a wait that is over although the suspend that named it was not ended by it.
+func (tx *Tx) MissedWait(t perdure.TenantID, run perdure.RunID) (id string, err error) {
+	err = tx.sess.Query("SELECT id FROM waits WHERE tenant=? AND run_id=? AND named=1 AND state NOT IN ('open','closed') ORDER BY id LIMIT 1",
+		[]any{string(t), string(run)}, func(scan func(...any) error) error { return scan(&id) })
+	if err != nil || id == "" {
+		return "", err
+	}
+	w, _, err := tx.Wait(t, run, id)
+	if !w.Named {
+		id = ""
+	}
+	return id, err
+}
+
 // PutWait stages a wait.
 func (tx *Tx) PutWait(w perdure.Wait) {
 	tx.waits.put(tx, waitKey{runKey{w.Tenant, w.RunID}, w.ID}, w)
@@ -446,12 +460,13 @@ func (tx *Tx) Expire() (int, error) {
 	if n == 0 {
 		return 0, nil
 	}
+	const due = "SELECT tenant,key FROM idempotency WHERE expires_at<=? ORDER BY expires_at LIMIT 1000"
+	const live = "(SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref AND runs.alarm_at IS NOT NULL)"
 	push(tx, &tx.later,
-		statement{"DELETE FROM dead_letters WHERE expires_at<=?", []any{int64(tx.Now)}},
-		statement{"DELETE FROM idempotency WHERE expires_at<=? AND NOT EXISTS " +
-			"(SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref AND runs.alarm_at IS NOT NULL)", []any{int64(tx.Now)}},
+		statement{"DELETE FROM dead_letters WHERE (tenant,run_id) IN (SELECT tenant,run_id FROM dead_letters WHERE expires_at<=? ORDER BY expires_at LIMIT 1000)", []any{int64(tx.Now)}},
+		statement{"DELETE FROM idempotency WHERE (tenant,key) IN (" + due + ") AND NOT EXISTS " + live, []any{int64(tx.Now)}},
 		// A key of a live run is looked at again later: it lasts at least as long as its run.
-		statement{"UPDATE idempotency SET expires_at=? WHERE expires_at<=?", []any{int64(tx.Now) + 3600*1e6, int64(tx.Now)}})
+		statement{"UPDATE idempotency SET expires_at=? WHERE (tenant,key) IN (" + due + ") AND EXISTS " + live, []any{int64(tx.Now) + 3600*1e6, int64(tx.Now)}})
 	return n, nil
 }
 

@@ -3,7 +3,6 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 
 	"github.com/perdure/perdure"
 )
@@ -80,7 +79,7 @@ func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, err
 	var content string
 	err := s.Query("SELECT content FROM blobs WHERE tenant=? AND hash=?", []any{string(t), hash}, func(scan func(...any) error) error { return scan(&content) })
 	if err == nil && Digest(content) != hash {
-		err = fmt.Errorf("the content of %s is missing or damaged", hash)
+		err = perdure.Errorf(perdure.CodeInternal, "the content of %s is missing or damaged", hash)
 	}
 	return perdure.Value(content), err
 }

@@ -150,7 +150,9 @@ func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
 		var refused *perdure.Error
 		if errors.As(err, &refused) {
 			s.w.log.Error("a rule could not act", "run", r.ID, "state", r.State, "error", err)
-			err = tx.Apply(&ringing[i], perdure.Rearmed{Until: tx.Now.Add(time.Minute)})
+			if r, _, err = tx.Run(r.Tenant, r.ID); err == nil { // as it was before the rule tried
+				err = tx.Apply(&r, perdure.Rearmed{Until: tx.Now.Add(time.Minute)})
+			}
 		}
 		if err != nil {
 			return err
@@ -191,17 +193,39 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 	return tx.Apply(r, perdure.Rearmed{Until: next})
 }
 
+// one acts on one row. A refusal concerns that row alone: it is logged, what it staged is forgotten, and the
+// sweep goes on.
+func (s *Sweep) one(tx *engine.Tx, what string, t perdure.TenantID, id perdure.RunID, act func() error) error {
+	err := tx.Try(act)
+	var refused *perdure.Error
+	if errors.As(err, &refused) {
+		s.w.log.Error("a rule could not act", "rule", what, "tenant", t, "run", id, "error", err)
+		return nil
+	}
+	return err
+}
+
 func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
 	ended, err := tx.Cascading(16)
 	if err != nil {
 		return err
 	}
 	for i := range ended {
-		if _, err := tx.StopChildren(&ended[i]); err != nil {
+		err := s.one(tx, "cascade", ended[i].Tenant, ended[i].ID, func() error {
+			r, _, err := tx.Run(ended[i].Tenant, ended[i].ID)
+			if err != nil {
+				return err
+			}
+			if _, err := tx.StopChildren(&r); err != nil {
+				return err
+			}
+			s.did("W15", "cascade", r.Tenant, r.ID)
+			s.More = s.More || r.Cascade
+			return nil
+		})
+		if err != nil {
 			return err
 		}
-		s.did("W15", "cascade", ended[i].Tenant, ended[i].ID)
-		s.More = s.More || ended[i].Cascade
 	}
 	return nil
 }
@@ -213,12 +237,15 @@ func (s *Sweep) items(tx *engine.Tx, g *gap) error {
 	}
 	s.More = s.More || len(ringing) == batch
 	for _, i := range ringing {
-		rule, err := tx.LookAtItem(i, tx.Now < g.HoldUntil)
+		err := s.one(tx, "inbox", i.Tenant, i.RunID, func() error {
+			rule, err := tx.LookAtItem(i, tx.Now < g.HoldUntil)
+			if err == nil && rule != "" {
+				s.did(rule, "inbox", i.Tenant, i.RunID)
+			}
+			return err
+		})
 		if err != nil {
 			return err
-		}
-		if rule != "" {
-			s.did(rule, "inbox", i.Tenant, i.RunID)
 		}
 	}
 	return nil
@@ -246,10 +273,13 @@ func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 	}
 	s.More = s.More || len(gone) == batch
 	for _, x := range gone {
-		if err := tx.ExpireWaiter(x); err != nil {
+		err := s.one(tx, "waiters", x.Tenant, x.RunID, func() error {
+			s.did("W15", "waiters", x.Tenant, x.RunID)
+			return tx.ExpireWaiter(x)
+		})
+		if err != nil {
 			return err
 		}
-		s.did("W15", "waiters", x.Tenant, x.RunID)
 	}
 	return nil
 }
@@ -303,12 +333,15 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 		if !ok || r.State.Terminal() {
 			continue
 		}
-		rule, err := tx.Mend(&r)
+		err = s.one(tx, "patrol", r.Tenant, r.ID, func() error {
+			rule, err := tx.Mend(&r)
+			if err == nil && rule != "" {
+				s.did(rule, "patrol", r.Tenant, r.ID)
+			}
+			return err
+		})
 		if err != nil {
 			return err
-		}
-		if rule != "" {
-			s.did(rule, "patrol", r.Tenant, r.ID)
 		}
 	}
 	groups, err := tx.OpenGatherings(p.gt, p.group, patrolBatch)
@@ -316,12 +349,15 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	for i := range groups {
-		mended, err := tx.MendGathering(&groups[i])
+		err := s.one(tx, "patrol", groups[i].Tenant, perdure.RunID(groups[i].ID), func() error {
+			mended, err := tx.MendGathering(&groups[i])
+			if err == nil && mended {
+				s.did("W3", "patrol", groups[i].Tenant, perdure.RunID(groups[i].ID))
+			}
+			return err
+		})
 		if err != nil {
 			return err
-		}
-		if mended {
-			s.did("W3", "patrol", groups[i].Tenant, perdure.RunID(groups[i].ID))
 		}
 	}
 	next := *p

@@ -141,6 +141,10 @@ func (s *sim) judgeCommit(x *engine.Commit, code perdure.Code, stored bool, befo
 
 func (s *sim) judgeGrants(x *engine.Claim) {
 	for _, g := range x.Grants {
+		// A step that is missing in a grant is executed again.
+		if n := int64(len(g.Journal)); n != g.Run.JournalSeq && g.JournalNext == 0 {
+			s.violate("S9", "%s has %d recorded steps and was granted with %d", s.short(g.Run.ID), g.Run.JournalSeq, n)
+		}
 		if last := s.model.grants[g.Run.ID]; g.Run.Epoch <= last {
 			s.violate("S7", "%s was handed out under epoch %d after epoch %d", s.short(g.Run.ID), g.Run.Epoch, last)
 		}

@@ -6,7 +6,7 @@ import "time"
 // of them is the run's alarm; the rule of the watchdog that bears the clock's name says what happens.
 type Clock struct {
 	Name string
-	Rule string // the watchdog's rule, as SPEC numbers it
+	Rule string // the watchdog's rule that it calls
 	Note string
 	at   func(p *Policy, r *Run) Instant // zero: this clock does not run
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // observe compares every run that a batch has changed with what it was before: the invariants of
-// RELIABILITY §5 that concern one run, seen as a step from one committed moment to the next.
+// that concern one run, seen as a step from one committed moment to the next.
 func (s *sim) observe(n *node, ids []perdure.RunID) {
 	var sweep *watchdog.Sweep
 	var ops []engine.Op

@@ -24,7 +24,7 @@ type Options struct {
 
 // A Violation is a promise that was broken.
 type Violation struct {
-	ID   string // as RELIABILITY numbers it, or the name of the check
+	ID   string // of the invariant, or the name of the check
 	What string
 }
 

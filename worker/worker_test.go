@@ -34,7 +34,7 @@ func (broken) FailureCode() perdure.Code { return "paper" }
 
 // What a handler does decides what becomes of its run.
 func TestOutcomes(t *testing.T) {
-	both(t, func(w *world) {
+	under(t, steady, func(w *world) {
 		wk := worker.New(w.c, worker.Options{ID: "tester"})
 		worker.Handle(wk, "ok", func(ctx context.Context, in disk) (report, error) {
 			info, ok := worker.Info(ctx)

@@ -63,9 +63,18 @@ func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 	return w
 }
 
-func both(t *testing.T, f func(*world)) {
-	t.Run("in process", func(t *testing.T) { t.Parallel(); f(open(t, false, nil)) })
-	t.Run("over a socket", func(t *testing.T) { t.Parallel(); f(open(t, true, nil)) })
+// steady is quick with a lease that no busy machine can lose: for tests that count attempts.
+func steady() *perdure.Policy {
+	p := quick()
+	p.Lease = time.Minute
+	return p
+}
+
+func both(t *testing.T, f func(*world)) { under(t, quick, f) }
+
+func under(t *testing.T, policy func() *perdure.Policy, f func(*world)) {
+	t.Run("in process", func(t *testing.T) { t.Parallel(); f(open(t, false, policy())) })
+	t.Run("over a socket", func(t *testing.T) { t.Parallel(); f(open(t, true, policy())) })
 }
 
 func (w *world) client(wire http.RoundTripper) *client.Client {

@@ -11,7 +11,7 @@ import (
 // {runs}, {events}, … stand for the tables, narrowed to some runs when only those are checked, {now} for
 // the view's instant.
 type Invariant struct {
-	ID        string // as RELIABILITY numbers it
+	ID        string // by which it is known in reports and docs
 	Statement string
 	Query     string
 }
@@ -41,7 +41,7 @@ var Invariants = []Invariant{
 			"OR r.seq <> (SELECT coalesce(max(e.seq),0) FROM {events} e WHERE e.tenant=r.tenant AND e.run_id=r.id)"},
 	{"S14", "a run's journal is dense",
 		"SELECT r.id, r.journal_seq FROM {runs} r WHERE r.journal_seq>0 AND r.journal_seq <> (SELECT count(*) FROM journal j WHERE j.tenant=r.tenant AND j.run_id=r.id)"},
-	{"S16", "a notification exists for every line that was asked for",
+	{"S16", "every notification is about a line of its run",
 		"SELECT o.run_id, o.seq FROM outbox o WHERE NOT EXISTS (SELECT 1 FROM {events} e WHERE e.tenant=o.tenant AND e.run_id=o.run_id AND e.seq=o.seq AND e.type=o.type) AND o.run_id IN (SELECT id FROM {runs} x)"},
 	{"S18", "a dead letter is of a run that ended",
 		"SELECT d.run_id, d.cause FROM dead_letters d JOIN {runs} r ON r.tenant=d.tenant AND r.id=d.run_id WHERE r.state NOT IN ('failed','timeout')"},

@@ -7,7 +7,7 @@ import (
 
 // A Rule is one line of the safety net: condition, action, bound. docs/watchdog.md is printed from these.
 type Rule struct {
-	ID        string // as the specification numbers it
+	ID        string // by which it is known in logs, metrics and docs
 	Name      string
 	Clock     string // the run's clock that calls it; empty: it has an alarm or a walk of its own
 	Held      bool   // held back after a gap

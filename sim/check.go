@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// observe compares every run that a batch has changed with what it was before: the invariants of
+// observe compares every run that a batch has changed with what it was before: the invariants
 // that concern one run, seen as a step from one committed moment to the next.
 func (s *sim) observe(n *node, ids []perdure.RunID) {
 	var sweep *watchdog.Sweep

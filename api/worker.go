@@ -119,12 +119,11 @@ type Beat struct {
 	CancelAck bool            `json:"cancel_ack,omitempty"`
 }
 
-// Beaten is the answer to a heartbeat: what is lost, what is to stop, and what was malformed and so renewed
-// nothing.
+// Beaten is the answer to a heartbeat: what is lost, and what is to stop. One that is malformed is refused as a
+// whole.
 type Beaten struct {
-	Lost    []LeaseResult `json:"lost"`
-	Cancel  []LeaseResult `json:"cancel"`
-	Refused []LeaseResult `json:"refused,omitempty"`
+	Lost   []LeaseResult `json:"lost"`
+	Cancel []LeaseResult `json:"cancel"`
 }
 
 // Commits is a batch of commits.

@@ -419,7 +419,7 @@ func frozen(addr, key string) error {
 		return fmt.Errorf("heartbeat: %d %v", s, err)
 	}
 	fmt.Println("started")
-	time.Sleep(700 * time.Millisecond) // its work; it is stopped meanwhile
+	time.Sleep(2 * time.Second) // its work; it is stopped meanwhile, and this clock goes on
 	s, err := n.call("POST", "/api/v1/workers/frozen/commit", "", complete(runs[0], "from the freezer"), nil)
 	fmt.Println("commit", s, err)
 	return nil
@@ -445,10 +445,12 @@ func TestAFrozenWorkerWakesAfterItsLease(t *testing.T) {
 	}
 	cmd.Process.Signal(syscall.SIGSTOP)
 	var got []runView
-	for len(got) == 0 { // taken over after the lease
-		got = n.poll("healthy", 1, true, "10s")
+	for range 3 { // taken over after the lease
+		if got = n.poll("healthy", 1, true, "10s"); len(got) > 0 {
+			break
+		}
 	}
-	if got[0].RunID != r.RunID || got[0].Attempt != 2 {
+	if len(got) != 1 || got[0].RunID != r.RunID || got[0].Attempt != 2 {
 		t.Fatalf("%+v", got)
 	}
 	if s := n.insist("POST", "/api/v1/workers/healthy/commit", "", complete(got[0], "fresh"), nil); s != 200 {

@@ -107,13 +107,6 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 		}
 		r.lost(perdure.Errorf(l.Error.Code, "%s", l.Error.Detail))
 	}
-	for _, l := range answer.Refused { // for the words, not for the lease
-		if r := byLease[l.RunID]; r != nil {
-			w.log.Error("a run's heartbeat was refused; it is sent without activity and progress", "run", l.RunID, "error", l.Error.Detail)
-			r.forget()
-			r.dueNow()
-		}
-	}
 	for _, l := range answer.Cancel {
 		if r := byLease[l.RunID]; r != nil {
 			r.cancelled()

@@ -80,9 +80,6 @@ func TestVersionAsJSON(t *testing.T) {
 
 // The demo is a promise: a run outlives its caller's wait, a kill -9 of the server and one of its worker.
 func TestDemo(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts and kills real processes")
-	}
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	code, stdout, stderr := call("demo", "--json")

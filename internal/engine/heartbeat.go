@@ -22,9 +22,8 @@ type Heartbeat struct {
 	Worker string
 	Beats  []BeatOf
 
-	Lost    []LeaseResult // no longer this worker's: stop them
-	Cancel  []LeaseResult // asked to stop
-	Refused []LeaseResult // what was said of them is malformed; the leases are not renewed, and not lost
+	Lost   []LeaseResult // no longer this worker's: stop them
+	Cancel []LeaseResult // asked to stop
 }
 
 func (op *Heartbeat) Needs() []store.Ref {
@@ -37,7 +36,7 @@ func (op *Heartbeat) Needs() []store.Ref {
 
 // Do renews.
 func (op *Heartbeat) Do(tx *Tx) error {
-	op.Lost, op.Cancel, op.Refused = nil, nil, nil
+	op.Lost, op.Cancel = nil, nil
 	if len(op.Beats) > perdure.MaxBatch {
 		return &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
 	}
@@ -62,12 +61,10 @@ func (op *Heartbeat) Do(tx *Tx) error {
 			op.Cancel = append(op.Cancel, res)
 		case err == nil:
 		case errors.As(err, &res.Error):
-			switch res.Error.Code {
-			case perdure.CodeInvalid, perdure.CodeTooLarge:
-				op.Refused = append(op.Refused, res)
-			default:
-				op.Lost = append(op.Lost, res)
+			if code := res.Error.Code; code == perdure.CodeInvalid || code == perdure.CodeTooLarge {
+				return err // malformed: that is no lease that is lost, and nobody shall stop his work for it
 			}
+			op.Lost = append(op.Lost, res)
 		default:
 			return err
 		}

@@ -254,9 +254,6 @@ func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 		for _, r := range op.Cancel {
 			out.Cancel = append(out.Cancel, leaseResult(r))
 		}
-		for _, r := range op.Refused {
-			out.Refused = append(out.Refused, leaseResult(r))
-		}
 	}
 	return 0, out, nil
 }

@@ -65,6 +65,15 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	return c
 }
 
+// configure reads the flags of a command that runs a server, and everything else that is set.
+func configure(f *flag.FlagSet, args []string) (config, error) {
+	c := addConfigFlags(f)
+	if err := parse(f, args); err != nil {
+		return config{}, err
+	}
+	return c.load(os.Getenv)
+}
+
 // load puts the configuration together and checks it.
 func (c *configFlags) load(env func(string) string) (config, error) {
 	cfg := defaults()

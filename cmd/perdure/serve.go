@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/perdure/perdure/embedded"
@@ -26,11 +25,7 @@ func printJSON(w io.Writer, v any) error {
 
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("serve", "Runs the server until it is interrupted. The first start makes the data folder and writes a key of the\nplatform to <data>/admin.key, readable by its owner alone; the other commands find it there.", stderr)
-	c := addConfigFlags(f)
-	if err := parse(f, args); err != nil {
-		return err
-	}
-	cfg, err := c.load(os.Getenv)
+	cfg, err := configure(f, args)
 	if err != nil {
 		return err
 	}
@@ -39,11 +34,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("dev", "Runs a server for trying things out, and says how to talk to it. The same as serve, with a friendlier voice.", stderr)
-	c := addConfigFlags(f)
-	if err := parse(f, args); err != nil {
-		return err
-	}
-	cfg, err := c.load(os.Getenv)
+	cfg, err := configure(f, args)
 	if err != nil {
 		return err
 	}

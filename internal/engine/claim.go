@@ -40,6 +40,9 @@ const MaxSlots = 1000
 
 func (*Claim) Needs() []store.Ref { return nil }
 
+// Lane keeps polls among themselves.
+func (*Claim) Lane() store.Lane { return store.LaneClaim }
+
 // Do grants.
 func (op *Claim) Do(tx *Tx) error {
 	op.Grants = nil

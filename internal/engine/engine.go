@@ -28,7 +28,7 @@ import (
 // Options of an engine. The zero value is usable.
 type Options struct {
 	Policy  *perdure.Policy // default: perdure.DefaultPolicy
-	Bell    doorbell.Bell   // default: nobody hears
+	Bell    doorbell.Ringer // default: nobody hears
 	Logger  *slog.Logger
 	Entropy io.Reader      // of ids; default: the system's
 	Roll    func() float64 // dice of the backoff, 0 to 1
@@ -39,7 +39,7 @@ type Options struct {
 type Engine struct {
 	store  *store.Store
 	policy perdure.Policy
-	bell   doorbell.Bell
+	bell   doorbell.Ringer
 	log    *slog.Logger
 	random io.Reader
 	roll   func() float64
@@ -143,6 +143,14 @@ type bound struct {
 }
 
 func (b bound) Needs() []store.Ref { return b.op.Needs() }
+
+// Lane is where the Op belongs: most are work.
+func (b bound) Lane() store.Lane {
+	if l, ok := b.op.(interface{ Lane() store.Lane }); ok {
+		return l.Lane()
+	}
+	return store.LaneWork
+}
 
 func (b bound) Do(tx *store.Tx) error {
 	x := &Tx{Tx: tx, e: b.e, stops: maxStops}

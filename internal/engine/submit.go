@@ -21,6 +21,9 @@ type Submit struct {
 // Needs names nothing: a new run is nowhere yet.
 func (*Submit) Needs() []store.Ref { return nil }
 
+// Lane keeps new runs apart from those under way.
+func (*Submit) Lane() store.Lane { return store.LaneSubmit }
+
 // Do accepts the run.
 func (op *Submit) Do(tx *Tx) error {
 	sub := op.Submission

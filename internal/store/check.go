@@ -135,13 +135,8 @@ func (v *View) checkHistory(only []perdure.RunID) ([]Violation, error) {
 	states := make(map[key]perdure.State)
 	where, args := "", []any(nil)
 	if only != nil {
-		where = " WHERE id IN (" + marks(max(1, len(only))) + ")"
-		for _, id := range only {
-			args = append(args, string(id))
-		}
-		if len(only) == 0 {
-			args = []any{""}
-		}
+		cond, list := v.dialect.anyOf("id", append(texts(only), ""))
+		where, args = " WHERE "+cond, list
 	}
 	err := v.sess.Query("SELECT tenant, id, state FROM runs"+where, args, func(scan func(...any) error) error {
 		var k key
@@ -164,7 +159,7 @@ func (v *View) checkHistory(only []perdure.RunID) ([]Violation, error) {
 			out = append(out, Violation{s4, fmt.Sprintf("%s is %s, its history says %s (legal: %v)", cur.id, states[cur], s, ok)})
 		}
 	}
-	err = v.sess.Query("SELECT tenant, run_id, type FROM events"+strings.Replace(where, "id IN", "run_id IN", 1)+" ORDER BY tenant, run_id, seq", args, func(scan func(...any) error) error {
+	err = v.sess.Query("SELECT tenant, run_id, type FROM events"+strings.Replace(where, " id ", " run_id ", 1)+" ORDER BY tenant, run_id, seq", args, func(scan func(...any) error) error {
 		var k key
 		var l perdure.Line
 		if err := scan(&k.t, &k.id, &l.Type); err != nil {

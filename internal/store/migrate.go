@@ -16,7 +16,7 @@ func migrate(s Session, d *dialect) error {
 	if err := s.Begin(); err != nil {
 		return err
 	}
-	have, err := schemaVersion(s)
+	have, err := schemaVersion(s, d)
 	if err != nil {
 		s.Rollback()
 		return err
@@ -36,16 +36,16 @@ func migrate(s Session, d *dialect) error {
 		if err != nil {
 			return err
 		}
-		if err := applyFile(s, strings.ReplaceAll(string(text), "{without rowid}", d.withoutRowID), have+i+1); err != nil {
+		if err := applyFile(s, d.schema.Replace(string(text)), have+i+1); err != nil {
 			return fmt.Errorf("%s: %w", f.Name(), err)
 		}
 	}
 	return nil
 }
 
-func schemaVersion(s Session) (n int, err error) {
+func schemaVersion(s Session, d *dialect) (n int, err error) {
 	exists := 0
-	err = s.Query("SELECT count(*) FROM sqlite_master WHERE name='meta'", nil, func(scan func(...any) error) error { return scan(&exists) })
+	err = s.Query(d.tableExists, []any{"meta"}, func(scan func(...any) error) error { return scan(&exists) })
 	if err != nil || exists == 0 {
 		return 0, err
 	}

@@ -60,7 +60,7 @@ func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
 		if err != nil {
 			return nil, err
 		}
-		where, args = append(where, "instr(metadata, ?)>0"), append(args, strings.Trim(string(pair), "{}"))
+		where, args = append(where, v.dialect.contains), append(args, strings.Trim(string(pair), "{}"))
 	}
 	var out []perdure.Run
 	err := runTable.query(v.sess, fmt.Sprintf("WHERE %s ORDER BY id DESC LIMIT %d", strings.Join(where, " AND "), f.Limit), args, func(r *perdure.Run) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/plant"
@@ -119,9 +120,30 @@ type changedRun struct {
 // saveRuns is the one statement of the program that changes a run: a compare-and-set on the version, for
 // many runs at once, sorted by id so that two nodes can't lock each other out. If one of the rows has been
 // changed by somebody else, none of the batch is written.
-func saveRuns(s Session, d *dialect, rows []changedRun) error {
+func saveRuns(d *dialect, rows []changedRun) (out []statement) {
+	if len(rows) == 0 {
+		return nil
+	}
 	slices.SortFunc(rows, func(a, b changedRun) int { return strings.Compare(string(a.run.ID), string(b.run.ID)) })
-	columns := slices.Concat([]string{"tenant", "id", "read"}, changing)
+	bound := make([][]any, len(rows))
+	for i, c := range rows {
+		bound[i] = append([]any{string(c.run.Tenant), string(c.run.ID), c.read}, bindChanging(c.run)...)
+	}
+	for part := range d.parts(bound) {
+		k := textKey{d, d.textFor(len(part))}
+		text, ok := updateTexts.Load(k)
+		if !ok {
+			text = updateText(d, part)
+			updateTexts.Store(k, text)
+		}
+		out = append(out, statement{text.(string), d.args(part), int64(len(part))})
+	}
+	return out
+}
+
+var updateTexts sync.Map
+
+func updateText(d *dialect, part [][]any) string {
 	set := make([]string, len(changing))
 	for i, c := range changing {
 		set[i] = c + "=input." + c
@@ -133,19 +155,6 @@ func saveRuns(s Session, d *dialect, rows []changedRun) error {
 	case plant.Is("sweep-ignores-epoch"):
 		guard = " AND (runs.version=input.read OR runs.epoch<input.epoch)"
 	}
-	return eachChunk(rows, func(part []changedRun) error {
-		args := make([]any, 0, len(part)*len(columns))
-		for _, c := range part {
-			args = append(append(args, string(c.run.Tenant), string(c.run.ID), c.read), bindChanging(c.run)...)
-		}
-		n, err := s.Exec("WITH "+d.input(columns, len(part))+" UPDATE runs SET "+strings.Join(set, ",")+
-			" FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"+guard, args)
-		if err != nil {
-			return err
-		}
-		if n != int64(len(part)) {
-			return errConflict
-		}
-		return nil
-	})
+	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, changing), ",") + ") AS (" + d.rows(part) + ") UPDATE runs SET " +
+		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id" + guard
 }

@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/perdure/perdure"
 )
@@ -18,7 +18,8 @@ import (
 // memory, for tests and the simulator.
 type Options struct {
 	Path        string // the SQLite file; its folder is made if need be
-	Synchronous string // FULL (default) or EXTRA; less is refused
+	Synchronous string // of SQLite: FULL (default) or EXTRA; less is refused
+	URL         string // of a PostgreSQL database: postgres://…
 	Memory      *Memory
 	Redact      func(string) string // what secrets become, before anything is written
 	Logger      *slog.Logger
@@ -28,7 +29,7 @@ type Options struct {
 // Hooks are for tests: they see, and may disturb, what a store does.
 type Hooks struct {
 	Clock       func() perdure.Instant // instead of the machine's
-	Wrap        func(Session) Session  // around the writing session
+	Wrap        func(Session) Session  // around the sessions that write
 	BeforeWrite func()                 // after a batch was decided, before it is written
 	Written     func([]perdure.RunID)  // after a batch was committed
 }
@@ -48,7 +49,7 @@ type Ref struct {
 	Run    perdure.RunID
 }
 
-// Store is the durable state. It is safe for concurrent use; writes go one batch after the other.
+// Store is the durable state. It is safe for concurrent use.
 type Store struct {
 	dialect *dialect
 	opt     Options
@@ -57,14 +58,16 @@ type Store struct {
 	lock    *os.File
 	clock   func() perdure.Instant
 
-	mu   sync.Mutex // one batch at a time
-	sess Session
-	last perdure.Instant // no batch is earlier than the one before it
-	fail error           // a commit that left the file in doubt: nothing more is written
+	lanes   [lanes]*lane
+	last    atomic.Int64 // no batch of this process is decided earlier than one before it
+	commits atomic.Int64 // how many there have been
+	readers chan Session // nil: reads use the one session there is
 
-	readers chan Session // nil: reads use the writing session
-	queue   chan request
+	mu   sync.Mutex
+	fail error // a commit that left the file in doubt: nothing more is written
+
 	done    chan struct{}
+	running sync.WaitGroup
 	closing sync.Once
 }
 
@@ -96,78 +99,159 @@ const readers = 4
 // Open opens a store, bringing its schema up to date. It refuses settings under which an acknowledged
 // write could be lost, a file that another server has open, and a clock that lies far behind the store.
 func Open(opt Options) (*Store, error) {
-	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, queue: make(chan request, 1024), done: make(chan struct{})}
+	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if err := s.open(); err != nil {
+	var err error
+	switch {
+	case opt.URL != "":
+		s.dialect = postgresDialect
+		err = s.openPostgres()
+	case opt.Path != "":
+		err = s.openFile()
+	default:
+		err = s.openMemory()
+	}
+	if err != nil {
 		s.release()
 		return nil, err
 	}
-	go s.commitLoop()
+	started := make(map[*lane]bool)
+	for _, l := range s.lanes {
+		if !started[l] {
+			started[l] = true
+			s.running.Go(func() { s.commitLoop(l) })
+		}
+	}
 	return s, nil
 }
 
-func (s *Store) open() (err error) {
-	switch {
-	case s.opt.Path != "":
-		if err := os.MkdirAll(filepath.Dir(s.opt.Path), 0o700); err != nil {
-			return fmt.Errorf("make the data folder: %w", err)
-		}
-		if s.lock, err = lockFile(s.opt.Path + ".lock"); err != nil {
+// openFile opens a SQLite file. The lanes decide on connections of their own and share the one that writes.
+func (s *Store) openFile() (err error) {
+	if err := os.MkdirAll(filepath.Dir(s.opt.Path), 0o700); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	if s.lock, err = lockFile(s.opt.Path + ".lock"); err != nil {
+		return err
+	}
+	level := s.opt.Synchronous
+	if level == "" {
+		level = "FULL"
+	}
+	if level != "FULL" && level != "EXTRA" {
+		return fmt.Errorf("refusing to start with synchronous=%s: it loses acknowledged writes when the power fails; use FULL or EXTRA", level)
+	}
+	// The database's other files take its mode: what is in them is for the owner alone.
+	if f, err := os.OpenFile(s.opt.Path, os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return fmt.Errorf("open the database: %w", err)
+	} else if err := f.Close(); err != nil {
+		return err
+	}
+	if s.db, err = openSQLite(s.opt.Path, level); err != nil {
+		return err
+	}
+	write, err := newSQLSession(s.db, "BEGIN IMMEDIATE")
+	if err != nil {
+		return err
+	}
+	writing := new(sync.Mutex)
+	w := s.wrap(write)
+	for i := range s.lanes {
+		r, err := newSQLSession(s.db, "BEGIN")
+		if err != nil {
 			return err
 		}
-		level := s.opt.Synchronous
-		if level == "" {
-			level = "FULL"
-		}
-		if level != "FULL" && level != "EXTRA" {
-			return fmt.Errorf("refusing to start with synchronous=%s: it loses acknowledged writes when the power fails; use FULL or EXTRA", level)
-		}
-		// The database's other files take its mode: what is in them is for the owner alone.
-		if f, err := os.OpenFile(s.opt.Path, os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-			return fmt.Errorf("open the database: %w", err)
-		} else if err := f.Close(); err != nil {
-			return err
-		}
-		if s.db, err = openSQLite(s.opt.Path, level); err != nil {
-			return err
-		}
-		if s.sess, err = newSQLSession(s.db, "BEGIN IMMEDIATE"); err != nil {
-			return err
-		}
-	case s.opt.Memory != nil:
-		s.sess = borrowed{s.opt.Memory.sess}
-	default:
+		s.lanes[i] = newLane(r, w, writing)
+	}
+	if err := s.prepare(write); err != nil {
+		return err
+	}
+	if err := s.addReaders(func() (Session, error) { return newSQLSession(s.db, "BEGIN") }); err != nil {
+		return err
+	}
+	c, err := newSQLSession(s.db, "BEGIN")
+	if err != nil {
+		return err
+	}
+	s.running.Go(func() { s.checkpoints(c, writing) })
+	return nil
+}
+
+// openMemory opens a database in memory: one session for everything.
+func (s *Store) openMemory() error {
+	var sess Session
+	if m := s.opt.Memory; m != nil {
+		sess = borrowed{m.sess}
+	} else {
 		m, err := NewMemory()
 		if err != nil {
 			return err
 		}
-		s.db, s.sess = m.db, m.sess
+		s.db, sess = m.db, m.sess
 	}
-	if err := migrate(s.sess, s.dialect); err != nil {
+	if err := s.prepare(sess); err != nil {
+		return errors.Join(err, sess.Close())
+	}
+	sess = s.wrap(sess)
+	one := newLane(sess, sess, new(sync.Mutex))
+	for i := range s.lanes {
+		s.lanes[i] = one
+	}
+	return nil
+}
+
+// openPostgres opens a PostgreSQL database. Each lane has a connection of its own, the watchdog's among them:
+// whatever the others do, it can act.
+func (s *Store) openPostgres() error {
+	p, err := openPostgres(s.opt.URL)
+	if err != nil {
+		return err
+	}
+	if err := p.migrate(); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
-		if s.clock, err = startClock(s.sess); err != nil {
+		c, err := startServerClock(p, s.log)
+		if err != nil {
+			return fmt.Errorf("read the clock of the database: %w", err)
+		}
+		s.clock = c.now
+		s.running.Go(func() { c.follow(s.done) })
+	}
+	for i := range s.lanes {
+		w := s.wrap(p.writer())
+		s.lanes[i] = newLane(w, w, new(sync.Mutex))
+	}
+	return s.addReaders(func() (Session, error) { return p.reader(), nil })
+}
+
+// prepare brings the schema up to date and sets the clock of a store whose database has none.
+func (s *Store) prepare(sess Session) (err error) {
+	if err := migrate(sess, s.dialect); err != nil {
+		return fmt.Errorf("bring the schema up to date: %w", err)
+	}
+	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
+		s.clock, err = startClock(sess)
+	}
+	return err
+}
+
+func (s *Store) wrap(sess Session) Session {
+	if s.opt.Hooks.Wrap != nil {
+		return s.opt.Hooks.Wrap(sess)
+	}
+	return sess
+}
+
+func (s *Store) addReaders(open func() (Session, error)) error {
+	s.readers = make(chan Session, readers)
+	for range readers {
+		r, err := open()
+		if err != nil {
 			return err
 		}
-	}
-	if s.opt.Path != "" {
-		s.readers = make(chan Session, readers)
-		for range readers {
-			r, err := newSQLSession(s.db, "BEGIN")
-			if err != nil {
-				return err
-			}
-			s.readers <- r
-		}
-	}
-	if s.opt.Redact != nil {
-		s.sess = redacting{s.sess, s.opt.Redact}
-	}
-	if s.opt.Hooks.Wrap != nil {
-		s.sess = s.opt.Hooks.Wrap(s.sess)
+		s.readers <- r
 	}
 	return nil
 }
@@ -177,31 +261,13 @@ type borrowed struct{ Session }
 
 func (borrowed) Close() error { return nil }
 
-// redacting is the seam where secrets are taken out: whatever is written passes here.
-type redacting struct {
-	Session
-	redact func(string) string
-}
-
-func (r redacting) Exec(query string, args []any) (int64, error) {
-	for i, a := range args {
-		if text, ok := a.(string); ok {
-			args[i] = r.redact(text)
-		}
-	}
-	return r.Session.Exec(query, args)
-}
-
-// Close waits for the batch under way and closes the database. Operations after that are refused.
+// Close waits for the batches under way and closes the database. Operations after that are refused.
 func (s *Store) Close() error {
 	var err error
 	s.closing.Do(func() {
-		s.mu.Lock()
-		if s.fail == nil {
-			s.fail = errClosed
-		}
-		s.mu.Unlock()
+		s.doubt(errClosed)
 		close(s.done)
+		s.running.Wait()
 		err = s.release()
 	})
 	return err
@@ -220,8 +286,19 @@ func (s *Store) release() error {
 			}
 		}
 	}
-	if s.sess != nil {
-		errs = append(errs, s.sess.Close())
+	closed := make(map[Session]bool)
+	for _, l := range s.lanes {
+		if l == nil {
+			continue
+		}
+		l.mu.Lock() // a batch that was asked for directly may be under way
+		for _, sess := range []Session{l.read, l.write} {
+			if !closed[sess] {
+				closed[sess] = true
+				errs = append(errs, sess.Close())
+			}
+		}
+		l.mu.Unlock()
 	}
 	if s.db != nil {
 		errs = append(errs, s.db.Close())
@@ -243,219 +320,12 @@ func (s *Store) Err() error {
 	return s.fail
 }
 
-// ---- batches
-
-const maxTries = 20
-
-// Batch decides the operations one after the other and writes what they staged in one transaction. When
-// it returns, what was not refused is durable. There is one error per operation, in order: a refusal
-// concerns that one alone, CodeUnavailable means that nothing of the batch was written, CodeUnknown that
-// it may have been.
-func (s *Store) Batch(now perdure.Instant, ops ...Op) []error {
+// doubt has the store take no more writes.
+func (s *Store) doubt(err error) {
 	s.mu.Lock()
-	errs, after := s.batch(now, ops)
-	s.mu.Unlock()
-	for _, f := range after {
-		f()
-	}
-	return errs
-}
-
-func (s *Store) batch(now perdure.Instant, ops []Op) ([]error, []func()) {
-	if s.fail != nil {
-		return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", s.fail)), nil
-	}
-	now = max(now, s.last)
-	s.last = now
-	var err error
-	for range maxTries {
-		tx := &Tx{Now: now, s: s, sess: s.sess, read: make(map[runKey]int64), haveWaits: make(map[runKey]bool), haveItems: make(map[runKey]bool),
-			claims: make(map[claimKey]claimPage)}
-		var errs []error
-		errs, err = tx.decide(ops)
-		if err == nil {
-			if s.opt.Hooks.BeforeWrite != nil {
-				s.opt.Hooks.BeforeWrite()
-			}
-			err = s.commit(tx)
-		}
-		if err == nil {
-			if s.opt.Hooks.Written != nil {
-				s.opt.Hooks.Written(tx.touched())
-			}
-			return errs, tx.after
-		}
-		if errors.Is(err, errConflict) || s.dialect.conflict(err) {
-			continue
-		}
-		if len(ops) > 1 && perdure.CodeOf(err) != perdure.CodeUnknown {
-			// One of them may be to blame; the others shall not pay for it.
-			return s.oneByOne(now, ops)
-		}
-		break
-	}
-	if perdure.CodeOf(err) == perdure.CodeInternal {
-		s.log.Error("a batch was not written", "operations", len(ops), "error", err)
-		err = perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", err)
-	}
-	return all(len(ops), err), nil
-}
-
-func (s *Store) oneByOne(now perdure.Instant, ops []Op) (errs []error, after []func()) {
-	for _, op := range ops {
-		e, a := s.batch(now, []Op{op})
-		errs, after = append(errs, e...), append(after, a...)
-	}
-	return errs, after
-}
-
-func all(n int, err error) []error {
-	out := make([]error, n)
-	for i := range out {
-		out[i] = err
-	}
-	return out
-}
-
-// decide runs the operations. Refusals are theirs; any other error is the batch's.
-func (tx *Tx) decide(ops []Op) ([]error, error) {
-	if len(ops) > 1 {
-		need := make(map[perdure.TenantID][]perdure.RunID)
-		var order []perdure.TenantID
-		for _, op := range ops {
-			for _, ref := range op.Needs() {
-				if need[ref.Tenant] == nil {
-					order = append(order, ref.Tenant)
-				}
-				need[ref.Tenant] = append(need[ref.Tenant], ref.Run)
-			}
-		}
-		for _, t := range order {
-			if err := tx.Prefetch(t, need[t]); err != nil {
-				return nil, err
-			}
-		}
-	}
-	errs := make([]error, len(ops))
-	for i, op := range ops {
-		tx.mark()
-		err := guarded(tx, op)
-		if err == nil {
-			continue
-		}
-		tx.rollback()
-		var refusal *perdure.Error
-		if !errors.As(err, &refusal) {
-			return nil, err
-		}
-		errs[i] = err
-	}
-	return errs, nil
-}
-
-// guarded turns a panic of one operation into a refusal of that operation.
-func guarded(tx *Tx, op Op) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			tx.s.log.Error("an operation panicked", "operation", fmt.Sprintf("%T", op), "panic", p, "stack", string(debug.Stack()))
-			err = perdure.Errorf(perdure.CodeInternal, "the server has a defect: %v", p)
-		}
-	}()
-	return op.Do(tx)
-}
-
-// commit writes what a batch staged.
-func (s *Store) commit(tx *Tx) error {
-	if tx.empty() {
-		return nil
-	}
-	if err := s.sess.Begin(); err != nil {
-		return err
-	}
-	err := tx.write()
-	if err == nil && s.dialect.ownClock {
-		_, err = s.sess.Exec("INSERT INTO meta (name,value) VALUES ('clock',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value",
-			[]any{fmt.Sprint(int64(tx.Now))})
-	}
-	if err != nil {
-		if back := s.sess.Rollback(); back != nil && s.dialect.fatal {
-			s.fail = fmt.Errorf("a rollback failed: %w", back)
-		}
-		return err
-	}
-	if err := s.sess.Commit(); err != nil {
-		_ = s.sess.Rollback()
-		if s.dialect.fatal {
-			s.fail = fmt.Errorf("a commit failed: %w", err)
-		}
-		s.log.Error("a commit failed; what it held may or may not be stored", "error", err)
-		return perdure.Errorf(perdure.CodeUnknown, "the commit failed: %v", err)
-	}
-	return nil
-}
-
-// ---- group commit
-
-type request struct {
-	op   Op
-	done chan error
-}
-
-// maxBatch bounds how many operations share a commit.
-const maxBatch = 256
-
-// Do has an operation decided and written together with whatever else is waiting, and returns when it is
-// durable. A caller that goes away before its operation is begun withdraws it.
-func (s *Store) Do(ctx context.Context, op Op) error {
-	r := request{op, make(chan error, 1)}
-	select {
-	case s.queue <- r:
-	case <-ctx.Done():
-		return perdure.Errorf(perdure.CodeUnavailable, "not begun: %v", ctx.Err())
-	case <-s.done:
-		return perdure.Errorf(perdure.CodeUnavailable, "%v", errClosed)
-	}
-	select {
-	case err := <-r.done:
-		return err
-	case <-s.done:
-		// The loop answers what it has taken; what it has not will never be begun.
-		select {
-		case err := <-r.done:
-			return err
-		default:
-			return perdure.Errorf(perdure.CodeUnknown, "%v", errClosed)
-		}
-	}
-}
-
-// commitLoop is the thin shell around Batch: while one batch is being made durable, the next one gathers.
-func (s *Store) commitLoop() {
-	batch := make([]request, 0, maxBatch)
-	ops := make([]Op, 0, maxBatch)
-	for {
-		batch, ops = batch[:0], ops[:0]
-		select {
-		case r := <-s.queue:
-			batch = append(batch, r)
-		case <-s.done:
-			return
-		}
-	gather:
-		for len(batch) < maxBatch {
-			select {
-			case r := <-s.queue:
-				batch = append(batch, r)
-			default:
-				break gather
-			}
-		}
-		for _, r := range batch {
-			ops = append(ops, r.op)
-		}
-		for i, err := range s.Batch(s.clock(), ops...) {
-			batch[i].done <- err
-		}
+	defer s.mu.Unlock()
+	if s.fail == nil {
+		s.fail = err
 	}
 }
 
@@ -463,16 +333,18 @@ func (s *Store) commitLoop() {
 
 // A View reads what is committed, all of it as of one moment.
 type View struct {
-	Now  perdure.Instant
-	sess Session
+	Now     perdure.Instant
+	dialect *dialect
+	sess    Session
 }
 
 // View calls f with a consistent view.
 func (s *Store) View(ctx context.Context, f func(*View) error) error {
 	if s.readers == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return f(&View{s.clock(), s.sess})
+		l := s.lanes[0]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return f(&View{s.clock(), s.dialect, l.read})
 	}
 	var r Session
 	select {
@@ -483,9 +355,13 @@ func (s *Store) View(ctx context.Context, f func(*View) error) error {
 		return perdure.Errorf(perdure.CodeUnavailable, "%v", errClosed)
 	}
 	defer func() { s.readers <- r }()
-	if err := r.Begin(); err != nil {
-		return err
+	err := r.Begin()
+	if err == nil {
+		defer r.Rollback()
+		err = f(&View{s.clock(), s.dialect, r})
 	}
-	defer r.Rollback()
-	return f(&View{s.clock(), r})
+	if err != nil && s.dialect.lost(err) {
+		return perdure.Errorf(perdure.CodeUnavailable, "%v", err)
+	}
+	return err
 }

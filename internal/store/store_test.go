@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,7 +77,7 @@ func TestUnsafeSettingsRefuseToStart(t *testing.T) {
 	s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db"), Synchronous: "EXTRA"})
 	for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "3"} {
 		var got string
-		if err := s.sess.Query("PRAGMA "+name, nil, func(scan func(...any) error) error { return scan(&got) }); err != nil || got != want {
+		if err := s.lanes[0].write.Query("PRAGMA "+name, nil, func(scan func(...any) error) error { return scan(&got) }); err != nil || got != want {
 			t.Errorf("%s is %s (%v)", name, got, err)
 		}
 	}
@@ -204,7 +205,7 @@ func TestAGuardedWriteLosesToAQuickerOne(t *testing.T) {
 	var s *Store
 	s = open(t, Options{Memory: m, Hooks: Hooks{BeforeWrite: func() {
 		if raced++; raced <= 3 {
-			other.Batch(s.last, bump("a"))
+			other.Batch(perdure.Instant(s.last.Load()), bump("a"))
 		}
 	}}})
 	raced = 100
@@ -420,7 +421,7 @@ func TestDamagedContentIsLoud(t *testing.T) {
 		tx.Put(newRun("a", tx.Now), nil)
 		return nil
 	}))
-	s.sess.Exec("UPDATE blobs SET content=replace(content,'xx','xy')", nil)
+	s.lanes[0].write.Exec("UPDATE blobs SET content=replace(content,'xx','xy')", nil)
 	err := s.View(context.Background(), func(view *View) error {
 		_, err := view.Resolve(tenant, v)
 		return err
@@ -469,10 +470,10 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 		if found := check(); len(found) > 0 {
 			t.Fatalf("before: %v", found)
 		}
-		if _, err := s.sess.Exec(spoil, nil); err != nil {
+		if _, err := s.lanes[0].write.Exec(spoil, nil); err != nil {
 			t.Fatalf("%s: %v", id, err)
 		}
-		if found := check(); !contains(found, id) {
+		if found := check(); !slices.Contains(found, id) {
 			t.Errorf("%s is not found: %v", id, found)
 		}
 		s.Close()

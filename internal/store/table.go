@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strings"
 	"sync"
 )
@@ -19,76 +20,78 @@ type table[T any] struct {
 	// quiet: a second insert of the same key changes nothing and is no error.
 	quiet bool
 
-	writing sync.Once      // stores of one process share the table
-	texts   map[int]string // the insert statement by number of rows
+	texts sync.Map // the insert statement by dialect and number of rows: stores of one process share the table
 }
 
-// chunks are the sizes in which rows are written together: few, so that the statements stay prepared.
-var chunks = []int{64, 16, 4, 1}
-
-func eachChunk[T any](rows []T, f func([]T) error) error {
-	for _, n := range chunks {
-		for len(rows) >= n {
-			if err := f(rows[:n]); err != nil {
-				return err
-			}
-			rows = rows[n:]
-		}
-	}
-	return nil
+type textKey struct {
+	d *dialect
+	n int
 }
 
-func (t *table[T]) insert(s Session, rows []T) error {
-	t.writing.Do(func() {
-		t.texts = make(map[int]string)
-		for _, n := range chunks {
-			t.texts[n] = t.insertText(n)
-		}
-	})
-	return eachChunk(rows, func(part []T) error {
-		args := make([]any, 0, len(part)*len(t.cols))
-		for i := range part {
-			args = append(args, t.bind(&part[i])...)
-		}
-		n, err := s.Exec(t.texts[len(part)], args)
-		if err != nil {
-			return err
-		}
-		if t.versioned && n != int64(len(part)) {
-			return errConflict
-		}
+// insert gives the statements that write rows.
+func (t *table[T]) insert(d *dialect, rows []T) (out []statement) {
+	if len(rows) == 0 {
 		return nil
-	})
+	}
+	bound := make([][]any, len(rows))
+	for i := range rows {
+		bound[i] = t.bind(&rows[i])
+	}
+	if !t.once && len(rows) > 1 {
+		// Two nodes that change the same rows do it in the same order, so that they can't lock each other out.
+		slices.SortStableFunc(bound, t.byKey)
+	}
+	for part := range d.parts(bound) {
+		st := statement{text: t.insertText(d, part), args: d.args(part), want: anyNumber}
+		if t.versioned {
+			st.want = int64(len(part))
+		}
+		out = append(out, st)
+	}
+	return out
 }
 
-func (t *table[T]) insertText(rows int) string {
-	row := "(" + strings.TrimSuffix(strings.Repeat("?,", len(t.cols)), ",") + ")"
+// byKey compares bound rows by their keys, which come first in every table's columns.
+func (t *table[T]) byKey(a, b []any) int {
+	for i := range t.keys {
+		switch x := a[i].(type) {
+		case string:
+			if c := strings.Compare(x, b[i].(string)); c != 0 {
+				return c
+			}
+		case int64:
+			if y := b[i].(int64); x != y {
+				return int(max(-1, min(1, x-y)))
+			}
+		}
+	}
+	return 0
+}
+
+func (t *table[T]) insertText(d *dialect, part [][]any) string {
+	k := textKey{d, d.textFor(len(part))}
+	if text, ok := t.texts.Load(k); ok {
+		return text.(string)
+	}
 	var b strings.Builder
-	b.WriteString("INSERT INTO " + t.name + " (" + strings.Join(t.cols, ",") + ") VALUES " +
-		strings.TrimSuffix(strings.Repeat(row+",", rows), ","))
-	if t.once {
-		return b.String()
-	}
-	b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO ")
-	if t.quiet {
-		b.WriteString("NOTHING")
-		return b.String()
-	}
-	b.WriteString("UPDATE SET ")
-	first := true
-	for _, c := range t.cols {
-		if contains(t.keys, c) {
-			continue
+	b.WriteString("INSERT INTO " + t.name + " (" + strings.Join(t.cols, ",") + ") " + d.rows(part))
+	switch {
+	case t.once:
+	case t.quiet:
+		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO NOTHING")
+	default:
+		var set []string
+		for _, c := range t.cols {
+			if !slices.Contains(t.keys, c) {
+				set = append(set, c+"=excluded."+c)
+			}
 		}
-		if !first {
-			b.WriteString(",")
+		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO UPDATE SET " + strings.Join(set, ","))
+		if t.versioned {
+			b.WriteString(" WHERE " + t.name + ".version=excluded.version-1")
 		}
-		first = false
-		b.WriteString(c + "=excluded." + c)
 	}
-	if t.versioned {
-		b.WriteString(" WHERE " + t.name + ".version=excluded.version-1")
-	}
+	t.texts.Store(k, b.String())
 	return b.String()
 }
 
@@ -105,15 +108,6 @@ func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error)
 		}
 		return row(&v)
 	})
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // bit scans 0 and 1 into a bool.

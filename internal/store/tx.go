@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/perdure/perdure"
 )
@@ -103,11 +104,6 @@ type (
 	}
 )
 
-type statement struct {
-	text string
-	args []any
-}
-
 // A shelf holds the records of one table that a batch has read or means to write.
 type shelf[K comparable, T any] struct {
 	slots map[K]*slot[T]
@@ -170,6 +166,11 @@ func (s *shelf[K, T]) changed() []T {
 	return out
 }
 
+func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
+	return &Tx{Now: now, s: s, sess: sess, read: make(map[runKey]int64), haveWaits: make(map[runKey]bool), haveItems: make(map[runKey]bool),
+		claims: make(map[claimKey]claimPage)}
+}
+
 // mark begins an operation; rollback forgets what it staged since.
 func (tx *Tx) mark() { tx.undo = tx.undo[:0] }
 
@@ -210,8 +211,8 @@ func (tx *Tx) empty() bool {
 		len(tx.events)+len(tx.messages)+len(tx.outbox)+len(tx.blobs)+len(tx.later) == 0
 }
 
-// write puts everything into the open transaction of the session.
-func (tx *Tx) write() error {
+// statements gives all that the batch has to write.
+func (tx *Tx) statements() []statement {
 	var fresh []perdure.Run
 	var changed []changedRun
 	for _, k := range tx.runs.dirty {
@@ -229,48 +230,40 @@ func (tx *Tx) write() error {
 	for i := range groups {
 		groups[i].Version++
 	}
-	s := tx.sess
+	d := tx.s.dialect
 	// The guarded rows come first: whoever loses the race finds out before writing anything else.
-	return firstError(
-		func() error { return saveRuns(s, tx.s.dialect, changed) },
-		func() error { return runTable.insert(s, fresh) },
-		func() error { return threadTable.insert(s, threads) },
-		func() error { return groupTable.insert(s, groups) },
-		func() error { return eventTable.insert(s, tx.events) },
-		func() error { return waitTable.insert(s, tx.waits.changed()) },
-		func() error { return itemTable.insert(s, tx.items.changed()) },
-		func() error { return journalTable.insert(s, tx.journal.changed()) },
-		func() error { return commitTable.insert(s, tx.commits.changed()) },
-		func() error { return keyTable.insert(s, tx.keys.changed()) },
-		func() error { return memberTable.insert(s, tx.members.changed()) },
-		func() error { return messageTable.insert(s, tx.messages) },
-		func() error { return lateTable.insert(s, tx.lates.changed()) },
-		func() error { return deadTable.insert(s, tx.deads.changed()) },
-		func() error { return outboxTable.insert(s, tx.outbox) },
-		func() error { return workerTable.insert(s, tx.workers.changed()) },
-		func() error { return waiterTable.insert(s, tx.waiters.changed()) },
-		func() error { return tenantTable.insert(s, tx.tenants.changed()) },
-		func() error { return queueTable.insert(s, tx.queues.changed()) },
-		func() error { return keysTable.insert(s, tx.creds.changed()) },
-		func() error { return blobTable.insert(s, tx.blobs) },
-		func() error { return blobRefTable.insert(s, tx.blobRefs) },
-		func() error {
-			for _, st := range tx.later {
-				if _, err := s.Exec(st.text, st.args); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-}
-
-func firstError(steps ...func() error) error {
-	for _, f := range steps {
-		if err := f(); err != nil {
-			return err
-		}
+	list := slices.Concat(
+		saveRuns(d, changed),
+		runTable.insert(d, fresh),
+		threadTable.insert(d, threads),
+		groupTable.insert(d, groups),
+		eventTable.insert(d, tx.events),
+		waitTable.insert(d, tx.waits.changed()),
+		itemTable.insert(d, tx.items.changed()),
+		journalTable.insert(d, tx.journal.changed()),
+		commitTable.insert(d, tx.commits.changed()),
+		keyTable.insert(d, tx.keys.changed()),
+		memberTable.insert(d, tx.members.changed()),
+		messageTable.insert(d, tx.messages),
+		lateTable.insert(d, tx.lates.changed()),
+		deadTable.insert(d, tx.deads.changed()),
+		outboxTable.insert(d, tx.outbox),
+		workerTable.insert(d, tx.workers.changed()),
+		waiterTable.insert(d, tx.waiters.changed()),
+		tenantTable.insert(d, tx.tenants.changed()),
+		queueTable.insert(d, tx.queues.changed()),
+		keysTable.insert(d, tx.creds.changed()),
+		blobTable.insert(d, tx.blobs),
+		blobRefTable.insert(d, tx.blobRefs),
+		tx.later)
+	if d.ownClock {
+		list = append(list, statement{"INSERT INTO meta (name,value) VALUES ('clock',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value",
+			[]any{strconv.FormatInt(int64(tx.Now), 10)}, anyNumber})
 	}
-	return nil
+	if tx.s.opt.Redact != nil {
+		redact(list, tx.s.opt.Redact)
+	}
+	return list
 }
 
 // Touched gives the runs that the batch has changed.

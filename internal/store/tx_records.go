@@ -121,12 +121,9 @@ func (tx *Tx) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (ma
 			out[key] = j.Digest
 		}
 	}
-	err := eachChunk(keys, func(part []string) error {
-		args := []any{string(t), string(run)}
-		for _, key := range part {
-			args = append(args, key)
-		}
-		return tx.sess.Query("SELECT key, digest FROM journal WHERE tenant=? AND run_id=? AND key IN ("+marks(len(part))+")", args,
+	err := eachPart(tx.s.dialect, keys, func(part []string) error {
+		cond, args := tx.s.dialect.anyOf("key", part)
+		return tx.sess.Query("SELECT key, digest FROM journal WHERE tenant=? AND run_id=? AND "+cond, append([]any{string(t), string(run)}, args...),
 			func(scan func(...any) error) error {
 				var key, digest string
 				if err := scan(&key, &digest); err != nil {
@@ -208,7 +205,7 @@ func (tx *Tx) PutDeadLetter(d perdure.DeadLetter) {
 
 // DropDeadLetter discards a dead letter; its run stays.
 func (tx *Tx) DropDeadLetter(t perdure.TenantID, run perdure.RunID) {
-	push(tx, &tx.later, statement{"DELETE FROM dead_letters WHERE tenant=? AND run_id=?", []any{string(t), string(run)}})
+	push(tx, &tx.later, statement{"DELETE FROM dead_letters WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, anyNumber})
 }
 
 // ---- threads, gatherings, keys, workers, waiters
@@ -399,7 +396,7 @@ func (tx *Tx) DropWaiter(w WaiterRow) {
 		sl.exists = false
 		tx.undo = append(tx.undo, func() { *sl = before })
 	}
-	push(tx, &tx.later, statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=?", []any{string(w.Tenant), string(w.RunID), w.Node}})
+	push(tx, &tx.later, statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=?", []any{string(w.Tenant), string(w.RunID), w.Node}, anyNumber})
 }
 
 // Tenant and HasQueue tell whether the surroundings of a run exist.
@@ -463,10 +460,10 @@ func (tx *Tx) Expire() (int, error) {
 	const due = "SELECT tenant,key FROM idempotency WHERE expires_at<=? ORDER BY expires_at LIMIT 1000"
 	const live = "(SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref AND runs.alarm_at IS NOT NULL)"
 	push(tx, &tx.later,
-		statement{"DELETE FROM dead_letters WHERE (tenant,run_id) IN (SELECT tenant,run_id FROM dead_letters WHERE expires_at<=? ORDER BY expires_at LIMIT 1000)", []any{int64(tx.Now)}},
-		statement{"DELETE FROM idempotency WHERE (tenant,key) IN (" + due + ") AND NOT EXISTS " + live, []any{int64(tx.Now)}},
+		statement{"DELETE FROM dead_letters WHERE (tenant,run_id) IN (SELECT tenant,run_id FROM dead_letters WHERE expires_at<=? ORDER BY expires_at LIMIT 1000)", []any{int64(tx.Now)}, anyNumber},
+		statement{"DELETE FROM idempotency WHERE (tenant,key) IN (" + due + ") AND NOT EXISTS " + live, []any{int64(tx.Now)}, anyNumber},
 		// A key of a live run is looked at again later: it lasts at least as long as its run.
-		statement{"UPDATE idempotency SET expires_at=? WHERE (tenant,key) IN (" + due + ") AND EXISTS " + live, []any{int64(tx.Now) + 3600*1e6, int64(tx.Now)}})
+		statement{"UPDATE idempotency SET expires_at=? WHERE (tenant,key) IN (" + due + ") AND EXISTS " + live, []any{int64(tx.Now) + 3600*1e6, int64(tx.Now)}, anyNumber})
 	return n, nil
 }
 
@@ -478,7 +475,7 @@ func (tx *Tx) Meta(name string) (v string, err error) {
 
 // SetMeta stages a named value.
 func (tx *Tx) SetMeta(name, value string) {
-	push(tx, &tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}})
+	push(tx, &tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}, anyNumber})
 }
 
 // Events reads a run's log as it stands in the database, for decisions that need it.
@@ -487,11 +484,11 @@ func (tx *Tx) Events(t perdure.TenantID, run perdure.RunID, after int64, limit i
 }
 
 // Stage adds a statement of the caller's own to the batch: for repairs, and for tests that break something.
-func (tx *Tx) Stage(text string, args ...any) { push(tx, &tx.later, statement{text, args}) }
+func (tx *Tx) Stage(text string, args ...any) { push(tx, &tx.later, statement{text, args, anyNumber}) }
 
 // SetQuota bounds the live runs of a tenant; zero takes the bound away.
 func (tx *Tx) SetQuota(t perdure.TenantID, liveRuns int64) {
-	push(tx, &tx.later, statement{"UPDATE tenants SET max_live_runs=? WHERE id=?", []any{liveRuns, string(t)}})
+	push(tx, &tx.later, statement{"UPDATE tenants SET max_live_runs=? WHERE id=?", []any{liveRuns, string(t)}, anyNumber})
 }
 
 // Credential gives a key by its id.

@@ -35,23 +35,18 @@ func (tx *Tx) Prefetch(t perdure.TenantID, ids []perdure.RunID) error {
 			want = append(want, id)
 		}
 	}
-	return eachChunk(want, func(part []perdure.RunID) error {
-		args := []any{string(t)}
-		for _, id := range part {
-			args = append(args, string(id))
-		}
-		err := runTable.query(tx.sess, "WHERE tenant=? AND id IN ("+marks(len(part))+")", args, func(r *perdure.Run) error {
+	return eachPart(tx.s.dialect, texts(want), func(part []string) error {
+		cond, args := tx.s.dialect.anyOf("id", part)
+		err := runTable.query(tx.sess, "WHERE tenant=? AND "+cond, append([]any{string(t)}, args...), func(r *perdure.Run) error {
 			tx.absorbRun(r)
 			return nil
 		})
 		for _, id := range part {
-			tx.runs.absorb(runKey{t, id}, perdure.Run{}, false)
+			tx.runs.absorb(runKey{t, perdure.RunID(id)}, perdure.Run{}, false)
 		}
 		return err
 	})
 }
-
-func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
 
 func (tx *Tx) absorbRun(r *perdure.Run) {
 	k := runKey{r.Tenant, r.ID}
@@ -293,12 +288,9 @@ func (tx *Tx) LiveChildren(t perdure.TenantID, parent perdure.RunID, limit int) 
 // Children gives those children of a run that are named by their journal keys, as far as they exist.
 func (tx *Tx) Children(t perdure.TenantID, parent perdure.RunID, keys []string) (map[string]perdure.Run, error) {
 	out := make(map[string]perdure.Run, len(keys))
-	err := eachChunk(keys, func(part []string) error {
-		args := []any{string(t), string(parent)}
-		for _, key := range part {
-			args = append(args, key)
-		}
-		return runTable.query(tx.sess, "WHERE tenant=? AND parent_id=? AND parent_id<>'' AND journal_key IN ("+marks(len(part))+")", args,
+	err := eachPart(tx.s.dialect, keys, func(part []string) error {
+		cond, args := tx.s.dialect.anyOf("journal_key", part)
+		return runTable.query(tx.sess, "WHERE tenant=? AND parent_id=? AND parent_id<>'' AND "+cond, append([]any{string(t), string(parent)}, args...),
 			func(r *perdure.Run) error {
 				tx.absorbRun(r)
 				out[r.JournalKey], _, _ = tx.runs.get(runKey{r.Tenant, r.ID})

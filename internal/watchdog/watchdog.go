@@ -111,6 +111,9 @@ type Sweep struct {
 // Needs names nothing: a sweep finds its runs itself.
 func (*Sweep) Needs() []store.Ref { return nil }
 
+// Lane is the watchdog's own: it acts whatever the others wait for.
+func (*Sweep) Lane() store.Lane { return store.LaneWatch }
+
 // Do sweeps.
 func (s *Sweep) Do(tx *engine.Tx) error {
 	s.Actions, s.Held, s.More = nil, 0, false

@@ -1,0 +1,269 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	mrand "math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Options are what may be different about a cluster.
+type Options struct {
+	// Settings are lines of postgresql.conf that come after, and so instead of, those in settings.
+	Settings map[string]string
+}
+
+// settings are those of every cluster. What decides about durability is PostgreSQL's default and stands here
+// because tests and measurements rely on it.
+var settings = map[string]string{
+	"fsync":                   "on",
+	"synchronous_commit":      "on",
+	"full_page_writes":        "on",
+	"max_connections":         "200",
+	"shared_buffers":          "256MB",
+	"listen_addresses":        "127.0.0.1",
+	"unix_socket_directories": "",
+	"log_line_prefix":         "%m [%p] %d ",
+}
+
+// A Cluster is a PostgreSQL server on a port of 127.0.0.1, with its data in a temporary folder. Its methods
+// may be called from several goroutines.
+type Cluster struct {
+	programs string
+	owner    *syscall.Credential
+	folder   *folder
+	password string
+	port     int
+
+	mu         sync.Mutex
+	postmaster *process
+}
+
+// A Mode is how a cluster goes down.
+type Mode string
+
+const (
+	Fast      Mode = "fast"      // transactions are rolled back, everything is written: the orderly way
+	Immediate Mode = "immediate" // without a checkpoint; the next start recovers from the log
+	Kill      Mode = "kill"      // every process killed with -9
+)
+
+// Start makes a new cluster and waits until it answers.
+func Start(o Options) (_ *Cluster, err error) {
+	c := &Cluster{password: rand.Text()}
+	if c.programs, err = Find(); err != nil {
+		return nil, err
+	}
+	if c.owner, err = owner(); err != nil {
+		return nil, err
+	}
+	sweep(os.TempDir())
+	if c.folder, err = newFolder(os.TempDir()); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			c.Stop()
+		}
+	}()
+	if err := c.create(o); err != nil {
+		return nil, fmt.Errorf("creating a cluster: %w", err)
+	}
+	// Between the choice of a port and its use somebody else may take it.
+	for range 3 {
+		if c.port, err = freePort(); err != nil {
+			return nil, err
+		}
+		if err = c.launch(); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// freePort finds a port that nobody listens on. It lies below those that outgoing connections get: one of
+// these could take the port while the server restarts, or even be connected to itself.
+func freePort() (int, error) {
+	var err error
+	for range 100 {
+		port := 15000 + mrand.IntN(15000)
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("no free port: %w", err)
+}
+
+func (c *Cluster) data() string { return filepath.Join(c.folder.path, "data") }
+
+func (c *Cluster) log() string { return filepath.Join(c.folder.path, "log") }
+
+// create writes the data folder.
+func (c *Cluster) create(o Options) error {
+	secret := filepath.Join(c.folder.path, "password")
+	if err := os.WriteFile(secret, []byte(c.password+"\n"), 0o600); err != nil {
+		return err
+	}
+	if c.owner != nil {
+		for _, path := range []string{c.folder.path, secret} {
+			if err := os.Chown(path, int(c.owner.Uid), int(c.owner.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	// Versions before 15 and builds without ICU are left with an order by bytes.
+	icu := []string{"--locale-provider=icu", "--icu-locale=en-US"}
+	if err := c.initdb(secret, icu...); err != nil {
+		if os.RemoveAll(c.data()) != nil || c.initdb(secret) != nil {
+			return err
+		}
+	}
+	conf, err := os.OpenFile(filepath.Join(c.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer conf.Close()
+	all := maps.Clone(settings)
+	maps.Copy(all, o.Settings)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if _, err := fmt.Fprintf(conf, "%s = '%s'\n", name, strings.ReplaceAll(all[name], "'", "''")); err != nil {
+			return err
+		}
+	}
+	return conf.Close()
+}
+
+func (c *Cluster) initdb(secret string, more ...string) error {
+	cmd := c.command("initdb", append([]string{"-D", c.data(), "--username=postgres", "--pwfile=" + secret,
+		"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C",
+		"--no-sync", // a folder that a failing machine leaves behind is of no use to anybody
+	}, more...)...)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	p, err := start(cmd, syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	<-p.done
+	if p.err != nil {
+		return fmt.Errorf("initdb: %w\n%s", p.err, out.String())
+	}
+	return nil
+}
+
+// command is a program of PostgreSQL, run as its owner, without settings of the user's in its environment.
+func (c *Cluster) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(c.programs, name), args...)
+	cmd.Dir = c.folder.path
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PG") })
+	cmd.Env = append(cmd.Env, "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: c.owner}
+	return cmd
+}
+
+// launch starts the server and waits until it answers.
+func (c *Cluster) launch() error {
+	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := c.command("postgres", "-D", c.data(), "-p", fmt.Sprint(c.port))
+	cmd.Stdout, cmd.Stderr = log, log
+	// SIGQUIT is the immediate shutdown, which takes the server's own processes along.
+	p, err := start(cmd, syscall.SIGQUIT)
+	if err != nil {
+		return err
+	}
+	c.postmaster = p
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-p.done:
+			return fmt.Errorf("postgres has ended: %v\n%s", p.err, c.Log())
+		default:
+		}
+		err := c.answers()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("postgres does not answer: %w\n%s", errors.Join(err, p.stop(syscall.SIGQUIT)), c.Log())
+		}
+	}
+}
+
+func (c *Cluster) answers() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	conn, err := pgconn.Connect(ctx, c.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
+
+// URL is the address of a database of the cluster, as its superuser.
+func (c *Cluster) URL(database string) string {
+	u := url.URL{Scheme: "postgres", User: url.UserPassword("postgres", c.password),
+		Host: fmt.Sprintf("127.0.0.1:%d", c.port), Path: "/" + database, RawQuery: "sslmode=disable"}
+	return u.String()
+}
+
+// Restart takes the cluster down in the given way and starts it again on the same port.
+func (c *Cluster) Restart(m Mode) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var err error
+	switch m {
+	case Fast:
+		err = c.postmaster.stop(syscall.SIGINT)
+	case Immediate:
+		err = c.postmaster.stop(syscall.SIGQUIT)
+	case Kill:
+		err = c.postmaster.kill()
+	default:
+		err = fmt.Errorf("unknown mode %q", m)
+	}
+	if err == nil {
+		err = c.launch()
+	}
+	if err != nil {
+		return fmt.Errorf("restarting PostgreSQL (%s): %w", m, err)
+	}
+	return nil
+}
+
+// Stop ends the cluster and removes its data.
+func (c *Cluster) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var err error
+	if c.postmaster != nil {
+		err = c.postmaster.stop(syscall.SIGQUIT)
+	}
+	return errors.Join(err, c.folder.remove())
+}
+
+// Log is what the server has written into its log so far.
+func (c *Cluster) Log() string {
+	text, err := os.ReadFile(c.log())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+// noCluster tells Debian's package not to create and start a cluster of its own when it is installed.
+const noCluster = "/etc/postgresql-common/createcluster.d/perdure.conf"
+
+// install makes sure that there is a PostgreSQL: root on Debian installs it, anybody else is told how to.
+func install() error {
+	_, err := pgtest.Find()
+	if !errors.Is(err, pgtest.ErrMissing) || os.Geteuid() != 0 {
+		return err
+	}
+	apt, lookErr := exec.LookPath("apt-get")
+	if lookErr != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "with: installing PostgreSQL")
+	if err := os.MkdirAll(filepath.Dir(noCluster), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(noCluster, []byte("create_main_cluster = false\n"), 0o644); err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "postgresql"}} {
+		cmd := exec.Command(apt, append([]string{"-q"}, args...)...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("apt-get %s: %w", args[0], err)
+		}
+	}
+	_, err = pgtest.Find()
+	return err
+}

@@ -1,0 +1,282 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// A Lane is a way into the store for operations of one kind. Lanes decide at the same time, each one batch after
+// the other; what they decided holds only if nobody else was quicker, as between two nodes.
+type Lane int
+
+const (
+	LaneWork   Lane = iota // what workers say, and everything else
+	LaneSubmit             // new runs
+	LaneClaim              // polls: those of one queue would only get into each other's way
+	LaneWatch              // the watchdog
+	lanes
+)
+
+// inLane is an operation that says where it belongs; one that does not is work.
+type inLane interface{ Lane() Lane }
+
+type lane struct {
+	mu      sync.Mutex // one batch at a time
+	read    Session    // decides on what this reads …
+	write   Session    // … and writes with this
+	writing *sync.Mutex
+	queue   chan request
+}
+
+func newLane(read, write Session, writing *sync.Mutex) *lane {
+	return &lane{read: read, write: write, writing: writing, queue: make(chan request, 1024)}
+}
+
+// How often a batch is decided anew because somebody else was quicker, and for how long because the connection
+// was lost.
+const (
+	maxTries = 20
+	maxWait  = 10 * time.Second
+)
+
+// Batch decides the operations one after the other and writes what they staged in one transaction. When
+// it returns, what was not refused is durable. There is one error per operation, in order: a refusal
+// concerns that one alone, CodeUnavailable means that nothing of the batch was written, CodeUnknown that
+// it may have been.
+func (s *Store) Batch(now perdure.Instant, ops ...Op) []error {
+	return s.batchIn(s.lanes[LaneWork], now, ops)
+}
+
+func (s *Store) batchIn(l *lane, now perdure.Instant, ops []Op) []error {
+	l.mu.Lock()
+	errs, after := s.batch(l, now, ops)
+	l.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
+	return errs
+}
+
+// notBefore gives the time of a batch: now, or later if an earlier batch was later.
+func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
+	for {
+		last := s.last.Load()
+		if int64(now) <= last {
+			return perdure.Instant(last)
+		}
+		if s.last.CompareAndSwap(last, int64(now)) {
+			return now
+		}
+	}
+}
+
+func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()) {
+	var err error
+	begin := time.Now()
+	for try := 1; ; try++ {
+		if fail := s.Err(); fail != nil {
+			return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
+		}
+		tx := newTx(s, l.read, s.notBefore(now))
+		var errs []error
+		errs, err = tx.decide(ops)
+		if err == nil && !tx.empty() {
+			if s.opt.Hooks.BeforeWrite != nil {
+				s.opt.Hooks.BeforeWrite()
+			}
+			err = s.commit(l, tx)
+		}
+		if err == nil {
+			if s.opt.Hooks.Written != nil {
+				s.opt.Hooks.Written(tx.touched())
+			}
+			return errs, tx.after
+		}
+		switch {
+		case errors.Is(err, errConflict) || s.dialect.conflict(err):
+			if try < maxTries {
+				if try > 2 && s.readers != nil {
+					time.Sleep(rand.N(time.Duration(try) * time.Millisecond)) // let the others get out of the way
+				}
+				continue
+			}
+		case s.dialect.lost(err):
+			if time.Since(begin) < maxWait {
+				time.Sleep(10*time.Millisecond + rand.N(40*time.Millisecond))
+				continue
+			}
+		}
+		break
+	}
+	code := perdure.CodeOf(err)
+	if len(ops) > 1 && code != perdure.CodeUnknown && !s.dialect.lost(err) {
+		// One of them may be to blame; the others shall not pay for it.
+		half := len(ops) / 2
+		errs, after := s.batch(l, now, ops[:half])
+		e, a := s.batch(l, now, ops[half:])
+		return append(errs, e...), append(after, a...)
+	}
+	if code == perdure.CodeInternal {
+		s.log.Error("a batch was not written", "operations", len(ops), "error", err)
+		err = perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", err)
+	}
+	return all(len(ops), err), nil
+}
+
+func all(n int, err error) []error {
+	out := make([]error, n)
+	for i := range out {
+		out[i] = err
+	}
+	return out
+}
+
+// decide runs the operations. Refusals are theirs; any other error is the batch's.
+func (tx *Tx) decide(ops []Op) ([]error, error) {
+	if len(ops) > 1 {
+		need := make(map[perdure.TenantID][]perdure.RunID)
+		var order []perdure.TenantID
+		for _, op := range ops {
+			for _, ref := range op.Needs() {
+				if need[ref.Tenant] == nil {
+					order = append(order, ref.Tenant)
+				}
+				need[ref.Tenant] = append(need[ref.Tenant], ref.Run)
+			}
+		}
+		for _, t := range order {
+			if err := tx.Prefetch(t, need[t]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		tx.mark()
+		err := guarded(tx, op)
+		if err == nil {
+			continue
+		}
+		tx.rollback()
+		var refusal *perdure.Error
+		if !errors.As(err, &refusal) {
+			return nil, err
+		}
+		errs[i] = err
+	}
+	return errs, nil
+}
+
+// guarded turns a panic of one operation into a refusal of that operation.
+func guarded(tx *Tx, op Op) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			tx.s.log.Error("an operation panicked", "operation", fmt.Sprintf("%T", op), "panic", p, "stack", string(debug.Stack()))
+			err = perdure.Errorf(perdure.CodeInternal, "the server has a defect: %v", p)
+		}
+	}()
+	return op.Do(tx)
+}
+
+// commit writes what a batch staged.
+func (s *Store) commit(l *lane, tx *Tx) error {
+	list := tx.statements()
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if err := execAll(l.write, list); err != nil {
+		if back := l.write.Rollback(); back != nil && s.dialect.fatal {
+			s.doubt(fmt.Errorf("a rollback failed: %w", back))
+		}
+		return err
+	}
+	err := l.write.Commit()
+	if err == nil {
+		s.commits.Add(1)
+		return nil
+	}
+	if s.dialect.lost(err) || s.dialect.conflict(err) {
+		return err // it did not happen
+	}
+	_ = l.write.Rollback()
+	if s.dialect.fatal {
+		s.doubt(fmt.Errorf("a commit failed: %w", err))
+	}
+	s.log.Error("a commit failed; what it held may or may not be stored", "error", err)
+	return perdure.Errorf(perdure.CodeUnknown, "the commit failed: %v", err)
+}
+
+// ---- group commit
+
+type request struct {
+	op   Op
+	done chan error
+}
+
+// maxBatch bounds how many operations share a commit.
+const maxBatch = 256
+
+// Do has an operation decided and written together with whatever else is waiting, and returns when it is
+// durable. A caller that goes away before its operation is begun withdraws it.
+func (s *Store) Do(ctx context.Context, op Op) error {
+	l := s.lanes[LaneWork]
+	if x, ok := op.(inLane); ok {
+		l = s.lanes[x.Lane()]
+	}
+	r := request{op, make(chan error, 1)}
+	select {
+	case l.queue <- r:
+	case <-ctx.Done():
+		return perdure.Errorf(perdure.CodeUnavailable, "not begun: %v", ctx.Err())
+	case <-s.done:
+		return perdure.Errorf(perdure.CodeUnavailable, "%v", errClosed)
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-s.done:
+		// The loop answers what it has taken; what it has not will never be begun.
+		select {
+		case err := <-r.done:
+			return err
+		default:
+			return perdure.Errorf(perdure.CodeUnknown, "%v", errClosed)
+		}
+	}
+}
+
+// commitLoop is the thin shell around a lane's batches: while one is being made durable, the next one gathers.
+func (s *Store) commitLoop(l *lane) {
+	batch := make([]request, 0, maxBatch)
+	ops := make([]Op, 0, maxBatch)
+	for {
+		batch, ops = batch[:0], ops[:0]
+		select {
+		case r := <-l.queue:
+			batch = append(batch, r)
+		case <-s.done:
+			return
+		}
+	gather:
+		for len(batch) < maxBatch {
+			select {
+			case r := <-l.queue:
+				batch = append(batch, r)
+			default:
+				break gather
+			}
+		}
+		for _, r := range batch {
+			ops = append(ops, r.op)
+		}
+		for i, err := range s.batchIn(l, s.clock(), ops) {
+			batch[i].done <- err
+		}
+	}
+}

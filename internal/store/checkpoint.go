@@ -1,0 +1,57 @@
+package store
+
+import (
+	"sync"
+	"time"
+)
+
+// How many pages of the write-ahead log wait to be copied into the database before that is done, and how often
+// that is looked at.
+const (
+	walPages        = 4000
+	checkpointEvery = 100 * time.Millisecond
+)
+
+// checkpoints copies the write-ahead log into the database file from time to time, beside the writers: a commit
+// never pays for it. What comes in while the bulk is copied is copied with the writers held off for a moment, so
+// that the log is begun anew and can't grow without bound.
+func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
+	defer sess.Close()
+	tick := time.NewTicker(checkpointEvery)
+	defer tick.Stop()
+	seen := int64(0)
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-tick.C:
+		}
+		commits := s.commits.Load()
+		if commits == seen {
+			continue
+		}
+		seen = commits
+		left, err := checkpoint(sess, "NOOP")
+		if err == nil && left >= walPages {
+			if left, err = checkpoint(sess, "PASSIVE"); err == nil && left > 0 {
+				writing.Lock()
+				_, err = checkpoint(sess, "PASSIVE")
+				writing.Unlock()
+			}
+		}
+		if err != nil {
+			s.log.Warn("the write-ahead log could not be copied into the database", "error", err)
+		}
+	}
+}
+
+// checkpoint copies what it can without waiting for anybody, or nothing with NOOP, and says how many pages are left.
+func checkpoint(sess Session, how string) (left int, err error) {
+	err = sess.Query("PRAGMA wal_checkpoint("+how+")", nil, func(scan func(...any) error) error {
+		var busy, log, copied int
+		err := scan(&busy, &log, &copied)
+		left = log - copied
+		return err
+	})
+	return left, err
+}

@@ -1,0 +1,584 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// pgSession is a Session over one connection to PostgreSQL. It speaks the wire protocol's binary formats for
+// the two kinds of values that the store has, texts and whole numbers, and nothing else. A connection that is
+// gone is made anew by the next call; whatever transaction was open on it is not.
+type pgSession struct {
+	cfg   *pgconn.Config
+	begin string
+	limit time.Duration // how long one call may take before the connection is given up
+
+	mu    sync.Mutex
+	conn  *pgconn.PgConn
+	stmts map[string]*pgStatement
+	lazy  bool   // a transaction has begun, and the server does not know yet
+	open  bool   // a transaction is open at the server
+	xid   string // its number
+}
+
+type pgStatement struct {
+	desc    *pgconn.StatementDescription
+	params  []int16 // formats
+	results []int16
+}
+
+// patience is how long a call tries to get a connection back.
+const patience = 5 * time.Second
+
+var (
+	// errLost says that the connection is gone and that nothing of the transaction was committed.
+	errLost = errors.New("the connection to the database is gone")
+	// errInDoubt says that nobody can tell whether a commit happened.
+	errInDoubt = errors.New("the connection to the database went away during a commit")
+)
+
+func newPGSession(cfg *pgconn.Config, begin string, limit time.Duration) *pgSession {
+	return &pgSession{cfg: cfg, begin: begin, limit: limit, stmts: make(map[string]*pgStatement)}
+}
+
+// connect makes sure that there is a connection. A server that is starting, or that has gone away for a moment, is
+// given some time.
+func (s *pgSession) connect() error {
+	if s.conn != nil && !s.conn.IsClosed() {
+		return nil
+	}
+	if s.open {
+		s.open = false
+		return errLost
+	}
+	clear(s.stmts)
+	var err error
+	begin := time.Now()
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		s.conn, err = pgconn.ConnectConfig(ctx, s.cfg)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		s.conn = nil
+		if !passing(err) || time.Since(begin)+pause > patience {
+			return fmt.Errorf("%w: %w", errLost, err)
+		}
+		time.Sleep(pause + rand.N(pause))
+	}
+}
+
+// passing tells whether a connection that was refused may be given later.
+func passing(err error) bool {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return strings.HasPrefix(e.Code, "57P") || strings.HasPrefix(e.Code, "53") || strings.HasPrefix(e.Code, "08")
+	}
+	return true
+}
+
+// gone turns an error of the connection into errLost; the server's own errors stay as they are.
+func (s *pgSession) gone(err error) error {
+	if err == nil || errors.Is(err, errLost) {
+		return err
+	}
+	var e *pgconn.PgError
+	var n net.Error
+	switch {
+	case errors.As(err, &e):
+		if !strings.HasPrefix(e.Code, "57P") && !strings.HasPrefix(e.Code, "08") {
+			return err
+		}
+	case s.conn != nil && s.conn.IsClosed(), errors.As(err, &n), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err):
+	default:
+		return err
+	}
+	s.drop()
+	return fmt.Errorf("%w: %w", errLost, err)
+}
+
+// drop gives the connection up.
+func (s *pgSession) drop() {
+	s.open, s.lazy = false, false
+	if s.conn != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		s.conn.Close(ctx)
+		cancel()
+		s.conn = nil
+	}
+}
+
+func (s *pgSession) hurry() { s.conn.Conn().SetDeadline(time.Now().Add(s.limit)) }
+
+// prepare gives the statement of a text that has ? for its parameters.
+func (s *pgSession) prepare(query string) (*pgStatement, error) {
+	if st := s.stmts[query]; st != nil {
+		return st, nil
+	}
+	if len(s.stmts) > 500 {
+		s.drop() // the cheapest way to be rid of them all; nobody has that many texts
+		return nil, errLost
+	}
+	s.hurry()
+	desc, err := s.conn.Prepare(context.Background(), "s"+strconv.Itoa(len(s.stmts)), numbered(query), nil)
+	if err != nil {
+		return nil, fmt.Errorf("prepare %.120q: %w", query, s.gone(err))
+	}
+	st := &pgStatement{desc: desc, params: make([]int16, len(desc.ParamOIDs)), results: make([]int16, len(desc.Fields))}
+	for i, oid := range desc.ParamOIDs {
+		if oid != oidText { // a text is the same in both formats
+			st.params[i] = binaryFormat
+		}
+	}
+	for i, f := range desc.Fields {
+		switch f.DataTypeOID {
+		case oidInt2, oidInt4, oidInt8:
+			st.results[i] = binaryFormat
+		}
+	}
+	s.stmts[query] = st
+	return st, nil
+}
+
+// numbered writes $1, $2, … for the question marks of a text that are not inside quotes.
+func numbered(query string) string {
+	var b strings.Builder
+	n, quoted := 0, false
+	for i := range len(query) {
+		switch c := query[i]; {
+		case c == '\'':
+			quoted = !quoted
+			b.WriteByte(c)
+		case c == '?' && !quoted:
+			n++
+			b.WriteString("$" + strconv.Itoa(n))
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// Begin begins a transaction. The server hears of it with the first statement.
+func (s *pgSession) Begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.connect(); err != nil {
+		return err
+	}
+	s.lazy, s.xid = true, ""
+	return nil
+}
+
+// Query reads. As long as no row has been handed out, a connection that turns out to be gone is replaced.
+func (s *pgSession) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	for range 3 {
+		began, fresh := false, s.lazy || !s.open
+		if err = s.query(query, args, func(scan func(dest ...any) error) error {
+			began = true
+			return row(scan)
+		}); err == nil || began || !fresh || !errors.Is(err, errLost) {
+			return err
+		}
+	}
+	return err
+}
+
+func (s *pgSession) query(query string, args []any, row func(scan func(dest ...any) error) error) error {
+	lazy := s.lazy
+	if err := s.connect(); err != nil {
+		return err
+	}
+	s.lazy = lazy
+	st, err := s.prepare(query)
+	if err != nil {
+		return err
+	}
+	values, err := st.encode(args)
+	if err != nil {
+		return err
+	}
+	s.hurry()
+	if !s.lazy {
+		return s.gone(read(s.conn.ExecStatement(context.Background(), st.desc, values, st.params, st.results), st, row))
+	}
+	var b pgconn.Batch
+	b.ExecParams(s.begin, nil, nil, nil, nil)
+	b.ExecStatement(st.desc, values, st.params, st.results)
+	results := s.conn.ExecBatch(context.Background(), &b)
+	for i := 0; err == nil && results.NextResult(); i++ {
+		if i == 0 {
+			_, err = results.ResultReader().Close()
+		} else {
+			err = read(results.ResultReader(), st, row)
+		}
+	}
+	if cerr := results.Close(); err == nil {
+		err = cerr
+	}
+	if err = s.gone(err); !errors.Is(err, errLost) {
+		s.lazy, s.open = false, true
+	} else {
+		s.lazy = true // nothing was read: the next try begins anew
+	}
+	return err
+}
+
+func read(r *pgconn.ResultReader, st *pgStatement, row func(scan func(dest ...any) error) error) error {
+	var err error
+	for err == nil && r.NextRow() {
+		values := r.Values()
+		err = row(func(dest ...any) error { return scanRow(st, values, dest) })
+	}
+	if _, cerr := r.Close(); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
+// ExecAll begins a transaction and executes the statements, in one round trip. The number of the transaction comes
+// with it: by that number the end of a commit can be asked for whose answer was lost.
+func (s *pgSession) ExecAll(list []statement) ([]int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.connect(); err != nil {
+		return nil, err
+	}
+	number, err := s.prepare("SELECT pg_current_xact_id()::text")
+	if err != nil {
+		return nil, err
+	}
+	var b pgconn.Batch
+	b.ExecParams(s.begin, nil, nil, nil, nil)
+	b.ExecStatement(number.desc, nil, nil, number.results)
+	for _, x := range list {
+		st, err := s.prepare(x.text)
+		if err != nil {
+			return nil, err
+		}
+		values, err := st.encode(x.args)
+		if err != nil {
+			return nil, fmt.Errorf("%.80q: %w", x.text, err)
+		}
+		b.ExecStatement(st.desc, values, st.params, st.results)
+	}
+	s.hurry()
+	s.open, s.lazy, s.xid = true, false, ""
+	counts := make([]int64, 0, len(list))
+	results := s.conn.ExecBatch(context.Background(), &b)
+	for i := 0; results.NextResult(); i++ {
+		r := results.ResultReader()
+		if i == 1 && r.NextRow() {
+			s.xid = string(r.Values()[0])
+		}
+		tag, err := r.Close()
+		if err != nil {
+			break
+		}
+		if i > 1 {
+			counts = append(counts, tag.RowsAffected())
+		}
+	}
+	if err := s.gone(results.Close()); err != nil {
+		return nil, err
+	}
+	return counts, nil
+}
+
+// Exec executes a statement inside the open transaction, or outside of any.
+func (s *pgSession) Exec(query string, args []any) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lazy {
+		s.lazy = false
+		if err := s.say(s.begin); err != nil {
+			return 0, err
+		}
+		s.open = true
+		if err := s.query("SELECT pg_current_xact_id()::text", nil, func(scan func(...any) error) error { return scan(&s.xid) }); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.connect(); err != nil {
+		return 0, err
+	}
+	if len(args) == 0 { // what has no arguments is executed once: no need to keep it prepared
+		s.hurry()
+		tag, err := s.conn.ExecParams(context.Background(), query, nil, nil, nil, nil).Close()
+		return tag.RowsAffected(), s.gone(err)
+	}
+	st, err := s.prepare(query)
+	if err != nil {
+		return 0, err
+	}
+	values, err := st.encode(args)
+	if err != nil {
+		return 0, err
+	}
+	s.hurry()
+	tag, err := s.conn.ExecStatement(context.Background(), st.desc, values, st.params, st.results).Close()
+	return tag.RowsAffected(), s.gone(err)
+}
+
+func (s *pgSession) say(word string) error {
+	if err := s.connect(); err != nil {
+		return err
+	}
+	s.hurry()
+	_, err := s.conn.ExecParams(context.Background(), word, nil, nil, nil, nil).Close()
+	return s.gone(err)
+}
+
+// Commit commits. When the connection goes away meanwhile, the server is asked what became of the transaction.
+func (s *pgSession) Commit() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lazy {
+		s.lazy = false
+		return nil
+	}
+	if s.conn == nil || s.conn.IsClosed() {
+		s.open = false
+		return errLost
+	}
+	s.hurry()
+	tag, err := s.conn.ExecParams(context.Background(), "COMMIT", nil, nil, nil, nil).Close()
+	s.open = false
+	switch {
+	case err == nil && tag.String() == "ROLLBACK":
+		return fmt.Errorf("%w: the transaction had failed", errLost)
+	case err == nil:
+		return nil
+	}
+	if err = s.gone(err); !errors.Is(err, errLost) {
+		return fmt.Errorf("%w: %w", errLost, err) // the server says that it did not
+	}
+	return s.resolve(err)
+}
+
+// resolve finds out what became of a transaction by its number.
+func (s *pgSession) resolve(cause error) error {
+	if s.xid == "" {
+		return fmt.Errorf("%w: %w", errInDoubt, cause)
+	}
+	for begin := time.Now(); time.Since(begin) < 2*patience; time.Sleep(20 * time.Millisecond) {
+		status := ""
+		err := s.query("SELECT coalesce(pg_xact_status(?::text::xid8),'')", []any{s.xid}, func(scan func(...any) error) error { return scan(&status) })
+		switch {
+		case err != nil:
+			continue
+		case status == "committed":
+			return nil
+		case status == "aborted":
+			return cause
+		case status != "in progress":
+			return fmt.Errorf("%w: %w", errInDoubt, cause)
+		}
+	}
+	return fmt.Errorf("%w: %w", errInDoubt, cause)
+}
+
+func (s *pgSession) Rollback() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lazy = false
+	if !s.open {
+		return nil
+	}
+	s.open = false
+	if s.conn == nil || s.conn.IsClosed() {
+		return nil
+	}
+	err := s.say("ROLLBACK")
+	if errors.Is(err, errLost) {
+		return nil // the server has rolled back
+	}
+	return err
+}
+
+func (s *pgSession) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop()
+	return nil
+}
+
+// ---- values
+
+const (
+	oidInt2, oidInt4, oidInt8        = 21, 23, 20
+	oidText                          = 25
+	oidTextArray, oidInt8Array       = 1009, 1016
+	binaryFormat               int16 = 1
+)
+
+// encode writes arguments as the server wants them.
+func (st *pgStatement) encode(args []any) ([][]byte, error) {
+	if len(args) != len(st.desc.ParamOIDs) {
+		return nil, fmt.Errorf("%d arguments for %d parameters", len(args), len(st.desc.ParamOIDs))
+	}
+	out := make([][]byte, len(args))
+	for i, a := range args {
+		switch oid := st.desc.ParamOIDs[i]; x := a.(type) {
+		case nil:
+		case string:
+			if oid != oidText {
+				return nil, fmt.Errorf("argument %d is a text, and the server wants type %d", i+1, oid)
+			}
+			out[i] = []byte(x)
+		case int64:
+			switch oid {
+			case oidInt8:
+				out[i] = binary.BigEndian.AppendUint64(nil, uint64(x))
+			case oidInt4:
+				out[i] = binary.BigEndian.AppendUint32(nil, uint32(x))
+			default:
+				return nil, fmt.Errorf("argument %d is a number, and the server wants type %d", i+1, oid)
+			}
+		case []string:
+			out[i] = arrayHeader(oidText, len(x))
+			for _, text := range x {
+				out[i] = append(binary.BigEndian.AppendUint32(out[i], uint32(len(text))), text...)
+			}
+		case column:
+			b, err := x.encode(oid)
+			if err != nil {
+				return nil, fmt.Errorf("argument %d: %w", i+1, err)
+			}
+			out[i] = b
+		default:
+			return nil, fmt.Errorf("argument %d has type %T", i+1, a)
+		}
+	}
+	return out, nil
+}
+
+// arrayHeader begins an array of one dimension that may hold NULLs.
+func arrayHeader(elem uint32, n int) []byte {
+	b := make([]byte, 0, 20+16*n)
+	b = binary.BigEndian.AppendUint32(b, 1)
+	b = binary.BigEndian.AppendUint32(b, 1)
+	b = binary.BigEndian.AppendUint32(b, elem)
+	b = binary.BigEndian.AppendUint32(b, uint32(n))
+	return binary.BigEndian.AppendUint32(b, 1)
+}
+
+func (c column) encode(oid uint32) ([]byte, error) {
+	elem := uint32(oidText)
+	if oid == oidInt8Array {
+		elem = oidInt8
+	}
+	b := arrayHeader(elem, len(c.rows))
+	for _, row := range c.rows {
+		switch x := row[c.at].(type) {
+		case nil:
+			b = binary.BigEndian.AppendUint32(b, 1<<32-1)
+		case string:
+			b = append(binary.BigEndian.AppendUint32(b, uint32(len(x))), x...)
+		case int64:
+			b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(x))
+		default:
+			return nil, fmt.Errorf("an array of %T", x)
+		}
+	}
+	return b, nil
+}
+
+// scanRow reads a row into what dest points to.
+func scanRow(st *pgStatement, values [][]byte, dest []any) error {
+	if len(dest) != len(values) {
+		return fmt.Errorf("%d columns into %d places", len(values), len(dest))
+	}
+	for i, d := range dest {
+		v := values[i]
+		if st.results[i] == binaryFormat && v != nil {
+			var n int64
+			switch len(v) {
+			case 8:
+				n = int64(binary.BigEndian.Uint64(v))
+			case 4:
+				n = int64(int32(binary.BigEndian.Uint32(v)))
+			case 2:
+				n = int64(int16(binary.BigEndian.Uint16(v)))
+			}
+			if err := putInt(d, n); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := putText(d, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func putInt(dest any, n int64) error {
+	switch d := dest.(type) {
+	case *int64:
+		*d = n
+	case *int:
+		*d = int(n)
+	case *any:
+		*d = n
+	case *string:
+		*d = strconv.FormatInt(n, 10)
+	case sql.Scanner:
+		return d.Scan(n)
+	default:
+		v := reflect.ValueOf(dest).Elem()
+		if !v.CanInt() {
+			return fmt.Errorf("a number into %T", dest)
+		}
+		v.SetInt(n)
+	}
+	return nil
+}
+
+func putText(dest any, text []byte) error {
+	switch d := dest.(type) {
+	case *string:
+		*d = string(text)
+	case *any:
+		if *d = nil; text != nil {
+			*d = string(text)
+		}
+	case sql.Scanner:
+		if text == nil {
+			return d.Scan(nil)
+		}
+		return d.Scan(string(text))
+	default:
+		v := reflect.ValueOf(dest).Elem()
+		switch {
+		case v.Kind() == reflect.String:
+			v.SetString(string(text))
+		case v.CanInt(): // a sum is more than a whole number to the server
+			n, err := strconv.ParseInt(string(text), 10, 64)
+			if err != nil {
+				return fmt.Errorf("a text into %T", dest)
+			}
+			v.SetInt(n)
+		default:
+			return fmt.Errorf("a text into %T", dest)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/perdure/perdure"
+)
+
+var postgresDialect = &dialect{
+	name: "postgres",
+	// Texts compare byte by byte, as they do in Go and in SQLite, whatever the database's language is.
+	schema:      strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`),
+	tableExists: "SELECT count(*) FROM information_schema.tables WHERE table_schema=current_schema() AND table_name=?::text",
+	contains:    "position(?::text IN metadata)>0",
+	anyOf: func(column string, values []string) (string, []any) {
+		return column + " = ANY(?::text[])", []any{values}
+	},
+	rows: func(part [][]any) string {
+		kinds := make([]string, len(part[0]))
+		for i, v := range part[0] {
+			if kinds[i] = "?::bigint[]"; isText(v) {
+				kinds[i] = "?::text[]"
+			}
+		}
+		return "SELECT * FROM unnest(" + strings.Join(kinds, ",") + ")"
+	},
+	args: columns,
+	conflict: func(err error) bool {
+		var e *pgconn.PgError
+		if !errors.As(err, &e) {
+			return false
+		}
+		switch e.Code {
+		case "23505", // a key that is there already
+			"40001", // not to be put in order with what others did
+			"40P01", // a deadlock
+			"55P03": // a lock that did not come in time
+			return true
+		}
+		return false
+	},
+	lost: func(err error) bool { return errors.Is(err, errLost) },
+}
+
+func isText(v any) bool {
+	_, ok := v.(string)
+	return ok
+}
+
+// How long one statement may take at the server, and how long its answer may take before the connection is
+// given up: a server that is gone without a word is not waited for.
+const (
+	writeTimeout = 15 * time.Second
+	readTimeout  = 30 * time.Second
+	answerWithin = 10 * time.Second
+)
+
+// A postgres is where a store's sessions come from.
+type postgres struct {
+	cfg         *pgconn.Config
+	synchronous string
+}
+
+// openPostgres reads an address and makes sure that what the server acknowledges is on disk.
+func openPostgres(url string) (*postgres, error) {
+	cfg, err := pgconn.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("the address of PostgreSQL can't be read: it looks like postgres://user:password@host:5432/database")
+	}
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = "perdure"
+	}
+	cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	p := &postgres{cfg: cfg}
+	s := p.session("BEGIN", readTimeout)
+	defer s.Close()
+	if err := p.check(s); err != nil {
+		return nil, fmt.Errorf("%s: %w", p, err)
+	}
+	return p, nil
+}
+
+// String says where it is, without the password.
+func (p *postgres) String() string {
+	return fmt.Sprintf("postgres://%s@%s:%d/%s", p.cfg.User, p.cfg.Host, p.cfg.Port, p.cfg.Database)
+}
+
+// check refuses settings under which an acknowledged write could be lost, and texts that it could not hold.
+func (p *postgres) check(s *pgSession) error {
+	set := make(map[string]string)
+	for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes", "server_encoding", "server_version_num"} {
+		err := s.Query("SELECT current_setting(?::text)", []any{name}, func(scan func(...any) error) error {
+			v := ""
+			err := scan(&v)
+			set[name] = v
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("read its settings: %w", err)
+		}
+	}
+	if version, _ := strconv.Atoi(set["server_version_num"]); version < 130000 {
+		return fmt.Errorf("this server is version %s: 13 is the first that can be used", set["server_version_num"])
+	}
+	if set["server_encoding"] != "UTF8" {
+		return fmt.Errorf("the database's encoding is %s, and has to be UTF8", set["server_encoding"])
+	}
+	for _, name := range []string{"fsync", "full_page_writes"} {
+		if set[name] != "on" {
+			return fmt.Errorf("refusing to start: %s is %s, and an acknowledged write survives a power loss only when it is on", name, set[name])
+		}
+	}
+	if p.synchronous = set["synchronous_commit"]; p.synchronous == "off" {
+		return errors.New("refusing to start: synchronous_commit is off, and an acknowledged write survives a crash only when it is on")
+	}
+	return nil
+}
+
+// session gives a session of its own connection, made when it is first used.
+func (p *postgres) session(begin string, timeout time.Duration) *pgSession {
+	cfg := p.cfg.Copy()
+	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	params := map[string]string{
+		"statement_timeout": ms(timeout), "lock_timeout": ms(timeout / 3), "idle_in_transaction_session_timeout": ms(2 * timeout),
+		"default_transaction_isolation": "read committed", "jit": "off",
+	}
+	if p.synchronous != "" { // as it was when it was checked: whoever turns it off later does not turn it off for us
+		params["synchronous_commit"] = p.synchronous
+	}
+	for name, v := range params {
+		cfg.RuntimeParams[name] = v
+	}
+	return newPGSession(cfg, begin, timeout+answerWithin)
+}
+
+// writer is a session that decides and writes. Everything it does goes by an index; the planner shall not think
+// otherwise because it once saw the table empty.
+func (p *postgres) writer() *pgSession {
+	s := p.session("BEGIN", writeTimeout)
+	for _, name := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {
+		s.cfg.RuntimeParams[name] = "off"
+	}
+	s.cfg.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+	return s
+}
+
+func (p *postgres) reader() *pgSession {
+	return p.session("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", readTimeout)
+}
+
+// migrate brings the schema up to date. Nodes that start at once do it one after the other.
+func (p *postgres) migrate() error {
+	s := p.session("BEGIN", time.Minute)
+	defer s.Close()
+	const key = "hashtext('perdure ' || current_schema())"
+	if err := s.Query("SELECT 1 FROM (SELECT pg_advisory_lock("+key+")) AS locked", nil, func(func(...any) error) error { return nil }); err != nil {
+		return err
+	}
+	return migrate(s, postgresDialect) // the lock goes with the connection
+}
+
+// A serverClock follows the clock of the database. In between it counts on its own, and it asks again every
+// second. It is never ahead of the server's by more than the two drift apart in that time, and behind it by no
+// more than an answer takes.
+type serverClock struct {
+	sess *pgSession
+	log  *slog.Logger
+
+	mu   sync.Mutex
+	at   perdure.Instant // the server's clock …
+	zero time.Duration   // … when our own counter showed this
+	last perdure.Instant // the latest instant that was given out
+}
+
+const clockEvery = time.Second
+
+// jump is by how much the server's clock may be set back without anybody noticing: the time stands still that long.
+const jump = time.Second
+
+func startServerClock(p *postgres, log *slog.Logger) (*serverClock, error) {
+	c := &serverClock{sess: p.reader(), log: log}
+	if err := c.ask(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *serverClock) ask() error {
+	var at int64
+	err := c.sess.Query("SELECT (extract(epoch FROM clock_timestamp())*1000000)::bigint", nil, func(scan func(...any) error) error { return scan(&at) })
+	if err != nil {
+		return err
+	}
+	now := counting()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at, c.zero = perdure.Instant(at), now
+	if back := c.last.Sub(c.at); back > jump {
+		c.log.Warn("the clock of the database was set back", "by", back)
+		c.last = 0
+	}
+	return nil
+}
+
+// now is the server's time. It does not go back, unless the server's clock was set back by more than a moment.
+func (c *serverClock) now() perdure.Instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = max(c.last, c.at.Add(counting()-c.zero))
+	return c.last
+}
+
+// follow asks until done.
+func (c *serverClock) follow(done <-chan struct{}) {
+	tick := time.NewTicker(clockEvery)
+	defer tick.Stop()
+	defer c.sess.Close()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if err := c.ask(); err != nil {
+			c.log.Warn("the clock of the database can't be read; counting on", "error", err)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+var sqliteDialect = &dialect{
+	name:        "sqlite",
+	schema:      strings.NewReplacer("{without rowid}", "WITHOUT ROWID", "{text}", "TEXT"),
+	ownClock:    true,
+	fatal:       true,
+	tableExists: "SELECT count(*) FROM sqlite_master WHERE type='table' AND name=?",
+	contains:    "instr(metadata, ?)>0",
+	sizes:       []int{64, 16, 4, 1},
+	anyOf: func(column string, values []string) (string, []any) {
+		args := make([]any, len(values))
+		for i, v := range values {
+			args[i] = v
+		}
+		return column + " IN (" + marks(len(values)) + ")", args
+	},
+	rows: func(part [][]any) string {
+		row := "(" + marks(len(part[0])) + ")"
+		return "VALUES " + strings.TrimSuffix(strings.Repeat(row+",", len(part)), ",")
+	},
+	args: flat,
+	conflict: func(err error) bool {
+		var e *sqlite.Error
+		if !errors.As(err, &e) {
+			return false
+		}
+		switch e.Code() {
+		case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_SNAPSHOT:
+			return true
+		}
+		return false
+	},
+	lost: func(error) bool { return false },
+}
+
+func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
+
+// minSQLite is the oldest version without a known way to damage a database in WAL mode.
+const minSQLite = "3.51.3"
+
+// openSQLite opens a database file, or one in memory when path is empty, and makes sure that what it
+// acknowledges is on disk.
+func openSQLite(path, synchronous string) (db *sql.DB, err error) {
+	q := url.Values{}
+	q.Add("_pragma", "busy_timeout(5000)")
+	q.Add("_pragma", "foreign_keys(0)")
+	dsn := "file::memory:?" + q.Encode()
+	if path != "" {
+		q.Add("_pragma", "journal_mode(WAL)")
+		q.Add("_pragma", "synchronous("+synchronous+")")
+		q.Add("_pragma", "mmap_size(0)")
+		q.Add("_pragma", "wal_autocheckpoint(0)") // see checkpoint.go
+		dsn = "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+	}
+	db, err = sql.Open("sqlite", dsn)
+	if err != nil {
+		return nil, err
+	}
+	var version, journal string
+	var sync int
+	if err := db.QueryRow("SELECT sqlite_version()").Scan(&version); err != nil {
+		db.Close()
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if olderThan(version, minSQLite) {
+		db.Close()
+		return nil, fmt.Errorf("SQLite %s is too old: %s is the first that is safe to use here", version, minSQLite)
+	}
+	if path == "" {
+		return db, nil
+	}
+	err = errors.Join(db.QueryRow("PRAGMA journal_mode").Scan(&journal), db.QueryRow("PRAGMA synchronous").Scan(&sync))
+	if err != nil {
+		db.Close()
+		return nil, fmt.Errorf("read the settings of %s: %w", path, err)
+	}
+	if journal != "wal" || sync < 2 {
+		db.Close()
+		return nil, fmt.Errorf("refusing to start: journal_mode is %s and synchronous is %d, but an acknowledged write "+
+			"survives a power loss only with wal and 2 (FULL) or 3 (EXTRA)", journal, sync)
+	}
+	return db, nil
+}
+
+func olderThan(v, least string) bool {
+	var a, b [3]int
+	fmt.Sscanf(v, "%d.%d.%d", &a[0], &a[1], &a[2])
+	fmt.Sscanf(least, "%d.%d.%d", &b[0], &b[1], &b[2])
+	for i := range a {
+		if a[i] != b[i] {
+			return a[i] < b[i]
+		}
+	}
+	return false
+}

@@ -1,0 +1,49 @@
+package store
+
+// A statement is one change, with its arguments.
+type statement struct {
+	text string
+	args []any
+	// want is how many rows it has to change; another number means that somebody else was quicker. anyNumber
+	// means that it does not matter.
+	want int64
+}
+
+const anyNumber int64 = -1
+
+// A pipeliner is a session that takes all statements of a transaction at once, from its beginning to before its
+// commit, and says how many rows each has changed.
+type pipeliner interface {
+	ExecAll([]statement) ([]int64, error)
+}
+
+// execAll begins a transaction and executes the statements in it. It is open afterwards, also after an error.
+func execAll(s Session, list []statement) error {
+	var counts []int64
+	if p, ok := s.(pipeliner); ok {
+		var err error
+		if counts, err = p.ExecAll(list); err != nil {
+			return err
+		}
+	} else {
+		if err := s.Begin(); err != nil {
+			return err
+		}
+		for _, st := range list {
+			n, err := s.Exec(st.text, st.args)
+			if err != nil {
+				return err
+			}
+			if st.want != anyNumber && n != st.want {
+				return errConflict // the rest would be written in vain
+			}
+		}
+		return nil
+	}
+	for i, st := range list {
+		if st.want != anyNumber && counts[i] != st.want {
+			return errConflict
+		}
+	}
+	return nil
+}

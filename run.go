@@ -73,10 +73,19 @@ type Run struct {
 	WaitsOpen  int   // waits that are open
 	Children   int   // children spawned
 	Late       int   // late results kept
+	Commits    int   // commits before the last one
+	LastCommit Taken // the last commit that it took
 	Watched    bool  // a chord or a group waits for its end
 	Cascade    bool  // it has ended and live children are still to be cancelled
 
 	AlarmAt Instant // the earliest of its clocks; set in every live state
+}
+
+// Taken is a commit that was taken, and the answer to it: the same commit again is answered as the first time.
+type Taken struct {
+	ID     string
+	Digest string // of what it said
+	Answer string // as JSON
 }
 
 // Options are what a run was asked for and nobody searches by.

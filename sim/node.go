@@ -235,9 +235,17 @@ func (n *node) written(ids []perdure.RunID) {
 
 // beforeWrite lets the other node do something between the deciding and the writing of a batch.
 func (n *node) beforeWrite() {
-	s := n.s
 	n.decided++
-	if s.calm || s.nested > 0 || !n.up || n.between >= 3 || !s.fault.chance(s.cfg.faults.interleave) {
+	n.letIn(n.s.cfg.faults.interleave, "other node in between")
+}
+
+// afterRead lets the other node do something between two reads of a batch: what is read is not of one moment.
+func (n *node) afterRead() { n.letIn(n.s.cfg.faults.interleave/8, "other node between two reads") }
+
+// letIn lets the other node do something in the middle of a batch, perhaps.
+func (n *node) letIn(p float64, what string) {
+	s := n.s
+	if s.calm || s.nested > 0 || !n.up || n.ops == nil || n.between >= 3 || !s.fault.chance(p) {
 		return
 	}
 	o := s.nodes[0]
@@ -250,7 +258,7 @@ func (n *node) beforeWrite() {
 	n.between++
 	s.nested++
 	defer func() { s.nested-- }()
-	s.injected("other node in between")
+	s.injected(what)
 	s.meddle(o, n.concerns())
 }
 

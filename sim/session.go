@@ -79,7 +79,11 @@ func (c *session) Query(query string, args []any, row func(scan func(dest ...any
 	if c.hit(c.s.cfg.faults.stmtBefore/2, "statement failed before") {
 		return errInjected
 	}
-	return c.Session.Query(query, args, row)
+	err := c.Session.Query(query, args, row)
+	if err == nil && !c.open {
+		c.n.afterRead()
+	}
+	return err
 }
 
 func (c *session) Commit() error {

@@ -80,6 +80,7 @@ var situations = []string{
 	"fault: node died after a commit",
 	"fault: node died inside a transaction",
 	"fault: other node in between",
+	"fault: other node between two reads",
 	"fault: program hung",
 	"fault: reply lost",
 	"fault: request lost",

@@ -69,7 +69,7 @@ func (op *Commit) Do(tx *Tx) error {
 	if err := tx.seen(op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
-	before, ok, err := tx.CommitAnswer(op.Tenant, c.RunID, c.ID)
+	before, ok, err := tx.CommitAnswer(&r, c.ID)
 	if err != nil {
 		return err
 	}
@@ -115,8 +115,7 @@ func (tx *Tx) remember(r *perdure.Run, id, digest string, ans *CommitAnswer) err
 	if err != nil {
 		return err
 	}
-	tx.PutCommit(store.CommitRow{Tenant: r.Tenant, RunID: r.ID, ID: id, Digest: digest, Answer: string(text), At: tx.Now})
-	return nil
+	return tx.PutCommit(r.Tenant, r.ID, perdure.Taken{ID: id, Digest: digest, Answer: string(text)})
 }
 
 // record takes everything of a commit but its outcome.

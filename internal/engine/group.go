@@ -43,6 +43,9 @@ func (op *CreateGroup) Do(tx *Tx) error {
 	if op.Timeout < 0 || time.Duration(op.Timeout) > perdure.MaxWait {
 		return perdure.Invalid("timeout", "must lie between 0 and %s", perdure.MaxWait)
 	}
+	if err := tx.Room(); err != nil {
+		return err
+	}
 	if err := tx.Prefetch(op.Tenant, op.RunIDs); err != nil {
 		return err
 	}

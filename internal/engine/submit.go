@@ -153,8 +153,13 @@ func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]
 	return err
 }
 
-// ensure makes the tenant and the queue that a run lives in, and holds the tenant to its quota.
+// ensure makes the tenant and the queue that a run lives in, and holds the tenant to its quota and all to the disk.
 func (tx *Tx) ensure(r *perdure.Run) error {
+	if r.ContinuationOf == "" { // an end must never fail for want of room
+		if err := tx.Room(); err != nil {
+			return err
+		}
+	}
 	err := tx.once("queue\x00"+string(r.Tenant)+"\x00"+r.Queue, func() error {
 		have, err := tx.HasQueue(r.Tenant, r.Queue)
 		if err == nil && !have {
@@ -172,7 +177,7 @@ func (tx *Tx) ensure(r *perdure.Run) error {
 	if !ok {
 		tx.PutTenant(store.TenantRow{ID: r.Tenant, CreatedAt: tx.Now})
 	}
-	if t.MaxLiveRuns > 0 && r.ContinuationOf == "" { // an end must never fail for a quota
+	if t.MaxLiveRuns > 0 && r.ContinuationOf == "" { // nor for a quota
 		n, err := tx.CountLive(r.Tenant, int(t.MaxLiveRuns)+1)
 		if err != nil {
 			return err

@@ -25,6 +25,9 @@ func (op *CreateThread) Do(tx *Tx) error {
 			return err
 		}
 	}
+	if err := tx.Room(); err != nil {
+		return err
+	}
 	id, err := tx.newID()
 	if err != nil {
 		return err
@@ -48,6 +51,9 @@ func (*AppendMessage) Needs() []store.Ref { return nil }
 // Do appends.
 func (op *AppendMessage) Do(tx *Tx) error {
 	if err := op.Message.Validate("message"); err != nil {
+		return err
+	}
+	if err := tx.Room(); err != nil {
 		return err
 	}
 	th, ok, err := tx.Thread(op.Tenant, op.ThreadID)

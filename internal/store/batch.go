@@ -79,14 +79,18 @@ func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
 
 func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()) {
 	var err error
-	begin := time.Now()
+	begin, remembered := time.Now(), &s.cache
 	for try := 1; ; try++ {
 		if fail := s.Err(); fail != nil {
 			return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
 		}
 		tx := newTx(s, l.read, s.notBefore(now))
+		tx.cache = remembered
 		var errs []error
 		errs, err = tx.decide(ops)
+		if err == nil {
+			err = tx.verify()
+		}
 		if err == nil && !tx.empty() {
 			if s.opt.Hooks.BeforeWrite != nil {
 				s.opt.Hooks.BeforeWrite()
@@ -97,8 +101,11 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 			if s.opt.Hooks.Written != nil {
 				s.opt.Hooks.Written(tx.touched())
 			}
+			tx.remember()
 			return errs, tx.after
 		}
+		tx.forget()
+		remembered = nil // what was remembered may be why: from here on everything is read
 		switch {
 		case errors.Is(err, errConflict) || s.dialect.conflict(err):
 			if try < maxTries {
@@ -107,6 +114,11 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 				}
 				continue
 			}
+		case diskFull(err):
+			if s.room.out() {
+				continue // in what was kept back
+			}
+			err = perdure.Errorf(perdure.CodeStorageFull, "the disk is full: nothing was written")
 		case s.dialect.lost(err):
 			if time.Since(begin) < maxWait {
 				time.Sleep(10*time.Millisecond + rand.N(40*time.Millisecond))
@@ -191,7 +203,7 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	if err := execAll(l.write, list); err != nil {
-		if back := l.write.Rollback(); back != nil && s.dialect.fatal {
+		if back := l.write.Rollback(); back != nil && s.dialect.fatal && !diskFull(err) { // a full disk has rolled back already
 			s.doubt(fmt.Errorf("a rollback failed: %w", back))
 		}
 		return err
@@ -205,6 +217,9 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 		return err // it did not happen
 	}
 	_ = l.write.Rollback()
+	if diskFull(err) {
+		return err // the log could not be written to its end, so the commit is not in it
+	}
 	if s.dialect.fatal {
 		s.doubt(fmt.Errorf("a commit failed: %w", err))
 	}

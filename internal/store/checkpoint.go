@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"sync"
 	"time"
 )
@@ -17,7 +18,11 @@ const (
 // that the log is begun anew and can't grow without bound.
 func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
 	defer sess.Close()
-	tick := time.NewTicker(checkpointEvery)
+	pages, every := walPages, checkpointEvery
+	if n := s.opt.Hooks.WALPages; n > 0 {
+		pages, every = n, checkpointEvery/20
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	seen := int64(0)
 	for {
@@ -26,21 +31,29 @@ func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
 			return
 		case <-tick.C:
 		}
+		full := s.room.isFull()
+		s.room.look()
 		commits := s.commits.Load()
-		if commits == seen {
+		if commits == seen && !full {
 			continue
 		}
 		seen = commits
+		// A log that is begun anew takes no more of a full disk.
 		left, err := checkpoint(sess, "NOOP")
-		if err == nil && left >= walPages {
+		if err == nil && (left >= pages || full && left > 0) {
 			if left, err = checkpoint(sess, "PASSIVE"); err == nil && left > 0 {
 				writing.Lock()
 				_, err = checkpoint(sess, "PASSIVE")
 				writing.Unlock()
 			}
 		}
-		if err != nil {
-			s.log.Warn("the write-ahead log could not be copied into the database", "error", err)
+		if diskFull(err) && (s.room.out() || full) {
+			continue
+		}
+		if err != nil && !s.dialect.conflict(err) { // a disk that fails here fails the next commit as well
+			s.log.Error("the write-ahead log could not be copied into the database", "error", err)
+			s.doubt(fmt.Errorf("the write-ahead log could not be copied into the database: %w", err))
+			return
 		}
 	}
 }

@@ -19,6 +19,9 @@ type dialect struct {
 	contains    string // a condition: a text column holds a text
 	// anyOf is a condition: a column has one of the values; and its arguments.
 	anyOf func(column string, values []string) (string, []any)
+	// keyed chooses the rows of a table whose columns are an index: the first ones have the fixed values, the last
+	// one has one of the values. More conditions may follow.
+	keyed func(table string, columns, fixed, values []string) (string, []any)
 	// sizes are the numbers of rows that are written together, falling to 1, so that few statements have to be
 	// kept prepared; nil means that one statement takes any number.
 	sizes []int

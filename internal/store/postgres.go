@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,19 @@ var postgresDialect = &dialect{
 	contains:    "position(?::text IN metadata)>0",
 	anyOf: func(column string, values []string) (string, []any) {
 		return column + " = ANY(?::text[])", []any{values}
+	},
+	// All columns come from the arguments: the planner, who may have seen the table empty, has no way to read more of
+	// it than these rows.
+	keyed: func(table string, columns, fixed, values []string) (string, []any) {
+		on, names, kinds, args := make([]string, len(columns)), make([]string, len(columns)), make([]string, len(columns)), make([]any, len(columns))
+		for i, c := range columns {
+			names[i], kinds[i] = "k"+strconv.Itoa(i), "?::text[]"
+			on[i] = table + "." + c + "=" + names[i]
+			if args[i] = values; i < len(fixed) {
+				args[i] = slices.Repeat(fixed[i:i+1], len(values))
+			}
+		}
+		return "JOIN unnest(" + strings.Join(kinds, ",") + ") AS given(" + strings.Join(names, ",") + ") ON " + strings.Join(on, " AND "), args
 	},
 	rows: func(part [][]any) string {
 		kinds := make([]string, len(part[0]))
@@ -141,11 +155,11 @@ func (p *postgres) session(begin string, timeout time.Duration) *pgSession {
 	return newPGSession(cfg, begin, timeout+answerWithin)
 }
 
-// writer is a session that decides and writes. Everything it does goes by an index; the planner shall not think
-// otherwise because it once saw the table empty.
+// writer is a session that decides and writes. Everything it does goes by an index, in that index's order; the
+// planner shall not think otherwise because it once saw the table empty.
 func (p *postgres) writer() *pgSession {
 	s := p.session("BEGIN", writeTimeout)
-	for _, name := range []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"} {
+	for _, name := range []string{"enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin"} {
 		s.cfg.RuntimeParams[name] = "off"
 	}
 	s.cfg.RuntimeParams["plan_cache_mode"] = "force_generic_plan"

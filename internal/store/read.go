@@ -243,17 +243,10 @@ func (v *View) Outbox(t perdure.TenantID, run perdure.RunID) ([]OutboxRow, error
 // NextAlarm is when the watchdog has something to do next, or zero.
 func (v *View) NextAlarm() (perdure.Instant, error) {
 	var first perdure.Instant
-	for _, q := range []string{"SELECT min(alarm_at) FROM runs WHERE alarm_at IS NOT NULL", "SELECT min(alarm_at) FROM inbox WHERE alarm_at IS NOT NULL",
-		"SELECT min(alarm_at) FROM gatherings WHERE alarm_at IS NOT NULL", "SELECT min(expires_at) FROM waiters"} {
-		var at perdure.Instant
-		if err := v.sess.Query(q, nil, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) }); err != nil {
-			return 0, err
-		}
-		if at != 0 && (first == 0 || at < first) {
-			first = at
-		}
-	}
-	return first, nil
+	err := v.sess.Query("SELECT min(at) FROM (SELECT min(alarm_at) AS at FROM runs WHERE alarm_at IS NOT NULL UNION ALL "+
+		"SELECT min(alarm_at) FROM inbox WHERE alarm_at IS NOT NULL UNION ALL SELECT min(alarm_at) FROM gatherings WHERE alarm_at IS NOT NULL UNION ALL "+
+		"SELECT min(expires_at) FROM waiters) AS alarms", nil, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&first}) })
+	return first, err
 }
 
 // Rows runs a query of the caller's own, for checks and tests.
@@ -314,8 +307,8 @@ func (v *View) ReadyQueues() (out []QueueRow, err error) {
 	t, q := "", ""
 	for {
 		found := false
-		err := v.sess.Query("SELECT tenant, queue FROM runs WHERE ready=1 AND (tenant>? OR (tenant=? AND queue>?)) ORDER BY tenant, queue LIMIT 1",
-			[]any{t, t, q}, func(scan func(...any) error) error {
+		err := v.sess.Query("SELECT tenant, queue FROM runs WHERE ready=1 AND (tenant,queue)>(?,?) ORDER BY tenant, queue LIMIT 1",
+			[]any{t, q}, func(scan func(...any) error) error {
 				found = true
 				return scan(&t, &q)
 			})

@@ -25,14 +25,12 @@ type (
 		Digest string
 		At     perdure.Instant
 	}
-	// A CommitRow is the answer to a commit, kept to be given again.
+	// A CommitRow is a commit that was not its run's last.
 	CommitRow struct {
 		Tenant perdure.TenantID
 		RunID  perdure.RunID
-		ID     string
-		Digest string
-		Answer string
-		At     perdure.Instant
+		perdure.Taken
+		At perdure.Instant
 	}
 	// A KeyRow is an idempotency key and what it led to.
 	KeyRow struct {

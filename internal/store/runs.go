@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -73,6 +74,39 @@ func (s restScanner) Scan(v any) error {
 	return nil
 }
 
+// packTaken writes the last commit: how many were before it, its digest, its answer and its name, a line each. The
+// name comes last: whoever made it may have put anything into it.
+func packTaken(r *perdure.Run) string {
+	c := &r.LastCommit
+	if c.ID == "" {
+		if r.Commits == 0 {
+			return ""
+		}
+		return strconv.Itoa(r.Commits)
+	}
+	return strconv.Itoa(r.Commits) + "\n" + c.Digest + "\n" + c.Answer + "\n" + c.ID
+}
+
+// takenScanner unpacks it.
+type takenScanner struct{ r *perdure.Run }
+
+func (s takenScanner) Scan(v any) error {
+	text, _ := v.(string)
+	if text == "" {
+		return nil
+	}
+	part := strings.SplitN(text, "\n", 4)
+	n, err := strconv.Atoi(part[0])
+	if err != nil || (len(part) != 1 && len(part) != 4) {
+		return fmt.Errorf("the last commit of a run: %.40q", text)
+	}
+	s.r.Commits = n
+	if len(part) == 4 {
+		s.r.LastCommit = perdure.Taken{Digest: part[1], Answer: part[2], ID: part[3]}
+	}
+	return nil
+}
+
 // born are the columns that are written when a run is accepted, changing those that a transition writes.
 var (
 	born = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id", "journal_key",
@@ -80,7 +114,7 @@ var (
 	changing = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard", "resumed",
 		"ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at",
 		"deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late",
-		"watched", "cascade", "alarm_at", "rest"}
+		"watched", "cascade", "alarm_at", "rest", "committed"}
 )
 
 func bindBorn(r *perdure.Run) []any {
@@ -94,7 +128,7 @@ func bindChanging(r *perdure.Run) []any {
 		toBit(r.Ready), toBit(r.Heard), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt), int64(r.FirstGrantAt),
 		int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt), int64(r.WaitAt), int64(r.FinishedAt), int64(r.BeatAt),
 		int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said), string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq,
-		int64(r.WaitsOpen), int64(r.Children), int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r)}
+		int64(r.WaitsOpen), int64(r.Children), int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packTaken(r)}
 }
 
 var runTable = &table[perdure.Run]{
@@ -107,7 +141,7 @@ var runTable = &table[perdure.Run]{
 			&r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn, bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed},
 			&r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil, &r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt,
 			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,
-			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r}}
+			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r}, takenScanner{r}}
 	},
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"modernc.org/sqlite"
@@ -25,6 +26,13 @@ var sqliteDialect = &dialect{
 			args[i] = v
 		}
 		return column + " IN (" + marks(len(values)) + ")", args
+	},
+	keyed: func(_ string, columns, fixed, values []string) (string, []any) {
+		args := make([]any, 0, len(fixed)+len(values))
+		for _, v := range slices.Concat(fixed, values) {
+			args = append(args, v)
+		}
+		return "WHERE " + strings.Join(columns[:len(fixed)], "=? AND ") + "=? AND " + columns[len(fixed)] + " IN (" + marks(len(values)) + ")", args
 	},
 	rows: func(part [][]any) string {
 		row := "(" + marks(len(part[0])) + ")"
@@ -90,6 +98,10 @@ func openSQLite(path, synchronous string) (db *sql.DB, err error) {
 		db.Close()
 		return nil, fmt.Errorf("refusing to start: journal_mode is %s and synchronous is %d, but an acknowledged write "+
 			"survives a power loss only with wal and 2 (FULL) or 3 (EXTRA)", journal, sync)
+	}
+	if err := settle(db); err != nil {
+		db.Close()
+		return nil, err
 	}
 	return db, nil
 }

@@ -19,6 +19,7 @@ import (
 type Options struct {
 	Path        string // the SQLite file; its folder is made if need be
 	Synchronous string // of SQLite: FULL (default) or EXTRA; less is refused
+	Reserve     int64  // bytes of the disk kept back for when it is full; default 32 MiB
 	URL         string // of a PostgreSQL database: postgres://…
 	Memory      *Memory
 	Redact      func(string) string // what secrets become, before anything is written
@@ -32,6 +33,7 @@ type Hooks struct {
 	Wrap        func(Session) Session  // around the sessions that write
 	BeforeWrite func()                 // after a batch was decided, before it is written
 	Written     func([]perdure.RunID)  // after a batch was committed
+	WALPages    int                    // how long the write-ahead log gets, instead of 4000 pages
 }
 
 // An Op is one operation of a batch.
@@ -56,9 +58,11 @@ type Store struct {
 	log     *slog.Logger
 	db      *sql.DB
 	lock    *os.File
+	room    *room // of a file
 	clock   func() perdure.Instant
 
 	lanes   [lanes]*lane
+	cache   cache
 	last    atomic.Int64 // no batch of this process is decided earlier than one before it
 	commits atomic.Int64 // how many there have been
 	readers chan Session // nil: reads use the one session there is
@@ -129,11 +133,14 @@ func Open(opt Options) (*Store, error) {
 
 // openFile opens a SQLite file. The lanes decide on connections of their own and share the one that writes.
 func (s *Store) openFile() (err error) {
-	if err := os.MkdirAll(filepath.Dir(s.opt.Path), 0o700); err != nil {
+	if err := makeFolder(filepath.Dir(s.opt.Path)); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
 	}
 	if s.lock, err = lockFile(s.opt.Path + ".lock"); err != nil {
 		return err
+	}
+	if s.room, err = newRoom(s.opt.Path, s.opt.Reserve, s.log); err != nil {
+		return fmt.Errorf("look at the disk: %w", err)
 	}
 	level := s.opt.Synchronous
 	if level == "" {

@@ -378,8 +378,10 @@ func TestSecretsAreTakenOutBeforeAnythingIsWritten(t *testing.T) {
 		tx.PutItem(perdure.Item{Tenant: tenant, RunID: "a", Seq: 1, Status: perdure.ItemDone, Data: perdure.Value(`"` + secret + `"`)})
 		tx.PutJournal(JournalRow{Tenant: tenant, RunID: "a", Seq: 1, Key: "k", Value: perdure.Value(`"` + secret + `"`)})
 		tx.AddMessage(perdure.ThreadMessage{Tenant: tenant, ThreadID: "t", Seq: 1, Content: perdure.Value(`"` + secret + `"`)})
-		tx.PutCommit(CommitRow{Tenant: tenant, RunID: "a", ID: "c", Answer: secret})
-		return nil
+		if err := tx.PutCommit(tenant, "a", perdure.Taken{ID: "c", Answer: secret}); err != nil {
+			return err
+		}
+		return tx.PutCommit(tenant, "a", perdure.Taken{ID: "d", Answer: secret})
 	}))[0]
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,9 @@ type Tx struct {
 	s    *Store
 	sess Session
 
+	cache  *cache
+	cached []runKey // runs that were not read but remembered
+
 	runs    shelf[runKey, perdure.Run]
 	read    map[runKey]int64 // the version of each run's row as it was read; absent for new ones
 	threads shelf[threadKey, perdure.Thread]

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -94,17 +95,42 @@ func (tx *Tx) OpenItems(r *perdure.Run) ([]perdure.Item, error) {
 
 // RingingItems gives inbox items whose alarm has rung.
 func (tx *Tx) RingingItems(limit int) ([]perdure.Item, error) {
+	where, args := fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq LIMIT %d", limit), []any{int64(tx.Now)}
+	if err := tx.ownersFirst("SELECT tenant, run_id FROM inbox "+where, args); err != nil {
+		return nil, err
+	}
 	var out []perdure.Item
-	err := itemTable.query(tx.sess, fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq LIMIT %d", limit),
-		[]any{int64(tx.Now)}, func(i *perdure.Item) error {
-			k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
-			tx.items.absorb(k, *i, true)
-			if cur, ok, _ := tx.items.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= tx.Now {
-				out = append(out, cur)
-			}
-			return nil
-		})
+	err := itemTable.query(tx.sess, where, args, func(i *perdure.Item) error {
+		k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
+		if _, _, known := tx.runs.get(k.runKey); !known {
+			return nil // it has come since; so will the next sweep
+		}
+		tx.items.absorb(k, *i, true)
+		if cur, ok, _ := tx.items.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= tx.Now {
+			out = append(out, cur)
+		}
+		return nil
+	})
 	return out, err
+}
+
+// ownersFirst reads the runs that a query names. What is found by anything but its run is read after its run:
+// then a change between the two is a change of the run, and the batch does not hold. The other way round it
+// would go unnoticed.
+func (tx *Tx) ownersFirst(query string, args []any) error {
+	owners := make(map[perdure.TenantID][]perdure.RunID)
+	err := tx.sess.Query(query, args, func(scan func(...any) error) error {
+		var k runKey
+		err := scan(&k.t, &k.r)
+		owners[k.t] = append(owners[k.t], k.r)
+		return err
+	})
+	for _, t := range slices.Sorted(maps.Keys(owners)) {
+		if err == nil {
+			err = tx.Prefetch(t, owners[t])
+		}
+	}
+	return err
 }
 
 // PutItem stages an inbox item.
@@ -122,8 +148,8 @@ func (tx *Tx) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (ma
 		}
 	}
 	err := eachPart(tx.s.dialect, keys, func(part []string) error {
-		cond, args := tx.s.dialect.anyOf("key", part)
-		return tx.sess.Query("SELECT key, digest FROM journal WHERE tenant=? AND run_id=? AND "+cond, append([]any{string(t), string(run)}, args...),
+		given, args := tx.s.dialect.keyed("journal", []string{"tenant", "run_id", "key"}, []string{string(t), string(run)}, part)
+		return tx.sess.Query("SELECT key, digest FROM journal "+given, args,
 			func(scan func(...any) error) error {
 				var key, digest string
 				if err := scan(&key, &digest); err != nil {
@@ -141,24 +167,39 @@ func (tx *Tx) PutJournal(j JournalRow) {
 	tx.journal.put(tx, journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j)
 }
 
-// CommitAnswer gives the answer that a commit was given before.
-func (tx *Tx) CommitAnswer(t perdure.TenantID, run perdure.RunID, id string) (CommitRow, bool, error) {
-	k := commitKey{runKey{t, run}, id}
-	if c, ok, known := tx.commits.get(k); known {
-		return c, ok, nil
+// CommitAnswer gives the answer that a commit of a run was given before.
+func (tx *Tx) CommitAnswer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
+	if r.LastCommit.ID == id {
+		return r.LastCommit, true, nil
 	}
-	err := commitTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND commit_id=?", []any{string(t), string(run), id}, func(c *CommitRow) error {
-		tx.commits.absorb(k, *c, true)
-		return nil
-	})
-	tx.commits.absorb(k, CommitRow{}, false)
-	c, ok, _ := tx.commits.get(k)
-	return c, ok, err
+	if r.Commits == 0 {
+		return c, false, nil
+	}
+	k := commitKey{runKey{r.Tenant, r.ID}, id}
+	if _, _, known := tx.commits.get(k); !known {
+		err = commitTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND commit_id=?", []any{string(r.Tenant), string(r.ID), id}, func(c *CommitRow) error {
+			tx.commits.absorb(k, *c, true)
+			return nil
+		})
+		tx.commits.absorb(k, CommitRow{}, false)
+	}
+	row, ok, _ := tx.commits.get(k)
+	return row.Taken, ok, err
 }
 
-// PutCommit stages the answer to a commit.
-func (tx *Tx) PutCommit(c CommitRow) {
-	tx.commits.put(tx, commitKey{runKey{c.Tenant, c.RunID}, c.ID}, c)
+// PutCommit stages the last commit of a run as the batch has it. The one before it goes to the others.
+func (tx *Tx) PutCommit(t perdure.TenantID, id perdure.RunID, c perdure.Taken) error {
+	r, ok, err := tx.Run(t, id)
+	if err != nil || !ok {
+		return err
+	}
+	if last := r.LastCommit; last.ID != "" {
+		tx.commits.put(tx, commitKey{runKey{t, id}, last.ID}, CommitRow{Tenant: t, RunID: id, Taken: last, At: tx.Now})
+		r.Commits++
+	}
+	r.LastCommit = c
+	tx.Put(r, nil)
+	return nil
 }
 
 // LateResults gives what a run has of late results.
@@ -280,8 +321,8 @@ func (tx *Tx) RingingGatherings(limit int) ([]perdure.Group, error) {
 // OpenGatherings walks through all open gatherings: the patrol's net.
 func (tx *Tx) OpenGatherings(t perdure.TenantID, id perdure.GroupID, limit int) ([]perdure.Group, error) {
 	var out []perdure.Group
-	err := groupTable.query(tx.sess, fmt.Sprintf("WHERE state='open' AND (tenant>? OR (tenant=? AND id>?)) ORDER BY tenant, id LIMIT %d", limit),
-		[]any{string(t), string(t), string(id)}, func(g *perdure.Group) error {
+	err := groupTable.query(tx.sess, fmt.Sprintf("WHERE state='open' AND (tenant,id)>(?,?) ORDER BY tenant, id LIMIT %d", limit),
+		[]any{string(t), string(id)}, func(g *perdure.Group) error {
 			k := groupKey{g.Tenant, g.ID}
 			tx.groups.absorb(k, *g, true)
 			if cur, ok, _ := tx.groups.get(k); ok && cur.State == perdure.GroupOpen { // the batch may have closed it
@@ -369,16 +410,22 @@ func (tx *Tx) Waiters(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, error
 
 // ExpiredWaiters gives waiters whose node has not spoken up for them.
 func (tx *Tx) ExpiredWaiters(limit int) ([]WaiterRow, error) {
+	where, args := fmt.Sprintf("WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node LIMIT %d", limit), []any{int64(tx.Now)}
+	if err := tx.ownersFirst("SELECT tenant, run_id FROM waiters "+where, args); err != nil {
+		return nil, err
+	}
 	var out []WaiterRow
-	err := waiterTable.query(tx.sess, fmt.Sprintf("WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node LIMIT %d", limit), []any{int64(tx.Now)},
-		func(w *WaiterRow) error {
-			k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
-			tx.waiters.absorb(k, *w, true)
-			if cur, ok, _ := tx.waiters.get(k); ok && cur.ExpiresAt <= tx.Now {
-				out = append(out, cur)
-			}
+	err := waiterTable.query(tx.sess, where, args, func(w *WaiterRow) error {
+		k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
+		if _, _, known := tx.runs.get(k.runKey); !known {
 			return nil
-		})
+		}
+		tx.waiters.absorb(k, *w, true)
+		if cur, ok, _ := tx.waiters.get(k); ok && cur.ExpiresAt <= tx.Now {
+			out = append(out, cur)
+		}
+		return nil
+	})
 	return out, err
 }
 
@@ -396,7 +443,7 @@ func (tx *Tx) DropWaiter(w WaiterRow) {
 		sl.exists = false
 		tx.undo = append(tx.undo, func() { *sl = before })
 	}
-	push(tx, &tx.later, statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=?", []any{string(w.Tenant), string(w.RunID), w.Node}, anyNumber})
+	push(tx, &tx.later, statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?", []any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})
 }
 
 // Tenant and HasQueue tell whether the surroundings of a run exist.

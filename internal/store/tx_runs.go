@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,14 +31,15 @@ func (tx *Tx) Staged(t perdure.TenantID, id perdure.RunID) (version int64, ok bo
 // Prefetch reads many runs at once.
 func (tx *Tx) Prefetch(t perdure.TenantID, ids []perdure.RunID) error {
 	var want []perdure.RunID
+	asked := make(map[perdure.RunID]bool, len(ids))
 	for _, id := range ids {
-		if _, _, known := tx.runs.get(runKey{t, id}); !known && !slices.Contains(want, id) {
-			want = append(want, id)
+		if _, _, known := tx.runs.get(runKey{t, id}); !known && !asked[id] && !tx.recall(runKey{t, id}) {
+			want, asked[id] = append(want, id), true
 		}
 	}
 	return eachPart(tx.s.dialect, texts(want), func(part []string) error {
-		cond, args := tx.s.dialect.anyOf("id", part)
-		err := runTable.query(tx.sess, "WHERE tenant=? AND "+cond, append([]any{string(t)}, args...), func(r *perdure.Run) error {
+		given, args := tx.s.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+		err := runTable.query(tx.sess, given, args, func(r *perdure.Run) error {
 			tx.absorbRun(r)
 			return nil
 		})
@@ -145,13 +147,7 @@ func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) ([]pe
 		page := tx.claims[ck]
 		if page.limit < ask {
 			page = claimPage{limit: ask}
-			err := runTable.query(tx.sess, fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", ask),
-				[]any{string(t), queue, kind}, func(r *perdure.Run) error {
-					tx.absorbRun(r)
-					page.keys = append(page.keys, runKey{r.Tenant, r.ID})
-					return nil
-				})
-			if err != nil {
+			if err := tx.readClaimable(ck, &page); err != nil {
 				return nil, err
 			}
 			tx.claims[ck] = page
@@ -167,6 +163,38 @@ func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) ([]pe
 		}
 		return tx.withFresh(out, ck, limit), nil
 	}
+}
+
+// readClaimable reads a page of what there is to claim. While most of it is remembered, only the index is read.
+func (tx *Tx) readClaimable(ck claimKey, page *claimPage) error {
+	where := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
+	args := []any{string(ck.t), ck.queue, ck.kind}
+	if tx.cache == nil || !tx.cache.helps.Load() {
+		err := runTable.query(tx.sess, where, args, func(r *perdure.Run) error {
+			tx.absorbRun(r)
+			page.keys = append(page.keys, runKey{r.Tenant, r.ID})
+			return nil
+		})
+		if tx.cache != nil && len(page.keys) > 0 {
+			tx.cache.helps.Store(tx.cache.has(page.keys[len(page.keys)/2]))
+		}
+		return err
+	}
+	var ids []perdure.RunID
+	err := tx.sess.Query("SELECT id FROM runs "+where, args, func(scan func(...any) error) error {
+		var id perdure.RunID
+		err := scan(&id)
+		ids = append(ids, id)
+		page.keys = append(page.keys, runKey{ck.t, id})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	before := len(tx.cached)
+	err = tx.Prefetch(ck.t, ids)
+	tx.cache.helps.Store(2*(len(tx.cached)-before) >= len(ids))
+	return err
 }
 
 // withFresh adds the runs that became claimable within the batch.
@@ -225,6 +253,26 @@ func (tx *Tx) skipScan(query string, args []any, of func(*perdure.Run) (string, 
 	})
 	slices.Sort(out)
 	return out, nil
+}
+
+// Due tells whether a sweep has anything to look at, in one question: most sweeps find nothing.
+func (tx *Tx) Due(workersSince perdure.Instant) (bool, error) {
+	if !tx.empty() {
+		return true, nil // what the batch has staged may be due
+	}
+	n := 0
+	now := int64(tx.Now)
+	err := tx.sess.Query("SELECT count(*) FROM ("+
+		"SELECT 1 FROM (SELECT 1 FROM runs WHERE alarm_at IS NOT NULL AND alarm_at<=? LIMIT 1) AS a UNION ALL "+
+		"SELECT 1 FROM (SELECT 1 FROM runs WHERE cascade=1 LIMIT 1) AS b UNION ALL "+
+		"SELECT 1 FROM (SELECT 1 FROM inbox WHERE alarm_at IS NOT NULL AND alarm_at<=? LIMIT 1) AS c UNION ALL "+
+		"SELECT 1 FROM (SELECT 1 FROM gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=? LIMIT 1) AS d UNION ALL "+
+		"SELECT 1 FROM (SELECT 1 FROM waiters WHERE expires_at<=? LIMIT 1) AS e UNION ALL "+
+		"SELECT 1 FROM (SELECT 1 FROM workers WHERE offline=0 AND seen_at<=? LIMIT 1) AS f UNION ALL "+
+		"SELECT 1 FROM (SELECT 1 FROM dead_letters WHERE expires_at<=? LIMIT 1) AS g UNION ALL "+
+		"SELECT 1 FROM (SELECT 1 FROM idempotency WHERE expires_at<=? LIMIT 1) AS h) AS due",
+		[]any{now, now, now, now, int64(workersSince), now, now}, func(scan func(...any) error) error { return scan(&n) })
+	return n > 0, err
 }
 
 // Ringing gives the runs whose alarm has rung, oldest alarm first.
@@ -289,8 +337,8 @@ func (tx *Tx) LiveChildren(t perdure.TenantID, parent perdure.RunID, limit int) 
 func (tx *Tx) Children(t perdure.TenantID, parent perdure.RunID, keys []string) (map[string]perdure.Run, error) {
 	out := make(map[string]perdure.Run, len(keys))
 	err := eachPart(tx.s.dialect, keys, func(part []string) error {
-		cond, args := tx.s.dialect.anyOf("journal_key", part)
-		return runTable.query(tx.sess, "WHERE tenant=? AND parent_id=? AND parent_id<>'' AND "+cond, append([]any{string(t), string(parent)}, args...),
+		given, args := tx.s.dialect.keyed("runs", []string{"tenant", "parent_id", "journal_key"}, []string{string(t), string(parent)}, part)
+		return runTable.query(tx.sess, given+" AND parent_id<>''", args,
 			func(r *perdure.Run) error {
 				tx.absorbRun(r)
 				out[r.JournalKey], _, _ = tx.runs.get(runKey{r.Tenant, r.ID})
@@ -337,19 +385,22 @@ func (tx *Tx) NextOnThread(t perdure.TenantID, id perdure.ThreadID, rank func(*p
 	return found[0], true, nil
 }
 
-// LiveAfter walks through all live runs by tenant and id: the patrol's net.
-func (tx *Tx) LiveAfter(t perdure.TenantID, id perdure.RunID, limit int) ([]perdure.Run, error) {
-	return tx.runsWhere("WHERE alarm_at IS NOT NULL AND (tenant>? OR (tenant=? AND id>?)) ORDER BY tenant, id",
-		[]any{string(t), string(t), string(id)}, limit,
-		func(r *perdure.Run) bool {
-			return r.State.Live() && (r.Tenant > t || (r.Tenant == t && r.ID > id))
-		},
-		func(a, b *perdure.Run) int {
-			if a.Tenant != b.Tenant {
-				return strings.Compare(string(a.Tenant), string(b.Tenant))
-			}
-			return byID(a, b)
-		})
+// LiveAfter walks through all live runs by their alarms: the patrol's net. A run whose alarm is put off meanwhile
+// comes again.
+func (tx *Tx) LiveAfter(alarm perdure.Instant, t perdure.TenantID, id perdure.RunID, limit int) ([]perdure.Run, error) {
+	order := func(a, b *perdure.Run) int {
+		if c := cmp.Compare(a.AlarmAt, b.AlarmAt); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(a.Tenant, b.Tenant); c != 0 {
+			return c
+		}
+		return byID(a, b)
+	}
+	at := perdure.Run{AlarmAt: alarm, Tenant: t, ID: id}
+	return tx.runsWhere("WHERE alarm_at IS NOT NULL AND (alarm_at,tenant,id)>(?,?,?) ORDER BY alarm_at, tenant, id",
+		[]any{int64(alarm), string(t), string(id)}, limit,
+		func(r *perdure.Run) bool { return r.State.Live() && order(r, &at) > 0 }, order)
 }
 
 // CountLive counts a tenant's live runs, no further than limit.

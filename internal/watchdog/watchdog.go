@@ -121,12 +121,18 @@ func (s *Sweep) Do(tx *engine.Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(*engine.Tx, *gap) error{s.runs, s.cascades, s.items, s.groups, s.waiters, s.workers, s.expire, s.walk} {
-		if err := step(tx, g); err != nil {
-			return err
+	due, err := tx.Due(tx.Now.Add(-tx.Policy().WorkerOffline))
+	if err != nil {
+		return err
+	}
+	if due {
+		for _, step := range []func(*engine.Tx, *gap) error{s.runs, s.cascades, s.items, s.groups, s.waiters, s.workers, s.expire} {
+			if err := step(tx, g); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return s.walk(tx, g)
 }
 
 func (s *Sweep) did(rule, name string, t perdure.TenantID, run perdure.RunID) {
@@ -311,6 +317,7 @@ func (s *Sweep) expire(tx *engine.Tx, _ *gap) error {
 // patrol walks through all live runs and open gatherings, a few at a time.
 type patrol struct {
 	next   perdure.Instant
+	alarm  perdure.Instant
 	tenant perdure.TenantID
 	run    perdure.RunID
 	gt     perdure.TenantID
@@ -324,7 +331,7 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 	if tx.Now < p.next {
 		return nil
 	}
-	live, err := tx.LiveAfter(p.tenant, p.run, patrolBatch)
+	live, err := tx.LiveAfter(p.alarm, p.tenant, p.run, patrolBatch)
 	if err != nil {
 		return err
 	}
@@ -365,8 +372,9 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 	}
 	next := *p
 	next.next = tx.Now.Add(tx.Policy().PatrolEvery)
-	if next.tenant, next.run = "", ""; len(live) == patrolBatch {
-		next.tenant, next.run = live[len(live)-1].Tenant, live[len(live)-1].ID
+	if next.alarm, next.tenant, next.run = 0, "", ""; len(live) == patrolBatch {
+		last := &live[len(live)-1]
+		next.alarm, next.tenant, next.run = last.AlarmAt, last.Tenant, last.ID
 	}
 	if next.gt, next.group = "", ""; len(groups) == patrolBatch {
 		next.gt, next.group = groups[len(groups)-1].Tenant, groups[len(groups)-1].ID

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/perdure/perdure"
+)
+
+// cacheSize is how many runs are remembered at least.
+const cacheSize = 8192
+
+// A cache remembers live runs as this process has last written them, so that they need not be read before the
+// next change. It is never believed: a run that a batch takes from it is either written, which holds only for the
+// version that was remembered, or has its version looked up before anybody is answered.
+type cache struct {
+	helps atomic.Bool // most of what was last claimed was here
+
+	mu         sync.Mutex
+	young, old map[runKey]perdure.Run
+}
+
+func (c *cache) get(k runKey) (perdure.Run, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, ok := c.young[k]
+	if !ok {
+		r, ok = c.old[k]
+	}
+	return r, ok
+}
+
+func (c *cache) has(k runKey) bool {
+	_, ok := c.get(k)
+	return ok
+}
+
+func (c *cache) put(k runKey, r perdure.Run) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.young) >= cacheSize || c.young == nil {
+		c.young, c.old = make(map[runKey]perdure.Run, cacheSize), c.young
+	}
+	if c.young[k].Version < r.Version { // another lane may have been quicker to say so
+		c.young[k] = r
+	}
+}
+
+func (c *cache) drop(k runKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.young, k)
+	delete(c.old, k)
+}
+
+// recall takes a run from the cache into the batch.
+func (tx *Tx) recall(k runKey) bool {
+	if tx.cache == nil {
+		return false
+	}
+	r, ok := tx.cache.get(k)
+	if !ok {
+		return false
+	}
+	tx.runs.absorb(k, r, true)
+	tx.read[k] = r.Version
+	tx.cached = append(tx.cached, k)
+	return true
+}
+
+// verify looks up the versions of those runs that the batch remembered and does not write.
+func (tx *Tx) verify() error {
+	byTenant := make(map[perdure.TenantID][]string)
+	for _, k := range tx.cached {
+		if !tx.runs.slots[k].dirty {
+			byTenant[k.t] = append(byTenant[k.t], string(k.r))
+		}
+	}
+	for t, ids := range byTenant {
+		same := 0
+		err := eachPart(tx.s.dialect, ids, func(part []string) error {
+			given, args := tx.s.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+			return tx.sess.Query("SELECT id, version FROM runs "+given, args, func(scan func(...any) error) error {
+				k, version := runKey{t: t}, int64(0)
+				if err := scan(&k.r, &version); err != nil {
+					return err
+				}
+				if version == tx.read[k] {
+					same++
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			return err
+		}
+		if same != len(ids) {
+			return errConflict
+		}
+	}
+	return nil
+}
+
+// remember puts what the batch has written into the cache.
+func (tx *Tx) remember() {
+	c := &tx.s.cache
+	tx.eachDirty(func(k runKey, r *perdure.Run) {
+		if r.State.Live() {
+			c.put(k, *r)
+		} else {
+			c.drop(k)
+		}
+	})
+}
+
+// forget drops what a batch that was not written has taken from the cache.
+func (tx *Tx) forget() {
+	for _, k := range tx.cached {
+		tx.s.cache.drop(k)
+	}
+}

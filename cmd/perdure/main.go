@@ -30,7 +30,14 @@ const (
 // errUsage is a mistake on the command line that has been explained already.
 var errUsage = errors.New("usage")
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	// What lives for long is small and what is made for a request is much: with the default a third of the time
+	// under load goes into collecting garbage. Whoever sets GOGC is obeyed.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // A command is one word after "perdure".
 type command struct {

@@ -245,7 +245,7 @@ func (w *World) pass(d time.Duration) {
 	w.t.Helper()
 	end := w.Now.Add(d)
 	for w.Now < end {
-		next := min(end, w.Now.Add(2*time.Second))
+		next := min(end, w.Now.Add(w.E.Policy().GapAfter*3/4)) // nobody looks in between: nothing is due
 		var alarm perdure.Instant
 		if err := w.S.View(context.Background(), func(v *store.View) (err error) { alarm, err = v.NextAlarm(); return err }); err != nil {
 			w.t.Fatal(err)

@@ -487,23 +487,7 @@ func (tx *Tx) Notify(o OutboxRow) { push(tx, &tx.outbox, o) }
 func (tx *Tx) After(f func()) { push(tx, &tx.after, f) }
 
 // Expire removes what has outlived its time: dead letters, and idempotency keys whose run has ended.
-func (tx *Tx) Expire() (int, error) {
-	n := 0
-	count := func(scan func(...any) error) error {
-		var k int
-		err := scan(&k)
-		n += k
-		return err
-	}
-	if err := tx.sess.Query("SELECT count(*) FROM (SELECT 1 FROM dead_letters WHERE expires_at<=? LIMIT 1) AS due", []any{int64(tx.Now)}, count); err != nil {
-		return 0, err
-	}
-	if err := tx.sess.Query("SELECT count(*) FROM (SELECT 1 FROM idempotency WHERE expires_at<=? LIMIT 1) AS due", []any{int64(tx.Now)}, count); err != nil {
-		return 0, err
-	}
-	if n == 0 {
-		return 0, nil
-	}
+func (tx *Tx) Expire() {
 	const due = "SELECT tenant,key FROM idempotency WHERE expires_at<=? ORDER BY expires_at LIMIT 1000"
 	const live = "(SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref AND runs.alarm_at IS NOT NULL)"
 	push(tx, &tx.later,
@@ -511,7 +495,6 @@ func (tx *Tx) Expire() (int, error) {
 		statement{"DELETE FROM idempotency WHERE (tenant,key) IN (" + due + ") AND NOT EXISTS " + live, []any{int64(tx.Now)}, anyNumber},
 		// A key of a live run is looked at again later: it lasts at least as long as its run.
 		statement{"UPDATE idempotency SET expires_at=? WHERE (tenant,key) IN (" + due + ") AND EXISTS " + live, []any{int64(tx.Now) + 3600*1e6, int64(tx.Now)}, anyNumber})
-	return n, nil
 }
 
 // Meta gives a named value of the store itself.

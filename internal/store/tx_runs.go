@@ -255,24 +255,40 @@ func (tx *Tx) skipScan(query string, args []any, of func(*perdure.Run) (string, 
 	return out, nil
 }
 
-// Due tells whether a sweep has anything to look at, in one question: most sweeps find nothing.
-func (tx *Tx) Due(workersSince perdure.Instant) (bool, error) {
-	if !tx.empty() {
-		return true, nil // what the batch has staged may be due
+// Due says what a sweep has to look at.
+type Due struct{ Runs, Cascades, Items, Groups, Waiters, Workers, Letters, Keys bool }
+
+// Due asks in one question what a sweep would find: most find nothing.
+func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
+	if !tx.empty() { // what the batch has staged may be due
+		return Due{true, true, true, true, true, true, true, true}, nil
 	}
-	n := 0
-	now := int64(tx.Now)
-	err := tx.sess.Query("SELECT count(*) FROM ("+
-		"SELECT 1 FROM (SELECT 1 FROM runs WHERE alarm_at IS NOT NULL AND alarm_at<=? LIMIT 1) AS a UNION ALL "+
-		"SELECT 1 FROM (SELECT 1 FROM runs WHERE cascade=1 LIMIT 1) AS b UNION ALL "+
-		"SELECT 1 FROM (SELECT 1 FROM inbox WHERE alarm_at IS NOT NULL AND alarm_at<=? LIMIT 1) AS c UNION ALL "+
-		"SELECT 1 FROM (SELECT 1 FROM gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=? LIMIT 1) AS d UNION ALL "+
-		"SELECT 1 FROM (SELECT 1 FROM waiters WHERE expires_at<=? LIMIT 1) AS e UNION ALL "+
-		"SELECT 1 FROM (SELECT 1 FROM workers WHERE offline=0 AND seen_at<=? LIMIT 1) AS f UNION ALL "+
-		"SELECT 1 FROM (SELECT 1 FROM dead_letters WHERE expires_at<=? LIMIT 1) AS g UNION ALL "+
-		"SELECT 1 FROM (SELECT 1 FROM idempotency WHERE expires_at<=? LIMIT 1) AS h) AS due",
-		[]any{now, now, now, now, int64(workersSince), now, now}, func(scan func(...any) error) error { return scan(&n) })
-	return n > 0, err
+	parts := []struct {
+		from string
+		at   perdure.Instant
+		flag *bool
+	}{
+		{"runs WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Runs},
+		{"runs WHERE cascade=1 AND 0<=?", 0, &due.Cascades},
+		{"inbox WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Items},
+		{"gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Groups},
+		{"waiters WHERE expires_at<=?", tx.Now, &due.Waiters},
+		{"workers WHERE offline=0 AND seen_at<=?", workersSince, &due.Workers},
+		{"dead_letters WHERE expires_at<=?", tx.Now, &due.Letters},
+		{"idempotency WHERE expires_at<=?", tx.Now, &due.Keys},
+	}
+	questions, args := make([]string, len(parts)), make([]any, len(parts))
+	for i, p := range parts {
+		questions[i] = fmt.Sprintf("SELECT %d FROM (SELECT 1 FROM %s LIMIT 1) AS q%d", i, p.from, i)
+		args[i] = int64(p.at)
+	}
+	err = tx.sess.Query(strings.Join(questions, " UNION ALL "), args, func(scan func(...any) error) error {
+		i := 0
+		err := scan(&i)
+		*parts[i].flag = true
+		return err
+	})
+	return due, err
 }
 
 // Ringing gives the runs whose alarm has rung, oldest alarm first.

@@ -125,14 +125,27 @@ func (s *Sweep) Do(tx *engine.Tx) error {
 	if err != nil {
 		return err
 	}
-	if due {
-		for _, step := range []func(*engine.Tx, *gap) error{s.runs, s.cascades, s.items, s.groups, s.waiters, s.workers, s.expire} {
-			if err := step(tx, g); err != nil {
-				return err
-			}
+	for _, step := range []struct {
+		due  bool
+		look func(*engine.Tx, *gap) error
+	}{
+		{due.Runs, s.runs},
+		{due.Cascades || due.Runs, s.cascades}, // an end may have left children to stop
+		{due.Items, s.items},
+		{due.Groups, s.groups},
+		{due.Waiters, s.waiters},
+		{due.Workers, s.workers},
+		{due.Letters || due.Keys, s.expire},
+		{true, s.walk},
+	} {
+		if !step.due {
+			continue
+		}
+		if err := step.look(tx, g); err != nil {
+			return err
 		}
 	}
-	return s.walk(tx, g)
+	return nil
 }
 
 func (s *Sweep) did(rule, name string, t perdure.TenantID, run perdure.RunID) {
@@ -310,8 +323,8 @@ func (s *Sweep) workers(tx *engine.Tx, g *gap) error {
 }
 
 func (s *Sweep) expire(tx *engine.Tx, _ *gap) error {
-	_, err := tx.Expire()
-	return err
+	tx.Expire()
+	return nil
 }
 
 // patrol walks through all live runs and open gatherings, a few at a time.

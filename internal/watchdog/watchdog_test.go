@@ -2,7 +2,6 @@ package watchdog
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
 )
 
 func TestEveryClockHasARule(t *testing.T) {
@@ -37,10 +37,10 @@ func TestEveryClockHasARule(t *testing.T) {
 	}
 }
 
-// live starts an engine on a real file with the watchdog's loop.
+// live starts an engine on a store on disk with the watchdog's loop.
 func live(t *testing.T) (*engine.Engine, *doorbell.Local) {
 	t.Helper()
-	s, err := store.Open(store.Options{Path: filepath.Join(t.TempDir(), "p.db")})
+	s, err := store.Open(storetest.OnDisk(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-# What one does with this repository. Go, git and make are enough; "make" alone prints this list.
+# What one does with this repository. Go, git and make are enough, and PostgreSQL for the tests; "make" alone
+# prints this list.
 
 # The same flags everywhere, so that one cache of compiled packages serves all targets: the pure-Go SQLite
 # takes longer to compile than everything else together.
@@ -11,20 +12,27 @@ V     ?=
 SEED  ?=
 SEEDS ?=
 KILLS ?= 500
+POWER ?= 5000
 
 verbose := $(if $(V),-v)
 # Tests are not vetted once more: "make check" vets everything, with all analyzers.
 
+# Tests run beside a private PostgreSQL that this starts and stops; it is installed where it is missing and
+# we may. A server that PERDURE_TEST_POSTGRES names is used instead.
+WITH := $(GO) run ./internal/pgtest/with --
+# What runs once more with PostgreSQL as its store.
+STORED := ./internal/conformance ./internal/httpd ./internal/store ./embedded ./client ./worker ./sim ./e2e
+
 # What runs under the race detector: whatever goroutines share. The conformance suite and the simulator are
 # one goroutine from end to end. SQLite itself is translated C with locks of its own; leaving it
 # uninstrumented saves a third of the time that this takes and hides nothing of ours.
-RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/httpd ./embedded ./client ./worker
+RACE := . ./internal/pgtest ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/httpd ./embedded ./client ./worker
 RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false'
 # The detector needs a C compiler. A machine without one says so instead of looking green.
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-plain test-race python3 planted demo check sim docs bench campaign compile compile-plain compile-race clean
+.PHONY: help build test test-plain test-postgres test-race services python3 planted demo check sim docs bench campaign compile compile-plain compile-race clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -36,17 +44,24 @@ help: ## print this list
 build: ## compile bin/perdure
 	$(GO) build -o bin/perdure ./cmd/perdure
 
-test: test-plain test-race ## run every test, and the concurrent parts under the race detector
+test: test-plain test-postgres test-race ## run every test, on both stores, and the concurrent parts under the race detector
 
 test-plain: python3
-	PERDURE_SIM_SEEDS=$(SEEDS) $(GO) test $(verbose) -vet=off -count=1 ./...
+	PERDURE_SIM_SEEDS=$(SEEDS) $(WITH) $(GO) test $(verbose) -vet=off -count=1 ./...
+
+test-postgres: python3
+	PERDURE_TEST_STORE=postgres $(WITH) $(GO) test $(verbose) -vet=off -count=1 $(STORED)
 
 test-race:
 ifeq ($(CC_FOUND),1)
-	CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) -vet=off -short -count=1 $(RACE)
+	$(WITH) env CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) -vet=off -short -count=1 $(RACE)
 else
 	@echo "NOT RUN: the race detector needs a C compiler, and there is none here"
 endif
+
+# Installs what the tests run beside, and sees it start.
+services: python3
+	$(WITH) true
 
 # The worker in Python is tried with a real interpreter: installed where it is missing and we may.
 python3:
@@ -80,10 +95,10 @@ docs: ## print the pages of docs/ that come from the code
 bench: ## measure; figures depend on the machine
 	$(GO) test -run '^$$' -bench . -benchtime 5s -count=1 ./bench
 
-campaign: ## the long way: many seeds, planted faults, KILLS=500 kills of a real process
+campaign: ## the long way: many seeds, planted faults, KILLS=500 kills of a real process, POWER=5000 power losses
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),20000) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
 	$(MAKE) planted V=1
-	PERDURE_KILLS=$(KILLS) $(GO) test ./e2e -v -count=1 -timeout 24h
+	PERDURE_KILLS=$(KILLS) PERDURE_POWER_LOSSES=$(POWER) $(WITH) $(GO) test ./e2e -v -count=1 -timeout 24h
 
 # Compiles what the other targets need and runs nothing: make -j2 compile.
 compile: compile-plain compile-race

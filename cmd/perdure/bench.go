@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,307 +10,217 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// A benchTarget is something to measure: the engine in this process, or a server over HTTP.
-type benchTarget interface {
-	name() string
-	submit(ctx context.Context) error
-	// take leases and starts up to slots runs, waiting for some.
-	take(ctx context.Context, worker string, slots int, wait time.Duration) ([]benchLease, error)
-	finish(ctx context.Context, worker string, l []benchLease) error
-	close() error
-}
+const benchAbout = `Measures this machine: the engine in this process, and a server of its own process over HTTP; on SQLite and, with
+the URL of a PostgreSQL that may create databases, there. Every scenario has new data, and every write is durable
+before it counts. Where callers come by a schedule (the open loop), a latency counts from the scheduled instant, so
+that a slow answer delays nobody else's question; the closed loop is for throughput alone.
 
-type benchLease struct {
-	id    string
-	epoch int64
-}
+  perdure bench                                          the quick ones
+  perdure bench --scenario all --store sqlite,postgres://…
+  perdure bench --scenario life --duration 2m            sustained, not a burst
+  perdure bench --scenario submit --target http --rate 2000
 
-// A benchResult is one line of the table.
-type benchResult struct {
-	Target   string  `json:"target"`
-	Scenario string  `json:"scenario"`
-	Count    int     `json:"count"`
-	Seconds  float64 `json:"seconds"`
-	PerSec   float64 `json:"per_second,omitempty"`
-	P50      float64 `json:"p50_ms"`
-	P95      float64 `json:"p95_ms"`
-	P99      float64 `json:"p99_ms"`
-	Max      float64 `json:"max_ms"`
-}
+Scenarios:
+`
 
-type benchScenario struct {
-	name, about string
-	run         func(ctx context.Context, b *bench, t benchTarget) (benchResult, error)
-}
-
-var benchScenarios = []benchScenario{
-	{"submit", "submits of many callers at once, each durable when it returns", benchSubmit},
-	{"drain", "a backlog taken and finished by workers", benchDrain},
-	{"life", "whole lives: submitted, leased and started by the grant, completed, all at once", benchLife},
-	{"idle", "idle dispatch: from a submit that returned to a waiting worker that has the run", benchIdle},
-}
-
+// A bench is what is measured, and how.
 type bench struct {
 	duration time.Duration
+	settle   time.Duration // before memory is read
 	callers  int
-	backlog  int
+	workers  int
+	slots    int
+	rate     float64 // of arrivals; 0: as each scenario has it
+	backlog  int     // runs that are drained
+	live     int     // runs that are there while alarms and backlog are measured
+	due      int     // deadlines at one instant
+	doorbell string
+	dir      string
+
+	*progress
+}
+
+// A benchScenario measures on data of its own and gives a line or more.
+type benchScenario struct {
+	name, about string
+	large       bool     // takes minutes: only when it is asked for
+	targets     []string // where it is measured
+	postgres    bool     // there alone
+	run         func(ctx context.Context, b *bench, p *benchPlace, target string) ([]benchFigure, error)
+}
+
+const (
+	targetProcess = "process"
+	targetHTTP    = "http"
+)
+
+var benchScenarios = []benchScenario{
+	{name: "submit", about: "submits of many callers at once, each durable when it returns", run: benchSubmit},
+	{name: "drain", about: "a backlog that workers take and finish", run: benchDrain},
+	{name: "life", about: "whole lives: submitted, leased and started by the grant, completed", run: benchLife},
+	{name: "idle", about: "idle dispatch: from a submit that returned to a waiting worker that has the run", run: benchIdle},
+	{name: "wake", about: "the same across two servers on one PostgreSQL", targets: []string{targetHTTP}, postgres: true, run: benchWake},
+	{name: "start", about: "cold start to the first accepted run; memory when idle; size of the binary", targets: []string{targetHTTP}, run: benchStart},
+	{name: "alarms", about: "many live runs: a sweep with nothing due, many deadlines at one instant, lateness", large: true, run: benchAlarms},
+	{name: "backlog", about: "a claim with many queued runs, against one with none", large: true, run: benchBacklog},
 }
 
 func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("bench", "Measures the engine in this process and a server over HTTP, both on real files with every write durable.\nFigures depend on the machine: it is printed beside them.", stderr)
-	b := &bench{}
-	f.DurationVar(&b.duration, "duration", 5*time.Second, "how long a scenario runs")
-	f.IntVar(&b.callers, "callers", 64, "callers and workers at once")
-	f.IntVar(&b.backlog, "backlog", 5000, "runs of the backlog")
-	only := f.String("scenario", "", "only these `names`, separated by commas: submit, drain, life, idle")
-	target := f.String("target", "process,http", "`where`: process, http, or both")
-	dir := f.String("dir", "", "`folder` for the data (default: a temporary one)")
+	about := benchAbout
+	names := []string{"all"}
+	for _, s := range benchScenarios {
+		names = append(names, s.name)
+		about += fmt.Sprintf("\n  %-8s %s", s.name, s.about)
+	}
+	f := flags("bench", about, stderr)
+	b := &bench{progress: &progress{out: stderr, overwrite: colourful(stderr)}}
+	only := f.String("scenario", "", "these `names`, separated by commas, or all (default: all that take no minutes)")
+	target := f.String("target", "process,http", "`where`: process, http or both; a server over HTTP is a process of its own")
+	stores := f.String("store", "sqlite", "`stores`, separated by commas: sqlite, postgres://…")
+	f.StringVar(&b.doorbell, "doorbell", "", "`nats://…`: wake is measured with it too")
+	f.DurationVar(&b.duration, "duration", 10*time.Second, "how long a scenario measures")
+	f.DurationVar(&b.settle, "settle", 10*time.Second, "how long a server idles before its memory is read")
+	f.IntVar(&b.callers, "callers", 128, "callers at once, in the closed loop")
+	f.IntVar(&b.workers, "workers", 4, "workers at once")
+	f.IntVar(&b.slots, "slots", 256, "runs that a worker takes at once")
+	f.Float64Var(&b.rate, "rate", 0, "arrivals a `second` by a schedule: submit and life as open loops; idle and wake with another rate than 50")
+	f.IntVar(&b.backlog, "backlog", 50_000, "runs that are drained")
+	f.IntVar(&b.live, "live", 1_000_000, "live runs of alarms, queued runs of backlog")
+	f.IntVar(&b.due, "due", 100_000, "deadlines at one instant")
+	f.StringVar(&b.dir, "dir", "", "`folder` for the data (default: a temporary one)")
 	asJSON := f.Bool("json", false, "print JSON")
-	profile := f.String("cpuprofile", "", "write a CPU profile to a `file`")
+	cpu := f.String("cpuprofile", "", "write a CPU profile of this process to a `file`: of the engine with --target process, of the callers alone with http")
+	mem := f.String("memprofile", "", "write a profile of this process's allocations to a `file`")
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	if b.duration <= 0 || b.callers < 1 || b.backlog < 1 {
-		fmt.Fprintln(stderr, "perdure bench: duration, callers and backlog have to be positive")
+	wrong := func(format string, args ...any) error {
+		fmt.Fprintf(stderr, "perdure bench: "+format+"\n", args...)
 		return errUsage
 	}
-	if *profile != "" {
-		out, err := os.Create(*profile)
-		if err != nil {
-			return err
-		}
-		defer out.Close()
-		if err := pprof.StartCPUProfile(out); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
+	if b.duration <= 0 || b.settle < 0 || b.rate < 0 || min(b.callers, b.workers, b.slots, b.backlog, b.live, b.due) < 1 {
+		return wrong("duration, callers, workers, slots, backlog, live and due have to be positive")
 	}
-	var results []benchResult
-	for _, name := range strings.Split(*target, ",") {
+	for _, n := range list(*only) {
+		if !slices.Contains(names, n) {
+			return wrong("there is no scenario %q: %s", n, strings.Join(names, ", "))
+		}
+	}
+	for _, t := range list(*target) {
+		if t != targetProcess && t != targetHTTP {
+			return wrong("there is no target %q: process or http", t)
+		}
+	}
+	for _, s := range list(*stores) {
+		if s != storeSQLite && !isPostgres(s) {
+			return wrong("there is no store %q: sqlite or postgres://…", s)
+		}
+	}
+	stop, err := profile(*cpu, *mem)
+	if err != nil {
+		return err
+	}
+	r, err := b.measure(ctx, list(*only), list(*stores), list(*target))
+	if err := errors.Join(err, stop()); err != nil {
+		return err
+	}
+	if len(r.Figures) == 0 {
+		return wrong("nothing of this can be measured on %s", *stores)
+	}
+	if *asJSON {
+		return printJSON(stdout, r)
+	}
+	return r.print(stdout, painter{on: colourful(stdout)})
+}
+
+// list splits a list of names.
+func list(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}
+
+// measure runs the scenarios that were asked for, each on each store and target that it has.
+func (b *bench) measure(ctx context.Context, only, stores, targets []string) (*benchReport, error) {
+	r := &benchReport{Machine: readMachine(b.dir), Settings: b.settings(), Stores: make(map[string]map[string]string)}
+	for _, st := range stores {
 		for _, s := range benchScenarios {
-			if *only != "" && !slices.Contains(strings.Split(*only, ","), s.name) {
+			wanted := len(only) == 0 && !s.large || slices.Contains(only, s.name) || slices.Contains(only, "all")
+			if !wanted || s.postgres && !isPostgres(st) {
 				continue
 			}
-			fmt.Fprintf(stderr, "%s: %s …\n", name, s.about)
-			r, err := b.measure(ctx, name, *dir, s)
-			if err != nil {
-				return err
-			}
-			results = append(results, r)
-		}
-	}
-	settings := map[string]any{"cores": runtime.NumCPU(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH, "store": "sqlite, WAL, synchronous=FULL",
-		"callers": b.callers, "duration": b.duration.String(), "backlog": b.backlog}
-	if *asJSON {
-		return printJSON(stdout, map[string]any{"settings": settings, "results": results})
-	}
-	fmt.Fprintf(stdout, "%-8s %-8s %9s %12s %9s %9s %9s %9s\n", "target", "scenario", "count", "per second", "p50 ms", "p95 ms", "p99 ms", "max ms")
-	for _, r := range results {
-		rate := "-"
-		if r.PerSec > 0 {
-			rate = fmt.Sprintf("%.0f", r.PerSec)
-		}
-		fmt.Fprintf(stdout, "%-8s %-8s %9d %12s %9.2f %9.2f %9.2f %9.2f\n", r.Target, r.Scenario, r.Count, rate, r.P50, r.P95, r.P99, r.Max)
-	}
-	fmt.Fprintf(stdout, "\n%d cores, %s, %s/%s, SQLite with WAL and synchronous=FULL; %d callers, %s a scenario\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH, b.callers, b.duration)
-	return nil
-}
-
-// measure runs a scenario on a fresh store.
-func (b *bench) measure(ctx context.Context, target, dir string, s benchScenario) (benchResult, error) {
-	folder, err := os.MkdirTemp(dir, "perdure-bench-")
-	if err != nil {
-		return benchResult{}, err
-	}
-	defer os.RemoveAll(folder)
-	var t benchTarget
-	switch target {
-	case "process":
-		t, err = newProcessTarget(folder)
-	case "http":
-		t, err = newHTTPTarget(folder)
-	default:
-		return benchResult{}, fmt.Errorf("there is no target %q: process or http", target)
-	}
-	if err != nil {
-		return benchResult{}, err
-	}
-	r, err := s.run(ctx, b, t)
-	r.Target, r.Scenario = t.name(), s.name
-	if cerr := t.close(); err == nil {
-		err = cerr
-	}
-	return r, err
-}
-
-// samples collects latencies of many goroutines.
-type samples struct {
-	mu   sync.Mutex
-	list []time.Duration
-}
-
-func (s *samples) add(d time.Duration) {
-	s.mu.Lock()
-	s.list = append(s.list, d)
-	s.mu.Unlock()
-}
-
-func (s *samples) result(took time.Duration, n int) benchResult {
-	slices.Sort(s.list)
-	at := func(q float64) float64 {
-		if len(s.list) == 0 {
-			return 0
-		}
-		return float64(s.list[min(len(s.list)-1, int(q*float64(len(s.list))))].Microseconds()) / 1000
-	}
-	return benchResult{Count: n, Seconds: took.Seconds(), PerSec: float64(n) / took.Seconds(), P50: at(.5), P95: at(.95), P99: at(.99), Max: at(1)}
-}
-
-// together runs f in n goroutines until it fails or says that it is done.
-func together(n int, f func(i int) error) error {
-	errs := make(chan error, n)
-	for i := range n {
-		go func() { errs <- f(i) }()
-	}
-	var first error
-	for range n {
-		if err := <-errs; err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
-}
-
-func benchSubmit(ctx context.Context, b *bench, t benchTarget) (benchResult, error) {
-	var s samples
-	begin := time.Now()
-	err := together(b.callers, func(int) error {
-		for time.Since(begin) < b.duration && ctx.Err() == nil {
-			at := time.Now()
-			if err := t.submit(ctx); err != nil {
-				return err
-			}
-			s.add(time.Since(at))
-		}
-		return ctx.Err()
-	})
-	return s.result(time.Since(begin), len(s.list)), err
-}
-
-func benchDrain(ctx context.Context, b *bench, t benchTarget) (benchResult, error) {
-	var left atomic.Int64
-	left.Store(int64(b.backlog))
-	if err := together(b.callers, func(int) error {
-		for left.Add(-1) >= 0 {
-			if err := t.submit(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		return benchResult{}, err
-	}
-	var s samples
-	var done atomic.Int64
-	begin := time.Now()
-	err := together(8, func(i int) error {
-		worker := fmt.Sprint("w", i)
-		for done.Load() < int64(b.backlog) && ctx.Err() == nil {
-			at := time.Now()
-			l, err := t.take(ctx, worker, 64, 0)
-			if err != nil {
-				return err
-			}
-			if len(l) == 0 {
-				return nil
-			}
-			if err := t.finish(ctx, worker, l); err != nil {
-				return err
-			}
-			done.Add(int64(len(l)))
-			s.add(time.Since(at))
-		}
-		return ctx.Err()
-	})
-	return s.result(time.Since(begin), int(done.Load())), err
-}
-
-func benchLife(ctx context.Context, b *bench, t benchTarget) (benchResult, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var s samples
-	var submitted, done atomic.Int64
-	begin := time.Now()
-	// Callers keep a bounded number under way, as those who wait for their answers do.
-	window := int64(b.callers * 8)
-	err := together(b.callers+8, func(i int) error {
-		if i >= 8 {
-			for time.Since(begin) < b.duration {
-				if submitted.Load()-done.Load() >= window {
-					runtime.Gosched()
-					time.Sleep(200 * time.Microsecond)
+			for _, t := range targets {
+				if s.targets != nil && !slices.Contains(s.targets, t) {
 					continue
 				}
-				submitted.Add(1)
-				if err := t.submit(ctx); err != nil {
-					return err
+				if err := b.one(ctx, r, s, st, t); err != nil {
+					return r, fmt.Errorf("%s, %s, %s: %w", s.name, storeName(st), t, err)
 				}
 			}
-			return nil
-		}
-		worker := fmt.Sprint("w", i)
-		for time.Since(begin) < b.duration {
-			at := time.Now()
-			l, err := t.take(ctx, worker, 64, 20*time.Millisecond)
-			if err != nil {
-				return err
-			}
-			if len(l) == 0 {
-				continue
-			}
-			if err := t.finish(ctx, worker, l); err != nil {
-				return err
-			}
-			done.Add(int64(len(l)))
-			s.add(time.Since(at))
-		}
-		return nil
-	})
-	return s.result(time.Since(begin), int(done.Load())), err
-}
-
-func benchIdle(ctx context.Context, b *bench, t benchTarget) (benchResult, error) {
-	var s samples
-	begin := time.Now()
-	for time.Since(begin) < b.duration && ctx.Err() == nil {
-		have := make(chan error, 1)
-		var l []benchLease
-		var at time.Time
-		go func() {
-			var err error
-			l, err = t.take(ctx, "w", 1, 10*time.Second)
-			at = time.Now()
-			have <- err
-		}()
-		time.Sleep(5 * time.Millisecond) // the worker waits before there is anything
-		if err := t.submit(ctx); err != nil {
-			return benchResult{}, err
-		}
-		returned := time.Now()
-		if err := <-have; err != nil {
-			return benchResult{}, err
-		}
-		s.add(max(0, at.Sub(returned)))
-		if err := t.finish(ctx, "w", l); err != nil {
-			return benchResult{}, err
 		}
 	}
-	r := s.result(time.Since(begin), len(s.list))
-	r.PerSec = 0
-	return r, ctx.Err()
+	return r, nil
+}
+
+// one measures a scenario in a new place.
+func (b *bench) one(ctx context.Context, r *benchReport, s benchScenario, st, target string) (err error) {
+	p, err := b.newPlace(ctx, st)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.remove(context.WithoutCancel(ctx))) }()
+	if r.Stores[p.store] == nil {
+		if r.Stores[p.store], err = p.settings(ctx); err != nil {
+			return err
+		}
+	}
+	stop := b.watch(fmt.Sprintf("%s, %s, %s", s.name, p.store, target))
+	defer stop()
+	figures, err := s.run(ctx, b, p, target)
+	for _, f := range figures {
+		f.Store, f.Target, f.Scenario = p.store, target, s.name
+		f.Goals = b.goals(&f)
+		r.Figures = append(r.Figures, f)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	return err
+}
+
+func (b *bench) settings() map[string]any {
+	return map[string]any{"duration": b.duration.String(), "callers": b.callers, "workers": b.workers, "slots": b.slots, "rate": b.rate,
+		"backlog": b.backlog, "live": b.live, "due": b.due}
+}
+
+// profile begins what was asked for, and gives what ends it.
+func profile(cpu, mem string) (stop func() error, err error) {
+	var out *os.File
+	if cpu != "" {
+		if out, err = os.Create(cpu); err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(out); err != nil {
+			return nil, errors.Join(err, out.Close())
+		}
+	}
+	return func() (err error) {
+		if out != nil {
+			pprof.StopCPUProfile()
+			err = out.Close()
+		}
+		if mem == "" {
+			return err
+		}
+		f, ferr := os.Create(mem)
+		if ferr != nil {
+			return errors.Join(err, ferr)
+		}
+		runtime.GC()
+		return errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
+	}, nil
 }

@@ -7,13 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
@@ -21,9 +25,49 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-var benchInput = json.RawMessage(`{"host":"cube","check":"disk"}`)
-
 const benchTenant perdure.TenantID = "bench"
+
+const benchKind = "bench"
+
+// benchRun is what is submitted.
+var benchRun = perdure.Submission{Kind: benchKind, Input: json.RawMessage(`{"host":"cube","check":"disk"}`)}
+
+var benchResult = json.RawMessage(`{"used":"45%"}`)
+
+// A benchTarget is what is measured: the engine in this process, or a server over HTTP.
+type benchTarget interface {
+	submit(ctx context.Context, sub perdure.Submission) (id string, err error)
+	// ended looks at a run.
+	ended(ctx context.Context, id string) (bool, error)
+	// take leases and starts up to slots runs of the kind that is measured, waiting for some.
+	take(ctx context.Context, worker string, slots int, wait time.Duration) ([]benchLease, error)
+	finish(ctx context.Context, worker string, l []benchLease) error
+	// cpu is what the process has spent so far. In this process the callers are in it.
+	cpu() time.Duration
+	close() error
+}
+
+type benchLease struct {
+	id    string
+	epoch int64
+}
+
+func (l benchLease) done() perdure.Commit {
+	return perdure.Commit{ID: "done", RunID: perdure.RunID(l.id), Epoch: l.epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: benchResult}}
+}
+
+// target makes a target of a place.
+func (p *benchPlace) target(ctx context.Context, target string) (benchTarget, error) {
+	if target == targetHTTP {
+		return openServer(ctx, p, "node")
+	}
+	t, err := openProcess(p)
+	if err != nil {
+		return nil, err
+	}
+	t.watch()
+	return t, nil
+}
 
 // processTarget is the engine without the API.
 type processTarget struct {
@@ -31,43 +75,95 @@ type processTarget struct {
 	engine *engine.Engine
 	bell   *doorbell.Local
 	stop   context.CancelFunc
-	ended  chan error
+	gone   chan error
 }
 
-func newProcessTarget(dir string) (benchTarget, error) {
-	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db")})
+// openProcess makes an engine that nobody watches over yet.
+func openProcess(p *benchPlace) (*processTarget, error) {
+	s, err := p.open()
 	if err != nil {
 		return nil, err
 	}
-	t := &processTarget{store: s, bell: &doorbell.Local{}, ended: make(chan error, 1)}
-	if t.engine, err = engine.New(s, engine.Options{Bell: t.bell}); err != nil {
+	t := &processTarget{store: s, bell: &doorbell.Local{}}
+	policy := perdure.DefaultPolicy()
+	policy.QueuedAlert = benchPatience
+	if t.engine, err = engine.New(s, engine.Options{Bell: t.bell, Policy: &policy}); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	t.stop = stop
-	go func() { t.ended <- watchdog.New(t.engine, nil).Run(ctx) }()
 	return t, nil
 }
 
-func (t *processTarget) name() string { return "process" }
+// benchPatience is after how long a queued run is complained about: later than anything here takes, or a large
+// backlog would be written once more in the middle of what is measured.
+const benchPatience = 24 * time.Hour
 
-func (t *processTarget) close() error {
-	t.stop()
-	return errors.Join(<-t.ended, t.store.Close())
+// watch lets the watchdog run.
+func (t *processTarget) watch() {
+	ctx, stop := context.WithCancel(context.Background())
+	t.stop, t.gone = stop, make(chan error, 1)
+	go func() { t.gone <- watchdog.New(t.engine, nil).Run(ctx) }()
 }
 
-func (t *processTarget) submit(ctx context.Context) error {
-	return t.engine.Do(ctx, &engine.Submit{Tenant: benchTenant, Submission: perdure.Submission{Kind: "bench", Input: benchInput}})
+func (t *processTarget) close() error {
+	var err error
+	if t.stop != nil {
+		t.stop()
+		err = <-t.gone
+	}
+	return errors.Join(err, t.store.Close())
+}
+
+// load puts runs into the store by hundreds, quicker than callers could. sub is told the instant at which they
+// are accepted. It gives the id of the last one.
+func (t *processTarget) load(ctx context.Context, b *bench, n int, sub func(now perdure.Instant) perdure.Submission) (last perdure.RunID, err error) {
+	const batch = 500
+	for n > 0 && ctx.Err() == nil {
+		now := t.store.Now()
+		s := sub(now)
+		ops := make([]engine.Op, min(n, batch))
+		for i := range ops {
+			ops[i] = &engine.Submit{Tenant: benchTenant, Submission: s}
+		}
+		for _, err := range t.engine.Step(now, ops...) {
+			if err != nil {
+				return "", fmt.Errorf("load: %w", err)
+			}
+		}
+		last = ops[len(ops)-1].(*engine.Submit).Run.ID
+		n -= len(ops)
+		b.did(len(ops))
+	}
+	return last, ctx.Err()
+}
+
+func (t *processTarget) cpu() time.Duration {
+	var u syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &u) // can't fail
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func (t *processTarget) submit(ctx context.Context, sub perdure.Submission) (string, error) {
+	op := &engine.Submit{Tenant: benchTenant, Submission: sub}
+	err := t.engine.Do(ctx, op)
+	return string(op.Run.ID), err
+}
+
+func (t *processTarget) ended(ctx context.Context, id string) (bool, error) {
+	d, err := t.engine.Get(ctx, benchTenant, perdure.RunID(id))
+	if err != nil {
+		return false, err
+	}
+	return d.State.Terminal(), nil
 }
 
 func (t *processTarget) take(ctx context.Context, worker string, slots int, wait time.Duration) ([]benchLease, error) {
-	op := &engine.Claim{Tenant: benchTenant, Worker: worker, Kinds: []string{"bench"}, Slots: slots, Start: true}
+	op := &engine.Claim{Tenant: benchTenant, Worker: worker, Kinds: []string{benchKind}, Slots: slots, Start: true}
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
 	for {
 		rung, stop := t.bell.Listen(doorbell.Queue(benchTenant, perdure.DefaultQueue))
 		err := t.engine.Do(ctx, op)
-		if err != nil || len(op.Grants) > 0 || wait == 0 {
+		if err != nil || len(op.Grants) > 0 {
 			stop()
 			out := make([]benchLease, len(op.Grants))
 			for i, g := range op.Grants {
@@ -81,61 +177,115 @@ func (t *processTarget) take(ctx context.Context, worker string, slots int, wait
 		case <-limit.C:
 			stop()
 			return nil, nil
+		case <-ctx.Done():
+			stop()
+			return nil, ctx.Err()
 		}
 	}
 }
 
 func (t *processTarget) finish(ctx context.Context, worker string, l []benchLease) error {
 	return together(len(l), func(i int) error {
-		return t.engine.Do(ctx, &engine.Commit{Tenant: benchTenant, Worker: worker, Commit: benchDone(l[i])})
+		op := &engine.Commit{Tenant: benchTenant, Worker: worker, Commit: l[i].done()}
+		if err := t.engine.Do(ctx, op); err != nil {
+			return err
+		}
+		if op.Refused != nil {
+			return op.Refused
+		}
+		return nil
 	})
 }
 
-func benchDone(l benchLease) perdure.Commit {
-	return perdure.Commit{ID: "done", RunID: perdure.RunID(l.id), Epoch: l.epoch,
-		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`{"used":"45%"}`)}}
-}
-
-// httpTarget is a whole server on a loopback socket.
+// httpTarget is "perdure serve", a process of its own, as a worker and a caller with a key of their tenant see it.
 type httpTarget struct {
-	srv    *embedded.Server
-	server *http.Server
+	server *process
+	up     time.Duration // from the start of the process until it said where it listens
 	url    string
+	key    string
 	client *http.Client
 }
 
-func newHTTPTarget(dir string) (benchTarget, error) {
-	srv, err := embedded.Open(embedded.Options{Dir: dir})
+// openServer starts a server on a place.
+func openServer(ctx context.Context, p *benchPlace, node string) (*httpTarget, error) {
+	t, err := startBare(ctx, p, node)
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, errors.Join(err, srv.Close())
+	c := client.New(t.url, t.key, client.Options{})
+	defer c.Close()
+	// A key of the platform would have every call look up whose run it is about.
+	in := api.CreateKey{Name: "bench"}
+	for _, s := range perdure.Scopes {
+		in.Scopes = append(in.Scopes, string(s))
 	}
-	t := &httpTarget{srv: srv, server: &http.Server{Handler: srv.Handler(), ReadHeaderTimeout: 5 * time.Second}, url: "http://" + l.Addr().String() + api.Prefix,
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
-	go t.server.Serve(l)
+	k, err := c.CreateTenantKey(ctx, benchTenant, in)
+	if err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	t.key = k.Secret
 	return t, nil
 }
 
-func (t *httpTarget) name() string { return "http" }
-
-func (t *httpTarget) close() error {
-	t.client.CloseIdleConnections()
-	return errors.Join(t.server.Close(), t.srv.Close())
+// startBare starts a server, of which nobody has asked anything yet; its key is that of the platform.
+func startBare(ctx context.Context, p *benchPlace, node string) (*httpTarget, error) {
+	begin := time.Now()
+	server, err := start(ctx, "server", p.serveEnv(), append([]string{"serve"}, p.serveFlags(node)...)...)
+	if err != nil {
+		return nil, err
+	}
+	if !server.said.Scan() { // it prints its address
+		return nil, server.gone(ctx)
+	}
+	t := &httpTarget{server: server, up: time.Since(begin), url: server.said.Text(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}}
+	key, err := os.ReadFile(filepath.Join(p.data(node), embedded.KeyFile))
+	if err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	t.key = strings.TrimSpace(string(key))
+	return t, nil
 }
 
-func (t *httpTarget) call(ctx context.Context, path string, in, out any) error {
-	body, err := json.Marshal(in)
+// close lets the server end as it likes to.
+func (t *httpTarget) close() error {
+	t.client.CloseIdleConnections()
+	if t.server.dead {
+		return nil
+	}
+	t.server.dead = true
+	t.server.cmd.Process.Signal(syscall.SIGTERM)
+	if err := t.server.cmd.Wait(); err != nil {
+		return fmt.Errorf("the server ended badly: %w %s", err, strings.TrimSpace(t.server.grief.String()))
+	}
+	return nil
+}
+
+func (t *httpTarget) cpu() time.Duration {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.server.cmd.Process.Pid))
+	_, rest, _ := strings.Cut(string(b), ") ") // after the name, which may hold anything
+	var ticks time.Duration
+	if f := strings.Fields(rest); len(f) > 12 {
+		user, _ := strconv.Atoi(f[11])
+		system, _ := strconv.Atoi(f[12])
+		ticks = time.Duration(user + system)
+	}
+	return ticks * 10 * time.Millisecond // Linux counts for programs in hundredths of a second
+}
+
+func (t *httpTarget) call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, t.url+api.Prefix+path, body)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, "POST", t.url+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+t.srv.Key())
+	req.Header.Set("Authorization", "Bearer "+t.key)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := t.client.Do(req)
 	if err != nil {
@@ -152,31 +302,47 @@ func (t *httpTarget) call(ctx context.Context, path string, in, out any) error {
 	return json.Unmarshal(b, out)
 }
 
-func (t *httpTarget) submit(ctx context.Context) error {
-	var run api.Run
-	return t.call(ctx, "/runs", map[string]any{"kind": "bench", "input": benchInput}, &run)
+// brief is what is read of an answer: with two cores for both, what the caller spends the server lacks.
+type brief struct {
+	RunID string        `json:"run_id"`
+	Epoch int64         `json:"epoch"`
+	State perdure.State `json:"state"`
+}
+
+func (t *httpTarget) submit(ctx context.Context, sub perdure.Submission) (string, error) {
+	var run brief
+	err := t.call(ctx, "POST", "/runs", sub, &run)
+	return run.RunID, err
+}
+
+func (t *httpTarget) ended(ctx context.Context, id string) (bool, error) {
+	var run brief
+	err := t.call(ctx, "GET", "/runs/"+id, nil, &run)
+	return run.State.Terminal(), err
 }
 
 func (t *httpTarget) take(ctx context.Context, worker string, slots int, wait time.Duration) ([]benchLease, error) {
-	var got api.Polled
-	in := api.Poll{Kinds: []string{"bench"}, Slots: slots, Start: true, Wait: perdure.Duration(max(wait, time.Millisecond))}
-	if err := t.call(ctx, "/workers/"+worker+"/poll", in, &got); err != nil {
+	var got struct {
+		Runs []brief `json:"runs"`
+	}
+	in := api.Poll{Kinds: []string{benchKind}, Slots: slots, Start: true, Wait: perdure.Duration(max(wait, time.Millisecond))} // none would be the default
+	if err := t.call(ctx, "POST", "/workers/"+worker+"/poll", in, &got); err != nil {
 		return nil, err
 	}
 	out := make([]benchLease, len(got.Runs))
 	for i, g := range got.Runs {
-		out[i] = benchLease{string(g.RunID), g.Epoch}
+		out[i] = benchLease{g.RunID, g.Epoch}
 	}
 	return out, nil
 }
 
 func (t *httpTarget) finish(ctx context.Context, worker string, l []benchLease) error {
-	var in api.Commits
-	for _, x := range l {
-		in.Commits = append(in.Commits, benchDone(x))
+	in := api.Commits{Commits: make([]perdure.Commit, len(l))}
+	for i, x := range l {
+		in.Commits[i] = x.done()
 	}
 	var out api.CommitResults
-	if err := t.call(ctx, "/workers/"+worker+"/commit", in, &out); err != nil {
+	if err := t.call(ctx, "POST", "/workers/"+worker+"/commit", in, &out); err != nil {
 		return err
 	}
 	for _, r := range out.Results {

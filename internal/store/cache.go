@@ -2,7 +2,6 @@ package store
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/perdure/perdure"
 )
@@ -14,8 +13,6 @@ const cacheSize = 8192
 // next change. It is never believed: a run that a batch takes from it is either written, which holds only for the
 // version that was remembered, or has its version looked up before anybody is answered.
 type cache struct {
-	helps atomic.Bool // most of what was last claimed was here
-
 	mu         sync.Mutex
 	young, old map[runKey]perdure.Run
 }
@@ -28,11 +25,6 @@ func (c *cache) get(k runKey) (perdure.Run, bool) {
 		r, ok = c.old[k]
 	}
 	return r, ok
-}
-
-func (c *cache) has(k runKey) bool {
-	_, ok := c.get(k)
-	return ok
 }
 
 func (c *cache) put(k runKey, r perdure.Run) {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perdure/perdure"
 )
 
@@ -311,7 +313,8 @@ func (s *Store) release() error {
 		errs = append(errs, s.db.Close())
 	}
 	if s.lock != nil {
-		errs = append(errs, s.lock.Close())
+		// Closing it is not enough while a process that was forked a moment ago still has it.
+		errs = append(errs, unix.Flock(int(s.lock.Fd()), unix.LOCK_UN), s.lock.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -128,10 +128,10 @@ func claimOrder(a, b *perdure.Run) int {
 	return byID(a, b)
 }
 
-// A claimPage is what the database has to claim in a queue, read once for all polls of a batch.
+// A claimPage names what the database has to claim in a queue, read once for all polls of a batch.
 type claimPage struct {
-	keys  []runKey // in order
-	limit int      // how many were asked for: fewer are all there are
+	ids   []perdure.RunID // in order
+	limit int             // how many were asked for: fewer are all there are
 }
 
 type claimKey struct {
@@ -140,61 +140,43 @@ type claimKey struct {
 }
 
 // Claimable gives the runs of a queue and kind that a poll may take, first ones first. The polls of a batch
-// share a page: each takes what those before it left.
+// share a page: each takes what those before it left, and only what it takes is read.
 func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) ([]perdure.Run, error) {
 	ck := claimKey{t, queue, kind}
 	for ask := max(64, roundUp(limit)); ; ask *= 4 {
 		page := tx.claims[ck]
 		if page.limit < ask {
 			page = claimPage{limit: ask}
-			if err := tx.readClaimable(ck, &page); err != nil {
+			err := tx.sess.Query(fmt.Sprintf("SELECT id FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind=? "+
+				"ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", ask), []any{string(t), queue, kind}, func(scan func(...any) error) error {
+				var id perdure.RunID
+				err := scan(&id)
+				page.ids = append(page.ids, id)
+				return err
+			})
+			if err != nil {
 				return nil, err
 			}
 			tx.claims[ck] = page
 		}
 		var out []perdure.Run
-		for _, k := range page.keys {
-			if sl := tx.runs.slots[k]; sl.exists && sl.val.Ready && len(out) < limit {
-				out = append(out, sl.val)
+		for left := page.ids; len(left) > 0 && len(out) < limit; {
+			next := left[:min(len(left), limit-len(out))]
+			left = left[len(next):]
+			if err := tx.Prefetch(t, next); err != nil {
+				return nil, err
+			}
+			for _, id := range next {
+				if r, ok, _ := tx.runs.get(runKey{t, id}); ok && r.Ready && r.Queue == queue && r.Kind == kind {
+					out = append(out, r)
+				}
 			}
 		}
-		if len(out) < limit && len(page.keys) == page.limit {
+		if len(out) < limit && len(page.ids) == page.limit {
 			continue // what the batch has taken already fills the page: there may be more behind it
 		}
 		return tx.withFresh(out, ck, limit), nil
 	}
-}
-
-// readClaimable reads a page of what there is to claim. While most of it is remembered, only the index is read.
-func (tx *Tx) readClaimable(ck claimKey, page *claimPage) error {
-	where := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
-	args := []any{string(ck.t), ck.queue, ck.kind}
-	if tx.cache == nil || !tx.cache.helps.Load() {
-		err := runTable.query(tx.sess, where, args, func(r *perdure.Run) error {
-			tx.absorbRun(r)
-			page.keys = append(page.keys, runKey{r.Tenant, r.ID})
-			return nil
-		})
-		if tx.cache != nil && len(page.keys) > 0 {
-			tx.cache.helps.Store(tx.cache.has(page.keys[len(page.keys)/2]))
-		}
-		return err
-	}
-	var ids []perdure.RunID
-	err := tx.sess.Query("SELECT id FROM runs "+where, args, func(scan func(...any) error) error {
-		var id perdure.RunID
-		err := scan(&id)
-		ids = append(ids, id)
-		page.keys = append(page.keys, runKey{ck.t, id})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	before := len(tx.cached)
-	err = tx.Prefetch(ck.t, ids)
-	tx.cache.helps.Store(2*(len(tx.cached)-before) >= len(ids))
-	return err
 }
 
 // withFresh adds the runs that became claimable within the batch.

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/watchdog"
+)
+
+const (
+	sweeps      = 200              // with nothing due
+	lateRate    = 500              // deadlines a second
+	lateAfter   = time.Second      // a run's timeout where lateness is measured
+	probeRate   = 50               // calls of the prober a second
+	allEnded    = 10 * time.Minute // they have ended by then
+	kindLive    = "live"
+	kindDue     = "due"
+	kindLate    = "late"
+	kindProbe   = "probe"
+	whatSweep   = "sweep, nothing due"
+	whatAtOnce  = "deadlines at one instant"
+	whatProbe   = "submit and get meanwhile"
+	whatLate    = "lateness"
+	whatRatio50 = "p50 queued / empty"
+	whatRatio   = "p99 queued / empty"
+	claimWarmup = 50 // claims that don't count: what a file or a plan costs the first time is not the claim's
+)
+
+// benchAlarms loads live runs whose alarms lie hours ahead, and then rings others.
+func benchAlarms(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+	own, err := openProcess(p)
+	if err != nil {
+		return nil, err
+	}
+	b.phase("loading %d live runs", b.live)
+	begin := time.Now()
+	if _, err := own.load(ctx, b, b.live, func(perdure.Instant) perdure.Submission {
+		return perdure.Submission{Kind: kindLive, Class: perdure.Agent, Input: benchRun.Input, Delay: perdure.Duration(12 * time.Hour)}
+	}); err != nil {
+		return nil, errors.Join(err, own.close())
+	}
+	each := time.Since(begin) / time.Duration(b.live)
+	if target == targetProcess {
+		s, err := sweepIdle(b, own)
+		if err != nil {
+			return nil, errors.Join(err, own.close())
+		}
+		f = append(f, s)
+	}
+	b.phase("loading %d runs that end at one instant", b.due)
+	// Late enough that they are all there, and a server to see them end.
+	due := own.store.Now().Add(2*time.Duration(b.due)*each + time.Second + time.Duration(b.live)*2*time.Microsecond)
+	wall := time.Now().Add(due.Sub(own.store.Now()))
+	last, err := own.load(ctx, b, b.due, func(now perdure.Instant) perdure.Submission {
+		return perdure.Submission{Kind: kindDue, Input: benchRun.Input, Timeout: perdure.Duration(due.Sub(now))}
+	})
+	if err != nil {
+		return nil, errors.Join(err, own.close())
+	}
+	var t benchTarget = own
+	if target == targetProcess {
+		own.watch()
+	} else {
+		if err := own.close(); err != nil {
+			return nil, err
+		}
+		if t, err = p.target(ctx, target); err != nil {
+			return nil, err
+		}
+	}
+	rung, err := b.ringAll(ctx, t, string(last), wall)
+	if err == nil {
+		err = b.ringSteadily(ctx, t)
+	}
+	if err := errors.Join(err, t.close()); err != nil {
+		return nil, err
+	}
+	late, err := b.readEnds(ctx, p)
+	return append(append(f, rung...), late), err
+}
+
+// sweepIdle sweeps although nothing is due.
+func sweepIdle(b *bench, t *processTarget) (benchFigure, error) {
+	b.phase("sweeping")
+	var s samples
+	w := watchdog.New(t.engine, nil)
+	for range sweeps {
+		pass := w.Pass()
+		at := time.Now()
+		if err := t.engine.Step(t.store.Now(), pass)[0]; err != nil {
+			return benchFigure{}, err
+		}
+		s.add(time.Since(at))
+		b.did(1)
+		if len(pass.Actions) > 0 {
+			return benchFigure{}, fmt.Errorf("a sweep with nothing due did something: %+v", pass.Actions[0])
+		}
+	}
+	return s.latencies(whatSweep, closedLoops), nil
+}
+
+// ringAll waits for the instant at which all deadlines pass, and sees how long it takes until the last of them
+// has ended its run; somebody uses the API meanwhile.
+func (b *bench) ringAll(ctx context.Context, t benchTarget, last string, due time.Time) ([]benchFigure, error) {
+	b.phase("waiting for the instant")
+	pause(ctx, time.Until(due))
+	b.phase("%d deadlines", b.due)
+	var s samples
+	var took time.Duration
+	probing, stop := context.WithCancel(ctx)
+	defer stop()
+	probed := make(chan error, 1)
+	go func() {
+		probed <- openLoop(probing, probeRate, allEnded, func(at time.Time) error {
+			id, err := t.submit(ctx, perdure.Submission{Kind: kindProbe, Input: benchRun.Input})
+			if err == nil {
+				_, err = t.ended(ctx, id)
+			}
+			s.add(time.Since(at))
+			b.did(1)
+			return err
+		})
+	}()
+	err := await(ctx, "all deadlines are acted on", allEnded, func() (bool, error) {
+		ok, err := t.ended(ctx, last)
+		took = time.Since(due)
+		return ok, err
+	})
+	stop()
+	if perr := <-probed; !errors.Is(perr, context.Canceled) {
+		err = errors.Join(err, perr)
+	}
+	return []benchFigure{{What: whatAtOnce, Count: b.due, Seconds: took.Seconds(), Value: took.Seconds(), Unit: unitSeconds},
+		s.latencies(whatProbe, openLoops)}, err
+}
+
+// ringSteadily has deadlines pass at a steady rate.
+func (b *bench) ringSteadily(ctx context.Context, t benchTarget) error {
+	b.phase("%d deadlines a second", lateRate)
+	var last atomic.Value
+	err := openLoop(ctx, lateRate, b.duration, func(time.Time) error {
+		id, err := t.submit(ctx, perdure.Submission{Kind: kindLate, Input: benchRun.Input, Timeout: perdure.Duration(lateAfter)})
+		last.Store(id)
+		b.did(1)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	pause(ctx, lateAfter)
+	return await(ctx, "the last deadline is acted on", allEnded, func() (bool, error) { return t.ended(ctx, last.Load().(string)) })
+}
+
+// readEnds looks into the store: every deadline has ended its run, once, and so late.
+func (b *bench) readEnds(ctx context.Context, p *benchPlace) (benchFigure, error) {
+	b.phase("reading how they ended")
+	st, err := p.open()
+	if err != nil {
+		return benchFigure{}, err
+	}
+	var s samples
+	var due, late, open, lines, runs int
+	err = st.View(ctx, func(v *store.View) error {
+		err := v.Rows("SELECT kind, state, deadline_at, finished_at FROM runs WHERE tenant='bench' AND kind IN ('due','late')", nil, func(scan func(...any) error) error {
+			var kind, state string
+			var deadline, finished perdure.Instant
+			if err := scan(&kind, &state, (*int64)(&deadline), (*int64)(&finished)); err != nil {
+				return err
+			}
+			switch {
+			case perdure.State(state) != perdure.TimedOut:
+				open++
+			case kind == kindDue:
+				due++
+			default:
+				late++
+				s.add(finished.Sub(deadline))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return v.Rows("SELECT count(*), count(DISTINCT run_id) FROM events WHERE tenant='bench' AND type='"+perdure.LineTimedOut+"'", nil, func(scan func(...any) error) error {
+			return scan(&lines, &runs)
+		})
+	})
+	if err == nil && (open > 0 || due != b.due || lines != runs || runs != due+late) {
+		err = fmt.Errorf("deadlines were not acted on once each: %d runs of %d at one instant, %d later ones, %d that did not end; %d ends of %d runs", due, b.due, late, open, lines, runs)
+	}
+	return s.latencies(fmt.Sprintf("%s at %d/s", whatLate, lateRate), openLoops), errors.Join(err, st.Close())
+}
+
+// benchBacklog claims one run at a time, first with no other in the queue and then with very many.
+func benchBacklog(ctx context.Context, b *bench, p *benchPlace, target string) ([]benchFigure, error) {
+	empty, err := b.claims(ctx, p, target, "empty")
+	if err != nil {
+		return nil, err
+	}
+	b.phase("loading %d queued runs", b.live)
+	if err := p.load(ctx, b, b.live, func(perdure.Instant) perdure.Submission {
+		return perdure.Submission{Kind: benchKind, Class: perdure.Agent, Input: benchRun.Input} // an agent has a day
+	}); err != nil {
+		return nil, err
+	}
+	full, err := b.claims(ctx, p, target, fmt.Sprintf("%d queued", b.live))
+	if err != nil {
+		return nil, err
+	}
+	return []benchFigure{empty, full, {What: whatRatio50, Value: full.Latency.P50 / empty.Latency.P50, Unit: unitTimes},
+		{What: whatRatio, Value: full.Latency.P99 / empty.Latency.P99, Unit: unitTimes}}, nil
+}
+
+func (b *bench) claims(ctx context.Context, p *benchPlace, target, what string) (f benchFigure, err error) {
+	t, err := p.target(ctx, target)
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	b.phase("claiming, %s", what)
+	var s samples
+	begin := time.Now()
+	for n := 0; (time.Since(begin) < b.duration || n <= claimWarmup) && ctx.Err() == nil; n++ {
+		if _, err := t.submit(ctx, benchRun); err != nil {
+			return f, err
+		}
+		at := time.Now()
+		l, err := t.take(ctx, "w", 1, time.Second)
+		took := time.Since(at)
+		if err != nil {
+			return f, err
+		}
+		if len(l) != 1 {
+			return f, fmt.Errorf("a claim got %d runs, not 1", len(l))
+		}
+		if err := t.finish(ctx, "w", l); err != nil {
+			return f, err
+		}
+		if n == claimWarmup {
+			begin = time.Now()
+		}
+		if n >= claimWarmup {
+			s.add(took)
+		}
+		b.did(1)
+	}
+	return s.latencies("claim, "+what, closedLoops), nil
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/perdure/perdure/internal/store"
+)
+
+const (
+	storeSQLite   = "sqlite"
+	storePostgres = "postgres"
+)
+
+func isPostgres(s string) bool {
+	return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
+}
+
+// storeName is a store without what is secret of its URL.
+func storeName(s string) string {
+	if isPostgres(s) {
+		return storePostgres
+	}
+	return s
+}
+
+// A benchPlace is where the data of a scenario is: a new folder and, on PostgreSQL, a new database.
+type benchPlace struct {
+	store string // its name
+	dir   string
+	url   string // of the database; empty: SQLite in the folder
+	admin string // where the database was made
+
+	doorbell string // of its servers; empty: the store's own
+}
+
+func (b *bench) newPlace(ctx context.Context, st string) (*benchPlace, error) {
+	dir, err := os.MkdirTemp(b.dir, "perdure-bench-")
+	if err != nil {
+		return nil, err
+	}
+	p := &benchPlace{store: storeName(st), dir: dir}
+	if !isPostgres(st) {
+		return p, nil
+	}
+	u, err := url.Parse(st)
+	if err != nil {
+		return nil, errors.Join(err, p.remove(ctx))
+	}
+	name := "perdure_bench_" + strings.ToLower(rand.Text())
+	if err := execPostgres(ctx, st, "CREATE DATABASE "+name); err != nil {
+		return nil, errors.Join(err, p.remove(ctx))
+	}
+	u.Path = "/" + name
+	p.url, p.admin = u.String(), st
+	return p, nil
+}
+
+// remove throws the data away.
+func (p *benchPlace) remove(ctx context.Context) error {
+	var err error
+	if p.url != "" {
+		u, _ := url.Parse(p.url)
+		err = execPostgres(ctx, p.admin, "DROP DATABASE IF EXISTS "+strings.TrimPrefix(u.Path, "/")+" WITH (FORCE)")
+	}
+	return errors.Join(err, os.RemoveAll(p.dir))
+}
+
+func execPostgres(ctx context.Context, url, query string) error {
+	c, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	_, err = c.Exec(ctx, query)
+	return err
+}
+
+// open opens the store in this process.
+func (p *benchPlace) open() (*store.Store, error) {
+	if p.url != "" {
+		return store.Open(store.Options{URL: p.url})
+	}
+	return store.Open(store.Options{Path: filepath.Join(p.dir, "perdure.db")})
+}
+
+// serveFlags are those of a server on this place. Two servers on one database have a folder each.
+func (p *benchPlace) serveFlags(node string) []string {
+	return []string{"--listen", "127.0.0.1:0", "--data", p.data(node), "--log-level", "error", "--policy", "queued_alert=" + benchPatience.String()}
+}
+
+// serveEnv is a server's environment: what is set for other servers is not for this one, and passwords are nothing
+// for a command line.
+func (p *benchPlace) serveEnv() (env []string) {
+	for _, e := range os.Environ() {
+		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, "PERDURE_") {
+			env = append(env, name+"=")
+		}
+	}
+	return append(env, "PERDURE_STORE="+p.url, "PERDURE_DOORBELL="+p.doorbell)
+}
+
+// data is a server's folder. SQLite's file is in it, whoever opens it.
+func (p *benchPlace) data(node string) string {
+	if p.url == "" {
+		return p.dir
+	}
+	return filepath.Join(p.dir, node)
+}
+
+// settings are what decides about durability and speed, as the database itself says.
+func (p *benchPlace) settings(ctx context.Context) (map[string]string, error) {
+	if p.url != "" {
+		return postgresSettings(ctx, p.url)
+	}
+	s, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]string)
+	err = s.View(ctx, func(v *store.View) error {
+		for name, query := range map[string]string{"version": "SELECT sqlite_version()", "journal_mode": "PRAGMA journal_mode", "synchronous": "PRAGMA synchronous",
+			"wal_autocheckpoint": "PRAGMA wal_autocheckpoint", "page_size": "PRAGMA page_size", "cache_size": "PRAGMA cache_size"} {
+			if err := v.Rows(query, nil, func(scan func(...any) error) error {
+				var text string
+				err := scan(&text)
+				out[name] = text
+				return err
+			}); err != nil {
+				return fmt.Errorf("%s: %w", query, err)
+			}
+		}
+		return nil
+	})
+	if level, ok := map[string]string{"0": "OFF", "1": "NORMAL", "2": "FULL", "3": "EXTRA"}[out["synchronous"]]; ok {
+		out["synchronous"] = level
+	}
+	return out, errors.Join(err, s.Close())
+}
+
+func postgresSettings(ctx context.Context, url string) (map[string]string, error) {
+	c, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close(ctx)
+	out := make(map[string]string)
+	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level", "wal_sync_method", "shared_buffers",
+		"max_wal_size", "max_connections", "commit_delay", "autovacuum"} {
+		var text string
+		if err := c.QueryRow(ctx, "SHOW "+name).Scan(&text); err != nil {
+			return nil, fmt.Errorf("show %s: %w", name, err)
+		}
+		if name == "server_version" {
+			name = "version"
+		}
+		out[name] = text
+	}
+	return out, nil
+}

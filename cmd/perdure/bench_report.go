@@ -1,0 +1,283 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	unitRate      = "/s"
+	unitSeconds   = "s"
+	unitMegabytes = "MB"
+	unitTimes     = "×"
+)
+
+// A benchFigure is one line of the table.
+type benchFigure struct {
+	Store    string         `json:"store"`
+	Target   string         `json:"target"`
+	Scenario string         `json:"scenario"`
+	What     string         `json:"what,omitempty"`
+	Loop     string         `json:"loop,omitempty"`
+	Count    int            `json:"count,omitempty"`
+	Seconds  float64        `json:"seconds,omitempty"`
+	Value    float64        `json:"value,omitempty"`
+	Unit     string         `json:"unit,omitempty"`
+	CPU      float64        `json:"cpu_us_each,omitempty"` // what the process under test spent on one, in microseconds
+	Latency  *spread        `json:"latency_ms,omitempty"`
+	Goals    []benchVerdict `json:"goals,omitempty"`
+}
+
+// A benchReport is everything that was measured, and where.
+type benchReport struct {
+	Machine  machine                      `json:"machine"`
+	Stores   map[string]map[string]string `json:"stores"`
+	Settings map[string]any               `json:"settings"`
+	Figures  []benchFigure                `json:"figures"`
+}
+
+// A benchGoal is a bound that the project has set itself, on a machine with two cores.
+type benchGoal struct {
+	scenario, what string
+	store, target  string // empty: any
+	metric         string // p50, p99, or the value
+	least          bool   // the bound is the least, not the most
+	bound          float64
+	large          bool // counts with a million runs and a hundred thousand deadlines alone
+}
+
+var benchGoals = []benchGoal{
+	{scenario: "life", store: storeSQLite, target: targetProcess, least: true, bound: 5000},
+	{scenario: "life", store: storeSQLite, target: targetHTTP, least: true, bound: 2500},
+	{scenario: "life", store: storePostgres, target: targetProcess, least: true, bound: 5000},
+	{scenario: "drain", store: storePostgres, target: targetProcess, least: true, bound: 10000},
+	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p50", bound: 2},
+	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p99", bound: 10},
+	{scenario: "alarms", what: whatSweep, metric: "p99", bound: 10, large: true},
+	{scenario: "alarms", what: whatAtOnce, bound: 30, large: true},
+	{scenario: "alarms", what: fmt.Sprintf("%s at %d/s", whatLate, lateRate), metric: "p99", bound: 50, large: true},
+	{scenario: "backlog", what: whatRatio, bound: 2, large: true},
+	{scenario: "start", what: whatFirst, metric: "p99", bound: 300},
+	{scenario: "start", what: whatMemory, bound: 60},
+	{scenario: "start", what: whatBinary, bound: 40},
+}
+
+// A benchVerdict holds a figure against a goal. Ratio is the figure divided by the bound.
+type benchVerdict struct {
+	Metric string  `json:"metric,omitempty"`
+	Least  bool    `json:"at_least,omitempty"`
+	Bound  float64 `json:"bound"`
+	Unit   string  `json:"unit"`
+	Ratio  float64 `json:"ratio"`
+	Met    bool    `json:"met"`
+}
+
+func (b *bench) goals(f *benchFigure) (out []benchVerdict) {
+	for _, g := range benchGoals {
+		if g.scenario != f.Scenario || g.what != f.What || g.store != "" && g.store != f.Store || g.target != "" && g.target != f.Target {
+			continue
+		}
+		if g.large && (b.live < 1_000_000 || b.due < 100_000) {
+			continue
+		}
+		v, unit := f.Value, f.Unit
+		if g.metric != "" {
+			if f.Latency == nil {
+				continue
+			}
+			v, unit = map[string]float64{"p50": f.Latency.P50, "p99": f.Latency.P99}[g.metric], "ms"
+		}
+		met := v <= g.bound
+		if g.least {
+			met = v >= g.bound
+		}
+		out = append(out, benchVerdict{Metric: g.metric, Least: g.least, Bound: g.bound, Unit: unit, Ratio: v / g.bound, Met: met})
+	}
+	return out
+}
+
+func (v benchVerdict) text(p painter) string {
+	sign, mark, hue := "≤", "✓", green
+	if v.Least {
+		sign = "≥"
+	}
+	if !v.Met {
+		mark, hue = "✗", red
+	}
+	if v.Metric != "" {
+		sign = v.Metric + " " + sign
+	}
+	unit := v.Unit
+	if unit != unitRate {
+		unit = " " + unit
+	}
+	return p.in(hue, fmt.Sprintf("%s %s %g%s: %.2f", mark, sign, v.Bound, unit, v.Ratio))
+}
+
+// print writes the table, with the machine below it.
+func (r *benchReport) print(w io.Writer, p painter) error {
+	// Colours would count as columns, so they are put into the last one alone.
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "store\ttarget\tscenario\tloop\tcount\tfigure\tcpu µs\tp50 ms\tp95 ms\tp99 ms\tmax ms\tgoal, figure/goal")
+	dash := func(ok bool, format string, args ...any) string {
+		if !ok {
+			return "-"
+		}
+		return fmt.Sprintf(format, args...)
+	}
+	for _, f := range r.Figures {
+		var goals []string
+		for _, v := range f.Goals {
+			goals = append(goals, v.text(p))
+		}
+		l := f.Latency
+		if l == nil {
+			l = &spread{}
+		}
+		ms := func(v float64) string { return dash(f.Latency != nil, "%.2f", v) }
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Store, f.Target, named(f.Scenario, f.What), dash(f.Loop != "", "%s", f.Loop),
+			dash(f.Count > 0, "%d", f.Count), dash(f.Unit != "", "%s", f.figure()), dash(f.CPU > 0, "%.0f", f.CPU), ms(l.P50), ms(l.P95), ms(l.P99), ms(l.Max), strings.Join(goals, ", "))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	fmt.Fprintln(w, r.Machine)
+	for _, name := range slices.Sorted(maps.Keys(r.Stores)) {
+		fmt.Fprintf(w, "%s: %s\n", name, pairs(r.Stores[name]))
+	}
+	_, err := fmt.Fprintf(w, "bench: %s\n", pairs(r.Settings))
+	return err
+}
+
+func (f *benchFigure) figure() string {
+	if f.Unit == unitRate {
+		return fmt.Sprintf("%.0f/s", f.Value)
+	}
+	return fmt.Sprintf("%.2f %s", f.Value, f.Unit)
+}
+
+func pairs[T any](m map[string]T) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%s=%v", k, m[k]))
+	}
+	return strings.Join(out, " ")
+}
+
+// A machine is what the figures depend on.
+type machine struct {
+	Cores      int    `json:"cores"`
+	CPU        string `json:"cpu"`
+	Memory     string `json:"memory"`
+	Kernel     string `json:"kernel"`
+	Load       string `json:"load"` // of the minutes before: figures of a machine that is busy with something else say little
+	FileSystem string `json:"file_system"`
+	// Sync is how long it takes to append a page to a file and have it on disk: no write is durable sooner.
+	Sync     *spread   `json:"sync_ms"`
+	Go       string    `json:"go"`
+	Platform string    `json:"platform"`
+	Commit   string    `json:"commit,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+func (m machine) String() string {
+	sync := "?"
+	if m.Sync != nil {
+		sync = fmt.Sprintf("%.2f ms, p99 %.2f", m.Sync.P50, m.Sync.P99)
+	}
+	return fmt.Sprintf("machine: %d cores, %s, %s, Linux %s, %s (sync of a page: p50 %s), load before %s; %s %s, commit %s, %s", m.Cores, m.CPU, m.Memory, m.Kernel,
+		m.FileSystem, sync, m.Load, m.Go, m.Platform, first(m.Commit, "unknown"), m.At.Format(time.RFC3339))
+}
+
+// readMachine asks the machine about itself; what it doesn't say is left out.
+func readMachine(dir string) machine {
+	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, At: time.Now().UTC().Truncate(time.Second)}
+	m.CPU = field("/proc/cpuinfo", "model name")
+	m.Memory = field("/proc/meminfo", "MemTotal")
+	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.Kernel = strings.TrimSpace(string(b))
+	}
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		m.Load = strings.Join(strings.Fields(string(b))[:3], " ")
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				m.Commit = s.Value + m.Commit
+			case s.Key == "vcs.modified" && s.Value == "true":
+				m.Commit += " with changes"
+			}
+		}
+	}
+	if dir = first(dir, os.TempDir()); dir != "" {
+		m.FileSystem = fileSystem(dir)
+		m.Sync = measureSync(dir)
+	}
+	return m
+}
+
+// field reads a line such as "name : value".
+func field(path, name string) string {
+	b, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == name {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
+func fileSystem(dir string) string {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return ""
+	}
+	switch st.Type {
+	case unix.EXT4_SUPER_MAGIC:
+		return "ext4"
+	case unix.XFS_SUPER_MAGIC:
+		return "xfs"
+	case unix.BTRFS_SUPER_MAGIC:
+		return "btrfs"
+	case unix.OVERLAYFS_SUPER_MAGIC:
+		return "overlayfs"
+	case unix.TMPFS_MAGIC:
+		return "tmpfs: nothing here survives a power loss"
+	}
+	return fmt.Sprintf("file system %#x", st.Type)
+}
+
+func measureSync(dir string) *spread {
+	f, err := os.CreateTemp(dir, "perdure-bench-sync-")
+	if err != nil {
+		return nil
+	}
+	defer os.Remove(filepath.Clean(f.Name()))
+	defer f.Close()
+	page := make([]byte, 4096)
+	var s samples
+	for range 200 {
+		at := time.Now()
+		if _, err := f.Write(page); err != nil {
+			return nil
+		}
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			return nil
+		}
+		s.add(time.Since(at))
+	}
+	return s.spread()
+}

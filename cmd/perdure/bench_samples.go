@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// samples collects latencies of many goroutines.
+type samples struct {
+	mu   sync.Mutex
+	list []time.Duration
+}
+
+func (s *samples) add(d time.Duration) {
+	s.mu.Lock()
+	s.list = append(s.list, max(0, d))
+	s.mu.Unlock()
+}
+
+func (s *samples) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.list)
+}
+
+// A spread is how latencies are distributed, in milliseconds.
+type spread struct {
+	P50 float64 `json:"p50"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+func (s *samples) spread() *spread {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.list) == 0 {
+		return nil
+	}
+	slices.Sort(s.list)
+	at := func(q float64) float64 {
+		return float64(s.list[min(len(s.list)-1, int(q*float64(len(s.list))))].Nanoseconds()) / 1e6
+	}
+	return &spread{P50: at(.5), P95: at(.95), P99: at(.99), Max: at(1)}
+}
+
+// latencies is a figure of nothing but latencies.
+func (s *samples) latencies(what, loop string) benchFigure {
+	return benchFigure{What: what, Loop: loop, Count: s.count(), Latency: s.spread()}
+}
+
+// A stopwatch measures how long something took, and how much of it the processor of a target worked.
+type stopwatch struct {
+	t     benchTarget
+	begin time.Time
+	cpu   time.Duration
+}
+
+func startWatch(t benchTarget) stopwatch { return stopwatch{t, time.Now(), t.cpu()} }
+
+// throughput is a figure of so many since then, with latencies beside it.
+func (w stopwatch) throughput(what, loop string, n int, s *samples) benchFigure {
+	took, cpu := time.Since(w.begin), w.t.cpu()-w.cpu
+	return benchFigure{What: what, Loop: loop, Count: n, Seconds: took.Seconds(), Value: float64(n) / took.Seconds(), Unit: unitRate,
+		CPU: float64(cpu.Microseconds()) / float64(max(n, 1)), Latency: s.spread()}
+}
+
+// together calls f in n goroutines and gives the first error.
+func together(n int, f func(i int) error) error {
+	errs := make(chan error, n)
+	for i := range n {
+		go func() { errs <- f(i) }()
+	}
+	var first error
+	for range n {
+		if err := <-errs; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// maxWaiting bounds the calls of an open loop that are under way: who has more cannot keep up, and what is
+// measured then is the length of the measurement.
+const maxWaiting = 20_000
+
+// openLoop calls f so many times a second, at random instants, whether or not earlier calls have returned. f
+// is told the instant at which it was to be called. It returns when all calls have.
+func openLoop(ctx context.Context, rate float64, d time.Duration, f func(at time.Time) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	var waiting atomic.Int64
+	begin := time.Now()
+	for at := begin; at.Sub(begin) < d; at = at.Add(time.Duration(rand.ExpFloat64() / rate * float64(time.Second))) {
+		pause(ctx, time.Until(at))
+		if ctx.Err() != nil {
+			break
+		}
+		if waiting.Add(1) > maxWaiting {
+			cancel(fmt.Errorf("%g a second is more than this machine can do: %d calls are waiting", rate, maxWaiting))
+			break
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer waiting.Add(-1)
+			if err := f(at); err != nil {
+				cancel(err)
+			}
+		}()
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// A trip is a run's way from its caller to its worker.
+type trip struct{ due, returned, taken time.Time }
+
+// trips brings together what the caller and the worker of each run saw, whoever comes first.
+type trips struct {
+	mu   sync.Mutex
+	half map[string]trip
+}
+
+// submitted is the caller's half: when the submit was due, and when it returned.
+func (t *trips) submitted(id string, due, returned time.Time) (trip, bool) {
+	return t.meet(id, trip{due: due, returned: returned})
+}
+
+// taken is the worker's half.
+func (t *trips) taken(id string, at time.Time) (trip, bool) { return t.meet(id, trip{taken: at}) }
+
+func (t *trips) meet(id string, mine trip) (trip, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.half == nil {
+		t.half = make(map[string]trip)
+	}
+	other, ok := t.half[id]
+	if !ok {
+		t.half[id] = mine
+		return trip{}, false
+	}
+	delete(t.half, id)
+	if mine.taken.IsZero() {
+		mine.taken = other.taken
+	} else {
+		mine.due, mine.returned = other.due, other.returned
+	}
+	return mine, true
+}
+
+// open counts the runs that only one side has seen so far.
+func (t *trips) open() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.half)
+}
+
+// await asks again and again until it is so.
+func await(ctx context.Context, what string, limit time.Duration, f func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: not after %s", what, limit))
+	defer cancel()
+	for {
+		ok, err := f()
+		if ok || err != nil {
+			return err
+		}
+		pause(ctx, 20*time.Millisecond)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// progress says what is going on, once a second.
+type progress struct {
+	out       io.Writer
+	overwrite bool // a terminal: the line of the second before is written over
+
+	mu    sync.Mutex
+	title string
+	doing string
+	begin time.Time
+	told  int64 // of the count
+	count atomic.Int64
+}
+
+// watch begins to tell, until the function that it gives is called.
+func (p *progress) watch(title string) (stop func()) {
+	p.mu.Lock()
+	p.title = title
+	p.mu.Unlock()
+	p.phase("")
+	done, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-t.C:
+				p.tell()
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-gone
+		if p.overwrite {
+			fmt.Fprint(p.out, "\r\x1b[K")
+		}
+	}
+}
+
+// phase says what is done from now on.
+func (p *progress) phase(format string, args ...any) {
+	p.mu.Lock()
+	p.doing, p.begin, p.told = fmt.Sprintf(format, args...), time.Now(), 0
+	p.count.Store(0)
+	p.mu.Unlock()
+	p.tell()
+}
+
+// did counts.
+func (p *progress) did(n int) { p.count.Add(int64(n)) }
+
+func (p *progress) tell() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text, n := p.title, p.count.Load()
+	if p.doing != "" {
+		text += ": " + p.doing
+	}
+	if n > 0 {
+		text += fmt.Sprintf("  %.0f s  %d/s  %d", time.Since(p.begin).Seconds(), n-p.told, n)
+	}
+	p.told = n
+	if p.overwrite {
+		fmt.Fprintf(p.out, "\r\x1b[K%s", text)
+	} else {
+		fmt.Fprintln(p.out, text)
+	}
+}

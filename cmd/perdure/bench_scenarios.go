@@ -1,0 +1,318 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+const (
+	idleRate    = 50               // arrivals a second, of idle and wake: the workers have nothing to do most of the time
+	longPoll    = 10 * time.Second // how long a worker waits for work
+	lastRuns    = time.Minute      // what was submitted has ended by then
+	openLoops   = "open"
+	closedLoops = "closed"
+)
+
+func (b *bench) rateOr(other float64) float64 {
+	if b.rate > 0 {
+		return b.rate
+	}
+	return other
+}
+
+func benchSubmit(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+	t, err := p.target(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	var s samples
+	submit := func(at time.Time) error {
+		_, err := t.submit(ctx, benchRun)
+		s.add(time.Since(at))
+		b.did(1)
+		return err
+	}
+	w := startWatch(t)
+	if b.rate > 0 {
+		err := openLoop(ctx, b.rate, b.duration, submit)
+		return []benchFigure{w.throughput(fmt.Sprintf("at %g/s", b.rate), openLoops, s.count(), &s)}, err
+	}
+	err = together(b.callers, func(int) error {
+		for time.Since(w.begin) < b.duration && ctx.Err() == nil {
+			if err := submit(time.Now()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return []benchFigure{w.throughput("", closedLoops, s.count(), &s)}, err
+}
+
+func benchDrain(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+	b.phase("loading %d runs", b.backlog)
+	if err := p.load(ctx, b, b.backlog, func(perdure.Instant) perdure.Submission { return benchRun }); err != nil {
+		return nil, err
+	}
+	t, err := p.target(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	b.phase("draining")
+	var s samples
+	var done atomic.Int64
+	w := startWatch(t)
+	err = b.work(ctx, t, func(l []benchLease, took, ended time.Time) bool {
+		s.add(ended.Sub(took))
+		return done.Add(int64(len(l))) < int64(b.backlog)
+	}, func() bool { return done.Load() < int64(b.backlog) })
+	return []benchFigure{w.throughput("", closedLoops, int(done.Load()), &s)}, err
+}
+
+// load opens the store in this process, puts runs into it, and closes it again.
+func (p *benchPlace) load(ctx context.Context, b *bench, n int, sub func(now perdure.Instant) perdure.Submission) error {
+	t, err := openProcess(p)
+	if err != nil {
+		return err
+	}
+	_, err = t.load(ctx, b, n, sub)
+	return errors.Join(err, t.close())
+}
+
+// work has the workers take and finish runs, and tells of every portion when it was asked for and when it was done,
+// until either function says that it is enough.
+func (b *bench) work(ctx context.Context, t benchTarget, done func(l []benchLease, took, ended time.Time) bool, more func() bool) error {
+	return together(b.workers, func(i int) error {
+		worker := fmt.Sprint("w", i)
+		for more() {
+			took := time.Now()
+			l, err := t.take(ctx, worker, b.slots, 100*time.Millisecond)
+			if err != nil {
+				return err
+			}
+			if len(l) == 0 {
+				continue
+			}
+			if err := t.finish(ctx, worker, l); err != nil {
+				return err
+			}
+			b.did(len(l))
+			if !done(l, took, time.Now()) {
+				break
+			}
+		}
+		return nil
+	})
+}
+
+// benchLife has two loops. The closed one keeps so many runs under way and counts what ends: callers who wait for
+// their answers. In the open one callers come by a schedule.
+func benchLife(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+	t, err := p.target(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	b.phase("")
+	if b.rate > 0 {
+		return b.openLife(ctx, t)
+	}
+	return b.closedLife(ctx, t)
+}
+
+// errOver ends a loop whose time is up.
+var errOver = errors.New("time is up")
+
+func (b *bench) closedLife(ctx context.Context, t benchTarget) ([]benchFigure, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var s samples
+	var ways trips
+	var done atomic.Int64
+	room := make(chan struct{}, b.callers*8)
+	arrived := func(way trip, ok bool) {
+		if ok {
+			s.add(way.taken.Sub(way.due))
+		}
+	}
+	caller := func(int) error {
+		for {
+			select {
+			case room <- struct{}{}:
+			case <-ctx.Done():
+				return nil
+			}
+			at := time.Now()
+			id, err := t.submit(ctx, benchRun)
+			if err != nil {
+				return err
+			}
+			arrived(ways.submitted(id, at, time.Now()))
+		}
+	}
+	finished := func(l []benchLease, _, ended time.Time) bool {
+		done.Add(int64(len(l)))
+		for _, x := range l {
+			<-room
+			arrived(ways.taken(x.id, ended))
+		}
+		return true
+	}
+	var both sync.WaitGroup
+	w := startWatch(t)
+	both.Go(func() { cancel(together(b.callers, caller)) })
+	both.Go(func() { cancel(b.work(ctx, t, finished, func() bool { return ctx.Err() == nil })) })
+	pause(ctx, b.duration)
+	if err := await(ctx, "a run ends", lastRuns, func() (bool, error) { return s.count() > 0, nil }); err != nil {
+		cancel(err)
+	}
+	f := w.throughput("", closedLoops, int(done.Load()), &s)
+	cancel(errOver) // what is under way does not count
+	both.Wait()
+	err := context.Cause(ctx)
+	if errors.Is(err, errOver) {
+		err = nil
+	}
+	return []benchFigure{f}, err
+}
+
+func (b *bench) openLife(ctx context.Context, t benchTarget) ([]benchFigure, error) {
+	var s samples
+	var ways trips
+	var submitted, done atomic.Int64
+	var over atomic.Bool
+	arrived := func(way trip, ok bool) {
+		if ok {
+			s.add(way.taken.Sub(way.due))
+		}
+	}
+	w := startWatch(t)
+	worked := make(chan error, 1)
+	more := func() bool { return ctx.Err() == nil && (!over.Load() || done.Load() < submitted.Load()) }
+	go func() {
+		worked <- b.work(ctx, t, func(l []benchLease, _, ended time.Time) bool {
+			done.Add(int64(len(l)))
+			for _, x := range l {
+				arrived(ways.taken(x.id, ended))
+			}
+			return true
+		}, more)
+	}()
+	err := openLoop(ctx, b.rate, b.duration, func(at time.Time) error {
+		id, err := t.submit(ctx, benchRun)
+		if err != nil {
+			return err
+		}
+		submitted.Add(1)
+		arrived(ways.submitted(id, at, time.Now()))
+		return nil
+	})
+	if err != nil {
+		submitted.Store(0)
+	}
+	over.Store(true)
+	err = errors.Join(err, <-worked)
+	return []benchFigure{w.throughput(fmt.Sprintf("at %g/s", b.rate), openLoops, int(done.Load()), &s)}, err
+}
+
+func benchIdle(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+	t, err := p.target(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	return b.dispatch(ctx, t, t, "")
+}
+
+// dispatch has runs submitted by a schedule, seldom enough that a worker is waiting, and measures when a worker has
+// them: after the submit returned, and after it was due.
+func (b *bench) dispatch(ctx context.Context, caller, worker benchTarget, by string) ([]benchFigure, error) {
+	var dispatch, whole samples
+	var ways trips
+	arrived := func(w trip, ok bool) {
+		if ok {
+			dispatch.add(w.taken.Sub(w.returned))
+			whole.add(w.taken.Sub(w.due))
+			b.did(1)
+		}
+	}
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	worked := make(chan error, 1)
+	go func() {
+		worked <- together(b.workers, func(i int) error {
+			name := fmt.Sprint("w", i)
+			for {
+				l, err := worker.take(work, name, 1, longPoll)
+				at := time.Now()
+				for _, x := range l {
+					arrived(ways.taken(x.id, at))
+				}
+				if err == nil && len(l) > 0 {
+					err = worker.finish(work, name, l)
+				}
+				if work.Err() != nil {
+					return nil
+				}
+				if err != nil {
+					stop()
+					return err
+				}
+			}
+		})
+	}()
+	pause(ctx, min(b.duration/10, 200*time.Millisecond)) // the workers are there before the callers
+	err := openLoop(work, b.rateOr(idleRate), b.duration, func(at time.Time) error {
+		id, err := caller.submit(ctx, benchRun)
+		if err == nil {
+			arrived(ways.submitted(id, at, time.Now()))
+		}
+		return err
+	})
+	if err == nil {
+		err = await(work, "a worker has the last runs", lastRuns, func() (bool, error) { return ways.open() == 0, nil })
+	}
+	stop()
+	err = errors.Join(err, <-worked)
+	return []benchFigure{dispatch.latencies(named("dispatch", by), openLoops), whole.latencies(named("submit to worker", by), openLoops)}, err
+}
+
+func named(what, by string) string {
+	if by != "" {
+		what += ", " + by
+	}
+	return what
+}
+
+// benchWake has two servers on one database: the caller is at one, and the worker at the other.
+func benchWake(ctx context.Context, b *bench, p *benchPlace, _ string) ([]benchFigure, error) {
+	out, err := b.across(ctx, p, "LISTEN/NOTIFY")
+	if err != nil || b.doorbell == "" {
+		return out, err
+	}
+	p.doorbell = b.doorbell
+	more, err := b.across(ctx, p, "NATS")
+	return append(out, more...), err
+}
+
+func (b *bench) across(ctx context.Context, p *benchPlace, by string) (f []benchFigure, err error) {
+	b.phase("%s", by)
+	here, err := openServer(ctx, p, "here")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, here.close()) }()
+	there, err := openServer(ctx, p, "there")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, there.close()) }()
+	return b.dispatch(ctx, here, there, by)
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	starts     = 10 // at most
+	whatFirst  = "first start to accepted run"
+	whatAgain  = "start again to accepted run"
+	whatMemory = "memory, idle"
+	whatBinary = "binary"
+)
+
+// benchStart starts the program itself, on new data and again on the same, and looks at how large it is.
+func benchStart(ctx context.Context, b *bench, p *benchPlace, _ string) ([]benchFigure, error) {
+	var fresh, again samples
+	begin := time.Now()
+	for i := 0; i < starts && (i < 2 || time.Since(begin) < b.duration); i++ {
+		b.phase("start %d", i+1)
+		if err := b.startTwice(ctx, p, &fresh, &again); err != nil {
+			return nil, err
+		}
+	}
+	b.phase("idling for %s", b.settle)
+	t, err := startBare(ctx, p, "node")
+	if err != nil {
+		return nil, err
+	}
+	pause(ctx, b.settle)
+	memory, err := residentMemory(t.server.cmd.Process.Pid)
+	if err := errors.Join(err, t.close()); err != nil {
+		return nil, err
+	}
+	size, err := ownSize()
+	return []benchFigure{fresh.latencies(whatFirst, closedLoops), again.latencies(whatAgain, closedLoops),
+		{What: whatMemory, Value: float64(memory) / 1e6, Unit: unitMegabytes}, {What: whatBinary, Value: float64(size) / 1e6, Unit: unitMegabytes}}, err
+}
+
+// startTwice starts a server in a new place, and once more in the same.
+func (b *bench) startTwice(ctx context.Context, p *benchPlace, fresh, again *samples) (err error) {
+	from := p.store
+	if p.url != "" {
+		from = p.admin
+	}
+	q, err := b.newPlace(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, q.remove(context.WithoutCancel(ctx))) }()
+	for _, s := range []*samples{fresh, again} {
+		begin := time.Now()
+		t, err := startBare(ctx, q, "node")
+		if err != nil {
+			return err
+		}
+		_, err = t.submit(ctx, benchRun)
+		s.add(time.Since(begin))
+		b.did(1)
+		if err := errors.Join(err, t.close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// residentMemory is what a process holds of the machine's memory.
+func residentMemory(pid int) (bytes int64, err error) {
+	text, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "status"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			_, err := fmt.Sscanf(rest, "%d kB", &bytes)
+			return bytes * 1024, err
+		}
+	}
+	return 0, errors.New("/proc does not say how much memory the process has")
+}
+
+func ownSize() (int64, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(self)
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}

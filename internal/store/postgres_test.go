@@ -1,0 +1,226 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+// A commit whose answer does not come is looked up by the number of its transaction: what was committed is not
+// written again, and what was not is.
+func TestACommitWhoseAnswerIsLostIsResolved(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		cut     cutting
+		decided []int // how often the operation may be decided
+	}{
+		{"it never arrived", cutBefore, []int{2}},
+		{"it was committed", cutAnswered, []int{1}},
+		{"nobody knows", cutAfter, []int{1, 2}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			at := Options{URL: pool.New(t)}
+			w := tapped(t, at.URL)
+			at.URL = w.url
+			s := open(t, at)
+			if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
+				t.Fatal(err)
+			}
+			for range 20 {
+				hit := false
+				w.set(func(toServer bool, b []byte) cutting {
+					if hit || !toServer || !bytes.Contains(b, []byte("COMMIT\x00")) {
+						return forward
+					}
+					hit = true
+					return x.cut
+				})
+				decided, before := 0, count(t, s, "SELECT version FROM runs")
+				err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+					decided++
+					return bump("a").Do(tx)
+				}))[0]
+				if err != nil || !hit || decided < x.decided[0] || decided > x.decided[len(x.decided)-1] {
+					t.Fatalf("decided %d times, cut: %v, %v", decided, hit, err)
+				}
+				if after := count(t, s, "SELECT version FROM runs"); after != before+1 {
+					t.Fatalf("version %d became %d", before, after)
+				}
+			}
+		})
+	}
+}
+
+// The answer to a commit that the server says it did not do is an ordinary failure.
+func TestAConnectionThatIsCutAnywhereIsMadeAnew(t *testing.T) {
+	at := Options{URL: pool.New(t)}
+	w := tapped(t, at.URL)
+	at.URL = w.url
+	s := open(t, at)
+	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
+		t.Fatal(err)
+	}
+	// The n-th piece that comes by, in either direction, is the last of its connection.
+	for n, hit := 1, true; hit; n++ {
+		for _, how := range []cutting{cutBefore, cutAfter} {
+			seen := 0
+			w.set(func(bool, []byte) cutting {
+				if seen++; seen == n {
+					return how
+				}
+				return forward
+			})
+			before := 0
+			version := opFunc(func(tx *Tx) error {
+				r, _, err := tx.Run(tenant, "a")
+				before = int(r.Version)
+				return err
+			})
+			if err := s.Batch(s.Now(), version)[0]; err != nil {
+				t.Fatalf("reading, cut at piece %d: %v", n, err)
+			}
+			if err := s.Batch(s.Now(), bump("a"))[0]; err != nil {
+				t.Fatalf("writing, cut at piece %d: %v", n, err)
+			}
+			w.set(nil)
+			if after := count(t, s, "SELECT version FROM runs"); after != before+1 {
+				t.Fatalf("cut at piece %d: version %d became %d", n, before, after)
+			}
+			hit = seen >= n
+		}
+		if n > 200 {
+			t.Fatal("it does not come to an end")
+		}
+	}
+}
+
+func TestAFailedCommitOfPostgreSQLIsNeverAnAcknowledgement(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		at := Options{URL: pool.New(t)}
+		var all []*faulty
+		at.Hooks.Wrap = func(x Session) Session {
+			f := &faulty{Session: x, after: after}
+			all = append(all, f)
+			return f
+		}
+		s := open(t, at)
+		all[0].commit = errDisk
+		errs := s.Batch(s.Now(), insert("a"), insert("b"))
+		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown || all[0].failed != 1 {
+			t.Errorf("%v after %d commits", errs, all[0].failed)
+		}
+		// The file is the server's: nothing is in doubt but the batch.
+		all[0].commit = nil
+		if err := s.Batch(s.Now(), insert("c"))[0]; err != nil || s.Err() != nil {
+			t.Errorf("%v, %v", err, s.Err())
+		}
+		want := 1
+		if after {
+			want = 3
+		}
+		if n := count(t, s, "SELECT count(*) FROM runs"); n != want {
+			t.Errorf("there are %d runs, want %d", n, want)
+		}
+	}
+}
+
+// as gives an address for another role or database.
+func as(t *testing.T, address string, change func(*url.URL)) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(u)
+	return u.String()
+}
+
+func TestUnsafeSettingsOfPostgreSQLRefuseToStart(t *testing.T) {
+	c, err := pgtest.Start(pgtest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Stop()
+	address := c.URL("postgres")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	say := func(query string) {
+		t.Helper()
+		if _, err := conn.Exec(ctx, query); err != nil {
+			t.Fatalf("%s: %v", query, err)
+		}
+	}
+	set := func(name, value string) {
+		t.Helper()
+		say("ALTER SYSTEM SET " + name + "=" + value)
+		say("SELECT pg_reload_conf()")
+		for now := ""; now != value; {
+			if err := conn.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&now); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	refused := func(address, want string) {
+		t.Helper()
+		s, err := Open(Options{URL: address})
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), conn.Config().Password) {
+			t.Errorf("opened, or refused for another reason than %q: %v", want, err)
+		}
+	}
+	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
+		set(name, "off")
+		refused(address, "refusing to start: "+name+" is off")
+		set(name, "on")
+	}
+	say("CREATE ROLE hasty SUPERUSER LOGIN PASSWORD '" + conn.Config().Password + "'")
+	say("ALTER ROLE hasty SET synchronous_commit=off")
+	refused(as(t, address, func(u *url.URL) { u.User = url.UserPassword("hasty", conn.Config().Password) }), "refusing to start: synchronous_commit is off")
+
+	latin := "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+	if _, err := conn.Exec(ctx, latin+" LOCALE_PROVIDER libc"); err != nil { // which versions before 15 don't know
+		say(latin)
+	}
+	refused(c.URL("latin"), "encoding is LATIN1")
+
+	say("CREATE DATABASE still")
+	say("ALTER DATABASE still SET default_transaction_read_only=on")
+	refused(c.URL("still"), "read only")
+
+	// Whatever was refused, and for all that was tried: as it is by default it is taken.
+	s := open(t, Options{URL: address})
+	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
+		t.Error(err)
+	}
+	// Whoever turns it off later does not turn it off for a store that is open, nor for its next connections.
+	set("synchronous_commit", "off")
+	say("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name='perdure'")
+	level := opFunc(func(tx *Tx) error {
+		level := ""
+		err := tx.sess.Query("SELECT current_setting('synchronous_commit')", nil, func(scan func(...any) error) error { return scan(&level) })
+		if level != "on" {
+			return errors.Join(err, fmt.Errorf("synchronous_commit is %q", level))
+		}
+		return err
+	})
+	if err := s.Batch(s.Now(), level)[0]; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,134 @@
+package store
+
+import (
+	"bytes"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// A wire is a TCP connection to PostgreSQL that somebody listens to, and can cut.
+type wire struct {
+	url    string
+	server string
+
+	mu     sync.Mutex
+	heard  bytes.Buffer // what was sent to the server
+	cut    func(toServer bool, b []byte) cutting
+	closed bool
+	conns  []net.Conn
+}
+
+// cutting is what becomes of some bytes.
+type cutting int
+
+const (
+	forward     cutting = iota
+	cutBefore           // the connection ends, and they do not arrive
+	cutAfter            // they arrive, and then the connection ends
+	cutAnswered         // they arrive, and the connection ends when the answer comes, which does not
+)
+
+// tapped gives a wire to the server of an address.
+func tapped(t *testing.T, address string) *wire {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{server: u.Host}
+	u.Host = l.Addr().String()
+	w.url = u.String()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", w.server)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			c := &connection{w: w, in: in, out: out}
+			w.mu.Lock()
+			if w.conns = append(w.conns, in, out); w.closed {
+				c.end()
+			}
+			w.mu.Unlock()
+			wg.Go(func() { c.pump(in, out, true) })
+			wg.Go(func() { c.pump(out, in, false) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		w.mu.Lock()
+		w.closed = true
+		for _, c := range w.conns {
+			c.Close()
+		}
+		w.mu.Unlock()
+		wg.Wait()
+	})
+	return w
+}
+
+func (w *wire) sent() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heard.String()
+}
+
+// set says what becomes of what is sent from now on.
+func (w *wire) set(cut func(toServer bool, b []byte) cutting) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = cut
+}
+
+type connection struct {
+	w       *wire
+	in, out net.Conn
+	mute    bool // the answer is not to come; guarded by w.mu
+}
+
+func (c *connection) end() {
+	c.in.Close()
+	c.out.Close()
+}
+
+func (c *connection) pump(from, to net.Conn, toServer bool) {
+	defer c.end()
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		if n == 0 || err != nil {
+			return
+		}
+		c.w.mu.Lock()
+		what := forward
+		switch {
+		case !toServer && c.mute:
+			what = cutBefore
+		case c.w.cut != nil:
+			what = c.w.cut(toServer, b[:n])
+		}
+		if toServer {
+			c.w.heard.Write(b[:n])
+		}
+		c.mute = c.mute || what == cutAnswered
+		c.w.mu.Unlock()
+		if what == cutBefore {
+			return
+		}
+		if _, err := to.Write(b[:n]); err != nil || what == cutAfter {
+			return
+		}
+	}
+}

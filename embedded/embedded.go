@@ -20,7 +20,6 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/store"
@@ -29,11 +28,13 @@ import (
 
 // Options of a server. The zero value keeps everything in memory.
 type Options struct {
-	Dir    string          // where the data is: perdure.db and admin.key; empty: in memory
-	Policy *perdure.Policy // default: perdure.DefaultPolicy
-	Node   string          // this node's name; default: the host's
-	Hosts  []string        // host names that requests may be addressed to, beside IP addresses and localhost
-	Logger *slog.Logger
+	Dir      string          // where the data is: perdure.db and admin.key; empty: in memory
+	Store    string          // a PostgreSQL database that nodes share, postgres://…; then Dir holds the key alone; empty: SQLite in Dir
+	Doorbell string          // what wakes other nodes, nats://…; empty: PostgreSQL, if that is the store; none: they look by themselves
+	Policy   *perdure.Policy // default: perdure.DefaultPolicy
+	Node     string          // this node's name, which no other has; default: the host's, and something random on a shared store
+	Hosts    []string        // host names that requests may be addressed to, beside IP addresses and localhost
+	Logger   *slog.Logger
 }
 
 // DefaultTenant is the tenant of the first key.
@@ -57,19 +58,30 @@ type Server struct {
 // Open opens the data and starts to work. The first time, it makes a key of the platform and writes it to
 // the folder, readable by its owner alone.
 func Open(opt Options) (*Server, error) {
-	if opt.Node == "" {
-		opt.Node, _ = os.Hostname()
+	if err := opt.Validate(); err != nil {
+		return nil, err
 	}
-	sopt := store.Options{Logger: opt.Logger}
+	if opt.Node == "" {
+		opt.Node = nodeName(opt.Store != "")
+	}
+	sopt := store.Options{URL: opt.Store, Logger: opt.Logger}
 	if opt.Dir != "" {
-		sopt.Path = filepath.Join(opt.Dir, "perdure.db")
+		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make the data folder: %w", err)
+		}
+		if opt.Store == "" {
+			sopt.Path = filepath.Join(opt.Dir, "perdure.db")
+		}
 	}
 	st, err := store.Open(sopt)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{store: st}
-	bell := &doorbell.Local{}
+	bell, err := opt.openBell(st)
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Logger: opt.Logger}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -81,7 +93,7 @@ func Open(opt Options) (*Server, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	for _, f := range []func(context.Context) error{watchdog.New(s.engine, opt.Logger).Run, s.api.Run} {
+	for _, f := range []func(context.Context) error{watchdog.New(s.engine, opt.Logger).Run, s.api.Run, bell.Run} {
 		s.wg.Add(1)
 		go func() {
 			defer s.wg.Done()

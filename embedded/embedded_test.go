@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/storetest"
 )
 
 func open(t *testing.T, opt embedded.Options) *embedded.Server {
@@ -49,7 +50,7 @@ func call(t *testing.T, s *embedded.Server, method, path, body string) (int, map
 }
 
 func TestAWholeLifeWithoutASocket(t *testing.T) {
-	s := open(t, embedded.Options{})
+	s := open(t, embedded.Options{Store: storetest.Address(t)})
 	status, run := call(t, s, "POST", "/api/v1/runs", `{"kind":"job","input":{"n":1}}`)
 	if status != 201 || run["state"] != "queued" {
 		t.Fatalf("%d %v", status, run)
@@ -69,7 +70,8 @@ func TestAWholeLifeWithoutASocket(t *testing.T) {
 
 func TestTheFirstStartWritesAKeyForItsOwnerAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	s := open(t, embedded.Options{Dir: dir})
+	opt := embedded.Options{Dir: dir, Store: storetest.Address(t)}
+	s := open(t, opt)
 	info, err := os.Stat(filepath.Join(dir, embedded.KeyFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v %v", info, err)
@@ -77,7 +79,7 @@ func TestTheFirstStartWritesAKeyForItsOwnerAlone(t *testing.T) {
 	key := s.Key()
 	_, run := call(t, s, "POST", "/api/v1/runs", `{"kind":"job"}`)
 	s.Close()
-	s = open(t, embedded.Options{Dir: dir})
+	s = open(t, opt)
 	if s.Key() != key {
 		t.Error("another key after a restart")
 	}
@@ -88,7 +90,7 @@ func TestTheFirstStartWritesAKeyForItsOwnerAlone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, embedded.KeyFile), []byte("prd_000000000000_nonsense_00000000\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := embedded.Open(embedded.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "is not valid") {
+	if _, err := embedded.Open(opt); err == nil || !strings.Contains(err.Error(), "is not valid") {
 		t.Errorf("%v", err)
 	}
 }

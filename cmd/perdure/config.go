@@ -17,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/doorbell"
 )
 
 // config is everything that can be set. Each item has one name: as a flag, in capitals with PERDURE_ before
@@ -24,6 +25,8 @@ import (
 type config struct {
 	Listen    string            `toml:"listen"`
 	Data      string            `toml:"data"`
+	Store     string            `toml:"store"`
+	Doorbell  string            `toml:"doorbell"`
 	Hosts     []string          `toml:"hosts"`
 	LogLevel  string            `toml:"log_level"`
 	LogFormat string            `toml:"log_format"`
@@ -58,11 +61,18 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.file = f.String("config", "", "TOML `file` with the same names as these flags")
 	c.items["listen"] = f.String("listen", "", "`address` to listen on (default "+d.Listen+")")
 	c.items["data"] = f.String("data", "", "`folder` of the data (default "+d.Data+")")
+	addNodeFlags(f, c.items)
 	c.items["hosts"] = f.String("hosts", "", "host `names` that requests may be addressed to, separated by commas")
 	c.items["log_level"] = f.String("log-level", "", "debug, info, warn or error (default "+d.LogLevel+")")
 	c.items["log_format"] = f.String("log-format", "", "text or json (default "+d.LogFormat+")")
 	f.Var(&c.policy, "policy", "`name=duration` of the policy, such as lease=30s; may be given again")
 	return c
+}
+
+// addNodeFlags adds what several nodes have in common.
+func addNodeFlags(f *flag.FlagSet, items map[string]*string) {
+	items["store"] = f.String("store", "", "`address` of a PostgreSQL database that several nodes share, postgres://… (default: SQLite in the data folder)")
+	items["doorbell"] = f.String("doorbell", "", "`address` of the NATS that wakes other nodes, nats://… (default: LISTEN/NOTIFY where PostgreSQL is the store; none: by looking alone)")
 }
 
 // configure reads the flags of a command that runs a server, and everything else that is set.
@@ -128,6 +138,10 @@ func (cfg *config) set(name, value string) {
 		cfg.Listen = value
 	case "data":
 		cfg.Data = value
+	case "store":
+		cfg.Store = value
+	case "doorbell":
+		cfg.Doorbell = value
 	case "hosts":
 		cfg.Hosts = strings.Split(value, ",")
 	case "log_level":
@@ -144,6 +158,9 @@ func (cfg *config) check() error {
 	}
 	if cfg.Data == "" {
 		return errors.New("data: a folder is needed")
+	}
+	if err := cfg.options(nil).Validate(); err != nil {
+		return err
 	}
 	if _, err := cfg.logger(io.Discard); err != nil {
 		return err
@@ -186,7 +203,25 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 }
 
 func (cfg *config) options(log *slog.Logger) embedded.Options {
-	return embedded.Options{Dir: cfg.Data, Policy: &cfg.policy, Hosts: cfg.Hosts, Logger: log}
+	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Logger: log}
+}
+
+// storeText and doorbellText say what is in force, without passwords.
+func (cfg *config) storeText() string {
+	if cfg.Store == "" {
+		return "SQLite in the data folder"
+	}
+	return doorbell.Mask(cfg.Store)
+}
+
+func (cfg *config) doorbellText() string {
+	switch {
+	case cfg.Doorbell == "" && cfg.Store == "":
+		return "in the process"
+	case cfg.Doorbell == "":
+		return "LISTEN/NOTIFY on the store"
+	}
+	return doorbell.Mask(cfg.Doorbell)
 }
 
 // loopback tells whether the server is reachable from this machine alone.
@@ -221,9 +256,10 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 		policy[s.Name] = s.Value.String()
 	}
 	if *asJSON {
-		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "hosts": cfg.Hosts, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy})
+		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy})
 	}
-	fmt.Fprintf(stdout, "listen      %s\ndata        %s\nhosts       %s\nlog_level   %s\nlog_format  %s\n\n[policy]\n", cfg.Listen, cfg.Data, strings.Join(cfg.Hosts, ","), cfg.LogLevel, cfg.LogFormat)
+	fmt.Fprintf(stdout, "listen      %s\ndata        %s\nstore       %s\ndoorbell    %s\nhosts       %s\nlog_level   %s\nlog_format  %s\n\n[policy]\n",
+		cfg.Listen, cfg.Data, cfg.storeText(), cfg.doorbellText(), strings.Join(cfg.Hosts, ","), cfg.LogLevel, cfg.LogFormat)
 	for _, s := range cfg.policy.Settings() {
 		mark := ""
 		if _, ok := cfg.Policy[s.Name]; ok {

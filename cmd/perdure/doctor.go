@@ -9,9 +9,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/doorbell"
 )
 
 // A finding is one line of the doctor.
@@ -22,14 +25,21 @@ type finding struct {
 }
 
 func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("doctor", "Looks at the data folder and at the server, and says what is wrong and what would help. Exits with 1 if\nsomething is.", stderr)
+	f := flags("doctor", "Looks at the data folder, the store, the doorbell and the server, and says what is wrong and what would help. Exits with 1 if\nsomething is.", stderr)
 	conn := addConnFlags(f)
+	c := &configFlags{file: f.String("config", "", "the server's TOML `file`"), items: map[string]*string{"data": conn.data}}
+	addNodeFlags(f, c.items)
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	dir := first(*conn.data, os.Getenv("PERDURE_DATA"), defaults().Data)
-	found := append(lookAtFolder(dir), lookAtServer(ctx, conn)...)
+	cfg, err := c.load(os.Getenv)
+	if err != nil {
+		return err
+	}
+	*conn.data = cfg.Data
+	found := append(lookAtFolder(cfg.Data), cfg.lookAtNodes(ctx)...)
+	found = append(found, lookAtServer(ctx, conn)...)
 	bad := 0
 	for _, x := range found {
 		if !x.OK {
@@ -73,6 +83,41 @@ func lookAtFolder(dir string) []finding {
 		out = append(out, finding{"WAL", wal.Size() < 256<<20, fmt.Sprintf("%.1f MiB (a large one means that a reader has been open for long)", float64(wal.Size())/(1<<20))})
 	}
 	return out
+}
+
+// lookAtNodes tries what several nodes have in common.
+func (cfg *config) lookAtNodes(ctx context.Context) []finding {
+	store := finding{"store", true, cfg.storeText()}
+	if cfg.Store != "" {
+		what, err := postgresVersion(ctx, cfg.Store)
+		if store.OK = err == nil; err != nil {
+			what = err.Error()
+		}
+		store.Note += ": " + what
+	}
+	bell := finding{"doorbell", true, cfg.doorbellText()}
+	if address := first(cfg.Doorbell, cfg.Store); address != "" && address != "none" {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		took, err := doorbell.Check(ctx, address)
+		if bell.OK = err == nil; err != nil {
+			bell.Note += ": " + err.Error() + " (nodes look by themselves once a second until it is there)"
+		} else {
+			bell.Note += fmt.Sprintf(": there and back in %.1f ms", float64(took)/1e6)
+		}
+	}
+	return []finding{store, bell}
+}
+
+func postgresVersion(ctx context.Context, address string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := pgconn.Connect(ctx, address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	return "PostgreSQL " + conn.ParameterStatus("server_version"), nil
 }
 
 func lookAtServer(ctx context.Context, conn *connFlags) []finding {

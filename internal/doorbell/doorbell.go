@@ -1,10 +1,18 @@
 // Package doorbell carries hints that there may be work. A ring may be lost, doubled, forged or late
 // without any effect but latency: whoever is woken looks into the store, and looks from time to time
-// anyway. Nothing is ever decided by a ring.
+// anyway. Nothing is ever decided by a ring, and no ring says more than "look now". It is not a queue and
+// not a bus. The engine rings; the API listens.
+//
+// Local is a bell within one process. Postgres and NATS carry rings to other nodes: they wake who listens
+// here first, and what nobody here has use for goes out, from a goroutine of its own. Ring and Listen never
+// wait for a network.
 package doorbell
 
 import (
-	"sync"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"sync/atomic"
 
 	"github.com/perdure/perdure"
 )
@@ -22,81 +30,82 @@ func Queue(t perdure.TenantID, name string) Topic { return Topic{Tenant: t, Queu
 // Run is the topic of a run, a thread or a group.
 func Run(t perdure.TenantID, id string) Topic { return Topic{Tenant: t, ID: id} }
 
-// A Bell rings.
-type Bell interface{ Ring(Topic) }
+// A Ringer rings.
+type Ringer interface{ Ring(Topic) }
 
-// Silent is a bell that nobody hears.
+// A Bell rings and is heard.
+type Bell interface {
+	Ringer
+
+	// Listen gives a channel that is signalled when one of the topics rings, and a function that ends this.
+	// Whoever listens looks into the store afterwards. A listener of a queue is woken once and must listen
+	// again, so that a ring is not spent on one who is busy with the last.
+	Listen(...Topic) (<-chan struct{}, func())
+
+	// Run carries rings between nodes until the context ends. A medium that is away is waited for.
+	Run(context.Context) error
+
+	Stats() Stats
+}
+
+// Silent is a ringer that nobody hears.
 type Silent struct{}
 
 // Ring does nothing.
 func (Silent) Ring(Topic) {}
 
-// Local is a bell within the process. A ring of a queue wakes one listener, not all: one run needs one
-// worker. A ring of a run wakes everybody who listens for it.
-type Local struct {
-	mu        sync.Mutex
-	listeners map[Topic][]*listener
+// Stats are the counters of a bell since its start. A bell within the process has none.
+type Stats struct {
+	Connected bool  // whether other nodes can be heard right now
+	Connects  int64 // how often a connection was made
+	Sent      int64 // messages sent
+	Lost      int64 // messages that could not be sent, or came faster than they were read
+	Received  int64 // messages of other nodes
+	Ignored   int64 // messages that made no sense
 }
 
-type listener struct {
-	c      chan struct{}
-	topics []Topic
+type counters struct {
+	connected                                atomic.Bool
+	connects, sent, lost, received, nonsense atomic.Int64
 }
 
-// Listen gives a channel that is signalled when one of the topics rings, and a function that ends this.
-// A listener of a queue is woken once and must listen again, so that a ring is not spent on one who is
-// busy with the last.
-func (l *Local) Listen(topics ...Topic) (<-chan struct{}, func()) {
-	li := &listener{make(chan struct{}, 1), topics}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.listeners == nil {
-		l.listeners = make(map[Topic][]*listener)
-	}
-	for _, t := range topics {
-		l.listeners[t] = append(l.listeners[t], li)
-	}
-	return li.c, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.remove(li)
-	}
+// Stats gives the counters.
+func (c *counters) Stats() Stats {
+	return Stats{c.connected.Load(), c.connects.Load(), c.sent.Load(), c.lost.Load(), c.received.Load(), c.nonsense.Load()}
 }
 
-func (l *Local) remove(li *listener) {
-	for _, t := range li.topics {
-		list := l.listeners[t]
-		for i, x := range list {
-			if x == li {
-				list = append(list[:i:i], list[i+1:]...)
-				break
-			}
-		}
-		if len(list) == 0 {
-			delete(l.listeners, t)
-		} else {
-			l.listeners[t] = list
-		}
+// A key stands for a topic on the wire and in the lists of listeners. Names don't leave the process: they
+// may hold anything, and are nobody's business. Two topics with one key would share their rings.
+type key uint64
+
+// keyOf hashes a topic within a space; nodes of another space have other keys.
+func keyOf(space string, t Topic) key {
+	var room [256]byte
+	b := append(room[:0], space...)
+	name := t.ID
+	if t.Queue != "" {
+		b, name = append(b, 'q'), t.Queue
+	} else {
+		b = append(b, 'r')
 	}
-	li.topics = nil
+	b = binary.AppendUvarint(b, uint64(len(t.Tenant)))
+	b = append(b, t.Tenant...)
+	b = append(b, name...)
+	sum := sha256.Sum256(b)
+	return key(binary.BigEndian.Uint64(sum[:]))
 }
 
-// Ring wakes whoever listens. A ring of a tenant's queue that nobody of that tenant waits for goes to one
-// who waits for any tenant's.
-func (l *Local) Ring(t Topic) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if t.Queue != "" && len(l.listeners[t]) == 0 {
-		t.Tenant = ""
+// A ring is what travels: of a run (n is 0), or of a queue in which n runs became claimable. A ring of a
+// tenant's queue that nobody of that tenant waits for goes to those who wait for any tenant's.
+type ring struct {
+	key, any key
+	n        int
+}
+
+func ringOf(space string, t Topic) ring {
+	r := ring{key: keyOf(space, t)}
+	if t.Queue != "" {
+		r.any, r.n = keyOf(space, Topic{Queue: t.Queue}), 1
 	}
-	for _, li := range append([]*listener(nil), l.listeners[t]...) {
-		select {
-		case li.c <- struct{}{}:
-		default:
-		}
-		if t.Queue != "" {
-			l.remove(li)
-			return
-		}
-	}
+	return r
 }

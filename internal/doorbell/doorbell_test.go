@@ -56,8 +56,8 @@ func TestARunWakesEverybodyWhoListens(t *testing.T) {
 	}
 	stopB()
 	stopB()
-	if len(l.listeners) != 0 {
-		t.Errorf("%d topics are left", len(l.listeners))
+	if len(l.rooms) != 0 {
+		t.Errorf("%d topics are left", len(l.rooms))
 	}
 }
 

@@ -41,7 +41,7 @@ type Options struct {
 // Server answers.
 type Server struct {
 	engine  *engine.Engine
-	bell    *doorbell.Local
+	bell    doorbell.Bell
 	opt     Options
 	log     *slog.Logger
 	mux     *http.ServeMux
@@ -58,7 +58,7 @@ type Server struct {
 }
 
 // New makes a server over an engine. bell is what the engine rings.
-func New(e *engine.Engine, bell *doorbell.Local, opt Options) (*Server, error) {
+func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -228,7 +228,7 @@ func (s *Server) problem(w http.ResponseWriter, err error) {
 	e := s.refused(err)
 	p := api.NewProblem(e.Code, e.Message, e.Field)
 	switch p.Status {
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusInsufficientStorage:
 		w.Header().Set("Retry-After", "1")
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")

@@ -1,0 +1,83 @@
+package embedded
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Validate refuses addresses that are none. What it says holds no password.
+func (opt Options) Validate() error {
+	if opt.Store != "" && !strings.HasPrefix(opt.Store, "postgres://") && !strings.HasPrefix(opt.Store, "postgresql://") {
+		return fmt.Errorf("store: %s is not an address such as postgres://user@host:5432/database", doorbell.Mask(opt.Store))
+	}
+	if err := (doorbell.Options{URL: opt.Store}).Validate(); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	if err := (doorbell.Options{URL: opt.Doorbell}).Validate(); err != nil {
+		return fmt.Errorf("doorbell: %w", err)
+	}
+	return nil
+}
+
+// nodeName is a name that no other node has: who waits where is written down by node. One host may have
+// several on a shared store, and containers like to have the same name and process number.
+func nodeName(shared bool) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "node"
+	}
+	if shared {
+		host += "-" + strings.ToLower(rand.Text()[:8])
+	}
+	return host
+}
+
+// openBell makes the bell between this node and the others.
+func (opt Options) openBell(st *store.Store) (doorbell.Bell, error) {
+	bell := doorbell.Options{URL: opt.Doorbell, Logger: opt.Logger}
+	if bell.URL == "" {
+		bell.URL = opt.Store
+	}
+	where := "in the process"
+	if bell.URL != "" && bell.URL != "none" {
+		where = doorbell.Mask(bell.URL)
+		// Twice: made by whoever was first, and then read. Two nodes may start at once.
+		op := &spaceOp{}
+		for range 2 {
+			if err := st.Do(context.Background(), op); err != nil {
+				return nil, err
+			}
+		}
+		bell.Space = op.name
+	}
+	kind := "SQLite in memory"
+	if opt.Store != "" {
+		kind = doorbell.Mask(opt.Store)
+	} else if opt.Dir != "" {
+		kind = "SQLite in " + opt.Dir
+	}
+	if opt.Logger != nil {
+		opt.Logger.LogAttrs(context.Background(), slog.LevelInfo, "opened", slog.String("store", kind), slog.String("doorbell", where), slog.String("node", opt.Node))
+	}
+	return doorbell.Open(bell)
+}
+
+// spaceOp finds the name that the nodes on one store have in common, so that others on the same NATS neither
+// hear them nor are heard.
+type spaceOp struct{ name string }
+
+func (*spaceOp) Needs() []store.Ref { return nil }
+
+func (op *spaceOp) Do(tx *store.Tx) (err error) {
+	if op.name, err = tx.Meta("doorbell"); err == nil && op.name == "" {
+		tx.Stage("INSERT INTO meta (name,value) VALUES ('doorbell',?) ON CONFLICT (name) DO NOTHING", rand.Text())
+	}
+	return err
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -106,11 +107,13 @@ func (op *Claim) find(tx *Tx) ([]perdure.Run, error) {
 				}
 			}
 			for _, k := range kinds {
-				part, err := tx.Claimable(t, q, k, op.Slots)
+				part, more, err := tx.Claimable(t, q, k, op.Slots)
 				if err != nil {
 					return nil, err
 				}
-				found = append(found, part...)
+				if found = append(found, part...); more {
+					tx.ring(doorbell.Queue(t, q)) // whoever finds more than he can take wakes the next
+				}
 			}
 		}
 	}

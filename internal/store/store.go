@@ -62,6 +62,7 @@ type Store struct {
 	lock    *os.File
 	room    *room // of a file
 	clock   func() perdure.Instant
+	away    func() error // nil: it is where we are
 
 	lanes   [lanes]*lane
 	cache   cache
@@ -138,6 +139,11 @@ func (s *Store) openFile() (err error) {
 	if err := makeFolder(filepath.Dir(s.opt.Path)); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
 	}
+	folder, err := os.Open(filepath.Dir(s.opt.Path))
+	if err != nil {
+		return fmt.Errorf("open the data folder: %w", err)
+	}
+	defer folder.Close()
 	if s.lock, err = lockFile(s.opt.Path + ".lock"); err != nil {
 		return err
 	}
@@ -164,6 +170,9 @@ func (s *Store) openFile() (err error) {
 	if err != nil {
 		return err
 	}
+	if _, err := write.Exec(writerCache, nil); err != nil {
+		return err
+	}
 	writing := new(sync.Mutex)
 	w := s.wrap(write)
 	for i := range s.lanes {
@@ -175,6 +184,11 @@ func (s *Store) openFile() (err error) {
 	}
 	if err := s.prepare(write); err != nil {
 		return err
+	}
+	// The names of its files are on disk before anything is acknowledged. SQLite syncs them as well, but does not
+	// look whether that succeeds; who has had the folder open all the time is told.
+	if err := folder.Sync(); err != nil {
+		return fmt.Errorf("sync the data folder: %w", err)
 	}
 	if err := s.addReaders(func() (Session, error) { return newSQLSession(s.db, "BEGIN") }); err != nil {
 		return err
@@ -225,7 +239,7 @@ func (s *Store) openPostgres() error {
 		if err != nil {
 			return fmt.Errorf("read the clock of the database: %w", err)
 		}
-		s.clock = c.now
+		s.clock, s.away = c.now, c.away
 		s.running.Go(func() { c.follow(s.done) })
 	}
 	for i := range s.lanes {
@@ -328,6 +342,14 @@ func (s *Store) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fail
+}
+
+// Away tells that the database does not answer right now, or nil. It comes back by itself, or does not.
+func (s *Store) Away() error {
+	if s.away == nil {
+		return nil
+	}
+	return s.away()
 }
 
 // doubt has the store take no more writes.

@@ -140,8 +140,9 @@ type claimKey struct {
 }
 
 // Claimable gives the runs of a queue and kind that a poll may take, first ones first. The polls of a batch
-// share a page: each takes what those before it left, and only what it takes is read.
-func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) ([]perdure.Run, error) {
+// share a page: each takes what those before it left, and only what it takes is read. more tells whether there
+// seems to be something left for another poll.
+func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) (found []perdure.Run, more bool, err error) {
 	ck := claimKey{t, queue, kind}
 	for ask := max(64, roundUp(limit)); ; ask *= 4 {
 		page := tx.claims[ck]
@@ -155,27 +156,28 @@ func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) ([]pe
 				return err
 			})
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			tx.claims[ck] = page
 		}
 		var out []perdure.Run
-		for left := page.ids; len(left) > 0 && len(out) < limit; {
-			next := left[:min(len(left), limit-len(out))]
-			left = left[len(next):]
-			if err := tx.Prefetch(t, next); err != nil {
-				return nil, err
-			}
-			for _, id := range next {
-				if r, ok, _ := tx.runs.get(runKey{t, id}); ok && r.Ready && r.Queue == queue && r.Kind == kind {
-					out = append(out, r)
+		left := page.ids
+		for len(left) > 0 && len(out) < limit {
+			r, ok, known := tx.runs.get(runKey{t, left[0]})
+			if !known {
+				if err := tx.Prefetch(t, left[:min(len(left), limit-len(out))]); err != nil {
+					return nil, false, err
 				}
+				continue
+			}
+			if left = left[1:]; ok && r.Ready && r.Queue == queue && r.Kind == kind {
+				out = append(out, r)
 			}
 		}
 		if len(out) < limit && len(page.ids) == page.limit {
 			continue // what the batch has taken already fills the page: there may be more behind it
 		}
-		return tx.withFresh(out, ck, limit), nil
+		return tx.withFresh(out, ck, limit), len(left) > 0, nil
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -16,16 +17,21 @@ import (
 var errFound = errors.New("the store breaks an invariant")
 
 func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("fsck", "Checks everything stored against the invariants: of a live server through its API, or of the data of a\nstopped one with --stopped. Exits with 1 if something is wrong.", stderr)
+	f := flags("fsck", "Checks everything stored against the invariants: of a live server through its API, or the data itself:\nof a stopped server with --stopped, of a PostgreSQL database with --store, whoever works on it. Exits with 1 if something is wrong.", stderr)
 	conn := addConnFlags(f)
 	stopped := f.Bool("stopped", false, "the server is stopped: check the files in the data folder")
+	database := f.String("store", "", "check the database at this `address`, postgres://…, without a server")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args); err != nil {
 		return err
 	}
 	var found *api.Invariants
 	var err error
-	if *stopped {
+	if *database != "" {
+		if err = (embedded.Options{Store: *database}).Validate(); err == nil {
+			found, err = checkStore(ctx, store.Options{URL: *database})
+		}
+	} else if *stopped {
 		found, err = checkFolder(ctx, first(*conn.data, os.Getenv("PERDURE_DATA"), defaults().Data))
 	} else if c, cerr := conn.connect(); cerr != nil {
 		err = cerr
@@ -57,7 +63,11 @@ func checkFolder(ctx context.Context, dir string) (*api.Invariants, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("there is no data in %s: %w", dir, err)
 	}
-	s, err := store.Open(store.Options{Path: path})
+	return checkStore(ctx, store.Options{Path: path})
+}
+
+func checkStore(ctx context.Context, opt store.Options) (*api.Invariants, error) {
+	s, err := store.Open(opt)
 	if err != nil {
 		return nil, err
 	}

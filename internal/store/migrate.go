@@ -61,14 +61,9 @@ func applyFile(s Session, text string, version int) error {
 	if err := s.Begin(); err != nil {
 		return err
 	}
-	for stmt := range strings.SplitSeq(text, ";\n") {
-		if strings.TrimSpace(stmt) == "" {
-			continue
-		}
-		if _, err := s.Exec(stmt, nil); err != nil {
-			s.Rollback()
-			return fmt.Errorf("%.60q: %w", strings.TrimSpace(stmt), err)
-		}
+	if err := script(s, text); err != nil {
+		s.Rollback()
+		return err
 	}
 	_, err := s.Exec("INSERT INTO meta (name,value) VALUES ('schema',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{strconv.Itoa(version)})
 	if err != nil {
@@ -76,4 +71,20 @@ func applyFile(s Session, text string, version int) error {
 		return err
 	}
 	return s.Commit()
+}
+
+// script executes the statements of a file, all at once where the session can.
+func script(s Session, text string) error {
+	if whole, ok := s.(interface{ Script(string) error }); ok {
+		return whole.Script(text)
+	}
+	for stmt := range strings.SplitSeq(text, ";\n") {
+		if strings.TrimSpace(stmt) == "" {
+			continue
+		}
+		if _, err := s.Exec(stmt, nil); err != nil {
+			return fmt.Errorf("%.60q: %w", strings.TrimSpace(stmt), err)
+		}
+	}
+	return nil
 }

@@ -69,6 +69,7 @@ var Codes = []CodeDef{
 	{perdure.CodeRunEnded, http.StatusConflict, "The run has ended"},
 	{perdure.CodeWaitClosed, http.StatusGone, "The wait is over"},
 	{perdure.CodeQuota, http.StatusTooManyRequests, "The quota is used up"},
+	{perdure.CodeStorageFull, http.StatusInsufficientStorage, "The disk is full; nothing was changed"},
 	{perdure.CodeUnavailable, http.StatusServiceUnavailable, "Nothing was changed; try again"},
 	{perdure.CodeUnknown, http.StatusServiceUnavailable, "It may or may not have been stored; try again with the same key"},
 	{perdure.CodeInternal, http.StatusInternalServerError, "The server has a defect"},

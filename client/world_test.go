@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/storetest"
 )
 
 // A world is a server and a way to it.
@@ -29,7 +30,7 @@ type world struct {
 
 func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 	t.Helper()
-	srv, err := embedded.Open(embedded.Options{Policy: policy})
+	srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: policy})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ type config struct {
 	gather  time.Duration // how long a node gathers a batch
 	release bool          // once the faults stop, somebody answers every wait
 	faults  faults
+	even    bool // nothing depends on how many statements something takes
 }
 
 // faults are probabilities per occasion, and mean times between disturbances; zero is "never".
@@ -29,7 +30,7 @@ type faults struct {
 	requestLost, replyLost, twice          float64 // per message
 	stmtBefore, stmtAfter                  float64 // per statement
 	commitBefore, commitAfter              float64 // per commit
-	dieInside, dieAfter                    float64 // per statement, per commit
+	dieInside, dieAfter, dieCommitting     float64 // per statement, per commit
 	interleave                             float64 // per batch: the other node gets in between
 	crash, stall, hang, again, release     float64 // per action of a worker
 	rude                                   float64 // per lost lease: goes on all the same
@@ -57,6 +58,15 @@ func draw(r stream) config {
 	c.horizon = 4 * hour
 	c.faults = drawFaults(r, c.tempo)
 	return c
+}
+
+// evenly makes of it a story that is the same however many statements it takes to tell: a server is disturbed between
+// statements of different kinds and when it commits, and dies of it.
+func (c *config) evenly() {
+	f := &c.faults
+	f.dieCommitting = f.commitBefore
+	f.stmtBefore, f.stmtAfter, f.dieInside, f.commitBefore, f.commitAfter = 0, 0, 0, 0, 0
+	c.even, c.budget, c.runs = true, c.budget/4, c.runs/2+2
 }
 
 func drawPolicy(r stream) perdure.Policy {

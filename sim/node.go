@@ -37,11 +37,16 @@ func (n *node) open() {
 	n.gen++
 	n.sess = nil
 	log := slog.New(alarms{s, n})
-	st, err := store.Open(store.Options{Memory: s.mem, Logger: log, Hooks: store.Hooks{Clock: s.clock, BeforeWrite: n.beforeWrite, Written: n.written,
-		Wrap: func(inner store.Session) store.Session {
-			n.sess = &session{Session: inner, s: s, n: n}
-			return n.sess
-		}}})
+	at := s.where
+	at.Logger, at.Hooks.BeforeWrite, at.Hooks.Written = log, n.beforeWrite, n.written
+	at.Hooks.Wrap = func(inner store.Session) store.Session {
+		if n.sess != nil {
+			return inner // of another lane: a step is in the first
+		}
+		n.sess = &session{Session: inner, s: s, n: n}
+		return n.sess
+	}
+	st, err := store.Open(at)
 	if err != nil {
 		s.violate("start", "node %s does not start: %v", n.name, err)
 		return
@@ -146,7 +151,7 @@ func (n *node) step(ops ...engine.Op) []error {
 	s := n.s
 	s.steps++
 	n.ops, n.between, n.decided = ops, 0, 0
-	n.sess.hurt, n.sess.kept = 0, false
+	n.sess.hurt, n.sess.kept, n.sess.last = 0, false, ""
 	before := s.epochs(ops)
 	errs := n.e.Step(s.clock(), ops...)
 	s.say("%s %s", n.name, s.describe(ops, errs))

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/perdure/perdure/internal/store"
 )
@@ -17,10 +18,11 @@ type session struct {
 	store.Session
 	s    *sim
 	n    *node
-	open bool // a transaction is
-	dead bool // the process has died
-	hurt int  // faults injected into the batch under way
-	kept bool // the batch was committed although its caller was told otherwise
+	open bool   // a transaction is
+	dead bool   // the process has died
+	hurt int    // faults injected into the batch under way
+	kept bool   // the batch was committed although its caller was told otherwise
+	last string // the kind of the last read of the batch
 }
 
 // hit decides whether a fault strikes now.
@@ -79,11 +81,28 @@ func (c *session) Query(query string, args []any, row func(scan func(dest ...any
 	if c.hit(c.s.cfg.faults.stmtBefore/2, "statement failed before") {
 		return errInjected
 	}
+	if c.s.cfg.even {
+		// A store may take one statement where another takes several of a kind.
+		if k := kind(query); k != c.last && !c.open {
+			if c.last != "" {
+				c.n.afterRead()
+			}
+			c.last = k
+		}
+		return c.Session.Query(query, args, row)
+	}
 	err := c.Session.Query(query, args, row)
 	if err == nil && !c.open {
 		c.n.afterRead()
 	}
 	return err
+}
+
+// kind is what a query reads from where, without by what it finds it.
+func kind(query string) string {
+	what, from, _ := strings.Cut(query, " FROM ")
+	table, _, _ := strings.Cut(from, " ")
+	return what + " FROM " + table
 }
 
 func (c *session) Commit() error {
@@ -93,6 +112,8 @@ func (c *session) Commit() error {
 		return errDead
 	case c.hit(f.commitBefore, "commit failed before"):
 		return errInjected
+	case c.hit(f.dieCommitting, "node died inside a transaction"):
+		return c.die()
 	}
 	if err := c.Session.Commit(); err != nil {
 		return err
@@ -116,5 +137,3 @@ func (c *session) Rollback() error {
 	c.open = false
 	return c.Session.Rollback()
 }
-
-func (c *session) Close() error { return nil }

@@ -20,6 +20,11 @@ const dawn perdure.Instant = 1_577_836_800_000_000
 // Options of a simulation.
 type Options struct {
 	Trace io.Writer // every line of the trace, for reading; nil: only the end is kept
+	URL   string    // of a PostgreSQL database without any runs, to use instead of SQLite in memory
+	// Even has no faults that depend on how many statements something takes, or on what a server does that doubts its
+	// file: then a seed is the same story on every store. It is a shorter one.
+	Even bool
+	End  func(*store.View) error // looks at what there is in the end
 }
 
 // A Violation is a promise that was broken.
@@ -51,15 +56,21 @@ func Run(seed uint64, opt Options) (*Report, error) {
 		trace: trace{out: opt.Trace, epoch: dawn},
 	}
 	s.cfg = draw(newStream(seed, "swarm"))
+	if opt.Even {
+		s.cfg.evenly()
+	}
 	s.pace = s.cfg.tempo
 	if err := s.cfg.policy.Validate(); err != nil {
 		return nil, fmt.Errorf("seed %d draws an invalid policy: %w", seed, err)
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(opt.URL); err != nil {
 		return nil, err
 	}
 	defer s.close()
 	s.loop()
+	if opt.End != nil {
+		s.look(opt.End)
+	}
 	return &Report{Seed: seed, Hash: s.trace.hash, Steps: s.steps, Runs: len(s.model.order), Simulated: s.now.Sub(dawn), Counts: s.count,
 		Violation: s.broken, Tail: s.trace.tail()}, nil
 }
@@ -76,8 +87,8 @@ type sim struct {
 	queue  events
 	nth    int
 
-	mem     *store.Memory
-	eye     *store.Store // reads what is committed; nothing disturbs it
+	where   store.Options // the common database
+	eye     *store.Store  // reads what is committed; nothing disturbs it
 	nodes   []*node
 	workers []*worker
 	clients []*client
@@ -97,11 +108,14 @@ type sim struct {
 	broken *Violation
 }
 
-func (s *sim) open() (err error) {
-	if s.mem, err = store.NewMemory(); err != nil {
-		return err
+func (s *sim) open(url string) (err error) {
+	s.where = store.Options{URL: url, Hooks: store.Hooks{Clock: s.clock}}
+	if url == "" {
+		if s.where.Memory, err = store.NewMemory(); err != nil {
+			return err
+		}
 	}
-	if s.eye, err = store.Open(store.Options{Memory: s.mem, Hooks: store.Hooks{Clock: s.clock}}); err != nil {
+	if s.eye, err = store.Open(s.where); err != nil {
 		return err
 	}
 	for _, name := range []string{"A", "B"} {
@@ -129,7 +143,9 @@ func (s *sim) close() {
 		}
 	}
 	s.eye.Close()
-	s.mem.Close()
+	if s.where.Memory != nil {
+		s.where.Memory.Close()
+	}
 }
 
 // clock is the store's.

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -43,7 +44,7 @@ func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 	if policy == nil {
 		policy = quick()
 	}
-	srv, err := embedded.Open(embedded.Options{Policy: policy})
+	srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: policy})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,24 +11,37 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// nth fails the n-th call that reaches the database, before or after executing it.
-type nth struct {
-	store.Session
-	left  *int
+// faults say which of the calls that reach the database fails, before or after it is executed.
+type faults struct {
+	nth   int  // 0: none
+	each  bool // the n-th of each operation's first try, instead of the n-th of the story
 	after bool
+
+	calls  int
+	failed int
+}
+
+func (f *faults) hit() bool {
+	if f.calls++; f.nth == 0 || f.calls != f.nth {
+		return false
+	}
+	f.failed++
+	return true
+}
+
+// failing is a session with faults.
+type failing struct {
+	store.Session
+	*faults
 }
 
 var errBroken = errors.New("the wire broke")
 
-func (f nth) hit() bool {
-	*f.left--
-	return *f.left == 0
-}
-
-func (f nth) Exec(q string, args []any) (int64, error) {
+func (f failing) Exec(q string, args []any) (int64, error) {
 	if !f.hit() {
 		return f.Session.Exec(q, args)
 	}
@@ -38,14 +51,14 @@ func (f nth) Exec(q string, args []any) (int64, error) {
 	return 0, errBroken
 }
 
-func (f nth) Query(q string, args []any, row func(func(...any) error) error) error {
+func (f failing) Query(q string, args []any, row func(func(...any) error) error) error {
 	if f.hit() {
 		return errBroken
 	}
 	return f.Session.Query(q, args, row)
 }
 
-func (f nth) Commit() error {
+func (f failing) Commit() error {
 	if !f.hit() {
 		return f.Session.Commit()
 	}
@@ -61,14 +74,13 @@ func (f nth) Commit() error {
 // restarted when its store is in doubt.
 type stubborn struct {
 	*World
-	m     *store.Memory
-	left  int
-	at    bool
-	fired bool
+	at     store.Options
+	faults *faults
 }
 
 func (s *stubborn) boot() {
-	st, err := store.Open(store.Options{Memory: s.m, Hooks: store.Hooks{Wrap: func(x store.Session) store.Session { return nth{x, &s.left, s.at} }}})
+	s.at.Hooks.Wrap = func(x store.Session) store.Session { return failing{x, s.faults} }
+	st, err := store.Open(s.at)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -89,6 +101,15 @@ func (s *stubborn) boot() {
 
 func (s *stubborn) insist(op engine.Op) {
 	s.t.Helper()
+	if s.faults.each {
+		s.faults.calls = 0
+	}
+	s.repeat(op)
+}
+
+// repeat is insist without another fault for the operation.
+func (s *stubborn) repeat(op engine.Op) {
+	s.t.Helper()
 	for range 5 {
 		err := s.E.Step(s.Now, op)[0]
 		if err == nil {
@@ -107,15 +128,16 @@ func (s *stubborn) insist(op engine.Op) {
 // lease polls until it has a run of a kind: an answer that was lost is redelivered.
 func (s *stubborn) lease(kind string) engine.Grant {
 	s.t.Helper()
+	do := s.insist
 	for range 20 {
 		op := &engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{kind}, Slots: 1, Start: true}
-		s.insist(op)
+		do(op)
 		if len(op.Grants) == 1 {
 			return op.Grants[0]
 		}
 		s.Now = s.Now.Add(3 * time.Second)
-		pass := s.W.Pass()
-		s.insist(pass)
+		do(s.W.Pass())
+		do = s.repeat // or an answer that is lost every time never comes
 	}
 	s.t.Fatalf("no %s to claim", kind)
 	return engine.Grant{}
@@ -160,8 +182,7 @@ func (s *stubborn) story() string {
 	s.insist(other)
 	s.insist(&engine.Cancel{Tenant: tenant, RunID: other.Run.ID})
 
-	s.fired = s.left <= 0
-	s.left = -1 // from here on nothing fails
+	s.faults.nth = 0 // from here on nothing fails
 	var out []string
 	runs, err := s.E.List(s.ctx(), tenant, store.RunFilter{Limit: 100})
 	if err != nil {
@@ -174,32 +195,63 @@ func (s *stubborn) story() string {
 	return fmt.Sprint(out, " ", len(s.messages(th.Thread.ID)), " messages")
 }
 
+// told tells the story on a fresh database with some faults.
+func told(t *testing.T, at store.Options, f *faults) string {
+	t.Helper()
+	s := &stubborn{World: &World{t: t}, at: at, faults: f}
+	s.boot()
+	s.Now = s.S.Now()
+	story := s.story()
+	s.fsck()
+	s.S.Close()
+	return story
+}
+
 func TestEveryStatementFailsOnce(t *testing.T) {
-	tell := func(n int, after bool) (story string, fired bool) {
+	tell := func(f *faults) string {
 		m, err := store.NewMemory()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		s := &stubborn{World: &World{t: t}, m: m, left: n, at: after}
-		s.boot()
-		s.Now = s.S.Now()
-		story = s.story()
-		s.fsck()
-		return story, s.fired
+		return told(t, store.Options{Memory: m}, f)
 	}
-	want, _ := tell(-1, false)
+	want := tell(&faults{})
 	for _, after := range []bool{false, true} {
 		n, fired := 0, true
 		for ; fired; n++ {
-			var got string
-			if got, fired = tell(n+1, after); got != want {
+			f := &faults{nth: n + 1, after: after}
+			if got := tell(f); got != want {
 				t.Fatalf("call %d (after executing: %v):\n%s\nwithout a fault:\n%s", n+1, after, got, want)
 			}
+			fired = f.failed > 0
 		}
 		if n < 100 {
 			t.Fatalf("only %d calls were made to fail", n)
 		}
 		t.Logf("each of %d calls failed once (after executing: %v)", n-1, after)
+	}
+}
+
+// On PostgreSQL a story takes longer, so that one has many faults: the first call of each operation fails, then the
+// second of each, and so on.
+func TestEveryStatementFailsOnceOnPostgreSQL(t *testing.T) {
+	want := told(t, store.Options{URL: storetest.Postgres(t)}, &faults{})
+	for _, after := range []bool{false, true} {
+		all := 0
+		for n, fired := 1, true; fired; n++ {
+			t.Run(fmt.Sprintf("call %d, after executing: %v", n, after), func(t *testing.T) {
+				f := &faults{nth: n, each: true, after: after}
+				if got := told(t, store.Options{URL: storetest.Postgres(t)}, f); got != want {
+					t.Fatalf("%s\nwithout a fault:\n%s", got, want)
+				}
+				all += f.failed
+				fired = f.failed > 0
+			})
+		}
+		if all < 100 {
+			t.Errorf("only %d calls were made to fail", all)
+		}
+		t.Logf("each of %d calls failed once (after executing: %v)", all, after)
 	}
 }

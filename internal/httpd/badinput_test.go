@@ -6,12 +6,19 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
 )
 
 // A bad row is a request that has to be refused, and how.
@@ -55,6 +62,19 @@ func (b *bad) body(t *testing.T) string {
 		return out.String()
 	}
 	return b.Body
+}
+
+// ask makes the request.
+func (b *bad) ask(w *world, vars *strings.Replacer) ask {
+	w.t.Helper()
+	a := ask{method: b.Method, path: vars.Replace(b.Path), key: w.key, body: vars.Replace(b.body(w.t)), header: b.Headers}
+	switch b.Key {
+	case "none":
+		a.key = ""
+	case "admin":
+		a.key = w.admin
+	}
+	return a
 }
 
 func badRows(t *testing.T) map[string][]bad {
@@ -141,13 +161,7 @@ func TestBadInput(t *testing.T) {
 					t.Errorf("%s: two rows of that name", row.Name)
 				}
 				seen[row.Name] = true
-				a := ask{method: row.Method, path: vars.Replace(row.Path), key: w.key, body: vars.Replace(row.body(t)), header: row.Headers}
-				switch row.Key {
-				case "none":
-					a.key = ""
-				case "admin":
-					a.key = w.admin
-				}
+				a := row.ask(w, vars)
 				began := time.Now()
 				got := w.send(a)
 				took := time.Since(began)
@@ -169,6 +183,32 @@ func TestBadInput(t *testing.T) {
 					t.Errorf("%s: something changed", row.Name)
 					before = now
 				}
+			}
+		})
+	}
+}
+
+// What one store refuses the other refuses, and in the same words: two servers that draw the same ids and have the
+// same clock, one on each, answer byte by byte the same.
+func TestBothStoresRefuseTheSame(t *testing.T) {
+	clock := func() perdure.Instant { return 1_800_000_000_000_000 }
+	same := func(at store.Options) setup {
+		at.Hooks.Clock = clock
+		return setup{store: &at, entropy: rand.NewChaCha8([32]byte{1})}
+	}
+	for name, rows := range badRows(t) {
+		t.Run(name, func(t *testing.T) {
+			a := newWorld(t, same(store.Options{}))
+			b := newWorld(t, same(store.Options{URL: storetest.Postgres(t)}))
+			varsA, varsB := surroundings(a), surroundings(b)
+			for _, row := range rows {
+				x, y := a.send(row.ask(a, varsA)), b.send(row.ask(b, varsB))
+				if x.status != y.status || !maps.EqualFunc(x.header, y.header, slices.Equal) || !bytes.Equal(x.body, y.body) {
+					t.Errorf("%s: on SQLite\n%d %v %.300s\nand on PostgreSQL\n%d %v %.300s", row.Name, x.status, x.header, x.body, y.status, y.header, y.body)
+				}
+			}
+			if a.fingerprint("") != b.fingerprint("") {
+				t.Error("they don't hold the same")
 			}
 		})
 	}

@@ -21,7 +21,7 @@ Every error is an ` + "`application/problem+json`" + ` (RFC 9457) with ` + "`typ
 request is to blame, its ` + "`field`" + `, such as ` + "`commits[0].journal[2].key`" + `. A refusal changes nothing. The text of ` + "`title` and `detail`" + ` is for people and may change.
 
 Inside of a batch (` + "`start`, `heartbeat`, `commit`, `release`" + `) an entry that is refused has ` + "`error: {code, detail, field?}`" + ` with the same codes.
-With 429 and 503 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authenticate`" + `; with 405, ` + "`Allow`" + `.
+With 429, 503 and 507 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authenticate`" + `; with 405, ` + "`Allow`" + `.
 
 | code | status | meaning |
 | --- | --- | --- |

@@ -259,10 +259,16 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 		return http.StatusServiceUnavailable, &api.Health{Status: "shutting down"}, nil
 	default:
 	}
+	if err := c.s.engine.Store().Away(); err != nil {
+		return http.StatusServiceUnavailable, &api.Health{Status: "not ready", Detail: err.Error()}, nil
+	}
 	if c.s.opt.Ready != nil {
 		if err := c.s.opt.Ready(); err != nil {
 			return http.StatusServiceUnavailable, &api.Health{Status: "not ready", Detail: err.Error()}, nil
 		}
+	}
+	if c.s.engine.Store().Full() { // runs under way need it: it should get traffic
+		return 0, &api.Health{Status: "full", Detail: "the disk is full: runs under way can end, new work is not taken"}, nil
 	}
 	return 0, &api.Health{Status: "ready"}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +23,7 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
@@ -67,9 +68,11 @@ type setup struct {
 	poll     time.Duration // default: long
 	watchdog bool
 	ready    func() error
+	store    *store.Options // default: what the environment names
+	entropy  io.Reader      // of ids; default: the system's
 }
 
-// A world is a server in memory, without a socket.
+// A world is a server without a socket.
 type world struct {
 	t     *testing.T
 	s     *Server
@@ -78,12 +81,23 @@ type world struct {
 	admin string // a key of the platform
 	key   string // one of tenant "a" with every scope
 	n     int
+
+	writes *atomic.Int64 // batches that were written
+	prints map[perdure.TenantID]print
 }
 
 func newWorld(t *testing.T, opt setup) *world {
 	t.Helper()
 	log := slog.New(failing{t})
-	st, err := store.Open(store.Options{Logger: log})
+	if opt.store == nil {
+		at := storetest.Options(t)
+		opt.store = &at
+	}
+	at := *opt.store
+	at.Logger = log
+	writes := new(atomic.Int64)
+	at.Hooks.Written = func([]perdure.RunID) { writes.Add(1) }
+	st, err := store.Open(at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +106,7 @@ func newWorld(t *testing.T, opt setup) *world {
 		opt.policy(&p)
 	}
 	bell := &doorbell.Local{}
-	e, err := engine.New(st, engine.Options{Policy: &p, Bell: bell, Logger: log})
+	e, err := engine.New(st, engine.Options{Policy: &p, Bell: bell, Logger: log, Entropy: opt.entropy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +130,7 @@ func newWorld(t *testing.T, opt setup) *world {
 	if opt.watchdog {
 		run(watchdog.New(e, log).Run)
 	}
-	w := &world{t: t, s: s, e: e, doc: readDocument(t, s.openapi)}
+	w := &world{t: t, s: s, e: e, doc: readDocument(t, s.openapi), writes: writes, prints: make(map[perdure.TenantID]print)}
 	t.Cleanup(func() {
 		s.Shutdown()
 		stop()
@@ -403,75 +417,50 @@ func (w *world) types(id string) (out []string) {
 // ---- what is stored
 
 // fingerprint is a hash of what is stored, of one tenant or (empty) of all. Workers' signs of life are left
-// out: they are no state of anybody's.
-func (w *world) fingerprint(tenant string) string {
+// out: they are no state of anybody's. Everything is read again only if something was written since.
+func (w *world) fingerprint(tenant perdure.TenantID) string {
 	w.t.Helper()
+	writes := w.writes.Load()
+	if p, ok := w.prints[tenant]; ok && p.writes == writes {
+		return p.hash
+	}
 	h := sha256.New()
 	err := w.e.Store().View(context.Background(), func(v *store.View) error {
-		var tables []string
-		if err := v.Rows("SELECT name FROM sqlite_master WHERE type='table' ORDER BY name", nil, func(scan func(...any) error) error {
-			var name string
-			err := scan(&name)
-			tables = append(tables, name)
-			return err
-		}); err != nil {
-			return err
+		rows, err := storetest.Dump(v, tenant, "workers")
+		for _, row := range rows {
+			fmt.Fprintln(h, row)
 		}
-		for _, table := range tables {
-			if err := hashTable(h, v, table, tenant); err != nil {
-				return err
-			}
-		}
-		return nil
+		return err
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return fmt.Sprintf("%x", h.Sum(nil))
+	hash := fmt.Sprintf("%x", h.Sum(nil))
+	w.prints[tenant] = print{writes, hash}
+	return hash
 }
 
-func hashTable(h io.Writer, v *store.View, table, tenant string) error {
-	if table == "meta" || table == "workers" || strings.HasPrefix(table, "sqlite_") {
-		return nil
-	}
-	var columns []string
-	if err := v.Rows("SELECT name FROM pragma_table_info(?)", []any{table}, func(scan func(...any) error) error {
-		var name string
-		err := scan(&name)
-		columns = append(columns, name)
-		return err
-	}); err != nil {
-		return err
-	}
-	query := "SELECT json_array(" + strings.Join(columns, ",") + ") AS row FROM " + table
-	var args []any
-	if tenant != "" {
-		if !slices.Contains(columns, "tenant") {
-			return nil
-		}
-		query += " WHERE tenant=?"
-		args = append(args, tenant)
-	}
-	fmt.Fprintln(h, table)
-	return v.Rows(query+" ORDER BY row", args, func(scan func(...any) error) error {
-		var row string
-		err := scan(&row)
-		fmt.Fprintln(h, row)
-		return err
-	})
+// A print is what was stored after so many writes.
+type print struct {
+	writes int64
+	hash   string
 }
 
 // stored tells whether a text stands anywhere in the store.
 func (w *world) stored(text string) bool {
 	w.t.Helper()
-	var all bytes.Buffer
-	err := w.e.Store().View(context.Background(), func(v *store.View) error {
-		return errors.Join(hashTable(&all, v, "keys", ""), hashTable(&all, v, "tenants", ""), hashTable(&all, v, "idempotency", ""))
+	var all []string
+	err := w.e.Store().View(context.Background(), func(v *store.View) (err error) {
+		all, err = storetest.Dump(v, "")
+		return err
 	})
-	if err != nil || !contains(all.Bytes(), "reader") {
-		w.t.Fatalf("%v: %s", err, &all)
+	has := func(text string) bool {
+		return slices.ContainsFunc(all, func(row string) bool { return strings.Contains(row, text) })
 	}
-	return contains(all.Bytes(), text)
+	if err != nil || !has("reader") {
+		w.t.Fatalf("%v: %s", err, all)
+	}
+	return has(text)
 }
 
 func mustContain(t *testing.T, list []string, want ...string) {

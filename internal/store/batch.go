@@ -120,7 +120,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 			}
 			err = perdure.Errorf(perdure.CodeStorageFull, "the disk is full: nothing was written")
 		case s.dialect.lost(err):
-			if time.Since(begin) < maxWait {
+			if time.Since(begin) < maxWait && s.Away() == nil {
 				time.Sleep(10*time.Millisecond + rand.N(40*time.Millisecond))
 				continue
 			}

@@ -34,7 +34,8 @@ type room struct {
 	said string // the last complaint
 }
 
-// newRoom looks at the disk before the database is opened. That takes space as well, so it gets the reserve if there is little.
+// newRoom looks at the disk before the database is opened. That takes space as well, so it gets the reserve
+// if there is little.
 func newRoom(db string, size int64, log *slog.Logger) (*room, error) {
 	if size == 0 {
 		size = reserveBytes
@@ -74,15 +75,13 @@ func (r *room) lookOnce() error {
 	switch {
 	case !r.full && spare < r.size/2:
 		r.becomeFull()
-	case (r.full || !r.held) && spare >= r.size:
-		if !r.held {
-			if err := r.take(); err != nil {
-				return err
-			}
-		}
+	case spare >= r.size:
 		if r.full {
 			r.full = false
 			r.log.Info("the disk has room again: new work is taken")
+		}
+		if !r.held {
+			return r.take()
 		}
 	}
 	return nil
@@ -162,7 +161,8 @@ func freeBytes(dir string) (int64, error) {
 }
 
 // diskFull tells an error that means "there was no space to write it". SQLite has rolled back then: what a
-// commit writes ends with the page that makes it one, and did not get there. A sync for which there is no space is another error.
+// commit writes ends with the page that makes it one, and did not get there. A sync for which there is no
+// space is another error.
 func diskFull(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_FULL
@@ -171,7 +171,8 @@ func diskFull(err error) bool {
 // Full tells whether new work is refused because the disk is full.
 func (s *Store) Full() bool { return s.room.isFull() }
 
-// Room refuses what would make new work when the disk is full. Whatever helps what is under way to its end does not ask.
+// Room refuses what would make new work when the disk is full. Whatever helps what is under way to its end does
+// not ask.
 func (tx *Tx) Room() error {
 	if tx.s.room.isFull() {
 		return perdure.Errorf(perdure.CodeStorageFull, "the disk is full: runs under way can end, new work is not taken")

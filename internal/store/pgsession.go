@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -25,14 +26,30 @@ type pgSession struct {
 	cfg   *pgconn.Config
 	begin string
 	limit time.Duration // how long one call may take before the connection is given up
+	down  *atomic.Int64 // since when no session of the server could connect; zero: one could
 
 	mu    sync.Mutex
 	conn  *pgconn.PgConn
 	stmts map[string]*pgStatement
-	lazy  bool   // a transaction has begun, and the server does not know yet
-	open  bool   // a transaction is open at the server
-	xid   string // its number
+	lazy  bool     // a transaction has begun, and the server does not know yet
+	open  bool     // a transaction is open at the server
+	tx    txNumber // which one
 }
+
+// txNumber is what a transaction can be asked for by when the answer to its commit was lost: its number, when it
+// had it, and from which server, by when that was started. A server that crashes may have forgotten the number
+// of a transaction that was not on disk, and gives it to another one.
+type txNumber struct{ id, at, server string }
+
+const (
+	queryNumber = "SELECT pg_current_xact_id()::text,(extract(epoch FROM clock_timestamp())*1000000)::bigint::text," +
+		"(extract(epoch FROM pg_postmaster_start_time())*1000000)::bigint::text"
+	// The second column tells whether the server has not crashed since: it is the same, and some process of it that
+	// was there then is there still. A crash takes them all.
+	queryOutcome = "SELECT coalesce(pg_xact_status(?::text::xid8),''),(SELECT count(*) FROM pg_stat_activity" +
+		" WHERE (extract(epoch FROM backend_start)*1000000)::bigint<?::text::bigint" +
+		" AND (extract(epoch FROM pg_postmaster_start_time())*1000000)::bigint=?::text::bigint)"
+)
 
 type pgStatement struct {
 	desc    *pgconn.StatementDescription
@@ -40,7 +57,8 @@ type pgStatement struct {
 	results []int16
 }
 
-// patience is how long a call tries to get a connection back.
+// patience is how long calls try to get a connection back, counted from when the first of them could not. Who
+// comes later does not wait again: they would wait for one another.
 const patience = 5 * time.Second
 
 var (
@@ -51,7 +69,7 @@ var (
 )
 
 func newPGSession(cfg *pgconn.Config, begin string, limit time.Duration) *pgSession {
-	return &pgSession{cfg: cfg, begin: begin, limit: limit, stmts: make(map[string]*pgStatement)}
+	return &pgSession{cfg: cfg, begin: begin, limit: limit, down: new(atomic.Int64), stmts: make(map[string]*pgStatement)}
 }
 
 // connect makes sure that there is a connection. A server that is starting, or that has gone away for a moment, is
@@ -66,16 +84,17 @@ func (s *pgSession) connect() error {
 	}
 	clear(s.stmts)
 	var err error
-	begin := time.Now()
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		s.conn, err = pgconn.ConnectConfig(ctx, s.cfg)
 		cancel()
 		if err == nil {
+			s.down.Store(0)
 			return nil
 		}
 		s.conn = nil
-		if !passing(err) || time.Since(begin)+pause > patience {
+		s.down.CompareAndSwap(0, time.Now().UnixNano())
+		if !passing(err) || time.Since(time.Unix(0, s.down.Load()))+pause > patience {
 			return fmt.Errorf("%w: %w", errLost, err)
 		}
 		time.Sleep(pause + rand.N(pause))
@@ -100,7 +119,8 @@ func (s *pgSession) gone(err error) error {
 	var n net.Error
 	switch {
 	case errors.As(err, &e):
-		if !strings.HasPrefix(e.Code, "57P") && !strings.HasPrefix(e.Code, "08") {
+		// With FATAL and PANIC the server hangs up; a commit that ends so may be on disk.
+		if e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, "57P") && !strings.HasPrefix(e.Code, "08") {
 			return err
 		}
 	case s.conn != nil && s.conn.IsClosed(), errors.As(err, &n), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err):
@@ -180,7 +200,7 @@ func (s *pgSession) Begin() error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	s.lazy, s.xid = true, ""
+	s.lazy, s.tx = true, txNumber{}
 	return nil
 }
 
@@ -261,7 +281,7 @@ func (s *pgSession) ExecAll(list []statement) ([]int64, error) {
 	if err := s.connect(); err != nil {
 		return nil, err
 	}
-	number, err := s.prepare("SELECT pg_current_xact_id()::text")
+	number, err := s.prepare(queryNumber)
 	if err != nil {
 		return nil, err
 	}
@@ -280,13 +300,14 @@ func (s *pgSession) ExecAll(list []statement) ([]int64, error) {
 		b.ExecStatement(st.desc, values, st.params, st.results)
 	}
 	s.hurry()
-	s.open, s.lazy, s.xid = true, false, ""
+	s.open, s.lazy, s.tx = true, false, txNumber{}
 	counts := make([]int64, 0, len(list))
 	results := s.conn.ExecBatch(context.Background(), &b)
 	for i := 0; results.NextResult(); i++ {
 		r := results.ResultReader()
 		if i == 1 && r.NextRow() {
-			s.xid = string(r.Values()[0])
+			v := r.Values()
+			s.tx = txNumber{string(v[0]), string(v[1]), string(v[2])}
 		}
 		tag, err := r.Close()
 		if err != nil {
@@ -312,7 +333,7 @@ func (s *pgSession) Exec(query string, args []any) (int64, error) {
 			return 0, err
 		}
 		s.open = true
-		if err := s.query("SELECT pg_current_xact_id()::text", nil, func(scan func(...any) error) error { return scan(&s.xid) }); err != nil {
+		if err := s.query(queryNumber, nil, func(scan func(...any) error) error { return scan(&s.tx.id, &s.tx.at, &s.tx.server) }); err != nil {
 			return 0, err
 		}
 	}
@@ -335,6 +356,24 @@ func (s *pgSession) Exec(query string, args []any) (int64, error) {
 	s.hurry()
 	tag, err := s.conn.ExecStatement(context.Background(), st.desc, values, st.params, st.results).Close()
 	return tag.RowsAffected(), s.gone(err)
+}
+
+// Script executes statements without arguments, all at once, inside the transaction that has begun.
+func (s *pgSession) Script(text string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lazy {
+		s.lazy = false
+		if err := s.say(s.begin); err != nil {
+			return err
+		}
+		s.open = true
+	}
+	if err := s.connect(); err != nil {
+		return err
+	}
+	s.hurry()
+	return s.gone(s.conn.Exec(context.Background(), text).Close())
 }
 
 func (s *pgSession) say(word string) error {
@@ -373,26 +412,31 @@ func (s *pgSession) Commit() error {
 	return s.resolve(err)
 }
 
-// resolve finds out what became of a transaction by its number.
+// resolve finds out what became of a transaction by its number. That it was committed is believed only of a
+// server that has not crashed meanwhile: after a crash the number may be another transaction's.
 func (s *pgSession) resolve(cause error) error {
-	if s.xid == "" {
-		return fmt.Errorf("%w: %w", errInDoubt, cause)
+	doubt := fmt.Errorf("%w: %v", errInDoubt, cause) // not errLost as well: it may have happened
+	if s.tx.id == "" {
+		return doubt
 	}
 	for begin := time.Now(); time.Since(begin) < 2*patience; time.Sleep(20 * time.Millisecond) {
-		status := ""
-		err := s.query("SELECT coalesce(pg_xact_status(?::text::xid8),'')", []any{s.xid}, func(scan func(...any) error) error { return scan(&status) })
+		status, survivors := "", 0
+		err := s.query(queryOutcome, []any{s.tx.id, s.tx.at, s.tx.server}, func(scan func(...any) error) error { return scan(&status, &survivors) })
+		var e *pgconn.PgError
 		switch {
+		case errors.As(err, &e) && e.Code == "22023": // a number of the future: forgotten in a crash
+			return cause
 		case err != nil:
 			continue
-		case status == "committed":
+		case status == "committed" && survivors > 0:
 			return nil
 		case status == "aborted":
 			return cause
 		case status != "in progress":
-			return fmt.Errorf("%w: %w", errInDoubt, cause)
+			return doubt
 		}
 	}
-	return fmt.Errorf("%w: %w", errInDoubt, cause)
+	return doubt
 }
 
 func (s *pgSession) Rollback() error {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -81,6 +82,7 @@ const (
 type postgres struct {
 	cfg         *pgconn.Config
 	synchronous string
+	down        atomic.Int64 // of all sessions
 }
 
 // openPostgres reads an address and makes sure that what the server acknowledges is on disk.
@@ -152,7 +154,9 @@ func (p *postgres) session(begin string, timeout time.Duration) *pgSession {
 	for name, v := range params {
 		cfg.RuntimeParams[name] = v
 	}
-	return newPGSession(cfg, begin, timeout+answerWithin)
+	s := newPGSession(cfg, begin, timeout+answerWithin)
+	s.down = &p.down
+	return s
 }
 
 // writer is a session that decides and writes. Everything it does goes by an index, in that index's order; the
@@ -192,9 +196,14 @@ type serverClock struct {
 	at   perdure.Instant // the server's clock …
 	zero time.Duration   // … when our own counter showed this
 	last perdure.Instant // the latest instant that was given out
+
+	heard time.Time // when the server last answered
 }
 
 const clockEvery = time.Second
+
+// awayAfter is how long a database may be silent. A restart passes unnoticed, except by who has to wait for it.
+const awayAfter = 3 * time.Second
 
 // jump is by how much the server's clock may be set back without anybody noticing: the time stands still that long.
 const jump = time.Second
@@ -216,7 +225,7 @@ func (c *serverClock) ask() error {
 	now := counting()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at, c.zero = perdure.Instant(at), now
+	c.at, c.zero, c.heard = perdure.Instant(at), now, time.Now()
 	if back := c.last.Sub(c.at); back > jump {
 		c.log.Warn("the clock of the database was set back", "by", back)
 		c.last = 0
@@ -230,6 +239,16 @@ func (c *serverClock) now() perdure.Instant {
 	defer c.mu.Unlock()
 	c.last = max(c.last, c.at.Add(counting()-c.zero))
 	return c.last
+}
+
+// away tells whether the server is silent.
+func (c *serverClock) away() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := time.Since(c.heard); d > awayAfter {
+		return fmt.Errorf("the database has not answered for %s", d.Round(time.Second))
+	}
+	return nil
 }
 
 // follow asks until done.

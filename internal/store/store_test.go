@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
 )
 
 const tenant perdure.TenantID = "acme"
@@ -32,6 +33,36 @@ func open(t *testing.T, opt Options) *Store {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+var pool = pgtest.Pool{Prepare: func(url string) error {
+	s, err := Open(Options{URL: url})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}}
+
+// both runs a test on SQLite and on PostgreSQL; at names a fresh database that several stores can open.
+func both(t *testing.T, test func(t *testing.T, at Options)) {
+	t.Helper()
+	t.Run("SQLite", func(t *testing.T) {
+		m, err := NewMemory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		test(t, Options{Memory: m})
+	})
+	t.Run("PostgreSQL", func(t *testing.T) { test(t, Options{URL: pool.New(t)}) })
+}
+
+// behind changes the database behind the store's back.
+func behind(t *testing.T, s *Store, query string) {
+	t.Helper()
+	if _, err := s.lanes[0].write.Exec(query, nil); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
 }
 
 func newRun(id string, now perdure.Instant) perdure.Run {
@@ -67,7 +98,7 @@ func TestASecondServerOnTheSameFileRefusesToStart(t *testing.T) {
 	open(t, Options{Path: path})
 }
 
-func TestUnsafeSettingsRefuseToStart(t *testing.T) {
+func TestUnsafeSettingsOfSQLiteRefuseToStart(t *testing.T) {
 	for _, level := range []string{"NORMAL", "OFF", "1", "full"} {
 		_, err := Open(Options{Path: filepath.Join(t.TempDir(), "p.db"), Synchronous: level})
 		if err == nil || !strings.Contains(err.Error(), "refusing to start") {
@@ -133,98 +164,95 @@ func TestTheClockNeverGoesBack(t *testing.T) {
 }
 
 func TestANewerSchemaRefusesToStart(t *testing.T) {
-	m, err := NewMemory()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	open(t, Options{Memory: m}).Close()
-	open(t, Options{Memory: m}).Close() // once more: nothing to do
-	if _, err := m.sess.Exec("UPDATE meta SET value='99' WHERE name='schema'", nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(Options{Memory: m}); err == nil || !strings.Contains(err.Error(), "use a newer program") {
-		t.Fatalf("%v", err)
-	}
+	both(t, func(t *testing.T, at Options) {
+		s := open(t, at)
+		open(t, at).Close() // once more: nothing to do
+		behind(t, s, "UPDATE meta SET value='99' WHERE name='schema'")
+		if _, err := Open(at); err == nil || !strings.Contains(err.Error(), "use a newer program") {
+			t.Fatalf("%v", err)
+		}
+	})
 }
 
 func TestALiveRunWithoutAnAlarmIsImpossible(t *testing.T) {
-	s := open(t, Options{})
-	for _, spoil := range []func(*perdure.Run){
-		func(r *perdure.Run) { r.AlarmAt = 0 },
-		func(r *perdure.Run) { r.State = "sleeping" },
-		func(r *perdure.Run) { r.State = perdure.Completed },
-	} {
-		err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
-			r := newRun("a", tx.Now)
-			spoil(&r)
-			tx.Put(r, nil)
-			return nil
-		}))[0]
-		if perdure.CodeOf(err) != perdure.CodeUnavailable {
-			t.Errorf("accepted: %v", err)
+	both(t, func(t *testing.T, at Options) {
+		s := open(t, at)
+		for _, spoil := range []func(*perdure.Run){
+			func(r *perdure.Run) { r.AlarmAt = 0 },
+			func(r *perdure.Run) { r.State = "sleeping" },
+			func(r *perdure.Run) { r.State = perdure.Completed },
+		} {
+			err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+				r := newRun("a", tx.Now)
+				spoil(&r)
+				tx.Put(r, nil)
+				return nil
+			}))[0]
+			if perdure.CodeOf(err) != perdure.CodeUnavailable {
+				t.Errorf("accepted: %v", err)
+			}
 		}
-	}
-	if n := count(t, s, "SELECT count(*) FROM runs"); n != 0 {
-		t.Errorf("%d runs", n)
-	}
+		if n := count(t, s, "SELECT count(*) FROM runs"); n != 0 {
+			t.Errorf("%d runs", n)
+		}
+	})
 }
 
 func TestOneBadOperationDoesNotHurtTheBatch(t *testing.T) {
-	s := open(t, Options{})
-	bad := opFunc(func(tx *Tx) error {
-		r := newRun("bad", tx.Now)
-		r.AlarmAt = 0 // the database refuses it when the batch is written
-		tx.Put(r, nil)
-		return nil
+	both(t, func(t *testing.T, at Options) {
+		s := open(t, at)
+		bad := opFunc(func(tx *Tx) error {
+			r := newRun("bad", tx.Now)
+			r.AlarmAt = 0 // the database refuses it when the batch is written
+			tx.Put(r, nil)
+			return nil
+		})
+		panics := opFunc(func(tx *Tx) error {
+			insert("half").Do(tx)
+			panic("a defect")
+		})
+		errs := s.Batch(s.Now(), insert("a"), bad, panics, insert("b"))
+		if errs[0] != nil || errs[3] != nil || perdure.CodeOf(errs[1]) != perdure.CodeUnavailable || perdure.CodeOf(errs[2]) != perdure.CodeInternal {
+			t.Fatalf("%v", errs)
+		}
+		if n := count(t, s, "SELECT count(*) FROM runs WHERE id IN ('a','b')"); n != 2 {
+			t.Errorf("%d of the good ones", n)
+		}
+		if n := count(t, s, "SELECT count(*) FROM runs"); n != 2 {
+			t.Errorf("%d in all", n)
+		}
 	})
-	panics := opFunc(func(tx *Tx) error {
-		insert("half").Do(tx)
-		panic("a defect")
-	})
-	errs := s.Batch(s.Now(), insert("a"), bad, panics, insert("b"))
-	if errs[0] != nil || errs[3] != nil || perdure.CodeOf(errs[1]) != perdure.CodeUnavailable || perdure.CodeOf(errs[2]) != perdure.CodeInternal {
-		t.Fatalf("%v", errs)
-	}
-	if n := count(t, s, "SELECT count(*) FROM runs WHERE id IN ('a','b')"); n != 2 {
-		t.Errorf("%d of the good ones", n)
-	}
-	if n := count(t, s, "SELECT count(*) FROM runs"); n != 2 {
-		t.Errorf("%d in all", n)
-	}
 }
 
 func TestAGuardedWriteLosesToAQuickerOne(t *testing.T) {
-	m, err := NewMemory()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	other := open(t, Options{Memory: m})
-	raced := 0
-	var s *Store
-	s = open(t, Options{Memory: m, Hooks: Hooks{BeforeWrite: func() {
-		if raced++; raced <= 3 {
-			other.Batch(perdure.Instant(s.last.Load()), bump("a"))
+	both(t, func(t *testing.T, at Options) {
+		other := open(t, at)
+		raced := 0
+		var s *Store
+		at.Hooks.BeforeWrite = func() {
+			if raced++; raced <= 3 {
+				other.Batch(perdure.Instant(s.last.Load()), bump("a"))
+			}
 		}
-	}}})
-	raced = 100
-	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
-		t.Fatal(err)
-	}
-	raced = 0
-	decided := 0
-	err = s.Batch(s.Now(), opFunc(func(tx *Tx) error {
-		decided++
-		return bump("a").Do(tx)
-	}))[0]
-	if err != nil || decided != 4 {
-		t.Fatalf("decided %d times: %v", decided, err)
-	}
-	// Three by the other node, one by this: none was overwritten.
-	if n := count(t, s, "SELECT version FROM runs"); n != 5 {
-		t.Errorf("version %d", n)
-	}
+		s = open(t, at)
+		raced = 100
+		if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
+			t.Fatal(err)
+		}
+		raced = 0
+		decided := 0
+		err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+			decided++
+			return bump("a").Do(tx)
+		}))[0]
+		if err != nil || decided != 4 {
+			t.Fatalf("decided %d times: %v", decided, err)
+		}
+		// Three by the other node, one by this: none was overwritten.
+		if n := count(t, s, "SELECT version FROM runs"); n != 5 {
+			t.Errorf("version %d", n)
+		}
+	})
 }
 
 // bump raises a run's version by one.
@@ -241,32 +269,33 @@ func bump(id string) opFunc {
 }
 
 func TestGroupCommit(t *testing.T) {
-	commits := 0
-	s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db"), Hooks: Hooks{Written: func([]perdure.RunID) { commits++ }}})
-	const n = 400
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			if err := s.Do(context.Background(), insert(fmt.Sprint("r", i))); err != nil {
-				t.Error(err)
-			}
-		}()
+	groups := func(t *testing.T, at Options) {
+		s := open(t, at)
+		const n = 400
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				if err := s.Do(context.Background(), insert(fmt.Sprint("r", i))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := count(t, s, "SELECT count(*) FROM runs"); got != n {
+			t.Errorf("%d runs", got)
+		}
+		if commits := s.commits.Load(); commits >= n {
+			t.Errorf("%d commits for %d operations: nothing was grouped", commits, n)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := s.Do(context.Background(), insert("late")); perdure.CodeOf(err) != perdure.CodeUnavailable && perdure.CodeOf(err) != perdure.CodeUnknown {
+			t.Errorf("after the end: %v", err)
+		}
 	}
-	wg.Wait()
-	if got := count(t, s, "SELECT count(*) FROM runs"); got != n {
-		t.Errorf("%d runs", got)
-	}
-	if commits >= n {
-		t.Errorf("%d commits for %d operations: nothing was grouped", commits, n)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := s.Do(context.Background(), insert("late")); perdure.CodeOf(err) != perdure.CodeUnavailable && perdure.CodeOf(err) != perdure.CodeUnknown {
-		t.Errorf("after the end: %v", err)
-	}
+	t.Run("SQLite", func(t *testing.T) { groups(t, Options{Path: filepath.Join(t.TempDir(), "p.db")}) })
+	t.Run("PostgreSQL", func(t *testing.T) { groups(t, Options{URL: pool.New(t)}) })
 }
 
 // faulty fails one call of a session.
@@ -306,7 +335,7 @@ func (f *faulty) Exec(q string, args []any) (int64, error) {
 	return f.Session.Exec(q, args)
 }
 
-func TestAFailedCommitIsNeverAnAcknowledgement(t *testing.T) {
+func TestAFailedCommitOfSQLiteIsNeverAnAcknowledgement(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		m, err := NewMemory()
 		if err != nil {
@@ -337,36 +366,47 @@ func TestAFailedCommitIsNeverAnAcknowledgement(t *testing.T) {
 }
 
 func TestAFailedStatementLeavesNothing(t *testing.T) {
-	for _, after := range []bool{false, true} {
-		for n := 1; n < 20; n++ {
-			var f *faulty
-			s := open(t, Options{Hooks: Hooks{Wrap: func(x Session) Session { f = &faulty{Session: x, afterExec: after}; return f }}})
-			f.failExec = n
-			err := s.Batch(s.Now(), insert("a"))[0]
-			if f.failExec > 0 {
-				if err != nil {
-					t.Fatal(err)
+	both(t, func(t *testing.T, at Options) {
+		for _, after := range []bool{false, true} {
+			for n := 1; n < 20; n++ {
+				var all []*faulty // Batch is in the first lane, which is the first to be opened
+				at.Hooks.Wrap = func(x Session) Session {
+					f := &faulty{Session: x, afterExec: after}
+					all = append(all, f)
+					return f
 				}
-				break // there are no more statements to fail
+				s := open(t, at)
+				f, id := all[0], fmt.Sprint("r", after, n)
+				f.failExec = n
+				err := s.Batch(s.Now(), insert(id))[0]
+				if f.failExec > 0 {
+					if err != nil {
+						t.Fatal(err)
+					}
+					break // there are no more statements to fail
+				}
+				if perdure.CodeOf(err) != perdure.CodeUnavailable {
+					t.Fatalf("statement %d: %v", n, err)
+				}
+				if got := count(t, s, "SELECT count(*) FROM runs WHERE id=?", id); got != 0 {
+					t.Errorf("statement %d failed and left %d runs", n, got)
+				}
+				if err := s.Batch(s.Now(), insert(id))[0]; err != nil {
+					t.Errorf("and again: %v", err)
+				}
+				s.Close()
 			}
-			if perdure.CodeOf(err) != perdure.CodeUnavailable {
-				t.Fatalf("statement %d: %v", n, err)
-			}
-			if got := count(t, s, "SELECT count(*) FROM runs"); got != 0 {
-				t.Errorf("statement %d failed and left %d runs", n, got)
-			}
-			if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
-				t.Errorf("and again: %v", err)
-			}
-			s.Close()
 		}
-	}
+	})
 }
 
-func TestSecretsAreTakenOutBeforeAnythingIsWritten(t *testing.T) {
-	const secret = "hunter2-canary-7c1f"
-	dir := t.TempDir()
-	s := open(t, Options{Path: filepath.Join(dir, "p.db"), Redact: func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }})
+const secret = "hunter2-canary-7c1f"
+
+// tell writes the secret wherever somebody could, into a store that takes it out.
+func tell(t *testing.T, at Options) {
+	t.Helper()
+	at.Redact = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
+	s := open(t, at)
 	big := strings.Repeat("x", InlineMax) + secret
 	err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
 		r := newRun("a", tx.Now)
@@ -400,6 +440,11 @@ func TestSecretsAreTakenOutBeforeAnythingIsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestSecretsAreTakenOutBeforeAnythingIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	tell(t, Options{Path: filepath.Join(dir, "p.db")})
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
 	for _, f := range files {
 		b, err := os.ReadFile(f)
@@ -415,22 +460,34 @@ func TestSecretsAreTakenOutBeforeAnythingIsWritten(t *testing.T) {
 	}
 }
 
-func TestDamagedContentIsLoud(t *testing.T) {
-	s := open(t, Options{})
-	var v perdure.Value
-	s.Batch(s.Now(), opFunc(func(tx *Tx) error {
-		v = tx.Intern(tenant, "a", []byte(`"`+strings.Repeat("x", InlineMax)+`"`))
-		tx.Put(newRun("a", tx.Now), nil)
-		return nil
-	}))
-	s.lanes[0].write.Exec("UPDATE blobs SET content=replace(content,'xx','xy')", nil)
-	err := s.View(context.Background(), func(view *View) error {
-		_, err := view.Resolve(tenant, v)
-		return err
-	})
-	if err == nil || !strings.Contains(err.Error(), "damaged") {
-		t.Errorf("%v", err)
+func TestSecretsAreTakenOutBeforeAnythingIsSentToPostgreSQL(t *testing.T) {
+	at := Options{URL: pool.New(t)}
+	p := tapped(t, at.URL)
+	at.URL = p.url
+	tell(t, at)
+	if sent := p.sent(); strings.Contains(sent, secret) || !strings.Contains(sent, "reading [redacted]") {
+		t.Errorf("the secret is among %d bytes, or nothing of what was around it is", len(sent))
 	}
+}
+
+func TestDamagedContentIsLoud(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		s := open(t, at)
+		var v perdure.Value
+		s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+			v = tx.Intern(tenant, "a", []byte(`"`+strings.Repeat("x", InlineMax)+`"`))
+			tx.Put(newRun("a", tx.Now), nil)
+			return nil
+		}))
+		behind(t, s, "UPDATE blobs SET content=replace(content,'xx','xy')")
+		err := s.View(context.Background(), func(view *View) error {
+			_, err := view.Resolve(tenant, v)
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), "damaged") {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 func TestEveryInvariantCanBeBroken(t *testing.T) {
@@ -452,32 +509,33 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 		"S18": "INSERT INTO dead_letters VALUES ('acme','a','k','q','c','',1,1,'')",
 		"P10": "INSERT INTO gatherings VALUES ('acme','g','group','all','','open',1,1,NULL,0,1,0,0,'','a')",
 	} {
-		s := open(t, Options{})
-		if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
-			t.Fatal(err)
-		}
-		check := func() (ids []string) {
-			s.View(context.Background(), func(v *View) error {
-				found, err := v.Check(nil)
-				if err != nil {
+		t.Run(id, func(t *testing.T) {
+			both(t, func(t *testing.T, at Options) {
+				s := open(t, at)
+				if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
 					t.Fatal(err)
 				}
-				for _, x := range found {
-					ids = append(ids, x.ID)
+				check := func() (ids []string) {
+					err := s.View(context.Background(), func(v *View) error {
+						found, err := v.Check(nil)
+						for _, x := range found {
+							ids = append(ids, x.ID)
+						}
+						return err
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return ids
 				}
-				return nil
+				if found := check(); len(found) > 0 {
+					t.Fatalf("before: %v", found)
+				}
+				behind(t, s, spoil)
+				if found := check(); !slices.Contains(found, id) {
+					t.Errorf("%s is not found: %v", id, found)
+				}
 			})
-			return ids
-		}
-		if found := check(); len(found) > 0 {
-			t.Fatalf("before: %v", found)
-		}
-		if _, err := s.lanes[0].write.Exec(spoil, nil); err != nil {
-			t.Fatalf("%s: %v", id, err)
-		}
-		if found := check(); !slices.Contains(found, id) {
-			t.Errorf("%s is not found: %v", id, found)
-		}
-		s.Close()
+		})
 	}
 }

@@ -59,6 +59,32 @@ func OnDisk(t testing.TB) store.Options {
 	return store.Options{Path: filepath.Join(t.TempDir(), "perdure.db")}
 }
 
+// Address is what a server's store option says: nothing, which is SQLite, or the address of a fresh PostgreSQL
+// database.
+func Address(t testing.TB) string {
+	t.Helper()
+	return Options(t).URL
+}
+
+// OnBoth runs a test on SQLite and on PostgreSQL. The options it is given name a fresh database that several stores
+// can open, as nodes do.
+func OnBoth(t *testing.T, test func(t *testing.T, at store.Options)) {
+	t.Helper()
+	t.Run("SQLite", func(t *testing.T) { test(t, store.Options{Memory: Memory(t)}) })
+	t.Run("PostgreSQL", func(t *testing.T) { test(t, store.Options{URL: Postgres(t)}) })
+}
+
+// Memory gives a fresh SQLite database in memory.
+func Memory(t testing.TB) *store.Memory {
+	t.Helper()
+	m, err := store.NewMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
 // Open opens a store that is closed when the test ends.
 func Open(t testing.TB, opt store.Options) *store.Store {
 	t.Helper()

@@ -1,0 +1,335 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A fleet is server processes on one PostgreSQL. Whoever calls it takes any of them, and another one if that
+// has no answer.
+type fleet struct {
+	t     *testing.T
+	store string
+	nodes []*node
+	key   string
+	http  *http.Client
+}
+
+// newFleet starts servers that share a database.
+func newFleet(t *testing.T, size int, store string, args ...string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, store: store, http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 200}}}
+	t.Cleanup(f.http.CloseIdleConnections)
+	for range size {
+		f.nodes = append(f.nodes, nodeAt(t, t.TempDir(), append([]string{"--store", store}, args...)...))
+	}
+	for _, n := range f.nodes {
+		n.addr = fmt.Sprintf("127.0.0.1:%d", lowPort(t))
+		n.start()
+	}
+	f.key = f.nodes[0].key
+	return f
+}
+
+// lowPort finds a port that stays free while its server is away: it lies below those that outgoing connections
+// get, and the clients of a fleet open many.
+func lowPort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		port := 15000 + rand.IntN(15000)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+// call makes one request to one node. Whatever happens behind it, no answer is a 500, and one that asks for
+// another try says when.
+func (f *fleet) call(at int, method, path, idempotency string, in, out any) (int, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return 0, err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequest(method, "http://"+f.nodes[at].addr+path, body)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Authorization", "Bearer "+f.key)
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if idempotency != "" {
+		req.Header.Set("Idempotency-Key", idempotency)
+	}
+	res, err := f.http.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case res.StatusCode == 500:
+		f.t.Errorf("%s %s: %s", method, path, b)
+	case res.StatusCode == 503 && res.Header.Get("Retry-After") == "":
+		f.t.Errorf("%s %s: 503 without Retry-After", method, path)
+	case out != nil && res.StatusCode < 300:
+		if err := json.Unmarshal(b, out); err != nil {
+			return 0, fmt.Errorf("%s %s: %s", method, path, b)
+		}
+	}
+	return res.StatusCode, nil
+}
+
+// insist calls one node after the other until there is an answer that is final, and says who gave it.
+func (f *fleet) insist(method, path, idempotency string, in, out any) (status, at int) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Duration(10+rand.IntN(20)) * time.Millisecond) {
+		at = rand.IntN(len(f.nodes))
+		status, err := f.call(at, method, path, idempotency, in, out)
+		if err == nil && status != 503 {
+			return status, at
+		}
+		if time.Now().After(end) {
+			f.t.Errorf("%s %s: no answer for a minute: %d %v", method, path, status, err)
+			return 0, at
+		}
+	}
+}
+
+// A load is clients and workers of a fleet, and a book of what was acknowledged to them.
+type load struct {
+	*fleet
+	stopClients, stopWorkers context.CancelFunc
+	clients, workers         sync.WaitGroup
+
+	mu        sync.Mutex
+	submitted map[string]string // by key: the run
+	completed map[string]string // by run: the result
+	at        map[string]done   // by run: who acknowledged it, and when
+	answered  map[string]string // by run: what a waiter was told
+	wakes     []time.Duration   // from the acknowledgement at one node to the waiter's answer at another
+}
+
+type done struct {
+	node int
+	when time.Time
+}
+
+// load lets clients and workers work until finish.
+func (f *fleet) load(clients, workers int) *load {
+	l := &load{fleet: f, submitted: map[string]string{}, completed: map[string]string{}, at: map[string]done{}, answered: map[string]string{}}
+	var ctx, work context.Context
+	ctx, l.stopClients = context.WithCancel(context.Background())
+	work, l.stopWorkers = context.WithCancel(context.Background())
+	f.t.Cleanup(func() { // of a test that was given up
+		l.stopClients()
+		l.stopWorkers()
+		l.clients.Wait()
+		l.workers.Wait()
+	})
+	for i := range clients {
+		l.clients.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				l.client(fmt.Sprintf("%d-%d", i, n))
+			}
+		})
+	}
+	for i := range workers {
+		l.workers.Go(func() {
+			for work.Err() == nil {
+				l.worker(fmt.Sprint("w", i))
+			}
+		})
+	}
+	return l
+}
+
+// client submits three runs and waits for their ends, each at any node.
+func (l *load) client(name string) {
+	var ids []string
+	for i := range 3 {
+		key := fmt.Sprintf("k-%s-%d", name, i)
+		var r runView
+		if s, _ := l.insist("POST", "/api/v1/runs", key, obj{"kind": "job", "input": key, "max_attempts": 100}, &r); s != 201 && s != 200 {
+			l.t.Errorf("submit: %d", s)
+			return
+		}
+		ids = append(ids, r.RunID)
+		l.mu.Lock()
+		l.submitted[key] = r.RunID
+		l.mu.Unlock()
+	}
+	for _, id := range ids {
+		l.wait(id)
+	}
+}
+
+func (l *load) wait(id string) {
+	begin := time.Now()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		var r runView
+		s, at := l.insist("GET", "/api/v1/runs/"+id+"/join?timeout=10s", "", nil, &r)
+		now := time.Now()
+		switch s {
+		case 202:
+			continue
+		case 200:
+		default:
+			l.t.Errorf("join %s: %d", id, s)
+			return
+		}
+		l.mu.Lock()
+		l.answered[id] = string(r.Result)
+		if d, ok := l.at[id]; ok && d.node != at && d.when.After(begin) {
+			l.wakes = append(l.wakes, max(0, now.Sub(d.when)))
+		}
+		l.mu.Unlock()
+		return
+	}
+	l.t.Errorf("%s does not end", id)
+}
+
+func (l *load) worker(name string) {
+	var p polled
+	at := rand.IntN(len(l.nodes))
+	s, err := l.call(at, "POST", "/api/v1/workers/"+name+"/poll", "", obj{"slots": 4, "start": true, "wait": "500ms"}, &p)
+	if err != nil || s != 200 {
+		if err == nil && s != 503 {
+			l.t.Errorf("poll: %d", s)
+		}
+		time.Sleep(10 * time.Millisecond)
+		return
+	}
+	for _, r := range p.Runs {
+		result := fmt.Sprintf("%s by epoch %d", r.RunID, r.Epoch)
+		s, at := l.insist("POST", "/api/v1/workers/"+name+"/commit", "", complete(r, result), nil)
+		if s != 200 && s != 409 {
+			l.t.Errorf("commit: %d", s)
+		}
+		if s != 200 {
+			continue
+		}
+		l.mu.Lock()
+		if before, ok := l.completed[r.RunID]; ok && before != result {
+			l.t.Errorf("two results of %s were acknowledged: %s, %s", r.RunID, before, result)
+		}
+		l.completed[r.RunID] = result
+		l.at[r.RunID] = done{at, time.Now()}
+		l.mu.Unlock()
+	}
+}
+
+// enough waits until so many submits were acknowledged, and so many waits were answered at another node than the one where
+// the run had ended.
+func (l *load) enough(submits, wakes int) {
+	l.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		l.mu.Lock()
+		s, w := len(l.submitted), len(l.wakes)
+		l.mu.Unlock()
+		if s >= submits && w >= wakes {
+			return
+		}
+		if time.Now().After(end) {
+			l.t.Fatalf("%d submits, %d waits across nodes: too little happens", s, w)
+		}
+	}
+}
+
+// finish lets every run end and checks the book.
+func (l *load) finish() {
+	l.t.Helper()
+	l.stopClients()
+	l.clients.Wait() // each waits for the ends of its runs
+	l.stopWorkers()
+	l.workers.Wait()
+	l.check()
+}
+
+// check holds what is stored against what was acknowledged.
+func (l *load) check() {
+	l.t.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, l.store)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	rows, err := conn.Query(ctx, "SELECT id, input, state, result FROM runs")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	type run struct{ key, state, result string }
+	runs, count := map[string]run{}, map[string]int{}
+	var id string
+	var r run
+	if _, err := pgx.ForEachRow(rows, []any{&id, &r.key, &r.state, &r.result}, func() error {
+		r.key, _ = strconv.Unquote(r.key)
+		runs[id] = r
+		count[r.key]++
+		return nil
+	}); err != nil {
+		l.t.Fatal(err)
+	}
+	for key, id := range l.submitted {
+		switch r := runs[id]; {
+		case r.key != key:
+			l.t.Errorf("the submit %s was acknowledged as %s, and that is not there", key, id)
+		case r.state != "completed":
+			l.t.Errorf("%s is %s", id, r.state)
+		}
+	}
+	for key, n := range count {
+		if l.submitted[key] == "" || n != 1 {
+			l.t.Errorf("%d runs of the submit %s, which was acknowledged as %q", n, key, l.submitted[key])
+		}
+	}
+	for id, want := range l.completed {
+		if r := runs[id]; r.result != strconv.Quote(want) {
+			l.t.Errorf("the result of %s was acknowledged as %s, and it is %s with %s", id, want, r.state, r.result)
+		}
+	}
+	for id, told := range l.answered {
+		if r := runs[id]; r.result != told {
+			l.t.Errorf("who waited for %s was told %s, and it is %s", id, told, r.result)
+		}
+	}
+	var check struct {
+		Violations []any `json:"violations"`
+		Past       int   `json:"runs_past_deadline"`
+	}
+	if s, _ := l.insist("GET", "/api/admin/invariants", "", nil, &check); s != 200 || len(check.Violations) > 0 || check.Past > 0 {
+		l.t.Errorf("invariants: %d %+v", s, check)
+	}
+}
+
+// quantile is the value below which that share of the durations lies.
+func quantile(d []time.Duration, share float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	d = slices.Sorted(slices.Values(d))
+	return d[min(len(d)-1, int(share*float64(len(d))))].Round(100 * time.Microsecond)
+}

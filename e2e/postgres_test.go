@@ -1,0 +1,246 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+// leases are long enough for a database that comes back, and short enough for a grant that nobody got.
+var leases = []string{"--policy", "lease=4s", "--policy", "backoff_base=100ms", "--policy", "active_reap=1m", "--log-level", "error"}
+
+// ownCluster is a PostgreSQL for a test that disturbs it.
+func ownCluster(t *testing.T) *pgtest.Cluster {
+	t.Helper()
+	c, err := pgtest.Start(pgtest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func TestPostgreSQLRestartsUnderLoad(t *testing.T) {
+	t.Parallel()
+	c := ownCluster(t)
+	f := newFleet(t, 2, c.URL("postgres"), leases...)
+	l := f.load(12, 8)
+	restarts := int(number("PERDURE_RESTARTS", 2))
+	modes := []pgtest.Mode{pgtest.Fast, pgtest.Immediate, pgtest.Kill}
+	away, back, lived := map[pgtest.Mode][]time.Duration{}, map[pgtest.Mode][]time.Duration{}, map[pgtest.Mode][]time.Duration{}
+	for i := range restarts * len(modes) {
+		mode := modes[i%len(modes)]
+		time.Sleep(time.Duration(100+rand.IntN(400)) * time.Millisecond)
+		begin := time.Now()
+		if err := c.Restart(mode); err != nil {
+			t.Fatal(err)
+		}
+		up := time.Now()
+		away[mode] = append(away[mode], up.Sub(begin))
+		for at := range f.nodes {
+			l.serves(at, fmt.Sprintf("probe-%d-%d", i, at))
+			back[mode] = append(back[mode], time.Since(up))
+		}
+		for at := range f.nodes {
+			l.lives(at, fmt.Sprintf("life-%d-%d", i, at))
+		}
+		lived[mode] = append(lived[mode], time.Since(up))
+	}
+	l.enough(10*restarts, 0)
+	l.finish()
+	for _, mode := range modes {
+		most := quantile(back[mode], 1)
+		t.Logf("%s, %d times: away for at most %s; after that each node had written within %s (p50), %s (max), and a run had been worked on through each within %s",
+			mode, restarts, quantile(away[mode], 1), quantile(back[mode], 0.5), most, quantile(lived[mode], 1))
+		if most > 30*time.Second || quantile(lived[mode], 1) > 30*time.Second {
+			t.Errorf("service is back after %s only", most)
+		}
+	}
+	t.Logf("acknowledged: %d submits, %d results", len(l.submitted), len(l.completed))
+}
+
+// serves has one node acknowledge a write, however often that takes.
+func (l *load) serves(at int, key string) (id string) {
+	l.t.Helper()
+	for end := time.Now().Add(40 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		var r runView
+		s, err := l.call(at, "POST", "/api/v1/runs", key, obj{"kind": "job", "input": key, "max_attempts": 100}, &r)
+		if err == nil && (s == 200 || s == 201) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.submitted[key] = r.RunID
+			return r.RunID
+		}
+		if time.Now().After(end) {
+			l.t.Fatalf("node %d takes no write: %d %v", at, s, err)
+		}
+	}
+}
+
+// lives has one node take a run and waits there for its end.
+func (l *load) lives(at int, key string) {
+	l.t.Helper()
+	id := l.serves(at, key)
+	for end := time.Now().Add(40 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if s, err := l.call(at, "GET", "/api/v1/runs/"+id+"/join?timeout=10s", "", nil, nil); err == nil && s == 200 {
+			return
+		} else if time.Now().After(end) {
+			l.t.Fatalf("a run does not end through node %d: %d %v", at, s, err)
+		}
+	}
+}
+
+// A line is the way to a server that can be cut.
+type line struct {
+	to string
+	l  net.Listener
+
+	mu    sync.Mutex
+	cut   bool
+	conns map[net.Conn]bool
+}
+
+func newLine(t *testing.T, to string) *line {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &line{to: to, l: l, conns: map[net.Conn]bool{}}
+	go x.accept()
+	t.Cleanup(func() {
+		l.Close()
+		x.set(true)
+	})
+	return x
+}
+
+func (x *line) accept() {
+	for {
+		a, err := x.l.Accept()
+		if err != nil {
+			return
+		}
+		b, err := net.Dial("tcp", x.to)
+		if err != nil || !x.keep(a, b) {
+			a.Close()
+			continue
+		}
+		go x.carry(a, b)
+		go x.carry(b, a)
+	}
+}
+
+func (x *line) keep(a, b net.Conn) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cut {
+		b.Close()
+		return false
+	}
+	x.conns[a], x.conns[b] = true, true
+	return true
+}
+
+func (x *line) carry(from, to net.Conn) {
+	io.Copy(to, from)
+	from.Close()
+	to.Close()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.conns, from)
+}
+
+// set cuts the line or mends it.
+func (x *line) set(cut bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.cut = cut; cut {
+		for c := range x.conns {
+			c.Close()
+		}
+	}
+}
+
+func TestAServerWhosePostgreSQLIsAwaySaysSo(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(pgtest.New(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := newLine(t, u.Host)
+	direct := u.String()
+	u.Host = way.l.Addr().String()
+	f := newFleet(t, 2, u.String(), leases...)
+	f.store = direct
+	l := f.load(4, 3)
+	l.lives(0, "before-0")
+	l.lives(1, "before-1")
+	for round := range number("PERDURE_RESTARTS", 1) {
+		way.set(true)
+		cut := time.Now()
+		for at := range f.nodes {
+			f.ready(at, http.StatusServiceUnavailable)
+		}
+		noticed := time.Since(cut)
+		l.refused(cut.Add(15 * time.Second))
+		way.set(false)
+		mended := time.Now()
+		for at := range f.nodes {
+			f.ready(at, http.StatusOK)
+		}
+		ready := time.Since(mended)
+		for at := range f.nodes {
+			l.lives(at, fmt.Sprintf("after-%d-%d", round, at))
+		}
+		t.Logf("not ready after %s; ready again after %s, a run was worked on through each node after %s",
+			noticed.Round(time.Millisecond), ready.Round(time.Millisecond), time.Since(mended).Round(time.Millisecond))
+	}
+	l.finish()
+}
+
+// refused has many call nodes that can do nothing, and be told so in time: none waits for the others.
+func (l *load) refused(by time.Time) {
+	l.t.Helper()
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			if s, err := l.call(i%len(l.nodes), "POST", "/api/v1/runs", "", obj{"kind": "nobody"}, nil); err != nil || s != http.StatusServiceUnavailable {
+				l.t.Errorf("a submit without a database: %d %v", s, err)
+			}
+		})
+	}
+	wg.Wait()
+	if late := time.Since(by); late > 0 {
+		l.t.Errorf("refusals came %s too late", late)
+	}
+}
+
+// ready waits until a node says that it should get traffic, or should not.
+func (f *fleet) ready(at, want int) {
+	f.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		res, err := f.http.Get("http://" + f.nodes[at].addr + "/readyz")
+		if err == nil {
+			res.Body.Close()
+			if res.StatusCode == want {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			f.t.Fatalf("readyz of node %d is not %d: %v %v", at, want, res, err)
+		}
+	}
+}

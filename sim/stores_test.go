@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
+)
+
+// An account is what became of a seed on one store.
+type account struct {
+	report *Report
+	trace  []string
+	rows   []string // all that the store holds in the end
+}
+
+func tell(t *testing.T, seed uint64, url string) account {
+	t.Helper()
+	var a account
+	var trace bytes.Buffer
+	var err error
+	a.report, err = Run(seed, Options{URL: url, Even: true, Trace: &trace, End: func(v *store.View) (err error) {
+		a.rows, err = storetest.Dump(v, "")
+		return err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.trace = strings.Split(trace.String(), "\n")
+	if v := a.report.Violation; v != nil {
+		t.Errorf("breaks %s\n\n%s", v, strings.Join(a.report.Tail, "\n"))
+	}
+	return a
+}
+
+// differ says where two lists part, with what led to it.
+func differ(what string, x, y []string) string {
+	for i := range max(len(x), len(y)) {
+		line := func(list []string) string {
+			if i < len(list) {
+				return list[i]
+			}
+			return "(nothing more)"
+		}
+		if line(x) != line(y) {
+			return fmt.Sprintf("%s, from line %d on, after\n%s\non SQLite\n%s\non PostgreSQL\n%s", what, i+1, strings.Join(x[max(0, i-5):i], "\n"), line(x), line(y))
+		}
+	}
+	return ""
+}
+
+// sideBySide is how many seeds are told at the same time: on PostgreSQL they mostly wait for the disk.
+const sideBySide = 4
+
+// The same history on both stores comes to the same: every step has the same answers, and in the end every row of every
+// table is the same in all its columns.
+func TestBothStoresTellTheSameStory(t *testing.T) {
+	n, until := int(number(t, "PERDURE_SIM_SEEDS", 0)), time.Now().Add(24*time.Hour)
+	if n == 0 {
+		n, until = most, time.Now().Add(15*time.Second)
+	}
+	seeds := seedsFrom(number(t, "PERDURE_SIM_BASE", base), n)
+	total := make(Counts)
+	next, ran, steps, rows := 0, 0, 0, 0
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for range sideBySide {
+		group.Go(func() {
+			for {
+				mu.Lock()
+				if next == len(seeds) || (next >= sideBySide && time.Now().After(until)) {
+					mu.Unlock()
+					return
+				}
+				seed := seeds[next]
+				next++
+				mu.Unlock()
+				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+					x, y := tell(t, seed, ""), tell(t, seed, storetest.Postgres(t))
+					if d := differ("they tell different stories", x.trace, y.trace); d != "" {
+						t.Error(d)
+					} else if d := differ("they don't hold the same", x.rows, y.rows); d != "" {
+						t.Error(d)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					ran++
+					steps += x.report.Steps
+					rows += len(x.rows)
+					total.Add(x.report.Counts)
+				})
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d seeds: %d steps, %d rows, %d faults\n%s", ran, steps, rows, total.Faults(), total)
+}

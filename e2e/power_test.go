@@ -58,6 +58,8 @@ type book struct {
 	tried                map[string]string // by key
 	submitted, signalled map[string]string // by key: the run
 	completed            map[string]string // by run: the result
+	left                 int               // notes until …
+	then                 func()            // … this happens
 }
 
 func newBook() *book {
@@ -170,6 +172,17 @@ func (b *book) note(page map[string]string, key, value string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	page[key] = value
+	if b.left--; b.left == 0 {
+		b.then()
+	}
+}
+
+// after has something happen when so many more notes were taken: how much was done by then does not depend on
+// how fast the machine is.
+func (b *book) after(notes int, then func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.left, b.then = notes, then
 }
 
 // worked lets clients and the watchdog work on a store until it refuses to.
@@ -267,7 +280,7 @@ func (b *book) survives(t *testing.T, fs *lossfs.FS, dir, when string, seed uint
 		arm(50 * time.Millisecond)
 	default:
 		s = b.held(t, dir, when)
-		arm(80 * time.Millisecond)
+		b.after(1+rng.IntN(120), func() { arm(3 * time.Millisecond) })
 		if err := worked(s, b, name); err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}

@@ -5,7 +5,8 @@
 // stream of its own, so that a new kind of fault does not shift the workload. Time is a number: a heap of
 // events says what happens next, and nothing ever waits. Two nodes, each with its own store, engine and
 // watchdog, work on one SQLite database in memory, as two servers work on one database. What is not real is
-// the network, the clients, the workers and what they execute.
+// the network, the clients, the workers and what they execute. The database can also be PostgreSQL: a story that is
+// told evenly, without faults that depend on how many statements something takes, is the same on both.
 //
 // The way through the package: sim.go has the heap and the loop, config.go what a seed draws, node.go a
 // server that batches, sweeps and crashes, session.go a database connection that fails, network.go messages

@@ -240,6 +240,7 @@ func TestEveryStatementFailsOnceOnPostgreSQL(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		all := 0
 		for n, fired := 1, true; fired; n++ {
+			fired = false
 			t.Run(fmt.Sprintf("call %d, after executing: %v", n, after), func(t *testing.T) {
 				f := &faults{nth: n, each: true, after: after}
 				if got := told(t, store.Options{URL: storetest.Postgres(t)}, f); got != want {

@@ -20,7 +20,10 @@ func TestSQLite(t *testing.T) {
 // PostgreSQL keeps every promise, and in the end it holds what SQLite does, in every column of every row.
 func TestPostgreSQL(t *testing.T) {
 	for _, s := range Scenarios() {
-		t.Run(s.Name, func(t *testing.T) { alike(t, func(w *World) []string { s.Run(w); w.fsck(); return nil }) })
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel() // they mostly wait for the disk
+			alike(t, func(w *World) []string { s.Run(w); w.fsck(); return nil })
+		})
 	}
 }
 

@@ -137,9 +137,17 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 	}
 	if code == perdure.CodeInternal {
 		s.log.Error("a batch was not written", "operations", len(ops), "error", err)
-		err = perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", err)
+		err = s.unavailable(err)
 	}
 	return all(len(ops), err), nil
+}
+
+// unavailable is what callers are told. Where the database is and who we are there is not their business.
+func (s *Store) unavailable(err error) error {
+	if s.dialect.lost(err) {
+		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", errLost)
+	}
+	return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", err)
 }
 
 func all(n int, err error) []error {
@@ -224,6 +232,9 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 		s.doubt(fmt.Errorf("a commit failed: %w", err))
 	}
 	s.log.Error("a commit failed; what it held may or may not be stored", "error", err)
+	if errors.Is(err, errInDoubt) {
+		err = errInDoubt
+	}
 	return perdure.Errorf(perdure.CodeUnknown, "the commit failed: %v", err)
 }
 

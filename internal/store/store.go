@@ -393,7 +393,8 @@ func (s *Store) View(ctx context.Context, f func(*View) error) error {
 		err = f(&View{s.clock(), s.dialect, r})
 	}
 	if err != nil && s.dialect.lost(err) {
-		return perdure.Errorf(perdure.CodeUnavailable, "%v", err)
+		s.log.Warn("a read failed", "error", err)
+		return perdure.Errorf(perdure.CodeUnavailable, "%v", errLost)
 	}
 	return err
 }

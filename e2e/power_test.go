@@ -325,6 +325,20 @@ func (b *book) lives(t *testing.T, s *store.Store, name string, n int) {
 	}
 }
 
+func TestANewFolderIsThereAfterAPowerLoss(t *testing.T) {
+	fs := forgetful(t)
+	for seed := range uint64(20) {
+		dir, b := filepath.Join(fs.Dir, fmt.Sprint("above", seed), "data"), newBook()
+		s := b.held(t, dir, "at first")
+		b.lives(t, s, "one", 1)
+		if err := fs.PowerLoss(seed); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		b.held(t, dir, "after the power loss").Close()
+	}
+}
+
 // A sync that failed has left the disk and the memory of the kernel with different content, and nobody tells
 // the process that is started next. So it is not enough to give no answer at that moment: what the next process
 // acknowledges has to survive as well.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -160,12 +161,13 @@ func freeBytes(dir string) (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// diskFull tells an error that means "there was no space to write it". SQLite has rolled back then: what a
+// diskFull tells an error that means "there was no space to write it", here or at the server of PostgreSQL. SQLite has rolled back then: what a
 // commit writes ends with the page that makes it one, and did not get there. A sync for which there is no
 // space is another error.
 func diskFull(err error) bool {
 	var e *sqlite.Error
-	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_FULL
+	var p *pgconn.PgError
+	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_FULL || errors.As(err, &p) && p.Code == "53100"
 }
 
 // Full tells whether new work is refused because the disk is full.

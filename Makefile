@@ -22,7 +22,7 @@ verbose := $(if $(V),-v)
 # we may. A server that PERDURE_TEST_POSTGRES names is used instead.
 WITH := $(GO) run ./internal/pgtest/with --
 # What runs once more with PostgreSQL as its store.
-STORED := ./internal/httpd ./internal/store ./internal/watchdog ./embedded ./client ./worker
+STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker
 
 # What runs under the race detector: whatever goroutines share. The conformance suite and the simulator are
 # one goroutine from end to end. SQLite itself is translated C with locks of its own, and the NATS server a

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/perdure/perdure"
 )
@@ -13,6 +16,8 @@ const cacheSize = 8192
 // next change. It is never believed: a run that a batch takes from it is either written, which holds only for the
 // version that was remembered, or has its version looked up before anybody is answered.
 type cache struct {
+	misses atomic.Bool // hardly anything of what was last claimed was here
+
 	mu         sync.Mutex
 	young, old map[runKey]perdure.Run
 }
@@ -25,6 +30,11 @@ func (c *cache) get(k runKey) (perdure.Run, bool) {
 		r, ok = c.old[k]
 	}
 	return r, ok
+}
+
+func (c *cache) has(k runKey) bool {
+	_, ok := c.get(k)
+	return ok
 }
 
 func (c *cache) put(k runKey, r perdure.Run) {
@@ -68,8 +78,8 @@ func (tx *Tx) verify() error {
 			byTenant[k.t] = append(byTenant[k.t], string(k.r))
 		}
 	}
-	for t, ids := range byTenant {
-		same := 0
+	for _, t := range slices.Sorted(maps.Keys(byTenant)) {
+		ids, same := byTenant[t], 0
 		err := eachPart(tx.s.dialect, ids, func(part []string) error {
 			given, args := tx.s.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
 			return tx.sess.Query("SELECT id, version FROM runs "+given, args, func(scan func(...any) error) error {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -63,7 +62,7 @@ func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
 		where, args = append(where, v.dialect.contains), append(args, strings.Trim(string(pair), "{}"))
 	}
 	var out []perdure.Run
-	err := runTable.query(v.sess, fmt.Sprintf("WHERE %s ORDER BY id DESC LIMIT %d", strings.Join(where, " AND "), f.Limit), args, func(r *perdure.Run) error {
+	err := runTable.query(v.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC LIMIT ?", append(args, int64(f.Limit)), func(r *perdure.Run) error {
 		out = append(out, *r)
 		return nil
 	})
@@ -180,7 +179,7 @@ func (v *View) DeadLetters(t perdure.TenantID, before perdure.RunID, limit int) 
 		where, args = where+" AND run_id<?", append(args, string(before))
 	}
 	var out []perdure.DeadLetter
-	err := deadTable.query(v.sess, fmt.Sprintf("%s ORDER BY run_id DESC LIMIT %d", where, limit), args, func(d *perdure.DeadLetter) error {
+	err := deadTable.query(v.sess, where+" ORDER BY run_id DESC LIMIT ?", append(args, int64(limit)), func(d *perdure.DeadLetter) error {
 		out = append(out, *d)
 		return nil
 	})

@@ -148,14 +148,7 @@ func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) (foun
 		page := tx.claims[ck]
 		if page.limit < ask {
 			page = claimPage{limit: ask}
-			err := tx.sess.Query(fmt.Sprintf("SELECT id FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind=? "+
-				"ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", ask), []any{string(t), queue, kind}, func(scan func(...any) error) error {
-				var id perdure.RunID
-				err := scan(&id)
-				page.ids = append(page.ids, id)
-				return err
-			})
-			if err != nil {
+			if err := tx.readPage(ck, &page); err != nil {
 				return nil, false, err
 			}
 			tx.claims[ck] = page
@@ -179,6 +172,42 @@ func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) (foun
 		}
 		return tx.withFresh(out, ck, limit), len(left) > 0, nil
 	}
+}
+
+// wholePage is the size from which on a page that is not remembered is read with its runs at once.
+const wholePage = 256
+
+// readPage reads a page of what there is to claim: its ids, or whole runs when it is large and the last one like
+// it was hardly remembered.
+func (tx *Tx) readPage(ck claimKey, page *claimPage) error {
+	rest := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
+	args := []any{string(ck.t), ck.queue, ck.kind}
+	known := 0
+	note := func(id perdure.RunID) {
+		page.ids = append(page.ids, id)
+		if tx.s.cache.has(runKey{ck.t, id}) {
+			known++
+		}
+	}
+	var err error
+	if page.limit >= wholePage && tx.s.cache.misses.Load() {
+		err = runTable.query(tx.sess, rest, args, func(r *perdure.Run) error {
+			note(r.ID)
+			tx.absorbRun(r)
+			return nil
+		})
+	} else {
+		err = tx.sess.Query("SELECT id FROM runs "+rest, args, func(scan func(...any) error) error {
+			var id perdure.RunID
+			err := scan(&id)
+			note(id)
+			return err
+		})
+	}
+	if page.limit >= wholePage {
+		tx.s.cache.misses.Store(2*known < len(page.ids))
+	}
+	return err
 }
 
 // withFresh adds the runs that became claimable within the batch.

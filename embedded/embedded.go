@@ -65,12 +65,12 @@ func Open(opt Options) (*Server, error) {
 		opt.Node = nodeName(opt.Store != "")
 	}
 	sopt := store.Options{URL: opt.Store, Logger: opt.Logger}
-	if opt.Dir != "" {
+	switch {
+	case opt.Dir != "" && opt.Store == "":
+		sopt.Path = filepath.Join(opt.Dir, "perdure.db") // the store makes its folder, and has it on disk
+	case opt.Dir != "":
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the data folder: %w", err)
-		}
-		if opt.Store == "" {
-			sopt.Path = filepath.Join(opt.Dir, "perdure.db")
 		}
 	}
 	st, err := store.Open(sopt)
@@ -113,8 +113,9 @@ func (s *Server) firstKey(dir string) (string, error) {
 		b, err := os.ReadFile(path)
 		if err == nil {
 			key := strings.TrimSpace(string(b))
-			if _, err := s.engine.Authenticate(ctx, key); err == nil {
-				return key, nil
+			_, err := s.engine.Authenticate(ctx, key)
+			if code := perdure.CodeOf(err); err == nil || code == perdure.CodeUnavailable || code == perdure.CodeUnknown || code == perdure.CodeInternal {
+				return key, err // that the store is away says nothing about the key
 			}
 			return "", fmt.Errorf("the key in %s is not valid (revoked, or of other data): remove the file to have a new one made", path)
 		}

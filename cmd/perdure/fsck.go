@@ -29,7 +29,7 @@ func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var err error
 	if *database != "" {
 		if err = (embedded.Options{Store: *database}).Validate(); err == nil {
-			found, err = checkStore(ctx, store.Options{URL: *database})
+			found, err = checkStore(ctx, store.Options{URL: *database, AsIs: true})
 		}
 	} else if *stopped {
 		found, err = checkFolder(ctx, first(*conn.data, os.Getenv("PERDURE_DATA"), defaults().Data))
@@ -73,7 +73,7 @@ func checkStore(ctx context.Context, opt store.Options) (*api.Invariants, error)
 	}
 	defer s.Close()
 	out := &api.Invariants{Checked: len(store.Invariants) + 1, Violations: []api.Violation{}}
-	err = s.View(ctx, func(v *store.View) error {
+	err = s.Audit(ctx, func(v *store.View) error {
 		found, err := v.Check(nil)
 		for _, x := range found {
 			out.Violations = append(out.Violations, api.Violation{ID: x.ID, Statement: x.Statement, Row: x.Row})

@@ -3,6 +3,7 @@ package conformance
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -276,5 +277,37 @@ func TestW3AWaitThatIsOverBesideOneThatIsOpen(t *testing.T) {
 		w.do(breakIt{"UPDATE waits SET state='satisfied' WHERE id='a'", nil})
 		w.pass(12 * time.Second)
 		w.state(r.ID, perdure.Queued)
+	})
+}
+
+// spy calls something after a query that has a word in it.
+type spy struct {
+	store.Session
+	word string
+	f    *once
+}
+
+func (s spy) Query(q string, args []any, row func(func(...any) error) error) error {
+	err := s.Session.Query(q, args, row)
+	if strings.Contains(q, s.word) {
+		s.f.call()
+	}
+	return err
+}
+
+func TestTwoNodesRedriveADeadLetterOnce(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		hook := &once{}
+		b := node(t, at)
+		at.Hooks.Wrap = func(s store.Session) store.Session { return spy{s, "FROM dead_letters", hook} }
+		a := node(t, at)
+		r := b.submit(perdure.Submission{Kind: "x"})
+		b.commit(b.takeKind("x"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "no"}})
+		one, two := &engine.Redrive{Tenant: tenant, RunID: r.ID}, &engine.Redrive{Tenant: tenant, RunID: r.ID}
+		hook.f = func() { b.do(two) }
+		a.do(one)
+		if one.Created == two.Created || one.Run.ID != two.Run.ID {
+			t.Errorf("%s (%v) and %s (%v)", one.Run.ID, one.Created, two.Run.ID, two.Created)
+		}
 	})
 }

@@ -80,6 +80,10 @@ func (op *Redrive) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 // Do redrives.
 func (op *Redrive) Do(tx *Tx) error {
 	op.Created = false
+	orig, found, err := tx.Run(op.Tenant, op.RunID) // before its letter: see the end
+	if err != nil {
+		return err
+	}
 	d, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
 	if err != nil {
 		return err
@@ -91,9 +95,8 @@ func (op *Redrive) Do(tx *Tx) error {
 		op.Run, err = tx.run(op.Tenant, d.RedrivenBy)
 		return err
 	}
-	orig, err := tx.run(op.Tenant, op.RunID)
-	if err != nil {
-		return err
+	if !found {
+		return notFound("run")
 	}
 	if op.Run, err = tx.again(&orig); err != nil {
 		return err

@@ -285,7 +285,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (s *Server) lookAtQueues(ctx context.Context) {
 	var ready []store.QueueRow
-	err := s.engine.Store().View(ctx, func(v *store.View) (err error) {
+	err := s.engine.Store().Keep(ctx, func(v *store.View) (err error) {
 		ready, err = v.ReadyQueues()
 		return err
 	})

@@ -280,7 +280,7 @@ func openapi(c *call, _ *none) (int, *json.RawMessage, error) {
 
 func checkInvariants(c *call, _ *none) (int, *api.Invariants, error) {
 	out := &api.Invariants{Violations: []api.Violation{}, Checked: len(store.Invariants) + 1}
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+	err := c.s.engine.Store().Audit(c.Context(), func(v *store.View) error {
 		found, err := v.Check(nil)
 		for _, x := range found {
 			out.Violations = append(out.Violations, api.Violation{ID: x.ID, Statement: x.Statement, Row: x.Row})

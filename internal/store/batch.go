@@ -79,7 +79,7 @@ func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
 
 func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()) {
 	var err error
-	begin, remembered := time.Now(), &s.cache
+	begin, remembered := time.Now(), s.trusted()
 	for try := 1; ; try++ {
 		if fail := s.Err(); fail != nil {
 			return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
@@ -128,7 +128,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 		break
 	}
 	code := perdure.CodeOf(err)
-	if len(ops) > 1 && code != perdure.CodeUnknown && !s.dialect.lost(err) {
+	if len(ops) > 1 && code != perdure.CodeUnknown && !s.dialect.lost(err) && !s.dialect.busy(err) {
 		// One of them may be to blame; the others shall not pay for it.
 		half := len(ops) / 2
 		errs, after := s.batch(l, now, ops[:half])
@@ -210,13 +210,17 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 	list := tx.statements()
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	if err := execAll(l.write, list); err != nil {
+	open, err := execAll(l.write, list)
+	if err != nil {
+		if !open {
+			return err
+		}
 		if back := l.write.Rollback(); back != nil && s.dialect.fatal && !diskFull(err) { // a full disk has rolled back already
 			s.doubt(fmt.Errorf("a rollback failed: %w", back))
 		}
 		return err
 	}
-	err := l.write.Commit()
+	err = l.write.Commit()
 	if err == nil {
 		s.commits.Add(1)
 		return nil

@@ -5,18 +5,23 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/perdure/perdure"
 )
 
-// cacheSize is how many runs are remembered at least.
-const cacheSize = 8192
+// How many runs are remembered at least, and how large one may be.
+const (
+	cacheSize     = 8192
+	maxRemembered = 4 << 10
+)
 
 // A cache remembers live runs as this process has last written them, so that they need not be read before the
 // next change. It is never believed: a run that a batch takes from it is either written, which holds only for the
 // version that was remembered, or has its version looked up before anybody is answered.
 type cache struct {
-	misses atomic.Bool // hardly anything of what was last claimed was here
+	doubted atomic.Int64 // until when it is not used: others change what is remembered here
+	misses  atomic.Bool  // hardly anything of what was last claimed was here
 
 	mu         sync.Mutex
 	young, old map[runKey]perdure.Run
@@ -46,6 +51,13 @@ func (c *cache) put(k runKey, r perdure.Run) {
 	if c.young[k].Version < r.Version { // another lane may have been quicker to say so
 		c.young[k] = r
 	}
+}
+
+// clear forgets everything.
+func (c *cache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.young, c.old = nil, nil
 }
 
 func (c *cache) drop(k runKey) {
@@ -107,7 +119,7 @@ func (tx *Tx) verify() error {
 func (tx *Tx) remember() {
 	c := &tx.s.cache
 	tx.eachDirty(func(k runKey, r *perdure.Run) {
-		if r.State.Live() {
+		if r.State.Live() && len(r.Input)+len(r.Result)+len(r.Progress)+len(r.Metadata)+len(r.LastCommit.Answer) <= maxRemembered {
 			c.put(k, *r)
 		} else {
 			c.drop(k)
@@ -115,8 +127,20 @@ func (tx *Tx) remember() {
 	})
 }
 
+// trusted gives the cache, unless it misled a batch a moment ago: where other nodes change the same runs, remembering
+// them costs more than it saves.
+func (s *Store) trusted() *cache {
+	if time.Now().UnixNano() < s.cache.doubted.Load() {
+		return nil
+	}
+	return &s.cache
+}
+
 // forget drops what a batch that was not written has taken from the cache.
 func (tx *Tx) forget() {
+	if len(tx.cached) > 0 && !tx.s.dialect.ownClock {
+		tx.s.cache.doubted.Store(time.Now().Add(time.Second).UnixNano())
+	}
 	for _, k := range tx.cached {
 		tx.s.cache.drop(k)
 	}

@@ -47,7 +47,8 @@ func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
 				writing.Unlock()
 			}
 		}
-		if diskFull(err) && (s.room.out() || full) {
+		if diskFull(err) {
+			s.room.out()
 			continue
 		}
 		if err != nil && !s.dialect.conflict(err) { // a disk that fails here fails the next commit as well

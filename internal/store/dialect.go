@@ -33,6 +33,8 @@ type dialect struct {
 	// gone, and nothing was committed".
 	conflict func(error) bool
 	lost     func(error) bool
+	// busy tells an error that trying again would only make worse.
+	busy func(error) bool
 }
 
 // parts splits rows into those that are written together.

@@ -12,7 +12,9 @@ var schema embed.FS
 
 // migrate applies the files of schema/ that the store has not seen, in order, each in a transaction of its
 // own. They only add: a server one version older works on a newer schema.
-func migrate(s Session, d *dialect) error {
+//
+// With asIs nothing is applied: a store of another version is refused.
+func migrate(s Session, d *dialect, asIs bool) error {
 	if err := s.Begin(); err != nil {
 		return err
 	}
@@ -30,6 +32,9 @@ func migrate(s Session, d *dialect) error {
 	}
 	if newest := len(files); have > newest {
 		return fmt.Errorf("the store has schema %d, and this program knows %d: use a newer program", have, newest)
+	}
+	if asIs && have != len(files) {
+		return fmt.Errorf("the store has schema %d, and this program checks schema %d", have, len(files))
 	}
 	for i, f := range files[have:] {
 		text, err := schema.ReadFile("schema/" + f.Name())

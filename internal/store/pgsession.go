@@ -28,9 +28,32 @@ type pgSession struct {
 	mu    sync.Mutex
 	conn  *pgconn.PgConn
 	stmts map[string]*pgStatement
+	was   bool     // there was a connection before
+	again func()   // is called when there is another one, perhaps to another server
 	lazy  bool     // a transaction has begun, and the server does not know yet
 	open  bool     // a transaction is open at the server
 	tx    txNumber // which one
+
+	used, replanAt int // transactions on this connection, and at how many its plans are made anew
+	plannedAt      time.Time
+}
+
+// The server plans a statement once, for tables as large as they were then. So that a plan for small tables is not
+// kept for large ones, all plans are made anew when the session has written twice as often as the last time, and from
+// time to time in any case: other nodes write too.
+const (
+	firstReplan = 16
+	replanEvery = 20 * time.Second
+)
+
+// replan tells whether it is time for new plans.
+func (s *pgSession) replan() bool {
+	s.used++
+	if s.used < s.replanAt && time.Since(s.plannedAt) < replanEvery {
+		return false
+	}
+	s.replanAt, s.plannedAt = 2*s.used, time.Now()
+	return true
 }
 
 // txNumber is what a transaction can be asked for by when the answer to its commit was lost: its number, when it
@@ -57,6 +80,9 @@ type pgStatement struct {
 // patience is how long calls try to get a connection back, counted from when the first of them could not. Who
 // comes later does not wait again: they would wait for one another.
 const patience = 5 * time.Second
+
+// readOnly is what a server says that has become a standby: another one is to be looked for.
+const readOnly = "25006"
 
 var (
 	// errLost says that the connection is gone and that nothing of the transaction was committed.
@@ -87,6 +113,10 @@ func (s *pgSession) connect() error {
 		cancel()
 		if err == nil {
 			s.down.Store(0)
+			if s.again != nil && s.was {
+				s.again()
+			}
+			s.was, s.used, s.replanAt, s.plannedAt = true, 0, firstReplan, time.Now()
 			return nil
 		}
 		s.conn = nil
@@ -117,7 +147,7 @@ func (s *pgSession) gone(err error) error {
 	switch {
 	case errors.As(err, &e):
 		// With FATAL and PANIC the server hangs up; a commit that ends so may be on disk.
-		if e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, "57P") && !strings.HasPrefix(e.Code, "08") {
+		if e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, "57P") && !strings.HasPrefix(e.Code, "08") && e.Code != readOnly {
 			return err
 		}
 	case s.conn != nil && s.conn.IsClosed(), errors.As(err, &n), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err):
@@ -220,11 +250,12 @@ func (s *pgSession) Query(query string, args []any, row func(scan func(dest ...a
 
 func (s *pgSession) query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	lazy := s.lazy
-	if err := s.connect(); err != nil {
-		return err
+	err := s.connect()
+	var st *pgStatement
+	if err == nil {
+		st, err = s.prepare(query)
 	}
-	s.lazy = lazy
-	st, err := s.prepare(query)
+	s.lazy = lazy // also when the connection was given up: the next try begins where this one did
 	if err != nil {
 		return err
 	}
@@ -283,6 +314,11 @@ func (s *pgSession) ExecAll(list []statement) ([]int64, error) {
 		return nil, err
 	}
 	var b pgconn.Batch
+	before := 2 // results before those of the statements
+	if s.replan() {
+		b.ExecParams("DISCARD PLANS", nil, nil, nil, nil)
+		before = 3
+	}
 	b.ExecParams(s.begin, nil, nil, nil, nil)
 	b.ExecStatement(number.desc, nil, nil, number.results)
 	for _, x := range list {
@@ -302,7 +338,7 @@ func (s *pgSession) ExecAll(list []statement) ([]int64, error) {
 	results := s.conn.ExecBatch(context.Background(), &b)
 	for i := 0; results.NextResult(); i++ {
 		r := results.ResultReader()
-		if i == 1 && r.NextRow() {
+		if i == before-1 && r.NextRow() {
 			v := r.Values()
 			s.tx = txNumber{string(v[0]), string(v[1]), string(v[2])}
 		}
@@ -310,7 +346,7 @@ func (s *pgSession) ExecAll(list []statement) ([]int64, error) {
 		if err != nil {
 			break
 		}
-		if i > 1 {
+		if i >= before {
 			counts = append(counts, tag.RowsAffected())
 		}
 	}

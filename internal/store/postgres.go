@@ -56,13 +56,17 @@ var postgresDialect = &dialect{
 		switch e.Code {
 		case "23505", // a key that is there already
 			"40001", // not to be put in order with what others did
-			"40P01", // a deadlock
-			"55P03": // a lock that did not come in time
+			"40P01": // a deadlock
 			return true
 		}
 		return false
 	},
 	lost: func(err error) bool { return errors.Is(err, errLost) },
+	busy: func(err error) bool {
+		var e *pgconn.PgError
+		// A statement or a lock that took too long, or too little of something at the server.
+		return errors.As(err, &e) && (e.Code == "57014" || e.Code == "55P03" || strings.HasPrefix(e.Code, "53"))
+	},
 }
 
 func isText(v any) bool {
@@ -76,6 +80,7 @@ const (
 	writeTimeout = 15 * time.Second
 	readTimeout  = 30 * time.Second
 	answerWithin = 10 * time.Second
+	auditTimeout = time.Hour
 )
 
 // A postgres is where a store's sessions come from.
@@ -171,18 +176,23 @@ func (p *postgres) writer() *pgSession {
 }
 
 func (p *postgres) reader() *pgSession {
-	return p.session("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", readTimeout)
+	s := p.session(snapshot, readTimeout)
+	s.cfg.RuntimeParams["plan_cache_mode"] = "force_custom_plan" // what is asked for varies, and how large the tables are
+	return s
 }
 
+// snapshot begins a transaction that reads everything as of one moment.
+const snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
 // migrate brings the schema up to date. Nodes that start at once do it one after the other.
-func (p *postgres) migrate() error {
+func (p *postgres) migrate(asIs bool) error {
 	s := p.session("BEGIN", time.Minute)
 	defer s.Close()
 	const key = "hashtext('perdure ' || current_schema())"
 	if err := s.Query("SELECT 1 FROM (SELECT pg_advisory_lock("+key+")) AS locked", nil, func(func(...any) error) error { return nil }); err != nil {
 		return err
 	}
-	return migrate(s, postgresDialect) // the lock goes with the connection
+	return migrate(s, postgresDialect, asIs) // the lock goes with the connection
 }
 
 // A serverClock follows the clock of the database. In between it counts on its own, and it asks again every
@@ -198,6 +208,7 @@ type serverClock struct {
 	last perdure.Instant // the latest instant that was given out
 
 	heard time.Time // when the server last answered
+	back  func()    // is called when the clock goes back
 }
 
 const clockEvery = time.Second
@@ -229,6 +240,9 @@ func (c *serverClock) ask() error {
 	if back := c.last.Sub(c.at); back > jump {
 		c.log.Warn("the clock of the database was set back", "by", back)
 		c.last = 0
+		if c.back != nil {
+			c.back()
+		}
 	}
 	return nil
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/perdure/perdure"
+
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
@@ -226,4 +228,108 @@ func TestUnsafeSettingsOfPostgreSQLRefuseToStart(t *testing.T) {
 	if err := s.Batch(s.Now(), level)[0]; err != nil {
 		t.Error(err)
 	}
+}
+
+func TestAViewIsOfOneMomentAlsoAfterALostConnection(t *testing.T) {
+	t.Parallel()
+	url := pgtest.New(t)
+	s := open(t, Options{URL: url})
+	moments := func(suffix string) {
+		t.Helper()
+		var seen [2]string
+		err := s.View(context.Background(), func(v *View) error {
+			for i := range seen {
+				// Another text each time: it is prepared anew, which is where the connection is found to be gone.
+				q := fmt.Sprintf("SELECT now()::text||'%s'||''", strings.Repeat("'||'", i)+suffix)
+				if err := v.Rows(q, nil, func(scan func(...any) error) error { return scan(&seen[i]) }); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil || seen[0] != seen[1] {
+			t.Errorf("%v: %v", seen, err)
+		}
+	}
+	for i := range readers {
+		moments(fmt.Sprint("a", i))
+	}
+	end(t, url)
+	for i := range readers {
+		moments(fmt.Sprint("b", i))
+	}
+}
+
+// end ends all connections to a database.
+func end(t *testing.T, url string) {
+	t.Helper()
+	c, err := pgconn.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	_, err = c.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname=current_database() AND pid<>pg_backend_pid()").ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A plan that was made for a small table reads all of a large one. The server keeps plans; we don't let it.
+func TestPlansGrowWithTheTables(t *testing.T) {
+	t.Parallel()
+	s := open(t, Options{URL: pgtest.New(t)})
+	made := 0
+	more := func(n int) {
+		t.Helper()
+		for range n / 500 {
+			ops := make([]Op, 500)
+			for i := range ops {
+				made++
+				id := fmt.Sprintf("%06d", made)
+				ops[i] = opFunc(func(tx *Tx) error {
+					r := newRun(id, tx.Now)
+					r.ParentID, r.JournalKey = "boss", id
+					tx.Put(r, nil)
+					return nil
+				})
+			}
+			for _, err := range s.Batch(s.Now(), ops...) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	lookUp := func() {
+		t.Helper()
+		err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+			_, err := tx.Children(tenant, "boss", []string{"a", "b"})
+			return err
+		}))[0]
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	more(500)
+	lookUp()
+	more(15000)
+	lookUp()
+	sess := s.lanes[LaneWork].write.(*pgSession)
+	for text, st := range sess.stmts {
+		if !strings.Contains(text, "parent_id<>''") {
+			continue
+		}
+		plan := ""
+		err := sess.Query("EXPLAIN EXECUTE "+st.desc.Name+"(array['acme'],array['boss'],array['a'])", nil, func(scan func(...any) error) error {
+			line := ""
+			err := scan(&line)
+			plan += line + "\n"
+			return err
+		})
+		if err != nil || !strings.Contains(plan, "runs_parent") {
+			t.Errorf("%v\n%s", err, plan)
+		}
+		return
+	}
+	t.Error("the statement is not there")
 }

@@ -51,6 +51,7 @@ var sqliteDialect = &dialect{
 		return false
 	},
 	lost: func(error) bool { return false },
+	busy: func(error) bool { return false },
 }
 
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }

@@ -17,33 +17,32 @@ type pipeliner interface {
 	ExecAll([]statement) ([]int64, error)
 }
 
-// execAll begins a transaction and executes the statements in it. It is open afterwards, also after an error.
-func execAll(s Session, list []statement) error {
+// execAll begins a transaction and executes the statements in it. open tells whether one is open afterwards.
+func execAll(s Session, list []statement) (open bool, err error) {
 	var counts []int64
 	if p, ok := s.(pipeliner); ok {
-		var err error
 		if counts, err = p.ExecAll(list); err != nil {
-			return err
+			return true, err
 		}
 	} else {
 		if err := s.Begin(); err != nil {
-			return err
+			return false, err
 		}
 		for _, st := range list {
 			n, err := s.Exec(st.text, st.args)
 			if err != nil {
-				return err
+				return true, err
 			}
 			if st.want != anyNumber && n != st.want {
-				return errConflict // the rest would be written in vain
+				return true, errConflict // the rest would be written in vain
 			}
 		}
-		return nil
+		return true, nil
 	}
 	for i, st := range list {
 		if st.want != anyNumber && counts[i] != st.want {
-			return errConflict
+			return true, errConflict
 		}
 	}
-	return nil
+	return true, nil
 }

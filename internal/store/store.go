@@ -23,6 +23,7 @@ type Options struct {
 	Synchronous string // of SQLite: FULL (default) or EXTRA; less is refused
 	Reserve     int64  // bytes of the disk kept back for when it is full; default 32 MiB
 	URL         string // of a PostgreSQL database: postgres://…
+	AsIs        bool   // a schema of another version is refused, not brought up to date
 	Memory      *Memory
 	Redact      func(string) string // what secrets become, before anything is written
 	Logger      *slog.Logger
@@ -69,6 +70,9 @@ type Store struct {
 	last    atomic.Int64 // no batch of this process is decided earlier than one before it
 	commits atomic.Int64 // how many there have been
 	readers chan Session // nil: reads use the one session there is
+	keeper  chan Session // the one of those who keep the store going
+	auditor func() (Session, error)
+	audit   sync.Mutex
 
 	mu   sync.Mutex
 	fail error // a commit that left the file in doubt: nothing more is written
@@ -190,7 +194,8 @@ func (s *Store) openFile() (err error) {
 	if err := folder.Sync(); err != nil {
 		return fmt.Errorf("sync the data folder: %w", err)
 	}
-	if err := s.addReaders(func() (Session, error) { return newSQLSession(s.db, "BEGIN") }); err != nil {
+	s.auditor = func() (Session, error) { return newSQLSession(s.db, "BEGIN") }
+	if err := s.addReaders(s.auditor); err != nil {
 		return err
 	}
 	c, err := newSQLSession(s.db, "BEGIN")
@@ -231,7 +236,7 @@ func (s *Store) openPostgres() error {
 	if err != nil {
 		return err
 	}
-	if err := p.migrate(); err != nil {
+	if err := p.migrate(s.opt.AsIs); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
@@ -240,18 +245,22 @@ func (s *Store) openPostgres() error {
 			return fmt.Errorf("read the clock of the database: %w", err)
 		}
 		s.clock, s.away = c.now, c.away
+		c.back = func() { s.last.Store(0) }
 		s.running.Go(func() { c.follow(s.done) })
 	}
 	for i := range s.lanes {
-		w := s.wrap(p.writer())
+		pw := p.writer()
+		pw.again = s.cache.clear // it may be a server with another history
+		w := s.wrap(pw)
 		s.lanes[i] = newLane(w, w, new(sync.Mutex))
 	}
+	s.auditor = func() (Session, error) { return p.session(snapshot, auditTimeout), nil }
 	return s.addReaders(func() (Session, error) { return p.reader(), nil })
 }
 
 // prepare brings the schema up to date and sets the clock of a store whose database has none.
 func (s *Store) prepare(sess Session) (err error) {
-	if err := migrate(sess, s.dialect); err != nil {
+	if err := migrate(sess, s.dialect, s.opt.AsIs); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
@@ -268,13 +277,17 @@ func (s *Store) wrap(sess Session) Session {
 }
 
 func (s *Store) addReaders(open func() (Session, error)) error {
-	s.readers = make(chan Session, readers)
-	for range readers {
+	s.readers, s.keeper = make(chan Session, readers), make(chan Session, 1)
+	for i := range readers + 1 {
 		r, err := open()
 		if err != nil {
 			return err
 		}
-		s.readers <- r
+		if i == 0 {
+			s.keeper <- r
+		} else {
+			s.readers <- r
+		}
 	}
 	return nil
 }
@@ -300,10 +313,10 @@ var errClosed = errors.New("the store is closed")
 
 func (s *Store) release() error {
 	var errs []error
-	if s.readers != nil {
-		for range cap(s.readers) {
+	for _, idle := range []chan Session{s.readers, s.keeper} {
+		for range cap(idle) {
 			select {
-			case r := <-s.readers:
+			case r := <-idle:
 				errs = append(errs, r.Close())
 			default:
 			}
@@ -372,7 +385,32 @@ type View struct {
 
 // View calls f with a consistent view.
 func (s *Store) View(ctx context.Context, f func(*View) error) error {
-	if s.readers == nil {
+	return s.view(ctx, s.readers, f)
+}
+
+// Keep is View for those who keep the store going, the watchdog above all: however many others read, and however
+// long, it need not wait for them.
+func (s *Store) Keep(ctx context.Context, f func(*View) error) error { return s.view(ctx, s.keeper, f) }
+
+// Audit is View for those who read everything: on a connection of its own, one at a time, as long as it takes.
+func (s *Store) Audit(ctx context.Context, f func(*View) error) error {
+	if s.auditor == nil {
+		return s.View(ctx, f)
+	}
+	s.audit.Lock()
+	defer s.audit.Unlock()
+	sess, err := s.auditor()
+	if err != nil {
+		return err
+	}
+	defer sess.Close()
+	one := make(chan Session, 1)
+	one <- sess
+	return s.view(ctx, one, f)
+}
+
+func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error) error {
+	if from == nil {
 		l := s.lanes[0]
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -380,13 +418,13 @@ func (s *Store) View(ctx context.Context, f func(*View) error) error {
 	}
 	var r Session
 	select {
-	case r = <-s.readers:
+	case r = <-from:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.done:
 		return perdure.Errorf(perdure.CodeUnavailable, "%v", errClosed)
 	}
-	defer func() { s.readers <- r }()
+	defer func() { from <- r }()
 	err := r.Begin()
 	if err == nil {
 		defer r.Rollback()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -537,5 +538,38 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestSomebodyElsesLockOnAFileIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "p.db")
+	s := open(t, Options{Path: path})
+	db, err := sql.Open("sqlite", "file:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	other, err := newSQLSession(db, "BEGIN IMMEDIATE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := other.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() { written <- s.Batch(s.Now(), insert("a"))[0] }()
+	// Longer than SQLite itself waits for a lock, so that it is refused at least once.
+	select {
+	case err := <-written:
+		t.Fatalf("written under somebody else's lock: %v", err)
+	case <-time.After(6 * time.Second):
+	}
+	if err := other.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil || s.Err() != nil {
+		t.Errorf("%v; the store: %v", err, s.Err())
 	}
 }

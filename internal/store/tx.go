@@ -260,7 +260,8 @@ func (tx *Tx) statements() []statement {
 		blobRefTable.insert(d, tx.blobRefs),
 		tx.later)
 	if d.ownClock {
-		list = append(list, statement{"INSERT INTO meta (name,value) VALUES ('clock',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value",
+		list = append(list, statement{"INSERT INTO meta (name,value) VALUES ('clock',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value " +
+			"WHERE CAST(meta.value AS INTEGER)<CAST(excluded.value AS INTEGER)",
 			[]any{strconv.FormatInt(int64(tx.Now), 10)}, anyNumber})
 	}
 	if tx.s.opt.Redact != nil {

@@ -83,7 +83,7 @@ func (w *Watchdog) untilNext(ctx context.Context, limit time.Duration) time.Dura
 	s := w.engine.Store()
 	w.engine.Sleep(s.Now().Add(limit))
 	pause := limit
-	err := s.View(ctx, func(v *store.View) error {
+	err := s.Keep(ctx, func(v *store.View) error {
 		at, err := v.NextAlarm()
 		if err == nil && at != 0 {
 			pause = min(limit, max(0, at.Sub(s.Now())))
@@ -117,11 +117,11 @@ func (*Sweep) Lane() store.Lane { return store.LaneWatch }
 // Do sweeps.
 func (s *Sweep) Do(tx *engine.Tx) error {
 	s.Actions, s.Held, s.More = nil, 0, false
-	g, err := readGap(tx)
+	due, err := tx.Due(tx.Now.Add(-tx.Policy().WorkerOffline))
 	if err != nil {
 		return err
 	}
-	due, err := tx.Due(tx.Now.Add(-tx.Policy().WorkerOffline))
+	g, err := readGap(tx)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package watchdog
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -119,5 +120,49 @@ func TestADelayedRunRingsWhenItsTimeComes(t *testing.T) {
 	poll := &engine.Claim{Tenant: "t", Worker: "w", Slots: 1}
 	if err := e.Do(ctx, poll); err != nil || len(poll.Grants) != 1 {
 		t.Fatalf("%v, %v", poll.Grants, err)
+	}
+}
+
+func TestReadersThatTakeTheirTimeDontHoldUpTheWatchdog(t *testing.T) {
+	s := storetest.Open(t, storetest.OnDisk(t))
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	begun := make(chan bool)
+	for range 4 { // as many as there are
+		wg.Go(func() {
+			s.View(ctx, func(*store.View) error {
+				begun <- true
+				<-ctx.Done()
+				return nil
+			})
+		})
+		<-begun
+	}
+	wg.Go(func() { New(e, nil).Run(ctx) })
+	op := &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "x", Timeout: perdure.Duration(200 * time.Millisecond)}}
+	if err := e.Do(ctx, op); err != nil {
+		t.Fatal(err)
+	}
+	ended := func() (over bool) {
+		if err := s.Keep(ctx, func(v *store.View) error {
+			r, _, err := v.Run("t", op.Run.ID)
+			over = r.State.Terminal()
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return over
+	}
+	for limit := time.Now().Add(20 * time.Second); !ended(); {
+		if time.Now().After(limit) {
+			t.Fatal("the run is past its deadline, and nobody has ended it")
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

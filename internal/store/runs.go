@@ -170,7 +170,7 @@ func saveRuns(d *dialect, rows []changedRun) (out []statement) {
 			text = updateText(d, part)
 			updateTexts.Store(k, text)
 		}
-		out = append(out, statement{text.(string), d.args(part), int64(len(part))})
+		out = append(out, statement{text.(string) + guard(), d.args(part), int64(len(part))})
 	}
 	return out
 }
@@ -182,13 +182,17 @@ func updateText(d *dialect, part [][]any) string {
 	for i, c := range changing {
 		set[i] = c + "=input." + c
 	}
-	guard := " AND runs.version=input.read"
+	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, changing), ",") + ") AS (" + d.rows(part) + ") UPDATE runs SET " +
+		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"
+}
+
+// guard is the condition under which a row is changed.
+func guard() string {
 	switch {
 	case plant.Is("guard-without-version"):
-		guard = ""
+		return ""
 	case plant.Is("sweep-ignores-epoch"):
-		guard = " AND (runs.version=input.read OR runs.epoch<input.epoch)"
+		return " AND (runs.version=input.read OR runs.epoch<input.epoch)"
 	}
-	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, changing), ",") + ") AS (" + d.rows(part) + ") UPDATE runs SET " +
-		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id" + guard
+	return " AND runs.version=input.read"
 }

@@ -138,7 +138,7 @@ func (w *World) fingerprint() string {
 // fsck has the store checked against the invariants.
 func (w *World) fsck() {
 	w.t.Helper()
-	err := w.S.View(context.Background(), func(v *store.View) error {
+	err := w.S.Audit(context.Background(), func(v *store.View) error {
 		found, err := v.Check(nil)
 		for _, x := range found {
 			w.t.Errorf("invariant %s: %s: %s", x.ID, x.Statement, x.Row)

@@ -181,6 +181,14 @@ func (p *postgres) reader() *pgSession {
 	return s
 }
 
+// auditor is a session that reads whole tables and joins them with each other: one row after the other is never the
+// way, whatever the planner thinks of tables that nobody has counted yet.
+func (p *postgres) auditor() *pgSession {
+	s := p.session(snapshot, auditTimeout)
+	s.cfg.RuntimeParams["enable_nestloop"] = "off"
+	return s
+}
+
 // snapshot begins a transaction that reads everything as of one moment.
 const snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 

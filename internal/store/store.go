@@ -254,7 +254,7 @@ func (s *Store) openPostgres() error {
 		w := s.wrap(pw)
 		s.lanes[i] = newLane(w, w, new(sync.Mutex))
 	}
-	s.auditor = func() (Session, error) { return p.session(snapshot, auditTimeout), nil }
+	s.auditor = func() (Session, error) { return p.auditor(), nil }
 	return s.addReaders(func() (Session, error) { return p.reader(), nil })
 }
 

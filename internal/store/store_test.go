@@ -517,7 +517,7 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 					t.Fatal(err)
 				}
 				check := func() (ids []string) {
-					err := s.View(context.Background(), func(v *View) error {
+					err := s.Audit(context.Background(), func(v *View) error {
 						found, err := v.Check(nil)
 						for _, x := range found {
 							ids = append(ids, x.ID)

@@ -99,7 +99,7 @@ func Open(t testing.TB, opt store.Options) *store.Store {
 // Check has a store checked against the invariants.
 func Check(t testing.TB, s *store.Store) {
 	t.Helper()
-	err := s.View(context.Background(), func(v *store.View) error {
+	err := s.Audit(context.Background(), func(v *store.View) error {
 		found, err := v.Check(nil)
 		for _, x := range found {
 			t.Errorf("invariant %s: %s: %s", x.ID, x.Statement, x.Row)

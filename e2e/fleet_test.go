@@ -27,9 +27,9 @@ func TestKillingServersOfAFleet(t *testing.T) {
 			l := f.load(8, 6)
 			for range kills {
 				n := f.nodes[rand.IntN(len(f.nodes))]
-				time.Sleep(time.Duration(50+rand.IntN(250)) * time.Millisecond)
+				l.more(5 + rand.IntN(40))
 				n.kill(syscall.SIGKILL)
-				time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+				l.more(rand.IntN(15)) // at the others
 				n.start()
 			}
 			l.enough(10*kills, 5*kills)

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -58,15 +58,10 @@ func (n *node) ask(method, path string, in any) (status int, word string) {
 // until asks until the answer is the one that is waited for.
 func (n *node) until(method, path string, in any, status int, word string) {
 	n.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	eventually.True(n.t, fmt.Sprintf("%s %s is answered with %d %s", method, path, status, word), func() bool {
 		s, w := n.ask(method, path, in)
-		if s == status && (word == "" || w == word) {
-			return
-		}
-		if time.Now().After(deadline) {
-			n.t.Fatalf("%s %s is answered with %d %s, not with %d %s", method, path, s, w, status, word)
-		}
-	}
+		return s == status && (word == "" || w == word)
+	})
 }
 
 // finish ends runs with a result of some size, and looks whether that was taken.
@@ -98,11 +93,7 @@ func TestAFullDiskRefusesNewWorkAndLetsRunsEnd(t *testing.T) {
 		}
 		return info.Size()
 	}
-	for deadline := time.Now().Add(10 * time.Second); reserve() == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is kept back")
-		}
-	}
+	eventually.True(t, "something is kept back", func() bool { return reserve() > 0 })
 	var ids []string
 	for range 300 {
 		ids = append(ids, n.submit(job).RunID)

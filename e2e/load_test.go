@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -16,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/perdure/perdure/internal/eventually"
 )
 
 // A fleet is server processes on one PostgreSQL. Whoever calls it takes any of them, and another one if that
@@ -62,31 +62,7 @@ func lowPort(t *testing.T) int {
 // call makes one request to one node. Whatever happens behind it, no answer is a 500, and one that asks for
 // another try says when.
 func (f *fleet) call(at int, method, path, idempotency string, in, out any) (int, error) {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return 0, err
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := http.NewRequest(method, "http://"+f.nodes[at].addr+path, body)
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Authorization", "Bearer "+f.key)
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if idempotency != "" {
-		req.Header.Set("Idempotency-Key", idempotency)
-	}
-	res, err := f.http.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
+	res, b, err := exchange(f.http, f.key, method, "http://"+f.nodes[at].addr+path, idempotency, in)
 	if err != nil {
 		return 0, err
 	}
@@ -245,17 +221,20 @@ func (l *load) worker(name string) {
 // the run had ended.
 func (l *load) enough(submits, wakes int) {
 	l.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	eventually.True(l.t, fmt.Sprintf("%d submits, %d waits across nodes", submits, wakes), func() bool {
 		l.mu.Lock()
-		s, w := len(l.submitted), len(l.wakes)
-		l.mu.Unlock()
-		if s >= submits && w >= wakes {
-			return
-		}
-		if time.Now().After(end) {
-			l.t.Fatalf("%d submits, %d waits across nodes: too little happens", s, w)
-		}
-	}
+		defer l.mu.Unlock()
+		return len(l.submitted) >= submits && len(l.wakes) >= wakes
+	})
+}
+
+// more waits until so many submits more were acknowledged.
+func (l *load) more(submits int) {
+	l.t.Helper()
+	l.mu.Lock()
+	have := len(l.submitted)
+	l.mu.Unlock()
+	l.enough(have+submits, 0)
 }
 
 // finish lets every run end and checks the book.

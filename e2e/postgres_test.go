@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
@@ -42,7 +43,7 @@ func TestPostgreSQLRestartsUnderLoad(t *testing.T) {
 	away, back, lived := map[pgtest.Mode][]time.Duration{}, map[pgtest.Mode][]time.Duration{}, map[pgtest.Mode][]time.Duration{}
 	for i := range restarts * len(modes) {
 		mode := modes[i%len(modes)]
-		time.Sleep(time.Duration(100+rand.IntN(400)) * time.Millisecond)
+		l.more(5 + rand.IntN(60))
 		begin := time.Now()
 		if err := c.Restart(mode); err != nil {
 			t.Fatal(err)
@@ -74,32 +75,25 @@ func TestPostgreSQLRestartsUnderLoad(t *testing.T) {
 // serves has one node acknowledge a write, however often that takes.
 func (l *load) serves(at int, key string) (id string) {
 	l.t.Helper()
-	for end := time.Now().Add(40 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		var r runView
+	var r runView
+	eventually.True(l.t, fmt.Sprintf("node %d takes a write", at), func() bool {
 		s, err := l.call(at, "POST", "/api/v1/runs", key, obj{"kind": "job", "input": key, "max_attempts": 100}, &r)
-		if err == nil && (s == 200 || s == 201) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.submitted[key] = r.RunID
-			return r.RunID
-		}
-		if time.Now().After(end) {
-			l.t.Fatalf("node %d takes no write: %d %v", at, s, err)
-		}
-	}
+		return err == nil && (s == 200 || s == 201)
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.submitted[key] = r.RunID
+	return r.RunID
 }
 
 // lives has one node take a run and waits there for its end.
 func (l *load) lives(at int, key string) {
 	l.t.Helper()
 	id := l.serves(at, key)
-	for end := time.Now().Add(40 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if s, err := l.call(at, "GET", "/api/v1/runs/"+id+"/join?timeout=10s", "", nil, nil); err == nil && s == 200 {
-			return
-		} else if time.Now().After(end) {
-			l.t.Fatalf("a run does not end through node %d: %d %v", at, s, err)
-		}
-	}
+	eventually.True(l.t, fmt.Sprintf("a run ends through node %d", at), func() bool {
+		s, err := l.call(at, "GET", "/api/v1/runs/"+id+"/join?timeout=10s", "", nil, nil)
+		return err == nil && s == 200
+	})
 }
 
 // A line is the way to a server that can be cut.
@@ -231,16 +225,12 @@ func (l *load) refused(by time.Time) {
 // ready waits until a node says that it should get traffic, or should not.
 func (f *fleet) ready(at, want int) {
 	f.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	eventually.True(f.t, fmt.Sprintf("readyz of node %d is %d", at, want), func() bool {
 		res, err := f.http.Get("http://" + f.nodes[at].addr + "/readyz")
-		if err == nil {
-			res.Body.Close()
-			if res.StatusCode == want {
-				return
-			}
+		if err != nil {
+			return false
 		}
-		if time.Now().After(end) {
-			f.t.Fatalf("readyz of node %d is not %d: %v %v", at, want, res, err)
-		}
-	}
+		res.Body.Close()
+		return res.StatusCode == want
+	})
 }

@@ -113,31 +113,7 @@ func (n *node) kill(sig syscall.Signal) {
 
 // call makes one request; the error is of the network.
 func (n *node) call(method, path, idempotency string, in, out any) (int, error) {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return 0, err
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := http.NewRequest(method, "http://"+n.addr+path, body)
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Authorization", "Bearer "+n.key)
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if idempotency != "" {
-		req.Header.Set("Idempotency-Key", idempotency)
-	}
-	res, err := n.http.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
+	res, b, err := exchange(n.http, n.key, method, "http://"+n.addr+path, idempotency, in)
 	if err != nil {
 		return 0, err
 	}
@@ -147,6 +123,36 @@ func (n *node) call(method, path, idempotency string, in, out any) (int, error) 
 		}
 	}
 	return res.StatusCode, nil
+}
+
+// exchange makes one request and reads the answer.
+func exchange(c *http.Client, key, method, url, idempotency string, in any) (*http.Response, []byte, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, nil, err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequest(method, url, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if idempotency != "" {
+		req.Header.Set("Idempotency-Key", idempotency)
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	return res, b, err
 }
 
 // insist calls until there is an answer that is final.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/natstest"
 )
 
@@ -43,11 +44,7 @@ func TestNATSThatDoesNotLetUsInIsAskedAgain(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx) }()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(log.String(), "Authorization"); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("nothing is said about it: %s", log.String())
-		}
-	}
+	eventually.True(t, "something is said about it", func() bool { return strings.Contains(log.String(), "Authorization") })
 	b.Ring(doorbell.Run("t", "r"))
 	s.Kill()
 	lenient := natstest.Start(t, natstest.Options{User: "u", Password: "wrong", Port: s.Port()})
@@ -144,9 +141,5 @@ func TestGroupsOfQueuesThatNobodyListensForAreLeft(t *testing.T) {
 
 func settled(t testing.TB, b doorbell.Bell) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !doorbell.Quiet(b); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never done")
-		}
-	}
+	eventually.True(t, "the bell is quiet", func() bool { return doorbell.Quiet(b) })
 }

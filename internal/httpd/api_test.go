@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/eventually"
 )
 
 const runs = "/api/v1/runs"
@@ -59,7 +60,7 @@ func TestAWaitThatPasses(t *testing.T) {
 	// Whoever comes back ends the deferral; a second wait that passes says nothing more to the thread.
 	w.do("GET", runs+"/"+id+"/join?timeout=1ms", "").is(202)
 	join := w.later("GET", runs+"/"+id+"/join?timeout=60s", "")
-	until(t, "the run is attached again", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "queued" })
+	eventually.True(t, "the run is attached again", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "queued" })
 	w.commits(w.lease("w", `,"start":true`), complete)
 	if run := soon(t, join).is(200); run["status"] != "completed" || run["result"] != "done" {
 		t.Errorf("%v", run)
@@ -118,7 +119,7 @@ func TestADroppedConnection(t *testing.T) {
 			gone <- w.send(ask{method: "POST", path: runs, key: w.key, ctx: ctx, body: fmt.Sprintf(`{"kind":"%s","wait":"60s","on_disconnect":"%s"}`, mode, mode)})
 		}()
 		var id string
-		until(t, "it is attached", func() bool {
+		eventually.True(t, "it is attached", func() bool {
 			list := w.get(runs + "?kind=" + mode).is(200)["runs"].([]any)
 			if len(list) == 1 {
 				id = list[0].(obj)["run_id"].(string)
@@ -129,7 +130,7 @@ func TestADroppedConnection(t *testing.T) {
 		})
 		hangUp()
 		soon(t, gone)
-		until(t, mode+" has an effect", func() bool { return w.get(runs + "/" + id).is(200)["status"] == want })
+		eventually.True(t, mode+" has an effect", func() bool { return w.get(runs + "/" + id).is(200)["status"] == want })
 	}
 }
 
@@ -608,7 +609,7 @@ func TestOneRunWakesOnePoll(t *testing.T) {
 			polls <- w.send(ask{method: "POST", path: fmt.Sprintf("/api/v1/workers/w%d/poll", i), key: w.key, body: `{"slots":1,"start":true,"wait":"60s"}`})
 		}()
 	}
-	until(t, "all of them wait", func() bool { return w.s.looks.Load() == many })
+	eventually.True(t, "all of them wait", func() bool { return w.s.looks.Load() == many })
 	for i := range 5 {
 		id := w.start(`{"kind":"job"}`)
 		got := soon(t, polls).is(200)["runs"].([]any)
@@ -635,7 +636,7 @@ func TestALostRingCostsLatencyAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	poll := w.later("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"60s"}`)
-	until(t, "it waits", func() bool { return w.s.looks.Load() >= 1 })
+	eventually.True(t, "it waits", func() bool { return w.s.looks.Load() >= 1 })
 	op := &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job"}}
 	if err := deaf.Do(context.Background(), op); err != nil {
 		t.Fatal(err)
@@ -775,7 +776,7 @@ func TestAWorkerOfThePlatform(t *testing.T) {
 	b := w.as(w.newKey("b", nil))
 	p := w.as(w.admin)
 	poll := p.later("POST", "/api/v1/workers/p/poll", `{"slots":10,"start":true,"all_tenants":true,"wait":"60s"}`)
-	until(t, "it waits", func() bool { return w.s.looks.Load() == 1 })
+	eventually.True(t, "it waits", func() bool { return w.s.looks.Load() == 1 })
 	id := b.start(`{"kind":"job"}`)
 	g := soon(t, poll).is(200)["runs"].([]any)[0].(obj)
 	if g["run_id"] != id || g["tenant"] != "b" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -59,7 +60,7 @@ func summed(body string) string {
 func TestEveryRouteAsksForAKey(t *testing.T) {
 	w := newWorld(t, setup{})
 	expiring := w.newKey("a", func(op *engine.CreateKey) { op.TTL = perdure.Duration(time.Millisecond) })
-	until(t, "the key expires", func() bool {
+	eventually.True(t, "the key expires", func() bool {
 		_, err := w.e.Authenticate(context.Background(), expiring)
 		return err != nil
 	})

@@ -332,16 +332,6 @@ func soon(t *testing.T, c <-chan *answer) *answer {
 	}
 }
 
-// until waits for something to become true that no ring tells of.
-func until(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within 30 s", what)
-		}
-	}
-}
-
 // ---- lives of runs
 
 // start submits a run and gives its id.

@@ -7,7 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
+
+	"github.com/perdure/perdure/internal/eventually"
 )
 
 func reachable(port int) bool {
@@ -60,9 +61,5 @@ func TestAServerDiesWithWhoStartedIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	for deadline := time.Now().Add(20 * time.Second); reachable(port); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the server goes on without anybody")
-		}
-	}
+	eventually.True(t, "the server ends with its parent", func() bool { return !reachable(port) })
 }

@@ -110,7 +110,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 		case errors.Is(err, errConflict) || s.dialect.conflict(err):
 			if try < maxTries {
 				if try > 2 && s.readers != nil {
-					time.Sleep(rand.N(time.Duration(try) * time.Millisecond)) // let the others get out of the way
+					s.pause(rand.N(time.Duration(try) * time.Millisecond)) // let the others get out of the way
 				}
 				continue
 			}
@@ -121,7 +121,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 			err = perdure.Errorf(perdure.CodeStorageFull, "the disk is full: nothing was written")
 		case s.dialect.lost(err):
 			if time.Since(begin) < maxWait && s.Away() == nil {
-				time.Sleep(10*time.Millisecond + rand.N(40*time.Millisecond))
+				s.pause(10*time.Millisecond + rand.N(40*time.Millisecond))
 				continue
 			}
 		}
@@ -140,6 +140,16 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 		err = s.unavailable(err)
 	}
 	return all(len(ops), err), nil
+}
+
+// pause waits before another try, and no longer than the store is open.
+func (s *Store) pause(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.done:
+	}
 }
 
 // unavailable is what callers are told. Where the database is and who we are there is not their business.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/eventually"
 )
 
 // A Medium is what carries rings between nodes, and three nodes on it that run.
@@ -323,7 +324,7 @@ func forged(t *testing.T, m *Medium) {
 			}
 		}
 	}
-	eventually(t, "forged messages are neither heard nor ignored", func() bool {
+	eventually.True(t, "forged messages are neither heard nor ignored", func() bool {
 		s := m.Nodes[1].Stats()
 		return s.Received > before.Received && s.Ignored > before.Ignored
 	})
@@ -343,7 +344,7 @@ func restart(t *testing.T, m *Medium) {
 		c, stop := m.Nodes[1].Listen(doorbell.Run("t", "missed"))
 		w := m.idle(t, doorbell.Queue("t", "missed"), m.Nodes[1])
 		m.Stop()
-		eventually(t, "nobody noticed that the medium is away", func() bool {
+		eventually.True(t, "nobody noticed that the medium is away", func() bool {
 			return !m.Nodes[0].Stats().Connected && !m.Nodes[1].Stats().Connected
 		})
 		for i := range many {
@@ -373,7 +374,7 @@ func (m *Medium) settle(t *testing.T) {
 	t.Helper()
 	for i, a := range m.Nodes {
 		for j, b := range m.Nodes {
-			eventually(t, fmt.Sprintf("node %d never hears node %d", j, i), func() bool {
+			eventually.True(t, fmt.Sprintf("node %d never hears node %d", j, i), func() bool {
 				c, stop := b.Listen(doorbell.Run("t", "settle"))
 				defer stop()
 				a.Ring(doorbell.Run("t", "settle"))
@@ -394,7 +395,7 @@ func (m *Medium) settle(t *testing.T) {
 func (m *Medium) quiet(t *testing.T) {
 	t.Helper()
 	for i, b := range m.Nodes {
-		eventually(t, fmt.Sprintf("node %d is never done", i), func() bool { return m.Quiet(b) })
+		eventually.True(t, fmt.Sprintf("node %d is never done", i), func() bool { return m.Quiet(b) })
 	}
 }
 
@@ -473,14 +474,5 @@ func within(t *testing.T, c <-chan struct{}, d time.Duration, format string, arg
 	case <-c:
 	case <-limit.C:
 		t.Fatalf(format, args...)
-	}
-}
-
-func eventually(t *testing.T, complaint string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(soon); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(complaint)
-		}
 	}
 }

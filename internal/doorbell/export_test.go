@@ -42,3 +42,9 @@ func Groups(b Bell) int {
 
 // Tidy leaves the groups that nobody listens for.
 func Tidy(b Bell) { b.(*NATS).tidy() }
+
+// QueueMessage is what a bell on NATS would publish for one run of a queue, and where.
+func QueueMessage(b Bell, t Topic) (subject string, data []byte) {
+	n := b.(*NATS)
+	return n.subject(keyOf(n.local.space, t)), []byte{wireVersion, 0, 1}
+}

@@ -228,8 +228,9 @@ func (n *NATS) hearQueue(conn *nats.Conn, m *nats.Msg) {
 	}
 }
 
-// leaveGroup leaves the group of a queue unless somebody listens for it. Nothing of NATS is called with the
-// lock held: it may take its time, and Listen must not.
+// leaveGroup leaves the group of a queue unless somebody listens for it. What is on its way to this node by then
+// still comes, and is passed on. Nothing of NATS is called with the lock held: it may take its time, and Listen
+// must not.
 func (n *NATS) leaveGroup(k key) {
 	n.mu.Lock()
 	sub := n.joined[k]
@@ -239,7 +240,11 @@ func (n *NATS) leaveGroup(k key) {
 	}
 	delete(n.joined, k)
 	n.mu.Unlock()
-	_ = sub.Unsubscribe()
+	if n.connected.Load() {
+		_ = sub.Drain()
+	} else {
+		_ = sub.Unsubscribe() // nothing is on its way, and a new connection must not take it up again
+	}
 }
 
 // join keeps this node in the groups of the queues that somebody here listens for.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/natstest"
@@ -136,6 +138,49 @@ func TestGroupsOfQueuesThatNobodyListensForAreLeft(t *testing.T) {
 	doorbell.Tidy(b)
 	if n := doorbell.Groups(b); n != 1 {
 		t.Errorf("in %d groups, and one is listened for", n)
+	}
+}
+
+// A node that has nobody idle any more leaves the group of a queue while the next ring is on its way to it: that one
+// is passed on too.
+func TestNATSPassesOnWhatIsOnItsWay(t *testing.T) {
+	s := natstest.Start(t, natstest.Options{})
+	opt := doorbell.Options{URL: s.URL()}
+	a, b := node(t, opt), node(t, opt)
+	conn, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for round := range 50 {
+		q := doorbell.Queue("t", fmt.Sprint("passed-", round))
+		var idle []<-chan struct{}
+		listen := func(b doorbell.Bell, n int) {
+			first, stop := b.Listen(q) // whoever is first looks once for nothing
+			t.Cleanup(stop)
+			<-first
+			for range n {
+				c, stop := b.Listen(q)
+				t.Cleanup(stop)
+				idle = append(idle, c)
+			}
+			settled(t, b)
+		}
+		listen(a, 30)
+		listen(b, 70)
+		subject, ring := doorbell.QueueMessage(a, q)
+		for range idle {
+			if err := conn.Publish(subject, ring); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, c := range idle {
+			select {
+			case <-c:
+			case <-time.After(20 * time.Second):
+				t.Fatalf("round %d: a hundred runs did not wake worker %d of a hundred", round, i)
+			}
+		}
 	}
 }
 

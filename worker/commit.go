@@ -14,7 +14,8 @@ import (
 const (
 	// maxCall keeps a call of many commits well below what the server reads.
 	maxCall = 8 << 20
-	// gather is how long lines of a log are collected before they are sent; an outcome is sent at once.
+	// gather is the time from one sending of log lines to the next, of all runs alike; an outcome is sent at once.
+	// What a model streams is thereby twenty lines a second and not as many as it has tokens.
 	gather = 50 * time.Millisecond
 )
 
@@ -22,9 +23,9 @@ const (
 // a busy worker makes few large calls. A commit that got no answer is sent again as it was.
 func (w *Worker) commitLoop(life context.Context) {
 	for failed := 0; ; {
-		batch, more := w.nextCommits()
+		batch, more, wait := w.nextCommits(time.Now())
 		if len(batch) == 0 {
-			if !w.somethingToCommit(life) {
+			if !w.somethingToCommit(life, wait) {
 				return
 			}
 			continue
@@ -46,19 +47,13 @@ func (w *Worker) commitLoop(life context.Context) {
 	}
 }
 
-// somethingToCommit waits for that: for lines of a log a little longer, for an outcome not.
-func (w *Worker) somethingToCommit(life context.Context) bool {
-	select {
-	case <-w.kickOutcome:
-		return true
-	case <-life.Done():
-		return false
-	case <-w.kickCommit:
-	}
-	t := time.NewTimer(gather)
+// somethingToCommit waits for that, at most so long.
+func (w *Worker) somethingToCommit(life context.Context, wait time.Duration) bool {
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-w.kickOutcome:
+	case <-w.kickCommit:
 	case <-t.C:
 	case <-life.Done():
 		return false
@@ -66,40 +61,57 @@ func (w *Worker) somethingToCommit(life context.Context) bool {
 	return true
 }
 
-// nextCommits gives the runs that have something to commit, as much as fits into a call.
-func (w *Worker) nextCommits() (batch []*run, more bool) {
+// nextSending is when lines that are said now are sent: at the next beat of a clock that all runs share, so that
+// one call carries the lines of all.
+func (w *Worker) nextSending() time.Time {
+	now := time.Now()
+	return now.Add(gather - now.Sub(w.born)%gather)
+}
+
+// nextCommits gives the runs that have something to commit now, as much as fits into a call; if there is none,
+// how long until there may be.
+func (w *Worker) nextCommits(now time.Time) (batch []*run, more bool, wait time.Duration) {
 	size := 0
+	wait = time.Hour
 	for _, r := range w.holding() {
-		n := r.prepare()
+		n, later := r.prepare(now)
 		if n == 0 {
+			wait = min(wait, later)
 			continue
 		}
 		if len(batch) > 0 && (size+n > maxCall || len(batch) == perdure.MaxBatch/4) {
-			return batch, true
+			return batch, true, 0
 		}
 		size += n
 		batch = append(batch, r)
 	}
-	return batch, false
+	return batch, false, wait
 }
 
 // prepare makes the run's next commit, unless one is on its way, and gives its size; zero: there is nothing to
-// say. A commit never changes once it is made: its id stands for its bytes.
-func (r *run) prepare() int {
+// say yet. A commit never changes once it is made: its id stands for its bytes.
+func (r *run) prepare(now time.Time) (size int, later time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.released {
-		return 0
+		return 0, time.Hour
 	}
 	if r.flying == nil {
-		events := r.events
-		if r.outcome == nil && len(events) == 0 {
-			return 0
+		if r.outcome == nil && (r.sendAt.IsZero() || now.Before(r.sendAt)) {
+			if r.sendAt.IsZero() {
+				return 0, time.Hour
+			}
+			return 0, r.sendAt.Sub(now)
+		}
+		r.cutDelta(r.outcome != nil)
+		if r.outcome == nil && len(r.events) == 0 {
+			r.sendAt = time.Time{} // what there is ends within a character
+			return 0, time.Hour
 		}
 		r.commits++
 		r.flying = &perdure.Commit{ID: fmt.Sprintf("e%d-%d", r.lease.Epoch, r.commits), RunID: r.lease.RunID, Epoch: r.lease.Epoch,
-			Events: events, CancelAck: r.cancel, Outcome: r.outcome}
-		r.events, r.size = nil, 0
+			Events: r.events, CancelAck: r.cancel, Outcome: r.outcome}
+		r.events, r.size, r.sendAt = nil, 0, time.Time{}
 		close(r.room)
 		r.room = make(chan struct{})
 	}
@@ -110,7 +122,7 @@ func (r *run) prepare() int {
 	if o := r.flying.Outcome; o != nil {
 		n += len(o.Result)
 	}
-	return n
+	return n, 0
 }
 
 // commit sends a batch. An error means that nothing is known, and all of it stays to be sent again.
@@ -154,7 +166,7 @@ func (r *run) answered(res *api.CommitResult) {
 	r.mu.Lock()
 	sent := r.flying
 	r.flying = nil
-	waits := r.outcome != nil || len(r.events) > 0
+	waits := r.outcome != nil
 	r.mu.Unlock()
 	switch {
 	case res.Error == nil && sent.Outcome != nil:

@@ -32,8 +32,9 @@
 //
 // # What a handler can say
 //
-// [Heartbeat] says what it is doing, [Progress] how far it got, [Emit] writes a line into the run's log, [Info]
-// tells which run this is. They never wait for the server, but for Emit when a thousand lines are undelivered.
+// [Heartbeat] says what it is doing, [Progress] how far it got, [Delta] streams text as a model writes it, [Emit]
+// writes a line of any other kind into the run's log, [Info] tells which run this is. They never wait for the
+// server, but for Delta and Emit when a thousand lines are undelivered.
 //
 // # When the server is away
 //

@@ -29,7 +29,10 @@ type run struct {
 	cancel   bool            // it was asked to stop, and that is acknowledged with the next heartbeat
 
 	events   []perdure.Emitted // not committed yet
-	size     int               // of them, in bytes
+	text     []byte            // what is said after them of a text that is being streamed, as JSON writes it
+	tail     []byte            // bytes of it that are not a whole character yet
+	size     int               // of them all, in bytes
+	sendAt   time.Time         // when they are committed; zero: there are none
 	room     chan struct{}     // closed when events were taken
 	commits  int               // made so far: their ids count them
 	outcome  *perdure.Outcome  // what the handler led to
@@ -122,7 +125,7 @@ func (r *run) lost(why error) {
 	r.mu.Lock()
 	already := r.gone
 	r.gone = true
-	r.events, r.size = nil, 0
+	r.events, r.text, r.tail, r.size, r.sendAt = nil, nil, nil, 0, time.Time{}
 	r.mu.Unlock()
 	if !already {
 		r.w.log.Warn("a lease is lost; its handler is told to stop", "run", r.lease.RunID, "kind", r.grant.Kind, "error", why)

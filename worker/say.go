@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -64,8 +65,9 @@ func Progress(ctx context.Context, v any) error {
 }
 
 // Emit writes a line into the run's log: "x:…" for one's own, or one of the types that workers may write, such as
-// "run:progress", "worker:tool_started" and "llm:delta". Lines keep their order and come before the run's end. Emit
-// collects and returns, unless so much is undelivered that it has to wait: then the end of the context ends it.
+// "run:progress" and "worker:tool_started"; text that a model streams goes through [Delta]. Lines keep their order
+// and come before the run's end. Emit collects and returns, unless so much is undelivered that it has to wait: then
+// the end of the context ends it.
 func Emit(ctx context.Context, typ string, v any) error {
 	r := from(ctx)
 	if r == nil {
@@ -78,6 +80,16 @@ func Emit(ctx context.Context, typ string, v any) error {
 	if err != nil {
 		return fmt.Errorf("worker: emit %s: %w", typ, err)
 	}
+	return r.add(ctx, len(b), func() int {
+		r.cutDelta(false)
+		r.events = append(r.events, perdure.Emitted{Type: typ, Data: b})
+		return len(b)
+	})
+}
+
+// add has something put into the run's next commit, as soon as there is room for so many bytes of it; put gives
+// how many it was.
+func (r *run) add(ctx context.Context, atMost int, put func() int) error {
 	for {
 		r.mu.Lock()
 		if r.gone || r.released || r.outcome != nil {
@@ -87,21 +99,34 @@ func Emit(ctx context.Context, typ string, v any) error {
 			}
 			return errDone
 		}
-		if len(r.events) < perdure.MaxBatch && (r.size == 0 || r.size+len(b) < maxCall/2) {
-			r.events = append(r.events, perdure.Emitted{Type: typ, Data: b})
-			r.size += len(b)
+		if !r.full(atMost) {
+			r.size += put()
+			news := r.sendAt.IsZero()
+			if news {
+				r.sendAt = r.w.nextSending()
+			}
 			r.mu.Unlock()
-			kick(r.w.kickCommit)
+			if news {
+				kick(r.w.kickCommit)
+			}
 			return nil
 		}
+		r.sendAt = time.Now()
 		room := r.room
 		r.mu.Unlock()
+		kick(r.w.kickCommit)
 		select {
 		case <-room:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// full tells whether so many bytes more are too much for one commit: as a line, with a delta before it and one
+// after it.
+func (r *run) full(bytes int) bool {
+	return len(r.events) > perdure.MaxBatch-3 || r.size > 0 && r.size+bytes >= maxCall/2
 }
 
 // maxNested is less than the server allows, since a value stands inside of a call.

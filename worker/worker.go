@@ -55,6 +55,7 @@ type Worker struct {
 	log *slog.Logger
 
 	handlers map[string]handler
+	born     time.Time
 
 	mu      sync.Mutex
 	started bool
@@ -96,7 +97,7 @@ func New(c *client.Client, opt Options) *Worker {
 	}
 	log := opt.Logger.With("worker", opt.ID)
 	return &Worker{
-		c: c, opt: opt, log: log, handlers: make(map[string]handler), held: make(map[api.Lease]*run), free: opt.Slots,
+		c: c, opt: opt, log: log, born: time.Now(), handlers: make(map[string]handler), held: make(map[api.Lease]*run), free: opt.Slots,
 		changed: make(chan struct{}), kickBeat: make(chan struct{}, 1), kickCommit: make(chan struct{}, 1), kickOutcome: make(chan struct{}, 1), away: awayLog{log: log},
 	}
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,6 +146,27 @@ var inputScenarios = []Scenario{
 		_ = r
 		d := w.get(r.ID)
 		w.check(strings.Contains(string(d.Progress), `"done":3`), "the progress is kept: %s", d.Progress)
+	}},
+	{"the deltas of a commit are one line, those of two commits are two", func(w *World) {
+		r := w.task()
+		g := w.take("w1")
+		delta := func(text string) perdure.Emitted {
+			return perdure.Emitted{Type: "llm:delta", Data: json.RawMessage(`{"text":"` + text + `"}`)}
+		}
+		c := perdure.Commit{ID: "tokens", Events: []perdure.Emitted{delta("a"), delta("b"), delta("c"), {Type: "x:mark"}, delta("d"), delta("e")}}
+		before := w.get(r.ID).Seq
+		w.commit(g, c)
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{delta("f")}})
+		said := func() (out []string) {
+			for _, l := range w.lines(r.ID)[before:] {
+				out = append(out, l.Type+string(l.Data))
+			}
+			return out
+		}
+		want := []string{`llm:delta{"text":"abc"}`, "x:mark", `llm:delta{"text":"de"}`, `llm:delta{"text":"f"}`}
+		w.check(slices.Equal(said(), want), "%v", said())
+		w.commit(g, c) // the same again is known by what was sent, not by what became of it
+		w.check(slices.Equal(said(), want), "%v", said())
 	}},
 }
 

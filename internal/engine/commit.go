@@ -159,7 +159,7 @@ func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error
 		return perdure.Invalid("messages", "a run without a thread writes no messages")
 	}
 	said.Lines = append(said.Lines, told...)
-	for _, e := range c.Events {
+	for _, e := range perdure.JoinDeltas(c.Events) {
 		data := tx.InternShown(r.Tenant, string(r.ID), e.Data)
 		if e.Type == perdure.LineProgress {
 			said.Progress = tx.Intern(r.Tenant, string(r.ID), e.Data)

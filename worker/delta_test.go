@@ -1,0 +1,268 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/worker"
+)
+
+// texts puts the deltas of a log together, by attempt, with other lines of workers as "[type]".
+func (w *world) texts(id perdure.RunID) (byAttempt map[int]string, lines, bytes int) {
+	w.t.Helper()
+	byAttempt = make(map[int]string)
+	b := make(map[int]*strings.Builder)
+	for e, err := range w.c.Events(w.ctx, id, 0) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if b[e.Attempt] == nil {
+			b[e.Attempt] = &strings.Builder{}
+		}
+		switch {
+		case e.Type == perdure.LineDelta:
+			lines++
+			bytes += len(e.Data)
+			text := textOf(w.t, e)
+			if len(text) > perdure.MaxDelta {
+				w.t.Errorf("a line of %d bytes", len(text))
+			}
+			b[e.Attempt].WriteString(text)
+		case strings.HasPrefix(e.Type, "x:"):
+			b[e.Attempt].WriteString("[" + e.Type + "]")
+		}
+	}
+	for n, s := range b {
+		byAttempt[n] = s.String()
+	}
+	return byAttempt, lines, bytes
+}
+
+func textOf(t *testing.T, e api.Event) string {
+	t.Helper()
+	var d map[string]string
+	if err := json.Unmarshal(e.Data, &d); err != nil || len(d) != 1 {
+		t.Fatalf("%s: %v", e.Data, err)
+	}
+	return d["text"]
+}
+
+func TestAHundredThousandTokensAreFewLines(t *testing.T) {
+	under(t, steady, func(w *world) {
+		const many = 100_000
+		token := func(i int) string { return fmt.Sprintf(" tök%d", i%1000) }
+		var want strings.Builder
+		for i := range many {
+			want.WriteString(token(i))
+			if i%10_000 == 0 {
+				want.WriteString("[x:mark]")
+			}
+		}
+		wk := worker.New(w.client(w.wire), worker.Options{})
+		worker.Handle(wk, "talk", func(ctx context.Context, _ int) (int, error) {
+			for i := range many {
+				if err := worker.Delta(ctx, token(i)); err != nil {
+					return 0, err
+				}
+				if i%10_000 == 0 {
+					if err := worker.Emit(ctx, "x:mark", nil); err != nil {
+						return 0, err
+					}
+				}
+			}
+			return many, nil
+		})
+		w.work(wk)
+		id := w.start(perdure.Submission{Kind: "talk"})
+		if run := w.end(id); run.State != perdure.Completed {
+			w.t.Fatalf("%+v", run)
+		}
+		got, lines, bytes := w.texts(id)
+		if got[1] != want.String() {
+			w.t.Errorf("the text came back otherwise: %d bytes, not %d", len(got[1]), want.Len())
+		}
+		if lines > 3000 || bytes > 3*want.Len() {
+			w.t.Errorf("%d lines of %d bytes for a text of %d", lines, bytes, want.Len())
+		}
+		w.t.Logf("%d lines of %d bytes for a text of %d", lines, bytes, want.Len())
+	})
+}
+
+// A model that streams while other runs of the worker end all the time makes no more lines for that.
+func TestDeltasAreGatheredWhateverElseIsCommitted(t *testing.T) {
+	t.Parallel()
+	w := open(t, false, steady())
+	x := &wire{next: w.wire}
+	wk := worker.New(w.client(x), worker.Options{})
+	quiet := make(chan struct{})
+	worker.Handle(wk, "talk", func(ctx context.Context, _ int) (int, error) {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-quiet:
+				return n, nil
+			case <-tick.C:
+			}
+			if err := worker.Delta(ctx, "x"); err != nil {
+				return n, err
+			}
+		}
+	})
+	worker.Handle(wk, "quick", func(context.Context, int) (int, error) { return 1, nil })
+	w.work(wk)
+	id := w.start(perdure.Submission{Kind: "talk"})
+	for range 100 {
+		w.end(w.start(perdure.Submission{Kind: "quick"}))
+	}
+	close(quiet)
+	run := w.end(id)
+	took := run.FinishedAt.Sub(run.CreatedAt)
+	got, lines, _ := w.texts(id)
+	if most := int(took.Milliseconds())/50 + 3; lines > most || fmt.Sprint(len(got[1])) != string(run.Result) {
+		t.Errorf("%d lines in %s for %d of %s tokens", lines, took, len(got[1]), run.Result)
+	}
+}
+
+func TestATextComesBackWhateverPiecesItIsCutInto(t *testing.T) {
+	t.Parallel()
+	w := open(t, false, steady())
+	wk := worker.New(w.c, worker.Options{})
+	type cut struct {
+		Seed uint64
+		Text string // what the log has to give
+	}
+	worker.Handle(wk, "talk", func(ctx context.Context, seed uint64) (cut, error) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		want := ""
+		for range 1 + r.IntN(4) {
+			text := someText(r, 1<<r.IntN(17))
+			want += text
+			for text != "" { // at any byte
+				n := 1 + r.IntN(min(len(text), 1<<r.IntN(17)))
+				if err := worker.Delta(ctx, text[:n]); err != nil {
+					return cut{}, err
+				}
+				text = text[n:]
+			}
+			if err := worker.Emit(ctx, "x:mark", nil); err != nil {
+				return cut{}, err
+			}
+			want += "[x:mark]"
+		}
+		return cut{seed, want}, nil
+	})
+	worker.Handle(wk, "broken", func(ctx context.Context, _ int) (int, error) {
+		if worker.Delta(ctx, "a\x00b") == nil {
+			return 0, worker.Permanent(fmt.Errorf("a NUL was taken"))
+		}
+		for _, s := range []string{"a\xff", "b", "\xe2\x82", "", "\xac", "c\xe2"} {
+			if err := worker.Delta(ctx, s); err != nil {
+				return 0, err
+			}
+		}
+		return 0, nil
+	})
+	w.work(wk)
+	for seed := range 25 {
+		id := w.start(perdure.Submission{Kind: "talk", Input: json.RawMessage(fmt.Sprint(seed))})
+		run := w.end(id)
+		var want cut
+		if err := json.Unmarshal(run.Result, &want); err != nil {
+			t.Fatalf("%+v: %v", run, err)
+		}
+		if got, _, _ := w.texts(id); got[1] != want.Text {
+			t.Errorf("seed %d: %.200q is not %.200q", seed, got[1], want.Text)
+		}
+	}
+	id := w.start(perdure.Submission{Kind: "broken"})
+	if run := w.end(id); run.State != perdure.Completed {
+		t.Errorf("%+v", run)
+	}
+	if got, _, _ := w.texts(id); got[1] != "a\ufffdb€c\ufffd" {
+		t.Errorf("%q", got[1])
+	}
+	if worker.Delta(t.Context(), "x") == nil {
+		t.Error("a delta of no run")
+	}
+}
+
+func someText(r *rand.Rand, n int) string {
+	var b strings.Builder
+	for b.Len() < n {
+		c := []rune{rune(1 + r.IntN(0x20)), '"', '\\', '<', '\u2028', rune('a' + r.IntN(26)), rune(r.IntN(utf8.MaxRune + 1))}[r.IntN(7)]
+		if c != 0 && utf8.ValidRune(c) {
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
+}
+
+// What is streamed by a worker that dies stays in the log under its attempt; the next attempt's text is its own.
+func TestAStreamThatIsBegunAgain(t *testing.T) {
+	t.Parallel()
+	w := open(t, true, nil)
+	tokens := func(ctx context.Context, n int) error {
+		for i := range n {
+			if err := worker.Delta(ctx, fmt.Sprintf("%d ", i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	const many = 5000
+	var whole strings.Builder
+	for i := range many {
+		fmt.Fprintf(&whole, "%d ", i)
+	}
+	x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
+	x.lose.Store(2)                                                              // answers, so that commits are sent again
+	first := worker.New(w.client(x), worker.Options{Slots: 1, DrainTimeout: -1}) // it leases nothing while it hangs
+	worker.Handle(first, "talk", func(ctx context.Context, _ int) (int, error) {
+		if err := tokens(ctx, many/2); err != nil {
+			return 0, err
+		}
+		for e, err := range w.c.Events(ctx, mustInfo(ctx).RunID, 0) { // until some of it is in the log
+			if err != nil {
+				return 0, err
+			}
+			if e.Type == perdure.LineDelta {
+				break
+			}
+		}
+		x.cut.Store(true)
+		<-ctx.Done() // of a lease that nobody keeps
+		return 0, ctx.Err()
+	})
+	stop := w.work(first)
+	id := w.start(perdure.Submission{Kind: "talk"})
+	<-x.failed
+	second := worker.New(w.c, worker.Options{})
+	worker.Handle(second, "talk", func(ctx context.Context, _ int) (int, error) { return many, tokens(ctx, many) })
+	w.work(second)
+	if run := w.end(id); run.State != perdure.Completed || run.Attempt != 2 {
+		t.Errorf("%+v", run)
+	}
+	x.cut.Store(false)
+	stop()
+	got, _, _ := w.texts(id)
+	if got[1] == "" || !strings.HasPrefix(whole.String(), got[1]) || got[2] != whole.String() {
+		t.Errorf("attempt 1 said %d bytes, attempt 2 %d of %d", len(got[1]), len(got[2]), whole.Len())
+	}
+}
+
+func mustInfo(ctx context.Context) worker.RunInfo {
+	info, ok := worker.Info(ctx)
+	if !ok {
+		panic("no handler's context")
+	}
+	return info
+}

@@ -34,11 +34,13 @@ type Submission struct {
 	MaxAttempts int               `json:"max_attempts,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	// Messages are appended to the thread when the run becomes its active one.
-	Messages          []Message       `json:"messages,omitempty"`
-	MultitaskStrategy string          `json:"multitask_strategy,omitempty"`
-	OnDisconnect      string          `json:"on_disconnect,omitempty"`
-	Webhook           json.RawMessage `json:"webhook,omitempty"`
-	Foreground        bool            `json:"-"`
+	Messages          []Message `json:"messages,omitempty"`
+	MultitaskStrategy string    `json:"multitask_strategy,omitempty"`
+	OnDisconnect      string    `json:"on_disconnect,omitempty"`
+	// Webhook is a URL that is told of the run, and WebhookEvents of which of its lines; empty: NotifiedLines.
+	Webhook       string   `json:"webhook,omitempty"`
+	WebhookEvents []string `json:"webhook_events,omitempty"`
+	Foreground    bool     `json:"-"`
 }
 
 // What happens when a thread already has an active run.
@@ -86,10 +88,14 @@ func (s *Submission) Validate() error {
 	if err := checkMessages("messages", s.Messages); err != nil {
 		return err
 	}
-	if len(s.Webhook) > 0 {
-		return CheckValue("webhook", s.Webhook)
+	if s.Webhook != "" {
+		if err := CheckURL("webhook", s.Webhook); err != nil {
+			return err
+		}
+	} else if len(s.WebhookEvents) > 0 {
+		return Invalid("webhook_events", "needs a webhook to send them to")
 	}
-	return nil
+	return CheckEvents("webhook_events", s.WebhookEvents)
 }
 
 // A Spawn asks for a child.

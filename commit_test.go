@@ -49,7 +49,8 @@ func TestSubmissionsThatAreRefused(t *testing.T) {
 		"messages[0].role":   {Kind: "k", ThreadID: "t", Messages: []Message{{Content: json.RawMessage(`"hi"`)}}},
 		"metadata":           {Kind: "k", Metadata: map[string]string{"": "v"}},
 		"metadata.a":         {Kind: "k", Metadata: map[string]string{"a": "\x00"}},
-		"webhook":            {Kind: "k", Webhook: json.RawMessage(`x`)},
+		"webhook":            {Kind: "k", Webhook: "x"},
+		"webhook_events":     {Kind: "k", Webhook: "https://example.com", WebhookEvents: []string{"llm:delta"}},
 	} {
 		err := s.Validate()
 		e, _ := err.(*Error)

@@ -23,6 +23,7 @@ const (
 	CodeRunEnded         Code = "run_ended"           // the run has ended; it takes no more of this
 	CodeWaitClosed       Code = "wait_closed"         // the callback's wait is over
 	CodeQuota            Code = "quota_exceeded"      // more live runs than the tenant may have
+	CodeURLRefused       Code = "url_refused"         // the server does not send to this address
 	CodeStorageFull      Code = "storage_full"        // the disk is full: nothing was changed, and no new work is taken until there is room
 	CodeUnavailable      Code = "unavailable"         // nothing was changed; try again
 	CodeUnknown          Code = "unknown_outcome"     // it may or may not have been stored; try again with the same key

@@ -10,16 +10,17 @@ type Scope string
 
 // The scopes.
 const (
-	ScopeCreate  Scope = "runs:create"   // submit runs, threads, groups
-	ScopeRead    Scope = "runs:read"     // look at anything of the tenant
-	ScopeControl Scope = "runs:control"  // cancel, defer, signal, retry, adopt, redrive, continue
-	ScopePoll    Scope = "worker:poll"   // lease runs
-	ScopeReport  Scope = "worker:report" // start, heartbeat, commit, release
-	ScopeKeys    Scope = "keys:admin"    // make and revoke keys of the tenant
+	ScopeCreate   Scope = "runs:create"    // submit runs, threads, groups
+	ScopeRead     Scope = "runs:read"      // look at anything of the tenant
+	ScopeControl  Scope = "runs:control"   // cancel, defer, signal, retry, adopt, redrive, continue
+	ScopePoll     Scope = "worker:poll"    // lease runs
+	ScopeReport   Scope = "worker:report"  // start, heartbeat, commit, release
+	ScopeWebhooks Scope = "webhooks:admin" // make and change webhooks, see what was sent, have it sent again
+	ScopeKeys     Scope = "keys:admin"     // make and revoke keys of the tenant
 )
 
 // Scopes are all there are.
-var Scopes = []Scope{ScopeCreate, ScopeRead, ScopeControl, ScopePoll, ScopeReport, ScopeKeys}
+var Scopes = []Scope{ScopeCreate, ScopeRead, ScopeControl, ScopePoll, ScopeReport, ScopeWebhooks, ScopeKeys}
 
 // ParseScopes reads a list such as "runs:create,runs:read".
 func ParseScopes(list []string) ([]Scope, error) {
@@ -49,8 +50,8 @@ type Key struct {
 	RevokedAt Instant  `json:"revoked_at,omitempty"`
 }
 
-// Allows tells whether the key has a scope.
-func (k *Key) Allows(s Scope) bool { return slices.Contains(k.Scopes, s) }
+// Allows tells whether the key has a scope. A platform key has them all, those too that came after it was made.
+func (k *Key) Allows(s Scope) bool { return k.Platform || slices.Contains(k.Scopes, s) }
 
 // Valid tells whether the key counts at an instant.
 func (k *Key) Valid(now Instant) bool {

@@ -19,6 +19,7 @@ const (
 	LineHeartbeat       = "run:heartbeat"
 	LineProgress        = "run:progress"
 	LineSlow            = "run:slow"
+	LineStale           = "run:stale"
 	LineSuspended       = "run:suspended"
 	LineResumed         = "run:resumed"
 	LineDeferred        = "run:deferred"
@@ -49,6 +50,12 @@ const (
 	LineMessage = "message:appended"
 	LineDelta   = "llm:delta"
 )
+
+// LineTypes are all of them, beside those that users make up, "x:…".
+var LineTypes = []string{LineCreated, LineDispatched, LineStarted, LineHeartbeat, LineProgress, LineSlow, LineStale, LineSuspended, LineResumed, LineDeferred,
+	LineReattached, LineRetrying, LineReclaimed, LineCancelRequested, LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineDeadLettered, LineLateResult,
+	LineContinued, LineWorkerSpawned, LineWorkerStarted, LineWorkerCompleted, LineToolStarted, LineToolCompleted, LineToolFailed, LineWaitOpened,
+	LineWaitSatisfied, LineWaitTimedOut, LineWaitClosed, LineMessage, LineDelta}
 
 // TerminalLine is the type of the line that ends a run in that state.
 func TerminalLine(s State) string {

@@ -145,7 +145,7 @@ func (c *client) submit() {
 		sub.MaxAttempts = s.work.IntN(5) + 1
 	}
 	if s.work.chance(0.1) {
-		sub.Webhook = json.RawMessage(`{"url":"https://example.org/hook"}`)
+		sub.Webhook = "https://example.org/hook"
 	}
 	switch {
 	case len(s.model.threads) > 0 && sub.Kind == "agent" && s.work.chance(0.75):

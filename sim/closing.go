@@ -121,7 +121,7 @@ func (s *sim) told(v *store.View, r *perdure.Run) error {
 	}
 	out, err := v.Outbox(tenant, r.ID)
 	end := s.model.rows[r.ID].end
-	if err == nil && !slices.ContainsFunc(out, func(o store.OutboxRow) bool { return o.Seq == end }) {
+	if err == nil && !slices.ContainsFunc(out, func(o perdure.Notification) bool { return o.Seq == end }) {
 		s.violate("S16", "nobody is notified of the end of %s", s.short(r.ID))
 	}
 	return err

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -209,14 +208,5 @@ var gatheringScenarios = []Scenario{
 		}
 		w.refuse(perdure.CodeNotFound, &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{"nobody"}})
 		w.refuse(perdure.CodeNotFound, &engine.CreateGroup{Tenant: "other", RunIDs: []perdure.RunID{a.ID}})
-	}},
-	{"a notification is staged with the line it is about", func(w *World) {
-		r := w.submit(perdure.Submission{Kind: "job", Webhook: json.RawMessage(`{"url":"https://example.com/hook"}`)})
-		w.complete(w.take("w1"), `1`)
-		w.view(func(v *store.View) error {
-			rows, err := v.Outbox(tenant, r.ID)
-			w.check(len(rows) == 1 && rows[0].Type == "run:completed", "%+v", rows)
-			return err
-		})
 	}},
 }

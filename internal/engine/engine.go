@@ -43,7 +43,7 @@ type Engine struct {
 	log    *slog.Logger
 	random io.Reader
 	roll   func() float64
-	secret []byte // of callback tokens
+	secret []byte // of callback tokens and webhooks
 
 	ids   atomic.Uint32 // ids made
 	sleep atomic.Int64  // until when the watchdog sleeps
@@ -53,12 +53,16 @@ type Engine struct {
 	known   map[string]bool            // queues that are known to be stored
 	workers map[string]perdure.Instant // when each was last written down as seen
 	keys    map[string]cachedKey       // credentials looked up within the last second
+
+	hooks  hooks
+	posted postings
 }
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
 	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, kick: make(chan struct{}, 1), known: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
+	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)
 	e.policy = perdure.DefaultPolicy()
 	if opt.Policy != nil {
 		e.policy = *opt.Policy
@@ -157,7 +161,7 @@ func (b bound) Do(tx *store.Tx) error {
 	if err := b.op.Do(x); err != nil {
 		return err
 	}
-	if len(x.rings) > 0 || x.alarm != 0 {
+	if len(x.rings) > 0 || x.alarm != 0 || len(x.posts) > 0 {
 		tx.After(x.tell)
 	}
 	return nil
@@ -171,6 +175,7 @@ type Tx struct {
 
 	rings []doorbell.Topic // what rings once it is durable
 	alarm perdure.Instant  // the earliest alarm that was set
+	posts []Posting        // endpoints for which there is something then
 }
 
 // tell rings the doorbells, and wakes the watchdog if it would sleep through an alarm that is stored now.
@@ -180,6 +185,9 @@ func (tx *Tx) tell() {
 	}
 	if tx.alarm != 0 && int64(tx.alarm) < tx.e.sleep.Load() {
 		tx.e.wake()
+	}
+	if len(tx.posts) > 0 {
+		tx.e.posted.add(tx.posts)
 	}
 }
 
@@ -205,7 +213,9 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	}
 	*r = next
 	tx.Put(next, lines)
-	tx.notify(&next, lines)
+	if err := tx.notify(&next, lines); err != nil {
+		return err
+	}
 	if ready := next.Ready && next.State.Live(); ready {
 		tx.ring(doorbell.Queue(next.Tenant, next.Queue))
 	}
@@ -259,20 +269,6 @@ func refs(t perdure.TenantID, ids ...perdure.RunID) []store.Ref {
 		out[i] = store.Ref{Tenant: t, Run: id}
 	}
 	return out
-}
-
-// notify stages a notification for every line that the run's webhook asked for: ends, and stalls.
-func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) {
-	if r.Options.Webhook == "" {
-		return
-	}
-	for _, l := range lines {
-		switch l.Type {
-		case perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled, perdure.LineSlow, perdure.LineContinued,
-			perdure.LineLateResult:
-			tx.Notify(store.OutboxRow{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Target: "run", Type: l.Type, State: "pending", CreatedAt: tx.Now, AlarmAt: tx.Now})
-		}
-	}
 }
 
 // maxKnown bounds what is remembered; forgetting costs a look-up.

@@ -21,6 +21,7 @@ const (
 	LaneSubmit             // new runs
 	LaneClaim              // polls: those of one queue would only get into each other's way
 	LaneWatch              // the watchdog
+	LaneNotify             // what is sent to webhooks: its nodes only get into each other's way
 	lanes
 )
 

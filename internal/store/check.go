@@ -42,7 +42,16 @@ var Invariants = []Invariant{
 	{"S14", "a run's journal is dense",
 		"SELECT r.id, r.journal_seq FROM {runs} r WHERE r.journal_seq>0 AND r.journal_seq <> (SELECT count(*) FROM journal j WHERE j.tenant=r.tenant AND j.run_id=r.id)"},
 	{"S16", "every notification is about a line of its run",
-		"SELECT o.run_id, o.seq FROM outbox o WHERE NOT EXISTS (SELECT 1 FROM {events} e WHERE e.tenant=o.tenant AND e.run_id=o.run_id AND e.seq=o.seq AND e.type=o.type) AND o.run_id IN (SELECT id FROM {runs} x)"},
+		"SELECT o.run_id, o.seq FROM {runs} r JOIN outbox o ON o.tenant=r.tenant AND o.run_id=r.id " +
+			"WHERE NOT EXISTS (SELECT 1 FROM {events} e WHERE e.tenant=o.tenant AND e.run_id=o.run_id AND e.seq=o.seq AND e.type=o.type)"},
+	{"S16", "every notification has a webhook that it is for",
+		"SELECT o.run_id, o.target FROM {runs} r JOIN outbox o ON o.tenant=r.tenant AND o.run_id=r.id " +
+			"WHERE o.target<>'run' AND NOT EXISTS (SELECT 1 FROM webhooks w WHERE w.tenant=o.tenant AND w.id=o.target)"},
+	{"S16", "a notification has an alarm exactly while it is pending",
+		"SELECT o.run_id, o.state FROM {runs} r JOIN outbox o ON o.tenant=r.tenant AND o.run_id=r.id WHERE (o.state='pending') <> (o.alarm_at IS NOT NULL)"},
+	{"S16", "what was delivered was taken by its receiver",
+		"SELECT o.run_id, o.seq FROM {runs} r JOIN outbox o ON o.tenant=r.tenant AND o.run_id=r.id WHERE o.state='delivered' AND NOT EXISTS (SELECT 1 FROM webhook_attempts a " +
+			"WHERE a.tenant=o.tenant AND a.run_id=o.run_id AND a.seq=o.seq AND a.target=o.target AND a.status BETWEEN 200 AND 299)"},
 	{"S18", "a dead letter is of a run that ended",
 		"SELECT d.run_id, d.cause FROM dead_letters d JOIN {runs} r ON r.tenant=d.tenant AND r.id=d.run_id WHERE r.state NOT IN ('failed','timeout')"},
 	{"S19", "no more attempts are lost in a row than the run may lose",

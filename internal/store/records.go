@@ -46,18 +46,6 @@ type (
 		RunID  perdure.RunID
 		ID     perdure.GroupID
 	}
-	// An OutboxRow is a notification that is to be sent.
-	OutboxRow struct {
-		Tenant    perdure.TenantID
-		RunID     perdure.RunID
-		Seq       int64
-		Target    string
-		Type      string
-		State     string
-		Attempts  int64
-		CreatedAt perdure.Instant
-		AlarmAt   perdure.Instant
-	}
 	// A WaiterRow is a node's word that somebody there waits for a run.
 	WaiterRow struct {
 		Tenant    perdure.TenantID
@@ -246,16 +234,6 @@ var (
 			return []any{string(k.Tenant), k.Key, k.Digest, k.Ref, int64(k.ExpiresAt)}
 		},
 		scan: func(k *KeyRow) []any { return []any{&k.Tenant, &k.Key, &k.Digest, &k.Ref, &k.ExpiresAt} },
-	}
-	outboxTable = &table[OutboxRow]{
-		name: "outbox", keys: []string{"tenant", "run_id", "seq", "target"},
-		cols: []string{"tenant", "run_id", "seq", "target", "type", "state", "attempts", "created_at", "alarm_at"},
-		bind: func(o *OutboxRow) []any {
-			return []any{string(o.Tenant), string(o.RunID), o.Seq, o.Target, o.Type, o.State, o.Attempts, int64(o.CreatedAt), orNull(o.AlarmAt)}
-		},
-		scan: func(o *OutboxRow) []any {
-			return []any{&o.Tenant, &o.RunID, &o.Seq, &o.Target, &o.Type, &o.State, &o.Attempts, &o.CreatedAt, nullable[perdure.Instant]{&o.AlarmAt}}
-		},
 	}
 	workerTable = &table[perdure.Worker]{
 		name: "workers", keys: []string{"tenant", "id"},

@@ -349,6 +349,9 @@ func (s *Store) release() error {
 // Now is the store's clock.
 func (s *Store) Now() perdure.Instant { return s.clock() }
 
+// Shared tells whether other processes may write as well.
+func (s *Store) Shared() bool { return !s.dialect.ownClock }
+
 // Err tells why the store takes no more writes, or nil. A server that sees one exits: only a restart
 // finds out what is in the file.
 func (s *Store) Err() error {

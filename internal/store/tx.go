@@ -41,9 +41,12 @@ type Tx struct {
 	queues  shelf[queueKey, QueueRow]
 	creds   shelf[string, perdure.Key]
 
+	webhooks shelf[webhookKey, perdure.Webhook]
+	notes    shelf[noteKey, perdure.Notification]
+
 	events   []EventRow
 	messages []perdure.ThreadMessage
-	outbox   []OutboxRow
+	attempts []perdure.WebhookAttempt
 	blobs    []blobRow
 	blobRefs []blobRefRow
 	later    []statement
@@ -210,8 +213,8 @@ func push[T any](tx *Tx, list *[]T, v ...T) {
 func (tx *Tx) empty() bool {
 	return len(tx.runs.dirty)+len(tx.threads.dirty)+len(tx.waits.dirty)+len(tx.items.dirty)+len(tx.groups.dirty)+len(tx.lates.dirty)+
 		len(tx.commits.dirty)+len(tx.keys.dirty)+len(tx.deads.dirty)+len(tx.journal.dirty)+len(tx.workers.dirty)+len(tx.waiters.dirty)+
-		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+
-		len(tx.events)+len(tx.messages)+len(tx.outbox)+len(tx.blobs)+len(tx.later) == 0
+		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+len(tx.webhooks.dirty)+len(tx.notes.dirty)+
+		len(tx.events)+len(tx.messages)+len(tx.attempts)+len(tx.blobs)+len(tx.later) == 0
 }
 
 // statements gives all that the batch has to write.
@@ -226,12 +229,18 @@ func (tx *Tx) statements() []statement {
 			fresh = append(fresh, *r)
 		}
 	}
-	threads, groups := tx.threads.changed(), tx.groups.changed()
+	threads, groups, webhooks, notes := tx.threads.changed(), tx.groups.changed(), tx.webhooks.changed(), tx.notes.changed()
 	for i := range threads {
 		threads[i].Version++
 	}
 	for i := range groups {
 		groups[i].Version++
+	}
+	for i := range webhooks {
+		webhooks[i].Version++
+	}
+	for i := range notes {
+		notes[i].Version++
 	}
 	d := tx.s.dialect
 	// The guarded rows come first: whoever loses the race finds out before writing anything else.
@@ -240,6 +249,8 @@ func (tx *Tx) statements() []statement {
 		runTable.insert(d, fresh),
 		threadTable.insert(d, threads),
 		groupTable.insert(d, groups),
+		webhookTable.insert(d, webhooks),
+		noteTable.insert(d, notes),
 		eventTable.insert(d, tx.events),
 		waitTable.insert(d, tx.waits.changed()),
 		itemTable.insert(d, tx.items.changed()),
@@ -250,7 +261,7 @@ func (tx *Tx) statements() []statement {
 		messageTable.insert(d, tx.messages),
 		lateTable.insert(d, tx.lates.changed()),
 		deadTable.insert(d, tx.deads.changed()),
-		outboxTable.insert(d, tx.outbox),
+		attemptTable.insert(d, tx.attempts),
 		workerTable.insert(d, tx.workers.changed()),
 		waiterTable.insert(d, tx.waiters.changed()),
 		tenantTable.insert(d, tx.tenants.changed()),

@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"math"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// A Want asks for notifications of an endpoint that are due, or with none only that those of one that is gone are
+// given up.
+type Want struct {
+	Tenant  perdure.TenantID
+	Webhook perdure.WebhookID
+	Most    int
+}
+
+// An Outgoing is a notification that was taken to be sent, and where to.
+type Outgoing struct {
+	perdure.Notification
+	To perdure.Webhook
+}
+
+// A Sent is what became of a notification that was taken.
+type Sent struct {
+	perdure.Notification // as it was taken
+
+	At         perdure.Instant
+	Took       time.Duration
+	Status     int // of the answer; 0: there was none
+	Error      string
+	Response   string
+	RetryAfter time.Duration // what the receiver asked for
+	Stopped    bool          // it was this node that gave up: that says nothing about the receiver
+}
+
+// OK tells whether the receiver has it.
+func (s *Sent) OK() bool { return s.Status >= 200 && s.Status < 300 && s.Error == "" }
+
+// Deliver writes down what became of notifications, and takes others that are due. Nobody else sends what was
+// taken until its lease has passed; then it is due again, unless it is known what became of it.
+type Deliver struct {
+	Sent []Sent
+	Want []Want
+
+	Taken []Outgoing
+	Again []store.Mailbox // when there is something to send that is not due yet
+	More  []Want          // those with more that is only to be given up: ask again
+}
+
+func (*Deliver) Needs() []store.Ref { return nil }
+
+// Lane keeps nodes that are after the same notifications out of everybody else's way.
+func (*Deliver) Lane() store.Lane { return store.LaneNotify }
+
+const (
+	// SendLease is how long a notification is in the hands of who took it.
+	SendLease = time.Minute
+	// maxSettled bounds how many notifications are given up at once.
+	maxSettled = 1000
+	// MaxRetryAfter bounds what a receiver can ask for.
+	MaxRetryAfter = 24 * time.Hour
+	// giveUpAfter is how long an endpoint may be out of reach before what it missed is given up without being tried:
+	// as long as what was tried lasts at most.
+	giveUpAfter = 29 * time.Hour
+	jitter      = 0.2
+)
+
+// resend is the time from one failed attempt to the next: 5 s after the first one, 5 min, 30 min, 2 h, 5 h, 10 h,
+// 14 h, 20 h and a day, each give or take a fifth.
+var resend = []time.Duration{5 * time.Second, 295 * time.Second, 25 * time.Minute, 90 * time.Minute, 3 * time.Hour, 5 * time.Hour, 4 * time.Hour,
+	6 * time.Hour, 4 * time.Hour}
+
+// Do delivers.
+func (op *Deliver) Do(tx *Tx) error {
+	op.Taken, op.Again, op.More = nil, nil, nil
+	for i := range op.Sent {
+		again, err := tx.sent(&op.Sent[i])
+		if err != nil {
+			return err
+		}
+		if again != 0 {
+			op.Again = append(op.Again, store.Mailbox{Tenant: op.Sent[i].Tenant, Webhook: op.Sent[i].Webhook, Due: again})
+		}
+	}
+	for _, want := range op.Want {
+		if err := op.take(tx, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take takes what is due of an endpoint, or gives up what is pending for one that is gone.
+func (op *Deliver) take(tx *Tx, want Want) error {
+	w, ok, err := tx.Webhook(want.Tenant, want.Webhook)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		w = perdure.Webhook{Tenant: want.Tenant, ID: want.Webhook, DeletedAt: tx.Now}
+	}
+	if !w.Active() {
+		n, err := tx.settlePending(&w)
+		if n == maxSettled {
+			op.More = append(op.More, want)
+		}
+		return err
+	}
+	due, err := tx.PendingNotifications(want.Tenant, want.Webhook, tx.Now, want.Most)
+	if err != nil {
+		return err
+	}
+	for _, n := range due {
+		n.Attempts, n.Tries, n.AlarmAt = n.Attempts+1, n.Tries+1, tx.Now.Add(SendLease)
+		tx.Notify(n)
+		op.Taken = append(op.Taken, Outgoing{n, w})
+	}
+	if len(due) == want.Most {
+		return nil // there may be more
+	}
+	next, err := tx.NextNotification(want.Tenant, want.Webhook)
+	if next != 0 {
+		op.Again = append(op.Again, store.Mailbox{Tenant: want.Tenant, Webhook: want.Webhook, Due: next})
+	}
+	return err
+}
+
+// sent writes an attempt down and decides what follows from it: when it is sent again, or zero.
+func (tx *Tx) sent(s *Sent) (again perdure.Instant, err error) {
+	tx.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq, Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
+		Status: s.Status, Error: s.Error, Response: s.Response})
+	n, ok, err := tx.Notification(s.Tenant, s.RunID, s.Seq, s.Webhook)
+	if err != nil || !ok || n.Attempts != s.Attempts {
+		return 0, err // its lease passed, and somebody else has it
+	}
+	switch {
+	case n.State == perdure.NotePending && n.AlarmAt == s.AlarmAt: // as it was taken
+	case n.State == perdure.NoteDead && s.OK(): // given up while it was on its way, and it has arrived
+	default:
+		return 0, nil // it is wanted again, or this is known already
+	}
+	w, ok, err := tx.Webhook(s.Tenant, s.Webhook)
+	if err != nil || !ok {
+		return 0, err
+	}
+	n.Status, n.Error = s.Status, s.Error
+	switch {
+	case s.Stopped:
+		n.Tries, n.AlarmAt = n.Tries-1, tx.Now
+	case s.OK():
+		n.State, n.AlarmAt = perdure.NoteDelivered, 0
+	case s.Status == 410 || n.Tries > int64(len(resend)):
+		n.State, n.AlarmAt = perdure.NoteDead, 0
+	default:
+		wait := float64(resend[n.Tries-1]) * (1 - jitter + 2*jitter*tx.Roll())
+		n.AlarmAt = tx.Now.Add(max(time.Duration(wait), min(s.RetryAfter, MaxRetryAfter)))
+	}
+	tx.Notify(n)
+	return n.AlarmAt, tx.reached(&w, s)
+}
+
+// reached notes whether an endpoint can be reached, and gives up what it can't be told.
+func (tx *Tx) reached(w *perdure.Webhook, s *Sent) error {
+	switch {
+	case s.Stopped || !w.Active():
+	case s.OK():
+		if w.FailingAt != 0 {
+			w.FailingAt = 0
+			tx.PutWebhook(*w)
+		}
+	case s.Status == 410:
+		w.DisabledAt, w.DisabledReason = tx.Now, "the receiver answered 410"
+		tx.putWebhook(*w)
+		_, err := tx.settlePending(w)
+		return err
+	case w.FailingAt == 0:
+		w.FailingAt = s.At
+		tx.PutWebhook(*w)
+	case tx.Now.Sub(w.FailingAt) > giveUpAfter:
+		_, err := tx.settle(w, tx.Now.Add(-giveUpAfter), perdure.NoteDead, "the receiver was not reached for more than a day")
+		return err
+	}
+	return nil
+}
+
+// settlePending gives up what is pending for an endpoint that is sent nothing any more, and says how many.
+func (tx *Tx) settlePending(w *perdure.Webhook) (int, error) {
+	if w.DeletedAt != 0 {
+		return tx.settle(w, math.MaxInt64, perdure.NoteDropped, "the webhook was deleted")
+	}
+	return tx.settle(w, math.MaxInt64, perdure.NoteDead, "the webhook was disabled")
+}
+
+// settle gives up a portion of what is pending for an endpoint and is due until an instant.
+func (tx *Tx) settle(w *perdure.Webhook, until perdure.Instant, state, why string) (int, error) {
+	list, err := tx.PendingNotifications(w.Tenant, w.ID, until, maxSettled)
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range list {
+		n.State, n.AlarmAt, n.Error = state, 0, why
+		tx.Notify(n)
+	}
+	return len(list), nil
+}

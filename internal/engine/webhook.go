@@ -1,0 +1,360 @@
+package engine
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// CreateWebhook registers an endpoint for a tenant's runs, or for those of a thread. Its secret is shown here, and
+// when it is rotated.
+type CreateWebhook struct {
+	Tenant      perdure.TenantID
+	URL         string
+	ThreadID    perdure.ThreadID // empty: all runs of the tenant
+	Events      []string         // empty: perdure.NotifiedLines
+	Description string
+
+	Webhook perdure.Webhook
+	Secret  string
+}
+
+func (*CreateWebhook) Needs() []store.Ref { return nil }
+
+// Do registers it.
+func (op *CreateWebhook) Do(tx *Tx) error {
+	if err := checkWebhook(op.URL, op.Events, op.Description); err != nil {
+		return err
+	}
+	scope := perdure.OfTenant
+	if op.ThreadID != "" {
+		scope = perdure.OfThread
+		if err := perdure.CheckName("thread_id", string(op.ThreadID)); err != nil {
+			return err
+		}
+	}
+	have, err := tx.Webhooks(op.Tenant)
+	if err != nil {
+		return err
+	}
+	if len(have) >= perdure.MaxWebhooks {
+		return perdure.Errorf(perdure.CodeQuota, "a tenant may have %d webhooks, and this one has them", perdure.MaxWebhooks)
+	}
+	id, err := tx.newID()
+	if err != nil {
+		return err
+	}
+	op.Webhook = perdure.Webhook{Tenant: op.Tenant, ID: perdure.WebhookID("wh_" + id), Scope: scope, ThreadID: op.ThreadID, URL: op.URL, Events: op.Events,
+		Description: op.Description, SecretVersion: 1, CreatedAt: tx.Now}
+	op.Secret = tx.e.webhookSecret(&op.Webhook, 1)
+	tx.putWebhook(op.Webhook)
+	return nil
+}
+
+func checkWebhook(url string, events []string, description string) error {
+	if err := perdure.CheckURL("url", url); err != nil {
+		return err
+	}
+	if err := perdure.CheckEvents("events", events); err != nil {
+		return err
+	}
+	return perdure.CheckText("description", description)
+}
+
+// UpdateWebhook changes what is set of an endpoint.
+type UpdateWebhook struct {
+	Tenant      perdure.TenantID
+	ID          perdure.WebhookID
+	URL         *string
+	Events      *[]string
+	Description *string
+	Disabled    *bool // as EnableWebhook has it
+	Reason      string
+
+	Webhook perdure.Webhook
+}
+
+func (*UpdateWebhook) Needs() []store.Ref { return nil }
+
+// Do changes it.
+func (op *UpdateWebhook) Do(tx *Tx) error {
+	w, err := tx.webhook(op.Tenant, op.ID)
+	if err != nil {
+		return err
+	}
+	if w.Scope == perdure.OfRun && (op.URL != nil || op.Events != nil) {
+		return perdure.Errorf(perdure.CodeWrongState, "the webhook of runs: its URL and its events come with each of them")
+	}
+	if op.URL != nil {
+		w.URL = *op.URL
+	}
+	if op.Events != nil {
+		w.Events = *op.Events
+	}
+	if op.Description != nil {
+		w.Description = *op.Description
+	}
+	if err := checkWebhook(w.URL, w.Events, w.Description); err != nil {
+		return err
+	}
+	if op.Disabled != nil {
+		if err := tx.enable(&w, !*op.Disabled, op.Reason); err != nil {
+			return err
+		}
+	}
+	tx.putWebhook(w)
+	op.Webhook = w
+	return nil
+}
+
+// RotateWebhook gives an endpoint a new secret. For a day the one before signs as well.
+type RotateWebhook struct {
+	Tenant perdure.TenantID
+	ID     perdure.WebhookID
+
+	Webhook perdure.Webhook
+	Secret  string
+}
+
+func (*RotateWebhook) Needs() []store.Ref { return nil }
+
+// Do rotates.
+func (op *RotateWebhook) Do(tx *Tx) error {
+	w, err := tx.webhook(op.Tenant, op.ID)
+	if err != nil {
+		return err
+	}
+	w.SecretVersion, w.RotatedAt = w.SecretVersion+1, tx.Now
+	tx.putWebhook(w)
+	op.Webhook, op.Secret = w, tx.e.webhookSecret(&w, w.SecretVersion)
+	return nil
+}
+
+// EnableWebhook has an endpoint told of things again, or, with Disabled, no longer: what was pending for it is dead
+// then, and can be redelivered.
+type EnableWebhook struct {
+	Tenant   perdure.TenantID
+	ID       perdure.WebhookID
+	Disabled bool
+	Reason   string // why it is disabled
+
+	Webhook perdure.Webhook
+}
+
+func (*EnableWebhook) Needs() []store.Ref { return nil }
+
+// Do enables or disables. Doing it again is no error.
+func (op *EnableWebhook) Do(tx *Tx) error {
+	w, err := tx.webhook(op.Tenant, op.ID)
+	if err != nil {
+		return err
+	}
+	if err := tx.enable(&w, !op.Disabled, op.Reason); err != nil {
+		return err
+	}
+	tx.putWebhook(w)
+	op.Webhook = w
+	return nil
+}
+
+// enable has an endpoint told of things again, or no longer.
+func (tx *Tx) enable(w *perdure.Webhook, on bool, reason string) error {
+	if err := perdure.CheckText("reason", reason); err != nil {
+		return err
+	}
+	if on == (w.DisabledAt == 0) {
+		return nil
+	}
+	w.DisabledAt, w.DisabledReason, w.FailingAt = 0, "", 0
+	if on {
+		return nil
+	}
+	w.DisabledAt, w.DisabledReason = tx.Now, reason
+	_, err := tx.settlePending(w)
+	return err
+}
+
+// DeleteWebhook has an endpoint forgotten: what was pending for it is dropped, and its history stays readable.
+type DeleteWebhook struct {
+	Tenant perdure.TenantID
+	ID     perdure.WebhookID
+}
+
+func (*DeleteWebhook) Needs() []store.Ref { return nil }
+
+// Do deletes.
+func (op *DeleteWebhook) Do(tx *Tx) error {
+	w, err := tx.webhook(op.Tenant, op.ID)
+	if err != nil {
+		return err
+	}
+	w.DeletedAt = tx.Now
+	tx.putWebhook(w)
+	_, err = tx.settlePending(&w)
+	return err
+}
+
+// Redeliver has a notification sent again, now: the same id and the same body, its schedule from the start.
+type Redeliver struct {
+	Tenant     perdure.TenantID
+	DeliveryID string
+
+	Notification perdure.Notification
+}
+
+func (*Redeliver) Needs() []store.Ref { return nil }
+
+// Do sends again.
+func (op *Redeliver) Do(tx *Tx) error {
+	run, seq, id, ok := perdure.ParseNotificationID(op.DeliveryID)
+	if !ok {
+		return notFound("delivery")
+	}
+	n, ok, err := tx.Notification(op.Tenant, run, seq, id)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return notFound("delivery")
+	}
+	w, ok, err := tx.Webhook(op.Tenant, id)
+	switch {
+	case err != nil:
+		return err
+	case !ok || w.DeletedAt != 0:
+		return perdure.Errorf(perdure.CodeWrongState, "its webhook is deleted")
+	case w.DisabledAt != 0:
+		return perdure.Errorf(perdure.CodeWrongState, "its webhook is disabled: enable it first")
+	}
+	n.State, n.Tries, n.AlarmAt = perdure.NotePending, 0, tx.Now
+	tx.Notify(n)
+	tx.post(n.Tenant, n.Webhook, true)
+	op.Notification = n
+	return nil
+}
+
+// webhook gives an endpoint that is not deleted.
+func (tx *Tx) webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, error) {
+	w, ok, err := tx.Webhook(t, id)
+	if err == nil && (!ok || w.DeletedAt != 0) {
+		err = notFound("webhook")
+	}
+	return w, err
+}
+
+// putWebhook stages an endpoint. This node knows of it before the operation is answered, others within hookTTL.
+func (tx *Tx) putWebhook(w perdure.Webhook) {
+	tx.PutWebhook(w)
+	tx.post(w.Tenant, w.ID, true)
+	tx.After(func() { tx.e.hooks.forget(w.Tenant) })
+}
+
+// webhookSecret is an endpoint's secret of a version. It follows from the store's own: there is nothing to keep.
+func (e *Engine) webhookSecret(w *perdure.Webhook, version int) string {
+	m := hmac.New(sha256.New, e.secret)
+	m.Write([]byte("webhook\x00" + string(w.Tenant) + "\x00" + string(w.ID) + "\x00" + strconv.Itoa(version)))
+	return "whsec_" + base64.StdEncoding.EncodeToString(m.Sum(nil))
+}
+
+// WebhookSecrets are the secrets that sign what is sent to an endpoint: its own, and for a day after a rotation the
+// one before.
+func (e *Engine) WebhookSecrets(w *perdure.Webhook, now perdure.Instant) []string {
+	out := []string{e.webhookSecret(w, w.SecretVersion)}
+	if w.RotatedAt != 0 && now < w.RotatedAt.Add(perdure.RotationGrace) {
+		out = append(out, e.webhookSecret(w, w.SecretVersion-1))
+	}
+	return out
+}
+
+// WebhookDelay is how long other nodes may not know of a webhook that was changed.
+func (e *Engine) WebhookDelay() time.Duration {
+	if !e.store.Shared() {
+		return 0
+	}
+	return hookTTL + hookTTL/4 // clocks of nodes differ by less than that
+}
+
+// runWebhook gives the id of the endpoint of runs that are submitted with a URL, which is made if there is none;
+// secret is set if it is.
+func (tx *Tx) runWebhook(t perdure.TenantID, url string) (id perdure.WebhookID, secret string, err error) {
+	id = perdure.RunWebhookID(t, url)
+	there, changes := tx.e.hooks.isThere(id, tx.Now)
+	if there {
+		return id, "", nil
+	}
+	w, ok, err := tx.Webhook(t, id)
+	if err != nil {
+		return id, "", err
+	}
+	if !ok || w.DeletedAt != 0 {
+		// One that was deleted comes back with another secret: whoever had the first one was not asked.
+		w = perdure.Webhook{Tenant: t, ID: id, Scope: perdure.OfRun, URL: url, SecretVersion: w.SecretVersion + 1, CreatedAt: tx.Now, Version: w.Version}
+		tx.PutWebhook(w)
+		return id, tx.e.webhookSecret(&w, w.SecretVersion), nil
+	}
+	tx.After(func() { tx.e.hooks.saw(id, tx.Now, changes) })
+	return id, "", nil
+}
+
+// notify stages a notification for every line that somebody asked to be told of: with the run, or for its thread
+// or its tenant.
+func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
+	worth := false
+	for i := range lines {
+		worth = worth || lines[i].Type != perdure.LineDelta
+	}
+	if !worth {
+		return nil
+	}
+	list, err := tx.e.hooks.of(tx, r.Tenant)
+	if err != nil || (len(list) == 0 && r.Options.Webhook == "") {
+		return err
+	}
+	own, err := tx.ownWebhook(r)
+	if err != nil {
+		return err
+	}
+	events := strings.Fields(r.Options.WebhookLines)
+	for i := range lines {
+		l := &lines[i]
+		if own != "" && perdure.WantsLine(events, l.Type) {
+			tx.addNote(r, l, own)
+		}
+		for k := range list {
+			if list[k].Wants(r.ThreadID, l.Type) {
+				tx.addNote(r, l, list[k].ID)
+			}
+		}
+	}
+	return nil
+}
+
+func (tx *Tx) addNote(r *perdure.Run, l *perdure.Line, w perdure.WebhookID) {
+	tx.Notify(perdure.Notification{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Webhook: w, Type: l.Type, State: perdure.NotePending, CreatedAt: tx.Now, AlarmAt: tx.Now})
+	tx.post(r.Tenant, w, false)
+}
+
+// ownWebhook gives the endpoint that a run was submitted with. A run from before there were endpoints has a URL.
+func (tx *Tx) ownWebhook(r *perdure.Run) (perdure.WebhookID, error) {
+	asked := string(r.Options.Webhook)
+	if asked == "" || strings.HasPrefix(asked, "wh_") {
+		return perdure.WebhookID(asked), nil
+	}
+	var url string
+	var object struct{ URL string }
+	if json.Unmarshal([]byte(asked), &url) != nil && json.Unmarshal([]byte(asked), &object) == nil {
+		url = object.URL
+	}
+	if perdure.CheckURL("webhook", url) != nil {
+		return "", nil // nobody looked at what was asked for then
+	}
+	id, _, err := tx.runWebhook(r.Tenant, url)
+	return id, err
+}

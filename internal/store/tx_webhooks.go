@@ -1,0 +1,86 @@
+package store
+
+import "github.com/perdure/perdure"
+
+type (
+	webhookKey struct {
+		t  perdure.TenantID
+		id perdure.WebhookID
+	}
+	noteKey struct {
+		runKey
+		seq int64
+		w   perdure.WebhookID
+	}
+)
+
+// Webhook gives an endpoint, one that was deleted too.
+func (tx *Tx) Webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
+	k := webhookKey{t, id}
+	if w, ok, known := tx.webhooks.get(k); known {
+		return w, ok, nil
+	}
+	err := webhookTable.query(tx.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(w *perdure.Webhook) error {
+		tx.webhooks.absorb(k, *w, true)
+		return nil
+	})
+	tx.webhooks.absorb(k, perdure.Webhook{}, false)
+	w, ok, _ := tx.webhooks.get(k)
+	return w, ok, err
+}
+
+// Webhooks gives the registered endpoints of a tenant as they stand in the database.
+func (tx *Tx) Webhooks(t perdure.TenantID) ([]perdure.Webhook, error) {
+	return readWebhooks(tx.sess, t)
+}
+
+// PutWebhook stages an endpoint. Its version is counted when the batch is written.
+func (tx *Tx) PutWebhook(w perdure.Webhook) { tx.webhooks.put(tx, webhookKey{w.Tenant, w.ID}, w) }
+
+func keyOfNote(n *perdure.Notification) noteKey {
+	return noteKey{runKey{n.Tenant, n.RunID}, n.Seq, n.Webhook}
+}
+
+// Notify stages a notification. Its version is counted when the batch is written.
+func (tx *Tx) Notify(n perdure.Notification) { tx.notes.put(tx, keyOfNote(&n), n) }
+
+// Notification gives a notification.
+func (tx *Tx) Notification(t perdure.TenantID, run perdure.RunID, seq int64, w perdure.WebhookID) (perdure.Notification, bool, error) {
+	k := noteKey{runKey{t, run}, seq, w}
+	if n, ok, known := tx.notes.get(k); known {
+		return n, ok, nil
+	}
+	err := noteTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND seq=? AND target=?", []any{string(t), string(run), seq, string(w)},
+		func(n *perdure.Notification) error {
+			tx.notes.absorb(k, *n, true)
+			return nil
+		})
+	tx.notes.absorb(k, perdure.Notification{}, false)
+	n, ok, _ := tx.notes.get(k)
+	return n, ok, err
+}
+
+// PendingNotifications gives an endpoint's notifications whose alarm is not later than an instant, the earliest first.
+func (tx *Tx) PendingNotifications(t perdure.TenantID, w perdure.WebhookID, until perdure.Instant, limit int) ([]perdure.Notification, error) {
+	var out []perdure.Notification
+	err := noteTable.query(tx.sess, "WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, run_id, seq"+atMost,
+		[]any{string(t), string(w), int64(until), int64(limit)}, func(n *perdure.Notification) error {
+			k := keyOfNote(n)
+			tx.notes.absorb(k, *n, true)
+			if cur, ok, _ := tx.notes.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until { // the batch may have changed it
+				out = append(out, cur)
+			}
+			return nil
+		})
+	return out, err
+}
+
+// NextNotification is when the first of an endpoint's notifications rings that has not rung yet, or zero.
+func (tx *Tx) NextNotification(t perdure.TenantID, w perdure.WebhookID) (at perdure.Instant, err error) {
+	err = tx.sess.Query("SELECT min(alarm_at) FROM outbox WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at>?",
+		[]any{string(t), string(w), int64(tx.Now)}, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) })
+	return at, err
+}
+
+// AddAttempt stages an attempt to send a notification.
+func (tx *Tx) AddAttempt(a perdure.WebhookAttempt) { push(tx, &tx.attempts, a) }

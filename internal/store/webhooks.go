@@ -1,0 +1,177 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// wordList scans words with spaces between.
+type wordList struct{ words *[]string }
+
+func (l wordList) Scan(v any) error {
+	text, _ := v.(string)
+	*l.words = strings.Fields(text)
+	return nil
+}
+
+// millis scans a number of milliseconds.
+type millis struct{ d *time.Duration }
+
+func (m millis) Scan(v any) error {
+	n, _ := v.(int64)
+	*m.d = time.Duration(n) * time.Millisecond
+	return nil
+}
+
+var (
+	webhookTable = &table[perdure.Webhook]{
+		name: "webhooks", versioned: true, keys: []string{"tenant", "id"},
+		cols: []string{"tenant", "id", "scope", "thread_id", "url", "events", "description", "secret_version", "rotated_at",
+			"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "version"},
+		bind: func(w *perdure.Webhook) []any {
+			return []any{string(w.Tenant), string(w.ID), w.Scope, string(w.ThreadID), w.URL, strings.Join(w.Events, " "), w.Description, int64(w.SecretVersion),
+				int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt), w.DisabledReason, int64(w.FailingAt), int64(w.DeletedAt), w.Version}
+		},
+		scan: func(w *perdure.Webhook) []any {
+			return []any{&w.Tenant, &w.ID, &w.Scope, &w.ThreadID, &w.URL, wordList{&w.Events}, &w.Description, &w.SecretVersion,
+				&w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt, &w.Version}
+		},
+	}
+	noteTable = &table[perdure.Notification]{
+		name: "outbox", versioned: true, keys: []string{"tenant", "run_id", "seq", "target"},
+		cols: []string{"tenant", "run_id", "seq", "target", "type", "state", "attempts", "tries", "created_at", "alarm_at", "status", "error", "version"},
+		bind: func(n *perdure.Notification) []any {
+			return []any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook), n.Type, n.State, n.Attempts, n.Tries, int64(n.CreatedAt), orNull(n.AlarmAt),
+				int64(n.Status), n.Error, n.Version}
+		},
+		scan: func(n *perdure.Notification) []any {
+			return []any{&n.Tenant, &n.RunID, &n.Seq, &n.Webhook, &n.Type, &n.State, &n.Attempts, &n.Tries, &n.CreatedAt, nullable[perdure.Instant]{&n.AlarmAt},
+				&n.Status, &n.Error, &n.Version}
+		},
+	}
+	attemptTable = &table[perdure.WebhookAttempt]{
+		// quiet: one whose outcome was unknown is written down again.
+		name: "webhook_attempts", quiet: true, keys: []string{"tenant", "run_id", "seq", "target", "n"},
+		cols: []string{"tenant", "run_id", "seq", "target", "n", "at", "took_ms", "status", "error", "response"},
+		bind: func(a *perdure.WebhookAttempt) []any {
+			return []any{string(a.Tenant), string(a.RunID), a.Seq, string(a.Webhook), a.N, int64(a.At), a.Took.Milliseconds(), int64(a.Status), a.Error, a.Response}
+		},
+		scan: func(a *perdure.WebhookAttempt) []any {
+			return []any{&a.Tenant, &a.RunID, &a.Seq, &a.Webhook, &a.N, &a.At, millis{&a.Took}, &a.Status, &a.Error, &a.Response}
+		},
+	}
+)
+
+// Webhooks lists a tenant's registered endpoints, in the order of their ids.
+func (v *View) Webhooks(t perdure.TenantID) ([]perdure.Webhook, error) {
+	return readWebhooks(v.sess, t)
+}
+
+func readWebhooks(s Session, t perdure.TenantID) ([]perdure.Webhook, error) {
+	var out []perdure.Webhook
+	err := webhookTable.query(s, "WHERE tenant=? AND scope<>'run' AND deleted_at=0 ORDER BY id", []any{string(t)}, func(w *perdure.Webhook) error {
+		out = append(out, *w)
+		return nil
+	})
+	return out, err
+}
+
+// Webhook gives an endpoint, one that was deleted too.
+func (v *View) Webhook(t perdure.TenantID, id perdure.WebhookID) (w perdure.Webhook, ok bool, err error) {
+	err = webhookTable.query(v.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(x *perdure.Webhook) error {
+		w, ok = *x, true
+		return nil
+	})
+	return w, ok, err
+}
+
+// Outbox lists a run's notifications.
+func (v *View) Outbox(t perdure.TenantID, run perdure.RunID) ([]perdure.Notification, error) {
+	return v.notes("WHERE tenant=? AND run_id=? ORDER BY seq, target", string(t), string(run))
+}
+
+// Deliveries lists what an endpoint was told, is told and will be told, newest first: in one state, or all with an
+// empty one. before is the cursor, the id of the last one of the page before.
+func (v *View) Deliveries(t perdure.TenantID, w perdure.WebhookID, state, before string, limit int) ([]perdure.Notification, error) {
+	where, args := "WHERE tenant=? AND target=?", []any{string(t), string(w)}
+	if state != "" {
+		if !slices.Contains(perdure.NoteStates, state) {
+			return nil, perdure.Invalid("state", "%.40q is none of %s", state, strings.Join(perdure.NoteStates, ", "))
+		}
+		where += " AND state='" + state + "'" // not as an argument: an index is for the dead alone
+	}
+	if before != "" {
+		last, ok, err := v.Delivery(t, before)
+		if err != nil {
+			return nil, err
+		}
+		if !ok || last.Webhook != w {
+			return nil, perdure.Invalid("cursor", "is not what the last page ended with")
+		}
+		where += " AND (created_at,run_id,seq)<(?,?,?)"
+		args = append(args, int64(last.CreatedAt), string(last.RunID), last.Seq)
+	}
+	return v.notes(fmt.Sprintf("%s ORDER BY created_at DESC, run_id DESC, seq DESC LIMIT %d", where, limit), args...)
+}
+
+// Delivery gives a notification by its id.
+func (v *View) Delivery(t perdure.TenantID, id string) (n perdure.Notification, ok bool, err error) {
+	run, seq, w, ok := perdure.ParseNotificationID(id)
+	if !ok {
+		return n, false, nil
+	}
+	list, err := v.notes("WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq, string(w))
+	if err != nil || len(list) == 0 {
+		return n, false, err
+	}
+	return list[0], true, nil
+}
+
+func (v *View) notes(where string, args ...any) ([]perdure.Notification, error) {
+	var out []perdure.Notification
+	err := noteTable.query(v.sess, where, args, func(n *perdure.Notification) error {
+		out = append(out, *n)
+		return nil
+	})
+	return out, err
+}
+
+// Attempts gives every attempt to send a notification, in order.
+func (v *View) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt, error) {
+	var out []perdure.WebhookAttempt
+	err := attemptTable.query(v.sess, "WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n",
+		[]any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook)}, func(a *perdure.WebhookAttempt) error {
+			out = append(out, *a)
+			return nil
+		})
+	return out, err
+}
+
+// A Mailbox is an endpoint with something to send, and when the first of it is due.
+type Mailbox struct {
+	Tenant  perdure.TenantID
+	Webhook perdure.WebhookID
+	Due     perdure.Instant
+}
+
+// Mailboxes gives the endpoints behind one of them that have something to send, now or later, in order.
+func (v *View) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
+	at := after
+	for len(out) < limit {
+		found := false
+		err := v.sess.Query("SELECT tenant, target, alarm_at FROM outbox WHERE alarm_at IS NOT NULL AND (tenant,target)>(?,?) ORDER BY tenant, target, alarm_at LIMIT 1",
+			[]any{string(at.Tenant), string(at.Webhook)}, func(scan func(...any) error) error {
+				found = true
+				return scan(&at.Tenant, &at.Webhook, &at.Due)
+			})
+		if err != nil || !found {
+			return out, err
+		}
+		out = append(out, at)
+	}
+	return out, nil
+}

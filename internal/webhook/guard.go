@@ -1,0 +1,171 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"code.dny.dev/ssrf"
+
+	"github.com/perdure/perdure"
+)
+
+// A Guard keeps the server from being used to reach what only it can reach: its own machine, its network, a cloud's
+// metadata service. Addresses are checked when they are saved, so that who saves one learns why not, and again when
+// a connection is made, on the address that is really dialled: what a name resolves to may change in between.
+//
+// The zero value allows the public internet by https and nothing else. It is safe for concurrent use.
+type Guard struct {
+	// Allow are networks that may be reached although they are not public. Into these, http is allowed as well.
+	Allow []netip.Prefix
+
+	// Resolver looks names up; nil: the system's.
+	Resolver *net.Resolver
+}
+
+// lookup bounds the look at a name when an address is saved.
+const lookup = 2 * time.Second
+
+// besides is what has a public address and belongs to the machine all the same: Azure's virtual host.
+var besides = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32")}
+
+// errDenied is what a dialled address is refused with. It names no address: the owner of a webhook is not told what
+// the server's resolver knows.
+var errDenied = errors.New("the address is not public")
+
+// CheckURL tells whether messages may be sent to an address: code invalid for what is no usable URL, url_refused for what
+// leads where the server does not send. A name that can't be looked up now is let pass: it is checked again whenever it is dialled.
+func (g *Guard) CheckURL(ctx context.Context, raw string) error {
+	u, err := g.parse(raw)
+	if err != nil {
+		return err
+	}
+	host := u.Hostname()
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if g.check(u.Scheme, ip) != nil {
+			return refused(u.Scheme, "%s is not public", host)
+		}
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookup)
+	defer cancel()
+	ips, err := g.resolver().LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		if u.Scheme == "http" {
+			return refused(u.Scheme, "%s can't be looked up", host)
+		}
+		return nil
+	}
+	for _, ip := range ips {
+		if g.check(u.Scheme, ip) != nil {
+			return refused(u.Scheme, "%s leads to an address that is not public", host)
+		}
+	}
+	return nil
+}
+
+func refused(scheme, format string, args ...any) *perdure.Error {
+	if scheme == "http" {
+		return perdure.Errorf(perdure.CodeURLRefused, "has to begin with https://: http is for networks that the operator has allowed")
+	}
+	return perdure.Errorf(perdure.CodeURLRefused, format+"; the operator may allow its network", args...)
+}
+
+func (g *Guard) resolver() *net.Resolver {
+	if g.Resolver != nil {
+		return g.Resolver
+	}
+	return net.DefaultResolver
+}
+
+var (
+	isLabel = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$`)
+
+	// isNumber finds what some parsers take for the last part of an IPv4 address: 2130706433, 0x7f.1, 0177.0.0.1.
+	isNumber = regexp.MustCompile(`^([0-9]+|0[xX][0-9A-Fa-f]*)$`)
+)
+
+// parse reads an address as far as that goes without looking anything up. Whatever two parsers could take for two
+// different hosts is refused.
+func (g *Guard) parse(raw string) (*url.URL, error) {
+	if len(raw) > perdure.MaxURL {
+		return nil, perdure.Errorf(perdure.CodeInvalid, "has more than %d bytes", perdure.MaxURL)
+	}
+	for _, r := range raw {
+		if r <= ' ' || r > '~' || r == '\\' {
+			return nil, perdure.Errorf(perdure.CodeInvalid, "has a blank, a backslash, a control character or one beyond ASCII: escape it, and write a name in its xn-- form")
+		}
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Opaque != "" || u.Host == "" {
+		return nil, perdure.Errorf(perdure.CodeInvalid, "is no URL such as https://example.com/hook")
+	}
+	host := u.Hostname()
+	switch {
+	case u.Scheme != "https" && u.Scheme != "http":
+		return nil, perdure.Errorf(perdure.CodeInvalid, "has to begin with https://")
+	case u.User != nil:
+		return nil, perdure.Errorf(perdure.CodeInvalid, "has a user name in it: messages are signed instead")
+	case u.Fragment != "" || strings.Contains(raw, "#"):
+		return nil, perdure.Errorf(perdure.CodeInvalid, "has a fragment, which is not sent")
+	case strings.HasSuffix(u.Host, ":") || u.Port() != "" && !isPort(u.Port()):
+		return nil, perdure.Errorf(perdure.CodeInvalid, "has a port that is none of 1 to 65535")
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.Zone() != "" {
+			return nil, perdure.Errorf(perdure.CodeInvalid, "has an address with a zone")
+		}
+		return u, nil
+	}
+	labels := strings.Split(host, ".")
+	for _, l := range labels {
+		if !isLabel.MatchString(l) || len(host) > 253 {
+			return nil, perdure.Errorf(perdure.CodeInvalid, "has a host that is neither a name nor an IP address")
+		}
+	}
+	if isNumber.MatchString(labels[len(labels)-1]) {
+		return nil, perdure.Errorf(perdure.CodeInvalid, "has an IP address that is not written in full, such as 192.0.2.1")
+	}
+	return u, nil
+}
+
+func isPort(text string) bool {
+	var n int
+	_, err := fmt.Sscanf(text, "%d", &n)
+	return err == nil && n >= 1 && n <= 65535
+}
+
+// check tells whether an address may be reached by a scheme. http only goes where the operator has said so.
+func (g *Guard) check(scheme string, ip netip.Addr) error {
+	ip = ip.Unmap()
+	for _, p := range g.Allow {
+		if p.Contains(ip) {
+			return nil
+		}
+	}
+	if scheme != "https" || guardian.SafeAddr(ip) != nil {
+		return errDenied
+	}
+	return nil
+}
+
+// guardian knows what is not public.
+var guardian = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(besides...))
+
+// control is asked by a dialer for every address that it is about to connect to.
+func (g *Guard) control(scheme string) func(network, address string, _ syscall.RawConn) error {
+	return func(network, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil || network != "tcp4" && network != "tcp6" {
+			return errDenied
+		}
+		return g.check(scheme, to.Addr())
+	}
+}

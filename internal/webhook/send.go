@@ -1,0 +1,190 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+)
+
+// Bounds of what a receiver may make of an attempt.
+const (
+	AttemptTimeout = 15 * time.Second // from the look-up of its name to the last byte that is read
+	maxAnswer      = 64 << 10         // bytes of its answer that are read
+	keptAnswer     = 1 << 10          // bytes of it that are kept
+	maxRetryAfter  = 24 * time.Hour
+)
+
+// HTTPOptions of a sender. The zero value is usable.
+type HTTPOptions struct {
+	Guard   *Guard        // nil: one that allows nothing but the public internet
+	Timeout time.Duration // of one attempt; default 15 s
+	Agent   string        // the User-Agent; default "perdure"
+}
+
+// HTTP sends messages by POST, signed as Standard Webhooks has it. It follows no redirect, uses no proxy and unpacks nothing.
+type HTTP struct {
+	guard   *Guard
+	timeout time.Duration
+	agent   string
+	by      map[string]*http.Transport // by scheme: the guard says other things of http than of https
+}
+
+// NewHTTP makes a sender.
+func NewHTTP(opt HTTPOptions) *HTTP {
+	s := &HTTP{guard: opt.Guard, timeout: opt.Timeout, agent: opt.Agent, by: make(map[string]*http.Transport)}
+	if s.guard == nil {
+		s.guard = &Guard{}
+	}
+	if s.timeout == 0 {
+		s.timeout = AttemptTimeout
+	}
+	if s.agent == "" {
+		s.agent = "perdure"
+	}
+	for _, scheme := range []string{"https", "http"} {
+		dialer := &net.Dialer{Timeout: s.timeout, Resolver: s.guard.Resolver, Control: s.guard.control(scheme)}
+		s.by[scheme] = &http.Transport{
+			Proxy:                  nil,
+			DialContext:            dialer.DialContext,
+			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout:    s.timeout,
+			ResponseHeaderTimeout:  s.timeout,
+			MaxResponseHeaderBytes: 16 << 10,
+			DisableCompression:     true,
+			ForceAttemptHTTP2:      true,
+			MaxIdleConns:           256,
+			MaxIdleConnsPerHost:    8,
+			IdleConnTimeout:        30 * time.Second,
+		}
+	}
+	return s
+}
+
+// Close lets go of connections that nobody uses.
+func (s *HTTP) Close() {
+	for _, t := range s.by {
+		t.CloseIdleConnections()
+	}
+}
+
+// Send makes one attempt. Any status is a result; it is for the caller to say which is a success.
+func (s *HTTP) Send(ctx context.Context, m Message) (r Result) {
+	began := time.Now()
+	defer func() { r.Took = time.Since(began) }()
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+
+	// The transport is used as it is, without a client around it: nothing here follows a redirect or keeps a cookie.
+	u, err := s.guard.parse(m.URL)
+	if err != nil {
+		return Result{Err: "the URL can't be used any more"}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(m.Body))
+	if err != nil {
+		return Result{Err: "the URL can't be used any more"}
+	}
+	signature, err := Sign(m.Secrets, m.ID, began, m.Body)
+	if err != nil {
+		return Result{Err: err.Error()}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", s.agent)
+	req.Header.Set("Webhook-Id", m.ID)
+	req.Header.Set("Webhook-Timestamp", strconv.FormatInt(began.Unix(), 10))
+	req.Header.Set("Webhook-Signature", signature)
+
+	resp, err := s.by[u.Scheme].RoundTrip(req)
+	if err != nil {
+		return Result{Err: s.reason(ctx, err)}
+	}
+	// The status is the answer. A body that does not end, or not in time, changes nothing about it.
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if n, err := resp.Body.Read(make([]byte, 1)); n > 0 || err != io.EOF {
+		cancel() // there is more: the connection is closed instead of being read to the end
+	}
+	resp.Body.Close()
+	return Result{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now()), Response: printable(b)}
+}
+
+// reason says why no answer came, in words of our own: what the system says has addresses in it that only it should know.
+func (s *HTTP) reason(ctx context.Context, err error) string {
+	var (
+		name   *net.DNSError
+		cert   *tls.CertificateVerificationError
+		record tls.RecordHeaderError
+		op     *net.OpError
+		host   x509.HostnameError
+		late   interface{ Timeout() bool }
+	)
+	switch {
+	case errors.Is(err, errDenied):
+		return "the address is not public, and its network is not allowed"
+	case errors.Is(err, context.Canceled):
+		return "the attempt was given up: the server shuts down"
+	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
+		return "no answer within " + s.timeout.String()
+	case errors.As(err, &name) && name.IsNotFound:
+		return "the name does not exist"
+	case errors.As(err, &name):
+		return "the name could not be looked up"
+	case errors.As(err, &host):
+		return "the certificate is for another name"
+	case errors.As(err, &cert):
+		return "the certificate is not trusted"
+	case errors.As(err, &record), errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error"): // as TLS calls its alerts
+		return "TLS could not be agreed on"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the connection was refused"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "there is no way to the address"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the connection was closed without an answer"
+	case errors.As(err, &late) && late.Timeout():
+		return "no answer within " + s.timeout.String()
+	}
+	return "the answer could not be read"
+}
+
+// retryAfter reads the header: a number of seconds, or a date. What lies further away than a day is a day.
+func retryAfter(text string, now time.Time) time.Duration {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return 0
+	}
+	if strings.Trim(text, "0123456789") == "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n > int64(maxRetryAfter/time.Second) {
+			return maxRetryAfter
+		}
+		return time.Duration(n) * time.Second
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), maxRetryAfter)
+}
+
+// printable is the beginning of an answer as it may be stored and shown: valid UTF-8, without control characters.
+func printable(b []byte) string {
+	text := strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case unicode.IsControl(r), unicode.Is(unicode.Cf, r), r == unicode.ReplacementChar:
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(string(b[:min(len(b), keptAnswer)]), ""))
+	return strings.TrimSpace(text)
+}

@@ -1,0 +1,240 @@
+package httpd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/webhook"
+)
+
+func showWebhook(w *perdure.Webhook) *api.Webhook {
+	out := &api.Webhook{WebhookID: w.ID, URL: w.URL, Scope: w.Scope, ThreadID: w.ThreadID, Events: w.Events, Description: w.Description, Disabled: w.DisabledAt != 0,
+		DisabledAt: w.DisabledAt, DisabledReason: w.DisabledReason, FailingAt: w.FailingAt, RotatedAt: w.RotatedAt, CreatedAt: w.CreatedAt}
+	if len(w.Events) == 0 && w.Scope != perdure.OfRun {
+		out.Events = perdure.NotifiedLines
+	}
+	return out
+}
+
+func createWebhook(c *call, in *api.CreateWebhook) (int, *api.NewWebhook, error) {
+	if err := c.checkURL("url", in.URL); err != nil {
+		return 0, nil, err
+	}
+	if in.ThreadID != "" {
+		if _, _, err := c.s.engine.Thread(c.Context(), c.tenant(), in.ThreadID, 0, 1); err != nil {
+			return 0, nil, err
+		}
+	}
+	op := &engine.CreateWebhook{Tenant: c.tenant(), URL: in.URL, ThreadID: in.ThreadID, Events: in.Events, Description: in.Description}
+	if err := c.settle(op); err != nil {
+		return 0, nil, err
+	}
+	return 0, &api.NewWebhook{Webhook: *showWebhook(&op.Webhook), Secret: op.Secret}, nil
+}
+
+func listWebhooks(c *call, _ *none) (int, *api.Webhooks, error) {
+	out := &api.Webhooks{Webhooks: []api.Webhook{}}
+	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		list, err := v.Webhooks(c.tenant())
+		for i := range list {
+			out.Webhooks = append(out.Webhooks, *showWebhook(&list[i]))
+		}
+		return err
+	})
+	return 0, out, err
+}
+
+func (c *call) webhookID() perdure.WebhookID { return perdure.WebhookID(c.PathValue("id")) }
+
+// webhook reads the endpoint that the path names.
+func (c *call) webhook() (w perdure.Webhook, err error) {
+	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		var ok bool
+		if w, ok, err = v.Webhook(c.tenant(), c.webhookID()); err == nil && (!ok || w.DeletedAt != 0) {
+			err = perdure.Errorf(perdure.CodeNotFound, "no such webhook")
+		}
+		return err
+	})
+	return w, err
+}
+
+func getWebhook(c *call, _ *none) (int, *api.Webhook, error) {
+	w, err := c.webhook()
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, showWebhook(&w), nil
+}
+
+func changeWebhook(c *call, in *api.ChangeWebhook) (int, *api.Webhook, error) {
+	if _, err := c.webhook(); err != nil {
+		return 0, nil, err
+	}
+	if in.URL != nil {
+		if err := c.checkURL("url", *in.URL); err != nil {
+			return 0, nil, err
+		}
+	}
+	op := &engine.UpdateWebhook{Tenant: c.tenant(), ID: c.webhookID(), URL: in.URL, Events: in.Events, Description: in.Description, Disabled: in.Disabled,
+		Reason: "disabled by hand"}
+	if err := c.settle(op); err != nil {
+		return 0, nil, err
+	}
+	return 0, showWebhook(&op.Webhook), nil
+}
+
+func deleteWebhook(c *call, _ *none) (int, *none, error) {
+	return 0, &none{}, c.settle(&engine.DeleteWebhook{Tenant: c.tenant(), ID: c.webhookID()})
+}
+
+func rotateWebhook(c *call, _ *none) (int, *api.NewWebhook, error) {
+	op := &engine.RotateWebhook{Tenant: c.tenant(), ID: c.webhookID()}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, &api.NewWebhook{Webhook: *showWebhook(&op.Webhook), Secret: op.Secret}, nil
+}
+
+// settle does what changes which endpoints there are, and answers when every node knows. It is done by then: a caller
+// that has gone away does not take it back.
+func (c *call) settle(op engine.Op) error {
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return err
+	}
+	_ = webhook.Settle(c.Context(), c.s.engine)
+	return nil
+}
+
+// testWebhook sends a message that is about nothing, once, and says what came of it. It is no delivery: nothing is stored.
+func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
+	w, err := c.webhook()
+	if err != nil {
+		return 0, nil, err
+	}
+	now := c.s.engine.Store().Now()
+	body, err := json.Marshal(map[string]any{"type": "webhook:test", "timestamp": now, "data": map[string]any{"webhook_id": w.ID}})
+	if err != nil {
+		return 0, nil, err
+	}
+	r := c.s.opt.Sender.Send(c.Context(), webhook.Message{ID: "test_" + rand.Text(), URL: w.URL, Secrets: c.s.engine.WebhookSecrets(&w, now), Body: body})
+	return 0, &api.WebhookTested{Delivered: r.Status >= 200 && r.Status < 300, Status: r.Status, Error: r.Err, Response: r.Response, TookMS: r.Took.Milliseconds()}, nil
+}
+
+// ---- deliveries
+
+func showDelivery(n *perdure.Notification) api.Delivery {
+	return api.Delivery{DeliveryID: n.ID(), WebhookID: n.Webhook, RunID: n.RunID, Seq: n.Seq, Type: n.Type, State: n.State, Attempts: n.Attempts, CreatedAt: n.CreatedAt,
+		NextAttemptAt: n.AlarmAt, LastStatus: n.Status, LastError: n.Error}
+}
+
+// webhookDeliveries lists what an endpoint was told, of one that was deleted too.
+func webhookDeliveries(c *call, _ *none) (int, *api.Deliveries, error) {
+	limit, err := c.whole("limit", 50, 1, 1000)
+	if err != nil {
+		return 0, nil, err
+	}
+	q := c.URL.Query()
+	out := &api.Deliveries{Deliveries: []api.Delivery{}}
+	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		if _, ok, err := v.Webhook(c.tenant(), c.webhookID()); err != nil {
+			return err
+		} else if !ok {
+			return perdure.Errorf(perdure.CodeNotFound, "no such webhook")
+		}
+		list, err := v.Deliveries(c.tenant(), c.webhookID(), q.Get("state"), q.Get("cursor"), int(limit))
+		for i := range list {
+			out.Deliveries = append(out.Deliveries, showDelivery(&list[i]))
+		}
+		if len(list) == int(limit) {
+			out.NextCursor = out.Deliveries[len(list)-1].DeliveryID
+		}
+		return err
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, out, nil
+}
+
+func getDelivery(c *call, _ *none) (int, *api.DeliveryHistory, error) {
+	out := &api.DeliveryHistory{History: []api.DeliveryAttempt{}}
+	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		n, ok, err := v.Delivery(c.tenant(), c.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return perdure.Errorf(perdure.CodeNotFound, "no such delivery")
+		}
+		out.Delivery = showDelivery(&n)
+		list, err := v.Attempts(&n)
+		for _, a := range list {
+			out.History = append(out.History, api.DeliveryAttempt{N: a.N, At: a.At, TookMS: a.Took.Milliseconds(), Status: a.Status, Error: a.Error, Response: a.Response})
+		}
+		return err
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, out, nil
+}
+
+func redeliver(c *call, _ *none) (int, *api.Delivery, error) {
+	op := &engine.Redeliver{Tenant: c.tenant(), DeliveryID: c.PathValue("id")}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	out := showDelivery(&op.Notification)
+	return 0, &out, nil
+}
+
+// ---- where messages may go
+
+// checkURL refuses an address that messages may not be sent to.
+func (c *call) checkURL(field, url string) error {
+	err := c.s.addresses.check(c.Context(), c.s.opt.Webhooks, url)
+	var e *perdure.Error
+	if errors.As(err, &e) {
+		return &perdure.Error{Code: e.Code, Field: field, Message: e.Message}
+	}
+	return err
+}
+
+// addresses remembers which were found to be good. Many runs name the same one, and a slow name server must not hold up each of
+// them. It is for latency alone: what is dialled is checked then.
+type addresses struct {
+	mu   sync.Mutex
+	good map[string]time.Time // until when
+}
+
+const (
+	goodFor      = time.Minute
+	maxAddresses = 1000
+)
+
+func (a *addresses) check(ctx context.Context, g *webhook.Guard, url string) error {
+	a.mu.Lock()
+	until, ok := a.good[url]
+	a.mu.Unlock()
+	if ok && time.Now().Before(until) {
+		return nil
+	}
+	if err := g.CheckURL(ctx, url); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.good == nil || len(a.good) >= maxAddresses {
+		a.good = make(map[string]time.Time)
+	}
+	a.good[url] = time.Now().Add(goodFor)
+	return nil
+}

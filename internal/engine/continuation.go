@@ -181,7 +181,8 @@ func (tx *Tx) continuation(orig *perdure.Run, trigger string, told []perdure.Mes
 	r := perdure.Run{
 		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority, ThreadID: orig.ThreadID,
 		RootID: orig.RootID, ContinuationOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
-		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Webhook: orig.Options.Webhook},
+		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Webhook: orig.Options.Webhook,
+			WebhookLines: orig.Options.WebhookLines},
 	}
 	// An end must not fail because the greatest timeout has been lowered since.
 	r.Options.Timeout = min(r.Options.Timeout, perdure.Duration(tx.e.policy.Timeouts[r.Class].Max))
@@ -243,14 +244,16 @@ func (op *Continue) Do(tx *Tx) error {
 	if r.ThreadID == "" {
 		return perdure.Errorf(perdure.CodeInvalid, "a run without a thread can't be continued")
 	}
-	key := "continue:" + string(r.ID) + ":" + op.JobID
-	if known, ok, err := tx.Key(op.Tenant, key); err != nil {
+	if known, ok, err := tx.Key(op.Tenant, saidKey(&r, op.JobID)); err != nil {
 		return err
 	} else if ok {
-		if op.Made = perdure.RunID(known.Ref); op.Made == r.ID { // it was live then
-			op.Made = r.ContinuedBy
+		if op.Made = perdure.RunID(known.Ref); op.Made != r.ID {
+			return nil
 		}
-		return nil
+		// It was live then: there is a continuation if it ended without having heard.
+		made, _, err := tx.Key(op.Tenant, unheardKey(&r, op.JobID))
+		op.Made = perdure.RunID(made.Ref)
+		return err
 	}
 	op.Created = true
 	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID, "status", op.Status, "result_summary", op.Summary)
@@ -262,9 +265,14 @@ func (op *Continue) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: saidKey(&r, op.JobID), Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return nil
 }
+
+// saidKey leads to the continuation of a run for a job, or to the run itself if it was live when that was said;
+// unheardKey then to the one that its end made.
+func saidKey(r *perdure.Run, job string) string    { return "continue:" + string(r.ID) + ":" + job }
+func unheardKey(r *perdure.Run, job string) string { return "unheard:" + string(r.ID) + ":" + job }
 
 func outsideResult(data perdure.Value) perdure.Message {
 	return perdure.Message{Role: "tool", Content: json.RawMessage(data), Metadata: json.RawMessage(`{"outside":true}`)}
@@ -278,11 +286,12 @@ func (tx *Tx) continueUnheard(r *perdure.Run) error {
 		return err
 	}
 	var told []perdure.Message
+	var jobs []string
 	for _, i := range items {
 		if i.Type == perdure.ItemContinue {
 			i.Status, i.AlarmAt = perdure.ItemDone, 0
 			tx.PutItem(i)
-			told = append(told, outsideResult(i.Data))
+			told, jobs = append(told, outsideResult(i.Data)), append(jobs, i.Name)
 		}
 	}
 	if len(told) == 0 {
@@ -291,6 +300,12 @@ func (tx *Tx) continueUnheard(r *perdure.Run) error {
 	if err := tx.Apply(r, perdure.Noted{Closed: len(told)}); err != nil {
 		return err
 	}
-	_, err = tx.continuation(r, "external", told)
-	return err
+	made, err := tx.continuation(r, "external", told)
+	if err != nil || made == "" {
+		return err
+	}
+	for _, job := range jobs {
+		tx.PutKey(store.KeyRow{Tenant: r.Tenant, Key: unheardKey(r, job), Ref: string(made), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	}
+	return nil
 }

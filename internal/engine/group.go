@@ -17,12 +17,14 @@ type CreateGroup struct {
 	OnLosers string // "continue" (default) or "cancel": what happens to the rest once it is satisfied
 
 	Group perdure.Group
+	Ends  []store.End // of those that have ended, the first first
 }
 
 func (op *CreateGroup) Needs() []store.Ref { return refs(op.Tenant, op.RunIDs...) }
 
 // Do gathers.
 func (op *CreateGroup) Do(tx *Tx) error {
+	op.Ends = nil
 	if op.Mode == "" {
 		op.Mode = perdure.ModeAll
 	}
@@ -72,6 +74,16 @@ func (op *CreateGroup) Do(tx *Tx) error {
 		tx.alarm = g.AlarmAt
 	}
 	op.Group = g
+	for _, id := range g.Members {
+		r, err := tx.run(op.Tenant, id)
+		if err != nil {
+			return err
+		}
+		if r.State.Terminal() {
+			op.Ends = append(op.Ends, store.End{ID: id, State: r.State, At: r.FinishedAt})
+		}
+	}
+	store.SortEnds(op.Ends, g.Members)
 	return nil
 }
 

@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+// A turn is a run on a thread that has ended, and is to be continued when its children have. They are leased.
+type turn struct {
+	id, thread string
+	kids       []runView
+}
+
+// turn makes one with so many children.
+func (n *node) turn(kids int) turn {
+	n.t.Helper()
+	must := func(method, path string, in, out any) {
+		n.t.Helper()
+		if s := n.insist(method, path, "", in, out); s >= 300 {
+			n.t.Fatalf("%s %s: %d", method, path, s)
+		}
+	}
+	var thread struct {
+		ID string `json:"thread_id"`
+	}
+	must("POST", "/api/v1/threads", obj{}, &thread)
+	must("POST", "/api/v1/threads/"+thread.ID+"/runs", obj{"kind": "boss"}, nil)
+	lease := func(kind string, slots int) []runView {
+		n.t.Helper()
+		var p polled
+		must("POST", "/api/v1/workers/w/poll", obj{"slots": slots, "start": true, "wait": "10s", "kinds": []string{kind}}, &p)
+		if len(p.Runs) != slots {
+			n.t.Fatalf("%d of %d %ss", len(p.Runs), slots, kind)
+		}
+		return p.Runs
+	}
+	boss := lease("boss", 1)[0]
+	var spawns []obj
+	var keys []string
+	for i := range kids {
+		keys = append(keys, fmt.Sprint("k", i))
+		spawns = append(spawns, obj{"key": keys[i], "kind": "kid"})
+	}
+	must("POST", "/api/v1/workers/w/commit", obj{"commits": []obj{{"commit_id": "turn", "run_id": boss.RunID, "epoch": boss.Epoch, "children": spawns,
+		"outcome": obj{"type": "complete", "result": "I'll tell you", "continue_on": keys}}}}, nil)
+	return turn{boss.RunID, thread.ID, lease("kid", kids)}
+}
+
+// completes has a child end, however often that takes.
+func (n *node) completes(r runView) {
+	if s := n.insist("POST", "/api/v1/workers/w/commit", "", complete(r, "done"), nil); s != 200 {
+		n.t.Errorf("a child's end: %d", s)
+	}
+}
+
+// continuedOnce checks that a turn has one continuation that knows all results, and has it done.
+func (n *node) continuedOnce(c turn) {
+	n.t.Helper()
+	var page struct {
+		Runs []struct {
+			RunID string `json:"run_id"`
+			Of    string `json:"continuation_of_run_id"`
+			By    string `json:"continued_by_run_id"`
+			State string `json:"state"`
+		} `json:"runs"`
+	}
+	n.insist("GET", "/api/v1/runs?thread_id="+c.thread, "", nil, &page)
+	if len(page.Runs) != 2 || page.Runs[0].Of != c.id || page.Runs[1].RunID != c.id || page.Runs[1].By != page.Runs[0].RunID || page.Runs[0].State != "queued" {
+		n.t.Errorf("%s is continued by %+v", c.id, page.Runs)
+	}
+	var said struct {
+		Messages []struct {
+			Role    string
+			Content struct{ Key, Status, Result string }
+		}
+	}
+	n.insist("GET", "/api/v1/threads/"+c.thread+"/messages", "", nil, &said)
+	if len(said.Messages) != len(c.kids) {
+		n.t.Errorf("%s: %+v", c.id, said.Messages)
+	}
+	for i, m := range said.Messages {
+		if m.Role != "tool" || m.Content.Key != fmt.Sprint("k", i) || m.Content.Status != "completed" || m.Content.Result != "done" {
+			n.t.Errorf("%s: %+v", c.id, m)
+		}
+	}
+	var log struct {
+		Events []struct{ Type string }
+	}
+	n.insist("GET", "/api/v1/runs/"+c.id+"/events", "", nil, &log)
+	lines := 0
+	for _, e := range log.Events {
+		if e.Type == "run:continued" {
+			lines++
+		}
+	}
+	if lines != 1 {
+		n.t.Errorf("%s has %d lines that it was continued", c.id, lines)
+	}
+	if s := n.insist("POST", "/api/v1/runs/"+page.Runs[0].RunID+"/cancel", "", obj{}, nil); s != 200 { // nobody is in the way of the next round
+		n.t.Errorf("cancel: %d", s)
+	}
+}
+
+func (n *node) sound() {
+	n.t.Helper()
+	var check struct {
+		Violations []any `json:"violations"`
+	}
+	n.insist("GET", "/api/admin/invariants", "", nil, &check)
+	if len(check.Violations) > 0 {
+		n.t.Errorf("%v", check.Violations)
+	}
+}
+
+// The server is killed at drawn moments around the ends of the last children: each turn is continued, once.
+func TestKilledAroundTheLastChildsEnd(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	const turns, kids = 6, 3
+	var none, some, whole int // rounds by how many ends were acknowledged before the kill
+	for range number("PERDURE_KILLS", 20) {
+		var all []turn
+		for range turns {
+			all = append(all, n.turn(kids))
+		}
+		var wg sync.WaitGroup
+		for _, c := range all {
+			for _, k := range c.kids[:kids-1] {
+				wg.Go(func() { n.completes(k) })
+			}
+		}
+		wg.Wait()
+		var ended atomic.Int64
+		for _, c := range all {
+			wg.Go(func() {
+				n.completes(c.kids[kids-1])
+				ended.Add(1)
+			})
+		}
+		time.Sleep(rand.N(12 * time.Millisecond)) // before, between, after: six ends take about that long
+		n.kill(syscall.SIGKILL)
+		switch ended.Load() {
+		case 0:
+			none++
+		case turns:
+			whole++
+		default:
+			some++
+		}
+		n.start()
+		wg.Wait()
+		for _, c := range all {
+			n.continuedOnce(c)
+		}
+	}
+	n.sound()
+	t.Logf("killed before any end was acknowledged: %d times, between: %d, after all: %d", none, some, whole)
+}
+
+// The last two children of a turn end at two nodes at once: one of them sees that they are the last.
+func TestTheLastTwoChildrenEndAtTwoNodesAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2, pgtest.New(t))
+	a, b := f.nodes[0], f.nodes[1]
+	a.key, b.key = f.key, f.key
+	for range 50 {
+		c := a.turn(2)
+		var wg sync.WaitGroup
+		wg.Go(func() { a.completes(c.kids[0]) })
+		wg.Go(func() { b.completes(c.kids[1]) })
+		wg.Wait()
+		b.continuedOnce(c)
+	}
+	a.sound()
+}

@@ -1,0 +1,252 @@
+package httpd
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// gather makes a group of runs.
+func (w *world) gather(more string, members ...obj) obj {
+	w.t.Helper()
+	var ids []string
+	for _, m := range members {
+		ids = append(ids, m["run_id"].(string))
+	}
+	b, err := json.Marshal(ids)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.do("POST", "/api/v1/groups", `{"run_ids":%s%s}`, b, more).is(201)
+}
+
+func groupPath(g obj) string { return "/api/v1/groups/" + g["group_id"].(string) }
+
+// ends are the runs of a group that have ended, as "state" by the place they were named at.
+func ends(g obj) (out []string) {
+	for _, e := range g["ended_runs"].([]any) {
+		e := e.(obj)
+		out = append(out, fmt.Sprint(slices.Index(g["run_ids"].([]any), e["run_id"]), " ", e["state"]))
+	}
+	return out
+}
+
+// Whatever the mode, it makes no difference whether runs ended before the group was made or after, and a join is
+// answered by the end that decides.
+func TestGroupsInFourModes(t *testing.T) {
+	w := newWorld(t, setup{})
+	for _, c := range []struct {
+		mode string
+		ends string // in which the runs end: c completed, f failed
+		over int    // after how many of them the group is
+	}{
+		{"all", "ccc", 3}, {"all", "fcf", 3}, {"", "ccc", 3},
+		{"all_ok", "ccc", 3}, {"all_ok", "cfc", 2}, {"all_ok", "f", 1},
+		{"any", "ccc", 1}, {"any", "fcc", 1},
+		{"any_ok", "ccc", 1}, {"any_ok", "fcc", 2}, {"any_ok", "fff", 3},
+	} {
+		for before := range len(c.ends) + 1 {
+			name := fmt.Sprintf("%s of %s, %d before", c.mode, c.ends, before)
+			var members []obj
+			for i := range c.ends {
+				members = append(members, w.running(fmt.Sprintf(`{"kind":"m%d"}`, i)))
+			}
+			end := func(i int) {
+				if c.ends[i] == 'c' {
+					w.commits(members[i], complete)
+				} else {
+					w.commits(members[i], broken)
+				}
+			}
+			for i := range before {
+				end(i)
+			}
+			mode := ""
+			if c.mode != "" {
+				mode = `,"mode":"` + c.mode + `"`
+			}
+			g := w.gather(mode, members...)
+			for n := before; ; n++ {
+				if open := g["state"] == "open"; open != (n < c.over) || len(g["ended_runs"].([]any)) != n {
+					t.Fatalf("%s: after %d it is %v", name, n, g)
+				}
+				if n >= c.over {
+					break
+				}
+				join := w.later("GET", groupPath(g)+"/join?timeout=60s", "")
+				end(n)
+				if n+1 < c.over {
+					select {
+					case a := <-join:
+						t.Fatalf("%s: after %d: %s", name, n+1, a.body)
+					default:
+					}
+					g = w.get(groupPath(g)).is(200)
+					continue
+				}
+				g = soon(t, join).is(200)
+			}
+			if g["state"] != "satisfied" || g["ended_at"] == nil || g["mode"] == "" {
+				t.Errorf("%s: %v", name, g)
+			}
+			for i := max(before, c.over); i < len(c.ends); i++ {
+				if run := w.run(members[i]["run_id"]); run["state"] != "running" || run["cancel"] != nil {
+					t.Errorf("%s: a loser is %v", name, run)
+				}
+				end(i)
+			}
+			// It was over when it was over, and tells of those that ended later.
+			last := w.get(groupPath(g) + "/join?timeout=0").is(200)
+			if last["ended"] != g["ended"] || last["ended_at"] != g["ended_at"] || len(last["ended_runs"].([]any)) != len(c.ends) {
+				t.Errorf("%s: %v, then %v", name, g, last)
+			}
+		}
+	}
+}
+
+func TestAGroupTellsWhoEndedInWhichOrder(t *testing.T) {
+	w := newWorld(t, setup{})
+	a, b, c := w.running(`{"kind":"a"}`), w.running(`{"kind":"b"}`), w.running(`{"kind":"c"}`)
+	g := w.gather(`,"mode":"any_ok","on_losers":"cancel"`, a, b, c)
+	w.commits(c, broken)
+	w.commits(b, complete)
+	if g = w.get(groupPath(g) + "/join").is(200); !slices.Equal(ends(g), []string{"2 failed", "1 completed"}) {
+		t.Errorf("%v", g)
+	}
+	if run := w.run(a["run_id"]); run["cancel"].(obj)["reason"] != "another run of its group was enough" {
+		t.Errorf("a loser is %v", run)
+	}
+	w.commits(a, `"outcome":{"type":"cancelled"}`)
+	if g = w.get(groupPath(g)).is(200); !slices.Equal(ends(g), []string{"2 failed", "1 completed", "0 cancelled"}) || g["ended"] != 2.0 {
+		t.Errorf("%v", g)
+	}
+	// One over runs that have ended, with a loser that has not begun: it ends with it.
+	queued := w.start(`{"kind":"d"}`)
+	g = w.gather(`,"mode":"any","on_losers":"cancel"`, b, obj{"run_id": queued})
+	if !slices.Equal(ends(g), []string{"0 completed", "1 cancelled"}) || g["state"] != "satisfied" {
+		t.Errorf("%v", g)
+	}
+	// Who made it enough stands before those that end with that, at one instant, whoever is named first.
+	queued = w.start(`{"kind":"d"}`)
+	e := w.running(`{"kind":"e","priority":100}`)
+	g = w.gather(`,"mode":"any","on_losers":"cancel"`, obj{"run_id": queued}, e)
+	w.commits(e, broken)
+	if g = w.get(groupPath(g)).is(200); !slices.Equal(ends(g), []string{"1 failed", "0 cancelled"}) {
+		t.Errorf("%v", g)
+	}
+}
+
+// A group's deadline stops the waiting, never the work, whatever is to become of losers.
+func TestAGroupThatIsOutOfTime(t *testing.T) {
+	w := newWorld(t, setup{watchdog: true})
+	a := w.running(`{"kind":"a"}`)
+	g := w.gather(`,"timeout":"50ms","on_losers":"cancel"`, a)
+	if g["deadline_at"] == nil || g["state"] != "open" {
+		t.Errorf("%v", g)
+	}
+	if g = w.get(groupPath(g) + "/join?timeout=60s").is(200); g["state"] != "timed_out" || g["ended_at"] == nil || g["deadline_at"] != nil || g["ended"] != 0.0 {
+		t.Errorf("%v", g)
+	}
+	if run := w.run(a["run_id"]); run["state"] != "running" || run["cancel"] != nil {
+		t.Errorf("%v", run)
+	}
+	w.commits(a, complete)
+	if g = w.get(groupPath(g)).is(200); g["state"] != "timed_out" || !slices.Equal(ends(g), []string{"0 completed"}) {
+		t.Errorf("%v", g)
+	}
+}
+
+func TestAGroupOfAThousandRuns(t *testing.T) {
+	w := newWorld(t, setup{})
+	const many = 1000
+	var ids []string
+	for range many {
+		ids = append(ids, w.start(`{"kind":"m"}`))
+	}
+	list, _ := json.Marshal(ids)
+	g := w.do("POST", "/api/v1/groups", `{"run_ids":%s}`, list).is(201)
+	cancelling := w.do("POST", "/api/v1/groups", `{"run_ids":%s,"mode":"any","on_losers":"cancel"}`, list).is(201)
+	if g["total"] != float64(many) || len(g["run_ids"].([]any)) != many {
+		t.Fatalf("%v runs", g["total"])
+	}
+	joins := []<-chan *answer{w.later("GET", groupPath(g)+"/join?timeout=60s", ""), w.later("GET", groupPath(cancelling)+"/join?timeout=60s", "")}
+	w.commits(w.take("m"), complete) // it wins, and the others, which nobody has begun, end with that
+	for _, j := range joins {
+		g := soon(t, j).is(200)
+		if g["state"] != "satisfied" || len(g["ended_runs"].([]any)) != many || ends(g)[0] != "0 completed" {
+			t.Errorf("%v, %v ended", g["state"], g["ended"])
+		}
+	}
+	twice, _ := json.Marshal(append(ids, ids[0]))
+	w.do("POST", "/api/v1/groups", `{"run_ids":%s}`, twice).refuses(413, "too_large")
+}
+
+func TestWhatIsNoGroup(t *testing.T) {
+	w := newWorld(t, setup{})
+	id := w.start(`{"kind":"a"}`)
+	for body, field := range map[string]string{
+		`{}`: "run_ids", `{"run_ids":[]}`: "run_ids", `{"run_ids":["%s"],"mode":"most"}`: "mode", `{"run_ids":["%s"],"on_losers":"weep"}`: "on_losers",
+		`{"run_ids":["%s"],"timeout":"-1s"}`: "timeout", `{"run_ids":["%s"],"timeout":"never"}`: "timeout", `{"run_ids":["%s"],"timeout":"9999h"}`: "timeout",
+		`{"run_ids":["%s",null]}`: "run_ids[1]", `{"run_ids":"%s"}`: "run_ids",
+	} {
+		if p := w.do("POST", "/api/v1/groups", strings.ReplaceAll(body, "%s", id)).refuses(400, "invalid"); p["field"] != field {
+			t.Errorf("%s: %v", body, p)
+		}
+	}
+	for _, stranger := range []string{"nobody", w.as(w.newKey("b", nil)).start(`{"kind":"a"}`)} {
+		if p := w.do("POST", "/api/v1/groups", `{"run_ids":["%s","%s"]}`, id, stranger).refuses(404, "not_found"); p["field"] != "run_ids" {
+			t.Errorf("%v", p)
+		}
+	}
+	g := w.gather("", obj{"run_id": id})
+	for _, other := range []string{"", "/join?timeout=0"} {
+		w.as(w.newKey("b", nil)).get(groupPath(g)+other).refuses(404, "not_found")
+		w.get("/api/v1/groups/"+id+other).refuses(404, "not_found") // a run is none
+	}
+	w.get(groupPath(g)+"/join?timeout=2h").refuses(400, "invalid")
+
+	// Nor is what a run left behind to be continued on.
+	boss, _ := w.boss(w.thread(), 1)
+	w.commits(boss, `"outcome":{"type":"complete","continue_on":["k0"]}`)
+	w.get(fmt.Sprint("/api/v1/groups/", boss["run_id"])).refuses(404, "not_found")
+}
+
+// Two groups may share a run, and a group may be joined where it was not made.
+func TestAGroupIsJoinedOnAnotherNode(t *testing.T) {
+	a, b := twoNodes(t)
+	one, two := a.running(`{"kind":"a"}`), a.running(`{"kind":"a"}`)
+	all, any := a.gather("", one, two), a.gather(`,"mode":"any","timeout":"1h"`, one, two)
+	if g := b.get(groupPath(all)).is(200); g["state"] != "open" || g["total"] != 2.0 {
+		t.Errorf("%v", g)
+	}
+	b.get(groupPath(all) + "/join?timeout=1ms").is(202)
+	joins := []<-chan *answer{b.later("GET", groupPath(any)+"/join?timeout=60s", ""), b.later("GET", groupPath(all)+"/join?timeout=60s", "")}
+	a.commits(one, complete)
+	if g := soon(t, joins[0]).is(200); g["state"] != "satisfied" || !slices.Equal(ends(g), []string{"0 completed"}) {
+		t.Errorf("%v", g)
+	}
+	b.commits(two, complete)
+	if g := soon(t, joins[1]).is(200); g["state"] != "satisfied" || !slices.Equal(ends(g), []string{"0 completed", "1 completed"}) {
+		t.Errorf("%v", g)
+	}
+}
+
+// The last two of a group end on two nodes at once: one of them sees that they are the last.
+func TestTheLastTwoOfAGroupEndOnTwoNodesAtOnce(t *testing.T) {
+	a, b := twoNodes(t)
+	for range 30 {
+		one, two := a.running(`{"kind":"a"}`), a.running(`{"kind":"a"}`)
+		g := a.gather("", one, two)
+		there := b.later("POST", "/api/v1/workers/w/commit", fmt.Sprintf(`{"commits":[{"commit_id":"c","run_id":"%v","epoch":%v,%s}]}`, two["run_id"], two["epoch"], complete))
+		a.commits(one, complete)
+		soon(t, there).is(200)
+		if g = a.get(groupPath(g)).is(200); g["state"] != "satisfied" || g["ended"] != 2.0 || g["completed"] != 2.0 {
+			t.Fatalf("%v", g)
+		}
+	}
+	if found := a.as(a.admin).get("/api/admin/invariants").is(200)["violations"].([]any); len(found) != 0 {
+		t.Errorf("%v", found)
+	}
+}

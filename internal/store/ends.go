@@ -1,0 +1,45 @@
+package store
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// An End says how and when a run ended.
+type End struct {
+	ID    perdure.RunID
+	State perdure.State
+	At    perdure.Instant
+}
+
+// Ends gives those of a tenant's runs that have ended, the first first.
+func (v *View) Ends(t perdure.TenantID, ids []perdure.RunID) (out []End, err error) {
+	err = eachPart(v.dialect, texts(ids), func(part []string) error {
+		given, args := v.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+		return v.sess.Query("SELECT id,state,finished_at FROM runs "+given+" AND alarm_at IS NULL", args, func(scan func(...any) error) error {
+			var e End
+			if err := scan(&e.ID, &e.State, &e.At); err != nil {
+				return err
+			}
+			out = append(out, e)
+			return nil
+		})
+	})
+	SortEnds(out, ids)
+	return out, err
+}
+
+// SortEnds puts ends into the order in which they came. At one instant who completed comes first and who was cancelled
+// last, since the one may be why the other was; then it is the order in which the runs are named.
+func SortEnds(ends []End, ids []perdure.RunID) {
+	place := make(map[perdure.RunID]int, len(ids))
+	for i, id := range ids {
+		place[id] = i
+	}
+	rank := map[perdure.State]int{perdure.Completed: -1, perdure.Cancelled: 1}
+	slices.SortFunc(ends, func(a, b End) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), rank[a.State]-rank[b.State], place[a.ID]-place[b.ID])
+	})
+}

@@ -1,5 +1,5 @@
-# What one does with this repository. Go, git and make are enough, and PostgreSQL for the tests; "make" alone
-# prints this list.
+# What one does with this repository. Go, git and make are enough, and PostgreSQL, Python and Chromium for the tests;
+# "make" alone prints this list.
 
 # The same flags everywhere, so that one cache of compiled packages serves all targets: the pure-Go SQLite
 # takes longer to compile than everything else together.
@@ -28,13 +28,13 @@ STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker
 # one goroutine from end to end. SQLite itself is translated C with locks of its own, and the NATS server a
 # process of its own; leaving them uninstrumented saves a third of the time that this takes and hides nothing
 # of ours.
-RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/httpd ./embedded ./client ./worker
+RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/webhook ./internal/httpd ./embedded ./client ./worker
 RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false' '-gcflags=github.com/nats-io/nats-server/...=-race=false'
 # The detector needs a C compiler. A machine without one says so instead of looking green.
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-plain test-postgres test-race services python3 planted demo check sim docs bench campaign compile compile-plain compile-race clean
+.PHONY: help build test test-plain test-postgres test-race services python3 chromium planted demo check sim docs bench campaign compile compile-plain compile-race clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -48,7 +48,7 @@ build: ## compile bin/perdure
 
 test: test-plain test-postgres test-race ## run every test, on both stores, and the concurrent parts under the race detector
 
-test-plain: python3
+test-plain: python3 chromium
 	PERDURE_SIM_SEEDS=$(SEEDS) $(WITH) $(GO) test $(verbose) -vet=off -count=1 ./...
 
 test-postgres: python3
@@ -62,13 +62,18 @@ else
 endif
 
 # Installs what the tests run beside, and sees it start.
-services: python3
+services: python3 chromium
 	$(WITH) true
 
 # The worker in Python is tried with a real interpreter: installed where it is missing and we may.
 python3:
 	@command -v python3 >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3; } || \
 		{ echo "python3 is missing, and its example can't be tried: apt-get install python3"; exit 1; }
+
+# What is said of streams is tried in a real browser.
+chromium:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } || \
+		{ echo "Chromium is missing, and the streams can't be tried in a browser: apt-get install chromium"; exit 1; }
 
 planted: ## plant faults, and see the simulator find each
 	$(GO) test -tags plant -vet=off ./sim -run Planted $(verbose) -count=1

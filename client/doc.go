@@ -13,6 +13,8 @@
 // whoever has its id comes back to it with [Client.Join], now or tomorrow, from here or from elsewhere.
 //
 // How the run ended stands in it: State, Result, Error. [Result] turns that into a Go value and a Go error.
+// Whoever wants to see what happens meanwhile follows its log with [Client.Stream], which comes back by itself to where
+// it was, whatever breaks.
 //
 // # Unknown outcomes
 //

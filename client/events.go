@@ -17,10 +17,10 @@ const eventsWait = 30 * time.Second
 // eventsPage is how many lines one look takes: few enough that large ones fit into an answer.
 const eventsPage = 200
 
-// Events follows a run's log from after a line (zero: from the beginning) until the run has ended and everything
-// was told. It reconnects by itself: a server that is away is waited for as long as the context lives, and every
-// line comes once and in order, because the cursor is the caller's. An error is the last thing it gives: a refusal,
-// such as no such run, or the context's end.
+// Events is [Client.Stream] by asking again and again, for networks that hold an unfinished answer back: the same
+// lines, once and in order, from after a line (zero: from the beginning) until the run has ended and everything was
+// told. A server that is away is waited for as long as the context lives. An error is the last thing it gives: a
+// refusal, such as no such run, or the context's end.
 func (c *Client) Events(ctx context.Context, id perdure.RunID, after int64) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		for empty := 0; ; {
@@ -49,7 +49,8 @@ func (c *Client) Events(ctx context.Context, id perdure.RunID, after int64) iter
 			if len(page.Events) > 0 || time.Since(began) > eventsWait/2 {
 				empty = 0
 			} else if empty++; !c.pause(ctx, empty, 0) {
-				yield(api.Event{}, context.Cause(ctx))
+				<-ctx.Done() // it would be over before the next try
+				yield(api.Event{}, ctx.Err())
 				return
 			}
 		}

@@ -39,7 +39,38 @@ func Example() {
 	// deferred: false state: completed sum: 3 error: <nil>
 }
 
-// A run's log, from its first line to its last.
+// A run's log, from its first line to its last, as it is written. A loop that stops at any error stops at a gap too.
+func ExampleClient_Stream() {
+	srv, err := embedded.Open(embedded.Options{})
+	if err != nil {
+		panic(err)
+	}
+	defer srv.Close()
+	ctx := context.Background()
+	c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
+
+	run, _ := c.Start(ctx, perdure.Submission{Kind: "report"})
+	for e, err := range c.Stream(ctx, run.RunID, 0) {
+		var gap *client.GapError
+		switch {
+		case errors.As(err, &gap):
+			fmt.Println(gap) // older than the server keeps them; what follows still comes
+			continue
+		case err != nil:
+			panic(err) // a refusal, or the context has ended
+		}
+		fmt.Println(e.Seq, e.Type)
+		if e.Type == perdure.LineCreated {
+			c.Cancel(ctx, run.RunID, "not needed any more", 0)
+		}
+	}
+	// Output:
+	// 1 run:created
+	// 2 run:cancel_requested
+	// 3 run:cancelled
+}
+
+// The same by polling.
 func ExampleClient_Events() {
 	srv, err := embedded.Open(embedded.Options{})
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 func live(t *testing.T) (*client.Client, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
-	srv, err := embedded.Open(embedded.Options{Dir: dir})
+	srv, err := embedded.Open(embedded.Options{Dir: dir, WebhookAllow: []string{"127.0.0.0/8"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestRunStaysWithARunAndSaysHowItEnded(t *testing.T) {
 	out, _ := mustRun(t, 4, "run", "nobody", "--timeout", "100ms", "--json")
 	has(t, out, `"state": "timeout"`, `"deadline_exceeded"`)
 	out, err := mustRun(t, 3, "run", "nobody", "--wait", "50ms")
-	has(t, out+err, "Detached. The run goes on", "perdure logs -f")
+	has(t, out+err, "Detached. The run goes on", "perdure fg ")
 	has(t, first(mustRun(t, 0, "jobs", "--status", "deferred")), "nobody", "deferred")
 }
 
@@ -125,6 +125,57 @@ func TestJobControl(t *testing.T) {
 	has(t, out, "0 violations")
 	_, errs := mustRun(t, 1, "fsck", "--stopped", "--data", dir)
 	has(t, errs, "another server has this store open")
+}
+
+func TestComingBackToARun(t *testing.T) {
+	c, _ := live(t)
+	id, _ := mustRun(t, 0, "run", "-d", "slow")
+	id = strings.TrimSpace(id)
+	_, errs := mustRun(t, 3, "wait", id, "--timeout", "50ms")
+	has(t, errs, "Detached. The run goes on", "perdure fg "+id)
+	out, _ := mustRun(t, 3, "fg", id, "--wait", "50ms", "--json")
+	has(t, out, `"status":"deferred"`, id)
+	out, _ = mustRun(t, 0, "bg", id)
+	has(t, out, id+" deferred")
+
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answer(t, c, "slow", perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`"at last"`)})
+	}()
+	out, errs = mustRun(t, 0, "fg", id)
+	<-done
+	if out != "\"at last\"\n" {
+		t.Errorf("%q", out)
+	}
+	has(t, errs, "1  run:created", "run:started", "run:completed")
+	_, errs = mustRun(t, 0, "fg", id, "--after", "2") // it has ended, and can still be told
+	has(t, errs, "run:completed")
+	if strings.Contains(errs, "run:created") {
+		t.Errorf("told from the beginning: %s", errs)
+	}
+	out, _ = mustRun(t, 0, "wait", id)
+	has(t, out, "at last")
+	out, _ = mustRun(t, 0, "wait", id, "--json")
+	has(t, out, `"state": "completed"`)
+
+	no := false
+	for kind, code := range map[string]int{"bad": 1, "late": 4, "unwanted": 5} {
+		args := []string{"run", "-d", kind}
+		if kind == "late" {
+			args = append(args, "--timeout", "10ms")
+		}
+		id, _ := mustRun(t, 0, args...)
+		id = strings.TrimSpace(id)
+		switch kind {
+		case "bad":
+			answer(t, c, kind, perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "boom", Message: "it broke"}, Retryable: &no})
+		case "unwanted":
+			mustRun(t, 0, "kill", id)
+		}
+		mustRun(t, code, "wait", id)
+		mustRun(t, code, "fg", id)
+	}
 }
 
 func TestKeysOnTheCommandLine(t *testing.T) {
@@ -165,7 +216,16 @@ func TestBadCallsOfCommands(t *testing.T) {
 		{[]string{"jobs", "--limit", "5000"}, 1, "limit"},
 		{[]string{"logs"}, 2, "Usage"},
 		{[]string{"logs", "no-such-run"}, 1, "not_found"},
+		{[]string{"logs", "-f", "no-such-run"}, 1, "not_found"},
 		{[]string{"kill", "no-such-run"}, 1, "not_found"},
+		{[]string{"fg"}, 2, "Usage"},
+		{[]string{"fg", "no-such-run"}, 1, "not_found"},
+		{[]string{"fg", "no-such-run", "--after", "-1"}, 1, "Last-Event-ID"},
+		{[]string{"bg"}, 2, "Usage"},
+		{[]string{"bg", "no-such-run"}, 1, "not_found"},
+		{[]string{"wait"}, 2, "Usage"},
+		{[]string{"wait", "no-such-run"}, 1, "not_found"},
+		{[]string{"wait", "no-such-run", "--timeout", "0s"}, 2, "positive"},
 		{[]string{"keys"}, 2, "Usage"},
 		{[]string{"keys", "create", "x", "--scopes", "everything"}, 1, "scopes"},
 		{[]string{"keys", "revoke", "nope"}, 1, "not_found"},

@@ -118,7 +118,7 @@ func statusPainter(w io.Writer) func(string) string {
 }
 
 func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("run", "Starts a run and stays with it: its events as they happen, then its result.\nCtrl-C detaches; the run goes on. Exit codes: 0 completed, 1 failed, 3 it goes on without us, 4 timeout, 5 cancelled.\n\n  perdure run KIND [--input JSON] [flags]", stderr)
+	f := flags("run", "Starts a run and stays with it: its events as they happen, then its result.\nCtrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure run KIND [--input JSON] [flags]", stderr)
 	conn := addConnFlags(f)
 	var sub perdure.Submission
 	input := f.String("input", "", "the input: `JSON`, @file, or - for standard input")
@@ -128,6 +128,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	f.IntVar(&sub.MaxAttempts, "max-attempts", 0, "attempts before it is given up")
 	f.TextVar(&sub.Timeout, "timeout", perdure.Duration(0), "when it ends at the latest")
 	f.TextVar(&sub.Delay, "delay", perdure.Duration(0), "start it after this")
+	f.StringVar(&sub.Webhook, "webhook", "", "a `URL` that is told when it ends or stalls")
 	key := f.String("idempotency-key", "", "start it once per `key`")
 	wait := f.Duration("wait", time.Hour, "stay with it for so long")
 	detach := f.Bool("detach", false, "don't stay: print its id")
@@ -153,6 +154,9 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
+	if r.WebhookSecret != "" {
+		fmt.Fprintf(stderr, "The secret of the webhook %s, shown this once: %s\n", r.WebhookID, r.WebhookSecret)
+	}
 	if *detach {
 		if *asJSON {
 			return json.NewEncoder(stdout).Encode(map[string]any{"run_id": r.RunID})
@@ -163,45 +167,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if !*asJSON {
 		fmt.Fprintf(stderr, "%s started; Ctrl-C detaches and leaves it running\n", r.RunID)
 	}
-	limit, cancel := context.WithTimeout(ctx, *wait)
-	defer cancel()
-	show := stderr
-	if *asJSON {
-		show = io.Discard
-	}
-	if err := follow(limit, c, r.RunID, 0, show, false); err != nil {
-		if limit.Err() == nil {
-			return err
-		}
-		_, _ = c.Defer(context.WithoutCancel(ctx), r.RunID)
-		fmt.Fprintf(stderr, "\nDetached. The run goes on:\n  perdure logs -f %[1]s\n  perdure kill %[1]s\n", r.RunID)
-		if *asJSON {
-			_ = json.NewEncoder(stdout).Encode(map[string]any{"run_id": r.RunID, "status": perdure.StatusDeferred})
-		}
-		return exitError(exitDeferred)
-	}
-	return finished(ctx, c, r.RunID, stdout, stderr, *asJSON)
-}
-
-// finished prints what an ended run hands over.
-func finished(ctx context.Context, c *client.Client, id perdure.RunID, stdout, stderr io.Writer, asJSON bool) error {
-	r, err := c.Get(ctx, id)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		if err := printJSON(stdout, r); err != nil {
-			return err
-		}
-		return outcome(r)
-	}
-	if len(r.Result) > 0 {
-		fmt.Fprintf(stdout, "%s\n", r.Result)
-	}
-	if r.Error != nil {
-		fmt.Fprintf(stderr, "%s: %s %s\n", r.State, r.Error.Code, r.Error.Message)
-	}
-	return outcome(r)
+	return stay(ctx, c, r.RunID, 0, *wait, stdout, stderr, *asJSON)
 }
 
 func readInput(text string) (json.RawMessage, error) {
@@ -222,19 +188,6 @@ func readInput(text string) (json.RawMessage, error) {
 		return nil, fmt.Errorf("--input is not valid JSON: %.60s (a string needs its quotes: '\"text\"')", b)
 	}
 	return b, nil
-}
-
-// follow prints a run's log until it has ended.
-func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64, w io.Writer, asJSON bool) error {
-	for e, err := range c.Events(ctx, id, after) {
-		if err != nil {
-			return err
-		}
-		if err := printEvent(w, &e, asJSON); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
 }
 
 func printEvent(w io.Writer, e *api.Event, asJSON bool) error {
@@ -324,13 +277,9 @@ func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
-		if *asJSON {
-			if err := json.NewEncoder(stdout).Encode(r); err != nil {
-				return err
-			}
-			continue
+		if err := printStatus(stdout, r, *asJSON); err != nil {
+			return err
 		}
-		fmt.Fprintf(stdout, "%s %s\n", id, statusPainter(stdout)(r.Status))
 	}
 	return nil
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+const exitCodes = "Exit codes: 0 completed, 1 failed, 3 it goes on without us, 4 timeout, 5 cancelled."
+
+func fg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("fg", "Comes back to a run: its events from the first, or from --after, then its result.\nCtrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure fg RUN", stderr)
+	conn := addConnFlags(f)
+	after := f.Int64("after", 0, "only events after this `number`")
+	wait := f.Duration("wait", time.Hour, "stay with it for so long")
+	asJSON := f.Bool("json", false, "print JSON")
+	ids, err := parseMixed(f, args, 1, 1)
+	if err != nil {
+		return err
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	return stay(ctx, c, perdure.RunID(ids[0]), *after, *wait, stdout, stderr, *asJSON)
+}
+
+func bg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("bg", "Says that nobody waits for a run any more. The run goes on.\n\n  perdure bg RUN…", stderr)
+	conn := addConnFlags(f)
+	asJSON := f.Bool("json", false, "print JSON")
+	ids, err := parseMixed(f, args, 1, 1000)
+	if err != nil {
+		return err
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		r, err := c.Defer(ctx, perdure.RunID(id))
+		if err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+		if err := printStatus(stdout, r, *asJSON); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("wait", "Waits for a run to end, and prints its result.\nCtrl-C stops waiting; the run goes on. "+exitCodes+"\n\n  perdure wait RUN [--timeout 5m]", stderr)
+	conn := addConnFlags(f)
+	timeout := f.Duration("timeout", time.Hour, "wait for so long")
+	asJSON := f.Bool("json", false, "print JSON")
+	ids, err := parseMixed(f, args, 1, 1)
+	if err != nil {
+		return err
+	}
+	if *timeout <= 0 {
+		fmt.Fprintln(stderr, "perdure wait: --timeout has to be positive")
+		return errUsage
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	id := perdure.RunID(ids[0])
+	r, deferred, err := c.Join(ctx, id, *timeout)
+	switch {
+	case deferred || ctx.Err() != nil:
+		return detached(id, stdout, stderr, *asJSON)
+	case err != nil:
+		return err
+	}
+	return finished(r, stdout, stderr, *asJSON)
+}
+
+// stay prints a run's log as it is written, and what it hands over at its end. Whoever stops watching says so, and the
+// run goes on.
+func stay(ctx context.Context, c *client.Client, id perdure.RunID, after int64, wait time.Duration, stdout, stderr io.Writer, asJSON bool) error {
+	limit, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	show := stderr
+	if asJSON {
+		show = io.Discard
+	}
+	if err := follow(limit, c, id, after, show, false); err != nil {
+		if limit.Err() == nil {
+			return err
+		}
+		// Not with the context that has ended, and not for ever.
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_, _ = c.Defer(last, id)
+		return detached(id, stdout, stderr, asJSON)
+	}
+	r, err := c.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	return finished(r, stdout, stderr, asJSON)
+}
+
+// follow prints a run's log until it has ended.
+func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64, w io.Writer, asJSON bool) error {
+	for e, err := range c.Stream(ctx, id, after) {
+		var gap *client.GapError
+		switch {
+		case errors.As(err, &gap) && asJSON:
+			err = json.NewEncoder(w).Encode(map[string]any{"type": api.StreamGap, "data": map[string]any{"from": gap.From, "to": gap.To}})
+		case errors.As(err, &gap):
+			_, err = fmt.Fprintf(w, "… %d to %d are no longer kept\n", gap.From, gap.To)
+		case err == nil:
+			err = printEvent(w, &e, asJSON)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// detached says how to come back to a run.
+func detached(id perdure.RunID, stdout, stderr io.Writer, asJSON bool) error {
+	fmt.Fprintf(stderr, "\nDetached. The run goes on:\n  perdure fg %[1]s\n  perdure kill %[1]s\n", id)
+	if asJSON {
+		_ = json.NewEncoder(stdout).Encode(map[string]any{"run_id": id, "status": perdure.StatusDeferred})
+	}
+	return exitError(exitDeferred)
+}
+
+// finished prints what an ended run hands over.
+func finished(r *api.Run, stdout, stderr io.Writer, asJSON bool) error {
+	if asJSON {
+		if err := printJSON(stdout, r); err != nil {
+			return err
+		}
+		return outcome(r)
+	}
+	if len(r.Result) > 0 {
+		fmt.Fprintf(stdout, "%s\n", r.Result)
+	}
+	if r.Error != nil {
+		fmt.Fprintf(stderr, "%s: %s %s\n", r.State, r.Error.Code, r.Error.Message)
+	}
+	return outcome(r)
+}
+
+// printStatus prints a run's id and status, or the whole as JSON.
+func printStatus(w io.Writer, r *api.Run, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(w).Encode(r)
+	}
+	_, err := fmt.Fprintf(w, "%s %s\n", r.RunID, statusPainter(w)(r.Status))
+	return err
+}

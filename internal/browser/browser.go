@@ -1,0 +1,89 @@
+// Package browser gives tests a real browser: Debian's Chromium without a window, in processes of its own, with an empty
+// profile. It dies with the test. It is for tests alone.
+package browser
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// errMissing says that there is no Chromium on this machine, and what to type.
+var errMissing = errors.New("there is no Chromium here: apt-get install chromium")
+
+// find gives the path of the program.
+func find() (string, error) {
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		return "", errMissing
+	}
+	return path, nil
+}
+
+// patience is how long one thing that a page is asked for may take, on a machine with other things to do.
+const patience = 40 * time.Second
+
+// A Page is one tab of a browser of its own.
+type Page struct {
+	t   testing.TB
+	ctx context.Context
+}
+
+// Open starts a browser and has it load a page. It fails the test where there is no browser.
+func Open(t testing.TB, url string) *Page {
+	t.Helper()
+	path, err := find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
+		chromedp.Headless, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
+		chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-background-networking", true), // it would look for servers of its maker
+		chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true),
+		chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("disable-extensions", true),
+	}
+	if os.Geteuid() == 0 {
+		flags = append(flags, chromedp.NoSandbox) // its sandbox does not work for root
+	}
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), flags...)
+	t.Cleanup(stop) // kills it, and waits until it is gone
+	ctx, _ = chromedp.NewContext(ctx)
+	p := &Page{t: t, ctx: ctx}
+	// The first call starts the browser, which lives as long as the context of that call: no deadline.
+	if _, err := chromedp.Run(ctx, chromedp.Navigate(url)); err != nil {
+		t.Fatalf("the browser does not open %s: %v", url, err)
+	}
+	return p
+}
+
+// Eval evaluates an expression in the page, and decodes its value.
+func Eval[T any](p *Page, expression string) T {
+	p.t.Helper()
+	return do(p, chromedp.Evaluate[T](expression))
+}
+
+// Screenshot is how the page looks, as a PNG.
+func (p *Page) Screenshot() []byte {
+	p.t.Helper()
+	return do(p, chromedp.CaptureScreenshot())
+}
+
+func do[T any](p *Page, a chromedp.Action[T]) T {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	out, err := chromedp.Run(ctx, a)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return out
+}

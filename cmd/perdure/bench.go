@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"runtime"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -37,8 +34,13 @@ type bench struct {
 	backlog  int     // runs that are drained
 	live     int     // runs that are there while alarms and backlog are measured
 	due      int     // deadlines at one instant
+	streams  int     // that are attached at once
+	lines    int     // of the log that is replayed
+	behind   int     // lines that a stream has missed when it comes back
+	tokens   int     // that one run says
 	doorbell string
 	dir      string
+	profiles string // where a server's profiles go; empty: none
 
 	*progress
 }
@@ -66,6 +68,12 @@ var benchScenarios = []benchScenario{
 	{name: "start", about: "cold start to the first accepted run; memory when idle; size of the binary", targets: []string{targetHTTP}, run: benchStart},
 	{name: "alarms", about: "many live runs: a sweep with nothing due, many deadlines at one instant, lateness", large: true, run: benchAlarms},
 	{name: "backlog", about: "a claim with many queued runs, against one with none", large: true, run: benchBacklog},
+	{name: "streams", about: "many attached streams: memory of each, what they cost when idle, one event to all of them", large: true, targets: []string{targetHTTP}, run: benchStreams},
+	{name: "events", about: "events of many runs, each with an attached stream, from commit to client", large: true, targets: []string{targetHTTP}, run: benchEvents},
+	{name: "replay", about: "a long log read from its beginning, by stream and by polling", targets: []string{targetHTTP}, run: benchReplay},
+	{name: "reconnect", about: "a server starts again and all streams come back at once, each behind", large: true, targets: []string{targetHTTP}, run: benchReconnect},
+	{name: "tokens", about: "a run that streams a long text token by token: lines, bytes, exact replay", targets: []string{targetHTTP}, run: benchTokens},
+	{name: "webhooks", about: "ends of runs that somebody wants to hear of, a tenth of whom can't be reached", targets: []string{targetHTTP}, run: benchWebhooks},
 }
 
 func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -73,7 +81,7 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	names := []string{"all"}
 	for _, s := range benchScenarios {
 		names = append(names, s.name)
-		about += fmt.Sprintf("\n  %-8s %s", s.name, s.about)
+		about += fmt.Sprintf("\n  %-9s %s", s.name, s.about)
 	}
 	f := flags("bench", about, stderr)
 	b := &bench{progress: &progress{out: stderr, overwrite: colourful(stderr)}}
@@ -90,10 +98,15 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f.IntVar(&b.backlog, "backlog", 50_000, "runs that are drained")
 	f.IntVar(&b.live, "live", 1_000_000, "live runs of alarms, queued runs of backlog")
 	f.IntVar(&b.due, "due", 100_000, "deadlines at one instant")
+	f.IntVar(&b.streams, "streams", 10_000, "streams that are attached at once; at most three quarters of the file descriptors that a process may have")
+	f.IntVar(&b.lines, "lines", 100_000, "lines of the log that replay reads")
+	f.IntVar(&b.behind, "behind", 200, "lines that a stream of reconnect has missed")
+	f.IntVar(&b.tokens, "tokens", 100_000, "tokens of the text that a run streams")
 	f.StringVar(&b.dir, "dir", "", "`folder` for the data (default: a temporary one)")
 	asJSON := f.Bool("json", false, "print JSON")
 	cpu := f.String("cpuprofile", "", "write a CPU profile of this process to a `file`: of the engine with --target process, of the callers alone with http")
 	mem := f.String("memprofile", "", "write a profile of this process's allocations to a `file`")
+	f.StringVar(&b.profiles, "server-profile", "", "`prefix` of files for profiles of the server: its CPU, and its memory while it has streams")
 	if err := parse(f, args); err != nil {
 		return err
 	}
@@ -101,8 +114,8 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		fmt.Fprintf(stderr, "perdure bench: "+format+"\n", args...)
 		return errUsage
 	}
-	if b.duration <= 0 || b.settle < 0 || b.rate < 0 || min(b.callers, b.workers, b.slots, b.backlog, b.live, b.due) < 1 {
-		return wrong("duration, callers, workers, slots, backlog, live and due have to be positive")
+	if b.duration <= 0 || b.settle < 0 || b.rate < 0 || min(b.callers, b.workers, b.slots, b.backlog, b.live, b.due, b.streams, b.lines, b.behind, b.tokens) < 1 {
+		return wrong("duration, callers, workers, slots, backlog, live, due, streams, lines, behind and tokens have to be positive")
 	}
 	for _, n := range list(*only) {
 		if !slices.Contains(names, n) {
@@ -118,6 +131,10 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		if s != storeSQLite && !isPostgres(s) {
 			return wrong("there is no store %q: sqlite or postgres://…", s)
 		}
+	}
+	if most := mostStreams(); b.streams > most {
+		fmt.Fprintf(stderr, "%d streams are too many for the file descriptors that a process may have here (ulimit -n); %d are measured\n", b.streams, most)
+		b.streams = most
 	}
 	stop, err := profile(*cpu, *mem)
 	if err != nil {
@@ -194,33 +211,5 @@ func (b *bench) one(ctx context.Context, r *benchReport, s benchScenario, st, ta
 
 func (b *bench) settings() map[string]any {
 	return map[string]any{"duration": b.duration.String(), "callers": b.callers, "workers": b.workers, "slots": b.slots, "rate": b.rate,
-		"backlog": b.backlog, "live": b.live, "due": b.due}
-}
-
-// profile begins what was asked for, and gives what ends it.
-func profile(cpu, mem string) (stop func() error, err error) {
-	var out *os.File
-	if cpu != "" {
-		if out, err = os.Create(cpu); err != nil {
-			return nil, err
-		}
-		if err := pprof.StartCPUProfile(out); err != nil {
-			return nil, errors.Join(err, out.Close())
-		}
-	}
-	return func() (err error) {
-		if out != nil {
-			pprof.StopCPUProfile()
-			err = out.Close()
-		}
-		if mem == "" {
-			return err
-		}
-		f, ferr := os.Create(mem)
-		if ferr != nil {
-			return errors.Join(err, ferr)
-		}
-		runtime.GC()
-		return errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
-	}, nil
+		"backlog": b.backlog, "live": b.live, "due": b.due, "streams": b.streams, "lines": b.lines, "behind": b.behind, "tokens": b.tokens}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -142,10 +142,13 @@ func (b *bench) ringAll(ctx context.Context, t benchTarget, last string, due tim
 // ringSteadily has deadlines pass at a steady rate.
 func (b *bench) ringSteadily(ctx context.Context, t benchTarget) error {
 	b.phase("%d deadlines a second", lateRate)
-	var last atomic.Value
+	var mu sync.Mutex
+	var last string // ids grow with time; calls return in any order
 	err := openLoop(ctx, lateRate, b.duration, func(time.Time) error {
 		id, err := t.submit(ctx, perdure.Submission{Kind: kindLate, Input: benchRun.Input, Timeout: perdure.Duration(lateAfter)})
-		last.Store(id)
+		mu.Lock()
+		last = max(last, id)
+		mu.Unlock()
 		b.did(1)
 		return err
 	})
@@ -153,7 +156,7 @@ func (b *bench) ringSteadily(ctx context.Context, t benchTarget) error {
 		return err
 	}
 	pause(ctx, lateAfter)
-	return await(ctx, "the last deadline is acted on", allEnded, func() (bool, error) { return t.ended(ctx, last.Load().(string)) })
+	return await(ctx, "the last deadline is acted on", allEnded, func() (bool, error) { return t.ended(ctx, last) })
 }
 
 // readEnds looks into the store: every deadline has ended its run, once, and so late.

@@ -39,7 +39,10 @@ type benchPlace struct {
 	url   string // of the database; empty: SQLite in the folder
 	admin string // where the database was made
 
-	doorbell string // of its servers; empty: the store's own
+	doorbell string   // of its servers; empty: the store's own
+	profiles string   // where its servers' profiles go; empty: none
+	flags    []string // of its servers, beside those that all have
+	held     bool     // its runs are held by a worker that says nothing, for as long as it takes
 }
 
 func (b *bench) newPlace(ctx context.Context, st string) (*benchPlace, error) {
@@ -47,7 +50,7 @@ func (b *bench) newPlace(ctx context.Context, st string) (*benchPlace, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &benchPlace{store: storeName(st), dir: dir}
+	p := &benchPlace{store: storeName(st), dir: dir, profiles: b.profiles}
 	if !isPostgres(st) {
 		return p, nil
 	}
@@ -94,7 +97,19 @@ func (p *benchPlace) open() (*store.Store, error) {
 
 // serveFlags are those of a server on this place. Two servers on one database have a folder each.
 func (p *benchPlace) serveFlags(node string) []string {
-	return []string{"--listen", "127.0.0.1:0", "--data", p.data(node), "--log-level", "error", "--policy", "queued_alert=" + benchPatience.String()}
+	out := []string{"--listen", "127.0.0.1:0", "--data", p.data(node), "--log-level", "error"}
+	for _, name := range p.patient() {
+		out = append(out, "--policy", name+"="+benchPatience.String())
+	}
+	return append(out, p.flags...)
+}
+
+// patient names what nothing is to be done about here, neither by a server nor by an engine in this process.
+func (p *benchPlace) patient() []string {
+	if p.held {
+		return []string{"queued_alert", "lease", "dispatched_retry", "dispatched_retry_max", "dispatched_timeout", "active_reap", "silent", "no_progress", "worker_offline"}
+	}
+	return []string{"queued_alert"}
 }
 
 // serveEnv is a server's environment: what is set for other servers is not for this one, and passwords are nothing

@@ -20,6 +20,9 @@ const (
 	unitRate      = "/s"
 	unitSeconds   = "s"
 	unitMegabytes = "MB"
+	unitKilobytes = "KB"
+	unitPercent   = "%"
+	unitLines     = "lines"
 	unitTimes     = "×"
 )
 
@@ -54,8 +57,18 @@ type benchGoal struct {
 	metric         string // p50, p99, or the value
 	least          bool   // the bound is the least, not the most
 	bound          float64
-	large          bool // counts with a million runs and a hundred thousand deadlines alone
+	at             func(*bench) bool // the size at which it counts; nil: any
 }
+
+// The sizes that goals are meant for.
+var (
+	aMillion = func(b *bench) bool { return b.live >= 1_000_000 && b.due >= 100_000 }
+	aCrowd   = func(b *bench) bool { return b.streams >= min(10_000, mostStreams()) }
+	manyRuns = func(b *bench) bool {
+		return b.streams >= min(eventRuns, mostStreams()) && b.rateOr(eventRate) >= eventRate
+	}
+	aLongLog = func(b *bench) bool { return b.lines >= 100_000 }
+)
 
 var benchGoals = []benchGoal{
 	{scenario: "life", store: storeSQLite, target: targetProcess, least: true, bound: 5000},
@@ -64,10 +77,17 @@ var benchGoals = []benchGoal{
 	{scenario: "drain", store: storePostgres, target: targetProcess, least: true, bound: 10000},
 	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p50", bound: 2},
 	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p99", bound: 10},
-	{scenario: "alarms", what: whatSweep, metric: "p99", bound: 10, large: true},
-	{scenario: "alarms", what: whatAtOnce, bound: 30, large: true},
-	{scenario: "alarms", what: fmt.Sprintf("%s at %d/s", whatLate, lateRate), metric: "p99", bound: 50, large: true},
-	{scenario: "backlog", what: whatRatio, bound: 2, large: true},
+	{scenario: "alarms", what: whatSweep, metric: "p99", bound: 10, at: aMillion},
+	{scenario: "alarms", what: whatAtOnce, bound: 30, at: aMillion},
+	{scenario: "alarms", what: fmt.Sprintf("%s at %d/s", whatLate, lateRate), metric: "p99", bound: 50, at: aMillion},
+	{scenario: "backlog", what: whatRatio, bound: 2, at: aMillion},
+	{scenario: "streams", what: whatEachOwn, bound: 30, at: aCrowd},
+	{scenario: "streams", what: whatEachShared, bound: 30, at: aCrowd},
+	{scenario: "streams", what: whatToAll, metric: "p99", bound: 500, at: aCrowd},
+	{scenario: "events", what: whatToClient, metric: "p99", bound: 250, at: manyRuns},
+	{scenario: "replay", what: whatByStream, bound: 5, at: aLongLog},
+	{scenario: "reconnect", what: whatAllBack, bound: 30, at: aCrowd},
+	{scenario: "webhooks", what: whatDelivered, least: true, bound: 300},
 	{scenario: "start", what: whatFirst, metric: "p99", bound: 300},
 	{scenario: "start", what: whatMemory, bound: 60},
 	{scenario: "start", what: whatBinary, bound: 40},
@@ -88,7 +108,7 @@ func (b *bench) goals(f *benchFigure) (out []benchVerdict) {
 		if g.scenario != f.Scenario || g.what != f.What || g.store != "" && g.store != f.Store || g.target != "" && g.target != f.Target {
 			continue
 		}
-		if g.large && (b.live < 1_000_000 || b.due < 100_000) {
+		if g.at != nil && !g.at(b) {
 			continue
 		}
 		v, unit := f.Value, f.Unit
@@ -162,8 +182,11 @@ func (r *benchReport) print(w io.Writer, p painter) error {
 }
 
 func (f *benchFigure) figure() string {
-	if f.Unit == unitRate {
+	switch f.Unit {
+	case unitRate:
 		return fmt.Sprintf("%.0f/s", f.Value)
+	case unitLines:
+		return fmt.Sprintf("%.0f %s", f.Value, f.Unit)
 	}
 	return fmt.Sprintf("%.2f %s", f.Value, f.Unit)
 }

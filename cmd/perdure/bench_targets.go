@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -86,7 +87,11 @@ func openProcess(p *benchPlace) (*processTarget, error) {
 	}
 	t := &processTarget{store: s, bell: &doorbell.Local{}}
 	policy := perdure.DefaultPolicy()
-	policy.QueuedAlert = benchPatience
+	for _, s := range policy.Settings() {
+		if slices.Contains(p.patient(), s.Name) {
+			*s.Value = benchPatience
+		}
+	}
 	if t.engine, err = engine.New(s, engine.Options{Bell: t.bell, Policy: &policy}); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -230,7 +235,11 @@ func openServer(ctx context.Context, p *benchPlace, node string) (*httpTarget, e
 // startBare starts a server, of which nobody has asked anything yet; its key is that of the platform.
 func startBare(ctx context.Context, p *benchPlace, node string) (*httpTarget, error) {
 	begin := time.Now()
-	server, err := start(ctx, "server", p.serveEnv(), append([]string{"serve"}, p.serveFlags(node)...)...)
+	command := []string{"serve"}
+	if p.profiles != "" {
+		command = []string{"bench-serve", p.profiles}
+	}
+	server, err := start(ctx, "server", p.serveEnv(), append(command, p.serveFlags(node)...)...)
 	if err != nil {
 		return nil, err
 	}

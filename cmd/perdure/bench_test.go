@@ -26,23 +26,33 @@ func benchStore(t *testing.T) string {
 // The figures of a fraction of a second say nothing; that there are some says that every scenario still works.
 func TestEveryScenarioGivesItsFigures(t *testing.T) {
 	want := map[string][]string{
-		"submit":  {"process", "http"},
-		"drain":   {"process", "http"},
-		"life":    {"process", "http"},
-		"idle":    {"process dispatch", "process submit to worker", "http dispatch", "http submit to worker"},
-		"wake":    {"http dispatch, LISTEN/NOTIFY", "http submit to worker, LISTEN/NOTIFY", "http dispatch, NATS", "http submit to worker, NATS"},
-		"start":   {"http " + whatFirst, "http " + whatAgain, "http " + whatMemory, "http " + whatBinary},
-		"alarms":  {"process " + whatSweep, "process " + whatAtOnce, "process " + whatProbe, "process lateness at 500/s", "http " + whatAtOnce, "http " + whatProbe, "http lateness at 500/s"},
-		"backlog": {"process claim, empty", "process claim, 600 queued", "process " + whatRatio50, "process " + whatRatio, "http claim, empty", "http claim, 600 queued", "http " + whatRatio50, "http " + whatRatio},
+		"submit":    {"process", "http"},
+		"drain":     {"process", "http"},
+		"life":      {"process", "http"},
+		"idle":      {"process dispatch", "process submit to worker", "http dispatch", "http submit to worker"},
+		"wake":      {"http dispatch, LISTEN/NOTIFY", "http submit to worker, LISTEN/NOTIFY", "http dispatch, NATS", "http submit to worker, NATS"},
+		"start":     {"http " + whatFirst, "http " + whatAgain, "http " + whatMemory, "http " + whatBinary},
+		"alarms":    {"process " + whatSweep, "process " + whatAtOnce, "process " + whatProbe, "process lateness at 500/s", "http " + whatAtOnce, "http " + whatProbe, "http lateness at 500/s"},
+		"backlog":   {"process claim, empty", "process claim, 600 queued", "process " + whatRatio50, "process " + whatRatio, "http claim, empty", "http claim, 600 queued", "http " + whatRatio50, "http " + whatRatio},
+		"streams":   {"http " + whatEachOwn, "http " + whatIdleOwn, "http " + whatEachShared, "http " + whatIdleShared, "http " + whatToAll},
+		"events":    {"http " + whatToClient, "http " + whatDueClient},
+		"replay":    {"http " + whatByStream, "http " + whatByPoll},
+		"reconnect": {"http " + whatAllBack, "http " + whatEachBack, "http " + whatMean},
+		"webhooks":  {"http " + whatDelivered, "http " + whatNotified + " at 100/s"},
+		"tokens":    {"http " + whatTokens, "http " + whatText, "http " + whatLines, "http " + whatStored, "http " + whatByStream, "http " + whatByPoll},
 	}
 	for _, s := range benchScenarios {
 		t.Run(s.name, func(t *testing.T) {
-			store, dir, bell := benchStore(t), t.TempDir(), ""
+			store, dir, bell, profiles := benchStore(t), t.TempDir(), "", ""
+			if s.name == "streams" {
+				profiles = filepath.Join(t.TempDir(), "server")
+			}
 			if s.postgres { // two servers can't share a file
 				store, bell = pgtest.New(t), natstest.Start(t, natstest.Options{}).URL()
 			}
 			out, progress := mustRun(t, 0, "bench", "--json", "--doorbell", bell, "--scenario", s.name, "--store", store, "--dir", dir, "--duration", "200ms", "--settle", "1ms",
-				"--callers", "8", "--backlog", "300", "--live", "600", "--due", "200")
+				"--callers", "8", "--backlog", "300", "--live", "600", "--due", "200",
+				"--streams", "40", "--lines", "1500", "--behind", "20", "--tokens", "1000", "--server-profile", profiles)
 			var r benchReport
 			if err := json.Unmarshal([]byte(out), &r); err != nil {
 				t.Fatal(err)
@@ -50,7 +60,7 @@ func TestEveryScenarioGivesItsFigures(t *testing.T) {
 			var got []string
 			for _, f := range r.Figures {
 				got = append(got, strings.TrimSpace(f.Target+" "+f.What))
-				if f.Scenario != s.name || f.Store != storeName(store) || f.Latency == nil && f.Value <= 0 || f.Latency != nil && (f.Count == 0 || f.Latency.Max <= 0) {
+				if f.Scenario != s.name || f.Store != storeName(store) || f.Latency == nil && f.Value <= 0 && s.name != "streams" || f.Latency != nil && (f.Count == 0 || f.Latency.Max <= 0) {
 					t.Errorf("a figure of nothing: %+v", f)
 				}
 			}
@@ -61,6 +71,9 @@ func TestEveryScenarioGivesItsFigures(t *testing.T) {
 				t.Errorf("it does not say where this was measured: %+v %v", r.Machine, r.Stores)
 			}
 			has(t, progress, s.name+", "+storeName(store))
+			if profiles != "" {
+				hasProfiles(t, profiles)
+			}
 			if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
 				t.Errorf("it left %v behind", left)
 			}

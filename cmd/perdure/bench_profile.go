@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/pprof"
+	"syscall"
+	"time"
+)
+
+// profile begins what was asked for, and gives what ends it.
+func profile(cpu, mem string) (stop func() error, err error) {
+	var out *os.File
+	if cpu != "" {
+		if out, err = os.Create(cpu); err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(out); err != nil {
+			return nil, errors.Join(err, out.Close())
+		}
+	}
+	return func() (err error) {
+		if out != nil {
+			pprof.StopCPUProfile()
+			err = out.Close()
+		}
+		if mem == "" {
+			return err
+		}
+		f, ferr := os.Create(mem)
+		if ferr != nil {
+			return errors.Join(err, ferr)
+		}
+		runtime.GC()
+		return errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
+	}, nil
+}
+
+// profilesOf is what the names of a server's profiles begin with: a scenario may have several servers.
+func profilesOf(prefix string, pid int) string { return fmt.Sprintf("%s.%d.", prefix, pid) }
+
+const profileLast = "goroutine"
+
+// snapshot has a server write what is in its memory, when profiles are wanted.
+func (p *benchPlace) snapshot(ctx context.Context, t *httpTarget) error {
+	if p.profiles == "" {
+		return nil
+	}
+	pid := t.server.cmd.Process.Pid
+	t.server.cmd.Process.Signal(syscall.SIGUSR1)
+	return await(ctx, "the server has written its profile", time.Minute, func() (bool, error) {
+		info, err := os.Stat(profilesOf(p.profiles, pid) + profileLast)
+		return err == nil && info.Size() > 0, nil
+	})
+}
+
+// benchServe is "perdure serve" with profiles: of its CPU from its start to its end, and of its memory when it is sent
+// SIGUSR1.
+func benchServe(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	if len(args) == 0 {
+		return errors.New("this is for perdure bench alone")
+	}
+	prefix := profilesOf(args[0], os.Getpid())
+	stop, err := profile(prefix+"cpu", "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	go func() {
+		for range asked {
+			if err := writeMemory(prefix); err != nil {
+				fmt.Fprintln(stderr, err)
+			}
+		}
+	}()
+	return serve(ctx, args[1:], stdout, stderr)
+}
+
+// writeMemory writes what is in this process's memory. As text the heap's profile has the size of the stacks in it as
+// well.
+func writeMemory(prefix string) error {
+	runtime.GC() // the heap is told as of the last collection
+	for _, x := range []struct {
+		file, profile string
+		text          int
+	}{{"heap", "heap", 0}, {"heap.txt", "heap", 1}, {profileLast, "goroutine", 0}} {
+		f, err := os.Create(prefix + x.file)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(pprof.Lookup(x.profile).WriteTo(f, x.text), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+const (
+	eventRate      = 2000 // events a second
+	eventRuns      = 5000 // that they are of
+	rounds         = 3    // of one event to all streams, at least
+	caughtUp       = 2 * time.Minute
+	whatEachOwn    = "memory of a stream, a run each"
+	whatEachShared = "memory of a stream, all on one run"
+	whatIdleOwn    = "cpu when idle, a run each"
+	whatIdleShared = "cpu when idle, all on one run"
+	whatToAll      = "one event to all"
+	whatToClient   = "commit to client"
+	whatDueClient  = "due to client"
+	benchTick      = "x:tick" // an event whose data is a number
+)
+
+// A heldRun is a run that a worker of the bench holds, with the last line of its log.
+type heldRun struct {
+	benchLease
+	seq int64
+}
+
+// says is a commit of some lines.
+func (h *heldRun) says(id string, lines ...perdure.Emitted) perdure.Commit {
+	return perdure.Commit{ID: id, RunID: perdure.RunID(h.id), Epoch: h.epoch, Events: lines}
+}
+
+// tick is an event that can be found again.
+func tick(n int64) perdure.Emitted {
+	return perdure.Emitted{Type: benchTick, Data: strconv.AppendInt(nil, n, 10)}
+}
+
+// hold puts runs into the store and has a worker hold them, quicker than over HTTP.
+func (p *benchPlace) hold(ctx context.Context, b *bench, n int) (runs []heldRun, err error) {
+	p.held = true
+	b.phase("loading %d runs", n)
+	t, err := openProcess(p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	if _, err := t.load(ctx, b, n, func(perdure.Instant) perdure.Submission {
+		return perdure.Submission{Kind: benchKind, Class: perdure.Agent, Input: benchRun.Input} // an agent has a day
+	}); err != nil {
+		return nil, err
+	}
+	for len(runs) < n && ctx.Err() == nil {
+		op := &engine.Claim{Tenant: benchTenant, Worker: benchWorker, Kinds: []string{benchKind}, Slots: min(n-len(runs), 500), Start: true}
+		if err := t.engine.Do(ctx, op); err != nil {
+			return nil, fmt.Errorf("hold: %w", err)
+		}
+		if len(op.Grants) == 0 {
+			return nil, fmt.Errorf("hold: only %d of %d runs could be claimed", len(runs), n)
+		}
+		for _, g := range op.Grants {
+			runs = append(runs, heldRun{benchLease{string(g.Run.ID), g.Run.Epoch}, g.Run.Seq})
+		}
+	}
+	return runs, ctx.Err()
+}
+
+const benchWorker = "w"
+
+// commit says something about runs in one call.
+func (t *httpTarget) commit(ctx context.Context, commits ...perdure.Commit) error {
+	var out api.CommitResults
+	if err := t.call(ctx, "POST", "/workers/"+benchWorker+"/commit", api.Commits{Commits: commits}, &out); err != nil {
+		return err
+	}
+	for _, r := range out.Results {
+		if r.Error != nil {
+			return fmt.Errorf("commit of %s: %s %s", r.RunID, r.Error.Code, r.Error.Detail)
+		}
+	}
+	return nil
+}
+
+// attach is what clients are asked to follow runs from their beginning.
+func (t *httpTarget) attach(runs []heldRun, streams int) crowdAsk {
+	a := crowdAsk{Do: askAttach, URL: t.url, Key: t.key, Streams: streams}
+	for _, r := range runs {
+		a.Runs = append(a.Runs, r.id)
+	}
+	return a
+}
+
+// upto is what clients are asked to have got.
+func upto(runs []heldRun) crowdAsk {
+	a := crowdAsk{Do: askAwait, Limit: caughtUp}
+	for _, r := range runs {
+		a.Upto = append(a.Upto, r.seq)
+	}
+	return a
+}
+
+// benchStreams has streams attached: first each to a run of its own, and then all to the same.
+func benchStreams(ctx context.Context, b *bench, p *benchPlace, _ string) ([]benchFigure, error) {
+	runs, err := p.hold(ctx, b, b.streams)
+	if err != nil {
+		return nil, err
+	}
+	own, err := b.attached(ctx, p, runs, whatEachOwn, whatIdleOwn, nil)
+	if err != nil {
+		return nil, err
+	}
+	var s samples
+	shared, err := b.attached(ctx, p, runs[:1], whatEachShared, whatIdleShared, func(t *httpTarget, c *crowd) error {
+		return b.tellAll(ctx, t, c, &runs[0], &s)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(append(own, shared...), s.latencies(whatToAll, closedLoops)), nil
+}
+
+// attached measures what a server needs for streams that nothing happens on, and then does something with them.
+func (b *bench) attached(ctx context.Context, p *benchPlace, runs []heldRun, memory, idle string, then func(*httpTarget, *crowd) error) (f []benchFigure, err error) {
+	t, err := openServer(ctx, p, "node")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	c, err := startCrowd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	pid := t.server.cmd.Process.Pid
+	before, err := residentMemory(pid)
+	if err != nil {
+		return nil, err
+	}
+	b.phase("attaching %d streams to %d runs", b.streams, len(runs))
+	if _, err := c.ask(ctx, t.attach(runs, b.streams)); err != nil {
+		return nil, err
+	}
+	if _, err := c.ask(ctx, upto(runs)); err != nil {
+		return nil, err
+	}
+	b.phase("idling for %s", b.settle)
+	pause(ctx, b.settle)
+	w := startWatch(t)
+	pause(ctx, b.duration)
+	took, cpu := time.Since(w.begin), t.cpu()-w.cpu
+	after, err := residentMemory(pid)
+	if err != nil {
+		return nil, err
+	}
+	f = []benchFigure{{What: memory, Count: b.streams, Value: float64(after-before) / 1e3 / float64(b.streams), Unit: unitKilobytes},
+		{What: idle, Count: b.streams, Seconds: took.Seconds(), Value: 100 * cpu.Seconds() / took.Seconds(), Unit: unitPercent}}
+	if err := p.snapshot(ctx, t); err != nil {
+		return nil, err
+	}
+	if then != nil {
+		err = then(t, c)
+	}
+	return f, err
+}
+
+// tellAll has one event go to all streams, again and again. It counts from when the commit is sent to the server: what
+// comes before it is durable is in it.
+func (b *bench) tellAll(ctx context.Context, t *httpTarget, c *crowd, run *heldRun, s *samples) error {
+	b.phase("one event to %d streams", b.streams)
+	begin := time.Now()
+	for n := 0; (n < rounds || time.Since(begin) < b.duration) && ctx.Err() == nil; n++ {
+		sent := monotonic()
+		if err := t.commit(ctx, run.says(fmt.Sprint("all-", n), tick(int64(n)))); err != nil {
+			return err
+		}
+		run.seq++
+		told, err := c.ask(ctx, upto([]heldRun{*run}))
+		if err != nil {
+			return err
+		}
+		for _, at := range told.At {
+			s.add(time.Duration(at - sent))
+		}
+		b.did(1)
+	}
+	return ctx.Err()
+}
+
+// benchEvents has events of many runs, one call each and by a schedule, while every run has a stream attached.
+func benchEvents(ctx context.Context, b *bench, p *benchPlace, _ string) (f []benchFigure, err error) {
+	runs, err := p.hold(ctx, b, min(b.streams, eventRuns))
+	if err != nil {
+		return nil, err
+	}
+	t, err := openServer(ctx, p, "node")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	c, err := startCrowd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	b.phase("attaching %d streams", len(runs))
+	a := t.attach(runs, len(runs))
+	a.Note = true
+	if _, err := c.ask(ctx, a); err != nil {
+		return nil, err
+	}
+	if _, err := c.ask(ctx, upto(runs)); err != nil {
+		return nil, err
+	}
+	rate := b.rateOr(eventRate)
+	b.phase("%g events a second", rate)
+	w := startWatch(t)
+	due, err := b.tickAll(ctx, t, runs, rate)
+	if err != nil {
+		return nil, err
+	}
+	told, err := c.ask(ctx, upto(runs))
+	if err != nil {
+		return nil, err
+	}
+	var commits, dues samples
+	for _, n := range told.Noted {
+		commits.add(n.Age)
+		dues.add(time.Duration(n.At - due[n.N]))
+	}
+	if len(told.Noted) != len(due) {
+		err = fmt.Errorf("%d events were committed, and %d came", len(due), len(told.Noted))
+	}
+	f = []benchFigure{w.throughput(whatToClient, openLoops, len(due), &commits), dues.latencies(whatDueClient, openLoops)}
+	return f, err
+}
+
+// tickAll commits events of all runs in turn, and tells when each was due.
+func (b *bench) tickAll(ctx context.Context, t *httpTarget, runs []heldRun, rate float64) (map[int64]int64, error) {
+	var mu sync.Mutex
+	dues := make(map[int64]int64)
+	var last atomic.Int64
+	err := openLoop(ctx, rate, b.duration, func(at time.Time) error {
+		due := monotonic() - int64(time.Since(at))
+		n := last.Add(1)
+		run := &runs[n%int64(len(runs))]
+		if err := t.commit(ctx, run.says(fmt.Sprint("tick-", n), tick(n))); err != nil {
+			return err
+		}
+		mu.Lock()
+		dues[n] = due
+		run.seq++
+		mu.Unlock()
+		b.did(1)
+		return nil
+	})
+	return dues, err
+}
+
+// aLine is a line of a log as agents write them, of about a hundred bytes.
+func aLine(n int) perdure.Emitted {
+	data, _ := json.Marshal(map[string]any{"n": n, "text": "looked at the disk of cube, which is 45 % full, and went on to the next one"})
+	return perdure.Emitted{Type: "x:line", Data: data}
+}

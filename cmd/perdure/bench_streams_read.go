@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perdure/perdure/api"
+)
+
+// monotonic is a clock that all processes of a machine share and nobody can set, in nanoseconds.
+func monotonic() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // can't fail
+	return t.Nano()
+}
+
+// A benchFrame is an event of a stream. Its texts are valid until the next one is read.
+type benchFrame struct {
+	id    int64
+	event []byte
+	data  []byte
+}
+
+var (
+	endFrame = []byte(api.StreamEnd)
+	attached = []byte(api.StreamAttached)
+	gapFrame = []byte(api.StreamGap)
+)
+
+// readStream attaches to a run's stream and tells of every frame, until on gives an error, the run's log has ended
+// (then it gives none itself) or the stream is cut. It is a client for thousands of connections in one process: what
+// they spend the server lacks.
+func readStream(ctx context.Context, url, key, run string, after int64, on func(*benchFrame) error) error {
+	host := strings.TrimPrefix(url, "http://")
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := fmt.Fprintf(conn, "GET %s/runs/%s/stream HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nLast-Event-ID: %d\r\nAccept: %s\r\n\r\n",
+		api.Prefix, run, host, key, after, api.MediaStream); err != nil {
+		return err
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	switch res.StatusCode {
+	case http.StatusOK:
+	case http.StatusNoContent:
+		return nil
+	default:
+		b, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		return fmt.Errorf("stream of %s: %d %s", run, res.StatusCode, b)
+	}
+	res.Header = nil // it would be kept for as long as the stream
+	return readFrames(res.Body, on)
+}
+
+// readFrames reads frames as the server writes them: lines end with LF, and an event has one line of data. A stream
+// that is over without having said so was cut, and one that goes on after that is broken.
+func readFrames(body io.Reader, on func(*benchFrame) error) error {
+	r := bufio.NewReaderSize(body, 2<<10)
+	var f benchFrame
+	var long []byte // a line that the reader has no room for
+	for {
+		line, err := r.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			long = append(long[:0], line...)
+			for errors.Is(err, bufio.ErrBufferFull) {
+				line, err = r.ReadSlice('\n')
+				long = append(long, line...)
+			}
+			line = long
+		}
+		if err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		line = line[:len(line)-1]
+		if len(line) == 0 {
+			if len(f.event) > 0 {
+				if err := on(&f); err != nil {
+					return err
+				}
+				if bytes.Equal(f.event, endFrame) {
+					if _, err := r.ReadByte(); err != io.EOF {
+						return fmt.Errorf("a stream goes on after its end, or ends badly: %w", err)
+					}
+					return nil
+				}
+			}
+			f.event, f.data = f.event[:0], f.data[:0]
+			continue
+		}
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		switch string(name) {
+		case "id":
+			if f.id, err = strconv.ParseInt(string(value), 10, 64); err != nil {
+				return fmt.Errorf("a stream's id: %w", err)
+			}
+		case "event":
+			f.event = append(f.event[:0], value...)
+		case "data":
+			f.data = append(f.data[:0], value...)
+		case "", "retry": // a comment, a hint
+		default:
+			return fmt.Errorf("a stream has a line that is none: %q", line)
+		}
+	}
+}

@@ -1,0 +1,350 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/worker"
+)
+
+const (
+	replays      = 5 // at most
+	replayPage   = 1000
+	backWithin   = 10 * time.Second // all streams come back
+	whatByStream = "by stream"
+	whatByPoll   = "by polling"
+	whatAllBack  = "all streams caught up"
+	whatEachBack = "each stream, from when it came back"
+	whatMean     = "get meanwhile"
+	whatTokens   = "streamed"
+	whatText     = "text"
+	whatLines    = "log"
+	whatStored   = "store"
+)
+
+// write adds lines to the logs of runs, in this process: so many to each.
+func (p *benchPlace) write(ctx context.Context, b *bench, runs []heldRun, lines int, end bool) (err error) {
+	t, err := openProcess(p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	const atOnce = 10_000 // lines of a batch
+	said := make([]perdure.Emitted, 0, perdure.MaxBatch)
+	for done := 0; done < lines; done += len(said) {
+		said = said[:0]
+		for i := range min(lines-done, perdure.MaxBatch) {
+			said = append(said, aLine(done+i))
+		}
+		for from := 0; from < len(runs) && ctx.Err() == nil; {
+			var ops []engine.Op
+			for ; from < len(runs) && len(ops)*len(said) < atOnce; from++ {
+				c := runs[from].says(fmt.Sprint("lines-", done), said...)
+				if end && done+len(said) == lines {
+					c.Outcome = &perdure.Outcome{Type: perdure.OutcomeComplete, Result: benchResult}
+				}
+				ops = append(ops, &engine.Commit{Tenant: benchTenant, Worker: benchWorker, Commit: c})
+				runs[from].seq += int64(len(said))
+			}
+			for _, err := range t.engine.Step(t.store.Now(), ops...) {
+				if err != nil {
+					return fmt.Errorf("write: %w", err)
+				}
+			}
+			b.did(len(ops) * len(said))
+		}
+	}
+	return ctx.Err()
+}
+
+// benchReplay reads the log of a run that has ended from its beginning.
+func benchReplay(ctx context.Context, b *bench, p *benchPlace, _ string) (f []benchFigure, err error) {
+	runs, err := p.hold(ctx, b, 1)
+	if err != nil {
+		return nil, err
+	}
+	b.phase("writing %d lines", b.lines)
+	if err := p.write(ctx, b, runs, b.lines, true); err != nil {
+		return nil, err
+	}
+	runs[0].seq++ // its end
+	t, err := openServer(ctx, p, "node")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	for _, how := range []struct {
+		what string
+		read func(context.Context, *httpTarget, heldRun, func(*benchFrame) error) error
+	}{{whatByStream, byStream}, {whatByPoll, byPoll}} {
+		b.phase("reading, %s", how.what)
+		var s samples
+		begin := time.Now()
+		for n := 0; n < replays && (n == 0 || time.Since(begin) < b.duration) && err == nil; n++ {
+			var seq int64
+			at := time.Now()
+			err = how.read(ctx, t, runs[0], func(f *benchFrame) error {
+				if seq++; f.id != seq {
+					return fmt.Errorf("line %d comes where %d should", f.id, seq)
+				}
+				b.did(1)
+				return nil
+			})
+			s.add(time.Since(at))
+			if err == nil && seq != runs[0].seq {
+				err = fmt.Errorf("%d lines of %d were told", seq, runs[0].seq)
+			}
+		}
+		if err != nil {
+			return f, fmt.Errorf("%s: %w", how.what, err)
+		}
+		slowest := s.spread().Max / 1e3
+		f = append(f, benchFigure{What: how.what, Loop: closedLoops, Count: int(runs[0].seq), Seconds: slowest, Value: slowest, Unit: unitSeconds})
+	}
+	return f, nil
+}
+
+// byStream reads a log as one stream, to its end.
+func byStream(ctx context.Context, t *httpTarget, run heldRun, on func(*benchFrame) error) error {
+	return readStream(ctx, t.url, t.key, run.id, 0, func(f *benchFrame) error {
+		if bytes.HasPrefix(f.event, []byte("stream:")) {
+			return nil
+		}
+		return on(f)
+	})
+}
+
+// byPoll reads a log page by page.
+func byPoll(ctx context.Context, t *httpTarget, run heldRun, on func(*benchFrame) error) error {
+	for after := int64(0); ; {
+		var page struct {
+			Events []struct {
+				Seq  int64           `json:"seq"`
+				Type string          `json:"type"`
+				Data json.RawMessage `json:"data"`
+			} `json:"events"`
+			Next  int64 `json:"next_after"`
+			Ended bool  `json:"ended"`
+		}
+		if err := t.call(ctx, "GET", fmt.Sprintf("/runs/%s/events?after=%d&limit=%d", run.id, after, replayPage), nil, &page); err != nil {
+			return err
+		}
+		for _, e := range page.Events {
+			if err := on(&benchFrame{id: e.Seq, event: []byte(e.Type), data: e.Data}); err != nil {
+				return err
+			}
+		}
+		if after = page.Next; page.Ended {
+			return nil
+		}
+		if len(page.Events) == 0 {
+			return fmt.Errorf("the log of a run that has ended stops at %d", after)
+		}
+	}
+}
+
+// benchReconnect has streams attached, each to a run of its own; then the server goes away, every run goes on by some
+// lines, and when the server is there again all streams come back.
+func benchReconnect(ctx context.Context, b *bench, p *benchPlace, _ string) (f []benchFigure, err error) {
+	runs, err := p.hold(ctx, b, b.streams)
+	if err != nil {
+		return nil, err
+	}
+	c, err := startCrowd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	t, err := openServer(ctx, p, "node")
+	if err != nil {
+		return nil, err
+	}
+	b.phase("attaching %d streams", b.streams)
+	_, err = c.ask(ctx, t.attach(runs, b.streams))
+	if err == nil {
+		_, err = c.ask(ctx, upto(runs))
+	}
+	if err := errors.Join(err, t.close()); err != nil {
+		return nil, err
+	}
+	b.phase("writing %d lines to each of %d runs", b.behind, len(runs))
+	if err := p.write(ctx, b, runs, b.behind, false); err != nil {
+		return nil, err
+	}
+	if t, err = openServer(ctx, p, "node"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	b.phase("%d streams come back within %s", b.streams, backWithin)
+	var gets samples
+	probing, stop := context.WithCancel(ctx)
+	defer stop()
+	probed := make(chan error, 1)
+	go func() {
+		probed <- openLoop(probing, probeRate, allEnded, func(at time.Time) error {
+			_, err := t.ended(ctx, runs[gets.count()%len(runs)].id)
+			gets.add(time.Since(at))
+			return err
+		})
+	}()
+	a := t.attach(runs, b.streams)
+	a.Over = min(backWithin, b.duration)
+	w := startWatch(t)
+	var told crowdTold
+	if _, err = c.ask(ctx, a); err == nil {
+		told, err = c.ask(ctx, upto(runs))
+	}
+	cpu := t.cpu() - w.cpu
+	stop()
+	if perr := <-probed; !errors.Is(perr, context.Canceled) {
+		err = errors.Join(err, perr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var each samples
+	first, last := told.Due[0], told.At[0]
+	for i, at := range told.At {
+		each.add(time.Duration(at - told.Due[i]))
+		first, last = min(first, told.Due[i]), max(last, at)
+	}
+	took := time.Duration(last - first).Seconds()
+	return []benchFigure{{What: whatAllBack, Loop: openLoops, Count: b.streams, Seconds: took, Value: took, Unit: unitSeconds, CPU: float64(cpu.Microseconds()) / float64(b.streams)},
+		each.latencies(whatEachBack, openLoops), gets.latencies(whatMean, openLoops)}, nil
+}
+
+// aToken is one of a text, with what JSON has to escape and what takes several bytes in it.
+func aToken(n int) string {
+	if n%50 == 49 {
+		return fmt.Sprintf(" „%d”\n", n)
+	}
+	return fmt.Sprintf(" w%d", n)
+}
+
+// benchTokens has a worker stream a text token by token, evenly over the time that is measured, and reads it again.
+func benchTokens(ctx context.Context, b *bench, p *benchPlace, _ string) (f []benchFigure, err error) {
+	before, err := p.size(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, err := openServer(ctx, p, "node")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	b.phase("streaming %d tokens", b.tokens)
+	run, text, took, err := b.stream(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	var lines int
+	var again [2]time.Duration
+	for i, read := range []func(context.Context, *httpTarget, heldRun, func(*benchFrame) error) error{byStream, byPoll} {
+		at := time.Now()
+		if lines, err = replayText(ctx, t, run, text, read); err != nil {
+			return nil, err
+		}
+		again[i] = time.Since(at)
+	}
+	if err := t.close(); err != nil {
+		return nil, err
+	}
+	after, err := p.size(ctx)
+	return []benchFigure{{What: whatTokens, Count: b.tokens, Seconds: took.Seconds(), Value: took.Seconds(), Unit: unitSeconds},
+		{What: whatText, Value: float64(len(text)) / 1e6, Unit: unitMegabytes}, {What: whatLines, Value: float64(lines), Unit: unitLines},
+		{What: whatStored, Value: float64(after-before) / 1e6, Unit: unitMegabytes},
+		{What: whatByStream, Count: lines, Value: again[0].Seconds(), Unit: unitSeconds}, {What: whatByPoll, Count: lines, Value: again[1].Seconds(), Unit: unitSeconds}}, err
+}
+
+// stream lets a run say its text, and gives what it said and how long that took, until it had ended.
+func (b *bench) stream(ctx context.Context, t *httpTarget) (run heldRun, text string, took time.Duration, err error) {
+	c := client.New(t.url, t.key, client.Options{})
+	defer c.Close()
+	var said strings.Builder
+	w := worker.New(c, worker.Options{})
+	worker.Handle(w, benchKind, func(ctx context.Context, _ json.RawMessage) (string, error) {
+		begin := time.Now()
+		for n := range b.tokens {
+			pause(ctx, time.Until(begin.Add(b.duration*time.Duration(n)/time.Duration(b.tokens))))
+			if err := worker.Delta(ctx, aToken(n)); err != nil {
+				return "", err
+			}
+			said.WriteString(aToken(n))
+			b.did(1)
+		}
+		return "said", nil
+	})
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	worked := make(chan error, 1)
+	go func() { worked <- w.Run(working) }()
+	at := time.Now()
+	got, _, err := c.Run(ctx, benchRun, b.duration+lastRuns)
+	took = time.Since(at)
+	stop()
+	if err = errors.Join(err, <-worked); err != nil {
+		return run, "", 0, err
+	}
+	if got.State != perdure.Completed {
+		return run, "", 0, fmt.Errorf("the run that streams is %s: %+v", got.State, got.Error)
+	}
+	return heldRun{benchLease: benchLease{id: string(got.RunID)}}, said.String(), took, nil
+}
+
+// replayText reads a run's deltas, which have to be the text, and counts the lines of its log.
+func replayText(ctx context.Context, t *httpTarget, run heldRun, text string, read func(context.Context, *httpTarget, heldRun, func(*benchFrame) error) error) (lines int, err error) {
+	var got strings.Builder
+	err = read(ctx, t, run, func(f *benchFrame) error {
+		lines++
+		if string(f.event) != perdure.LineDelta {
+			return nil
+		}
+		var whole struct {
+			Data json.RawMessage `json:"data"`
+		}
+		data := f.data
+		if bytes.HasPrefix(data, []byte(`{"seq":`)) { // a stream's frame is the whole event
+			if err := json.Unmarshal(data, &whole); err != nil {
+				return err
+			}
+			data = whole.Data
+		}
+		var delta struct {
+			Text string `json:"text"`
+		}
+		if err := json.Unmarshal(data, &delta); err != nil {
+			return err
+		}
+		got.WriteString(delta.Text)
+		return nil
+	})
+	if err == nil && got.String() != text {
+		err = fmt.Errorf("the text of %d bytes comes back as %d others", len(text), got.Len())
+	}
+	return lines, err
+}
+
+// size is how large the database is, when nobody has it open.
+func (p *benchPlace) size(ctx context.Context) (bytes int64, err error) {
+	s, err := p.open()
+	if err != nil {
+		return 0, err
+	}
+	query := "SELECT page_count*page_size FROM pragma_page_count(), pragma_page_size()"
+	if p.url != "" {
+		query = "SELECT pg_database_size(current_database())"
+	}
+	err = s.View(ctx, func(v *store.View) error {
+		return v.Rows(query, nil, func(scan func(...any) error) error { return scan(&bytes) })
+	})
+	return bytes, errors.Join(err, s.Close())
+}

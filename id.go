@@ -29,6 +29,21 @@ func NewID(now Instant, count uint32, random io.Reader) (string, error) {
 	}
 	b[6] = b[6]&0x0f | 0x70
 	b[8] = b[8]&0x3f | 0x80
+	return uuid(b), nil
+}
+
+// FirstID is less than every id that is made at an instant or later, and not less than those made before.
+func FirstID(at Instant) string {
+	var b [16]byte
+	ms := uint64(max(at, 0)) / 1000
+	for i := range 6 {
+		b[i] = byte(ms >> (40 - 8*i))
+	}
+	return uuid(b)
+}
+
+// uuid writes 16 bytes as a UUID.
+func uuid(b [16]byte) string {
 	var s [36]byte
 	hex.Encode(s[0:8], b[0:4])
 	hex.Encode(s[9:13], b[4:6])
@@ -36,5 +51,5 @@ func NewID(now Instant, count uint32, random io.Reader) (string, error) {
 	hex.Encode(s[19:23], b[8:10])
 	hex.Encode(s[24:36], b[10:16])
 	s[8], s[13], s[18], s[23] = '-', '-', '-', '-'
-	return string(s[:]), nil
+	return string(s[:])
 }

@@ -96,9 +96,10 @@ type Options struct {
 	OnDisconnect string   `json:"on_disconnect,omitempty"` // "continue" (default) or "cancel"
 	Foreground   bool     `json:"foreground,omitempty"`    // somebody waits from the start
 	Process      bool     `json:"process,omitempty"`       // its life is judged by its process, not by its lease
-	Webhook      Value    `json:"webhook,omitempty"`
-	Opening      Value    `json:"opening,omitempty"` // messages appended when its turn on the thread comes
-	First        bool     `json:"first,omitempty"`   // it interrupted the active run: goes first on the thread
+	Webhook      Value    `json:"webhook,omitempty"`       // the id of its endpoint; in runs from before there were any, what was asked for
+	WebhookLines string   `json:"webhook_lines,omitempty"` // which lines it is told of, with spaces between; empty: NotifiedLines
+	Opening      Value    `json:"opening,omitempty"`       // messages appended when its turn on the thread comes
+	First        bool     `json:"first,omitempty"`         // it interrupted the active run: goes first on the thread
 }
 
 // MayOutlive tells whether the run goes on when its parent ends.
@@ -111,11 +112,14 @@ const (
 )
 
 // Status is what people see: the state, or "deferred" while the run is live and nobody waits for it.
-func (r *Run) Status() string {
-	if r.State.Live() && r.DeferredAt != 0 {
+func (r *Run) Status() string { return StatusOf(r.State, r.DeferredAt) }
+
+// StatusOf is the status that people see: deferred while the run is live and nobody waits for it, otherwise the state.
+func StatusOf(s State, deferred Instant) string {
+	if s.Live() && deferred != 0 {
 		return StatusDeferred
 	}
-	return string(r.State)
+	return string(s)
 }
 
 // How alive a run looks.

@@ -66,6 +66,9 @@ type Run struct {
 	AttachURL     string `json:"attach_url"`
 	StatusURL     string `json:"status_url"`
 	Message       string `json:"message,omitempty"` // with 202: what to make of it
+
+	WebhookID     perdure.WebhookID `json:"webhook_id,omitempty"`     // where it is told of, if it was started with a webhook
+	WebhookSecret string            `json:"webhook_secret,omitempty"` // shown once: to who starts the first run with that webhook
 }
 
 // Runs is a page of a list.
@@ -188,16 +191,25 @@ type CreateGroup struct {
 
 // A Group is a gathering of runs.
 type Group struct {
-	GroupID   perdure.GroupID  `json:"group_id"`
-	Mode      string           `json:"mode"`
-	State     string           `json:"state"`
-	OnLosers  string           `json:"on_losers,omitempty"`
-	Total     int              `json:"total"`
-	Ended     int              `json:"ended"`
-	Completed int              `json:"completed"`
-	RunIDs    []perdure.RunID  `json:"run_ids"`
-	CreatedAt perdure.Instant  `json:"created_at"`
-	EndedAt   *perdure.Instant `json:"ended_at,omitempty"`
+	GroupID    perdure.GroupID  `json:"group_id"`
+	Mode       string           `json:"mode"`
+	State      string           `json:"state"`
+	OnLosers   string           `json:"on_losers,omitempty"`
+	Total      int              `json:"total"`
+	Ended      int              `json:"ended"`
+	Completed  int              `json:"completed"`
+	RunIDs     []perdure.RunID  `json:"run_ids"`
+	EndedRuns  []EndedRun       `json:"ended_runs"` // by now, the first to end first
+	CreatedAt  perdure.Instant  `json:"created_at"`
+	DeadlineAt *perdure.Instant `json:"deadline_at,omitempty"` // while it is open
+	EndedAt    *perdure.Instant `json:"ended_at,omitempty"`
+}
+
+// An EndedRun is how one of a group's runs ended.
+type EndedRun struct {
+	RunID      perdure.RunID   `json:"run_id"`
+	State      perdure.State   `json:"state"`
+	FinishedAt perdure.Instant `json:"finished_at"`
 }
 
 // ContinueRun says that work outside, which a run started, has finished.

@@ -45,6 +45,10 @@ const (
 	CodeAnswered     perdure.Code = "callback_answered"
 	CodeRate         perdure.Code = "too_many_requests"
 	CodeShuttingDown perdure.Code = "shutting_down"
+
+	CodeTooManyStreams perdure.Code = "too_many_streams"
+	CodeOrigin         perdure.Code = "origin_not_allowed"
+	CodeUpgrade        perdure.Code = "upgrade_required"
 )
 
 // A CodeDef says what a code means and which HTTP status it comes with.
@@ -69,6 +73,7 @@ var Codes = []CodeDef{
 	{perdure.CodeRunEnded, http.StatusConflict, "The run has ended"},
 	{perdure.CodeWaitClosed, http.StatusGone, "The wait is over"},
 	{perdure.CodeQuota, http.StatusTooManyRequests, "The quota is used up"},
+	{perdure.CodeURLRefused, http.StatusUnprocessableEntity, "The server does not send to this address"},
 	{perdure.CodeStorageFull, http.StatusInsufficientStorage, "The disk is full; nothing was changed"},
 	{perdure.CodeUnavailable, http.StatusServiceUnavailable, "Nothing was changed; try again"},
 	{perdure.CodeUnknown, http.StatusServiceUnavailable, "It may or may not have been stored; try again with the same key"},
@@ -81,6 +86,9 @@ var Codes = []CodeDef{
 	{CodeAnswered, http.StatusConflict, "The callback was answered otherwise"},
 	{CodeRate, http.StatusTooManyRequests, "Too many requests"},
 	{CodeShuttingDown, http.StatusServiceUnavailable, "The server is shutting down"},
+	{CodeOrigin, http.StatusForbidden, "Pages of this origin are not let in"},
+	{CodeUpgrade, http.StatusUpgradeRequired, "This path is a WebSocket"},
+	{CodeTooManyStreams, http.StatusServiceUnavailable, "The node has as many streams as it may"},
 }
 
 // StatusOf is the HTTP status of a code.

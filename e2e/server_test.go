@@ -38,17 +38,26 @@ var program = sync.OnceValues(func() (string, error) {
 
 // A node is a server process that can be killed and started again on the same data and address.
 type node struct {
-	t    *testing.T
-	dir  string
-	addr string
-	args []string
-	key  string
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	http *http.Client
+	t     *testing.T
+	dir   string
+	addr  string
+	args  []string
+	files int // how many files it may open; zero: as we
+	key   string
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	http  *http.Client
 }
 
 func newNode(t *testing.T, args ...string) *node {
+	t.Helper()
+	n := prepareNode(t, args...)
+	n.start()
+	return n
+}
+
+// prepareNode makes a node that is not started yet.
+func prepareNode(t *testing.T, args ...string) *node {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,7 +71,6 @@ func newNode(t *testing.T, args ...string) *node {
 		n.http.CloseIdleConnections()
 		n.kill(syscall.SIGKILL)
 	})
-	n.start()
 	return n
 }
 
@@ -72,7 +80,11 @@ func (n *node) start() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	cmd := exec.Command(path, append([]string{"serve", "--listen", n.addr, "--data", n.dir, "--log-level", "warn"}, n.args...)...)
+	args := append([]string{path, "serve", "--listen", n.addr, "--data", n.dir, "--log-level", "warn"}, n.args...)
+	if n.files > 0 {
+		args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, n.files)}, args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
+	"github.com/perdure/perdure/internal/webhook"
 )
 
 // Options of a server. The zero value keeps everything in memory.
@@ -35,6 +36,10 @@ type Options struct {
 	Node     string          // this node's name, which no other has; default: the host's, and something random on a shared store
 	Hosts    []string        // host names that requests may be addressed to, beside IP addresses and localhost
 	Logger   *slog.Logger
+
+	Origins      []string // origins of pages in browsers that may call the API, such as https://app.example.com
+	MaxStreams   int      // how many streams may be open; default, and at most, three quarters of the file descriptors
+	WebhookAllow []string // private networks that webhooks may go to, such as 10.1.0.0/16; default: none
 }
 
 // DefaultTenant is the tenant of the first key.
@@ -85,7 +90,10 @@ func Open(opt Options) (*Server, error) {
 	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Logger: opt.Logger}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Hosts: opt.Hosts, Logger: opt.Logger}); err != nil {
+	guard := opt.guard()
+	sender := webhook.NewHTTP(webhook.HTTPOptions{Guard: guard})
+	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, Webhooks: guard, Sender: sender,
+		Logger: opt.Logger}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if s.key, err = s.firstKey(opt.Dir); err != nil {
@@ -93,7 +101,8 @@ func Open(opt Options) (*Server, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	for _, f := range []func(context.Context) error{watchdog.New(s.engine, opt.Logger).Run, s.api.Run, bell.Run} {
+	for _, f := range []func(context.Context) error{watchdog.New(s.engine, opt.Logger).Run, s.api.Run, bell.Run,
+		webhook.New(s.engine, webhook.Options{Sender: sender, Logger: opt.Logger}).Run} {
 		s.wg.Add(1)
 		go func() {
 			defer s.wg.Done()

@@ -5,11 +5,14 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/webhook"
 )
 
 // Validate refuses addresses that are none. What it says holds no password.
@@ -23,7 +26,30 @@ func (opt Options) Validate() error {
 	if err := (doorbell.Options{URL: opt.Doorbell}).Validate(); err != nil {
 		return fmt.Errorf("doorbell: %w", err)
 	}
+	for _, o := range opt.Origins {
+		u, err := url.Parse(o)
+		if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || o != u.Scheme+"://"+u.Host {
+			return fmt.Errorf("origins: %q is not an origin such as https://app.example.com", o)
+		}
+	}
+	if opt.MaxStreams < 0 {
+		return fmt.Errorf("max_streams: %d is no number of streams", opt.MaxStreams)
+	}
+	for _, n := range opt.WebhookAllow {
+		if _, err := netip.ParsePrefix(n); err != nil {
+			return fmt.Errorf("webhook_allow: %q is not a network such as 10.1.0.0/16", n)
+		}
+	}
 	return nil
+}
+
+// guard says where webhooks may go.
+func (opt Options) guard() *webhook.Guard {
+	g := &webhook.Guard{}
+	for _, n := range opt.WebhookAllow {
+		g.Allow = append(g.Allow, netip.MustParsePrefix(n)) // validated
+	}
+	return g
 }
 
 // nodeName is a name that no other node has: who waits where is written down by node. One host may have

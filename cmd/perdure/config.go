@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,9 @@ type config struct {
 	Store     string            `toml:"store"`
 	Doorbell  string            `toml:"doorbell"`
 	Hosts     []string          `toml:"hosts"`
+	Origins   []string          `toml:"origins"`
+	Streams   int               `toml:"max_streams"`
+	Hooks     []string          `toml:"webhook_allow"`
 	LogLevel  string            `toml:"log_level"`
 	LogFormat string            `toml:"log_format"`
 	Policy    map[string]string `toml:"policy"`
@@ -63,6 +67,9 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["data"] = f.String("data", "", "`folder` of the data (default "+d.Data+")")
 	addNodeFlags(f, c.items)
 	c.items["hosts"] = f.String("hosts", "", "host `names` that requests may be addressed to, separated by commas")
+	c.items["origins"] = f.String("origins", "", "`origins` of pages in browsers that may call the API, separated by commas, such as https://app.example.com")
+	c.items["max_streams"] = f.String("max-streams", "", "`number` of streams that may be open at once (default, and at most: three quarters of the file descriptors)")
+	c.items["webhook_allow"] = f.String("webhook-allow", "", "private `networks` that webhooks may go to, separated by commas, such as 10.1.0.0/16 (default: none)")
 	c.items["log_level"] = f.String("log-level", "", "debug, info, warn or error (default "+d.LogLevel+")")
 	c.items["log_format"] = f.String("log-format", "", "text or json (default "+d.LogFormat+")")
 	f.Var(&c.policy, "policy", "`name=duration` of the policy, such as lease=30s; may be given again")
@@ -109,8 +116,11 @@ func (c *configFlags) load(env func(string) string) (config, error) {
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		cfg.set(name, env("PERDURE_"+strings.ToUpper(name)))
-		cfg.set(name, *c.items[name])
+		for _, value := range []string{env("PERDURE_" + strings.ToUpper(name)), *c.items[name]} {
+			if err := cfg.set(name, value); err != nil {
+				return cfg, err
+			}
+		}
 	}
 	policy := perdure.DefaultPolicy()
 	for _, s := range policy.Settings() {
@@ -129,9 +139,9 @@ func (c *configFlags) load(env func(string) string) (config, error) {
 	return cfg, cfg.check()
 }
 
-func (cfg *config) set(name, value string) {
+func (cfg *config) set(name, value string) (err error) {
 	if value == "" {
-		return
+		return nil
 	}
 	switch name {
 	case "listen":
@@ -144,11 +154,20 @@ func (cfg *config) set(name, value string) {
 		cfg.Doorbell = value
 	case "hosts":
 		cfg.Hosts = strings.Split(value, ",")
+	case "origins":
+		cfg.Origins = strings.Split(value, ",")
+	case "max_streams":
+		if cfg.Streams, err = strconv.Atoi(value); err != nil || cfg.Streams < 1 {
+			return fmt.Errorf("max_streams: %q is no number of streams", value)
+		}
+	case "webhook_allow":
+		cfg.Hooks = strings.Split(value, ",")
 	case "log_level":
 		cfg.LogLevel = value
 	case "log_format":
 		cfg.LogFormat = value
 	}
+	return nil
 }
 
 // check refuses a configuration that could not work, or would not be safe.
@@ -203,7 +222,8 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 }
 
 func (cfg *config) options(log *slog.Logger) embedded.Options {
-	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Logger: log}
+	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Origins: cfg.Origins,
+		MaxStreams: cfg.Streams, WebhookAllow: cfg.Hooks, Logger: log}
 }
 
 // storeText and doorbellText say what is in force, without passwords.
@@ -256,10 +276,19 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 		policy[s.Name] = s.Value.String()
 	}
 	if *asJSON {
-		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy})
+		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts,
+			"origins": cfg.Origins, "max_streams": cfg.Streams, "webhook_allow": cfg.Hooks, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy})
 	}
-	fmt.Fprintf(stdout, "listen      %s\ndata        %s\nstore       %s\ndoorbell    %s\nhosts       %s\nlog_level   %s\nlog_format  %s\n\n[policy]\n",
-		cfg.Listen, cfg.Data, cfg.storeText(), cfg.doorbellText(), strings.Join(cfg.Hosts, ","), cfg.LogLevel, cfg.LogFormat)
+	streams := "three quarters of the file descriptors"
+	if cfg.Streams > 0 {
+		streams = strconv.Itoa(cfg.Streams)
+	}
+	for _, item := range [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
+		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams},
+		{"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
+		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-13s  %s", item[0], item[1]), " "))
+	}
+	fmt.Fprintln(stdout, "\n[policy]")
 	for _, s := range cfg.policy.Settings() {
 		mark := ""
 		if _, ok := cfg.Policy[s.Name]; ok {

@@ -330,6 +330,7 @@ func freeAddress() (string, error) {
 type process struct {
 	name  string
 	cmd   *exec.Cmd
+	hears io.WriteCloser
 	said  *bufio.Scanner
 	dead  bool
 	grief strings.Builder
@@ -345,6 +346,9 @@ func start(ctx context.Context, name string, env []string, args ...string) (*pro
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = &p.grief
 	p.cmd.WaitDelay = time.Second
+	if p.hears, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

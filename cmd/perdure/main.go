@@ -54,7 +54,11 @@ func commands() []command {
 		{"run", "start a run and stay with it", runCommand, false},
 		{"jobs", "list runs", jobs, false},
 		{"logs", "print a run's events", logs, false},
+		{"fg", "come back to a run and stay with it", fg, false},
+		{"bg", "leave a run to itself", bg, false},
+		{"wait", "wait for a run to end", waitCommand, false},
 		{"kill", "ask runs to stop", kill, false},
+		{"webhooks", "say who is told of runs, and see what was sent", webhooksCommand, false},
 		{"keys", "make, list and revoke keys", keysCommand, false},
 		{"doctor", "find out what is wrong", doctor, false},
 		{"fsck", "check the store against its invariants", fsck, false},
@@ -63,6 +67,8 @@ func commands() []command {
 		{"demo", "kill a server and a worker in the middle of a run and see it finish", demo, false},
 		{"version", "print the version", version, false},
 		{"demo-worker", "the worker that the demo kills", demoWorker, true},
+		{"bench-clients", "the clients that the bench attaches to a server", benchClients, true},
+		{"bench-serve", "a server that the bench profiles", benchServe, true},
 	}
 }
 

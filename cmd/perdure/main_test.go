@@ -17,10 +17,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestMain lets the demo start the test's own binary as its server and its workers.
+// TestMain lets the demo and the bench start the test's own binary as their servers, workers and clients.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == "demo-worker" || os.Args[1] == "serve") {
-		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "serve", "demo-worker", "bench-clients", "bench-serve":
+			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+		}
 	}
 	os.Exit(m.Run())
 }

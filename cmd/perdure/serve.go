@@ -38,6 +38,9 @@ func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if len(cfg.Hooks) == 0 {
+		cfg.Hooks = []string{"127.0.0.0/8", "::1/128"} // receivers that one tries out run here
+	}
 	return cfg.serve(ctx, stdout, stderr, func(url string, srv *embedded.Server) {
 		fmt.Fprintf(stdout, `
 Perdure is listening on %[1]s; its data is in %[2]s.

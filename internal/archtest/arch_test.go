@@ -27,7 +27,7 @@ const module = "github.com/perdure/perdure"
 // layers are the packages of the program, lowest first, and what of the module each may import. A package
 // that is not named here may not be imported by one that is.
 //
-// domain ← store, doorbell ← engine ← watchdog, httpd ← embedded ← cmd; domain ← api ← client ← worker
+// domain ← store, doorbell ← engine ← watchdog, webhook ← httpd ← embedded ← cmd; domain ← api ← client ← worker
 var layers = []struct {
 	pkg  string
 	uses []string
@@ -39,8 +39,9 @@ var layers = []struct {
 	{"internal/store", []string{"", "internal/plant"}},
 	{"internal/engine", []string{"", "internal/plant", "internal/doorbell", "internal/store"}},
 	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
-	{"internal/httpd", []string{"", "api", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
-	{"embedded", []string{"", "api", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/httpd"}},
+	{"internal/webhook", []string{"", "api", "internal/plant", "internal/store", "internal/engine"}},
+	{"internal/httpd", []string{"", "api", "internal/plant", "internal/doorbell", "internal/store", "internal/engine", "internal/webhook"}},
+	{"embedded", []string{"", "api", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},
 	{"client", []string{"", "api"}},
 	{"worker", []string{"", "api", "client"}},
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -176,5 +177,28 @@ var threadScenarios = []Scenario{
 		w.do(&engine.Attach{Tenant: tenant, Node: "n2", RunIDs: []perdure.RunID{r.ID}})
 		w.pass(31 * time.Second)
 		w.check(w.get(r.ID).Status() == "deferred", "nobody vouches for the waiter of a dead node")
+	}},
+	{"a node vouches for many at once", func(w *World) {
+		var ids []perdure.RunID
+		for range 5 {
+			ids = append(ids, w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)}).ID)
+		}
+		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: ids[:4]})
+		w.do(&engine.Defer{Tenant: tenant, RunID: ids[0], Node: "n1", Reason: "timeout"})
+		for range 4 {
+			w.pass(10 * time.Second)
+			op := &engine.Renew{Tenant: tenant, Node: "n1", RunIDs: ids}
+			w.do(op)
+			w.check(slices.Equal(op.Lost, []perdure.RunID{ids[0], ids[4]}), "one was let go, and one never waited for: %v", op.Lost)
+		}
+		for i, id := range ids {
+			w.check((w.get(id).Status() == "deferred") == (i == 0), "run %d is %s", i, w.get(id).Status())
+		}
+		w.do(&engine.Renew{Tenant: "other", Node: "n1", RunIDs: ids})
+		w.do(&engine.Renew{Tenant: tenant, Node: "n2", RunIDs: ids})
+		w.pass(31 * time.Second)
+		op := &engine.Renew{Tenant: tenant, Node: "n1", RunIDs: ids}
+		w.do(op)
+		w.check(len(op.Lost) == 5 && w.get(ids[1]).Status() == "deferred", "what has expired is not renewed: %v", op.Lost)
 	}},
 }

@@ -65,7 +65,7 @@ func safetyNet(w *strings.Builder) {
 		}
 		row(w, r.ID, code(r.Name), r.Condition, r.Action, r.Bound, held)
 	}
-	w.WriteString("\n" + "W12, the liveness of external processes, and the parts of W15 that deliver webhooks and fire schedules come with those\nfeatures; see the status table in the [README](../README.md#status).\n")
+	w.WriteString("\n" + "W12, the liveness of external processes, and the part of W15 that fires schedules come with those\nfeatures; see the status table in the [README](../README.md#status).\n")
 	fmt.Fprintf(w, gapText, duration(p.GapAfter), code("gap_after"), code("lease"), duration(p.GapSpare), code("gap_spare"))
 	w.WriteString(configText)
 	header(w, "item", "default", "what it says", "also known as")

@@ -101,7 +101,7 @@ func (tx *Tx) deferRun(r *perdure.Run, reason string) error {
 	if r.State.Terminal() || r.DeferredAt != 0 {
 		return nil
 	}
-	attach := "/api/v1/runs/" + string(r.ID) + "/events"
+	attach := "/api/v1/runs/" + string(r.ID) + "/stream"
 	first := !r.WasDefer
 	if err := tx.Apply(r, perdure.WentDeferred{Reason: reason, Attach: attach}); err != nil || !first {
 		return err

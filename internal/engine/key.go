@@ -145,6 +145,23 @@ func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) 
 	return c, nil
 }
 
+// InvalidKeys gives those of some keys that are no longer valid. It looks, whatever was remembered.
+func (e *Engine) InvalidKeys(ctx context.Context, ids []string) (gone []string, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		for _, id := range ids {
+			k, ok, err := v.Credential(id)
+			if err != nil {
+				return err
+			}
+			if !ok || !k.Valid(e.store.Now()) {
+				gone = append(gone, id)
+			}
+		}
+		return nil
+	})
+	return gone, err
+}
+
 func (e *Engine) forgetKey(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

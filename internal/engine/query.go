@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"math"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -62,29 +63,101 @@ func (e *Engine) List(ctx context.Context, t perdure.TenantID, f store.RunFilter
 	return runs, err
 }
 
-// Events reads a run's log from a cursor on. Lines of the run itself bear its run_id in their data.
-func (e *Engine) Events(ctx context.Context, t perdure.TenantID, id perdure.RunID, after int64, limit int) (lines []perdure.Line, err error) {
-	if limit < 1 || limit > 10000 {
-		return nil, perdure.Invalid("limit", "%d does not lie between 1 and 10000", limit)
-	}
-	err = e.store.View(ctx, func(v *store.View) error {
-		if _, ok, err := v.Run(t, id); err != nil {
-			return err
-		} else if !ok {
-			return notFound("run")
-		}
-		lines, err = v.Events(t, id, after, limit)
-		return err
-	})
-	for i := range lines {
-		lines[i].Data = withRunID(lines[i].Type, lines[i].Data, id)
-	}
-	return lines, err
+// A Look is a look at a run's log from a cursor on, and what is seen.
+type Look struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	After  int64
+	Lines  int  // at most so many
+	Bytes  int  // and no more once they hold that many; zero lines: none are wanted
+	Whole  bool // the run is wanted as well
+
+	Found bool
+	Head  store.Head
+	Run   perdure.Run // with Whole
+	Log   []perdure.Line
 }
 
-// withRunID puts the run's id in front of the payload of the server's own lines. It is not stored with
+// Ended tells whether the run has ended, and what was seen is the end of its log.
+func (l *Look) Ended() bool { return l.Head.State.Terminal() && l.Upto() >= l.Head.Seq }
+
+// Upto is the last line that was seen, or the cursor.
+func (l *Look) Upto() int64 {
+	if n := len(l.Log); n > 0 {
+		return l.Log[n-1].Seq
+	}
+	return l.After
+}
+
+// Look looks at logs, all of them at one moment. Lines of the runs themselves bear their run_id in their data.
+func (e *Engine) Look(ctx context.Context, looks ...*Look) error {
+	return e.store.View(ctx, func(v *store.View) error {
+		if err := heads(v, looks); err != nil {
+			return err
+		}
+		for _, l := range looks {
+			var err error
+			if l.Found && l.Whole {
+				if l.Run, l.Found, err = v.Run(l.Tenant, l.RunID); err != nil {
+					return err
+				}
+			}
+			if !l.Found || l.Head.Seq <= l.After || l.Lines == 0 {
+				continue
+			}
+			if l.Log, err = v.EventsWithin(l.Tenant, l.RunID, l.After, l.Lines, l.Bytes); err != nil {
+				return err
+			}
+			for i := range l.Log {
+				l.Log[i].Data = WithRunID(l.Log[i].Type, l.Log[i].Data, l.RunID)
+			}
+		}
+		return nil
+	})
+}
+
+// heads reads how far the logs go: one statement for the runs of a tenant.
+func heads(v *store.View, looks []*Look) error {
+	ids := make(map[perdure.TenantID][]perdure.RunID)
+	byRef := make(map[store.Ref]store.Head, len(looks))
+	for _, l := range looks {
+		ref := store.Ref{Tenant: l.Tenant, Run: l.RunID}
+		if _, ok := byRef[ref]; !ok {
+			byRef[ref] = store.Head{}
+			ids[l.Tenant] = append(ids[l.Tenant], l.RunID)
+		}
+	}
+	for t, list := range ids {
+		found, err := v.Heads(t, list)
+		if err != nil {
+			return err
+		}
+		for _, h := range found {
+			byRef[store.Ref{Tenant: t, Run: h.ID}] = h
+		}
+	}
+	for _, l := range looks {
+		l.Head, l.Log, l.Run = byRef[store.Ref{Tenant: l.Tenant, Run: l.RunID}], nil, perdure.Run{}
+		l.Found = l.Head.ID != ""
+	}
+	return nil
+}
+
+// Events reads a run's log from a cursor on.
+func (e *Engine) Events(ctx context.Context, t perdure.TenantID, id perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
+	l := &Look{Tenant: t, RunID: id, After: after, Lines: limit, Bytes: math.MaxInt}
+	if err := e.Look(ctx, l); err != nil {
+		return nil, err
+	}
+	if !l.Found {
+		return nil, notFound("run")
+	}
+	return l.Log, nil
+}
+
+// WithRunID puts the run's id in front of the payload of the server's own lines. It is not stored with
 // every line: each belongs to its run anyway.
-func withRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
+func WithRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
 	if perdure.WorkerMayWrite(typ) || !strings.HasPrefix(string(data), "{") {
 		return data
 	}

@@ -60,7 +60,8 @@ func (tx *Tx) again(orig *perdure.Run) (perdure.Run, error) {
 	r := perdure.Run{
 		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority, ThreadID: orig.ThreadID,
 		RetryOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
-		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Webhook: orig.Options.Webhook},
+		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Webhook: orig.Options.Webhook,
+			WebhookLines: orig.Options.WebhookLines},
 	}
 	err = tx.accept(&r, json.RawMessage(input), nil, nil, perdure.MultitaskEnqueue)
 	return r, err

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -14,8 +16,9 @@ type Submit struct {
 	Submission perdure.Submission
 	Key        string
 
-	Run     perdure.Run
-	Created bool // false: the key was known
+	Run           perdure.Run
+	Created       bool   // false: the key was known
+	WebhookSecret string // set if this made its webhook's endpoint: it is shown once
 }
 
 // Needs names nothing: a new run is nowhere yet.
@@ -61,7 +64,15 @@ func (op *Submit) Do(tx *Tx) error {
 		Tenant: op.Tenant, Kind: sub.Kind, Class: sub.Class, Queue: sub.Queue, Priority: sub.Priority, ThreadID: sub.ThreadID,
 		MaxAttempts: sub.MaxAttempts,
 		Options: perdure.Options{Timeout: sub.Timeout, RunAt: runAt, OnDisconnect: sub.OnDisconnect, Foreground: sub.Foreground,
-			Process: sub.Class == perdure.Process, Webhook: perdure.Value(sub.Webhook), First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
+			Process: sub.Class == perdure.Process, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
+	}
+	op.WebhookSecret = ""
+	if sub.Webhook != "" {
+		id, secret, err := tx.runWebhook(op.Tenant, sub.Webhook)
+		if err != nil {
+			return err
+		}
+		r.Options.Webhook, r.Options.WebhookLines, op.WebhookSecret = perdure.Value(id), strings.Join(sub.WebhookEvents, " "), secret
 	}
 	if err := tx.accept(&r, sub.Input, sub.Metadata, sub.Messages, sub.MultitaskStrategy); err != nil {
 		return err
@@ -73,6 +84,9 @@ func (op *Submit) Do(tx *Tx) error {
 	op.Run, op.Created = r, true
 	return nil
 }
+
+// AnyRun is what rings, in place of a run's id, when a tenant has a new run.
+const AnyRun = "*"
 
 // accept makes a run out of what is known of it: a submission, a spawn, a retry or a continuation. The
 // caller has set what they differ in.
@@ -136,6 +150,7 @@ func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]
 	if err := tx.Apply(r, perdure.Noted{Lines: []perdure.Line{{Type: perdure.LineCreated, Data: created}}}); err != nil {
 		return err
 	}
+	tx.ring(doorbell.Run(r.Tenant, AnyRun))
 	if r.Turn == perdure.TurnActive {
 		return tx.open(r)
 	}

@@ -42,7 +42,7 @@ func TestAWaitThatPasses(t *testing.T) {
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	late := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms"}`).is(202)
 	id := late["run_id"].(string)
-	if late["status"] != "deferred" || late["attach_url"] != runs+"/"+id+"/events" || late["status_url"] != runs+"/"+id || late["message"] == nil {
+	if late["status"] != "deferred" || late["attach_url"] != runs+"/"+id+"/stream" || late["status_url"] != runs+"/"+id || late["message"] == nil {
 		t.Errorf("%v", late)
 	}
 	run := w.get(runs + "/" + id).is(200)

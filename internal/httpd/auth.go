@@ -13,7 +13,7 @@ func (s *Server) admit(c *call, g guard) error {
 	if g.open {
 		return nil
 	}
-	secret, err := c.secret()
+	secret, err := c.secret(g.inQuery)
 	if err != nil {
 		return err
 	}
@@ -34,8 +34,12 @@ func (s *Server) admit(c *call, g guard) error {
 	return nil
 }
 
-// secret reads the credential: Authorization: Bearer, or x-api-key. Two are none: nobody guesses which is meant.
-func (c *call) secret() (string, error) {
+// tokenParam is the parameter that holds a key where a browser can't send a header.
+const tokenParam = "access_token"
+
+// secret reads the credential: Authorization: Bearer, or x-api-key, or for some routes a parameter. Two are none:
+// nobody guesses which is meant.
+func (c *call) secret(inQuery bool) (string, error) {
 	var found []string
 	for _, v := range c.Header.Values("Authorization") {
 		scheme, token, _ := strings.Cut(v, " ")
@@ -45,6 +49,9 @@ func (c *call) secret() (string, error) {
 		found = append(found, strings.TrimSpace(token))
 	}
 	found = append(found, c.Header.Values("X-Api-Key")...)
+	if inQuery {
+		found = append(found, c.URL.Query()[tokenParam]...)
+	}
 	switch {
 	case len(found) == 0:
 		return "", perdure.Errorf(api.CodeUnauthorized, "send Authorization: Bearer <key>")

@@ -128,6 +128,7 @@ func surroundings(w *world) *strings.Replacer {
 	w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"job","queue":"default"}`, header: http.Header{"Idempotency-Key": {"used"}}}).is(201)
 	queued := w.start(`{"kind":"queued"}`)
 	group := w.do("POST", "/api/v1/groups", `{"run_ids":["%s"]}`, queued).is(201)["group_id"].(string)
+	hook := w.do("POST", "/api/v1/webhooks", `{"url":"https://1.1.1.1/hook"}`).is(201)["webhook_id"].(string)
 
 	flip := func(at int) string {
 		b := []byte(token)
@@ -140,7 +141,7 @@ func surroundings(w *world) *strings.Replacer {
 	}
 	bare := strings.TrimPrefix(token, "cb_")
 	return strings.NewReplacer("$RUNNING", running["run_id"].(string), "$EPOCH", fmt.Sprint(running["epoch"]), "$QUEUED", queued, "$ENDED", ended["run_id"].(string),
-		"$SUSPENDED", asleep["run_id"].(string), "$THREAD", thread(), "$BUSY", busy, "$CHAT", chat, "$GROUP", group, "$UNKNOWN", unknown,
+		"$SUSPENDED", asleep["run_id"].(string), "$THREAD", thread(), "$BUSY", busy, "$CHAT", chat, "$GROUP", group, "$HOOK", hook, "$UNKNOWN", unknown,
 		"$TOKEN_BARE", bare, "$TOKEN_CUT", token[:len(token)-4], "$TOKEN_FLIP_LAST", flip(len(token)-2), "$TOKEN_FLIP_FIRST", flip(4), "$TOKEN_FLIP_MID", flip(len(token)/2),
 		"$TOKEN_MIXED", used[:len(used)-43]+token[len(token)-43:], "$TOKEN", token, "$USED_TOKEN", used)
 }

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/perdure/perdure"
 )
 
 // canary is in everything that tenant b has.
@@ -36,6 +38,8 @@ func furnish(w *world) belongings {
 	b.ids["thread"] = w.do("POST", "/api/v1/threads", `{"metadata":{"title":"%s"}}`, canary).is(201)["thread_id"].(string)
 	w.do("POST", "/api/v1/threads/"+b.ids["thread"]+"/messages", `{"role":"user","content":"%s"}`, canary).is(201)
 
+	b.ids["webhook"] = w.do("POST", "/api/v1/webhooks", `{"url":"https://1.1.1.1/%s","description":"%s"}`, canary, canary).is(201)["webhook_id"].(string)
+
 	g := lease("ended")
 	w.commits(g, `"outcome":{"type":"complete","result":"`+canary+`","summary":"`+canary+`"}`)
 	note("ended", g)
@@ -62,6 +66,8 @@ func furnish(w *world) belongings {
 	b.ids["queued"] = w.start(body("queued"))
 	b.ids["group"] = w.do("POST", "/api/v1/groups", `{"run_ids":["%s","%s"]}`, b.ids["queued"], b.ids["running"]).is(201)["group_id"].(string)
 	b.ids["key"] = w.do("POST", "/api/v1/keys", `{"name":"%s","scopes":["runs:read"]}`, canary).is(201)["key_id"].(string)
+	list := w.get("/api/v1/webhooks/" + b.ids["webhook"] + "/deliveries").is(200)["deliveries"].([]any)
+	b.ids["delivery"] = list[0].(obj)["delivery_id"].(string)
 	return b
 }
 
@@ -70,6 +76,11 @@ func like(id string) string {
 	switch {
 	case strings.HasPrefix(id, "cb_"):
 		return "cb_" + strings.Repeat("A", len(id)-3)
+	case strings.HasPrefix(id, "wh_"):
+		return "wh_" + unknown
+	case strings.HasPrefix(id, "msg_"):
+		n := perdure.Notification{RunID: unknown, Seq: 1, Webhook: "wh_" + unknown}
+		return n.ID()
 	case len(id) == 12:
 		return "000000000000"
 	}
@@ -149,6 +160,7 @@ func TestAnotherTenantsIdInABodyIsAnUnknownOne(t *testing.T) {
 		{"/api/v1/runs", `{"kind":"job","thread_id":"ID"}`},
 		{"/api/v1/threads/" + thread + "/runs", `{"kind":"job","thread_id":"ID"}`},
 		{"/api/v1/groups", `{"run_ids":["ID"]}`},
+		{"/api/v1/webhooks", `{"url":"https://1.1.1.1/hook","thread_id":"ID"}`},
 		{"/api/v1/groups", `{"run_ids":["OWN","ID"]}`},
 		{worker + "start", `{"runs":[{"run_id":"ID","epoch":EPOCH}]}`},
 		{worker + "release", `{"runs":[{"run_id":"ID","epoch":EPOCH}]}`},
@@ -207,11 +219,11 @@ func TestListsShowNothingOfOthers(t *testing.T) {
 		ids = append(ids, id)
 	}
 	before := w.fingerprint("b")
-	paths := []string{"/api/v1/runs", "/api/v1/runs?limit=1000", "/api/v1/workers", "/api/v1/queues", "/api/v1/dlq", "/api/v1/keys",
+	paths := []string{"/api/v1/runs", "/api/v1/runs?limit=1000", "/api/v1/workers", "/api/v1/queues", "/api/v1/dlq", "/api/v1/keys", "/api/v1/webhooks",
 		"/api/v1/runs?metadata.who=" + canary, "/api/v1/runs?kind=running", "/api/v1/runs?queue=q-" + canary, "/api/v1/runs?state=suspended", "/api/v1/runs?status=failed",
 		"/api/v1/dlq?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff", "/api/v1/runs?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff"}
 	for what, id := range b.ids {
-		if what == "token" || what == "key" {
+		if what == "token" || what == "key" || what == "webhook" || what == "delivery" {
 			continue
 		}
 		for _, f := range []string{"thread_id", "parent_run_id", "root_run_id", "cursor"} {

@@ -77,15 +77,18 @@ func parameters(r route) (out []any) {
 }
 
 func responses(r route, schemas map[string]any, problem any) map[string]any {
-	ok := http.StatusOK
-	if r.created {
-		ok = http.StatusCreated
+	body := map[string]any{r.media: map[string]any{"schema": map[string]any{"type": "string"}}}
+	if r.raw == nil {
+		body = map[string]any{"application/json": map[string]any{"schema": schemaOf(r.out, schemas)}}
 	}
-	body := map[string]any{"application/json": map[string]any{"schema": schemaOf(r.out, schemas)}}
 	out := map[string]any{"default": map[string]any{"description": "A problem",
 		"content": map[string]any{"application/problem+json": map[string]any{"schema": problem}}}}
-	for _, status := range append([]int{ok}, r.more...) {
-		out[fmt.Sprint(status)] = map[string]any{"description": http.StatusText(status), "content": body}
+	for _, status := range append([]int{r.usual()}, r.more...) {
+		answer := map[string]any{"description": http.StatusText(status)}
+		if status != http.StatusNoContent && status != http.StatusSwitchingProtocols {
+			answer["content"] = body
+		}
+		out[fmt.Sprint(status)] = answer
 	}
 	return out
 }

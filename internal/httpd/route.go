@@ -31,6 +31,9 @@ type route struct {
 	created bool  // 201 instead of 200
 	more    []int // other statuses that are no problem
 	handle  func(*call) (int, any, error)
+
+	raw   func(*call) error // instead of handle: it writes its answer itself, unless it gives an error
+	media string            // what kind of answer that is
 }
 
 // A guard says who may call a route.
@@ -38,6 +41,7 @@ type guard struct {
 	open     bool          // nobody is asked for a key
 	platform bool          // only keys of the platform
 	scope    perdure.Scope // the scope that the key needs
+	inQuery  bool          // the key may come as a parameter
 }
 
 func scope(s perdure.Scope) guard { return guard{scope: s} }
@@ -70,9 +74,17 @@ func on[In, Out any](method, pattern string, g guard, summary string, f func(c *
 		}}
 }
 
+// live makes a route out of a handler that keeps its answer open: a stream, or a socket. A browser opens these, and
+// can't send a header with them, so that the key may come as a parameter.
+func live(pattern string, g guard, summary, media string, f func(*call) error) route {
+	g.inQuery = true
+	return route{method: "GET", pattern: pattern, guard: g, summary: summary, media: media, raw: f,
+		in: reflect.TypeFor[none](), out: reflect.TypeFor[none](), query: []string{tokenParam}}
+}
+
 // takes names the query parameters of a route.
 func (r route) takes(names ...string) route {
-	r.query = names
+	r.query = append(names, r.query...)
 	return r
 }
 
@@ -80,6 +92,17 @@ func (r route) takes(names ...string) route {
 func (r route) creates() route {
 	r.created = true
 	return r
+}
+
+// usual is the status of the usual answer.
+func (r route) usual() int {
+	switch {
+	case r.media == api.MediaSocket:
+		return http.StatusSwitchingProtocols
+	case r.created:
+		return http.StatusCreated
+	}
+	return http.StatusOK
 }
 
 // also names other statuses that are no problem.

@@ -13,12 +13,16 @@ func (s *Server) table() []route {
 	const v1 = api.Prefix
 	create, read, control := scope(perdure.ScopeCreate), scope(perdure.ScopeRead), scope(perdure.ScopeControl)
 	poll, report, keys := scope(perdure.ScopePoll), scope(perdure.ScopeReport), scope(perdure.ScopeKeys)
+	hooks := scope(perdure.ScopeWebhooks)
 	return []route{
 		on("POST", v1+"/runs", create, "Start a run; with wait, in the foreground", startRun).creates().also(http.StatusOK, http.StatusAccepted),
 		on("GET", v1+"/runs", read, "List runs, newest first", listRuns).
-			takes("status", "state", "kind", "queue", "thread_id", "parent_run_id", "root_run_id", "limit", "cursor", "metadata.*"),
+			takes(append(runFilters, "cursor")...),
 		on("GET", v1+"/runs/{id}", read, "Look at a run", getRun),
 		on("GET", v1+"/runs/{id}/join", read, "Wait for a run", joinRun).takes("timeout").also(http.StatusAccepted),
+		live(v1+"/runs/{id}/stream", read, "Follow a run's log as server-sent events", api.MediaStream, streamRun).
+			takes("after", "last_event_id").also(http.StatusNoContent),
+		live(v1+"/ws", read, "Watch many runs over a WebSocket", api.MediaSocket, openSocket).takes(append(runFilters, "events")...),
 		on("GET", v1+"/runs/{id}/events", read, "Read a run's log by polling", runEvents).takes("after", "limit", "wait"),
 		on("GET", v1+"/runs/{id}/tree", read, "List the runs of a run's tree", runTree).takes("limit", "cursor"),
 		on("GET", v1+"/runs/{id}/deliverable", read, "Get what an ended run hands over", runDeliverable),
@@ -57,6 +61,17 @@ func (s *Server) table() []route {
 		on("GET", v1+"/dlq/{id}", read, "Look at a dead letter", getDeadLetter),
 		on("POST", v1+"/dlq/{id}/redrive", control, "Make a new run of a dead letter", redrive).creates().also(http.StatusOK),
 		on("DELETE", v1+"/dlq/{id}", control, "Discard a dead letter", dropDeadLetter),
+
+		on("POST", v1+"/webhooks", hooks, "Register a webhook", createWebhook).creates(),
+		on("GET", v1+"/webhooks", hooks, "List registered webhooks", listWebhooks),
+		on("GET", v1+"/webhooks/{id}", hooks, "Look at a webhook", getWebhook),
+		on("PATCH", v1+"/webhooks/{id}", hooks, "Change, disable or enable a webhook", changeWebhook),
+		on("DELETE", v1+"/webhooks/{id}", hooks, "Delete a webhook", deleteWebhook),
+		on("POST", v1+"/webhooks/{id}/rotate", hooks, "Give a webhook a new secret", rotateWebhook),
+		on("POST", v1+"/webhooks/{id}/test", hooks, "Send a webhook a test message", testWebhook),
+		on("GET", v1+"/webhooks/{id}/deliveries", hooks, "List what a webhook was told", webhookDeliveries).takes("state", "limit", "cursor"),
+		on("GET", v1+"/deliveries/{id}", hooks, "Look at a delivery and its attempts", getDelivery),
+		on("POST", v1+"/deliveries/{id}/redeliver", hooks, "Deliver again", redeliver),
 
 		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates(),
 		on("GET", v1+"/keys", keys, "List this tenant's keys", listKeys),

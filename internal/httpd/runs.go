@@ -17,7 +17,7 @@ import (
 const maxWait = time.Hour
 
 func statusURL(id perdure.RunID) string { return api.Prefix + "/runs/" + string(id) }
-func attachURL(id perdure.RunID) string { return statusURL(id) + "/events" }
+func attachURL(id perdure.RunID) string { return statusURL(id) + "/stream" }
 
 // show is a run as callers see it.
 func show(d *engine.Detail, now perdure.Instant) *api.Run {
@@ -29,6 +29,9 @@ func show(d *engine.Detail, now perdure.Instant) *api.Run {
 		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf, ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf,
 		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt, StartedAt: set(r.StartedAt), FinishedAt: set(r.FinishedAt), DeferredAt: set(r.DeferredAt),
 		SeenAt: set(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late, AttachURL: attachURL(r.ID), StatusURL: statusURL(r.ID),
+	}
+	if id := string(r.Options.Webhook); strings.HasPrefix(id, "wh_") {
+		out.WebhookID = perdure.WebhookID(id)
 	}
 	if r.Progress != "" {
 		out.Progress, _ = r.Progress.MarshalJSON()
@@ -92,19 +95,30 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 	if in.Wait < 0 || time.Duration(in.Wait) > maxWait {
 		return 0, nil, perdure.Invalid("wait", "must lie between 0s and %s", maxWait)
 	}
+	if in.Webhook != "" {
+		if err := c.checkURL("webhook", in.Webhook); err != nil {
+			return 0, nil, err
+		}
+	}
 	in.Foreground = in.Wait > 0
 	op := &engine.Submit{Tenant: c.tenant(), Submission: in.Submission, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
 	if in.Wait > 0 {
-		return c.await(op.Run.ID, time.Duration(in.Wait), op.Run.Options.OnDisconnect == "cancel")
+		status, out, err := c.await(op.Run.ID, time.Duration(in.Wait), op.Run.Options.OnDisconnect == "cancel")
+		if out != nil {
+			out.WebhookSecret = op.WebhookSecret
+		}
+		return status, out, err
 	}
 	if !op.Created {
 		return c.made(op.Run.ID, false)
 	}
 	// What was accepted is known; nothing has to be read for the answer.
-	return http.StatusCreated, show(&engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}, c.s.engine.Store().Now()), nil
+	out := show(&engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}, c.s.engine.Store().Now())
+	out.WebhookSecret = op.WebhookSecret
+	return http.StatusCreated, out, nil
 }
 
 func getRun(c *call, _ *none) (int, *api.Run, error) {
@@ -133,38 +147,50 @@ func joinRun(c *call, _ *none) (int, *api.Run, error) {
 }
 
 func listRuns(c *call, _ *none) (int, *api.Runs, error) {
-	limit, err := c.whole("limit", 50, 1, 1000)
+	f, err := c.runFilter(50)
 	if err != nil {
 		return 0, nil, err
 	}
-	q := c.URL.Query()
-	f := store.RunFilter{Status: q.Get("status"), State: perdure.State(q.Get("state")), Kind: q.Get("kind"), Queue: q.Get("queue"),
-		ThreadID: perdure.ThreadID(q.Get("thread_id")), ParentID: perdure.RunID(q.Get("parent_run_id")), RootID: perdure.RunID(q.Get("root_run_id")),
-		Limit: int(limit)}
 	if f.Before, err = c.cursor(); err != nil {
 		return 0, nil, err
 	}
+	return c.page(f)
+}
+
+// runFilters are the parameters that choose runs.
+var runFilters = []string{"status", "state", "kind", "queue", "thread_id", "parent_run_id", "root_run_id", "limit", "metadata.*"}
+
+// runFilter reads which runs are meant.
+func (c *call) runFilter(otherwise int64) (f store.RunFilter, err error) {
+	limit, err := c.whole("limit", otherwise, 1, 1000)
+	if err != nil {
+		return f, err
+	}
+	q := c.URL.Query()
+	f = store.RunFilter{Status: q.Get("status"), State: perdure.State(q.Get("state")), Kind: q.Get("kind"), Queue: q.Get("queue"),
+		ThreadID: perdure.ThreadID(q.Get("thread_id")), ParentID: perdure.RunID(q.Get("parent_run_id")), RootID: perdure.RunID(q.Get("root_run_id")),
+		Limit: int(limit)}
 	for name := range q {
 		if key, ok := strings.CutPrefix(name, "metadata."); ok {
 			if err := perdure.CheckName(name, key); err != nil {
-				return 0, nil, err
+				return f, err
 			}
 			if f.Metadata == nil {
 				f.Metadata = make(map[string]string)
 			}
 			f.Metadata[key] = q.Get(name)
 			if len(f.Metadata) > perdure.MaxMetadata {
-				return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a list is filtered by at most %d entries of metadata", perdure.MaxMetadata)
+				return f, perdure.Errorf(perdure.CodeTooLarge, "a list is filtered by at most %d entries of metadata", perdure.MaxMetadata)
 			}
 		}
 	}
 	if f.State != "" && !f.State.Live() && !f.State.Terminal() {
-		return 0, nil, perdure.Invalid("state", "%q is none of %v", f.State, perdure.States)
+		return f, perdure.Invalid("state", "%q is none of %v", f.State, perdure.States)
 	}
 	if s := perdure.State(f.Status); f.Status != "" && f.Status != perdure.StatusDeferred && !s.Live() && !s.Terminal() {
-		return 0, nil, perdure.Invalid("status", "%q is neither deferred nor one of %v", f.Status, perdure.States)
+		return f, perdure.Invalid("status", "%q is neither deferred nor one of %v", f.Status, perdure.States)
 	}
-	return c.page(f)
+	return f, nil
 }
 
 func (c *call) page(f store.RunFilter) (int, *api.Runs, error) {
@@ -199,6 +225,9 @@ func runTree(c *call, _ *none) (int, *api.Runs, error) {
 	return c.page(store.RunFilter{RootID: d.RootID, Before: before, Limit: int(limit)})
 }
 
+// maxEvents is about how many bytes of a log one answer holds.
+const maxEvents = 4 << 20
+
 func runEvents(c *call, _ *none) (int, *api.Events, error) {
 	after, err := c.whole("after", 0, 0, 1<<53)
 	if err != nil {
@@ -214,24 +243,21 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 	}
 	out := &api.Events{Events: []api.Event{}, NextAfter: after}
 	err = c.watch(string(c.run()), wait, func() (bool, error) {
-		d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
-		if err != nil {
+		l := &engine.Look{Tenant: c.tenant(), RunID: c.run(), After: after, Lines: int(limit), Bytes: maxEvents}
+		if err := c.s.engine.Look(c.Context(), l); err != nil {
 			return false, err
 		}
-		if after > d.Seq {
-			return false, perdure.Invalid("after", "lies beyond the end of the log, %d", d.Seq)
+		if !l.Found {
+			return false, perdure.Errorf(perdure.CodeNotFound, "no such run")
 		}
-		lines, err := c.s.engine.Events(c.Context(), c.tenant(), c.run(), after, int(limit))
-		if err != nil {
-			return false, err
+		if after > l.Head.Seq {
+			return false, perdure.Invalid("after", "lies beyond the end of the log, %d", l.Head.Seq)
 		}
-		for _, l := range lines {
-			data, _ := l.Data.MarshalJSON()
-			out.Events = append(out.Events, api.Event{Seq: l.Seq, Type: l.Type, At: l.At, Attempt: l.Attempt, Data: data})
-			out.NextAfter = l.Seq
+		for i := range l.Log {
+			out.Events = append(out.Events, event(&l.Log[i]))
 		}
-		out.Ended = d.State.Terminal() && out.NextAfter >= d.Seq
-		return len(lines) > 0 || d.State.Terminal(), nil
+		out.NextAfter, out.Ended = l.Upto(), l.Ended()
+		return len(l.Log) > 0 || l.Head.State.Terminal(), nil
 	})
 	if err != nil {
 		return 0, nil, err

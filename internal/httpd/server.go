@@ -25,17 +25,25 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/webhook"
 )
 
 // Options of a server. The zero value is usable.
 type Options struct {
-	Node   string        // this node's name, unique in a fleet
-	Hosts  []string      // host names that requests may be addressed to, beside IP addresses and localhost
-	Ready  func() error  // whether the node should get traffic; nil: it should
-	Poll   time.Duration // how often is looked at things without a ring; default 1 s
-	Logger *slog.Logger
+	Node    string        // this node's name, unique in a fleet
+	Hosts   []string      // host names that requests may be addressed to, beside IP addresses and localhost
+	Origins []string      // origins of pages that may call the API, such as https://app.example.com
+	Streams int           // how many streams may be open; default, and at most, three quarters of the file descriptors
+	Ready   func() error  // whether the node should get traffic; nil: it should
+	Poll    time.Duration // how often is looked at things without a ring; default 1 s
+	Logger  *slog.Logger
+
+	Webhooks *webhook.Guard // where webhooks may go; nil: to public addresses only
+	Sender   webhook.Sender // of test messages; nil: HTTP, to where webhooks may go
 
 	BodyTimeout time.Duration // how long a request's body may take to arrive; default 30 s
+	Beat        time.Duration // how often a stream says that it is there, so that clients notice a dead connection; default 5 s
+	Patience    time.Duration // how long a write to a stream may take: a slower reader is dropped, and comes back with its cursor; default 10 s
 }
 
 // Server answers.
@@ -49,10 +57,17 @@ type Server struct {
 	openapi []byte
 
 	closing chan struct{} // closed when the server shuts down: whoever is blocked is answered
-	once    sync.Once
 
 	mu      sync.Mutex
+	closed  bool
 	waiting map[store.Ref]int // waiters of this node, by run
+
+	logs    *logs
+	streams sync.WaitGroup // streams that go on without a request
+	seats   seats
+	keyring keyring
+
+	addresses addresses
 
 	looks atomic.Int64 // how often polls looked into their queues
 }
@@ -60,6 +75,8 @@ type Server struct {
 // New makes a server over an engine. bell is what the engine rings.
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
+	s.logs, s.seats.limit = newLogs(e), streamLimit(opt.Streams)
+	s.keyring = keyring{engine: e, keys: make(map[string]*held)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -69,8 +86,20 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	if s.opt.Poll == 0 {
 		s.opt.Poll = time.Second
 	}
+	if s.opt.Webhooks == nil {
+		s.opt.Webhooks = &webhook.Guard{}
+	}
+	if s.opt.Sender == nil {
+		s.opt.Sender = webhook.NewHTTP(webhook.HTTPOptions{Guard: s.opt.Webhooks})
+	}
 	if s.opt.BodyTimeout == 0 {
 		s.opt.BodyTimeout = 30 * time.Second
+	}
+	if s.opt.Beat == 0 {
+		s.opt.Beat = 5 * time.Second
+	}
+	if s.opt.Patience == 0 {
+		s.opt.Patience = 10 * time.Second
 	}
 	s.routes = s.table()
 	patterns := make(map[string][]string)
@@ -104,6 +133,9 @@ func (s *Server) Handler() http.Handler {
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		if !s.allowedHost(r.Host) {
 			s.problem(w, perdure.Errorf(api.CodeHost, "add the host to the server's allowed hosts"))
+			return
+		}
+		if s.cors(w, r) {
 			return
 		}
 		if r.URL.Path != cleanPath(r.URL.Path) {
@@ -164,16 +196,19 @@ func (s *Server) serve(r route) http.HandlerFunc {
 			s.problem(w, err)
 			return
 		}
+		if r.raw != nil {
+			if err := r.raw(c); err != nil {
+				s.problem(w, err)
+			}
+			return
+		}
 		status, out, err := r.handle(c)
 		if err != nil {
 			s.problem(w, err)
 			return
 		}
 		if status == 0 {
-			status = http.StatusOK
-			if r.created {
-				status = http.StatusCreated
-			}
+			status = r.usual()
 		}
 		s.answer(w, status, out)
 	}
@@ -264,9 +299,14 @@ func parseQuery(raw string) (url.Values, error) { return url.ParseQuery(raw) }
 
 // ---- background
 
-// Run keeps the node's word for those who wait here, and looks at the queues from time to time, so that a lost
-// ring costs latency and nothing else. One look serves all polls.
+// Run keeps the node's word for those who wait here, reads for the streams, and looks at the queues from time to
+// time, so that a lost ring costs latency and nothing else. One look serves all polls.
 func (s *Server) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer s.letStreamsGo()
+	wg.Go(func() { s.logs.run(ctx) })
+	wg.Go(func() { s.keyring.run(ctx) })
 	look := time.NewTicker(s.opt.Poll)
 	defer look.Stop()
 	renew := time.NewTicker(s.engine.Policy().WaiterTTL / 3)
@@ -305,11 +345,55 @@ func (s *Server) renewWaiters(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	for t, ids := range byTenant {
-		if err := s.engine.Do(ctx, &engine.Attach{Tenant: t, Node: s.opt.Node, RunIDs: ids}); err != nil && ctx.Err() == nil {
-			s.log.Warn("waiters could not be renewed", "error", err)
+		for part := range slices.Chunk(ids, renewAtOnce) {
+			op := &engine.Renew{Tenant: t, Node: s.opt.Node, RunIDs: part}
+			err := s.engine.Do(ctx, op)
+			if err == nil && len(op.Lost) > 0 {
+				err = s.engine.Do(ctx, &engine.Attach{Tenant: t, Node: s.opt.Node, RunIDs: op.Lost})
+			}
+			if err != nil && ctx.Err() == nil {
+				s.log.Warn("waiters could not be renewed", "error", err)
+			}
 		}
 	}
 }
 
-// Shutdown answers whoever is blocked: waits and joins with 202, polls with nothing.
-func (s *Server) Shutdown() { s.once.Do(func() { close(s.closing) }) }
+// renewAtOnce is how many waiters are renewed in one write.
+const renewAtOnce = 256
+
+// Shutdown answers whoever is blocked: waits and joins with 202, polls with nothing. Streams are cut off.
+func (s *Server) Shutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
+}
+
+// detach runs a stream that goes on when its request has been served, unless the server shuts down.
+func (s *Server) detach(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.streams.Go(f)
+	}
+	return !s.closed
+}
+
+// letStreamsGo waits for streams to say what they leave behind. One that is stuck in a write is not waited for: its
+// waiter expires by itself.
+func (s *Server) letStreamsGo() {
+	s.Shutdown()
+	done := make(chan struct{})
+	go func() {
+		s.streams.Wait()
+		close(done)
+	}()
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}

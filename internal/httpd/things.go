@@ -75,37 +75,49 @@ func appendMessage(c *call, in *perdure.Message) (int, *api.MessageAppended, err
 
 // ---- groups
 
-func showGroup(g *perdure.Group) *api.Group {
-	return &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total, Ended: g.Ended, Completed: g.OK,
-		RunIDs: g.Members, CreatedAt: g.CreatedAt, EndedAt: set(g.EndedAt)}
-}
-
 func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
 	op := &engine.CreateGroup{Tenant: c.tenant(), Mode: in.Mode, RunIDs: in.RunIDs, Timeout: in.Timeout, OnLosers: in.OnLosers}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return 0, showGroup(&op.Group), nil
+	return 0, showGroup(&op.Group, op.Ends), nil
 }
 
-func (c *call) group() (g perdure.Group, err error) {
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		var ok bool
-		g, ok, err = v.Gathering(c.tenant(), perdure.GroupID(c.PathValue("id")))
-		if err == nil && (!ok || g.Kind != perdure.GroupOfCaller) {
-			err = perdure.Errorf(perdure.CodeNotFound, "no such group")
-		}
-		return err
-	})
+// showGroup is a group as callers see it: with those who have ended, the first of them first.
+func showGroup(g *perdure.Group, ends []store.End) *api.Group {
+	out := &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total, Ended: g.Ended, Completed: g.OK,
+		RunIDs: g.Members, EndedRuns: []api.EndedRun{}, CreatedAt: g.CreatedAt, DeadlineAt: set(g.AlarmAt), EndedAt: set(g.EndedAt)}
+	for _, e := range ends {
+		out.EndedRuns = append(out.EndedRuns, api.EndedRun{RunID: e.ID, State: e.State, FinishedAt: e.At})
+	}
+	return out
+}
+
+// group reads a group that a caller made.
+func (c *call) group(v *store.View) (perdure.Group, error) {
+	g, ok, err := v.Gathering(c.tenant(), perdure.GroupID(c.PathValue("id")))
+	if err == nil && (!ok || g.Kind != perdure.GroupOfCaller) {
+		err = perdure.Errorf(perdure.CodeNotFound, "no such group")
+	}
 	return g, err
 }
 
+func (c *call) readGroup() (out *api.Group, err error) {
+	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		g, err := c.group(v)
+		if err != nil {
+			return err
+		}
+		ends, err := v.Ends(g.Tenant, g.Members)
+		out = showGroup(&g, ends)
+		return err
+	})
+	return out, err
+}
+
 func getGroup(c *call, _ *none) (int, *api.Group, error) {
-	g, err := c.group()
-	if err != nil {
-		return 0, nil, err
-	}
-	return 0, showGroup(&g), nil
+	out, err := c.readGroup()
+	return 0, out, err
 }
 
 func joinGroup(c *call, _ *none) (int, *api.Group, error) {
@@ -113,19 +125,22 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var g perdure.Group
-	err = c.watch(c.PathValue("id"), limit, func() (bool, error) {
-		g, err = c.group()
-		return g.State != perdure.GroupOpen, err
+	err = c.watch(c.PathValue("id"), limit, func() (ended bool, err error) {
+		err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+			g, err := c.group(v)
+			ended = g.State != perdure.GroupOpen
+			return err
+		})
+		return ended, err
 	})
 	if err != nil {
 		return 0, nil, err
 	}
-	status := http.StatusOK
-	if g.State == perdure.GroupOpen {
-		status = http.StatusAccepted
+	out, err := c.readGroup()
+	if err == nil && out.State == perdure.GroupOpen {
+		return http.StatusAccepted, out, nil
 	}
-	return status, showGroup(&g), nil
+	return http.StatusOK, out, err
 }
 
 // ---- dead letters

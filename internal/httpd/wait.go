@@ -15,6 +15,13 @@ import (
 // watch calls look until it is satisfied, the time has passed, the caller is gone or the server shuts down.
 // It listens before it looks, so that nothing can happen in between.
 func (c *call) watch(topic string, limit time.Duration, look func() (bool, error)) error {
+	if limit > 0 {
+		if leave, err := c.s.seats.take(); err == nil {
+			defer leave()
+		} else {
+			limit = 0 // there is no room for one more who waits: he is answered as if his time had passed
+		}
+	}
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	for {
@@ -100,35 +107,50 @@ func (c *call) await(id perdure.RunID, limit time.Duration, cancelOnDisconnect b
 	return http.StatusAccepted, out, nil
 }
 
-// arrive notes that one more waits for a run on this node.
+// arrive notes that one more waits for a run on this node. The first is written down; the node renews that.
 func (s *Server) arrive(ctx context.Context, ref store.Ref) error {
 	s.mu.Lock()
 	s.waiting[ref]++
+	first := s.waiting[ref] == 1
 	s.mu.Unlock()
-	err := s.engine.Do(ctx, &engine.Attach{Tenant: ref.Tenant, Node: s.opt.Node, RunIDs: []perdure.RunID{ref.Run}})
+	if !first {
+		return nil
+	}
+	err := s.attach(ctx, ref)
 	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.waiting[ref]--; s.waiting[ref] == 0 {
-			delete(s.waiting, ref)
-		}
+		s.depart(ref)
 	}
 	return err
 }
 
-// leave notes that one fewer does; the last one defers the run.
-func (s *Server) leave(ctx context.Context, ref store.Ref, reason string, ended bool) {
+func (s *Server) attach(ctx context.Context, ref store.Ref) error {
+	return s.engine.Do(ctx, &engine.Attach{Tenant: ref.Tenant, Node: s.opt.Node, RunIDs: []perdure.RunID{ref.Run}})
+}
+
+// depart counts one who waited, and tells whether he was the last.
+func (s *Server) depart(ref store.Ref) (last bool) {
 	s.mu.Lock()
-	s.waiting[ref]--
-	last := s.waiting[ref] == 0
-	if last {
-		delete(s.waiting, ref)
+	defer s.mu.Unlock()
+	if s.waiting[ref]--; s.waiting[ref] > 0 {
+		return false
 	}
-	s.mu.Unlock()
-	if !last || ended {
+	delete(s.waiting, ref)
+	return true
+}
+
+// leave notes that one fewer waits; the last one defers the run.
+func (s *Server) leave(ctx context.Context, ref store.Ref, reason string, ended bool) {
+	if !s.depart(ref) || ended {
 		return
 	}
-	if err := s.engine.Do(ctx, &engine.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: s.opt.Node, Reason: reason}); err != nil {
+	err := s.engine.Do(ctx, &engine.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: s.opt.Node, Reason: reason})
+	s.mu.Lock()
+	again := s.waiting[ref] > 0 // somebody came while that was decided, and his word may be the one that was taken back
+	s.mu.Unlock()
+	if err == nil && again {
+		err = s.attach(ctx, ref)
+	}
+	if err != nil {
 		s.log.Warn("a run could not be deferred; its waiter expires by itself", "run", ref.Run, "error", err)
 	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -29,6 +30,8 @@ type RunFilter struct {
 	RootID   perdure.RunID
 	Metadata map[string]string
 	Before   perdure.RunID // only older ones: the cursor
+	After    perdure.RunID // only newer ones
+	Live     bool          // only those that have not ended
 	Limit    int
 }
 
@@ -53,6 +56,10 @@ func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
 	and("parent_id=?", string(f.ParentID))
 	and("root_id=?", string(f.RootID))
 	and("id<?", string(f.Before))
+	and("id>?", string(f.After))
+	if f.Live {
+		where = append(where, "alarm_at IS NOT NULL")
+	}
 	for _, k := range slices.Sorted(maps.Keys(f.Metadata)) {
 		// Metadata is an object of strings, written without spaces: a name and its value stand together in it.
 		pair, err := json.Marshal(map[string]string{k: f.Metadata[k]})
@@ -62,7 +69,7 @@ func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
 		where, args = append(where, v.dialect.contains), append(args, strings.Trim(string(pair), "{}"))
 	}
 	var out []perdure.Run
-	err := runTable.query(v.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC LIMIT ?", append(args, int64(f.Limit)), func(r *perdure.Run) error {
+	err := runTable.query(v.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost, append(args, int64(f.Limit)), func(r *perdure.Run) error {
 		out = append(out, *r)
 		return nil
 	})
@@ -76,12 +83,37 @@ func (v *View) Events(t perdure.TenantID, run perdure.RunID, after int64, limit 
 
 func readEvents(s Session, t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
 	var out []perdure.Line
-	err := eventTable.query(s, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq LIMIT ?", []any{string(t), string(run), after, int64(limit)}, func(e *EventRow) error {
+	err := eventTable.query(s, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *EventRow) error {
 		out = append(out, e.Line)
 		return nil
 	})
 	return out, err
 }
+
+// atMost ends a query after so many rows. With a bare parameter SQLite would plan the statement anew every time one is
+// bound, which takes longer than to read a few rows.
+const atMost = " LIMIT CAST(? AS BIGINT)"
+
+// errEnough ends a query whose rows are as many as were wanted.
+var errEnough = errors.New("enough")
+
+// EventsWithin reads a run's log from a cursor on: so many lines, and no more once they hold that many bytes.
+func (v *View) EventsWithin(t perdure.TenantID, run perdure.RunID, after int64, limit, bytes int) ([]perdure.Line, error) {
+	var out []perdure.Line
+	err := eventTable.query(v.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *EventRow) error {
+		out = append(out, e.Line)
+		if bytes -= len(e.Data); bytes <= 0 {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return out, err
+}
+
+const eventsAfter = "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq" + atMost
 
 // Journal reads a run's journal from a cursor on.
 func (v *View) Journal(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
@@ -106,7 +138,7 @@ func (tx *Tx) Journal(t perdure.TenantID, run perdure.RunID, after int64, limit 
 
 func readJournal(s Session, t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
 	var out []JournalRow
-	err := journalTable.query(s, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq LIMIT ?", []any{string(t), string(run), after, int64(limit)}, func(j *JournalRow) error {
+	err := journalTable.query(s, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(run), after, int64(limit)}, func(j *JournalRow) error {
 		out = append(out, *j)
 		return nil
 	})
@@ -125,7 +157,7 @@ func (v *View) Thread(t perdure.TenantID, id perdure.ThreadID) (th perdure.Threa
 // Messages reads a thread from a cursor on.
 func (v *View) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, limit int) ([]perdure.ThreadMessage, error) {
 	var out []perdure.ThreadMessage
-	err := messageTable.query(v.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq LIMIT ?", []any{string(t), string(id), after, int64(limit)},
+	err := messageTable.query(v.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(id), after, int64(limit)},
 		func(m *perdure.ThreadMessage) error {
 			out = append(out, *m)
 			return nil
@@ -179,7 +211,7 @@ func (v *View) DeadLetters(t perdure.TenantID, before perdure.RunID, limit int) 
 		where, args = where+" AND run_id<?", append(args, string(before))
 	}
 	var out []perdure.DeadLetter
-	err := deadTable.query(v.sess, where+" ORDER BY run_id DESC LIMIT ?", append(args, int64(limit)), func(d *perdure.DeadLetter) error {
+	err := deadTable.query(v.sess, where+" ORDER BY run_id DESC"+atMost, append(args, int64(limit)), func(d *perdure.DeadLetter) error {
 		out = append(out, *d)
 		return nil
 	})
@@ -224,16 +256,6 @@ func (v *View) Workers(t perdure.TenantID) ([]perdure.Worker, error) {
 	var out []perdure.Worker
 	err := workerTable.query(v.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(w *perdure.Worker) error {
 		out = append(out, *w)
-		return nil
-	})
-	return out, err
-}
-
-// Outbox lists a run's notifications.
-func (v *View) Outbox(t perdure.TenantID, run perdure.RunID) ([]OutboxRow, error) {
-	var out []OutboxRow
-	err := outboxTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY seq, target", []any{string(t), string(run)}, func(o *OutboxRow) error {
-		out = append(out, *o)
 		return nil
 	})
 	return out, err

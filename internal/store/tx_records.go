@@ -408,6 +408,24 @@ func (tx *Tx) Waiters(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, error
 	return out, err
 }
 
+// RenewWaiters stages a later expiry of those waiters of a node that have not expired, and says which these are. One that
+// is dropped meanwhile stays dropped.
+func (tx *Tx) RenewWaiters(t perdure.TenantID, node string, ids []perdure.RunID, until perdure.Instant) (kept map[perdure.RunID]bool, err error) {
+	kept = make(map[perdure.RunID]bool, len(ids))
+	err = eachPart(tx.s.dialect, texts(ids), func(part []string) error {
+		given, args := tx.s.dialect.keyed("waiters", []string{"tenant", "node", "run_id"}, []string{string(t), node}, part)
+		return waiterTable.query(tx.sess, given, args, func(w *WaiterRow) error {
+			if w.ExpiresAt > tx.Now {
+				kept[w.RunID] = true
+				tx.Stage("UPDATE waiters SET expires_at=? WHERE tenant=? AND run_id=? AND node=? AND expires_at>?",
+					int64(until), string(t), string(w.RunID), node, int64(tx.Now))
+			}
+			return nil
+		})
+	})
+	return kept, err
+}
+
 // ExpiredWaiters gives waiters whose node has not spoken up for them.
 func (tx *Tx) ExpiredWaiters(limit int) ([]WaiterRow, error) {
 	where, args := fmt.Sprintf("WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node LIMIT %d", limit), []any{int64(tx.Now)}
@@ -479,9 +497,6 @@ func (tx *Tx) HasQueue(t perdure.TenantID, name string) (bool, error) {
 
 // PutQueue stages a new queue.
 func (tx *Tx) PutQueue(v QueueRow) { tx.queues.put(tx, queueKey{v.Tenant, v.Name}, v) }
-
-// Notify stages a notification.
-func (tx *Tx) Notify(o OutboxRow) { push(tx, &tx.outbox, o) }
 
 // After has f called once the batch is durable: doorbells ring then.
 func (tx *Tx) After(f func()) { push(tx, &tx.after, f) }

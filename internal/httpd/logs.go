@@ -1,0 +1,215 @@
+package httpd
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// logs reads the logs that the streams of this node follow. Streams that want the same are given the same, and one
+// look at the store serves many: an event that ten thousand wait for is read a few times. What was wanted after a look
+// has begun is looked at anew. A few pages are kept: the lines of a log never change, so that one that has some
+// is as good as a new one to whoever goes on from there.
+type logs struct {
+	engine *engine.Engine
+
+	mu    sync.Mutex
+	asked map[want]*reading
+	now   []want // in the order in which they came
+	idle  []want
+
+	recent map[want]*page // with lines
+	ring   [keptPages]want
+	at     int
+
+	more     chan struct{} // signalled when there is something to read now
+	someIdle chan struct{}
+}
+
+// A want is for what a log has after a line.
+type want struct {
+	ref   store.Ref
+	after int64
+	whole bool // the run is wanted as well
+	idle  bool // there is no reason to think that something is new: it may wait for others
+}
+
+// A reading is what those who want the same wait for.
+type reading struct {
+	done chan struct{}
+	page *page
+	err  error
+}
+
+// A page is what a log had.
+type page struct {
+	head  store.Head
+	run   perdure.Run
+	lines piece // as frames of a stream
+	upto  int64 // the last of them, or the cursor
+	gap   int64 // the first line that there is
+	ended bool  // the run has ended and this was the last of its log
+	kept  bool  // it is not of now: what is beyond its last line is not known
+}
+
+const (
+	// pageLines and pageBytes bound a page: a stream holds at most one, and one whose reader is slow holds it for long.
+	pageLines = 256
+	pageBytes = 32 << 10
+
+	keptPages     = 64
+	readersOfLogs = 2
+	asksAtOnce    = 32
+	idleAtOnce    = 512
+	idlePause     = 200 * time.Millisecond
+)
+
+func newLogs(e *engine.Engine) *logs {
+	return &logs{engine: e, asked: make(map[want]*reading), recent: make(map[want]*page), more: make(chan struct{}, 1), someIdle: make(chan struct{}, 1)}
+}
+
+// read gives what a log has after a line, as of a moment after this was called, unless left is closed before.
+func (l *logs) read(left <-chan struct{}, a want) (*page, error) {
+	key := want{ref: a.ref, after: a.after}
+	l.mu.Lock()
+	if p := l.recent[key]; p != nil && !a.whole {
+		l.mu.Unlock()
+		old := *p
+		old.kept = true
+		return &old, nil
+	}
+	r := l.asked[a]
+	if r == nil {
+		r = &reading{done: make(chan struct{})}
+		l.asked[a] = r
+		if a.idle {
+			l.idle = append(l.idle, a)
+		} else {
+			l.now = append(l.now, a)
+		}
+	}
+	l.mu.Unlock()
+	if a.idle {
+		signal(l.someIdle)
+	} else {
+		signal(l.more)
+	}
+	select {
+	case <-r.done:
+		return r.page, r.err
+	case <-left:
+		return nil, context.Canceled
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run reads until the context ends.
+func (l *logs) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range readersOfLogs {
+		wg.Go(func() {
+			for l.wait(ctx, l.more, 0) {
+				for l.look(ctx, &l.now, asksAtOnce, l.more) {
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for l.wait(ctx, l.someIdle, idlePause) {
+			for l.look(ctx, &l.idle, idleAtOnce, nil) {
+			}
+		}
+	})
+	wg.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for a, r := range l.asked {
+		r.err = context.Canceled
+		close(r.done)
+		delete(l.asked, a)
+	}
+}
+
+func (l *logs) wait(ctx context.Context, c chan struct{}, pause time.Duration) bool {
+	select {
+	case <-c:
+	case <-ctx.Done():
+		return false
+	}
+	if pause == 0 {
+		return true
+	}
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// look answers the next wants, and tells whether there may be more.
+func (l *logs) look(ctx context.Context, from *[]want, limit int, next chan struct{}) bool {
+	l.mu.Lock()
+	n := min(limit, len(*from))
+	wants := append([]want(nil), (*from)[:n]...)
+	if *from = (*from)[n:]; len(*from) == 0 {
+		*from = nil // what was a storm once is not kept
+	}
+	readings := make([]*reading, n)
+	for i, a := range wants {
+		readings[i] = l.asked[a]
+		delete(l.asked, a)
+	}
+	left := len(*from) > 0
+	l.mu.Unlock()
+	if n == 0 {
+		return false
+	}
+	if left && next != nil {
+		signal(next) // for the other reader
+	}
+	looks := make([]*engine.Look, n)
+	for i, a := range wants {
+		looks[i] = &engine.Look{Tenant: a.ref.Tenant, RunID: a.ref.Run, After: a.after, Lines: pageLines, Bytes: pageBytes, Whole: a.whole}
+	}
+	err := l.engine.Look(ctx, looks...)
+	for i, r := range readings {
+		switch {
+		case err != nil:
+			r.err = err
+		case !looks[i].Found:
+			r.err = perdure.Errorf(perdure.CodeNotFound, "no such run")
+		default:
+			r.page, r.err = newPage(looks[i])
+		}
+		if r.page != nil && len(r.page.lines.text) > 0 && !wants[i].whole {
+			l.keep(want{ref: wants[i].ref, after: wants[i].after}, r.page)
+		}
+		close(r.done)
+	}
+	return true
+}
+
+// keep keeps a page instead of the one that was kept for longest.
+func (l *logs) keep(w want, p *page) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.recent[w] == nil {
+		delete(l.recent, l.ring[l.at])
+		l.ring[l.at] = w
+		l.at = (l.at + 1) % keptPages
+	}
+	l.recent[w] = p
+}

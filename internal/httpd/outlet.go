@@ -1,0 +1,130 @@
+package httpd
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A piece is some text of a stream, and the same as a chunk of HTTP/1.1. Those who are told the same share it.
+type piece struct{ text, chunk []byte }
+
+// pieceOf wraps a text.
+func pieceOf(text []byte) piece {
+	b := make([]byte, 0, len(text)+16)
+	b = append(strconv.AppendInt(b, int64(len(text)), 16), "\r\n"...)
+	at := len(b)
+	b = append(b, text...)
+	return piece{text: b[at:len(b):len(b)], chunk: append(b, "\r\n"...)}
+}
+
+// An outlet is where a stream is written to. Each send is on its way when it returns; one that fails, or takes too
+// long, was the last.
+type outlet interface {
+	send(piece) bool
+	left() <-chan struct{} // closed when nobody reads any more
+}
+
+// borrowed writes to the answer of a request that is still being served: in a process without sockets, and for
+// connections that can't be taken over.
+type borrowed struct {
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	gone     <-chan struct{}
+	patience time.Duration
+}
+
+func (o *borrowed) left() <-chan struct{} { return o.gone }
+
+func (o *borrowed) send(p piece) bool {
+	_ = o.rc.SetWriteDeadline(time.Now().Add(o.patience)) // in process there is none to set
+	if _, err := o.w.Write(p.text); err != nil {
+		return false
+	}
+	err := o.rc.Flush()
+	return err == nil || errors.Is(err, http.ErrNotSupported)
+}
+
+// taken writes to a connection of its own, in chunks as HTTP/1.1 has them. A request that is being served holds
+// buffers and a stack that are ten times what a stream needs, and most streams are silent most of the time.
+type taken struct {
+	conn     net.Conn
+	gone     chan struct{}
+	patience time.Duration
+}
+
+// takeOver takes a connection over and writes the head of the answer. It gives nil where that can't be done.
+func takeOver(c *call) *taken {
+	if !c.ProtoAtLeast(1, 1) || c.ProtoMajor != 1 {
+		return nil
+	}
+	head := []byte("HTTP/1.1 200 OK\r\nDate: " + time.Now().UTC().Format(http.TimeFormat) + "\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n")
+	for name, values := range c.w.Header() {
+		for _, v := range values { // names and values of our own: none has a line break
+			head = append(head, name+": "+v+"\r\n"...)
+		}
+	}
+	conn, _, err := http.NewResponseController(c.w).Hijack()
+	if err != nil {
+		return nil
+	}
+	o := &taken{conn: conn, gone: make(chan struct{}), patience: c.s.opt.Patience}
+	o.hurry()
+	o.write(append(head, "\r\n"...)) // if this fails, so does the first frame
+	go o.listen()
+	return o
+}
+
+// silence is how long the other side may leave what was sent unacknowledged. Without a bound, one whose network is
+// gone would be kept for a quarter of an hour.
+const silence = 30 * time.Second
+
+func (o *taken) hurry() {
+	t, ok := o.conn.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if raw, err := t.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+		})
+	}
+}
+
+// listen notices when the other side closes the connection. Whatever it sends is of no interest, and not much of it
+// is listened to.
+func (o *taken) listen() {
+	defer close(o.gone)
+	var b [64]byte
+	for range 64 {
+		if _, err := o.conn.Read(b[:]); err != nil {
+			return
+		}
+	}
+}
+
+func (o *taken) left() <-chan struct{} { return o.gone }
+
+func (o *taken) send(p piece) bool { return o.write(p.chunk) }
+
+func (o *taken) write(b []byte) bool {
+	if o.conn.SetWriteDeadline(time.Now().Add(o.patience)) != nil {
+		return false
+	}
+	_, err := o.conn.Write(b)
+	return err == nil
+}
+
+// finish ends the answer if everything was told, and closes the connection. Without the last chunk the other side
+// knows that the answer was cut off.
+func (o *taken) finish(how ending) {
+	if how == told {
+		o.write([]byte("0\r\n\r\n"))
+	}
+	o.conn.Close()
+}

@@ -1,0 +1,117 @@
+package httpd
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+// seats bounds how many calls keep their connection open, so that there are file descriptors left for those that
+// want an answer.
+type seats struct {
+	limit int64
+	taken atomic.Int64
+}
+
+// reserve is how many file descriptors are kept for everything but streams.
+const reserve = 512
+
+// streamLimit is how many streams there may be: three quarters of what the process may open, and never so many that
+// the reserve is touched.
+func streamLimit(configured int) int64 {
+	limit := int64(math.MaxInt64)
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err == nil && r.Cur < math.MaxInt64 {
+		limit = max(1, min(int64(r.Cur)*3/4, int64(r.Cur)-reserve))
+	}
+	if configured > 0 {
+		limit = min(limit, int64(configured))
+	}
+	return limit
+}
+
+// take gives a seat, and what gives it back.
+func (s *seats) take() (leave func(), err error) {
+	if s.taken.Add(1) > s.limit {
+		s.taken.Add(-1)
+		return nil, perdure.Errorf(api.CodeTooManyStreams, "this node has %d streams open, as many as it may; come back, or read the log by polling", s.limit)
+	}
+	return func() { s.taken.Add(-1) }, nil
+}
+
+// A keyring knows the keys of the streams that are open, and closes these when their key is revoked or expires.
+type keyring struct {
+	engine *engine.Engine
+
+	mu   sync.Mutex
+	keys map[string]*held
+}
+
+type held struct {
+	streams int
+	revoked chan struct{}
+}
+
+// keysEvery is how often the keys of open streams are looked at.
+const keysEvery = 500 * time.Millisecond
+
+// watch gives a channel that is closed when a key is no longer valid.
+func (k *keyring) watch(id string) (revoked <-chan struct{}, forget func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.keys[id]
+	if h == nil {
+		h = &held{revoked: make(chan struct{})}
+		k.keys[id] = h
+	}
+	h.streams++
+	return h.revoked, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if h.streams--; h.streams == 0 && k.keys[id] == h {
+			delete(k.keys, id)
+		}
+	}
+}
+
+// run looks until the context ends. A store that can't be read says nothing about a key.
+func (k *keyring) run(ctx context.Context) {
+	t := time.NewTicker(keysEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		k.mu.Lock()
+		ids := make([]string, 0, len(k.keys))
+		for id := range k.keys {
+			ids = append(ids, id)
+		}
+		k.mu.Unlock()
+		if len(ids) == 0 {
+			continue
+		}
+		gone, err := k.engine.InvalidKeys(ctx, ids)
+		if err != nil {
+			continue
+		}
+		k.mu.Lock()
+		for _, id := range gone {
+			if h := k.keys[id]; h != nil {
+				close(h.revoked)
+				delete(k.keys, id)
+			}
+		}
+		k.mu.Unlock()
+	}
+}

@@ -1,0 +1,246 @@
+package httpd
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+var (
+	// beat is a comment and one line break: a blank line after it would end an event that never began, and some
+	// clients make one of it.
+	beat = pieceOf([]byte(": hb\n"))
+)
+
+// retryHint is how long a client should wait before it reconnects, in milliseconds.
+const retryHint = "retry: 1000\n"
+
+// streamRun follows a run's log as server-sent events: what there is from the cursor on, what comes, and an end
+// after the run's end. It holds nothing but the cursor. It waits for the doorbell and reads the log, so that it
+// works before a run, during it, after it, after a restart, and on any node.
+//
+// A stream that has told everything ends cleanly. One that is cut off, because the server shuts down, the key is
+// revoked or the reader is too slow, is aborted, so that no client takes it for the end.
+func streamRun(c *call) error {
+	after, err := c.streamCursor()
+	if err != nil {
+		return err
+	}
+	f := &follower{s: c.s, ref: store.Ref{Tenant: c.tenant(), Run: c.run()}, after: after}
+	defer f.close()
+	if f.leave, err = c.s.seats.take(); err != nil {
+		return err
+	}
+	f.revoked, f.forget = c.s.keyring.watch(c.key.ID)
+	// Whoever listens before he looks misses nothing.
+	f.rung, f.stop = c.s.bell.Listen(doorbell.Run(f.ref.Tenant, string(f.ref.Run)))
+
+	p, err := c.s.logs.read(c.Context().Done(), want{ref: f.ref, after: after, whole: true})
+	switch {
+	case err != nil:
+		return err
+	case after > p.head.Seq:
+		return perdure.Invalid("Last-Event-ID", "lies beyond the end of the log, %d", p.head.Seq)
+	case p.head.State.Terminal() && after == p.head.Seq:
+		c.w.WriteHeader(http.StatusNoContent) // there is nothing more; a browser stops asking
+		return nil
+	}
+	h := c.w.Header()
+	h.Set("Content-Type", api.MediaStream)
+	h.Set("X-Accel-Buffering", "no")
+	if c.Method == http.MethodHead {
+		return nil
+	}
+	if p.run.Options.Foreground && p.head.State.Live() {
+		if err := c.s.arrive(c.Context(), f.ref); err != nil {
+			return err
+		}
+		f.waits = true
+	}
+	if out := takeOver(c); out != nil {
+		// The stream goes on by itself: what a request needs, which is most of it, is let go.
+		mine := *f
+		if c.s.detach(func() {
+			defer mine.close()
+			out.finish(mine.follow(out, p))
+		}) {
+			*f = follower{}
+		} else {
+			out.finish(cut)
+		}
+		return nil
+	}
+	if how := f.follow(&borrowed{w: c.w, rc: http.NewResponseController(c.w), gone: c.Context().Done(), patience: c.s.opt.Patience}, p); how == cut {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// A follower is a stream that is told.
+type follower struct {
+	s     *Server
+	ref   store.Ref
+	after int64 // the cursor
+	waits bool  // it counts as somebody who waits for the run
+	ended bool  // the run has
+
+	rung, revoked       <-chan struct{}
+	leave, forget, stop func() // give back the seat, the key and the place where rings are heard
+}
+
+func (f *follower) close() {
+	for _, give := range []func(){f.stop, f.forget, f.leave} {
+		if give != nil {
+			give()
+		}
+	}
+	if f.waits {
+		f.s.leave(context.Background(), f.ref, "disconnect", f.ended)
+	}
+}
+
+// How a stream ends.
+type ending int
+
+const (
+	told ending = iota // everything was
+	left               // nobody reads it any more
+	cut                // it goes on elsewhere, or later
+)
+
+// looksEvery is how many beats pass before a log is looked at without a ring: one may have been lost.
+const looksEvery = 2
+
+// follow writes the stream.
+func (f *follower) follow(out outlet, p *page) ending {
+	attached := api.Attached{RunID: f.ref.Run, After: f.after, LastSeq: p.head.Seq, Status: perdure.StatusOf(p.head.State, p.head.DeferredAt), State: p.head.State}
+	if !out.send(control(api.StreamAttached, f.after, attached)) {
+		return cut
+	}
+	ticker := time.NewTicker(f.s.opt.Beat)
+	defer ticker.Stop()
+	for beats := 0; ; {
+		if p.gap > f.after+1 && !out.send(control(api.StreamGap, p.gap-1, api.Gap{RunID: f.ref.Run, From: f.after + 1, To: p.gap - 1})) {
+			return cut
+		}
+		if len(p.lines.text) > 0 && !out.send(p.lines) {
+			return cut
+		}
+		f.after = p.upto
+		if p.ended && !p.kept {
+			f.ended = true
+			if !out.send(control(api.StreamEnd, f.after, api.End{RunID: f.ref.Run, State: p.head.State, LastSeq: f.after})) {
+				return cut
+			}
+			return told
+		}
+		w, caughtUp := want{ref: f.ref, after: f.after}, f.after >= p.head.Seq && !p.kept
+		p = nil // it may be long until there is another
+		for caughtUp {
+			select {
+			case <-f.rung:
+				caughtUp = false
+			case <-ticker.C:
+				if !out.send(beat) {
+					return cut
+				}
+				beats++
+				w.idle = beats%looksEvery == 0
+				caughtUp = !w.idle
+			case <-f.revoked:
+				return cut
+			case <-f.s.closing:
+				return cut
+			case <-out.left():
+				return left
+			}
+		}
+		var err error
+		if p, err = f.s.logs.read(out.left(), w); err != nil {
+			// The store can't be read now, or the run was deleted. The cursor stands: the client comes back, perhaps
+			// to another node, and is told.
+			return cut
+		}
+	}
+}
+
+// streamCursor reads where a stream begins. A browser repeats its address when it reconnects, with its cursor in the
+// header, so that the header is what counts.
+func (c *call) streamCursor() (int64, error) {
+	text, name := c.Header.Get("Last-Event-ID"), "Last-Event-ID"
+	for _, param := range []string{"last_event_id", "after"} {
+		if text == "" {
+			text, name = c.URL.Query().Get(param), param
+		}
+	}
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > 1<<53 {
+		return 0, perdure.Invalid(name, "takes the id of the last event that was received, a whole number")
+	}
+	return n, nil
+}
+
+// frame appends an event of the log to a stream. Types are names without line breaks, and the data is JSON on one
+// line.
+func frame(b []byte, l *perdure.Line) ([]byte, error) {
+	data, err := json.Marshal(event(l))
+	if err != nil {
+		return b, err
+	}
+	return compose(b, l.Type, l.Seq, data), nil
+}
+
+// control is a frame that is no line of the log. It bears the cursor as its id.
+func control(typ string, cursor int64, v any) piece {
+	data, _ := json.Marshal(v)
+	var b []byte
+	if typ == api.StreamAttached {
+		b = append(b, retryHint...)
+	}
+	return pieceOf(compose(b, typ, cursor, data))
+}
+
+func compose(b []byte, typ string, id int64, data []byte) []byte {
+	b = append(b, "id: "...)
+	b = strconv.AppendInt(b, id, 10)
+	b = append(b, "\nevent: "...)
+	b = append(b, typ...)
+	b = append(b, "\ndata: "...)
+	b = append(b, data...)
+	return append(b, "\n\n"...)
+}
+
+// event is a line of a log as callers see it, the same everywhere.
+func event(l *perdure.Line) api.Event {
+	data, _ := l.Data.MarshalJSON()
+	return api.Event{Seq: l.Seq, Type: l.Type, At: l.At, Attempt: l.Attempt, Data: data}
+}
+
+// newPage is what was seen of a log, as frames.
+func newPage(l *engine.Look) (*page, error) {
+	p := &page{head: l.Head, run: l.Run, upto: l.Upto(), ended: l.Ended()}
+	if len(l.Log) > 0 {
+		var frames []byte
+		for i := range l.Log {
+			var err error
+			if frames, err = frame(frames, &l.Log[i]); err != nil {
+				return nil, err
+			}
+		}
+		p.lines, p.gap = pieceOf(frames), l.Log[0].Seq
+	} else if l.After < l.Head.Seq { // nothing is left of it
+		p.gap, p.upto, p.ended = l.Head.Seq+1, l.Head.Seq, l.Head.State.Terminal()
+	}
+	return p, nil
+}

@@ -1,0 +1,405 @@
+package httpd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+const (
+	// maxWatched is how many runs one socket watches: the newest ones. Whoever has more looks at lists for the rest.
+	maxWatched = 1000
+	// socketPause is the least time between two looks of a socket. What happens meanwhile is told together.
+	socketPause = 100 * time.Millisecond
+	// lateness is how long after its end a run is watched, for the lines that may follow, and how far a look for
+	// new runs goes back: one may have been committed after a newer one.
+	lateness = 10 * time.Second
+	// changeLines and changeBytes bound the lines that come with a change.
+	changeLines = 100
+	changeBytes = 64 << 10
+
+	pingEvery   = 15 * time.Second
+	maxIncoming = 4 << 10
+)
+
+// openSocket tells of many runs: a snapshot of those that match, then changes. It is told by the doorbell that there
+// may be something, and reads the store; there is no other truth, and no cursor over all runs. While its reader
+// is slow nothing is kept for it: the next look finds what has become of it all.
+func openSocket(c *call) error {
+	f, err := c.runFilter(200)
+	if err != nil {
+		return err
+	}
+	lines := true
+	switch c.URL.Query().Get("events") {
+	case "", "true":
+	case "false":
+		lines = false
+	default:
+		return perdure.Invalid("events", "takes true or false")
+	}
+	if err := c.checkUpgrade(); err != nil {
+		return err
+	}
+	leave, err := c.s.seats.take()
+	if err != nil {
+		return err
+	}
+	revoked, forget := c.s.keyring.watch(c.key.ID)
+	w := &socket{s: c.s, tenant: c.tenant(), filter: f, lines: lines, revoked: revoked, watched: make(map[perdure.RunID]*watched)}
+	close := func() {
+		w.deafen()
+		forget()
+		leave()
+	}
+	w.listen() // before it looks
+	first, err := w.snapshot(c.Context())
+	if err != nil {
+		close()
+		return err
+	}
+	if w.conn, err = websocket.Accept(c.w, c.Request, &websocket.AcceptOptions{InsecureSkipVerify: true}); err != nil { // the origin was checked
+		close()
+		return nil // it has answered
+	}
+	w.conn.SetReadLimit(maxIncoming)
+	if !c.s.detach(func() {
+		defer close()
+		w.serve(first)
+	}) {
+		close()
+		w.conn.Close(websocket.StatusServiceRestart, "the server shuts down")
+	}
+	return nil
+}
+
+// checkUpgrade holds off requests that are no WebSocket, and pages of origins that nobody has named: a browser lets
+// any page open a socket to any server.
+func (c *call) checkUpgrade() error {
+	if origin := c.Header.Get("Origin"); origin != "" && !sameOrigin(origin, c.Request) && !c.s.namedOrigin(origin) {
+		return perdure.Errorf(api.CodeOrigin, "add the page's origin to the server's origins")
+	}
+	has := func(name, token string) bool {
+		return slices.ContainsFunc(strings.Split(strings.Join(c.Header.Values(name), ","), ","), func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), token) })
+	}
+	_, own := c.w.(http.Hijacker)
+	if !own || !c.ProtoAtLeast(1, 1) || !has("Connection", "Upgrade") || !has("Upgrade", "websocket") || c.Header.Get("Sec-WebSocket-Version") != "13" || c.Header.Get("Sec-WebSocket-Key") == "" {
+		c.w.Header().Set("Upgrade", "websocket")
+		c.w.Header().Set("Sec-WebSocket-Version", "13")
+		return perdure.Errorf(api.CodeUpgrade, "open this path as a WebSocket, version 13")
+	}
+	return nil
+}
+
+// A socket is one that is open, and what it was told.
+type socket struct {
+	s       *Server
+	conn    *websocket.Conn
+	tenant  perdure.TenantID
+	filter  store.RunFilter
+	lines   bool
+	revoked <-chan struct{}
+
+	watched map[perdure.RunID]*watched
+	looked  perdure.Instant // when
+	floor   perdure.RunID   // runs up to this one were given up: there were too many
+
+	rung  <-chan struct{}
+	stop  func()
+	stale bool // other runs are watched than are listened for
+}
+
+// What a socket knows of a run.
+type watched struct {
+	seq     int64
+	status  string
+	matches bool            // it was told of, as one that matches
+	ended   perdure.Instant // when
+}
+
+// listen listens for the runs that are watched, and for new ones.
+func (w *socket) listen() {
+	w.deafen()
+	topics := make([]doorbell.Topic, 0, len(w.watched)+1)
+	topics = append(topics, doorbell.Run(w.tenant, engine.AnyRun))
+	for id := range w.watched {
+		topics = append(topics, doorbell.Run(w.tenant, string(id)))
+	}
+	w.rung, w.stop = w.s.bell.Listen(topics...)
+	w.stale = false
+}
+
+func (w *socket) deafen() {
+	if w.stop != nil {
+		w.stop()
+	}
+}
+
+// base chooses the runs that match or may come to.
+func (w *socket) base() store.RunFilter {
+	f := w.filter
+	f.Status, f.State, f.Limit = "", "", maxWatched
+	return f
+}
+
+func (w *socket) matches(r *perdure.Run) bool {
+	return (w.filter.Status == "" || w.filter.Status == r.Status()) && (w.filter.State == "" || w.filter.State == r.State)
+}
+
+// snapshot reads what matches, and begins to watch.
+func (w *socket) snapshot(ctx context.Context) (*api.Snapshot, error) {
+	out := &api.Snapshot{Type: api.SocketSnapshot, Runs: []api.Run{}}
+	w.looked = w.s.engine.Store().Now()
+	err := w.s.engine.Store().View(ctx, func(v *store.View) error {
+		f := w.filter
+		f.Limit++
+		list, err := v.Runs(w.tenant, f)
+		if err != nil {
+			return err
+		}
+		if out.Truncated = len(list) == f.Limit; out.Truncated {
+			list = list[:w.filter.Limit]
+		}
+		for i := range list {
+			out.Runs = append(out.Runs, *show(&engine.Detail{Run: list[i]}, w.looked))
+			w.watch(&list[i], true)
+		}
+		live := w.base()
+		live.Live = true
+		if list, err = v.Runs(w.tenant, live); err != nil {
+			return err
+		}
+		for i := range list {
+			if w.watched[list[i].ID] == nil {
+				w.watch(&list[i], w.matches(&list[i]))
+			}
+		}
+		return nil
+	})
+	w.prune()
+	return out, err
+}
+
+// watch notes what a run is known to be.
+func (w *socket) watch(r *perdure.Run, matches bool) {
+	if w.watched[r.ID] == nil {
+		w.watched[r.ID], w.stale = &watched{}, true
+	}
+	x := w.watched[r.ID]
+	x.seq, x.status, x.matches = r.Seq, r.Status(), matches
+	if r.State.Terminal() {
+		x.ended = r.FinishedAt
+	}
+}
+
+// prune stops watching runs that ended a while ago, and the oldest if there are too many.
+func (w *socket) prune() {
+	now := w.s.engine.Store().Now()
+	for id, x := range w.watched {
+		if x.ended != 0 && now.Sub(x.ended) > lateness {
+			delete(w.watched, id)
+			w.stale = true
+		}
+	}
+	if len(w.watched) <= maxWatched {
+		return
+	}
+	ids := w.ids()
+	slices.Sort(ids)
+	for _, id := range ids[:len(ids)-maxWatched] {
+		delete(w.watched, id)
+		w.floor = id
+	}
+	w.stale = true
+}
+
+func (w *socket) ids() []perdure.RunID {
+	ids := make([]perdure.RunID, 0, len(w.watched))
+	for id := range w.watched {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// serve tells the snapshot and then changes, until the other side is gone or one of us has to end it.
+func (w *socket) serve(first *api.Snapshot) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer w.conn.CloseNow()
+	gone := make(chan struct{})
+	go func() { // what the other side says is of no interest; that it answers pings is
+		defer close(gone)
+		for {
+			if _, _, err := w.conn.Read(ctx); err != nil {
+				return
+			}
+		}
+	}()
+	if !w.tell(ctx, first) {
+		return
+	}
+	first = nil
+	ping, look := time.NewTicker(pingEvery), time.NewTicker(10*w.s.opt.Poll)
+	defer ping.Stop()
+	defer look.Stop()
+	breath := time.NewTimer(socketPause)
+	defer breath.Stop()
+	for {
+		if w.stale {
+			w.listen()
+			if !w.look(ctx) { // once after listening, so that nothing is missed
+				return
+			}
+		}
+		select {
+		case <-w.rung:
+		case <-look.C: // a ring may have been lost
+		case <-ping.C:
+			if !w.ping(ctx) {
+				return
+			}
+			continue
+		case <-gone:
+			return
+		case <-w.revoked:
+			w.conn.Close(websocket.StatusPolicyViolation, "the key is not valid any more")
+			return
+		case <-w.s.closing:
+			w.conn.Close(websocket.StatusServiceRestart, "the server shuts down")
+			return
+		}
+		if !w.look(ctx) {
+			return
+		}
+		breath.Reset(socketPause)
+		select {
+		case <-breath.C:
+		case <-w.s.closing:
+		}
+	}
+}
+
+func (w *socket) ping(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, w.s.opt.Patience)
+	defer cancel()
+	return w.conn.Ping(ctx) == nil
+}
+
+func (w *socket) tell(ctx context.Context, v any) bool {
+	b, err := json.Marshal(v)
+	if err != nil {
+		w.s.log.Error("a message can't be written", "error", err)
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.s.opt.Patience)
+	defer cancel()
+	return w.conn.Write(ctx, websocket.MessageText, b) == nil
+}
+
+// look tells what has changed. A store that can't be read now is read later.
+func (w *socket) look(ctx context.Context) bool {
+	now := w.s.engine.Store().Now()
+	var changes []*api.Change
+	var seen []perdure.Run
+	err := w.s.engine.Store().View(ctx, func(v *store.View) (err error) {
+		if seen, err = w.moved(v); err != nil {
+			return err
+		}
+		for i := range seen {
+			c, err := w.change(v, &seen[i])
+			if err != nil {
+				return err
+			}
+			if c != nil {
+				changes = append(changes, c)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return ctx.Err() == nil
+	}
+	w.looked = now
+	for i := range seen {
+		w.watch(&seen[i], w.matches(&seen[i]))
+	}
+	for _, c := range changes {
+		if !w.tell(ctx, c) {
+			return false
+		}
+	}
+	w.prune()
+	return true
+}
+
+// moved finds the runs that are new, and those that have changed.
+func (w *socket) moved(v *store.View) ([]perdure.Run, error) {
+	fresh := w.base()
+	fresh.After = max(w.floor, perdure.RunID(perdure.FirstID(w.looked.Add(-lateness))))
+	list, err := v.Runs(w.tenant, fresh)
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(r perdure.Run) bool { return w.watched[r.ID] != nil || w.long(&r) })
+	heads, err := v.Heads(w.tenant, w.ids())
+	if err != nil {
+		return nil, err
+	}
+	var ids []perdure.RunID
+	for _, h := range heads {
+		if x := w.watched[h.ID]; x.seq != h.Seq || x.status != perdure.StatusOf(h.State, h.DeferredAt) {
+			ids = append(ids, h.ID)
+		}
+	}
+	more, err := v.RunsByID(w.tenant, ids)
+	list = append(list, more...)
+	slices.SortFunc(list, func(a, b perdure.Run) int { return cmp.Compare(a.ID, b.ID) })
+	return list, err
+}
+
+// long tells whether a run that is not watched ended so long ago that it need not be.
+func (w *socket) long(r *perdure.Run) bool {
+	return r.State.Terminal() && w.s.engine.Store().Now().Sub(r.FinishedAt) > lateness
+}
+
+// change is what is told of a run, or nil if it is no business of this socket's.
+func (w *socket) change(v *store.View, r *perdure.Run) (*api.Change, error) {
+	var told watched
+	if x := w.watched[r.ID]; x != nil {
+		told = *x
+	}
+	matches := w.matches(r)
+	if !matches && !told.matches {
+		return nil, nil
+	}
+	c := &api.Change{Type: api.SocketChange, RunID: r.ID, Seq: r.Seq, Left: !matches, Run: show(&engine.Detail{Run: *r}, w.s.engine.Store().Now())}
+	if !w.lines || r.Seq == told.seq {
+		return c, nil
+	}
+	// Of a run that did not match until now, and of one that was left alone for long, the last lines.
+	after := max(told.seq, r.Seq-changeLines)
+	log, err := v.EventsWithin(w.tenant, r.ID, after, changeLines, changeBytes)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(log); n == 0 || log[n-1].Seq < r.Seq {
+		return c, nil // too much: whoever wants it reads it
+	}
+	for i := range log {
+		log[i].Data = engine.WithRunID(log[i].Type, log[i].Data, r.ID)
+		c.Events = append(c.Events, event(&log[i]))
+	}
+	return c, nil
+}

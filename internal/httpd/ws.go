@@ -3,6 +3,7 @@ package httpd
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -95,7 +96,9 @@ func (c *call) checkUpgrade() error {
 		return slices.ContainsFunc(strings.Split(strings.Join(c.Header.Values(name), ","), ","), func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), token) })
 	}
 	_, own := c.w.(http.Hijacker)
-	if !own || !c.ProtoAtLeast(1, 1) || !has("Connection", "Upgrade") || !has("Upgrade", "websocket") || c.Header.Get("Sec-WebSocket-Version") != "13" || c.Header.Get("Sec-WebSocket-Key") == "" {
+	nonce, err := base64.StdEncoding.DecodeString(strings.TrimSpace(c.Header.Get("Sec-WebSocket-Key")))
+	shaken := err == nil && len(nonce) == 16 && len(c.Header.Values("Sec-WebSocket-Key")) == 1
+	if !own || !c.ProtoAtLeast(1, 1) || !has("Connection", "Upgrade") || !has("Upgrade", "websocket") || c.Header.Get("Sec-WebSocket-Version") != "13" || !shaken {
 		c.w.Header().Set("Upgrade", "websocket")
 		c.w.Header().Set("Sec-WebSocket-Version", "13")
 		return perdure.Errorf(api.CodeUpgrade, "open this path as a WebSocket, version 13")
@@ -204,7 +207,8 @@ func (w *socket) watch(r *perdure.Run, matches bool) {
 	}
 }
 
-// prune stops watching runs that ended a while ago, and the oldest if there are too many.
+// prune stops watching runs that ended a while ago, and the oldest if there are too many: first of those that only may
+// come to match, so that a backlog does not hide what was asked for.
 func (w *socket) prune() {
 	now := w.s.engine.Store().Now()
 	for id, x := range w.watched {
@@ -217,10 +221,18 @@ func (w *socket) prune() {
 		return
 	}
 	ids := w.ids()
-	slices.Sort(ids)
+	slices.SortFunc(ids, func(a, b perdure.RunID) int {
+		if m := w.watched[a].matches; m != w.watched[b].matches {
+			if m {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a, b)
+	})
 	for _, id := range ids[:len(ids)-maxWatched] {
 		delete(w.watched, id)
-		w.floor = id
+		w.floor = max(w.floor, id)
 	}
 	w.stale = true
 }
@@ -251,26 +263,23 @@ func (w *socket) serve(first *api.Snapshot) {
 		return
 	}
 	first = nil
-	ping, look := time.NewTicker(pingEvery), time.NewTicker(10*w.s.opt.Poll)
-	defer ping.Stop()
+	go w.ping(ctx, cancel)
+	look := time.NewTicker(10 * w.s.opt.Poll)
 	defer look.Stop()
 	breath := time.NewTimer(socketPause)
 	defer breath.Stop()
+	at := make(chan struct{})
+	close(at)
 	for {
+		var once <-chan struct{}
 		if w.stale {
 			w.listen()
-			if !w.look(ctx) { // once after listening, so that nothing is missed
-				return
-			}
+			once = at // after listening, so that nothing is missed; and again, if that finds more to listen for
 		}
 		select {
+		case <-once:
 		case <-w.rung:
 		case <-look.C: // a ring may have been lost
-		case <-ping.C:
-			if !w.ping(ctx) {
-				return
-			}
-			continue
 		case <-gone:
 			return
 		case <-w.revoked:
@@ -291,10 +300,24 @@ func (w *socket) serve(first *api.Snapshot) {
 	}
 }
 
-func (w *socket) ping(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, w.s.opt.Patience)
-	defer cancel()
-	return w.conn.Ping(ctx) == nil
+// ping sees whether the other side answers, and ends everything if it does not.
+func (w *socket) ping(ctx context.Context, end func()) {
+	defer end()
+	t := time.NewTicker(pingEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		answer, cancel := context.WithTimeout(ctx, w.s.opt.Patience)
+		err := w.conn.Ping(answer)
+		cancel()
+		if err != nil {
+			return
+		}
+	}
 }
 
 func (w *socket) tell(ctx context.Context, v any) bool {
@@ -348,23 +371,22 @@ func (w *socket) look(ctx context.Context) bool {
 func (w *socket) moved(v *store.View) ([]perdure.Run, error) {
 	fresh := w.base()
 	fresh.After = max(w.floor, perdure.RunID(perdure.FirstID(w.looked.Add(-lateness))))
-	list, err := v.Runs(w.tenant, fresh)
+	ids, err := v.RunIDs(w.tenant, fresh)
 	if err != nil {
 		return nil, err
 	}
-	list = slices.DeleteFunc(list, func(r perdure.Run) bool { return w.watched[r.ID] != nil || w.long(&r) })
+	ids = slices.DeleteFunc(ids, func(id perdure.RunID) bool { return w.watched[id] != nil })
 	heads, err := v.Heads(w.tenant, w.ids())
 	if err != nil {
 		return nil, err
 	}
-	var ids []perdure.RunID
 	for _, h := range heads {
 		if x := w.watched[h.ID]; x.seq != h.Seq || x.status != perdure.StatusOf(h.State, h.DeferredAt) {
 			ids = append(ids, h.ID)
 		}
 	}
-	more, err := v.RunsByID(w.tenant, ids)
-	list = append(list, more...)
+	list, err := v.RunsByID(w.tenant, ids)
+	list = slices.DeleteFunc(list, func(r perdure.Run) bool { return w.watched[r.ID] == nil && w.long(&r) })
 	slices.SortFunc(list, func(a, b perdure.Run) int { return cmp.Compare(a.ID, b.ID) })
 	return list, err
 }
@@ -396,6 +418,13 @@ func (w *socket) change(v *store.View, r *perdure.Run) (*api.Change, error) {
 	}
 	if n := len(log); n == 0 || log[n-1].Seq < r.Seq {
 		return c, nil // too much: whoever wants it reads it
+	}
+	size := 0
+	for i := range log {
+		size += len(log[i].Data)
+	}
+	if size > changeBytes {
+		return c, nil
 	}
 	for i := range log {
 		log[i].Data = engine.WithRunID(log[i].Type, log[i].Data, r.ID)

@@ -36,7 +36,35 @@ type RunFilter struct {
 }
 
 // Runs lists a tenant's runs, newest first.
-func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
+func (v *View) Runs(t perdure.TenantID, f RunFilter) (out []perdure.Run, err error) {
+	rest, args, err := f.where(v.dialect, t)
+	if err != nil {
+		return nil, err
+	}
+	err = runTable.query(v.sess, rest, args, func(r *perdure.Run) error {
+		out = append(out, *r)
+		return nil
+	})
+	return out, err
+}
+
+// RunIDs lists the ids of a tenant's runs, newest first.
+func (v *View) RunIDs(t perdure.TenantID, f RunFilter) (out []perdure.RunID, err error) {
+	rest, args, err := f.where(v.dialect, t)
+	if err != nil {
+		return nil, err
+	}
+	err = v.sess.Query("SELECT id FROM runs "+rest, args, func(scan func(...any) error) error {
+		var id perdure.RunID
+		err := scan(&id)
+		out = append(out, id)
+		return err
+	})
+	return out, err
+}
+
+// where is the filter as the end of a statement.
+func (f *RunFilter) where(d *dialect, t perdure.TenantID) (string, []any, error) {
 	where, args := []string{"tenant=?"}, []any{string(t)}
 	and := func(cond string, arg string) {
 		if arg != "" {
@@ -54,7 +82,10 @@ func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
 	and("queue=?", f.Queue)
 	and("thread_id=?", string(f.ThreadID))
 	and("parent_id=?", string(f.ParentID))
-	and("root_id=?", string(f.RootID))
+	if f.RootID != "" { // the index leaves out the roots
+		where = append(where, "id IN (SELECT x.id FROM runs x WHERE x.tenant=? AND x.root_id=? AND x.root_id<>x.id UNION ALL SELECT CAST(? AS TEXT)) AND root_id=?")
+		args = append(args, string(t), string(f.RootID), string(f.RootID), string(f.RootID))
+	}
 	and("id<?", string(f.Before))
 	and("id>?", string(f.After))
 	if f.Live {
@@ -64,16 +95,11 @@ func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
 		// Metadata is an object of strings, written without spaces: a name and its value stand together in it.
 		pair, err := json.Marshal(map[string]string{k: f.Metadata[k]})
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
-		where, args = append(where, v.dialect.contains), append(args, strings.Trim(string(pair), "{}"))
+		where, args = append(where, d.contains), append(args, strings.Trim(string(pair), "{}"))
 	}
-	var out []perdure.Run
-	err := runTable.query(v.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost, append(args, int64(f.Limit)), func(r *perdure.Run) error {
-		out = append(out, *r)
-		return nil
-	})
-	return out, err
+	return "WHERE " + strings.Join(where, " AND ") + " ORDER BY id DESC" + atMost, append(args, int64(f.Limit)), nil
 }
 
 // Events reads a run's log from a cursor on.

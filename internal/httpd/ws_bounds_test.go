@@ -1,0 +1,140 @@
+package httpd
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/eventually"
+)
+
+// of tells changes of a run in a state.
+func of(id string, state perdure.State) func(api.Change) bool {
+	return func(c api.Change) bool { return string(c.RunID) == id && c.Run.State == state }
+}
+
+func anyChange(api.Change) bool { return true }
+
+// Runs that are made one right after the other are all listened for, not only found.
+func TestNewRunsAreListenedForAtOnce(t *testing.T) {
+	w := newWorld(t, setup{})
+	x, _ := w.watch("?kind=job")
+	began := time.Now()
+	for range 3 {
+		x.until(of(w.start(`{"kind":"job"}`), perdure.Queued))
+		id := w.start(`{"kind":"job"}`) // while the socket takes a breath
+		x.until(of(id, perdure.Queued))
+		w.do("POST", runs+"/"+id+"/cancel", `{}`).is(200)
+		x.until(of(id, perdure.Cancelled))
+	}
+	if took := time.Since(began); took >= pingEvery {
+		t.Errorf("it took %s: what woke the socket was its own ping", took)
+	}
+}
+
+// What matches is watched before what only may come to, however much there is of that.
+func TestABacklogDoesNotHideWhatMatches(t *testing.T) {
+	w := newWorld(t, setup{})
+	g := w.running(`{"kind":"job"}`)
+	old := g["run_id"].(string)
+	ops := make([]engine.Op, maxWatched+200)
+	for i := range ops {
+		ops[i] = &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "waiting", Queue: "elsewhere"}}
+	}
+	for part := range slices.Chunk(ops, 200) {
+		if err := errors.Join(w.e.Step(w.e.Store().Now(), part...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x, first := w.watch("?status=running")
+	if !slices.Equal(idsOf(first.Runs), []string{old}) {
+		t.Fatalf("%v", idsOf(first.Runs))
+	}
+	w.commits(g, complete)
+	if c := x.until(of(old, perdure.Completed)); !c[len(c)-1].Left {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Whoever was told sees from the numbers that something was left out.
+func TestLinesThatAreTooMuchAreLeftOut(t *testing.T) {
+	w := newWorld(t, setup{})
+	g := w.running(`{"kind":"job"}`)
+	x, first := w.watch("")
+	known := first.Runs[0].LastSeq
+	many := strings.TrimSuffix(strings.Repeat(`{"type":"x:tick","data":1},`, changeLines+20), ",")
+	w.commits(g, `"events":[`+many+`]`)
+	c := x.until(anyChange)[0]
+	if c.Seq != known+changeLines+20 || len(c.Events) > changeLines || len(c.Events) > 0 && c.Events[0].Seq <= known+1 {
+		t.Errorf("known up to %d, told of %d with %d lines", known, c.Seq, len(c.Events))
+	}
+	big := `{"type":"x:big","data":"` + strings.Repeat("b", 20<<10) + `"}`
+	w.commits(g, `"events":[`+strings.Join([]string{big, big, big, big}, ",")+`]`)
+	next, size := x.until(anyChange)[0], 0
+	for _, e := range next.Events {
+		size += len(e.Data)
+	}
+	if next.Seq != c.Seq+4 || size > changeBytes {
+		t.Errorf("%d bytes of lines up to %d", size, next.Seq)
+	}
+}
+
+func TestAHandshakeThatIsNoneIsAProblem(t *testing.T) {
+	w := newWorld(t, setup{})
+	hs := httptest.NewServer(w.s.Handler())
+	defer hs.Close()
+	for name, value := range map[string]string{"Connection": "close", "Upgrade": "h2c", "Sec-Websocket-Version": "12", "Sec-Websocket-Key": "short"} {
+		req, err := http.NewRequest("GET", hs.URL+"/api/v1/ws", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = http.Header{"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+			"Sec-Websocket-Key": {"AAAAAAAAAAAAAAAAAAAAAA=="}, "Authorization": {"Bearer " + w.key}}
+		req.Header.Set(name, value)
+		res, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != 426 || res.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %s: %v", name, value, res)
+		}
+	}
+	eventually.True(t, "nobody keeps a seat", func() bool { return w.s.seats.taken.Load() == 0 })
+}
+
+func TestASocketFindsRunsOfAnotherNode(t *testing.T) {
+	a, b := twoNodes(t)
+	x, _ := a.watch("")
+	id := b.start(`{"kind":"job"}`)
+	x.until(of(id, perdure.Queued))
+	b.commits(b.lease("w", `,"start":true`), complete)
+	x.until(of(id, perdure.Completed))
+}
+
+// What another tenant has is what nobody has: in the snapshot, and afterwards.
+func TestASocketShowsNothingOfOthers(t *testing.T) {
+	w := newWorld(t, setup{})
+	b := w.as(w.newKey("b", nil))
+	has := furnish(b)
+	for _, query := range []string{"thread_id=" + has.ids["thread"], "root_run_id=" + has.ids["asleep"], "parent_run_id=" + has.ids["asleep"],
+		"thread_id=" + unknown, "queue=q-" + canary, "metadata.who=" + canary} {
+		if _, first := w.watch("?" + query); len(first.Runs) != 0 || first.Truncated {
+			t.Errorf("%s: %+v", query, first)
+		}
+	}
+	x, _ := w.watch("")
+	b.start(fmt.Sprintf(`{"kind":"job","metadata":{"who":"%s"}}`, canary))
+	own := w.start(`{"kind":"own"}`)
+	if c := x.until(anyChange)[0]; string(c.RunID) != own {
+		t.Errorf("%+v", c)
+	}
+}

@@ -323,7 +323,7 @@ var webhookScenarios = []Scenario{
 		w.answer(w.taken(hook.ID, 1)[0], 500, 0)
 		w.check(count(perdure.NoteDead) == 0, "%d are dead", count(perdure.NoteDead))
 		w.Now = w.Now.Add(2 * time.Hour)
-		w.answer(w.taken(hook.ID, 1)[0], 500, 0)
+		w.check(len(w.taken(hook.ID, 1)) == 0, "what is that old is not sent")
 		w.check(count(perdure.NoteDead) == 1000, "after more than a day without a word %d are dead", count(perdure.NoteDead))
 		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		w.check(count(perdure.NoteDropped) == 1000, "%d are dropped", count(perdure.NoteDropped))

@@ -33,10 +33,23 @@ type Sent struct {
 	Response   string
 	RetryAfter time.Duration // what the receiver asked for
 	Stopped    bool          // it was this node that gave up: that says nothing about the receiver
+	Unsent     bool          // it could not be read: nothing was sent
+	Gone       bool          // and there is nothing to read any more
 }
 
 // OK tells whether the receiver has it.
 func (s *Sent) OK() bool { return s.Status >= 200 && s.Status < 300 && s.Error == "" }
+
+// Down tells whether it is the receiver that can't be reached or takes nothing now, rather than that it does not want this.
+func (s *Sent) Down() bool {
+	switch {
+	case s.Stopped || s.Unsent:
+		return false
+	case s.Status == 0, s.Status == 408, s.Status == 425, s.Status == 429:
+		return true
+	}
+	return s.Status >= 500
+}
 
 // Deliver writes down what became of notifications, and takes others that are due. Nobody else sends what was
 // taken until its lease has passed; then it is due again, unless it is known what became of it.
@@ -61,8 +74,8 @@ const (
 	maxSettled = 1000
 	// MaxRetryAfter bounds what a receiver can ask for.
 	MaxRetryAfter = 24 * time.Hour
-	// giveUpAfter is how long an endpoint may be out of reach before what it missed is given up without being tried:
-	// as long as what was tried lasts at most.
+	// giveUpAfter is how long after its schedule began a notification is given up: as long as the schedule lasts at
+	// most, whatever the receiver asked for and whether it was tried or not.
 	giveUpAfter = 29 * time.Hour
 	jitter      = 0.2
 )
@@ -102,22 +115,42 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 		w = perdure.Webhook{Tenant: want.Tenant, ID: want.Webhook, DeletedAt: tx.Now}
 	}
 	if !w.Active() {
-		n, err := tx.settlePending(&w)
-		if n == maxSettled {
+		more, err := tx.settlePending(&w)
+		if more {
 			op.More = append(op.More, want)
 		}
 		return err
 	}
-	due, err := tx.PendingNotifications(want.Tenant, want.Webhook, tx.Now, want.Most)
+	due, full, err := tx.PendingNotifications(want.Tenant, want.Webhook, tx.Now, want.Most)
 	if err != nil {
 		return err
 	}
+	again := store.Mailbox{Tenant: want.Tenant, Webhook: want.Webhook, Due: tx.Now}
+	if len(due) > 0 && tx.Now.Sub(due[0].AlarmAt) > giveUpAfter {
+		op.Again = append(op.Again, again)
+		_, err := tx.settle(&w, tx.Now.Add(-giveUpAfter), perdure.NoteDead, "the receiver was not reached for more than a day")
+		return err
+	}
+	took := 0
 	for _, n := range due {
+		over, err := tx.over(&n, tx.Now)
+		if err != nil {
+			return err
+		}
+		if over {
+			n.State, n.AlarmAt = perdure.NoteDead, 0
+			tx.Notify(n)
+			continue
+		}
 		n.Attempts, n.Tries, n.AlarmAt = n.Attempts+1, n.Tries+1, tx.Now.Add(SendLease)
 		tx.Notify(n)
 		op.Taken = append(op.Taken, Outgoing{n, w})
+		took++
 	}
-	if len(due) == want.Most {
+	if full {
+		if took < want.Most {
+			op.Again = append(op.Again, again)
+		}
 		return nil // there may be more
 	}
 	next, err := tx.NextNotification(want.Tenant, want.Webhook)
@@ -127,10 +160,29 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 	return err
 }
 
+// over tells whether a notification's schedule is over at an instant. It began with the first attempt since the notification
+// was made or redelivered, or when it was due, if there was none.
+func (tx *Tx) over(n *perdure.Notification, at perdure.Instant) (bool, error) {
+	if at.Sub(n.CreatedAt) <= giveUpAfter {
+		return false, nil
+	}
+	began := n.AlarmAt
+	if n.Tries > 0 {
+		first, err := tx.FirstAttempt(n, n.Attempts-n.Tries)
+		if err != nil || first == 0 {
+			return false, err
+		}
+		began = first
+	}
+	return at.Sub(began) > giveUpAfter, nil
+}
+
 // sent writes an attempt down and decides what follows from it: when it is sent again, or zero.
 func (tx *Tx) sent(s *Sent) (again perdure.Instant, err error) {
-	tx.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq, Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
-		Status: s.Status, Error: s.Error, Response: s.Response})
+	if !s.Unsent {
+		tx.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq, Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
+			Status: s.Status, Error: s.Error, Response: s.Response})
+	}
 	n, ok, err := tx.Notification(s.Tenant, s.RunID, s.Seq, s.Webhook)
 	if err != nil || !ok || n.Attempts != s.Attempts {
 		return 0, err // its lease passed, and somebody else has it
@@ -151,20 +203,27 @@ func (tx *Tx) sent(s *Sent) (again perdure.Instant, err error) {
 		n.Tries, n.AlarmAt = n.Tries-1, tx.Now
 	case s.OK():
 		n.State, n.AlarmAt = perdure.NoteDelivered, 0
-	case s.Status == 410 || n.Tries > int64(len(resend)):
+	case s.Gone || s.Status == 410 || n.Tries > int64(len(resend)):
 		n.State, n.AlarmAt = perdure.NoteDead, 0
 	default:
 		wait := float64(resend[n.Tries-1]) * (1 - jitter + 2*jitter*tx.Roll())
 		n.AlarmAt = tx.Now.Add(max(time.Duration(wait), min(s.RetryAfter, MaxRetryAfter)))
+		over, err := tx.over(&n, n.AlarmAt)
+		if err != nil {
+			return 0, err
+		}
+		if over {
+			n.State, n.AlarmAt = perdure.NoteDead, 0
+		}
 	}
 	tx.Notify(n)
 	return n.AlarmAt, tx.reached(&w, s)
 }
 
-// reached notes whether an endpoint can be reached, and gives up what it can't be told.
+// reached notes whether an endpoint can be reached, and that it wants no more.
 func (tx *Tx) reached(w *perdure.Webhook, s *Sent) error {
 	switch {
-	case s.Stopped || !w.Active():
+	case !w.Active():
 	case s.OK():
 		if w.FailingAt != 0 {
 			w.FailingAt = 0
@@ -175,18 +234,15 @@ func (tx *Tx) reached(w *perdure.Webhook, s *Sent) error {
 		tx.putWebhook(*w)
 		_, err := tx.settlePending(w)
 		return err
-	case w.FailingAt == 0:
+	case s.Down() && w.FailingAt == 0:
 		w.FailingAt = s.At
 		tx.PutWebhook(*w)
-	case tx.Now.Sub(w.FailingAt) > giveUpAfter:
-		_, err := tx.settle(w, tx.Now.Add(-giveUpAfter), perdure.NoteDead, "the receiver was not reached for more than a day")
-		return err
 	}
 	return nil
 }
 
-// settlePending gives up what is pending for an endpoint that is sent nothing any more, and says how many.
-func (tx *Tx) settlePending(w *perdure.Webhook) (int, error) {
+// settlePending gives up what is pending for an endpoint that is sent nothing any more, and says whether there may be more.
+func (tx *Tx) settlePending(w *perdure.Webhook) (more bool, err error) {
 	if w.DeletedAt != 0 {
 		return tx.settle(w, math.MaxInt64, perdure.NoteDropped, "the webhook was deleted")
 	}
@@ -194,14 +250,14 @@ func (tx *Tx) settlePending(w *perdure.Webhook) (int, error) {
 }
 
 // settle gives up a portion of what is pending for an endpoint and is due until an instant.
-func (tx *Tx) settle(w *perdure.Webhook, until perdure.Instant, state, why string) (int, error) {
-	list, err := tx.PendingNotifications(w.Tenant, w.ID, until, maxSettled)
+func (tx *Tx) settle(w *perdure.Webhook, until perdure.Instant, state, why string) (more bool, err error) {
+	list, more, err := tx.PendingNotifications(w.Tenant, w.ID, until, maxSettled)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	for _, n := range list {
 		n.State, n.AlarmAt, n.Error = state, 0, why
 		tx.Notify(n)
 	}
-	return len(list), nil
+	return more, nil
 }

@@ -1,6 +1,10 @@
 package store
 
-import "github.com/perdure/perdure"
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
 
 type (
 	webhookKey struct {
@@ -34,6 +38,19 @@ func (tx *Tx) Webhooks(t perdure.TenantID) ([]perdure.Webhook, error) {
 	return readWebhooks(tx.sess, t)
 }
 
+// Hooked gives tenants that have registered endpoints, in order. However many each has, it costs one step.
+func (tx *Tx) Hooked(limit int) (out []perdure.TenantID, err error) {
+	const next = "(SELECT w.tenant FROM webhooks w WHERE w.scope<>'run' AND w.deleted_at=0%s ORDER BY w.tenant LIMIT 1)"
+	err = tx.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+fmt.Sprintf(next, " AND w.tenant>t.tenant")+
+		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{int64(limit)}, func(scan func(...any) error) error {
+		var t perdure.TenantID
+		err := scan(&t)
+		out = append(out, t)
+		return err
+	})
+	return out, err
+}
+
 // PutWebhook stages an endpoint. Its version is counted when the batch is written.
 func (tx *Tx) PutWebhook(w perdure.Webhook) { tx.webhooks.put(tx, webhookKey{w.Tenant, w.ID}, w) }
 
@@ -60,11 +77,13 @@ func (tx *Tx) Notification(t perdure.TenantID, run perdure.RunID, seq int64, w p
 	return n, ok, err
 }
 
-// PendingNotifications gives an endpoint's notifications whose alarm is not later than an instant, the earliest first.
-func (tx *Tx) PendingNotifications(t perdure.TenantID, w perdure.WebhookID, until perdure.Instant, limit int) ([]perdure.Notification, error) {
-	var out []perdure.Notification
-	err := noteTable.query(tx.sess, "WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, run_id, seq"+atMost,
+// PendingNotifications gives an endpoint's notifications whose alarm is not later than an instant, the earliest first. There
+// may be more: fewer than the limit are given where the batch has changed some, and full says that the limit was reached.
+func (tx *Tx) PendingNotifications(t perdure.TenantID, w perdure.WebhookID, until perdure.Instant, limit int) (out []perdure.Notification, full bool, err error) {
+	rows := 0
+	err = noteTable.query(tx.sess, "WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, run_id, seq"+atMost,
 		[]any{string(t), string(w), int64(until), int64(limit)}, func(n *perdure.Notification) error {
+			rows++
 			k := keyOfNote(n)
 			tx.notes.absorb(k, *n, true)
 			if cur, ok, _ := tx.notes.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until { // the batch may have changed it
@@ -72,13 +91,22 @@ func (tx *Tx) PendingNotifications(t perdure.TenantID, w perdure.WebhookID, unti
 			}
 			return nil
 		})
-	return out, err
+	return out, rows == limit, err
 }
 
 // NextNotification is when the first of an endpoint's notifications rings that has not rung yet, or zero.
 func (tx *Tx) NextNotification(t perdure.TenantID, w perdure.WebhookID) (at perdure.Instant, err error) {
 	err = tx.sess.Query("SELECT min(alarm_at) FROM outbox WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at>?",
 		[]any{string(t), string(w), int64(tx.Now)}, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) })
+	return at, err
+}
+
+// FirstAttempt is when the first attempt to send a notification after its nth was made, or zero.
+func (tx *Tx) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instant, err error) {
+	err = tx.sess.Query("SELECT min(at) FROM webhook_attempts WHERE tenant=? AND run_id=? AND seq=? AND target=? AND n>?",
+		[]any{string(of.Tenant), string(of.RunID), of.Seq, string(of.Webhook), n}, func(scan func(...any) error) error {
+			return scan(nullable[perdure.Instant]{&at})
+		})
 	return at, err
 }
 

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -25,10 +26,14 @@ type Options struct {
 
 // Bounds of what is in memory and of what is asked for at once.
 const (
-	minHold = time.Second // how long an endpoint that failed is left alone, doubled each time …
-	maxHold = time.Minute // … up to this
-	grace   = time.Second // how long messages that are on their way have to arrive when the node stops
-	page    = 2000        // endpoints that one look finds
+	minHold = time.Second     // how long an endpoint that failed is left alone, doubled each time …
+	maxHold = time.Minute     // … up to this
+	grace   = time.Second     // how long messages that are on their way have to arrive when the node stops
+	lazy    = 2 * time.Second // an endpoint that takes longer to answer is slow
+
+	page     = 500  // endpoints that one look visits
+	idle     = 5    // looks that are left out when nothing is due
+	maxBoxes = 4000 // endpoints that are known at once
 )
 
 // A Deliverer sends what is due. Any number of nodes do so at once: what one has taken nobody else sends, until a
@@ -36,49 +41,33 @@ const (
 // not kept.
 //
 // Every endpoint has a queue of its own. One that hangs, fails or has a hundred thousand messages before it takes no
-// place from others: few of its messages are on their way at once, and only one until the first has arrived or while
-// it fails. Endpoints that were not reached yet leave a quarter of the places to those that were, and those that
-// fail have no more than a quarter. One that fails is left alone for a while, which is kept in memory: each node finds
-// out by itself.
+// place from others: few of its messages are on their way at once, and only one until the first was answered or while
+// it fails. A share of the places is for endpoints that are known to be quick, and no tenant has more than half of
+// them while there are others. One that fails is left alone for a while, which is kept in memory: each node finds out by
+// itself.
 type Deliverer struct {
 	engine *engine.Engine
 	opt    Options
 	log    *slog.Logger
 
 	boxes   map[box]*queue
-	looked  store.Mailbox // how far the last look came
+	shares  map[perdure.TenantID]*share
+	full    map[perdure.TenantID]bool // who has asked for more endpoints than can be known, in this pass
+	looked  store.Mailbox             // how far the last look came
 	lookAt  perdure.Instant
-	flying  [3]int           // messages on their way, by what their endpoint was known to be then
-	landed  chan engine.Sent // what became of them
-	results []engine.Sent    // and is not written down yet
+	next    perdure.Instant // when something rings of what was looked at, or a look is due anyway
+	around  bool            // everything was looked at once
+	flying  places          // messages on their way, by what their endpoint was known to be then
+	landed  chan landing    // what became of them
+	results []engine.Sent   // and is not written down yet
 }
 
-// A box names an endpoint.
-type box struct {
-	tenant perdure.TenantID
-	id     perdure.WebhookID
+// A landing is what became of a message, and what its endpoint was known to be when it left.
+type landing struct {
+	engine.Sent
+	as   standing
+	late bool // the answer took long
 }
-
-// A queue is what a node knows of an endpoint. It may be forgotten at any time.
-type queue struct {
-	due    perdure.Instant // when there is something to send, as far as is known; 0: nothing
-	anew   bool            // somebody has changed the endpoint
-	known  standing
-	flying int             // of its messages
-	flown  standing        // what it was known to be when they left
-	hold   perdure.Instant // until when it is left alone
-	fails  int             // how often it has failed in a row
-	failed perdure.Instant // when it was last seen to
-}
-
-// What is known of an endpoint.
-type standing int
-
-const (
-	untried standing = iota
-	failing          // the last message did not arrive
-	working          // it did
-)
 
 // New makes a deliverer for an engine.
 func New(e *engine.Engine, opt Options) *Deliverer {
@@ -94,7 +83,8 @@ func New(e *engine.Engine, opt Options) *Deliverer {
 	if opt.Look <= 0 {
 		opt.Look = time.Second
 	}
-	d := &Deliverer{engine: e, opt: opt, log: opt.Logger, boxes: make(map[box]*queue), landed: make(chan engine.Sent, opt.Concurrency)}
+	d := &Deliverer{engine: e, opt: opt, log: opt.Logger, boxes: make(map[box]*queue), shares: make(map[perdure.TenantID]*share),
+		full: make(map[perdure.TenantID]bool), landed: make(chan landing, opt.Concurrency)}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -137,10 +127,13 @@ func (d *Deliverer) pass(ctx, sending context.Context) (time.Duration, error) {
 		}
 	}
 	now := d.engine.Store().Now()
+	clear(d.full)
 	for _, p := range d.engine.TakePosted() {
-		q := d.queue(box{p.Tenant, p.Webhook})
-		q.due = now
-		if p.Anew {
+		q := d.queue(box{p.Tenant, p.Webhook}, now)
+		if q == nil {
+			continue
+		}
+		if q.ring(now); p.Anew {
 			q.anew, q.hold, q.fails = true, 0, 0
 		}
 	}
@@ -155,24 +148,15 @@ func (d *Deliverer) pass(ctx, sending context.Context) (time.Duration, error) {
 			return d.opt.Look, fmt.Errorf("take and settle: %w", err) // what became of messages is kept, and written down later
 		}
 		d.results = nil
-		d.took(sending, op)
-		if len(op.More) > 0 {
+		if more := d.took(sending, op, now); more {
 			return 0, nil
 		}
 	}
 	return d.pause(now), nil
 }
 
-func (d *Deliverer) queue(b box) *queue {
-	q := d.boxes[b]
-	if q == nil {
-		q = &queue{}
-		d.boxes[b] = q
-	}
-	return q
-}
-
-// look asks the store which endpoints have something to send, and when.
+// look asks the store which endpoints have something to send, and when: of a page of them each time. Of those with nothing
+// to send yet it remembers when to look again.
 func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 	var list []store.Mailbox
 	err := d.engine.Store().View(ctx, func(v *store.View) (err error) {
@@ -182,92 +166,84 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 	if err != nil {
 		return fmt.Errorf("look for what is due: %w", err)
 	}
-	for _, m := range list {
-		d.queue(box{m.Tenant, m.Webhook}).due = m.Due
+	if d.looked == (store.Mailbox{}) {
+		d.next = now.Add(idle * d.opt.Look)
 	}
-	d.looked, d.lookAt = store.Mailbox{}, now.Add(d.opt.Look)
-	if len(list) == page {
-		d.looked = list[page-1] // the others are looked at next time
+	for _, m := range list {
+		b := box{m.Tenant, m.Webhook}
+		q := d.boxes[b]
+		if m.Due <= now {
+			q = d.queue(b, now)
+		}
+		if q != nil {
+			q.ring(m.Due)
+		} else {
+			d.next = min(d.next, m.Due)
+		}
+	}
+	d.looked, d.lookAt = store.Mailbox{}, max(d.next, now.Add(d.opt.Look))
+	if len(list) == page { // the others are looked at next time, and at once if they never were
+		d.looked, d.lookAt = list[page-1], now
+		if d.around {
+			d.lookAt = now.Add(d.opt.Look)
+		}
 		return nil
 	}
-	for b, q := range d.boxes { // of those with nothing to send little is remembered
-		if q.due == 0 && q.flying == 0 && !q.anew && q.hold <= now && (q.known != working || len(d.boxes) > page) {
-			delete(d.boxes, b)
+	d.around = true
+	for _, q := range d.boxes { // of those with nothing to send little is remembered
+		if q.due == 0 && q.flying == 0 && !q.anew && q.hold <= now && q.known != quick {
+			d.forget(q)
 		}
 	}
 	return nil
 }
 
-// wants says which messages there is a place for.
-func (d *Deliverer) wants(now perdure.Instant) []engine.Want {
-	var out []engine.Want
-	all, quarter := d.opt.Concurrency, max(1, d.opt.Concurrency/4)
-	flying := d.flying
-	free := func(known standing) int {
-		n := all - flying[untried] - flying[failing] - flying[working]
-		switch known {
-		case failing:
-			n = min(n, quarter-flying[failing])
-			fallthrough
-		case untried:
-			n = min(n, max(1, all-quarter)-flying[untried]-flying[failing])
-		}
-		return n
-	}
-	for b, q := range d.boxes {
-		n, most := 0, d.opt.PerEndpoint
-		if q.known != working {
-			most = 1
-		}
-		if q.due != 0 && q.due <= now && q.hold <= now {
-			n = max(0, min(free(q.known), most-q.flying))
-		}
-		if n == 0 && !q.anew {
-			continue
-		}
-		flying[q.known] += n
-		out = append(out, engine.Want{Tenant: b.tenant, Webhook: b.id, Most: n})
-	}
-	return out
-}
-
-// took has what was taken sent.
-func (d *Deliverer) took(sending context.Context, op *engine.Deliver) {
+// took has what was taken sent. It tells whether there is more to be had at once.
+func (d *Deliverer) took(sending context.Context, op *engine.Deliver, now perdure.Instant) (more bool) {
 	got := make(map[box]int)
 	for _, o := range op.Taken {
 		b := box{o.Tenant, o.Webhook}
 		got[b]++
-		q := d.queue(b)
-		q.flying, q.flown = q.flying+1, q.known
-		d.flying[q.known]++
-		go func() { d.landed <- d.send(sending, &o) }()
+		q := d.boxes[b]
+		as := q.known
+		q.flying, q.served = q.flying+1, now
+		q.of.flying[as]++
+		d.flying[as]++
+		go func() { d.landed <- d.send(sending, &o, as) }()
 	}
 	for _, w := range op.Want {
 		b := box{w.Tenant, w.Webhook}
-		q := d.queue(b)
+		q := d.boxes[b]
 		if q.anew = slices.Contains(op.More, w); got[b] < w.Most && !q.anew {
 			q.due = 0 // there is no more, until somebody says so
 		}
 	}
 	for _, m := range op.Again {
-		if q := d.queue(box{m.Tenant, m.Webhook}); q.due == 0 || m.Due < q.due {
-			q.due = m.Due
+		if q := d.boxes[box{m.Tenant, m.Webhook}]; q != nil {
+			q.ring(m.Due)
+			more = more || q.ready(now)
 		}
 	}
+	return more || len(op.More) > 0
 }
 
 // send makes one attempt.
-func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing) engine.Sent {
-	s := engine.Sent{Notification: o.Notification, At: d.engine.Store().Now()}
+func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing, as standing) landing {
+	s := landing{Sent: engine.Sent{Notification: o.Notification, At: d.engine.Store().Now()}, as: as}
 	m, err := d.message(ctx, o)
 	if err != nil {
-		s.Error, s.Stopped = "the server could not read what to send", true
-		if ctx.Err() == nil {
+		s.Unsent, s.Stopped, s.Error = true, ctx.Err() != nil, "the server could not read what to send"
+		if s.Gone = errors.Is(err, errGone) && !s.Stopped; s.Gone {
+			s.Error = errGone.Error()
+		}
+		if !s.Stopped {
 			d.log.Error("a message could not be made", "delivery", o.ID(), "run", o.RunID, "error", err)
 		}
 		return s
 	}
+	began := time.Now()
 	r := d.opt.Sender.Send(ctx, m)
+	s.late = time.Since(began) > lazy
 	s.Took, s.Status, s.Error, s.Response, s.RetryAfter = r.Took, r.Status, r.Err, r.Response, r.RetryAfter
 	s.Stopped = ctx.Err() != nil && r.Status == 0
 	if s.Error == "" && !s.OK() {
@@ -276,6 +252,8 @@ func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing) engine.Sent {
 	return s
 }
 
+var errGone = errors.New("the event is no longer there")
+
 // message makes a message out of what never changes, so that it is the same with every attempt.
 func (d *Deliverer) message(ctx context.Context, o *engine.Outgoing) (Message, error) {
 	l := &engine.Look{Tenant: o.Tenant, RunID: o.RunID, After: o.Seq - 1, Lines: 1, Bytes: math.MaxInt, Whole: true}
@@ -283,31 +261,34 @@ func (d *Deliverer) message(ctx context.Context, o *engine.Outgoing) (Message, e
 		return Message{}, err
 	}
 	if !l.Found || len(l.Log) == 0 || l.Log[0].Seq != o.Seq {
-		return Message{}, fmt.Errorf("line %d of run %s is gone", o.Seq, o.RunID)
+		return Message{}, errGone
 	}
 	body, err := Body(d.opt.BaseURL, &l.Run, &l.Log[0])
 	return Message{ID: o.ID(), URL: o.To.URL, Secrets: d.engine.WebhookSecrets(&o.To, d.engine.Store().Now()), Body: body}, err
 }
 
 // land notes what became of a message. It is written down with the next pass.
-func (d *Deliverer) land(s engine.Sent) {
-	d.results = append(d.results, s)
+func (d *Deliverer) land(s landing) {
+	d.results = append(d.results, s.Sent)
 	now := d.engine.Store().Now()
-	q := d.queue(box{s.Tenant, s.Webhook})
+	q := d.boxes[box{s.Tenant, s.Webhook}]
 	q.flying--
-	d.flying[q.flown]-- // all that are on their way left together: with another standing none leaves before they have landed
+	q.of.flying[s.as]--
+	d.flying[s.as]--
 	switch {
 	case s.Stopped:
-		q.hold = max(q.hold, now.Add(minHold)) // it is the store that can't be read, or the end
-	case s.OK():
-		q.known, q.fails, q.hold = working, 0, 0
-	default:
+		q.hold = max(q.hold, now.Add(minHold)) // it is the end
+	case s.Gone: // that is between the message and the store
+	case s.Unsent:
+		q.backOff(s.At, now, 0)
+	case s.Down():
 		q.known = failing
-		if s.At >= q.failed { // those that were on their way together fail together
-			q.fails++
+		q.backOff(s.At, now, s.RetryAfter)
+	default: // it was answered: whether it was taken is about this message alone
+		q.known, q.fails, q.hold = quick, 0, 0
+		if s.late {
+			q.known = slow
 		}
-		q.failed = now
-		q.hold = now.Add(max(min(minHold<<min(q.fails-1, 10), maxHold), min(s.RetryAfter, engine.MaxRetryAfter)))
 	}
 }
 
@@ -326,7 +307,7 @@ func (d *Deliverer) pause(now perdure.Instant) time.Duration {
 func (d *Deliverer) drain(sending context.Context, stop context.CancelFunc) error {
 	late := time.AfterFunc(grace, stop)
 	defer late.Stop()
-	for d.flying != [3]int{} {
+	for d.flying.all() > 0 {
 		d.land(<-d.landed)
 	}
 	if len(d.results) == 0 {

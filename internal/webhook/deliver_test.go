@@ -29,6 +29,7 @@ type receiver struct {
 	got    []Message
 	at     []time.Time
 	answer map[string]func(context.Context) Result // by URL; others are taken
+	judge  func(Message) Result                    // or by message
 }
 
 func (r *receiver) Send(ctx context.Context, m Message) Result {
@@ -36,6 +37,9 @@ func (r *receiver) Send(ctx context.Context, m Message) Result {
 	r.got, r.at = append(r.got, m), append(r.at, time.Now())
 	answer := r.answer[m.URL]
 	r.mu.Unlock()
+	if r.judge != nil {
+		return r.judge(m)
+	}
 	if answer != nil {
 		return answer(ctx)
 	}
@@ -70,8 +74,9 @@ func hangs(ctx context.Context) Result {
 
 // A world is an engine on a store, with what a test says to it.
 type world struct {
-	t *testing.T
-	e *engine.Engine
+	t   *testing.T
+	e   *engine.Engine
+	who perdure.TenantID
 }
 
 func newWorld(t *testing.T, at store.Options) *world {
@@ -80,7 +85,7 @@ func newWorld(t *testing.T, at store.Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t, e}
+	return &world{t, e, tenant}
 }
 
 // virtual is a world in which time is the bubble's.
@@ -97,15 +102,15 @@ func (w *world) do(op engine.Op) {
 
 func (w *world) hook(url string, events ...string) perdure.Webhook {
 	w.t.Helper()
-	op := &engine.CreateWebhook{Tenant: tenant, URL: url, Events: events}
+	op := &engine.CreateWebhook{Tenant: w.who, URL: url, Events: events}
 	w.do(op)
 	return op.Webhook
 }
 
 func (w *world) start(kind string) engine.Grant {
 	w.t.Helper()
-	w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: kind, Timeout: perdure.Duration(time.Hour), Metadata: map[string]string{"for": "test"}}})
-	claim := &engine.Claim{Tenant: tenant, Worker: "w1", Kinds: []string{kind}, Slots: 1, Start: true}
+	w.do(&engine.Submit{Tenant: w.who, Submission: perdure.Submission{Kind: kind, Timeout: perdure.Duration(time.Hour), Metadata: map[string]string{"for": "test"}}})
+	claim := &engine.Claim{Tenant: w.who, Worker: "w1", Kinds: []string{kind}, Slots: 1, Start: true}
 	w.do(claim)
 	if len(claim.Grants) != 1 {
 		w.t.Fatal("nothing to claim")
@@ -116,7 +121,7 @@ func (w *world) start(kind string) engine.Grant {
 func (w *world) commit(g engine.Grant, id string, c perdure.Commit) {
 	w.t.Helper()
 	c.ID, c.RunID, c.Epoch = id, g.Run.ID, g.Run.Epoch
-	op := &engine.Commit{Tenant: tenant, Worker: "w1", Commit: c}
+	op := &engine.Commit{Tenant: w.who, Worker: "w1", Commit: c}
 	if w.do(op); op.Refused != nil {
 		w.t.Fatal(op.Refused)
 	}
@@ -166,7 +171,7 @@ func (w *world) run(service func(context.Context) error) (stop func()) {
 func (w *world) deliveries(id perdure.WebhookID, state string) (out []perdure.Notification) {
 	w.t.Helper()
 	err := w.e.Store().View(context.Background(), func(v *store.View) (err error) {
-		out, err = v.Deliveries(tenant, id, state, "", 100000)
+		out, err = v.Deliveries(w.who, id, state, "", 100000)
 		return err
 	})
 	if err != nil {

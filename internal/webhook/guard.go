@@ -36,8 +36,8 @@ const lookup = 2 * time.Second
 // besides is what has a public address and belongs to the machine all the same: Azure's virtual host.
 var besides = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32")}
 
-// errDenied is what a dialled address is refused with. It names no address: the owner of a webhook is not told what
-// the server's resolver knows.
+// errDenied is what an address is refused with. It names none. That a name leads to one that is not public is said all the
+// same, when it is saved and in its attempts: so much of what the server's resolver knows its owner can find out.
 var errDenied = errors.New("the address is not public")
 
 // CheckURL tells whether messages may be sent to an address: code invalid for what is no usable URL, url_refused for what

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 	"unicode"
+
+	"github.com/perdure/perdure/internal/engine"
 )
 
 // Bounds of what a receiver may make of an attempt.
@@ -21,7 +23,6 @@ const (
 	AttemptTimeout = 15 * time.Second // from the look-up of its name to the last byte that is read
 	maxAnswer      = 64 << 10         // bytes of its answer that are read
 	keptAnswer     = 1 << 10          // bytes of it that are kept
-	maxRetryAfter  = 24 * time.Hour
 )
 
 // HTTPOptions of a sender. The zero value is usable.
@@ -163,8 +164,8 @@ func retryAfter(text string, now time.Time) time.Duration {
 	}
 	if strings.Trim(text, "0123456789") == "" {
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n > int64(maxRetryAfter/time.Second) {
-			return maxRetryAfter
+		if err != nil || n > int64(engine.MaxRetryAfter/time.Second) {
+			return engine.MaxRetryAfter
 		}
 		return time.Duration(n) * time.Second
 	}
@@ -172,7 +173,7 @@ func retryAfter(text string, now time.Time) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return min(max(at.Sub(now), 0), maxRetryAfter)
+	return min(max(at.Sub(now), 0), engine.MaxRetryAfter)
 }
 
 // printable is the beginning of an answer as it may be stored and shown: valid UTF-8, without control characters.

@@ -50,8 +50,8 @@ type Key struct {
 	RevokedAt Instant  `json:"revoked_at,omitempty"`
 }
 
-// Allows tells whether the key has a scope. A platform key has them all, those too that came after it was made.
-func (k *Key) Allows(s Scope) bool { return k.Platform || slices.Contains(k.Scopes, s) }
+// Allows tells whether the key has a scope. That it is the platform's adds none.
+func (k *Key) Allows(s Scope) bool { return slices.Contains(k.Scopes, s) }
 
 // Valid tells whether the key counts at an instant.
 func (k *Key) Valid(now Instant) bool {

@@ -39,6 +39,7 @@ type Options struct {
 
 	Origins      []string // origins of pages in browsers that may call the API, such as https://app.example.com
 	MaxStreams   int      // how many streams may be open; default, and at most, three quarters of the file descriptors
+	PublicURL    string   // where clients reach the API, such as https://perdure.example.com: links in webhooks begin with it; equal on all nodes
 	WebhookAllow []string // private networks that webhooks may go to, such as 10.1.0.0/16; default: none
 }
 
@@ -102,7 +103,7 @@ func Open(opt Options) (*Server, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	for _, f := range []func(context.Context) error{watchdog.New(s.engine, opt.Logger).Run, s.api.Run, bell.Run,
-		webhook.New(s.engine, webhook.Options{Sender: sender, Logger: opt.Logger}).Run} {
+		webhook.New(s.engine, webhook.Options{Sender: sender, BaseURL: strings.TrimSuffix(opt.PublicURL, "/"), Logger: opt.Logger}).Run} {
 		s.wg.Add(1)
 		go func() {
 			defer s.wg.Done()

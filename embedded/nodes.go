@@ -32,6 +32,12 @@ func (opt Options) Validate() error {
 			return fmt.Errorf("origins: %q is not an origin such as https://app.example.com", o)
 		}
 	}
+	if opt.PublicURL != "" {
+		u, err := url.Parse(opt.PublicURL)
+		if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Hostname() == "" || u.User != nil || strings.ContainsAny(opt.PublicURL, "?# ") {
+			return fmt.Errorf("public_url: %q is not an address such as https://perdure.example.com", doorbell.Mask(opt.PublicURL))
+		}
+	}
 	if opt.MaxStreams < 0 {
 		return fmt.Errorf("max_streams: %d is no number of streams", opt.MaxStreams)
 	}

@@ -31,6 +31,7 @@ type config struct {
 	Hosts     []string          `toml:"hosts"`
 	Origins   []string          `toml:"origins"`
 	Streams   int               `toml:"max_streams"`
+	PublicURL string            `toml:"public_url"`
 	Hooks     []string          `toml:"webhook_allow"`
 	LogLevel  string            `toml:"log_level"`
 	LogFormat string            `toml:"log_format"`
@@ -69,6 +70,7 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["hosts"] = f.String("hosts", "", "host `names` that requests may be addressed to, separated by commas")
 	c.items["origins"] = f.String("origins", "", "`origins` of pages in browsers that may call the API, separated by commas, such as https://app.example.com")
 	c.items["max_streams"] = f.String("max-streams", "", "`number` of streams that may be open at once (default, and at most: three quarters of the file descriptors)")
+	c.items["public_url"] = f.String("public-url", "", "`address` at which clients reach the API, such as https://perdure.example.com: links in webhooks begin with it (default: they are paths)")
 	c.items["webhook_allow"] = f.String("webhook-allow", "", "private `networks` that webhooks may go to, separated by commas, such as 10.1.0.0/16 (default: none)")
 	c.items["log_level"] = f.String("log-level", "", "debug, info, warn or error (default "+d.LogLevel+")")
 	c.items["log_format"] = f.String("log-format", "", "text or json (default "+d.LogFormat+")")
@@ -160,6 +162,8 @@ func (cfg *config) set(name, value string) (err error) {
 		if cfg.Streams, err = strconv.Atoi(value); err != nil || cfg.Streams < 1 {
 			return fmt.Errorf("max_streams: %q is no number of streams", value)
 		}
+	case "public_url":
+		cfg.PublicURL = value
 	case "webhook_allow":
 		cfg.Hooks = strings.Split(value, ",")
 	case "log_level":
@@ -223,7 +227,7 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 
 func (cfg *config) options(log *slog.Logger) embedded.Options {
 	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Origins: cfg.Origins,
-		MaxStreams: cfg.Streams, WebhookAllow: cfg.Hooks, Logger: log}
+		MaxStreams: cfg.Streams, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, Logger: log}
 }
 
 // storeText and doorbellText say what is in force, without passwords.
@@ -277,7 +281,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if *asJSON {
 		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts,
-			"origins": cfg.Origins, "max_streams": cfg.Streams, "webhook_allow": cfg.Hooks, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy})
+			"origins": cfg.Origins, "max_streams": cfg.Streams, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy})
 	}
 	streams := "three quarters of the file descriptors"
 	if cfg.Streams > 0 {
@@ -285,7 +289,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	for _, item := range [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
 		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams},
-		{"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
+		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
 		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-13s  %s", item[0], item[1]), " "))
 	}
 	fmt.Fprintln(stdout, "\n[policy]")

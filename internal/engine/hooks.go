@@ -7,37 +7,76 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// hookTTL is how long the endpoints of a tenant are believed without looking: one that another node makes counts
-// after this.
-const hookTTL = time.Second
+// hookTTL is how long what is known of endpoints is believed without looking. One that another node makes counts after
+// this, for what is decided from then on; what was decided before is written within store.MaxAge, or decided again.
+const hookTTL = 500 * time.Millisecond
 
-// hooks remembers the endpoints of tenants, so that a line which nobody asked for costs no look.
+// maxHooked bounds how many tenants with endpoints are known as a set. Where there are more, each is looked at.
+const maxHooked = 1000
+
+// hooks remembers the endpoints of tenants, so that a line which nobody asked for costs no look: one look at who has any
+// is for all tenants, and the endpoints of those who have are read one tenant at a time.
 type hooks struct {
 	mu      sync.Mutex
 	changes int64 // how often something was forgotten: what was read before that is not remembered
+	hooked  cachedTenants
 	tenants map[perdure.TenantID]cachedHooks
 	there   map[perdure.WebhookID]perdure.Instant // endpoints of runs, until when they are known to be there
 }
 
-type cachedHooks struct {
-	list  []perdure.Webhook
+// cached says how long something is believed, and which batch has read it.
+type cached struct {
 	until perdure.Instant
+	by    int64
+}
+
+// good tells whether a batch may go by it. One that is decided again goes by what was read since: its instant is that of
+// the first try, and what it remembered may be why.
+func (c cached) good(tx *Tx) bool { return tx.Now < c.until && (!tx.Again || c.by >= tx.Number) }
+
+type cachedTenants struct {
+	cached
+	set  map[perdure.TenantID]bool
+	many bool // it is not all of them
+}
+
+type cachedHooks struct {
+	cached
+	list []perdure.Webhook
 }
 
 // of gives a tenant's registered endpoints that are told of something.
 func (h *hooks) of(tx *Tx, t perdure.TenantID) ([]perdure.Webhook, error) {
 	h.mu.Lock()
-	c, ok := h.tenants[t]
-	changes := h.changes
+	hooked, c, changes := h.hooked, h.tenants[t], h.changes
 	h.mu.Unlock()
-	if ok && tx.Now < c.until {
+	now := cached{tx.Now.Add(hookTTL), tx.Number}
+	if !hooked.good(tx) {
+		list, err := tx.Hooked(maxHooked + 1)
+		if err != nil {
+			return nil, err
+		}
+		hooked = cachedTenants{cached: now, set: make(map[perdure.TenantID]bool, len(list)), many: len(list) > maxHooked}
+		for _, x := range list {
+			hooked.set[x] = true
+		}
+		h.mu.Lock()
+		if h.changes == changes {
+			h.hooked = hooked
+		}
+		h.mu.Unlock()
+	}
+	if !hooked.set[t] && !hooked.many {
+		return nil, nil
+	}
+	if c.good(tx) {
 		return c.list, nil
 	}
 	all, err := tx.Webhooks(t)
 	if err != nil {
 		return nil, err
 	}
-	c = cachedHooks{until: tx.Now.Add(hookTTL)}
+	c = cachedHooks{cached: now}
 	for _, w := range all {
 		if w.Active() {
 			c.list = append(c.list, w)
@@ -54,20 +93,21 @@ func (h *hooks) of(tx *Tx, t perdure.TenantID) ([]perdure.Webhook, error) {
 	return c.list, nil
 }
 
-// forget has what is known of a tenant's endpoints read anew.
+// forget has what is known of endpoints read anew.
 func (h *hooks) forget(t perdure.TenantID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.changes++
+	h.hooked = cachedTenants{}
 	delete(h.tenants, t)
 	clear(h.there)
 }
 
 // isThere tells whether the endpoint of a run is known to be there, and otherwise as of when it is not.
-func (h *hooks) isThere(id perdure.WebhookID, now perdure.Instant) (ok bool, changes int64) {
+func (h *hooks) isThere(tx *Tx, id perdure.WebhookID) (ok bool, changes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return now < h.there[id], h.changes
+	return !tx.Again && tx.Now < h.there[id], h.changes
 }
 
 // saw remembers that it is there, unless something was changed since.

@@ -18,7 +18,7 @@ type Submit struct {
 
 	Run           perdure.Run
 	Created       bool   // false: the key was known
-	WebhookSecret string // set if this made its webhook's endpoint: it is shown once
+	WebhookSecret string // set if this made its webhook's endpoint: it is shown to this call, however often it is made
 }
 
 // Needs names nothing: a new run is nowhere yet.
@@ -30,6 +30,7 @@ func (*Submit) Lane() store.Lane { return store.LaneSubmit }
 // Do accepts the run.
 func (op *Submit) Do(tx *Tx) error {
 	sub := op.Submission
+	op.WebhookSecret = "" // of a try that was not written
 	if err := sub.Validate(); err != nil {
 		return err
 	}
@@ -52,7 +53,10 @@ func (op *Submit) Do(tx *Tx) error {
 				return perdure.Errorf(perdure.CodeReused, "this idempotency key was used with another body")
 			}
 			op.Created = false
-			op.Run, err = tx.run(op.Tenant, perdure.RunID(known.Ref))
+			if op.Run, err = tx.run(op.Tenant, perdure.RunID(known.Ref)); err != nil {
+				return err
+			}
+			op.WebhookSecret, err = tx.firstSecret(&op.Run)
 			return err
 		}
 	}
@@ -66,7 +70,6 @@ func (op *Submit) Do(tx *Tx) error {
 		Options: perdure.Options{Timeout: sub.Timeout, RunAt: runAt, OnDisconnect: sub.OnDisconnect, Foreground: sub.Foreground,
 			Process: sub.Class == perdure.Process, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
 	}
-	op.WebhookSecret = ""
 	if sub.Webhook != "" {
 		id, secret, err := tx.runWebhook(op.Tenant, sub.Webhook)
 		if err != nil {

@@ -249,11 +249,14 @@ func (tx *Tx) webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook
 	return w, err
 }
 
-// putWebhook stages an endpoint. This node knows of it before the operation is answered, others within hookTTL.
+// putWebhook stages an endpoint. This node knows of it before the operation is answered, others after WebhookDelay.
 func (tx *Tx) putWebhook(w perdure.Webhook) {
 	tx.PutWebhook(w)
 	tx.post(w.Tenant, w.ID, true)
-	tx.After(func() { tx.e.hooks.forget(w.Tenant) })
+	tx.After(func() {
+		tx.e.hooks.forget(w.Tenant)
+		tx.e.store.Outdate() // what another lane has decided without it
+	})
 }
 
 // webhookSecret is an endpoint's secret of a version. It follows from the store's own: there is nothing to keep.
@@ -273,19 +276,20 @@ func (e *Engine) WebhookSecrets(w *perdure.Webhook, now perdure.Instant) []strin
 	return out
 }
 
-// WebhookDelay is how long other nodes may not know of a webhook that was changed.
+// WebhookDelay is how long other nodes may not know of a webhook that was changed: what they remember, and what they have
+// decided by it. What they begin to write later knows of it.
 func (e *Engine) WebhookDelay() time.Duration {
 	if !e.store.Shared() {
 		return 0
 	}
-	return hookTTL + hookTTL/4 // clocks of nodes differ by less than that
+	return hookTTL + store.MaxAge + 250*time.Millisecond // clocks of nodes differ by less than that
 }
 
 // runWebhook gives the id of the endpoint of runs that are submitted with a URL, which is made if there is none;
 // secret is set if it is.
 func (tx *Tx) runWebhook(t perdure.TenantID, url string) (id perdure.WebhookID, secret string, err error) {
 	id = perdure.RunWebhookID(t, url)
-	there, changes := tx.e.hooks.isThere(id, tx.Now)
+	there, changes := tx.e.hooks.isThere(tx, id)
 	if there {
 		return id, "", nil
 	}
@@ -301,6 +305,19 @@ func (tx *Tx) runWebhook(t perdure.TenantID, url string) (id perdure.WebhookID, 
 	}
 	tx.After(func() { tx.e.hooks.saw(id, tx.Now, changes) })
 	return id, "", nil
+}
+
+// firstSecret gives the secret that a run's submission was answered with, if it made the run's endpoint: the answer may have
+// been lost. After a rotation it is nobody's any more.
+func (tx *Tx) firstSecret(r *perdure.Run) (string, error) {
+	if !strings.HasPrefix(string(r.Options.Webhook), "wh_") {
+		return "", nil
+	}
+	w, ok, err := tx.Webhook(r.Tenant, perdure.WebhookID(r.Options.Webhook))
+	if err != nil || !ok || w.DeletedAt != 0 || w.RotatedAt != 0 || w.CreatedAt != r.CreatedAt {
+		return "", err
+	}
+	return tx.e.webhookSecret(&w, w.SecretVersion), nil
 }
 
 // notify stages a notification for every line that somebody asked to be told of: with the run, or for its thread

@@ -465,9 +465,32 @@ func TestThereIsALimitOfWebhooks(t *testing.T) {
 	w.do("POST", "/api/v1/runs", `{"kind":"job","webhook":"https://1.1.1.1/more"}`).is(201)
 }
 
-// A key of the platform from before there was a scope has it all the same.
-func TestAPlatformKeyOfOldMayHandleWebhooks(t *testing.T) {
+// That a key is the platform's adds no scope.
+func TestAPlatformKeyDoesWhatItsScopesSay(t *testing.T) {
 	w := newWorld(t, setup{})
-	old := w.newKey("default", func(op *engine.CreateKey) { op.Platform, op.Scopes = true, []perdure.Scope{perdure.ScopeRead} })
-	w.as(old).get("/api/v1/webhooks").is(200)
+	limited := w.as(w.newKey("default", func(op *engine.CreateKey) {
+		op.Platform, op.Scopes = true, []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport}
+	}))
+	limited.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"all_tenants":true,"wait":"1ms"}`).is(200)
+	limited.get("/api/v1/webhooks").refuses(403, "forbidden")
+	limited.get("/api/v1/keys").refuses(403, "forbidden")
+	limited.do("POST", "/api/v1/keys", `{"name":"more","scopes":["keys:admin"]}`).refuses(403, "forbidden")
+	limited.do("POST", "/api/admin/tenants/a/keys", `{"name":"more","scopes":["keys:admin"]}`).refuses(403, "forbidden")
+	w.as(w.admin).get("/api/v1/webhooks").is(200)
+	w.as(w.admin).do("POST", "/api/admin/tenants/a/keys", `{"name":"more","scopes":["keys:admin"]}`).is(201)
+}
+
+// An answer may be lost, and the secret of a run's webhook is in one.
+func TestARunThatIsStartedAgainShowsTheSecretAgain(t *testing.T) {
+	w := newWorld(t, setup{})
+	for _, wait := range []string{"", `,"wait":"1ms"`} {
+		start := func(key string) any {
+			return w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"job","webhook":"https://1.1.1.1/` + fmt.Sprint(len(wait)) + `"` + wait + `}`,
+				header: http.Header{"Idempotency-Key": {key + fmt.Sprint(len(wait))}}}).json()["webhook_secret"]
+		}
+		secret, again, other := start("a"), start("a"), start("b")
+		if secret == nil || again != secret || other != nil {
+			t.Errorf("%v, again %v, for another run %v", secret, again, other)
+		}
+	}
 }

@@ -47,6 +47,14 @@ const (
 	maxWait  = 10 * time.Second
 )
 
+// MaxAge is how old a decision is at most when it begins to be written, where there are other nodes: what it went by and
+// no version guards, such as which endpoints there are, may have changed since. A batch that is outdated maxOld times,
+// because the database is slow or somebody changes things all the time, is written all the same: work goes on.
+const (
+	MaxAge = 500 * time.Millisecond
+	maxOld = 3
+)
+
 // Batch decides the operations one after the other and writes what they staged in one transaction. When
 // it returns, what was not refused is durable. There is one error per operation, in order: a refusal
 // concerns that one alone, CodeUnavailable means that nothing of the batch was written, CodeUnknown that
@@ -57,7 +65,7 @@ func (s *Store) Batch(now perdure.Instant, ops ...Op) []error {
 
 func (s *Store) batchIn(l *lane, now perdure.Instant, ops []Op) []error {
 	l.mu.Lock()
-	errs, after := s.batch(l, now, ops)
+	errs, after := s.batch(l, now, ops, false)
 	l.mu.Unlock()
 	for _, f := range after {
 		f()
@@ -78,7 +86,8 @@ func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
 	}
 }
 
-func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()) {
+// batch decides and writes. With again it is part of one that could not be written.
+func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]error, []func()) {
 	var err error
 	begin, remembered := time.Now(), s.trusted()
 	for try := 1; ; try++ {
@@ -86,7 +95,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 			return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
 		}
 		tx := newTx(s, l.read, s.notBefore(now))
-		tx.cache = remembered
+		tx.cache, tx.Again, tx.mayAge = remembered, again || try > 1, try > maxOld
 		var errs []error
 		errs, err = tx.decide(ops)
 		if err == nil {
@@ -132,8 +141,8 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 	if len(ops) > 1 && code != perdure.CodeUnknown && !s.dialect.lost(err) && !s.dialect.busy(err) {
 		// One of them may be to blame; the others shall not pay for it.
 		half := len(ops) / 2
-		errs, after := s.batch(l, now, ops[:half])
-		e, a := s.batch(l, now, ops[half:])
+		errs, after := s.batch(l, now, ops[:half], true)
+		e, a := s.batch(l, now, ops[half:], true)
 		return append(errs, e...), append(after, a...)
 	}
 	if code == perdure.CodeInternal {
@@ -141,6 +150,14 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op) ([]error, []func()
 		err = s.unavailable(err)
 	}
 	return all(len(ops), err), nil
+}
+
+// Outdate has the batches of this process that are not being written yet decided again: something that they went by, and
+// that no version guards, is different now.
+func (s *Store) Outdate() { s.changes.Add(1) }
+
+func (s *Store) outdated(tx *Tx) bool {
+	return !tx.mayAge && (tx.changes != s.changes.Load() || s.age != nil && s.age(tx.begun) > MaxAge)
 }
 
 // pause waits before another try, and no longer than the store is open.
@@ -221,6 +238,9 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 	list := tx.statements()
 	l.writing.Lock()
 	defer l.writing.Unlock()
+	if s.outdated(tx) {
+		return errConflict
+	}
 	open, err := execAll(l.write, list)
 	if err != nil {
 		if !open {

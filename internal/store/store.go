@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,6 +35,7 @@ type Options struct {
 type Hooks struct {
 	Clock       func() perdure.Instant // instead of the machine's
 	Wrap        func(Session) Session  // around the sessions that write
+	Age         func() time.Duration   // how old a decision is; nil: by the machine's clock, and with Clock never old
 	BeforeWrite func()                 // after a batch was decided, before it is written
 	Written     func([]perdure.RunID)  // after a batch was committed
 	WALPages    int                    // how long the write-ahead log gets, instead of 4000 pages
@@ -67,10 +69,13 @@ type Store struct {
 
 	lanes   [lanes]*lane
 	cache   cache
-	last    atomic.Int64 // no batch of this process is decided earlier than one before it
-	commits atomic.Int64 // how many there have been
-	readers chan Session // nil: reads use the one session there is
-	keeper  chan Session // the one of those who keep the store going
+	last    atomic.Int64                  // no batch of this process is decided earlier than one before it
+	commits atomic.Int64                  // how many there have been
+	begun   atomic.Int64                  // how many batches were begun
+	changes atomic.Int64                  // how often those under way were outdated
+	age     func(time.Time) time.Duration // of a decision; nil: it does not age, since nobody else writes
+	readers chan Session                  // nil: reads use the one session there is
+	keeper  chan Session                  // the one of those who keep the store going
 	auditor func() (Session, error)
 	audit   sync.Mutex
 
@@ -127,6 +132,12 @@ func Open(opt Options) (*Store, error) {
 	if err != nil {
 		s.release()
 		return nil, err
+	}
+	switch {
+	case opt.Hooks.Age != nil:
+		s.age = func(time.Time) time.Duration { return opt.Hooks.Age() }
+	case s.Shared() && opt.Hooks.Clock == nil: // a test's time is not ours
+		s.age = time.Since
 	}
 	started := make(map[*lane]bool)
 	for _, l := range s.lanes {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -15,7 +16,13 @@ var errConflict = errors.New("store: somebody else was quicker")
 // Nothing reaches the database before the batch is decided. An operation of the batch sees what those
 // before it staged; one that is refused leaves no trace.
 type Tx struct {
-	Now perdure.Instant
+	Now    perdure.Instant
+	Again  bool  // it was decided before and not written: nothing that was remembered before Number is to be believed
+	Number int64 // of the batches of this process
+
+	begun   time.Time
+	changes int64 // how often the store had been outdated then
+	mayAge  bool  // it is written although it is outdated
 
 	s    *Store
 	sess Session
@@ -173,8 +180,8 @@ func (s *shelf[K, T]) changed() []T {
 }
 
 func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
-	return &Tx{Now: now, s: s, sess: sess, read: make(map[runKey]int64), haveWaits: make(map[runKey]bool), haveItems: make(map[runKey]bool),
-		claims: make(map[claimKey]claimPage)}
+	return &Tx{Now: now, Number: s.begun.Add(1), begun: time.Now(), changes: s.changes.Load(), s: s, sess: sess, read: make(map[runKey]int64),
+		haveWaits: make(map[runKey]bool), haveItems: make(map[runKey]bool), claims: make(map[claimKey]claimPage)}
 }
 
 // mark begins an operation; rollback forgets what it staged since.

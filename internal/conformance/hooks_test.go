@@ -1,0 +1,186 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
+)
+
+func TestABatchThatIsDecidedAgainLooksForWebhooksAgain(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		r := a.task() // a has looked, and found none
+		g := a.take("w1")
+		var hook perdure.Webhook
+		between.f = func() {
+			hook, _ = b.hook("")
+			b.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"}) // somebody is quicker with the run
+		}
+		a.complete(g, `1`)
+		if got := b.told(r.ID, hook.ID); got != "completed" {
+			t.Errorf("it was told %q", got)
+		}
+		b.fsck()
+	})
+}
+
+func TestABatchThatIsOldWhenItIsWrittenIsDecidedAgain(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		var age time.Duration
+		between := &once{}
+		b := node(t, at)
+		at.Hooks.BeforeWrite, at.Hooks.Age = between.call, func() time.Duration { return age }
+		a := node(t, at)
+		r := a.task()
+		g := a.take("w1")
+		age = store.MaxAge
+		hook, _ := b.hook("", "x:*", "run:completed")
+		a.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "x:mine"}}}) // what is not too old is written
+		between.f = func() { age++ }                                             // and a node that is always slow gets on
+		a.complete(g, `1`)
+		if got := b.told(r.ID, hook.ID); got != "completed" {
+			t.Errorf("it was told %q", got)
+		}
+		b.fsck()
+	})
+}
+
+// Lanes decide at the same time. What one has decided before a webhook was made is not written after that is answered.
+func TestAWebhookIsMadeWhileAnotherLaneDecides(t *testing.T) {
+	for name, at := range map[string]func(*testing.T) store.Options{
+		"SQLite":     func(t *testing.T) store.Options { return store.Options{Path: t.TempDir() + "/perdure.db"} },
+		"PostgreSQL": func(t *testing.T) store.Options { return store.Options{URL: storetest.Postgres(t)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			between, at := &once{}, at(t)
+			at.Hooks.BeforeWrite = between.call
+			w := node(t, at)
+			w.task()
+			hook := &engine.CreateWebhook{Tenant: tenant, URL: sink, Events: []string{"run:created"}}
+			between.f = func() {
+				if err := w.E.Do(context.Background(), hook); err != nil {
+					t.Error(err)
+				}
+			}
+			op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}}
+			if err := w.E.Do(t.Context(), op); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.told(op.Run.ID, hook.Webhook.ID); got != "created" {
+				t.Errorf("it was told %q", got)
+			}
+		})
+	}
+}
+
+// counting counts the queries that have a word in them.
+type counting struct {
+	store.Session
+	word string
+	n    *int
+}
+
+func (s counting) Query(q string, args []any, row func(func(...any) error) error) error {
+	if strings.Contains(q, s.word) {
+		*s.n++
+	}
+	return s.Session.Query(q, args, row)
+}
+
+func TestTenantsWithoutWebhooksCostOneLookTogether(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		n := 0
+		b := node(t, at)
+		at.Hooks.Wrap = func(s store.Session) store.Session { return counting{s, "FROM webhooks", &n} }
+		a := node(t, at)
+		submit := func(from, to int) {
+			t.Helper()
+			for i := from; i < to; i++ {
+				a.do(&engine.Submit{Tenant: perdure.TenantID(fmt.Sprint("t", i)), Submission: perdure.Submission{Kind: "x"}})
+			}
+		}
+		submit(0, 50)
+		if n != 1 {
+			t.Errorf("%d looks for 50 tenants", n)
+		}
+		for _, x := range []perdure.TenantID{"t7", "t7", "t8"} {
+			b.do(&engine.CreateWebhook{Tenant: x, URL: sink})
+		}
+		n, a.Now = 0, a.Now.Add(time.Second)
+		submit(0, 50)
+		submit(0, 50)
+		if n != 3 {
+			t.Errorf("%d looks where two of 50 tenants have webhooks", n)
+		}
+	})
+}
+
+func TestMoreTenantsWithWebhooksThanAreKnownAsASet(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		w := node(t, at)
+		var ops []engine.Op
+		for i := range 1001 {
+			ops = append(ops, &engine.CreateWebhook{Tenant: perdure.TenantID(fmt.Sprintf("a%04d", i)), URL: sink})
+		}
+		for i, err := range w.E.Step(w.Now, ops...) {
+			if err != nil {
+				t.Fatalf("%d: %v", i, err)
+			}
+		}
+		hook, _ := w.hook("") // its tenant comes after all these
+		w.ending(hook.ID)
+	})
+}
+
+func TestALostAnswerWithASecretIsGivenAgain(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		w := node(t, at)
+		submit := func(key string) string {
+			t.Helper()
+			op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: sink}, Key: key}
+			w.do(op)
+			return op.WebhookSecret
+		}
+		secret := submit("first")
+		w.Now = w.Now.Add(time.Millisecond)
+		if again := submit("first"); again != secret || secret == "" {
+			t.Errorf("%q, and again %q", secret, again)
+		}
+		if other, again := submit("second"), submit("second"); other+again != "" {
+			t.Errorf("another run was shown %q, and again %q", other, again)
+		}
+		id := perdure.RunWebhookID(tenant, sink)
+		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: id})
+		w.Now = w.Now.Add(time.Millisecond)
+		if got := submit("first"); got != "" {
+			t.Errorf("of one that is deleted: %q", got)
+		}
+		if back, again := submit("third"), submit("third"); back != again || back == "" || back == secret {
+			t.Errorf("one that came back: %q, and again %q", back, again)
+		}
+		w.do(&engine.RotateWebhook{Tenant: tenant, ID: id})
+		if got := submit("third") + submit("first"); got != "" {
+			t.Errorf("after a rotation: %q", got)
+		}
+	})
+}
+
+func TestASecretOfATryThatWasNotWrittenIsNotShown(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		here := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: sink}, Key: "k"}
+		between.f = func() {
+			b.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other"}, Key: "k"})
+		}
+		if err := a.E.Step(a.Now, here)[0]; perdure.CodeOf(err) != perdure.CodeReused || here.WebhookSecret != "" {
+			t.Errorf("%v, %q", err, here.WebhookSecret)
+		}
+	})
+}

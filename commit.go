@@ -40,7 +40,7 @@ type Submission struct {
 	// Webhook is a URL that is told of the run, and WebhookEvents of which of its lines; empty: NotifiedLines.
 	Webhook       string   `json:"webhook,omitempty"`
 	WebhookEvents []string `json:"webhook_events,omitempty"`
-	Foreground    bool     `json:"-"`
+	Foreground    bool     `json:"-"` // somebody waits for it, or is about to
 }
 
 // What happens when a thread already has an active run.

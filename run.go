@@ -114,6 +114,10 @@ const (
 // Status is what people see: the state, or "deferred" while the run is live and nobody waits for it.
 func (r *Run) Status() string { return StatusOf(r.State, r.DeferredAt) }
 
+// StatusURL is where a run is looked at, AttachURL where its log is followed: paths of the API.
+func StatusURL(id RunID) string { return "/api/v1/runs/" + string(id) }
+func AttachURL(id RunID) string { return StatusURL(id) + "/stream" }
+
 // StatusOf is the status that people see: deferred while the run is live and nobody waits for it, otherwise the state.
 func StatusOf(s State, deferred Instant) string {
 	if s.Live() && deferred != 0 {

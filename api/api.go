@@ -19,6 +19,9 @@ const Prefix = "/api/v1"
 type StartRun struct {
 	perdure.Submission
 	Wait perdure.Duration `json:"wait,omitempty"`
+	// Foreground says that somebody is about to follow the run: its streams and joins count as waiting, and it is deferred
+	// when nobody does. A start with Wait is one anyway.
+	Foreground bool `json:"foreground,omitempty"`
 }
 
 // A Run is a run as callers see it.
@@ -90,7 +93,8 @@ type Event struct {
 type Events struct {
 	Events    []Event `json:"events"`
 	NextAfter int64   `json:"next_after"`
-	Ended     bool    `json:"ended"` // the run has ended and these are the last
+	Ended     bool    `json:"ended"`         // the run has ended and these are the last
+	Gap       *Gap    `json:"gap,omitempty"` // lines after the cursor that are no longer kept
 }
 
 // A Deliverable is what an ended run hands over.

@@ -36,6 +36,9 @@ func (c *Client) Events(ctx context.Context, id perdure.RunID, after int64) iter
 				yield(api.Event{}, err)
 				return
 			}
+			if g := page.Gap; g != nil && !yield(api.Event{}, &GapError{RunID: id, From: g.From, To: g.To}) {
+				return
+			}
 			for _, e := range page.Events {
 				if !yield(e, nil) {
 					return

@@ -79,7 +79,7 @@ func Result[T any](run *api.Run) (T, error) {
 
 // Start starts a run in the background and returns at once.
 func (c *Client) Start(ctx context.Context, sub perdure.Submission, opts ...CallOption) (*api.Run, error) {
-	return answer[api.Run](ctx, c, &request{method: "POST", path: v1 + "/runs", body: api.StartRun{Submission: sub}}, opts...)
+	return answer[api.Run](ctx, c, &request{method: "POST", path: v1 + "/runs", body: api.StartRun{Submission: sub, Foreground: sub.Foreground}}, opts...)
 }
 
 // Run starts a run in the foreground and waits for its end, at most so long (zero: [DefaultWait]). When that

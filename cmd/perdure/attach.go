@@ -98,9 +98,9 @@ func stay(ctx context.Context, c *client.Client, id perdure.RunID, after int64, 
 			return err
 		}
 		// Not with the context that has ended, and not for ever.
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_, _ = c.Defer(last, id)
+		letGo(last, c, id)
 		return detached(id, stdout, stderr, asJSON)
 	}
 	r, err := c.Get(ctx, id)
@@ -108,6 +108,20 @@ func stay(ctx context.Context, c *client.Client, id perdure.RunID, after int64, 
 		return err
 	}
 	return finished(r, stdout, stderr, asJSON)
+}
+
+// letGo says that nobody waits here any more. The server may not have seen yet that our stream is closed.
+func letGo(ctx context.Context, c *client.Client, id perdure.RunID) {
+	for ctx.Err() == nil {
+		r, err := c.Defer(ctx, id)
+		if err != nil || r.State.Terminal() || r.Status == perdure.StatusDeferred {
+			return
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // follow prints a run's log until it has ended.

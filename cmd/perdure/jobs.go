@@ -150,6 +150,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if *key != "" {
 		opts = append(opts, client.IdempotencyKey(*key))
 	}
+	sub.Foreground = !*detach
 	r, err := c.Start(ctx, sub, opts...)
 	if err != nil {
 		return err

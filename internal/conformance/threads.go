@@ -177,6 +177,13 @@ var threadScenarios = []Scenario{
 		w.do(&engine.Attach{Tenant: tenant, Node: "n2", RunIDs: []perdure.RunID{r.ID}})
 		w.pass(31 * time.Second)
 		w.check(w.get(r.ID).Status() == "deferred", "nobody vouches for the waiter of a dead node")
+
+		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Reason: "detached"})
+		w.check(w.get(r.ID).Status() == "queued", "somebody else waits")
+		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "disconnect"})
+		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Reason: "detached"})
+		w.check(w.get(r.ID).Status() == "deferred", "one who was cut off does not keep others from saying so")
 	}},
 	{"a node vouches for many at once", func(w *World) {
 		var ids []perdure.RunID

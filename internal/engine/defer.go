@@ -79,6 +79,8 @@ func (op *Defer) Do(tx *Tx) error {
 	others := false
 	for _, w := range waiters {
 		switch {
+		case op.Node == "": // one who was cut off, and might come back, does not keep others from saying so
+			others = others || w.ExpiresAt > tx.Now.Add(tx.e.policy.DetachGrace)
 		case w.Node != op.Node:
 			others = others || w.ExpiresAt > tx.Now
 		case op.Reason == "disconnect":
@@ -101,7 +103,7 @@ func (tx *Tx) deferRun(r *perdure.Run, reason string) error {
 	if r.State.Terminal() || r.DeferredAt != 0 {
 		return nil
 	}
-	attach := "/api/v1/runs/" + string(r.ID) + "/stream"
+	attach := perdure.AttachURL(r.ID)
 	first := !r.WasDefer
 	if err := tx.Apply(r, perdure.WentDeferred{Reason: reason, Attach: attach}); err != nil || !first {
 		return err

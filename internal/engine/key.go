@@ -148,12 +148,16 @@ func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) 
 // InvalidKeys gives those of some keys that are no longer valid. It looks, whatever was remembered.
 func (e *Engine) InvalidKeys(ctx context.Context, ids []string) (gone []string, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
+		keys, err := v.CredentialsByID(ids)
+		if err != nil {
+			return err
+		}
+		valid := make(map[string]bool, len(keys))
+		for i := range keys {
+			valid[keys[i].ID] = keys[i].Valid(e.store.Now())
+		}
 		for _, id := range ids {
-			k, ok, err := v.Credential(id)
-			if err != nil {
-				return err
-			}
-			if !ok || !k.Valid(e.store.Now()) {
+			if !valid[id] {
 				gone = append(gone, id)
 			}
 		}

@@ -81,12 +81,24 @@ type Look struct {
 // Ended tells whether the run has ended, and what was seen is the end of its log.
 func (l *Look) Ended() bool { return l.Head.State.Terminal() && l.Upto() >= l.Head.Seq }
 
-// Upto is the last line that was seen, or the cursor.
+// Upto is the last line that was seen, or the cursor. Of a log of which nothing is left it is its end.
 func (l *Look) Upto() int64 {
-	if n := len(l.Log); n > 0 {
+	switch n := len(l.Log); {
+	case n > 0:
 		return l.Log[n-1].Seq
+	case l.Lines > 0:
+		return max(l.After, l.Head.Seq)
 	}
 	return l.After
+}
+
+// First is the first line after the cursor that there is, or will be. If it is not the next one, those between are no
+// longer kept.
+func (l *Look) First() int64 {
+	if len(l.Log) > 0 {
+		return l.Log[0].Seq
+	}
+	return l.Upto() + 1
 }
 
 // Look looks at logs, all of them at one moment. Lines of the runs themselves bear their run_id in their data.

@@ -84,7 +84,7 @@ func TestWhatADeferredCallerIsTold(t *testing.T) {
 	thread := w.thread()
 	a := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms","metadata":{"n":"1"}}`).is(202)
 	id := a["run_id"].(string)
-	for field, want := range map[string]any{"status": "deferred", "state": "queued", "thread_id": thread, "attach_url": attachURL(perdure.RunID(id)), "status_url": runs + "/" + id, "kind": "job"} {
+	for field, want := range map[string]any{"status": "deferred", "state": "queued", "thread_id": thread, "attach_url": perdure.AttachURL(perdure.RunID(id)), "status_url": runs + "/" + id, "kind": "job"} {
 		if a[field] != want {
 			t.Errorf("%s is %v, not %v", field, a[field], want)
 		}

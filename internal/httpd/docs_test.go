@@ -71,6 +71,8 @@ func TestDocsOfTheAPI(t *testing.T) {
 		switch {
 		case r.guard.open:
 			needs = "open"
+		case r.guard.platform && r.guard.scope != "":
+			needs = "platform, " + needs
 		case r.guard.platform:
 			needs = "platform"
 		}

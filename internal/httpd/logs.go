@@ -17,10 +17,11 @@ import (
 type logs struct {
 	engine *engine.Engine
 
-	mu    sync.Mutex
-	asked map[want]*reading
-	now   []want // in the order in which they came
-	idle  []want
+	mu      sync.Mutex
+	stopped bool
+	asked   map[want]*reading
+	now     []want // in the order in which they came
+	idle    []want
 
 	recent map[want]*page // with lines
 	ring   [keptPages]want
@@ -72,32 +73,44 @@ func newLogs(e *engine.Engine) *logs {
 	return &logs{engine: e, asked: make(map[want]*reading), recent: make(map[want]*page), more: make(chan struct{}, 1), someIdle: make(chan struct{}, 1)}
 }
 
-// read gives what a log has after a line, as of a moment after this was called, unless left is closed before.
-func (l *logs) read(left <-chan struct{}, a want) (*page, error) {
-	key := want{ref: a.ref, after: a.after}
+// ask begins to read what a log has after a line, as of a moment after this was called.
+func (l *logs) ask(a want) *reading {
 	l.mu.Lock()
-	if p := l.recent[key]; p != nil && !a.whole {
-		l.mu.Unlock()
+	defer l.mu.Unlock()
+	if l.stopped {
+		return &reading{done: over, err: context.Canceled}
+	}
+	if p := l.recent[want{ref: a.ref, after: a.after}]; p != nil && !a.whole {
 		old := *p
 		old.kept = true
-		return &old, nil
+		return &reading{done: over, page: &old}
 	}
 	r := l.asked[a]
-	if r == nil {
-		r = &reading{done: make(chan struct{})}
-		l.asked[a] = r
-		if a.idle {
-			l.idle = append(l.idle, a)
-		} else {
-			l.now = append(l.now, a)
-		}
+	if r != nil {
+		return r
 	}
-	l.mu.Unlock()
+	r = &reading{done: make(chan struct{})}
+	l.asked[a] = r
 	if a.idle {
+		l.idle = append(l.idle, a)
 		signal(l.someIdle)
 	} else {
+		l.now = append(l.now, a)
 		signal(l.more)
 	}
+	return r
+}
+
+// over is closed.
+var over = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// read asks and waits, unless left is closed before.
+func (l *logs) read(left <-chan struct{}, a want) (*page, error) {
+	r := l.ask(a)
 	select {
 	case <-r.done:
 		return r.page, r.err
@@ -133,6 +146,7 @@ func (l *logs) run(ctx context.Context) {
 	wg.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.stopped = true
 	for a, r := range l.asked {
 		r.err = context.Canceled
 		close(r.done)
@@ -186,20 +200,25 @@ func (l *logs) look(ctx context.Context, from *[]want, limit int, next chan stru
 	}
 	err := l.engine.Look(ctx, looks...)
 	for i, r := range readings {
-		switch {
-		case err != nil:
-			r.err = err
-		case !looks[i].Found:
-			r.err = perdure.Errorf(perdure.CodeNotFound, "no such run")
-		default:
-			r.page, r.err = newPage(looks[i])
-		}
-		if r.page != nil && len(r.page.lines.text) > 0 && !wants[i].whole {
-			l.keep(want{ref: wants[i].ref, after: wants[i].after}, r.page)
-		}
-		close(r.done)
+		l.settle(r, wants[i], looks[i], err)
 	}
 	return true
+}
+
+// settle answers those who wait for a reading.
+func (l *logs) settle(r *reading, w want, k *engine.Look, err error) {
+	defer close(r.done)
+	switch {
+	case err != nil:
+		r.err = err
+	case !k.Found:
+		r.err = perdure.Errorf(perdure.CodeNotFound, "no such run")
+	default:
+		r.page, r.err = newPage(k)
+	}
+	if r.page != nil && len(r.page.lines.text) > 0 && !w.whole {
+		l.keep(want{ref: w.ref, after: w.after}, r.page)
+	}
 }
 
 // keep keeps a page instead of the one that was kept for longest.

@@ -34,6 +34,8 @@ func describe(routes []route) ([]byte, error) {
 		switch {
 		case r.guard.open:
 			op["security"] = []any{}
+		case r.guard.platform && r.guard.scope != "":
+			op["description"] = "Takes a key of the platform with the scope `" + string(r.guard.scope) + "`."
 		case r.guard.platform:
 			op["description"] = "Takes a key of the platform."
 		default:

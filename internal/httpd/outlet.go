@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -56,10 +57,12 @@ type taken struct {
 	conn     net.Conn
 	gone     chan struct{}
 	patience time.Duration
+
+	revoked, closing <-chan struct{} // the stream has to end, also in the middle of a write
 }
 
 // takeOver takes a connection over and writes the head of the answer. It gives nil where that can't be done.
-func takeOver(c *call) *taken {
+func takeOver(c *call, f *follower) *taken {
 	if !c.ProtoAtLeast(1, 1) || c.ProtoMajor != 1 {
 		return nil
 	}
@@ -73,7 +76,7 @@ func takeOver(c *call) *taken {
 	if err != nil {
 		return nil
 	}
-	o := &taken{conn: conn, gone: make(chan struct{}), patience: c.s.opt.Patience}
+	o := &taken{conn: conn, gone: make(chan struct{}), patience: c.s.opt.Patience, revoked: f.revoked, closing: f.s.closing}
 	o.hurry()
 	o.write(append(head, "\r\n"...)) // if this fails, so does the first frame
 	go o.listen()
@@ -112,12 +115,32 @@ func (o *taken) left() <-chan struct{} { return o.gone }
 
 func (o *taken) send(p piece) bool { return o.write(p.chunk) }
 
-func (o *taken) write(b []byte) bool {
-	if o.conn.SetWriteDeadline(time.Now().Add(o.patience)) != nil {
+// closed tells whether a channel is.
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
 		return false
 	}
-	_, err := o.conn.Write(b)
-	return err == nil
+}
+
+// glance is how long a write may take before is looked whether the stream has to end.
+const glance = 500 * time.Millisecond
+
+func (o *taken) write(b []byte) bool {
+	for began := time.Now(); ; {
+		if o.conn.SetWriteDeadline(time.Now().Add(min(glance, o.patience))) != nil {
+			return false
+		}
+		n, err := o.conn.Write(b)
+		if b = b[n:]; err == nil {
+			return true
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || closed(o.revoked) || closed(o.closing) || time.Since(began) > o.patience {
+			return false
+		}
+	}
 }
 
 // finish ends the answer if everything was told, and closes the connection. Without the last chunk the other side

@@ -76,7 +76,7 @@ func (s *Server) table() []route {
 		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates(),
 		on("GET", v1+"/keys", keys, "List this tenant's keys", listKeys),
 		on("DELETE", v1+"/keys/{id}", keys, "Revoke a key", revokeKey),
-		on("POST", "/api/admin/tenants/{tenant}/keys", platform, "Make a key of any tenant", createTenantKey).creates(),
+		on("POST", "/api/admin/tenants/{tenant}/keys", guard{platform: true, scope: perdure.ScopeKeys}, "Make a key of any tenant", createTenantKey).creates(),
 		on("GET", "/api/admin/invariants", platform, "Check the store against its invariants", checkInvariants),
 
 		on("GET", "/healthz", public, "Whether the process lives", healthz),

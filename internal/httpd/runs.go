@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -16,9 +17,6 @@ import (
 // maxWait bounds how long a caller may block.
 const maxWait = time.Hour
 
-func statusURL(id perdure.RunID) string { return api.Prefix + "/runs/" + string(id) }
-func attachURL(id perdure.RunID) string { return statusURL(id) + "/stream" }
-
 // show is a run as callers see it.
 func show(d *engine.Detail, now perdure.Instant) *api.Run {
 	r := &d.Run
@@ -28,7 +26,7 @@ func show(d *engine.Detail, now perdure.Instant) *api.Run {
 		Summary: r.Summary, Error: r.Failure, Activity: r.Activity, Tier: r.Tier(now), WorkerID: r.Worker, Metadata: map[string]string{},
 		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf, ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf,
 		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt, StartedAt: set(r.StartedAt), FinishedAt: set(r.FinishedAt), DeferredAt: set(r.DeferredAt),
-		SeenAt: set(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late, AttachURL: attachURL(r.ID), StatusURL: statusURL(r.ID),
+		SeenAt: set(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late, AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID),
 	}
 	if id := string(r.Options.Webhook); strings.HasPrefix(id, "wh_") {
 		out.WebhookID = perdure.WebhookID(id)
@@ -100,20 +98,31 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 			return 0, nil, err
 		}
 	}
-	in.Foreground = in.Wait > 0
+	in.Submission.Foreground = in.Foreground || in.Wait > 0
 	op := &engine.Submit{Tenant: c.tenant(), Submission: in.Submission, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
 	if in.Wait > 0 {
-		status, out, err := c.await(op.Run.ID, time.Duration(in.Wait), op.Run.Options.OnDisconnect == "cancel")
+		status, out, err := c.await(op.Run.ID, time.Duration(in.Wait), true, op.Run.Options.OnDisconnect == "cancel")
 		if out != nil {
 			out.WebhookSecret = op.WebhookSecret
 		}
 		return status, out, err
 	}
+	if in.Foreground && op.Created {
+		// Whoever is about to come has the time that one has who was cut off.
+		ref := store.Ref{Tenant: c.tenant(), Run: op.Run.ID}
+		if err := c.s.arrive(c.Context(), ref); err == nil {
+			c.s.leave(context.WithoutCancel(c.Context()), ref, "disconnect", false)
+		}
+	}
 	if !op.Created {
-		return c.made(op.Run.ID, false)
+		status, out, err := c.made(op.Run.ID, false)
+		if out != nil {
+			out.WebhookSecret = op.WebhookSecret
+		}
+		return status, out, err
 	}
 	// What was accepted is known; nothing has to be read for the answer.
 	out := show(&engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}, c.s.engine.Store().Now())
@@ -143,7 +152,7 @@ func joinRun(c *call, _ *none) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return c.await(c.run(), d, false)
+	return c.await(c.run(), d, false, false)
 }
 
 func listRuns(c *call, _ *none) (int, *api.Runs, error) {
@@ -242,6 +251,8 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 		return 0, nil, err
 	}
 	out := &api.Events{Events: []api.Event{}, NextAfter: after}
+	wait, leave := c.seated(wait)
+	defer leave()
 	err = c.watch(string(c.run()), wait, func() (bool, error) {
 		l := &engine.Look{Tenant: c.tenant(), RunID: c.run(), After: after, Lines: int(limit), Bytes: maxEvents}
 		if err := c.s.engine.Look(c.Context(), l); err != nil {
@@ -256,8 +267,11 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 		for i := range l.Log {
 			out.Events = append(out.Events, event(&l.Log[i]))
 		}
+		if first := l.First(); first > after+1 {
+			out.Gap = &api.Gap{RunID: c.run(), From: after + 1, To: first - 1}
+		}
 		out.NextAfter, out.Ended = l.Upto(), l.Ended()
-		return len(l.Log) > 0 || l.Head.State.Terminal(), nil
+		return out.NextAfter > after || l.Head.State.Terminal(), nil
 	})
 	if err != nil {
 		return 0, nil, err

@@ -61,11 +61,13 @@ type Server struct {
 	mu      sync.Mutex
 	closed  bool
 	waiting map[store.Ref]int // waiters of this node, by run
+	turns   [64]sync.Mutex    // of those who come and leave
 
 	logs    *logs
 	streams sync.WaitGroup // streams that go on without a request
 	seats   seats
 	keyring keyring
+	looking chan struct{} // sockets that look at the store
 
 	addresses addresses
 
@@ -77,6 +79,7 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
 	s.logs, s.seats.limit = newLogs(e), streamLimit(opt.Streams)
 	s.keyring = keyring{engine: e, keys: make(map[string]*held)}
+	s.looking = make(chan struct{}, socketsAtOnce)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -346,16 +349,35 @@ func (s *Server) renewWaiters(ctx context.Context) {
 	s.mu.Unlock()
 	for t, ids := range byTenant {
 		for part := range slices.Chunk(ids, renewAtOnce) {
-			op := &engine.Renew{Tenant: t, Node: s.opt.Node, RunIDs: part}
-			err := s.engine.Do(ctx, op)
-			if err == nil && len(op.Lost) > 0 {
-				err = s.engine.Do(ctx, &engine.Attach{Tenant: t, Node: s.opt.Node, RunIDs: op.Lost})
-			}
-			if err != nil && ctx.Err() == nil {
+			if err := s.renew(ctx, t, part); err != nil && ctx.Err() == nil {
 				s.log.Warn("waiters could not be renewed", "error", err)
 			}
 		}
 	}
+}
+
+// renew repeats this node's word for some runs. Who has left meanwhile stays gone.
+func (s *Server) renew(ctx context.Context, t perdure.TenantID, ids []perdure.RunID) error {
+	op := &engine.Renew{Tenant: t, Node: s.opt.Node, RunIDs: ids}
+	if err := s.engine.Do(ctx, op); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		ref := store.Ref{Tenant: t, Run: id}
+		turn := s.turn(ref)
+		turn.Lock()
+		switch waits, lost := s.waits(ref), slices.Contains(op.Lost, id); {
+		case waits && lost:
+			if err := s.attach(ctx, ref); err != nil {
+				turn.Unlock()
+				return err
+			}
+		case !waits && !lost:
+			s.deferRun(ctx, ref, "disconnect")
+		}
+		turn.Unlock()
+	}
+	return nil
 }
 
 // renewAtOnce is how many waiters are renewed in one write.
@@ -376,7 +398,14 @@ func (s *Server) detach(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		s.streams.Go(f)
+		s.streams.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					s.log.Error("a stream panicked", "panic", p, "stack", string(debug.Stack()))
+				}
+			}()
+			f()
+		})
 	}
 	return !s.closed
 }

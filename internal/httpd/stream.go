@@ -30,7 +30,7 @@ const retryHint = "retry: 1000\n"
 // A stream that has told everything ends cleanly. One that is cut off, because the server shuts down, the key is
 // revoked or the reader is too slow, is aborted, so that no client takes it for the end.
 func streamRun(c *call) error {
-	after, err := c.streamCursor()
+	after, named, err := c.streamCursor()
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func streamRun(c *call) error {
 	case err != nil:
 		return err
 	case after > p.head.Seq:
-		return perdure.Invalid("Last-Event-ID", "lies beyond the end of the log, %d", p.head.Seq)
+		return perdure.Invalid(named, "lies beyond the end of the log, %d", p.head.Seq)
 	case p.head.State.Terminal() && after == p.head.Seq:
 		c.w.WriteHeader(http.StatusNoContent) // there is nothing more; a browser stops asking
 		return nil
@@ -65,7 +65,7 @@ func streamRun(c *call) error {
 		}
 		f.waits = true
 	}
-	if out := takeOver(c); out != nil {
+	if out := takeOver(c, f); out != nil {
 		// The stream goes on by itself: what a request needs, which is most of it, is let go.
 		mine := *f
 		if c.s.detach(func() {
@@ -122,6 +122,9 @@ const looksEvery = 2
 // follow writes the stream.
 func (f *follower) follow(out outlet, p *page) ending {
 	attached := api.Attached{RunID: f.ref.Run, After: f.after, LastSeq: p.head.Seq, Status: perdure.StatusOf(p.head.State, p.head.DeferredAt), State: p.head.State}
+	if f.waits {
+		attached.Status = string(p.head.State) // whoever attaches ends the deferral
+	}
 	if !out.send(control(api.StreamAttached, f.after, attached)) {
 		return cut
 	}
@@ -144,51 +147,68 @@ func (f *follower) follow(out outlet, p *page) ending {
 		}
 		w, caughtUp := want{ref: f.ref, after: f.after}, f.after >= p.head.Seq && !p.kept
 		p = nil // it may be long until there is another
-		for caughtUp {
+		var r *reading
+		var done chan struct{} // of r
+		if !caughtUp {
+			r = f.s.logs.ask(w)
+			done = r.done
+		}
+		for waiting := true; waiting; {
+			if closed(f.revoked) || closed(f.s.closing) {
+				return cut
+			}
+			rung := f.rung
+			if r != nil {
+				rung = nil
+			}
 			select {
-			case <-f.rung:
-				caughtUp = false
+			case <-done:
+				waiting = false
+			case <-rung:
+				r = f.s.logs.ask(w)
+				done = r.done
 			case <-ticker.C:
 				if !out.send(beat) {
 					return cut
 				}
-				beats++
-				w.idle = beats%looksEvery == 0
-				caughtUp = !w.idle
+				if beats++; r == nil && beats%looksEvery == 0 {
+					w.idle = true
+					r = f.s.logs.ask(w)
+					done = r.done
+				}
 			case <-f.revoked:
-				return cut
 			case <-f.s.closing:
-				return cut
 			case <-out.left():
 				return left
 			}
 		}
-		var err error
-		if p, err = f.s.logs.read(out.left(), w); err != nil {
+		if r.err != nil {
 			// The store can't be read now, or the run was deleted. The cursor stands: the client comes back, perhaps
 			// to another node, and is told.
 			return cut
 		}
+		p = r.page
 	}
 }
 
 // streamCursor reads where a stream begins. A browser repeats its address when it reconnects, with its cursor in the
 // header, so that the header is what counts.
-func (c *call) streamCursor() (int64, error) {
-	text, name := c.Header.Get("Last-Event-ID"), "Last-Event-ID"
+func (c *call) streamCursor() (after int64, name string, err error) {
+	text := c.Header.Get("Last-Event-ID")
+	name = "Last-Event-ID"
 	for _, param := range []string{"last_event_id", "after"} {
 		if text == "" {
 			text, name = c.URL.Query().Get(param), param
 		}
 	}
 	if text == "" {
-		return 0, nil
+		return 0, name, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > 1<<53 {
-		return 0, perdure.Invalid(name, "takes the id of the last event that was received, a whole number")
+		return 0, name, perdure.Invalid(name, "takes the id of the last event that was received, a whole number")
 	}
-	return n, nil
+	return n, name, nil
 }
 
 // frame appends an event of the log to a stream. Types are names without line breaks, and the data is JSON on one
@@ -229,7 +249,7 @@ func event(l *perdure.Line) api.Event {
 
 // newPage is what was seen of a log, as frames.
 func newPage(l *engine.Look) (*page, error) {
-	p := &page{head: l.Head, run: l.Run, upto: l.Upto(), ended: l.Ended()}
+	p := &page{head: l.Head, run: l.Run, upto: l.Upto(), ended: l.Ended(), gap: l.First()}
 	if len(l.Log) > 0 {
 		var frames []byte
 		for i := range l.Log {
@@ -238,9 +258,7 @@ func newPage(l *engine.Look) (*page, error) {
 				return nil, err
 			}
 		}
-		p.lines, p.gap = pieceOf(frames), l.Log[0].Seq
-	} else if l.After < l.Head.Seq { // nothing is left of it
-		p.gap, p.upto, p.ended = l.Head.Seq+1, l.Head.Seq, l.Head.State.Terminal()
+		p.lines = pieceOf(frames)
 	}
 	return p, nil
 }

@@ -264,8 +264,54 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		cut(t, s)
-		t.Logf("after %s", time.Since(begin))
+		if took := time.Since(begin); took > 3*time.Second { // a second, and what a busy machine adds
+			t.Errorf("after %s", took)
+		}
 		stays.next("run:created")
+		w.do("POST", runs+"/"+id+"/cancel", "").is(200)
+		stays.next("run:cancel_requested")
+	})
+	// Also in the middle of a log that is long, and to a reader who takes his time.
+	for why, end := range map[string]func(w *world, key string){
+		"when its key is revoked while it replays": func(w *world, key string) {
+			if err := w.e.Do(context.Background(), &engine.RevokeKey{Tenant: "a", ID: key}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"when the server shuts down while it replays": func(w *world, _ string) { w.s.Shutdown() },
+	} {
+		t.Run(why, func(t *testing.T) {
+			w := newWorld(t, setup{options: func(o *Options) { o.Patience = long }})
+			g := w.running(`{"kind":"job"}`)
+			for range 8 {
+				w.commits(g, `"events":[`+strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 50), ",")+`]`)
+			}
+			secret := w.newKey("a", nil)
+			s := w.as(secret).attach(g["run_id"].(string), "")
+			s.next("stream:attached") // and no more, until what sockets hold is full
+			last, same := -1, 0
+			eventually.True(t, "it is stuck", func() bool {
+				w.s.logs.mu.Lock()
+				defer w.s.logs.mu.Unlock()
+				if same++; w.s.logs.at != last {
+					last, same = w.s.logs.at, 0
+				}
+				return same > 50
+			})
+			end(w, strings.Split(secret, "_")[1])
+			eventually.True(t, "it is over", func() bool { return w.s.seats.taken.Load() == 0 })
+		})
+	}
+	t.Run("when nobody reads for it any more", func(t *testing.T) {
+		w := newWorld(t, setup{})
+		id := w.start(`{"kind":"job"}`)
+		s := w.attach(id, "")
+		s.next("stream:attached")
+		w.stop()
+		cut(t, s)
+		if a := w.get(runs + "/" + id + "/stream"); a.status == 200 {
+			t.Errorf("%d", a.status)
+		}
 	})
 	t.Run("when its reader is too slow", func(t *testing.T) {
 		w := newWorld(t, setup{options: func(o *Options) { o.Patience = 100 * time.Millisecond }})
@@ -325,12 +371,30 @@ func TestStreamsAreBounded(t *testing.T) {
 	if a := w.get(runs + "/" + id + "/stream"); a.refuses(503, "too_many_streams")["status"] == nil || a.header.Get("Retry-After") == "" {
 		t.Errorf("%v", a.header)
 	}
-	// Everything else is answered; who would have waited is answered at once.
+	// Everything else is answered; who would have waited is answered at once, and that leaves no trace.
 	w.get("/healthz").is(200)
-	w.get(runs + "/" + id + "/join?timeout=1h").is(202)
 	w.get(runs + "/" + id + "/events?after=3&wait=60s").is(200)
+	late := w.do("POST", runs, `{"kind":"other","wait":"60s"}`)
+	if late.is(202); late.header.Get("Retry-After") == "" {
+		t.Errorf("%v", late.header)
+	}
+	fresh := late.json()["run_id"].(string)
+	for range 3 {
+		w.get(runs + "/" + fresh + "/join?timeout=1h").is(202)
+	}
+	if got := w.types(fresh); !slices.Equal(got, []string{"run:created", "run:deferred"}) {
+		t.Errorf("%v", got)
+	}
+	// A cancel that waits really does.
+	cancel := w.later("POST", runs+"/"+id+"/cancel?wait=60s", "")
+	eventually.True(t, "it is asked to stop", func() bool { return slices.Contains(w.types(id), "run:cancel_requested") })
+	w.commits(g, `"outcome":{"type":"cancelled"},"cancel_ack":true`)
+	if got := soon(t, cancel).is(200); got["state"] != "cancelled" {
+		t.Errorf("%v", got)
+	}
 	one.stop()
-	eventually.True(t, "a seat is free", func() bool { return w.s.seats.taken.Load() == 1 })
+	two.stop()
+	eventually.True(t, "seats are free", func() bool { return w.s.seats.taken.Load() == 0 })
 	w.attach(id, "").next("stream:attached")
 }
 
@@ -361,6 +425,11 @@ func TestAPrunedLogIsAGap(t *testing.T) {
 	if a := w.get(runs + "/" + id + "/stream?after=6"); a.status != 204 {
 		t.Errorf("%d", a.status)
 	}
+	// By polling too.
+	page := w.get(runs + "/" + id + "/events?after=1&wait=60s").is(200)
+	if gap := page["gap"].(obj); gap["from"] != 2.0 || gap["to"] != 6.0 || page["next_after"] != 6.0 || page["ended"] != true {
+		t.Errorf("%v", page)
+	}
 }
 
 // prune removes the beginning of a log.
@@ -388,7 +457,9 @@ func TestAStreamWaits(t *testing.T) {
 	late := w.do("POST", runs, `{"kind":"job","wait":"1ms"}`).is(202)
 	id := late["run_id"].(string)
 	one := w.attach(id, "")
-	one.next("stream:attached")
+	if f := one.next("stream:attached"); !strings.Contains(f.data, `"status":"queued"`) {
+		t.Errorf("%+v", f)
+	}
 	eventually.True(t, "the deferral is over", func() bool { return w.get(runs + "/" + id).is(200)["deferred_at"] == nil })
 	two := w.attach(id, "")
 	two.next("stream:attached")
@@ -401,6 +472,16 @@ func TestAStreamWaits(t *testing.T) {
 	eventually.True(t, "it is deferred", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "deferred" })
 	if got := w.types(id); !slices.Equal(got, []string{"run:created", "run:deferred", "run:reattached", "run:deferred"}) {
 		t.Errorf("%v", got)
+	}
+	// Somebody may say that he is about to come, and has a moment for it.
+	follow := w.start(`{"kind":"job","foreground":true}`)
+	three := w.attach(follow, "")
+	three.next("stream:attached")
+	three.next("run:created")
+	three.stop()
+	never := w.start(`{"kind":"job","foreground":true}`)
+	for _, id := range []string{follow, never} {
+		eventually.True(t, "it is deferred", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "deferred" })
 	}
 	// One of the background expects nobody.
 	background := w.start(`{"kind":"job"}`)

@@ -125,6 +125,8 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	limit, leave := c.seated(limit)
+	defer leave()
 	err = c.watch(c.PathValue("id"), limit, func() (ended bool, err error) {
 		err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
 			g, err := c.group(v)

@@ -2,7 +2,9 @@ package httpd
 
 import (
 	"context"
+	"hash/fnv"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -15,13 +17,6 @@ import (
 // watch calls look until it is satisfied, the time has passed, the caller is gone or the server shuts down.
 // It listens before it looks, so that nothing can happen in between.
 func (c *call) watch(topic string, limit time.Duration, look func() (bool, error)) error {
-	if limit > 0 {
-		if leave, err := c.s.seats.take(); err == nil {
-			defer leave()
-		} else {
-			limit = 0 // there is no room for one more who waits: he is answered as if his time had passed
-		}
-	}
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	for {
@@ -51,9 +46,24 @@ func (c *call) watch(topic string, limit time.Duration, look func() (bool, error
 	}
 }
 
+// seated gives how long a caller may block: no time at all if there is no room for one more who waits. He is
+// answered as if his time had passed, and told to come back a little later.
+func (c *call) seated(limit time.Duration) (time.Duration, func()) {
+	if limit > 0 {
+		if leave, err := c.s.seats.take(); err == nil {
+			return limit, leave
+		}
+		c.w.Header().Set("Retry-After", "1")
+	}
+	return 0, func() {}
+}
+
 // await blocks until a run has ended, at most so long. When the time passes, the caller gets 202 and the run
 // goes on: a timeout stops waiting, not working.
-func (c *call) await(id perdure.RunID, limit time.Duration, cancelOnDisconnect bool) (int, *api.Run, error) {
+func (c *call) await(id perdure.RunID, limit time.Duration, started, cancelOnDisconnect bool) (int, *api.Run, error) {
+	wanted := limit
+	limit, leave := c.seated(limit)
+	defer leave()
 	ref := store.Ref{Tenant: c.tenant(), Run: id}
 	var out *api.Run
 	ended := false
@@ -71,6 +81,16 @@ func (c *call) await(id perdure.RunID, limit time.Duration, cancelOnDisconnect b
 	if done, err := look(); err != nil || done {
 		return http.StatusOK, out, err
 	}
+	if limit == 0 && wanted > 0 {
+		// Whoever is not let in has not waited, and joining again and again leaves no trace. Of a new run it has to
+		// be known that nobody does.
+		counts = false
+		if started {
+			if err := c.s.engine.Do(c.Context(), &engine.Defer{Tenant: ref.Tenant, RunID: id, Reason: "detached"}); err != nil {
+				return 0, nil, err
+			}
+		}
+	}
 	if counts {
 		if err := c.s.arrive(c.Context(), ref); err != nil {
 			return 0, nil, err
@@ -78,6 +98,9 @@ func (c *call) await(id perdure.RunID, limit time.Duration, cancelOnDisconnect b
 	}
 	err := c.watch(string(id), limit, look)
 	reason := "timeout"
+	if err != nil {
+		reason = "disconnect"
+	}
 	select {
 	case <-c.Context().Done():
 		reason = "disconnect"
@@ -109,6 +132,9 @@ func (c *call) await(id perdure.RunID, limit time.Duration, cancelOnDisconnect b
 
 // arrive notes that one more waits for a run on this node. The first is written down; the node renews that.
 func (s *Server) arrive(ctx context.Context, ref store.Ref) error {
+	turn := s.turn(ref)
+	turn.Lock()
+	defer turn.Unlock()
 	s.mu.Lock()
 	s.waiting[ref]++
 	first := s.waiting[ref] == 1
@@ -121,6 +147,14 @@ func (s *Server) arrive(ctx context.Context, ref store.Ref) error {
 		s.depart(ref)
 	}
 	return err
+}
+
+// turn has those who come to a run and those who leave it do so one after the other: a run for which somebody waits is
+// not deferred by the one who left before.
+func (s *Server) turn(ref store.Ref) *sync.Mutex {
+	h := fnv.New32a()
+	h.Write([]byte(ref.Run))
+	return &s.turns[h.Sum32()%uint32(len(s.turns))]
 }
 
 func (s *Server) attach(ctx context.Context, ref store.Ref) error {
@@ -138,19 +172,26 @@ func (s *Server) depart(ref store.Ref) (last bool) {
 	return true
 }
 
-// leave notes that one fewer waits; the last one defers the run.
+// leave notes that one fewer waits; the last one defers the run, unless somebody came meanwhile.
 func (s *Server) leave(ctx context.Context, ref store.Ref, reason string, ended bool) {
+	turn := s.turn(ref)
+	turn.Lock()
+	defer turn.Unlock()
 	if !s.depart(ref) || ended {
 		return
 	}
-	err := s.engine.Do(ctx, &engine.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: s.opt.Node, Reason: reason})
-	s.mu.Lock()
-	again := s.waiting[ref] > 0 // somebody came while that was decided, and his word may be the one that was taken back
-	s.mu.Unlock()
-	if err == nil && again {
-		err = s.attach(ctx, ref)
-	}
-	if err != nil {
+	s.deferRun(ctx, ref, reason)
+}
+
+func (s *Server) deferRun(ctx context.Context, ref store.Ref, reason string) {
+	if err := s.engine.Do(ctx, &engine.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: s.opt.Node, Reason: reason}); err != nil {
 		s.log.Warn("a run could not be deferred; its waiter expires by itself", "run", ref.Run, "error", err)
 	}
+}
+
+// waits tells whether anybody here waits for a run.
+func (s *Server) waits(ref store.Ref) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting[ref] > 0
 }

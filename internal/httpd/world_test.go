@@ -78,6 +78,7 @@ type world struct {
 	key   string // one of tenant "a" with every scope
 	n     int
 
+	stop   func()        // ends what the server does beside answering
 	writes *atomic.Int64 // batches that were written
 	prints map[perdure.TenantID]print
 }
@@ -134,10 +135,13 @@ func newWorld(t *testing.T, opt setup) *world {
 		run(watchdog.New(e, log).Run)
 	}
 	w := &world{t: t, s: s, e: e, doc: readDocument(t, s.openapi), writes: writes, prints: make(map[perdure.TenantID]print)}
-	t.Cleanup(func() {
+	w.stop = func() {
 		s.Shutdown()
 		stop()
 		wg.Wait()
+	}
+	t.Cleanup(func() {
+		w.stop()
 		if err := st.Close(); err != nil {
 			t.Error(err)
 		}

@@ -30,6 +30,9 @@ const (
 	// changeLines and changeBytes bound the lines that come with a change.
 	changeLines = 100
 	changeBytes = 64 << 10
+	lookBytes   = 1 << 20 // and these the lines of one look at all runs together
+	// socketsAtOnce is how many sockets look at the same time: they leave readers to others.
+	socketsAtOnce = 2
 
 	pingEvery   = 15 * time.Second
 	maxIncoming = 4 << 10
@@ -37,7 +40,7 @@ const (
 
 // openSocket tells of many runs: a snapshot of those that match, then changes. It is told by the doorbell that there
 // may be something, and reads the store; there is no other truth, and no cursor over all runs. While its reader
-// is slow nothing is kept for it: the next look finds what has become of it all.
+// is slow nothing more is read for it: the next look finds what has become of it all.
 func openSocket(c *call) error {
 	f, err := c.runFilter(200)
 	if err != nil {
@@ -264,6 +267,7 @@ func (w *socket) serve(first *api.Snapshot) {
 	}
 	first = nil
 	go w.ping(ctx, cancel)
+	go w.end(ctx, cancel)
 	look := time.NewTicker(10 * w.s.opt.Poll)
 	defer look.Stop()
 	breath := time.NewTimer(socketPause)
@@ -289,14 +293,34 @@ func (w *socket) serve(first *api.Snapshot) {
 			w.conn.Close(websocket.StatusServiceRestart, "the server shuts down")
 			return
 		}
+		began := time.Now()
 		if !w.look(ctx) {
 			return
 		}
-		breath.Reset(socketPause)
+		// What takes long is not done often.
+		breath.Reset(max(socketPause, 5*time.Since(began)))
 		select {
 		case <-breath.C:
+		case <-w.revoked:
 		case <-w.s.closing:
 		}
+	}
+}
+
+// end ends a socket that is stuck in a write when it has to end.
+func (w *socket) end(ctx context.Context, cut func()) {
+	select {
+	case <-w.revoked:
+	case <-w.s.closing:
+	case <-ctx.Done():
+		return
+	}
+	t := time.NewTimer(glance)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		cut()
+	case <-ctx.Done():
 	}
 }
 
@@ -333,7 +357,12 @@ func (w *socket) tell(ctx context.Context, v any) bool {
 
 // look tells what has changed. A store that can't be read now is read later.
 func (w *socket) look(ctx context.Context) bool {
-	now := w.s.engine.Store().Now()
+	select {
+	case w.s.looking <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	now, room := w.s.engine.Store().Now(), lookBytes
 	var changes []*api.Change
 	var seen []perdure.Run
 	err := w.s.engine.Store().View(ctx, func(v *store.View) (err error) {
@@ -341,7 +370,7 @@ func (w *socket) look(ctx context.Context) bool {
 			return err
 		}
 		for i := range seen {
-			c, err := w.change(v, &seen[i])
+			c, err := w.change(v, &seen[i], &room)
 			if err != nil {
 				return err
 			}
@@ -351,6 +380,7 @@ func (w *socket) look(ctx context.Context) bool {
 		}
 		return nil
 	})
+	<-w.s.looking
 	if err != nil {
 		return ctx.Err() == nil
 	}
@@ -359,6 +389,9 @@ func (w *socket) look(ctx context.Context) bool {
 		w.watch(&seen[i], w.matches(&seen[i]))
 	}
 	for _, c := range changes {
+		if closed(w.revoked) || closed(w.s.closing) {
+			return true // whoever goes on with this socket ends it
+		}
 		if !w.tell(ctx, c) {
 			return false
 		}
@@ -397,7 +430,7 @@ func (w *socket) long(r *perdure.Run) bool {
 }
 
 // change is what is told of a run, or nil if it is no business of this socket's.
-func (w *socket) change(v *store.View, r *perdure.Run) (*api.Change, error) {
+func (w *socket) change(v *store.View, r *perdure.Run, room *int) (*api.Change, error) {
 	var told watched
 	if x := w.watched[r.ID]; x != nil {
 		told = *x
@@ -407,7 +440,7 @@ func (w *socket) change(v *store.View, r *perdure.Run) (*api.Change, error) {
 		return nil, nil
 	}
 	c := &api.Change{Type: api.SocketChange, RunID: r.ID, Seq: r.Seq, Left: !matches, Run: show(&engine.Detail{Run: *r}, w.s.engine.Store().Now())}
-	if !w.lines || r.Seq == told.seq {
+	if !w.lines || r.Seq == told.seq || *room <= 0 {
 		return c, nil
 	}
 	// Of a run that did not match until now, and of one that was left alone for long, the last lines.
@@ -426,6 +459,7 @@ func (w *socket) change(v *store.View, r *perdure.Run) (*api.Change, error) {
 	if size > changeBytes {
 		return c, nil
 	}
+	*room -= size
 	for i := range log {
 		log[i].Data = engine.WithRunID(log[i].Type, log[i].Data, r.ID)
 		c.Events = append(c.Events, event(&log[i]))

@@ -138,3 +138,34 @@ func TestASocketShowsNothingOfOthers(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// However much has happened to however many runs, one look holds a bounded number of lines.
+func TestALookAtManyRunsIsBounded(t *testing.T) {
+	w := newWorld(t, setup{})
+	const many = 40
+	var grants []obj
+	for range many {
+		grants = append(grants, w.running(`{"kind":"job"}`))
+	}
+	x, _ := w.watch("")
+	for range socketsAtOnce { // nobody looks until all of it has happened
+		w.s.looking <- struct{}{}
+	}
+	for _, g := range grants {
+		w.commits(g, `"events":[{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"}]`)
+	}
+	for range socketsAtOnce {
+		<-w.s.looking
+	}
+	told, size := map[perdure.RunID]bool{}, 0
+	x.until(func(c api.Change) bool {
+		told[c.RunID] = true
+		for _, e := range c.Events {
+			size += len(e.Data)
+		}
+		return len(told) == many
+	})
+	if size > lookBytes+changeBytes || size < lookBytes/2 {
+		t.Errorf("%d bytes of lines", size)
+	}
+}

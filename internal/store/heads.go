@@ -40,3 +40,15 @@ func (v *View) RunsByID(t perdure.TenantID, ids []perdure.RunID) (out []perdure.
 	})
 	return out, err
 }
+
+// CredentialsByID gives keys by their ids. Those that don't exist are left out.
+func (v *View) CredentialsByID(ids []string) (out []perdure.Key, err error) {
+	err = eachPart(v.dialect, ids, func(part []string) error {
+		given, args := v.dialect.keyed("keys", []string{"id"}, nil, part)
+		return keysTable.query(v.sess, given, args, func(k *perdure.Key) error {
+			out = append(out, *k)
+			return nil
+		})
+	})
+	return out, err
+}

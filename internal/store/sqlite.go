@@ -32,7 +32,11 @@ var sqliteDialect = &dialect{
 		for _, v := range slices.Concat(fixed, values) {
 			args = append(args, v)
 		}
-		return "WHERE " + strings.Join(columns[:len(fixed)], "=? AND ") + "=? AND " + columns[len(fixed)] + " IN (" + marks(len(values)) + ")", args
+		var given strings.Builder
+		for _, c := range columns[:len(fixed)] {
+			given.WriteString(c + "=? AND ")
+		}
+		return "WHERE " + given.String() + columns[len(fixed)] + " IN (" + marks(len(values)) + ")", args
 	},
 	rows: func(part [][]any) string {
 		row := "(" + marks(len(part[0])) + ")"

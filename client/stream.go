@@ -138,7 +138,7 @@ func (s *stream) take(fr frame) (more bool, err error) {
 		if err := json.Unmarshal(fr.data, &gap); err != nil {
 			return false, fmt.Errorf("the stream is not what this client knows: %w", err)
 		}
-		return s.skip(gap.To), nil
+		return s.passOver(gap.To), nil
 	}
 	if fr.event == "" || strings.HasPrefix(fr.event, "stream:") {
 		return true, nil // about the stream, not of the log
@@ -150,15 +150,15 @@ func (s *stream) take(fr frame) (more bool, err error) {
 	if e.Seq <= s.after {
 		return true, nil // given already
 	}
-	if !s.skip(e.Seq - 1) {
+	if !s.passOver(e.Seq - 1) {
 		return false, nil
 	}
 	s.after = e.Seq
 	return s.yield(e, nil), nil
 }
 
-// skip moves the cursor over lines that do not come, and says so.
-func (s *stream) skip(to int64) bool {
+// passOver moves the cursor over lines that do not come, and says so.
+func (s *stream) passOver(to int64) bool {
 	if to <= s.after {
 		return true
 	}

@@ -3,11 +3,11 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure/internal/pgtest"
 )
@@ -119,7 +119,7 @@ func (n *node) sound() {
 	}
 }
 
-// The server is killed at drawn moments around the ends of the last children: each turn is continued, once.
+// The server is killed around the ends of the last children: each turn is continued, once.
 func TestKilledAroundTheLastChildsEnd(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -137,14 +137,21 @@ func TestKilledAroundTheLastChildsEnd(t *testing.T) {
 			}
 		}
 		wg.Wait()
+		// Two end at a time, and the kill comes when a drawn number of ends was acknowledged: before, between, after.
 		var ended atomic.Int64
-		for _, c := range all {
+		acknowledged := make(chan struct{}, turns)
+		for half := range slices.Chunk(all, turns/2) {
 			wg.Go(func() {
-				n.completes(c.kids[kids-1])
-				ended.Add(1)
+				for _, c := range half {
+					n.completes(c.kids[kids-1])
+					ended.Add(1)
+					acknowledged <- struct{}{}
+				}
 			})
 		}
-		time.Sleep(rand.N(12 * time.Millisecond)) // before, between, after: six ends take about that long
+		for range rand.IntN(turns + 1) {
+			<-acknowledged
+		}
 		n.kill(syscall.SIGKILL)
 		switch ended.Load() {
 		case 0:

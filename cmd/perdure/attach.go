@@ -40,20 +40,7 @@ func bg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		r, err := c.Defer(ctx, perdure.RunID(id))
-		if err != nil {
-			return fmt.Errorf("%s: %w", id, err)
-		}
-		if err := printStatus(stdout, r, *asJSON); err != nil {
-			return err
-		}
-	}
-	return nil
+	return conn.each(ids, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) { return c.Defer(ctx, id) })
 }
 
 func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {

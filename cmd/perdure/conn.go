@@ -4,10 +4,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 )
@@ -39,6 +42,24 @@ func (c *connFlags) connect() (*client.Client, error) {
 		key = strings.TrimSpace(string(b))
 	}
 	return client.New(url, key, client.Options{}), nil
+}
+
+// each does something with runs, one after the other, and prints what became of each.
+func (c *connFlags) each(ids []string, stdout io.Writer, asJSON bool, do func(*client.Client, perdure.RunID) (*api.Run, error)) error {
+	conn, err := c.connect()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		r, err := do(conn, perdure.RunID(id))
+		if err != nil {
+			return fmt.Errorf("%s: %w", id, err)
+		}
+		if err := printStatus(stdout, r, asJSON); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func first(texts ...string) string {

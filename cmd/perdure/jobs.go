@@ -269,18 +269,7 @@ func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		r, err := c.Cancel(ctx, perdure.RunID(id), *reason, *wait)
-		if err != nil {
-			return fmt.Errorf("%s: %w", id, err)
-		}
-		if err := printStatus(stdout, r, *asJSON); err != nil {
-			return err
-		}
-	}
-	return nil
+	return conn.each(ids, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) {
+		return c.Cancel(ctx, id, *reason, *wait)
+	})
 }

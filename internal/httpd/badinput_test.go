@@ -146,8 +146,9 @@ func surroundings(w *world) *strings.Replacer {
 		"$TOKEN_MIXED", used[:len(used)-43]+token[len(token)-43:], "$TOKEN", token, "$USED_TOKEN", used)
 }
 
-// answerWithin bounds how long a refusal may take. The race detector makes everything ten times as slow.
-const answerWithin = 10 * time.Second
+// answerWithin bounds how long a refusal may take. The race detector makes everything ten times as slow. A machine that
+// is busy for a moment is not the server's fault: what is slow is slow three times.
+const answerWithin = 2 * time.Second
 
 // Whatever is wrong with a request: a clear problem, at once, and nothing changed.
 func TestBadInput(t *testing.T) {
@@ -166,6 +167,11 @@ func TestBadInput(t *testing.T) {
 				began := time.Now()
 				got := w.send(a)
 				took := time.Since(began)
+				for tries := 1; took > answerWithin && tries < 3; tries++ {
+					began = time.Now()
+					w.send(row.ask(w, vars))
+					took = time.Since(began)
+				}
 				p := got.problem()
 				if got.status != row.Status || p["code"] != row.Code {
 					t.Errorf("%s: %d %v, not %d %s\n%.300s", row.Name, got.status, p["code"], row.Status, row.Code, got.body)

@@ -294,11 +294,11 @@ func (w *World) ended(id perdure.RunID, want perdure.State, code perdure.Code) p
 
 func (w *World) lines(id perdure.RunID) []perdure.Line {
 	w.t.Helper()
-	lines, err := w.E.Events(context.Background(), tenant, id, 0, 10000)
-	if err != nil {
-		w.t.Fatal(err)
+	l := &engine.Look{Tenant: tenant, RunID: id, Lines: 10000, Bytes: 1 << 30}
+	if err := w.E.Look(context.Background(), l); err != nil || !l.Found {
+		w.t.Fatalf("no log of %s: %v", id, err)
 	}
-	return lines
+	return l.Log
 }
 
 func (w *World) types(id perdure.RunID) []string {

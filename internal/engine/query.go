@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"math"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -153,18 +152,6 @@ func heads(v *store.View, looks []*Look) error {
 		l.Found = l.Head.ID != ""
 	}
 	return nil
-}
-
-// Events reads a run's log from a cursor on.
-func (e *Engine) Events(ctx context.Context, t perdure.TenantID, id perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
-	l := &Look{Tenant: t, RunID: id, After: after, Lines: limit, Bytes: math.MaxInt}
-	if err := e.Look(ctx, l); err != nil {
-		return nil, err
-	}
-	if !l.Found {
-		return nil, notFound("run")
-	}
-	return l.Log, nil
 }
 
 // WithRunID puts the run's id in front of the payload of the server's own lines. It is not stored with

@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// seats bounds how many calls keep their connection open, so that there are file descriptors left for those that
-// want an answer.
+// seats bounds how many streams, sockets and waits there are, so that file descriptors are left for those that want an
+// answer. Polls of workers are not counted: whoever works is let in.
 type seats struct {
 	limit int64
 	taken atomic.Int64

@@ -575,3 +575,20 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 		t.Errorf("%v", a.header)
 	}
 }
+
+// Whoever finds no seat has not waited, and does not leave in the place of one who does.
+func TestAJoinThatFindsNoSeatTakesNobodysPlace(t *testing.T) {
+	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 1 }})
+	id := w.start(`{"kind":"job","foreground":true}`)
+	s := w.attach(id, "")
+	s.next("stream:attached")
+	for range 3 {
+		w.get(runs + "/" + id + "/join?timeout=1h").is(202)
+	}
+	if ref := (store.Ref{Tenant: "a", Run: perdure.RunID(id)}); !w.s.waits(ref) {
+		t.Error("the one who waits was counted as gone")
+	}
+	if got := w.types(id); !slices.Equal(got, []string{"run:created"}) {
+		t.Errorf("%v", got)
+	}
+}

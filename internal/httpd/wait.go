@@ -81,22 +81,21 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started, cancelOnDis
 	if done, err := look(); err != nil || done {
 		return http.StatusOK, out, err
 	}
-	if limit == 0 && wanted > 0 {
-		// Whoever is not let in has not waited, and joining again and again leaves no trace. Of a new run it has to
-		// be known that nobody does.
-		counts = false
-		if started {
-			if err := c.s.engine.Do(c.Context(), &engine.Defer{Tenant: ref.Tenant, RunID: id, Reason: "detached"}); err != nil {
-				return 0, nil, err
-			}
-		}
+	// Whoever is not let in has not waited, and joining again and again leaves no trace. Of a new run it has to be
+	// known that nobody does.
+	refused := limit == 0 && wanted > 0
+	arrives := counts && !refused
+	var err error
+	switch {
+	case arrives:
+		err = c.s.arrive(c.Context(), ref)
+	case refused && started:
+		err = c.s.engine.Do(c.Context(), &engine.Defer{Tenant: ref.Tenant, RunID: id, Reason: "detached"})
 	}
-	if counts {
-		if err := c.s.arrive(c.Context(), ref); err != nil {
-			return 0, nil, err
-		}
+	if err != nil {
+		return 0, nil, err
 	}
-	err := c.watch(string(id), limit, look)
+	err = c.watch(string(id), limit, look)
 	reason := "timeout"
 	if err != nil {
 		reason = "disconnect"
@@ -110,7 +109,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started, cancelOnDis
 	}
 	gone := c.Context().Err() != nil
 	// The caller may be gone; what is said about that is said anyway.
-	if counts {
+	if arrives {
 		c.s.leave(context.WithoutCancel(c.Context()), ref, reason, ended)
 	}
 	if gone && cancelOnDisconnect && !ended {

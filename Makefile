@@ -22,13 +22,13 @@ verbose := $(if $(V),-v)
 # we may. A server that PERDURE_TEST_POSTGRES names is used instead.
 WITH := $(GO) run ./internal/pgtest/with --
 # What runs once more with PostgreSQL as its store.
-STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker
+STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker ./agent ./agenttest
 
 # What runs under the race detector: whatever goroutines share. The conformance suite and the simulator are
 # one goroutine from end to end. SQLite itself is translated C with locks of its own, and the NATS server a
 # process of its own; leaving them uninstrumented saves a third of the time that this takes and hides nothing
 # of ours.
-RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/webhook ./internal/httpd ./embedded ./client ./worker
+RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/webhook ./internal/httpd ./embedded ./client ./worker ./agent ./agenttest
 RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false' '-gcflags=github.com/nats-io/nats-server/...=-race=false'
 # The detector needs a C compiler. A machine without one says so instead of looking green.
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)

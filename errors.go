@@ -21,7 +21,12 @@ const (
 	CodeNondeterminism   Code = "nondeterminism"      // the journal contradicts what the worker now says
 	CodeThreadBusy       Code = "thread_busy"         // multitask_strategy reject, or a child on its ancestor's thread
 	CodeRunEnded         Code = "run_ended"           // the run has ended; it takes no more of this
-	CodeWaitClosed       Code = "wait_closed"         // the callback's wait is over
+	CodeWaitClosed       Code = "wait_closed"         // the wait of the callback or the approval is over
+	CodeAlreadyDecided   Code = "already_decided"     // somebody decided otherwise
+	CodeActionChanged    Code = "action_changed"      // the decision is about another action than this
+	CodeNoOpenApproval   Code = "no_open_approval"    // a decision, and nothing to decide about
+	CodeAnswerInvalid    Code = "answer_invalid"      // the answer does not fit the form
+	CodeForbidden        Code = "forbidden"           // whoever asks may not do this
 	CodeQuota            Code = "quota_exceeded"      // more live runs than the tenant may have
 	CodeURLRefused       Code = "url_refused"         // the server does not send to this address
 	CodeStorageFull      Code = "storage_full"        // the disk is full: nothing was changed, and no new work is taken until there is room

@@ -289,6 +289,7 @@ func endWithout(r *Run, why Failure, taken bool, line string, log *history) {
 		"partial", r.Progress, "attempts", r.Attempt, "journal_entries", r.JournalSeq)
 	data := []any{"error", why, "deliverable_id", r.DeliverableID()}
 	if line == LineTimedOut {
+		r.Fallback = r.Fallback.with("deadline_at", r.DeadlineAt) // a parent is told by when it should have been done
 		data = append(data, "deadline_at", r.DeadlineAt, "started_at", r.StartedAt, "parent_run_id", string(r.ParentID))
 	}
 	log.add(line, object(data...))
@@ -526,6 +527,7 @@ type Noted struct {
 	WaitAt      *Instant
 	ContinuedBy RunID
 	Deliver     *Delivery // ended: another deliverable
+	NotUndone   []string  // ended: steps that nobody has undone
 }
 
 // A Delivery replaces the deliverable of an ended run by a late result that was adopted.
@@ -555,6 +557,9 @@ func (e Noted) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	}
 	if e.Deliver != nil {
 		r.Result, r.Summary = e.Deliver.Result, e.Deliver.Summary
+	}
+	if len(e.NotUndone) > 0 {
+		r.Fallback = r.Fallback.with("not_undone", e.NotUndone)
 	}
 	for _, l := range e.Lines {
 		log.add(l.Type, l.Data)

@@ -13,6 +13,7 @@ const (
 	ScopeCreate   Scope = "runs:create"    // submit runs, threads, groups
 	ScopeRead     Scope = "runs:read"      // look at anything of the tenant
 	ScopeControl  Scope = "runs:control"   // cancel, defer, signal, retry, adopt, redrive, continue
+	ScopeApprove  Scope = "runs:approve"   // decide about what runs ask for
 	ScopePoll     Scope = "worker:poll"    // lease runs
 	ScopeReport   Scope = "worker:report"  // start, heartbeat, commit, release
 	ScopeWebhooks Scope = "webhooks:admin" // make and change webhooks, see what was sent, have it sent again
@@ -20,7 +21,7 @@ const (
 )
 
 // Scopes are all there are.
-var Scopes = []Scope{ScopeCreate, ScopeRead, ScopeControl, ScopePoll, ScopeReport, ScopeWebhooks, ScopeKeys}
+var Scopes = []Scope{ScopeCreate, ScopeRead, ScopeControl, ScopeApprove, ScopePoll, ScopeReport, ScopeWebhooks, ScopeKeys}
 
 // ParseScopes reads a list such as "runs:create,runs:read".
 func ParseScopes(list []string) ([]Scope, error) {
@@ -52,6 +53,18 @@ type Key struct {
 
 // Allows tells whether the key has a scope. That it is the platform's adds none.
 func (k *Key) Allows(s Scope) bool { return slices.Contains(k.Scopes, s) }
+
+// MayDecide refuses a key that may not decide about approvals. One that works on runs can't, whatever its scopes: an agent
+// would approve its own actions. The platform's may.
+func (k *Key) MayDecide() error {
+	switch {
+	case !k.Allows(ScopeApprove):
+		return Errorf(CodeForbidden, "the key lacks the scope %s", ScopeApprove)
+	case !k.Platform && (k.Allows(ScopePoll) || k.Allows(ScopeReport)):
+		return Errorf(CodeForbidden, "a key that works on runs can't decide about them: use one without %s and %s", ScopePoll, ScopeReport)
+	}
+	return nil
+}
 
 // Valid tells whether the key counts at an instant.
 func (k *Key) Valid(now Instant) bool {

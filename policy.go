@@ -18,7 +18,7 @@ type Policy struct {
 	MaxDeliveries      int           // grants in a row that nobody was heard from, before it is a dead letter
 
 	InboxProcessingTimeout time.Duration // W1
-	SuspendTimeout         time.Duration // a wait without a timeout of its own
+	SuspendTimeout         time.Duration // a wait without a timeout of its own, or of its name
 	PendingWakeup          time.Duration // W9: look again at an item that may satisfy a wait
 	PendingWakeupSkip      time.Duration // W9: give up an item of a run that has ended
 	ActiveReap             time.Duration // W7
@@ -44,6 +44,20 @@ type Policy struct {
 	GapAfter         time.Duration // nobody swept for this long: it was a gap
 	GapSpare         time.Duration // after a gap, deadlines of runs that were leased wait this long
 	PatrolEvery      time.Duration // how often the net under the transactions is drawn through the live runs
+}
+
+// WaitTimeouts are those of waits for a signal or an approval of these names that give none of their own.
+var WaitTimeouts = map[string]time.Duration{
+	"start_task":   5 * time.Minute,
+	"approve_push": 10 * time.Minute,
+}
+
+// WaitTimeout is how long a wait of that name lasts unless it says otherwise.
+func (p *Policy) WaitTimeout(name string) time.Duration {
+	if d, ok := WaitTimeouts[name]; ok {
+		return d
+	}
+	return p.SuspendTimeout
 }
 
 // TimeoutLimits are a class's default and greatest timeout.

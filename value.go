@@ -100,5 +100,14 @@ func object(pairs ...any) Value {
 	return Value(append(b, '}'))
 }
 
+// with gives an object with one more name.
+func (v Value) with(name string, val any) Value {
+	more := object(name, val)
+	if len(v) <= len("{}") {
+		return more
+	}
+	return v[:len(v)-1] + "," + more[1:]
+}
+
 // Object builds a log line's payload: names and values in the given order, without what is not set.
 func Object(pairs ...any) Value { return object(pairs...) }

@@ -12,6 +12,7 @@ const (
 	WaitSignal   = "signal"
 	WaitTimer    = "timer"
 	WaitCallback = "callback"
+	WaitApproval = "approval"
 )
 
 // How many ends of its children (or of a group's runs) satisfy a wait.
@@ -60,9 +61,11 @@ type WaitSpec struct {
 	Mode    string   `json:"mode,omitempty"` // children: default all
 	Keys    []string `json:"keys,omitempty"`
 	RunIDs  []RunID  `json:"run_ids,omitempty"`
-	Name    string   `json:"name,omitempty"`    // signal: which
-	Timeout Duration `json:"timeout,omitempty"` // exact; none: suspend_timeout; "never": until the run's deadline
+	Name    string   `json:"name,omitempty"`    // signal and approval: which
+	Timeout Duration `json:"timeout,omitempty"` // exact; none: what its name has, or suspend_timeout; "never": until the run's deadline
 	OnStall bool     `json:"on_stall,omitempty"`
+
+	Approval *ApprovalSpec `json:"approval,omitempty"`
 }
 
 // Validate checks the shape of a wait.
@@ -93,14 +96,27 @@ func (w *WaitSpec) Validate(field string) error {
 			return Invalid(field+".timeout", "a timer needs a positive timeout")
 		}
 	case WaitCallback:
+	case WaitApproval:
+		if err := checkName(field+".name", w.Name); err != nil {
+			return err
+		}
+		if w.Approval == nil {
+			return Invalid(field+".approval", "is missing: say what is to be approved")
+		}
+		if err := w.Approval.validate(field + ".approval"); err != nil {
+			return err
+		}
 	default:
-		return Invalid(field+".type", "%q is none of children, signal, timer, callback", w.Type)
+		return Invalid(field+".type", "%q is none of children, signal, timer, callback, approval", w.Type)
 	}
 	if w.Type != WaitChildren && (w.Mode != "" || len(w.Keys)+len(w.RunIDs) > 0 || w.OnStall) {
 		return Invalid(field, "mode, keys, run_ids and on_stall belong to children waits")
 	}
-	if w.Type != WaitSignal && w.Name != "" {
-		return Invalid(field+".name", "a name belongs to a signal wait")
+	if w.Type != WaitSignal && w.Type != WaitApproval && w.Name != "" {
+		return Invalid(field+".name", "a name belongs to a signal or an approval wait")
+	}
+	if w.Type != WaitApproval && w.Approval != nil {
+		return Invalid(field+".approval", "belongs to an approval wait")
 	}
 	if time.Duration(w.Timeout) > MaxWait {
 		return Invalid(field+".timeout", "%s is above the greatest wait, %s", w.Timeout, MaxWait)
@@ -146,6 +162,7 @@ const (
 	ItemTimeout  = "timeout"     // a wait was not satisfied in time (code tool_timeout)
 	ItemSignal   = "signal"      // somebody sent a signal
 	ItemCallback = "callback"    // somebody used a callback token
+	ItemApproval = "approval"    // somebody decided
 	ItemContinue = "continue"    // work outside has finished
 	ItemLate     = "late_result" // a child's late result was adopted
 )
@@ -167,14 +184,23 @@ type Item struct {
 	Status    string   `json:"-"`
 	Epoch     int64    `json:"-"`                 // of the lease it was handed over with
 	WaitID    string   `json:"wait_id,omitempty"` // the wait that it ends
-	Name      string   `json:"name,omitempty"`    // signal: which; child and late_result: the journal key
+	Name      string   `json:"name,omitempty"`    // signal and approval: which; child and late_result: the journal key
 	From      RunID    `json:"run_id,omitempty"`  // child and late_result: who
-	Outcome   string   `json:"outcome,omitempty"` // child: how it ended; wait and timeout: how the wait did
+	Outcome   string   `json:"outcome,omitempty"` // child: how it ended; wait, timeout and approval: how the wait did
 	Data      Value    `json:"data,omitempty"`
 	CreatedAt Instant  `json:"at"`
 	AlarmAt   Instant  `json:"-"` // when the watchdog looks at it (W1, W9)
 	Error     string   `json:"-"` // why the watchdog skipped it
 }
+
+// Journal entries that the server understands. One step of a saga is recorded together with UndoPrefix and its key, when it
+// has something that undoes it, and UndonePrefix and its key says that this is not wanted any more: mostly because it was done.
+// A run that ends without a result lists the rest in its deliverable, as not_undone.
+const (
+	UndoPrefix   = "_undo:"
+	UndonePrefix = "_undone:"
+	MaxNotUndone = 100 // names in a deliverable: the last ones
+)
 
 // A JournalEntry is the recorded result of a step.
 type JournalEntry struct {

@@ -12,7 +12,7 @@ type CreateKey struct {
 // NewKey is a key with its secret, which is shown this once.
 type NewKey struct {
 	perdure.Key
-	Secret string `json:"secret"`
+	Secret string `json:"secret,omitempty"` // in the answer that made it alone
 }
 
 // Keys lists keys, without their secrets.

@@ -111,15 +111,21 @@ type CancelRun struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// SendSignal is the body of a signal.
+// SendSignal is the body of a signal. One that decides an approval of its name has the decision instead of data, or inside.
 type SendSignal struct {
 	Data json.RawMessage `json:"data,omitempty"`
+
+	Decision   string          `json:"decision,omitempty"`
+	Comment    string          `json:"comment,omitempty"`
+	Answer     json.RawMessage `json:"answer,omitempty"`
+	ActionHash string          `json:"action_hash,omitempty"`
 }
 
 // SignalSent is the answer to a signal.
 type SignalSent struct {
-	RunID  perdure.RunID `json:"run_id"`
-	Status string        `json:"status"`
+	RunID      perdure.RunID      `json:"run_id"`
+	Status     string             `json:"status"`
+	ApprovalID perdure.ApprovalID `json:"approval_id,omitempty"` // what it decided, if it did
 }
 
 // UseCallback is the body of a callback.

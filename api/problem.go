@@ -38,7 +38,7 @@ func (p *Problem) Is(target error) bool {
 // Codes of the door, beside those of the domain.
 const (
 	CodeUnauthorized perdure.Code = "unauthorized"
-	CodeForbidden    perdure.Code = "forbidden"
+	CodeForbidden                 = perdure.CodeForbidden
 	CodeMethod       perdure.Code = "method_not_allowed"
 	CodeMediaType    perdure.Code = "unsupported_media_type"
 	CodeHost         perdure.Code = "host_not_allowed"
@@ -72,6 +72,10 @@ var Codes = []CodeDef{
 	{perdure.CodeThreadBusy, http.StatusConflict, "The thread is busy"},
 	{perdure.CodeRunEnded, http.StatusConflict, "The run has ended"},
 	{perdure.CodeWaitClosed, http.StatusGone, "The wait is over"},
+	{perdure.CodeAlreadyDecided, http.StatusConflict, "The approval was decided otherwise"},
+	{perdure.CodeActionChanged, http.StatusConflict, "The decision is about another action"},
+	{perdure.CodeNoOpenApproval, http.StatusConflict, "There is nothing to decide about"},
+	{perdure.CodeAnswerInvalid, http.StatusUnprocessableEntity, "The answer does not fit the form"},
 	{perdure.CodeQuota, http.StatusTooManyRequests, "The quota is used up"},
 	{perdure.CodeURLRefused, http.StatusUnprocessableEntity, "The server does not send to this address"},
 	{perdure.CodeStorageFull, http.StatusInsufficientStorage, "The disk is full; nothing was changed"},

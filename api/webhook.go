@@ -37,7 +37,7 @@ type Webhook struct {
 // NewWebhook is a webhook with its secret, which is shown this once: when it is made, and when it is rotated.
 type NewWebhook struct {
 	Webhook
-	Secret string `json:"secret"`
+	Secret string `json:"secret,omitempty"` // not in an answer that is repeated after another rotation
 }
 
 // Webhooks lists the registered webhooks.

@@ -17,11 +17,14 @@ type Poll struct {
 	Start  bool             `json:"start,omitempty"` // the worker begins at once
 	// AllTenants leases for all tenants; it takes a key of the platform.
 	AllTenants bool `json:"all_tenants,omitempty"`
+	// News leases nothing, and has no slots: it waits until a run that the worker has is asked to stop.
+	News bool `json:"news,omitempty"`
 }
 
 // Polled is the answer to a poll.
 type Polled struct {
 	Runs []Grant `json:"runs"`
+	News bool    `json:"news,omitempty"` // there is some: the answer to a heartbeat says what
 }
 
 // A Grant is a leased run.

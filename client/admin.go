@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/perdure/perdure"
@@ -26,25 +27,39 @@ func (c *Client) Redrive(ctx context.Context, id perdure.RunID) (*api.Run, error
 
 // DropDeadLetter discards a dead letter.
 func (c *Client) DropDeadLetter(ctx context.Context, id perdure.RunID) error {
-	r := &request{method: "DELETE", path: path(v1+"/dlq/%s", string(id))}
-	again := false
-	r.fresh = func() { again = true }
-	_, err := c.do(ctx, r, nil)
-	if again && CodeOf(err) == perdure.CodeNotFound {
-		return nil // an earlier sending did it, and its answer was lost
-	}
+	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/dlq/%s", string(id))}, nil)
 	return err
 }
 
-// CreateKey makes a key of this key's tenant. Its secret is in the answer, and nowhere else.
-func (c *Client) CreateKey(ctx context.Context, in api.CreateKey) (*api.NewKey, error) {
-	return answer[api.NewKey](ctx, c, &request{method: "POST", path: v1 + "/keys", body: in, once: true})
+// CreateKey makes a key of this key's tenant. Its secret is in the answer, and nowhere else: a key whose answer was lost
+// is revoked, and another one is made. Under an [IdempotencyKey] of the caller's own the second call gives the key
+// without its secret.
+func (c *Client) CreateKey(ctx context.Context, in api.CreateKey, opts ...CallOption) (*api.NewKey, error) {
+	return c.createKey(ctx, v1+"/keys", in, opts)
 }
 
 // CreateTenantKey makes a key of any tenant, and the tenant if there is none of that name. It takes a key of the
-// platform.
-func (c *Client) CreateTenantKey(ctx context.Context, tenant perdure.TenantID, in api.CreateKey) (*api.NewKey, error) {
-	return answer[api.NewKey](ctx, c, &request{method: "POST", path: path("/api/admin/tenants/%s/keys", string(tenant)), body: in, once: true})
+// platform. Otherwise it is as [Client.CreateKey].
+func (c *Client) CreateTenantKey(ctx context.Context, tenant perdure.TenantID, in api.CreateKey, opts ...CallOption) (*api.NewKey, error) {
+	return c.createKey(ctx, path("/api/admin/tenants/%s/keys", string(tenant)), in, opts)
+}
+
+// createKey makes a key whose secret is known. Where no answer came, the next one says which key was made: nobody has its
+// secret, so it must not stay.
+func (c *Client) createKey(ctx context.Context, keys string, in api.CreateKey, opts []CallOption) (*api.NewKey, error) {
+	for n := 0; ; n++ {
+		r := &request{method: "POST", path: keys, body: in}
+		key, err := answer[api.NewKey](ctx, c, r, opts...)
+		if err != nil || key.Secret != "" || r.given {
+			return key, err
+		}
+		if _, err := c.do(ctx, &request{method: "DELETE", path: keys + path("/%s", key.ID)}, nil); err != nil {
+			return nil, fmt.Errorf("the answer with the secret of key %s was lost, and the key could not be revoked: %w", key.ID, err)
+		}
+		if n >= c.opt.Retries {
+			return nil, api.NewProblem(perdure.CodeUnavailable, "the answers with the secrets of new keys were lost; these keys are revoked", "")
+		}
+	}
 }
 
 // Keys lists the tenant's keys, without their secrets.
@@ -57,6 +72,11 @@ func (c *Client) Keys(ctx context.Context) ([]perdure.Key, error) {
 // RevokeKey ends a key at once.
 func (c *Client) RevokeKey(ctx context.Context, id string) (*perdure.Key, error) {
 	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path(v1+"/keys/%s", id)})
+}
+
+// RevokeTenantKey ends a key of any tenant at once. It takes a key of the platform.
+func (c *Client) RevokeTenantKey(ctx context.Context, tenant perdure.TenantID, id string) (*perdure.Key, error) {
+	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path("/api/admin/tenants/%s/keys/%s", string(tenant), id)})
 }
 
 // Invariants checks the whole store. It takes a key of the platform.

@@ -82,7 +82,7 @@ type CallOption func(*request)
 
 // IdempotencyKey has a call count once, however often and by whomever it is made under this key: an order
 // number, say. Without it, each call has a key of its own, which resolves lost answers and nothing more.
-func IdempotencyKey(key string) CallOption { return func(r *request) { r.key = key } }
+func IdempotencyKey(key string) CallOption { return func(r *request) { r.key, r.given = key, true } }
 
 // A request is one call, before and between its sendings.
 type request struct {
@@ -91,7 +91,7 @@ type request struct {
 	query  url.Values
 	body   any
 	key    string        // Idempotency-Key; default: a fresh one, for calls that change something
-	once   bool          // the server would do it twice: not sent again once it may have arrived
+	given  bool          // it is the caller's own
 	single bool          // not sent again at all: the caller has a loop of its own
 	wait   time.Duration // how long the server may hold back the answer
 	limit  int64         // of the answer's bytes
@@ -104,11 +104,14 @@ const maxAnswer = 64 << 20
 
 // do makes a call and reads its answer into out, which may be nil.
 func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption) (status int, err error) {
-	if r.method != http.MethodGet {
-		r.key = rand.Text()
-	}
 	for _, o := range opts {
 		o(r)
+	}
+	switch {
+	case r.given && r.key == "":
+		return 0, api.NewProblem(perdure.CodeInvalid, "an idempotency key is not empty", "Idempotency-Key")
+	case r.key == "" && r.method != http.MethodGet:
+		r.key = rand.Text()
 	}
 	maybe := false // an earlier sending may have arrived
 	for n := 0; ; n++ {
@@ -121,7 +124,7 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 			return status, nil
 		}
 		maybe = maybe || f.maybe
-		if ctx.Err() != nil || !f.again || n >= c.opt.Retries || r.single || (r.once && f.maybe) || !c.pause(ctx, n, f.after) {
+		if ctx.Err() != nil || !f.again || n >= c.opt.Retries || r.single || !c.pause(ctx, n, f.after) {
 			return status, r.explain(ctx, f, maybe)
 		}
 		c.log.Debug("a call is sent again", "method", r.method, "path", r.path, "sent", n+1, "error", f.err)

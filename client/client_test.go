@@ -172,41 +172,6 @@ func TestALostAnswerOfASubmitIsOneRun(t *testing.T) {
 	})
 }
 
-func TestWhatTheServerWouldDoTwiceIsNotSentTwice(t *testing.T) {
-	w := open(t, false, nil)
-	x := &wire{}
-	ctx, c := within(t), w.client(x.wrap)
-	x.dropNext.Store(2)
-	th := ok[*api.Thread](t)(c.CreateThread(ctx, nil)) // it never arrived: sent again
-	if n := x.sent.Load(); n != 3 {
-		t.Errorf("sent %d times", n)
-	}
-	for name, call := range map[string]func() error{
-		"thread": func() error { _, err := c.CreateThread(ctx, nil); return err },
-		"message": func() error {
-			_, err := c.AppendMessage(ctx, th.ThreadID, perdure.Message{Role: "user", Content: client.JSON("hi")})
-			return err
-		},
-		"key": func() error {
-			_, err := c.CreateKey(ctx, api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})
-			return err
-		},
-		"poll": func() error {
-			_, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Wait: perdure.Duration(time.Millisecond)})
-			return err
-		},
-	} {
-		x.sent.Store(0)
-		x.loseNext.Store(1)
-		if err := call(); client.CodeOf(err) != perdure.CodeUnknown || x.sent.Load() != 1 {
-			t.Errorf("%s: sent %d times: %v", name, x.sent.Load(), err)
-		}
-	}
-	if ms := ok[*api.Messages](t)(c.Messages(ctx, th.ThreadID, 0)); len(ms.Messages) != 1 {
-		t.Errorf("%d messages", len(ms.Messages))
-	}
-}
-
 func TestPatience(t *testing.T) {
 	var answers []func(http.ResponseWriter)
 	var seen []time.Time
@@ -231,7 +196,6 @@ func TestPatience(t *testing.T) {
 		return func(rw http.ResponseWriter) { rw.WriteHeader(status); io.WriteString(rw, "<html>") }
 	}
 	start := func(c *client.Client) error { _, err := c.Start(within(t), perdure.Submission{Kind: "x"}); return err }
-	thread := func(c *client.Client) error { _, err := c.CreateThread(within(t), nil); return err }
 	for _, row := range []struct {
 		name    string
 		answers []func(http.ResponseWriter)
@@ -244,9 +208,10 @@ func TestPatience(t *testing.T) {
 		{"a defect is not tried again", []func(http.ResponseWriter){problem(500, perdure.CodeInternal, "")}, start, 1, perdure.CodeInternal},
 		{"somebody else's page", []func(http.ResponseWriter){page(404)}, start, 1, perdure.CodeInternal},
 		{"retries end", []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "0")}, start, 3, perdure.CodeUnavailable},
-		{"nothing changed: a thread is asked for again", []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "0"), fine}, thread, 2, ""},
-		{"it may have counted: a thread is not", []func(http.ResponseWriter){problem(503, perdure.CodeUnknown, "0"), fine}, thread, 1, perdure.CodeUnknown},
-		{"a gateway: a thread is not", []func(http.ResponseWriter){page(502), fine}, thread, 1, perdure.CodeUnknown},
+		{"it may have counted: asked again", []func(http.ResponseWriter){problem(503, perdure.CodeUnknown, "0"), fine}, start, 2, ""},
+		{"it may have counted, and nobody says", []func(http.ResponseWriter){page(502), problem(503, perdure.CodeUnavailable, "0")}, start, 3, perdure.CodeUnknown},
+		{"it may have counted, and did not", []func(http.ResponseWriter){page(502), problem(400, perdure.CodeInvalid, "")}, start, 2, perdure.CodeInvalid},
+		{"it may have counted, and the key is no longer good", []func(http.ResponseWriter){page(502), problem(401, api.CodeUnauthorized, "")}, start, 2, perdure.CodeUnknown},
 		{"a redirect is not followed", []func(http.ResponseWriter){func(rw http.ResponseWriter) {
 			rw.Header().Set("Location", "http://127.0.0.1:1/")
 			rw.WriteHeader(307)

@@ -98,8 +98,8 @@ func (r *request) explain(ctx context.Context, f *failure, maybe bool) error {
 	}
 	what := r.method + " " + r.path
 	switch {
-	case said && (!maybe || p.Status/100 == 4):
-		return err // the server's own word: it knows what happened
+	case said && (!maybe || knows(p)):
+		return err // the server's own word
 	case changes && maybe:
 		return fmt.Errorf("%w: %w", api.NewProblem(perdure.CodeUnknown, what+" may or may not have counted", ""), err)
 	case said:
@@ -109,6 +109,16 @@ func (r *request) explain(ctx context.Context, f *failure, maybe bool) error {
 	default:
 		return fmt.Errorf("%w: %w", api.NewProblem(perdure.CodeUnavailable, what+" did not arrive, or was not answered", ""), err)
 	}
+}
+
+// knows tells whether a refusal answers for the earlier sendings of its call too. One that came before the server looked
+// at the call itself says nothing about them.
+func knows(p *api.Problem) bool {
+	switch p.Code {
+	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost, api.CodeRate:
+		return false
+	}
+	return p.Status/100 == 4
 }
 
 // CodeOf is the code of an error of this package: of the server's refusal, or of what the network did. It is

@@ -23,6 +23,9 @@ const DefaultWait = 10 * time.Minute
 // longestWait is the longest that the server blocks on one call; longer waits are several.
 const longestWait = time.Hour
 
+// lastStretch of a wait is not worth another call: a server's timer and ours never agree that well.
+const lastStretch = 50 * time.Millisecond
+
 // JSON is a value as JSON: an input, a signal's data, a message's content. It panics on what JSON can't hold
 // (a channel, a function, a cycle), which is a mistake in the program and not in its data.
 func JSON(v any) json.RawMessage {
@@ -128,8 +131,7 @@ func (c *Client) join(ctx context.Context, id perdure.RunID, left func() time.Du
 // after a restart, knows the run too. What is known by then is an answer, even if nobody comes back.
 func (c *Client) stay(ctx context.Context, run *api.Run, status int, left func() time.Duration) (*api.Run, bool, error) {
 	for n := 0; status == http.StatusAccepted && !run.State.Terminal(); n++ {
-		// The last stretch is not worth another call: a server's timer and ours never agree that well.
-		if left() <= 50*time.Millisecond || !c.pause(ctx, min(n, 4), 0) {
+		if left() <= lastStretch || !c.pause(ctx, min(n, 4), 0) {
 			return run, true, nil
 		}
 		next, s, err := c.join(ctx, run.RunID, left)
@@ -232,15 +234,28 @@ func (c *Client) Signal(ctx context.Context, id perdure.RunID, name string, data
 // is no error. The run that is returned says how far it got.
 func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wait time.Duration) (*api.Run, error) {
 	r := &request{method: "POST", path: path(v1+"/runs/%s/cancel", string(id)), body: api.CancelRun{Reason: reason}}
-	if wait > 0 {
-		left := countdown(wait)
-		r.fresh = func() {
-			r.wait = left()
-			r.query = url.Values{"wait": {r.wait.String()}}
-		}
-		r.fresh()
+	if wait <= 0 {
+		return answer[api.Run](ctx, c, r)
 	}
-	return answer[api.Run](ctx, c, r)
+	left := countdown(wait)
+	r.fresh = func() {
+		r.wait = left()
+		r.query = url.Values{"wait": {r.wait.String()}}
+	}
+	var run *api.Run
+	for n := 0; ; n++ {
+		r.fresh()
+		next, err := answer[api.Run](ctx, c, r) // the same request, under the same key: it only waits on
+		switch {
+		case err != nil && run != nil && (ctx.Err() != nil || Transient(err)):
+			return run, nil
+		case err != nil:
+			return nil, err
+		}
+		if run = next; run.State.Terminal() || left() <= lastStretch || !c.pause(ctx, min(n, 4), 0) {
+			return run, nil
+		}
+	}
 }
 
 // Defer says that nobody waits for a run any more. The run goes on.

@@ -13,8 +13,8 @@ import (
 )
 
 // CreateThread makes a conversation.
-func (c *Client) CreateThread(ctx context.Context, metadata json.RawMessage) (*api.Thread, error) {
-	return answer[api.Thread](ctx, c, &request{method: "POST", path: v1 + "/threads", body: api.CreateThread{Metadata: metadata}, once: true})
+func (c *Client) CreateThread(ctx context.Context, metadata json.RawMessage, opts ...CallOption) (*api.Thread, error) {
+	return answer[api.Thread](ctx, c, &request{method: "POST", path: v1 + "/threads", body: api.CreateThread{Metadata: metadata}}, opts...)
 }
 
 // Thread looks at a thread.
@@ -30,13 +30,13 @@ func (c *Client) Messages(ctx context.Context, id perdure.ThreadID, after int64)
 }
 
 // AppendMessage appends a message to a thread.
-func (c *Client) AppendMessage(ctx context.Context, id perdure.ThreadID, m perdure.Message) (*api.MessageAppended, error) {
-	return answer[api.MessageAppended](ctx, c, &request{method: "POST", path: path(v1+"/threads/%s/messages", string(id)), body: m, once: true})
+func (c *Client) AppendMessage(ctx context.Context, id perdure.ThreadID, m perdure.Message, opts ...CallOption) (*api.MessageAppended, error) {
+	return answer[api.MessageAppended](ctx, c, &request{method: "POST", path: path(v1+"/threads/%s/messages", string(id)), body: m}, opts...)
 }
 
 // CreateGroup gathers runs, so that they can be waited for together.
-func (c *Client) CreateGroup(ctx context.Context, in api.CreateGroup) (*api.Group, error) {
-	return answer[api.Group](ctx, c, &request{method: "POST", path: v1 + "/groups", body: in, once: true})
+func (c *Client) CreateGroup(ctx context.Context, in api.CreateGroup, opts ...CallOption) (*api.Group, error) {
+	return answer[api.Group](ctx, c, &request{method: "POST", path: v1 + "/groups", body: in}, opts...)
 }
 
 // Group looks at a group.
@@ -65,7 +65,7 @@ func (c *Client) JoinGroup(ctx context.Context, id perdure.GroupID, wait time.Du
 		case status != http.StatusAccepted:
 			return next, false, nil
 		}
-		if group = next; left() <= 50*time.Millisecond || !c.pause(ctx, min(n, 4), 0) {
+		if group = next; left() <= lastStretch || !c.pause(ctx, min(n, 4), 0) {
 			return group, true, nil
 		}
 	}

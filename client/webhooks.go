@@ -11,8 +11,8 @@ import (
 )
 
 // CreateWebhook registers a receiver. Its secret is in the answer, and nowhere else.
-func (c *Client) CreateWebhook(ctx context.Context, in api.CreateWebhook) (*api.NewWebhook, error) {
-	return answer[api.NewWebhook](ctx, c, &request{method: "POST", path: v1 + "/webhooks", body: in, once: true})
+func (c *Client) CreateWebhook(ctx context.Context, in api.CreateWebhook, opts ...CallOption) (*api.NewWebhook, error) {
+	return answer[api.NewWebhook](ctx, c, &request{method: "POST", path: v1 + "/webhooks", body: in}, opts...)
 }
 
 // Webhooks lists the registered receivers. Those that came with a run are not among them.
@@ -35,24 +35,19 @@ func (c *Client) ChangeWebhook(ctx context.Context, id perdure.WebhookID, in api
 
 // DeleteWebhook has a webhook forgotten. What it was told can still be looked at.
 func (c *Client) DeleteWebhook(ctx context.Context, id perdure.WebhookID) error {
-	r := &request{method: "DELETE", path: path(v1+"/webhooks/%s", string(id))}
-	again := false
-	r.fresh = func() { again = true }
-	_, err := c.do(ctx, r, nil)
-	if again && CodeOf(err) == perdure.CodeNotFound {
-		return nil // an earlier sending did it, and its answer was lost
-	}
+	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/webhooks/%s", string(id))}, nil)
 	return err
 }
 
 // RotateWebhook gives a webhook a new secret. For a day messages are signed with the one before as well.
 func (c *Client) RotateWebhook(ctx context.Context, id perdure.WebhookID) (*api.NewWebhook, error) {
-	return answer[api.NewWebhook](ctx, c, &request{method: "POST", path: path(v1+"/webhooks/%s/rotate", string(id)), once: true})
+	return answer[api.NewWebhook](ctx, c, &request{method: "POST", path: path(v1+"/webhooks/%s/rotate", string(id))})
 }
 
-// TestWebhook sends a webhook a message that is about nothing, and says what came of it.
+// TestWebhook sends a webhook a message that is about nothing, and says what came of it. When that answer is lost the
+// message is sent again, under the same id.
 func (c *Client) TestWebhook(ctx context.Context, id perdure.WebhookID) (*api.WebhookTested, error) {
-	return answer[api.WebhookTested](ctx, c, &request{method: "POST", path: path(v1+"/webhooks/%s/test", string(id)), once: true, wait: 15 * time.Second})
+	return answer[api.WebhookTested](ctx, c, &request{method: "POST", path: path(v1+"/webhooks/%s/test", string(id)), wait: 15 * time.Second})
 }
 
 // DeliveryFilter narrows a list of deliveries.

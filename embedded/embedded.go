@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
@@ -36,6 +37,10 @@ type Options struct {
 	Node     string          // this node's name, which no other has; default: the host's, and something random on a shared store
 	Hosts    []string        // host names that requests may be addressed to, beside IP addresses and localhost
 	Logger   *slog.Logger
+
+	// Clock is for tests: instead of the machine's clock, on a store that is not shared. It never goes back. Package
+	// agenttest has the server live by the clock of a synctest bubble this way.
+	Clock func() time.Time
 
 	Origins      []string // origins of pages in browsers that may call the API, such as https://app.example.com
 	MaxStreams   int      // how many streams may be open; default, and at most, three quarters of the file descriptors
@@ -71,6 +76,9 @@ func Open(opt Options) (*Server, error) {
 		opt.Node = nodeName(opt.Store != "")
 	}
 	sopt := store.Options{URL: opt.Store, Logger: opt.Logger}
+	if opt.Clock != nil {
+		sopt.Hooks.Clock = func() perdure.Instant { return perdure.At(opt.Clock()) }
+	}
 	switch {
 	case opt.Dir != "" && opt.Store == "":
 		sopt.Path = filepath.Join(opt.Dir, "perdure.db") // the store makes its folder, and has it on disk
@@ -93,8 +101,12 @@ func Open(opt Options) (*Server, error) {
 	}
 	guard := opt.guard()
 	sender := webhook.NewHTTP(webhook.HTTPOptions{Guard: guard})
+	var look time.Duration // as they like
+	if opt.Clock != nil {
+		look = 10 * time.Minute // a test would wait for a day of looking every second
+	}
 	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, Webhooks: guard, Sender: sender,
-		Logger: opt.Logger}); err != nil {
+		Poll: look, Logger: opt.Logger}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if s.key, err = s.firstKey(opt.Dir); err != nil {
@@ -103,7 +115,7 @@ func Open(opt Options) (*Server, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	for _, f := range []func(context.Context) error{watchdog.New(s.engine, opt.Logger).Run, s.api.Run, bell.Run,
-		webhook.New(s.engine, webhook.Options{Sender: sender, BaseURL: strings.TrimSuffix(opt.PublicURL, "/"), Logger: opt.Logger}).Run} {
+		webhook.New(s.engine, webhook.Options{Sender: sender, Look: look, BaseURL: strings.TrimSuffix(opt.PublicURL, "/"), Logger: opt.Logger}).Run} {
 		s.wg.Add(1)
 		go func() {
 			defer s.wg.Done()

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -22,6 +23,9 @@ func (opt Options) Validate() error {
 	}
 	if err := (doorbell.Options{URL: opt.Store}).Validate(); err != nil {
 		return fmt.Errorf("store: %w", err)
+	}
+	if opt.Clock != nil && opt.Store != "" {
+		return errors.New("clock: a store that nodes share has a clock of its own")
 	}
 	if err := (doorbell.Options{URL: opt.Doorbell}).Validate(); err != nil {
 		return fmt.Errorf("doorbell: %w", err)

@@ -38,6 +38,7 @@ type bench struct {
 	lines    int     // of the log that is replayed
 	behind   int     // lines that a stream has missed when it comes back
 	tokens   int     // that one run says
+	steps    int     // of the longest journal that is replayed
 	doorbell string
 	dir      string
 	profiles string // where a server's profiles go; empty: none
@@ -74,6 +75,10 @@ var benchScenarios = []benchScenario{
 	{name: "reconnect", about: "a server starts again and all streams come back at once, each behind", large: true, targets: []string{targetHTTP}, run: benchReconnect},
 	{name: "tokens", about: "a run that streams a long text token by token: lines, bytes, exact replay", targets: []string{targetHTTP}, run: benchTokens},
 	{name: "webhooks", about: "ends of runs that somebody wants to hear of, a tenth of whom can't be reached", targets: []string{targetHTTP}, run: benchWebhooks},
+	{name: "agent-steps", about: "agents that record five steps, one after the other: many at once, and one alone", run: benchAgentSteps},
+	{name: "agent-children", about: "agents that spawn a hundred children and join them: many at once, and one alone", run: benchAgentChildren},
+	{name: "agent-replay", about: "a signal wakes an agent with a long journal: until the step behind it begins", large: true, run: benchAgentReplay},
+	{name: "agent-conversation", about: "a model that calls a tool a hundred times: growth of the store with every call", run: benchAgentConversation},
 }
 
 func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -81,7 +86,7 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	names := []string{"all"}
 	for _, s := range benchScenarios {
 		names = append(names, s.name)
-		about += fmt.Sprintf("\n  %-9s %s", s.name, s.about)
+		about += fmt.Sprintf("\n  %-18s %s", s.name, s.about)
 	}
 	f := flags("bench", about, stderr)
 	b := &bench{progress: &progress{out: stderr, overwrite: colourful(stderr)}}
@@ -102,6 +107,7 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f.IntVar(&b.lines, "lines", 100_000, "lines of the log that replay reads")
 	f.IntVar(&b.behind, "behind", 200, "lines that a stream of reconnect has missed")
 	f.IntVar(&b.tokens, "tokens", 100_000, "tokens of the text that a run streams")
+	f.IntVar(&b.steps, "steps", 10_000, "steps of the longest journal that an agent replays")
 	f.StringVar(&b.dir, "dir", "", "`folder` for the data (default: a temporary one)")
 	asJSON := f.Bool("json", false, "print JSON")
 	cpu := f.String("cpuprofile", "", "write a CPU profile of this process to a `file`: of the engine with --target process, of the callers alone with http")
@@ -114,8 +120,8 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		fmt.Fprintf(stderr, "perdure bench: "+format+"\n", args...)
 		return errUsage
 	}
-	if b.duration <= 0 || b.settle < 0 || b.rate < 0 || min(b.callers, b.workers, b.slots, b.backlog, b.live, b.due, b.streams, b.lines, b.behind, b.tokens) < 1 {
-		return wrong("duration, callers, workers, slots, backlog, live, due, streams, lines, behind and tokens have to be positive")
+	if b.duration <= 0 || b.settle < 0 || b.rate < 0 || min(b.callers, b.workers, b.slots, b.backlog, b.live, b.due, b.streams, b.lines, b.behind, b.tokens, b.steps) < 1 {
+		return wrong("duration, callers, workers, slots, backlog, live, due, streams, lines, behind, tokens and steps have to be positive")
 	}
 	for _, n := range list(*only) {
 		if !slices.Contains(names, n) {
@@ -211,5 +217,5 @@ func (b *bench) one(ctx context.Context, r *benchReport, s benchScenario, st, ta
 
 func (b *bench) settings() map[string]any {
 	return map[string]any{"duration": b.duration.String(), "callers": b.callers, "workers": b.workers, "slots": b.slots, "rate": b.rate,
-		"backlog": b.backlog, "live": b.live, "due": b.due, "streams": b.streams, "lines": b.lines, "behind": b.behind, "tokens": b.tokens}
+		"backlog": b.backlog, "live": b.live, "due": b.due, "streams": b.streams, "lines": b.lines, "behind": b.behind, "tokens": b.tokens, "steps": b.steps}
 }

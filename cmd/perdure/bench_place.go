@@ -8,10 +8,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -67,6 +69,14 @@ func (b *bench) newPlace(ctx context.Context, st string) (*benchPlace, error) {
 	return p, nil
 }
 
+// from is what another place like this one is made of.
+func (p *benchPlace) from() string {
+	if p.url != "" {
+		return p.admin
+	}
+	return p.store
+}
+
 // remove throws the data away.
 func (p *benchPlace) remove(ctx context.Context) error {
 	var err error
@@ -110,6 +120,17 @@ func (p *benchPlace) patient() []string {
 		return []string{"queued_alert", "lease", "dispatched_retry", "dispatched_retry_max", "dispatched_timeout", "active_reap", "silent", "no_progress", "worker_offline"}
 	}
 	return []string{"queued_alert"}
+}
+
+// policy is what an engine in this process has.
+func (p *benchPlace) policy() perdure.Policy {
+	policy := perdure.DefaultPolicy()
+	for _, s := range policy.Settings() {
+		if slices.Contains(p.patient(), s.Name) {
+			*s.Value = benchPatience
+		}
+	}
+	return policy
 }
 
 // serveEnv is a server's environment: what is set for other servers is not for this one, and passwords are nothing

@@ -68,6 +68,8 @@ var (
 		return b.streams >= min(eventRuns, mostStreams()) && b.rateOr(eventRate) >= eventRate
 	}
 	aLongLog = func(b *bench) bool { return b.lines >= 100_000 }
+	manyWait = func(b *bench) bool { return b.callers >= agentsAtOnce }
+	aJournal = func(b *bench) bool { return b.steps >= 10_000 }
 )
 
 var benchGoals = []benchGoal{
@@ -88,6 +90,17 @@ var benchGoals = []benchGoal{
 	{scenario: "replay", what: whatByStream, bound: 5, at: aLongLog},
 	{scenario: "reconnect", what: whatAllBack, bound: 30, at: aCrowd},
 	{scenario: "webhooks", what: whatDelivered, least: true, bound: 300},
+	{scenario: "agent-steps", store: storeSQLite, target: targetProcess, least: true, bound: 1000, at: manyWait},
+	{scenario: "agent-steps", store: storeSQLite, target: targetHTTP, least: true, bound: 500, at: manyWait},
+	{scenario: "agent-steps", what: whatAlone, store: storeSQLite, target: targetProcess, metric: "p50", bound: 4},
+	{scenario: "agent-steps", what: whatAlone, store: storeSQLite, target: targetHTTP, metric: "p50", bound: 8},
+	{scenario: "agent-children", store: storeSQLite, target: targetProcess, least: true, bound: 40, at: manyWait},
+	{scenario: "agent-children", store: storeSQLite, target: targetHTTP, least: true, bound: 20, at: manyWait},
+	{scenario: "agent-children", what: whatAlone, store: storeSQLite, target: targetProcess, metric: "p50", bound: 40},
+	{scenario: "agent-children", what: whatAlone, store: storeSQLite, target: targetHTTP, metric: "p50", bound: 80},
+	{scenario: "agent-replay", what: whatSteeper, bound: 15, at: aJournal},
+	{scenario: "agent-conversation", what: whatTimes, bound: 3},
+	{scenario: "agent-conversation", what: whatLater, bound: 1.5},
 	{scenario: "start", what: whatFirst, metric: "p99", bound: 300},
 	{scenario: "start", what: whatMemory, bound: 60},
 	{scenario: "start", what: whatBinary, bound: 40},

@@ -57,12 +57,15 @@ func (s *samples) latencies(what, loop string) benchFigure {
 
 // A stopwatch measures how long something took, and how much of it the processor of a target worked.
 type stopwatch struct {
-	t     benchTarget
+	t     spender
 	begin time.Time
 	cpu   time.Duration
 }
 
-func startWatch(t benchTarget) stopwatch { return stopwatch{t, time.Now(), t.cpu()} }
+// A spender tells how long its processor has worked so far.
+type spender interface{ cpu() time.Duration }
+
+func startWatch(t spender) stopwatch { return stopwatch{t, time.Now(), t.cpu()} }
 
 // throughput is a figure of so many since then, with latencies beside it.
 func (w stopwatch) throughput(what, loop string, n int, s *samples) benchFigure {

@@ -45,11 +45,7 @@ func benchStart(ctx context.Context, b *bench, p *benchPlace, _ string) ([]bench
 
 // startTwice starts a server in a new place, and once more in the same.
 func (b *bench) startTwice(ctx context.Context, p *benchPlace, fresh, again *samples) (err error) {
-	from := p.store
-	if p.url != "" {
-		from = p.admin
-	}
-	q, err := b.newPlace(ctx, from)
+	q, err := b.newPlace(ctx, p.from())
 	if err != nil {
 		return err
 	}

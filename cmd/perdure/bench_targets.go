@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -43,8 +42,8 @@ type benchTarget interface {
 	// take leases and starts up to slots runs of the kind that is measured, waiting for some.
 	take(ctx context.Context, worker string, slots int, wait time.Duration) ([]benchLease, error)
 	finish(ctx context.Context, worker string, l []benchLease) error
-	// cpu is what the process has spent so far. In this process the callers are in it.
-	cpu() time.Duration
+	// What the process has spent so far. In this process the callers are in it.
+	spender
 	close() error
 }
 
@@ -86,12 +85,7 @@ func openProcess(p *benchPlace) (*processTarget, error) {
 		return nil, err
 	}
 	t := &processTarget{store: s, bell: &doorbell.Local{}}
-	policy := perdure.DefaultPolicy()
-	for _, s := range policy.Settings() {
-		if slices.Contains(p.patient(), s.Name) {
-			*s.Value = benchPatience
-		}
-	}
+	policy := p.policy()
 	if t.engine, err = engine.New(s, engine.Options{Bell: t.bell, Policy: &policy}); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -141,7 +135,10 @@ func (t *processTarget) load(ctx context.Context, b *bench, n int, sub func(now 
 	return last, ctx.Err()
 }
 
-func (t *processTarget) cpu() time.Duration {
+func (t *processTarget) cpu() time.Duration { return ownCPU() }
+
+// ownCPU is what this process has spent so far.
+func ownCPU() time.Duration {
 	var u syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &u) // can't fail
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
@@ -217,19 +214,25 @@ func openServer(ctx context.Context, p *benchPlace, node string) (*httpTarget, e
 	if err != nil {
 		return nil, err
 	}
-	c := client.New(t.url, t.key, client.Options{})
+	if t.key, err = tenantKey(ctx, client.New(t.url, t.key, client.Options{})); err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return t, nil
+}
+
+// tenantKey makes a key of the tenant that is measured. One of the platform would have every call look up whose run it
+// is about.
+func tenantKey(ctx context.Context, c *client.Client) (string, error) {
 	defer c.Close()
-	// A key of the platform would have every call look up whose run it is about.
 	in := api.CreateKey{Name: "bench"}
 	for _, s := range perdure.Scopes {
 		in.Scopes = append(in.Scopes, string(s))
 	}
 	k, err := c.CreateTenantKey(ctx, benchTenant, in)
 	if err != nil {
-		return nil, errors.Join(err, t.close())
+		return "", err
 	}
-	t.key = k.Secret
-	return t, nil
+	return k.Secret, nil
 }
 
 // startBare starts a server, of which nobody has asked anything yet; its key is that of the platform.

@@ -26,20 +26,24 @@ func benchStore(t *testing.T) string {
 // The figures of a fraction of a second say nothing; that there are some says that every scenario still works.
 func TestEveryScenarioGivesItsFigures(t *testing.T) {
 	want := map[string][]string{
-		"submit":    {"process", "http"},
-		"drain":     {"process", "http"},
-		"life":      {"process", "http"},
-		"idle":      {"process dispatch", "process submit to worker", "http dispatch", "http submit to worker"},
-		"wake":      {"http dispatch, LISTEN/NOTIFY", "http submit to worker, LISTEN/NOTIFY", "http dispatch, NATS", "http submit to worker, NATS"},
-		"start":     {"http " + whatFirst, "http " + whatAgain, "http " + whatMemory, "http " + whatBinary},
-		"alarms":    {"process " + whatSweep, "process " + whatAtOnce, "process " + whatProbe, "process lateness at 500/s", "http " + whatAtOnce, "http " + whatProbe, "http lateness at 500/s"},
-		"backlog":   {"process claim, empty", "process claim, 600 queued", "process " + whatRatio50, "process " + whatRatio, "http claim, empty", "http claim, 600 queued", "http " + whatRatio50, "http " + whatRatio},
-		"streams":   {"http " + whatEachOwn, "http " + whatIdleOwn, "http " + whatEachShared, "http " + whatIdleShared, "http " + whatToAll},
-		"events":    {"http " + whatToClient, "http " + whatDueClient},
-		"replay":    {"http " + whatByStream, "http " + whatByPoll},
-		"reconnect": {"http " + whatAllBack, "http " + whatEachBack, "http " + whatMean},
-		"webhooks":  {"http " + whatDelivered, "http " + whatNotified + " at 100/s"},
-		"tokens":    {"http " + whatTokens, "http " + whatText, "http " + whatLines, "http " + whatStored, "http " + whatByStream, "http " + whatByPoll},
+		"submit":             {"process", "http"},
+		"drain":              {"process", "http"},
+		"life":               {"process", "http"},
+		"idle":               {"process dispatch", "process submit to worker", "http dispatch", "http submit to worker"},
+		"wake":               {"http dispatch, LISTEN/NOTIFY", "http submit to worker, LISTEN/NOTIFY", "http dispatch, NATS", "http submit to worker, NATS"},
+		"start":              {"http " + whatFirst, "http " + whatAgain, "http " + whatMemory, "http " + whatBinary},
+		"alarms":             {"process " + whatSweep, "process " + whatAtOnce, "process " + whatProbe, "process lateness at 500/s", "http " + whatAtOnce, "http " + whatProbe, "http lateness at 500/s"},
+		"backlog":            {"process claim, empty", "process claim, 600 queued", "process " + whatRatio50, "process " + whatRatio, "http claim, empty", "http claim, 600 queued", "http " + whatRatio50, "http " + whatRatio},
+		"streams":            {"http " + whatEachOwn, "http " + whatIdleOwn, "http " + whatEachShared, "http " + whatIdleShared, "http " + whatToAll},
+		"events":             {"http " + whatToClient, "http " + whatDueClient},
+		"replay":             {"http " + whatByStream, "http " + whatByPoll},
+		"reconnect":          {"http " + whatAllBack, "http " + whatEachBack, "http " + whatMean},
+		"webhooks":           {"http " + whatDelivered, "http " + whatNotified + " at 100/s"},
+		"tokens":             {"http " + whatTokens, "http " + whatText, "http " + whatLines, "http " + whatStored, "http " + whatByStream, "http " + whatByPoll},
+		"agent-steps":        {"process", "process " + whatAlone, "http", "http " + whatAlone},
+		"agent-children":     {"process", "process " + whatAlone, "http", "http " + whatAlone},
+		"agent-replay":       {"process 10 steps", "process 10 steps, " + whatGarbage, "process 100 steps", "process 100 steps, " + whatGarbage, "process " + whatSteeper, "http 10 steps", "http 10 steps, " + whatGarbage, "http 100 steps", "http 100 steps, " + whatGarbage, "http " + whatSteeper},
+		"agent-conversation": {"process 25 calls", "process 50 calls", "process 75 calls", "process 100 calls", "process " + whatText, "process " + whatTimes, "process " + whatLater, "http 25 calls", "http 50 calls", "http 75 calls", "http 100 calls", "http " + whatText, "http " + whatTimes, "http " + whatLater},
 	}
 	for _, s := range benchScenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -52,7 +56,7 @@ func TestEveryScenarioGivesItsFigures(t *testing.T) {
 			}
 			out, progress := mustRun(t, 0, "bench", "--json", "--doorbell", bell, "--scenario", s.name, "--store", store, "--dir", dir, "--duration", "200ms", "--settle", "1ms",
 				"--callers", "8", "--backlog", "300", "--live", "600", "--due", "200",
-				"--streams", "40", "--lines", "1500", "--behind", "20", "--tokens", "1000", "--server-profile", profiles)
+				"--streams", "40", "--lines", "1500", "--behind", "20", "--tokens", "1000", "--steps", "100", "--server-profile", profiles)
 			var r benchReport
 			if err := json.Unmarshal([]byte(out), &r); err != nil {
 				t.Fatal(err)
@@ -135,6 +139,8 @@ func TestAFigureIsHeldAgainstItsGoal(t *testing.T) {
 		{"open loop", small, benchFigure{Scenario: "life", What: "at 10/s", Store: storeSQLite, Target: targetProcess, Value: 10, Unit: unitRate}, ""},
 		{"two", small, benchFigure{Scenario: "idle", What: "dispatch", Target: targetHTTP, Latency: &spread{P50: 1, P99: 11}}, "✓ p50 ≤ 2 ms: 0.50, ✗ p99 ≤ 10 ms: 1.10"},
 		{"large", large, benchFigure{Scenario: "alarms", What: whatAtOnce, Value: 15, Unit: unitSeconds}, "✓ ≤ 30 s: 0.50"},
+		{"agents", small, benchFigure{Scenario: "agent-steps", What: whatAlone, Store: storeSQLite, Target: targetHTTP, Latency: &spread{P50: 4, P99: 30}}, "✓ p50 ≤ 8 ms: 0.50"},
+		{"too few agents", small, benchFigure{Scenario: "agent-steps", Store: storeSQLite, Target: targetHTTP, Value: 10, Unit: unitRate}, ""},
 		{"not large", small, benchFigure{Scenario: "alarms", What: whatAtOnce, Value: 15, Unit: unitSeconds}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

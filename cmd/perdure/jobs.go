@@ -139,7 +139,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	sub.Kind, sub.ThreadID = names[0], perdure.ThreadID(*thread)
-	if sub.Input, err = readInput(*input); err != nil {
+	if sub.Input, err = readJSON("--input", *input); err != nil {
 		return err
 	}
 	c, err := conn.connect()
@@ -171,7 +171,8 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return stay(ctx, c, r.RunID, 0, *wait, stdout, stderr, *asJSON)
 }
 
-func readInput(text string) (json.RawMessage, error) {
+// readJSON reads a value from the command line: JSON, @file, or - for standard input.
+func readJSON(what, text string) (json.RawMessage, error) {
 	b := []byte(text)
 	var err error
 	switch {
@@ -186,7 +187,7 @@ func readInput(text string) (json.RawMessage, error) {
 		return nil, err
 	}
 	if !json.Valid(b) {
-		return nil, fmt.Errorf("--input is not valid JSON: %.60s (a string needs its quotes: '\"text\"')", b)
+		return nil, fmt.Errorf("%s is not valid JSON: %.60s (a string needs its quotes: '\"text\"')", what, b)
 	}
 	return b, nil
 }

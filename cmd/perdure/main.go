@@ -58,6 +58,8 @@ func commands() []command {
 		{"bg", "leave a run to itself", bg, false},
 		{"wait", "wait for a run to end", waitCommand, false},
 		{"kill", "ask runs to stop", kill, false},
+		{"signal", "send a signal to a run", signalCommand, false},
+		{"approve", "see what runs want to be approved, and decide", approve, false},
 		{"webhooks", "say who is told of runs, and see what was sent", webhooksCommand, false},
 		{"keys", "make, list and revoke keys", keysCommand, false},
 		{"doctor", "find out what is wrong", doctor, false},

@@ -27,7 +27,7 @@ const module = "github.com/perdure/perdure"
 // layers are the packages of the program, lowest first, and what of the module each may import. A package
 // that is not named here may not be imported by one that is.
 //
-// domain ← store, doorbell ← engine ← watchdog, webhook ← httpd ← embedded ← cmd; domain ← api ← client ← worker
+// domain ← store, doorbell ← engine ← watchdog, webhook ← httpd ← embedded ← cmd; domain ← api ← client, agent ← worker
 var layers = []struct {
 	pkg  string
 	uses []string
@@ -43,7 +43,9 @@ var layers = []struct {
 	{"internal/httpd", []string{"", "api", "internal/plant", "internal/doorbell", "internal/store", "internal/engine", "internal/webhook"}},
 	{"embedded", []string{"", "api", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},
 	{"client", []string{"", "api"}},
-	{"worker", []string{"", "api", "client"}},
+	{"internal/session", []string{"", "api"}},
+	{"agent", []string{"", "api", "internal/session"}},
+	{"worker", []string{"", "api", "client", "agent", "internal/session"}},
 }
 
 // sdk are the packages that a program outside imports. They never pull in the server. Those that do not
@@ -153,7 +155,7 @@ func TestArchitecture(t *testing.T) {
 				continue
 			}
 			for _, d := range p.Deps {
-				if to, ok := inModule(d); ok && strings.HasPrefix(to, "internal/") {
+				if to, ok := inModule(d); ok && strings.HasPrefix(to, "internal/") && to != "internal/session" { // that is the SDK's own
 					t.Errorf("%s depends on %s: whoever imports the SDK gets the server with it", name(rest), name(to))
 				}
 				for _, bad := range outside {

@@ -17,18 +17,29 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A Topic is what a ring is about: something to claim in a queue, or news of a run or a group.
+// A Topic is what a ring is about: something to claim in a queue, or news of a run, a group or what a worker has.
 type Topic struct {
 	Tenant perdure.TenantID
 	Queue  string // set for queues
-	ID     string // set for runs and groups
+	Kind   string // of what is in the queue; empty: any
+	ID     string // set for runs, groups and workers
 }
 
 // Queue is the topic of a queue; with no tenant, that of the queue of any tenant.
 func Queue(t perdure.TenantID, name string) Topic { return Topic{Tenant: t, Queue: name} }
 
+// Of is the topic of a queue's runs of one kind. Its rings wake those who listen for the kind, or for the whole
+// queue; who takes other kinds sleeps on.
+func (t Topic) Of(kind string) Topic {
+	t.Kind = kind
+	return t
+}
+
 // Run is the topic of a run, a thread or a group.
 func Run(t perdure.TenantID, id string) Topic { return Topic{Tenant: t, ID: id} }
+
+// Worker is the topic of the runs that a worker has; with no tenant, of one that has runs of any tenant.
+func Worker(t perdure.TenantID, id string) Topic { return Topic{Tenant: t, ID: "worker " + id} }
 
 // A Ringer rings.
 type Ringer interface{ Ring(Topic) }
@@ -90,22 +101,35 @@ func keyOf(space string, t Topic) key {
 	}
 	b = binary.AppendUvarint(b, uint64(len(t.Tenant)))
 	b = append(b, t.Tenant...)
+	b = binary.AppendUvarint(b, uint64(len(t.Kind)))
+	b = append(b, t.Kind...)
 	b = append(b, name...)
 	sum := sha256.Sum256(b)
 	return key(binary.BigEndian.Uint64(sum[:]))
 }
 
-// A ring is what travels: of a run (n is 0), or of a queue in which n runs became claimable. A ring of a
-// tenant's queue that nobody of that tenant waits for goes to those who wait for any tenant's.
+// A ring is what travels: of a run (n is 0), or of a queue in which n runs became claimable. Where nobody waits
+// for the kind in the tenant's queue, it goes to those who wait for the first that somebody waits for: any kind
+// in that queue, the kind in any tenant's, any kind in any tenant's.
 type ring struct {
-	key, any key
-	n        int
+	key key
+	or  [3]key
+	n   int
 }
 
 func ringOf(space string, t Topic) ring {
 	r := ring{key: keyOf(space, t)}
 	if t.Queue != "" {
-		r.any, r.n = keyOf(space, Topic{Queue: t.Queue}), 1
+		r.n = 1
+		r.or[0] = r.key
+		if t.Kind != "" {
+			r.or[0] = keyOf(space, Topic{Tenant: t.Tenant, Queue: t.Queue})
+		}
+		r.or[1] = keyOf(space, Topic{Queue: t.Queue, Kind: t.Kind})
+		r.or[2] = r.or[1]
+		if t.Kind != "" {
+			r.or[2] = keyOf(space, Topic{Queue: t.Queue})
+		}
 	}
 	return r
 }

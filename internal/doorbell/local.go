@@ -95,8 +95,10 @@ func (l *Local) wake(r ring) (woken int) {
 	}
 	for ; woken < r.n; woken++ {
 		x := l.rooms[r.key]
-		if x == nil {
-			x = l.rooms[r.any]
+		for _, k := range r.or {
+			if x == nil {
+				x = l.rooms[k]
+			}
 		}
 		if x == nil {
 			break

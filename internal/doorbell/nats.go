@@ -18,8 +18,8 @@ import (
 // Rings of runs go to all nodes, many in one message. A ring of a queue goes to one node that has an idle
 // listener for it: nodes that have one share the queue's subject as a group, of which NATS picks a member.
 // A member that has nobody idle when a ring comes leaves the group and passes the ring on to who is left.
-// Whoever waits for a queue of any tenant has a subject of his own, so where workers of a tenant and of the
-// platform wait for the same queue elsewhere, one of each is woken.
+// Whoever waits for a queue of any tenant, or for any kind, has a subject of his own, so where workers of a
+// tenant and of the platform, of this kind and of all, wait for the same queue elsewhere, one of each is woken.
 type NATS struct {
 	remote
 	prefix string
@@ -161,8 +161,12 @@ func (n *NATS) send(ctx context.Context, conn *nats.Conn) {
 		for k, r := range rings {
 			if r.n > 0 {
 				n.ringQueue(conn, r.key, r.n, 0)
-				if r.any != r.key {
-					n.ringQueue(conn, r.any, r.n, 0)
+				last := r.key
+				for _, other := range r.or {
+					if other != last {
+						n.ringQueue(conn, other, r.n, 0)
+					}
+					last = other
 				}
 				delete(rings, k)
 			}
@@ -218,7 +222,7 @@ func (n *NATS) hearQueue(conn *nats.Conn, m *nats.Msg) {
 	}
 	n.received.Add(1)
 	k, hops := key(id), m.Data[1]
-	left := int(count) - n.local.wake(ring{key: k, any: k, n: int(count)})
+	left := int(count) - n.local.wake(ring{key: k, n: int(count)})
 	if left == 0 {
 		return
 	}

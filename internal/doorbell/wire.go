@@ -8,7 +8,7 @@ import (
 // A message is a batch of rings: a version, what it is for, who sent it, and the rings, each with a letter
 // before it.
 //
-//	1 flags node[8] ('r' key[8] | 'q' key[8] any[8] n)…
+//	2 flags node[8] ('r' key[8] | 'q' key[8] or[3][8] n)…
 //
 // Whoever reads it trusts nothing of it and needs nothing of it: it says where to look.
 type message struct {
@@ -22,9 +22,9 @@ const (
 	flagHello              // the sender is there
 	flagAnswer             // and would like to know who else is
 
-	wireVersion = 1
+	wireVersion = 2
 	wireHeader  = 10
-	wireRing    = 1 + 8 + 8 + binary.MaxVarintLen32 // at most
+	wireRing    = 1 + 4*8 + binary.MaxVarintLen32 // at most
 	maxMessage  = 64 << 10
 	maxCount    = 1 << 20 // of runs in one ring
 )
@@ -38,7 +38,9 @@ func appendRing(b []byte, r ring) []byte {
 		return binary.BigEndian.AppendUint64(append(b, 'r'), uint64(r.key))
 	}
 	b = binary.BigEndian.AppendUint64(append(b, 'q'), uint64(r.key))
-	b = binary.BigEndian.AppendUint64(b, uint64(r.any))
+	for _, k := range r.or {
+		b = binary.BigEndian.AppendUint64(b, uint64(k))
+	}
 	return binary.AppendUvarint(b, uint64(min(r.n, maxCount)))
 }
 
@@ -56,13 +58,16 @@ func (m *message) decode(b []byte) error {
 		switch {
 		case b[0] == 'r' && len(b) >= 9:
 			r.key, b = key(binary.BigEndian.Uint64(b[1:])), b[9:]
-		case b[0] == 'q' && len(b) >= 18:
-			r.key, r.any = key(binary.BigEndian.Uint64(b[1:])), key(binary.BigEndian.Uint64(b[9:]))
-			n, size := binary.Uvarint(b[17:])
+		case b[0] == 'q' && len(b) > 1+4*8:
+			r.key, b = key(binary.BigEndian.Uint64(b[1:])), b[9:]
+			for i := range r.or {
+				r.or[i], b = key(binary.BigEndian.Uint64(b)), b[8:]
+			}
+			n, size := binary.Uvarint(b)
 			if size <= 0 || n == 0 || n > maxCount {
 				return errNonsense
 			}
-			r.n, b = int(n), b[17+size:]
+			r.n, b = int(n), b[size:]
 		default:
 			return errNonsense
 		}

@@ -12,7 +12,7 @@ func TestAMessageIsReadAsItWasWritten(t *testing.T) {
 	rings := make(map[key]ring)
 	for i := range 5000 {
 		k := key(rand.Uint64())
-		rings[k] = ring{key: k, any: key(i), n: i % 3 * i}
+		rings[k] = ring{key: k, or: [3]key{key(i), 1, key(i)}, n: i % 3 * i}
 		if rings[k].n == 0 {
 			rings[k] = ring{key: k}
 		}
@@ -41,13 +41,13 @@ func TestAMessageIsReadAsItWasWritten(t *testing.T) {
 }
 
 func TestHalfAMessageIsNone(t *testing.T) {
-	for _, r := range []ring{{key: 2}, {key: 3, any: 4, n: 500}} {
+	for _, r := range []ring{{key: 2}, {key: 3, or: [3]key{4, 5, 6}, n: 500}} {
 		good := appendRing(appendHeader(nil, 0, 1), r)
 		var m message
 		if err := m.decode(good); err != nil {
 			t.Fatal(err)
 		}
-		if m.decode(append(good, 'x')) == nil || m.decode(append([]byte{2}, good[1:]...)) == nil || m.decode(make([]byte, maxMessage+1)) == nil {
+		if m.decode(append(good, 'x')) == nil || m.decode(append([]byte{wireVersion + 1}, good[1:]...)) == nil || m.decode(make([]byte, maxMessage+1)) == nil {
 			t.Error("nonsense is taken for a message")
 		}
 		for n := range good {
@@ -59,7 +59,7 @@ func TestHalfAMessageIsNone(t *testing.T) {
 }
 
 func FuzzWhatIsNoMessageIsIgnored(f *testing.F) {
-	good := appendRing(appendRing(appendHeader(nil, 0, 1), ring{key: 2}), ring{key: 3, any: 4, n: 5})
+	good := appendRing(appendRing(appendHeader(nil, 0, 1), ring{key: 2}), ring{key: 3, or: [3]key{4, 5, 6}, n: 5})
 	f.Add(good)
 	f.Add(good[:len(good)-1])
 	f.Add(append(good, 'q'))

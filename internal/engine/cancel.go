@@ -2,16 +2,19 @@ package engine
 
 import (
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/store"
 )
 
 // Cancel asks a run to stop. The request is durable and leaves proof: requested, delivered, acknowledged,
 // stopped. A run that never started ends at once; one that did is told, with the next grant or with the
-// answers that its worker gets, and ends when the worker says so or the grace is over.
+// answers that its worker gets, and ends when the worker says so or the grace is over. With a Key it counts once: a
+// request that is sent again does not drop the chord that the run has left behind meanwhile.
 type Cancel struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
 	Reason string
+	Key    string
 
 	Run perdure.Run
 }
@@ -28,11 +31,12 @@ func (op *Cancel) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	if r.State.Terminal() {
-		err = tx.dropChord(&r)
-	} else {
-		err = tx.askToStop(&r, op.Reason)
-	}
+	_, err = tx.underKey(op.Tenant, "cancel:"+string(r.ID), op.Key, op.Reason, func() (string, error) {
+		if r.State.Terminal() {
+			return string(r.ID), tx.dropChord(&r)
+		}
+		return string(r.ID), tx.askToStop(&r, op.Reason)
+	}, func(string) error { return nil })
 	op.Run = r
 	return err
 }
@@ -44,6 +48,10 @@ func (tx *Tx) askToStop(r *perdure.Run, reason string) error {
 	}
 	if err := tx.Apply(r, perdure.CancelAsked{Reason: reason}); err != nil {
 		return err
+	}
+	if r.State.Leased() { // its worker need not wait for its next heartbeat to learn of it
+		tx.ring(doorbell.Worker(r.Tenant, r.Worker))
+		tx.ring(doorbell.Worker("", r.Worker))
 	}
 	switch {
 	case r.StartedAt == 0:

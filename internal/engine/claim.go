@@ -112,7 +112,7 @@ func (op *Claim) find(tx *Tx) ([]perdure.Run, error) {
 					return nil, err
 				}
 				if found = append(found, part...); more {
-					tx.ring(doorbell.Queue(t, q)) // whoever finds more than he can take wakes the next
+					tx.ring(doorbell.Queue(t, q).Of(k)) // whoever finds more than he can take wakes the next
 				}
 			}
 		}

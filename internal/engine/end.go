@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
@@ -12,9 +13,9 @@ import (
 const maxStops = 256
 
 // Finish ends a run, with all that follows from it, in one transaction: its waits are closed, its inbox is
-// given back, a readable message goes to its thread, a dead letter is written if it is one, its parent is
-// told and perhaps woken, chords and groups count it, its children are asked to stop, its thread goes to the
-// next run, and whoever waits is rung.
+// given back, a readable message goes to its thread, what was not undone is listed, a dead letter is written if
+// it is one, its parent is told and perhaps woken, chords and groups count it, its children are asked to stop,
+// its thread goes to the next run, and whoever waits is rung.
 func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
 	next, _, err := tx.e.policy.Apply(*r, ev, tx.Now)
 	if err != nil {
@@ -38,6 +39,9 @@ func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
 		return err
 	}
 	if err := tx.Apply(r, ev); err != nil {
+		return err
+	}
+	if err := tx.listNotUndone(r); err != nil {
 		return err
 	}
 	if err := tx.bury(r, ev); err != nil {
@@ -85,6 +89,34 @@ func (tx *Tx) explain(r, ended *perdure.Run) error {
 		return err
 	}
 	return tx.Apply(r, perdure.Noted{Lines: lines})
+}
+
+// listNotUndone adds to the fallback of a run what its journal says should be undone and is not. A worker that fails a run has
+// undone what it can; where the end is not its word, somebody has to know what is left.
+func (tx *Tx) listNotUndone(r *perdure.Run) error {
+	if r.State == perdure.Completed || r.JournalSeq == 0 {
+		return nil
+	}
+	keys, err := tx.JournalKeys(r.Tenant, r.ID, strings.TrimSuffix(perdure.UndoPrefix, ":")) // both prefixes begin with it
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	undone := make(map[string]bool)
+	for _, key := range keys {
+		if name, ok := strings.CutPrefix(key, perdure.UndonePrefix); ok {
+			undone[name] = true
+		}
+	}
+	var left []string
+	for _, key := range keys {
+		if name, ok := strings.CutPrefix(key, perdure.UndoPrefix); ok && !undone[name] {
+			left = append(left, name)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return tx.Apply(r, perdure.Noted{NotUndone: left[max(0, len(left)-perdure.MaxNotUndone):]})
 }
 
 // bury writes the dead letter of a run that can't go on without a person.

@@ -131,6 +131,15 @@ func (e *Engine) Do(ctx context.Context, op Op) error {
 	return e.store.Do(ctx, bound{e, op})
 }
 
+// DoAll is Do for Ops that came together: one batch, in their order, one error each.
+func (e *Engine) DoAll(ctx context.Context, ops ...Op) []error {
+	list := make([]store.Op, len(ops))
+	for i, op := range ops {
+		list[i] = bound{e, op}
+	}
+	return e.store.DoAll(ctx, list...)
+}
+
 // Step decides a batch at an instant: what the group commit does, as one synchronous step. There is one
 // error per Op, in order.
 func (e *Engine) Step(now perdure.Instant, ops ...Op) []error {
@@ -217,7 +226,7 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 		return err
 	}
 	if ready := next.Ready && next.State.Live(); ready {
-		tx.ring(doorbell.Queue(next.Tenant, next.Queue))
+		tx.ring(doorbell.Queue(next.Tenant, next.Queue).Of(next.Kind))
 	}
 	if next.AlarmAt != 0 && (tx.alarm == 0 || next.AlarmAt < tx.alarm) {
 		tx.alarm = next.AlarmAt

@@ -8,16 +8,18 @@ import (
 )
 
 // CreateGroup gathers runs under one of the four modes, with a deadline of its own: what a wait is inside
-// an agent, as a resource for callers outside.
+// an agent, as a resource for callers outside. With a Key it is idempotent.
 type CreateGroup struct {
 	Tenant   perdure.TenantID
 	Mode     string
 	RunIDs   []perdure.RunID
 	Timeout  perdure.Duration
 	OnLosers string // "continue" (default) or "cancel": what happens to the rest once it is satisfied
+	Key      string
 
-	Group perdure.Group
-	Ends  []store.End // of those that have ended, the first first
+	Group   perdure.Group
+	Ends    []store.End // of those that have ended, the first first
+	Created bool        // false: the key was known
 }
 
 func (op *CreateGroup) Needs() []store.Ref { return refs(op.Tenant, op.RunIDs...) }
@@ -45,6 +47,35 @@ func (op *CreateGroup) Do(tx *Tx) error {
 	if op.Timeout < 0 || time.Duration(op.Timeout) > perdure.MaxWait {
 		return perdure.Invalid("timeout", "must lie between 0 and %s", perdure.MaxWait)
 	}
+	var err error
+	op.Created, err = tx.underKey(op.Tenant, "group", op.Key, []any{op.Mode, op.RunIDs, op.Timeout, op.OnLosers}, func() (string, error) {
+		err := op.gather(tx)
+		return string(op.Group.ID), err
+	}, func(id string) error {
+		g, ok, err := tx.Gathering(op.Tenant, perdure.GroupID(id))
+		if err == nil && !ok {
+			err = notFound("group")
+		}
+		op.Group = g
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range op.Group.Members {
+		r, ok, err := tx.Run(op.Tenant, id)
+		if err != nil {
+			return err
+		}
+		if ok && r.State.Terminal() {
+			op.Ends = append(op.Ends, store.End{ID: id, State: r.State, At: r.FinishedAt})
+		}
+	}
+	store.SortEnds(op.Ends, op.Group.Members)
+	return nil
+}
+
+func (op *CreateGroup) gather(tx *Tx) error {
 	if err := tx.Room(); err != nil {
 		return err
 	}
@@ -74,16 +105,6 @@ func (op *CreateGroup) Do(tx *Tx) error {
 		tx.alarm = g.AlarmAt
 	}
 	op.Group = g
-	for _, id := range g.Members {
-		r, err := tx.run(op.Tenant, id)
-		if err != nil {
-			return err
-		}
-		if r.State.Terminal() {
-			op.Ends = append(op.Ends, store.End{ID: id, State: r.State, At: r.FinishedAt})
-		}
-	}
-	store.SortEnds(op.Ends, g.Members)
 	return nil
 }
 

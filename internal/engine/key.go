@@ -14,16 +14,19 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// CreateKey makes a credential. Its secret is shown once, here, and stored as a hash.
+// CreateKey makes a credential. Its secret is shown once, here, and stored as a hash. With Once it is idempotent, and
+// the secret is shown the first time alone: whoever lost that answer revokes the credential and makes another.
 type CreateKey struct {
 	Tenant   perdure.TenantID
 	Name     string
 	Scopes   []perdure.Scope
 	Platform bool
 	TTL      perdure.Duration // zero: it does not expire
+	Once     string           // the idempotency key
 
-	Key    perdure.Key
-	Secret string
+	Key     perdure.Key
+	Secret  string // empty unless Created
+	Created bool   // false: the idempotency key was known
 }
 
 func (*CreateKey) Needs() []store.Ref { return nil }
@@ -42,6 +45,23 @@ func (op *CreateKey) Do(tx *Tx) error {
 	if len(op.Scopes) == 0 {
 		return perdure.Invalid("scopes", "a key without scopes allows nothing")
 	}
+	op.Secret = "" // of a try that was not written
+	var err error
+	op.Created, err = tx.underKey(op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL}, func() (string, error) {
+		err := op.make(tx)
+		return op.Key.ID, err
+	}, func(id string) error {
+		k, ok, err := tx.Credential(id)
+		if err == nil && !ok {
+			err = notFound("key")
+		}
+		op.Key = k
+		return err
+	})
+	return err
+}
+
+func (op *CreateKey) make(tx *Tx) error {
 	var raw [38]byte // 6 of its id, 32 of its secret
 	if _, err := io.ReadFull(tx.e.random, raw[:]); err != nil {
 		return err

@@ -67,10 +67,12 @@ func (tx *Tx) again(orig *perdure.Run) (perdure.Run, error) {
 	return r, err
 }
 
-// Redrive makes a new run of a dead letter. A letter is redriven once; asking again gives the same run.
+// Redrive makes a new run of a dead letter. A letter is redriven once; asking again gives the same run, and with the
+// same Key so it does when the letter is gone.
 type Redrive struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
+	Key    string
 
 	Run     perdure.Run
 	Created bool
@@ -81,6 +83,17 @@ func (op *Redrive) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 // Do redrives.
 func (op *Redrive) Do(tx *Tx) error {
 	op.Created = false
+	_, err := tx.underKey(op.Tenant, "redrive:"+string(op.RunID), op.Key, nil, func() (string, error) {
+		err := op.redrive(tx)
+		return string(op.Run.ID), err
+	}, func(id string) (err error) {
+		op.Run, err = tx.run(op.Tenant, perdure.RunID(id))
+		return err
+	})
+	return err
+}
+
+func (op *Redrive) redrive(tx *Tx) error {
 	orig, found, err := tx.Run(op.Tenant, op.RunID) // before its letter: see the end
 	if err != nil {
 		return err
@@ -109,23 +122,26 @@ func (op *Redrive) Do(tx *Tx) error {
 	return tx.Apply(&orig, perdure.Noted{})
 }
 
-// DropDeadLetter discards a dead letter; its run and its history stay.
+// DropDeadLetter discards a dead letter; its run and its history stay. With a Key, saying it again is no error.
 type DropDeadLetter struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
+	Key    string
 }
 
 func (op *DropDeadLetter) Needs() []store.Ref { return nil }
 
 // Do discards.
 func (op *DropDeadLetter) Do(tx *Tx) error {
-	_, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return notFound("dead letter")
-	}
-	tx.Tx.DropDeadLetter(op.Tenant, op.RunID)
-	return nil
+	_, err := tx.underKey(op.Tenant, "drop:"+string(op.RunID), op.Key, nil, func() (string, error) {
+		_, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
+		if err == nil && !ok {
+			err = notFound("dead letter")
+		}
+		if err == nil {
+			tx.Tx.DropDeadLetter(op.Tenant, op.RunID)
+		}
+		return "", err
+	}, func(string) error { return nil })
+	return err
 }

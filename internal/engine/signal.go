@@ -13,7 +13,7 @@ import (
 )
 
 // Signal sends a named signal to a run. One that comes before anybody waits for it stays in the inbox and
-// satisfies the next wait. With a Key it counts once.
+// satisfies the next wait. With a Key it counts once. Where the run asks for an approval of that name, it is a decision.
 type Signal struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -21,14 +21,20 @@ type Signal struct {
 	Data   json.RawMessage
 	Key    string
 
-	Run perdure.Run
-	Seq int64 // of the inbox item
+	Decision *perdure.Decision // instead of data: it is for an approval, and nothing else
+	By       perdure.Key       // who decides, if it is a decision
+
+	Run      perdure.Run
+	Seq      int64              // of the inbox item
+	Approval perdure.ApprovalID // what was decided
+	Refused  *perdure.Error     // as of Decide
 }
 
 func (op *Signal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
 // Do sends.
 func (op *Signal) Do(tx *Tx) error {
+	op.Seq, op.Approval, op.Refused = 0, "", nil
 	if err := perdure.CheckName("name", op.Name); err != nil {
 		return err
 	}
@@ -37,14 +43,22 @@ func (op *Signal) Do(tx *Tx) error {
 			return err
 		}
 	}
+	if op.Decision != nil {
+		if err := op.Decision.Validate(); err != nil {
+			return err
+		}
+	}
 	r, err := tx.run(op.Tenant, op.RunID)
 	if err != nil {
 		return err
 	}
 	op.Run = r
+	key := "signal:" + string(op.RunID) + ":" + op.Key
+	digest, err := op.digest()
+	if err != nil {
+		return err
+	}
 	if op.Key != "" {
-		digest := store.Digest(op.Name + "\x00" + string(op.Data))
-		key := "signal:" + string(op.RunID) + ":" + op.Key
 		known, ok, err := tx.Key(op.Tenant, key)
 		if err != nil {
 			return err
@@ -55,21 +69,30 @@ func (op *Signal) Do(tx *Tx) error {
 			}
 			return nil
 		}
-		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest, Ref: string(r.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	if r.State.Terminal() {
 		return perdure.Errorf(perdure.CodeRunEnded, "the run is %s: it takes no signals", r.State)
+	}
+	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(open, func(a, b perdure.Wait) int { return int(max(-1, min(1, a.OpenedAt-b.OpenedAt))) })
+	decided, err := op.asDecision(tx, &r, open)
+	if op.Run = r; err != nil || op.Refused != nil {
+		return err
+	}
+	if op.Key != "" {
+		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest, Ref: string(r.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	}
+	if decided {
+		return nil
 	}
 	item, err := tx.deliver(&r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name, Data: tx.Intern(r.Tenant, string(r.ID), op.Data)})
 	if err != nil {
 		return err
 	}
 	op.Seq = item.Seq
-	open, err := tx.OpenWaits(r.Tenant, r.ID)
-	if err != nil {
-		return err
-	}
-	slices.SortStableFunc(open, func(a, b perdure.Wait) int { return int(max(-1, min(1, a.OpenedAt-b.OpenedAt))) })
 	for _, w := range open {
 		if w.Type == perdure.WaitSignal && w.Name == op.Name {
 			if err := tx.resolve(&r, w, perdure.WaitSatisfied, &item); err != nil {
@@ -80,6 +103,19 @@ func (op *Signal) Do(tx *Tx) error {
 	}
 	op.Run = r
 	return nil
+}
+
+// digest is equal for signals that say the same.
+func (op *Signal) digest() (string, error) {
+	text := op.Name + "\x00" + string(op.Data)
+	if op.Decision != nil {
+		b, err := json.Marshal(op.Decision)
+		if err != nil {
+			return "", err
+		}
+		text += "\x00" + string(b)
+	}
+	return store.Digest(text), nil
 }
 
 // matchSignal satisfies a new wait by the oldest signal of its name that satisfied none.
@@ -162,6 +198,15 @@ func (op *Callback) Do(tx *Tx) error {
 			return perdure.Errorf(perdure.CodeReused, "this callback was answered with another body")
 		}
 		return nil
+	}
+	if w.State == perdure.WaitOpen && w.TimeoutAt != 0 && w.TimeoutAt <= tx.Now { // nobody has looked yet
+		if err := tx.TimeOutWaits(&r); err != nil {
+			return err
+		}
+		if w, _, err = tx.Wait(tenant, run, wait); err != nil {
+			return err
+		}
+		tooLate = perdure.Errorf(perdure.CodeWaitClosed, "the wait is %s", w.State)
 	}
 	row := store.KeyRow{Tenant: tenant, Key: key, Digest: digest, Ref: string(run), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)}
 	if w.State != perdure.WaitOpen {

@@ -15,6 +15,7 @@ type Submit struct {
 	Tenant     perdure.TenantID
 	Submission perdure.Submission
 	Key        string
+	Node       string // somebody waits for it there, from the start
 
 	Run           perdure.Run
 	Created       bool   // false: the key was known
@@ -83,6 +84,9 @@ func (op *Submit) Do(tx *Tx) error {
 	if op.Key != "" {
 		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest, Ref: string(r.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	}
+	if op.Node != "" {
+		tx.PutWaiter(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
 	}
 	op.Run, op.Created = r, true
 	return nil

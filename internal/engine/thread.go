@@ -3,17 +3,20 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
 )
 
-// CreateThread makes a conversation.
+// CreateThread makes a conversation. With a Key it is idempotent.
 type CreateThread struct {
 	Tenant   perdure.TenantID
 	Metadata json.RawMessage
+	Key      string
 
-	Thread perdure.Thread
+	Thread  perdure.Thread
+	Created bool // false: the key was known
 }
 
 func (*CreateThread) Needs() []store.Ref { return nil }
@@ -25,25 +28,42 @@ func (op *CreateThread) Do(tx *Tx) error {
 			return err
 		}
 	}
-	if err := tx.Room(); err != nil {
+	var err error
+	op.Created, err = tx.underKey(op.Tenant, "thread", op.Key, op.Metadata, func() (string, error) {
+		if err := tx.Room(); err != nil {
+			return "", err
+		}
+		id, err := tx.newID()
+		if err != nil {
+			return "", err
+		}
+		op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id), Metadata: tx.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
+		tx.PutThread(op.Thread)
+		return id, nil
+	}, func(id string) (err error) {
+		op.Thread, err = tx.thread(op.Tenant, perdure.ThreadID(id))
 		return err
-	}
-	id, err := tx.newID()
-	if err != nil {
-		return err
-	}
-	op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id), Metadata: tx.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
-	tx.PutThread(op.Thread)
-	return nil
+	})
+	return err
 }
 
-// AppendMessage adds a message to a thread from outside of any run.
+func (tx *Tx) thread(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, error) {
+	th, ok, err := tx.Thread(t, id)
+	if err == nil && !ok {
+		err = notFound("thread")
+	}
+	return th, err
+}
+
+// AppendMessage adds a message to a thread from outside of any run. With a Key it is idempotent.
 type AppendMessage struct {
 	Tenant   perdure.TenantID
 	ThreadID perdure.ThreadID
 	Message  perdure.Message
+	Key      string
 
-	Seq int64
+	Seq     int64
+	Created bool // false: the key was known
 }
 
 func (*AppendMessage) Needs() []store.Ref { return nil }
@@ -53,18 +73,21 @@ func (op *AppendMessage) Do(tx *Tx) error {
 	if err := op.Message.Validate("message"); err != nil {
 		return err
 	}
-	if err := tx.Room(); err != nil {
-		return err
-	}
-	th, ok, err := tx.Thread(op.Tenant, op.ThreadID)
+	th, err := tx.thread(op.Tenant, op.ThreadID)
 	if err != nil {
 		return err
 	}
-	if !ok {
-		return notFound("thread")
-	}
-	op.Seq = tx.say(&th, "", op.Message)
-	return nil
+	op.Created, err = tx.underKey(op.Tenant, "message:"+string(th.ID), op.Key, op.Message, func() (string, error) {
+		if err := tx.Room(); err != nil {
+			return "", err
+		}
+		op.Seq = tx.say(&th, "", op.Message)
+		return strconv.FormatInt(op.Seq, 10), nil
+	}, func(seq string) (err error) {
+		op.Seq, err = strconv.ParseInt(seq, 10, 64)
+		return err
+	})
+	return err
 }
 
 // say appends a message to a thread.

@@ -28,6 +28,9 @@ func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer
 		if before.Type != w.Type || before.Mode != w.Mode || before.Name != w.Name || !slices.Equal(before.Targets, w.Targets) {
 			return perdure.Errorf(perdure.CodeNondeterminism, "wait %q was opened as something else", spec.ID)
 		}
+		if w.Type == perdure.WaitApproval {
+			return tx.askedBefore(&before, spec.Approval)
+		}
 		return nil
 	}
 	switch {
@@ -35,7 +38,7 @@ func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer
 	case spec.Timeout > 0:
 		w.TimeoutAt = tx.Now.Add(time.Duration(spec.Timeout))
 	default:
-		w.TimeoutAt = tx.Now.Add(tx.e.policy.SuspendTimeout)
+		w.TimeoutAt = tx.Now.Add(tx.e.policy.WaitTimeout(spec.Name))
 	}
 	for _, c := range children {
 		if c.State.Terminal() && !plant.Is("wait-checked-outside") {
@@ -46,8 +49,14 @@ func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer
 		}
 	}
 	tx.PutWait(w)
+	var asked perdure.Approval
+	if w.Type == perdure.WaitApproval {
+		if asked, err = tx.ask(r, &w, spec.Approval); err != nil {
+			return err
+		}
+	}
 	opened := perdure.Line{Type: perdure.LineWaitOpened, Data: perdure.Object("wait_id", w.ID, "type", w.Type, "mode", w.Mode, "name", w.Name,
-		"timeout_at", w.TimeoutAt)}
+		"timeout_at", w.TimeoutAt, "approval_id", string(asked.ID), "title", asked.Title, "action_hash", asked.ActionHash)}
 	if err := tx.Apply(r, perdure.Noted{WaitsEnded: -1, Lines: []perdure.Line{opened}}); err != nil {
 		return err
 	}
@@ -113,6 +122,9 @@ func (tx *Tx) closeWait(r *perdure.Run, id string) error {
 	}
 	w.State, w.EndedAt = perdure.WaitClosed, tx.Now
 	tx.PutWait(w)
+	if _, err := tx.endApproval(&w); err != nil {
+		return err
+	}
 	return tx.Apply(r, perdure.Noted{WaitsEnded: 1, Lines: []perdure.Line{{Type: perdure.LineWaitClosed, Data: perdure.Object("wait_id", id)}}})
 }
 
@@ -128,6 +140,9 @@ func (tx *Tx) closeWaits(r *perdure.Run) error {
 	for _, w := range open {
 		w.State, w.EndedAt = perdure.WaitClosed, tx.Now
 		tx.PutWait(w)
+		if _, err := tx.endApproval(&w); err != nil {
+			return err
+		}
 	}
 	return tx.Apply(r, perdure.Noted{WaitsEnded: len(open)})
 }
@@ -147,7 +162,12 @@ func (tx *Tx) resolve(r *perdure.Run, w perdure.Wait, state string, by *perdure.
 	wakes := w.Named && r.State == perdure.Suspended
 	w.State, w.EndedAt, w.Named = state, tx.Now, false
 	tx.PutWait(w)
-	line := perdure.Line{Type: perdure.LineWaitSatisfied, Data: perdure.Object("wait_id", w.ID, "name", w.Name, "outcome", state)}
+	a, err := tx.endApproval(&w)
+	if err != nil {
+		return err
+	}
+	line := perdure.Line{Type: perdure.LineWaitSatisfied, Data: perdure.Object("wait_id", w.ID, "name", w.Name, "outcome", state,
+		"approval_id", string(a.ID), "decision", a.Decision(), "by", a.DecidedBy, "comment", a.Comment)}
 	if state == perdure.WaitTimedOut {
 		line.Type = perdure.LineWaitTimedOut
 	}
@@ -167,7 +187,8 @@ func (tx *Tx) resolve(r *perdure.Run, w perdure.Wait, state string, by *perdure.
 			i.Type = perdure.ItemTimer
 		case state == perdure.WaitTimedOut:
 			i.Type = perdure.ItemTimeout
-			i.Data = perdure.Object("code", string(perdure.CodeToolTimeout), "message", "nothing came in time for wait "+w.ID)
+			i.Data = perdure.Object("code", string(perdure.CodeToolTimeout), "message", "nothing came in time for wait "+w.ID,
+				"approval_id", string(a.ID), "decision", a.Decision(), "action_hash", a.ActionHash)
 		}
 		if _, err := tx.deliver(r, i); err != nil {
 			return err

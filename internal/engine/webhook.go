@@ -14,16 +14,18 @@ import (
 )
 
 // CreateWebhook registers an endpoint for a tenant's runs, or for those of a thread. Its secret is shown here, and
-// when it is rotated.
+// when it is rotated. With a Key it is idempotent, and the secret is shown to whoever has the key until it is rotated.
 type CreateWebhook struct {
 	Tenant      perdure.TenantID
 	URL         string
 	ThreadID    perdure.ThreadID // empty: all runs of the tenant
 	Events      []string         // empty: perdure.NotifiedLines
 	Description string
+	Key         string
 
 	Webhook perdure.Webhook
 	Secret  string
+	Created bool // false: the key was known
 }
 
 func (*CreateWebhook) Needs() []store.Ref { return nil }
@@ -40,6 +42,27 @@ func (op *CreateWebhook) Do(tx *Tx) error {
 			return err
 		}
 	}
+	var err error
+	op.Created, err = tx.underKey(op.Tenant, "webhook", op.Key, []any{op.URL, op.ThreadID, op.Events, op.Description}, func() (string, error) {
+		err := op.register(tx, scope)
+		return string(op.Webhook.ID), err
+	}, func(id string) (err error) {
+		op.Webhook, op.Secret, err = tx.shownAgain(op.Tenant, perdure.WebhookID(id), 1)
+		return err
+	})
+	return err
+}
+
+// shownAgain gives an endpoint and its secret of a version to whoever was shown it before. After a rotation that secret is
+// nobody's any more.
+func (tx *Tx) shownAgain(t perdure.TenantID, id perdure.WebhookID, version int) (w perdure.Webhook, secret string, err error) {
+	if w, err = tx.webhook(t, id); err == nil && w.SecretVersion == version {
+		secret = tx.e.webhookSecret(&w, version)
+	}
+	return w, secret, err
+}
+
+func (op *CreateWebhook) register(tx *Tx, scope string) error {
 	have, err := tx.Webhooks(op.Tenant)
 	if err != nil {
 		return err
@@ -68,7 +91,7 @@ func checkWebhook(url string, events []string, description string) error {
 	return perdure.CheckText("description", description)
 }
 
-// UpdateWebhook changes what is set of an endpoint.
+// UpdateWebhook changes what is set of an endpoint. With a Key it counts once, whatever others change meanwhile.
 type UpdateWebhook struct {
 	Tenant      perdure.TenantID
 	ID          perdure.WebhookID
@@ -77,6 +100,7 @@ type UpdateWebhook struct {
 	Description *string
 	Disabled    *bool // as EnableWebhook has it
 	Reason      string
+	Key         string
 
 	Webhook perdure.Webhook
 }
@@ -89,6 +113,14 @@ func (op *UpdateWebhook) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
+	_, err = tx.underKey(op.Tenant, "change:"+string(w.ID), op.Key, []any{op.URL, op.Events, op.Description, op.Disabled}, func() (string, error) {
+		return "", op.change(tx, &w)
+	}, func(string) error { return nil })
+	op.Webhook = w
+	return err
+}
+
+func (op *UpdateWebhook) change(tx *Tx, w *perdure.Webhook) error {
 	if w.Scope == perdure.OfRun && (op.URL != nil || op.Events != nil) {
 		return perdure.Errorf(perdure.CodeWrongState, "the webhook of runs: its URL and its events come with each of them")
 	}
@@ -105,19 +137,19 @@ func (op *UpdateWebhook) Do(tx *Tx) error {
 		return err
 	}
 	if op.Disabled != nil {
-		if err := tx.enable(&w, !*op.Disabled, op.Reason); err != nil {
+		if err := tx.enable(w, !*op.Disabled, op.Reason); err != nil {
 			return err
 		}
 	}
-	tx.putWebhook(w)
-	op.Webhook = w
+	tx.putWebhook(*w)
 	return nil
 }
 
-// RotateWebhook gives an endpoint a new secret. For a day the one before signs as well.
+// RotateWebhook gives an endpoint a new secret. For a day the one before signs as well. With a Key it counts once.
 type RotateWebhook struct {
 	Tenant perdure.TenantID
 	ID     perdure.WebhookID
+	Key    string
 
 	Webhook perdure.Webhook
 	Secret  string
@@ -127,14 +159,24 @@ func (*RotateWebhook) Needs() []store.Ref { return nil }
 
 // Do rotates.
 func (op *RotateWebhook) Do(tx *Tx) error {
-	w, err := tx.webhook(op.Tenant, op.ID)
-	if err != nil {
+	_, err := tx.underKey(op.Tenant, "rotate:"+string(op.ID), op.Key, nil, func() (string, error) {
+		w, err := tx.webhook(op.Tenant, op.ID)
+		if err != nil {
+			return "", err
+		}
+		w.SecretVersion, w.RotatedAt = w.SecretVersion+1, tx.Now
+		tx.putWebhook(w)
+		op.Webhook, op.Secret = w, tx.e.webhookSecret(&w, w.SecretVersion)
+		return strconv.Itoa(w.SecretVersion), nil
+	}, func(version string) error {
+		n, err := strconv.Atoi(version)
+		if err != nil {
+			return err
+		}
+		op.Webhook, op.Secret, err = tx.shownAgain(op.Tenant, op.ID, n)
 		return err
-	}
-	w.SecretVersion, w.RotatedAt = w.SecretVersion+1, tx.Now
-	tx.putWebhook(w)
-	op.Webhook, op.Secret = w, tx.e.webhookSecret(&w, w.SecretVersion)
-	return nil
+	})
+	return err
 }
 
 // EnableWebhook has an endpoint told of things again, or, with Disabled, no longer: what was pending for it is dead
@@ -181,30 +223,37 @@ func (tx *Tx) enable(w *perdure.Webhook, on bool, reason string) error {
 	return err
 }
 
-// DeleteWebhook has an endpoint forgotten: what was pending for it is dropped, and its history stays readable.
+// DeleteWebhook has an endpoint forgotten: what was pending for it is dropped, and its history stays readable. With a
+// Key, saying it again is no error.
 type DeleteWebhook struct {
 	Tenant perdure.TenantID
 	ID     perdure.WebhookID
+	Key    string
 }
 
 func (*DeleteWebhook) Needs() []store.Ref { return nil }
 
 // Do deletes.
 func (op *DeleteWebhook) Do(tx *Tx) error {
-	w, err := tx.webhook(op.Tenant, op.ID)
-	if err != nil {
-		return err
-	}
-	w.DeletedAt = tx.Now
-	tx.putWebhook(w)
-	_, err = tx.settlePending(&w)
+	_, err := tx.underKey(op.Tenant, "delete:"+string(op.ID), op.Key, nil, func() (string, error) {
+		w, err := tx.webhook(op.Tenant, op.ID)
+		if err != nil {
+			return "", err
+		}
+		w.DeletedAt = tx.Now
+		tx.putWebhook(w)
+		_, err = tx.settlePending(&w)
+		return "", err
+	}, func(string) error { return nil })
 	return err
 }
 
-// Redeliver has a notification sent again, now: the same id and the same body, its schedule from the start.
+// Redeliver has a notification sent again, now: the same id and the same body, its schedule from the start. With a Key
+// it counts once.
 type Redeliver struct {
 	Tenant     perdure.TenantID
 	DeliveryID string
+	Key        string
 
 	Notification perdure.Notification
 }
@@ -224,7 +273,14 @@ func (op *Redeliver) Do(tx *Tx) error {
 	if !ok {
 		return notFound("delivery")
 	}
-	w, ok, err := tx.Webhook(op.Tenant, id)
+	_, err = tx.underKey(op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) { return "", tx.sendAgain(&n) },
+		func(string) error { return nil })
+	op.Notification = n
+	return err
+}
+
+func (tx *Tx) sendAgain(n *perdure.Notification) error {
+	w, ok, err := tx.Webhook(n.Tenant, n.Webhook)
 	switch {
 	case err != nil:
 		return err
@@ -234,9 +290,8 @@ func (op *Redeliver) Do(tx *Tx) error {
 		return perdure.Errorf(perdure.CodeWrongState, "its webhook is disabled: enable it first")
 	}
 	n.State, n.Tries, n.AlarmAt = perdure.NotePending, 0, tx.Now
-	tx.Notify(n)
+	tx.Notify(*n)
 	tx.post(n.Tenant, n.Webhook, true)
-	op.Notification = n
 	return nil
 }
 

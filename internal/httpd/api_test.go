@@ -628,6 +628,55 @@ func TestOneRunWakesOnePoll(t *testing.T) {
 	}
 }
 
+// Workers of different kinds share a queue: a run wakes the one that takes it, and nobody looks in vain.
+func TestARunWakesAPollThatTakesItsKind(t *testing.T) {
+	w := newWorld(t, setup{})
+	const others = 20
+	idle := make(chan *answer, others)
+	for i := range others {
+		go func() {
+			idle <- w.send(ask{method: "POST", path: fmt.Sprintf("/api/v1/workers/o%d/poll", i), key: w.key, body: `{"slots":1,"kinds":["other"],"wait":"60s"}`})
+		}()
+	}
+	eventually.True(t, "all of them wait", func() bool { return w.s.looks.Load() == others })
+	for i := range int64(5) {
+		poll := w.later("POST", "/api/v1/workers/w/poll", `{"slots":1,"kinds":["some","job"],"start":true,"wait":"60s"}`)
+		eventually.True(t, "it waits", func() bool { return w.s.looks.Load() == others+2*i+1 })
+		id := w.start(`{"kind":"job"}`)
+		got := soon(t, poll).is(200)["runs"].([]any)
+		if len(got) != 1 || got[0].(obj)["run_id"] != id {
+			t.Fatalf("%v", got)
+		}
+		if looks := w.s.looks.Load(); looks != others+2*i+2 {
+			t.Errorf("run %d had polls look %d times", i+1, looks-others-2*i-1)
+		}
+	}
+	w.s.Shutdown()
+	for range others {
+		soon(t, idle).is(200)
+	}
+}
+
+// A poll for news is answered when a run that the worker has is asked to stop, and leases nothing.
+func TestAWorkerHearsOfACancelAtOnce(t *testing.T) {
+	w := newWorld(t, setup{})
+	id := w.start(`{"kind":"job"}`)
+	w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true}`).is(200)
+	w.start(`{"kind":"job"}`)
+	news := w.later("POST", "/api/v1/workers/w/poll", `{"news":true,"slots":0,"wait":"60s"}`)
+	other := w.later("POST", "/api/v1/workers/other/poll", `{"news":true,"slots":0,"wait":"60s"}`)
+	eventually.True(t, "both wait", func() bool { return w.s.looks.Load() == 3 })
+	w.do("POST", "/api/v1/runs/"+id+"/cancel", `{}`).is(200)
+	if got := soon(t, news).is(200); got["news"] != true || len(got["runs"].([]any)) != 0 {
+		t.Errorf("%v", got)
+	}
+	w.s.Shutdown()
+	if got := soon(t, other).is(200); got["news"] != nil {
+		t.Errorf("%v", got)
+	}
+	w.do("POST", "/api/v1/workers/w/poll", `{"news":true,"slots":1}`).is(400)
+}
+
 // The server's own look at the queues finds what no ring told of.
 func TestALostRingCostsLatencyAlone(t *testing.T) {
 	w := newWorld(t, setup{poll: 5 * time.Millisecond})

@@ -27,7 +27,7 @@ type bad struct {
 	Method  string
 	Path    string
 	Headers http.Header
-	Key     string // "none", "admin"; default: a key of the tenant with every scope
+	Key     string // "none", "admin", "approver"; default: a key of the tenant with every scope
 	Body    string
 	Base64  string // a body that is no text
 	Gen     []struct {
@@ -73,6 +73,8 @@ func (b *bad) ask(w *world, vars *strings.Replacer) ask {
 		a.key = ""
 	case "admin":
 		a.key = w.admin
+	case "approver":
+		a.key = w.person
 	}
 	return a
 }
@@ -120,6 +122,17 @@ func surroundings(w *world) *strings.Replacer {
 	used := done["callbacks"].([]any)[0].(obj)["token"].(string)
 	w.send(ask{method: "POST", path: "/api/v1/callbacks/" + used, body: `{"result":"first"}`}).is(200)
 	w.lease("w", `,"start":true`) // woken by its callback: nobody shall find it
+	asks := func(id string) string {
+		return `{"id":"` + id + `","type":"approval","name":"` + id + `","approval":{"action":1,"form":[{"name":"n","type":"number","required":true}]}}`
+	}
+	asking, _ := w.sleeping(`{"kind":"asking"}`, asks("first")+","+asks("second")+","+asks("third")+`,{"id":"go","type":"signal","name":"approve_go"}`)
+	w.person = w.approver()
+	approval := func(wait string) string {
+		return string(perdure.IDOfApproval("a", perdure.RunID(asking["run_id"].(string)), wait))
+	}
+	w.as(w.person).do("POST", "/api/v1/approvals/"+approval("second"), `{"decision":"reject"}`).is(200)
+	g := w.lease("w", `,"start":true`)
+	w.commits(g, `"close":["third"],"outcome":{"type":"suspend","waits":["first"]}`)
 	running := w.running(`{"kind":"running"}`)
 	w.commits(running, `"journal":[{"key":"step","value":1}],"children":[{"key":"kid","kind":"kid","queue":"kids"}],"waits":[{"id":"w","type":"signal","name":"go"}]`)
 	w.do("POST", "/api/v1/workers/w/commit", `{"commits":[{"commit_id":"used","run_id":"%s","epoch":%v}]}`, running["run_id"], running["epoch"]).is(200)
@@ -143,7 +156,7 @@ func surroundings(w *world) *strings.Replacer {
 	return strings.NewReplacer("$RUNNING", running["run_id"].(string), "$EPOCH", fmt.Sprint(running["epoch"]), "$QUEUED", queued, "$ENDED", ended["run_id"].(string),
 		"$SUSPENDED", asleep["run_id"].(string), "$THREAD", thread(), "$BUSY", busy, "$CHAT", chat, "$GROUP", group, "$HOOK", hook, "$UNKNOWN", unknown,
 		"$TOKEN_BARE", bare, "$TOKEN_CUT", token[:len(token)-4], "$TOKEN_FLIP_LAST", flip(len(token)-2), "$TOKEN_FLIP_FIRST", flip(4), "$TOKEN_FLIP_MID", flip(len(token)/2),
-		"$TOKEN_MIXED", used[:len(used)-43]+token[len(token)-43:], "$TOKEN", token, "$USED_TOKEN", used)
+		"$TOKEN_MIXED", used[:len(used)-43]+token[len(token)-43:], "$TOKEN", token, "$ASKING", asking["run_id"].(string), "$APPROVAL", approval("first"), "$DECIDED", approval("second"), "$CLOSED", approval("third"), "$USED_TOKEN", used)
 }
 
 // answerWithin bounds how long a refusal may take. The race detector makes everything ten times as slow. A machine that

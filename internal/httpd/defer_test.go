@@ -335,13 +335,13 @@ func TestSomebodyComesWhileTheLastWaiterLeaves(t *testing.T) {
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}
 	ctx := context.Background()
 	for round := range 1000 {
-		if err := w.s.arrive(ctx, ref); err != nil {
+		if err := w.s.arrive(ctx, ref, false); err != nil {
 			t.Fatal(err)
 		}
 		var both sync.WaitGroup
 		both.Go(func() { w.s.leave(ctx, ref, "timeout", false) })
 		both.Go(func() {
-			if err := w.s.arrive(ctx, ref); err != nil {
+			if err := w.s.arrive(ctx, ref, false); err != nil {
 				t.Error(err)
 			}
 		})

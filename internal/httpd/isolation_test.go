@@ -50,9 +50,11 @@ func furnish(w *world) belongings {
 
 	g = lease("asleep")
 	done := w.commits(g, `"journal":[{"key":"step","value":"`+canary+`"}],"children":[{"key":"child","kind":"child-`+canary+`","queue":"elsewhere"}],
-		"waits":[{"id":"w1","type":"signal","name":"go"},{"id":"cb","type":"callback"}],"outcome":{"type":"suspend"}`)
+		"waits":[{"id":"w1","type":"signal","name":"go"},{"id":"cb","type":"callback"},
+		{"id":"ok","type":"approval","name":"approve_it","approval":{"title":"`+canary+`","action":"`+canary+`"}}],"outcome":{"type":"suspend"}`)
 	note("asleep", g)
 	b.ids["child"] = done["children"].([]any)[0].(obj)["run_id"].(string)
+	b.ids["approval"] = w.get("/api/v1/approvals").is(200)["approvals"].([]any)[0].(obj)["approval_id"].(string)
 	b.ids["token"] = done["callbacks"].([]any)[0].(obj)["token"].(string)
 
 	g = lease("late")
@@ -76,6 +78,8 @@ func like(id string) string {
 	switch {
 	case strings.HasPrefix(id, "cb_"):
 		return "cb_" + strings.Repeat("A", len(id)-3)
+	case strings.HasPrefix(id, "apv_"):
+		return "apv_" + strings.Repeat("a", len(id)-4)
 	case strings.HasPrefix(id, "wh_"):
 		return "wh_" + unknown
 	case strings.HasPrefix(id, "msg_"):
@@ -94,6 +98,7 @@ var bodies = map[string]string{
 	"POST /api/internal/runs/{id}/continue": `{"job_id":"j"}`,
 	"POST /api/v1/runs/{id}/signals/{name}": `{"data":1}`,
 	"POST /api/v1/runs/{id}/cancel":         `{"reason":"because"}`,
+	"POST /api/v1/approvals/{id}":           `{"decision":"approve"}`,
 	"GET /api/v1/runs/{id}/journal":         "?epoch=%v",
 	"GET /api/v1/runs/{id}/inbox":           "?epoch=%v",
 	"GET /api/v1/runs/{id}/join":            "?timeout=0s",
@@ -112,17 +117,21 @@ func TestAnotherTenantsIdIsAnUnknownOne(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := furnish(w.as(w.newKey("b", nil)))
 	furnish(w.as(w.newKey("c", nil))) // so that b's rows are not the first of anything
+	approver := w.approver()
 	before := w.fingerprint("b")
 	calls := 0
 	for _, r := range w.s.routes {
-		if !strings.Contains(r.pattern, "{id}") || strings.HasPrefix(r.pattern, "/api/v1/workers/") {
+		if !strings.Contains(r.pattern, "{id}") || strings.HasPrefix(r.pattern, "/api/v1/workers/") || r.guard.platform {
 			continue
 		}
-		extra := bodies[r.method+" "+r.pattern]
+		extra, key := bodies[r.method+" "+r.pattern], w.key
+		if r.guard.scope == perdure.ScopeApprove {
+			key = approver
+		}
 		for what, id := range b.ids {
 			call := func(id string, epoch any) *answer {
 				calls++
-				a := ask{method: r.method, path: strings.Replace(concrete(r.pattern), unknown, id, 1), key: w.key, body: extra}
+				a := ask{method: r.method, path: strings.Replace(concrete(r.pattern), unknown, id, 1), key: key, body: extra}
 				if strings.HasPrefix(extra, "?") {
 					a.path, a.body = a.path+strings.Replace(extra, "%v", fmt.Sprint(epoch), 1), ""
 				}
@@ -220,10 +229,11 @@ func TestListsShowNothingOfOthers(t *testing.T) {
 	}
 	before := w.fingerprint("b")
 	paths := []string{"/api/v1/runs", "/api/v1/runs?limit=1000", "/api/v1/workers", "/api/v1/queues", "/api/v1/dlq", "/api/v1/keys", "/api/v1/webhooks",
+		"/api/v1/approvals", "/api/v1/approvals?state=all&limit=1000", "/api/v1/approvals?run_id=" + b.ids["asleep"],
 		"/api/v1/runs?metadata.who=" + canary, "/api/v1/runs?kind=running", "/api/v1/runs?queue=q-" + canary, "/api/v1/runs?state=suspended", "/api/v1/runs?status=failed",
 		"/api/v1/dlq?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff", "/api/v1/runs?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff"}
 	for what, id := range b.ids {
-		if what == "token" || what == "key" || what == "webhook" || what == "delivery" {
+		if what == "token" || what == "key" || what == "webhook" || what == "delivery" || what == "approval" {
 			continue
 		}
 		for _, f := range []string{"thread_id", "parent_run_id", "root_run_id", "cursor"} {

@@ -72,7 +72,7 @@ func parameters(r route) (out []any) {
 	for _, q := range r.query {
 		out = append(out, map[string]any{"name": q, "in": "query", "schema": map[string]any{"type": "string"}})
 	}
-	if r.method == "POST" && (strings.HasSuffix(r.pattern, "/runs") || strings.Contains(r.pattern, "/signals/") || strings.HasSuffix(r.pattern, "/retry")) {
+	if r.keyed {
 		out = append(out, map[string]any{"name": "Idempotency-Key", "in": "header", "schema": map[string]any{"type": "string"}})
 	}
 	return out

@@ -29,6 +29,7 @@ type route struct {
 	query   []string // the query parameters that it takes; others are refused
 	in, out reflect.Type
 	created bool  // 201 instead of 200
+	keyed   bool  // it counts once per Idempotency-Key
 	more    []int // other statuses that are no problem
 	handle  func(*call) (int, any, error)
 
@@ -91,6 +92,16 @@ func (r route) takes(names ...string) route {
 // creates says that the usual answer is 201.
 func (r route) creates() route {
 	r.created = true
+	return r
+}
+
+// once says that an Idempotency-Key has the call count once. Where it stands on a call that makes something, the
+// answer is 200 when it was made before.
+func (r route) once() route {
+	r.keyed = true
+	if r.created && !slices.Contains(r.more, http.StatusOK) {
+		r.more = append(r.more, http.StatusOK)
+	}
 	return r
 }
 

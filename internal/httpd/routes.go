@@ -13,9 +13,9 @@ func (s *Server) table() []route {
 	const v1 = api.Prefix
 	create, read, control := scope(perdure.ScopeCreate), scope(perdure.ScopeRead), scope(perdure.ScopeControl)
 	poll, report, keys := scope(perdure.ScopePoll), scope(perdure.ScopeReport), scope(perdure.ScopeKeys)
-	hooks := scope(perdure.ScopeWebhooks)
+	hooks, approve := scope(perdure.ScopeWebhooks), scope(perdure.ScopeApprove)
 	return []route{
-		on("POST", v1+"/runs", create, "Start a run; with wait, in the foreground", startRun).creates().also(http.StatusOK, http.StatusAccepted),
+		on("POST", v1+"/runs", create, "Start a run; with wait, in the foreground", startRun).creates().also(http.StatusOK, http.StatusAccepted).once(),
 		on("GET", v1+"/runs", read, "List runs, newest first", listRuns).
 			takes(append(runFilters, "cursor")...),
 		on("GET", v1+"/runs/{id}", read, "Look at a run", getRun),
@@ -29,23 +29,26 @@ func (s *Server) table() []route {
 		on("GET", v1+"/runs/{id}/late-results", read, "List finished work that came too late", runLateResults),
 		on("POST", v1+"/runs/{id}/late-results/{n}/adopt", control, "Adopt a late result", adoptLate),
 		on("POST", v1+"/runs/{id}/late-results/{n}/discard", control, "Discard a late result", discardLate),
-		on("POST", v1+"/runs/{id}/cancel", control, "Ask a run to stop", cancelRun).takes("wait"),
+		on("POST", v1+"/runs/{id}/cancel", control, "Ask a run to stop", cancelRun).takes("wait").once(),
 		on("POST", v1+"/runs/{id}/defer", control, "Stop waiting for a run; it goes on", deferRun),
-		on("POST", v1+"/runs/{id}/retry", create, "Make a new run with the input of an ended one", retryRun).creates().also(http.StatusOK),
-		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal),
+		on("POST", v1+"/runs/{id}/retry", create, "Make a new run with the input of an ended one", retryRun).creates().once(),
+		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal).once(),
 		on("GET", v1+"/runs/{id}/journal", report, "Read more of a leased run's journal", runJournal).takes("epoch", "after", "limit"),
 		on("GET", v1+"/runs/{id}/inbox", report, "Take more of a leased run's inbox", runInbox).takes("epoch", "after", "limit"),
 		on("GET", v1+"/jobs/{id}/status", read, "Look at a run, shortly", jobStatus),
 		on("POST", v1+"/callbacks/{token}", public, "Answer a callback", useCallback),
+		on("GET", v1+"/approvals", read, "List what runs want to be approved, oldest first", listApprovals).takes("state", "run_id", "limit", "cursor"),
+		on("GET", v1+"/approvals/{id}", read, "Look at an approval", getApproval),
+		on("POST", v1+"/approvals/{id}", approve, "Approve or reject", decide),
 		on("POST", "/api/internal/runs/{id}/continue", control, "Say that work outside has finished", continueRun).creates().also(http.StatusOK),
 
-		on("POST", v1+"/threads", create, "Make a thread", createThread).creates(),
+		on("POST", v1+"/threads", create, "Make a thread", createThread).creates().once(),
 		on("GET", v1+"/threads/{id}", read, "Look at a thread", getThread),
 		on("GET", v1+"/threads/{id}/messages", read, "Read a thread's messages", threadMessages).takes("after", "limit"),
-		on("POST", v1+"/threads/{id}/messages", create, "Append a message to a thread", appendMessage).creates(),
-		on("POST", v1+"/threads/{id}/runs", create, "Start a run on a thread", startRunOnThread).creates().also(http.StatusOK, http.StatusAccepted),
+		on("POST", v1+"/threads/{id}/messages", create, "Append a message to a thread", appendMessage).creates().once(),
+		on("POST", v1+"/threads/{id}/runs", create, "Start a run on a thread", startRunOnThread).creates().also(http.StatusOK, http.StatusAccepted).once(),
 
-		on("POST", v1+"/groups", create, "Gather runs", createGroup).creates(),
+		on("POST", v1+"/groups", create, "Gather runs", createGroup).creates().once(),
 		on("GET", v1+"/groups/{id}", read, "Look at a group", getGroup),
 		on("GET", v1+"/groups/{id}/join", read, "Wait for a group", joinGroup).takes("timeout").also(http.StatusAccepted),
 
@@ -59,24 +62,25 @@ func (s *Server) table() []route {
 
 		on("GET", v1+"/dlq", read, "List dead letters", listDeadLetters).takes("limit", "cursor"),
 		on("GET", v1+"/dlq/{id}", read, "Look at a dead letter", getDeadLetter),
-		on("POST", v1+"/dlq/{id}/redrive", control, "Make a new run of a dead letter", redrive).creates().also(http.StatusOK),
-		on("DELETE", v1+"/dlq/{id}", control, "Discard a dead letter", dropDeadLetter),
+		on("POST", v1+"/dlq/{id}/redrive", control, "Make a new run of a dead letter", redrive).creates().once(),
+		on("DELETE", v1+"/dlq/{id}", control, "Discard a dead letter", dropDeadLetter).once(),
 
-		on("POST", v1+"/webhooks", hooks, "Register a webhook", createWebhook).creates(),
+		on("POST", v1+"/webhooks", hooks, "Register a webhook", createWebhook).creates().once(),
 		on("GET", v1+"/webhooks", hooks, "List registered webhooks", listWebhooks),
 		on("GET", v1+"/webhooks/{id}", hooks, "Look at a webhook", getWebhook),
-		on("PATCH", v1+"/webhooks/{id}", hooks, "Change, disable or enable a webhook", changeWebhook),
-		on("DELETE", v1+"/webhooks/{id}", hooks, "Delete a webhook", deleteWebhook),
-		on("POST", v1+"/webhooks/{id}/rotate", hooks, "Give a webhook a new secret", rotateWebhook),
-		on("POST", v1+"/webhooks/{id}/test", hooks, "Send a webhook a test message", testWebhook),
+		on("PATCH", v1+"/webhooks/{id}", hooks, "Change, disable or enable a webhook", changeWebhook).once(),
+		on("DELETE", v1+"/webhooks/{id}", hooks, "Delete a webhook", deleteWebhook).once(),
+		on("POST", v1+"/webhooks/{id}/rotate", hooks, "Give a webhook a new secret", rotateWebhook).once(),
+		on("POST", v1+"/webhooks/{id}/test", hooks, "Send a webhook a test message", testWebhook).once(),
 		on("GET", v1+"/webhooks/{id}/deliveries", hooks, "List what a webhook was told", webhookDeliveries).takes("state", "limit", "cursor"),
 		on("GET", v1+"/deliveries/{id}", hooks, "Look at a delivery and its attempts", getDelivery),
-		on("POST", v1+"/deliveries/{id}/redeliver", hooks, "Deliver again", redeliver),
+		on("POST", v1+"/deliveries/{id}/redeliver", hooks, "Deliver again", redeliver).once(),
 
-		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates(),
+		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates().once(),
 		on("GET", v1+"/keys", keys, "List this tenant's keys", listKeys),
 		on("DELETE", v1+"/keys/{id}", keys, "Revoke a key", revokeKey),
-		on("POST", "/api/admin/tenants/{tenant}/keys", guard{platform: true, scope: perdure.ScopeKeys}, "Make a key of any tenant", createTenantKey).creates(),
+		on("POST", "/api/admin/tenants/{tenant}/keys", guard{platform: true, scope: perdure.ScopeKeys}, "Make a key of any tenant", createTenantKey).creates().once(),
+		on("DELETE", "/api/admin/tenants/{tenant}/keys/{id}", guard{platform: true, scope: perdure.ScopeKeys}, "Revoke a key of any tenant", revokeTenantKey),
 		on("GET", "/api/admin/invariants", platform, "Check the store against its invariants", checkInvariants),
 
 		on("GET", "/healthz", public, "Whether the process lives", healthz),

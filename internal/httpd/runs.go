@@ -100,11 +100,18 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 	}
 	in.Submission.Foreground = in.Foreground || in.Wait > 0
 	op := &engine.Submit{Tenant: c.tenant(), Submission: in.Submission, Key: key}
+	if in.Wait > 0 {
+		op.Node = c.s.opt.Node
+	}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
 	if in.Wait > 0 {
-		status, out, err := c.await(op.Run.ID, time.Duration(in.Wait), true, op.Run.Options.OnDisconnect == "cancel")
+		var made *engine.Detail // what is known needs no look
+		if op.Created {
+			made = &engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}
+		}
+		status, out, err := c.await(op.Run.ID, time.Duration(in.Wait), true, made, op.Run.Options.OnDisconnect == "cancel")
 		if out != nil {
 			out.WebhookSecret = op.WebhookSecret
 		}
@@ -113,7 +120,7 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 	if in.Foreground && op.Created {
 		// Whoever is about to come has the time that one has who was cut off.
 		ref := store.Ref{Tenant: c.tenant(), Run: op.Run.ID}
-		if err := c.s.arrive(c.Context(), ref); err == nil {
+		if err := c.s.arrive(c.Context(), ref, false); err == nil {
 			c.s.leave(context.WithoutCancel(c.Context()), ref, "disconnect", false)
 		}
 	}
@@ -152,7 +159,7 @@ func joinRun(c *call, _ *none) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return c.await(c.run(), d, false, false)
+	return c.await(c.run(), d, false, nil, false)
 }
 
 func listRuns(c *call, _ *none) (int, *api.Runs, error) {
@@ -345,7 +352,11 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := c.s.engine.Do(c.Context(), &engine.Cancel{Tenant: c.tenant(), RunID: c.run(), Reason: in.Reason}); err != nil {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := c.s.engine.Do(c.Context(), &engine.Cancel{Tenant: c.tenant(), RunID: c.run(), Reason: in.Reason, Key: key}); err != nil {
 		return 0, nil, err
 	}
 	var out *api.Run
@@ -385,11 +396,15 @@ func (c *call) made(id perdure.RunID, created bool) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	status := http.StatusOK
+	return createdOr(created), show(&d, c.s.engine.Store().Now()), nil
+}
+
+// createdOr is the status of an answer with something that was made now, or before.
+func createdOr(created bool) int {
 	if created {
-		status = http.StatusCreated
+		return http.StatusCreated
 	}
-	return status, show(&d, c.s.engine.Store().Now()), nil
+	return http.StatusOK
 }
 
 func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
@@ -397,11 +412,20 @@ func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.Signal{Tenant: c.tenant(), RunID: c.run(), Name: c.PathValue("name"), Data: in.Data, Key: key}
+	op := &engine.Signal{Tenant: c.tenant(), RunID: c.run(), Name: c.PathValue("name"), Data: in.Data, Key: key, By: c.key}
+	if in.Decision != "" || in.Comment != "" || in.ActionHash != "" || len(in.Answer) > 0 {
+		if len(in.Data) > 0 {
+			return 0, nil, perdure.Invalid("data", "stands without a decision, or has it inside")
+		}
+		op.Decision = &perdure.Decision{Decision: in.Decision, Comment: in.Comment, Answer: in.Answer, ActionHash: in.ActionHash}
+	}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return 0, &api.SignalSent{RunID: op.Run.ID, Status: op.Run.Status()}, nil
+	if op.Refused != nil {
+		return 0, nil, op.Refused
+	}
+	return 0, &api.SignalSent{RunID: op.Run.ID, Status: op.Run.Status(), ApprovalID: op.Approval}, nil
 }
 
 func useCallback(c *call, in *api.UseCallback) (int, *api.CallbackUsed, error) {
@@ -426,9 +450,5 @@ func continueRun(c *call, in *api.ContinueRun) (int, *api.Continued, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	status := http.StatusOK
-	if op.Created {
-		status = http.StatusCreated
-	}
-	return status, &api.Continued{RunID: c.run(), ContinuedByID: op.Made}, nil
+	return createdOr(op.Created), &api.Continued{RunID: c.run(), ContinuedByID: op.Made}, nil
 }

@@ -71,7 +71,7 @@ type Server struct {
 
 	addresses addresses
 
-	looks atomic.Int64 // how often polls looked into their queues
+	looks atomic.Int64 // how often polls looked into their queues, or began to listen for news
 }
 
 // New makes a server over an engine. bell is what the engine rings.
@@ -327,16 +327,16 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) lookAtQueues(ctx context.Context) {
-	var ready []store.QueueRow
+	var ready []store.Ready
 	err := s.engine.Store().Keep(ctx, func(v *store.View) (err error) {
-		ready, err = v.ReadyQueues()
+		ready, err = v.Ready()
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
 		s.log.Error("the queues could not be looked at", "error", err)
 	}
-	for _, q := range ready {
-		s.bell.Ring(doorbell.Queue(q.Tenant, q.Name))
+	for _, r := range ready {
+		s.bell.Ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 	}
 }
 

@@ -60,7 +60,7 @@ func streamRun(c *call) error {
 		return nil
 	}
 	if p.run.Options.Foreground && p.head.State.Live() {
-		if err := c.s.arrive(c.Context(), f.ref); err != nil {
+		if err := c.s.arrive(c.Context(), f.ref, false); err != nil {
 			return err
 		}
 		f.waits = true

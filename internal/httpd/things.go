@@ -22,13 +22,17 @@ func showThread(th *perdure.Thread) *api.Thread {
 }
 
 func createThread(c *call, in *api.CreateThread) (int, *api.Thread, error) {
-	op := &engine.CreateThread{Tenant: c.tenant(), Metadata: in.Metadata}
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.CreateThread{Tenant: c.tenant(), Metadata: in.Metadata, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
 	out := showThread(&op.Thread)
 	out.Metadata = in.Metadata // in full, however it is kept
-	return 0, out, nil
+	return createdOr(op.Created), out, nil
 }
 
 func getThread(c *call, _ *none) (int, *api.Thread, error) {
@@ -66,21 +70,29 @@ func threadMessages(c *call, _ *none) (int, *api.Messages, error) {
 }
 
 func appendMessage(c *call, in *perdure.Message) (int, *api.MessageAppended, error) {
-	op := &engine.AppendMessage{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Message: *in}
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.AppendMessage{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Message: *in, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return 0, &api.MessageAppended{ThreadID: op.ThreadID, Seq: op.Seq}, nil
+	return createdOr(op.Created), &api.MessageAppended{ThreadID: op.ThreadID, Seq: op.Seq}, nil
 }
 
 // ---- groups
 
 func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
-	op := &engine.CreateGroup{Tenant: c.tenant(), Mode: in.Mode, RunIDs: in.RunIDs, Timeout: in.Timeout, OnLosers: in.OnLosers}
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.CreateGroup{Tenant: c.tenant(), Mode: in.Mode, RunIDs: in.RunIDs, Timeout: in.Timeout, OnLosers: in.OnLosers, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return 0, showGroup(&op.Group, op.Ends), nil
+	return createdOr(op.Created), showGroup(&op.Group, op.Ends), nil
 }
 
 // showGroup is a group as callers see it: with those who have ended, the first of them first.
@@ -185,7 +197,11 @@ func getDeadLetter(c *call, _ *none) (int, *perdure.DeadLetter, error) {
 }
 
 func redrive(c *call, _ *none) (int, *api.Run, error) {
-	op := &engine.Redrive{Tenant: c.tenant(), RunID: c.run()}
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.Redrive{Tenant: c.tenant(), RunID: c.run(), Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -193,7 +209,11 @@ func redrive(c *call, _ *none) (int, *api.Run, error) {
 }
 
 func dropDeadLetter(c *call, _ *none) (int, *none, error) {
-	return 0, &none{}, c.s.engine.Do(c.Context(), &engine.DropDeadLetter{Tenant: c.tenant(), RunID: c.run()})
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, &none{}, c.s.engine.Do(c.Context(), &engine.DropDeadLetter{Tenant: c.tenant(), RunID: c.run(), Key: key})
 }
 
 // ---- keys
@@ -206,7 +226,13 @@ func createTenantKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
 	return c.newKey(perdure.TenantID(c.PathValue("tenant")), in)
 }
 
+// newKey makes a key. Its secret is in the answer that made it: asked again under the same Idempotency-Key, the answer is
+// the key without it.
 func (c *call) newKey(t perdure.TenantID, in *api.CreateKey) (int, *api.NewKey, error) {
+	once, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
 	scopes, err := perdure.ParseScopes(in.Scopes)
 	if err != nil {
 		return 0, nil, err
@@ -217,15 +243,20 @@ func (c *call) newKey(t perdure.TenantID, in *api.CreateKey) (int, *api.NewKey, 
 				return 0, nil, perdure.Errorf(api.CodeForbidden, "a key can't give away the scope %s, which it does not have", s)
 			}
 		}
+		if made := (perdure.Key{Scopes: scopes}); made.MayDecide() == nil { // nor make one that decides what it may not
+			if err := c.key.MayDecide(); err != nil {
+				return 0, nil, err
+			}
+		}
 		if left := c.key.ExpiresAt.Sub(c.s.engine.Store().Now()); c.key.ExpiresAt != 0 && (in.TTL == 0 || time.Duration(in.TTL) > left) {
 			return 0, nil, &perdure.Error{Code: api.CodeForbidden, Field: "ttl", Message: "a key that expires can't make one that lasts longer"}
 		}
 	}
-	op := &engine.CreateKey{Tenant: t, Name: in.Name, Scopes: scopes, TTL: in.TTL}
+	op := &engine.CreateKey{Tenant: t, Name: in.Name, Scopes: scopes, TTL: in.TTL, Once: once}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return 0, &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
+	return createdOr(op.Created), &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
 }
 
 func listKeys(c *call, _ *none) (int, *api.Keys, error) {
@@ -256,7 +287,15 @@ func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
 			return 0, nil, err
 		}
 	}
-	op := &engine.RevokeKey{Tenant: c.tenant(), ID: c.PathValue("id")}
+	return c.revoke(c.tenant())
+}
+
+func revokeTenantKey(c *call, _ *none) (int, *perdure.Key, error) {
+	return c.revoke(perdure.TenantID(c.PathValue("tenant")))
+}
+
+func (c *call) revoke(t perdure.TenantID) (int, *perdure.Key, error) {
+	op := &engine.RevokeKey{Tenant: t, ID: c.PathValue("id")}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}

@@ -59,8 +59,9 @@ func (c *call) seated(limit time.Duration) (time.Duration, func()) {
 }
 
 // await blocks until a run has ended, at most so long. When the time passes, the caller gets 202 and the run
-// goes on: a timeout stops waiting, not working.
-func (c *call) await(id perdure.RunID, limit time.Duration, started, cancelOnDisconnect bool) (int, *api.Run, error) {
+// goes on: a timeout stops waiting, not working. Of a run that was just made, and that is known to have a waiter on
+// this node, made is what is known.
+func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail, cancelOnDisconnect bool) (int, *api.Run, error) {
 	wanted := limit
 	limit, leave := c.seated(limit)
 	defer leave()
@@ -68,17 +69,22 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started, cancelOnDis
 	var out *api.Run
 	ended := false
 	counts := false // whoever joins a run of the background is not its waiter: nobody expected one
+	see := func(d *engine.Detail) {
+		counts = d.Options.Foreground
+		out = show(d, c.s.engine.Store().Now())
+		ended = d.State.Terminal()
+	}
 	look := func() (bool, error) {
 		d, err := c.s.engine.Get(c.Context(), c.tenant(), id)
 		if err != nil {
 			return false, err
 		}
-		counts = d.Options.Foreground
-		out = show(&d, c.s.engine.Store().Now())
-		ended = d.State.Terminal()
+		see(&d)
 		return ended, nil
 	}
-	if done, err := look(); err != nil || done {
+	if made != nil {
+		see(made)
+	} else if done, err := look(); err != nil || done {
 		return http.StatusOK, out, err
 	}
 	// Whoever is not let in has not waited, and joining again and again leaves no trace. Of a new run it has to be
@@ -88,7 +94,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started, cancelOnDis
 	var err error
 	switch {
 	case arrives:
-		err = c.s.arrive(c.Context(), ref)
+		err = c.s.arrive(c.Context(), ref, made != nil)
 	case refused && started:
 		err = c.s.engine.Do(c.Context(), &engine.Defer{Tenant: ref.Tenant, RunID: id, Reason: "detached"})
 	}
@@ -129,8 +135,9 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started, cancelOnDis
 	return http.StatusAccepted, out, nil
 }
 
-// arrive notes that one more waits for a run on this node. The first is written down; the node renews that.
-func (s *Server) arrive(ctx context.Context, ref store.Ref) error {
+// arrive notes that one more waits for a run on this node. The first is written down, unless it is already; the node
+// renews that.
+func (s *Server) arrive(ctx context.Context, ref store.Ref, written bool) error {
 	turn := s.turn(ref)
 	turn.Lock()
 	defer turn.Unlock()
@@ -138,7 +145,7 @@ func (s *Server) arrive(ctx context.Context, ref store.Ref) error {
 	s.waiting[ref]++
 	first := s.waiting[ref] == 1
 	s.mu.Unlock()
-	if !first {
+	if !first || written {
 		return nil
 	}
 	err := s.attach(ctx, ref)

@@ -33,11 +33,15 @@ func createWebhook(c *call, in *api.CreateWebhook) (int, *api.NewWebhook, error)
 			return 0, nil, err
 		}
 	}
-	op := &engine.CreateWebhook{Tenant: c.tenant(), URL: in.URL, ThreadID: in.ThreadID, Events: in.Events, Description: in.Description}
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.CreateWebhook{Tenant: c.tenant(), URL: in.URL, ThreadID: in.ThreadID, Events: in.Events, Description: in.Description, Key: key}
 	if err := c.settle(op); err != nil {
 		return 0, nil, err
 	}
-	return 0, &api.NewWebhook{Webhook: *showWebhook(&op.Webhook), Secret: op.Secret}, nil
+	return createdOr(op.Created), &api.NewWebhook{Webhook: *showWebhook(&op.Webhook), Secret: op.Secret}, nil
 }
 
 func listWebhooks(c *call, _ *none) (int, *api.Webhooks, error) {
@@ -83,8 +87,12 @@ func changeWebhook(c *call, in *api.ChangeWebhook) (int, *api.Webhook, error) {
 			return 0, nil, err
 		}
 	}
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
 	op := &engine.UpdateWebhook{Tenant: c.tenant(), ID: c.webhookID(), URL: in.URL, Events: in.Events, Description: in.Description, Disabled: in.Disabled,
-		Reason: "disabled by hand"}
+		Reason: "disabled by hand", Key: key}
 	if err := c.settle(op); err != nil {
 		return 0, nil, err
 	}
@@ -92,11 +100,19 @@ func changeWebhook(c *call, in *api.ChangeWebhook) (int, *api.Webhook, error) {
 }
 
 func deleteWebhook(c *call, _ *none) (int, *none, error) {
-	return 0, &none{}, c.settle(&engine.DeleteWebhook{Tenant: c.tenant(), ID: c.webhookID()})
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, &none{}, c.settle(&engine.DeleteWebhook{Tenant: c.tenant(), ID: c.webhookID(), Key: key})
 }
 
 func rotateWebhook(c *call, _ *none) (int, *api.NewWebhook, error) {
-	op := &engine.RotateWebhook{Tenant: c.tenant(), ID: c.webhookID()}
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.RotateWebhook{Tenant: c.tenant(), ID: c.webhookID(), Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -114,17 +130,26 @@ func (c *call) settle(op engine.Op) error {
 }
 
 // testWebhook sends a message that is about nothing, once, and says what came of it. It is no delivery: nothing is stored.
+// Asked again under its Idempotency-Key, it sends the message again under the same id, as deliveries are.
 func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
 	w, err := c.webhook()
 	if err != nil {
 		return 0, nil, err
+	}
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	id := "test_" + rand.Text()
+	if key != "" {
+		id = "test_" + store.Digest(string(c.tenant()) + "\x00" + string(w.ID) + "\x00" + key)[:26]
 	}
 	now := c.s.engine.Store().Now()
 	body, err := json.Marshal(map[string]any{"type": "webhook:test", "timestamp": now, "data": map[string]any{"webhook_id": w.ID}})
 	if err != nil {
 		return 0, nil, err
 	}
-	r := c.s.opt.Sender.Send(c.Context(), webhook.Message{ID: "test_" + rand.Text(), URL: w.URL, Secrets: c.s.engine.WebhookSecrets(&w, now), Body: body})
+	r := c.s.opt.Sender.Send(c.Context(), webhook.Message{ID: id, URL: w.URL, Secrets: c.s.engine.WebhookSecrets(&w, now), Body: body})
 	return 0, &api.WebhookTested{Delivered: r.Status >= 200 && r.Status < 300, Status: r.Status, Error: r.Err, Response: r.Response, TookMS: r.Took.Milliseconds()}, nil
 }
 
@@ -188,7 +213,11 @@ func getDelivery(c *call, _ *none) (int, *api.DeliveryHistory, error) {
 }
 
 func redeliver(c *call, _ *none) (int, *api.Delivery, error) {
-	op := &engine.Redeliver{Tenant: c.tenant(), DeliveryID: c.PathValue("id")}
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.Redeliver{Tenant: c.tenant(), DeliveryID: c.PathValue("id"), Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -38,6 +37,9 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	if in.AllTenants && !c.key.Platform {
 		return 0, nil, perdure.Errorf(api.CodeForbidden, "only a key of the platform leases for all tenants")
 	}
+	if in.News {
+		return pollNews(c, in, wait)
+	}
 	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Worker: c.PathValue("id"), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
@@ -58,13 +60,7 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 			return 0, nil, err
 		}
 	}
-	topics := make([]doorbell.Topic, len(op.Queues))
-	for i, q := range op.Queues {
-		topics[i] = doorbell.Queue(c.tenant(), q)
-		if in.AllTenants {
-			topics[i].Tenant = ""
-		}
-	}
+	topics := pollTopics(op)
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	out := &api.Polled{Runs: []api.Grant{}}
@@ -82,8 +78,7 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 			}
 			return 0, out, nil
 		}
-		// Nobody needs to look by himself: the server looks for all once a second. This is for what that
-		// misses, such as a kind that only some of the workers take.
+		// Nobody needs to look by himself: the server looks for all once a second. This is for what that misses.
 		again := time.NewTimer(10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll))
 		more := false
 		if wait == 0 {
@@ -105,6 +100,52 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 			return 0, out, nil
 		}
 	}
+}
+
+// pollNews waits until a run that the worker has is asked to stop. A ring that is lost costs latency: the worker
+// learns of it with its next heartbeat.
+func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, error) {
+	if in.Slots != 0 {
+		return 0, nil, perdure.Invalid("slots", "a poll for news leases nothing")
+	}
+	if err := perdure.CheckName("worker_id", c.PathValue("id")); err != nil {
+		return 0, nil, err
+	}
+	topic := doorbell.Worker(c.tenant(), c.PathValue("id"))
+	if in.AllTenants {
+		topic.Tenant = ""
+	}
+	rung, stop := c.s.bell.Listen(topic)
+	defer stop()
+	c.s.looks.Add(1)
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	out := &api.Polled{Runs: []api.Grant{}}
+	select {
+	case <-rung:
+		out.News = true
+	case <-deadline.C:
+	case <-c.Context().Done():
+	case <-c.s.closing:
+	}
+	return 0, out, nil
+}
+
+// pollTopics is what a poll listens for: its kinds in its queues.
+func pollTopics(op *engine.Claim) (out []doorbell.Topic) {
+	for _, q := range op.Queues {
+		t := doorbell.Queue(op.Tenant, q)
+		if op.AnyTenant {
+			t.Tenant = ""
+		}
+		if len(op.Kinds) == 0 {
+			out = append(out, t)
+		}
+		for _, k := range op.Kinds {
+			out = append(out, t.Of(k))
+		}
+	}
+	return out
 }
 
 func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
@@ -270,11 +311,15 @@ func checkBeat(field string, b *api.Beat) error {
 
 // commit takes a batch of commits. They share a group commit, and each has its own answer; a single one that
 // is refused is an HTTP problem.
+// commitsAtOnce is how many commits of one call share a batch.
+const commitsAtOnce = 128
+
 func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 	if len(in.Commits) == 0 || len(in.Commits) > perdure.MaxBatch {
 		return 0, nil, perdure.Invalid("commits", "has 1 to %d entries", perdure.MaxBatch)
 	}
 	ops := make([]*engine.Commit, len(in.Commits))
+	list := make([]engine.Op, len(in.Commits))
 	errs := make([]error, len(in.Commits))
 	for i, cm := range in.Commits {
 		t, err := c.tenantOf(cm.RunID)
@@ -282,23 +327,13 @@ func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 			return 0, nil, err
 		}
 		ops[i] = &engine.Commit{Tenant: t, Worker: c.PathValue("id"), Commit: cm}
+		list[i] = ops[i]
 	}
-	// Commits of one run keep their order; those of different runs need none.
-	var wg sync.WaitGroup
-	byRun := make(map[perdure.RunID][]int)
-	for i, cm := range in.Commits {
-		byRun[cm.RunID] = append(byRun[cm.RunID], i)
+	// They came together and are written together, in parts that leave room for others. Those of one run keep their order.
+	for from := 0; from < len(list); from += commitsAtOnce {
+		part := list[from:min(from+commitsAtOnce, len(list))]
+		copy(errs[from:], c.s.engine.DoAll(c.Context(), part...))
 	}
-	for _, at := range byRun {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for _, i := range at {
-				errs[i] = c.s.engine.Do(c.Context(), ops[i])
-			}
-		}()
-	}
-	wg.Wait()
 	out := &api.CommitResults{Results: make([]api.CommitResult, len(ops))}
 	for i, op := range ops {
 		r := &out.Results[i]

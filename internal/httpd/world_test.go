@@ -70,13 +70,14 @@ type setup struct {
 
 // A world is a server without a socket.
 type world struct {
-	t     *testing.T
-	s     *Server
-	e     *engine.Engine
-	doc   *document
-	admin string // a key of the platform
-	key   string // one of tenant "a" with every scope
-	n     int
+	t      *testing.T
+	s      *Server
+	e      *engine.Engine
+	doc    *document
+	admin  string // a key of the platform
+	key    string // one of tenant "a" with every scope
+	person string // one that may decide, where a test has made it
+	n      int
 
 	stop   func()        // ends what the server does beside answering
 	writes *atomic.Int64 // batches that were written
@@ -161,6 +162,14 @@ func (w *world) newKey(tenant perdure.TenantID, change func(*engine.CreateKey)) 
 		w.t.Fatal(err)
 	}
 	return op.Secret
+}
+
+// approver makes a key of tenant a that may decide: one that works on runs may not.
+func (w *world) approver() string {
+	w.t.Helper()
+	return w.newKey("a", func(op *engine.CreateKey) {
+		op.Name, op.Scopes = "ada", []perdure.Scope{perdure.ScopeRead, perdure.ScopeControl, perdure.ScopeApprove}
+	})
 }
 
 // failing fails the test that logs an error: a refusal is none.

@@ -276,8 +276,8 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 // ---- group commit
 
 type request struct {
-	op   Op
-	done chan error
+	ops  []Op
+	done chan []error // one per operation, in order
 }
 
 // maxBatch bounds how many operations share a commit.
@@ -285,29 +285,33 @@ const maxBatch = 256
 
 // Do has an operation decided and written together with whatever else is waiting, and returns when it is
 // durable. A caller that goes away before its operation is begun withdraws it.
-func (s *Store) Do(ctx context.Context, op Op) error {
+func (s *Store) Do(ctx context.Context, op Op) error { return s.DoAll(ctx, op)[0] }
+
+// DoAll is Do for operations that came together: they share a batch, in their order, and each has its own error.
+// They belong to one lane, that of the first.
+func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	l := s.lanes[LaneWork]
-	if x, ok := op.(inLane); ok {
+	if x, ok := ops[0].(inLane); ok {
 		l = s.lanes[x.Lane()]
 	}
-	r := request{op, make(chan error, 1)}
+	r := request{ops, make(chan []error, 1)}
 	select {
 	case l.queue <- r:
 	case <-ctx.Done():
-		return perdure.Errorf(perdure.CodeUnavailable, "not begun: %v", ctx.Err())
+		return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "not begun: %v", ctx.Err()))
 	case <-s.done:
-		return perdure.Errorf(perdure.CodeUnavailable, "%v", errClosed)
+		return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", errClosed))
 	}
 	select {
-	case err := <-r.done:
-		return err
+	case errs := <-r.done:
+		return errs
 	case <-s.done:
 		// The loop answers what it has taken; what it has not will never be begun.
 		select {
-		case err := <-r.done:
-			return err
+		case errs := <-r.done:
+			return errs
 		default:
-			return perdure.Errorf(perdure.CodeUnknown, "%v", errClosed)
+			return all(len(ops), perdure.Errorf(perdure.CodeUnknown, "%v", errClosed))
 		}
 	}
 }
@@ -324,20 +328,21 @@ func (s *Store) commitLoop(l *lane) {
 		case <-s.done:
 			return
 		}
+		ops = append(ops, batch[0].ops...)
 	gather:
-		for len(batch) < maxBatch {
+		for len(ops) < maxBatch {
 			select {
 			case r := <-l.queue:
 				batch = append(batch, r)
+				ops = append(ops, r.ops...)
 			default:
 				break gather
 			}
 		}
+		errs := s.batchIn(l, s.clock(), ops)
 		for _, r := range batch {
-			ops = append(ops, r.op)
-		}
-		for i, err := range s.batchIn(l, s.clock(), ops) {
-			batch[i].done <- err
+			r.done <- errs[:len(r.ops):len(r.ops)]
+			errs = errs[len(r.ops):]
 		}
 	}
 }

@@ -91,6 +91,9 @@ var Invariants = []Invariant{
 			"WHERE c.continuation_of<>'' AND c.input LIKE '%\"trigger\":\"chord\"%' GROUP BY c.tenant, c.continuation_of HAVING count(*)>1"},
 	{"P14", "content is there for every reference",
 		"SELECT b.owner, b.hash FROM blob_refs b WHERE NOT EXISTS (SELECT 1 FROM blobs x WHERE x.tenant=b.tenant AND x.hash=b.hash)"},
+	{"P15", "an approval is open exactly while its wait is, and every approval wait has one",
+		"SELECT r.id, w.id FROM {runs} r JOIN waits w ON w.tenant=r.tenant AND w.run_id=r.id WHERE w.type='approval' AND NOT EXISTS " +
+			"(SELECT 1 FROM approvals a WHERE a.tenant=w.tenant AND a.run_id=w.run_id AND a.wait_id=w.id AND (a.state='open') = (w.state='open'))"},
 }
 
 // A Violation is a row that breaks an invariant.

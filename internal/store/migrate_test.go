@@ -2,21 +2,40 @@ package store
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// A store from before there were webhooks.
-func TestAStoreOfSchema3IsBroughtUp(t *testing.T) {
+// onOld calls f with a store of each kind as it was at a schema.
+func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *dialect, at Options)) {
+	t.Helper()
+	files, err := schema.ReadDir("schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(t *testing.T, s Session, d *dialect) {
+		t.Helper()
+		for i, f := range files[:version] {
+			text, err := schema.ReadFile("schema/" + f.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := applyFile(s, d.schema.Replace(string(text)), i+1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	t.Run("SQLite", func(t *testing.T) {
 		m, err := NewMemory()
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { m.Close() })
-		bringUp(t, m.sess, sqliteDialect, Options{Memory: m})
+		apply(t, m.sess, sqliteDialect)
+		f(t, m.sess, sqliteDialect, Options{Memory: m})
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
 		url := pgtest.New(t)
@@ -26,25 +45,16 @@ func TestAStoreOfSchema3IsBroughtUp(t *testing.T) {
 		}
 		s := p.writer()
 		defer s.Close()
-		bringUp(t, s, postgresDialect, Options{URL: url})
+		apply(t, s, postgresDialect)
+		f(t, s, postgresDialect, Options{URL: url})
 	})
 }
 
+// A store from before there were webhooks.
+func TestAStoreOfSchema3IsBroughtUp(t *testing.T) { onOld(t, 3, bringUp) }
+
 func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	t.Helper()
-	files, err := schema.ReadDir("schema")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, f := range files[:3] {
-		text, err := schema.ReadFile("schema/" + f.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := applyFile(old, d.schema.Replace(string(text)), i+1); err != nil {
-			t.Fatal(err)
-		}
-	}
 	run := newRun("a", 1e15)
 	run.Options.Webhook = `"https://example.com/a"`
 	list := slices.Concat(runTable.insert(d, []perdure.Run{run}), keysTable.insert(d, []perdure.Key{
@@ -75,7 +85,7 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	err = s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+	err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
 		r, ok, err := tx.Run(tenant, "a")
 		if !ok || r.Options.Webhook != run.Options.Webhook {
 			t.Errorf("%+v", r)
@@ -85,4 +95,37 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A store from before there were approvals: who could do everything still can, and nobody else can do more than before.
+func TestAStoreOfSchema4IsBroughtUp(t *testing.T) {
+	const all = "runs:create runs:read runs:control worker:poll worker:report webhooks:admin keys:admin"
+	keys := []perdure.Key{{ID: "admin", Platform: true}, {ID: "ops", Platform: true}, {ID: "tenant"}}
+	for i := range keys {
+		keys[i].Tenant = "default"
+		for _, s := range strings.Fields(all) {
+			if keys[i].ID != "ops" || s != "keys:admin" {
+				keys[i].Scopes = append(keys[i].Scopes, perdure.Scope(s))
+			}
+		}
+	}
+	onOld(t, 4, func(t *testing.T, old Session, d *dialect, at Options) {
+		if _, err := execAll(old, keysTable.insert(d, keys)); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := open(t, at).View(t.Context(), func(v *View) error {
+			for _, before := range keys {
+				k, ok, err := v.Credential(before.ID)
+				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") || len(k.Scopes) != len(before.Scopes)+(map[bool]int{true: 1}[k.ID == "admin"]) {
+					t.Errorf("%s: %v, %v", k.ID, k.Scopes, err)
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

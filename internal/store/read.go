@@ -349,19 +349,25 @@ func (v *View) Queues(t perdure.TenantID) ([]QueueDepth, error) {
 	return out, err
 }
 
-// ReadyQueues says in which queues there is something to claim: what polls fall back on when a ring is lost.
-func (v *View) ReadyQueues() (out []QueueRow, err error) {
-	t, q := "", ""
+// Ready says of which kinds and in which queues there is something to claim.
+type Ready struct {
+	Tenant      perdure.TenantID
+	Queue, Kind string
+}
+
+// Ready is what polls fall back on when a ring is lost.
+func (v *View) Ready() (out []Ready, err error) {
+	t, q, k := "", "", ""
 	for {
 		found := false
-		err := v.sess.Query("SELECT tenant, queue FROM runs WHERE ready=1 AND (tenant,queue)>(?,?) ORDER BY tenant, queue LIMIT 1",
-			[]any{t, q}, func(scan func(...any) error) error {
+		err := v.sess.Query("SELECT tenant, queue, kind FROM runs WHERE ready=1 AND (tenant,queue,kind)>(?,?,?) ORDER BY tenant, queue, kind LIMIT 1",
+			[]any{t, q, k}, func(scan func(...any) error) error {
 				found = true
-				return scan(&t, &q)
+				return scan(&t, &q, &k)
 			})
 		if err != nil || !found || len(out) >= 10000 {
 			return out, err
 		}
-		out = append(out, QueueRow{Tenant: perdure.TenantID(t), Name: q})
+		out = append(out, Ready{perdure.TenantID(t), q, k})
 	}
 }

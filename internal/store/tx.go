@@ -48,8 +48,9 @@ type Tx struct {
 	queues  shelf[queueKey, QueueRow]
 	creds   shelf[string, perdure.Key]
 
-	webhooks shelf[webhookKey, perdure.Webhook]
-	notes    shelf[noteKey, perdure.Notification]
+	webhooks  shelf[webhookKey, perdure.Webhook]
+	approvals shelf[waitKey, perdure.Approval]
+	notes     shelf[noteKey, perdure.Notification]
 
 	events   []EventRow
 	messages []perdure.ThreadMessage
@@ -220,7 +221,7 @@ func push[T any](tx *Tx, list *[]T, v ...T) {
 func (tx *Tx) empty() bool {
 	return len(tx.runs.dirty)+len(tx.threads.dirty)+len(tx.waits.dirty)+len(tx.items.dirty)+len(tx.groups.dirty)+len(tx.lates.dirty)+
 		len(tx.commits.dirty)+len(tx.keys.dirty)+len(tx.deads.dirty)+len(tx.journal.dirty)+len(tx.workers.dirty)+len(tx.waiters.dirty)+
-		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+len(tx.webhooks.dirty)+len(tx.notes.dirty)+
+		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+len(tx.webhooks.dirty)+len(tx.notes.dirty)+len(tx.approvals.dirty)+
 		len(tx.events)+len(tx.messages)+len(tx.attempts)+len(tx.blobs)+len(tx.later) == 0
 }
 
@@ -260,6 +261,7 @@ func (tx *Tx) statements() []statement {
 		noteTable.insert(d, notes),
 		eventTable.insert(d, tx.events),
 		waitTable.insert(d, tx.waits.changed()),
+		approvalTable.insert(d, tx.approvals.changed()),
 		itemTable.insert(d, tx.items.changed()),
 		journalTable.insert(d, tx.journal.changed()),
 		commitTable.insert(d, tx.commits.changed()),

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -160,6 +161,27 @@ func (tx *Tx) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (ma
 			})
 	})
 	return out, err
+}
+
+// JournalKeys gives the keys of a run's journal that begin with a prefix, in the order of their recording. What the batch
+// has staged is among them.
+func (tx *Tx) JournalKeys(t perdure.TenantID, run perdure.RunID, prefix string) ([]string, error) {
+	seqs := make(map[string]int64)
+	last := len(prefix) - 1
+	err := tx.sess.Query("SELECT key, seq FROM journal WHERE tenant=? AND run_id=? AND key>=? AND key<?",
+		[]any{string(t), string(run), prefix, prefix[:last] + string(rune(prefix[last]+1))}, func(scan func(...any) error) error {
+			var key string
+			var seq int64
+			err := scan(&key, &seq)
+			seqs[key] = seq
+			return err
+		})
+	for _, k := range tx.journal.dirty {
+		if k.runKey == (runKey{t, run}) && strings.HasPrefix(k.key, prefix) {
+			seqs[k.key] = tx.journal.slots[k].val.Seq
+		}
+	}
+	return slices.SortedFunc(maps.Keys(seqs), func(a, b string) int { return cmp.Compare(seqs[a], seqs[b]) }), err
 }
 
 // PutJournal stages a journal entry.

@@ -56,6 +56,7 @@ func Conform(t *testing.T, m Medium) {
 		{"a ring right after listening is not missed", atOnce},
 		{"everybody who waits for a run is woken", everybody},
 		{"a worker for any tenant is woken", anyTenant},
+		{"a run wakes who takes its kind", itsKind},
 		{"names may be anything", names},
 		{"a ring that nobody hears leaves nothing behind", nobody},
 		{"listening and stopping while it rings", races},
@@ -198,6 +199,26 @@ func anyTenant(t *testing.T, m *Medium) {
 	defer dismiss(tenants)
 	m.Nodes[0].Ring(doorbell.Queue("t", "shared"))
 	within(t, tenants[0].c, soon, "the tenant's worker was not woken")
+}
+
+func itsKind(t *testing.T, m *Medium) {
+	q := doorbell.Queue("t", "kinds")
+	others := m.idle(t, q.Of("other"), m.Nodes[1], m.Nodes[1])
+	takers := m.idle(t, q.Of("job"), m.Nodes[1])
+	defer dismiss(others)
+	defer dismiss(takers)
+	m.Nodes[0].Ring(q.Of("job"))
+	within(t, takers[0].c, soon, "the worker that takes the kind was not woken")
+	for _, whole := range []doorbell.Topic{q, doorbell.Queue("", "kinds").Of("job"), doorbell.Queue("", "kinds")} {
+		w := m.idle(t, whole, m.Nodes[1])
+		m.Nodes[0].Ring(q.Of("job"))
+		within(t, w[0].c, soon, "who waits for %+v was not woken", whole)
+		dismiss(w)
+	}
+	m.fence(t)
+	if n := woken(others); n != 0 {
+		t.Errorf("%d workers that don't take the kind were woken", n)
+	}
 }
 
 func names(t *testing.T, m *Medium) {

@@ -1,0 +1,12 @@
+package api
+
+import "github.com/perdure/perdure"
+
+// Decide says yes or no to an approval.
+type Decide = perdure.Decision
+
+// Approvals is a page of approvals, oldest first.
+type Approvals struct {
+	Approvals  []perdure.Approval `json:"approvals"`
+	NextCursor string             `json:"next_cursor,omitempty"`
+}

@@ -1,0 +1,418 @@
+package perdure
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// An ApprovalID names an approval: "apv_" and what follows from its run and its wait, so that a commit that is
+// sent again asks for the same one.
+type ApprovalID string
+
+// IDOfApproval is the id of the approval that a run's wait asks for.
+func IDOfApproval(t TenantID, run RunID, wait string) ApprovalID {
+	sum := sha256.Sum256([]byte("approval\x00" + string(t) + "\x00" + string(run) + "\x00" + wait))
+	return ApprovalID("apv_" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:26]))
+}
+
+// What a person can say to an action, and what counts if nobody says anything.
+const (
+	Approve = "approve"
+	Reject  = "reject"
+)
+
+// Where an approval stands. It leaves ApprovalOpen once, together with its wait.
+const (
+	ApprovalOpen     = "open"
+	ApprovalApproved = "approved"
+	ApprovalRejected = "rejected"
+	ApprovalTimedOut = "timed_out"
+	ApprovalClosed   = "closed" // its run has ended, or no longer cares
+)
+
+// ApprovalStates are all of them.
+var ApprovalStates = []string{ApprovalOpen, ApprovalApproved, ApprovalRejected, ApprovalTimedOut, ApprovalClosed}
+
+// Bounds of approvals.
+const (
+	MaxAction     = 64 << 10 // bytes of an action, of a form, of an answer
+	MaxFormFields = 32
+	MaxOptions    = 100 // of a choice
+	maxDepth      = 64  // of what is hashed
+)
+
+// An ApprovalSpec is what a wait for a decision shows to who decides.
+type ApprovalSpec struct {
+	Title   string          `json:"title,omitempty"`
+	Action  json.RawMessage `json:"action"`            // exactly what will be done
+	Form    []FormField     `json:"form,omitempty"`    // what an approval has to answer
+	Default string          `json:"default,omitempty"` // what silence counts as: "approve" or "reject", which it is unless said
+}
+
+// The types of form fields.
+const (
+	FieldString  = "string" // a line
+	FieldText    = "text"   // as many lines as it takes
+	FieldNumber  = "number"
+	FieldBoolean = "boolean"
+	FieldChoice  = "choice" // one of its options
+)
+
+// A FormField is a question that comes with an approval.
+type FormField struct {
+	Name     string   `json:"name"`
+	Label    string   `json:"label,omitempty"`
+	Type     string   `json:"type"`
+	Options  []string `json:"options,omitempty"`
+	Required bool     `json:"required,omitempty"`
+}
+
+func (s *ApprovalSpec) validate(field string) error {
+	if err := checkText(field+".title", s.Title); err != nil {
+		return err
+	}
+	if len(s.Action) > MaxAction {
+		return tooLarge(field+".action", "has %d bytes; a person is shown at most %d", len(s.Action), MaxAction)
+	}
+	if _, err := canonical(field+".action", s.Action); err != nil {
+		return err
+	}
+	if s.Default != "" && s.Default != Approve && s.Default != Reject {
+		return Invalid(field+".default", "%q is neither approve nor reject", s.Default)
+	}
+	if len(s.Form) > MaxFormFields {
+		return tooLarge(field+".form", "has %d fields; a form takes %d", len(s.Form), MaxFormFields)
+	}
+	size, names := 0, make(map[string]bool, len(s.Form))
+	for i := range s.Form {
+		f, at := &s.Form[i], fmt.Sprintf("%s.form[%d]", field, i)
+		if err := f.validate(at); err != nil {
+			return err
+		}
+		if names[f.Name] {
+			return Invalid(at+".name", "%q stands twice in this form", f.Name)
+		}
+		names[f.Name] = true
+		size += len(f.Name) + len(f.Label) + len(strings.Join(f.Options, ""))
+	}
+	if size > MaxAction {
+		return tooLarge(field+".form", "has %d bytes; a person is shown at most %d", size, MaxAction)
+	}
+	return nil
+}
+
+func (f *FormField) validate(field string) error {
+	if err := checkName(field+".name", f.Name); err != nil {
+		return err
+	}
+	if err := checkText(field+".label", f.Label); err != nil {
+		return err
+	}
+	switch f.Type {
+	case FieldString, FieldText, FieldNumber, FieldBoolean:
+		if len(f.Options) > 0 {
+			return Invalid(field+".options", "belong to a choice")
+		}
+	case FieldChoice:
+		if len(f.Options) == 0 || len(f.Options) > MaxOptions {
+			return Invalid(field+".options", "a choice has 1 to %d options, not %d", MaxOptions, len(f.Options))
+		}
+		for i, o := range f.Options {
+			at := fmt.Sprintf("%s.options[%d]", field, i)
+			if o == "" {
+				return Invalid(at, "is empty")
+			}
+			if err := checkText(at, o); err != nil {
+				return err
+			}
+			if slices.Contains(f.Options[:i], o) {
+				return Invalid(at, "stands twice")
+			}
+		}
+	default:
+		return Invalid(field+".type", "%q is none of string, text, number, boolean, choice", f.Type)
+	}
+	return nil
+}
+
+// An Approval is an action that waits, or waited, for somebody to decide about it.
+type Approval struct {
+	Tenant     TenantID    `json:"-"`
+	ID         ApprovalID  `json:"approval_id"`
+	RunID      RunID       `json:"run_id"` // who asks
+	Kind       string      `json:"kind"`   // of that run
+	WaitID     string      `json:"wait_id"`
+	Name       string      `json:"name"`
+	Title      string      `json:"title,omitempty"`
+	Action     Value       `json:"action"`
+	ActionHash string      `json:"action_hash"`
+	Form       []FormField `json:"form,omitempty"`
+	Default    string      `json:"default,omitempty"`
+	State      string      `json:"state"`
+	OpenedAt   Instant     `json:"opened_at"`
+	ExpiresAt  Instant     `json:"expires_at"` // when its wait ends at the latest, or its run
+	DecidedAt  Instant     `json:"decided_at,omitempty"`
+	DecidedBy  *Decider    `json:"decided_by,omitempty"`
+	Comment    string      `json:"comment,omitempty"`
+	Answer     Value       `json:"answer,omitempty"`
+	Digest     string      `json:"-"` // of the decision's body: the same one again is no other decision
+}
+
+// A Decider is who decided, as far as the server knows: the key that was used.
+type Decider struct {
+	KeyID string `json:"key_id"`
+	Name  string `json:"name"`
+}
+
+// Decision is what the approval amounts to for who asked: silence counts as its default, or as no.
+func (a *Approval) Decision() string {
+	switch {
+	case a.State == ApprovalApproved, a.State == ApprovalTimedOut && a.Default == Approve:
+		return Approve
+	case a.State == ApprovalRejected, a.State == ApprovalTimedOut:
+		return Reject
+	}
+	return ""
+}
+
+// A Decision is what somebody says to an approval.
+type Decision struct {
+	Decision   string          `json:"decision"` // "approve" or "reject"
+	Comment    string          `json:"comment,omitempty"`
+	Answer     json.RawMessage `json:"answer,omitempty"`      // to the form: an object
+	ActionHash string          `json:"action_hash,omitempty"` // of what was shown: a decision about something else is refused
+}
+
+// Validate checks a decision's shape.
+func (d *Decision) Validate() error {
+	if d.Decision != Approve && d.Decision != Reject {
+		return Invalid("decision", "%.40q is neither approve nor reject", d.Decision)
+	}
+	if err := checkText("comment", d.Comment); err != nil {
+		return err
+	}
+	if len(d.ActionHash) > MaxName {
+		return Invalid("action_hash", "is longer than %d bytes", MaxName)
+	}
+	if len(d.Answer) == 0 {
+		return nil
+	}
+	if d.Decision == Reject {
+		return Invalid("answer", "belongs to approve")
+	}
+	if len(d.Answer) > MaxAction {
+		return tooLarge("answer", "has %d bytes; an answer takes %d", len(d.Answer), MaxAction)
+	}
+	_, err := canonical("answer", d.Answer)
+	return err
+}
+
+// Digest is equal for decisions that say the same.
+func (d *Decision) Digest() (string, error) {
+	answer := []byte("-")
+	if len(d.Answer) > 0 {
+		var err error
+		if answer, err = canonical("answer", d.Answer); err != nil {
+			return "", err
+		}
+	}
+	sum := sha256.Sum256([]byte(d.Decision + "\x00" + d.Comment + "\x00" + string(answer)))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// CheckAnswer says whether an answer fits a form, and which of its fields does not.
+func CheckAnswer(form []FormField, answer json.RawMessage) error {
+	misfit := func(field, format string, args ...any) error {
+		return &Error{Code: CodeAnswerInvalid, Field: field, Message: fmt.Sprintf(format, args...)}
+	}
+	if len(form) == 0 {
+		if len(answer) > 0 {
+			return misfit("answer", "nothing was asked: the approval has no form")
+		}
+		return nil
+	}
+	given := map[string]any{}
+	if len(answer) > 0 {
+		d := json.NewDecoder(bytes.NewReader(answer))
+		d.UseNumber()
+		if err := d.Decode(&given); err != nil || given == nil {
+			return misfit("answer", "is an object with the fields of the form")
+		}
+	}
+	for i := range form {
+		f := &form[i]
+		v := given[f.Name]
+		delete(given, f.Name)
+		if v == nil || v == "" {
+			if f.Required {
+				return misfit("answer."+f.Name, "is required")
+			}
+			continue
+		}
+		if why := f.refuses(v); why != "" {
+			return misfit("answer."+f.Name, "%s", why)
+		}
+	}
+	if len(given) > 0 {
+		return misfit("answer."+slices.Min(slices.Collect(maps.Keys(given))), "is no field of the form")
+	}
+	return nil
+}
+
+// refuses says why a value does not fit, or nothing.
+func (f *FormField) refuses(v any) string {
+	text, isText := v.(string)
+	switch f.Type {
+	case FieldNumber:
+		if _, ok := v.(json.Number); !ok {
+			return "is a number"
+		}
+	case FieldBoolean:
+		if _, ok := v.(bool); !ok {
+			return "is true or false"
+		}
+	case FieldChoice:
+		if !isText || !slices.Contains(f.Options, text) {
+			return "is one of the options"
+		}
+	case FieldString:
+		if !isText || len(text) > MaxText || strings.ContainsAny(text, "\r\n") {
+			return fmt.Sprintf("is one line of at most %d bytes", MaxText)
+		}
+	default:
+		if !isText {
+			return "is a text"
+		}
+	}
+	return ""
+}
+
+// ActionHash is what a decision is bound to: "sha256:<hex>" over the action as canonical JSON. That is JSON without white
+// space, the members of objects in the order of their names, numbers as they were written, and in strings nothing
+// escaped that need not be. An object that has a name twice is refused: who reads it might see either.
+func ActionHash(action json.RawMessage) (string, error) {
+	b, err := canonical("action", action)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+func canonical(field string, v json.RawMessage) ([]byte, error) {
+	if err := CheckValue(field, v); err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(v))
+	d.UseNumber()
+	b, err := appendCanonical(nil, d, 0)
+	if err == nil {
+		if _, end := d.Token(); end != io.EOF {
+			err = fmt.Errorf("is more than one value")
+		}
+	}
+	if err != nil {
+		return nil, Invalid(field, "%v", err)
+	}
+	return b, nil
+}
+
+// appendCanonical reads one value and writes it.
+func appendCanonical(b []byte, d *json.Decoder, depth int) ([]byte, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("is nested more than %d deep", maxDepth)
+	}
+	t, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := t.(type) {
+	case json.Delim:
+		if t == '[' {
+			b = append(b, '[')
+			for i := 0; d.More(); i++ {
+				if i > 0 {
+					b = append(b, ',')
+				}
+				if b, err = appendCanonical(b, d, depth+1); err != nil {
+					return nil, err
+				}
+			}
+			_, err = d.Token()
+			return append(b, ']'), err
+		}
+		return appendObject(b, d, depth)
+	case string:
+		return appendString(b, t), nil
+	case json.Number:
+		return append(b, t...), nil
+	case bool:
+		return fmt.Append(b, t), nil
+	}
+	return append(b, "null"...), nil
+}
+
+func appendObject(b []byte, d *json.Decoder, depth int) ([]byte, error) {
+	type member struct {
+		name string
+		text []byte
+	}
+	var all []member
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		text, err := appendCanonical(nil, d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, member{t.(string), text})
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(a.name, b.name) })
+	b = append(b, '{')
+	for i, m := range all {
+		if i > 0 {
+			if m.name == all[i-1].name {
+				return nil, fmt.Errorf("has %.60q twice", m.name)
+			}
+			b = append(b, ',')
+		}
+		b = append(append(appendString(b, m.name), ':'), m.text...)
+	}
+	return append(b, '}'), nil
+}
+
+// appendString escapes what has to be, in the shortest way (as RFC 8785 does).
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c >= 0x20:
+			b = append(b, c)
+		case c >= '\b' && c <= '\r' && c != '\v':
+			b = append(b, '\\', "btn fr"[c-'\b'])
+		default:
+			b = fmt.Appendf(b, `\u%04x`, c)
+		}
+	}
+	return append(b, '"')
+}
+
+func tooLarge(field, format string, args ...any) *Error {
+	return &Error{Code: CodeTooLarge, Field: field, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,545 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/storetest"
+)
+
+// reading are the methods that change nothing.
+var reading = strings.Fields(`All Approval Approvals Close DeadLetter DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health Inbox Invariants
+	Join JoinGroup Journal Keys LateResults List Messages Queues Ready Stream Thread Tree Webhook Webhooks Workers`)
+
+// A loss is a call whose first answer is lost after the server has done what was asked.
+type loss struct {
+	t    *testing.T
+	ctx  context.Context
+	c    *client.Client // this one loses nothing
+	as   func(key string) *client.Client
+	lost map[string]any // the answer that was lost
+
+	sink    string        // a receiver of webhooks
+	letters <-chan string // the ids of what it got
+
+	between func()        // what happens before it is sent again
+	once    func(got any) // checks that it counted once
+}
+
+// A call is a call of a method that changes something. What prepares it is given a loss, and sets once.
+type call func(c *client.Client) (any, error)
+
+// run starts a run.
+func (l *loss) run(sub perdure.Submission) perdure.RunID {
+	l.t.Helper()
+	if sub.Kind == "" {
+		sub.Kind = "job"
+	}
+	return ok[*api.Run](l.t)(l.c.Start(l.ctx, sub)).RunID
+}
+
+// lease starts a run and leases it.
+func (l *loss) lease(start bool, sub perdure.Submission) api.Lease {
+	l.t.Helper()
+	l.run(sub)
+	g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: start})).Runs[0]
+	return api.Lease{RunID: g.RunID, Epoch: g.Epoch}
+}
+
+func (l *loss) commit(lease api.Lease, c perdure.Commit) api.CommitResult {
+	l.t.Helper()
+	c.ID, c.RunID, c.Epoch = "c", lease.RunID, lease.Epoch
+	res := ok[[]api.CommitResult](l.t)(l.c.Commit(l.ctx, "w", c))[0]
+	if !res.OK {
+		l.t.Fatalf("%+v", res)
+	}
+	return res
+}
+
+// dead makes a dead letter.
+func (l *loss) dead() perdure.RunID {
+	l.t.Helper()
+	lease := l.lease(true, perdure.Submission{MaxAttempts: 1})
+	l.commit(lease, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken"}}})
+	return lease.RunID
+}
+
+// late makes an ended run with a late result.
+func (l *loss) late() perdure.RunID {
+	l.t.Helper()
+	id := l.dead()
+	ok[*api.Run](l.t)(l.c.Retry(l.ctx, id))
+	finish(l.t, l.c, `1`)
+	return id
+}
+
+func (l *loss) hook() perdure.WebhookID {
+	l.t.Helper()
+	return ok[*api.NewWebhook](l.t)(l.c.CreateWebhook(l.ctx, api.CreateWebhook{URL: l.sink, Events: []string{"run:created"}})).WebhookID
+}
+
+func (l *loss) delivery() string {
+	l.t.Helper()
+	id := l.hook()
+	l.run(perdure.Submission{})
+	var page *api.Deliveries
+	eventually.True(l.t, "it is delivered", func() bool {
+		page = ok[*api.Deliveries](l.t)(l.c.Deliveries(l.ctx, id, client.DeliveryFilter{State: "delivered"}))
+		return len(page.Deliveries) == 1
+	})
+	return page.Deliveries[0].DeliveryID
+}
+
+// lines counts lines of a run's log.
+func (l *loss) lines(id perdure.RunID, typ string) (n int) {
+	l.t.Helper()
+	for _, e := range ok[*api.Events](l.t)(l.c.EventPage(l.ctx, id, 0, 0)).Events {
+		if e.Type == typ {
+			n++
+		}
+	}
+	return n
+}
+
+// runs tells how many there are.
+func (l *loss) runs(want int) {
+	l.t.Helper()
+	if page := ok[*api.Runs](l.t)(l.c.List(l.ctx, client.Filter{})); len(page.Runs) != want {
+		l.t.Errorf("%d runs, not %d", len(page.Runs), want)
+	}
+}
+
+// same checks that what the caller got is what the lost answer said.
+func (l *loss) same(got any, fields ...string) {
+	l.t.Helper()
+	var have map[string]any
+	if err := json.Unmarshal(client.JSON(got), &have); err != nil {
+		l.t.Fatal(err)
+	}
+	for _, f := range fields {
+		if have[f] == nil || !reflect.DeepEqual(have[f], l.lost[f]) {
+			l.t.Errorf("%s is %v, and was %v in the lost answer", f, have[f], l.lost[f])
+		}
+	}
+}
+
+// mutations are all methods that change something.
+var mutations = map[string]func(l *loss) call{
+	"Start": func(l *loss) call {
+		l.once = func(got any) { l.same(got, "run_id"); l.runs(1) }
+		return func(c *client.Client) (any, error) { return c.Start(l.ctx, perdure.Submission{Kind: "job"}) }
+	},
+	"Run": func(l *loss) call {
+		l.once = func(got any) { l.same(got, "run_id"); l.runs(1) }
+		return func(c *client.Client) (any, error) {
+			run, deferred, err := c.Run(l.ctx, perdure.Submission{Kind: "job"}, 30*time.Millisecond)
+			if err == nil && !deferred {
+				err = errors.New("it has not been deferred")
+			}
+			return run, err
+		}
+	},
+	"Signal": func(l *loss) call {
+		id := l.run(perdure.Submission{})
+		l.once = func(got any) {
+			l.same(got, "run_id")
+			g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+			if len(g.Inbox) != 1 {
+				l.t.Errorf("%d signals", len(g.Inbox))
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.Signal(l.ctx, id, "go", client.JSON(1)) }
+	},
+	"Cancel": func(l *loss) call {
+		// The run completes after all, and leaves its child to a continuation: nobody has cancelled that.
+		th := ok[*api.Thread](l.t)(l.c.CreateThread(l.ctx, nil))
+		lease := l.lease(true, perdure.Submission{ThreadID: th.ThreadID})
+		var child perdure.RunID
+		l.between = func() {
+			child = l.commit(lease, perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid"}},
+				Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, ContinueOn: []string{"k"}}}).Children[0].RunID
+		}
+		l.once = func(got any) {
+			l.same(got, "run_id")
+			if n := l.lines(lease.RunID, perdure.LineCancelRequested); n != 1 {
+				l.t.Errorf("asked %d times", n)
+			}
+			if r := ok[*api.Run](l.t)(l.c.Get(l.ctx, child)); r.State != perdure.Queued {
+				l.t.Errorf("the child is %s", r.State)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.Cancel(l.ctx, lease.RunID, "enough", 0) }
+	},
+	"Defer": func(l *loss) call {
+		id := l.run(perdure.Submission{})
+		l.once = func(got any) {
+			l.same(got, "run_id", "deferred_at")
+			if n := l.lines(id, perdure.LineDeferred); n != 1 {
+				l.t.Errorf("deferred %d times", n)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.Defer(l.ctx, id) }
+	},
+	"Retry": func(l *loss) call {
+		id := l.dead()
+		l.once = func(got any) { l.same(got, "run_id"); l.runs(2) }
+		return func(c *client.Client) (any, error) { return c.Retry(l.ctx, id) }
+	},
+	"Adopt": func(l *loss) call {
+		id := l.late()
+		l.once = func(got any) {
+			l.same(got, "run_id", "result")
+			if n := l.lines(id, perdure.LineLateResult); n != 2 { // kept and adopted
+				l.t.Errorf("%d lines", n)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.Adopt(l.ctx, id, 1) }
+	},
+	"Discard": func(l *loss) call {
+		id := l.late()
+		l.once = func(got any) {
+			l.same(got, "run_id")
+			if late := ok[[]api.LateResult](l.t)(l.c.LateResults(l.ctx, id)); len(late) != 1 || late[0].State != perdure.LateDiscarded {
+				l.t.Errorf("%+v", late)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.Discard(l.ctx, id, 1) }
+	},
+	"Continue": func(l *loss) call {
+		th := ok[*api.Thread](l.t)(l.c.CreateThread(l.ctx, nil))
+		lease := l.lease(true, perdure.Submission{ThreadID: th.ThreadID})
+		l.commit(lease, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}})
+		l.once = func(got any) { l.same(got, "continued_by_run_id"); l.runs(2) }
+		return func(c *client.Client) (any, error) {
+			return c.Continue(l.ctx, lease.RunID, api.ContinueRun{JobID: "j"})
+		}
+	},
+	"Callback": func(l *loss) call {
+		lease := l.lease(true, perdure.Submission{})
+		res := l.commit(lease, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "x", Type: perdure.WaitCallback}}, Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}})
+		l.once = func(got any) {
+			l.same(got, "run_id")
+			if g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]; len(g.Inbox) != 1 {
+				l.t.Errorf("%d answers", len(g.Inbox))
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return c.Callback(l.ctx, res.Callbacks[0].Token, api.UseCallback{Result: client.JSON(1)})
+		}
+	},
+	"Decide": func(l *loss) call {
+		l.commit(l.lease(true, perdure.Submission{}), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend},
+			Waits: []perdure.WaitSpec{{ID: "x", Type: perdure.WaitApproval, Name: "push", Approval: &perdure.ApprovalSpec{Action: client.JSON("push")}}}})
+		id := ok[*api.Approvals](l.t)(l.c.Approvals(l.ctx, client.ApprovalFilter{})).Approvals[0].ID
+		l.once = func(got any) {
+			l.same(got, "approval_id", "state")
+			if g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]; len(g.Inbox) != 1 {
+				l.t.Errorf("%d decisions", len(g.Inbox))
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.Decide(l.ctx, id, api.Decide{Decision: perdure.Approve}) }
+	},
+	"CreateThread": func(l *loss) call {
+		l.once = func(got any) { l.same(got, "thread_id") }
+		return func(c *client.Client) (any, error) { return c.CreateThread(l.ctx, client.JSON(map[string]int{"n": 1})) }
+	},
+	"AppendMessage": func(l *loss) call {
+		th := ok[*api.Thread](l.t)(l.c.CreateThread(l.ctx, nil)).ThreadID
+		l.once = func(got any) {
+			l.same(got, "thread_id", "seq")
+			if ms := ok[*api.Messages](l.t)(l.c.Messages(l.ctx, th, 0)); len(ms.Messages) != 1 {
+				l.t.Errorf("%d messages", len(ms.Messages))
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return c.AppendMessage(l.ctx, th, perdure.Message{Role: "user", Content: client.JSON("hi")})
+		}
+	},
+	"CreateGroup": func(l *loss) call {
+		ids := []perdure.RunID{l.dead(), l.run(perdure.Submission{})}
+		l.once = func(got any) { l.same(got, "group_id", "ended_runs") }
+		return func(c *client.Client) (any, error) { return c.CreateGroup(l.ctx, api.CreateGroup{RunIDs: ids}) }
+	},
+	"Redrive": func(l *loss) call {
+		id := l.dead()
+		l.between = func() { // somebody clears up
+			if err := l.c.DropDeadLetter(l.ctx, id); err != nil {
+				l.t.Error(err)
+			}
+		}
+		l.once = func(got any) { l.same(got, "run_id"); l.runs(2) }
+		return func(c *client.Client) (any, error) { return c.Redrive(l.ctx, id) }
+	},
+	"DropDeadLetter": func(l *loss) call {
+		id := l.dead()
+		l.once = func(any) {
+			if err := l.c.DropDeadLetter(l.ctx, id); client.CodeOf(err) != perdure.CodeNotFound {
+				l.t.Error(err)
+			}
+		}
+		return func(c *client.Client) (any, error) { return nil, c.DropDeadLetter(l.ctx, id) }
+	},
+	"CreateKey": func(l *loss) call {
+		l.once = func(got any) { l.oneKey(got.(*api.NewKey), l.c) }
+		return func(c *client.Client) (any, error) {
+			return c.CreateKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"keys:admin"}})
+		}
+	},
+	"CreateTenantKey": func(l *loss) call {
+		l.once = func(got any) { l.oneKey(got.(*api.NewKey), nil) }
+		return func(c *client.Client) (any, error) {
+			return c.CreateTenantKey(l.ctx, "acme", api.CreateKey{Name: "k", Scopes: []string{"keys:admin"}})
+		}
+	},
+	"RevokeKey": func(l *loss) call {
+		id := ok[*api.NewKey](l.t)(l.c.CreateKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})).ID
+		l.once = func(got any) { l.same(got, "key_id", "revoked_at") }
+		return func(c *client.Client) (any, error) { return c.RevokeKey(l.ctx, id) }
+	},
+	"RevokeTenantKey": func(l *loss) call {
+		id := ok[*api.NewKey](l.t)(l.c.CreateTenantKey(l.ctx, "acme", api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})).ID
+		l.once = func(got any) { l.same(got, "key_id", "revoked_at") }
+		return func(c *client.Client) (any, error) { return c.RevokeTenantKey(l.ctx, "acme", id) }
+	},
+	"CreateWebhook": func(l *loss) call {
+		l.once = func(got any) {
+			l.same(got, "webhook_id", "secret")
+			if list := ok[[]api.Webhook](l.t)(l.c.Webhooks(l.ctx)); len(list) != 1 {
+				l.t.Errorf("%d webhooks", len(list))
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.CreateWebhook(l.ctx, api.CreateWebhook{URL: l.sink}) }
+	},
+	"ChangeWebhook": func(l *loss) call {
+		id, text, other := l.hook(), "mine", "theirs"
+		l.between = func() { ok[*api.Webhook](l.t)(l.c.ChangeWebhook(l.ctx, id, api.ChangeWebhook{Description: &other})) }
+		l.once = func(got any) {
+			if got.(*api.Webhook).Description != other { // whoever came later is not overruled
+				l.t.Errorf("%+v", got)
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return c.ChangeWebhook(l.ctx, id, api.ChangeWebhook{Description: &text})
+		}
+	},
+	"DeleteWebhook": func(l *loss) call {
+		id := l.hook()
+		l.once = func(any) {
+			if err := l.c.DeleteWebhook(l.ctx, id); client.CodeOf(err) != perdure.CodeNotFound {
+				l.t.Error(err)
+			}
+		}
+		return func(c *client.Client) (any, error) { return nil, c.DeleteWebhook(l.ctx, id) }
+	},
+	"RotateWebhook": func(l *loss) call {
+		id := l.hook()
+		l.once = func(got any) { l.same(got, "secret", "rotated_at") }
+		return func(c *client.Client) (any, error) { return c.RotateWebhook(l.ctx, id) }
+	},
+	"TestWebhook": func(l *loss) call {
+		id := l.hook()
+		l.once = func(got any) { // sent twice, as one message
+			l.same(got, "delivered", "status")
+			if a, b := <-l.letters, <-l.letters; a != b {
+				l.t.Errorf("%s and %s", a, b)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.TestWebhook(l.ctx, id) }
+	},
+	"Redeliver": func(l *loss) call {
+		id := l.delivery()
+		delivered := func() bool {
+			return ok[*api.DeliveryHistory](l.t)(l.c.Delivery(l.ctx, id)).State == "delivered"
+		}
+		l.between = func() { eventually.True(l.t, "it is delivered again", delivered) }
+		l.once = func(any) {
+			if d := ok[*api.DeliveryHistory](l.t)(l.c.Delivery(l.ctx, id)); len(d.History) != 2 || d.State != "delivered" {
+				l.t.Errorf("%+v", d)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.Redeliver(l.ctx, id) }
+	},
+
+	// The worker protocol has keys of its own: a lease, a commit_id.
+	"StartRuns": func(l *loss) call {
+		lease := l.lease(false, perdure.Submission{})
+		l.once = func(got any) {
+			if res := got.([]api.LeaseResult); !res[0].OK || l.lines(lease.RunID, perdure.LineStarted) != 1 {
+				l.t.Errorf("%+v", res)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.StartRuns(l.ctx, "w", lease) }
+	},
+	"Heartbeat": func(l *loss) call {
+		lease := l.lease(true, perdure.Submission{})
+		l.once = func(got any) {
+			if b := got.(*api.Beaten); len(b.Lost) != 0 {
+				l.t.Errorf("%+v", b)
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return c.Heartbeat(l.ctx, "w", api.Beat{RunID: lease.RunID, Epoch: lease.Epoch})
+		}
+	},
+	"Commit": func(l *loss) call {
+		lease := l.lease(true, perdure.Submission{})
+		l.once = func(got any) {
+			if res := got.([]api.CommitResult); !res[0].OK || res[0].State != perdure.Completed {
+				l.t.Errorf("%+v", res)
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return c.Commit(l.ctx, "w", perdure.Commit{ID: "1", RunID: lease.RunID, Epoch: lease.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}})
+		}
+	},
+	"Release": func(l *loss) call {
+		lease := l.lease(true, perdure.Submission{})
+		l.once = func(got any) { // it has no such lease any more, and the run was handed back once
+			res := got.([]api.LeaseResult)
+			r := ok[*api.Run](l.t)(l.c.Get(l.ctx, lease.RunID))
+			if res[0].Error == nil || res[0].Error.Code != perdure.CodeStaleEpoch || r.State != perdure.Queued || r.Epoch != lease.Epoch+1 || r.Attempt != 1 {
+				l.t.Errorf("%+v %+v", res, r)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.Release(l.ctx, "w", lease) }
+	},
+	"Poll": func(l *loss) call {
+		id := l.run(perdure.Submission{})
+		l.once = func(got any) { // what the lost answer granted is granted again
+			if p := got.(*api.Polled); len(p.Runs) != 1 || p.Runs[0].RunID != id || p.Runs[0].Attempt != 1 {
+				l.t.Errorf("%+v", p)
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			_, err := c.Poll(l.ctx, "w", api.Poll{Slots: 1})
+			if client.CodeOf(err) != perdure.CodeUnknown { // a worker's loop polls again by itself
+				return nil, fmt.Errorf("sent again: %w", err)
+			}
+			return c.Poll(l.ctx, "w", api.Poll{Slots: 1})
+		}
+	},
+}
+
+// oneKey checks that of the keys that were made one is good: the one whose secret the caller has.
+func (l *loss) oneKey(made *api.NewKey, lister *client.Client) {
+	l.t.Helper()
+	mine := l.as(made.Secret)
+	if lister == nil {
+		lister = mine
+	}
+	good := 0
+	for _, k := range ok[[]perdure.Key](l.t)(lister.Keys(l.ctx)) {
+		if k.Name == "k" && k.RevokedAt == 0 {
+			good++
+		}
+	}
+	if good != 1 || l.lost["key_id"] == made.ID {
+		l.t.Errorf("%d good keys; the secret of %v was lost, and %s is used", good, l.lost["key_id"], made.ID)
+	}
+	ok[[]perdure.Key](l.t)(mine.Keys(l.ctx))
+}
+
+func TestEveryCallWhoseAnswerIsLostCountsOnce(t *testing.T) {
+	for m := range reflect.TypeFor[*client.Client]().Methods() {
+		if _, changes := mutations[m.Name]; changes == slices.Contains(reading, m.Name) {
+			t.Errorf("Client.%s: does it change something? Then it takes a row in mutations, and otherwise its name in reading", m.Name)
+		}
+	}
+	for name, prepare := range mutations {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			policy := perdure.DefaultPolicy()
+			policy.DispatchedRetry = 50 * time.Millisecond
+			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: &policy, WebhookAllow: []string{"127.0.0.0/8"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { srv.Close() })
+			letters := make(chan string, 10)
+			sink := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { letters <- r.Header.Get("webhook-id") }))
+			t.Cleanup(sink.Close)
+			as := func(key string) *client.Client {
+				return client.New("http://perdure", key, client.Options{Transport: srv.Transport()})
+			}
+			l := &loss{t: t, ctx: within(t), c: as(srv.Key()), as: as, sink: sink.URL, letters: letters}
+			call := prepare(l)
+			sent := 0
+			wire := tripper(func(r *http.Request) (*http.Response, error) {
+				res, err := srv.Transport().RoundTrip(r)
+				if sent++; sent > 1 || err != nil {
+					return res, err
+				}
+				defer res.Body.Close()
+				body, err := io.ReadAll(res.Body)
+				if err != nil || res.StatusCode/100 != 2 || json.Unmarshal(body, &l.lost) != nil {
+					t.Errorf("%d %s %v", res.StatusCode, body, err)
+				}
+				if l.between != nil {
+					l.between()
+				}
+				return nil, errors.New("the connection was reset")
+			})
+			got, err := call(client.New("http://perdure", srv.Key(), client.Options{Transport: wire}))
+			if err != nil || sent < 2 {
+				t.Fatalf("sent %d times: %v", sent, err)
+			}
+			l.once(got)
+		})
+	}
+}
+
+func TestAKeyOfTheCallersOwn(t *testing.T) {
+	w := open(t, false, nil)
+	ctx, c := within(t), w.client()
+	in := api.CreateKey{Name: "k", Scopes: []string{"runs:read"}}
+	first := ok[*api.NewKey](t)(c.CreateKey(ctx, in, client.IdempotencyKey("mine")))
+	// Whoever has its secret is not to lose the key by somebody's asking again.
+	again := ok[*api.NewKey](t)(c.CreateKey(ctx, in, client.IdempotencyKey("mine")))
+	if first.Secret == "" || again.Secret != "" || again.ID != first.ID || again.RevokedAt != 0 {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+	a := ok[*api.Thread](t)(c.CreateThread(ctx, nil, client.IdempotencyKey("mine")))
+	if b := ok[*api.Thread](t)(c.CreateThread(ctx, nil, client.IdempotencyKey("mine"))); a.ThreadID != b.ThreadID {
+		t.Errorf("%+v, then %+v", a, b)
+	}
+	if _, err := c.CreateThread(ctx, nil, client.IdempotencyKey("")); client.CodeOf(err) != perdure.CodeInvalid {
+		t.Error(err) // not sent without one: nobody could tell what became of it
+	}
+}
+
+func TestACancelWaitsOnWhenTheServerLetsGo(t *testing.T) {
+	w := open(t, false, nil)
+	ctx, c := within(t), w.client()
+	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
+	g := ok[*api.Polled](t)(c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+	// The first answer comes before the run has ended, as from a server that goes down.
+	var keys []string
+	x := tripper(func(r *http.Request) (*http.Response, error) {
+		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) == 1 {
+			r.URL.RawQuery = "wait=0s"
+		} else {
+			ok[[]api.CommitResult](t)(c.Commit(ctx, "w", perdure.Commit{ID: "c", RunID: g.RunID, Epoch: g.Epoch, CancelAck: true,
+				Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}}))
+		}
+		return w.wire.RoundTrip(r)
+	})
+	run, err := client.New(w.url, w.srv.Key(), client.Options{Transport: x}).Cancel(ctx, run.RunID, "enough", time.Minute)
+	if err != nil || run.State != perdure.Cancelled || len(keys) != 2 || keys[0] != keys[1] {
+		t.Errorf("%+v %v, under %v", run, err, keys)
+	}
+}

@@ -1,0 +1,330 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+const approveAbout = `Lists what runs want to be approved; with an id, shows that one and, on a terminal, asks.
+What is approved is the action as it is shown: if it were another one by then, nothing would be approved.
+
+  perdure approve                        list what waits for a decision
+  perdure approve ID                     show it, and ask
+  perdure approve ID --yes               approve it
+  perdure approve ID --reject --comment "not on a Friday"
+  perdure approve ID --yes --answer '{"where":"eu"}'`
+
+func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("approve", approveAbout, stderr)
+	conn := addConnFlags(f)
+	var filter client.ApprovalFilter
+	run := f.String("run", "", "list only those of this `run`")
+	f.StringVar(&filter.State, "state", "", "list those that are open (default), approved, rejected, timed_out, closed, or all")
+	f.IntVar(&filter.Limit, "limit", 20, "list at most so many")
+	yes := f.Bool("yes", false, "approve it")
+	no := f.Bool("reject", false, "reject it")
+	comment := f.String("comment", "", "a `text` for who asks")
+	answer := f.String("answer", "", "the answer to its form: `JSON`, @file, or - for standard input")
+	asJSON := f.Bool("json", false, "print JSON")
+	ids, err := parseMixed(f, args, 0, 1)
+	if err != nil {
+		return err
+	}
+	switch {
+	case *yes && *no:
+		fmt.Fprintln(stderr, "perdure approve: --yes or --reject, not both")
+		return errUsage
+	case len(ids) == 0 && (*yes || *no || *comment != "" || *answer != ""):
+		fmt.Fprintln(stderr, "perdure approve: say which: perdure approve ID --yes")
+		return errUsage
+	case filter.Limit < 1:
+		fmt.Fprintln(stderr, "perdure approve: --limit has to be positive")
+		return errUsage
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		filter.RunID = perdure.RunID(*run)
+		return listApprovals(ctx, c, filter, stdout, *asJSON)
+	}
+	a, err := c.Approval(ctx, perdure.ApprovalID(ids[0]))
+	if err != nil {
+		return err
+	}
+	said := perdure.Decision{Comment: *comment}
+	if said.Answer, err = readJSON("--answer", *answer); err != nil {
+		return err
+	}
+	if !*asJSON {
+		if err := printApproval(stdout, a, time.Now(), wholeAction); err != nil {
+			return err
+		}
+	}
+	switch {
+	case *yes:
+		said.Decision = perdure.Approve
+	case *no:
+		said.Decision = perdure.Reject
+	case *asJSON:
+		return printJSON(stdout, a)
+	case a.State != perdure.ApprovalOpen:
+		return nil
+	case !isTerminal(os.Stdin):
+		fmt.Fprintf(stderr, "Nothing is decided: say --yes or --reject.\n")
+		return nil
+	default:
+		if err := askPerson(ctx, os.Stdin, stderr, a, &said); err != nil || said.Decision == "" {
+			return err
+		}
+	}
+	// Of what was shown here, and not what the server calls it.
+	if said.ActionHash, err = perdure.ActionHash(json.RawMessage(a.Action)); err != nil {
+		return err
+	}
+	if a, err = c.Decide(ctx, a.ID, said); err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(stdout, a)
+	}
+	_, err = fmt.Fprintf(stdout, "%s is %s\n", a.ID, a.State)
+	return err
+}
+
+func listApprovals(ctx context.Context, c *client.Client, filter client.ApprovalFilter, stdout io.Writer, asJSON bool) error {
+	page, err := c.Approvals(ctx, filter)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(stdout, page)
+	}
+	return printApprovals(stdout, page, time.Now())
+}
+
+func printApprovals(w io.Writer, page *api.Approvals, now time.Time) error {
+	if len(page.Approvals) == 0 {
+		_, err := fmt.Fprintln(w, "Nothing waits for a decision.")
+		return err
+	}
+	for i := range page.Approvals {
+		if err := printApproval(w, &page.Approvals[i], now, 20); err != nil {
+			return err
+		}
+	}
+	text := "perdure approve ID decides.\n"
+	if page.NextCursor != "" {
+		text = "There are more: --limit shows them. " + text
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// wholeAction is more lines than any action has.
+const wholeAction = 1 << 30
+
+// printApproval shows what is asked, by whom, and for how long: the action itself with at most so many lines. Whatever comes
+// from an agent is shown as it is written, so that nothing in it can look like something else.
+func printApproval(w io.Writer, a *perdure.Approval, now time.Time, lines int) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s  %s\n", a.ID, literal(a.Name))
+	field := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "  %-9s %s\n", name, text)
+		}
+	}
+	field("title", literal(a.Title))
+	field("asked by", fmt.Sprintf("%s, run %s, %s ago", literal(a.Kind), a.RunID, shortly(now.Sub(a.OpenedAt.Time()))))
+	if a.State == perdure.ApprovalOpen {
+		field("left", left(a, now))
+	} else {
+		field("state", a.State)
+	}
+	if a.DecidedBy != nil {
+		field("by", fmt.Sprintf("%s (key %s), %s", literal(a.DecidedBy.Name), a.DecidedBy.KeyID, stamp(a.DecidedAt)))
+	}
+	field("comment", literal(a.Comment))
+	for _, x := range []struct {
+		name string
+		v    perdure.Value
+	}{{"answer", a.Answer}, {"action", a.Action}} {
+		if x.v == "" {
+			continue
+		}
+		fmt.Fprintf(&b, "  %s\n", x.name)
+		all := strings.Split(pretty(x.v), "\n")
+		for _, line := range all[:min(lines, len(all))] {
+			fmt.Fprintf(&b, "    %s\n", literal(line))
+		}
+		if more := len(all) - lines; more > 0 {
+			fmt.Fprintf(&b, "    … and %d more lines: perdure approve %s\n", more, a.ID)
+		}
+	}
+	if len(a.Form) > 0 {
+		fmt.Fprintln(&b, "  form")
+		for i := range a.Form {
+			fmt.Fprintf(&b, "    %s\n", question(&a.Form[i]))
+		}
+	}
+	b.WriteByte('\n')
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func left(a *perdure.Approval, now time.Time) string {
+	silence := "rejected"
+	if a.Default == perdure.Approve {
+		silence = "approved"
+	}
+	d := a.ExpiresAt.Time().Sub(now)
+	if d <= 0 {
+		return "none: it counts as " + silence
+	}
+	return fmt.Sprintf("%s, then it counts as %s", shortly(d), silence)
+}
+
+// question is a field of a form in a line.
+func question(f *perdure.FormField) string {
+	of := f.Type
+	if f.Type == perdure.FieldChoice {
+		options := make([]string, len(f.Options))
+		for i, o := range f.Options {
+			options[i] = literal(o)
+		}
+		of = strings.Join(options, " | ")
+	}
+	text := fmt.Sprintf("%s (%s", literal(f.Name), of)
+	if f.Required {
+		text += "; required"
+	}
+	text += ")"
+	if f.Label != "" {
+		text += ": " + literal(f.Label)
+	}
+	return text
+}
+
+func pretty(v perdure.Value) string {
+	var b bytes.Buffer
+	if json.Indent(&b, []byte(v), "", "  ") != nil {
+		return string(v)
+	}
+	return b.String()
+}
+
+// literal writes out what can't be seen: control characters, escape sequences, what turns text around or has no width.
+func literal(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case strconv.IsPrint(r) && (r != '\uFFFD' || strings.HasPrefix(s[i:], "\uFFFD")):
+			b.WriteRune(r)
+		case r == '\uFFFD':
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// askPerson asks on a terminal whether, and what the form wants to know. Without a decision nothing is decided.
+func askPerson(ctx context.Context, in io.Reader, out io.Writer, a *perdure.Approval, said *perdure.Decision) error {
+	lines := bufio.NewReader(in)
+	prompt := func(text string) (string, error) {
+		fmt.Fprint(out, text)
+		return readLine(ctx, lines)
+	}
+	text, err := prompt("Approve? [y/n, anything else decides nothing] ")
+	if err != nil {
+		return err
+	}
+	switch strings.ToLower(text) {
+	case "n", "no":
+		said.Decision, said.Answer = perdure.Reject, nil
+		return nil
+	case "y", "yes":
+		said.Decision = perdure.Approve
+	default:
+		fmt.Fprintln(out, "Nothing is decided.")
+		return nil
+	}
+	if len(a.Form) == 0 || len(said.Answer) > 0 {
+		return nil
+	}
+	answer := make(map[string]any)
+	for i := range a.Form {
+		f := &a.Form[i]
+		text, err := prompt(question(f) + " = ")
+		if err != nil {
+			return err
+		}
+		if text != "" {
+			answer[f.Name] = asType(f.Type, text)
+		}
+	}
+	said.Answer, err = json.Marshal(answer)
+	return err
+}
+
+// asType reads what was typed as what the field wants. What it can't be stays text, and the server says what is wrong.
+func asType(typ, text string) any {
+	switch typ {
+	case perdure.FieldBoolean:
+		switch strings.ToLower(text) {
+		case "y", "yes", "true":
+			return true
+		case "n", "no", "false":
+			return false
+		}
+	case perdure.FieldNumber:
+		if json.Valid([]byte(text)) {
+			return json.RawMessage(text)
+		}
+	}
+	return text
+}
+
+// readLine reads a line, and gives up when the program is interrupted.
+func readLine(ctx context.Context, r *bufio.Reader) (string, error) {
+	type result struct {
+		text string
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() {
+		text, err := r.ReadString('\n')
+		got <- result{text, err}
+	}()
+	select {
+	case x := <-got:
+		if errors.Is(x.err, io.EOF) {
+			x.err = nil
+		}
+		return strings.TrimSpace(x.text), x.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

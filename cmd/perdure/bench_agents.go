@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/worker"
+)
+
+const (
+	agentKind     = "bench-agent"
+	agentsAtOnce  = 64  // callers who wait for an agent each, at most
+	agentSteps    = 5   // of each run of agent-steps
+	agentChildren = 100 // of each run of agent-children
+	taskSlots     = 200 // what somebody with so many agents would set
+	warmUps       = 3
+	whatAlone     = "alone"
+)
+
+// agents are a server and a worker that executes agents, as a program has them: in process the server is embedded in
+// the bench, without a socket; over HTTP it is a process of its own.
+type agents struct {
+	server interface {
+		spender
+		close() error
+	}
+	c      *client.Client // of the callers; the worker has its own
+	stop   context.CancelFunc
+	worked chan error
+	ctx    context.Context // ends when the worker does, with the reason
+}
+
+// agents opens a server on a place, and has a worker execute what is registered.
+func (p *benchPlace) agents(ctx context.Context, target string, register func(*worker.Worker)) (*agents, error) {
+	a := &agents{worked: make(chan error, 1)}
+	var mine *client.Client
+	if target == targetHTTP {
+		t, err := openServer(ctx, p, "node")
+		if err != nil {
+			return nil, err
+		}
+		a.server = t
+		a.c, mine = client.New(t.url, t.key, client.Options{}), client.New(t.url, t.key, client.Options{})
+	} else {
+		t, err := openEmbedded(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		a.server = t
+		a.c = t.client(t.key)
+		mine = a.c
+	}
+	w := worker.New(mine, worker.Options{Slots: taskSlots, AgentSlots: agentsAtOnce})
+	register(w)
+	working, stop := context.WithCancel(ctx)
+	alive, end := context.WithCancelCause(ctx)
+	a.stop, a.ctx = stop, alive
+	go func() {
+		err := w.Run(working)
+		mine.Close()
+		end(err)
+		a.worked <- err
+	}()
+	return a, nil
+}
+
+// close ends the worker, and then the server.
+func (a *agents) close() error {
+	a.stop()
+	err := <-a.worked
+	a.c.Close()
+	return errors.Join(err, a.server.close())
+}
+
+// do has an agent run to its end.
+func (a *agents) do(sub perdure.Submission) (*api.Run, error) {
+	run, deferred, err := a.c.Run(a.ctx, sub, lastRuns)
+	switch {
+	case a.ctx.Err() != nil:
+		return nil, context.Cause(a.ctx)
+	case err != nil:
+		return nil, err
+	case deferred:
+		return nil, fmt.Errorf("an agent has not ended after %s", lastRuns)
+	case run.State != perdure.Completed:
+		return nil, fmt.Errorf("an agent is %s: %+v", run.State, run.Error)
+	}
+	return run, nil
+}
+
+// anAgent is what is submitted.
+func anAgent(input any) perdure.Submission {
+	return perdure.Submission{Kind: agentKind, Class: perdure.Agent, Input: client.JSON(input)}
+}
+
+// embeddedTarget is a server inside of the bench.
+type embeddedTarget struct {
+	server *embedded.Server
+	key    string
+}
+
+func openEmbedded(ctx context.Context, p *benchPlace) (*embeddedTarget, error) {
+	policy := p.policy()
+	srv, err := embedded.Open(embedded.Options{Dir: p.dir, Store: p.url, Doorbell: p.doorbell, Policy: &policy})
+	if err != nil {
+		return nil, err
+	}
+	t := &embeddedTarget{server: srv}
+	if t.key, err = tenantKey(ctx, t.client(srv.Key())); err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return t, nil
+}
+
+func (t *embeddedTarget) client(key string) *client.Client {
+	return client.New("http://perdure", key, client.Options{Transport: t.server.Transport()})
+}
+
+func (t *embeddedTarget) cpu() time.Duration { return ownCPU() }
+
+func (t *embeddedTarget) close() error { return t.server.Close() }
+
+// benchAgentSteps has agents record some steps that do nothing, one after the other.
+func benchAgentSteps(ctx context.Context, b *bench, p *benchPlace, target string) ([]benchFigure, error) {
+	return b.agentRuns(ctx, p, target, agentSteps, func(w *worker.Worker) {
+		worker.Agent(w, agentKind, func(ctx *agent.Context, n int) (sum int, err error) {
+			for range n {
+				one, err := agent.Step(ctx, "look", func(context.Context) (int, error) { return 1, nil })
+				if err != nil {
+					return 0, err
+				}
+				sum += one
+			}
+			return sum, nil
+		})
+	})
+}
+
+// benchAgentChildren has agents spawn children that do nothing, and join them.
+func benchAgentChildren(ctx context.Context, b *bench, p *benchPlace, target string) ([]benchFigure, error) {
+	return b.agentRuns(ctx, p, target, agentChildren, func(w *worker.Worker) {
+		worker.Handle(w, benchKind, func(context.Context, json.RawMessage) (int, error) { return 1, nil })
+		worker.Agent(w, agentKind, func(ctx *agent.Context, n int) (sum int, err error) {
+			children := make([]*agent.Future[int], n)
+			for i := range children {
+				children[i] = agent.Spawn[int](ctx, benchKind, benchRun.Input)
+			}
+			ones, err := agent.JoinAll(ctx, children...)
+			for _, one := range ones {
+				sum += one
+			}
+			return sum, err
+		})
+	})
+}
+
+// agentRuns has callers who wait for an agent's run and then for the next: one alone, and then many at once. A run counts
+// when its caller has its result, which has to be n.
+func (b *bench) agentRuns(ctx context.Context, p *benchPlace, target string, n int, register func(*worker.Worker)) (f []benchFigure, err error) {
+	a, err := p.agents(ctx, target, register)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.close()) }()
+	once := func() error {
+		run, err := a.do(anAgent(n))
+		if err != nil {
+			return err
+		}
+		got, err := client.Result[int](run)
+		if err == nil && got != n {
+			err = fmt.Errorf("an agent results in %d, not in %d", got, n)
+		}
+		return err
+	}
+	callers := func(atOnce int, s *samples) error {
+		begin := time.Now()
+		return together(atOnce, func(int) error {
+			for time.Since(begin) < b.duration {
+				at := time.Now()
+				if err := once(); err != nil {
+					return err
+				}
+				s.add(time.Since(at))
+				b.did(1)
+			}
+			return nil
+		})
+	}
+	for range warmUps {
+		if err := once(); err != nil {
+			return nil, err
+		}
+	}
+	var alone, many samples
+	b.phase("one at a time")
+	if err := callers(1, &alone); err != nil {
+		return nil, err
+	}
+	atOnce := min(b.callers, agentsAtOnce)
+	b.phase("%d at once", atOnce)
+	w := startWatch(a.server)
+	if err := callers(atOnce, &many); err != nil {
+		return nil, err
+	}
+	return []benchFigure{w.throughput("", closedLoops, many.count(), &many), alone.latencies(whatAlone, closedLoops)}, nil
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+)
+
+func signalCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("signal", `Sends a signal to a run. One that nobody waits for yet is kept for the wait to come. Where the run asks for an
+approval of that name, it is the decision: {"decision": "approve"} or "reject".
+
+  perdure signal RUN NAME [JSON | @file | -]`, stderr)
+	conn := addConnFlags(f)
+	key := f.String("idempotency-key", "", "send it once per `key`")
+	asJSON := f.Bool("json", false, "print JSON")
+	words, err := parseMixed(f, args, 2, 3)
+	if err != nil {
+		return err
+	}
+	text := ""
+	if len(words) == 3 {
+		text = words[2]
+	}
+	data, err := readJSON("the data", text)
+	if err != nil {
+		return err
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	var opts []client.CallOption
+	if *key != "" {
+		opts = append(opts, client.IdempotencyKey(*key))
+	}
+	sent, err := c.Signal(ctx, perdure.RunID(words[0]), words[1], data, opts...)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(stdout, sent)
+	}
+	if sent.ApprovalID != "" {
+		fmt.Fprintf(stdout, "%s is decided\n", sent.ApprovalID)
+	}
+	_, err = fmt.Fprintf(stdout, "%s %s\n", sent.RunID, statusPainter(stdout)(sent.Status))
+	return err
+}

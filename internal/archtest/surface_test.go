@@ -1,0 +1,52 @@
+package archtest
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// most is how many names go doc may list of a package that programs call: what a person takes in at one look.
+const most = 40
+
+// vocabularies are read word by word, when one is met, and not as a whole: what a run and all around it is made of, and
+// what a call carries. Their size is that of the protocol, and they have nothing to call.
+var vocabularies = map[string]bool{"": true, "api": true}
+
+// ours are the folders whose packages are not for other programs.
+var ours = []string{"internal/", "cmd/", "examples/", "sim", "e2e", "bench"}
+
+func TestAPackageIsTakenInAtOneLook(t *testing.T) {
+	looked := 0
+packages:
+	for _, p := range list(t) {
+		rest, ok := inModule(p.ImportPath)
+		if !ok || vocabularies[rest] || len(p.GoFiles) == 0 {
+			continue
+		}
+		for _, prefix := range ours {
+			if strings.HasPrefix(rest, prefix) {
+				continue packages
+			}
+		}
+		looked++
+		cmd := exec.Command("go", "doc", "-short", ".")
+		cmd.Dir = p.Dir
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("go doc %s: %v\n%s", rest, err, out)
+			continue
+		}
+		// A group of constants or variables is a line, as is a function, a type, and what makes one.
+		names := strings.Split(strings.TrimSpace(string(out)), "\n")
+		if len(names) > most {
+			t.Errorf("go doc %s lists %d names, more than %d: what can go, or be a method?\n%s", rest, len(names), most, out)
+		}
+		if len(out) == 0 {
+			t.Errorf("go doc %s lists nothing", rest)
+		}
+	}
+	if looked < 3 {
+		t.Errorf("looked at %d packages alone", looked)
+	}
+}

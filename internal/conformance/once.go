@@ -1,0 +1,91 @@
+package conformance
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+// A keyed is an operation under an idempotency key; other is the same with another body, and made what it led to.
+type keyed struct {
+	name      string
+	op, other engine.Op
+	made      func(engine.Op) string
+}
+
+// keyed gives operations that make something, each time anew.
+func (w *World) keyed(key string, th perdure.ThreadID, ids []perdure.RunID) []keyed {
+	return []keyed{
+		{"thread", &engine.CreateThread{Tenant: tenant, Key: key}, &engine.CreateThread{Tenant: tenant, Key: key, Metadata: []byte(`1`)},
+			func(op engine.Op) string { return string(op.(*engine.CreateThread).Thread.ID) }},
+		{"message", &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("x")[0], Key: key},
+			&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("y")[0], Key: key},
+			func(op engine.Op) string { return fmt.Sprint(op.(*engine.AppendMessage).Seq) }},
+		{"group", &engine.CreateGroup{Tenant: tenant, RunIDs: ids, Key: key}, &engine.CreateGroup{Tenant: tenant, RunIDs: ids[:1], Key: key},
+			func(op engine.Op) string {
+				g := op.(*engine.CreateGroup)
+				return fmt.Sprint(g.Group.ID, g.Ends)
+			}},
+		{"webhook", &engine.CreateWebhook{Tenant: tenant, URL: sink, Key: key}, &engine.CreateWebhook{Tenant: tenant, URL: sink + "/other", Key: key},
+			func(op engine.Op) string {
+				return string(op.(*engine.CreateWebhook).Webhook.ID) + op.(*engine.CreateWebhook).Secret
+			}},
+		{"key", &engine.CreateKey{Tenant: tenant, Name: "k", Scopes: perdure.Scopes, Once: key}, &engine.CreateKey{Tenant: tenant, Name: "l", Scopes: perdure.Scopes, Once: key},
+			func(op engine.Op) string { return op.(*engine.CreateKey).Key.ID }},
+	}
+}
+
+var onceScenarios = []Scenario{
+	{"whatever is made under an idempotency key is made once, for as long as the key is kept", func(w *World) {
+		th, ids := w.thread(), []perdure.RunID{w.task().ID, w.task().ID}
+		w.complete(w.take("w1"), `1`)
+		first := w.keyed("k", th, ids)
+		for i, x := range first {
+			name := x.name
+			w.do(x.op)
+			again := w.keyed("k", th, ids)[i]
+			w.do(again.op)
+			w.check(x.made(x.op) != "" && x.made(x.op) == x.made(again.op), "%s: %s, then %s", name, x.made(x.op), x.made(again.op))
+			w.refuse(perdure.CodeReused, again.other)
+			other := w.keyed("another", th, ids)[i]
+			w.do(other.op)
+			w.check(x.made(x.op) != x.made(other.op), "%s: another key is another one", name)
+			if k, ok := again.op.(*engine.CreateKey); ok {
+				w.check(!k.Created && k.Secret == "" && x.op.(*engine.CreateKey).Secret != "", "a secret is shown once")
+			}
+		}
+		w.check(len(w.messages(th)) == 2, "%d messages", len(w.messages(th)))
+		w.Now = w.Now.Add(w.E.Policy().IdempotencyTTL)
+		w.sweep()
+		for i, x := range first {
+			later := w.keyed("k", th, ids)[i]
+			w.do(later.op)
+			w.check(x.made(x.op) != x.made(later.op), "%s: the key is forgotten", x.name)
+		}
+	}},
+	{"two who ask at once under one key get the same", func(w *World) {
+		th, ids := w.thread(), []perdure.RunID{w.task().ID, w.task().ID}
+		for i, a := range w.keyed("k", th, ids) {
+			b := w.keyed("k", th, ids)[i]
+			for _, err := range w.E.Step(w.Now, a.op, b.op) {
+				w.check(err == nil, "%s: %v", a.name, err)
+			}
+			w.check(a.made(a.op) == a.made(b.op), "%s: %s and %s", a.name, a.made(a.op), a.made(b.op))
+		}
+	}},
+	{"a cancel that is sent again drops no chord", func(w *World) {
+		r := w.on(w.thread(), perdure.Submission{Kind: "boss"})
+		g := w.takeKind("boss")
+		ask := func() engine.Op { return &engine.Cancel{Tenant: tenant, RunID: r.ID, Reason: "enough", Key: "k"} }
+		w.do(ask())
+		o := done(`1`)
+		o.ContinueOn = []string{"a"}
+		kid := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid"}}, Outcome: o}).Children[0].RunID
+		w.do(ask())
+		w.state(kid, perdure.Queued)
+		w.refuse(perdure.CodeReused, &engine.Cancel{Tenant: tenant, RunID: r.ID, Reason: "other", Key: "k"})
+		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID, Reason: "enough", Key: "another"}) // this one means it
+		w.ended(kid, perdure.Cancelled, perdure.CodeCancelled)
+	}},
+}

@@ -1,0 +1,198 @@
+package engine
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Decide says yes or no to an action that a run asks about. The same decision again is no error and counts once; another
+// one is refused, and so is one that comes after the wait is over.
+type Decide struct {
+	Tenant   perdure.TenantID
+	ID       perdure.ApprovalID
+	Decision perdure.Decision
+	By       perdure.Key
+
+	Refused *perdure.Error // its time had passed and nobody had looked: the refusal is the answer, and the wait ends here
+}
+
+func (op *Decide) Needs() []store.Ref { return nil }
+
+// Do decides.
+func (op *Decide) Do(tx *Tx) error {
+	op.Refused = nil
+	if err := op.By.MayDecide(); err != nil {
+		return err
+	}
+	if err := op.Decision.Validate(); err != nil {
+		return err
+	}
+	run, wait, ok, err := tx.ApprovalOf(op.Tenant, op.ID)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return notFound("approval")
+	}
+	r, err := tx.run(op.Tenant, run)
+	if err != nil {
+		return err
+	}
+	op.Refused, err = tx.decide(&r, wait, &op.Decision, &op.By)
+	return err
+}
+
+// decide is a decision about what a run's wait asks for. late is a refusal that is stored: the wait had timed out, and that is
+// what happens to it.
+func (tx *Tx) decide(r *perdure.Run, wait string, d *perdure.Decision, by *perdure.Key) (late *perdure.Error, err error) {
+	a, ok, err := tx.Approval(r.Tenant, r.ID, wait)
+	if err != nil {
+		return nil, err
+	}
+	w, found, err := tx.Wait(r.Tenant, r.ID, wait)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || !found {
+		return nil, notFound("approval")
+	}
+	digest, err := d.Digest()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case d.ActionHash != "" && d.ActionHash != a.ActionHash:
+		return nil, &perdure.Error{Code: perdure.CodeActionChanged, Field: "action_hash", Message: "the approval is about the action " + a.ActionHash}
+	case a.DecidedBy != nil && a.Digest == digest:
+		return nil, nil
+	case a.DecidedBy != nil:
+		return nil, perdure.Errorf(perdure.CodeAlreadyDecided, "the approval is %s", a.State)
+	case w.State != perdure.WaitOpen:
+		return nil, perdure.Errorf(perdure.CodeWaitClosed, "the approval is %s", a.State)
+	case w.TimeoutAt != 0 && w.TimeoutAt <= tx.Now:
+		return perdure.Errorf(perdure.CodeWaitClosed, "the approval is %s", perdure.ApprovalTimedOut), tx.TimeOutWaits(r)
+	}
+	if d.Decision == perdure.Approve {
+		if err := perdure.CheckAnswer(a.Form, d.Answer); err != nil {
+			return nil, err
+		}
+	}
+	a.State = perdure.ApprovalApproved
+	if d.Decision == perdure.Reject {
+		a.State = perdure.ApprovalRejected
+	}
+	a.DecidedAt, a.DecidedBy, a.Digest = tx.Now, &perdure.Decider{KeyID: by.ID, Name: by.Name}, digest
+	a.Comment, a.Answer = d.Comment, tx.Intern(r.Tenant, string(r.ID), d.Answer)
+	tx.PutApproval(a)
+	data := perdure.Object("approval_id", string(a.ID), "decision", d.Decision, "comment", d.Comment, "answer", perdure.Value(d.Answer), "by", a.DecidedBy, "at", a.DecidedAt,
+		"action_hash", a.ActionHash)
+	item, err := tx.deliver(r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name, Outcome: perdure.WaitSatisfied, Data: tx.Intern(r.Tenant, string(r.ID), []byte(data))})
+	if err != nil {
+		return nil, err
+	}
+	return nil, tx.resolve(r, w, perdure.WaitSatisfied, &item)
+}
+
+// ask stages the approval that a new wait asks for.
+func (tx *Tx) ask(r *perdure.Run, w *perdure.Wait, spec *perdure.ApprovalSpec) (a perdure.Approval, err error) {
+	a = perdure.Approval{Tenant: r.Tenant, ID: perdure.IDOfApproval(r.Tenant, r.ID, w.ID), RunID: r.ID, Kind: r.Kind, WaitID: w.ID, Name: w.Name, Title: spec.Title,
+		Action: tx.Intern(r.Tenant, string(r.ID), spec.Action), Form: spec.Form, Default: spec.Default, State: perdure.ApprovalOpen,
+		OpenedAt: w.OpenedAt, ExpiresAt: r.DeadlineAt}
+	if w.TimeoutAt != 0 {
+		a.ExpiresAt = min(w.TimeoutAt, r.DeadlineAt)
+	}
+	if a.ActionHash, err = perdure.ActionHash(spec.Action); err == nil {
+		tx.PutApproval(a)
+	}
+	return a, err
+}
+
+// askedBefore refuses a wait that was opened with another action.
+func (tx *Tx) askedBefore(w *perdure.Wait, spec *perdure.ApprovalSpec) error {
+	a, _, err := tx.Approval(w.Tenant, w.RunID, w.ID)
+	if err != nil {
+		return err
+	}
+	hash, err := perdure.ActionHash(spec.Action)
+	if err == nil && hash != a.ActionHash {
+		err = perdure.Errorf(perdure.CodeNondeterminism, "wait %q was opened for the approval of another action", w.ID)
+	}
+	return err
+}
+
+// endApproval ends an approval together with its wait, and gives it as it is then; other waits have none.
+func (tx *Tx) endApproval(w *perdure.Wait) (a perdure.Approval, err error) {
+	if w.Type != perdure.WaitApproval {
+		return a, nil
+	}
+	a, ok, err := tx.Approval(w.Tenant, w.RunID, w.ID)
+	if err != nil || !ok || a.State != perdure.ApprovalOpen {
+		return a, err // decided
+	}
+	a.State = perdure.ApprovalClosed
+	if w.State == perdure.WaitTimedOut {
+		a.State = perdure.ApprovalTimedOut
+	}
+	tx.PutApproval(a)
+	return a, nil
+}
+
+// approvalPrefix begins names that stand for a decision: a signal of such a name is not kept for later, since a yes is to what
+// was shown, and not to whatever is asked next.
+const approvalPrefix = "approve_"
+
+// asDecision settles whether a signal is a decision: then it is made, or refused if there is nothing to decide about.
+func (op *Signal) asDecision(tx *Tx, r *perdure.Run, open []perdure.Wait) (decided bool, err error) {
+	plain := false
+	for i := range open {
+		switch w := &open[i]; {
+		case w.Name != op.Name:
+		case w.Type == perdure.WaitSignal:
+			plain = true
+		case w.Type == perdure.WaitApproval:
+			return true, op.decide(tx, r, w)
+		}
+	}
+	isOne := op.Decision != nil || strings.HasPrefix(op.Name, approvalPrefix) && !plain
+	if !isOne && !plain && speaksOfDecision(op.Data) {
+		// Somebody answers twice what is decided, or over.
+		if isOne, err = tx.HadApproval(r.Tenant, r.ID, op.Name); err != nil {
+			return false, err
+		}
+	}
+	if isOne {
+		return false, perdure.Errorf(perdure.CodeNoOpenApproval, "the run asks for no approval %q now; a decision is not kept for later", op.Name)
+	}
+	return false, nil
+}
+
+func (op *Signal) decide(tx *Tx, r *perdure.Run, w *perdure.Wait) error {
+	if err := op.By.MayDecide(); err != nil {
+		return err
+	}
+	d := op.Decision
+	if d == nil {
+		d = new(perdure.Decision)
+		if !speaksOfDecision(op.Data) || json.Unmarshal(op.Data, d) != nil {
+			return perdure.Invalid("data", `the run waits for an approval of this name: send {"decision": "approve"} or "reject"`)
+		}
+	}
+	if err := d.Validate(); err != nil {
+		return err
+	}
+	var err error
+	op.Approval = perdure.IDOfApproval(r.Tenant, r.ID, w.ID)
+	op.Refused, err = tx.decide(r, w.ID, d, &op.By)
+	return err
+}
+
+// speaksOfDecision tells whether a signal's data is an object with a decision.
+func speaksOfDecision(data json.RawMessage) bool {
+	var in struct {
+		Decision *json.RawMessage `json:"decision"`
+	}
+	return len(data) > 0 && json.Unmarshal(data, &in) == nil && in.Decision != nil
+}

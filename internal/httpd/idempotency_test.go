@@ -1,0 +1,195 @@
+package httpd
+
+import (
+	"net/http"
+	"reflect"
+	"testing"
+
+	"github.com/perdure/perdure/internal/webhook"
+)
+
+// unkeyed are the calls that change something without an Idempotency-Key, and why the same call again is no second one.
+var unkeyed = map[string]string{
+	"POST /api/v1/runs/{id}/late-results/{n}/adopt":   "what is adopted stays so",
+	"POST /api/v1/runs/{id}/late-results/{n}/discard": "what is discarded stays so",
+	"POST /api/v1/runs/{id}/defer":                    "nobody waits: that is so, or it is not",
+	"POST /api/v1/approvals/{id}":                     "the same decision is no other",
+	"POST /api/v1/callbacks/{token}":                  "its token is the key",
+	"POST /api/internal/runs/{id}/continue":           "its job_id is the key",
+	"DELETE /api/v1/keys/{id}":                        "what is revoked stays so",
+	"DELETE /api/admin/tenants/{tenant}/keys/{id}":    "what is revoked stays so",
+	"POST /api/v1/workers/{id}/poll":                  "what was granted and not heard of is granted again",
+	"POST /api/v1/workers/{id}/start":                 "what is started stays so; its lease is the key",
+	"POST /api/v1/workers/{id}/heartbeat":             "a sign of life is one, however often it is given",
+	"POST /api/v1/workers/{id}/commit":                "its commit_id is the key",
+	"POST /api/v1/workers/{id}/release":               "a lease that was handed back is stale",
+}
+
+// deadLetter makes a run that can't go on.
+func (w *world) deadLetter() string {
+	w.t.Helper()
+	g := w.running(`{"kind":"job","max_attempts":1}`)
+	w.commits(g, `"outcome":{"type":"fail","error":{"code":"broken"}}`)
+	return g["run_id"].(string)
+}
+
+func (w *world) makeThread() string {
+	w.t.Helper()
+	return w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
+}
+
+// toLoopback has webhooks go to loopback, where nobody is.
+var toLoopback = setup{options: func(o *Options) {
+	o.Webhooks, o.Sender = loopback, webhook.NewHTTP(webhook.HTTPOptions{Guard: loopback, Timeout: patience})
+}}
+
+func TestACallUnderAKeyCountsOnce(t *testing.T) {
+	const hook = `{"url":"http://127.0.0.1:1/","events":["run:created"]}`
+	makeHook := func(w *world) string {
+		return w.hook(`"url":"http://127.0.0.1:1/","events":["run:created"]`)["webhook_id"].(string)
+	}
+	at := func(path, body, other string) func(*world) (string, string, string) {
+		return func(*world) (string, string, string) { return path, body, other }
+	}
+	rows := map[string]struct {
+		call func(*world) (path, body, other string) // other: another body, if the call takes one
+		same []string                                // fields that say that it is the same thing
+	}{
+		"POST /api/v1/runs": {at("/api/v1/runs", `{"kind":"job"}`, `{"kind":"other"}`), []string{"run_id"}},
+		"POST /api/v1/runs/{id}/cancel": {func(w *world) (string, string, string) {
+			return "/api/v1/runs/" + w.start(`{"kind":"job"}`) + "/cancel", `{"reason":"enough"}`, `{"reason":"too much"}`
+		}, []string{"run_id", "state"}},
+		"POST /api/v1/runs/{id}/retry": {func(w *world) (string, string, string) {
+			return "/api/v1/runs/" + w.deadLetter() + "/retry", "", ""
+		}, []string{"run_id"}},
+		"POST /api/v1/runs/{id}/signals/{name}": {func(w *world) (string, string, string) {
+			return "/api/v1/runs/" + w.start(`{"kind":"job"}`) + "/signals/go", `{"data":1}`, `{"data":2}`
+		}, []string{"run_id"}},
+		"POST /api/v1/threads": {at("/api/v1/threads", `{"metadata":{"for":"me"}}`, `{}`), []string{"thread_id", "metadata", "created_at"}},
+		"POST /api/v1/threads/{id}/messages": {func(w *world) (string, string, string) {
+			return "/api/v1/threads/" + w.makeThread() + "/messages", `{"role":"user","content":"hi"}`, `{"role":"user","content":"ho"}`
+		}, []string{"thread_id", "seq"}},
+		"POST /api/v1/threads/{id}/runs": {func(w *world) (string, string, string) {
+			return "/api/v1/threads/" + w.makeThread() + "/runs", `{"kind":"job"}`, `{"kind":"other"}`
+		}, []string{"run_id"}},
+		"POST /api/v1/groups": {func(w *world) (string, string, string) {
+			a, b := w.deadLetter(), w.start(`{"kind":"job"}`)
+			return "/api/v1/groups", `{"run_ids":["` + a + `","` + b + `"]}`, `{"run_ids":["` + b + `"]}`
+		}, []string{"group_id", "ended_runs", "run_ids", "state"}},
+		"POST /api/v1/dlq/{id}/redrive": {func(w *world) (string, string, string) {
+			return "/api/v1/dlq/" + w.deadLetter() + "/redrive", "", ""
+		}, []string{"run_id"}},
+		"DELETE /api/v1/dlq/{id}": {func(w *world) (string, string, string) { return "/api/v1/dlq/" + w.deadLetter(), "", "" }, nil},
+		"POST /api/v1/webhooks":   {at("/api/v1/webhooks", hook, `{"url":"http://127.0.0.1:2/"}`), []string{"webhook_id", "secret"}},
+		"PATCH /api/v1/webhooks/{id}": {func(w *world) (string, string, string) {
+			return "/api/v1/webhooks/" + makeHook(w), `{"description":"mine"}`, `{"description":"yours"}`
+		}, []string{"webhook_id", "description"}},
+		"DELETE /api/v1/webhooks/{id}": {func(w *world) (string, string, string) { return "/api/v1/webhooks/" + makeHook(w), "", "" }, nil},
+		"POST /api/v1/webhooks/{id}/rotate": {func(w *world) (string, string, string) {
+			return "/api/v1/webhooks/" + makeHook(w) + "/rotate", "", ""
+		}, []string{"webhook_id", "secret", "rotated_at"}},
+		"POST /api/v1/webhooks/{id}/test": {func(w *world) (string, string, string) {
+			return "/api/v1/webhooks/" + makeHook(w) + "/test", "", ""
+		}, nil},
+		"POST /api/v1/deliveries/{id}/redeliver": {func(w *world) (string, string, string) {
+			id := makeHook(w)
+			w.start(`{"kind":"job"}`)
+			return "/api/v1/deliveries/" + w.deliveries(id, "")[0]["delivery_id"].(string) + "/redeliver", "", ""
+		}, []string{"delivery_id", "state", "next_attempt_at"}},
+		"POST /api/v1/keys": {at("/api/v1/keys", `{"name":"k","scopes":["runs:read"]}`, `{"name":"l","scopes":["runs:read"]}`), []string{"key_id", "name"}},
+		"POST /api/admin/tenants/{tenant}/keys": {at("/api/admin/tenants/b/keys", `{"name":"k","scopes":["runs:read"]}`, `{"name":"l","scopes":["runs:read"]}`),
+			[]string{"key_id", "name"}},
+	}
+	for _, r := range (&Server{}).table() {
+		name := r.method + " " + r.pattern
+		if r.method == "GET" || unkeyed[name] != "" {
+			if r.keyed {
+				t.Errorf("%s is keyed", name)
+			}
+			continue
+		}
+		row, ok := rows[name]
+		if !r.keyed || !ok {
+			t.Errorf("%s: sent again because its answer was lost, what happens? Have it count once per key, and add a row here; or say why it needs none", name)
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, toLoopback)
+			if r.guard.platform {
+				w.key = w.admin
+			}
+			path, body, other := row.call(w)
+			send := func(body string, keys ...string) *answer {
+				return w.send(ask{method: r.method, path: path, key: w.key, body: body, header: http.Header{"Idempotency-Key": keys}})
+			}
+			send(body, "one", "two").refuses(400, "invalid")
+			first := send(body, "key").is(r.usual())
+			stored := w.fingerprint("")
+			again := send(body, `"key"`).is(200) // as a structured string
+			for _, f := range row.same {
+				if a, b := first[f], again[f]; a == nil || !reflect.DeepEqual(a, b) {
+					t.Errorf("%s is %v, and %v the second time", f, a, b)
+				}
+			}
+			if other != "" {
+				send(other, "key").refuses(422, "key_reused")
+			}
+			if w.fingerprint("") != stored {
+				t.Error("the second time stored something")
+			}
+		})
+	}
+}
+
+func TestASecretIsShownToWhoeverAsksFirst(t *testing.T) {
+	w := newWorld(t, toLoopback)
+	under := func(key, method, path, body string) *answer {
+		return w.send(ask{method: method, path: path, key: w.key, body: body, header: http.Header{"Idempotency-Key": {key}}})
+	}
+	// A key's secret is stored as a hash, and can't be shown again. Whoever lost it revokes the key.
+	const body = `{"name":"k","scopes":["runs:read"]}`
+	made, again := under("k", "POST", "/api/v1/keys", body).is(201), under("k", "POST", "/api/v1/keys", body).is(200)
+	if made["secret"] == nil || again["secret"] != nil || again["key_id"] != made["key_id"] {
+		t.Errorf("%v, then %v", made, again)
+	}
+	theirs := w.as(w.admin).do("POST", "/api/admin/tenants/b/keys", body).is(201)
+	id := theirs["key_id"].(string)
+	w.do("DELETE", "/api/v1/keys/"+id, "").refuses(404, "not_found")
+	w.as(w.admin).do("DELETE", "/api/admin/tenants/a/keys/"+id, "").refuses(404, "not_found")
+	if k := w.as(w.admin).do("DELETE", "/api/admin/tenants/b/keys/"+id, "").is(200); k["revoked_at"] == nil {
+		t.Errorf("%v", k)
+	}
+	w.as(theirs["secret"].(string)).get("/api/v1/runs").refuses(401, "unauthorized")
+
+	// A webhook's follows from what it is, and is shown until another one is.
+	const hook = `{"url":"http://127.0.0.1:1/"}`
+	first := under("h", "POST", "/api/v1/webhooks", hook).is(201)
+	rotate := "/api/v1/webhooks/" + first["webhook_id"].(string) + "/rotate"
+	second := under("r", "POST", rotate, "").is(200)
+	if second["secret"] == first["secret"] || under("r", "POST", rotate, "").is(200)["secret"] != second["secret"] {
+		t.Errorf("%v, then %v", first, second)
+	}
+	if old := under("h", "POST", "/api/v1/webhooks", hook).is(200); old["secret"] != nil || old["webhook_id"] != first["webhook_id"] {
+		t.Errorf("%v", old)
+	}
+	under("s", "POST", rotate, "").is(200)
+	if old := under("r", "POST", rotate, "").is(200); old["secret"] != nil {
+		t.Errorf("%v", old)
+	}
+}
+
+func TestATestMessageThatIsSentAgainIsTheSameMessage(t *testing.T) {
+	w := delivering(t)
+	s := newSink(t, nil)
+	path := "/api/v1/webhooks/" + w.hook(`"url":"` + s.at + `"`)["webhook_id"].(string) + "/test"
+	for _, key := range []string{"k", "k", "l"} {
+		w.send(ask{method: "POST", path: path, key: w.key, header: http.Header{"Idempotency-Key": {key}}}).is(200)
+	}
+	var ids []string
+	for _, l := range s.waits(3) {
+		ids = append(ids, l.id())
+	}
+	if ids[0] != ids[1] || ids[1] == ids[2] {
+		t.Error(ids)
+	}
+}

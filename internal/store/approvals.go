@@ -1,0 +1,191 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// formList scans the fields of a form.
+type formList struct{ f *[]perdure.FormField }
+
+func (l formList) Scan(v any) error {
+	text, _ := v.(string)
+	*l.f = nil
+	if text == "" {
+		return nil
+	}
+	return json.Unmarshal([]byte(text), l.f)
+}
+
+func formText(f []perdure.FormField) string {
+	if len(f) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(f) // texts and flags alone
+	return string(b)
+}
+
+// decider scans who decided, from its two columns.
+type decider struct {
+	a    *perdure.Approval
+	name bool
+}
+
+func (d decider) Scan(v any) error {
+	text, _ := v.(string)
+	switch {
+	case text == "" && !d.name:
+		d.a.DecidedBy = nil
+	case !d.name:
+		d.a.DecidedBy = &perdure.Decider{KeyID: text}
+	case d.a.DecidedBy != nil:
+		d.a.DecidedBy.Name = text
+	}
+	return nil
+}
+
+var approvalTable = &table[perdure.Approval]{
+	name: "approvals", keys: []string{"tenant", "run_id", "wait_id"},
+	cols: []string{"tenant", "run_id", "wait_id", "id", "kind", "name", "title", "action", "action_hash", "form", "if_silent", "state", "opened_at", "expires_at",
+		"decided_at", "decided_by", "decided_name", "comment", "answer", "digest"},
+	bind: func(a *perdure.Approval) []any {
+		var by perdure.Decider
+		if a.DecidedBy != nil {
+			by = *a.DecidedBy
+		}
+		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title, string(a.Action), a.ActionHash, formText(a.Form), a.Default,
+			a.State, int64(a.OpenedAt), int64(a.ExpiresAt), int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest}
+	},
+	scan: func(a *perdure.Approval) []any {
+		return []any{&a.Tenant, &a.RunID, &a.WaitID, &a.ID, &a.Kind, &a.Name, &a.Title, &a.Action, &a.ActionHash, formList{&a.Form}, &a.Default,
+			&a.State, &a.OpenedAt, &a.ExpiresAt, &a.DecidedAt, decider{a, false}, decider{a, true}, &a.Comment, &a.Answer, &a.Digest}
+	},
+}
+
+// Approval gives the approval that a run's wait asks for. The run has been read.
+func (tx *Tx) Approval(t perdure.TenantID, run perdure.RunID, wait string) (perdure.Approval, bool, error) {
+	k := waitKey{runKey{t, run}, wait}
+	if a, ok, known := tx.approvals.get(k); known {
+		return a, ok, nil
+	}
+	err := approvalTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND wait_id=?", []any{string(t), string(run), wait}, func(a *perdure.Approval) error {
+		tx.approvals.absorb(k, *a, true)
+		return nil
+	})
+	tx.approvals.absorb(k, perdure.Approval{}, false)
+	a, ok, _ := tx.approvals.get(k)
+	return a, ok, err
+}
+
+// ApprovalOf says whose an approval is: the run and the wait, which never change. What the approval says is read after the run.
+func (tx *Tx) ApprovalOf(t perdure.TenantID, id perdure.ApprovalID) (run perdure.RunID, wait string, ok bool, err error) {
+	err = tx.sess.Query("SELECT run_id, wait_id FROM approvals WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(scan func(...any) error) error {
+		ok = true
+		return scan(&run, &wait)
+	})
+	return run, wait, ok, err
+}
+
+// HadApproval tells whether a run has asked for an approval of that name. The run has been read.
+func (tx *Tx) HadApproval(t perdure.TenantID, run perdure.RunID, name string) (had bool, err error) {
+	for k, sl := range tx.approvals.slots {
+		if k.runKey == (runKey{t, run}) && sl.exists && sl.val.Name == name {
+			return true, nil
+		}
+	}
+	err = tx.sess.Query("SELECT 1 FROM approvals WHERE tenant=? AND run_id=? AND name=? LIMIT 1", []any{string(t), string(run), name},
+		func(func(...any) error) error {
+			had = true
+			return nil
+		})
+	return had, err
+}
+
+// PutApproval stages an approval.
+func (tx *Tx) PutApproval(a perdure.Approval) {
+	tx.approvals.put(tx, waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
+}
+
+// An ApprovalFilter chooses approvals of a list. Empty fields choose all.
+type ApprovalFilter struct {
+	State string
+	RunID perdure.RunID
+	After perdure.ApprovalID // only later ones: the cursor
+	Limit int
+	Bytes int // no more once they hold that many
+}
+
+// Approvals lists a tenant's approvals, oldest first, in full. more says that these are not all.
+func (v *View) Approvals(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, more bool, err error) {
+	where, args := "WHERE tenant=?", []any{string(t)}
+	if f.State != "" {
+		if !slices.Contains(perdure.ApprovalStates, f.State) {
+			return nil, false, perdure.Invalid("state", "%.40q is none of %s, all", f.State, strings.Join(perdure.ApprovalStates, ", "))
+		}
+		where += " AND state='" + f.State + "'" // not as an argument: an index is for the open ones alone
+	}
+	if f.RunID != "" {
+		where, args = where+" AND run_id=?", append(args, string(f.RunID))
+	}
+	if f.After != "" {
+		last, ok, err := v.approval(t, f.After)
+		if err != nil {
+			return nil, false, err
+		}
+		if !ok {
+			return nil, false, perdure.Invalid("cursor", "takes the next_cursor of the page before")
+		}
+		where, args = where+" AND (opened_at,id)>(?,?)", append(args, int64(last.OpenedAt), string(last.ID))
+	}
+	size := 0
+	err = approvalTable.query(v.sess, where+" ORDER BY opened_at, id"+atMost, append(args, int64(f.Limit)+1), func(a *perdure.Approval) error {
+		if len(out) == f.Limit || size > f.Bytes {
+			more = true
+			return errEnough
+		}
+		for _, val := range []perdure.Value{a.Action, a.Answer} {
+			if _, n, ref := val.Ref(); ref {
+				size += n
+			}
+		}
+		size += len(a.Action) + len(a.Answer) + len(a.Comment) + len(formText(a.Form))
+		out = append(out, *a)
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, false, err
+	}
+	for i := range out {
+		if err := v.inFull(&out[i]); err != nil {
+			return nil, false, err
+		}
+	}
+	return out, more, nil
+}
+
+// Approval gives an approval by its id, in full.
+func (v *View) Approval(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Approval, ok bool, err error) {
+	if a, ok, err = v.approval(t, id); ok && err == nil {
+		err = v.inFull(&a)
+	}
+	return a, ok, err
+}
+
+func (v *View) approval(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Approval, ok bool, err error) {
+	err = approvalTable.query(v.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(x *perdure.Approval) error {
+		a, ok = *x, true
+		return nil
+	})
+	return a, ok, err
+}
+
+func (v *View) inFull(a *perdure.Approval) (err error) {
+	if a.Action, err = v.Resolve(a.Tenant, a.Action); err == nil {
+		a.Answer, err = v.Resolve(a.Tenant, a.Answer)
+	}
+	return err
+}

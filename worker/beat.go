@@ -77,6 +77,7 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 		byLease[r.lease.RunID] = r
 		patience = min(patience, r.every)
 	}
+	sent := time.Now()
 	// A call that hangs must not cost the others their leases: the next heartbeat is another call.
 	ctx, cancel := context.WithTimeout(life, max(patience, time.Second))
 	defer cancel()
@@ -97,8 +98,14 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 	if err != nil {
 		return
 	}
+	kick(w.kickNews)
 	for i, r := range runs {
 		r.told(&beats[i])
+	}
+	for _, r := range runs {
+		if r.fence != nil {
+			r.fence.Reset(r.leaseLeft(sent))
+		}
 	}
 	for _, l := range answer.Lost {
 		r := byLease[l.RunID]
@@ -112,6 +119,12 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 			r.cancelled()
 		}
 	}
+}
+
+// leaseLeft is how long a lease lasts that was given or renewed by a call sent then. The server counts from when
+// it got the call, so it is the later one to give the run away.
+func (r *run) leaseLeft(sent time.Time) time.Duration {
+	return time.Duration(r.grant.LeaseMS)*time.Millisecond - time.Since(sent)
 }
 
 // told forgets what a heartbeat has said, unless there is news since.

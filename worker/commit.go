@@ -93,7 +93,7 @@ func (w *Worker) nextCommits(now time.Time) (batch []*run, more bool, wait time.
 func (r *run) prepare(now time.Time) (size int, later time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.released {
+	if r.released || r.gone && r.outcome == nil {
 		return 0, time.Hour
 	}
 	if r.flying == nil {
@@ -103,15 +103,27 @@ func (r *run) prepare(now time.Time) (size int, later time.Duration) {
 			}
 			return 0, r.sendAt.Sub(now)
 		}
-		r.cutDelta(r.outcome != nil)
-		if r.outcome == nil && len(r.events) == 0 {
+		part, more, asked := r.fromAgent()
+		r.cutDelta(r.outcome != nil && !more)
+		if r.outcome == nil && len(r.events) == 0 && part == nil {
 			r.sendAt = time.Time{} // what there is ends within a character
 			return 0, time.Hour
 		}
 		r.commits++
-		r.flying = &perdure.Commit{ID: fmt.Sprintf("e%d-%d", r.lease.Epoch, r.commits), RunID: r.lease.RunID, Epoch: r.lease.Epoch,
-			Events: r.events, CancelAck: r.cancel, Outcome: r.outcome}
+		c := perdure.Commit{}
+		if part != nil {
+			c = *part
+		}
+		c.ID, c.RunID, c.Epoch, c.CancelAck = fmt.Sprintf("e%d-%d", r.lease.Epoch, r.commits), r.lease.RunID, r.lease.Epoch, r.cancel
+		c.Events = append(r.events, c.Events...)
+		if r.outcome != nil && !more {
+			c.Outcome = r.outcome
+		}
+		r.flying, r.asked = &c, asked
 		r.events, r.size, r.sendAt = nil, 0, time.Time{}
+		if more {
+			r.sendAt = now
+		}
 		close(r.room)
 		r.room = make(chan struct{})
 	}
@@ -119,10 +131,27 @@ func (r *run) prepare(now time.Time) (size int, later time.Duration) {
 	for _, e := range r.flying.Events {
 		n += len(e.Data) + len(e.Type) + 32
 	}
+	for _, j := range r.flying.Journal {
+		n += len(j.Value) + len(j.Key) + 32
+	}
+	for _, c := range r.flying.Children {
+		n += len(c.Input) + 256
+	}
+	for _, m := range r.flying.Messages {
+		n += len(m.Content) + 64
+	}
 	if o := r.flying.Outcome; o != nil {
 		n += len(o.Result)
 	}
 	return n, 0
+}
+
+// fromAgent asks the run's agent, if it is one, what it has to commit. The caller holds r.mu.
+func (r *run) fromAgent() (part *perdure.Commit, more bool, asked func(*api.CommitResult)) {
+	if r.source == nil {
+		return nil, false, nil
+	}
+	return r.source()
 }
 
 // commit sends a batch. An error means that nothing is known, and all of it stays to be sent again.
@@ -168,6 +197,10 @@ func (r *run) answered(res *api.CommitResult) {
 	r.flying = nil
 	waits := r.outcome != nil
 	r.mu.Unlock()
+	if res.Error != nil && res.Error.Code == perdure.CodeCancelRequested {
+		r.cancelled() // before the agent hears of it
+	}
+	asked := (res.Error == nil || !leaseGone(res.Error.Code)) && r.toldAgent(res)
 	switch {
 	case res.Error == nil && sent.Outcome != nil:
 		w.drop(r.lease)
@@ -178,7 +211,7 @@ func (r *run) answered(res *api.CommitResult) {
 		}
 	case leaseGone(res.Error.Code):
 		why := perdure.Errorf(res.Error.Code, "%s", res.Error.Detail)
-		if sent.Outcome == nil {
+		if sent.Outcome == nil || sent.Outcome.Type == perdure.OutcomeSuspend {
 			r.lost(why)
 			break
 		}
@@ -186,6 +219,8 @@ func (r *run) answered(res *api.CommitResult) {
 		w.log.Warn("a result came too late", "run", r.lease.RunID, "kind", r.grant.Kind, "outcome", sent.Outcome.Type, "kept_as_late_result", late, "error", why)
 		w.drop(r.lease)
 		return
+	case asked && !waits:
+		// The agent knows what was refused, and what becomes of the run.
 	case sent.Outcome == nil:
 		w.log.Error("lines for a run's log were refused and are dropped", "run", r.lease.RunID, "error", res.Error.Detail)
 	case sent.Outcome.Error != nil && sent.Outcome.Error.Code == CodeRefused, sent.Outcome.Type == perdure.OutcomeCancelled:

@@ -5,21 +5,23 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 )
 
 // Why a handler's context ended; see [context.Cause].
 var (
-	ErrCancelled = errors.New("the run was asked to stop")
+	ErrCancelled = agent.ErrCancelled
 	ErrLeaseLost = errors.New("the run is no longer this worker's")
 	ErrShutdown  = errors.New("the worker shuts down")
 
 	errRegranted = errors.New("it was granted again")
+	errSilence   = errors.New("the server was not heard for as long as the lease lasts")
 	errDone      = errors.New("the run's result is delivered")
 )
 
@@ -34,29 +36,51 @@ const (
 // Handle registers the function that executes runs of a kind. Its input is read from JSON, what is missing being
 // zero; its result is written as JSON. It panics when the kind is no name, or has a handler already.
 func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in In) (Out, error)) {
-	w.register(kind, func(ctx context.Context, r *run) *perdure.Outcome {
-		var in In
-		if text := bytes.TrimSpace(r.grant.Input); len(text) > 0 {
-			if err := json.Unmarshal(text, &in); err != nil {
-				return failed(CodeInput, fmt.Sprintf("the input is no %T: %v", in, err), false)
+	w.register(kind, handler{call: func(ctx context.Context, r *run) *perdure.Outcome {
+		var result json.RawMessage
+		err := w.around(ctx, func(ctx context.Context) error {
+			in, err := read[In](r.grant.Input)
+			if err != nil {
+				return err
 			}
-		}
-		out, err := f(ctx, in)
+			out, err := f(ctx, in)
+			if err != nil {
+				return err
+			}
+			result, err = write(out)
+			return err
+		})
 		if err != nil {
 			if context.Cause(ctx) == nil {
-				w.log.Warn("a handler failed", "run", r.lease.RunID, "kind", kind, "attempt", r.grant.Attempt, "error", err)
+				r.log().Warn("a handler failed", "error", err)
 			}
 			return failure(err)
 		}
-		b, err := encode(out)
-		if err != nil {
-			return failed(CodeResult, fmt.Sprintf("the result, a %T, can't be written as JSON: %v", out, err), false)
-		}
-		return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: b}
-	})
+		return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result}
+	}})
 }
 
-// Permanent marks an error as one that trying again won't mend: the run fails at once.
+// read makes the input what a handler takes.
+func read[In any](input json.RawMessage) (in In, err error) {
+	if text := bytes.TrimSpace(input); len(text) > 0 {
+		if err := json.Unmarshal(text, &in); err != nil {
+			return in, Permanent(Fail(CodeInput, "the input is no %s: %v", reflect.TypeFor[In](), err))
+		}
+	}
+	return in, nil
+}
+
+// write makes a run's result of what a handler returned.
+func write(out any) (json.RawMessage, error) {
+	b, err := encode(out)
+	if err != nil {
+		return nil, Permanent(Fail(CodeResult, "the result, a %T, can't be written as JSON: %v", out, err))
+	}
+	return b, nil
+}
+
+// Permanent marks an error as one that trying again won't mend: the run fails at once. So does any error with a
+// method Permanent that says true.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -66,7 +90,14 @@ func Permanent(err error) error {
 
 type permanent struct{ error }
 
-func (p *permanent) Unwrap() error { return p.error }
+func (p *permanent) Unwrap() error   { return p.error }
+func (p *permanent) Permanent() bool { return true }
+
+// lasting tells whether trying again is of no use, as far as the error knows.
+func lasting(err error) bool {
+	var p interface{ Permanent() bool }
+	return errors.As(err, &p) && p.Permanent()
+}
 
 // Fail makes an error with a code, which callers find in the run's error. It is retried, unless wrapped by
 // [Permanent].
@@ -79,8 +110,7 @@ type Coder interface{ FailureCode() perdure.Code }
 
 // failure is what a handler's error makes of the attempt.
 func failure(err error) *perdure.Outcome {
-	var p *permanent
-	retryable := !errors.As(err, &p)
+	retryable := !lasting(err)
 	message := err.Error()
 	code := perdure.CodeFailed
 	var coder Coder

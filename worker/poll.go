@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -10,10 +11,10 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-// pollLoop leases runs while there are free slots, until ctx ends or the server refuses this worker.
-func (w *Worker) pollLoop(ctx, life context.Context, kinds []string) error {
+// pollLoop leases runs while a pool has free slots, until ctx ends or the server refuses this worker.
+func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 	for failed := 0; ctx.Err() == nil; {
-		free, changed := w.slots()
+		free, changed := w.slots(p)
 		if free < 1 {
 			select {
 			case <-changed:
@@ -22,7 +23,7 @@ func (w *Worker) pollLoop(ctx, life context.Context, kinds []string) error {
 			continue
 		}
 		sent := time.Now()
-		polled, err := w.c.Poll(ctx, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: kinds, Slots: min(free, perdure.MaxBatch),
+		polled, err := w.c.Poll(ctx, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: p.kinds, Slots: min(free, perdure.MaxBatch),
 			Wait: perdure.Duration(w.opt.PollWait), Start: true, AllTenants: w.opt.AllTenants})
 		if ctx.Err() != nil && err != nil {
 			return nil
@@ -69,15 +70,24 @@ func pause(n int) time.Duration {
 // accept takes on a granted run.
 func (w *Worker) accept(life context.Context, g *api.Grant, sent time.Time) {
 	r := newRun(w, life, g, sent)
+	if slices.Contains(w.opt.SelfFence, g.Kind) {
+		r.fence = time.AfterFunc(r.leaseLeft(sent), func() {
+			if w.holds(r) {
+				r.lost(errSilence)
+			}
+		})
+	}
 	w.hold(r)
-	if g.Cancel {
+	h, ok := w.handlers[g.Kind]
+	switch {
+	case g.Cancel && h.agent:
+		r.cancelled() // what it did before may have to be undone
+	case g.Cancel:
 		// It was asked to stop before it got here. A function that has not begun has nothing to clean up.
 		r.stop(ErrCancelled)
 		r.finish(&perdure.Outcome{Type: perdure.OutcomeCancelled})
 		return
-	}
-	h := w.handlers[g.Kind]
-	if h == nil { // the server was asked for registered kinds only
+	case !ok: // the server was asked for registered kinds only
 		w.log.Error("a run of a kind without a handler is handed back", "run", g.RunID, "kind", g.Kind)
 		r.abandon()
 		go w.release(life, []api.Lease{r.lease})

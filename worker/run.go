@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // A run is a leased run, from its grant until its result is delivered.
@@ -20,7 +22,11 @@ type run struct {
 	lease api.Lease
 	ctx   context.Context
 	stop  context.CancelCauseFunc
-	every time.Duration // between its heartbeats
+	// leased ends when the run is no longer this worker's; a cancel ends ctx and not this.
+	leased context.Context
+	unhand context.CancelCauseFunc
+	every  time.Duration // between its heartbeats
+	fence  *time.Timer   // when a kind that fences itself stops; nil for others
 
 	mu       sync.Mutex
 	beatAt   time.Time // when its next heartbeat is due
@@ -28,16 +34,18 @@ type run struct {
 	progress json.RawMessage // not told yet
 	cancel   bool            // it was asked to stop, and that is acknowledged with the next heartbeat
 
-	events   []perdure.Emitted // not committed yet
-	text     []byte            // what is said after them of a text that is being streamed, as JSON writes it
-	tail     []byte            // bytes of it that are not a whole character yet
-	size     int               // of them all, in bytes
-	sendAt   time.Time         // when they are committed; zero: there are none
-	room     chan struct{}     // closed when events were taken
-	commits  int               // made so far: their ids count them
-	outcome  *perdure.Outcome  // what the handler led to
-	flying   *perdure.Commit   // sent, or about to be, and not yet answered
-	gone     bool              // the lease is lost, or handed back: only finished work is still delivered
+	events   []perdure.Emitted       // not committed yet
+	text     []byte                  // what is said after them of a text that is being streamed, as JSON writes it
+	tail     []byte                  // bytes of it that are not a whole character yet
+	size     int                     // of them all, in bytes
+	sendAt   time.Time               // when they are committed; zero: there are none
+	room     chan struct{}           // closed when events were taken
+	commits  int                     // made so far: their ids count them
+	outcome  *perdure.Outcome        // what the handler led to
+	flying   *perdure.Commit         // sent, or about to be, and not yet answered
+	source   session.Source          // what an agent has to commit
+	asked    func(*api.CommitResult) // the agent, about the commit that is flying
+	gone     bool                    // the lease is lost, or handed back: only finished work is still delivered
 	released bool
 }
 
@@ -46,7 +54,8 @@ func newRun(w *Worker, life context.Context, g *api.Grant, sent time.Time) *run 
 	quarter := time.Duration(g.LeaseMS) * time.Millisecond / 4
 	r.every = max(min(w.opt.HeartbeatEvery, quarter), soonest)
 	r.beatAt = sent.Add(min(firstBeat, r.every))
-	r.ctx, r.stop = context.WithCancelCause(context.WithValue(life, runKey{}, r))
+	r.leased, r.unhand = context.WithCancelCause(context.WithValue(life, runKey{}, r))
+	r.ctx, r.stop = context.WithCancelCause(r.leased)
 	return r
 }
 
@@ -65,11 +74,11 @@ func (r *run) execute(h handler) {
 		if !returned {
 			p := recover() // nil when the handler ended its goroutine
 			out = panicked(p)
-			r.w.log.Error("a handler panicked", "run", r.lease.RunID, "kind", r.grant.Kind, "panic", p)
+			r.log().Error("a handler panicked, or ended its goroutine", "panic", p)
 		}
 		r.finish(out)
 	}()
-	out = h(r.ctx, r)
+	out = h.call(r.ctx, r)
 	returned = true
 }
 
@@ -88,12 +97,12 @@ func (r *run) finish(out *perdure.Outcome) {
 	case r.released:
 		r.mu.Unlock()
 		return
-	case out == nil, out.Type == perdure.OutcomeComplete:
-	case errors.Is(cause, ErrLeaseLost):
+	case out != nil && out.Type == perdure.OutcomeComplete:
+	case r.gone, out == nil && !errors.Is(cause, ErrShutdown): // lost, or suspended
 		r.mu.Unlock()
 		r.w.drop(r.lease)
 		return
-	case errors.Is(cause, ErrCancelled) && out.Error != nil && out.Error.Code != CodePanic:
+	case errors.Is(cause, ErrCancelled) && out.Error != nil && out.Error.Code != CodePanic && out.Error.Code != agent.CodeNotUndone:
 		out = &perdure.Outcome{Type: perdure.OutcomeCancelled}
 	case errors.Is(cause, ErrShutdown):
 		// Not a failure of the run: whoever gets it next begins anew, with all its attempts.
@@ -116,6 +125,7 @@ func (r *run) abandon() bool {
 		return false
 	}
 	r.released = true
+	r.unhand(ErrShutdown)
 	return true
 }
 
@@ -131,6 +141,7 @@ func (r *run) lost(why error) {
 		r.w.log.Warn("a lease is lost; its handler is told to stop", "run", r.lease.RunID, "kind", r.grant.Kind, "error", why)
 	}
 	r.stop(ErrLeaseLost)
+	r.unhand(ErrLeaseLost)
 }
 
 // cancelled tells the handler that the run was asked to stop, and has that acknowledged.

@@ -22,8 +22,11 @@ import (
 type Options struct {
 	// Queues are where runs are leased from, all alike; default: "default".
 	Queues []string
-	// Slots is how many runs are executed at once; default 20.
+	// Slots is how many runs are executed at once of the kinds registered with [Handle]; default 20.
 	Slots int
+	// AgentSlots is the same for agents; default 5. Each has slots of its own, so that agents which wait for
+	// what tasks do can't keep them from being done.
+	AgentSlots int
 	// ID names this worker in lists and logs; it decides nothing. Default: the host's name and a random part.
 	ID string
 	// AllTenants leases the runs of every tenant; it takes a key of the platform.
@@ -36,6 +39,10 @@ type Options struct {
 	// HeartbeatEvery is the time between two heartbeats; default 10 s. A lease that is shorter than four of
 	// them is kept by more frequent ones.
 	HeartbeatEvery time.Duration
+	// SelfFence names kinds that must never be executed twice at the same time, not even by a worker that is cut
+	// off: when the server has not been heard for as long as a lease lasts, and may have given the run to another
+	// by then, the handler's context ends with ErrLeaseLost. Other kinds work on.
+	SelfFence []string
 	// Logger gets what a worker can't return: handlers that fail, a server that is away, results refused.
 	Logger *slog.Logger
 }
@@ -54,23 +61,36 @@ type Worker struct {
 	opt Options
 	log *slog.Logger
 
-	handlers map[string]handler
-	born     time.Time
+	handlers   map[string]handler
+	middleware []Middleware
+	born       time.Time
 
 	mu      sync.Mutex
 	started bool
 	held    map[api.Lease]*run // whatever the server believes this worker has
-	free    int                // slots
-	changed chan struct{}      // something was added to or taken from held: closed, and made anew
+	tasks   pool
+	agents  pool
+	changed chan struct{} // something was taken from held: closed, and made anew
 
 	kickBeat    chan struct{} // there is something to beat about
+	kickNews    chan struct{} // the server knows that this worker has runs
 	kickCommit  chan struct{} // there are lines for a log to commit
 	kickOutcome chan struct{} // there is an outcome to commit
 	away        awayLog
 }
 
-// A handler executes a run and says what came of it.
-type handler func(ctx context.Context, r *run) *perdure.Outcome
+// A handler executes the runs of a kind.
+type handler struct {
+	call  func(ctx context.Context, r *run) *perdure.Outcome // what came of it
+	agent bool                                               // it takes a slot of the agents
+}
+
+// A pool is the slots that some kinds share. Each is filled by a poll of its own: where one poll asked for both,
+// what is free for the one would wait for the other.
+type pool struct {
+	kinds []string
+	free  int
+}
 
 // New makes a worker that talks through a client.
 func New(c *client.Client, opt Options) *Worker {
@@ -79,6 +99,9 @@ func New(c *client.Client, opt Options) *Worker {
 	}
 	if opt.Slots <= 0 {
 		opt.Slots = 20
+	}
+	if opt.AgentSlots <= 0 {
+		opt.AgentSlots = 5
 	}
 	if opt.ID == "" {
 		opt.ID = defaultID()
@@ -97,8 +120,8 @@ func New(c *client.Client, opt Options) *Worker {
 	}
 	log := opt.Logger.With("worker", opt.ID)
 	return &Worker{
-		c: c, opt: opt, log: log, born: time.Now(), handlers: make(map[string]handler), held: make(map[api.Lease]*run), free: opt.Slots,
-		changed: make(chan struct{}), kickBeat: make(chan struct{}, 1), kickCommit: make(chan struct{}, 1), kickOutcome: make(chan struct{}, 1), away: awayLog{log: log},
+		c: c, opt: opt, log: log, born: time.Now(), handlers: make(map[string]handler), held: make(map[api.Lease]*run),
+		tasks: pool{free: opt.Slots}, agents: pool{free: opt.AgentSlots}, changed: make(chan struct{}), kickBeat: make(chan struct{}, 1), kickNews: make(chan struct{}, 1), kickCommit: make(chan struct{}, 1), kickOutcome: make(chan struct{}, 1), away: awayLog{log: log},
 	}
 }
 
@@ -133,6 +156,16 @@ func (w *Worker) register(kind string, h handler) {
 		panic("worker.Handle: " + kind + " has a handler already")
 	}
 	w.handlers[kind] = h
+	p := w.pool(kind)
+	p.kinds = append(p.kinds, kind)
+}
+
+// pool is where runs of a kind have their slots.
+func (w *Worker) pool(kind string) *pool {
+	if w.handlers[kind].agent {
+		return &w.agents
+	}
+	return &w.tasks
 }
 
 // Run leases and executes runs until its context ends, then drains and returns nil. It returns an error when
@@ -145,10 +178,14 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("worker: Run was called before")
 	}
 	w.started = true
-	kinds := slices.Sorted(maps.Keys(w.handlers))
 	w.mu.Unlock()
-	if len(kinds) == 0 {
+	if len(w.handlers) == 0 {
 		return errors.New("worker: no handler is registered")
+	}
+	for _, kind := range w.opt.SelfFence {
+		if _, ok := w.handlers[kind]; !ok {
+			return fmt.Errorf("worker: SelfFence: %q has no handler", kind)
+		}
 	}
 
 	// Handlers, heartbeats and commits outlive ctx: it says that the worker is to come down, not that the
@@ -156,16 +193,36 @@ func (w *Worker) Run(ctx context.Context) error {
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	var services sync.WaitGroup
 	services.Go(func() { w.beatLoop(life) })
+	services.Go(func() { w.newsLoop(life) })
 	services.Go(func() { w.commitLoop(life) })
 
-	err := w.pollLoop(ctx, life, kinds)
-	if err != nil {
-		err = fmt.Errorf("worker: %w", err)
-	}
+	err := w.poll(ctx, life)
 	w.drain(life)
 	end(nil)
 	services.Wait()
 	return err
+}
+
+// poll fills the slots until ctx ends or the server refuses this worker.
+func (w *Worker) poll(ctx, life context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var loops sync.WaitGroup
+	refused := make(chan error, 2)
+	for _, p := range []*pool{&w.tasks, &w.agents} {
+		if len(p.kinds) == 0 {
+			continue
+		}
+		loops.Go(func() {
+			if err := w.pollLoop(ctx, life, p); err != nil {
+				refused <- fmt.Errorf("worker: %w", err)
+				stop()
+			}
+		})
+	}
+	loops.Wait()
+	close(refused)
+	return <-refused
 }
 
 // drain waits for the handlers and their results, and gives back what is not done in time.
@@ -218,6 +275,12 @@ func (w *Worker) holding() []*run {
 	return slices.Collect(maps.Values(w.held))
 }
 
+func (w *Worker) holds(r *run) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.held[r.lease] == r
+}
+
 // hold takes a run on. An earlier lease of the same run is over: the server says so by granting this one.
 func (w *Worker) hold(r *run) {
 	w.mu.Lock()
@@ -228,7 +291,7 @@ func (w *Worker) hold(r *run) {
 		}
 	}
 	w.held[r.lease] = r
-	w.free--
+	w.pool(r.grant.Kind).free--
 	w.mu.Unlock()
 	for _, b := range before {
 		b.lost(errRegranted)
@@ -245,16 +308,19 @@ func (w *Worker) drop(l api.Lease) {
 		return
 	}
 	delete(w.held, l)
-	w.free++
-	r.stop(errDone)
+	w.pool(r.grant.Kind).free++
+	r.unhand(errDone)
+	if r.fence != nil {
+		r.fence.Stop()
+	}
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-func (w *Worker) slots() (free int, changed <-chan struct{}) {
+func (w *Worker) slots(p *pool) (free int, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.free, w.changed
+	return p.free, w.changed
 }
 
 // quiet waits until nothing is held, at most so long.
@@ -262,8 +328,10 @@ func (w *Worker) quiet(limit time.Duration) bool {
 	end := time.NewTimer(max(limit, 0))
 	defer end.Stop()
 	for {
-		free, changed := w.slots()
-		if free == w.opt.Slots {
+		w.mu.Lock()
+		held, changed := len(w.held), w.changed
+		w.mu.Unlock()
+		if held == 0 {
 			return true
 		}
 		select {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -25,9 +26,13 @@ type world struct {
 	t    *testing.T
 	ctx  context.Context
 	srv  *embedded.Server
+	live atomic.Pointer[embedded.Server] // the one that is reached: see serve
+	dir  string                          // of a server that can be opened again
 	url  string
 	wire http.RoundTripper
 	c    *client.Client // for the caller's side: nothing happens to it
+
+	patience time.Duration // with a run
 }
 
 // quick is a policy under which a lost worker is noticed within a test's patience.
@@ -51,7 +56,7 @@ func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 	t.Cleanup(func() { srv.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
-	w := &world{t: t, ctx: ctx, srv: srv, url: "http://perdure", wire: srv.Transport()}
+	w := &world{t: t, ctx: ctx, srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 20 * time.Second}
 	if socket {
 		l := httptest.NewServer(srv.Handler())
 		t.Cleanup(l.Close)
@@ -69,6 +74,32 @@ func steady() *perdure.Policy {
 	p := quick()
 	p.Lease = time.Minute
 	return p
+}
+
+// virtual is a world in a bubble, whose clock stands still while anybody works: what takes time there was waited for.
+func virtual(t *testing.T, f func(*world)) {
+	t.Helper()
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, ctx: context.Background(), url: "http://perdure", dir: dir, patience: 2 * time.Hour}
+		x := tripper(func(r *http.Request) (*http.Response, error) { return w.live.Load().Transport().RoundTrip(r) })
+		w.wire, w.srv = x, w.serve()
+		w.c = w.client(x)
+		t.Cleanup(func() { w.srv.Close() })
+		f(w)
+	})
+}
+
+// serve opens a server on the world's folder, by the bubble's clock.
+func (w *world) serve() *embedded.Server {
+	w.t.Helper()
+	srv, err := embedded.Open(embedded.Options{Dir: w.dir, Clock: time.Now})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.live.Store(srv)
+	return srv
 }
 
 func both(t *testing.T, f func(*world)) { under(t, quick, f) }
@@ -100,7 +131,7 @@ func (w *world) work(wk *worker.Worker) (stop func()) {
 			if err != nil {
 				w.t.Errorf("the worker ended with %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(w.patience):
 			w.t.Error("the worker does not end")
 		}
 	}
@@ -120,7 +151,7 @@ func (w *world) start(sub perdure.Submission) perdure.RunID {
 // end waits for a run's end.
 func (w *world) end(id perdure.RunID) *api.Run {
 	w.t.Helper()
-	run, deferred, err := w.c.Join(w.ctx, id, 20*time.Second)
+	run, deferred, err := w.c.Join(w.ctx, id, w.patience)
 	if err != nil || deferred {
 		w.t.Fatalf("deferred: %v, error: %v", deferred, err)
 	}

@@ -1,0 +1,568 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/worker"
+)
+
+// Gates hold children until the test lets them go.
+type gates struct {
+	mu sync.Mutex
+	m  map[int]chan struct{}
+}
+
+func (g *gates) at(n int) chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.m == nil {
+		g.m = map[int]chan struct{}{}
+	}
+	if g.m[n] == nil {
+		g.m[n] = make(chan struct{})
+	}
+	return g.m[n]
+}
+
+func (g *gates) open(n int) { close(g.at(n)) }
+
+// gated registers a child that passes its gate and gives its number.
+func (g *gates) register(wk *worker.Worker) {
+	worker.Handle(wk, "gated", func(ctx context.Context, n int) (int, error) {
+		select {
+		case <-g.at(n):
+			return n, nil
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	})
+}
+
+func gated(ctx *agent.Context, ns ...int) (out []*agent.Future[int]) {
+	for _, n := range ns {
+		out = append(out, agent.Spawn[int](ctx, "gated", n))
+	}
+	return out
+}
+
+// children waits until so many runs of a kind are in a state.
+func (w *scene) children(kind string, state perdure.State, n int) {
+	w.t.Helper()
+	eventually.True(w.t, fmt.Sprintf("%d %s %s", n, state, kind), func() bool {
+		return len(w.runs(client.Filter{Kind: kind, State: state})) == n
+	})
+}
+
+// What is called test_agent_join_all_settled_partial_completion elsewhere: all complete in time.
+func TestJoinAllSettledTellsOfAllThatCompleted(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Handle(wk, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })
+		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (agent.Settled[int], error) {
+			var fs []*agent.Future[int]
+			for n := range 3 {
+				fs = append(fs, agent.Spawn[int](ctx, "double", n+1, agent.Timeout(time.Minute)))
+			}
+			set, err := agent.JoinAllSettled(ctx, fs...)
+			if errors.Join(set.Errors...) != nil {
+				return set, errors.Join(set.Errors...)
+			}
+			set.Errors = nil
+			return set, err
+		})
+	})
+	completed(t, w.ends("boss", nil), `{"Results":[2,4,6],"Errors":null,"Completed":3,"Failed":0,"TimedOut":0,"Cancelled":0}`)
+}
+
+// What is called test_agent_select_ok_skips_failures elsewhere: with what remains.
+func TestSelectOKPassesOverFailures(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var g gates
+	w.work(func(wk *worker.Worker) {
+		g.register(wk)
+		worker.Handle(wk, "fails", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
+			fs := []*agent.Future[int]{agent.Spawn[int](ctx, "fails", 1), agent.Spawn[int](ctx, "fails", 2)}
+			fs = append(fs, gated(ctx, 3, 4)...)
+			got, err := agent.SelectOK(ctx, fs...)
+			if err != nil {
+				return "", err
+			}
+			if len(got.Remaining) != 1 || got.Remaining[0] != fs[3] {
+				return "", agent.Permanent(fmt.Errorf("remaining: %v", got.Remaining))
+			}
+			// It goes on, and is had later.
+			last, err := got.Remaining[0].Join(ctx)
+			return fmt.Sprint(got.Index, got.Value, len(got.Remaining), last), err
+		})
+	})
+	id := w.start(perdure.Submission{Kind: "boss"})
+	w.children("fails", perdure.Failed, 2)
+	g.open(3)
+	w.children("gated", perdure.Completed, 1)
+	g.open(4)
+	completed(t, w.end(id), `"2 3 1 4"`)
+}
+
+func TestSelectOKOfFailuresTellsOfEach(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Handle(wk, "fails", func(_ context.Context, n int) (int, error) {
+			return 0, worker.Permanent(worker.Fail(perdure.Code(fmt.Sprintf("no_%d", n)), "no"))
+		})
+		worker.Agent(wk, "boss", func(ctx *agent.Context, handle bool) (string, error) {
+			got, err := agent.SelectOK(ctx, agent.Spawn[int](ctx, "fails", 1), agent.Spawn[int](ctx, "fails", 2))
+			if !handle {
+				return "", err
+			}
+			var all agent.ErrAllTasksFailed
+			var one agent.ErrTaskFailed
+			if !errors.As(err, &all) || len(all.Errors) != 2 || !errors.Is(err, agent.ErrAllTasksFailed{}) || got.Index != -1 ||
+				!errors.As(all.Errors[1], &one) || one.Failure.Code != "no_2" || one.State != perdure.Failed || one.Kind != "fails" || !errors.Is(err, &perdure.Error{Code: "no_1"}) {
+				return "", agent.Permanent(fmt.Errorf("%#v %w", got, err))
+			}
+			return "handled", nil
+		})
+	})
+	completed(t, w.ends("boss", true), `"handled"`)
+	failed(t, w.ends("boss", false), perdure.Failed, agent.CodeAllTasksFailed, 1)
+}
+
+// The child ends while its parent is about to sleep: before, in the same instant, after.
+func TestTheLastChildEndsAsItsParentSuspends(t *testing.T) {
+	t.Parallel()
+	w := openUnder(t, steady(), 2)
+	w.workEverywhere(func(wk *worker.Worker) {
+		worker.Handle(wk, "quick", func(_ context.Context, n int) (int, error) { return n, nil })
+		worker.Agent(wk, "boss", func(ctx *agent.Context, n int) (int, error) {
+			sum := 0
+			for i := range n {
+				if i%2 == 1 { // it is spawned well before, now and then
+					time.Sleep(time.Millisecond)
+				}
+				v, err := agent.Spawn[int](ctx, "quick", 1).Join(ctx)
+				if err != nil {
+					return 0, err
+				}
+				sum += v
+			}
+			return sum, nil
+		})
+	})
+	var ids []perdure.RunID
+	for range 20 {
+		ids = append(ids, w.start(perdure.Submission{Kind: "boss", Input: client.JSON(10)}))
+	}
+	for _, id := range ids {
+		completed(t, w.end(id), "10")
+	}
+}
+
+func TestAHundredChildrenEndInThreeWays(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	w.work(func(wk *worker.Worker) {
+		worker.Handle(wk, "ok", func(_ context.Context, n int) (int, error) { return n, nil })
+		worker.Handle(wk, "fails", func(_ context.Context, n int) (int, error) {
+			done.add("fails")
+			return 0, worker.Fail("bad", "number %d", n)
+		})
+		worker.Handle(wk, "hangs", func(ctx context.Context, n int) (int, error) {
+			done.add("hangs")
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		worker.Agent(wk, "boss", func(ctx *agent.Context, n int) (string, error) {
+			var fs []*agent.Future[int]
+			for i := range n {
+				switch i % 3 {
+				case 0:
+					fs = append(fs, agent.Spawn[int](ctx, "fails", i))
+				case 1:
+					fs = append(fs, agent.Spawn[int](ctx, "hangs", i, agent.Timeout(2*time.Second)))
+				default:
+					fs = append(fs, agent.Spawn[int](ctx, "ok", i))
+				}
+			}
+			set, err := agent.JoinAllSettled(ctx, fs...)
+			if err != nil {
+				return "", err
+			}
+			for i, err := range set.Errors {
+				var failure agent.ErrTaskFailed
+				var late agent.ErrTaskTimedOut
+				ok := false
+				switch i % 3 {
+				case 0:
+					ok = errors.As(err, &failure) && failure.TaskID == fs[i].ID() && failure.Failure == perdure.Failure{Code: "bad", Message: fmt.Sprintf("number %d", i)}
+				case 1:
+					ok = errors.As(err, &late) && late.TaskID == fs[i].ID() && late.Deadline > 0 && errors.Is(err, agent.ErrTaskTimedOut{TaskID: late.TaskID})
+				default:
+					ok = err == nil && set.Results[i] == i
+				}
+				if !ok {
+					return "", agent.Permanent(fmt.Errorf("child %d: %d, %w", i, set.Results[i], err))
+				}
+			}
+			return fmt.Sprint(set.Completed, set.Failed, set.TimedOut, set.Cancelled), nil
+		})
+	})
+	completed(t, w.ends("boss", 100), `"33 34 33 0"`)
+	// Failures are tried again; who ran out of time is not.
+	if done.of("fails") != 34*3 || done.of("hangs") != 33 {
+		t.Errorf("%d failures, %d that hang", done.of("fails"), done.of("hangs"))
+	}
+}
+
+func TestAParentThatIsCancelledTakesItsChildrenAlong(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var g gates
+	var done tally
+	w.work(func(wk *worker.Worker) {
+		g.register(wk)
+		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
+			return "", agent.Saga(ctx, "saga", func() error {
+				if err := done.do(ctx, "book", agent.Undo(func(context.Context, string) error { done.add("unbook"); return nil })); err != nil {
+					return err
+				}
+				_, err := agent.JoinAll(ctx, gated(ctx, 1, 2, 3, 4, 5)...)
+				return err
+			})
+		})
+	})
+	id := w.start(perdure.Submission{Kind: "boss"})
+	w.children("gated", perdure.Running, 5)
+	eventually.True(t, "the parent sleeps", func() bool { return len(w.runs(client.Filter{Kind: "boss", State: perdure.Suspended})) == 1 })
+	run, err := w.c.Cancel(w.ctx, id, "enough", 30*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed(t, run, perdure.Cancelled, perdure.CodeCancelled, 1)
+	w.children("gated", perdure.Cancelled, 5)
+	if got := done.all(); !slices.Equal(got, []string{"book", "unbook"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// The last two children end at once, on two nodes where the store can be shared: one continuation follows.
+func TestATurnIsContinuedOnce(t *testing.T) {
+	t.Parallel()
+	w := openUnder(t, steady(), 2)
+	const rounds = 15
+	var meet [rounds]sync.WaitGroup
+	w.workEverywhere(func(wk *worker.Worker) {
+		worker.Handle(wk, "report", func(_ context.Context, round int) (string, error) {
+			meet[round].Done()
+			meet[round].Wait()
+			return "good", nil
+		})
+		worker.Agent(wk, "boss", func(ctx *agent.Context, in struct{ Round int }) (string, error) {
+			said, err := ctx.History()
+			if err != nil {
+				return "", err
+			}
+			if n := len(said); n > 0 && said[n-1].Role == "tool" {
+				return fmt.Sprintf("%d reports", n), nil
+			}
+			return agent.Continue(ctx, "I'll tell you", agent.Spawn[string](ctx, "report", in.Round), agent.Spawn[string](ctx, "report", in.Round))
+		})
+	})
+	var threads [rounds]perdure.ThreadID
+	for n := range rounds {
+		meet[n].Add(2)
+		threads[n] = w.thread()
+		w.start(perdure.Submission{Kind: "boss", Input: client.JSON(map[string]int{"round": n}), ThreadID: threads[n]})
+	}
+	for _, thread := range threads {
+		eventually.True(t, "the turn is continued", func() bool {
+			return len(w.runs(client.Filter{ThreadID: thread, State: perdure.Completed})) >= 2
+		})
+		runs := w.runs(client.Filter{ThreadID: thread})
+		if len(runs) != 2 || runs[0].ContinuationOfRunID != runs[1].RunID || runs[1].ContinuedByRunID != runs[0].RunID {
+			t.Fatalf("%+v", runs)
+		}
+		completed(t, w.end(runs[1].RunID), `"I'll tell you"`)
+		completed(t, w.end(runs[0].RunID), `"2 reports"`)
+	}
+}
+
+// Who ended first is selected first, whatever the order given and however often the agent is executed.
+func TestSelectGoesByWhoEndedFirst(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var g gates
+	w.work(func(wk *worker.Worker) {
+		g.register(wk)
+		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (out []int, err error) {
+			left := gated(ctx, 0, 1, 2, 3)
+			for len(left) > 0 {
+				first, err := agent.Select(ctx, left...)
+				if err != nil {
+					return nil, err
+				}
+				if want := slices.Delete(slices.Clone(left), first.Index, first.Index+1); !slices.Equal(first.Remaining, want) {
+					return nil, agent.Permanent(fmt.Errorf("%d remain of %d", len(first.Remaining), len(left)))
+				}
+				out = append(out, first.Value)
+				left = first.Remaining
+			}
+			return out, nil
+		})
+	})
+	id := w.start(perdure.Submission{Kind: "boss"})
+	for i, n := range []int{3, 1, 0, 2} {
+		g.open(n)
+		w.children("gated", perdure.Completed, i+1)
+	}
+	completed(t, w.end(id), `[3,1,0,2]`)
+}
+
+func TestSelectHandsOnAFailureThatCameFirst(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var g gates
+	w.work(func(wk *worker.Worker) {
+		g.register(wk)
+		worker.Handle(wk, "fails", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+		worker.Agent(wk, "boss", func(ctx *agent.Context, how string) (string, error) {
+			fs := append(gated(ctx, 1), agent.Spawn[int](ctx, "fails", 0))
+			var err error
+			var remain, index int
+			if how == "select" {
+				var got agent.Selected[int]
+				got, err = agent.Select(ctx, fs...)
+				remain, index = len(got.Remaining), got.Index
+			} else {
+				_, err = agent.JoinAll(ctx, fs...) // fails fast
+				remain, index = 1, 1
+			}
+			if !errors.As(err, new(agent.ErrTaskFailed)) {
+				return "", agent.Permanent(fmt.Errorf("%w", err))
+			}
+			return fmt.Sprint(index, remain), nil
+		})
+	})
+	completed(t, w.ends("boss", "select"), `"1 1"`)
+	completed(t, w.ends("boss", "join"), `"1 1"`)
+	g.open(1)
+}
+
+func TestARaceThatIsLostStopsWaitingNotWorking(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var g gates
+	w.work(func(wk *worker.Worker) {
+		g.register(wk)
+		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
+			fs := gated(ctx, 1, 2)
+			lost, err := agent.Race(ctx, 100*time.Millisecond, fs...)
+			if !errors.Is(err, agent.ErrTimeout) || lost.Index != -1 || len(lost.Remaining) != 2 {
+				return "", agent.Permanent(fmt.Errorf("%+v %w", lost, err))
+			}
+			if err := agent.Emit(ctx, "x:lost", nil); err != nil {
+				return "", err
+			}
+			won, err := agent.Race(ctx, time.Hour, fs...)
+			if err != nil || len(won.Remaining) != 1 {
+				return "", agent.Permanent(fmt.Errorf("%+v %w", won, err))
+			}
+			all, err := agent.JoinAll(ctx, fs...)
+			return fmt.Sprint(won.Value, all), err
+		})
+	})
+	id := w.start(perdure.Submission{Kind: "boss"})
+	eventually.True(t, "the race is lost", func() bool { return len(w.lines(id, "x:lost")) == 1 })
+	g.open(2)
+	w.children("gated", perdure.Completed, 1)
+	g.open(1)
+	completed(t, w.end(id), `"2 [1 2]"`)
+}
+
+func TestCallbacksAndChildrenAreWaitedForTogether(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var g gates
+	tokens := make(chan string, 10)
+	w.work(func(wk *worker.Worker) {
+		g.register(wk)
+		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
+			fs := append(gated(ctx, 1), agent.Callback[int](ctx, "answer", time.Hour), agent.Callback[int](ctx, "answer", time.Hour))
+			if _, err := agent.Step(ctx, "tell", func(context.Context) (int, error) {
+				tokens <- fs[1].Token()
+				tokens <- fs[2].Token()
+				return 0, nil
+			}); err != nil {
+				return "", err
+			}
+			first, err := agent.Select(ctx, fs...)
+			if err != nil {
+				return "", err
+			}
+			if err := agent.Emit(ctx, "x:first", nil); err != nil {
+				return "", err
+			}
+			all, err := agent.JoinAllSettled(ctx, fs...)
+			return fmt.Sprint(first.Index, first.Value, len(first.Remaining), all.Results, all.Errors[2], all.Failed), err
+		})
+	})
+	id := w.start(perdure.Submission{Kind: "boss"})
+	a, b := next(w, tokens), next(w, tokens)
+	if _, err := w.c.Callback(w.ctx, a, callback(10)); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the callback was first", func() bool { return len(w.lines(id, "x:first")) == 1 })
+	if _, err := w.c.Callback(w.ctx, b, refusal("busy", "later")); err != nil {
+		t.Fatal(err)
+	}
+	g.open(1)
+	completed(t, w.end(id), `"1 10 2 [1 10 0] busy: later 1"`)
+}
+
+// More than one wait can name, and more than one grant can bring.
+func TestFifteenHundredChildrenAreJoined(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Handle(wk, "same", func(_ context.Context, n int) (int, error) { return n, nil })
+		worker.Agent(wk, "boss", func(ctx *agent.Context, n int) (int, error) {
+			var fs []*agent.Future[int]
+			for i := range n {
+				fs = append(fs, agent.Spawn[int](ctx, "same", i))
+			}
+			all, err := agent.JoinAll(ctx, fs...)
+			sum := 0
+			for i, v := range all {
+				if i != v {
+					return 0, agent.Permanent(fmt.Errorf("%d is %d", i, v))
+				}
+				sum += v
+			}
+			return sum, err
+		})
+	})
+	completed(t, w.ends("boss", 1500), fmt.Sprint(1500*1499/2))
+}
+
+func TestLargeResultsOfChildrenSurviveResumes(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	const size = 500 << 10
+	w.work(func(wk *worker.Worker) {
+		worker.Handle(wk, "write", func(_ context.Context, n int) (string, error) { return strings.Repeat(string(rune('a'+n)), size), nil })
+		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
+			var fs []*agent.Future[string]
+			for n := range 10 {
+				fs = append(fs, agent.Spawn[string](ctx, "write", n))
+			}
+			var before []string
+			for range 3 {
+				all, err := agent.JoinAll(ctx, fs...)
+				if err != nil {
+					return "", err
+				}
+				if before != nil && !reflect.DeepEqual(all, before) {
+					return "", agent.Permanent(errors.New("another result"))
+				}
+				before = all
+				if err := agent.Sleep(ctx, time.Millisecond); err != nil {
+					return "", err
+				}
+			}
+			out := ""
+			for _, text := range before {
+				if len(text) != size {
+					return "", agent.Permanent(fmt.Errorf("%d bytes", len(text)))
+				}
+				out += text[:1]
+			}
+			return out, nil
+		})
+	})
+	completed(t, w.ends("boss", nil), `"abcdefghij"`)
+}
+
+func TestChildrenThatCanNotBeSaySo(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "boss", func(ctx *agent.Context, what string) (string, error) {
+			var f *agent.Future[int]
+			switch what {
+			case "name":
+				f = agent.Spawn[int](ctx, "_kind", 1)
+			case "input":
+				f = agent.Spawn[int](ctx, "kind", make(chan int))
+			case "size":
+				f = agent.Spawn[int](ctx, "kind", strings.Repeat("x", perdure.MaxValue))
+			case "options":
+				f = agent.Spawn[int](ctx, "kind", 1, agent.Options{Priority: 1000})
+			case "none":
+				_, err := agent.Select[int](ctx)
+				return "", err
+			case "time":
+				_, err := agent.Race(ctx, 0, agent.Spawn[int](ctx, "kind", 1))
+				return "", err
+			case "thread":
+				return agent.Continue(ctx, "later", agent.Spawn[int](ctx, "kind", 1))
+			}
+			if f.ID() != "" {
+				return "", errors.New("it has an id")
+			}
+			_, err := f.Join(ctx)
+			return "", err
+		})
+	})
+	for what, code := range map[string]perdure.Code{"name": agent.CodeMisuse, "input": agent.CodeMisuse, "size": agent.CodeMisuse, "options": perdure.CodeInvalid,
+		"none": agent.CodeMisuse, "time": agent.CodeMisuse, "thread": agent.CodeMisuse} {
+		t.Run(what, func(t *testing.T) { failed(t, w.ends("boss", what), perdure.Failed, code, 1) })
+	}
+}
+
+// The server refuses a child when its parent's code is past that already.
+func TestAChildThatTheServerRefusesFailsTheRun(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "boss", func(ctx *agent.Context, in struct{ Then string }) (string, error) {
+			f := agent.Spawn[int](ctx, "kid", 1, agent.Options{ThreadID: ctx.ThreadID()}) // its parent is on it
+			switch in.Then {
+			case "joins":
+				_, err := f.Join(ctx)
+				return "", err
+			case "asks":
+				return string(f.ID()), nil
+			case "works":
+				time.Sleep(200 * time.Millisecond) // the refusal comes meanwhile
+				return agent.Step(ctx, "work", func(context.Context) (string, error) { return "worked", nil })
+			case "returns late":
+				time.Sleep(200 * time.Millisecond)
+			}
+			return "as if nothing were", nil
+		})
+	})
+	for _, then := range []string{"joins", "asks", "works", "returns", "returns late"} {
+		t.Run(then, func(t *testing.T) {
+			run := w.end(w.start(perdure.Submission{Kind: "boss", ThreadID: w.thread(), Input: client.JSON(map[string]string{"then": then})}))
+			if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "thread") {
+				t.Errorf("%s %s %+v", run.State, run.Result, run.Error)
+			}
+		})
+	}
+}

@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
+)
+
+// A Context is an agent's run: what the functions of this package act upon. It is also the [context.Context] of
+// the execution at hand, which ends when the run is asked to stop, or is no longer this worker's.
+type Context struct {
+	context.Context
+	c *core
+}
+
+// RunID is the run's id, the same in every execution.
+func (ctx *Context) RunID() perdure.RunID { return ctx.c.grant.RunID }
+
+// ThreadID is the thread that the run is on; empty: it is on none.
+func (ctx *Context) ThreadID() perdure.ThreadID { return ctx.c.grant.ThreadID }
+
+// Value gives what the context carries.
+func (ctx *Context) Value(key any) any {
+	if key == (coreKey{}) {
+		return ctx.c
+	}
+	return ctx.Context.Value(key)
+}
+
+type coreKey struct{}
+
+func init() { session.Execute = execute }
+
+// execute is what package worker calls; see session.Execute.
+func execute(ctx context.Context, s session.Session, f func(ctx any) (result json.RawMessage, err error)) *perdure.Outcome {
+	c := newCore(s)
+	if err := c.load(); err != nil {
+		if c.leased.Err() != nil {
+			return nil
+		}
+		return session.Failure(err)
+	}
+	s.Bind(c.take)
+	c.ctx = ctx
+	var (
+		result   json.RawMessage
+		err      error
+		returned bool
+		panicked any
+		stack    []byte
+	)
+	done := make(chan struct{})
+	// A goroutine of its own, because what ends an execution early ends its goroutine: no recover in the
+	// agent's code can hold that up, and whatever it has deferred runs.
+	go func() {
+		defer close(done)
+		defer func() {
+			if !returned {
+				if panicked = recover(); panicked != nil {
+					stack = debug.Stack()
+				}
+			}
+		}()
+		result, err = f(&Context{ctx, c})
+		returned = true
+	}()
+	<-done
+	c.mu.Lock()
+	left, on := c.left, c.continueOn
+	c.mu.Unlock()
+	switch {
+	case panicked != nil:
+		return session.Failed(codePanic, fmt.Sprintf("panic: %v\n\n%s", panicked, stack), true)
+	case left != nil:
+		return left.outcome
+	case !returned:
+		return session.Failed("goexit", "the agent's function ended its goroutine", true)
+	case err != nil:
+		if errors.Is(context.Cause(ctx), ErrCancelled) && errors.Is(err, ErrCancelled) && !errors.As(err, new(*notUndone)) {
+			return &perdure.Outcome{Type: perdure.OutcomeCancelled}
+		}
+		return session.Failure(err)
+	}
+	return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result, ContinueOn: on}
+}
+
+// A departure is why an execution ended before its function returned.
+type departure struct {
+	outcome *perdure.Outcome // nil: there is nothing to deliver
+}
+
+// leave ends the execution. Whatever the function would still have done is for the next one.
+func (c *core) leave(out *perdure.Outcome) {
+	c.mu.Lock()
+	if c.left == nil {
+		c.left = &departure{out}
+	}
+	c.mu.Unlock()
+	runtime.Goexit()
+}
+
+// fail ends the execution with an error that the agent's code is not asked about.
+func (c *core) fail(err error) { c.leave(session.Failure(err)) }
+
+// enter begins a call of this package: one that is made after the execution has ended goes no further, whatever
+// goroutine makes it.
+func (c *core) enter() {
+	c.mu.Lock()
+	left := c.left != nil
+	c.mu.Unlock()
+	if left || c.leased.Err() != nil {
+		c.leave(nil)
+	}
+}
+
+// halted tells why nothing new is begun: the run was asked to stop, or a saga is being undone.
+func (c *core) halted() error {
+	c.mu.Lock()
+	stop := c.undoing
+	c.mu.Unlock()
+	if stop != nil {
+		return stop
+	}
+	switch cause := context.Cause(c.ctx); {
+	case cause == nil:
+		return nil
+	case errors.Is(cause, ErrCancelled):
+		return ErrCancelled
+	case c.leased.Err() != nil, !errors.Is(cause, c.ctx.Err()):
+		c.leave(nil) // lost, or the worker shuts down: whoever gets the run next goes on from here
+		return nil
+	default:
+		return cause // a deadline that a middleware set, say
+	}
+}
+
+// load reads what had no room in the grant. The server may be away for longer than a call is patient.
+func (c *core) load() error {
+	g := c.grant
+	journal := g.Journal
+	for next := g.JournalNext; next != 0; {
+		page, err := again(c.leased, func() (*api.JournalPage, error) { return c.s.Journal(c.leased, next) })
+		if err != nil {
+			return fmt.Errorf("read the journal: %w", err)
+		}
+		journal = append(journal, page.Journal...)
+		next = page.Next
+	}
+	inbox := g.Inbox
+	for next := g.InboxNext; next != 0; {
+		page, err := again(c.leased, func() (*api.InboxPage, error) { return c.s.Inbox(c.leased, next) })
+		if err != nil {
+			return fmt.Errorf("read the inbox: %w", err)
+		}
+		inbox = append(inbox, page.Inbox...)
+		next = page.Next
+	}
+	if err := c.recall(journal); err != nil {
+		return err
+	}
+	c.receive(inbox)
+	return nil
+}
+
+// again makes a call until it is answered; what the server refuses is an answer.
+func again[T any](ctx context.Context, call func() (*T, error)) (*T, error) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		out, err := call()
+		var p *api.Problem
+		if err == nil || ctx.Err() != nil || errors.As(err, &p) && p.Status/100 == 4 && p.Status != 429 {
+			return out, err
+		}
+		if !sleep(ctx, pause) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// sleep waits, and tells false when the context ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// Settled is how several children ended, in the order in which they were given.
+type Settled[T any] struct {
+	// Results are those of the children that completed; the others have a zero value there, and an error in
+	// Errors at the same place.
+	Results []T
+	Errors  []error
+
+	Completed, Failed, TimedOut, Cancelled int
+}
+
+// A Selected is the one of several that came first.
+type Selected[T any] struct {
+	Index     int // of the one that was selected, among those given
+	Value     T
+	Remaining []*Future[T] // those that had not ended when it did; they go on
+}
+
+// JoinAll waits until all have completed, and gives their results in the order given. It fails fast: with the error of
+// the first that did not complete, while the others go on.
+func JoinAll[T any](ctx *Context, fs ...*Future[T]) ([]T, error) {
+	w := newJoin(ctx, "JoinAll", perdure.ModeAllOK, fs)
+	for {
+		first := -1 // the first that failed
+		ended := 0
+		for n, f := range fs {
+			i, err := w.end(f)
+			if err != nil {
+				return nil, err
+			}
+			if i == nil {
+				continue
+			}
+			ended++
+			if !f.ok(i) && (first < 0 || i.Seq < fs[first].ended().Seq) {
+				first = n
+			}
+		}
+		if first >= 0 {
+			_, err := fs[first].result(fs[first].ended())
+			return nil, err
+		}
+		if ended == len(fs) {
+			break
+		}
+		if err := w.sleep(0); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]T, len(fs))
+	for n, f := range fs {
+		var err error
+		if out[n], err = f.result(f.ended()); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// JoinAllSettled waits until all have ended, however. Its own error says only that the waiting ended: what became
+// of each child is in what it gives.
+func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
+	w := newJoin(ctx, "JoinAllSettled", perdure.ModeAll, fs)
+	for {
+		ended := 0
+		for _, f := range fs {
+			if i, err := w.end(f); i != nil || err != nil {
+				ended++
+			}
+		}
+		if ended == len(fs) {
+			break
+		}
+		if err := w.sleep(0); err != nil {
+			return Settled[T]{}, err
+		}
+	}
+	out := Settled[T]{Results: make([]T, len(fs)), Errors: make([]error, len(fs))}
+	for n, f := range fs {
+		if f.err != nil {
+			out.Errors[n] = f.err
+			out.Failed++
+			continue
+		}
+		i := f.ended()
+		out.Results[n], out.Errors[n] = f.result(i)
+		switch {
+		case out.Errors[n] == nil:
+			out.Completed++
+		case i.Outcome == string(perdure.TimedOut) || i.Type == perdure.ItemTimeout:
+			out.TimedOut++
+		case i.Outcome == string(perdure.Cancelled):
+			out.Cancelled++
+		default:
+			out.Failed++
+		}
+	}
+	return out, nil
+}
+
+// Select waits for the first that ends, however. If that one did not complete, the error is its; Index and Remaining
+// hold either way.
+func Select[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
+	return selectFirst(newJoin(ctx, "Select", perdure.ModeAny, fs), 0)
+}
+
+// Race is [Select] against the clock: when none has ended by then, the error is [ErrTimeout], and all remain.
+func Race[T any](ctx *Context, limit time.Duration, fs ...*Future[T]) (Selected[T], error) {
+	if limit <= 0 {
+		return Selected[T]{Index: -1}, misuse("Race: the time has to be more than nothing")
+	}
+	return selectFirst(newJoin(ctx, "Race", perdure.ModeAny, fs), limit)
+}
+
+func selectFirst[T any](w *join[T], limit time.Duration) (Selected[T], error) {
+	if len(w.fs) == 0 {
+		return Selected[T]{Index: -1}, misuse("%s: of none, none is the first", w.what)
+	}
+	for {
+		first, at := -1, int64(0)
+		for n, f := range w.fs {
+			i, err := w.end(f)
+			if err != nil {
+				return Selected[T]{Index: n, Remaining: w.remaining(0)}, err
+			}
+			if i != nil && (first < 0 || i.Seq < at) {
+				first, at = n, i.Seq
+			}
+		}
+		if over := w.timedOut(); over != nil && (first < 0 || over.Seq < at) {
+			return Selected[T]{Index: -1, Remaining: w.remaining(over.Seq)}, ErrTimeout
+		}
+		if first >= 0 {
+			v, err := w.fs[first].result(w.fs[first].ended())
+			return Selected[T]{Index: first, Value: v, Remaining: w.remaining(at)}, err
+		}
+		if err := w.sleep(limit); err != nil {
+			return Selected[T]{Index: -1}, err
+		}
+	}
+}
+
+// SelectOK waits for the first that completes and passes over those that don't. When none does, the error is an
+// [ErrAllTasksFailed] with the errors of all.
+func SelectOK[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
+	w := newJoin(ctx, "SelectOK", perdure.ModeAnyOK, fs)
+	for {
+		first, at, ended := -1, int64(0), 0
+		for n, f := range fs {
+			i, err := w.end(f)
+			if i == nil && err == nil {
+				continue
+			}
+			ended++
+			if err == nil && f.ok(i) && (first < 0 || i.Seq < at) {
+				first, at = n, i.Seq
+			}
+		}
+		if first >= 0 {
+			v, err := fs[first].result(fs[first].ended())
+			return Selected[T]{Index: first, Value: v, Remaining: w.remaining(at)}, err
+		}
+		if ended == len(fs) {
+			break
+		}
+		if err := w.sleep(0); err != nil {
+			return Selected[T]{Index: -1}, err
+		}
+	}
+	all := ErrAllTasksFailed{Errors: make([]error, len(fs))}
+	for n, f := range fs {
+		if all.Errors[n] = f.err; f.err == nil {
+			_, all.Errors[n] = f.result(f.ended())
+		}
+	}
+	return Selected[T]{Index: -1}, all
+}
+
+// A join is one waiting for some of several.
+//
+// Which of them counts is decided by the order in which their ends came into the inbox, which no crash changes.
+type join[T any] struct {
+	c    *core
+	what string
+	mode string
+	id   string
+	fs   []*Future[T]
+}
+
+func newJoin[T any](ctx *Context, what, mode string, fs []*Future[T]) *join[T] {
+	ctx.c.enter()
+	// Named by what it waits for, so that one that is inserted before it is another one.
+	of := sha256.New()
+	for _, f := range fs {
+		fmt.Fprintf(of, "%s %s\n", f.key, f.wait)
+	}
+	w := &join[T]{ctx.c, what, mode, ctx.c.nth(fmt.Sprintf("join:%s:%x", mode, of.Sum(nil)[:6])), fs}
+	for n := range w.parts() {
+		w.c.mu.Lock()
+		delete(w.c.unasked, "wait "+w.part(n))
+		w.c.mu.Unlock()
+	}
+	return w
+}
+
+// end is how one ended: nil: not yet; an error: it never was.
+func (w *join[T]) end(f *Future[T]) (*item, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	return f.ended(), nil
+}
+
+// remaining are those that had not ended by then.
+func (w *join[T]) remaining(seq int64) []*Future[T] {
+	var out []*Future[T]
+	for _, f := range w.fs {
+		if i, err := w.end(f); err == nil && (i == nil || i.Seq > seq) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// maxTargets is how many children one wait names.
+const maxTargets = perdure.MaxBatch
+
+// parts is how many waits it takes, and part the id of the n-th.
+func (w *join[T]) parts() int { return max(1, (len(w.fs)+maxTargets-1)/maxTargets) }
+func (w *join[T]) part(n int) string {
+	if n == 0 {
+		return w.id
+	}
+	return fmt.Sprintf("%s.%d", w.id, n+1)
+}
+
+// timedOut is the end of the join's own time.
+func (w *join[T]) timedOut() *item {
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	var first *item
+	for n := range w.parts() {
+		if i := w.c.waits[w.part(n)]; i != nil && i.Type == perdure.ItemTimeout && (first == nil || i.Seq < first.Seq) {
+			first = i
+		}
+	}
+	return first
+}
+
+// sleep suspends the run until there may be news. It returns only when it can't.
+func (w *join[T]) sleep(limit time.Duration) error {
+	timeout := perdure.Never
+	if limit > 0 {
+		timeout = perdure.Duration(limit)
+	}
+	var open []perdure.WaitSpec
+	var on []string
+	for n := range w.parts() {
+		spec := perdure.WaitSpec{ID: w.part(n), Type: perdure.WaitChildren, Mode: w.mode, Timeout: timeout}
+		for _, f := range w.fs[min(n*maxTargets, len(w.fs)):min((n+1)*maxTargets, len(w.fs))] {
+			if f.key != "" && f.err == nil {
+				spec.Keys = append(spec.Keys, f.key)
+			}
+		}
+		w.c.mu.Lock()
+		over := w.c.waits[spec.ID]
+		w.c.mu.Unlock()
+		switch {
+		case over != nil && over.Outcome == perdure.WaitOrphaned:
+			return Permanent(fmt.Errorf("%s: a child is gone", w.what))
+		case over == nil && len(spec.Keys) > 0:
+			open, on = append(open, spec), append(on, spec.ID)
+		}
+	}
+	for _, f := range w.fs {
+		if f.wait != "" && f.err == nil && f.ended() == nil {
+			on = append(on, f.wait)
+			if limit > 0 {
+				return misuse("%s: a callback has a Timeout of its own", w.what)
+			}
+		}
+	}
+	if len(on) == 0 { // all waits are over and what they were for is not there
+		return fmt.Errorf("%s: the server has woken the run without saying why", w.what)
+	}
+	if len(on) > perdure.MaxBatch {
+		return misuse("%s: waits for more than %d callbacks", w.what, perdure.MaxBatch)
+	}
+	return w.c.suspend(w.what, open, on)
+}
+
+// Continue ends the agent's turn: the run completes with this result now ("still working, I'll tell you"), and when
+// all of the children have ended, however, their results are appended to the thread and one new run continues
+// there. Return what it gives:
+//
+//	return agent.Continue(ctx, Answer{"The report is being made."}, report)
+func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out, error) {
+	c := ctx.c
+	c.enter()
+	if c.grant.ThreadID == "" {
+		return result, misuse("Continue: the run is on no thread that could go on")
+	}
+	var keys []string
+	for _, f := range children {
+		if f.err != nil {
+			return result, f.err
+		}
+		if f.key == "" {
+			return result, misuse("Continue: waits for children, not for callbacks")
+		}
+		keys = append(keys, f.key)
+	}
+	c.mu.Lock()
+	c.continueOn = append(c.continueOn, keys...)
+	c.mu.Unlock()
+	return result, nil
+}

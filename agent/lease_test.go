@@ -1,0 +1,150 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/worker"
+)
+
+// A wire can be cut.
+type wire struct {
+	next http.RoundTripper
+	cut  atomic.Bool
+	lost atomic.Int64 // calls
+}
+
+func (x *wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	if x.cut.Load() {
+		x.lost.Add(1)
+		return nil, errors.New("the connection was refused")
+	}
+	return x.next.RoundTrip(r)
+}
+
+// hasty is a policy under which a worker that is not heard from is soon replaced.
+func hasty() *perdure.Policy {
+	p := steady()
+	p.Lease = 2 * time.Second
+	return p
+}
+
+// trip is a saga whose second step is executed in a way of the worker's own.
+func trip(done *tally, who string, second func(ctx context.Context) (string, error)) func(wk *worker.Worker) {
+	return func(wk *worker.Worker) {
+		worker.Agent(wk, "trip", func(ctx *agent.Context, _ struct{}) (out string, err error) {
+			err = agent.Saga(ctx, "trip", func() error {
+				if err := done.book(ctx, "flight"); err != nil {
+					return err
+				}
+				out, err = agent.Step(ctx, "hotel", func(ctx context.Context) (string, error) {
+					done.add(who + " hotel")
+					return second(ctx)
+				}, agent.Undo(func(context.Context, string) error { done.add("unhotel"); return nil }))
+				return err
+			})
+			return out, err
+		})
+	}
+}
+
+// The server gives the run to another worker in the middle of a step: whatever the first one does then is not
+// recorded, and it undoes nothing.
+func TestAnExecutionThatHasLostItsLeaseDoesNothingMore(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"succeeds", "fails", "fails for good"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w := openUnder(t, hasty(), 1)
+			var done tally
+			x := &wire{next: w.nodes[0].Transport()}
+			begun, over, left := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			w.workAt(x, worker.Options{AgentSlots: 1}, trip(&done, "the first's", func(ctx context.Context) (string, error) {
+				close(begun)
+				<-ctx.Done() // it hears of it when the wire is mended
+				left <- context.Cause(ctx)
+				<-over
+				switch how {
+				case "succeeds":
+					return "the first's", nil
+				case "fails":
+					return "", errors.New("no")
+				}
+				return "", agent.Permanent(errors.New("no"))
+			}))
+			id := w.start(perdure.Submission{Kind: "trip"})
+			next(w, begun)
+			x.cut.Store(true)
+			w.work(trip(&done, "the second's", func(context.Context) (string, error) { return "the second's", nil }))
+			completed(t, w.end(id), `"the second's"`)
+			x.cut.Store(false)
+			if cause := next(w, left); !errors.Is(cause, worker.ErrLeaseLost) {
+				t.Errorf("the step was told %v", cause)
+			}
+			close(over)
+			run := w.end(id)
+			completed(t, run, `"the second's"`)
+			done.expect(t, "flight", "the first's hotel", "the second's hotel")
+		})
+	}
+}
+
+// A worker that shuts down in the middle of a step hands the run back, and it goes on elsewhere.
+func TestAWorkerThatShutsDownHandsItsAgentsBack(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	begun := make(chan struct{})
+	stop := w.workAt(w.nodes[0].Transport(), worker.Options{DrainTimeout: -1}, trip(&done, "the first's", func(ctx context.Context) (string, error) {
+		close(begun)
+		<-ctx.Done()
+		return "", ctx.Err()
+	}))
+	id := w.start(perdure.Submission{Kind: "trip"})
+	next(w, begun)
+	stop()
+	w.work(trip(&done, "the second's", func(context.Context) (string, error) { return "the second's", nil }))
+	run := w.end(id)
+	completed(t, run, `"the second's"`)
+	if run.Attempt != 1 {
+		t.Errorf("it cost an attempt: %d", run.Attempt)
+	}
+	done.expect(t, "flight", "the first's hotel", "the second's hotel")
+}
+
+// The server is away in the middle of a step: the step goes on, and what it led to is delivered when the server is back.
+func TestAStepWorksOnWhileTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	x := &wire{next: w.nodes[0].Transport()}
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	w.workAt(x, worker.Options{HeartbeatEvery: 300 * time.Millisecond}, trip(&done, "the", func(ctx context.Context) (string, error) {
+		close(begun)
+		<-goOn
+		return "done", ctx.Err()
+	}))
+	id := w.start(perdure.Submission{Kind: "trip"})
+	next(w, begun)
+	x.cut.Store(true)
+	close(goOn)
+	for x.lost.Load() < 5 { // the commit and some heartbeats have failed
+		if w.ctx.Err() != nil {
+			t.Fatal("nothing was sent")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	x.cut.Store(false)
+	run := w.end(id)
+	completed(t, run, `"done"`)
+	if run.Attempt != 1 {
+		t.Errorf("it cost an attempt: %d", run.Attempt)
+	}
+	done.expect(t, "flight", "the hotel")
+}

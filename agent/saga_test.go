@@ -1,0 +1,346 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/worker"
+)
+
+// book is a step that is undone by another that is counted too.
+func (y *tally) book(ctx *agent.Context, name string) error {
+	return y.do(ctx, name, agent.Undo(func(_ context.Context, result string) error {
+		y.add("un" + result)
+		return nil
+	}))
+}
+
+func (y *tally) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if got := y.all(); !slices.Equal(got, want) {
+		t.Errorf("done: %v, not %v", got, want)
+	}
+}
+
+func TestASagaIsUndoneInReverse(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "trip", func(ctx *agent.Context, _ struct{}) (string, error) {
+			err := agent.Saga(ctx, "trip", func() error {
+				for _, what := range []string{"flight", "hotel", "car"} {
+					if err := done.book(ctx, what); err != nil {
+						return err
+					}
+					if err := agent.Sleep(ctx, time.Millisecond); err != nil { // each in another execution
+						return err
+					}
+				}
+				return fmt.Errorf("payment: %w", errors.New("refused"))
+			})
+			if err == nil {
+				return "", errors.New("no error")
+			}
+			if err := agent.Sleep(ctx, time.Millisecond); err != nil { // and once more past the saga
+				return "", err
+			}
+			if err := done.do(ctx, "apologize"); err != nil {
+				return "", err
+			}
+			return "sorry: " + err.Error(), nil
+		})
+	})
+	run := w.ends("trip", nil)
+	if run.State != perdure.Completed || !strings.Contains(string(run.Result), "payment: refused") {
+		t.Errorf("%s %s %+v", run.State, run.Result, run.Error)
+	}
+	done.expect(t, "flight", "hotel", "car", "uncar", "unhotel", "unflight", "apologize")
+}
+
+func TestASagaThatSucceedsIsNotUndone(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "trip", func(ctx *agent.Context, _ struct{}) (string, error) {
+			if err := agent.Saga(ctx, "trip", func() error { return done.book(ctx, "flight") }); err != nil {
+				return "", err
+			}
+			return "", agent.Permanent(errors.New("later, and elsewhere"))
+		})
+		worker.Agent(wk, "loose", func(ctx *agent.Context, _ struct{}) (string, error) { return "", done.book(ctx, "flight") })
+	})
+	failed(t, w.ends("trip", nil), perdure.Failed, perdure.CodeFailed, 1)
+	failed(t, w.ends("loose", nil), perdure.Failed, agent.CodeMisuse, 1)
+	if done.of("unflight") != 0 {
+		t.Error("undone")
+	}
+}
+
+// An inner saga is undone by itself; one that succeeded is undone by the one around it.
+func TestSagasNest(t *testing.T) {
+	t.Parallel()
+	rows := []struct {
+		fails string
+		want  []string
+	}{
+		{"inner", []string{"a", "b", "c", "unc", "unb", "d", "e"}},         // and is handled
+		{"inner, passed on", []string{"a", "b", "c", "unc", "unb", "una"}}, // and is not
+		{"outer", []string{"a", "b", "c", "d", "e", "une", "und", "unc", "unb", "una"}},
+		{"", []string{"a", "b", "c", "d", "e"}},
+	}
+	for _, row := range rows {
+		t.Run(row.fails, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			var done tally
+			w.work(func(wk *worker.Worker) {
+				worker.Agent(wk, "nested", func(ctx *agent.Context, _ struct{}) (string, error) {
+					book := func(names ...string) error {
+						for _, name := range names {
+							if err := done.book(ctx, name); err != nil {
+								return err
+							}
+							if err := agent.Sleep(ctx, time.Millisecond); err != nil {
+								return err
+							}
+						}
+						return nil
+					}
+					err := agent.Saga(ctx, "outer", func() error {
+						if err := book("a"); err != nil {
+							return err
+						}
+						err := agent.Saga(ctx, "inner", func() error {
+							if err := book("b", "c"); err != nil {
+								return err
+							}
+							if strings.HasPrefix(row.fails, "inner") {
+								return errors.New("inner")
+							}
+							return nil
+						})
+						if err != nil && row.fails != "inner" {
+							return err
+						}
+						if err := book("d", "e"); err != nil {
+							return err
+						}
+						if row.fails == "outer" {
+							return errors.New("outer")
+						}
+						return nil
+					})
+					return fmt.Sprint(err != nil), nil
+				})
+			})
+			completed(t, w.ends("nested", nil), fmt.Sprintf("%q", fmt.Sprint(row.fails == "outer" || row.fails == "inner, passed on")))
+			done.expect(t, row.want...)
+		})
+	}
+}
+
+// A cancel comes before the run has begun, while a step is executed, while the run waits.
+func TestACancelledSagaIsUndone(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	begun := make(chan struct{}, 1)
+	var done tally
+	register := func(wk *worker.Worker) {
+		worker.Agent(wk, "trip", func(ctx *agent.Context, in string) (string, error) {
+			return "", agent.Saga(ctx, "trip", func() error {
+				if err := done.do(ctx, in+" flight", agent.Undo(func(ctx context.Context, r string) error {
+					if ctx.Err() != nil {
+						return fmt.Errorf("the context of an undo has ended: %w", ctx.Err())
+					}
+					done.add("un" + r)
+					return nil
+				})); err != nil {
+					return err
+				}
+				if in == "waiting" {
+					_, err := agent.Signal[int](ctx, "go on", time.Hour)
+					return err
+				}
+				_, err := agent.Step(ctx, "hotel", func(ctx context.Context) (int, error) {
+					begun <- struct{}{}
+					<-ctx.Done()
+					return 0, ctx.Err()
+				})
+				return err
+			})
+		})
+	}
+	early := w.start(perdure.Submission{Kind: "trip", Input: client.JSON("early")})
+	if _, err := w.c.Cancel(w.ctx, early, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	w.work(register)
+	working := w.start(perdure.Submission{Kind: "trip", Input: client.JSON("working")})
+	next(w, begun)
+	waiting := w.start(perdure.Submission{Kind: "trip", Input: client.JSON("waiting")})
+	w.suspended(waiting)
+	for _, id := range []perdure.RunID{early, working, waiting} {
+		if _, err := w.c.Cancel(w.ctx, id, "changed my mind", 0); err != nil {
+			t.Fatal(err)
+		}
+		if run := w.end(id); run.State != perdure.Cancelled {
+			t.Errorf("%s is %s: %+v", run.Input, run.State, run.Error)
+		}
+	}
+	for what, n := range map[string]int{"early flight": 0, "unearly flight": 0, "working flight": 1, "unworking flight": 1, "waiting flight": 1, "unwaiting flight": 1} {
+		if done.of(what) != n {
+			t.Errorf("%s: %d times, not %d", what, done.of(what), n)
+		}
+	}
+}
+
+// A run that is asked to stop is replayed, to find what there is to undo: all that it reads on the way is there.
+func TestACancelledSagaIsUndoneWhole(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	w.work(func(wk *worker.Worker) {
+		worker.Handle(wk, "child", func(context.Context, int) (int, error) { return 1, nil })
+		worker.Agent(wk, "trip", func(ctx *agent.Context, _ json.RawMessage) (string, error) {
+			return "", agent.Saga(ctx, "trip", func() error {
+				said, err := ctx.History()
+				if err != nil {
+					return err
+				}
+				if err := agent.Message(ctx, "assistant", len(said)); err != nil {
+					return err
+				}
+				if err := done.book(ctx, "a"); err != nil {
+					return err
+				}
+				if _, err := agent.Spawn[int](ctx, "child", 1).Join(ctx); err != nil {
+					return err
+				}
+				if err := agent.Sleep(ctx, time.Millisecond); err != nil {
+					return err
+				}
+				if said, err := ctx.History(); err != nil || len(said) != 1 {
+					return fmt.Errorf("%d messages, %w", len(said), err)
+				}
+				if err := done.book(ctx, "b"); err != nil {
+					return err
+				}
+				door := agent.Callback[int](ctx, "answer", time.Hour)
+				if err := done.do(ctx, "tell "+door.Token()[:0]+"it"); err != nil {
+					return err
+				}
+				_, err = door.Join(ctx)
+				return err
+			})
+		})
+	})
+	id := w.start(perdure.Submission{Kind: "trip", ThreadID: w.thread()})
+	w.waits(id, "callback:answer#1")
+	if _, err := w.c.Cancel(w.ctx, id, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	if run := w.end(id); run.State != perdure.Cancelled {
+		t.Errorf("%s %+v", run.State, run.Error)
+	}
+	done.expect(t, "a", "b", "tell it", "unb", "una")
+}
+
+// A compensation that fails is tried on the spot, and what can't be undone is said: it is no reason to leave the rest.
+func TestACompensationThatFails(t *testing.T) {
+	virtual(t, func(w *scene) {
+		var done tally
+		stop := w.work(func(wk *worker.Worker) {
+			worker.Agent(wk, "trip", func(ctx *agent.Context, good int) (string, error) {
+				return "", agent.Saga(ctx, "trip", func() error {
+					if err := done.book(ctx, "first"); err != nil {
+						return err
+					}
+					if err := done.do(ctx, "second", agent.Undo(func(ctx context.Context, r string) error {
+						if n := done.add(agent.IdempotencyKey(ctx)[36:]); n < good {
+							return errors.New("the line is busy")
+						}
+						return nil
+					})); err != nil {
+						return err
+					}
+					return perdure.Errorf("refused", "no money")
+				})
+			})
+		})
+		defer stop()
+		run := w.ends("trip", 3)
+		failed(w.t, run, perdure.Failed, "refused", 1)
+		if done.of("unfirst") != 1 {
+			w.t.Errorf("%v", done.all())
+		}
+		run = w.ends("trip", 1000)
+		failed(w.t, run, perdure.Failed, agent.CodeNotUndone, 3)
+		if done.of("unfirst") != 2 {
+			w.t.Errorf("the rest was left: %v", done.n)
+		}
+		if !strings.Contains(run.Error.Message, "second#1") || strings.Contains(run.Error.Message, "first#1") || !strings.Contains(run.Error.Message, "no money") {
+			w.t.Errorf("%s", run.Error.Message)
+		}
+		w.notUndone(run, "second#1")
+	})
+}
+
+// After its deadline a run is left as it is, and says what is left.
+func TestAfterADeadlineNothingIsUndone(t *testing.T) {
+	virtual(t, func(w *scene) {
+		var done tally
+		stop := w.work(func(wk *worker.Worker) {
+			worker.Agent(wk, "trip", func(ctx *agent.Context, _ struct{}) (string, error) {
+				return "", agent.Saga(ctx, "trip", func() error {
+					if err := done.book(ctx, "flight"); err != nil {
+						return err
+					}
+					if err := done.book(ctx, "hotel"); err != nil {
+						return err
+					}
+					_, err := agent.Step(ctx, "pay", func(ctx context.Context) (int, error) {
+						<-ctx.Done()
+						return 0, ctx.Err()
+					})
+					return err
+				})
+			})
+		})
+		defer stop()
+		run := w.end(w.start(perdure.Submission{Kind: "trip", Timeout: perdure.Duration(time.Minute)}))
+		failed(w.t, run, perdure.TimedOut, perdure.CodeDeadline, 1)
+		done.expect(w.t, "flight", "hotel")
+		w.notUndone(run, "flight#1", "hotel#1")
+	})
+}
+
+// notUndone checks what a run's deliverable says is left.
+func (w *scene) notUndone(run *api.Run, want ...string) {
+	w.t.Helper()
+	d, err := w.c.Deliverable(w.ctx, run.RunID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var fallback struct {
+		NotUndone []string `json:"not_undone"`
+	}
+	if err := json.Unmarshal(d.Content, &fallback); err != nil {
+		w.t.Fatal(err)
+	}
+	slices.Sort(fallback.NotUndone)
+	if !slices.Equal(fallback.NotUndone, want) {
+		w.t.Errorf("not undone: %v, not %v (%s)", fallback.NotUndone, want, d.Content)
+	}
+}

@@ -1,0 +1,191 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/worker"
+)
+
+// messages is what a thread says, in short.
+func (w *scene) messages(id perdure.ThreadID) (out []string) {
+	w.t.Helper()
+	page, err := w.c.Messages(w.ctx, id, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, m := range page.Messages {
+		out = append(out, m.Role+" "+string(m.Content))
+	}
+	return out
+}
+
+// What is said between steps is said once, however often the agent is executed, and a failed attempt in between.
+func TestWhatIsSaidBetweenStepsIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var tries tally
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "talks", func(ctx *agent.Context, n int) (int, error) {
+			for i := range n {
+				if err := errors.Join(agent.Message(ctx, "assistant", fmt.Sprint("message ", i)), agent.Emit(ctx, "x:line", i), agent.Delta(ctx, fmt.Sprint("text ", i, "; "))); err != nil {
+					return 0, err
+				}
+				if i%3 == 0 {
+					if err := tries.do(ctx, "step"); err != nil {
+						return 0, err
+					}
+				}
+				if err := agent.Sleep(ctx, time.Millisecond); err != nil {
+					return 0, err
+				}
+				if i == 4 && tries.add("attempt") == 1 {
+					return 0, errors.New("try again")
+				}
+			}
+			return n, nil
+		})
+	})
+	thread := w.thread()
+	id := w.start(perdure.Submission{Kind: "talks", Input: client.JSON(8), ThreadID: thread})
+	run := w.end(id)
+	completed(t, run, "8")
+	if run.Attempt != 2 {
+		t.Errorf("%d attempts", run.Attempt)
+	}
+	got := w.messages(thread)
+	lines := w.lines(id, "x:line")
+	text := ""
+	for _, d := range w.lines(id, perdure.LineDelta) {
+		text += string(d)
+	}
+	for i := range 8 {
+		if len(got) != 8 || got[i] != fmt.Sprintf(`assistant "message %d"`, i) {
+			t.Fatalf("messages: %q", got)
+		}
+		if len(lines) != 8 || string(lines[i]) != fmt.Sprint(i) {
+			t.Fatalf("lines: %s", lines)
+		}
+		if strings.Count(text, fmt.Sprint("text ", i, "; ")) != 1 {
+			t.Fatalf("text: %s", text)
+		}
+	}
+}
+
+// Within a step it is part of the attempt: said as often as the step is executed.
+func TestWhatIsSaidWithinAStepComesWithItsAttempt(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var tries tally
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "talks", func(ctx *agent.Context, _ struct{}) (int, error) {
+			n, err := agent.Step(ctx, "think", func(ctx context.Context) (int, error) {
+				if err := errors.Join(agent.Emit(ctx, "x:line", 1), agent.Delta(ctx, "hm; "), agent.Progress(ctx, 50)); err != nil {
+					return 0, agent.Permanent(err)
+				}
+				agent.Heartbeat(ctx, "thinking")
+				if n := tries.add("think"); n < 3 {
+					return 0, errors.New("not yet")
+				}
+				return 3, nil
+			})
+			if err != nil {
+				return 0, err
+			}
+			return n, agent.Sleep(ctx, time.Millisecond)
+		})
+	})
+	id := w.start(perdure.Submission{Kind: "talks"})
+	completed(t, w.end(id), "3")
+	if lines := w.lines(id, "x:line"); len(lines) != 3 {
+		t.Errorf("lines: %s", lines)
+	}
+	text := ""
+	for _, d := range w.lines(id, perdure.LineDelta) {
+		text += string(d)
+	}
+	if strings.Count(text, "hm; ") != 3 {
+		t.Errorf("text: %s", text)
+	}
+}
+
+// A message belongs between steps: one that is written by a step's function would not be counted in the next
+// execution, and the next one would be taken for it.
+func TestAMessageInsideOfAStepIsMisuse(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "talks", func(ctx *agent.Context, how string) (int, error) {
+			_, err := agent.Step(ctx, "speak", func(context.Context) (int, error) {
+				switch how {
+				case "message":
+					return 0, agent.Message(ctx, "assistant", "inside")
+				case "now":
+					agent.Now(ctx)
+				case "uuid":
+					agent.UUID(ctx)
+				}
+				return 0, nil
+			})
+			return 0, err
+		})
+	})
+	for _, how := range []string{"message", "now", "uuid"} {
+		failed(t, w.end(w.start(perdure.Submission{Kind: "talks", Input: client.JSON(how), ThreadID: w.thread()})), perdure.Failed, agent.CodeMisuse, 1)
+	}
+}
+
+func TestHistoryIsTheSameInEveryExecution(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var seen tally
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "reads", func(ctx *agent.Context, _ struct{}) (int, error) {
+			for i := range 3 {
+				said, err := ctx.History()
+				if err != nil {
+					return 0, err
+				}
+				text := fmt.Sprint(i, ":")
+				for _, m := range said {
+					text += " " + string(m.Content)
+				}
+				seen.add(text)
+				if err := agent.Message(ctx, "assistant", i); err != nil {
+					return 0, err
+				}
+				if _, err := agent.Signal[int](ctx, "go on", time.Hour); err != nil {
+					return 0, err
+				}
+			}
+			return 0, nil
+		})
+	})
+	thread := w.thread()
+	say := func(text string) {
+		t.Helper()
+		if _, err := w.c.AppendMessage(w.ctx, thread, perdure.Message{Role: "user", Content: client.JSON(text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say("hello")
+	id := w.start(perdure.Submission{Kind: "reads", ThreadID: thread})
+	for n := range 3 { // somebody talks in between
+		w.waits(id, fmt.Sprintf("signal:go on#%d", n+1))
+		say(fmt.Sprint("and ", n))
+		w.signal(id, "go on", nil)
+	}
+	completed(t, w.end(id), "0")
+	for text, n := range map[string]int{`0: "hello"`: 4, `1: "hello" 0 "and 0"`: 3, `2: "hello" 0 "and 0" 1 "and 1"`: 2} {
+		if seen.of(text) != n {
+			t.Errorf("%s: %d times, not %d: %v", text, seen.of(text), n, seen.n)
+		}
+	}
+}

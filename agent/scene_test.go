@@ -1,0 +1,284 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/worker"
+)
+
+// A scene is a server, or two on one store, and those who talk to it.
+type scene struct {
+	t     *testing.T
+	ctx   context.Context
+	nodes []*embedded.Server
+	c     *client.Client // for the caller's side: nothing happens to it
+}
+
+// steady is a policy that retries at once, and under which no busy machine loses a lease.
+func steady() *perdure.Policy {
+	p := perdure.DefaultPolicy()
+	p.BackoffBase = 5 * time.Millisecond
+	p.WatchdogInterval = 50 * time.Millisecond
+	return &p
+}
+
+// open opens a scene in real time, on the store that tests run on.
+func open(t *testing.T) *scene { return openUnder(t, steady(), 1) }
+
+// openUnder opens one under a policy, with so many nodes where the store can be shared.
+func openUnder(t *testing.T, policy *perdure.Policy, nodes int) *scene {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	t.Cleanup(cancel)
+	w := &scene{t: t, ctx: ctx}
+	at := storetest.Address(t)
+	if at == "" {
+		nodes = 1
+	}
+	for range nodes {
+		srv, err := embedded.Open(embedded.Options{Store: at, Policy: policy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { srv.Close() })
+		w.nodes = append(w.nodes, srv)
+	}
+	w.c = w.client(nil)
+	t.Cleanup(w.sound)
+	return w
+}
+
+// virtual is a scene in a bubble, whose clock stands still while anybody works: what takes time there was waited for.
+func virtual(t *testing.T, f func(w *scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := embedded.Open(embedded.Options{Clock: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer srv.Close()
+		w := &scene{t: t, ctx: t.Context(), nodes: []*embedded.Server{srv}}
+		w.c = w.client(nil)
+		f(w)
+		w.sound()
+	})
+}
+
+// sound has the invariants looked at.
+func (w *scene) sound() {
+	w.t.Helper()
+	if w.t.Failed() {
+		return
+	}
+	found, err := w.c.Invariants(context.WithoutCancel(w.ctx))
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	for _, v := range found.Violations {
+		w.t.Errorf("%+v", v)
+	}
+}
+
+// client makes one of the first node, or through a wire of the test's own.
+func (w *scene) client(wire http.RoundTripper) *client.Client {
+	if wire == nil {
+		wire = w.nodes[0].Transport()
+	}
+	return client.New("http://perdure", w.nodes[0].Key(), client.Options{Transport: wire})
+}
+
+// work runs a worker until the test ends or stop is called, which waits for it.
+func (w *scene) work(register func(*worker.Worker)) (stop func()) {
+	return w.workAt(w.nodes[0].Transport(), worker.Options{}, register)
+}
+
+// workEverywhere runs a worker at each node; on a store that can't be shared, two at the one.
+func (w *scene) workEverywhere(register func(*worker.Worker)) {
+	for n := range 2 {
+		w.workAt(w.nodes[n%len(w.nodes)].Transport(), worker.Options{}, register)
+	}
+}
+
+func (w *scene) workAt(wire http.RoundTripper, opt worker.Options, register func(*worker.Worker)) (stop func()) {
+	if opt.Slots == 0 {
+		opt.Slots = 110 // tests have children that hang
+	}
+	if opt.HeartbeatEvery == 0 {
+		opt.HeartbeatEvery = 500 * time.Millisecond // what hangs is told soon that it may end
+	}
+	opt.Logger = slog.New(slog.NewTextHandler(w.t.Output(), nil))
+	wk := worker.New(w.client(wire), opt)
+	register(wk)
+	ctx, cancel := context.WithCancel(w.ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := wk.Run(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	stop = func() {
+		cancel()
+		wg.Wait()
+	}
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *scene) start(sub perdure.Submission) perdure.RunID {
+	w.t.Helper()
+	if sub.Class == "" {
+		sub.Class = perdure.Agent
+	}
+	run, err := w.c.Start(w.ctx, sub)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return run.RunID
+}
+
+// end waits for a run's end.
+func (w *scene) end(id perdure.RunID) *api.Run {
+	w.t.Helper()
+	for {
+		run, deferred, err := w.c.Join(w.ctx, id, time.Minute)
+		if err != nil {
+			w.t.Fatalf("%s: %v", id, err)
+		}
+		if !deferred {
+			return run
+		}
+	}
+}
+
+// next gives what a channel brings.
+func next[T any](w *scene, from <-chan T) (v T) {
+	w.t.Helper()
+	select {
+	case v = <-from:
+	case <-w.ctx.Done():
+		w.t.Fatal("nothing came")
+	}
+	return v
+}
+
+// ends starts an agent and waits for its end.
+func (w *scene) ends(kind string, input any) *api.Run {
+	w.t.Helper()
+	return w.end(w.start(perdure.Submission{Kind: kind, Input: client.JSON(input)}))
+}
+
+// thread makes a thread.
+func (w *scene) thread() perdure.ThreadID {
+	w.t.Helper()
+	th, err := w.c.CreateThread(w.ctx, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return th.ThreadID
+}
+
+// lines are what a run's log says up to now under a type.
+func (w *scene) lines(id perdure.RunID, typ string) (out []json.RawMessage) {
+	w.t.Helper()
+	for after, page := int64(0), (*api.Events)(nil); page == nil || len(page.Events) > 0; after = page.NextAfter {
+		var err error
+		if page, err = w.c.EventPage(w.ctx, id, after, 0); err != nil {
+			w.t.Fatal(err)
+		}
+		for _, e := range page.Events {
+			if e.Type == typ {
+				out = append(out, e.Data)
+			}
+		}
+	}
+	return out
+}
+
+// runs are the runs that a filter selects.
+func (w *scene) runs(f client.Filter) (out []api.Run) {
+	w.t.Helper()
+	for r, err := range w.c.All(w.ctx, f) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (w *scene) signal(id perdure.RunID, name string, data any, opts ...client.CallOption) {
+	w.t.Helper()
+	if _, err := w.c.Signal(w.ctx, id, name, client.JSON(data), opts...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// completed checks that a run has this result, as JSON.
+func completed(t *testing.T, run *api.Run, want string) {
+	t.Helper()
+	if run.State != perdure.Completed || string(run.Result) != want {
+		t.Errorf("%s is %s with %.300s (%+v), not %.300s", run.Kind, run.State, run.Result, run.Error, want)
+	}
+}
+
+// failed checks that a run ended without a result, with this code.
+func failed(t *testing.T, run *api.Run, state perdure.State, code perdure.Code, attempts int) {
+	t.Helper()
+	if run.State != state || run.Error == nil || run.Error.Code != code || run.Attempt != attempts {
+		t.Errorf("%s is %s after %d attempts, %+v, %s; not %s %s after %d", run.Kind, run.State, run.Attempt, run.Error, run.Result, state, code, attempts)
+	}
+}
+
+// A tally counts what is really done, beside the record.
+type tally struct {
+	mu   sync.Mutex
+	n    map[string]int
+	said []string
+}
+
+func (y *tally) add(what string) int {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.n == nil {
+		y.n = map[string]int{}
+	}
+	y.n[what]++
+	y.said = append(y.said, what)
+	return y.n[what]
+}
+
+func (y *tally) of(what string) int {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.n[what]
+}
+
+// all is what was done, in order.
+func (y *tally) all() []string {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return append([]string(nil), y.said...)
+}
+
+// do is a step that is counted.
+func (y *tally) do(ctx *agent.Context, name string, opts ...agent.StepOption) error {
+	_, err := agent.Step(ctx, name, func(context.Context) (string, error) {
+		y.add(name)
+		return name, nil
+	}, opts...)
+	return err
+}

@@ -1,0 +1,194 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/worker"
+)
+
+// prose is a text that is like no other, of about so many tokens of four bytes.
+func prose(seed string, tokens int) string {
+	h := fnv.New64a()
+	h.Write([]byte(seed))
+	r := rand.New(rand.NewPCG(h.Sum64(), 1))
+	var b strings.Builder
+	for range tokens {
+		b.WriteString([]string{"the ", "run ", "goes", " on ", "and ", "it's", " not", " yet", " end", "ed, "}[r.IntN(10)])
+	}
+	return b.String()[:4*tokens]
+}
+
+// A conversation of a hundred calls of a model, 200 000 tokens in all, of which each call reads everything before it,
+// takes as many bytes as its text does: the store grows with what is new, not with what is said again.
+func TestALongConversationIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	const tokens = 2000 // of a call: a question and an answer
+	sizes := map[int]int{}
+	var mu sync.Mutex
+	t.Run("", func(t *testing.T) {
+		for _, calls := range []int{25, 50, 75, 100} {
+			t.Run(fmt.Sprint(calls), func(t *testing.T) {
+				t.Parallel()
+				size := converse(t, calls, tokens)
+				mu.Lock()
+				defer mu.Unlock()
+				sizes[calls] = size
+			})
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	text := func(calls int) int { return calls * tokens * 4 }
+	for calls, size := range sizes {
+		t.Logf("%d calls: %d bytes of text, %d bytes in the store: %.2f times", calls, text(calls), size, float64(size)/float64(text(calls)))
+		if per, first := float64(size)/float64(calls), float64(sizes[25])/25; per > 1.1*first || per < first/1.1 {
+			t.Errorf("a call takes %.0f bytes in a conversation of %d, and %.0f in one of 25", per, calls, first)
+		}
+		if size > 3*text(calls) {
+			t.Errorf("%d bytes of text take %d in the store", text(calls), size)
+		}
+	}
+}
+
+// converse has an agent talk with a model so often, and gives how many bytes that leaves in the store.
+func converse(t *testing.T, calls, tokens int) (size int) {
+	t.Helper()
+	at, opt := storetest.Address(t), embedded.Options{Policy: steady()}
+	if opt.Store = at; at == "" {
+		opt.Dir = t.TempDir()
+	}
+	srv, err := embedded.Open(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &scene{t: t, ctx: t.Context(), nodes: []*embedded.Server{srv}}
+	w.c = w.client(nil)
+	stop := w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "chat", func(ctx *agent.Context, _ json.RawMessage) (int, error) {
+			read := 0
+			for n := range calls {
+				if err := agent.Message(ctx, "user", prose(fmt.Sprint("question ", n), tokens/4)); err != nil {
+					return 0, err
+				}
+				said, err := ctx.History()
+				if err != nil {
+					return 0, err
+				}
+				answer, err := agent.Step(ctx, "model", func(context.Context) (string, error) {
+					prompt := 0
+					for _, m := range said {
+						prompt += len(m.Content)
+					}
+					return prose(fmt.Sprint("answer ", n, " to ", prompt), tokens*3/4), nil
+				})
+				if err != nil {
+					return 0, err
+				}
+				if err := agent.Message(ctx, "assistant", answer); err != nil {
+					return 0, err
+				}
+				read += len(said)
+				if n%20 == 19 { // now and then it waits for a person, and all is replayed
+					if err := agent.Sleep(ctx, time.Millisecond); err != nil {
+						return 0, err
+					}
+				}
+			}
+			return read, nil
+		})
+	})
+	run := w.end(w.start(perdure.Submission{Kind: "chat", ThreadID: w.thread()}))
+	completed(t, run, fmt.Sprint(calls*calls)) // 1 + 3 + 5 + …
+	stop()
+	if err := srv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := store.Open(store.Options{URL: at, Path: path(at, opt.Dir)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = s.View(t.Context(), func(v *store.View) error {
+		rows, err := storetest.Dump(v, "")
+		for _, row := range rows {
+			size += len(row)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return size
+}
+
+// path is where the file is, if it is one.
+func path(at, dir string) string {
+	if at != "" {
+		return ""
+	}
+	return filepath.Join(dir, "perdure.db")
+}
+
+// A journal that has no room in a grant is read in pages, and replayed like any other.
+func TestALongJournalIsReplayed(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	const parts, size = 8, 400 << 10
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "long", func(ctx *agent.Context, _ struct{}) (string, error) {
+			out := ""
+			for n := range parts {
+				text, err := agent.Step(ctx, "part", func(context.Context) (string, error) {
+					done.add("part")
+					return strings.Repeat(string(rune('a'+n)), size), nil
+				})
+				if err != nil {
+					return "", err
+				}
+				if len(text) != size {
+					return "", agent.Permanent(errors.New("it is cut"))
+				}
+				out += text[:1]
+				if n%2 == 1 {
+					if err := agent.Sleep(ctx, time.Millisecond); err != nil {
+						return "", err
+					}
+				}
+			}
+			return out, nil
+		})
+		worker.Agent(wk, "many", func(ctx *agent.Context, n int) (int, error) {
+			sum := 0
+			for i := range n {
+				v, err := agent.Step(ctx, "one", func(context.Context) (int, error) { done.add("one"); return i, nil })
+				if err != nil {
+					return 0, err
+				}
+				sum += v
+			}
+			return sum, agent.Sleep(ctx, time.Millisecond)
+		})
+	})
+	completed(t, w.ends("long", nil), `"abcdefgh"`)
+	completed(t, w.ends("many", 1200), fmt.Sprint(1200*1199/2))
+	if done.of("part") != parts || done.of("one") != 1200 {
+		t.Errorf("%v", done.n)
+	}
+}

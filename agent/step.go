@@ -1,0 +1,293 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/session"
+)
+
+// Step executes a function once and records its result: an execution that comes later, after a wait or a crash,
+// gets the recorded result and does not call the function. It returns when the result is on the server's disk.
+//
+// The name identifies the step, together with how often it was used before: the third step "search" is
+// "search#3". Code that is inserted elsewhere shifts nothing.
+//
+// An error is handed back and not recorded, so that the next attempt tries again, unless it is [Permanent]. The
+// function may be called twice, when a worker dies between its end and the record of it; [IdempotencyKey] lets
+// others notice. Steps may run at the same time, in goroutines, if their names differ.
+func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
+	var o stepOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	c := ctx.c
+	c.enter()
+	key, err := c.name("step", name)
+	if err != nil {
+		return *new(T), err
+	}
+	out, err := step(ctx, key, f, &o)
+	if err == nil && o.undo != nil {
+		err = c.register(key, o.undo)
+	}
+	return out, err
+}
+
+// A StepOption changes one step; [Retries] and [Undo] are such.
+type StepOption func(*stepOptions)
+
+type stepOptions struct {
+	retries int
+	undo    func(ctx context.Context, result json.RawMessage) error
+}
+
+// Retries has a step that fails tried again on the spot, so often and with growing pauses, before its error is
+// handed back.
+func Retries(n int) StepOption { return func(o *stepOptions) { o.retries = n } }
+
+// A record is how a step stands in the journal.
+type record struct {
+	OK    json.RawMessage  `json:"ok,omitempty"`
+	Error *perdure.Failure `json:"error,omitempty"`
+}
+
+// text is the record as JSON. The result was written as such already.
+func (r *record) text() json.RawMessage {
+	if r.Error == nil {
+		return slices.Concat([]byte(`{"ok":`), r.OK, []byte(`}`))
+	}
+	b, err := perdure.Encode(r)
+	if err != nil { // texts that are bounded and valid
+		panic(fmt.Sprintf("agent: an error can't be recorded: %v", err))
+	}
+	return b
+}
+
+// err is the error that was recorded.
+func (r *record) err() error {
+	if r.Error.Code == perdure.CodeCancelled {
+		return ErrCancelled
+	}
+	return Permanent(perdure.Errorf(r.Error.Code, "%s", r.Error.Message))
+}
+
+func step[T any](ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions) (out T, err error) {
+	c := ctx.c
+	if entry, ok := c.recorded(key); ok {
+		return replay[T](c, key, entry)
+	}
+	if err := c.halted(); err != nil {
+		return out, err
+	}
+	c.anew()
+	c.flush() // whatever the step may rely on is there before it begins
+	c.begin()
+	out, err = attempt(ctx, key, f, o)
+	c.finish()
+	c.enter() // what a step does after its lease was lost is not for this execution to judge
+	if err != nil && !session.IsPermanent(err) {
+		if cancelled := c.halted(); cancelled != nil {
+			return *new(T), cancelled
+		}
+		return *new(T), err
+	}
+	var rec record
+	if err != nil {
+		f := session.Describe(err)
+		rec.Error = &f
+	} else if rec.OK, err = perdure.Encode(out); err != nil {
+		return *new(T), Permanent(fmt.Errorf("step %s: its result, a %T, can't be recorded: %w", key, out, err))
+	}
+	c.record(key, rec.text(), o.undo != nil && rec.Error == nil)
+	if rec.Error != nil {
+		return *new(T), rec.err() // as every later execution has it
+	}
+	return out, nil
+}
+
+// record commits a step's entry, and waits for that.
+func (c *core) record(key string, value json.RawMessage, undo bool) {
+	c.mu.Lock()
+	b := c.open(len(value) + len(key))
+	b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
+	if undo {
+		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: undoPrefix + key, Value: json.RawMessage(`true`)})
+	}
+	c.mu.Unlock()
+	c.s.Commit(true)
+	c.settle(b)
+	c.mu.Lock()
+	c.entries[key] = value
+	c.mu.Unlock()
+}
+
+// attempt calls the function, as often as its options say.
+func attempt[T any](ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions) (out T, err error) {
+	inside := context.WithValue(ctx.Context, stepKey{}, &within{ctx.c, key})
+	for n := 0; ; n++ {
+		out, err = f(inside)
+		if err == nil || n >= o.retries || session.IsPermanent(err) || inside.Err() != nil {
+			return out, err
+		}
+		if !sleep(inside, min(time.Second<<min(n, 10), time.Minute)) {
+			return out, err
+		}
+	}
+}
+
+// begin and finish count the steps that are executed right now. A panic ends the execution anyway.
+func (c *core) begin() {
+	c.mu.Lock()
+	c.running++
+	c.mu.Unlock()
+}
+
+func (c *core) finish() {
+	c.mu.Lock()
+	c.running--
+	c.mu.Unlock()
+}
+
+// replay gives what is recorded of a step.
+func replay[T any](c *core, key string, entry json.RawMessage) (out T, err error) {
+	var rec record
+	if err := json.Unmarshal(entry, &rec); err != nil {
+		c.fail(nondeterminism(key, "the journal has something else under this name"))
+	}
+	if rec.Error != nil {
+		return out, rec.err()
+	}
+	if err := json.Unmarshal(rec.OK, &out); err != nil {
+		c.fail(nondeterminism(key, "its recorded result is no %T: %v", out, err))
+	}
+	return out, nil
+}
+
+type stepKey struct{}
+
+// within says which step a context is of.
+type within struct {
+	c   *core
+	key string
+}
+
+// IdempotencyKey is a key for the outside world, the same in every execution of a step: whoever is called with
+// it twice, because a worker died before the step was recorded, can tell. It takes the context of a step's
+// function and is empty for any other.
+func IdempotencyKey(ctx context.Context) string {
+	w, ok := ctx.Value(stepKey{}).(*within)
+	if !ok {
+		return ""
+	}
+	return string(w.c.grant.RunID) + "/" + w.key
+}
+
+// Now is the time at which it was first asked: the same in every execution.
+func Now(ctx *Context) time.Time {
+	c := ctx.c
+	c.enter()
+	if err := c.counted("Now"); err != nil {
+		c.fail(err)
+	}
+	c.mu.Lock()
+	if c.usedTimes < len(c.times) {
+		t := c.times[c.usedTimes]
+		c.usedTimes++
+		c.mu.Unlock()
+		return time.Unix(0, t)
+	}
+	t := time.Now().UnixNano()
+	c.times = append(c.times, t)
+	c.usedTimes++
+	b := c.open(24)
+	b.frame.Times = append(b.frame.Times, t)
+	c.mu.Unlock()
+	c.s.Commit(false)
+	return time.Unix(0, t)
+}
+
+// UUID is a random UUID: the same in every execution.
+func UUID(ctx *Context) string {
+	c := ctx.c
+	c.enter()
+	if err := c.counted("UUID"); err != nil {
+		c.fail(err)
+	}
+	c.mu.Lock()
+	if c.usedUUIDs < len(c.uuids) {
+		u := c.uuids[c.usedUUIDs]
+		c.usedUUIDs++
+		c.mu.Unlock()
+		return u
+	}
+	u := newUUID()
+	c.uuids = append(c.uuids, u)
+	c.usedUUIDs++
+	b := c.open(48)
+	b.frame.UUIDs = append(b.frame.UUIDs, u)
+	c.mu.Unlock()
+	c.s.Commit(false)
+	return u
+}
+
+// Version lets runs that are under way finish on the path that they began. Where code changes in a way that
+// a replay would stumble over, ask
+//
+//	if agent.Version(ctx, "two prompts", 1) >= 1 { new } else { old }
+//
+// A run that comes here for the first time gets the given version, and one that has been past this place before
+// the question stood here gets 0; each gets the same answer from then on.
+func Version(ctx *Context, name string, version int) int {
+	c := ctx.c
+	c.enter()
+	if err := perdure.CheckName("version", name); err != nil {
+		c.fail(misuse("%v", err))
+	}
+	c.mu.Lock()
+	v, ok := c.versions[name]
+	if !ok {
+		if c.fresh || len(c.unasked) == 0 {
+			v = version
+		}
+		c.versions[name] = v
+		b := c.open(len(name) + 16)
+		if b.frame.Versions == nil {
+			b.frame.Versions = map[string]int{}
+		}
+		b.frame.Versions[name] = v
+	}
+	c.mu.Unlock()
+	if !ok {
+		c.s.Commit(false)
+	}
+	return v
+}
+
+// counted tells why something can't be done here of which each execution counts how much there was before; nil: it
+// can. A step's function is not called again, and what it did would be missing from the count.
+func (c *core) counted(what string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running > 0 {
+		return misuse("%s inside of, or beside, a step that is being executed: do it between steps", what)
+	}
+	return nil
+}
+
+// waitable tells why the run can't wait here; nil: it can.
+func (c *core) waitable(what string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running > 0 {
+		return misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, and the step would be lost; wait between steps, or spawn a child", what)
+	}
+	return nil
+}
+
+var errNoAgent = errors.New("agent: the context is not an agent's")

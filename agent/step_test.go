@@ -1,0 +1,240 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/worker"
+)
+
+// What a step ends with decides whether it is executed again.
+func TestHowStepsEnd(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "recovers", func(ctx *agent.Context, _ struct{}) (string, error) {
+			if err := done.do(ctx, "first"); err != nil {
+				return "", err
+			}
+			return agent.Step(ctx, "second", func(ctx context.Context) (string, error) {
+				if done.add("second") < 3 {
+					return "", errors.New("not yet")
+				}
+				return agent.IdempotencyKey(ctx)[len("00000000-0000-0000-0000-000000000000"):], nil
+			})
+		})
+		worker.Agent(wk, "permanent", func(ctx *agent.Context, _ struct{}) (string, error) {
+			var said []string
+			for range 2 {
+				_, err := agent.Step(ctx, "pay", func(context.Context) (int, error) {
+					done.add("pay")
+					return 0, agent.Permanent(perdure.Errorf("no_money", "the card is empty"))
+				})
+				said = append(said, fmt.Sprint(perdure.CodeOf(err), " ", err, " ", errors.Is(err, &perdure.Error{Code: "no_money"})))
+				if err := agent.Sleep(ctx, time.Millisecond); err != nil {
+					return "", err
+				}
+			}
+			return strings.Join(said, "; "), nil
+		})
+		worker.Agent(wk, "panics", func(ctx *agent.Context, _ struct{}) (string, error) {
+			return agent.Step(ctx, "burn", func(context.Context) (string, error) { panic("the disk is on fire") })
+		})
+		worker.Agent(wk, "exits", func(ctx *agent.Context, _ struct{}) (string, error) {
+			return agent.Step(ctx, "huge", func(context.Context) (string, error) {
+				done.add("huge")
+				return strings.Repeat("x", perdure.MaxValue), nil
+			})
+		})
+		worker.Agent(wk, "unwritable", func(ctx *agent.Context, _ struct{}) (string, error) {
+			_, err := agent.Step(ctx, "open", func(context.Context) (chan int, error) { done.add("open"); return nil, nil })
+			return "", err
+		})
+		worker.Agent(wk, "handled", func(ctx *agent.Context, _ struct{}) (string, error) {
+			_, err := agent.Step(ctx, "try", func(context.Context) (int, error) { return 0, errors.New("no such luck") })
+			return fmt.Sprint(err), nil
+		})
+	})
+	completed(t, w.ends("recovers", nil), `"/second#1"`)
+	completed(t, w.ends("permanent", nil), `"no_money no_money: the card is empty true; no_money no_money: the card is empty true"`)
+	completed(t, w.ends("handled", nil), `"no such luck"`)
+	run := w.ends("panics", nil)
+	failed(t, run, perdure.Failed, worker.CodePanic, 3)
+	if !strings.Contains(run.Error.Message, "the disk is on fire") || !strings.Contains(run.Error.Message, "step_test.go") {
+		t.Errorf("no stack: %s", run.Error.Message)
+	}
+	run = w.ends("exits", nil)
+	if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "huge#1") || !strings.Contains(run.Error.Message, fmt.Sprint(perdure.MaxValue)) {
+		t.Errorf("a large result: %s after %d: %+v", run.State, run.Attempt, run.Error)
+	}
+	run = w.ends("unwritable", nil)
+	if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "open#1") || !strings.Contains(run.Error.Message, "chan int") {
+		t.Errorf("an unwritable result: %s after %d: %+v", run.State, run.Attempt, run.Error)
+	}
+	for what, n := range map[string]int{"first": 1, "second": 3, "pay": 2, "huge": 1, "open": 1} {
+		if done.of(what) != n {
+			t.Errorf("%s: %d times, not %d", what, done.of(what), n)
+		}
+	}
+}
+
+func TestRetriesAreMadeOnTheSpot(t *testing.T) {
+	virtual(t, func(w *scene) {
+		var done tally
+		stop := w.work(func(wk *worker.Worker) {
+			worker.Agent(wk, "tries", func(ctx *agent.Context, good int) (int, error) {
+				return agent.Step(ctx, "call", func(context.Context) (int, error) {
+					if n := done.add(fmt.Sprint("call for ", good)); n < good {
+						return 0, errors.New("busy")
+					}
+					return good, nil
+				}, agent.Retries(3))
+			})
+			worker.Agent(wk, "gives up", func(ctx *agent.Context, _ struct{}) (int, error) {
+				return agent.Step(ctx, "call", func(context.Context) (int, error) {
+					done.add("permanent")
+					return 0, agent.Permanent(errors.New("no"))
+				}, agent.Retries(3))
+			})
+		})
+		defer stop()
+		began := time.Now()
+		run := w.ends("tries", 4)
+		completed(w.t, run, "4")
+		if run.Attempt != 1 || time.Since(began) < 7*time.Second { // 1, 2 and 4 s of pauses
+			w.t.Errorf("%d attempts, %s", run.Attempt, time.Since(began))
+		}
+		completed(w.t, w.ends("tries", 5), "5") // by the second attempt
+		failed(w.t, w.ends("gives up", nil), perdure.Failed, perdure.CodeFailed, 1)
+		if done.of("permanent") != 1 {
+			w.t.Errorf("%d tries of what is permanent", done.of("permanent"))
+		}
+	})
+}
+
+// A panic is one run's affair.
+func TestAPanicLeavesOtherRunsAlone(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	working, goOn := make(chan struct{}), make(chan struct{})
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "works", func(ctx *agent.Context, _ struct{}) (string, error) {
+			return agent.Step(ctx, "long", func(context.Context) (string, error) {
+				close(working)
+				<-goOn
+				return "done", nil
+			})
+		})
+		worker.Agent(wk, "panics", func(ctx *agent.Context, _ struct{}) (string, error) { panic("no") })
+	})
+	id := w.start(perdure.Submission{Kind: "works"})
+	next(w, working)
+	failed(t, w.ends("panics", nil), perdure.Failed, worker.CodePanic, 3)
+	close(goOn)
+	completed(t, w.end(id), `"done"`)
+}
+
+func TestStepsRunAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "parallel", func(ctx *agent.Context, n int) (sum int, err error) {
+			var all sync.WaitGroup
+			all.Add(n)
+			got, errs := make([]int, n), make([]error, n)
+			var wg sync.WaitGroup
+			for i := range n {
+				wg.Go(func() {
+					got[i], errs[i] = agent.Step(ctx, fmt.Sprint("part ", i), func(context.Context) (int, error) {
+						done.add("part")
+						all.Done()
+						all.Wait() // each of them is under way
+						return i, nil
+					})
+				})
+			}
+			wg.Wait()
+			if err := agent.Sleep(ctx, time.Millisecond); err != nil {
+				return 0, err
+			}
+			for _, v := range got {
+				sum += v
+			}
+			return sum, errors.Join(errs...)
+		})
+	})
+	completed(t, w.ends("parallel", 20), "190")
+	if done.of("part") != 20 {
+		t.Errorf("%d parts", done.of("part"))
+	}
+}
+
+// A wait inside of a step would lose the step.
+func TestWaitsInsideOfStepsAreMisuse(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	waits := map[string]func(ctx *agent.Context) error{
+		"sleep":  func(ctx *agent.Context) error { return agent.Sleep(ctx, time.Second) },
+		"signal": func(ctx *agent.Context) error { _, err := agent.Signal[int](ctx, "x", time.Second); return err },
+		"join":   func(ctx *agent.Context) error { _, err := agent.Spawn[int](ctx, "nobody", 1).Join(ctx); return err },
+		"approve": func(ctx *agent.Context) error {
+			_, err := agent.Approve(ctx, agent.Approval{Title: "?", Action: 1})
+			return err
+		},
+	}
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "waits", func(ctx *agent.Context, how string) (int, error) {
+			return agent.Step(ctx, "wait", func(context.Context) (int, error) { return 0, waits[how](ctx) })
+		})
+	})
+	for how := range waits {
+		t.Run(how, func(t *testing.T) { failed(t, w.ends("waits", how), perdure.Failed, agent.CodeMisuse, 1) })
+	}
+}
+
+func TestNamesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "named", func(ctx *agent.Context, name string) (string, error) {
+			return agent.Step(ctx, name, func(context.Context) (string, error) { return "ok", nil })
+		})
+	})
+	for _, name := range []string{"", "_own", strings.Repeat("x", 171), "a\nb", " a"} {
+		failed(t, w.ends("named", name), perdure.Failed, agent.CodeMisuse, 1)
+	}
+	for _, name := range []string{"a", "mit Umlauten: äöü", "a#1", strings.Repeat("x", 170)} {
+		completed(t, w.ends("named", name), `"ok"`)
+	}
+}
+
+// Times and ids are handed out once, as everything that an agent may decide on.
+func TestNowAndUUIDAreTheSameInEveryExecution(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var seen tally
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "draws", func(ctx *agent.Context, _ struct{}) (int, error) {
+			for range 3 {
+				seen.add(fmt.Sprint(agent.Now(ctx).UnixNano(), agent.UUID(ctx)))
+				if err := agent.Sleep(ctx, time.Millisecond); err != nil {
+					return 0, err
+				}
+			}
+			return 0, nil
+		})
+	})
+	completed(t, w.ends("draws", nil), "0")
+	if len(seen.n) != 3 || len(seen.all()) != 4+3+2 {
+		t.Errorf("%v", seen.n)
+	}
+}

@@ -1,0 +1,262 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/worker"
+)
+
+// code is an agent's function, as a worker has it.
+type code = func(ctx *agent.Context, in int) (string, error)
+
+// changes has a run begin with one worker's code, and go on with another's after its first wait.
+func changes(w *scene, before, after code) *perdure.RunID {
+	w.t.Helper()
+	stop := w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", before) })
+	id := w.start(perdure.Submission{Kind: "changes"})
+	w.suspended(id)
+	stop()
+	w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", after) })
+	w.signal(id, "go on", nil)
+	return &id
+}
+
+// wait is where the code changes.
+func wait(ctx *agent.Context) error {
+	_, err := agent.Signal[int](ctx, "go on", time.Hour)
+	return err
+}
+
+// steps does some in order, and waits where it says so; the result is what they gave.
+func steps(done *tally, names ...string) code {
+	return func(ctx *agent.Context, _ int) (string, error) {
+		var out []string
+		for _, name := range names {
+			var err error
+			switch {
+			case name == "wait":
+				err = wait(ctx)
+			case strings.HasPrefix(name, "child "):
+				var v string
+				v, err = agent.Spawn[string](ctx, "child", strings.TrimPrefix(name, "child ")).Join(ctx)
+				out = append(out, v)
+			default:
+				var v string
+				v, err = agent.Step(ctx, name, func(context.Context) (string, error) {
+					return fmt.Sprint(name, " ", done.add(name)), nil
+				})
+				out = append(out, v)
+			}
+			if err != nil {
+				return "", err
+			}
+		}
+		return strings.Join(out, ", "), nil
+	}
+}
+
+// Steps go by their names: code that is inserted or taken away elsewhere shifts nothing.
+func TestInsertedCodeShiftsNothing(t *testing.T) {
+	t.Parallel()
+	rows := []struct{ name, before, after, want string }{
+		{"a step before", "a b wait c", "new a b wait c", "new 1, a 1, b 1, c 1"},
+		{"a step between", "a b wait c", "a new b wait c", "a 1, new 1, b 1, c 1"},
+		{"one is gone", "a b wait c", "b wait c", "b 1, c 1"},
+		{"another order", "a b wait c", "b a wait c", "b 1, a 1, c 1"},
+		{"the same name again", "a wait b", "a wait b a", "a 1, b 1, a 2"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			var done tally
+			id := changes(w, steps(&done, strings.Fields(row.before)...), steps(&done, strings.Fields(row.after)...))
+			completed(t, w.end(*id), fmt.Sprintf("%q", row.want))
+		})
+	}
+}
+
+// What the journal contradicts fails the attempt, says where, and executes nothing a second time.
+func TestWhatTheJournalContradictsIsNamed(t *testing.T) {
+	t.Parallel()
+	result := func(v any) code {
+		return func(ctx *agent.Context, _ int) (string, error) {
+			switch v.(type) {
+			case int:
+				if _, err := agent.Step(ctx, "measure", func(context.Context) (int, error) { return 7, nil }); err != nil {
+					return "", err
+				}
+			case []string:
+				if _, err := agent.Step(ctx, "measure", func(context.Context) ([]string, error) { return nil, nil }); err != nil {
+					return "", err
+				}
+			}
+			return "", wait(ctx)
+		}
+	}
+	child := func(kind, in string) code {
+		return func(ctx *agent.Context, _ int) (string, error) {
+			agent.Spawn[int](ctx, kind, in)
+			return "", wait(ctx)
+		}
+	}
+	asks := func(action string) code {
+		return func(ctx *agent.Context, _ int) (string, error) {
+			if _, err := agent.Approve(ctx, agent.Approval{Title: "?", Action: action, Timeout: time.Millisecond}); err != nil {
+				return "", err
+			}
+			return "", wait(ctx)
+		}
+	}
+	rows := []struct {
+		name          string
+		before, after code
+		says          string
+	}{
+		{"a result of another type", result(1), result([]string{}), "measure#1"},
+		{"a child with another input", child("kid", "a"), child("kid", "b"), "kid#1"},
+		{"another action", asks("push"), asks("push --force"), "approve#1"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			var id perdure.RunID
+			if row.name == "another action" { // its first wait is not the one where the code changes
+				stop := w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", row.before) })
+				id = w.start(perdure.Submission{Kind: "changes"})
+				w.waits(id, "signal:go on#1")
+				stop()
+				w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", row.after) })
+				w.signal(id, "go on", nil)
+			} else {
+				id = *changes(w, row.before, row.after)
+			}
+			run := w.end(id)
+			failed(t, run, perdure.Failed, perdure.CodeNondeterminism, 3)
+			if run.Error != nil && !strings.Contains(run.Error.Message, row.says) {
+				t.Errorf("it does not say where: %s", run.Error.Message)
+			}
+		})
+	}
+}
+
+// waits waits until a run sleeps on a certain wait.
+func (w *scene) waits(id perdure.RunID, wait string) {
+	w.t.Helper()
+	for {
+		page := w.lines(id, perdure.LineWaitOpened)
+		if n := len(page); n > 0 && strings.Contains(string(page[n-1]), fmt.Sprintf("%q", wait)) {
+			w.suspended(id)
+			return
+		}
+		if w.ctx.Err() != nil {
+			w.t.Fatalf("it does not come to %s: %s", wait, page)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// A run under way finishes on the path that it began, one that begins now takes the new one, and both stay there.
+func TestVersionsKeepRunsOnTheirPath(t *testing.T) {
+	t.Parallel()
+	rows := []struct {
+		name string
+		// where the question comes to stand: before the first step, after it, before the wait, or after it
+		at        string
+		old, anew string
+	}{
+		{"where it has been", "start", "0 0", "1 1"},
+		{"where it has been, between steps", "middle", "0 0", "1 1"},
+		{"where it was, just before its wait", "wait", "0 0", "1 1"},
+		{"where it comes to", "after", "1 1", "1 1"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			var done tally
+			at := func(asks bool) code {
+				return func(ctx *agent.Context, _ int) (string, error) {
+					var said []string
+					ask := func(place string) {
+						if asks && row.at == place {
+							said = append(said, fmt.Sprint(agent.Version(ctx, "change", 1)))
+						}
+					}
+					ask("start")
+					if err := done.do(ctx, "a"); err != nil {
+						return "", err
+					}
+					ask("middle")
+					if err := done.do(ctx, "b"); err != nil {
+						return "", err
+					}
+					ask("wait")
+					if err := wait(ctx); err != nil {
+						return "", err
+					}
+					ask("after")
+					if err := agent.Sleep(ctx, time.Millisecond); err != nil { // and another execution
+						return "", err
+					}
+					if asks {
+						said = append(said, fmt.Sprint(agent.Version(ctx, "change", 2)))
+					}
+					return strings.Join(said, " "), nil
+				}
+			}
+			id := changes(w, at(false), at(true))
+			completed(t, w.end(*id), fmt.Sprintf("%q", row.old))
+			next := w.start(perdure.Submission{Kind: "changes"})
+			w.signal(next, "go on", nil)
+			completed(t, w.end(next), fmt.Sprintf("%q", row.anew))
+		})
+	}
+}
+
+// A new run takes the new path wherever it comes to the question, after whatever kind of wait.
+func TestANewRunTakesTheNewPathAfterAnyWait(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Handle(wk, "child", func(context.Context, int) (int, error) { return 1, nil })
+		worker.Agent(wk, "new", func(ctx *agent.Context, how string) (int, error) {
+			var err error
+			switch how {
+			case "signal":
+				_, err = agent.Signal[int](ctx, "go on", time.Hour)
+			case "sleep":
+				err = agent.Sleep(ctx, time.Millisecond)
+			case "child":
+				_, err = agent.Spawn[int](ctx, "child", 1).Join(ctx)
+			case "callback":
+				f := agent.Callback[int](ctx, "door", 10*time.Millisecond)
+				_, _ = f.Join(ctx)
+			case "approval":
+				_, err = agent.Approve(ctx, agent.Approval{Title: "?", Action: 1, Timeout: time.Millisecond})
+			case "message":
+				err = agent.Emit(ctx, "x:said", nil)
+			}
+			if err != nil {
+				return 0, err
+			}
+			return agent.Version(ctx, "change", 1), nil
+		})
+	})
+	for _, how := range []string{"signal", "sleep", "child", "callback", "approval", "message"} {
+		t.Run(how, func(t *testing.T) {
+			id := w.start(perdure.Submission{Kind: "new", Input: []byte(fmt.Sprintf("%q", how))})
+			if how == "signal" {
+				w.signal(id, "go on", nil)
+			}
+			completed(t, w.end(id), "1")
+		})
+	}
+}

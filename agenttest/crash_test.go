@@ -1,0 +1,266 @@
+package agenttest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/agenttest"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/worker"
+)
+
+type booking struct {
+	Hotel, Paid, Ticket   string
+	CarFailed, LostInTime bool
+}
+
+// journey is an agent with steps, children, a signal, a timer and a saga that is undone. Its times are in units of
+// tick, so that the same story can be told in virtual time and in real time.
+func journey(tick time.Duration) agenttest.Scenario {
+	return agenttest.Scenario{
+		Start: perdure.Submission{Kind: "journey", Input: client.JSON("Lisbon"), ThreadID: "new"},
+		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			return func(w *worker.Worker) {
+				does := func(what string) func(context.Context) (string, error) {
+					return func(ctx context.Context) (string, error) {
+						s.Note(ctx, what)
+						return what, nil
+					}
+				}
+				worker.Agent(w, "journey", func(ctx *agent.Context, to string) (b booking, err error) {
+					if _, err = agent.Step(ctx, "look up", does("looked up "+to)); err != nil {
+						return b, err
+					}
+					if err = agent.Message(ctx, "assistant", "I look for a hotel and a car."); err != nil {
+						return b, err
+					}
+					hotel := agent.Spawn[string](ctx, "hotel", to)
+					car := agent.Spawn[string](ctx, "car", to)
+					lost := agent.Spawn[string](ctx, "nobody executes it", to, agent.Timeout(5*tick))
+					found, err := agent.JoinAllSettled(ctx, hotel, car, lost)
+					if err != nil {
+						return b, err
+					}
+					b.Hotel = found.Results[0]
+					b.CarFailed, b.LostInTime = errors.Is(found.Errors[1], agent.ErrTaskFailed{}), errors.Is(found.Errors[2], agent.ErrTaskTimedOut{})
+					if b.Paid, err = agent.Signal[string](ctx, "paid", time.Hour); err != nil {
+						return b, err
+					}
+					if err = agent.Sleep(ctx, 3*tick); err != nil {
+						return b, err
+					}
+					undo := func(ctx context.Context, result string) error {
+						s.Note(ctx, "undo of "+result)
+						return nil
+					}
+					err = agent.Saga(ctx, "saga", func() error {
+						if _, err := agent.Step(ctx, "charge", does("charged"), agent.Undo(undo)); err != nil {
+							return err
+						}
+						if _, err := agent.Step(ctx, "reserve", does("reserved"), agent.Undo(undo)); err != nil {
+							return err
+						}
+						_, err := agent.Step(ctx, "ticket", func(ctx context.Context) (string, error) {
+							return "", agent.Permanent(errors.New("sold out"))
+						})
+						return err
+					})
+					b.Ticket = fmt.Sprint(err)
+					return b, agent.Message(ctx, "assistant", b)
+				})
+				worker.Agent(w, "hotel", func(ctx *agent.Context, to string) (string, error) {
+					name, err := agent.Step(ctx, "choose", does("chose a hotel"))
+					if err != nil {
+						return "", err
+					}
+					if err := agent.Sleep(ctx, 2*tick); err != nil {
+						return "", err
+					}
+					return name + " in " + to, nil
+				})
+				worker.Handle(w, "car", func(ctx context.Context, to string) (string, error) {
+					return "", worker.Permanent(errors.New("no car in " + to))
+				})
+			}
+		},
+		Script: func(s *agenttest.Session) {
+			s.Sleep(7 * tick) // so that it is waited for; after a crash it may be there before
+			s.Signal("paid", "by card")
+		},
+	}
+}
+
+// arrived checks what every telling of the journey ends with, whatever crashed.
+func arrived(t *testing.T, end *agenttest.End) {
+	t.Helper()
+	got, err := client.Result[booking](&end.Run)
+	if err != nil || got.Hotel != "chose a hotel in Lisbon" || !got.CarFailed || !got.LostInTime || got.Paid != "by card" || !strings.Contains(got.Ticket, "sold out") {
+		t.Errorf("%+v %v", got, err)
+	}
+	for name, state := range map[string]perdure.State{"journey": perdure.Completed, "journey/hotel#1": perdure.Completed, "journey/car#1": perdure.Failed,
+		"journey/nobody executes it#1": perdure.TimedOut} {
+		if end.Tree[name].State != state {
+			t.Errorf("%s is %s", name, end.Tree[name].State)
+		}
+	}
+	if len(end.Messages) != 2 || len(end.Tree) != 4 {
+		t.Errorf("%d messages, %d runs", len(end.Messages), len(end.Tree))
+	}
+	for _, what := range []string{"looked up Lisbon", "chose a hotel", "charged", "reserved", "undo of charged", "undo of reserved"} {
+		if end.Notes[what] < 1 {
+			t.Errorf("nobody %s", what)
+		}
+	}
+}
+
+func TestAnAgentEndsTheSameWhereverItCrashes(t *testing.T) {
+	t.Parallel()
+	twice := 0
+	journey(time.Minute).CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
+		arrived(t, end)
+		again := 0
+		for what, n := range end.Notes {
+			if again += n - 1; n > 2 {
+				t.Errorf("%s %d times", what, n)
+			}
+		}
+		// Only the death of a worker has something done again: what it was about to record, of each run that it had.
+		if again > 0 && !strings.HasPrefix(end.Crash, "the worker dies ") {
+			t.Errorf("%v", end.Notes)
+		}
+		twice += again
+	})
+	if twice < 6 { // as many as there are things to do
+		t.Errorf("only %d crashes had something done again", twice)
+	}
+}
+
+// The same story on a PostgreSQL, in real time: leases are short there, so that a dead worker is noticed soon.
+func TestAnAgentEndsTheSameWhereverItCrashesOnPostgres(t *testing.T) {
+	t.Parallel()
+	p := perdure.DefaultPolicy()
+	p.Lease, p.DispatchedRetry, p.DispatchedTimeout = 1200*time.Millisecond, 500*time.Millisecond, 5*time.Second
+	p.BackoffBase, p.MaxAttempts, p.MaxDeliveries, p.WatchdogInterval = 10*time.Millisecond, 20, 100, 50*time.Millisecond
+	sc := journey(100 * time.Millisecond)
+	sc.Server = embedded.Options{Store: storetest.Postgres(t), Policy: &p}
+	sc.CrashEverywhere(t, arrived)
+}
+
+// A run that is asked to stop undoes what it did, and one whose worker dies while it does so tells what is left.
+func TestWhatACancelledAgentDidIsUndoneOrListedWhereverItCrashes(t *testing.T) {
+	t.Parallel()
+	sc := agenttest.Scenario{
+		Start: perdure.Submission{Kind: "order", Class: perdure.Agent},
+		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			return func(w *worker.Worker) {
+				worker.Agent(w, "order", func(ctx *agent.Context, _ struct{}) (string, error) {
+					return "delivered", agent.Saga(ctx, "saga", func() error {
+						for _, what := range []string{"reserve", "charge"} {
+							_, err := agent.Step(ctx, what, func(ctx context.Context) (string, error) {
+								s.Note(ctx, what)
+								return what + "d", nil
+							}, agent.Undo(func(ctx context.Context, result string) error {
+								s.Note(ctx, "undo of "+result)
+								return nil
+							}))
+							if err != nil {
+								return err
+							}
+						}
+						return agent.Sleep(ctx, 24*time.Hour)
+					})
+				})
+			}
+		},
+		Script: func(s *agenttest.Session) {
+			s.Await(perdure.LineSuspended)
+			s.Cancel("changed my mind")
+		},
+	}
+	sc.Scrub = func(field, text string) string {
+		if field == "order: state" {
+			return text
+		}
+		return ""
+	}
+	whole := 0
+	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
+		var fallback struct {
+			NotUndone []string `json:"not_undone"`
+		}
+		if err := json.Unmarshal(end.Deliverable.Content, &fallback); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []string{"reserve#1", "charge#1"} {
+			_, undone := end.Steps["order"]["undo "+step]
+			if undone == slices.Contains(fallback.NotUndone, step) {
+				t.Errorf("%s: undone is %v, and listed as not undone are %v", step, undone, fallback.NotUndone)
+			}
+		}
+		if end.Run.State != perdure.Cancelled {
+			t.Errorf("%s", end.Run.State)
+		}
+		if len(fallback.NotUndone) == 0 {
+			whole++
+		}
+	})
+	if whole < 10 {
+		t.Errorf("only %d crashes left nothing to be undone", whole)
+	}
+}
+
+// What comes from outside comes once: a callback, a person's decision; and so does what goes on after the end.
+func TestWhatComesFromOutsideCountsOnceWhereverItCrashes(t *testing.T) {
+	t.Parallel()
+	sc := agenttest.Scenario{
+		Start: perdure.Submission{Kind: "release", ThreadID: "new"},
+		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			return func(w *worker.Worker) {
+				worker.Agent(w, "release", func(ctx *agent.Context, _ struct{}) (string, error) {
+					if history, err := ctx.History(); err != nil || len(history) > 0 {
+						return fmt.Sprintf("%d messages", len(history)), err // it continues
+					}
+					built := agent.Callback[string](ctx, "answer", time.Hour)
+					if _, err := agent.Step(ctx, "build", func(ctx context.Context) (int, error) {
+						s.Note(ctx, "build asked for")
+						return 1, nil
+					}); err != nil {
+						return "", err
+					}
+					version, err := built.Join(ctx)
+					if err != nil {
+						return "", err
+					}
+					said, err := agent.Approve(ctx, agent.Approval{Name: agent.ApprovePush, Title: "Push " + version, Action: version})
+					if err != nil || !said.Approved {
+						return "not pushed", err
+					}
+					if err := agent.Message(ctx, "assistant", "It is being pushed."); err != nil {
+						return "", err
+					}
+					return agent.Continue(ctx, version, agent.Spawn[string](ctx, "push", version))
+				})
+				worker.Handle(w, "push", func(ctx context.Context, version string) (string, error) { return "pushed " + version, nil })
+			}
+		},
+		Script: func(s *agenttest.Session) {
+			s.Callback("v1.2")
+			s.Decide(perdure.Decision{Decision: perdure.Approve})
+		},
+	}
+	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
+		if string(end.Run.Result) != `"v1.2"` || len(end.Messages) != 2 || string(end.Tree["release (continued 1)"].Result) != `"2 messages"` {
+			t.Errorf("%s, %d messages, %v", end.Run.Result, len(end.Messages), end.Tree)
+		}
+	})
+}

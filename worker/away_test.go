@@ -1,0 +1,218 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/worker"
+)
+
+// A server that is away for an hour costs nobody an attempt: who works works on, who is done waits to say so.
+func TestAnHourWithoutTheServer(t *testing.T) {
+	virtual(t, func(w *world) {
+		wk := worker.New(w.c, worker.Options{})
+		for kind, takes := range map[string]time.Duration{"short": time.Minute, "long": 70 * time.Minute} {
+			worker.Handle(wk, kind, func(ctx context.Context, _ int) (string, error) {
+				select {
+				case <-time.After(takes):
+					return kind, nil
+				case <-ctx.Done():
+					return "", context.Cause(ctx)
+				}
+			})
+		}
+		w.work(wk)
+		short := w.start(perdure.Submission{Kind: "short", Class: perdure.Agent, Timeout: perdure.Duration(3 * time.Hour)})
+		long := w.start(perdure.Submission{Kind: "long", Class: perdure.Agent, Timeout: perdure.Duration(3 * time.Hour)})
+		time.Sleep(5 * time.Second)
+		w.srv.Close()
+		time.Sleep(time.Hour)
+		w.srv = w.serve()
+		for _, id := range []perdure.RunID{short, long} {
+			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
+				t.Errorf("%s: %s, attempt %d", run.Kind, run.State, run.Attempt)
+			}
+		}
+	})
+}
+
+// A stuck wire holds back the calls of one name until it is let go.
+type stuck struct {
+	next http.RoundTripper
+	name string
+	let  atomic.Bool
+}
+
+func (s *stuck) RoundTrip(r *http.Request) (*http.Response, error) {
+	if path.Base(r.URL.Path) == s.name && !s.let.Load() {
+		<-r.Context().Done()
+		return nil, context.Cause(r.Context())
+	}
+	return s.next.RoundTrip(r)
+}
+
+// Heartbeats that hang hold up no result.
+func TestHeartbeatsThatHangHoldUpNoResult(t *testing.T) {
+	virtual(t, func(w *world) {
+		wk := worker.New(w.client(&stuck{next: w.wire, name: "heartbeat"}), worker.Options{})
+		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
+			time.Sleep(3 * time.Second) // a heartbeat is under way by now
+			return 1, worker.Emit(ctx, "x:note", 1)
+		})
+		w.work(wk)
+		began := time.Now()
+		run := w.end(w.start(perdure.Submission{Kind: "job"}))
+		if took := time.Since(began); run.State != perdure.Completed || run.Attempt != 1 || took > 4*time.Second {
+			t.Errorf("%s, attempt %d, after %s", run.State, run.Attempt, took)
+		}
+	})
+}
+
+// Commits that hang cost nobody his lease, and are delivered when they can be.
+func TestCommitsThatHangCostNoLease(t *testing.T) {
+	virtual(t, func(w *world) {
+		x := &stuck{next: w.wire, name: "commit"}
+		wk := worker.New(w.client(x), worker.Options{})
+		var calls atomic.Int64
+		worker.Handle(wk, "job", func(ctx context.Context, seconds int) (int, error) {
+			calls.Add(1)
+			time.Sleep(time.Duration(seconds) * time.Second)
+			return 1, nil
+		})
+		w.work(wk)
+		done := w.start(perdure.Submission{Kind: "job", Input: []byte("1")})
+		busy := w.start(perdure.Submission{Kind: "job", Input: []byte("300")})
+		time.Sleep(4 * time.Minute)
+		x.let.Store(true)
+		for _, id := range []perdure.RunID{done, busy} {
+			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
+				t.Errorf("%s, attempt %d", run.State, run.Attempt)
+			}
+		}
+		if calls.Load() != 2 {
+			t.Errorf("%d calls", calls.Load())
+		}
+	})
+}
+
+// A kind that fences itself has stopped by the time at which another worker may have its run.
+func TestAFencedKindStopsByItsOwnClock(t *testing.T) {
+	virtual(t, func(w *world) {
+		x := &wire{next: w.wire}
+		wk := worker.New(w.client(x), worker.Options{ID: "cut off", Slots: 2, SelfFence: []string{"careful"}})
+		stopped := make(map[string]chan time.Time)
+		for _, kind := range []string{"careful", "plain"} {
+			stop := make(chan time.Time, 1)
+			stopped[kind] = stop
+			worker.Handle(wk, kind, func(ctx context.Context, _ int) (int, error) {
+				<-ctx.Done()
+				if !errors.Is(context.Cause(ctx), worker.ErrLeaseLost) {
+					return 0, worker.Permanent(context.Cause(ctx))
+				}
+				stop <- time.Now()
+				return 0, ctx.Err()
+			})
+		}
+		w.work(wk)
+		careful := w.start(perdure.Submission{Kind: "careful", Class: perdure.Agent, Timeout: perdure.Duration(3 * time.Hour)})
+		w.start(perdure.Submission{Kind: "plain", Class: perdure.Agent, Timeout: perdure.Duration(3 * time.Hour)})
+		time.Sleep(10 * time.Minute) // as long as it is heard it works
+		if len(stopped["careful"]) != 0 {
+			t.Fatal("it stopped although the server answers")
+		}
+		x.cut.Store(true)
+		taken := make(chan time.Time, 1)
+		next := worker.New(w.c, worker.Options{ID: "second"})
+		worker.Handle(next, "careful", func(context.Context, int) (int, error) { taken <- time.Now(); return 2, nil })
+		w.work(next)
+		if run := w.end(careful); run.State != perdure.Completed || run.Attempt != 2 {
+			t.Errorf("%s, attempt %d", run.State, run.Attempt)
+		}
+		synctest.Wait()
+		if len(stopped["careful"]) == 0 {
+			t.Fatal("it works on although another has its run")
+		}
+		if first, second := <-stopped["careful"], <-taken; !first.Before(second) {
+			t.Errorf("it stopped at %s, and at %s another had begun", first, second)
+		}
+		if len(stopped["plain"]) != 0 {
+			t.Error("a kind that does not fence itself stopped")
+		}
+		x.cut.Store(false)
+		<-stopped["plain"] // now it is told
+	})
+}
+
+func TestAFenceIsForAKindThatIsThere(t *testing.T) {
+	t.Parallel()
+	w := open(t, false, nil)
+	wk := worker.New(w.c, worker.Options{SelfFence: []string{"jobb"}})
+	worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 0, nil })
+	if err := wk.Run(w.ctx); err == nil {
+		t.Error("a kind without a handler is fenced")
+	}
+}
+
+// A cancel reaches a handler at once, also on a worker that has no slot free.
+func TestACancelIsHeardAtOnce(t *testing.T) {
+	virtual(t, func(w *world) {
+		heard := make(chan time.Time, 1)
+		wk := worker.New(w.c, worker.Options{Slots: 1})
+		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
+			<-ctx.Done()
+			heard <- time.Now()
+			return 0, context.Cause(ctx)
+		})
+		w.work(wk)
+		for _, after := range []time.Duration{2500 * time.Millisecond, 7 * time.Second, 5 * time.Minute} {
+			id := w.start(perdure.Submission{Kind: "job"})
+			time.Sleep(after)
+			asked := time.Now()
+			run, err := w.c.Cancel(w.ctx, id, "enough", time.Minute)
+			if err != nil || run.State != perdure.Cancelled {
+				t.Fatalf("%+v %v", run, err)
+			}
+			if took := (<-heard).Sub(asked); took > time.Second {
+				t.Errorf("after %s of work it took %s", after, took)
+			}
+		}
+	})
+}
+
+// A server that knows nothing of news is asked once, and cancels come with the heartbeats.
+func TestAnOlderServerHasNoNews(t *testing.T) {
+	virtual(t, func(w *world) {
+		var asked atomic.Int64
+		old := tripper(func(r *http.Request) (*http.Response, error) {
+			b, err := io.ReadAll(r.Body)
+			if err != nil {
+				return nil, err
+			}
+			if path.Base(r.URL.Path) == "poll" && bytes.Contains(b, []byte(`"news"`)) {
+				asked.Add(1)
+				b = bytes.Replace(b, []byte(`"news"`), []byte(`"unheard_of"`), 1)
+			}
+			r = r.Clone(r.Context())
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
+			return w.wire.RoundTrip(r)
+		})
+		wk := worker.New(w.client(old), worker.Options{})
+		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, context.Cause(ctx) })
+		w.work(wk)
+		id := w.start(perdure.Submission{Kind: "job"})
+		time.Sleep(5 * time.Minute)
+		run, err := w.c.Cancel(w.ctx, id, "enough", time.Minute)
+		if err != nil || run.State != perdure.Cancelled || asked.Load() != 1 {
+			t.Errorf("%+v %v, asked %d times", run, err, asked.Load())
+		}
+	})
+}

@@ -1,0 +1,274 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/worker"
+)
+
+// A notebook is written by several goroutines.
+type notebook struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (n *notebook) note(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lines = append(n.lines, fmt.Sprintf(format, args...))
+}
+
+func (n *notebook) read() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.lines)
+}
+
+type whoKey struct{}
+
+// The first is outermost, each sees the error and the run, and what one puts into the context is there inside.
+func TestMiddlewareStandsAroundEveryExecution(t *testing.T) {
+	both(t, func(w *world) {
+		var book notebook
+		wk := worker.New(w.c, worker.Options{})
+		for _, name := range []string{"outer", "inner"} {
+			wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
+				before, _ := ctx.Value(whoKey{}).(string)
+				book.note("%s begins %s, attempt %d", name, run.Kind, run.Attempt)
+				err := next(context.WithValue(ctx, whoKey{}, before+name+" "))
+				book.note("%s ends: %v", name, err)
+				return err
+			})
+		}
+		worker.Handle(wk, "task", func(ctx context.Context, _ int) (any, error) { return ctx.Value(whoKey{}), nil })
+		worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (any, error) {
+			return agent.Step(ctx, "who", func(ctx context.Context) (any, error) { return ctx.Value(whoKey{}), nil })
+		})
+		worker.Handle(wk, "failing", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+		w.work(wk)
+		for _, row := range []struct {
+			kind, result, err string
+			state             perdure.State
+		}{{"task", `"outer inner "`, "<nil>", perdure.Completed}, {"agent", `"outer inner "`, "<nil>", perdure.Completed}, {"failing", "", "no", perdure.Failed}} {
+			if run := w.end(w.start(perdure.Submission{Kind: row.kind})); run.State != row.state || string(run.Result) != row.result {
+				w.t.Errorf("%s: %s %s", row.kind, run.State, run.Result)
+			}
+			got := book.read()
+			want := []string{"outer begins " + row.kind + ", attempt 1", "inner begins " + row.kind + ", attempt 1", "inner ends: " + row.err, "outer ends: " + row.err}
+			if !slices.Equal(got[len(got)-4:], want) {
+				w.t.Errorf("%q", got)
+			}
+		}
+	})
+}
+
+// What a middleware returns decides, but there is no success without a result.
+func TestWhatAMiddlewareMakesOfARun(t *testing.T) {
+	under(t, steady, func(w *world) {
+		wk := worker.New(w.c, worker.Options{})
+		wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
+			switch run.Kind {
+			case "refused":
+				return worker.Permanent(worker.Fail("closed", "not today"))
+			case "translated":
+				return worker.Permanent(worker.Fail("translated", "%v", next(ctx)))
+			case "swallowed":
+				_ = next(ctx)
+				return nil
+			case "skipped":
+				return nil
+			case "again", "agent again":
+				if err := next(ctx); err == nil {
+					return errors.New("the first call succeeded")
+				}
+				return next(ctx)
+			case "in time":
+				ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+				defer cancel()
+				return next(ctx)
+			case "panics":
+				panic("in the middle")
+			}
+			return next(ctx)
+		})
+		called := make(map[string]int)
+		for _, kind := range []string{"refused", "translated", "swallowed", "skipped", "again", "in time", "panics"} {
+			worker.Handle(wk, kind, func(ctx context.Context, _ int) (int, error) {
+				called[kind]++
+				switch {
+				case kind == "again" && called[kind] == 2:
+					return 7, nil
+				case kind == "in time":
+					<-ctx.Done()
+					return 0, worker.Permanent(ctx.Err())
+				}
+				return 0, errors.New("no")
+			})
+		}
+		worker.Agent(wk, "agent again", func(*agent.Context, int) (int, error) { return 0, errors.New("no") })
+		w.work(wk)
+		for _, row := range []struct {
+			kind  string
+			state perdure.State
+			code  perdure.Code
+			says  string
+		}{
+			{"refused", perdure.Failed, "closed", "not today"},
+			{"translated", perdure.Failed, "translated", "no"},
+			{"swallowed", perdure.Failed, perdure.CodeFailed, "no result"},
+			{"skipped", perdure.Failed, perdure.CodeFailed, "no result"},
+			{"again", perdure.Completed, "", "7"},
+			{"agent again", perdure.Failed, perdure.CodeFailed, "a second time"},
+			{"in time", perdure.Failed, perdure.CodeFailed, "deadline"},
+			{"panics", perdure.Failed, worker.CodePanic, "middleware_test.go"},
+		} {
+			run := w.end(w.start(perdure.Submission{Kind: row.kind, MaxAttempts: 1}))
+			said, code := string(run.Result), perdure.Code("")
+			if run.Error != nil {
+				said, code = run.Error.Message, run.Error.Code
+			}
+			if run.State != row.state || code != row.code || !strings.Contains(said, row.says) {
+				w.t.Errorf("%s: %s %s %.200s", row.kind, run.State, code, said)
+			}
+		}
+	})
+}
+
+// An agent that begins to wait leaves through the middleware: what is deferred runs, nothing else does.
+func TestAnAgentThatWaitsLeavesThroughTheMiddleware(t *testing.T) {
+	both(t, func(w *world) {
+		var book notebook
+		wk := worker.New(w.c, worker.Options{})
+		wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
+			if run.Kind == "parent" {
+				defer book.note("left")
+				err := next(ctx)
+				book.note("returned")
+				return err
+			}
+			return next(ctx)
+		})
+		worker.Handle(wk, "child", func(context.Context, int) (int, error) { return 1, nil })
+		worker.Agent(wk, "parent", func(ctx *agent.Context, _ int) (int, error) { return agent.Spawn[int](ctx, "child", 1).Join(ctx) })
+		w.work(wk)
+		if run := w.end(w.start(perdure.Submission{Kind: "parent"})); run.State != perdure.Completed || string(run.Result) != "1" {
+			w.t.Errorf("%s %s", run.State, run.Result)
+		}
+		if got := book.read(); !slices.Equal(got, []string{"left", "returned", "left"}) {
+			w.t.Errorf("%q", got)
+		}
+	})
+}
+
+func TestMiddlewareIsAddedBeforeRun(t *testing.T) {
+	t.Parallel()
+	w := open(t, false, nil)
+	wk := worker.New(w.c, worker.Options{})
+	ctx, cancel := context.WithCancel(w.ctx)
+	cancel()
+	worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 0, nil })
+	if err := wk.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("middleware was added to a worker that runs")
+		}
+	}()
+	wk.Use(nil)
+}
+
+// Every line about a run says which one, of what kind, and the how-manieth attempt.
+func TestLogLinesNameTheirRun(t *testing.T) {
+	t.Parallel()
+	w := open(t, false, nil)
+	var text locked
+	wk := worker.New(w.c, worker.Options{Logger: slog.New(slog.NewJSONHandler(&text, nil))})
+	worker.Handle(wk, "says", func(ctx context.Context, _ int) (int, error) { worker.Logger(ctx).Info("hello"); return 1, nil })
+	worker.Handle(wk, "fails", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+	worker.Handle(wk, "panics", func(context.Context, int) (int, error) { panic("no") })
+	worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+	stop := w.work(wk)
+	kinds := []string{"says", "fails", "panics", "agent"}
+	for _, kind := range kinds {
+		id := w.start(perdure.Submission{Kind: kind})
+		w.end(id)
+		if want := fmt.Sprintf(`"run":%q,"kind":%q,"attempt":1`, id, kind); strings.Count(text.String(), want) != 1 {
+			t.Errorf("not one line with %s:\n%s", want, text.String())
+		}
+	}
+	stop()
+	if worker.Logger(w.ctx) != slog.Default() {
+		t.Error("a context of no run has a logger of its own")
+	}
+}
+
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// echo registers a kind that gives back what it was given.
+func echo[T any](wk *worker.Worker, kind string) {
+	worker.Handle(wk, kind, func(_ context.Context, in T) (T, error) { return in, nil })
+}
+
+// What JSON can say, a handler can take and give.
+func TestInputsAndResultsOfAnyType(t *testing.T) {
+	t.Parallel()
+	w := open(t, false, steady())
+	wk := worker.New(w.c, worker.Options{})
+	echo[struct{}](wk, "nothing")
+	echo[json.RawMessage](wk, "raw")
+	echo[*disk](wk, "pointer")
+	echo[any](wk, "any")
+	echo[[]int](wk, "slice")
+	echo[map[string]*int](wk, "map")
+	echo[time.Duration](wk, "number")
+	echo[string](wk, "string")
+	worker.Handle(wk, "bad raw", func(context.Context, int) (json.RawMessage, error) { return json.RawMessage("{"), nil })
+	worker.Handle(wk, "loop", func(context.Context, int) (any, error) { m := map[string]any{}; m["m"] = m; return m, nil })
+	w.work(wk)
+	for _, row := range []struct{ kind, input, result, code string }{
+		{"nothing", ``, `{}`, ""}, {"nothing", `null`, `{}`, ""}, {"nothing", `{"a":1}`, `{}`, ""}, {"nothing", `[1]`, ``, "invalid_input"},
+		{"raw", ``, `null`, ""}, {"raw", `null`, `null`, ""}, {"raw", `{"a":[1,"x"]}`, `{"a":[1,"x"]}`, ""},
+		{"pointer", ``, `null`, ""}, {"pointer", `null`, `null`, ""}, {"pointer", `{"Host":"cube"}`, `{"Host":"cube"}`, ""}, {"pointer", `3`, ``, "invalid_input"},
+		{"any", ``, `null`, ""}, {"any", `[true,null,"é"]`, `[true,null,"é"]`, ""},
+		{"slice", ``, `null`, ""}, {"slice", `[]`, `[]`, ""}, {"slice", `[3,4]`, `[3,4]`, ""}, {"slice", `[3.5]`, ``, "invalid_input"},
+		{"map", `{"a":1,"b":null}`, `{"a":1,"b":null}`, ""}, {"number", `5000`, `5000`, ""}, {"string", `"\u0001x"`, `"\u0001x"`, ""},
+		{"bad raw", `1`, ``, "invalid_result"}, {"loop", `1`, ``, "invalid_result"},
+	} {
+		run := w.end(w.start(perdure.Submission{Kind: row.kind, Input: json.RawMessage(row.input)}))
+		code := ""
+		if run.Error != nil {
+			code = string(run.Error.Code)
+		}
+		if string(run.Result) != row.result || code != row.code || run.Attempt != 1 {
+			t.Errorf("%s(%s): %s %q, attempt %d", row.kind, row.input, run.Result, code, run.Attempt)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/worker"
+)
+
+// A pool that is full keeps the other one from nothing.
+func TestAgentsAndTasksHaveSlotsOfTheirOwn(t *testing.T) {
+	both(t, func(w *world) {
+		let := make(chan struct{})
+		running := make(chan string, 2)
+		wk := worker.New(w.c, worker.Options{Slots: 1, AgentSlots: 1})
+		worker.Handle(wk, "slow task", func(context.Context, int) (int, error) { running <- "task"; <-let; return 1, nil })
+		worker.Handle(wk, "task", func(context.Context, int) (int, error) { return 1, nil })
+		worker.Agent(wk, "slow agent", func(*agent.Context, int) (int, error) { running <- "agent"; <-let; return 1, nil })
+		worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 1, nil })
+		w.work(wk)
+		for _, slow := range []string{"slow task", "slow agent"} {
+			id := w.start(perdure.Submission{Kind: slow})
+			other := map[string]string{"slow task": "agent", "slow agent": "task"}[slow]
+			<-running
+			waits := w.start(perdure.Submission{Kind: slow[len("slow "):]})
+			for range 3 {
+				if run := w.end(w.start(perdure.Submission{Kind: other})); run.State != perdure.Completed {
+					w.t.Errorf("%s, attempt %d", run.State, run.Attempt)
+				}
+			}
+			if run, err := w.c.Get(w.ctx, waits); err != nil || run.State != perdure.Queued {
+				w.t.Errorf("beyond the slots of its pool: %+v %v", run, err)
+			}
+			let <- struct{}{}
+			w.end(id)
+			w.end(waits)
+		}
+	})
+}
+
+// Agents that wait for agents hold no slots: one slot is enough for any depth.
+func TestAParentDoesNotStarveItsChildren(t *testing.T) {
+	virtual(t, func(w *world) {
+		wk := worker.New(w.c, worker.Options{Slots: 1, AgentSlots: 1})
+		worker.Handle(wk, "leaf", func(context.Context, int) (int, error) { return 1, nil })
+		worker.Agent(wk, "tree", func(ctx *agent.Context, depth int) (int, error) {
+			kind := "tree"
+			if depth == 0 {
+				kind = "leaf"
+			}
+			var children []*agent.Future[int]
+			for range 2 {
+				children = append(children, agent.Spawn[int](ctx, kind, depth-1))
+			}
+			sum := 0
+			counts, err := agent.JoinAll(ctx, children...)
+			for _, n := range counts {
+				sum += n
+			}
+			return sum, err
+		})
+		w.work(wk)
+		run := w.end(w.start(perdure.Submission{Kind: "tree", Input: client.JSON(3)}))
+		if got, err := client.Result[int](run); got != 16 || err != nil {
+			t.Error(got, err)
+		}
+	})
+}
+
+// A run wakes the poll that takes it, and not the other one, whichever was first.
+func TestBothPoolsAreWokenAtOnce(t *testing.T) {
+	virtual(t, func(w *world) {
+		wk := worker.New(w.c, worker.Options{})
+		worker.Handle(wk, "task", func(context.Context, int) (int, error) { return 1, nil })
+		worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 1, nil })
+		w.work(wk)
+		for _, kind := range []string{"task", "task", "task", "agent", "agent", "agent", "task", "agent"} {
+			synctest.Wait()
+			began := time.Now()
+			w.end(w.start(perdure.Submission{Kind: kind}))
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("%s: it was found after %s", kind, took)
+			}
+		}
+	})
+}
+
+// An idle worker asks for work, and makes no other call.
+func TestAnIdleWorkerMakesFewCalls(t *testing.T) {
+	virtual(t, func(w *world) {
+		var mu sync.Mutex
+		calls := make(map[string]int)
+		c := w.client(tripper(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			calls[path.Base(r.URL.Path)]++
+			mu.Unlock()
+			return w.wire.RoundTrip(r)
+		}))
+		wk := worker.New(c, worker.Options{})
+		worker.Handle(wk, "task", func(context.Context, int) (int, error) { return 1, nil })
+		worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 1, nil })
+		w.work(wk)
+		for _, kind := range []string{"task", "agent"} { // it has worked before
+			w.end(w.start(perdure.Submission{Kind: kind}))
+		}
+		synctest.Wait()
+		mu.Lock()
+		clear(calls)
+		mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if polls := calls["poll"]; polls > 2*20 || polls < 2*19 || len(calls) != 1 {
+			t.Errorf("in ten minutes %v: a poll of each pool takes half a minute", calls)
+		}
+	})
+}
+
+// Model calls that take their time, talking or not, delay nobody who has a slot.
+func TestFiftySlowRunsDelayNoOther(t *testing.T) {
+	const slow, others = 50, 10
+	pace := func(t *testing.T, busy func(context.Context) error) (longest time.Duration) {
+		virtual(t, func(w *world) {
+			running := make(chan struct{}, slow)
+			wk := worker.New(w.c, worker.Options{Slots: slow + 2})
+			worker.Handle(wk, "model call", func(ctx context.Context, _ int) (int, error) {
+				running <- struct{}{}
+				return 1, busy(ctx)
+			})
+			worker.Handle(wk, "other", func(ctx context.Context, _ int) (int, error) { return 1, worker.Emit(ctx, "x:note", 1) })
+			w.work(wk)
+			var ids []perdure.RunID
+			for range slow {
+				ids = append(ids, w.start(perdure.Submission{Kind: "model call"}))
+			}
+			for range slow {
+				<-running
+			}
+			for range others {
+				began := time.Now()
+				if run := w.end(w.start(perdure.Submission{Kind: "other"})); run.State != perdure.Completed || run.Attempt != 1 {
+					t.Errorf("%s, attempt %d", run.State, run.Attempt)
+				}
+				longest = max(longest, time.Since(began))
+				time.Sleep(100 * time.Millisecond)
+			}
+			for _, id := range ids {
+				if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
+					t.Errorf("%s, attempt %d", run.State, run.Attempt)
+				}
+			}
+		})
+		return longest
+	}
+	for name, busy := range map[string]func(context.Context) error{
+		"silent": func(ctx context.Context) error { time.Sleep(time.Minute); return nil },
+		"streaming": func(ctx context.Context) error {
+			for i := range 60 {
+				if err := worker.Delta(ctx, fmt.Sprintf("token %d ", i)); err != nil {
+					return err
+				}
+				time.Sleep(25 * time.Millisecond)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if longest := pace(t, busy); longest > 10*time.Millisecond {
+				t.Errorf("a run beside them waited %s", longest)
+			}
+		})
+	}
+}
+
+// A run that is asked to stop while nobody has it is executed once more if it is an agent's, under a context that
+// has ended: it may have something to undo.
+func TestAnAgentThatIsAskedToStopWhileItWaitsIsCalled(t *testing.T) {
+	both(t, func(w *world) {
+		calls := make(chan error, 2)
+		wk := worker.New(w.c, worker.Options{})
+		worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (int, error) {
+			calls <- context.Cause(ctx)
+			return 0, agent.Sleep(ctx, time.Hour)
+		})
+		w.work(wk)
+		id := w.start(perdure.Submission{Kind: "agent"})
+		for e, err := range w.c.Events(w.ctx, id, 0) {
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if e.Type == "run:suspended" {
+				break
+			}
+		}
+		run, err := w.c.Cancel(w.ctx, id, "enough", 20*time.Second)
+		if err != nil || run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 {
+			w.t.Errorf("%+v %v", run, err)
+		}
+		if len(calls) != 2 {
+			w.t.Fatalf("called %d times", len(calls))
+		}
+		if first, second := <-calls, <-calls; first != nil || !errors.Is(second, worker.ErrCancelled) {
+			w.t.Errorf("%v, then %v", first, second)
+		}
+	})
+}

@@ -153,11 +153,10 @@ func ExampleJoinAllSettled() {
 			return "", ctx.Err()
 		})
 		worker.Agent(w, "search", func(ctx *agent.Context, _ struct{}) (string, error) {
-			var looks []*agent.Future[string]
-			for _, where := range []string{"attic", "cellar", "woods"} {
-				looks = append(looks, agent.Spawn[string](ctx, "look", where, agent.Timeout(300*time.Millisecond)))
-			}
-			found, err := agent.JoinAllSettled(ctx, looks...)
+			found, err := agent.JoinAllSettled(ctx,
+				agent.Spawn[string](ctx, "look", "attic"),
+				agent.Spawn[string](ctx, "look", "cellar"),
+				agent.Spawn[string](ctx, "look", "woods", agent.Timeout(100*time.Millisecond)))
 			if err != nil {
 				return "", err
 			}
@@ -189,13 +188,13 @@ func ExampleSelectOK() {
 				agent.Spawn[string](ctx, "ask", "the slow one"),
 				agent.Spawn[string](ctx, "ask", "the quick one"),
 				agent.Spawn[string](ctx, "ask", "the good one"))
-			return fmt.Sprintf("%s, by number %d; still thinking: %d", first.Value, first.Index, len(first.Remaining)), err
+			return fmt.Sprintf("%s, by number %d; is somebody still thinking: %v", first.Value, first.Index, len(first.Remaining) > 0), err
 		})
 	})
 	defer w.close()
 	w.end(w.start("ask around", nil).RunID)
 	// Output:
-	// completed "42, by number 2; still thinking: 1"
+	// completed "42, by number 2; is somebody still thinking: true"
 }
 
 // A race is against the clock. Who loses it goes on, and can be waited for again.

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/worker"
+)
+
+// A script is a model that says what it is told to, one answer after the other, on the wire as a real one does: pieces of an
+// event stream.
+type script struct {
+	mu      sync.Mutex
+	answers [][]string // the pieces of each; none: the connection breaks
+	asked   [][]json.RawMessage
+}
+
+func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Model    string
+		Stream   bool
+		Messages []json.RawMessage
+		Tools    []any
+	}
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer secret" || !in.Stream || len(in.Tools) != 1 {
+		http.Error(w, fmt.Sprintf("that is no request: %v %+v", err, in), http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, in.Messages)
+	pieces := s.answers[0]
+	s.answers = s.answers[1:]
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, p := range pieces {
+		fmt.Fprintf(w, "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":%s}]}\n\n", p)
+		w.(http.Flusher).Flush()
+	}
+	if len(pieces) == 0 {
+		panic(http.ErrAbortHandler)
+	}
+	fmt.Fprint(w, "data: [DONE]\n\n")
+}
+
+// ask asks the chatbot a question, and gives how the run ended and what was streamed.
+func ask(t *testing.T, model http.Handler, question string) (run *api.Run, streamed string) {
+	t.Helper()
+	endpoint := httptest.NewServer(model)
+	t.Cleanup(endpoint.Close)
+	srv, err := embedded.Open(embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { srv.Close() })
+	c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
+	w := worker.New(c, worker.Options{})
+	Model{BaseURL: endpoint.URL + "/v1", Name: "m", Key: "secret"}.register(w)
+	ctx, stop := context.WithCancel(t.Context())
+	var working sync.WaitGroup
+	working.Go(func() {
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(working.Wait)
+	t.Cleanup(stop)
+
+	thread, err := c.CreateThread(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err = c.Start(ctx, perdure.Submission{Kind: "chat", ThreadID: thread.ThreadID, Messages: []perdure.Message{{Role: "user", Content: client.JSON(question)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range c.Stream(ctx, run.RunID, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said struct{ Text string }
+		if e.Type == perdure.LineDelta && json.Unmarshal(e.Data, &said) == nil {
+			streamed += said.Text
+		}
+	}
+	if run, err = c.Get(ctx, run.RunID); err != nil {
+		t.Fatal(err)
+	}
+	return run, streamed
+}
+
+func TestAModelUsesATool(t *testing.T) {
+	s := &script{answers: [][]string{
+		{`{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"weather","arguments":""}}]}`,
+			`{"tool_calls":[{"index":0,"function":{"arguments":"{\"city\":"}}]}`, `{"tool_calls":[{"index":0,"function":{"arguments":"\"Delft\"}"}}]}`,
+			`{"tool_calls":[{"index":1,"id":"call_2","type":"function","function":{"name":"weather","arguments":"{\"city\":5}"}}]}`},
+		{}, // and breaks off, once
+		{`{"role":"assistant","content":""}`, `{"content":"Take "}`, `{"content":"an umbrella."}`},
+	}}
+	run, streamed := ask(t, s, "How is the weather in Delft?")
+	if answer, err := client.Result[string](run); err != nil || answer != "Take an umbrella." || streamed != answer {
+		t.Errorf("%q, streamed %q, %v", answer, streamed, err)
+	}
+	if len(s.asked) != 3 {
+		t.Fatalf("the model was asked %d times", len(s.asked))
+	}
+	want := []string{
+		`{"role":"user","content":"How is the weather in Delft?"}`,
+		`{"role":"assistant","content":"","tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Delft\"}"}},` +
+			`{"index":1,"id":"call_2","type":"function","function":{"name":"weather","arguments":"{\"city\":5}"}}]}`,
+		`{"role":"tool","content":"rain in Delft","tool_call_id":"call_1"}`,
+		`{"role":"tool","content":"error: task `,
+	}
+	for i, m := range s.asked[2] {
+		if i >= len(want) || !strings.HasPrefix(string(m), want[i]) {
+			t.Errorf("message %d is %s", i+1, m)
+		}
+	}
+}
+
+func TestAModelThatRefusesIsAskedOnce(t *testing.T) {
+	asked := 0
+	run, _ := ask(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		http.NotFound(w, r)
+	}), "Are you there?")
+	if _, err := client.Result[string](run); err == nil || !strings.Contains(err.Error(), "404") || asked != 1 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+}
+
+func TestItIsShort(t *testing.T) {
+	text, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n > 150 {
+		t.Errorf("main.go has %d lines; 150 are enough", n)
+	}
+}

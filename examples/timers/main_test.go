@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agenttest"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/worker"
+)
+
+func Example() {
+	main()
+	// Output:
+	// to Ada: welcome
+	// to Ada: your trial ends in three days
+	// to Ada: goodbye
+	// completed "closed"
+}
+
+// trial is a scenario in which days have a certain length.
+func trial(day time.Duration) agenttest.Scenario {
+	return agenttest.Scenario{
+		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			agent := Trial{Day: day, Mail: func(ctx context.Context, _, to, text string) error {
+				s.Note(ctx, text)
+				return nil
+			}}
+			return func(w *worker.Worker) { worker.Agent(w, "trial", agent.run) }
+		},
+		Start:    perdure.Submission{Kind: "trial", Class: perdure.Agent, Input: client.JSON("Ada"), Timeout: perdure.Duration(30 * day)},
+		Worker:   worker.Options{PollWait: time.Minute}, // it has little to do
+		Patience: 31 * day,
+	}
+}
+
+func TestAMonthPasses(t *testing.T) {
+	end := trial(24 * time.Hour).Run(t)
+	if result, err := client.Result[string](&end.Run); err != nil || result != "closed" {
+		t.Errorf("%q, %v", result, err)
+	}
+	if took := end.Run.FinishedAt.Sub(end.Run.CreatedAt).Round(time.Hour); took != 28*24*time.Hour {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestACustomerSubscribesAfterTwoWeeks(t *testing.T) {
+	const day = time.Minute // it is told for every crash
+	sc := trial(day)
+	sc.Script = func(s *agenttest.Session) {
+		s.Sleep(14 * day)
+		s.Signal("subscribed", "gold")
+	}
+	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
+		if plan, err := client.Result[string](&end.Run); err != nil || plan != "gold" || end.Notes["thank you"] == 0 || end.Notes["goodbye"] != 0 {
+			t.Errorf("%q, %v, %v", plan, err, end.Notes)
+		}
+	})
+}

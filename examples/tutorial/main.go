@@ -1,0 +1,31 @@
+// Tutorial: the worker that docs/tutorial.md writes: a handler, a first agent, and one that has others search for it,
+// asks a person and publishes. It takes PERDURE_URL and PERDURE_KEY.
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/worker"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	c := client.New(os.Getenv("PERDURE_URL"), os.Getenv("PERDURE_KEY"), client.Options{})
+	w := worker.New(c, worker.Options{Logger: slog.Default()})
+	register(w)
+	if err := w.Run(ctx); err != nil {
+		slog.Error("the worker ended", "error", err)
+		os.Exit(1)
+	}
+}
+
+func register(w *worker.Worker) {
+	worker.Handle(w, "search", search)
+	worker.Agent(w, "draft", draft)
+	worker.Agent(w, "report", report)
+}

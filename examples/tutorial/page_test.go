@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+const page = "../../docs/tutorial.md"
+
+func TestTheAgentIsShort(t *testing.T) {
+	text, err := os.ReadFile("report.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(text, []byte("\n")); n >= 60 {
+		t.Errorf("report.go has %d lines; the tutorial promises fewer than 60", n)
+	}
+}
+
+// A test types the page, as it says there: all of its commands, in one shell, in their order. Whatever it shows of
+// their output is there, in that order; "…" stands for the rest of a line, or for lines.
+func TestThePageIsTrue(t *testing.T) {
+	blocks := shellBlocks(t)
+	dir := t.TempDir()
+	build(t, filepath.Join(dir, "bin", "perdure"), "../../cmd/perdure")
+	build(t, filepath.Join(dir, "bin", "tutorial"), ".")
+	for _, built := range []string{"make", "go"} { // what they would build is there
+		path := filepath.Join(dir, "path", built)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var script strings.Builder
+	script.WriteString("trap 'kill -9 $SERVER $WORKER 2>/dev/null' EXIT; trap 'exit 1' TERM\n") // of this shell's own
+	for i, b := range blocks {
+		fmt.Fprintf(&script, "%s\necho '==== %d'\n", b.typed, i)
+	}
+	address := freeAddress(t)
+	cmd := exec.CommandContext(t.Context(), "timeout", "150", "sh", "-c", strings.ReplaceAll(script.String(), "127.0.0.1:7373", address))
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "path")+":"+os.Getenv("PATH"), "PERDURE_LISTEN="+address, "TMPDIR="+dir, "PERDURE_DATA=", "PERDURE_CONFIG=")
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+
+	rest := string(out)
+	for i, b := range blocks {
+		said, after, ok := strings.Cut(rest, fmt.Sprintf("==== %d\n", i))
+		if !ok {
+			for _, log := range []string{"server.log", "worker.log"} {
+				text, _ := os.ReadFile(filepath.Join(dir, log))
+				t.Logf("%s:\n%s", log, text)
+			}
+			t.Fatalf("it did not come to the end of\n%s\nbut said\n%s", b.typed, rest)
+		}
+		rest = after
+		if missing := notIn(b.shown, said); missing != "" {
+			t.Errorf("typed\n%s\nthe page shows\n%s\nand it says\n%s", b.typed, missing, said)
+		}
+	}
+}
+
+// A shellBlock is what the page has typed, and what it says that comes of it.
+type shellBlock struct{ typed, shown string }
+
+func shellBlocks(t *testing.T) []shellBlock {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []shellBlock
+	for _, m := range regexp.MustCompile("(?ms)^```(sh|text)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		if m[1] == "sh" {
+			out = append(out, shellBlock{typed: m[2]})
+		} else {
+			out[len(out)-1].shown = m[2]
+		}
+	}
+	if len(out) < 5 {
+		t.Fatalf("the page has %d blocks to type", len(out))
+	}
+	return out
+}
+
+// notIn gives the first line shown that was not said after the ones before it.
+func notIn(shown, said string) string {
+	lines := strings.Split(said, "\n")
+	for want := range strings.Lines(shown) {
+		want = strings.TrimRight(want, "\n")
+		start, cut := strings.CutSuffix(want, "…")
+		if start == "" {
+			continue
+		}
+		start = scrub(start)
+		for {
+			if len(lines) == 0 {
+				return want
+			}
+			line := scrub(lines[0])
+			lines = lines[1:]
+			if line == start || cut && strings.HasPrefix(line, start) {
+				break
+			}
+		}
+	}
+	return ""
+}
+
+var differs = regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|apv_[a-z0-9]+|\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(\.\d+Z)?|\d\d:\d\d:\d\d\.\d{3}|\b(\d+m)?[0-9.]+m?s\b|"(duration|delay)_ms":\d+|\b[\w.-]+-[a-z2-7]{8}\b|\d\d:\d\d:\d\d|/\S*/report-| +`)
+
+// scrub takes out of a line what is another one each time: ids, instants, durations, the worker's name, spaces that align.
+func scrub(line string) string { return differs.ReplaceAllString(strings.TrimRight(line, " "), "~") }
+
+func build(t *testing.T, to, from string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", to, from).CombinedOutput(); err != nil {
+		t.Fatalf("go build %s: %v\n%s", from, err, out)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

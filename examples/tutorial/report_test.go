@@ -1,0 +1,50 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agenttest"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/worker"
+)
+
+func scenario() agenttest.Scenario {
+	policy := perdure.DefaultPolicy()
+	policy.Lease = 3 * time.Second // as the server of the tutorial has it
+	return agenttest.Scenario{
+		Setup:  func(*agenttest.Session) func(*worker.Worker) { return register },
+		Start:  perdure.Submission{Kind: "report", Class: perdure.Agent, Input: client.JSON("a tide")},
+		Server: embedded.Options{Policy: &policy},
+	}
+}
+
+func TestTheReportIsTheSameWhateverCrashes(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	sc := scenario()
+	sc.Script = func(s *agenttest.Session) {
+		s.Decide(perdure.Decision{Decision: perdure.Approve})
+	}
+	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
+		report, err := client.Result[Report](&end.Run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.Missing != 1 {
+			t.Errorf("%d sources are missing; the archive is", report.Missing)
+		}
+		if text, err := os.ReadFile(report.URL); err != nil || string(text) != report.Text+"\n" {
+			t.Errorf("published: %q, %v", text, err)
+		}
+	})
+}
+
+func TestNothingIsPublishedUnlessSomebodySaysSo(t *testing.T) {
+	end := scenario().Run(t) // nobody decides, and the hour passes at once
+	if report, err := client.Result[Report](&end.Run); err != nil || report.URL != "" {
+		t.Errorf("published at %q, %v", report.URL, err)
+	}
+}

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// What a call of this package can end with, beside its own result. An agent that returns one of the timeouts
+// What a call of this package can end with, beside its own result. An agent that returns one of these timeouts
 // ends as timed out; none of them is tried again, because a replay would only find them again.
 var (
 	// ErrCancelled says that the run was asked to stop, or that a child was.

@@ -256,7 +256,7 @@ func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T
 // Token is what a callback is answered with. It is a secret, and the same in every execution. It has the callback
 // opened first, if that is still to be done. A child has none.
 func (f *Future[T]) Token() string {
-	if f.err != nil || f.wait == "" {
+	if f.wait == "" {
 		return ""
 	}
 	c := f.c
@@ -264,7 +264,10 @@ func (f *Future[T]) Token() string {
 	key := tokenPrefix + f.wait
 	var token string
 	if entry, ok := c.recorded(key); ok && json.Unmarshal(entry, &token) == nil {
-		return token
+		return token // also when the run is asked to stop: what was done with it is found by it
+	}
+	if f.err != nil {
+		return ""
 	}
 	if !f.said {
 		c.put(100, func(b *batch) { b.part.Waits = append(b.part.Waits, f.door) })

@@ -104,13 +104,20 @@ type compensation struct {
 	f   func(ctx context.Context, result json.RawMessage) error
 }
 
+// inSaga tells whether there is one that could undo something.
+func (c *core) inSaga() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.sagas) > 0
+}
+
 // register notes a compensation for a step that is done.
 func (c *core) register(key string, f func(ctx context.Context, result json.RawMessage) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := len(c.sagas)
-	if n == 0 {
-		return misuse("step %s has an Undo and is in no Saga", key)
+	if n == 0 { // its body did not wait for the goroutine
+		return misuse("step %s has an Undo and ended after its Saga", key)
 	}
 	c.sagas[n-1].undo = append(c.sagas[n-1].undo, compensation{key, f})
 	return nil

@@ -32,6 +32,9 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	if err != nil {
 		return *new(T), err
 	}
+	if o.undo != nil && !c.inSaga() {
+		return *new(T), misuse("step %s has an Undo and is in no Saga", key)
+	}
 	out, err := step(ctx, key, f, &o)
 	if err == nil && o.undo != nil {
 		err = c.register(key, o.undo)

@@ -16,15 +16,15 @@ import (
 type code = func(ctx *agent.Context, in int) (string, error)
 
 // changes has a run begin with one worker's code, and go on with another's after its first wait.
-func changes(w *scene, before, after code) *perdure.RunID {
+func changes(w *scene, before, after code) perdure.RunID {
 	w.t.Helper()
 	stop := w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", before) })
 	id := w.start(perdure.Submission{Kind: "changes"})
-	w.suspended(id)
+	w.waits(id, "signal:go on#1")
 	stop()
 	w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", after) })
 	w.signal(id, "go on", nil)
-	return &id
+	return id
 }
 
 // wait is where the code changes.
@@ -42,9 +42,9 @@ func steps(done *tally, names ...string) code {
 			switch {
 			case name == "wait":
 				err = wait(ctx)
-			case strings.HasPrefix(name, "child "):
+			case strings.HasPrefix(name, "join:"):
 				var v string
-				v, err = agent.Spawn[string](ctx, "child", strings.TrimPrefix(name, "child ")).Join(ctx)
+				v, err = agent.Spawn[string](ctx, strings.TrimPrefix(name, "join:"), nil).Join(ctx)
 				out = append(out, v)
 			default:
 				var v string
@@ -69,6 +69,7 @@ func TestInsertedCodeShiftsNothing(t *testing.T) {
 		{"a step between", "a b wait c", "a new b wait c", "a 1, new 1, b 1, c 1"},
 		{"one is gone", "a b wait c", "b wait c", "b 1, c 1"},
 		{"another order", "a b wait c", "b a wait c", "b 1, a 1, c 1"},
+		{"a join before", "a join:one wait b", "join:two a join:one wait b", "two 1, a 1, one 1, b 1"},
 		{"the same name again", "a wait b", "a wait b a", "a 1, b 1, a 2"},
 	}
 	for _, row := range rows {
@@ -76,8 +77,13 @@ func TestInsertedCodeShiftsNothing(t *testing.T) {
 			t.Parallel()
 			w := open(t)
 			var done tally
+			w.work(func(wk *worker.Worker) {
+				for _, kind := range []string{"one", "two"} {
+					worker.Handle(wk, kind, func(context.Context, struct{}) (string, error) { return fmt.Sprint(kind, " ", done.add(kind)), nil })
+				}
+			})
 			id := changes(w, steps(&done, strings.Fields(row.before)...), steps(&done, strings.Fields(row.after)...))
-			completed(t, w.end(*id), fmt.Sprintf("%q", row.want))
+			completed(t, w.end(id), fmt.Sprintf("%q", row.want))
 		})
 	}
 }
@@ -127,17 +133,7 @@ func TestWhatTheJournalContradictsIsNamed(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := open(t)
-			var id perdure.RunID
-			if row.name == "another action" { // its first wait is not the one where the code changes
-				stop := w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", row.before) })
-				id = w.start(perdure.Submission{Kind: "changes"})
-				w.waits(id, "signal:go on#1")
-				stop()
-				w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", row.after) })
-				w.signal(id, "go on", nil)
-			} else {
-				id = *changes(w, row.before, row.after)
-			}
+			id := changes(w, row.before, row.after)
 			run := w.end(id)
 			failed(t, run, perdure.Failed, perdure.CodeNondeterminism, 3)
 			if run.Error != nil && !strings.Contains(run.Error.Message, row.says) {
@@ -213,7 +209,7 @@ func TestVersionsKeepRunsOnTheirPath(t *testing.T) {
 				}
 			}
 			id := changes(w, at(false), at(true))
-			completed(t, w.end(*id), fmt.Sprintf("%q", row.old))
+			completed(t, w.end(id), fmt.Sprintf("%q", row.old))
 			next := w.start(perdure.Submission{Kind: "changes"})
 			w.signal(next, "go on", nil)
 			completed(t, w.end(next), fmt.Sprintf("%q", row.anew))

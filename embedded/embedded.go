@@ -61,9 +61,10 @@ type Server struct {
 	api    *httpd.Server
 	key    string
 
-	stop context.CancelFunc
-	wg   sync.WaitGroup
-	once sync.Once
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	once    sync.Once
+	callers callers // who carry calls without a socket
 }
 
 // Open opens the data and starts to work. The first time, it makes a key of the platform and writes it to
@@ -187,6 +188,7 @@ func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
 		s.api.Shutdown()
+		s.callers.close()
 		s.stop()
 		s.wg.Wait()
 		err = s.store.Close()

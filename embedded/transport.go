@@ -8,11 +8,17 @@ import (
 )
 
 // Transport carries requests to the server without a socket. It is what a client's HTTP client uses.
-func (s *Server) Transport() http.RoundTripper { return transport{s.Handler()} }
+func (s *Server) Transport() http.RoundTripper {
+	return transport{s.Handler(), &s.callers}
+}
 
-type transport struct{ handler http.Handler }
+type transport struct {
+	handler http.Handler
+	callers *callers
+}
 
-// RoundTrip calls the handler and gives its answer as soon as the header is written; the body streams.
+// RoundTrip calls the handler. It gives the answer when that is whole, or flushed, or long: most answers are there
+// at once, and a stream begins when it says so.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	in := req.Clone(ctx)
@@ -24,67 +30,198 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
-	body, pipe := io.Pipe()
-	w := &response{header: make(http.Header), pipe: pipe, begun: make(chan struct{})}
-	go func() {
+	w := &response{header: make(http.Header), ready: make(chan struct{})}
+	w.moved.L = &w.mu
+	t.callers.do(func() {
 		defer func() {
 			if p := recover(); p != nil {
 				w.WriteHeader(http.StatusInternalServerError)
-				pipe.CloseWithError(io.ErrUnexpectedEOF) // as a connection that was cut
+				w.end(io.ErrUnexpectedEOF) // as a connection that was cut
 				return
 			}
 			w.WriteHeader(http.StatusOK)
-			pipe.Close()
+			w.end(io.EOF)
 		}()
 		t.handler.ServeHTTP(w, in)
-	}()
+	})
+	body := &body{w, cancel}
 	select {
-	case <-w.begun:
+	case <-w.ready:
 	case <-ctx.Done():
-		cancel()
-		body.CloseWithError(ctx.Err())
+		body.Close()
 		return nil, ctx.Err()
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return &http.Response{
 		StatusCode: w.status, Status: http.StatusText(w.status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.sent, Body: &closer{body, cancel}, ContentLength: -1, Request: req,
+		Header: w.sent, Body: body, ContentLength: -1, Request: req,
 	}, nil
 }
 
-// closer ends the handler when the answer is no longer read.
-type closer struct {
-	*io.PipeReader
-	cancel context.CancelFunc
+// callers are goroutines that have served a call and stay for the next one: their stacks have grown to what it takes.
+type callers struct {
+	mu     sync.Mutex
+	idle   []chan func()
+	closed bool
 }
 
-func (c *closer) Close() error {
-	c.cancel()
-	return c.PipeReader.Close()
+// maxIdle is how many stay.
+const maxIdle = 64
+
+func (c *callers) do(f func()) {
+	c.mu.Lock()
+	if n := len(c.idle); n > 0 {
+		next := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		c.mu.Unlock()
+		next <- f
+		return
+	}
+	c.mu.Unlock()
+	go func() {
+		next := make(chan func(), 1)
+		for f != nil {
+			f()
+			if !c.stay(next) {
+				return
+			}
+			f = <-next
+		}
+	}()
 }
+
+// stay has a goroutine wait for a call, unless there are enough that do.
+func (c *callers) stay(next chan func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || len(c.idle) >= maxIdle {
+		return false
+	}
+	c.idle = append(c.idle, next)
+	return true
+}
+
+// close lets them go.
+func (c *callers) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, next := range c.idle {
+		close(next)
+	}
+	c.idle = nil
+}
+
+// maxUnread is how far a handler may be ahead of who reads its answer.
+const maxUnread = 64 << 10
 
 // response is the handler's side of an answer.
 type response struct {
 	header http.Header
+
+	mu     sync.Mutex
+	moved  sync.Cond // something was written, read or ended
 	sent   http.Header
 	status int
-	pipe   *io.PipeWriter
-	once   sync.Once
-	begun  chan struct{}
+	unread []byte
+	err    error // why there is nothing more to read
+	gone   bool  // nobody reads any more
+	ready  chan struct{}
+	begun  bool // ready is closed
 }
 
 func (w *response) Header() http.Header { return w.header }
 
 func (w *response) WriteHeader(status int) {
-	w.once.Do(func() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writeHeader(status)
+}
+
+func (w *response) writeHeader(status int) {
+	if w.status == 0 {
 		w.status, w.sent = status, w.header.Clone()
-		close(w.begun)
-	})
+	}
 }
 
-func (w *response) Write(b []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	return w.pipe.Write(b)
+func (w *response) Write(b []byte) (n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writeHeader(http.StatusOK)
+	for len(b) > 0 {
+		for len(w.unread) >= maxUnread && !w.gone {
+			w.begin()
+			w.moved.Wait()
+		}
+		if w.gone {
+			return n, io.ErrClosedPipe
+		}
+		part := b[:min(len(b), maxUnread-len(w.unread))]
+		w.unread = append(w.unread, part...)
+		n, b = n+len(part), b[len(part):]
+		w.moved.Broadcast()
+	}
+	return n, nil
 }
 
-// Flush has nothing to do: what is written is there.
-func (w *response) Flush() {}
+// Flush lets go of what is written so far.
+func (w *response) Flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writeHeader(http.StatusOK)
+	w.begin()
+}
+
+// begin gives the answer to who asked, with the rest to follow. The caller holds w.mu.
+func (w *response) begin() {
+	if !w.begun {
+		w.begun = true
+		close(w.ready)
+	}
+}
+
+func (w *response) end(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = err
+	w.begin()
+	w.moved.Broadcast()
+}
+
+// body is the reader's side.
+type body struct {
+	w      *response
+	cancel context.CancelFunc
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	w := b.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.unread) == 0 && w.err == nil && !w.gone {
+		w.moved.Wait()
+	}
+	switch {
+	case w.gone:
+		return 0, io.ErrClosedPipe
+	case len(w.unread) == 0:
+		return 0, w.err
+	}
+	n := copy(p, w.unread)
+	if w.unread = w.unread[n:]; len(w.unread) == 0 {
+		w.unread = nil
+	}
+	w.moved.Broadcast()
+	return n, nil
+}
+
+// Close ends the handler: its answer is no longer read.
+func (b *body) Close() error {
+	b.cancel()
+	b.w.mu.Lock()
+	defer b.w.mu.Unlock()
+	b.w.gone = true
+	b.w.moved.Broadcast()
+	return nil
+}

@@ -109,7 +109,7 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 	}
 	for _, l := range answer.Lost {
 		r := byLease[l.RunID]
-		if r == nil || l.Error == nil {
+		if r == nil || l.Error == nil || r.ending() {
 			continue
 		}
 		r.lost(perdure.Errorf(l.Error.Code, "%s", l.Error.Detail))
@@ -119,6 +119,14 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 			r.cancelled()
 		}
 	}
+}
+
+// ending tells whether the run's last word is on its way. Its answer says what became of the lease: a heartbeat that
+// crosses it finds the run at rest, or ended, and that is as it should be.
+func (r *run) ending() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.flying != nil && r.flying.Outcome != nil
 }
 
 // leaseLeft is how long a lease lasts that was given or renewed by a call sent then. The server counts from when

@@ -34,7 +34,7 @@ type Options struct {
 	// DrainTimeout is how long handlers may go on after Run's context has ended; default 30 s, negative: not
 	// at all.
 	DrainTimeout time.Duration
-	// PollWait is how long a poll waits for a run; default 30 s.
+	// PollWait is how long a poll waits for a run, at most a minute; default 30 s.
 	PollWait time.Duration
 	// HeartbeatEvery is the time between two heartbeats; default 10 s. A lease that is shorter than four of
 	// them is kept by more frequent ones.

@@ -124,6 +124,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	input := f.String("input", "", "the input: `JSON`, @file, or - for standard input")
 	f.StringVar(&sub.Queue, "queue", "", "the `queue`")
 	thread := f.String("thread", "", "the `thread` that it runs on")
+	class := f.String("class", "", "task, agent or process: an agent may take a day, a task ten minutes; by default `agent` on a thread, else task")
 	f.IntVar(&sub.Priority, "priority", 0, "-100 to 100, higher first")
 	f.IntVar(&sub.MaxAttempts, "max-attempts", 0, "attempts before it is given up")
 	f.TextVar(&sub.Timeout, "timeout", perdure.Duration(0), "when it ends at the latest")
@@ -138,7 +139,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	sub.Kind, sub.ThreadID = names[0], perdure.ThreadID(*thread)
+	sub.Kind, sub.ThreadID, sub.Class = names[0], perdure.ThreadID(*thread), perdure.Class(*class)
 	if sub.Input, err = readJSON("--input", *input); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func report(ctx *agent.Context, topic string) (Report, error) {
 	}
 	out := Report{Text: text, Missing: len(searches) - len(notes)}
 
-	said, err := agent.Approve(ctx, agent.Approval{Title: "Publish this report?", Action: text, Timeout: time.Hour})
+	said, err := agent.Approve(ctx, agent.Approval{Title: "Publish this report?", Action: text, Timeout: 30 * time.Minute})
 	if err != nil || !said.Approved {
 		return out, err
 	}

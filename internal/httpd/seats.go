@@ -53,6 +53,7 @@ type keyring struct {
 
 	mu   sync.Mutex
 	keys map[string]*held
+	some chan struct{} // there is one to look at
 }
 
 type held struct {
@@ -71,6 +72,10 @@ func (k *keyring) watch(id string) (revoked <-chan struct{}, forget func()) {
 	if h == nil {
 		h = &held{revoked: make(chan struct{})}
 		k.keys[id] = h
+		select {
+		case k.some <- struct{}{}:
+		default:
+		}
 	}
 	h.streams++
 	return h.revoked, func() {
@@ -82,15 +87,20 @@ func (k *keyring) watch(id string) (revoked <-chan struct{}, forget func()) {
 	}
 }
 
-// run looks until the context ends. A store that can't be read says nothing about a key.
+// run looks until the context ends, as long as there is something to look at. A store that can't be read says
+// nothing about a key.
 func (k *keyring) run(ctx context.Context) {
-	t := time.NewTicker(keysEvery)
-	defer t.Stop()
+	var next <-chan time.Time // nil: nothing is open
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-k.some:
+			if next == nil {
+				next = time.After(keysEvery)
+			}
+			continue
+		case <-next:
 		}
 		k.mu.Lock()
 		ids := make([]string, 0, len(k.keys))
@@ -98,9 +108,10 @@ func (k *keyring) run(ctx context.Context) {
 			ids = append(ids, id)
 		}
 		k.mu.Unlock()
-		if len(ids) == 0 {
+		if next = nil; len(ids) == 0 {
 			continue
 		}
+		next = time.After(keysEvery)
 		gone, err := k.engine.InvalidKeys(ctx, ids)
 		if err != nil {
 			continue

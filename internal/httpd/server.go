@@ -70,6 +70,7 @@ type Server struct {
 	looking chan struct{} // sockets that look at the store
 
 	addresses addresses
+	owners    owners
 
 	looks atomic.Int64 // how often polls looked into their queues, or began to listen for news
 }
@@ -78,7 +79,7 @@ type Server struct {
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
 	s.logs, s.seats.limit = newLogs(e), streamLimit(opt.Streams)
-	s.keyring = keyring{engine: e, keys: make(map[string]*held)}
+	s.keyring = keyring{engine: e, keys: make(map[string]*held), some: make(chan struct{}, 1)}
 	s.looking = make(chan struct{}, socketsAtOnce)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -22,6 +22,20 @@ const maxDepth = 64
 // object, more than one value, unknown fields and fields in another spelling, the same key twice, null in a
 // list, nesting and lists without bound, escaped NULs and lone surrogates. Whatever is refused names its field.
 func decodeStrict(b []byte, into any) error {
+	if t := reflect.TypeOf(into).Elem(); !scan(b, t) {
+		if err := checkStrict(b, t); err != nil {
+			return err
+		}
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return perdure.Errorf(perdure.CodeInvalid, "%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// checkStrict walks a body token by token, and says what is wrong with it. It costs several times what reading the
+// body does, so that scan goes first.
+func checkStrict(b []byte, t reflect.Type) error {
 	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
 		return perdure.Errorf(perdure.CodeInvalid, "the body begins with a byte order mark")
 	}
@@ -29,7 +43,6 @@ func decodeStrict(b []byte, into any) error {
 		return perdure.Errorf(perdure.CodeInvalid, "the body is not valid UTF-8")
 	}
 	s := newStrict(b)
-	t := reflect.TypeOf(into).Elem()
 	if tok, err := s.token(); err != nil {
 		return err
 	} else if tok != json.Delim('{') {
@@ -43,9 +56,6 @@ func decodeStrict(b []byte, into any) error {
 	}
 	if perdure.BadEscape(b) {
 		return perdure.Errorf(perdure.CodeInvalid, `the body has an escaped NUL or a lone surrogate (\u0000, \ud800)`)
-	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return perdure.Errorf(perdure.CodeInvalid, "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil
 }

@@ -101,7 +101,12 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	if err != nil {
 		return 0, nil, err
 	}
-	err = c.watch(string(id), limit, look)
+	err = c.watch(string(id), limit, func() (bool, error) {
+		if c.s.engine.Store().Live(ref.Tenant, id) {
+			return false, nil // nothing has to be read to know that
+		}
+		return look()
+	})
 	reason := "timeout"
 	if err != nil {
 		reason = "disconnect"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -74,6 +75,9 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 		if len(op.Grants) > 0 {
 			stop()
 			for i := range op.Grants {
+				if c.key.Platform {
+					c.s.owners.note(op.Grants[i].Run.ID, op.Grants[i].Run.Tenant)
+				}
 				out.Runs = append(out.Runs, grant(&op.Grants[i], in.AllTenants, c.s.engine.Policy()))
 			}
 			return 0, out, nil
@@ -182,12 +186,43 @@ func (c *call) tenantOf(id perdure.RunID) (perdure.TenantID, error) {
 	if !c.key.Platform {
 		return c.tenant(), nil
 	}
+	if t, ok := c.s.owners.of(id); ok {
+		return t, nil
+	}
 	t := c.tenant()
 	err := c.s.engine.Store().View(c.Context(), func(v *store.View) (err error) {
 		t, err = v.TenantOf(id, c.tenant())
 		return err
 	})
 	return t, err
+}
+
+// owners remembers whose the runs are that were leased to workers of the platform: that never changes, and every
+// heartbeat and commit of theirs asks.
+type owners struct {
+	mu         sync.Mutex
+	young, old map[perdure.RunID]perdure.TenantID
+}
+
+const maxOwners = 1 << 16
+
+func (o *owners) note(id perdure.RunID, t perdure.TenantID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.young == nil || len(o.young) >= maxOwners {
+		o.young, o.old = make(map[perdure.RunID]perdure.TenantID), o.young
+	}
+	o.young[id] = t
+}
+
+func (o *owners) of(id perdure.RunID) (perdure.TenantID, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t, ok := o.young[id]
+	if !ok {
+		t, ok = o.old[id]
+	}
+	return t, ok
 }
 
 func (c *call) byTenant(ids []perdure.RunID) (map[perdure.TenantID][]int, error) {

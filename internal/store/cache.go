@@ -27,6 +27,8 @@ type cache struct {
 	young, old map[runKey]perdure.Run
 }
 
+// get gives a live run. Of those that have ended only that is remembered, so that nobody who is late to say so brings
+// them back.
 func (c *cache) get(k runKey) (perdure.Run, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,7 +36,7 @@ func (c *cache) get(k runKey) (perdure.Run, bool) {
 	if !ok {
 		r, ok = c.old[k]
 	}
-	return r, ok
+	return r, ok && r.State.Live()
 }
 
 func (c *cache) has(k runKey) bool {
@@ -119,12 +121,21 @@ func (tx *Tx) verify() error {
 func (tx *Tx) remember() {
 	c := &tx.s.cache
 	tx.eachDirty(func(k runKey, r *perdure.Run) {
-		if r.State.Live() && len(r.Input)+len(r.Result)+len(r.Progress)+len(r.Metadata)+len(r.LastCommit.Answer) <= maxRemembered {
+		switch {
+		case r.State.Terminal():
+			c.put(k, perdure.Run{Version: r.Version, State: r.State})
+		case len(r.Input)+len(r.Result)+len(r.Progress)+len(r.Metadata)+len(r.LastCommit.Answer) <= maxRemembered:
 			c.put(k, *r)
-		} else {
+		default:
 			c.drop(k)
 		}
 	})
+}
+
+// Live tells that a run had not ended when it was last written. It looks at what is remembered and reads nothing: where
+// other nodes write too, or the run is not remembered, it says false, and that means nothing.
+func (s *Store) Live(t perdure.TenantID, id perdure.RunID) bool {
+	return !s.Shared() && s.cache.has(runKey{t, id})
 }
 
 // trusted gives the cache, unless it misled a batch a moment ago: where other nodes change the same runs, remembering

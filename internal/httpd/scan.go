@@ -1,0 +1,225 @@
+package httpd
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/perdure/perdure"
+)
+
+// scan tells whether a body is as its type says, in one pass over its bytes. It says no as well when it is not
+// sure: checkStrict then decides, and finds the words. Whatever scan takes, checkStrict takes.
+func scan(b []byte, t reflect.Type) bool {
+	s := scanner{b: b}
+	return t.Kind() == reflect.Struct && s.value(shapeOf(t), false) && s.next() == 0 && s.i == len(b) &&
+		utf8.Valid(b) && !perdure.BadEscape(b) // which reads valid JSON alone
+}
+
+// A shape is what scan has to know of a type.
+type shape struct {
+	kind   reflect.Kind // of a type that has none of the shapes below
+	bits   int
+	elem   *shape
+	fields map[string]*shape
+}
+
+var (
+	raw      = &shape{} // a value of no type, up to a size
+	anything = &shape{} // what is in one
+	duration = &shape{}
+	instant  = &shape{}
+	unknown  = &shape{} // left to checkStrict
+)
+
+func init() { anything.elem = anything }
+
+var shapes sync.Map // reflect.Type → *shape
+
+func shapeOf(t reflect.Type) *shape {
+	if of, ok := shapes.Load(t); ok {
+		return of.(*shape)
+	}
+	of := newShape(t)
+	shapes.Store(t, of)
+	return of
+}
+
+// newShape takes a type apart as checkStrict does. No body has a type that holds itself.
+func newShape(t reflect.Type) *shape {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch p := reflect.PointerTo(t); {
+	case isRaw(t):
+		return raw
+	case t == reflect.TypeFor[perdure.Duration]():
+		return duration
+	case t == reflect.TypeFor[perdure.Instant]():
+		return instant
+	case p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()), p.Implements(reflect.TypeFor[json.Unmarshaler]()):
+		return unknown
+	}
+	of := &shape{kind: t.Kind()}
+	switch t.Kind() {
+	case reflect.Struct:
+		of.fields = make(map[string]*shape)
+		for name, ft := range fieldsOf(t) {
+			of.fields[name] = newShape(ft)
+		}
+	case reflect.Map, reflect.Slice:
+		of.elem = newShape(t.Elem())
+	case reflect.Int, reflect.Int64:
+		of.bits = t.Bits()
+	}
+	return of
+}
+
+// maxKeys bounds the keys that are compared one by one: all those of the objects that are open.
+const maxKeys = 128
+
+type scanner struct {
+	b     []byte
+	i     int
+	depth int // what stands around a raw value counts too, which is more than checkStrict asks
+	keys  [maxKeys][]byte
+	n     int // how many of keys there are
+}
+
+// next skips space, and gives the byte that follows; 0 at the end.
+func (s *scanner) next() byte {
+	for ; s.i < len(s.b); s.i++ {
+		if c := s.b[s.i]; c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			return c
+		}
+	}
+	return 0
+}
+
+// take skips space and the byte c, if that is what follows.
+func (s *scanner) take(c byte) bool {
+	if s.next() != c {
+		return false
+	}
+	s.i++
+	return true
+}
+
+// value reads one value, and the space before it.
+func (s *scanner) value(of *shape, orNull bool) bool {
+	c := s.next()
+	from := s.i
+	switch {
+	case of == raw:
+		return s.value(anything, true) && s.i-from <= perdure.MaxValue
+	case c == '{':
+		return (of == anything || of.kind == reflect.Struct || of.kind == reflect.Map) && s.object(of)
+	case c == '[':
+		return (of == anything || of.kind == reflect.Slice) && s.list(of)
+	case c == '"':
+		text, plain, ok := s.text()
+		switch of {
+		case duration:
+			var d perdure.Duration
+			return ok && plain && d.UnmarshalText(text) == nil
+		case instant:
+			var i perdure.Instant
+			return ok && plain && i.UnmarshalJSON(s.b[from:s.i]) == nil
+		}
+		return ok && (of == anything || of.kind == reflect.String)
+	case c == 't':
+		return s.word("true") && (of == anything || of.kind == reflect.Bool)
+	case c == 'f':
+		return s.word("false") && (of == anything || of.kind == reflect.Bool)
+	case c == 'n':
+		return s.word("null") && (of == anything || orNull)
+	}
+	whole, ok := s.number()
+	if !ok || of != anything && (of.bits == 0 || !whole) {
+		return false
+	}
+	var err error
+	if of != anything {
+		_, err = strconv.ParseInt(string(s.b[from:s.i]), 10, of.bits)
+	} else if !whole || s.i-from > 300 { // the largest double has 309 digits
+		_, err = strconv.ParseFloat(string(s.b[from:s.i]), 64)
+	}
+	return err == nil
+}
+
+// object reads the fields of a struct, the entries of a map, or an object of no type.
+func (s *scanner) object(of *shape) bool {
+	first := s.n
+	s.i++
+	s.depth++
+	for more := !s.take('}'); more; more = !s.take('}') {
+		if s.n > first && !s.take(',') || s.next() != '"' {
+			return false
+		}
+		key, plain, ok := s.text()
+		if !ok || !plain || s.n == maxKeys || !s.take(':') {
+			return false
+		}
+		for _, k := range s.keys[first:s.n] {
+			if bytes.Equal(k, key) {
+				return false
+			}
+		}
+		s.keys[s.n] = key
+		s.n++
+		elem := of.elem
+		if of.kind == reflect.Struct {
+			elem = of.fields[string(key)]
+		}
+		if elem == nil || !s.value(elem, of.kind == reflect.Struct) {
+			return false
+		}
+	}
+	s.n = first
+	s.depth--
+	return s.depth < maxDepth
+}
+
+func (s *scanner) list(of *shape) bool {
+	s.i++
+	s.depth++
+	n := 0
+	for more := !s.take(']'); more; more = !s.take(']') {
+		if n > 0 && !s.take(',') || !s.value(of.elem, false) {
+			return false
+		}
+		n++
+	}
+	s.depth--
+	return s.depth < maxDepth && (n <= perdure.MaxBatch || of == anything)
+}
+
+// text reads a string and gives what is between its quotes. It is plain if it has no escapes.
+func (s *scanner) text() (text []byte, plain, ok bool) {
+	from := s.i + 1
+	plain = true
+	for s.i = from; s.i < len(s.b); s.i++ {
+		switch c := s.b[s.i]; {
+		case c == '"':
+			s.i++
+			return s.b[from : s.i-1], plain, true
+		case c == '\\':
+			plain = false
+			s.i++
+			if s.skip("u") && !(s.skip(hex) && s.skip(hex) && s.skip(hex)) || s.i == len(s.b) {
+				return nil, false, false
+			}
+			if valid := `"\/bfnrt`; s.b[s.i-1] != '\\' && strings.IndexByte(hex, s.b[s.i]) < 0 || s.b[s.i-1] == '\\' && strings.IndexByte(valid, s.b[s.i]) < 0 {
+				return nil, false, false
+			}
+		case c < ' ':
+			return nil, false, false
+		}
+	}
+	return nil, false, false
+}

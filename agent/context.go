@@ -72,7 +72,17 @@ func execute(ctx context.Context, s session.Session, f func(ctx any) (result jso
 		result, err = f(&Context{ctx, c})
 		returned = true
 	}()
-	<-done
+	select {
+	case <-done:
+	case <-c.leaving: // perhaps in a goroutine of the agent's own, and the function waits for something that won't come
+		select {
+		case <-done:
+		case <-time.After(letGo):
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.left.outcome
+		}
+	}
 	c.mu.Lock()
 	left, on := c.left, c.continueOn
 	c.mu.Unlock()
@@ -92,6 +102,9 @@ func execute(ctx context.Context, s session.Session, f func(ctx any) (result jso
 	return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result, ContinueOn: on}
 }
 
+// letGo is how long a function may take to return after its execution has ended.
+const letGo = 2 * time.Second
+
 // A departure is why an execution ended before its function returned.
 type departure struct {
 	outcome *perdure.Outcome // nil: there is nothing to deliver
@@ -102,6 +115,7 @@ func (c *core) leave(out *perdure.Outcome) {
 	c.mu.Lock()
 	if c.left == nil {
 		c.left = &departure{out}
+		close(c.leaving)
 	}
 	c.mu.Unlock()
 	runtime.Goexit()

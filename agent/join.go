@@ -300,7 +300,8 @@ func (w *join[T]) sleep(limit time.Duration) error {
 
 // Continue ends the agent's turn: the run completes with this result now ("still working, I'll tell you"), and when
 // all of the children have ended, however, their results are appended to the thread and one new run continues
-// there. Return what it gives:
+// there, of the same kind, whose input says what it continues: {"trigger", "continuation_of_run_id"}. So the agent's
+// input has room for that, and what was said stands in the thread. Return what it gives:
 //
 //	return agent.Continue(ctx, Answer{"The report is being made."}, report)
 func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out, error) {

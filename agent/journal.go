@@ -47,10 +47,11 @@ type core struct {
 	usedTimes    int
 	usedUUIDs    int
 
-	running    int   // steps whose function is executed right now
-	undoing    error // a saga failed with it, and nothing new is begun while it is undone
+	running    map[string]int // steps whose functions are executed right now, by the goroutine that does it
+	undoing    error          // a saga failed with it, and nothing new is begun while it is undone
 	sagas      []*saga
 	left       *departure
+	leaving    chan struct{} // closed when left is set
 	continueOn []string
 
 	queue  []*batch // what is to be committed; the first ones are full
@@ -108,7 +109,7 @@ const (
 func newCore(s session.Session) *core {
 	return &core{s: s, grant: s.Grant(), leased: s.Leased(), ctx: s.Leased(),
 		occur: map[string]int{}, entries: map[string]json.RawMessage{}, spawned: map[string]string{}, ids: map[string]perdure.RunID{}, tokens: map[string]string{},
-		ends: map[string]*item{}, waits: map[string]*item{}, known: map[int64]bool{}, versions: map[string]int{}, unasked: map[string]bool{}}
+		ends: map[string]*item{}, waits: map[string]*item{}, known: map[int64]bool{}, versions: map[string]int{}, unasked: map[string]bool{}, running: map[string]int{}, leaving: make(chan struct{})}
 }
 
 // recall reads the journal.
@@ -332,7 +333,10 @@ func (c *core) name(what, name string) (string, error) {
 	if strings.HasPrefix(name, "_") || len(name) > maxName {
 		return "", misuse("%s: %q: a name has at most %d bytes and does not begin with _", what, name, maxName)
 	}
-	return c.nth(name), nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.occur[what+" "+name]++ // steps, children, signals … each have their own count
+	return fmt.Sprintf("%s#%d", name, c.occur[what+" "+name]), nil
 }
 
 // nth is a name and how often it was used by now.
@@ -356,7 +360,12 @@ func (c *core) recorded(key string) (json.RawMessage, bool) {
 func (c *core) replaying() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.fresh && len(c.unasked) > 0
+	return c.behind()
+}
+
+// behind is replaying. The caller holds c.mu.
+func (c *core) behind() bool {
+	return !c.fresh && (len(c.unasked) > 0 || c.skipMessages > 0 || c.skipLines > 0 || c.usedTimes < len(c.times) || c.usedUUIDs < len(c.uuids))
 }
 
 // anew notes that something is done that no earlier execution did.

@@ -29,7 +29,9 @@ const (
 //
 // That the body failed is recorded: from then on there is no way but back, through crashes too. So an error that
 // may pass is worth [Retries] first. A compensation that fails is tried some times and then again with the next
-// attempt. After the run's deadline nothing is undone: its deliverable lists what was not.
+// attempt. After the run's deadline nothing is undone: its deliverable lists what was not. A body finds out from the
+// functions of this package that it is to stop, and not by looking at the context itself: after a crash it is called
+// again to learn what it had done.
 func Saga(ctx *Context, name string, body func() error) error {
 	c := ctx.c
 	c.enter()
@@ -43,7 +45,7 @@ func Saga(ctx *Context, name string, body func() error) error {
 	entry, failing := c.entries[s.key]
 	outer := c.undoing
 	c.mu.Unlock()
-	if failing && outer == nil {
+	if failing {
 		var rec record
 		if err := json.Unmarshal(entry, &rec); err != nil || rec.Error == nil {
 			c.fail(nondeterminism(s.key, "the journal has something else under this name"))
@@ -61,7 +63,7 @@ func Saga(ctx *Context, name string, body func() error) error {
 		return nil
 	}
 	switch {
-	case failing && outer == nil && err == nil:
+	case failing && err == nil:
 		err = why // what it was is not there any more
 	case !failing && outer == nil:
 		f := session.Describe(err)
@@ -70,9 +72,7 @@ func Saga(ctx *Context, name string, body func() error) error {
 		c.setUndoing(err)
 	}
 	undone := c.compensate(ctx, s)
-	if outer == nil {
-		c.setUndoing(nil)
-	}
+	c.setUndoing(outer)
 	if undone != nil {
 		return fmt.Errorf("%w; this was to be undone because of: %w", undone, err)
 	}
@@ -169,11 +169,9 @@ func (c *core) compensate(ctx *Context, s *saga) error {
 		err := json.Unmarshal(entry, &rec)
 		if err == nil {
 			c.flush()
-			c.begin()
 			// Being asked to stop is what this is for. Only the loss of the lease ends it.
 			inside := &Context{c.leased, c}
 			_, err = attempt(inside, key, func(ctx context.Context) (struct{}, error) { return struct{}{}, u.f(ctx, rec.OK) }, &stepOptions{retries: undoRetries})
-			c.finish()
 			c.enter()
 		}
 		if err != nil {

@@ -18,7 +18,7 @@ func from(ctx context.Context) (c *core, inside bool) {
 	c, _ = ctx.Value(coreKey{}).(*core)
 	if c != nil {
 		c.mu.Lock()
-		inside = c.running > 0
+		inside = len(c.running) > 0
 		c.mu.Unlock()
 	}
 	return c, inside

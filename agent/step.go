@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -20,7 +23,7 @@ import (
 //
 // An error is handed back and not recorded, so that the next attempt tries again, unless it is [Permanent]. The
 // function may be called twice, when a worker dies between its end and the record of it; [IdempotencyKey] lets
-// others notice. Steps may run at the same time, in goroutines, if their names differ.
+// others notice. Steps may run at the same time, in goroutines, if their names differ, and not one inside of another.
 func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	var o stepOptions
 	for _, opt := range opts {
@@ -28,6 +31,9 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	}
 	c := ctx.c
 	c.enter()
+	if c.inside() {
+		return *new(T), misuse("step %q inside of a step: a step that is recorded is not executed again, and neither is what is in it", name)
+	}
 	key, err := c.name("step", name)
 	if err != nil {
 		return *new(T), err
@@ -90,9 +96,7 @@ func step[T any](ctx *Context, key string, f func(ctx context.Context) (T, error
 	}
 	c.anew()
 	c.flush() // whatever the step may rely on is there before it begins
-	c.begin()
 	out, err = attempt(ctx, key, f, o)
-	c.finish()
 	c.enter() // what a step does after its lease was lost is not for this execution to judge
 	if err != nil && !session.IsPermanent(err) {
 		if cancelled := c.halted(); cancelled != nil {
@@ -133,8 +137,22 @@ func (c *core) record(key string, value json.RawMessage, undo bool) {
 // attempt calls the function, as often as its options say.
 func attempt[T any](ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions) (out T, err error) {
 	inside := context.WithValue(ctx.Context, stepKey{}, &within{ctx.c, key})
+	ctx.c.begin()
+	returned := false
+	defer func() {
+		ctx.c.finish()
+		if returned {
+			return
+		}
+		// Whatever goroutine this is, it is the attempt that failed, and not the program.
+		if p := recover(); p != nil {
+			ctx.c.leave(session.Failed(codePanic, fmt.Sprintf("panic in step %s: %v\n\n%s", key, p, debug.Stack()), true))
+		}
+	}()
 	for n := 0; ; n++ {
+		returned = false
 		out, err = f(inside)
+		returned = true
 		if err == nil || n >= o.retries || session.IsPermanent(err) || inside.Err() != nil {
 			return out, err
 		}
@@ -144,17 +162,36 @@ func attempt[T any](ctx *Context, key string, f func(ctx context.Context) (T, er
 	}
 }
 
-// begin and finish count the steps that are executed right now. A panic ends the execution anyway.
+// begin and finish note which steps are executed right now.
 func (c *core) begin() {
 	c.mu.Lock()
-	c.running++
+	c.running[goroutine()]++
 	c.mu.Unlock()
 }
 
 func (c *core) finish() {
+	g := goroutine()
 	c.mu.Lock()
-	c.running--
+	if c.running[g]--; c.running[g] == 0 {
+		delete(c.running, g)
+	}
 	c.mu.Unlock()
+}
+
+// inside tells whether a step's function makes this call.
+func (c *core) inside() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.running) > 0 && c.running[goroutine()] > 0
+}
+
+// goroutine names the goroutine that calls. It decides nothing: it only tells the mistake of a step inside of a step
+// from steps that run side by side, which look alike otherwise.
+func goroutine() string {
+	var b [64]byte
+	text := string(b[:runtime.Stack(b[:], false)]) // "goroutine 18 [running]: …"
+	text, _, _ = strings.Cut(strings.TrimPrefix(text, "goroutine "), " ")
+	return text
 }
 
 // replay gives what is recorded of a step.
@@ -255,7 +292,7 @@ func Version(ctx *Context, name string, version int) int {
 	c.mu.Lock()
 	v, ok := c.versions[name]
 	if !ok {
-		if c.fresh || len(c.unasked) == 0 {
+		if !c.behind() {
 			v = version
 		}
 		c.versions[name] = v
@@ -277,7 +314,7 @@ func Version(ctx *Context, name string, version int) int {
 func (c *core) counted(what string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.running > 0 {
+	if len(c.running) > 0 {
 		return misuse("%s inside of, or beside, a step that is being executed: do it between steps", what)
 	}
 	return nil
@@ -287,7 +324,7 @@ func (c *core) counted(what string) error {
 func (c *core) waitable(what string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.running > 0 {
+	if len(c.running) > 0 {
 		return misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, and the step would be lost; wait between steps, or spawn a child", what)
 	}
 	return nil

@@ -115,6 +115,7 @@ func (r *run) prepare(now time.Time) (size int, later time.Duration) {
 			c = *part
 		}
 		c.ID, c.RunID, c.Epoch, c.CancelAck = fmt.Sprintf("e%d-%d", r.lease.Epoch, r.commits), r.lease.RunID, r.lease.Epoch, r.cancel
+		r.own = len(r.events)
 		c.Events = append(r.events, c.Events...)
 		if r.outcome != nil && !more {
 			c.Outcome = r.outcome
@@ -198,6 +199,9 @@ func (r *run) answered(res *api.CommitResult) {
 	waits := r.outcome != nil
 	r.mu.Unlock()
 	if res.Error != nil && res.Error.Code == perdure.CodeCancelRequested {
+		r.mu.Lock()
+		r.events = append(sent.Events[:r.own:r.own], r.events...) // nothing is wrong with them
+		r.mu.Unlock()
 		r.cancelled() // before the agent hears of it
 	}
 	asked := (res.Error == nil || !leaseGone(res.Error.Code)) && r.toldAgent(res)

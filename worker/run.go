@@ -42,6 +42,7 @@ type run struct {
 	room     chan struct{}           // closed when events were taken
 	commits  int                     // made so far: their ids count them
 	outcome  *perdure.Outcome        // what the handler led to
+	own      int                     // how many lines of the commit that is flying are the handler's own
 	flying   *perdure.Commit         // sent, or about to be, and not yet answered
 	source   session.Source          // what an agent has to commit
 	asked    func(*api.CommitResult) // the agent, about the commit that is flying
@@ -102,7 +103,7 @@ func (r *run) finish(out *perdure.Outcome) {
 		r.mu.Unlock()
 		r.w.drop(r.lease)
 		return
-	case errors.Is(cause, ErrCancelled) && out.Error != nil && out.Error.Code != CodePanic && out.Error.Code != agent.CodeNotUndone:
+	case errors.Is(cause, ErrCancelled) && out.Error != nil && !tells(out.Error.Code):
 		out = &perdure.Outcome{Type: perdure.OutcomeCancelled}
 	case errors.Is(cause, ErrShutdown):
 		// Not a failure of the run: whoever gets it next begins anew, with all its attempts.
@@ -114,6 +115,15 @@ func (r *run) finish(out *perdure.Outcome) {
 	r.outcome = out
 	r.mu.Unlock()
 	kick(r.w.kickOutcome)
+}
+
+// tells is true of failures that a cancel does not explain: something may not have been undone.
+func tells(c perdure.Code) bool {
+	switch c {
+	case CodePanic, agent.CodeNotUndone, agent.CodeMisuse, perdure.CodeNondeterminism:
+		return true
+	}
+	return false
 }
 
 // abandon tells whether the run is to be handed back: its handler has not returned. From here on it is too late

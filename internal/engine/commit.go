@@ -47,6 +47,31 @@ type CallbackOf struct {
 
 func (op *Commit) Needs() []store.Ref { return refs(op.Tenant, op.Commit.RunID) }
 
+// Lookups names what every commit looks up: itself, and the steps that it records.
+func (op *Commit) Lookups() []store.Lookup {
+	c := &op.Commit
+	look := store.Lookup{Ref: store.Ref{Tenant: op.Tenant, Run: c.RunID}, Commit: c.ID, Steps: make([]string, len(c.Journal))}
+	// What no database can hold is not asked for: Do refuses it, and the others of the batch shall not pay for it.
+	if perdure.CheckText("commit_id", c.ID) != nil {
+		return nil
+	}
+	for i, e := range c.Journal {
+		if perdure.CheckText("key", e.Key) != nil {
+			return nil
+		}
+		look.Steps[i] = e.Key
+	}
+	return []store.Lookup{look}
+}
+
+// Lookups is what the Op looks up: most have none.
+func (b bound) Lookups() []store.Lookup {
+	if l, ok := b.op.(interface{ Lookups() []store.Lookup }); ok {
+		return l.Lookups()
+	}
+	return nil
+}
+
 // Do takes the commit.
 func (op *Commit) Do(tx *Tx) error {
 	op.Answer, op.Refused = CommitAnswer{}, nil

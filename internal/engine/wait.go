@@ -75,8 +75,10 @@ func (tx *Tx) childrenOf(r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait
 		return nil, nil
 	}
 	var out []perdure.Run
+	added := make(map[perdure.RunID]bool, len(spec.Keys)+len(spec.RunIDs))
 	add := func(c perdure.Run) {
-		if !slices.Contains(w.Targets, c.ID) {
+		if !added[c.ID] {
+			added[c.ID] = true
 			w.Targets = append(w.Targets, c.ID)
 			out = append(out, c)
 		}

@@ -39,7 +39,7 @@ type bad struct {
 	Field  string
 }
 
-func (b *bad) body(t *testing.T) string {
+func (b *bad) body(t testing.TB) string {
 	t.Helper()
 	switch {
 	case b.Base64 != "":
@@ -79,7 +79,7 @@ func (b *bad) ask(w *world, vars *strings.Replacer) ask {
 	return a
 }
 
-func badRows(t *testing.T) map[string][]bad {
+func badRows(t testing.TB) map[string][]bad {
 	t.Helper()
 	files, err := filepath.Glob("testdata/bad/*.jsonl")
 	if err != nil {

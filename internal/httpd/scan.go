@@ -34,24 +34,18 @@ var (
 	anything = &shape{} // what is in one
 	duration = &shape{}
 	instant  = &shape{}
-	unknown  = &shape{} // left to checkStrict
+	unsure   = &shape{} // left to checkStrict
 )
 
 func init() { anything.elem = anything }
 
 var shapes sync.Map // reflect.Type → *shape
 
+// shapeOf takes a type apart as checkStrict does. No body has a type that holds itself.
 func shapeOf(t reflect.Type) *shape {
 	if of, ok := shapes.Load(t); ok {
 		return of.(*shape)
 	}
-	of := newShape(t)
-	shapes.Store(t, of)
-	return of
-}
-
-// newShape takes a type apart as checkStrict does. No body has a type that holds itself.
-func newShape(t reflect.Type) *shape {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -63,20 +57,21 @@ func newShape(t reflect.Type) *shape {
 	case t == reflect.TypeFor[perdure.Instant]():
 		return instant
 	case p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()), p.Implements(reflect.TypeFor[json.Unmarshaler]()):
-		return unknown
+		return unsure
 	}
 	of := &shape{kind: t.Kind()}
 	switch t.Kind() {
 	case reflect.Struct:
 		of.fields = make(map[string]*shape)
 		for name, ft := range fieldsOf(t) {
-			of.fields[name] = newShape(ft)
+			of.fields[name] = shapeOf(ft)
 		}
 	case reflect.Map, reflect.Slice:
-		of.elem = newShape(t.Elem())
+		of.elem = shapeOf(t.Elem())
 	case reflect.Int, reflect.Int64:
 		of.bits = t.Bits()
 	}
+	shapes.Store(t, of)
 	return of
 }
 
@@ -117,10 +112,10 @@ func (s *scanner) value(of *shape, orNull bool) bool {
 	switch {
 	case of == raw:
 		return s.value(anything, true) && s.i-from <= perdure.MaxValue
-	case c == '{':
-		return (of == anything || of.kind == reflect.Struct || of.kind == reflect.Map) && s.object(of)
-	case c == '[':
-		return (of == anything || of.kind == reflect.Slice) && s.list(of)
+	case c == '{' && (of == anything || of.kind == reflect.Struct || of.kind == reflect.Map):
+		return s.open() && s.object(of)
+	case c == '[' && (of == anything || of.kind == reflect.Slice):
+		return s.open() && s.list(of)
 	case c == '"':
 		text, plain, ok := s.text()
 		switch of {
@@ -132,10 +127,8 @@ func (s *scanner) value(of *shape, orNull bool) bool {
 			return ok && plain && i.UnmarshalJSON(s.b[from:s.i]) == nil
 		}
 		return ok && (of == anything || of.kind == reflect.String)
-	case c == 't':
-		return s.word("true") && (of == anything || of.kind == reflect.Bool)
-	case c == 'f':
-		return s.word("false") && (of == anything || of.kind == reflect.Bool)
+	case c == 't' || c == 'f':
+		return (s.word("true") || s.word("false")) && (of == anything || of.kind == reflect.Bool)
 	case c == 'n':
 		return s.word("null") && (of == anything || orNull)
 	}
@@ -152,16 +145,20 @@ func (s *scanner) value(of *shape, orNull bool) bool {
 	return err == nil
 }
 
+func (s *scanner) open() bool {
+	s.i++
+	s.depth++
+	return s.depth <= maxDepth
+}
+
 // object reads the fields of a struct, the entries of a map, or an object of no type.
 func (s *scanner) object(of *shape) bool {
 	first := s.n
-	s.i++
-	s.depth++
-	for more := !s.take('}'); more; more = !s.take('}') {
+	for !s.take('}') {
 		if s.n > first && !s.take(',') || s.next() != '"' {
 			return false
 		}
-		key, plain, ok := s.text()
+		key, plain, ok := s.text() // one with escapes may be the same as one without
 		if !ok || !plain || s.n == maxKeys || !s.take(':') {
 			return false
 		}
@@ -180,46 +177,83 @@ func (s *scanner) object(of *shape) bool {
 			return false
 		}
 	}
-	s.n = first
 	s.depth--
-	return s.depth < maxDepth
+	s.n = first
+	return true
 }
 
 func (s *scanner) list(of *shape) bool {
-	s.i++
-	s.depth++
-	n := 0
-	for more := !s.take(']'); more; more = !s.take(']') {
-		if n > 0 && !s.take(',') || !s.value(of.elem, false) {
+	for n := 0; !s.take(']'); n++ {
+		if n > 0 && !s.take(',') || n == perdure.MaxBatch && of != anything || !s.value(of.elem, false) {
 			return false
 		}
-		n++
 	}
 	s.depth--
-	return s.depth < maxDepth && (n <= perdure.MaxBatch || of == anything)
+	return true
 }
 
 // text reads a string and gives what is between its quotes. It is plain if it has no escapes.
 func (s *scanner) text() (text []byte, plain, ok bool) {
-	from := s.i + 1
+	s.i++
+	from := s.i
 	plain = true
-	for s.i = from; s.i < len(s.b); s.i++ {
+	for s.i < len(s.b) {
 		switch c := s.b[s.i]; {
 		case c == '"':
 			s.i++
 			return s.b[from : s.i-1], plain, true
-		case c == '\\':
-			plain = false
-			s.i++
-			if s.skip("u") && !(s.skip(hex) && s.skip(hex) && s.skip(hex)) || s.i == len(s.b) {
-				return nil, false, false
-			}
-			if valid := `"\/bfnrt`; s.b[s.i-1] != '\\' && strings.IndexByte(hex, s.b[s.i]) < 0 || s.b[s.i-1] == '\\' && strings.IndexByte(valid, s.b[s.i]) < 0 {
-				return nil, false, false
-			}
 		case c < ' ':
 			return nil, false, false
+		case c == '\\':
+			s.i++
+			plain = false
+			if !s.skip(`"\/bfnrt`) && !(s.skip("u") && s.skip(hex) && s.skip(hex) && s.skip(hex) && s.skip(hex)) {
+				return nil, false, false
+			}
+		default:
+			s.i++
 		}
 	}
 	return nil, false, false
+}
+
+// number reads a number. It is whole if it has neither fraction nor exponent.
+func (s *scanner) number() (whole, ok bool) {
+	s.skip("-")
+	ok = s.skip("0") || s.digits()
+	whole = true
+	if s.skip(".") {
+		whole, ok = false, s.digits() && ok
+	}
+	if s.skip("eE") {
+		s.skip("+-")
+		whole, ok = false, s.digits() && ok
+	}
+	return whole, ok
+}
+
+func (s *scanner) digits() bool {
+	from := s.i
+	for s.skip("0123456789") {
+	}
+	return s.i > from
+}
+
+const hex = "0123456789abcdefABCDEF"
+
+// skip passes one byte, if it is among these.
+func (s *scanner) skip(these string) bool {
+	if s.i == len(s.b) || strings.IndexByte(these, s.b[s.i]) < 0 {
+		return false
+	}
+	s.i++
+	return true
+}
+
+func (s *scanner) word(w string) bool {
+	if !bytes.HasPrefix(s.b[s.i:], []byte(w)) {
+		return false
+	}
+	s.i += len(w)
+	return true
 }

@@ -189,20 +189,8 @@ func all(n int, err error) []error {
 // decide runs the operations. Refusals are theirs; any other error is the batch's.
 func (tx *Tx) decide(ops []Op) ([]error, error) {
 	if len(ops) > 1 {
-		need := make(map[perdure.TenantID][]perdure.RunID)
-		var order []perdure.TenantID
-		for _, op := range ops {
-			for _, ref := range op.Needs() {
-				if need[ref.Tenant] == nil {
-					order = append(order, ref.Tenant)
-				}
-				need[ref.Tenant] = append(need[ref.Tenant], ref.Run)
-			}
-		}
-		for _, t := range order {
-			if err := tx.Prefetch(t, need[t]); err != nil {
-				return nil, err
-			}
+		if err := tx.readTogether(ops); err != nil {
+			return nil, err
 		}
 	}
 	errs := make([]error, len(ops))
@@ -220,6 +208,30 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 		errs[i] = err
 	}
 	return errs, nil
+}
+
+// readTogether reads at once what the operations say that they are going to read one after the other.
+func (tx *Tx) readTogether(ops []Op) error {
+	need := make(map[perdure.TenantID][]perdure.RunID)
+	var order []perdure.TenantID
+	var lookups []Lookup
+	for _, op := range ops {
+		for _, ref := range op.Needs() {
+			if need[ref.Tenant] == nil {
+				order = append(order, ref.Tenant)
+			}
+			need[ref.Tenant] = append(need[ref.Tenant], ref.Run)
+		}
+		if x, ok := op.(lookingUp); ok {
+			lookups = append(lookups, x.Lookups()...)
+		}
+	}
+	for _, t := range order {
+		if err := tx.Prefetch(t, need[t]); err != nil {
+			return err
+		}
+	}
+	return tx.lookUp(lookups) // after the runs, whose versions guard it
 }
 
 // guarded turns a panic of one operation into a refusal of that operation.

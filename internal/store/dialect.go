@@ -22,10 +22,13 @@ type dialect struct {
 	// keyed chooses the rows of a table whose columns are an index: the first ones have the fixed values, the last
 	// one has one of the values. More conditions may follow.
 	keyed func(table string, columns, fixed, values []string) (string, []any)
+	// among chooses the rows of a table whose columns, all those of an index, are a row of a relation that rows has made.
+	// More conditions may follow.
+	among func(table string, columns []string, rows string) string
 	// sizes are the numbers of rows that are written together, falling to 1, so that few statements have to be
 	// kept prepared; nil means that one statement takes any number.
 	sizes []int
-	// rows is the relation that a bulk write takes its rows from, and args are its arguments.
+	// rows is a relation of given rows, and args are its arguments.
 	rows func(part [][]any) string
 	args func(part [][]any) []any
 
@@ -63,7 +66,7 @@ func (d *dialect) textFor(rows int) int {
 }
 
 // eachPart calls f with parts of a list of values, as many as a query names at once.
-func eachPart(d *dialect, values []string, f func(part []string) error) error {
+func eachPart[T any](d *dialect, values []T, f func(part []T) error) error {
 	if d.sizes == nil {
 		if len(values) == 0 {
 			return nil

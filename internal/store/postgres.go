@@ -28,15 +28,16 @@ var postgresDialect = &dialect{
 	// All columns come from the arguments: the planner, who may have seen the table empty, has no way to read more of
 	// it than these rows.
 	keyed: func(table string, columns, fixed, values []string) (string, []any) {
-		on, names, kinds, args := make([]string, len(columns)), make([]string, len(columns)), make([]string, len(columns)), make([]any, len(columns))
-		for i, c := range columns {
-			names[i], kinds[i] = "k"+strconv.Itoa(i), "?::text[]"
-			on[i] = table + "." + c + "=" + names[i]
+		kinds, args := slices.Repeat([]string{"?::text[]"}, len(columns)), make([]any, len(columns))
+		for i := range columns {
 			if args[i] = values; i < len(fixed) {
 				args[i] = slices.Repeat(fixed[i:i+1], len(values))
 			}
 		}
-		return "JOIN unnest(" + strings.Join(kinds, ",") + ") AS given(" + strings.Join(names, ",") + ") ON " + strings.Join(on, " AND "), args
+		return joinGiven(table, columns, "unnest("+strings.Join(kinds, ",")+")"), args
+	},
+	among: func(table string, columns []string, rows string) string {
+		return joinGiven(table, columns, "("+rows+")")
 	},
 	rows: func(part [][]any) string {
 		kinds := make([]string, len(part[0]))
@@ -67,6 +68,16 @@ var postgresDialect = &dialect{
 		// A statement or a lock that took too long, or too little of something at the server.
 		return errors.As(err, &e) && (e.Code == "57014" || e.Code == "55P03" || strings.HasPrefix(e.Code, "53"))
 	},
+}
+
+// joinGiven joins a table with what is given of its columns.
+func joinGiven(table string, columns []string, given string) string {
+	names, on := make([]string, len(columns)), make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = "k" + strconv.Itoa(i)
+		on[i] = table + "." + c + "=" + names[i]
+	}
+	return "JOIN " + given + " AS given(" + strings.Join(names, ",") + ") ON " + strings.Join(on, " AND ")
 }
 
 func isText(v any) bool {

@@ -38,6 +38,11 @@ var sqliteDialect = &dialect{
 		}
 		return "WHERE " + given.String() + columns[len(fixed)] + " IN (" + marks(len(values)) + ")", args
 	},
+	// No column is left out, even if it has the same value in all rows: given apart, it would lead the planner to an
+	// index of which it and the next column are the beginning.
+	among: func(_ string, columns []string, rows string) string {
+		return "WHERE (" + strings.Join(columns, ",") + ") IN (" + rows + ")"
+	},
 	rows: func(part [][]any) string {
 		row := "(" + marks(len(part[0])) + ")"
 		return "VALUES " + strings.TrimSuffix(strings.Repeat(row+",", len(part)), ",")

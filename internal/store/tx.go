@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -33,16 +34,16 @@ type Tx struct {
 	runs    shelf[runKey, perdure.Run]
 	read    map[runKey]int64 // the version of each run's row as it was read; absent for new ones
 	threads shelf[threadKey, perdure.Thread]
-	waits   shelf[waitKey, perdure.Wait]
-	items   shelf[itemKey, perdure.Item]
+	waits   runShelf[waitKey, perdure.Wait]
+	items   runShelf[itemKey, perdure.Item]
 	groups  shelf[groupKey, perdure.Group]
-	lates   shelf[lateKey, perdure.LateResult]
+	lates   runShelf[lateKey, perdure.LateResult]
 	commits shelf[commitKey, CommitRow]
 	keys    shelf[keyKey, KeyRow]
 	deads   shelf[runKey, perdure.DeadLetter]
-	journal shelf[journalKey, JournalRow]
+	journal shelf[journalKey, JournalRow] // of those that are stored already, the digest is all that is known
 	workers shelf[workerKey, perdure.Worker]
-	waiters shelf[waiterKey, WaiterRow]
+	waiters runShelf[waiterKey, WaiterRow]
 	members shelf[MemberRow, MemberRow]
 	tenants shelf[perdure.TenantID, TenantRow]
 	queues  shelf[queueKey, QueueRow]
@@ -167,6 +168,50 @@ func (s *shelf[K, T]) put(tx *Tx, k K, v T) {
 			s.dirty = s.dirty[:len(s.dirty)-1]
 		}
 	})
+}
+
+// A runShelf holds records that belong to runs, and finds those of one run without looking at the others.
+type runShelf[K ofRun, T any] struct {
+	shelf[K, T]
+	byRun map[runKey][]K
+}
+
+type ofRun interface {
+	comparable
+	run() runKey
+}
+
+func (k runKey) run() runKey { return k }
+
+func (s *runShelf[K, T]) absorb(k K, v T, exists bool) {
+	s.note(k)
+	s.shelf.absorb(k, v, exists)
+}
+
+func (s *runShelf[K, T]) put(tx *Tx, k K, v T) {
+	s.note(k)
+	s.shelf.put(tx, k, v)
+}
+
+func (s *runShelf[K, T]) note(k K) {
+	if s.slots[k] != nil {
+		return
+	}
+	if s.byRun == nil {
+		s.byRun = make(map[runKey][]K)
+	}
+	s.byRun[k.run()] = append(s.byRun[k.run()], k)
+}
+
+// of gives the records of a run, in no order.
+func (s *runShelf[K, T]) of(r runKey) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, k := range s.byRun[r] {
+			if sl := s.slots[k]; sl.exists && !yield(&sl.val) {
+				return
+			}
+		}
+	}
 }
 
 // changed gives the records that are to be written, in the order in which they were first changed.

@@ -24,9 +24,9 @@ func (tx *Tx) OpenWaits(t perdure.TenantID, id perdure.RunID) ([]perdure.Wait, e
 		tx.haveWaits[k] = true
 	}
 	var out []perdure.Wait
-	for wk, sl := range tx.waits.slots {
-		if wk.runKey == k && sl.exists && sl.val.State == perdure.WaitOpen {
-			out = append(out, sl.val)
+	for w := range tx.waits.of(k) {
+		if w.State == perdure.WaitOpen {
+			out = append(out, *w)
 		}
 	}
 	slices.SortFunc(out, func(a, b perdure.Wait) int { return strings.Compare(a.ID, b.ID) })
@@ -85,9 +85,9 @@ func (tx *Tx) OpenItems(r *perdure.Run) ([]perdure.Item, error) {
 		tx.haveItems[k] = true
 	}
 	var out []perdure.Item
-	for ik, sl := range tx.items.slots {
-		if ik.runKey == k && sl.exists && (sl.val.Status == perdure.ItemPending || sl.val.Status == perdure.ItemProcessing) {
-			out = append(out, sl.val)
+	for i := range tx.items.of(k) {
+		if i.Status == perdure.ItemPending || i.Status == perdure.ItemProcessing {
+			out = append(out, *i)
 		}
 	}
 	slices.SortFunc(out, func(a, b perdure.Item) int { return int(a.Seq - b.Seq) })
@@ -139,30 +139,6 @@ func (tx *Tx) PutItem(i perdure.Item) {
 	tx.items.put(tx, itemKey{runKey{i.Tenant, i.RunID}, i.Seq}, i)
 }
 
-// Recorded gives the digests of those of the keys that a run's journal has already.
-func (tx *Tx) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (map[string]string, error) {
-	out := make(map[string]string)
-	k := runKey{t, run}
-	for _, key := range keys {
-		if j, ok, _ := tx.journal.get(journalKey{k, key}); ok {
-			out[key] = j.Digest
-		}
-	}
-	err := eachPart(tx.s.dialect, keys, func(part []string) error {
-		given, args := tx.s.dialect.keyed("journal", []string{"tenant", "run_id", "key"}, []string{string(t), string(run)}, part)
-		return tx.sess.Query("SELECT key, digest FROM journal "+given, args,
-			func(scan func(...any) error) error {
-				var key, digest string
-				if err := scan(&key, &digest); err != nil {
-					return err
-				}
-				out[key] = digest
-				return nil
-			})
-	})
-	return out, err
-}
-
 // JournalKeys gives the keys of a run's journal that begin with a prefix, in the order of their recording. What the batch
 // has staged is among them.
 func (tx *Tx) JournalKeys(t perdure.TenantID, run perdure.RunID, prefix string) ([]string, error) {
@@ -189,26 +165,6 @@ func (tx *Tx) PutJournal(j JournalRow) {
 	tx.journal.put(tx, journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j)
 }
 
-// CommitAnswer gives the answer that a commit of a run was given before.
-func (tx *Tx) CommitAnswer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
-	if r.LastCommit.ID == id {
-		return r.LastCommit, true, nil
-	}
-	if r.Commits == 0 {
-		return c, false, nil
-	}
-	k := commitKey{runKey{r.Tenant, r.ID}, id}
-	if _, _, known := tx.commits.get(k); !known {
-		err = commitTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND commit_id=?", []any{string(r.Tenant), string(r.ID), id}, func(c *CommitRow) error {
-			tx.commits.absorb(k, *c, true)
-			return nil
-		})
-		tx.commits.absorb(k, CommitRow{}, false)
-	}
-	row, ok, _ := tx.commits.get(k)
-	return row.Taken, ok, err
-}
-
 // PutCommit stages the last commit of a run as the batch has it. The one before it goes to the others.
 func (tx *Tx) PutCommit(t perdure.TenantID, id perdure.RunID, c perdure.Taken) error {
 	r, ok, err := tx.Run(t, id)
@@ -232,10 +188,8 @@ func (tx *Tx) LateResults(t perdure.TenantID, run perdure.RunID) ([]perdure.Late
 		return nil
 	})
 	var out []perdure.LateResult
-	for lk, sl := range tx.lates.slots {
-		if lk.runKey == k && sl.exists {
-			out = append(out, sl.val)
-		}
+	for l := range tx.lates.of(k) {
+		out = append(out, *l)
 	}
 	slices.SortFunc(out, func(a, b perdure.LateResult) int { return a.N - b.N })
 	return out, err
@@ -421,10 +375,8 @@ func (tx *Tx) Waiters(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, error
 		return nil
 	})
 	var out []WaiterRow
-	for wk, sl := range tx.waiters.slots {
-		if wk.runKey == k && sl.exists {
-			out = append(out, sl.val)
-		}
+	for w := range tx.waiters.of(k) {
+		out = append(out, *w)
 	}
 	slices.SortFunc(out, func(a, b WaiterRow) int { return strings.Compare(a.Node, b.Node) })
 	return out, err

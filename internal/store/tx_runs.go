@@ -374,8 +374,12 @@ func (tx *Tx) Children(t perdure.TenantID, parent perdure.RunID, keys []string) 
 				return nil
 			})
 	})
+	named := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		named[key] = true
+	}
 	tx.eachDirty(func(k runKey, r *perdure.Run) {
-		if k.t == t && r.ParentID == parent && slices.Contains(keys, r.JournalKey) {
+		if k.t == t && r.ParentID == parent && named[r.JournalKey] {
 			out[r.JournalKey] = *r
 		}
 	})

@@ -1,0 +1,120 @@
+package store
+
+import "github.com/perdure/perdure"
+
+// A Lookup names what Do is going to look up of a run: a commit that may have been taken before, and steps that may be
+// recorded.
+type Lookup struct {
+	Ref
+	Commit string   // its id; empty: none
+	Steps  []string // their keys in the journal
+}
+
+// lookingUp is an operation that says so, so that a batch looks these up together.
+type lookingUp interface{ Lookups() []Lookup }
+
+// lookUp reads, for all at once, which commits were taken before and which steps are recorded, as far as that is not known yet.
+func (tx *Tx) lookUp(list []Lookup) error {
+	var commits []commitKey
+	var steps []journalKey
+	for _, l := range list {
+		k := runKey{l.Tenant, l.Run}
+		r, ok, err := tx.Run(l.Tenant, l.Run)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		if c := (commitKey{k, l.Commit}); l.Commit != "" && l.Commit != r.LastCommit.ID {
+			if _, _, known := tx.commits.get(c); !known && r.Commits > 0 {
+				commits = append(commits, c)
+			} else {
+				tx.commits.absorb(c, CommitRow{}, false)
+			}
+		}
+		for _, key := range l.Steps {
+			s := journalKey{k, key}
+			if _, _, known := tx.journal.get(s); !known && r.JournalSeq > 0 {
+				steps = append(steps, s)
+			} else {
+				tx.journal.absorb(s, JournalRow{}, false)
+			}
+		}
+	}
+	if err := tx.readCommits(commits); err != nil {
+		return err
+	}
+	return tx.readSteps(steps)
+}
+
+func (tx *Tx) readCommits(keys []commitKey) error {
+	rows := make([][]any, len(keys))
+	for i, k := range keys {
+		rows[i] = []any{string(k.t), string(k.r), k.id}
+	}
+	d := tx.s.dialect
+	err := eachPart(d, rows, func(part [][]any) error {
+		return commitTable.query(tx.sess, d.among("commits", commitTable.keys, d.rows(part)), d.args(part), func(c *CommitRow) error {
+			tx.commits.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
+			return nil
+		})
+	})
+	if err == nil {
+		for _, k := range keys {
+			tx.commits.absorb(k, CommitRow{}, false)
+		}
+	}
+	return err
+}
+
+func (tx *Tx) readSteps(keys []journalKey) error {
+	rows := make([][]any, len(keys))
+	for i, k := range keys {
+		rows[i] = []any{string(k.t), string(k.r), k.key}
+	}
+	d := tx.s.dialect
+	err := eachPart(d, rows, func(part [][]any) error {
+		given := d.among("journal", []string{"tenant", "run_id", "key"}, d.rows(part))
+		return tx.sess.Query("SELECT tenant, run_id, key, digest FROM journal "+given, d.args(part), func(scan func(...any) error) error {
+			var j JournalRow
+			if err := scan(&j.Tenant, &j.RunID, &j.Key, &j.Digest); err != nil {
+				return err
+			}
+			tx.journal.absorb(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j, true)
+			return nil
+		})
+	})
+	if err == nil {
+		for _, k := range keys {
+			tx.journal.absorb(k, JournalRow{}, false)
+		}
+	}
+	return err
+}
+
+// Recorded gives the digests of those of the keys that a run's journal has already.
+func (tx *Tx) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (map[string]string, error) {
+	if err := tx.lookUp([]Lookup{{Ref: Ref{t, run}, Steps: keys}}); err != nil {
+		return nil, err
+	}
+	out := make(map[string]string)
+	for _, key := range keys {
+		if j, ok, _ := tx.journal.get(journalKey{runKey{t, run}, key}); ok {
+			out[key] = j.Digest
+		}
+	}
+	return out, nil
+}
+
+// CommitAnswer gives the answer that a commit of a run was given before.
+func (tx *Tx) CommitAnswer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
+	if r.LastCommit.ID == id {
+		return r.LastCommit, true, nil
+	}
+	if err := tx.lookUp([]Lookup{{Ref: Ref{r.Tenant, r.ID}, Commit: id}}); err != nil {
+		return c, false, err
+	}
+	row, ok, _ := tx.commits.get(commitKey{runKey{r.Tenant, r.ID}, id})
+	return row.Taken, ok, nil
+}

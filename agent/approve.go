@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -43,11 +44,11 @@ func Approve(ctx *Context, a Approval) (Decision, error) {
 	}
 	action, err := perdure.Encode(a.Action)
 	if err != nil {
-		return Decision{}, misuse("Approve: the action, a %T, can't be written as JSON: %v", a.Action, err)
+		return Decision{}, c.misuse("Approve: the action, a %T, can't be written as JSON: %v", a.Action, err)
 	}
 	hash, err := perdure.ActionHash(action)
 	if err != nil {
-		return Decision{}, Permanent(err)
+		return Decision{}, Permanent(fmt.Errorf("approval %s: %w", key, err))
 	}
 	i, err := c.await("Approve", &perdure.WaitSpec{ID: "approval:" + key, Type: perdure.WaitApproval, Name: a.Name, Timeout: perdure.Duration(a.Timeout),
 		Approval: &perdure.ApprovalSpec{Title: a.Title, Action: action, Form: a.Form, Default: a.Default}})

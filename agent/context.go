@@ -69,6 +69,7 @@ func execute(ctx context.Context, s session.Session, f func(ctx any) (result jso
 				}
 			}
 		}()
+		c.main = goroutine()
 		result, err = f(&Context{ctx, c})
 		returned = true
 	}()
@@ -84,8 +85,11 @@ func execute(ctx context.Context, s session.Session, f func(ctx any) (result jso
 		}
 	}
 	c.mu.Lock()
-	left, on := c.left, c.continueOn
+	left, on, wrong, running := c.left, c.continueOn, c.wrong, len(c.running)
 	c.mu.Unlock()
+	if err == nil && running > 0 {
+		wrong = misuse("the agent returned while a step of its was being executed: wait for the goroutine")
+	}
 	switch {
 	case panicked != nil:
 		return session.Failed(codePanic, fmt.Sprintf("panic: %v\n\n%s", panicked, stack), true)
@@ -98,6 +102,8 @@ func execute(ctx context.Context, s session.Session, f func(ctx any) (result jso
 			return &perdure.Outcome{Type: perdure.OutcomeCancelled}
 		}
 		return session.Failure(err)
+	case wrong != nil:
+		return session.Failure(wrong)
 	}
 	return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result, ContinueOn: on}
 }
@@ -113,12 +119,17 @@ type departure struct {
 // leave ends the execution. Whatever the function would still have done is for the next one.
 func (c *core) leave(out *perdure.Outcome) {
 	c.mu.Lock()
+	c.depart(out)
+	c.mu.Unlock()
+	runtime.Goexit()
+}
+
+// depart ends the execution for whoever calls next. The caller holds c.mu.
+func (c *core) depart(out *perdure.Outcome) {
 	if c.left == nil {
 		c.left = &departure{out}
 		close(c.leaving)
 	}
-	c.mu.Unlock()
-	runtime.Goexit()
 }
 
 // fail ends the execution with an error that the agent's code is not asked about.
@@ -143,16 +154,20 @@ func (c *core) halted() error {
 	if stop != nil {
 		return stop
 	}
-	switch cause := context.Cause(c.ctx); {
-	case cause == nil:
-		return nil
-	case errors.Is(cause, ErrCancelled):
+	c.handedOn()
+	cause := context.Cause(c.ctx)
+	if errors.Is(cause, ErrCancelled) {
 		return ErrCancelled
-	case c.leased.Err() != nil, !errors.Is(cause, c.ctx.Err()):
-		c.leave(nil) // lost, or the worker shuts down: whoever gets the run next goes on from here
-		return nil
-	default:
-		return cause // a deadline that a middleware set, say
+	}
+	return cause
+}
+
+// handedOn ends the execution if the run is lost, or the worker shuts down: whoever gets it next goes on from here, and
+// what that did to the agent's functions is not for this one to judge.
+func (c *core) handedOn() {
+	cause := context.Cause(c.ctx)
+	if c.leased.Err() != nil || cause != nil && !errors.Is(cause, ErrCancelled) && !errors.Is(cause, c.ctx.Err()) {
+		c.leave(nil)
 	}
 }
 

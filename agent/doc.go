@@ -45,8 +45,9 @@
 //   - What a step returns survives JSON: unexported fields, channels and functions don't.
 //   - Code that runs in flight may stumble over is changed behind a [Version].
 //
-// An agent that breaks the first rule is contradicted by its journal: the attempt fails with the code nondeterminism and says at which key.
-// Nothing is executed twice in silence.
+// An agent that breaks the first rule may be contradicted by its journal: another input for a child, another type of a step's
+// result, another action to approve fail the attempt with the code nondeterminism and say at which key.
+// What is recorded and no longer asked for is passed over, so that a step may be removed.
 //
 // # Children
 //

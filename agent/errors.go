@@ -123,10 +123,34 @@ const (
 // executed again; an agent that returns it fails at once.
 func Permanent(err error) error { return session.Permanent(err) }
 
+// A recorded error is one that the journal has.
+type recorded struct{ is *perdure.Error }
+
+func (e *recorded) Error() string   { return e.is.Error() }
+func (e *recorded) Unwrap() error   { return e.is }
+func (e *recorded) Permanent() bool { return true }
+
+// lasts tells whether an error comes out of the journal, so that every execution has it as it is here.
+func lasts(err error) bool {
+	return errors.As(err, new(*known)) || errors.As(err, new(ErrTaskTimedOut)) || errors.As(err, new(ErrTaskFailed)) ||
+		errors.As(err, new(ErrAllTasksFailed)) || errors.As(err, new(*recorded))
+}
+
 // nondeterminism is the error of a replay that the journal contradicts. It is tried again: the code that the
 // journal knows may come back.
 func nondeterminism(key, format string, args ...any) error {
 	return perdure.Errorf(perdure.CodeNondeterminism, "%s: %s", key, fmt.Sprintf(format, args...))
+}
+
+// misuse notes a mistake in the agent's code, and gives the error that says so.
+func (c *core) misuse(format string, args ...any) error {
+	err := misuse(format, args...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wrong == nil {
+		c.wrong = err
+	}
+	return err
 }
 
 func misuse(format string, args ...any) error {

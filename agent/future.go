@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -34,6 +35,10 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 	c := ctx.c
 	c.enter()
 	f := &Future[T]{c: c, kind: kind}
+	if c.inside() {
+		f.err = c.misuse("Spawn of %q inside of a step: a step that is recorded is not executed again, and what it spawned would be somebody else's; spawn between steps", kind)
+		return f
+	}
 	key, err := c.name("kind", kind)
 	if err != nil {
 		f.err = err
@@ -46,9 +51,13 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 	}
 	if input != nil {
 		if f.spawn.Input, err = perdure.Encode(input); err != nil {
-			f.err = misuse("spawn %s: its input, a %T, can't be written as JSON: %v", key, input, err)
+			f.err = c.misuse("spawn %s: its input, a %T, can't be written as JSON: %v", key, input, err)
 			return f
 		}
+	}
+	if f.spawn.Timeout < 0 || f.spawn.Delay < 0 {
+		f.err = c.misuse("spawn %s: a time that is negative", key)
+		return f
 	}
 	check := perdure.Commit{ID: "check", RunID: "check", Children: []perdure.Spawn{f.spawn}}
 	if err := check.Validate(); err != nil {
@@ -142,14 +151,7 @@ func (f *Future[T]) ok(i *item) bool {
 	if f.key != "" {
 		return i.Outcome == string(perdure.Completed)
 	}
-	var got answer
-	return i.Type == perdure.ItemCallback && json.Unmarshal(f.c.data(i), &got) == nil && got.Error == nil
-}
-
-// An answer is what came through a callback.
-type answer struct {
-	Result json.RawMessage  `json:"result"`
-	Error  *perdure.Failure `json:"error"`
+	return i.Type == perdure.ItemCallback && i.Failure == nil
 }
 
 // result is what came of it.
@@ -159,14 +161,10 @@ func (f *Future[T]) result(i *item) (out T, err error) {
 		if i.Type != perdure.ItemCallback {
 			return out, waitEnded(i, ErrTimeout)
 		}
-		var got answer
-		if err := json.Unmarshal(data, &got); err != nil {
-			return out, Permanent(fmt.Errorf("%s: %w", f.wait, err))
+		if i.Failure != nil {
+			return out, &recorded{perdure.Errorf(i.Failure.Code, "%s", i.Failure.Message)}
 		}
-		if got.Error != nil {
-			return out, Permanent(perdure.Errorf(got.Error.Code, "%s", got.Error.Message))
-		}
-		return out, decode(f.wait, got.Result, &out)
+		return out, decode(f.wait, data, &out)
 	}
 	switch state := perdure.State(i.Outcome); state {
 	case perdure.Completed:
@@ -191,7 +189,7 @@ func decode(what string, data json.RawMessage, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return Permanent(fmt.Errorf("what came of %s is no %T: %w", what, out, err))
+		return Permanent(fmt.Errorf("what came of %s is no %s: %w", what, reflect.TypeOf(out).Elem(), err))
 	}
 	return nil
 }
@@ -232,6 +230,10 @@ func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T
 	c := ctx.c
 	c.enter()
 	f := &Future[T]{c: c, kind: name}
+	if c.inside() {
+		f.err = c.misuse("Callback %q inside of a step: open it between steps", name)
+		return f
+	}
 	key, err := c.name("callback", name)
 	if err != nil {
 		f.err = err

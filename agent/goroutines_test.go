@@ -87,3 +87,40 @@ func TestNamesAreCountedApart(t *testing.T) {
 		t.Errorf("%s %+v, the step was executed %d times", run.State, run.Error, calls["step"])
 	}
 }
+
+// A line that the agent writes while a step runs in another goroutine is the agent's, and is written once.
+func TestLinesBesideAStepAreWrittenOnce(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "says", func(ctx *agent.Context, _ struct{}) (string, error) {
+			begun, goOn, done := make(chan int, 1), make(chan int), make(chan error, 1)
+			go func() {
+				_, err := agent.Step(ctx, "s", func(context.Context) (int, error) { begun <- 1; <-goOn; return 1, nil })
+				close(begun)
+				done <- err
+			}()
+			<-begun
+			if err := agent.Emit(ctx, "x:beside", 1); err != nil {
+				return "", err
+			}
+			close(goOn)
+			if err := <-done; err != nil {
+				return "", err
+			}
+			if err := agent.Emit(ctx, "x:after", 1); err != nil {
+				return "", err
+			}
+			return "", agent.Sleep(ctx, time.Millisecond)
+		})
+	})
+	id := w.start(perdure.Submission{Kind: "says"})
+	if run := w.end(id); run.State != perdure.Completed {
+		t.Fatalf("%s %+v", run.State, run.Error)
+	}
+	for _, typ := range []string{"x:beside", "x:after"} {
+		if n := len(w.lines(id, typ)); n != 1 {
+			t.Errorf("%d lines %s", n, typ)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"time"
 
@@ -88,7 +89,11 @@ func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
 	for n, f := range fs {
 		if f.err != nil {
 			out.Errors[n] = f.err
-			out.Failed++
+			if errors.Is(f.err, ErrCancelled) {
+				out.Cancelled++
+			} else {
+				out.Failed++
+			}
 			continue
 		}
 		i := f.ended()
@@ -116,14 +121,14 @@ func Select[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
 // Race is [Select] against the clock: when none has ended by then, the error is [ErrTimeout], and all remain.
 func Race[T any](ctx *Context, limit time.Duration, fs ...*Future[T]) (Selected[T], error) {
 	if limit <= 0 {
-		return Selected[T]{Index: -1}, misuse("Race: the time has to be more than nothing")
+		return Selected[T]{Index: -1}, ctx.c.misuse("Race: the time has to be more than nothing")
 	}
 	return selectFirst(newJoin(ctx, "Race", perdure.ModeAny, fs), limit)
 }
 
 func selectFirst[T any](w *join[T], limit time.Duration) (Selected[T], error) {
 	if len(w.fs) == 0 {
-		return Selected[T]{Index: -1}, misuse("%s: of none, none is the first", w.what)
+		return Selected[T]{Index: -1}, w.c.misuse("%s: of none, none is the first", w.what)
 	}
 	for {
 		first, at := -1, int64(0)
@@ -153,6 +158,9 @@ func selectFirst[T any](w *join[T], limit time.Duration) (Selected[T], error) {
 // [ErrAllTasksFailed] with the errors of all.
 func SelectOK[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
 	w := newJoin(ctx, "SelectOK", perdure.ModeAnyOK, fs)
+	if len(fs) == 0 {
+		return Selected[T]{Index: -1}, ctx.c.misuse("SelectOK: of none, none is the first")
+	}
 	for {
 		first, at, ended := -1, int64(0), 0
 		for n, f := range fs {
@@ -204,6 +212,9 @@ func newJoin[T any](ctx *Context, what, mode string, fs []*Future[T]) *join[T] {
 		fmt.Fprintf(of, "%s %s\n", f.key, f.wait)
 	}
 	w := &join[T]{ctx.c, what, mode, ctx.c.nth(fmt.Sprintf("join:%s:%x", mode, of.Sum(nil)[:6])), fs}
+	if err := w.c.waitable(what); err != nil {
+		w.c.fail(err)
+	}
 	for n := range w.parts() {
 		w.c.mu.Lock()
 		delete(w.c.unasked, "wait "+w.part(n))
@@ -285,7 +296,7 @@ func (w *join[T]) sleep(limit time.Duration) error {
 		if f.wait != "" && f.err == nil && f.ended() == nil {
 			on = append(on, f.wait)
 			if limit > 0 {
-				return misuse("%s: a callback has a Timeout of its own", w.what)
+				return w.c.misuse("%s: a callback has a Timeout of its own", w.what)
 			}
 		}
 	}
@@ -308,7 +319,7 @@ func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out
 	c := ctx.c
 	c.enter()
 	if c.grant.ThreadID == "" {
-		return result, misuse("Continue: the run is on no thread that could go on")
+		return result, c.misuse("Continue: the run is on no thread that could go on")
 	}
 	var keys []string
 	for _, f := range children {
@@ -316,7 +327,7 @@ func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out
 			return result, f.err
 		}
 		if f.key == "" {
-			return result, misuse("Continue: waits for children, not for callbacks")
+			return result, c.misuse("Continue: waits for children, not for callbacks")
 		}
 		keys = append(keys, f.key)
 	}

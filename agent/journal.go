@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,6 +51,8 @@ type core struct {
 	running    map[string]int // steps whose functions are executed right now, by the goroutine that does it
 	undoing    error          // a saga failed with it, and nothing new is begun while it is undone
 	sagas      []*saga
+	main       string // the goroutine that executes the agent's function
+	wrong      error  // the first misuse: whoever ignores it does not get away with it
 	left       *departure
 	leaving    chan struct{} // closed when left is set
 	continueOn []string
@@ -92,7 +95,10 @@ type item struct {
 	From    perdure.RunID   `json:"run,omitempty"`
 	Outcome string          `json:"outcome,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
-	Apart   bool            `json:"apart,omitempty"` // the data has an entry of its own
+	Apart   bool            `json:"apart,omitempty"`  // the data has an entry of its own …
+	Quoted  bool            `json:"quoted,omitempty"` // … and stands there as a text
+	// What came through a callback is its result, or why there is none.
+	Failure *perdure.Failure `json:"failure,omitempty"`
 }
 
 const (
@@ -101,6 +107,10 @@ const (
 	// apart is how large data is that gets an entry of its own: content as large as that is stored once, whoever
 	// refers to it, and here it is the child's result.
 	apart = 8 << 10
+	// Data that is nested deeper than this has an entry of its own too, or is quoted: a frame nests it some more, and
+	// what is nested without bound is refused.
+	deep    = 40
+	tooDeep = 60
 	// full is when a batch takes no more.
 	fullBytes   = 512 << 10
 	fullEntries = perdure.MaxBatch - 50
@@ -159,13 +169,20 @@ func (c *core) take1(i *item) {
 
 // data is what an item carries.
 func (c *core) data(i *item) json.RawMessage {
-	if i.Apart {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.entries[fmt.Sprintf("%s%d", dataPrefix, i.Seq)]
+	if !i.Apart {
+		return i.Data
 	}
-	return i.Data
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	value := c.entries[i.dataKey()]
+	var text string
+	if i.Quoted && json.Unmarshal(value, &text) == nil {
+		return json.RawMessage(text)
+	}
+	return value
 }
+
+func (i *item) dataKey() string { return fmt.Sprintf("%s%d", dataPrefix, i.Seq) }
 
 // receive takes what came since the last execution. It is noted with the first commit of this one, and thereby
 // done with: what comes again is only what comes anew. Signals that nobody waits for yet, and what is for those
@@ -185,19 +202,73 @@ func (c *core) receive(inbox []perdure.Item) {
 	}
 }
 
-// note puts an item into the journal and acknowledges it. The caller holds c.mu, or is alone.
+// note puts an item into the journal and acknowledges it. What it carries is from then on what the journal has: every
+// execution sees the same bytes. The caller holds c.mu, or is alone.
 func (c *core) note(in perdure.Item, wait string) {
-	i := &item{Seq: in.Seq, Type: in.Type, Wait: wait, Name: in.Name, From: in.From, Outcome: in.Outcome, Data: json.RawMessage(in.Data)}
+	i := &item{Seq: in.Seq, Type: in.Type, Wait: wait, Name: in.Name, From: in.From, Outcome: in.Outcome, Data: compact(json.RawMessage(in.Data))}
+	if i.Type == perdure.ItemCallback {
+		var got struct {
+			Result json.RawMessage  `json:"result"`
+			Error  *perdure.Failure `json:"error"`
+		}
+		if err := json.Unmarshal(i.Data, &got); err == nil {
+			i.Data, i.Failure = got.Result, got.Error
+		}
+	}
+	depth := nesting(i.Data)
 	b := c.open(len(i.Data) + 200)
-	if len(i.Data) > apart {
-		key := fmt.Sprintf("%s%d", dataPrefix, i.Seq)
-		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: i.Data})
-		c.entries[key] = i.Data
+	if len(i.Data) > apart || depth > deep {
+		value := i.Data
+		if i.Quoted = depth > tooDeep; i.Quoted {
+			value = plain(string(i.Data))
+		}
+		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: i.dataKey(), Value: value})
+		c.entries[i.dataKey()] = value
 		i.Data, i.Apart = nil, true
 	}
 	b.frame.In = append(b.frame.In, *i)
 	b.part.Ack = append(b.part.Ack, i.Seq)
 	c.take1(i)
+}
+
+// compact is JSON without white space, as a frame writes it.
+func compact(v json.RawMessage) json.RawMessage {
+	var b bytes.Buffer
+	if err := json.Compact(&b, v); err != nil {
+		return v
+	}
+	return b.Bytes()
+}
+
+// nesting is how deep a value is nested.
+func nesting(v json.RawMessage) (deepest int) {
+	depth, text := 0, false
+	for n := 0; n < len(v); n++ {
+		switch {
+		case text && v[n] == '\\':
+			n++
+		case v[n] == '"':
+			text = !text
+		case text:
+		case v[n] == '{' || v[n] == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case v[n] == '}' || v[n] == ']':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// plain writes what is made of texts, numbers and JSON, and leaves the JSON as it is.
+func plain(v any) json.RawMessage {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // ---- committing
@@ -236,9 +307,10 @@ func (c *core) take() (part *perdure.Commit, more bool, answered func(*api.Commi
 	c.queue = c.queue[1:]
 	c.flying = b
 	if !b.frame.empty() {
-		value, err := perdure.Encode(b.frame)
-		if err != nil { // it holds what was JSON before
-			panic(fmt.Sprintf("agent: a frame of the journal can't be written: %v", err))
+		value := plain(b.frame)
+		if value == nil { // it holds what was JSON before
+			c.depart(session.Failed(perdure.CodeInternal, "a frame of the journal can't be written", false))
+			return nil, false, nil
 		}
 		c.frames++
 		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: fmt.Sprintf("%s%d.%d", framePrefix, c.grant.Epoch, c.frames), Value: value})
@@ -256,14 +328,22 @@ func (c *core) take() (part *perdure.Commit, more bool, answered func(*api.Commi
 				c.tokens[door.WaitID] = door.Token
 			}
 		}
-		if res.Error != nil && b.part.Outcome == nil && c.left == nil {
-			// Whoever asked for it may be long past that, and what it relies on is not there.
-			c.left = &departure{session.Failure(refusal(res.Error))}
-		}
 		b.answer = res
+		answered := []*batch{b}
+		if res.Error != nil && (b.part.Outcome == nil || res.Error.Code != perdure.CodeCancelRequested) {
+			// Whoever asked for it may be long past that, and what comes after it relies on it.
+			c.depart(session.Failure(refusal(res.Error)))
+			for _, later := range c.queue {
+				later.answer = res
+				answered = append(answered, later)
+			}
+			c.queue = nil
+		}
 		more := len(c.queue) > 0
 		c.mu.Unlock()
-		close(b.done)
+		for _, b := range answered {
+			close(b.done)
+		}
 		if more {
 			c.s.Commit(true)
 		}
@@ -328,10 +408,10 @@ const maxName = perdure.MaxName - 30
 // name checks what a step or a child is called, and gives its key: the name and how often it was used.
 func (c *core) name(what, name string) (string, error) {
 	if err := perdure.CheckName(what, name); err != nil {
-		return "", misuse("%v", err)
+		return "", c.misuse("%v", err)
 	}
 	if strings.HasPrefix(name, "_") || len(name) > maxName {
-		return "", misuse("%s: %q: a name has at most %d bytes and does not begin with _", what, name, maxName)
+		return "", c.misuse("%s: %q: a name has at most %d bytes and does not begin with _", what, name, maxName)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -39,40 +40,51 @@ func Saga(ctx *Context, name string, body func() error) error {
 	if err != nil {
 		return err
 	}
-	s := &saga{key: sagaPrefix + key}
+	s := &saga{key: sagaPrefix + key, by: goroutine()}
 	c.mu.Lock()
+	for _, other := range c.sagas {
+		if other.by != s.by {
+			c.mu.Unlock()
+			return c.misuse("saga %s beside another one, %s: which of the two a step belongs to can't be told", key, strings.TrimPrefix(other.key, sagaPrefix))
+		}
+	}
 	c.sagas = append(c.sagas, s)
 	entry, failing := c.entries[s.key]
 	outer := c.undoing
 	c.mu.Unlock()
+	var rec record
+	var why error // what the body failed with in an earlier execution
 	if failing {
-		var rec record
 		if err := json.Unmarshal(entry, &rec); err != nil || rec.Error == nil {
 			c.fail(nondeterminism(s.key, "the journal has something else under this name"))
 		}
-		c.setUndoing(rec.err())
+		why = rec.err()
+		c.setUndoing(why)
 	}
 	err = body()
 	c.enter()
+	if err != nil {
+		c.handedOn()
+	}
 	c.mu.Lock()
 	c.sagas = c.sagas[:len(c.sagas)-1]
-	why := c.undoing
 	c.mu.Unlock()
-	if err == nil && !failing {
+	switch {
+	case err == nil && !failing:
 		c.keep(s)
 		return nil
-	}
-	switch {
-	case failing && err == nil:
-		err = why // what it was is not there any more
 	case !failing && outer == nil:
 		f := session.Describe(err)
-		rec := record{Error: &f}
+		rec = record{Error: &f}
 		c.record(s.key, rec.text(), false)
-		c.setUndoing(err)
+		c.setUndoing(rec.err())
 	}
 	undone := c.compensate(ctx, s)
 	c.setUndoing(outer)
+	// An error that the journal knows is the same in every execution; of any other its code and text are.
+	if rec.Error != nil && (err == nil || why != nil && errors.Is(err, why) || !lasts(err)) {
+		err = rec.err()
+	}
 	if undone != nil {
 		return fmt.Errorf("%w; this was to be undone because of: %w", undone, err)
 	}
@@ -83,6 +95,7 @@ func Saga(ctx *Context, name string, body func() error) error {
 // cancel. It may be called twice, as any step, and finds out by [IdempotencyKey].
 func Undo[T any](f func(ctx context.Context, result T) error) StepOption {
 	return func(o *stepOptions) {
+		o.undoes = reflect.TypeFor[T]()
 		o.undo = func(ctx context.Context, result json.RawMessage) error {
 			var v T
 			if err := json.Unmarshal(result, &v); err != nil {
@@ -96,6 +109,7 @@ func Undo[T any](f func(ctx context.Context, result T) error) StepOption {
 // A saga is one that is being executed.
 type saga struct {
 	key  string
+	by   string // the goroutine that executes it
 	undo []compensation
 }
 
@@ -170,7 +184,7 @@ func (c *core) compensate(ctx *Context, s *saga) error {
 		if err == nil {
 			c.flush()
 			// Being asked to stop is what this is for. Only the loss of the lease ends it.
-			inside := &Context{c.leased, c}
+			inside := &Context{lasting{c.leased, ctx.Context}, c}
 			_, err = attempt(inside, key, func(ctx context.Context) (struct{}, error) { return struct{}{}, u.f(ctx, rec.OK) }, &stepOptions{retries: undoRetries})
 			c.enter()
 		}
@@ -186,6 +200,14 @@ func (c *core) compensate(ctx *Context, s *saga) error {
 	}
 	return &left
 }
+
+// lasting is a context that ends with the lease alone, and carries what the execution's own does.
+type lasting struct {
+	context.Context
+	values context.Context
+}
+
+func (l lasting) Value(key any) any { return l.values.Value(key) }
 
 // notUndone says what a saga could not undo. It is worth another attempt.
 type notUndone struct {

@@ -16,12 +16,7 @@ func from(ctx context.Context) (c *core, inside bool) {
 		return w.c, true
 	}
 	c, _ = ctx.Value(coreKey{}).(*core)
-	if c != nil {
-		c.mu.Lock()
-		inside = len(c.running) > 0
-		c.mu.Unlock()
-	}
-	return c, inside
+	return c, c != nil && c.inside()
 }
 
 // Message appends a message to the run's thread, once, however often the agent is executed: roles are "assistant", "user", "tool",
@@ -30,14 +25,14 @@ func Message(ctx *Context, role string, content any) error {
 	c := ctx.c
 	c.enter()
 	if c.grant.ThreadID == "" {
-		return misuse("Message: the run is on no thread")
+		return c.misuse("Message: the run is on no thread")
 	}
 	if err := c.counted("Message"); err != nil {
 		return err
 	}
 	text, err := perdure.Encode(content)
 	if err != nil {
-		return misuse("Message: the content, a %T, can't be written as JSON: %v", content, err)
+		return c.misuse("Message: the content, a %T, can't be written as JSON: %v", content, err)
 	}
 	m := perdure.Message{Role: role, Content: text}
 	if err := m.Validate("message"); err != nil {
@@ -63,7 +58,7 @@ func (ctx *Context) History() ([]api.Message, error) {
 	c := ctx.c
 	c.enter()
 	if c.grant.ThreadID == "" {
-		return nil, misuse("History: the run is on no thread")
+		return nil, c.misuse("History: the run is on no thread")
 	}
 	key := "_history:" + c.nth("_history")
 	last := int64(-1)
@@ -108,7 +103,7 @@ func (ctx *Context) History() ([]api.Message, error) {
 // in this execution is not read again: an agent that looks at its history before each of many steps reads it once.
 func (c *core) read(ctx context.Context, last int64) ([]api.Message, error) {
 	c.mu.Lock()
-	said := c.said
+	said := slices.Clip(c.said)
 	c.mu.Unlock()
 	for after := int64(0); ; {
 		if n := len(said); n > 0 {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -21,7 +22,9 @@ import (
 // The name identifies the step, together with how often it was used before: the third step "search" is
 // "search#3". Code that is inserted elsewhere shifts nothing.
 //
-// An error is handed back and not recorded, so that the next attempt tries again, unless it is [Permanent]. The
+// What it returns is the result as it was recorded, read back from JSON: the same in this execution and in every later
+// one. An error is handed back and not recorded, so that the next attempt tries again, unless it is [Permanent]; an agent
+// that does something else about an error makes it Permanent first, or a later execution might find that the step succeeds. The
 // function may be called twice, when a worker dies between its end and the record of it; [IdempotencyKey] lets
 // others notice. Steps may run at the same time, in goroutines, if their names differ, and not one inside of another.
 func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
@@ -32,14 +35,17 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	c := ctx.c
 	c.enter()
 	if c.inside() {
-		return *new(T), misuse("step %q inside of a step: a step that is recorded is not executed again, and neither is what is in it", name)
+		return *new(T), c.misuse("step %q inside of a step: a step that is recorded is not executed again, and neither is what is in it", name)
 	}
 	key, err := c.name("step", name)
 	if err != nil {
 		return *new(T), err
 	}
 	if o.undo != nil && !c.inSaga() {
-		return *new(T), misuse("step %s has an Undo and is in no Saga", key)
+		return *new(T), c.misuse("step %s has an Undo and is in no Saga", key)
+	}
+	if of := reflect.TypeFor[T](); o.undo != nil && o.undoes != of {
+		return *new(T), c.misuse("step %s gives a %s, and its Undo takes a %s", key, of, o.undoes)
 	}
 	out, err := step(ctx, key, f, &o)
 	if err == nil && o.undo != nil {
@@ -54,6 +60,7 @@ type StepOption func(*stepOptions)
 type stepOptions struct {
 	retries int
 	undo    func(ctx context.Context, result json.RawMessage) error
+	undoes  reflect.Type // what it takes
 }
 
 // Retries has a step that fails tried again on the spot, so often and with growing pauses, before its error is
@@ -83,7 +90,7 @@ func (r *record) err() error {
 	if r.Error.Code == perdure.CodeCancelled {
 		return ErrCancelled
 	}
-	return Permanent(perdure.Errorf(r.Error.Code, "%s", r.Error.Message))
+	return &recorded{perdure.Errorf(r.Error.Code, "%s", r.Error.Message)}
 }
 
 func step[T any](ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions) (out T, err error) {
@@ -98,24 +105,32 @@ func step[T any](ctx *Context, key string, f func(ctx context.Context) (T, error
 	c.flush() // whatever the step may rely on is there before it begins
 	out, err = attempt(ctx, key, f, o)
 	c.enter() // what a step does after its lease was lost is not for this execution to judge
-	if err != nil && !session.IsPermanent(err) {
-		if cancelled := c.halted(); cancelled != nil {
-			return *new(T), cancelled
-		}
-		return *new(T), err
-	}
-	var rec record
 	if err != nil {
+		if stopped := c.halted(); stopped != nil {
+			return *new(T), stopped
+		}
+		if !session.IsPermanent(err) {
+			return *new(T), err
+		}
 		f := session.Describe(err)
-		rec.Error = &f
-	} else if rec.OK, err = perdure.Encode(out); err != nil {
-		return *new(T), Permanent(fmt.Errorf("step %s: its result, a %T, can't be recorded: %w", key, out, err))
-	}
-	c.record(key, rec.text(), o.undo != nil && rec.Error == nil)
-	if rec.Error != nil {
+		rec := record{Error: &f}
+		c.record(key, rec.text(), false)
 		return *new(T), rec.err() // as every later execution has it
 	}
-	return out, nil
+	var rec record
+	if rec.OK, err = perdure.Encode(out); err != nil {
+		return *new(T), Permanent(fmt.Errorf("step %s: its result, a %T, can't be recorded: %w", key, out, err))
+	}
+	text := rec.text()
+	if len(text) > perdure.MaxValue {
+		return *new(T), Permanent(fmt.Errorf("step %s: its result has %d bytes; a record takes %d: put larger things elsewhere and record where", key, len(rec.OK), perdure.MaxValue))
+	}
+	var kept T // what every later execution will have
+	if err := json.Unmarshal(rec.OK, &kept); err != nil {
+		return *new(T), Permanent(fmt.Errorf("step %s: its result, a %T, can't be read back from JSON: %w", key, out, err))
+	}
+	c.record(key, text, o.undo != nil)
+	return kept, nil
 }
 
 // record commits a step's entry, and waits for that.
@@ -313,19 +328,24 @@ func Version(ctx *Context, name string, version int) int {
 // can. A step's function is not called again, and what it did would be missing from the count.
 func (c *core) counted(what string) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.running) > 0 {
-		return misuse("%s inside of, or beside, a step that is being executed: do it between steps", what)
+	running := len(c.running) > 0
+	c.mu.Unlock()
+	if running {
+		return c.misuse("%s inside of, or beside, a step that is being executed: do it between steps", what)
 	}
 	return nil
 }
 
 // waitable tells why the run can't wait here; nil: it can.
 func (c *core) waitable(what string) error {
+	if goroutine() != c.main {
+		return c.misuse("%s in a goroutine: a run that waits is executed anew, so the agent's own goroutine waits for all", what)
+	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.running) > 0 {
-		return misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, and the step would be lost; wait between steps, or spawn a child", what)
+	running := len(c.running) > 0
+	c.mu.Unlock()
+	if running {
+		return c.misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, and the step would be lost; wait between steps, or spawn a child", what)
 	}
 	return nil
 }

@@ -85,6 +85,9 @@ func (c *core) await(what string, spec *perdure.WaitSpec) (*item, error) {
 	if err := check(spec); err != nil {
 		return nil, err
 	}
+	if err := c.waitable(what); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	i := c.waits[spec.ID]
 	delete(c.unasked, "wait "+spec.ID)
@@ -106,9 +109,6 @@ func check(spec *perdure.WaitSpec) error {
 // suspend has the run sleep on waits, of which some may be open already. It returns only when it can't: the run
 // was asked to stop. The next execution comes back to the same place, and finds how the wait ended.
 func (c *core) suspend(what string, open []perdure.WaitSpec, on []string) error {
-	if err := c.waitable(what); err != nil {
-		return err
-	}
 	if err := c.halted(); err != nil {
 		return err
 	}
@@ -133,11 +133,15 @@ func (c *core) suspend(what string, open []perdure.WaitSpec, on []string) error 
 }
 
 // retract commits what a refused suspend carried beside it. The run is asked to stop, and what its cleaning up
-// relies on has to be there.
+// relies on has to be there; its children would only be stopped.
 func (c *core) retract(b *batch) error {
 	c.mu.Lock()
-	again := &batch{part: b.part, size: b.size, done: make(chan struct{})}
-	again.part.Outcome, again.part.Waits = nil, nil
+	again := &batch{part: b.part, frame: b.frame, size: b.size, done: make(chan struct{})}
+	again.part.Outcome, again.part.Waits, again.part.Children = nil, nil, nil
+	if !b.frame.empty() {
+		again.part.Journal = b.part.Journal[:len(b.part.Journal)-1] // the frame itself, which is written anew
+		again.frame.Spawned = nil
+	}
 	c.queue = append([]*batch{again}, c.queue...)
 	c.mu.Unlock()
 	c.s.Commit(true)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/worker"
@@ -125,6 +126,17 @@ func TestWhatDependsOnACrashIsFound(t *testing.T) {
 			s.Note(ctx, "done by "+info.WorkerID)
 			return "well", nil
 		}),
+		"does it outside of a step": {
+			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+				return func(w *worker.Worker) {
+					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
+						s.Note(ctx, "charged")
+						return "well", nil
+					})
+				}
+			},
+			Start: perdure.Submission{Kind: "task"},
+		},
 	}
 	if name := os.Getenv(inner); name != "" {
 		broken[name].CrashEverywhere(t, nil)
@@ -132,9 +144,10 @@ func TestWhatDependsOnACrashIsFound(t *testing.T) {
 	}
 	const before = "the worker dies before commit 1 of task (completes): what comes of it is not the same:\n"
 	for name, want := range map[string][]string{
-		"counts in memory":      {before, `task: result`, `was "x"`},
-		"fails the second time": {before, "task: state", "was completed", "is  failed", "task: error is there, and was not without the crash: failed: I was here before", `deliverable: result is missing; without the crash it was "well"`},
-		"notes who it is":       {before, "noted: done by worker-1 is missing", "noted: done by worker-2 is there, and was not"},
+		"counts in memory":          {before, `task: result`, `was "x"`},
+		"fails the second time":     {before, "task: state", "was completed", "is  failed", "task: error is there, and was not without the crash: failed: I was here before", `deliverable: result is missing; without the crash it was "well"`},
+		"does it outside of a step": {`"charged" is done outside of a step`},
+		"notes who it is":           {before, "noted: done by worker-1 is missing", "noted: done by worker-2 is there, and was not"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestWhatDependsOnACrashIsFound$")

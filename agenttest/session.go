@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
@@ -294,8 +295,12 @@ func (s *Session) Await(line string) {
 
 // Note notes that something was done to the world outside: a mail sent, a card charged. ctx is the handler's, or the
 // step's. The ends of all tellings have to agree on what was noted; how often is more after a crash, where a step whose
-// result was not recorded is done again. What a dead worker still does counts for nothing.
+// result was not recorded is done again. What a dead worker still does counts for nothing. An agent that does something
+// outside of its steps does it again in every execution: that fails the test.
 func (s *Session) Note(ctx context.Context, what string) {
+	if _, outside := ctx.(*agent.Context); outside {
+		s.t.Errorf("%q is done outside of a step: an agent is executed again after every wait, and so is this", what)
+	}
 	info, ok := worker.Info(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // Options of a client. The zero value is usable.
@@ -113,6 +114,7 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 	case r.key == "" && r.method != http.MethodGet:
 		r.key = rand.Text()
 	}
+	once := session.OnceOf(ctx)
 	maybe := false // an earlier sending may have arrived
 	for n := 0; ; n++ {
 		if n > 0 && r.fresh != nil {
@@ -124,6 +126,10 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 			return status, nil
 		}
 		maybe = maybe || f.maybe
+		if once != nil {
+			once.After = f.after
+			return status, r.explain(ctx, f, maybe)
+		}
 		if ctx.Err() != nil || !f.again || n >= c.opt.Retries || r.single || !c.pause(ctx, n, f.after) {
 			return status, r.explain(ctx, f, maybe)
 		}
@@ -188,6 +194,9 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 }
 
 func (c *Client) request(ctx context.Context, r *request) (*http.Request, error) {
+	if !strings.HasPrefix(c.base, "http://") && !strings.HasPrefix(c.base, "https://") {
+		return nil, api.NewProblem(perdure.CodeInvalid, fmt.Sprintf("the server's address is %q: it has to be a URL such as http://127.0.0.1:7373", c.base), "")
+	}
 	target := c.base + r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()

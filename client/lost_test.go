@@ -23,7 +23,7 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = strings.Fields(`All Approval Approvals Close DeadLetter DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health Inbox Invariants
+var reading = strings.Fields(`All Approval Approvals Close DeadLetter DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History Inbox Invariants
 	Join JoinGroup Journal Keys LateResults List Messages Queues Ready Stream Thread Tree Webhook Webhooks Workers`)
 
 // A loss is a call whose first answer is lost after the server has done what was asked.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -79,12 +80,21 @@ func (c *Client) Commit(ctx context.Context, workerID string, commits ...perdure
 // one is read as any other. What is said about the caller, not about the entry, stays an error.
 func entryRefused(err error, entries int) *api.Refusal {
 	var p *api.Problem
-	if entries != 1 || !errors.As(err, &p) || Transient(err) || p.Status/100 != 4 {
+	if entries != 1 || !errors.As(err, &p) {
 		return nil
 	}
 	switch p.Code {
-	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost, api.CodeMethod, api.CodeMediaType, perdure.CodeInternal:
+	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost, api.CodeMethod, api.CodeMediaType:
 		return nil
+	case perdure.CodeQuota: // 429, and only what this entry asks for is too much
+	case perdure.CodeInternal:
+		if p.Status != http.StatusInternalServerError { // something between here and the server said it
+			return nil
+		}
+	default:
+		if Transient(err) || p.Status/100 != 4 {
+			return nil
+		}
 	}
 	return &api.Refusal{Code: p.Code, Detail: p.Detail, Field: p.Field}
 }
@@ -97,6 +107,12 @@ func (c *Client) Journal(ctx context.Context, lease api.Lease, after int64) (*ap
 // Inbox takes more of a leased run's inbox than its grant had room for.
 func (c *Client) Inbox(ctx context.Context, lease api.Lease, after int64) (*api.InboxPage, error) {
 	return answer[api.InboxPage](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/inbox", string(lease.RunID)), query: leaseQuery(lease, after)})
+}
+
+// History reads the messages of a leased run's thread after one (zero: from the first): go on with NextAfter until
+// there are none. A run without a thread has none.
+func (c *Client) History(ctx context.Context, lease api.Lease, after int64) (*api.Messages, error) {
+	return answer[api.Messages](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/messages", string(lease.RunID)), query: leaseQuery(lease, after)})
 }
 
 func leaseQuery(l api.Lease, after int64) url.Values {

@@ -60,6 +60,7 @@ type Server struct {
 	engine *engine.Engine
 	api    *httpd.Server
 	key    string
+	log    *slog.Logger // may be nil
 
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
@@ -92,7 +93,7 @@ func Open(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{store: st}
+	s := &Server{store: st, log: opt.Logger}
 	bell, err := opt.openBell(st)
 	if err != nil {
 		return nil, errors.Join(err, st.Close())

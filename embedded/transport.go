@@ -3,18 +3,22 @@ package embedded
 import (
 	"context"
 	"io"
+	"log"
+	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"sync"
 )
 
 // Transport carries requests to the server without a socket. It is what a client's HTTP client uses.
 func (s *Server) Transport() http.RoundTripper {
-	return transport{s.Handler(), &s.callers}
+	return transport{s.Handler(), &s.callers, s.log}
 }
 
 type transport struct {
 	handler http.Handler
 	callers *callers
+	log     *slog.Logger // nil: as net/http without one
 }
 
 // RoundTrip calls the handler. It gives the answer when that is whole, or flushed, or long: most answers are there
@@ -30,21 +34,26 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
-	w := &response{header: make(http.Header), ready: make(chan struct{})}
+	w := &response{asked: in.Body, header: make(http.Header), ready: make(chan struct{})}
 	w.moved.L = &w.mu
+	// Not of the handler's own context: who closes the answer needs no goroutine to say so.
+	stop := context.AfterFunc(req.Context(), func() { w.abandon(req.Context().Err()) })
 	t.callers.do(func() {
 		defer func() {
+			status, why := http.StatusOK, io.EOF
 			if p := recover(); p != nil {
-				w.WriteHeader(http.StatusInternalServerError)
-				w.end(io.ErrUnexpectedEOF) // as a connection that was cut
-				return
+				t.report(in, p)
+				status, why = http.StatusInternalServerError, io.ErrUnexpectedEOF // as a connection that was cut
+			} else if err := req.Context().Err(); err != nil {
+				why = err // it may have stopped in the middle
 			}
-			w.WriteHeader(http.StatusOK)
-			w.end(io.EOF)
+			in.Body.Close()
+			w.WriteHeader(status)
+			w.end(why)
 		}()
 		t.handler.ServeHTTP(w, in)
 	})
-	body := &body{w, cancel}
+	body := &body{w, stop, cancel}
 	select {
 	case <-w.ready:
 	case <-ctx.Done():
@@ -57,6 +66,17 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		StatusCode: w.status, Status: http.StatusText(w.status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: w.sent, Body: body, ContentLength: -1, Request: req,
 	}, nil
+}
+
+// report logs a handler's panic, as net/http does: unless it is the one that means to cut the answer.
+func (t transport) report(req *http.Request, p any) {
+	switch stack := debug.Stack(); {
+	case p == http.ErrAbortHandler:
+	case t.log != nil:
+		t.log.Error("a handler panicked", "method", req.Method, "path", req.URL.Path, "panic", p, "stack", string(stack))
+	default:
+		log.Printf("http: panic serving %s: %v\n%s", req.RemoteAddr, p, stack)
+	}
 }
 
 // callers are goroutines that have served a call and stay for the next one: their stacks have grown to what it takes.
@@ -118,6 +138,7 @@ const maxUnread = 64 << 10
 
 // response is the handler's side of an answer.
 type response struct {
+	asked  io.Closer // the request's body
 	header http.Header
 
 	mu     sync.Mutex
@@ -126,7 +147,7 @@ type response struct {
 	status int
 	unread []byte
 	err    error // why there is nothing more to read
-	gone   bool  // nobody reads any more
+	gone   error // why nobody reads any more
 	ready  chan struct{}
 	begun  bool // ready is closed
 }
@@ -150,12 +171,12 @@ func (w *response) Write(b []byte) (n int, err error) {
 	defer w.mu.Unlock()
 	w.writeHeader(http.StatusOK)
 	for len(b) > 0 {
-		for len(w.unread) >= maxUnread && !w.gone {
+		for len(w.unread) >= maxUnread && w.gone == nil {
 			w.begin()
 			w.moved.Wait()
 		}
-		if w.gone {
-			return n, io.ErrClosedPipe
+		if w.gone != nil {
+			return n, w.gone
 		}
 		part := b[:min(len(b), maxUnread-len(w.unread))]
 		w.unread = append(w.unread, part...)
@@ -189,9 +210,24 @@ func (w *response) end(err error) {
 	w.moved.Broadcast()
 }
 
+// abandon says that nobody reads the answer any more, and has nobody wait for the rest of the request.
+func (w *response) abandon(why error) {
+	w.mu.Lock()
+	if w.gone == nil {
+		w.gone = why
+	}
+	ended := w.err != nil
+	w.moved.Broadcast()
+	w.mu.Unlock()
+	if !ended {
+		w.asked.Close()
+	}
+}
+
 // body is the reader's side.
 type body struct {
 	w      *response
+	stop   func() bool // listening to the caller's context
 	cancel context.CancelFunc
 }
 
@@ -199,12 +235,12 @@ func (b *body) Read(p []byte) (int, error) {
 	w := b.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for len(w.unread) == 0 && w.err == nil && !w.gone {
+	for len(w.unread) == 0 && w.err == nil && w.gone == nil {
 		w.moved.Wait()
 	}
 	switch {
-	case w.gone:
-		return 0, io.ErrClosedPipe
+	case w.gone != nil:
+		return 0, w.gone
 	case len(w.unread) == 0:
 		return 0, w.err
 	}
@@ -218,10 +254,8 @@ func (b *body) Read(p []byte) (int, error) {
 
 // Close ends the handler: its answer is no longer read.
 func (b *body) Close() error {
+	b.stop()
 	b.cancel()
-	b.w.mu.Lock()
-	defer b.w.mu.Unlock()
-	b.w.gone = true
-	b.w.moved.Broadcast()
+	b.w.abandon(io.ErrClosedPipe)
 	return nil
 }

@@ -57,7 +57,7 @@ func (s lent) Inbox(ctx context.Context, after int64) (*api.InboxPage, error) {
 }
 
 func (s lent) Messages(ctx context.Context, after int64) (*api.Messages, error) {
-	return s.r.w.c.Messages(ctx, s.r.grant.ThreadID, after)
+	return s.r.w.c.History(ctx, s.r.lease, after)
 }
 
 func (s lent) Bind(src session.Source) {
@@ -87,7 +87,7 @@ func (s lent) Commit(now bool) {
 	}
 }
 
-func (s lent) Heartbeat(activity string)  { s.r.say(text(activity, perdure.MaxText), nil) }
+func (s lent) Heartbeat(activity string)  { s.r.say(session.Text(activity, perdure.MaxText), nil) }
 func (s lent) Progress(v json.RawMessage) { s.r.say("", v) }
 
 func (s lent) Emit(ctx context.Context, typ string, v any) error {

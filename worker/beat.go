@@ -67,14 +67,14 @@ func (w *Worker) nextBeat(now time.Time) (due []*run, wait time.Duration) {
 // beat sends one heartbeat and acts on its answer.
 func (w *Worker) beat(life context.Context, runs []*run) {
 	beats := make([]api.Beat, len(runs))
-	byLease := make(map[perdure.RunID]*run, len(runs))
+	byLease := make(map[api.Lease]*run, len(runs))
 	patience := w.opt.HeartbeatEvery
 	for i, r := range runs {
 		r.mu.Lock()
 		beats[i] = api.Beat{RunID: r.lease.RunID, Epoch: r.lease.Epoch, Activity: r.activity, Progress: r.progress, CancelAck: r.cancel}
 		r.beatAt = time.Now().Add(r.every)
 		r.mu.Unlock()
-		byLease[r.lease.RunID] = r
+		byLease[r.lease] = r
 		patience = min(patience, r.every)
 	}
 	sent := time.Now()
@@ -108,14 +108,14 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 		}
 	}
 	for _, l := range answer.Lost {
-		r := byLease[l.RunID]
+		r := byLease[api.Lease{RunID: l.RunID, Epoch: l.Epoch}]
 		if r == nil || l.Error == nil || r.ending() {
 			continue
 		}
 		r.lost(perdure.Errorf(l.Error.Code, "%s", l.Error.Detail))
 	}
 	for _, l := range answer.Cancel {
-		if r := byLease[l.RunID]; r != nil {
+		if r := byLease[api.Lease{RunID: l.RunID, Epoch: l.Epoch}]; r != nil {
 			r.cancelled()
 		}
 	}
@@ -126,7 +126,7 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 func (r *run) ending() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.flying != nil && r.flying.Outcome != nil
+	return r.over || r.flying != nil && r.flying.Outcome != nil
 }
 
 // leaseLeft is how long a lease lasts that was given or renewed by a call sent then. The server counts from when

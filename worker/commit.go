@@ -2,13 +2,13 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/session"
 )
 
 const (
@@ -30,12 +30,12 @@ func (w *Worker) commitLoop(life context.Context) {
 			}
 			continue
 		}
-		if err := w.commit(life, batch); err != nil {
+		if after, err := w.commit(life, batch); err != nil {
 			if life.Err() != nil {
 				return
 			}
 			failed++
-			if !sleep(life, pause(failed)) {
+			if !sleep(life, max(pause(failed), after)) {
 				return
 			}
 			continue
@@ -89,165 +89,143 @@ func (w *Worker) nextCommits(now time.Time) (batch []*run, more bool, wait time.
 }
 
 // prepare makes the run's next commit, unless one is on its way, and gives its size; zero: there is nothing to
-// say yet. A commit never changes once it is made: its id stands for its bytes.
+// say yet, or it is put off. A commit never changes once it is made: its id stands for its bytes.
 func (r *run) prepare(now time.Time) (size int, later time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.released || r.gone && r.outcome == nil {
 		return 0, time.Hour
 	}
-	if r.flying == nil {
-		if r.outcome == nil && (r.sendAt.IsZero() || now.Before(r.sendAt)) {
-			if r.sendAt.IsZero() {
-				return 0, time.Hour
-			}
-			return 0, r.sendAt.Sub(now)
-		}
-		part, more, asked := r.fromAgent()
-		r.cutDelta(r.outcome != nil && !more)
-		if r.outcome == nil && len(r.events) == 0 && part == nil {
-			r.sendAt = time.Time{} // what there is ends within a character
-			return 0, time.Hour
-		}
-		r.commits++
-		c := perdure.Commit{}
-		if part != nil {
-			c = *part
-		}
-		c.ID, c.RunID, c.Epoch, c.CancelAck = fmt.Sprintf("e%d-%d", r.lease.Epoch, r.commits), r.lease.RunID, r.lease.Epoch, r.cancel
-		r.own = len(r.events)
-		c.Events = append(r.events, c.Events...)
-		if r.outcome != nil && !more {
-			c.Outcome = r.outcome
-		}
-		r.flying, r.asked = &c, asked
-		r.events, r.size, r.sendAt = nil, 0, time.Time{}
-		if more {
-			r.sendAt = now
-		}
-		close(r.room)
-		r.room = make(chan struct{})
+	switch {
+	case r.flying != nil && now.Before(r.notBefore):
+		return 0, r.notBefore.Sub(now)
+	case r.flying != nil: // it got no answer
+	case r.outcome == nil && r.sendAt.IsZero():
+		return 0, time.Hour
+	case r.outcome == nil && now.Before(r.sendAt):
+		return 0, r.sendAt.Sub(now)
+	case !r.compose(now):
+		r.sendAt = time.Time{} // what there is ends within a character
+		return 0, time.Hour
 	}
+	return sizeOf(r.flying), 0
+}
+
+// compose makes a commit of what there is, if there is anything. The caller holds r.mu.
+func (r *run) compose(now time.Time) bool {
+	p := r.fromAgent()
+	r.cutDelta(r.outcome != nil && !p.more)
+	if r.outcome != nil && r.progress != nil && len(r.events) < perdure.MaxBatch {
+		// No heartbeat will say it any more, and the last of it is what people look for.
+		r.events = append(r.events, perdure.Emitted{Type: perdure.LineProgress, Data: r.progress})
+		r.progress = nil
+	}
+	if p.commit != nil && len(r.events)+len(p.commit.Events) > perdure.MaxBatch {
+		held := p
+		r.held, p = &held, part{more: true} // the handler's lines come first, by themselves
+	}
+	if r.outcome == nil && len(r.events) == 0 && p.commit == nil {
+		return false
+	}
+	r.commits++
+	c := perdure.Commit{}
+	if p.commit != nil {
+		c = *p.commit
+	}
+	c.ID, c.RunID, c.Epoch, c.CancelAck = fmt.Sprintf("e%d-%d", r.lease.Epoch, r.commits), r.lease.RunID, r.lease.Epoch, r.cancel
+	r.own = len(r.events)
+	c.Events = append(r.events, c.Events...)
+	if r.outcome != nil && !p.more {
+		c.Outcome = r.outcome
+	}
+	r.flying, r.asked = &c, p.answered
+	r.events, r.size, r.sendAt = nil, 0, time.Time{}
+	if p.more {
+		r.sendAt = now
+	}
+	close(r.room)
+	r.room = make(chan struct{})
+	return true
+}
+
+// sizeOf is about how many bytes a commit takes.
+func sizeOf(c *perdure.Commit) int {
 	n := 512
-	for _, e := range r.flying.Events {
+	for _, e := range c.Events {
 		n += len(e.Data) + len(e.Type) + 32
 	}
-	for _, j := range r.flying.Journal {
+	for _, j := range c.Journal {
 		n += len(j.Value) + len(j.Key) + 32
 	}
-	for _, c := range r.flying.Children {
-		n += len(c.Input) + 256
+	for _, s := range c.Children {
+		n += len(s.Input) + 256
 	}
-	for _, m := range r.flying.Messages {
+	for _, m := range c.Messages {
 		n += len(m.Content) + 64
 	}
-	if o := r.flying.Outcome; o != nil {
+	if o := c.Outcome; o != nil {
 		n += len(o.Result)
 	}
-	return n, 0
+	return n
+}
+
+// A part is what an agent has for one commit; see session.Source.
+type part struct {
+	commit   *perdure.Commit
+	more     bool
+	answered func(*api.CommitResult)
 }
 
 // fromAgent asks the run's agent, if it is one, what it has to commit. The caller holds r.mu.
-func (r *run) fromAgent() (part *perdure.Commit, more bool, asked func(*api.CommitResult)) {
-	if r.source == nil {
-		return nil, false, nil
+func (r *run) fromAgent() (p part) {
+	switch {
+	case r.held != nil:
+		p, r.held = *r.held, nil
+		p.more = true // there may be by now
+	case r.source != nil:
+		p.commit, p.more, p.answered = r.source()
 	}
-	return r.source()
+	return p
 }
 
-// commit sends a batch. An error means that nothing is known, and all of it stays to be sent again.
-func (w *Worker) commit(life context.Context, batch []*run) error {
+// commit sends a batch. An error means that the call failed: nothing is known of any, and all of it stays to be sent
+// again, not before the server wants to hear of it. What is said about a single one holds up that one alone.
+func (w *Worker) commit(life context.Context, batch []*run) (after time.Duration, err error) {
 	commits := make([]perdure.Commit, len(batch))
 	for i, r := range batch {
 		commits[i] = *r.flying // only this goroutine changes it
 	}
-	results, err := w.c.Commit(life, w.opt.ID, commits...)
-	if err != nil && life.Err() != nil {
-		return err
-	}
-	if err != nil && !client.Transient(err) && len(batch) > 1 {
-		// One of them spoils the call for all. Alone, each gets its own answer.
-		var unknown error
-		for _, r := range batch {
-			unknown = errors.Join(unknown, w.commit(life, []*run{r}))
-		}
-		return unknown
-	}
-	w.away.note(err)
-	if err != nil {
-		return err
-	}
-	var unknown error
-	for i, r := range batch {
-		if e := results[i].Error; e != nil && transientCode(e.Code) {
-			unknown = errors.Join(unknown, perdure.Errorf(e.Code, "%s", e.Detail))
-			continue
-		}
-		r.answered(&results[i])
-	}
-	return unknown
-}
-
-func transientCode(c perdure.Code) bool { return client.Transient(&api.Problem{Code: c}) }
-
-// answered acts on the server's word about the run's commit.
-func (r *run) answered(res *api.CommitResult) {
-	w := r.w
-	r.mu.Lock()
-	sent := r.flying
-	r.flying = nil
-	waits := r.outcome != nil
-	r.mu.Unlock()
-	if res.Error != nil && res.Error.Code == perdure.CodeCancelRequested {
-		r.mu.Lock()
-		r.events = append(sent.Events[:r.own:r.own], r.events...) // nothing is wrong with them
-		r.mu.Unlock()
-		r.cancelled() // before the agent hears of it
-	}
-	asked := (res.Error == nil || !leaseGone(res.Error.Code)) && r.toldAgent(res)
+	ctx, once := session.SendOnce(life)
+	results, err := w.c.Commit(ctx, w.opt.ID, commits...)
 	switch {
-	case res.Error == nil && sent.Outcome != nil:
-		w.drop(r.lease)
-		return
-	case res.Error == nil:
-		if res.Cancel {
-			r.cancelled()
+	case err == nil:
+		w.away.note(nil)
+		for i, r := range batch {
+			r.heard(&results[i])
 		}
-	case leaseGone(res.Error.Code):
-		why := perdure.Errorf(res.Error.Code, "%s", res.Error.Detail)
-		if sent.Outcome == nil || sent.Outcome.Type == perdure.OutcomeSuspend {
-			r.lost(why)
-			break
+		return 0, nil
+	case life.Err() != nil:
+		return 0, err
+	case client.Transient(err), refusesCaller(err):
+		w.away.note(err)
+		return once.After, err
+	case len(batch) == 1:
+		batch[0].putOff(client.CodeOf(err), err)
+		return 0, nil
+	}
+	// One of them spoils the call for all. Alone, each gets its own answer.
+	for _, r := range batch {
+		if after, err := w.commit(life, []*run{r}); err != nil {
+			return after, err
 		}
-		late := sent.Outcome.Type == perdure.OutcomeComplete && res.Error.Code == perdure.CodeStaleEpoch
-		w.log.Warn("a result came too late", "run", r.lease.RunID, "kind", r.grant.Kind, "outcome", sent.Outcome.Type, "kept_as_late_result", late, "error", why)
-		w.drop(r.lease)
-		return
-	case asked && !waits:
-		// The agent knows what was refused, and what becomes of the run.
-	case sent.Outcome == nil:
-		w.log.Error("lines for a run's log were refused and are dropped", "run", r.lease.RunID, "error", res.Error.Detail)
-	case sent.Outcome.Error != nil && sent.Outcome.Error.Code == CodeRefused, sent.Outcome.Type == perdure.OutcomeCancelled:
-		w.log.Error("the server takes no end for a run; its lease ends by itself", "run", r.lease.RunID, "error", res.Error.Detail)
-		w.drop(r.lease)
-		return
-	default:
-		// A result that no server will take must not leave the run hanging until its lease ends, and again.
-		w.log.Error("a result was refused; the run fails with that", "run", r.lease.RunID, "error", res.Error.Detail)
-		r.mu.Lock()
-		r.outcome = failed(CodeRefused, fmt.Sprintf("the server refused the outcome: %s: %s %s", res.Error.Code, res.Error.Field, res.Error.Detail), false)
-		r.mu.Unlock()
-		waits = true
 	}
-	if waits {
-		kick(w.kickOutcome)
-	}
+	return 0, nil
 }
 
-// leaseGone tells whether a refusal means that the run is no longer this worker's.
-func leaseGone(c perdure.Code) bool {
-	switch c {
-	case perdure.CodeStaleEpoch, perdure.CodeWrongState, perdure.CodeNotFound, perdure.CodeRunEnded:
+// refusesCaller tells whether a refusal is about the worker, whatever it commits.
+func refusesCaller(err error) bool {
+	switch client.CodeOf(err) {
+	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost:
 		return true
 	}
 	return false

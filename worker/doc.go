@@ -63,6 +63,10 @@
 // Heartbeats fail quietly. A server that comes back waits one lease before it takes a run from anybody. So a
 // restart, or an hour's absence, costs no attempt.
 //
+// What the server has against a single run holds up no other: an agent whose children find no room under the tenant's
+// quota waits for it, and a cancel or its deadline ends that; a defect of the server that one run meets is waited out
+// for some seconds, and is then the run's failure.
+//
 // A worker that is cut off from a server that lives is another matter: its runs go to others when their leases
 // end, and it learns of that when it is back. Two of them may be at the same work for that long. For work that
 // can't bear it, Options.SelfFence names kinds whose context ends, with [ErrLeaseLost], before another worker can

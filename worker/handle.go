@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // Why a handler's context ended; see [context.Cause].
@@ -54,7 +52,7 @@ func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in 
 			if context.Cause(ctx) == nil {
 				r.log().Warn("a handler failed", "error", err)
 			}
-			return failure(err)
+			return session.Failure(err)
 		}
 		return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result}
 	}})
@@ -79,25 +77,21 @@ func write(out any) (json.RawMessage, error) {
 	return b, nil
 }
 
+// encode writes JSON without escaping <, > and &: a value of many of them would grow past its bound. It leaves what is
+// JSON already as it is, and the server to judge it.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
 // Permanent marks an error as one that trying again won't mend: the run fails at once. So does any error with a
 // method Permanent that says true.
-func Permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &permanent{err}
-}
-
-type permanent struct{ error }
-
-func (p *permanent) Unwrap() error   { return p.error }
-func (p *permanent) Permanent() bool { return true }
-
-// lasting tells whether trying again is of no use, as far as the error knows.
-func lasting(err error) bool {
-	var p interface{ Permanent() bool }
-	return errors.As(err, &p) && p.Permanent()
-}
+func Permanent(err error) error { return session.Permanent(err) }
 
 // Fail makes an error with a code, which callers find in the run's error. It is retried, unless wrapped by
 // [Permanent].
@@ -107,43 +101,3 @@ func Fail(code perdure.Code, format string, args ...any) error {
 
 // A Coder is an error that knows the code of the failure it leads to.
 type Coder interface{ FailureCode() perdure.Code }
-
-// failure is what a handler's error makes of the attempt.
-func failure(err error) *perdure.Outcome {
-	retryable := !lasting(err)
-	message := err.Error()
-	code := perdure.CodeFailed
-	var coder Coder
-	var own *perdure.Error
-	var problem *api.Problem
-	switch {
-	case errors.As(err, &coder) && coder.FailureCode() != "":
-		code = coder.FailureCode()
-	case errors.As(err, &own) && own.Code != "":
-		code = own.Code
-		if message == own.Error() { // not said twice
-			message = own.Message
-		}
-	case errors.As(err, &problem) && problem.Code != "":
-		code = problem.Code
-	}
-	return failed(code, message, retryable)
-}
-
-func failed(code perdure.Code, message string, retryable bool) *perdure.Outcome {
-	return &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: perdure.Code(text(string(code), 200)), Message: text(message, perdure.MaxText)}, Retryable: &retryable}
-}
-
-// text makes a string acceptable: valid, without NUL, bounded. What is cut off is the end: a message begins with
-// what matters.
-func text(s string, limit int) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "")
-	if len(s) <= limit {
-		return s
-	}
-	s = s[:limit-len("…")]
-	for len(s) > 0 && !utf8.ValidString(s) {
-		s = s[:len(s)-1]
-	}
-	return s + "…"
-}

@@ -34,20 +34,27 @@ type run struct {
 	progress json.RawMessage // not told yet
 	cancel   bool            // it was asked to stop, and that is acknowledged with the next heartbeat
 
-	events   []perdure.Emitted       // not committed yet
-	text     []byte                  // what is said after them of a text that is being streamed, as JSON writes it
-	tail     []byte                  // bytes of it that are not a whole character yet
-	size     int                     // of them all, in bytes
-	sendAt   time.Time               // when they are committed; zero: there are none
-	room     chan struct{}           // closed when events were taken
-	commits  int                     // made so far: their ids count them
-	outcome  *perdure.Outcome        // what the handler led to
-	own      int                     // how many lines of the commit that is flying are the handler's own
-	flying   *perdure.Commit         // sent, or about to be, and not yet answered
-	source   session.Source          // what an agent has to commit
-	asked    func(*api.CommitResult) // the agent, about the commit that is flying
-	gone     bool                    // the lease is lost, or handed back: only finished work is still delivered
-	released bool
+	events    []perdure.Emitted       // not committed yet
+	text      []byte                  // what is said after them of a text that is being streamed, as JSON writes it
+	tail      []byte                  // bytes of it that are not a whole character yet
+	size      int                     // of them all, in bytes
+	sendAt    time.Time               // when they are committed; zero: there are none
+	room      chan struct{}           // closed when events were taken
+	commits   int                     // made so far: their ids count them
+	outcome   *perdure.Outcome        // what the handler led to
+	own       int                     // how many lines of the commit that is flying are the handler's own
+	flying    *perdure.Commit         // sent, or about to be, and not yet answered
+	source    session.Source          // what an agent has to commit
+	held      *part                   // what it had, and has to wait for the handler's lines
+	asked     func(*api.CommitResult) // the agent, about the commit that is flying
+	refused   *api.Refusal            // of something that the agent had to commit: the run can't end as if it had been taken
+	notTaken  int                     // how often the commit that is flying was put off
+	defects   int                     // how often by a defect of the server
+	putOffBy  perdure.Code            // what that was last; it is logged once
+	notBefore time.Time               // when it is sent again
+	over      bool                    // its outcome is taken
+	gone      bool                    // the lease is lost, or handed back: only finished work is still delivered
+	released  bool
 }
 
 func newRun(w *Worker, life context.Context, g *api.Grant, sent time.Time) *run {
@@ -85,9 +92,9 @@ func (r *run) execute(h handler) {
 
 func panicked(p any) *perdure.Outcome {
 	if p == nil {
-		return failed("goexit", "the handler ended its goroutine", true)
+		return session.Failed("goexit", "the handler ended its goroutine", true)
 	}
-	return failed(CodePanic, fmt.Sprintf("panic: %v\n\n%s", p, debug.Stack()), true)
+	return session.Failed(CodePanic, fmt.Sprintf("panic: %v\n\n%s", p, debug.Stack()), true)
 }
 
 // finish hands the outcome over to the commit loop, or lets go of a run that nobody is to hear from.
@@ -111,6 +118,9 @@ func (r *run) finish(out *perdure.Outcome) {
 		r.mu.Unlock()
 		r.w.release(context.WithoutCancel(r.ctx), []api.Lease{r.lease})
 		return
+	}
+	if r.refused != nil {
+		out = without(out, r.refused)
 	}
 	r.outcome = out
 	r.mu.Unlock()
@@ -161,11 +171,13 @@ func (r *run) cancelled() {
 	r.cancel = true
 	if first {
 		r.beatAt = time.Now()
+		r.notBefore = time.Time{} // a commit that waits for room need not wait any longer
 	}
 	r.mu.Unlock()
 	if first {
 		r.w.log.Info("a run is asked to stop", "run", r.lease.RunID, "kind", r.grant.Kind)
 		r.stop(ErrCancelled)
 		kick(r.w.kickBeat)
+		kick(r.w.kickOutcome)
 	}
 }

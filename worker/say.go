@@ -1,14 +1,13 @@
 package worker
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // RunInfo tells a handler which run it executes.
@@ -45,7 +44,7 @@ var errNoRun = errors.New("worker: the context is not a handler's")
 // from the handler; this is for those who watch. It does not wait.
 func Heartbeat(ctx context.Context, activity string) {
 	if r := from(ctx); r != nil {
-		r.say(text(activity, perdure.MaxText), nil)
+		r.say(session.Text(activity, perdure.MaxText), nil)
 	}
 }
 
@@ -56,7 +55,7 @@ func Progress(ctx context.Context, v any) error {
 	if r == nil {
 		return errNoRun
 	}
-	b, err := value(v)
+	b, err := perdure.Encode(v)
 	if err != nil {
 		return fmt.Errorf("worker: progress: %w", err)
 	}
@@ -76,7 +75,7 @@ func Emit(ctx context.Context, typ string, v any) error {
 	if !perdure.WorkerMayWrite(typ) || len(typ) > perdure.MaxName {
 		return fmt.Errorf("worker: emit: %q is not for workers: x:…, run:progress, worker:tool_… and llm:delta are", typ)
 	}
-	b, err := value(v)
+	b, err := perdure.Encode(v)
 	if err != nil {
 		return fmt.Errorf("worker: emit %s: %w", typ, err)
 	}
@@ -127,57 +126,4 @@ func (r *run) add(ctx context.Context, atMost int, put func() int) error {
 // after it.
 func (r *run) full(bytes int) bool {
 	return len(r.events) > perdure.MaxBatch-3 || r.size > 0 && r.size+bytes >= maxCall/2
-}
-
-// maxNested is less than the server allows, since a value stands inside of a call.
-const maxNested = 50
-
-// value writes v as JSON that the server takes. It goes through the value once more, because JSON that came from
-// elsewhere as text may be valid and still name a field twice, and a call with that in it is refused as a whole.
-func value(v any) (json.RawMessage, error) {
-	b, err := encode(v)
-	if err != nil {
-		return nil, err
-	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	var plain any
-	if err := d.Decode(&plain); err != nil {
-		return nil, err
-	}
-	if depth(plain) > maxNested {
-		return nil, fmt.Errorf("is nested deeper than %d", maxNested)
-	}
-	if b, err = encode(plain); err != nil {
-		return nil, err
-	}
-	return b, perdure.CheckValue("value", b)
-}
-
-// encode writes JSON without escaping <, > and &: a value of many of them would grow past its bound.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
-func depth(v any) int {
-	n := 0
-	switch x := v.(type) {
-	case map[string]any:
-		for _, e := range x {
-			n = max(n, depth(e))
-		}
-		return n + 1
-	case []any:
-		for _, e := range x {
-			n = max(n, depth(e))
-		}
-		return n + 1
-	}
-	return 0
 }

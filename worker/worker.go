@@ -294,7 +294,9 @@ func (w *Worker) hold(r *run) {
 	w.pool(r.grant.Kind).free--
 	w.mu.Unlock()
 	for _, b := range before {
-		b.lost(errRegranted)
+		if !b.ending() { // else it is as it should be: a run that suspends may wake before this worker hears that it does
+			b.lost(errRegranted)
+		}
 	}
 	kick(w.kickBeat)
 }

@@ -87,8 +87,7 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	case a.State != perdure.ApprovalOpen:
 		return nil
 	case !isTerminal(os.Stdin):
-		fmt.Fprintf(stderr, "Nothing is decided: say --yes or --reject.\n")
-		return nil
+		return errors.New("nothing is decided: say --yes or --reject")
 	default:
 		if err := askPerson(ctx, os.Stdin, stderr, a, &said); err != nil || said.Decision == "" {
 			return err

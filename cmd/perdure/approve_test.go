@@ -63,7 +63,7 @@ func TestApprovalsOnTheCommandLine(t *testing.T) {
 	has(t, first(mustRun(t, 0, "approve", "--json")), `"approval_id": "`+string(id))
 	has(t, first(mustRun(t, 0, "approve", string(id), "--json")), `"state": "open"`)
 	// Nobody is there to be asked.
-	out, errs := mustRun(t, 0, "approve", string(id))
+	out, errs := mustRun(t, 1, "approve", string(id))
 	has(t, out, `"branch": "main"`)
 	has(t, errs, "say --yes or --reject")
 	decidedAs(t, c, id, perdure.ApprovalOpen)

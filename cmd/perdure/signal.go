@@ -11,7 +11,8 @@ import (
 
 func signalCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("signal", `Sends a signal to a run. One that nobody waits for yet is kept for the wait to come. Where the run asks for an
-approval of that name, it is the decision: {"decision": "approve"} or "reject".
+approval of that name, it is the decision: {"decision": "approve"} or "reject", and with the "action_hash" of what is
+decided about if the run has asked under that name before.
 
   perdure signal RUN NAME [JSON | @file | -]`, stderr)
 	conn := addConnFlags(f)

@@ -42,8 +42,8 @@ var layers = []struct {
 	{"internal/webhook", []string{"", "api", "internal/plant", "internal/store", "internal/engine"}},
 	{"internal/httpd", []string{"", "api", "internal/plant", "internal/doorbell", "internal/store", "internal/engine", "internal/webhook"}},
 	{"embedded", []string{"", "api", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},
-	{"client", []string{"", "api"}},
 	{"internal/session", []string{"", "api"}},
+	{"client", []string{"", "api", "internal/session"}},
 	{"agent", []string{"", "api", "internal/session"}},
 	{"worker", []string{"", "api", "client", "agent", "internal/session"}},
 }

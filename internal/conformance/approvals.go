@@ -232,6 +232,47 @@ var approvalScenarios = []Scenario{
 		op.Decision = &perdure.Decision{Decision: "approve"}
 		w.refuse(perdure.CodeNoOpenApproval, op)
 	}},
+	{"a decision by signal says which action it means, once there was another approval of its name", func(w *World) {
+		for _, over := range []string{"timed out", "decided", "closed", "open"} {
+			r := w.submit(perdure.Submission{Kind: "deploy", Class: perdure.Agent})
+			g := w.take("w1")
+			w.commit(g, perdure.Commit{Waits: wait(forYes("ok"))})
+			signal := func(data string) *engine.Signal {
+				return &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push", Data: json.RawMessage(data), By: ada}
+			}
+			c := perdure.Commit{Outcome: suspend}
+			switch over {
+			case "timed out":
+				w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend, Waits: []string{"ok"}}})
+				w.pass(601 * time.Second)
+				g = w.take("w1")
+			case "decided":
+				w.do(signal(`{"decision":"reject"}`))
+			case "closed":
+				c.Close = []string{"ok"}
+			}
+			const wipe = `{"wipe":"everything"}`
+			c.Waits = wait(forYes("again", func(s *perdure.WaitSpec) { s.Approval.Action = json.RawMessage(wipe) }))
+			w.commit(g, c)
+			id, hash := perdure.IDOfApproval(tenant, r.ID, "again"), func(action string) string {
+				h, _ := perdure.ActionHash(json.RawMessage(action))
+				return h
+			}
+			for _, d := range []string{"approve", "reject"} {
+				w.refuse(perdure.CodeActionChanged, signal(`{"decision":"`+d+`"}`))
+				bare := signal(``)
+				bare.Decision = &perdure.Decision{Decision: d}
+				w.refuse(perdure.CodeActionChanged, bare)
+			}
+			w.check(w.approval(id).State == perdure.ApprovalOpen, "%s: %+v", over, w.approval(id))
+			if over != "open" {
+				w.refuse(perdure.CodeActionChanged, signal(`{"decision":"approve","action_hash":"`+hash(push)+`"}`))
+			}
+			w.do(signal(`{"decision":"approve","action_hash":"` + hash(wipe) + `"}`))
+			w.check(w.approval(id).State == perdure.ApprovalApproved, "%s: %+v", over, w.approval(id))
+			w.complete(w.take("w1"), `1`)
+		}
+	}},
 	{"a signal that says approve is not kept, unless a run waits for just that", func(w *World) {
 		r := w.task()
 		early := &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push", Key: "k"}

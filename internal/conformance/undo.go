@@ -120,4 +120,55 @@ var undoScenarios = []Scenario{
 		w.check(data.Deadline == k.Run.DeadlineAt && data.Reason == string(perdure.CodeDeadline) && slices.Equal(data.NotUndone, []string{"a"}) && data.Partial == big,
 			"%.500s", inbox[0].Data)
 	}},
+	{"a fallback is a value as any other, whatever its partial findings are", func(w *World) {
+		for _, c := range []struct {
+			what, progress string
+			kept           bool
+		}{
+			{"findings as large as a value", `"` + strings.Repeat("x", perdure.MaxValue-2) + `"`, false},
+			{"findings that leave room", `"` + strings.Repeat("x", perdure.MaxValue-500) + `"`, true},
+			{"findings nested as deep as a value", strings.Repeat("[", 64) + strings.Repeat("]", 64), false},
+			{"findings that leave a level, and speak of more", strings.Repeat("[", 63) + `"[{\\\"[{"` + strings.Repeat("]", 63), true},
+		} {
+			_, children := w.family(1, perdure.ModeAll)
+			k := w.takeKind("kid")
+			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w-kid", Beats: []engine.BeatOf{{Lease: lease(k), Progress: json.RawMessage(c.progress)}}})
+			w.commit(k, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken", Message: `"partial":1`}, Retryable: new(bool)}})
+			d := w.get(children[0].RunID)
+			w.check(string(d.Progress) == c.progress, "%s: the run keeps them", c.what)
+			g := w.takeKind("parent")
+			for _, i := range g.Inbox {
+				if i.Type != perdure.ItemChild {
+					continue
+				}
+				w.check(i.Data == d.Fallback, "%s: the parent is told what the deliverable says", c.what)
+				w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "heard", Value: json.RawMessage(i.Data)}}})
+				w.check(nested(string(i.Data)) <= 64, "%s: nested %d deep", c.what, nested(string(i.Data)))
+				var got struct {
+					Reason  string          `json:"reason"`
+					Partial json.RawMessage `json:"partial"`
+					Cut     bool            `json:"partial_cut"`
+				}
+				err := json.Unmarshal([]byte(i.Data), &got)
+				w.check(err == nil && got.Reason == "broken" && got.Cut != c.kept && (string(got.Partial) == c.progress) == c.kept, "%s: %v %.300s", c.what, err, i.Data)
+			}
+			w.complete(g, `1`)
+		}
+	}},
+}
+
+// nested is how deep JSON is nested.
+func nested(text string) (deepest int) {
+	d, depth := json.NewDecoder(strings.NewReader(text)), 0
+	for {
+		switch tok, err := d.Token(); {
+		case err != nil:
+			return deepest
+		case tok == json.Delim('{') || tok == json.Delim('['):
+			depth++
+			deepest = max(deepest, depth)
+		case tok == json.Delim('}') || tok == json.Delim(']'):
+			depth--
+		}
+	}
 }

@@ -147,19 +147,23 @@ const approvalPrefix = "approve_"
 // asDecision settles whether a signal is a decision: then it is made, or refused if there is nothing to decide about.
 func (op *Signal) asDecision(tx *Tx, r *perdure.Run, open []perdure.Wait) (decided bool, err error) {
 	plain := false
+	var asks []string
 	for i := range open {
 		switch w := &open[i]; {
 		case w.Name != op.Name:
 		case w.Type == perdure.WaitSignal:
 			plain = true
 		case w.Type == perdure.WaitApproval:
-			return true, op.decide(tx, r, w)
+			asks = append(asks, w.ID)
 		}
+	}
+	if len(asks) > 0 {
+		return true, op.decide(tx, r, asks)
 	}
 	isOne := op.Decision != nil || strings.HasPrefix(op.Name, approvalPrefix) && !plain
 	if !isOne && !plain && speaksOfDecision(op.Data) {
 		// Somebody answers twice what is decided, or over.
-		if isOne, err = tx.HadApproval(r.Tenant, r.ID, op.Name); err != nil {
+		if isOne, err = tx.HadApproval(r.Tenant, r.ID, op.Name, ""); err != nil {
 			return false, err
 		}
 	}
@@ -169,7 +173,9 @@ func (op *Signal) asDecision(tx *Tx, r *perdure.Run, open []perdure.Wait) (decid
 	return false, nil
 }
 
-func (op *Signal) decide(tx *Tx, r *perdure.Run, w *perdure.Wait) error {
+// decide is about one of the waits that ask under the signal's name: the one with the action that the decision is about,
+// or the first.
+func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 	if err := op.By.MayDecide(); err != nil {
 		return err
 	}
@@ -183,10 +189,32 @@ func (op *Signal) decide(tx *Tx, r *perdure.Run, w *perdure.Wait) error {
 	if err := d.Validate(); err != nil {
 		return err
 	}
-	var err error
-	op.Approval = perdure.IDOfApproval(r.Tenant, r.ID, w.ID)
-	op.Refused, err = tx.decide(r, w.ID, d, &op.By)
+	wait, err := op.meant(tx, r, asks, d)
+	if err != nil {
+		return err
+	}
+	op.Approval = perdure.IDOfApproval(r.Tenant, r.ID, wait)
+	op.Refused, err = tx.decide(r, wait, d, &op.By)
 	return err
+}
+
+// meant finds the wait that a decision is about. A name alone says which as long as it was asked under once: a yes that is
+// late for one action is not a yes to the next.
+func (op *Signal) meant(tx *Tx, r *perdure.Run, asks []string, d *perdure.Decision) (wait string, err error) {
+	if d.ActionHash == "" {
+		others, err := tx.HadApproval(r.Tenant, r.ID, op.Name, asks[0])
+		if err == nil && others {
+			err = &perdure.Error{Code: perdure.CodeActionChanged, Field: "action_hash",
+				Message: "the run has asked for more than one approval of this name: give the action_hash of the action that you mean, or decide by the approval's id"}
+		}
+		return asks[0], err
+	}
+	for _, id := range asks {
+		if a, _, err := tx.Approval(r.Tenant, r.ID, id); err != nil || a.ActionHash == d.ActionHash {
+			return id, err
+		}
+	}
+	return asks[0], nil
 }
 
 // speaksOfDecision tells whether a signal's data is an object with a decision.

@@ -308,8 +308,12 @@ func (tx *Tx) held(t perdure.TenantID, id perdure.RunID, epoch int64) (perdure.R
 	if err != nil {
 		return r, err
 	}
+	return r, holds(&r, epoch)
+}
+
+func holds(r *perdure.Run, epoch int64) error {
 	if epoch != r.Epoch || !r.State.Leased() {
-		return r, perdure.Errorf(perdure.CodeStaleEpoch, "epoch %d does not hold this run", epoch)
+		return perdure.Errorf(perdure.CodeStaleEpoch, "epoch %d does not hold this run", epoch)
 	}
-	return r, nil
+	return nil
 }

@@ -41,13 +41,48 @@ func (e *Engine) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) 
 	return d, err
 }
 
-// inFull gives a fallback with its partial findings, which stand in it as a reference when they are large.
+// maxDepth is how deep the API takes a value to be nested.
+const maxDepth = 64
+
+// inFull gives a fallback with its partial findings, which stand in it as a reference when they are large. A fallback is
+// a value as any other, which its parent may record: findings that fill one by themselves are left out, and the run has
+// them as its progress.
 func inFull(fallback, progress, full perdure.Value) perdure.Value {
-	if _, _, ref := progress.Ref(); !ref {
+	if progress == "" {
 		return fallback
 	}
 	short, _ := progress.MarshalJSON()
-	return perdure.Value(strings.Replace(string(fallback), string(short), string(full), 1))
+	long, _ := full.MarshalJSON()
+	// What comes before them are texts, in which no quote stands by itself.
+	before, after, found := strings.Cut(string(fallback), `"partial":`+string(short))
+	switch {
+	case !found:
+		return fallback
+	case len(fallback)-len(short)+len(long) > perdure.MaxValue || deeper(long, maxDepth-1):
+		return perdure.Value(before + `"partial_cut":true` + after)
+	}
+	return perdure.Value(before + `"partial":` + string(long) + after)
+}
+
+// deeper tells whether JSON is nested deeper than that.
+func deeper(text []byte, than int) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > than {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
 }
 
 // List reads a page of a tenant's runs, newest first.
@@ -167,6 +202,46 @@ func WithRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
 	return perdure.Value(`{"run_id":"` + string(id) + `"` + rest)
 }
 
+// History reads the thread of a leased run from a cursor on, about as much as rides on a grant. A run without a thread
+// has none.
+func (e *Engine) History(ctx context.Context, t perdure.TenantID, id perdure.RunID, epoch, after int64, limit int) (ms []perdure.ThreadMessage, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		r, ok, err := v.Run(t, id)
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return notFound("run")
+		}
+		if err := holds(&r, epoch); err != nil || r.ThreadID == "" {
+			return err
+		}
+		if ms, err = v.Messages(t, r.ThreadID, after, limit); err != nil {
+			return err
+		}
+		size := 0
+		for i := range ms {
+			if err := inWords(v, &ms[i]); err != nil {
+				return err
+			}
+			if size += len(ms[i].Content) + len(ms[i].Metadata); size > GrantMax && i > 0 {
+				ms = ms[:i]
+				break
+			}
+		}
+		return nil
+	})
+	return ms, err
+}
+
+// inWords puts a message's values in full.
+func inWords(v *store.View, m *perdure.ThreadMessage) (err error) {
+	if m.Content, err = v.Resolve(m.Tenant, m.Content); err == nil {
+		m.Metadata, err = v.Resolve(m.Tenant, m.Metadata)
+	}
+	return err
+}
+
 // Thread reads a conversation's messages from a cursor on.
 func (e *Engine) Thread(ctx context.Context, t perdure.TenantID, id perdure.ThreadID, after int64, limit int) (th perdure.Thread, ms []perdure.ThreadMessage, err error) {
 	if limit < 1 || limit > 1000 {
@@ -187,10 +262,7 @@ func (e *Engine) Thread(ctx context.Context, t perdure.TenantID, id perdure.Thre
 			return err
 		}
 		for i := range ms {
-			if ms[i].Content, err = v.Resolve(t, ms[i].Content); err != nil {
-				return err
-			}
-			if ms[i].Metadata, err = v.Resolve(t, ms[i].Metadata); err != nil {
+			if err := inWords(v, &ms[i]); err != nil {
 				return err
 			}
 		}

@@ -63,7 +63,13 @@ func TestApprovalsOverHTTP(t *testing.T) {
 
 	// A signal of its name is a decision, too, and says which it was.
 	w.commits(g, `"waits":[`+strings.Replace(askPush, `"ok"`, `"again"`, 1)+`],"outcome":{"type":"suspend"}`)
-	sent := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", `{"decision":"reject","comment":"no"}`).is(200)
+	// What was asked before may be what he means: he says which.
+	for _, blind := range []string{`{"decision":"approve","answer":{"where":"eu"}}`, `{"data":{"decision":"approve","answer":{"where":"eu"}}}`} {
+		if p := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", blind).refuses(409, "action_changed"); p["field"] != "action_hash" {
+			t.Errorf("%v", p)
+		}
+	}
+	sent := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", fmt.Sprintf(`{"decision":"reject","comment":"no","action_hash":"%s"}`, hash)).is(200)
 	if got := w.get("/api/v1/approvals/" + sent["approval_id"].(string)).is(200); got["state"] != "rejected" || got["comment"] != "no" {
 		t.Errorf("%v", got)
 	}

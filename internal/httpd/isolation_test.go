@@ -101,6 +101,7 @@ var bodies = map[string]string{
 	"POST /api/v1/approvals/{id}":           `{"decision":"approve"}`,
 	"GET /api/v1/runs/{id}/journal":         "?epoch=%v",
 	"GET /api/v1/runs/{id}/inbox":           "?epoch=%v",
+	"GET /api/v1/runs/{id}/messages":        "?epoch=%v",
 	"GET /api/v1/runs/{id}/join":            "?timeout=0s",
 	"GET /api/v1/groups/{id}/join":          "?timeout=0s",
 }

@@ -35,6 +35,7 @@ func (s *Server) table() []route {
 		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal).once(),
 		on("GET", v1+"/runs/{id}/journal", report, "Read more of a leased run's journal", runJournal).takes("epoch", "after", "limit"),
 		on("GET", v1+"/runs/{id}/inbox", report, "Take more of a leased run's inbox", runInbox).takes("epoch", "after", "limit"),
+		on("GET", v1+"/runs/{id}/messages", report, "Read the thread of a leased run", runMessages).takes("epoch", "after", "limit"),
 		on("GET", v1+"/jobs/{id}/status", read, "Look at a run, shortly", jobStatus),
 		on("POST", v1+"/callbacks/{token}", public, "Answer a callback", useCallback),
 		on("GET", v1+"/approvals", read, "List what runs want to be approved, oldest first", listApprovals).takes("state", "run_id", "limit", "cursor"),

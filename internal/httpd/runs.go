@@ -260,7 +260,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 	out := &api.Events{Events: []api.Event{}, NextAfter: after}
 	wait, leave := c.seated(wait)
 	defer leave()
-	err = c.watch(string(c.run()), wait, func() (bool, error) {
+	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
 		l := &engine.Look{Tenant: c.tenant(), RunID: c.run(), After: after, Lines: int(limit), Bytes: maxEvents}
 		if err := c.s.engine.Look(c.Context(), l); err != nil {
 			return false, err
@@ -360,7 +360,7 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 		return 0, nil, err
 	}
 	var out *api.Run
-	err = c.watch(string(c.run()), wait, func() (bool, error) {
+	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
 		d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
 		if err != nil {
 			return false, err

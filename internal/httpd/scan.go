@@ -17,7 +17,7 @@ import (
 // sure: checkStrict then decides, and finds the words. Whatever scan takes, checkStrict takes.
 func scan(b []byte, t reflect.Type) bool {
 	s := scanner{b: b}
-	return t.Kind() == reflect.Struct && s.value(shapeOf(t), false) && s.next() == 0 && s.i == len(b) &&
+	return t.Kind() == reflect.Struct && s.value(shapeOf(t), false, 0) && s.next() == 0 && s.i == len(b) &&
 		utf8.Valid(b) && !perdure.BadEscape(b) // which reads valid JSON alone
 }
 
@@ -75,15 +75,14 @@ func shapeOf(t reflect.Type) *shape {
 	return of
 }
 
-// maxKeys bounds the keys that are compared one by one: all those of the objects that are open.
+// maxKeys bounds the keys that are compared one by one, of all open objects. It is less than a map may have (MaxBatch).
 const maxKeys = 128
 
 type scanner struct {
-	b     []byte
-	i     int
-	depth int // what stands around a raw value counts too, which is more than checkStrict asks
-	keys  [maxKeys][]byte
-	n     int // how many of keys there are
+	b    []byte
+	i    int
+	keys [maxKeys][]byte
+	n    int // how many of keys there are
 }
 
 // next skips space, and gives the byte that follows; 0 at the end.
@@ -98,24 +97,24 @@ func (s *scanner) next() byte {
 
 // take skips space and the byte c, if that is what follows.
 func (s *scanner) take(c byte) bool {
-	if s.next() != c {
-		return false
+	ok := s.next() == c
+	if ok {
+		s.i++
 	}
-	s.i++
-	return true
+	return ok
 }
 
-// value reads one value, and the space before it.
-func (s *scanner) value(of *shape, orNull bool) bool {
+// value reads one value, and the space before it. The depth is that of what is around it, but not around a raw one.
+func (s *scanner) value(of *shape, orNull bool, depth int) bool {
 	c := s.next()
 	from := s.i
 	switch {
 	case of == raw:
-		return s.value(anything, true) && s.i-from <= perdure.MaxValue
-	case c == '{' && (of == anything || of.kind == reflect.Struct || of.kind == reflect.Map):
-		return s.open() && s.object(of)
-	case c == '[' && (of == anything || of.kind == reflect.Slice):
-		return s.open() && s.list(of)
+		return s.value(anything, true, 0) && s.i-from <= perdure.MaxValue
+	case c == '{':
+		return (of == anything || of.kind == reflect.Struct || of.kind == reflect.Map) && depth < maxDepth && s.object(of, depth+1)
+	case c == '[':
+		return (of == anything || of.kind == reflect.Slice) && depth < maxDepth && s.list(of, depth+1)
 	case c == '"':
 		text, plain, ok := s.text()
 		switch of {
@@ -132,27 +131,20 @@ func (s *scanner) value(of *shape, orNull bool) bool {
 	case c == 'n':
 		return s.word("null") && (of == anything || orNull)
 	}
-	whole, ok := s.number()
-	if !ok || of != anything && (of.bits == 0 || !whole) {
-		return false
-	}
+	bounded, ok := s.number()
 	var err error
 	if of != anything {
+		ok = ok && of.bits > 0
 		_, err = strconv.ParseInt(string(s.b[from:s.i]), 10, of.bits)
-	} else if !whole || s.i-from > 300 { // the largest double has 309 digits
+	} else if !bounded {
 		_, err = strconv.ParseFloat(string(s.b[from:s.i]), 64)
 	}
-	return err == nil
-}
-
-func (s *scanner) open() bool {
-	s.i++
-	s.depth++
-	return s.depth <= maxDepth
+	return ok && err == nil
 }
 
 // object reads the fields of a struct, the entries of a map, or an object of no type.
-func (s *scanner) object(of *shape) bool {
+func (s *scanner) object(of *shape, depth int) bool {
+	s.i++
 	first := s.n
 	for !s.take('}') {
 		if s.n > first && !s.take(',') || s.next() != '"' {
@@ -173,68 +165,66 @@ func (s *scanner) object(of *shape) bool {
 		if of.kind == reflect.Struct {
 			elem = of.fields[string(key)]
 		}
-		if elem == nil || !s.value(elem, of.kind == reflect.Struct) {
+		if elem == nil || !s.value(elem, of.kind == reflect.Struct, depth) {
 			return false
 		}
 	}
-	s.depth--
 	s.n = first
 	return true
 }
 
-func (s *scanner) list(of *shape) bool {
+func (s *scanner) list(of *shape, depth int) bool {
+	s.i++
 	for n := 0; !s.take(']'); n++ {
-		if n > 0 && !s.take(',') || n == perdure.MaxBatch && of != anything || !s.value(of.elem, false) {
+		if n > 0 && !s.take(',') || n == perdure.MaxBatch && of != anything || !s.value(of.elem, false, depth) {
 			return false
 		}
 	}
-	s.depth--
 	return true
 }
 
 // text reads a string and gives what is between its quotes. It is plain if it has no escapes.
 func (s *scanner) text() (text []byte, plain, ok bool) {
-	s.i++
-	from := s.i
+	from := s.i + 1
 	plain = true
-	for s.i < len(s.b) {
-		switch c := s.b[s.i]; {
+	for i := from; i < len(s.b); i++ {
+		switch c := s.b[i]; {
 		case c == '"':
-			s.i++
-			return s.b[from : s.i-1], plain, true
+			s.i = i + 1
+			return s.b[from:i], plain, true
 		case c < ' ':
 			return nil, false, false
 		case c == '\\':
-			s.i++
 			plain = false
+			s.i = i + 1
 			if !s.skip(`"\/bfnrt`) && !(s.skip("u") && s.skip(hex) && s.skip(hex) && s.skip(hex) && s.skip(hex)) {
 				return nil, false, false
 			}
-		default:
-			s.i++
+			i = s.i - 1
 		}
 	}
 	return nil, false, false
 }
 
-// number reads a number. It is whole if it has neither fraction nor exponent.
-func (s *scanner) number() (whole, ok bool) {
+// number reads a number. It is bounded if its length alone keeps it below the largest double, which has 309 digits.
+func (s *scanner) number() (bounded, ok bool) {
+	from := s.i
 	s.skip("-")
 	ok = s.skip("0") || s.digits()
-	whole = true
 	if s.skip(".") {
-		whole, ok = false, s.digits() && ok
+		ok = s.digits() && ok
 	}
 	if s.skip("eE") {
 		s.skip("+-")
-		whole, ok = false, s.digits() && ok
+		return false, s.digits() && ok
 	}
-	return whole, ok
+	return s.i-from < 300, ok
 }
 
 func (s *scanner) digits() bool {
 	from := s.i
-	for s.skip("0123456789") {
+	for s.i < len(s.b) && '0' <= s.b[s.i] && s.b[s.i] <= '9' {
+		s.i++
 	}
 	return s.i > from
 }
@@ -243,17 +233,17 @@ const hex = "0123456789abcdefABCDEF"
 
 // skip passes one byte, if it is among these.
 func (s *scanner) skip(these string) bool {
-	if s.i == len(s.b) || strings.IndexByte(these, s.b[s.i]) < 0 {
-		return false
+	ok := s.i < len(s.b) && strings.IndexByte(these, s.b[s.i]) >= 0
+	if ok {
+		s.i++
 	}
-	s.i++
-	return true
+	return ok
 }
 
 func (s *scanner) word(w string) bool {
-	if !bytes.HasPrefix(s.b[s.i:], []byte(w)) {
-		return false
+	ok := bytes.HasPrefix(s.b[s.i:], []byte(w))
+	if ok {
+		s.i += len(w)
 	}
-	s.i += len(w)
-	return true
+	return ok
 }

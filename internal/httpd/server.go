@@ -6,6 +6,7 @@
 package httpd
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -251,7 +252,7 @@ func (s *Server) answer(w http.ResponseWriter, status int, body any) {
 		w.Write(raw)
 		return
 	}
-	b, err := json.Marshal(body)
+	b, err := encode(body)
 	if err != nil {
 		s.log.Error("an answer can't be written", "error", err)
 		s.problem(w, perdure.Errorf(perdure.CodeInternal, "the server has a defect; it is logged"))
@@ -426,4 +427,16 @@ func (s *Server) letStreamsGo() {
 	case <-done:
 	case <-t.C:
 	}
+}
+
+// encode writes JSON and leaves values as they were given: <, > and & are not escaped, so that what a worker has
+// recorded comes back to it byte by byte.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

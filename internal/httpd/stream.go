@@ -2,7 +2,6 @@ package httpd
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -214,7 +213,7 @@ func (c *call) streamCursor() (after int64, name string, err error) {
 // frame appends an event of the log to a stream. Types are names without line breaks, and the data is JSON on one
 // line.
 func frame(b []byte, l *perdure.Line) ([]byte, error) {
-	data, err := json.Marshal(event(l))
+	data, err := encode(event(l))
 	if err != nil {
 		return b, err
 	}
@@ -223,7 +222,7 @@ func frame(b []byte, l *perdure.Line) ([]byte, error) {
 
 // control is a frame that is no line of the log. It bears the cursor as its id.
 func control(typ string, cursor int64, v any) piece {
-	data, _ := json.Marshal(v)
+	data, _ := encode(v)
 	var b []byte
 	if typ == api.StreamAttached {
 		b = append(b, retryHint...)

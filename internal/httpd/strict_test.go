@@ -93,7 +93,11 @@ func TestStrictScanTakesNothingElse(t *testing.T) {
 	for _, rows := range badRows(t) {
 		for _, row := range rows {
 			b := []byte(strings.ReplaceAll(row.body(t), "$EPOCH", "1"))
-			for _, of := range types {
+			as := types
+			if len(b) > 1<<20 { // these take their time, and are meant for a few
+				as = []reflect.Type{reflect.TypeFor[api.StartRun](), reflect.TypeFor[api.Commits](), reflect.TypeFor[api.Beats](), reflect.TypeFor[api.UseCallback]()}
+			}
+			for _, of := range as {
 				agree(t, b, of)
 			}
 		}
@@ -101,8 +105,11 @@ func TestStrictScanTakesNothingElse(t *testing.T) {
 	for _, value := range oddValues {
 		agree(t, []byte(`{"data":`+value+`}`), reflect.TypeFor[api.SendSignal]())
 		agree(t, []byte(`{"data":[{"in":`+value+`}]}`), reflect.TypeFor[api.SendSignal]())
+		for name := range fieldsOf(reflect.TypeFor[api.StartRun]()) {
+			agree(t, []byte(`{"`+name+`":`+value+`}`), reflect.TypeFor[api.StartRun]())
+		}
 	}
-	var scanned, taken, refused int
+	var scanned, refused int
 	for _, of := range types {
 		for seed := range uint64(1500) {
 			g := gen{Rand: rand.New(rand.NewPCG(seed, 1)), odd: 0.05}
@@ -112,19 +119,16 @@ func TestStrictScanTakesNothingElse(t *testing.T) {
 				b = g.garble(b)
 			}
 			fast, ok := agree(t, b, of)
-			switch {
-			case fast:
+			if fast {
 				scanned++
-			case ok:
-				taken++
-			default:
+			}
+			if !ok {
 				refused++
 			}
 		}
 	}
-	t.Logf("%d scanned, %d taken by the walk, %d refused", scanned, taken, refused)
-	if scanned < 1000 || taken < 1000 || refused < 1000 {
-		t.Error("the odd bodies are all of one kind")
+	if scanned < 1000 || refused < 1000 {
+		t.Errorf("the odd bodies are of one kind: %d scanned, %d refused", scanned, refused)
 	}
 }
 

@@ -56,6 +56,10 @@ func threadMessages(c *call, _ *none) (int, *api.Messages, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	return 0, showMessages(ms, after), nil
+}
+
+func showMessages(ms []perdure.ThreadMessage, after int64) *api.Messages {
 	out := &api.Messages{Messages: []api.Message{}, NextAfter: after}
 	for _, m := range ms {
 		x := api.Message{Seq: m.Seq, Role: m.Role, RunID: m.RunID, At: m.At}
@@ -66,7 +70,7 @@ func threadMessages(c *call, _ *none) (int, *api.Messages, error) {
 		out.Messages = append(out.Messages, x)
 		out.NextAfter = m.Seq
 	}
-	return 0, out, nil
+	return out
 }
 
 func appendMessage(c *call, in *perdure.Message) (int, *api.MessageAppended, error) {
@@ -139,7 +143,7 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	}
 	limit, leave := c.seated(limit)
 	defer leave()
-	err = c.watch(c.PathValue("id"), limit, func() (ended bool, err error) {
+	err = c.watch(c.PathValue("id"), limit, func(bool) (ended bool, err error) {
 		err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
 			g, err := c.group(v)
 			ended = g.State != perdure.GroupOpen

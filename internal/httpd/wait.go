@@ -15,22 +15,25 @@ import (
 )
 
 // watch calls look until it is satisfied, the time has passed, the caller is gone or the server shuts down.
-// It listens before it looks, so that nothing can happen in between.
-func (c *call) watch(topic string, limit time.Duration, look func() (bool, error)) error {
+// It listens before it looks, so that nothing can happen in between. Now and then look is called without a ring, and told
+// to look for itself, whatever is remembered.
+func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (bool, error)) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
-	for {
+	for itself := false; ; {
 		rung, stop := c.s.bell.Listen(doorbell.Run(c.tenant(), topic))
-		done, err := look()
+		done, err := look(itself)
 		if err != nil || done || limit == 0 {
 			stop()
 			return err
 		}
 		again := time.NewTimer(2 * c.s.opt.Poll) // without having been rung
 		ended := false
+		itself = false
 		select {
 		case <-rung:
 		case <-again.C:
+			itself = true
 		case <-deadline.C:
 			ended = true
 		case <-c.Context().Done():
@@ -96,13 +99,17 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	case arrives:
 		err = c.s.arrive(c.Context(), ref, made != nil)
 	case refused && started:
-		err = c.s.engine.Do(c.Context(), &engine.Defer{Tenant: ref.Tenant, RunID: id, Reason: "detached"})
+		detach := &engine.Defer{Tenant: ref.Tenant, RunID: id, Reason: "detached"}
+		if made != nil {
+			detach.Node = c.s.opt.Node // it was noted as waiting, and is the only one
+		}
+		err = c.s.engine.Do(c.Context(), detach)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	err = c.watch(string(id), limit, func() (bool, error) {
-		if c.s.engine.Store().Live(ref.Tenant, id) {
+	err = c.watch(string(id), limit, func(itself bool) (bool, error) {
+		if !itself && c.s.engine.Store().Live(ref.Tenant, id) {
 			return false, nil // nothing has to be read to know that
 		}
 		return look()

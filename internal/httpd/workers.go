@@ -426,6 +426,18 @@ func runInbox(c *call, _ *none) (int, *api.InboxPage, error) {
 	return 0, &api.InboxPage{Inbox: items(op.Page), Next: op.Next}, nil
 }
 
+func runMessages(c *call, _ *none) (int, *api.Messages, error) {
+	epoch, after, limit, t, err := c.leaseQuery()
+	if err != nil {
+		return 0, nil, err
+	}
+	ms, err := c.s.engine.History(c.Context(), t, c.run(), epoch, after, limit)
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, showMessages(ms, after), nil
+}
+
 func (c *call) leaseQuery() (epoch, after int64, limit int, t perdure.TenantID, err error) {
 	if epoch, err = c.whole("epoch", 0, 0, 1<<53); err != nil {
 		return 0, 0, 0, "", err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -345,7 +344,7 @@ func (w *socket) ping(ctx context.Context, end func()) {
 }
 
 func (w *socket) tell(ctx context.Context, v any) bool {
-	b, err := json.Marshal(v)
+	b, err := encode(v)
 	if err != nil {
 		w.s.log.Error("a message can't be written", "error", err)
 		return false

@@ -1,5 +1,6 @@
 // Package session is where package worker and package agent meet: a leased run as a worker lends it to its agent.
-// It is the seam between the two and nothing that a program needs, so that it stands in neither's documentation.
+// It is the seam between the two, and between worker and client, and nothing that a program needs, so that it stands in
+// nobody's documentation.
 package session
 
 import (

@@ -90,14 +90,14 @@ func (tx *Tx) ApprovalOf(t perdure.TenantID, id perdure.ApprovalID) (run perdure
 	return run, wait, ok, err
 }
 
-// HadApproval tells whether a run has asked for an approval of that name. The run has been read.
-func (tx *Tx) HadApproval(t perdure.TenantID, run perdure.RunID, name string) (had bool, err error) {
+// HadApproval tells whether a run has asked for an approval of that name, other than by one wait. The run has been read.
+func (tx *Tx) HadApproval(t perdure.TenantID, run perdure.RunID, name, otherThan string) (had bool, err error) {
 	for k, sl := range tx.approvals.slots {
-		if k.runKey == (runKey{t, run}) && sl.exists && sl.val.Name == name {
+		if k.runKey == (runKey{t, run}) && k.id != otherThan && sl.exists && sl.val.Name == name {
 			return true, nil
 		}
 	}
-	err = tx.sess.Query("SELECT 1 FROM approvals WHERE tenant=? AND run_id=? AND name=? LIMIT 1", []any{string(t), string(run), name},
+	err = tx.sess.Query("SELECT 1 FROM approvals WHERE tenant=? AND run_id=? AND name=? AND wait_id<>? LIMIT 1", []any{string(t), string(run), name, otherThan},
 		func(func(...any) error) error {
 			had = true
 			return nil

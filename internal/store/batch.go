@@ -302,6 +302,9 @@ func (s *Store) Do(ctx context.Context, op Op) error { return s.DoAll(ctx, op)[0
 // DoAll is Do for operations that came together: they share a batch, in their order, and each has its own error.
 // They belong to one lane, that of the first.
 func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
+	if len(ops) == 0 {
+		return nil
+	}
 	l := s.lanes[LaneWork]
 	if x, ok := ops[0].(inLane); ok {
 		l = s.lanes[x.Lane()]

@@ -32,11 +32,8 @@ type cache struct {
 func (c *cache) get(k runKey) (perdure.Run, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r, ok := c.young[k]
-	if !ok {
-		r, ok = c.old[k]
-	}
-	return r, ok && r.State.Live()
+	r := c.known(k)
+	return r, r.State.Live()
 }
 
 func (c *cache) has(k runKey) bool {
@@ -47,12 +44,21 @@ func (c *cache) has(k runKey) bool {
 func (c *cache) put(k runKey, r perdure.Run) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.known(k).Version >= r.Version { // another lane was quicker to say so
+		return
+	}
 	if len(c.young) >= cacheSize || c.young == nil {
 		c.young, c.old = make(map[runKey]perdure.Run, cacheSize), c.young
 	}
-	if c.young[k].Version < r.Version { // another lane may have been quicker to say so
-		c.young[k] = r
+	c.young[k] = r
+}
+
+// known is what is remembered of a run, which may have ended. The caller holds c.mu.
+func (c *cache) known(k runKey) perdure.Run {
+	if r, ok := c.young[k]; ok {
+		return r
 	}
+	return c.old[k]
 }
 
 // clear forgets everything.
@@ -62,9 +68,13 @@ func (c *cache) clear() {
 	c.young, c.old = nil, nil
 }
 
+// drop forgets a run that lives. That one has ended is final, and stays remembered.
 func (c *cache) drop(k runKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.known(k).State.Terminal() {
+		return
+	}
 	delete(c.young, k)
 	delete(c.old, k)
 }

@@ -57,6 +57,25 @@ func (d *dialect) parts(rows [][]any) iter.Seq[[][]any] {
 	}
 }
 
+// padded repeats the last row as often as it takes to ask for all of them in as few parts as there can be. Who is asked for
+// twice by among is found once.
+func (d *dialect) padded(rows [][]any) [][]any {
+	if d.sizes == nil || len(rows) == 0 {
+		return rows
+	}
+	left := len(rows) % d.sizes[0]
+	if left == 0 {
+		return rows
+	}
+	fits := d.sizes[0]
+	for _, n := range d.sizes {
+		if n >= left {
+			fits = n
+		}
+	}
+	return append(rows, slices.Repeat(rows[len(rows)-1:], fits-left)...)
+}
+
 // textFor is by what the text of a bulk write is known: the number of rows, where that matters.
 func (d *dialect) textFor(rows int) int {
 	if d.sizes == nil {

@@ -1,6 +1,10 @@
 package store
 
-import "github.com/perdure/perdure"
+import (
+	"strings"
+
+	"github.com/perdure/perdure"
+)
 
 // A Lookup names what Do is going to look up of a run: a commit that may have been taken before, and steps that may be
 // recorded.
@@ -53,9 +57,8 @@ func (tx *Tx) readCommits(keys []commitKey) error {
 	for i, k := range keys {
 		rows[i] = []any{string(k.t), string(k.r), k.id}
 	}
-	d := tx.s.dialect
-	err := eachPart(d, rows, func(part [][]any) error {
-		return commitTable.query(tx.sess, d.among("commits", commitTable.keys, d.rows(part)), d.args(part), func(c *CommitRow) error {
+	err := tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows, func(given string, args []any) error {
+		return commitTable.query(tx.sess, given, args, func(c *CommitRow) error {
 			tx.commits.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
 			return nil
 		})
@@ -73,10 +76,8 @@ func (tx *Tx) readSteps(keys []journalKey) error {
 	for i, k := range keys {
 		rows[i] = []any{string(k.t), string(k.r), k.key}
 	}
-	d := tx.s.dialect
-	err := eachPart(d, rows, func(part [][]any) error {
-		given := d.among("journal", []string{"tenant", "run_id", "key"}, d.rows(part))
-		return tx.sess.Query("SELECT tenant, run_id, key, digest FROM journal "+given, d.args(part), func(scan func(...any) error) error {
+	err := tx.among("journal", []string{"tenant", "run_id", "key"}, rows, func(given string, args []any) error {
+		return tx.sess.Query("SELECT tenant, run_id, key, digest FROM journal "+given, args, func(scan func(...any) error) error {
 			var j JournalRow
 			if err := scan(&j.Tenant, &j.RunID, &j.Key, &j.Digest); err != nil {
 				return err
@@ -91,6 +92,23 @@ func (tx *Tx) readSteps(keys []journalKey) error {
 		}
 	}
 	return err
+}
+
+// among calls query with what chooses the rows of a table whose columns have the given values, as seldom as it can.
+func (tx *Tx) among(table string, columns []string, rows [][]any, query func(given string, args []any) error) error {
+	d := tx.s.dialect
+	if d.sizes != nil && len(rows) < d.sizes[len(d.sizes)-2] {
+		// SQLite makes a table of what it is given, which costs more than asking a few times.
+		for _, row := range rows {
+			if err := query("WHERE "+strings.Join(columns, "=? AND ")+"=?", row); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return eachPart(d, d.padded(rows), func(part [][]any) error {
+		return query(d.among(table, columns, d.rows(part)), d.args(part))
+	})
 }
 
 // Recorded gives the digests of those of the keys that a run's journal has already.

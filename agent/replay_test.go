@@ -1,0 +1,143 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/worker"
+)
+
+var errStock = errors.New("out of stock")
+
+// What a saga failed with looks the same in every execution, so that an agent which decides by it decides alike.
+func TestASagasErrorIsTheSameInEveryExecution(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	order := func(failing func(ctx *agent.Context) error) func(ctx *agent.Context, _ struct{}) (string, error) {
+		return func(ctx *agent.Context, _ struct{}) (string, error) {
+			err := agent.Saga(ctx, "order", func() error {
+				if err := done.book(ctx, "pay"); err != nil {
+					return err
+				}
+				return failing(ctx)
+			})
+			said := fmt.Sprint(err, "; stock: ", errors.Is(err, errStock), "; failed task: ", errors.Is(err, agent.ErrTaskFailed{}))
+			path := strings.NewReplacer(";", "", "(", "", ")", "").Replace(said)
+			if _, err := agent.Step(ctx, path, func(context.Context) (int, error) { done.add(said); return 0, nil }); err != nil {
+				return "", err
+			}
+			return said, agent.Sleep(ctx, time.Millisecond)
+		}
+	}
+	w.work(func(wk *worker.Worker) {
+		worker.Handle(wk, "kid", func(context.Context, struct{}) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+		worker.Agent(wk, "step", order(func(ctx *agent.Context) error {
+			_, err := agent.Step(ctx, "ship", func(context.Context) (int, error) { return 0, errStock })
+			return err
+		}))
+		worker.Agent(wk, "own", order(func(*agent.Context) error { return errStock }))
+		worker.Agent(wk, "wrapped", order(func(ctx *agent.Context) error {
+			_, err := agent.Step(ctx, "ship", func(context.Context) (int, error) { return 0, errStock })
+			return fmt.Errorf("ship: %w", err)
+		}))
+		worker.Agent(wk, "child", order(func(ctx *agent.Context) error {
+			_, err := agent.Spawn[int](ctx, "kid", nil).Join(ctx)
+			return err
+		}))
+	})
+	for _, kind := range []string{"step", "own", "wrapped", "child"} {
+		run := w.ends(kind, nil)
+		if run.State != perdure.Completed {
+			t.Errorf("%s: %s %+v", kind, run.State, run.Error)
+		}
+	}
+	paths := 0
+	for what := range done.n {
+		if strings.Contains(what, "stock: ") {
+			paths++
+		}
+	}
+	if paths != 4-1 { // one for each, and two of them fail alike
+		t.Errorf("%d paths: %v", paths, done.all())
+	}
+}
+
+// Which of two sagas a step belongs to can't be told from goroutines, so the second is refused rather than the wrong one undone.
+func TestASagaBesideAnotherIsMisuse(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "two", func(ctx *agent.Context, _ struct{}) (string, error) {
+			var wg sync.WaitGroup
+			inside, tried := make(chan int), make(chan int)
+			var a, b error
+			wg.Go(func() {
+				a = agent.Saga(ctx, "a", func() error { close(inside); <-tried; return nil })
+			})
+			wg.Go(func() {
+				<-inside
+				b = agent.Saga(ctx, "b", func() error { return nil })
+				close(tried)
+			})
+			wg.Wait()
+			return fmt.Sprint(a, "; ", perdure.CodeOf(b)), nil
+		})
+	})
+	failed(t, w.ends("two", nil), perdure.Failed, agent.CodeMisuse, 1)
+}
+
+// A worker that shuts down is no failure of its runs, whatever the agent's functions make of their context's end.
+func TestAShutdownIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var done tally
+	started := make(chan int, 9)
+	register := func(hang bool) func(wk *worker.Worker) {
+		return func(wk *worker.Worker) {
+			worker.Agent(wk, "saga", func(ctx *agent.Context, _ struct{}) (string, error) {
+				err := agent.Saga(ctx, "a", func() error {
+					if err := done.book(ctx, "pay"); err != nil {
+						return err
+					}
+					started <- 1
+					if hang {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return nil
+				})
+				return "fine", err
+			})
+			worker.Agent(wk, "step", func(ctx *agent.Context, _ struct{}) (string, error) {
+				return agent.Step(ctx, "call", func(ctx context.Context) (string, error) {
+					started <- 1
+					if hang {
+						<-ctx.Done()
+						return "", agent.Permanent(fmt.Errorf("call: %w", ctx.Err()))
+					}
+					return "fine", nil
+				})
+			})
+		}
+	}
+	for _, kind := range []string{"saga", "step"} {
+		stop := w.workAt(w.nodes[0].Transport(), worker.Options{DrainTimeout: -1}, register(true))
+		id := w.start(perdure.Submission{Kind: kind})
+		next(w, started)
+		stop()
+		stop = w.work(register(false))
+		completed(t, w.end(id), `"fine"`)
+		stop()
+	}
+	if done.of("unpay") != 0 {
+		t.Errorf("undone because its worker shut down: %v", done.all())
+	}
+}

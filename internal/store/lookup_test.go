@@ -1,0 +1,254 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+// lookupOp is an operation that says what it looks up.
+type lookupOp struct {
+	looks []Lookup
+	do    func(tx *Tx) error
+}
+
+func (op lookupOp) Needs() (out []Ref) {
+	for _, l := range op.looks {
+		out = append(out, l.Ref)
+	}
+	return out
+}
+func (op lookupOp) Lookups() []Lookup { return op.looks }
+func (op lookupOp) Do(tx *Tx) error   { return op.do(tx) }
+func look(id string, c string, steps ...string) []Lookup {
+	return []Lookup{{Ref{tenant, ref(id)}, c, steps}}
+}
+
+// asking counts the questions about a table.
+type asking struct {
+	Session
+	asked map[string]int
+}
+
+func (c *asking) Query(query string, args []any, row func(scan func(...any) error) error) error {
+	for _, table := range []string{"runs", "commits", "journal"} {
+		if strings.Contains(query, " FROM "+table+" ") {
+			c.asked[table]++
+		}
+	}
+	return c.Session.Query(query, args, row)
+}
+
+// record takes a commit of a run with one step.
+func record(tx *Tx, id, commit, key, digest string) error {
+	r, _, err := tx.Run(tenant, ref(id))
+	if err != nil {
+		return err
+	}
+	r.Version++
+	r.JournalSeq++
+	tx.Put(r, nil)
+	tx.PutJournal(JournalRow{Tenant: tenant, RunID: r.ID, Seq: r.JournalSeq, Key: key, Value: "1", Digest: digest, At: tx.Now})
+	return tx.PutCommit(tenant, r.ID, perdure.Taken{ID: commit, Digest: "d", Answer: commit + " of " + id})
+}
+
+// found tells what a batch knows of a commit and a step.
+func found(tx *Tx, id, commit, key string) (string, error) {
+	r, _, err := tx.Run(tenant, ref(id))
+	if err != nil {
+		return "", err
+	}
+	c, _, err := tx.CommitAnswer(&r, commit)
+	if err != nil {
+		return "", err
+	}
+	steps, err := tx.Recorded(tenant, r.ID, []string{key})
+	return c.Answer + "/" + steps[key], err
+}
+
+func must(t *testing.T, s *Store, ops ...Op) {
+	t.Helper()
+	for _, err := range s.Batch(s.Now(), ops...) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestABatchAsksOnceWhatItsOperationsLookUp(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		asked := make(map[string]int)
+		at.Hooks.Wrap = func(s Session) Session { return &asking{s, asked} }
+		s := open(t, at)
+		const runs = 50 // not a number that a statement is prepared for
+		id := func(i int) string { return fmt.Sprintf("r%02d", i) }
+		for i := range runs {
+			must(t, s, insert(id(i)))
+			must(t, s, opFunc(func(tx *Tx) error { return record(tx, id(i), "one", "a", "digest of "+id(i)) }))
+			must(t, s, opFunc(func(tx *Tx) error { return record(tx, id(i), "two", "b", "other") }))
+		}
+		must(t, s, insert("fresh"), insert("new"))
+
+		clear(asked)
+		var ops []Op
+		expect := func(id, commit, key, want string) {
+			ops = append(ops, lookupOp{look(id, commit, key), func(tx *Tx) error {
+				got, err := found(tx, id, commit, key)
+				if got != want {
+					t.Errorf("%s %s %s: %q, want %q", id, commit, key, got, want)
+				}
+				return err
+			}})
+		}
+		for i := range runs / 2 {
+			expect(id(i), "one", "a", "one of "+id(i)+"/digest of "+id(i))
+		}
+		for i := runs / 2; i < runs; i++ {
+			expect(id(i), "three", "c", "/")
+		}
+		expect("fresh", "one", "a", "/") // nothing was ever taken of it
+		expect("nobody", "one", "a", "/")
+		must(t, s, ops...)
+		if asked["commits"] != 1 || asked["journal"] != 1 {
+			t.Errorf("asked %v", asked)
+		}
+
+		// What the batch has staged counts, what was refused does not, and neither is asked for.
+		clear(asked)
+		ops = nil
+		stage := func(id, commit, key string, refused bool) {
+			ops = append(ops, lookupOp{look(id, commit, key), func(tx *Tx) error {
+				if err := record(tx, id, commit, key, "staged"); err != nil || !refused {
+					return err
+				}
+				return perdure.Errorf(perdure.CodeInvalid, "refused")
+			}})
+		}
+		stage("r00", "three", "c", true)
+		expect("r00", "three", "c", "/")
+		stage("r01", "three", "c", false)
+		stage("r01", "four", "d", false)
+		expect("r01", "three", "c", "three of r01/staged")
+		expect("r01", "four", "d", "four of r01/staged")
+		expect("r01", "one", "a", "one of r01/digest of r01")
+		stage("new", "one", "a", false)
+		stage("new", "two", "b", false)
+		expect("new", "one", "a", "one of new/staged")
+		expect("new", "three", "c", "/")
+		errs := s.Batch(s.Now(), ops...)
+		for i, err := range errs {
+			if (err != nil) != (i == 0) {
+				t.Errorf("operation %d: %v", i, err)
+			}
+		}
+		if asked["commits"] != 1 || asked["journal"] != 1 {
+			t.Errorf("asked %v", asked)
+		}
+	})
+}
+
+// Somebody else takes the commit between the look-up and the write: the batch is decided again, and finds it.
+func TestABatchThatIsDecidedAgainLooksUpAgain(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		a, b := open(t, at), open(t, at)
+		must(t, a, insert("x"), insert("y"))
+		must(t, a, opFunc(func(tx *Tx) error { return record(tx, "x", "one", "a", "first") }))
+		must(t, a, opFunc(func(tx *Tx) error { return record(tx, "x", "two", "b", "first") }))
+		var seen []string
+		do := func(tx *Tx) error {
+			got, err := found(tx, "x", "three", "c")
+			if err != nil {
+				return err
+			}
+			if seen = append(seen, got); len(seen) == 1 {
+				must(t, b, opFunc(func(tx *Tx) error { return record(tx, "x", "three", "c", "theirs") }))
+				must(t, b, opFunc(func(tx *Tx) error { return record(tx, "x", "four", "d", "theirs") }))
+			}
+			if got == "/" {
+				return record(tx, "x", "three", "c", "ours")
+			}
+			return nil
+		}
+		must(t, a, lookupOp{look("x", "three", "c"), do}, insert("z"))
+		if fmt.Sprint(seen) != "[/ three of x/theirs]" {
+			t.Errorf("%q", seen)
+		}
+		if n := count(t, a, "SELECT count(*) FROM journal WHERE run_id='x' AND key='c'"); n != 1 {
+			t.Errorf("%d entries", n)
+		}
+	})
+}
+
+// lookupPlans are the indexes that look-ups go by.
+var lookupPlans = []struct{ table, from, sqlite, postgres string }{
+	{"commits", "SELECT tenant,run_id,commit_id", "USING PRIMARY KEY (tenant=? AND run_id=? AND commit_id=?)", "commits_pkey"},
+	{"journal", "SELECT tenant, run_id, key, digest", "USING INDEX journal_key (tenant=? AND run_id=? AND key=?)", "journal_key"},
+}
+
+// A look-up that went by the run alone would read all its journal.
+func TestSQLiteLooksUpByTheWholeKey(t *testing.T) {
+	s := open(t, Options{})
+	sess := s.lanes[LaneWork].write
+	for _, p := range lookupPlans {
+		columns := []string{"tenant", "run_id", map[string]string{"commits": "commit_id", "journal": "key"}[p.table]}
+		for _, n := range s.dialect.sizes {
+			part := make([][]any, n)
+			for i := range part {
+				part[i] = []any{"acme", "r", "k"}
+			}
+			plan := ""
+			err := sess.Query("EXPLAIN QUERY PLAN SELECT * FROM "+p.table+" "+s.dialect.among(p.table, columns, s.dialect.rows(part)), s.dialect.args(part), func(scan func(...any) error) error {
+				var a, b, c int
+				line := ""
+				err := scan(&a, &b, &c, &line)
+				plan += line + "\n"
+				return err
+			})
+			if err != nil || !strings.Contains(plan, "SEARCH "+p.table+" "+p.sqlite) {
+				t.Errorf("%d of %s: %v\n%s", n, p.table, err, plan)
+			}
+		}
+	}
+}
+
+func TestPostgreSQLLooksUpByTheWholeKey(t *testing.T) {
+	t.Parallel()
+	s := open(t, Options{URL: pgtest.New(t)})
+	must(t, s, insert("x"))
+	must(t, s, opFunc(func(tx *Tx) error { return record(tx, "x", "one", "a", "d") }))
+	must(t, s, opFunc(func(tx *Tx) error { return record(tx, "x", "two", "b", "d") }))
+	must(t, s, opFunc(func(tx *Tx) error { _, err := found(tx, "x", "three", "c"); return err }))
+	sess := s.lanes[LaneWork].write.(*pgSession)
+	behind(t, s, "INSERT INTO journal SELECT 'acme', 'x', i, 'k'||i, '1', 'd', 0 FROM generate_series(10, 20000) i")
+	behind(t, s, "INSERT INTO commits SELECT 'acme', 'x', 'k'||i, 'd', '', 0 FROM generate_series(10, 20000) i")
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			behind(t, s, "ANALYZE journal")
+			behind(t, s, "ANALYZE commits")
+		}
+		for _, p := range lookupPlans {
+			name := ""
+			for text, st := range sess.stmts {
+				if strings.HasPrefix(text, p.from) {
+					name = st.desc.Name
+				}
+			}
+			if name == "" {
+				t.Fatalf("the statement about %s is not there", p.table)
+			}
+			plan := ""
+			err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['x'],array['a'])", nil, func(scan func(...any) error) error {
+				line := ""
+				err := scan(&line)
+				plan += line + "\n"
+				return err
+			})
+			if key := map[string]string{"commits": "commit_id", "journal": "key"}[p.table]; err != nil || !strings.Contains(plan, p.postgres+" on "+p.table) || !strings.Contains(plan, "("+key+" = ") {
+				t.Errorf("%s: %v\n%s", p.table, err, plan)
+			}
+		}
+	}
+}

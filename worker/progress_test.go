@@ -1,0 +1,27 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/worker"
+)
+
+// How far a handler got is told also when it ends before a heartbeat could.
+func TestTheLastProgressIsTold(t *testing.T) {
+	both(t, func(w *world) {
+		wk := worker.New(w.c, worker.Options{})
+		worker.Handle(wk, "job", func(ctx context.Context, _ struct{}) (int, error) {
+			return 1, worker.Progress(ctx, map[string]int{"percent": 100})
+		})
+		w.work(wk)
+		id := w.start(perdure.Submission{Kind: "job"})
+		if run := w.end(id); run.State != perdure.Completed {
+			t.Fatalf("%+v", run)
+		}
+		if lines := w.lines(id); lines[perdure.LineProgress] != 1 {
+			t.Errorf("%v", lines)
+		}
+	})
+}

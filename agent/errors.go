@@ -126,7 +126,13 @@ func Permanent(err error) error { return session.Permanent(err) }
 // A recorded error is one that the journal has.
 type recorded struct{ is *perdure.Error }
 
-func (e *recorded) Error() string   { return e.is.Error() }
+func (e *recorded) Error() string {
+	if e.is.Code == perdure.CodeFailed {
+		return e.is.Message // it had no code of its own
+	}
+	return e.is.Error()
+}
+
 func (e *recorded) Unwrap() error   { return e.is }
 func (e *recorded) Permanent() bool { return true }
 

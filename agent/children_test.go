@@ -442,32 +442,34 @@ func TestChildrenThatCanNotBeSaySo(t *testing.T) {
 
 // The server refuses a child when its parent's code is past that already.
 func TestAChildThatTheServerRefusesFailsTheRun(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.work(func(wk *worker.Worker) {
-		worker.Agent(wk, "boss", func(ctx *agent.Context, in struct{ Then string }) (string, error) {
-			f := agent.Spawn[int](ctx, "kid", 1, agent.Options{ThreadID: ctx.ThreadID()}) // its parent is on it
-			switch in.Then {
-			case "joins":
-				_, err := f.Join(ctx)
-				return "", err
-			case "asks":
-				return string(f.ID()), nil
-			case "works":
-				time.Sleep(200 * time.Millisecond) // the refusal comes meanwhile
-				return agent.Step(ctx, "work", func(context.Context) (string, error) { return "worked", nil })
-			case "returns late":
-				time.Sleep(200 * time.Millisecond)
-			}
-			return "as if nothing were", nil
+	refused := func(w *scene, then string) {
+		w.work(func(wk *worker.Worker) {
+			worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
+				f := agent.Spawn[int](ctx, "kid", 1, agent.Options{ThreadID: ctx.ThreadID()}) // its parent is on it
+				switch then {
+				case "joins":
+					_, err := f.Join(ctx)
+					return "", err
+				case "asks":
+					return string(f.ID()), nil
+				case "works":
+					time.Sleep(200 * time.Millisecond) // the refusal comes meanwhile
+					return agent.Step(ctx, "work", func(context.Context) (string, error) { return "worked", nil })
+				case "returns late":
+					time.Sleep(200 * time.Millisecond)
+				}
+				return "as if nothing were", nil
+			})
 		})
-	})
-	for _, then := range []string{"joins", "asks", "works", "returns", "returns late"} {
-		t.Run(then, func(t *testing.T) {
-			run := w.end(w.start(perdure.Submission{Kind: "boss", ThreadID: w.thread(), Input: client.JSON(map[string]string{"then": then})}))
-			if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "thread") {
-				t.Errorf("%s %s %+v", run.State, run.Result, run.Error)
-			}
-		})
+		run := w.end(w.start(perdure.Submission{Kind: "boss", ThreadID: w.thread()}))
+		if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "thread") {
+			w.t.Errorf("%s %s %+v", run.State, run.Result, run.Error)
+		}
+	}
+	for _, then := range []string{"joins", "asks", "returns"} {
+		t.Run(then, func(t *testing.T) { refused(open(t), then) })
+	}
+	for _, then := range []string{"works", "returns late"} { // time passes for these
+		t.Run(then, func(t *testing.T) { virtual(t, func(w *scene) { refused(w, then) }) })
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -134,12 +135,7 @@ func TestAStepWorksOnWhileTheServerIsAway(t *testing.T) {
 	next(w, begun)
 	x.cut.Store(true)
 	close(goOn)
-	for x.lost.Load() < 5 { // the commit and some heartbeats have failed
-		if w.ctx.Err() != nil {
-			t.Fatal("nothing was sent")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	eventually.True(t, "the commit and some heartbeats have failed", func() bool { return x.lost.Load() >= 5 })
 	x.cut.Store(false)
 	run := w.end(id)
 	completed(t, run, `"done"`)

@@ -246,49 +246,36 @@ func IdempotencyKey(ctx context.Context) string {
 // Now is the time at which it was first asked: the same in every execution.
 func Now(ctx *Context) time.Time {
 	c := ctx.c
-	c.enter()
-	if err := c.counted("Now"); err != nil {
-		c.fail(err)
-	}
-	c.mu.Lock()
-	if c.usedTimes < len(c.times) {
-		t := c.times[c.usedTimes]
-		c.usedTimes++
-		c.mu.Unlock()
-		return time.Unix(0, t)
-	}
-	t := time.Now().UnixNano()
-	c.times = append(c.times, t)
-	c.usedTimes++
-	b := c.open(24)
-	b.frame.Times = append(b.frame.Times, t)
-	c.mu.Unlock()
-	c.s.Commit(false)
-	return time.Unix(0, t)
+	return time.Unix(0, handOut(c, "Now", &c.times, &c.usedTimes, func() int64 { return time.Now().UnixNano() }, func(f *frame) *[]int64 { return &f.Times }))
 }
 
 // UUID is a random UUID: the same in every execution.
 func UUID(ctx *Context) string {
 	c := ctx.c
+	return handOut(c, "UUID", &c.uuids, &c.usedUUIDs, newUUID, func(f *frame) *[]string { return &f.UUIDs })
+}
+
+// handOut gives the next of what earlier executions were given, or makes one and notes it in the frame.
+func handOut[T any](c *core, what string, given *[]T, used *int, fresh func() T, in func(*frame) *[]T) T {
 	c.enter()
-	if err := c.counted("UUID"); err != nil {
+	if err := c.counted(what); err != nil {
 		c.fail(err)
 	}
 	c.mu.Lock()
-	if c.usedUUIDs < len(c.uuids) {
-		u := c.uuids[c.usedUUIDs]
-		c.usedUUIDs++
-		c.mu.Unlock()
-		return u
+	anew := *used == len(*given)
+	if anew {
+		v := fresh()
+		*given = append(*given, v)
+		noted := in(&c.open(48).frame)
+		*noted = append(*noted, v)
 	}
-	u := newUUID()
-	c.uuids = append(c.uuids, u)
-	c.usedUUIDs++
-	b := c.open(48)
-	b.frame.UUIDs = append(b.frame.UUIDs, u)
+	v := (*given)[*used]
+	*used++
 	c.mu.Unlock()
-	c.s.Commit(false)
-	return u
+	if anew {
+		c.s.Commit(false)
+	}
+	return v
 }
 
 // Version lets runs that are under way finish on the path that they began. Where code changes in a way that

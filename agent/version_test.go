@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -146,17 +147,12 @@ func TestWhatTheJournalContradictsIsNamed(t *testing.T) {
 // waits waits until a run sleeps on a certain wait.
 func (w *scene) waits(id perdure.RunID, wait string) {
 	w.t.Helper()
-	for {
+	eventually.True(w.t, "it comes to "+wait, func() bool {
 		page := w.lines(id, perdure.LineWaitOpened)
-		if n := len(page); n > 0 && strings.Contains(string(page[n-1]), fmt.Sprintf("%q", wait)) {
-			w.suspended(id)
-			return
-		}
-		if w.ctx.Err() != nil {
-			w.t.Fatalf("it does not come to %s: %s", wait, page)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+		n := len(page)
+		return n > 0 && strings.Contains(string(page[n-1]), fmt.Sprintf("%q", wait))
+	})
+	w.suspended(id)
 }
 
 // A run under way finishes on the path that it began, one that begins now takes the new one, and both stay there.

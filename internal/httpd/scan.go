@@ -85,7 +85,7 @@ type scanner struct {
 	n    int // how many of keys there are
 }
 
-// next skips space, and gives the byte that follows; 0 at the end.
+// next goes past space, and gives the byte that follows; 0 at the end.
 func (s *scanner) next() byte {
 	for ; s.i < len(s.b); s.i++ {
 		if c := s.b[s.i]; c != ' ' && c != '\n' && c != '\t' && c != '\r' {
@@ -95,7 +95,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// take skips space and the byte c, if that is what follows.
+// take goes past space and the byte c, if that is what follows.
 func (s *scanner) take(c byte) bool {
 	ok := s.next() == c
 	if ok {
@@ -197,7 +197,7 @@ func (s *scanner) text() (text []byte, plain, ok bool) {
 		case c == '\\':
 			plain = false
 			s.i = i + 1
-			if !s.skip(`"\/bfnrt`) && !(s.skip("u") && s.skip(hex) && s.skip(hex) && s.skip(hex) && s.skip(hex)) {
+			if !s.pass(`"\/bfnrt`) && !(s.pass("u") && s.pass(hex) && s.pass(hex) && s.pass(hex) && s.pass(hex)) {
 				return nil, false, false
 			}
 			i = s.i - 1
@@ -209,13 +209,13 @@ func (s *scanner) text() (text []byte, plain, ok bool) {
 // number reads a number. It is bounded if its length alone keeps it below the largest double, which has 309 digits.
 func (s *scanner) number() (bounded, ok bool) {
 	from := s.i
-	s.skip("-")
-	ok = s.skip("0") || s.digits()
-	if s.skip(".") {
+	s.pass("-")
+	ok = s.pass("0") || s.digits()
+	if s.pass(".") {
 		ok = s.digits() && ok
 	}
-	if s.skip("eE") {
-		s.skip("+-")
+	if s.pass("eE") {
+		s.pass("+-")
 		return false, s.digits() && ok
 	}
 	return s.i-from < 300, ok
@@ -231,8 +231,8 @@ func (s *scanner) digits() bool {
 
 const hex = "0123456789abcdefABCDEF"
 
-// skip passes one byte, if it is among these.
-func (s *scanner) skip(these string) bool {
+// pass goes past one byte, if it is among these.
+func (s *scanner) pass(these string) bool {
 	ok := s.i < len(s.b) && strings.IndexByte(these, s.b[s.i]) >= 0
 	if ok {
 		s.i++

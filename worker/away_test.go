@@ -173,7 +173,7 @@ func TestACancelIsHeardAtOnce(t *testing.T) {
 			return 0, context.Cause(ctx)
 		})
 		w.work(wk)
-		for _, after := range []time.Duration{2500 * time.Millisecond, 7 * time.Second, 5*time.Minute + 3*time.Second} {
+		for _, after := range []time.Duration{2500 * time.Millisecond, 7 * time.Second, 5 * time.Minute, 31 * time.Second, 32 * time.Second, 5*time.Minute + 3*time.Second} {
 			id := w.start(perdure.Submission{Kind: "job"})
 			time.Sleep(after)
 			asked := time.Now()

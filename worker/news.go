@@ -39,6 +39,10 @@ func (w *Worker) newsLoop(life context.Context) {
 			if time.Since(sent) < w.opt.PollWait/2 { // a server that shuts down
 				sleep(life, pause(1))
 			}
+			// A ring between this call and the next one is heard by nobody, so a heartbeat looks.
+			for _, r := range w.holding() {
+				r.dueNow()
+			}
 		}
 	}
 }

@@ -85,7 +85,7 @@ func execute(ctx context.Context, s session.Session, f func(ctx any) (result jso
 		}
 	}
 	c.mu.Lock()
-	left, on, wrong, running := c.left, c.continueOn, c.wrong, len(c.running)
+	left, on, wrong, running := c.left, c.continueOn, c.wrong, c.running
 	c.mu.Unlock()
 	if err == nil && running > 0 {
 		wrong = misuse("the agent returned while a step of its was being executed: wait for the goroutine")

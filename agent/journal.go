@@ -48,8 +48,8 @@ type core struct {
 	usedTimes    int
 	usedUUIDs    int
 
-	running    map[string]int // steps whose functions are executed right now, by the goroutine that does it
-	undoing    error          // a saga failed with it, and nothing new is begun while it is undone
+	running    int   // steps whose functions are executed right now
+	undoing    error // a saga failed with it, and nothing new is begun while it is undone
 	sagas      []*saga
 	main       string // the goroutine that executes the agent's function
 	wrong      error  // the first misuse: whoever ignores it does not get away with it
@@ -119,7 +119,7 @@ const (
 func newCore(s session.Session) *core {
 	return &core{s: s, grant: s.Grant(), leased: s.Leased(), ctx: s.Leased(),
 		occur: map[string]int{}, entries: map[string]json.RawMessage{}, spawned: map[string]string{}, ids: map[string]perdure.RunID{}, tokens: map[string]string{},
-		ends: map[string]*item{}, waits: map[string]*item{}, known: map[int64]bool{}, versions: map[string]int{}, unasked: map[string]bool{}, running: map[string]int{}, leaving: make(chan struct{})}
+		ends: map[string]*item{}, waits: map[string]*item{}, known: map[int64]bool{}, versions: map[string]int{}, unasked: map[string]bool{}, leaving: make(chan struct{})}
 }
 
 // recall reads the journal.

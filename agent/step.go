@@ -177,31 +177,47 @@ func attempt[T any](ctx *Context, key string, f func(ctx context.Context) (T, er
 	}
 }
 
-// begin and finish note which steps are executed right now.
+// begin and finish count the steps that are executed right now.
 func (c *core) begin() {
 	c.mu.Lock()
-	c.running[goroutine()]++
+	c.running++
 	c.mu.Unlock()
 }
 
 func (c *core) finish() {
-	g := goroutine()
 	c.mu.Lock()
-	if c.running[g]--; c.running[g] == 0 {
-		delete(c.running, g)
-	}
+	c.running--
 	c.mu.Unlock()
 }
 
-// inside tells whether a step's function makes this call.
+// inside tells whether a step's function makes this call. While no step is executed, nothing has to be looked at for that.
 func (c *core) inside() bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.running) > 0 && c.running[goroutine()] > 0
+	running := c.running > 0
+	c.mu.Unlock()
+	return running && inAttempt()
 }
 
-// goroutine names the goroutine that calls. It decides nothing: it only tells the mistake of a step inside of a step
-// from steps that run side by side, which look alike otherwise.
+// inAttempt tells whether this goroutine is in a call of attempt.
+func inAttempt() bool {
+	var pcs [64]uintptr
+	for past := 2; ; past += len(pcs) {
+		n := runtime.Callers(past, pcs[:])
+		frames := runtime.CallersFrames(pcs[:n])
+		for more := n > 0; more; {
+			var f runtime.Frame
+			if f, more = frames.Next(); strings.HasPrefix(f.Function, "github.com/perdure/perdure/agent.attempt[") {
+				return true
+			}
+		}
+		if n < len(pcs) {
+			return false
+		}
+	}
+}
+
+// goroutine names the goroutine that calls. It decides nothing: it only tells the mistake of a wait, or a saga, beside
+// the agent's own goroutine.
 func goroutine() string {
 	var b [64]byte
 	text := string(b[:runtime.Stack(b[:], false)]) // "goroutine 18 [running]: …"
@@ -315,7 +331,7 @@ func Version(ctx *Context, name string, version int) int {
 // can. A step's function is not called again, and what it did would be missing from the count.
 func (c *core) counted(what string) error {
 	c.mu.Lock()
-	running := len(c.running) > 0
+	running := c.running > 0
 	c.mu.Unlock()
 	if running {
 		return c.misuse("%s inside of, or beside, a step that is being executed: do it between steps", what)
@@ -329,7 +345,7 @@ func (c *core) waitable(what string) error {
 		return c.misuse("%s in a goroutine: a run that waits is executed anew, so the agent's own goroutine waits for all", what)
 	}
 	c.mu.Lock()
-	running := len(c.running) > 0
+	running := c.running > 0
 	c.mu.Unlock()
 	if running {
 		return c.misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, and the step would be lost; wait between steps, or spawn a child", what)

@@ -54,6 +54,22 @@ var leaseScenarios = []Scenario{
 		w.do(end)
 		w.check(end.Refused == nil && end.Answer.OK && w.fingerprint() == before, "the end is answered as the first time")
 	}},
+	{"progress that a heartbeat and a commit both tell", func(w *World) {
+		r := w.task()
+		g := w.take("w1")
+		note := func(p string) perdure.Emitted {
+			return perdure.Emitted{Type: perdure.LineProgress, Data: json.RawMessage(p)}
+		}
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":100}`)}}})
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`{"percent":100}`)}, Outcome: done(`1`)})
+		w.check(w.count(r.ID, perdure.LineProgress) == 1, "it is one line")
+		w.check(string(w.get(r.ID).Progress) == `{"percent":100}`, "and stands")
+
+		r = w.task()
+		g = w.take("w1")
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`1`), note(`2`), note(`2`), note(`1`)}})
+		w.check(w.count(r.ID, perdure.LineProgress) == 3, "what changes is told: %d", w.count(r.ID, perdure.LineProgress))
+	}},
 	{"a worker that vanishes after its poll", func(w *World) {
 		r := w.task()
 		g1 := w.poll("gone", 1)

@@ -184,10 +184,15 @@ func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error
 		return perdure.Invalid("messages", "a run without a thread writes no messages")
 	}
 	said.Lines = append(said.Lines, told...)
+	last := r.Progress
 	for _, e := range perdure.JoinDeltas(c.Events) {
 		data := tx.InternShown(r.Tenant, string(r.ID), e.Data)
 		if e.Type == perdure.LineProgress {
-			said.Progress = tx.Intern(r.Tenant, string(r.ID), e.Data)
+			v := tx.Intern(r.Tenant, string(r.ID), e.Data)
+			if v == last {
+				continue // a heartbeat has said so already
+			}
+			last, said.Progress = v, v
 		}
 		said.Lines = append(said.Lines, perdure.Line{Type: e.Type, Data: data})
 	}

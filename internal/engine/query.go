@@ -41,6 +41,20 @@ func (e *Engine) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) 
 	return d, err
 }
 
+// Ended gives a run that has ended, as Get does, if nothing has to be read for that.
+func (e *Engine) Ended(t perdure.TenantID, id perdure.RunID) (d Detail, ok bool) {
+	r, ok := e.store.Ended(t, id)
+	if !ok {
+		return d, false
+	}
+	for _, v := range []perdure.Value{r.Input, r.Result, r.Progress} {
+		if _, _, ref := v.Ref(); ref {
+			return d, false
+		}
+	}
+	return Detail{Run: r, InputText: r.Input, ResultText: r.Result}, true
+}
+
 // maxDepth is how deep the API takes a value to be nested.
 const maxDepth = 64
 

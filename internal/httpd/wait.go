@@ -109,8 +109,15 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		return 0, nil, err
 	}
 	err = c.watch(string(id), limit, func(itself bool) (bool, error) {
-		if !itself && c.s.engine.Store().Live(ref.Tenant, id) {
+		if itself {
+			return look()
+		}
+		if c.s.engine.Store().Live(ref.Tenant, id) {
 			return false, nil // nothing has to be read to know that
+		}
+		if d, ok := c.s.engine.Ended(ref.Tenant, id); ok {
+			see(&d)
+			return true, nil
 		}
 		return look()
 	})

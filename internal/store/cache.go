@@ -10,13 +10,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// How many runs are remembered at least, and how large one may be.
+// How many runs are remembered at least, how large one may be, and how many names of what it said.
 const (
 	cacheSize     = 8192
 	maxRemembered = 4 << 10
+	maxSaid       = 64
 )
 
-// A cache remembers live runs as this process has last written them, so that they need not be read before the
+// A cache remembers runs as this process has last written them, so that they need not be read before the
 // next change. It is never believed: a run that a batch takes from it is either written, which holds only for the
 // version that was remembered, or has its version looked up before anybody is answered.
 type cache struct {
@@ -24,15 +25,26 @@ type cache struct {
 	misses  atomic.Bool  // hardly anything of what was last claimed was here
 
 	mu         sync.Mutex
-	young, old map[runKey]perdure.Run
+	young, old map[runKey]memory
 }
 
-// get gives a live run. Of those that have ended only that is remembered, so that nobody who is late to say so brings
-// them back.
+// A memory is a run, and what it has said.
+type memory struct {
+	perdure.Run
+	said *said
+}
+
+// said names the commits and the steps of a run that are in the database: those that it does not name are not. It is
+// known of runs that this process has seen from their birth, as long as it is not much; nil: not known.
+type said struct {
+	commits, steps []string
+}
+
+// get gives a live run. One that has ended stays, so that nobody who is late to say so brings it back.
 func (c *cache) get(k runKey) (perdure.Run, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.known(k)
+	r := c.known(k).Run
 	return r, r.State.Live()
 }
 
@@ -41,20 +53,30 @@ func (c *cache) has(k runKey) bool {
 	return ok
 }
 
-func (c *cache) put(k runKey, r perdure.Run) {
+func (c *cache) put(k runKey, m memory) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known(k).Version >= r.Version { // another lane was quicker to say so
+	if c.known(k).Version >= m.Version { // another lane was quicker to say so
 		return
 	}
 	if len(c.young) >= cacheSize || c.young == nil {
-		c.young, c.old = make(map[runKey]perdure.Run, cacheSize), c.young
+		c.young, c.old = make(map[runKey]memory, cacheSize), c.young
 	}
-	c.young[k] = r
+	c.young[k] = m
+}
+
+// said gives what a run of that version had said, if it is known.
+func (c *cache) said(k runKey, version int64) *said {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.known(k); m.Version == version {
+		return m.said
+	}
+	return nil
 }
 
 // known is what is remembered of a run, which may have ended. The caller holds c.mu.
-func (c *cache) known(k runKey) perdure.Run {
+func (c *cache) known(k runKey) memory {
 	if r, ok := c.young[k]; ok {
 		return r
 	}
@@ -130,22 +152,66 @@ func (tx *Tx) verify() error {
 // remember puts what the batch has written into the cache.
 func (tx *Tx) remember() {
 	c := &tx.s.cache
+	more := make(map[runKey]*said)
+	of := func(k runKey) *said {
+		if more[k] == nil {
+			more[k] = new(said)
+		}
+		return more[k]
+	}
+	for _, k := range tx.commits.dirty {
+		x := of(k.runKey)
+		x.commits = append(x.commits, k.id)
+	}
+	for _, k := range tx.journal.dirty {
+		x := of(k.runKey)
+		x.steps = append(x.steps, k.key)
+	}
 	tx.eachDirty(func(k runKey, r *perdure.Run) {
+		small := len(r.Input)+len(r.Result)+len(r.Progress)+len(r.Metadata)+len(r.LastCommit.Answer)+len(r.Fallback) <= maxRemembered
 		switch {
+		case small && r.State.Terminal():
+			c.put(k, memory{Run: *r})
+		case small:
+			c.put(k, memory{*r, tx.saidSince(k, more[k])})
 		case r.State.Terminal():
-			c.put(k, perdure.Run{Version: r.Version, State: r.State})
-		case len(r.Input)+len(r.Result)+len(r.Progress)+len(r.Metadata)+len(r.LastCommit.Answer) <= maxRemembered:
-			c.put(k, *r)
+			c.put(k, memory{Run: perdure.Run{Version: r.Version, State: r.State}})
 		default:
 			c.drop(k)
 		}
 	})
 }
 
+// saidSince gives what a run has said when the batch is written, which adds more.
+func (tx *Tx) saidSince(k runKey, more *said) *said {
+	before := new(said)
+	if version, ok := tx.read[k]; ok {
+		before = tx.s.cache.said(k, version)
+	}
+	switch {
+	case before == nil || more == nil:
+		return before
+	case len(before.commits)+len(before.steps)+len(more.commits)+len(more.steps) > maxSaid:
+		return nil
+	}
+	return &said{slices.Concat(before.commits, more.commits), slices.Concat(before.steps, more.steps)}
+}
+
 // Live tells that a run had not ended when it was last written. It looks at what is remembered and reads nothing: where
 // other nodes write too, or the run is not remembered, it says false, and that means nothing.
 func (s *Store) Live(t perdure.TenantID, id perdure.RunID) bool {
 	return !s.Shared() && s.cache.has(runKey{t, id})
+}
+
+// Ended gives a run that has ended as it was last written, if that is remembered, and nobody else can have changed it.
+func (s *Store) Ended(t perdure.TenantID, id perdure.RunID) (perdure.Run, bool) {
+	if s.Shared() {
+		return perdure.Run{}, false
+	}
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	r := s.cache.known(runKey{t, id}).Run
+	return r, r.ID != "" && r.State.Terminal()
 }
 
 // trusted gives the cache, unless it misled a batch a moment ago: where other nodes change the same runs, remembering

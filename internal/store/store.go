@@ -191,6 +191,13 @@ func (s *Store) openFile() (err error) {
 	writing := new(sync.Mutex)
 	w := s.wrap(write)
 	for i := range s.lanes {
+		switch Lane(i) {
+		case LaneSubmit, LaneClaim:
+			// There is one writer anyway. A poll and a child's end both change the parent, and who decides beside the
+			// other decides twice.
+			s.lanes[i] = s.lanes[LaneWork]
+			continue
+		}
 		r, err := newSQLSession(s.db, "BEGIN")
 		if err != nil {
 			return err
@@ -315,6 +322,10 @@ func (s *Store) Close() error {
 		s.doubt(errClosed)
 		close(s.done)
 		s.running.Wait()
+		for _, l := range s.lanes {
+			l.mu.Lock() // who makes a batch at once has begun before the store was closed
+			l.mu.Unlock()
+		}
 		err = s.release()
 	})
 	return err

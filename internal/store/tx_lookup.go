@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -30,8 +31,13 @@ func (tx *Tx) lookUp(list []Lookup) error {
 		if !ok {
 			continue
 		}
+		// Whatever it is, the version that the batch has read guards it.
+		var had *said
+		if version, ok := tx.read[k]; ok && tx.cache != nil {
+			had = tx.cache.said(k, version)
+		}
 		if c := (commitKey{k, l.Commit}); l.Commit != "" && l.Commit != r.LastCommit.ID {
-			if _, _, known := tx.commits.get(c); !known && r.Commits > 0 {
+			if _, _, known := tx.commits.get(c); !known && r.Commits > 0 && (had == nil || slices.Contains(had.commits, l.Commit)) {
 				commits = append(commits, c)
 			} else {
 				tx.commits.absorb(c, CommitRow{}, false)
@@ -39,7 +45,7 @@ func (tx *Tx) lookUp(list []Lookup) error {
 		}
 		for _, key := range l.Steps {
 			s := journalKey{k, key}
-			if _, _, known := tx.journal.get(s); !known && r.JournalSeq > 0 {
+			if _, _, known := tx.journal.get(s); !known && r.JournalSeq > 0 && (had == nil || slices.Contains(had.steps, key)) {
 				steps = append(steps, s)
 			} else {
 				tx.journal.absorb(s, JournalRow{}, false)

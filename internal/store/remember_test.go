@@ -1,0 +1,160 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// What a run has said since it was made is known without asking; what it has said already is still found.
+func TestWhatARunHasSaidIsRemembered(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		asked := make(map[string]int)
+		at.Hooks.Wrap = func(s Session) Session { return &asking{s, asked} }
+		s := open(t, at)
+		must(t, s, insert("x"))
+		say := func(i int) {
+			t.Helper()
+			commit, key := fmt.Sprint("c", i), fmt.Sprint("s", i)
+			must(t, s, lookupOp{look("x", commit, key), func(tx *Tx) error {
+				if got, err := found(tx, "x", commit, key); err != nil || got != "/" {
+					return fmt.Errorf("%s: %q, %w", commit, got, err)
+				}
+				return record(tx, "x", commit, key, "digest of "+key)
+			}})
+		}
+		again := func(i int) {
+			t.Helper()
+			must(t, s, opFunc(func(tx *Tx) error {
+				got, err := found(tx, "x", fmt.Sprint("c", i), fmt.Sprint("s", i))
+				if want := fmt.Sprintf("c%d of x/digest of s%d", i, i); got != want {
+					return fmt.Errorf("%q, want %q, %w", got, want, err)
+				}
+				return err
+			}))
+		}
+		for i := range maxSaid / 2 {
+			say(i)
+		}
+		if asked["commits"]+asked["journal"] != 0 {
+			t.Errorf("asked %v", asked)
+		}
+		for i := range maxSaid / 2 {
+			again(i)
+		}
+		// It becomes too much to remember, and is asked for.
+		clear(asked)
+		for i := range 8 {
+			say(maxSaid/2 + i)
+		}
+		if asked["commits"] == 0 || asked["journal"] == 0 {
+			t.Errorf("asked %v", asked)
+		}
+		for i := range maxSaid/2 + 8 {
+			again(i)
+		}
+		// What was rolled back was not said.
+		must(t, s, insert("y"))
+		refused := lookupOp{look("y", "c", "s"), func(tx *Tx) error {
+			if err := record(tx, "y", "c", "s", "d"); err != nil {
+				return err
+			}
+			return perdure.Errorf(perdure.CodeInvalid, "refused")
+		}}
+		if err := s.Batch(s.Now(), refused)[0]; err == nil {
+			t.Fatal("it was not refused")
+		}
+		must(t, s, opFunc(func(tx *Tx) error { return record(tx, "y", "other", "other", "d") }))
+		must(t, s, opFunc(func(tx *Tx) error {
+			if got, err := found(tx, "y", "c", "s"); err != nil || got != "/" {
+				return fmt.Errorf("%q, %w", got, err)
+			}
+			return nil
+		}))
+	})
+}
+
+func TestARunThatHasEndedIsRemembered(t *testing.T) {
+	s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db")})
+	must(t, s, insert("x"))
+	if _, ok := s.Ended(tenant, ref("x")); ok || !s.Live(tenant, ref("x")) {
+		t.Error("it lives")
+	}
+	end := func(result perdure.Value) opFunc {
+		return func(tx *Tx) error {
+			r, _, err := tx.Run(tenant, ref("x"))
+			r.Version++
+			r.State, r.Ready, r.AlarmAt, r.Result = perdure.Completed, false, 0, result
+			tx.Put(r, nil)
+			return err
+		}
+	}
+	for _, result := range []perdure.Value{`"first"`, `"adopted"`} {
+		must(t, s, end(result))
+		if r, ok := s.Ended(tenant, ref("x")); !ok || r.Result != result || s.Live(tenant, ref("x")) {
+			t.Errorf("%v %+v", ok, r)
+		}
+	}
+	if _, ok := s.Ended("other", ref("x")); ok {
+		t.Error("of another tenant")
+	}
+	large := perdure.Value(`"` + string(make([]byte, maxRemembered)) + `"`)
+	must(t, s, end(large))
+	if r, ok := s.Ended(tenant, ref("x")); ok || s.Live(tenant, ref("x")) {
+		t.Errorf("%d bytes are remembered", len(r.Result))
+	}
+}
+
+// An operation that finds its lane idle is done at once. The store is not closed under it, and no lane is blocked for ever when
+// it breaks off.
+func TestAnOperationInAnIdleLane(t *testing.T) {
+	var before func()
+	opt := Options{Path: filepath.Join(t.TempDir(), "p.db")}
+	opt.Hooks.BeforeWrite = func() {
+		if before != nil {
+			before()
+		}
+	}
+	s := open(t, opt)
+	begun, goOn, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	before = func() { close(begun); <-goOn }
+	go func() { done <- s.Do(context.Background(), insert("x")) }()
+	<-begun
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	<-s.done
+	select {
+	case err := <-closed:
+		t.Fatalf("it was closed under a batch: %v", err)
+	default:
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Errorf("what had begun: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("close: %v", err)
+	}
+
+	before = nil
+	s = open(t, opt)
+	if n := count(t, s, "SELECT count(*) FROM runs"); n != 1 {
+		t.Errorf("%d runs", n)
+	}
+	before = func() { panic("a defect") }
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("it did not panic")
+			}
+		}()
+		s.Do(context.Background(), insert("y"))
+	}()
+	before = nil
+	if err := s.Do(context.Background(), insert("z")); perdure.CodeOf(err) != perdure.CodeUnavailable || s.Err() == nil {
+		t.Errorf("after a batch was broken off: %v, %v", err, s.Err())
+	}
+}

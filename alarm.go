@@ -28,6 +28,9 @@ var Clocks = []Clock{
 	{"lease", "W6", "running and heard from: the end of its lease", func(p *Policy, r *Run) Instant {
 		return when(r.State == Running && r.Heard && !r.Options.Process, r.LeaseUntil, 0)
 	}},
+	{"dead", "W12", "running and heard from, a process: dead_after after the last sign of life", func(p *Policy, r *Run) Instant {
+		return when(r.State == Running && r.Heard && r.Options.Process, r.SeenAt, p.Thresholds(r).Dead)
+	}},
 	{"undelivered", "W5", "granted and not heard from: dispatched_timeout after the first grant", func(p *Policy, r *Run) Instant {
 		return when(r.State.Leased() && !r.Heard, r.FirstGrantAt, p.DispatchedTimeout)
 	}},
@@ -35,7 +38,7 @@ var Clocks = []Clock{
 		return when(r.State.Leased() && !r.Heard && !r.Ready && r.Deliveries < p.MaxDeliveries, r.GrantedAt, p.RedeliverAfter(r.Deliveries))
 	}},
 	{"reap", "W7", "running: active_reap after the last sign of life", func(p *Policy, r *Run) Instant {
-		return when(r.State == Running, r.SeenAt, p.ActiveReap)
+		return when(r.State == Running, r.SeenAt, p.reapAfter(r))
 	}},
 	{"wait", "W2", "suspended: the first timeout of its open waits", func(_ *Policy, r *Run) Instant {
 		return when(r.State == Suspended, r.WaitAt, 0)
@@ -47,10 +50,13 @@ var Clocks = []Clock{
 		return when(r.State == Queued && r.Ready && r.Said&SaidQueued == 0, r.ReadyAt, p.QueuedAlert)
 	}},
 	{"silent", "W13", "running: silent after the last sign of life", func(p *Policy, r *Run) Instant {
-		return when(r.State == Running && r.Heard && r.Said&SaidSilent == 0, r.SeenAt, p.Silent)
+		return when(r.State == Running && r.Heard && r.Said&SaidSilent == 0, r.SeenAt, p.Thresholds(r).Silent)
 	}},
 	{"no-progress", "W13", "running: no_progress after the last change of activity, event or journal", func(p *Policy, r *Run) Instant {
-		return when(r.State == Running && r.Heard && r.Said&SaidNoProgress == 0, r.MovedAt, p.NoProgress)
+		return when(r.State == Running && r.Heard && r.Said&SaidNoProgress == 0, r.MovedAt, p.Thresholds(r).NoProgress)
+	}},
+	{"stale", "W12", "running: stale_after after the last sign of life", func(p *Policy, r *Run) Instant {
+		return when(r.State == Running && r.Heard && r.Said&SaidStale == 0, r.SeenAt, p.Thresholds(r).Stale)
 	}},
 }
 

@@ -91,3 +91,32 @@ func (d *delta) data() json.RawMessage {
 	b.WriteByte('}')
 	return b.Bytes()
 }
+
+// Delta takes an llm:delta line apart: its text, and the channel that it goes on with, which is whatever stands beside the
+// text.
+func (e *Emitted) Delta() (channel, text string, ok bool) {
+	d, ok := readDelta(e)
+	if !ok || json.Unmarshal(slices.Concat([]byte{'"'}, d.text, []byte{'"'}), &text) != nil {
+		return "", "", false
+	}
+	d.text = nil
+	return string(d.data()), text, true
+}
+
+// DeltaOn is an llm:delta line with a text on a channel.
+func DeltaOn(channel, text string) Emitted {
+	d, _ := readDelta(&Emitted{Type: LineDelta, Data: json.RawMessage(channel)})
+	quoted, _ := encode(text) // a string always can be
+	d.text = quoted[1 : len(quoted)-1]
+	return Emitted{Type: LineDelta, Data: d.data()}
+}
+
+// DeltaText is what an llm:delta line says.
+func DeltaText(data Value) string {
+	d, ok := readDelta(&Emitted{Type: LineDelta, Data: json.RawMessage(data)})
+	text := ""
+	if ok && json.Unmarshal(slices.Concat([]byte{'"'}, d.text, []byte{'"'}), &text) != nil {
+		return ""
+	}
+	return text
+}

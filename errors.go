@@ -17,9 +17,11 @@ const (
 	CodeWrongState       Code = "wrong_state"         // the run is not in a state that allows this
 	CodeCancelRequested  Code = "cancel_requested"    // a run that is to be cancelled may not suspend
 	CodeNothingToWaitFor Code = "nothing_to_wait_for" // suspend without an open wait
+	CodeOutcome          Code = "outcome_invalid"     // an outcome that this run can't have
 	CodeReused           Code = "key_reused"          // the same key or commit_id with another body
 	CodeNondeterminism   Code = "nondeterminism"      // the journal contradicts what the worker now says
 	CodeThreadBusy       Code = "thread_busy"         // multitask_strategy reject, or a child on its ancestor's thread
+	CodeInUse            Code = "in_use"              // somebody still refers to what is to be deleted
 	CodeRunEnded         Code = "run_ended"           // the run has ended; it takes no more of this
 	CodeWaitClosed       Code = "wait_closed"         // the wait of the callback or the approval is over
 	CodeAlreadyDecided   Code = "already_decided"     // somebody decided otherwise
@@ -28,6 +30,7 @@ const (
 	CodeAnswerInvalid    Code = "answer_invalid"      // the answer does not fit the form
 	CodeForbidden        Code = "forbidden"           // whoever asks may not do this
 	CodeQuota            Code = "quota_exceeded"      // more live runs than the tenant may have
+	CodeNoSigner         Code = "signing_unavailable" // the tenant requires signatures, and the server has no key
 	CodeURLRefused       Code = "url_refused"         // the server does not send to this address
 	CodeStorageFull      Code = "storage_full"        // the disk is full: nothing was changed, and no new work is taken until there is room
 	CodeUnavailable      Code = "unavailable"         // nothing was changed; try again
@@ -41,6 +44,7 @@ const (
 	CodeDispatchTimeout    Code = "dispatch_timeout"
 	CodeAttemptsExhausted  Code = "attempts_exhausted"
 	CodeReaped             Code = "timeout_reaped_by_watchdog"
+	CodeHeartbeatLost      Code = "heartbeat_lost"
 	CodeOrphaned           Code = "orphaned"
 	CodeCancelled          Code = "cancelled"
 	CodeRejected           Code = "rejected"

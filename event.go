@@ -59,7 +59,7 @@ func hear(p *Policy, r *Run, now Instant, log *history) {
 	r.Deliveries = 0
 	r.SeenAt = now
 	r.LeaseUntil = now.Add(p.Lease)
-	r.Said &^= SaidSilent
+	r.Said &^= SaidSilent | SaidStale
 	if r.Cancel.RequestedAt != 0 && r.Cancel.DeliveredAt == 0 {
 		r.Cancel.DeliveredAt = now
 	}
@@ -70,7 +70,7 @@ func drop(r *Run) {
 	r.LeaseUntil, r.GrantedAt = 0, 0
 	r.Heard, r.Ready = false, false
 	r.Worker = ""
-	r.Said &^= SaidSilent | SaidNoProgress
+	r.Said &^= SaidSilent | SaidNoProgress | SaidStale
 }
 
 // enqueue makes the run wait for a poll, from an instant on.
@@ -101,9 +101,10 @@ func (e Beat) presents() int64 { return e.Epoch }
 func (e Beat) apply(p *Policy, r *Run, now Instant, log *history) {
 	hear(p, r, now, log)
 	ackCancel(r, e.CancelAck, now)
-	changed := e.Activity != "" && e.Activity != r.Activity
+	// What a holder says for the first time is news, also if the one before said the same.
+	changed := e.Activity != "" && (e.Activity != r.Activity || r.ActivityAt < r.GrantedAt)
 	if changed {
-		r.Activity = e.Activity
+		r.Activity, r.ActivityAt = e.Activity, now
 		moved(r, now)
 	}
 	if changed || now.Sub(r.BeatAt) >= p.BeatEvery {
@@ -137,6 +138,7 @@ type Committed struct {
 	Waits     int // waits opened, less those closed
 	Lines     []Line
 	Progress  Value
+	Held      string // what is held back of the lines
 	CancelAck bool
 }
 
@@ -149,6 +151,7 @@ func (e Committed) apply(p *Policy, r *Run, now Instant, log *history) {
 		r.JournalSeq += int64(e.Journal)
 		r.Strikes = 0
 	}
+	r.Held = e.Held
 	r.Children += e.Children
 	r.InboxOpen -= e.Acked
 	r.WaitsOpen += e.Waits
@@ -196,7 +199,7 @@ func (e Woken) apply(_ *Policy, r *Run, now Instant, log *history) {
 
 // Retried is a lost or failed execution with attempts left.
 type Retried struct {
-	Epoch   int64 // zero: the lease expired
+	Epoch   int64 // zero: the holder is lost, and the failure says how
 	Failure Failure
 	Delay   time.Duration
 }
@@ -210,7 +213,7 @@ func (e Retried) allowed(_ *Policy, r *Run, _ Instant) bool {
 func (e Retried) apply(_ *Policy, r *Run, now Instant, log *history) {
 	if e.Epoch == 0 {
 		r.Epoch++
-		log.add(LineReclaimed, object("reason", "lease_lost", "worker_id", r.Worker))
+		log.add(LineReclaimed, object("reason", string(e.Failure.Code), "worker_id", r.Worker))
 	}
 	r.Attempt++
 	r.Strikes++
@@ -245,6 +248,29 @@ func (e Released) apply(_ *Policy, r *Run, now Instant, log *history) {
 	enqueue(r, now, now)
 	r.Deliveries = 0
 }
+
+// Restored takes a run off whoever held it when the store was backed up, or since, without costing an attempt: the store
+// is another one now.
+type Restored struct{ Epoch int64 } // of the new time line: greater than any that was ever granted
+
+func (e Restored) allowed(_ *Policy, r *Run, _ Instant) bool {
+	return r.Epoch < e.Epoch && r.Cancel.RequestedAt == 0
+}
+
+func (e Restored) apply(_ *Policy, r *Run, now Instant, log *history) {
+	r.Epoch = e.Epoch
+	log.add(LineReclaimed, object("reason", "restored", "worker_id", r.Worker))
+	enqueue(r, now, now)
+	r.Deliveries = 0
+}
+
+// Renumbered raises the epoch of a restored run that stays where it is: one that nobody holds, or whose holder was asked to
+// stop and is lost now.
+type Renumbered struct{ Epoch int64 }
+
+func (e Renumbered) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Epoch < e.Epoch }
+
+func (e Renumbered) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.Epoch = e.Epoch }
 
 // ---- ends
 
@@ -286,7 +312,7 @@ func endWithout(r *Run, why Failure, taken bool, line string, log *history) {
 	}
 	r.Failure = &why
 	r.Fallback = object("reason", string(why.Code), "message", why.Message, "activity", r.Activity,
-		"partial", r.Progress, "attempts", r.Attempt, "journal_entries", r.JournalSeq)
+		"partial", r.Progress, "attempts", r.Attempt, "journal_entries", r.JournalSeq, "seen_at", r.SeenAt)
 	data := []any{"error", why, "deliverable_id", r.DeliverableID()}
 	if line == LineTimedOut {
 		r.Fallback = r.Fallback.with("deadline_at", r.DeadlineAt) // a parent is told by when it should have been done
@@ -373,10 +399,12 @@ func (DeadlinePassed) apply(_ *Policy, r *Run, _ Instant, log *history) {
 // Reaped ends a run that gave no sign of life for very long.
 type Reaped struct{}
 
-func (Reaped) allowed(p *Policy, r *Run, now Instant) bool { return now >= r.SeenAt.Add(p.ActiveReap) }
+func (Reaped) allowed(p *Policy, r *Run, now Instant) bool {
+	return now >= r.SeenAt.Add(p.reapAfter(r))
+}
 
 func (Reaped) apply(p *Policy, r *Run, _ Instant, log *history) {
-	endWithout(r, Failure{CodeReaped, "no sign of life for " + p.ActiveReap.String()}, true, LineFailed, log)
+	endWithout(r, Failure{CodeReaped, "no sign of life for " + p.reapAfter(r).String()}, true, LineFailed, log)
 }
 
 // Orphaned ends a run whose surroundings are gone.
@@ -456,6 +484,18 @@ func (e Slow) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineSlow, object("reason", e.Reason, "activity", r.Activity, "seen_at", r.SeenAt))
 }
 
+// WentStale alerts about a run that was not heard from for so long that it may be gone. It never ends one.
+type WentStale struct{}
+
+func (WentStale) allowed(p *Policy, r *Run, now Instant) bool {
+	return now >= r.SeenAt.Add(p.Thresholds(r).Stale)
+}
+
+func (WentStale) apply(_ *Policy, r *Run, _ Instant, log *history) {
+	r.Said |= SaidStale
+	log.add(LineStale, object("tier", TierStale, "activity", r.Activity, "seen_at", r.SeenAt))
+}
+
 // CancelAsked records a request to stop.
 type CancelAsked struct{ Reason string }
 
@@ -526,8 +566,10 @@ type Noted struct {
 	Cascade     *bool // ended: live children are still to be cancelled
 	WaitAt      *Instant
 	ContinuedBy RunID
-	Deliver     *Delivery // ended: another deliverable
-	NotUndone   []string  // ended: steps that nobody has undone
+	Deliver     *Delivery  // ended: another deliverable
+	NotUndone   []string   // ended: steps that nobody has undone
+	Left        []Artifact // ended: what it left
+	Text        string     // ended: the end of what it was saying
 }
 
 // A Delivery replaces the deliverable of an ended run by a late result that was adopted.
@@ -560,6 +602,12 @@ func (e Noted) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	}
 	if len(e.NotUndone) > 0 {
 		r.Fallback = r.Fallback.with("not_undone", e.NotUndone)
+	}
+	if e.Text != "" {
+		r.Fallback = r.Fallback.with("partial_text", e.Text)
+	}
+	if len(e.Left) > 0 {
+		r.Fallback = r.Fallback.with("artifacts", leftOf(e.Left))
 	}
 	for _, l := range e.Lines {
 		log.add(l.Type, l.Data)

@@ -12,7 +12,7 @@ type Scope string
 const (
 	ScopeCreate   Scope = "runs:create"    // submit runs, threads, groups
 	ScopeRead     Scope = "runs:read"      // look at anything of the tenant
-	ScopeControl  Scope = "runs:control"   // cancel, defer, signal, retry, adopt, redrive, continue
+	ScopeControl  Scope = "runs:control"   // cancel, defer, signal, retry, adopt, redrive, continue, delete
 	ScopeApprove  Scope = "runs:approve"   // decide about what runs ask for
 	ScopePoll     Scope = "worker:poll"    // lease runs
 	ScopeReport   Scope = "worker:report"  // start, heartbeat, commit, release

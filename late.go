@@ -8,6 +8,8 @@ type LateResult struct {
 	N        int      `json:"n"`
 	CommitID string   `json:"commit_id"`
 	Epoch    int64    `json:"epoch"`
+	Attempt  int      `json:"attempt,omitempty"` // which one the epoch was granted for; zero: it is not known any more
+	Worker   string   `json:"worker_id,omitempty"`
 	FromRun  RunID    `json:"from_run_id,omitempty"` // a retry whose result this is
 	Result   Value    `json:"result"`
 	Summary  string   `json:"result_summary,omitempty"`

@@ -25,6 +25,9 @@ type Policy struct {
 	QueuedAlert            time.Duration // W11
 	Silent                 time.Duration // W13
 	NoProgress             time.Duration // W13
+	StaleAfter             time.Duration // W12: the tier of a run without a sign of life
+	DeadAfter              time.Duration // W12
+	Liveness               Liveness      // the last four, for kinds and activities
 	WorkerOffline          time.Duration // W14
 
 	BackoffBase   time.Duration // a retry waits base × 2ⁿ
@@ -39,6 +42,10 @@ type Policy struct {
 	DetachGrace    time.Duration // a dropped connection defers the run after this
 	DeadLetterTTL  time.Duration
 	IdempotencyTTL time.Duration
+	Retention      time.Duration // an ended run is kept this long
+
+	ArtifactMaxBytes   int64 // of one
+	ArtifactTotalBytes int64 // of all that a run leaves
 
 	WatchdogInterval time.Duration // the longest the watchdog sleeps
 	GapAfter         time.Duration // nobody swept for this long: it was a gap
@@ -81,6 +88,8 @@ func DefaultPolicy() Policy {
 		QueuedAlert:            5 * time.Minute,
 		Silent:                 30 * time.Second,
 		NoProgress:             10 * time.Minute,
+		StaleAfter:             2 * time.Minute,
+		DeadAfter:              10 * time.Minute,
 		WorkerOffline:          2 * time.Minute,
 		BackoffBase:            time.Second,
 		BackoffMax:             5 * time.Minute,
@@ -96,6 +105,8 @@ func DefaultPolicy() Policy {
 		DetachGrace:      10 * time.Second,
 		DeadLetterTTL:    24 * time.Hour,
 		IdempotencyTTL:   24 * time.Hour,
+		Retention:        7 * 24 * time.Hour,
+		ArtifactMaxBytes: 64 << 20, ArtifactTotalBytes: 256 << 20,
 		WatchdogInterval: 500 * time.Millisecond,
 		GapAfter:         5 * time.Second,
 		GapSpare:         15 * time.Second,
@@ -117,12 +128,23 @@ func (p *Policy) Settings() []Setting {
 		{"dispatched_timeout", &p.DispatchedTimeout}, {"inbox_processing_timeout", &p.InboxProcessingTimeout},
 		{"suspend_timeout", &p.SuspendTimeout}, {"pending_wakeup", &p.PendingWakeup},
 		{"pending_wakeup_skip", &p.PendingWakeupSkip}, {"active_reap", &p.ActiveReap}, {"queued_alert", &p.QueuedAlert},
-		{"silent", &p.Silent}, {"no_progress", &p.NoProgress}, {"worker_offline", &p.WorkerOffline},
+		{"silent", &p.Silent}, {"no_progress", &p.NoProgress}, {"stale_after", &p.StaleAfter}, {"dead_after", &p.DeadAfter}, {"worker_offline", &p.WorkerOffline},
 		{"backoff_base", &p.BackoffBase}, {"backoff_max", &p.BackoffMax}, {"beat_every", &p.BeatEvery},
 		{"waiter_ttl", &p.WaiterTTL}, {"detach_grace", &p.DetachGrace}, {"dead_letter_ttl", &p.DeadLetterTTL},
-		{"idempotency_ttl", &p.IdempotencyTTL}, {"watchdog_interval", &p.WatchdogInterval},
+		{"idempotency_ttl", &p.IdempotencyTTL}, {"retention", &p.Retention}, {"watchdog_interval", &p.WatchdogInterval},
 		{"gap_after", &p.GapAfter}, {"gap_spare", &p.GapSpare}, {"patrol_every", &p.PatrolEvery},
 	}
+}
+
+// A Size is a number of bytes of a policy by its name.
+type Size struct {
+	Name  string
+	Value *int64
+}
+
+// Sizes are those that can be set.
+func (p *Policy) Sizes() []Size {
+	return []Size{{"artifact_max_bytes", &p.ArtifactMaxBytes}, {"artifact_total_bytes", &p.ArtifactTotalBytes}}
 }
 
 // Validate refuses a policy under which a run might not end or could be taken from a healthy worker.
@@ -144,8 +166,22 @@ func (p *Policy) Validate() error {
 	if p.ActiveReap < p.Lease {
 		return Invalid("active_reap", "must not be shorter than the lease: it is the net under it")
 	}
+	if p.StaleAfter >= p.DeadAfter {
+		return Invalid("stale_after", "must be shorter than dead_after")
+	}
+	if err := p.Liveness.validate(p); err != nil {
+		return err
+	}
 	if p.GapAfter < 2*p.WatchdogInterval {
 		return Invalid("gap_after", "must be at least twice watchdog_interval, or every pause is a gap")
+	}
+	if p.Retention < p.IdempotencyTTL || p.Retention < p.DeadLetterTTL {
+		return Invalid("retention", "must not be shorter than idempotency_ttl and dead_letter_ttl: these lead to runs")
+	}
+	for _, s := range p.Sizes() {
+		if *s.Value < 1 || *s.Value > 1<<40 {
+			return Invalid(s.Name, "must lie between 1 and %d bytes, not %d", 1<<40, *s.Value)
+		}
 	}
 	for _, c := range []Class{Task, Agent, Process} {
 		l, ok := p.Timeouts[c]
@@ -206,7 +242,7 @@ func (p *Policy) AfterLoss(r *Run, epoch int64, why Failure, roll float64) Event
 		return FailedForGood{Epoch: epoch, Failure: why}
 	case r.Strikes+1 < r.MaxAttempts:
 		return Retried{Epoch: epoch, Failure: why, Delay: p.Backoff(r.Strikes+1, roll)}
-	case epoch == 0:
+	case epoch == 0 && why.Code != CodeHeartbeatLost:
 		return GaveUp{Failure: Failure{Code: CodeAttemptsExhausted,
 			Message: fmt.Sprintf("%d attempts in a row were lost; the last one: %s", r.Strikes+1, why.Message)}}
 	default:

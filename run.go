@@ -1,7 +1,5 @@
 package perdure
 
-import "time"
-
 // A Run is one leased, heartbeating, deadline-bound piece of work: the only executable thing there is.
 // The first half is written once, when the run is accepted; the second half is where it stands, and only
 // Policy.Apply changes it.
@@ -26,6 +24,7 @@ type Run struct {
 	DeadlineAt  Instant // nothing extends it
 	MaxAttempts int
 	Options     Options
+	Signature   Signature // over what it was accepted as, if there was a key to sign it with
 
 	State   State
 	Version int64 // rises with every change of the row and guards every write
@@ -51,10 +50,12 @@ type Run struct {
 	FinishedAt   Instant
 	BeatAt       Instant // last heartbeat that made a line
 
-	Worker   string
-	Activity string
-	Progress Value
-	Said     Said // alerts already given, so that each is given once
+	Worker     string
+	Activity   string
+	ActivityAt Instant // since when it says so
+	Progress   Value
+	Said       Said   // alerts already given, so that each is given once
+	Held       string // what is held back of its deltas, because it may be the beginning of a secret
 
 	Cancel     Cancel
 	DeferredAt Instant // set while nobody waits for it any more
@@ -126,31 +127,6 @@ func StatusOf(s State, deferred Instant) string {
 	return string(s)
 }
 
-// How alive a run looks.
-const (
-	TierFresh = "fresh"
-	TierStale = "stale"
-	TierDead  = "dead"
-
-	staleAfter = 2 * time.Minute
-	deadAfter  = 10 * time.Minute
-)
-
-// Tier says how alive a run looks, by the age of its last sign of life; it is empty unless somebody holds the
-// run. It is shown, and decides nothing.
-func (r *Run) Tier(now Instant) string {
-	if !r.State.Leased() {
-		return ""
-	}
-	switch age := now.Sub(r.SeenAt); {
-	case age < staleAfter:
-		return TierFresh
-	case age <= deadAfter:
-		return TierStale
-	}
-	return TierDead
-}
-
 // DeliverableID names what an ended run hands over: its result, or the fallback written for it.
 func (r *Run) DeliverableID() string { return "dlv_" + string(r.ID) }
 
@@ -171,6 +147,7 @@ const (
 	SaidQueued     Said = 1 << iota // claimable for too long
 	SaidSilent                      // no sign of life
 	SaidNoProgress                  // beats, but nothing changes
+	SaidStale                       // no sign of life for so long that it may be gone
 )
 
 // Cancel is a request to stop and the proof of what became of it: requested, delivered, acknowledged,

@@ -34,7 +34,8 @@ var Transitions = []Transition{
 	{Dispatched, "Started", Running, "worker", ""},
 	{Dispatched, "Beat", Running, "worker", "a heartbeat of the current epoch starts it"},
 	{Dispatched, "Released", Queued, "worker", "handed back; no attempt spent"},
-	{Dispatched, "Rejected", Failed, "worker", "refused before the start"},
+	{Dispatched, "Restored", Queued, "person", "the store was restored from a backup; no attempt spent"},
+	{Dispatched, "Rejected", Failed, "worker, server", "refused before the start, or not handed over: its signature is not valid"},
 
 	{Running, "Granted", Running, "worker", "granted again: the first holder was never heard from"},
 	{Running, "GrantedStarted", Running, "worker", "the same, with start:true"},
@@ -48,6 +49,7 @@ var Transitions = []Transition{
 	{Running, "Retried", Queued, "worker, watchdog", "lost or failed with attempts left"},
 	{Running, "GaveUp", Failed, "worker, watchdog", "lost or failed with none left: a dead letter"},
 	{Running, "Released", Queued, "worker", "handed back; no attempt spent"},
+	{Running, "Restored", Queued, "person", "the store was restored from a backup; no attempt spent"},
 	{Running, "Done", Completed, "worker", ""},
 	{Running, "FailedForGood", Failed, "worker", "not retryable, or under a cancel request"},
 	{Running, "WaitFailed", TimedOut, "worker", "a wait timed out and the agent did not handle it"},
@@ -55,6 +57,7 @@ var Transitions = []Transition{
 	{Running, "CancelConfirmed", Cancelled, "worker", "the holder stopped"},
 	{Running, "Reaped", Failed, "watchdog", "no sign of life: the net under the lease"},
 	{Running, "Slow", Running, "watchdog", "silent, or no progress: an alert, never a kill"},
+	{Running, "WentStale", Running, "watchdog", "silent for longer: an alert, never a kill"},
 
 	{Suspended, "Woken", Queued, "server, watchdog", "a wait is over: resuming is queueing"},
 }
@@ -69,6 +72,7 @@ var everyLive = []Transition{
 	{"", "CancelTold", "", "server", "the request was handed to the holder"},
 	{"", "WentDeferred", "", "server", "nobody waits any more; the work goes on"},
 	{"", "Reattached", "", "person", "somebody waits again"},
+	{"", "Renumbered", "", "person", "the store was restored from a backup: older epochs never hold again"},
 	{"", "Rearmed", "", "watchdog", "nothing to do now; look again strictly later"},
 }
 

@@ -17,9 +17,9 @@ func events() []Event {
 	return []Event{
 		Granted{Worker: "w"}, Granted{Worker: "w", Start: true}, Started{Epoch: 3}, Beat{Epoch: 3, Activity: "thinking"}, Committed{Epoch: 3, Journal: 1},
 		WentToSleep{Epoch: 3, WaitAt: start0.Add(time.Hour)}, Woken{Reason: "satisfied"}, Retried{Epoch: 3, Delay: time.Second}, GaveUp{Epoch: 3},
-		Released{Epoch: 3}, Done{Epoch: 3, Result: "1"}, Adopted{N: 1, Result: "1"}, FailedForGood{Epoch: 3}, WaitFailed{Epoch: 3}, Rejected{Epoch: 3},
+		Released{Epoch: 3}, Restored{Epoch: 1 << 32}, Renumbered{Epoch: 1 << 32}, Done{Epoch: 3, Result: "1"}, Adopted{N: 1, Result: "1"}, FailedForGood{Epoch: 3}, WaitFailed{Epoch: 3}, Rejected{Epoch: 3},
 		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"}, DeliveryGaveUp{}, Due{}, TurnCame{Turn: TurnActive},
-		Redeliverable{}, Undelivered{}, Slow{Reason: "silent", Bit: SaidSilent}, CancelAsked{}, CancelTold{}, WentDeferred{Reason: "timeout"}, Reattached{},
+		Redeliverable{}, Undelivered{}, Slow{Reason: "silent", Bit: SaidSilent}, WentStale{}, CancelAsked{}, CancelTold{}, WentDeferred{Reason: "timeout"}, Reattached{},
 		Rearmed{Until: start0.Add(48 * time.Hour)}, Noted{},
 	}
 }
@@ -395,13 +395,14 @@ func TestModes(t *testing.T) {
 }
 
 func TestTiers(t *testing.T) {
+	p := DefaultPolicy()
 	r := runIn(Running)
 	for age, want := range map[time.Duration]string{0: TierFresh, 119 * time.Second: TierFresh, 2 * time.Minute: TierStale, 10 * time.Minute: TierStale, 601 * time.Second: TierDead} {
-		if got := r.Tier(r.SeenAt.Add(age)); got != want {
+		if got := p.Tier(&r, r.SeenAt.Add(age)); got != want {
 			t.Errorf("%s after its last sign of life it is %s, want %s", age, got, want)
 		}
 	}
-	if r := runIn(Suspended); r.Tier(long) != "" {
+	if r := runIn(Suspended); p.Tier(&r, long) != "" {
 		t.Error("a run that nobody holds has a tier")
 	}
 }

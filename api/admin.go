@@ -20,6 +20,33 @@ type Keys struct {
 	Keys []perdure.Key `json:"keys"`
 }
 
+// SigningKeys lists what runs are signed with, the one that signs first.
+type SigningKeys struct {
+	Keys []SigningKey `json:"keys"`
+}
+
+// A SigningKey is the public half of a key that signs runs, or did.
+type SigningKey struct {
+	KeyID     string `json:"key_id"`
+	PublicKey string `json:"public_key"` // PEM of PKIX
+	Signs     bool   `json:"signs"`      // new runs are signed with it
+}
+
+// ChangeTenant says what holds for a tenant; what is left out stays as it is.
+type ChangeTenant struct {
+	RequireSignatures *bool `json:"require_signatures,omitempty"`
+}
+
+// A Tenant is whose runs they are.
+type Tenant struct {
+	Tenant            perdure.TenantID `json:"tenant"`
+	CreatedAt         perdure.Instant  `json:"created_at"`
+	RequireSignatures bool             `json:"require_signatures"` // its runs are handed over only with a valid signature
+}
+
+// MediaText is the media type of a text.
+const MediaText = "text/plain"
+
 // Health says how a node is.
 type Health struct {
 	Status string `json:"status"`
@@ -28,9 +55,12 @@ type Health struct {
 
 // Invariants is the outcome of a check of the whole store.
 type Invariants struct {
+	Generation   int64       `json:"generation"` // how often the store was restored from a backup
 	Checked      int         `json:"checked"`
 	Violations   []Violation `json:"violations"`
+	Unchecked    []string    `json:"unchecked,omitempty"` // those that there was no time for: on a large store a check takes long
 	PastDeadline int         `json:"runs_past_deadline"`
+	PastRuns     []string    `json:"past_deadline_run_ids,omitempty"` // the first of them
 }
 
 // A Violation is a row that breaks an invariant.
@@ -38,4 +68,10 @@ type Violation struct {
 	ID        string `json:"id"`
 	Statement string `json:"statement"`
 	Row       string `json:"row"`
+}
+
+// WatchdogLog is what the watchdog did, newest first.
+type WatchdogLog struct {
+	Actions    []perdure.WatchdogAction `json:"actions"`
+	NextCursor string                   `json:"next_cursor,omitempty"`
 }

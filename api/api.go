@@ -104,6 +104,13 @@ type Deliverable struct {
 	Kind          string           `json:"kind"` // "result" or "fallback"
 	Content       json.RawMessage  `json:"content"`
 	Error         *perdure.Failure `json:"error,omitempty"`
+	// Artifacts are what the run left beside it.
+	Artifacts []perdure.Artifact `json:"artifacts,omitempty"`
+}
+
+// Artifacts are what a run has left beside its result, by name.
+type Artifacts struct {
+	Artifacts []perdure.Artifact `json:"artifacts"`
 }
 
 // CancelRun asks a run to stop.
@@ -149,8 +156,11 @@ type LateResult struct {
 	N         int             `json:"n"`
 	State     string          `json:"state"`
 	Epoch     int64           `json:"epoch"`
-	FromRunID perdure.RunID   `json:"from_run_id,omitempty"`
+	Attempt   int             `json:"attempt,omitempty"` // whose work it is; of one from another run, that run's
+	WorkerID  string          `json:"worker_id,omitempty"`
+	FromRunID perdure.RunID   `json:"from_run_id,omitempty"` // a retry whose result this is
 	Result    json.RawMessage `json:"result,omitempty"`
+	Size      int             `json:"size"` // of the result, in bytes
 	Summary   string          `json:"result_summary,omitempty"`
 	At        perdure.Instant `json:"at"`
 }
@@ -243,12 +253,6 @@ type JobStatus struct {
 	Status    string          `json:"status"`
 	State     perdure.State   `json:"state"`
 	UpdatedAt perdure.Instant `json:"updated_at"`
-}
-
-// DeadLetters is a page of dead letters.
-type DeadLetters struct {
-	DeadLetters []perdure.DeadLetter `json:"dead_letters"`
-	NextCursor  string               `json:"next_cursor,omitempty"`
 }
 
 // Queues lists queues and what is in them.

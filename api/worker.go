@@ -30,7 +30,7 @@ type Polled struct {
 // A Grant is a leased run.
 type Grant struct {
 	RunID       perdure.RunID    `json:"run_id"`
-	Tenant      perdure.TenantID `json:"tenant,omitempty"` // for workers that lease for many
+	Tenant      perdure.TenantID `json:"tenant,omitempty"` // for workers that lease for many, and with a signature
 	Epoch       int64            `json:"epoch"`
 	Attempt     int              `json:"attempt"`
 	Kind        string           `json:"kind"`
@@ -50,6 +50,8 @@ type Grant struct {
 	InboxNext   int64          `json:"inbox_next,omitempty"`
 	Cancel      bool           `json:"cancel,omitempty"` // asked to stop: clean up and say cancelled
 	CancelWhy   string         `json:"cancel_reason,omitempty"`
+	// Signature is over tenant, run, kind, queue, input and deadline, where the server signs.
+	Signature *perdure.Signature `json:"signature,omitempty"`
 }
 
 // A JournalEntry is a recorded step.

@@ -3,33 +3,14 @@ package client
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
+	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 )
-
-// DeadLetters gives a page of the runs that can't go on without a person; cursor is NextCursor of the page
-// before.
-func (c *Client) DeadLetters(ctx context.Context, cursor string) (*api.DeadLetters, error) {
-	return answer[api.DeadLetters](ctx, c, &request{method: "GET", path: v1 + "/dlq", query: cursorQuery(cursor)})
-}
-
-// DeadLetter looks at one.
-func (c *Client) DeadLetter(ctx context.Context, id perdure.RunID) (*perdure.DeadLetter, error) {
-	return answer[perdure.DeadLetter](ctx, c, &request{method: "GET", path: path(v1+"/dlq/%s", string(id))})
-}
-
-// Redrive makes a new run of a dead letter. Asking again gives the same run.
-func (c *Client) Redrive(ctx context.Context, id perdure.RunID) (*api.Run, error) {
-	return c.act(ctx, path(v1+"/dlq/%s/redrive", string(id)))
-}
-
-// DropDeadLetter discards a dead letter.
-func (c *Client) DropDeadLetter(ctx context.Context, id perdure.RunID) error {
-	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/dlq/%s", string(id))}, nil)
-	return err
-}
 
 // CreateKey makes a key of this key's tenant. Its secret is in the answer, and nowhere else: a key whose answer was lost
 // is revoked, and another one is made. Under an [IdempotencyKey] of the caller's own the second call gives the key
@@ -79,9 +60,76 @@ func (c *Client) RevokeTenantKey(ctx context.Context, tenant perdure.TenantID, i
 	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path("/api/admin/tenants/%s/keys/%s", string(tenant), id)})
 }
 
+// SigningKeys lists the public keys that runs are signed with, the one that signs first.
+func (c *Client) SigningKeys(ctx context.Context) ([]api.SigningKey, error) {
+	var out api.SigningKeys
+	_, err := c.do(ctx, &request{method: "GET", path: v1 + "/signing-keys"}, &out)
+	return out.Keys, err
+}
+
+// Tenant looks at a tenant. It takes a key of the platform.
+func (c *Client) Tenant(ctx context.Context, tenant perdure.TenantID) (*api.Tenant, error) {
+	return answer[api.Tenant](ctx, c, &request{method: "GET", path: path("/api/admin/tenants/%s", string(tenant))})
+}
+
+// ChangeTenant says what holds for a tenant, and makes it if there is none of that name. It takes a key of the platform.
+func (c *Client) ChangeTenant(ctx context.Context, tenant perdure.TenantID, in api.ChangeTenant) (*api.Tenant, error) {
+	return answer[api.Tenant](ctx, c, &request{method: "PUT", path: path("/api/admin/tenants/%s", string(tenant)), body: in})
+}
+
+// Backup writes a backup of the whole store, as of one moment, and says how many bytes that are. It takes a key of the platform.
+// What is written is whole only if there is no error.
+func (c *Client) Backup(ctx context.Context, to io.Writer) (int64, error) {
+	r := &request{method: http.MethodGet, path: "/api/admin/backup"}
+	req, err := c.request(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return 0, r.explain(ctx, &failure{err: err}, false)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+		return 0, r.explain(ctx, refused(res, b), false)
+	}
+	n, err := io.Copy(to, res.Body)
+	if err == nil && strconv.FormatInt(n, 10) != res.Header.Get("Content-Length") {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return n, fmt.Errorf("the backup broke off: %w", err)
+	}
+	return n, nil
+}
+
 // Invariants checks the whole store. It takes a key of the platform.
 func (c *Client) Invariants(ctx context.Context) (*api.Invariants, error) {
 	return answer[api.Invariants](ctx, c, &request{method: "GET", path: "/api/admin/invariants"})
+}
+
+// A WatchdogFilter chooses entries of the watchdog's log. Empty fields choose all.
+type WatchdogFilter struct {
+	Rule   string // W1 to W15, or the name of one of them
+	RunID  perdure.RunID
+	Tenant perdure.TenantID
+	Limit  int
+	Cursor string // NextCursor of the page before
+}
+
+// Watchdog gives a page of what the watchdog did and why, newest first. It takes a key of the platform.
+func (c *Client) Watchdog(ctx context.Context, f WatchdogFilter) (*api.WatchdogLog, error) {
+	q := url.Values{}
+	for name, text := range map[string]string{"rule": f.Rule, "run_id": string(f.RunID), "tenant": string(f.Tenant), "cursor": f.Cursor} {
+		if text != "" {
+			q.Set(name, text)
+		}
+	}
+	if f.Limit > 0 {
+		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	return answer[api.WatchdogLog](ctx, c, &request{method: "GET", path: "/api/admin/watchdog", query: q})
 }
 
 // Health asks whether the server's process lives. It is asked once.

@@ -98,6 +98,9 @@ type request struct {
 	limit  int64         // of the answer's bytes
 	fresh  func()        // called before it is sent again, to shorten what is left of a wait
 	also   int           // a status beside 2xx that is an answer
+
+	raw   func() (body io.Reader, size int64, err error) // instead of body: bytes, from their beginning; size -1: not known
+	media string                                         // what they are
 }
 
 // maxAnswer bounds what is read of an answer. The server's own bounds are far below it.
@@ -202,7 +205,18 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 		target += "?" + r.query.Encode()
 	}
 	var body io.Reader
-	if r.body != nil {
+	size, media := int64(-1), "application/json"
+	switch {
+	case r.raw != nil:
+		from, n, err := r.raw()
+		if err != nil {
+			return nil, fmt.Errorf("read the artifact: %w", err)
+		}
+		body, size, media = io.NopCloser(from), n, r.media // it is the caller's to close
+		if n == 0 {
+			body = http.NoBody
+		}
+	case r.body != nil:
 		b, err := encode(r.body)
 		if err != nil {
 			return nil, api.NewProblem(perdure.CodeInvalid, "the request can't be written as JSON: "+err.Error(), "")
@@ -213,8 +227,11 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 	if err != nil {
 		return nil, api.NewProblem(perdure.CodeInvalid, err.Error(), "")
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+	if size >= 0 {
+		req.ContentLength = size
+	}
+	if body != nil && media != "" {
+		req.Header.Set("Content-Type", media)
 	}
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)

@@ -389,12 +389,12 @@ func TestTheRest(t *testing.T) {
 		if _, err := client.Result[int](ok[*api.Run](t)(c.Get(ctx, d.RunID))); !errors.Is(err, &perdure.Error{Code: "broken"}) {
 			t.Error(err)
 		}
-		if l := ok[*api.DeadLetters](t)(c.DeadLetters(ctx, "")); len(l.DeadLetters) != 1 || l.DeadLetters[0].RunID != d.RunID {
+		if l := ok[*api.DeadLetters](t)(c.DeadLetters(ctx, client.DeadLetterFilter{})); len(l.DeadLetters) != 1 || l.DeadLetters[0].RunID != d.RunID {
 			t.Errorf("%+v", l)
 		}
-		ok[*perdure.DeadLetter](t)(c.DeadLetter(ctx, d.RunID))
-		r := ok[*api.Run](t)(c.Redrive(ctx, d.RunID))
-		if again := ok[*api.Run](t)(c.Redrive(ctx, d.RunID)); again.RunID != r.RunID {
+		ok[*api.DeadLetterStory](t)(c.DeadLetter(ctx, d.RunID))
+		r := ok[*api.Run](t)(c.Redrive(ctx, d.RunID, api.Redrive{}))
+		if again := ok[*api.Run](t)(c.Redrive(ctx, d.RunID, api.Redrive{})); again.RunID != r.RunID {
 			t.Error("redriven twice")
 		}
 		if err := c.DropDeadLetter(ctx, d.RunID); err != nil {

@@ -25,6 +25,8 @@
 //   - [Client.Cancel] asks a run to stop, and waits until it has. [Client.Retry] makes a new run of an ended one;
 //     [Client.LateResults], [Client.Adopt] and [Client.Discard] are for work that was finished too late, [Client.DeadLetters] and
 //     [Client.Redrive] for runs that can't go on without a person.
+//   - [Client.Artifacts] lists what a run has left beside its result, and [Client.Artifact] gets it. [Client.Delete] and
+//     [Client.DeleteThread] remove what nobody needs any more.
 //   - [Client.CreateThread] makes a conversation, which runs take turns on, [Client.CreateGroup] gathers runs that are waited for
 //     together.
 //   - [Client.CreateWebhook] has others told. [Client.CreateKey] lets others in.

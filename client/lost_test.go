@@ -23,8 +23,8 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = strings.Fields(`All Approval Approvals Close DeadLetter DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History Inbox Invariants
-	Join JoinGroup Journal Keys LateResults List Messages Queues Ready Stream Thread Tree Webhook Webhooks Workers`)
+var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Backup ChildActivity Close DeadLetter DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History Inbox Invariants
+	Join JoinGroup Journal Keys LateResults List Messages Queues Ready SigningKeys Stream Tenant Thread Tree Watchdog Webhook Webhooks Workers`)
 
 // A loss is a call whose first answer is lost after the server has done what was asked.
 type loss struct {
@@ -283,7 +283,33 @@ var mutations = map[string]func(l *loss) call{
 			}
 		}
 		l.once = func(got any) { l.same(got, "run_id"); l.runs(2) }
-		return func(c *client.Client) (any, error) { return c.Redrive(l.ctx, id) }
+		return func(c *client.Client) (any, error) { return c.Redrive(l.ctx, id, api.Redrive{}) }
+	},
+	"PutArtifact": func(l *loss) call {
+		lease := l.lease(true, perdure.Submission{})
+		l.once = func(got any) {
+			l.same(got, "name", "sha256", "at")
+			if list := ok[[]perdure.Artifact](l.t)(l.c.Artifacts(l.ctx, lease.RunID)); len(list) != 1 {
+				l.t.Errorf("%d artifacts", len(list))
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return c.PutArtifact(l.ctx, lease, "x.txt", "text/plain", strings.NewReader("hello"))
+		}
+	},
+	"Delete": func(l *loss) call {
+		id := l.dead()
+		l.once = func(any) { l.runs(0) }
+		return func(c *client.Client) (any, error) { return nil, c.Delete(l.ctx, id) }
+	},
+	"DeleteThread": func(l *loss) call {
+		th := ok[*api.Thread](l.t)(l.c.CreateThread(l.ctx, nil))
+		l.once = func(any) {
+			if _, err := l.c.Thread(l.ctx, th.ThreadID); client.CodeOf(err) != perdure.CodeNotFound {
+				l.t.Error(err)
+			}
+		}
+		return func(c *client.Client) (any, error) { return nil, c.DeleteThread(l.ctx, th.ThreadID) }
 	},
 	"DropDeadLetter": func(l *loss) call {
 		id := l.dead()
@@ -293,6 +319,28 @@ var mutations = map[string]func(l *loss) call{
 			}
 		}
 		return func(c *client.Client) (any, error) { return nil, c.DropDeadLetter(l.ctx, id) }
+	},
+	"RedriveMany": func(l *loss) call {
+		l.dead()
+		l.dead()
+		l.once = func(got any) { l.same(got, "results"); l.runs(3) } // of two letters one is redriven, once
+		return func(c *client.Client) (any, error) {
+			return c.RedriveMany(l.ctx, api.RedriveMany{ChooseLetters: api.ChooseLetters{Kind: "job", Limit: 1}})
+		}
+	},
+	"DropDeadLetters": func(l *loss) call {
+		id := l.dead()
+		l.once = func(got any) { l.same(got, "results") }
+		return func(c *client.Client) (any, error) {
+			return c.DropDeadLetters(l.ctx, api.ChooseLetters{IDs: []perdure.RunID{id}})
+		}
+	},
+	"ChangeTenant": func(l *loss) call {
+		no := false
+		l.once = func(got any) { l.same(got, "tenant", "created_at") }
+		return func(c *client.Client) (any, error) {
+			return c.ChangeTenant(l.ctx, "acme", api.ChangeTenant{RequireSignatures: &no})
+		}
 	},
 	"CreateKey": func(l *loss) call {
 		l.once = func(got any) { l.oneKey(got.(*api.NewKey), l.c) }

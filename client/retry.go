@@ -139,7 +139,7 @@ func CodeOf(err error) perdure.Code {
 // is going down. The same call may succeed later; one that changes something, under the same key.
 func Transient(err error) bool {
 	switch CodeOf(err) {
-	case perdure.CodeUnavailable, perdure.CodeUnknown, perdure.CodeQuota, perdure.CodeStorageFull, api.CodeRate, api.CodeShuttingDown:
+	case perdure.CodeUnavailable, perdure.CodeUnknown, perdure.CodeQuota, perdure.CodeStorageFull, perdure.CodeNoSigner, api.CodeRate, api.CodeShuttingDown:
 		return true
 	}
 	return false

@@ -20,6 +20,7 @@ var unmet = map[string]string{
 	"GET /api/v1/ws":                 "it is for pages; Stream follows a run, and List finds them",
 	"GET /api/v1/jobs/{id}/status":   "Get says more",
 	"POST /api/v1/threads/{id}/runs": "Start takes a thread_id",
+	"GET /metrics":                   "it is for Prometheus",
 	"GET /openapi.json":              "it is for other languages",
 }
 
@@ -95,6 +96,10 @@ func arguments(t *testing.T, f reflect.Type) (args []reflect.Value) {
 		}
 		v := reflect.New(p).Elem()
 		switch {
+		case p == reflect.TypeFor[io.Reader]():
+			v.Set(reflect.ValueOf(strings.NewReader("x")))
+		case p == reflect.TypeFor[io.Writer]():
+			v.Set(reflect.ValueOf(io.Discard))
 		case p.Kind() == reflect.Interface: // a context
 			v.Set(reflect.ValueOf(within(t)))
 		case p == reflect.TypeFor[api.Lease]():

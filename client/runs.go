@@ -231,7 +231,7 @@ func (c *Client) Signal(ctx context.Context, id perdure.RunID, name string, data
 }
 
 // Cancel asks a run to stop, and waits for its end at most so long; zero does not wait. Cancelling an ended run
-// is no error. The run that is returned says how far it got.
+// is no error. The run that is returned says how far it got: requested, delivered, acknowledged, stopped.
 func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wait time.Duration) (*api.Run, error) {
 	r := &request{method: "POST", path: path(v1+"/runs/%s/cancel", string(id)), body: api.CancelRun{Reason: reason}}
 	if wait <= 0 {
@@ -258,6 +258,17 @@ func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wa
 	}
 }
 
+// Activity shows what a run is doing: its operation, what happened last, what it waits for, and its children in a line each.
+func (c *Client) Activity(ctx context.Context, id perdure.RunID) (*api.Activity, error) {
+	return answer[api.Activity](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/activity", string(id))})
+}
+
+// ChildActivity shows what a child of a leased run is doing, to who holds the lease.
+func (c *Client) ChildActivity(ctx context.Context, parent api.Lease, child perdure.RunID) (*api.Activity, error) {
+	return answer[api.Activity](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/children/%s/activity", string(parent.RunID), string(child)),
+		query: url.Values{"epoch": {strconv.FormatInt(parent.Epoch, 10)}}})
+}
+
 // Defer says that nobody waits for a run any more. The run goes on.
 func (c *Client) Defer(ctx context.Context, id perdure.RunID) (*api.Run, error) {
 	return c.act(ctx, path(v1+"/runs/%s/defer", string(id)))
@@ -271,6 +282,12 @@ func (c *Client) Retry(ctx context.Context, id perdure.RunID, opts ...CallOption
 // act is a call without a body that answers with a run.
 func (c *Client) act(ctx context.Context, path string, opts ...CallOption) (*api.Run, error) {
 	return answer[api.Run](ctx, c, &request{method: "POST", path: path}, opts...)
+}
+
+// Delete removes an ended run and all that belongs to it: its log, its result, what it left. Nothing brings it back.
+func (c *Client) Delete(ctx context.Context, id perdure.RunID, opts ...CallOption) error {
+	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/runs/%s", string(id))}, nil, opts...)
+	return err
 }
 
 // Deliverable gets what an ended run hands over: its result, or the fallback that was written for it.

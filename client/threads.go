@@ -22,6 +22,12 @@ func (c *Client) Thread(ctx context.Context, id perdure.ThreadID) (*api.Thread, 
 	return answer[api.Thread](ctx, c, &request{method: "GET", path: path(v1+"/threads/%s", string(id))})
 }
 
+// DeleteThread removes a thread and its messages. Runs that were on it stay.
+func (c *Client) DeleteThread(ctx context.Context, id perdure.ThreadID, opts ...CallOption) error {
+	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/threads/%s", string(id))}, nil, opts...)
+	return err
+}
+
 // Messages gives a thread's messages after one (zero: from the first), at most a hundred: go on with NextAfter
 // until there are none.
 func (c *Client) Messages(ctx context.Context, id perdure.ThreadID, after int64) (*api.Messages, error) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -44,6 +43,7 @@ type node struct {
 	args  []string
 	files int // how many files it may open; zero: as we
 	key   string
+	log   io.Writer // what it says; nil: as we
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	http  *http.Client
@@ -86,6 +86,9 @@ func (n *node) start() {
 	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = os.Stderr
+	if n.log != nil {
+		cmd.Stdout, cmd.Stderr = n.log, n.log
+	}
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
@@ -422,65 +425,6 @@ func TestAWorkerThatVanishesAfterItsPoll(t *testing.T) {
 	}
 	if took := time.Since(begin); took < 900*time.Millisecond || took > 3*time.Second {
 		t.Errorf("granted again after %s; dispatched_retry is 1s", took)
-	}
-}
-
-// frozen is a worker process that is going to be stopped in the middle of its run.
-func frozen(addr, key string) error {
-	n := &node{addr: addr, key: key, http: &http.Client{}}
-	runs := n.poll("frozen", 1, true, "10s")
-	if len(runs) != 1 {
-		return errors.New("nothing to do")
-	}
-	in := obj{"runs": []obj{{"run_id": runs[0].RunID, "epoch": runs[0].Epoch}}}
-	if s, err := n.call("POST", "/api/v1/workers/frozen/heartbeat", "", in, nil); err != nil || s != 200 {
-		return fmt.Errorf("heartbeat: %d %v", s, err)
-	}
-	fmt.Println("started")
-	time.Sleep(2 * time.Second) // its work; it is stopped meanwhile, and this clock goes on
-	s, err := n.call("POST", "/api/v1/workers/frozen/commit", "", complete(runs[0], "from the freezer"), nil)
-	fmt.Println("commit", s, err)
-	return nil
-}
-
-func TestAFrozenWorkerWakesAfterItsLease(t *testing.T) {
-	n := newNode(t, short...)
-	r := n.submit(obj{"kind": "job"})
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "PERDURE_FROZEN="+n.addr, "PERDURE_FROZEN_KEY="+n.key)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { cmd.Process.Kill(); cmd.Wait() }()
-	buf := make([]byte, 8)
-	if _, err := io.ReadFull(out, buf); err != nil || string(buf) != "started\n" {
-		t.Fatalf("%q %v", buf, err)
-	}
-	cmd.Process.Signal(syscall.SIGSTOP)
-	var got []runView
-	for range 3 { // taken over after the lease
-		if got = n.poll("healthy", 1, true, "10s"); len(got) > 0 {
-			break
-		}
-	}
-	if len(got) != 1 || got[0].RunID != r.RunID || got[0].Attempt != 2 {
-		t.Fatalf("%+v", got)
-	}
-	if s := n.insist("POST", "/api/v1/workers/healthy/commit", "", complete(got[0], "fresh"), nil); s != 200 {
-		t.Fatalf("%d", s)
-	}
-	cmd.Process.Signal(syscall.SIGCONT)
-	rest, _ := io.ReadAll(out)
-	if !strings.HasPrefix(string(rest), "commit 409") {
-		t.Errorf("the late commit: %s", rest)
-	}
-	if got := n.get(r.RunID); string(got.Result) != `"fresh"` || got.Late != 1 {
-		t.Errorf("%+v", got)
 	}
 }
 

@@ -23,6 +23,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd"
+	"github.com/perdure/perdure/internal/metrics"
+	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 	"github.com/perdure/perdure/internal/webhook"
@@ -46,6 +48,12 @@ type Options struct {
 	MaxStreams   int      // how many streams may be open; default, and at most, three quarters of the file descriptors
 	PublicURL    string   // where clients reach the API, such as https://perdure.example.com: links in webhooks begin with it; equal on all nodes
 	WebhookAllow []string // private networks that webhooks may go to, such as 10.1.0.0/16; default: none
+
+	// Secrets name what must not be written, logged or sent: env:NAME or file:PATH, never a value itself; equal on all nodes. See docs/redaction.md.
+	Secrets []string
+
+	// SigningKeys are files of private keys that accepted runs are signed with: the first signs, all verify. See docs/signing.md.
+	SigningKeys []string
 }
 
 // DefaultTenant is the tenant of the first key.
@@ -77,7 +85,16 @@ func Open(opt Options) (*Server, error) {
 	if opt.Node == "" {
 		opt.Node = nodeName(opt.Store != "")
 	}
-	sopt := store.Options{URL: opt.Store, Logger: opt.Logger}
+	secrets, err := redact.Load(opt.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	opt.Logger = secrets.Logger(opt.Logger)
+	counts := metrics.New()
+	sopt := store.Options{URL: opt.Store, Logger: opt.Logger, Observe: counts.Written}
+	if secrets != nil {
+		sopt.Redact = secrets.Text
+	}
 	if opt.Clock != nil {
 		sopt.Hooks.Clock = func() perdure.Instant { return perdure.At(opt.Clock()) }
 	}
@@ -93,12 +110,22 @@ func Open(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if sopt.Path != "" { // nobody else has the folder
+		dropLeftovers(opt.Dir)
+	}
 	s := &Server{store: st, log: opt.Logger}
 	bell, err := opt.openBell(st)
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Logger: opt.Logger}); err != nil {
+	signer, err := opt.signer()
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Counter: counts, Secrets: secrets, Logger: opt.Logger, Signer: signer}); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	if err := checkSigner(s.engine); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	guard := opt.guard()
@@ -107,16 +134,19 @@ func Open(opt Options) (*Server, error) {
 	if opt.Clock != nil {
 		look = 10 * time.Minute // a test would wait for a day of looking every second
 	}
-	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, Webhooks: guard, Sender: sender,
-		Poll: look, Logger: opt.Logger}); err != nil {
+	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, Webhooks: guard, Sender: sender,
+		Poll: look, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if s.key, err = s.firstKey(opt.Dir); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
+	counts.Look(s.engine, s.api.Attached)
+	guardian := watchdog.New(s.engine, opt.Logger)
+	guardian.Told = counts.Acted
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	for _, f := range []func(context.Context) error{watchdog.New(s.engine, opt.Logger).Run, s.api.Run, bell.Run,
+	for _, f := range []func(context.Context) error{guardian.Run, s.api.Run, bell.Run,
 		webhook.New(s.engine, webhook.Options{Sender: sender, Look: look, BaseURL: strings.TrimSuffix(opt.PublicURL, "/"), Logger: opt.Logger}).Run} {
 		s.wg.Add(1)
 		go func() {
@@ -195,4 +225,12 @@ func (s *Server) Close() error {
 		err = s.store.Close()
 	})
 	return err
+}
+
+// dropLeftovers removes what a server that was killed had half made of a backup.
+func dropLeftovers(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, httpd.BackupFolder+"*")) // the pattern is well-formed
+	for _, path := range left {
+		_ = os.RemoveAll(path) // it costs space, and nothing else
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/webhook"
 )
@@ -49,6 +50,12 @@ func (opt Options) Validate() error {
 		if _, err := netip.ParsePrefix(n); err != nil {
 			return fmt.Errorf("webhook_allow: %q is not a network such as 10.1.0.0/16", n)
 		}
+	}
+	if _, err := opt.signer(); err != nil {
+		return err
+	}
+	if _, err := redact.Load(opt.Secrets); err != nil {
+		return err
 	}
 	return nil
 }

@@ -163,6 +163,8 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 		case strings.Contains(string(l.Data), `"lease_lost"`):
 			s.sometimes("a lost worker's run was taken back")
 			s.early(prev, next, l)
+		case strings.Contains(string(l.Data), `"heartbeat_lost"`):
+			s.tooSoon(prev, next, l)
 		case strings.Contains(string(l.Data), `"not_started"`):
 			s.sometimes("a dispatch that nobody spoke of went back to the queue")
 			if s.model.held(l.At, p) {
@@ -176,8 +178,12 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 	case perdure.LineCompleted:
 		prev.adopted = prev.adopted || strings.Contains(string(l.Data), `"adopted":`)
 	case perdure.LineFailed:
-		if next.Failure != nil && next.Failure.Code == perdure.CodeAttemptsExhausted {
+		switch {
+		case next.Failure == nil:
+		case next.Failure.Code == perdure.CodeAttemptsExhausted:
 			s.early(prev, next, l)
+		case next.Failure.Code == perdure.CodeHeartbeatLost:
+			s.tooSoon(prev, next, l)
 		}
 	}
 	if before.Live() && state.Terminal() {
@@ -195,6 +201,16 @@ func (s *sim) early(prev *row, next *perdure.Run, l perdure.Line) {
 	}
 	if s.model.held(l.At, &s.cfg.policy) {
 		s.violate("gap", "%s was taken from its holder at %s although nobody could be heard until %s", s.nameOf(next), l.At, s.model.holdUntil)
+	}
+}
+
+// tooSoon refuses that a process was given up before it was silent for long enough, or by its silence during a gap.
+func (s *sim) tooSoon(prev *row, next *perdure.Run, l perdure.Line) {
+	if !next.Options.Process || l.At < prev.SeenAt.Add(s.cfg.policy.DeadAfter) {
+		s.violate("S10", "%s was given up %s after its last sign of life", s.nameOf(next), l.At.Sub(prev.SeenAt))
+	}
+	if s.model.held(l.At, &s.cfg.policy) {
+		s.violate("gap", "%s was given up at %s although nobody could be heard until %s", s.nameOf(next), l.At, s.model.holdUntil)
 	}
 }
 

@@ -14,7 +14,7 @@ func (s *sim) closing() {
 	s.checkAll()
 	roots := make(map[uint64]int)
 	s.look(func(v *store.View) error {
-		letters, err := v.DeadLetters(tenant, "", 10000)
+		letters, err := v.DeadLetters(tenant, store.LetterFilter{Limit: 10000})
 		if err != nil {
 			return err
 		}

@@ -88,6 +88,7 @@ func drawPolicy(r stream) perdure.Policy {
 	p.PendingWakeup = r.scaled(time.Second, 10*time.Second)
 	p.PendingWakeupSkip = r.scaled(10*time.Second, 10*time.Minute)
 	p.ActiveReap = time.Duration(r.IntN(4)+1) * p.Lease
+	p.StaleAfter, p.DeadAfter = p.ActiveReap/4, p.ActiveReap/2
 	p.QueuedAlert = r.scaled(5*time.Second, 5*time.Minute)
 	p.Silent = r.scaled(time.Second, time.Minute)
 	p.NoProgress = r.scaled(5*time.Second, 10*time.Minute)

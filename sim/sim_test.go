@@ -92,6 +92,8 @@ var situations = []string{
 	"fault: worker stalled",
 	"outside work made a continuation",
 	"rule W11 queued-too-long",
+	"rule W12 dead",
+	"rule W12 stale",
 	"rule W13 no-progress",
 	"rule W13 silent",
 	"rule W14 workers",
@@ -103,7 +105,6 @@ var situations = []string{
 	"rule W4 dispatch-retry",
 	"rule W5 dispatch-timeout",
 	"rule W6 lost-worker",
-	"rule W7 reap",
 	"rule W8 deadline",
 	"several operations shared a batch",
 }

@@ -49,7 +49,7 @@
 // [Heartbeat] says what it is doing, [Progress] how far it got, [Delta] streams text as a model writes it, [Emit]
 // writes a line of any other kind into the run's log, [Info] tells which run this is, and [Logger] logs for the
 // people who run the worker. They never wait for the server, but for Delta and Emit when a thousand lines are
-// undelivered.
+// undelivered. [PutArtifact] leaves a file beside the result, and returns when the server has it.
 //
 // # Around all of them
 //

@@ -79,6 +79,11 @@ func (w *Worker) accept(life context.Context, g *api.Grant, sent time.Time) {
 	}
 	w.hold(r)
 	h, ok := w.handlers[g.Kind]
+	if err := w.verify(g); err != nil {
+		w.log.Error("a run is rejected: its signature is not valid", "run", g.RunID, "kind", g.Kind, "error", err)
+		r.finish(&perdure.Outcome{Type: perdure.OutcomeReject, Reason: string(perdure.CodeSignatureInvalid)})
+		return
+	}
 	switch {
 	case g.Cancel && h.agent:
 		r.cancelled() // what it did before may have to be undone

@@ -43,6 +43,9 @@ type Options struct {
 	// off: when the server has not been heard for as long as a lease lasts, and may have given the run to another
 	// by then, the handler's context ends with ErrLeaseLost. Other kinds work on.
 	SelfFence []string
+	// Trust is the public keys whose signatures count; see [LoadTrust]. With it, a run that is not signed by one of them is
+	// rejected before anything of it is executed. Default: signatures are not looked at.
+	Trust *perdure.Trust
 	// Logger gets what a worker can't return: handlers that fail, a server that is away, results refused.
 	Logger *slog.Logger
 }

@@ -19,8 +19,14 @@ import (
 // live starts a server behind a socket, and points the commands at it.
 func live(t *testing.T) (*client.Client, string) {
 	t.Helper()
+	return liveWith(t, embedded.Options{WebhookAllow: []string{"127.0.0.0/8"}})
+}
+
+func liveWith(t *testing.T, opt embedded.Options) (*client.Client, string) {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
-	srv, err := embedded.Open(embedded.Options{Dir: dir, WebhookAllow: []string{"127.0.0.0/8"}})
+	opt.Dir = dir
+	srv, err := embedded.Open(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +100,26 @@ func TestRunStaysWithARunAndSaysHowItEnded(t *testing.T) {
 	out, err := mustRun(t, 3, "run", "nobody", "--wait", "50ms")
 	has(t, out+err, "Detached. The run goes on", "perdure fg ")
 	has(t, first(mustRun(t, 0, "jobs", "--status", "deferred")), "nobody", "deferred")
+}
+
+func TestWatchdogSaysWhatItDidAndWhy(t *testing.T) {
+	live(t)
+	out, _ := mustRun(t, 0, "watchdog", "--rule", "W8")
+	has(t, out, "did nothing")
+	for range 2 {
+		mustRun(t, 4, "run", "nobody", "--timeout", "50ms", "--json")
+	}
+	id := strings.Fields(first(mustRun(t, 0, "jobs", "--kind", "nobody", "--limit", "1")))[6]
+	out, errs := mustRun(t, 0, "watchdog", "--rule", "deadline", "-n", "1")
+	has(t, out, "AT", "RULE", "WHY", "W8", id, "timeout/deadline_exceeded", "its deadline passed")
+	has(t, errs, "There may be more")
+	t.Setenv("FORCE_COLOR", "1")
+	has(t, first(mustRun(t, 0, "watchdog", "--run", id)), "\x1b[31mtimeout/deadline_exceeded\x1b[0m")
+	out, _ = mustRun(t, 0, "watchdog", "--json", "--tenant", "default", "--run", id)
+	var page api.WatchdogLog
+	if err := json.Unmarshal([]byte(out), &page); err != nil || len(page.Actions) != 1 || page.Actions[0].Run != perdure.RunID(id) {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 func TestJobControl(t *testing.T) {
@@ -232,6 +258,10 @@ func TestBadCallsOfCommands(t *testing.T) {
 		{[]string{"config"}, 2, "Usage"},
 		{[]string{"bench", "--callers", "0"}, 2, "positive"},
 		{[]string{"fsck", "--stopped", "--data", "/no/such/folder"}, 1, "no data"},
+		{[]string{"watchdog", "-n", "0"}, 2, "1 to 1000"},
+		{[]string{"watchdog", "-n", "many"}, 2, "invalid value"},
+		{[]string{"watchdog", "--rule", strings.Repeat("x", 1000)}, 1, "rule"},
+		{[]string{"watchdog", "more"}, 2, "no arguments"},
 		{[]string{"jobs", "--key", "prd_nonsense"}, 1, "unauthorized"},
 		{[]string{"serve", "--policy", "lease=0s"}, 1, "lease"},
 		{[]string{"serve", "--policy", "leese=1s"}, 1, "no such setting"},

@@ -33,9 +33,12 @@ type config struct {
 	Streams   int               `toml:"max_streams"`
 	PublicURL string            `toml:"public_url"`
 	Hooks     []string          `toml:"webhook_allow"`
+	Signing   []string          `toml:"signing_keys"`
+	Secrets   []string          `toml:"secrets"`
 	LogLevel  string            `toml:"log_level"`
 	LogFormat string            `toml:"log_format"`
 	Policy    map[string]string `toml:"policy"`
+	Liveness  livenessConfig    `toml:"liveness"`
 
 	policy perdure.Policy
 }
@@ -72,6 +75,8 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["max_streams"] = f.String("max-streams", "", "`number` of streams that may be open at once (default, and at most: three quarters of the file descriptors)")
 	c.items["public_url"] = f.String("public-url", "", "`address` at which clients reach the API, such as https://perdure.example.com: links in webhooks begin with it (default: they are paths)")
 	c.items["webhook_allow"] = f.String("webhook-allow", "", "private `networks` that webhooks may go to, separated by commas, such as 10.1.0.0/16 (default: none)")
+	c.items["signing_keys"] = f.String("signing-keys", "", "`files` of private keys that runs are signed with, separated by commas: the first signs, all verify (default: runs are not signed)")
+	c.items["secrets"] = f.String("secrets", "", "`names` of secrets that must not be written anywhere, env:NAME or file:PATH, separated by commas (default: none)")
 	c.items["log_level"] = f.String("log-level", "", "debug, info, warn or error (default "+d.LogLevel+")")
 	c.items["log_format"] = f.String("log-format", "", "text or json (default "+d.LogFormat+")")
 	f.Var(&c.policy, "policy", "`name=duration` of the policy, such as lease=30s; may be given again")
@@ -130,6 +135,11 @@ func (c *configFlags) load(env func(string) string) (config, error) {
 			cfg.Policy[s.Name] = v
 		}
 	}
+	for _, s := range policy.Sizes() {
+		if v := env("PERDURE_POLICY_" + strings.ToUpper(s.Name)); v != "" {
+			cfg.Policy[s.Name] = v
+		}
+	}
 	for _, item := range c.policy {
 		name, v, ok := strings.Cut(item, "=")
 		if !ok {
@@ -166,6 +176,10 @@ func (cfg *config) set(name, value string) (err error) {
 		cfg.PublicURL = value
 	case "webhook_allow":
 		cfg.Hooks = strings.Split(value, ",")
+	case "signing_keys":
+		cfg.Signing = strings.Split(value, ",")
+	case "secrets":
+		cfg.Secrets = strings.Split(value, ",")
 	case "log_level":
 		cfg.LogLevel = value
 	case "log_format":
@@ -200,10 +214,21 @@ func (cfg *config) check() error {
 			}
 			*s.Value, found = d, true
 		}
+		for _, s := range cfg.policy.Sizes() {
+			if s.Name != name {
+				continue
+			}
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return fmt.Errorf("policy.%s: %q is not a number of bytes", name, text)
+			}
+			*s.Value, found = n, true
+		}
 		if !found {
 			return fmt.Errorf("policy.%s: there is no such setting", name)
 		}
 	}
+	cfg.policy.Liveness = cfg.Liveness.policy()
 	if err := cfg.policy.Validate(); err != nil {
 		return fmt.Errorf("policy.%w", err)
 	}
@@ -227,7 +252,7 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 
 func (cfg *config) options(log *slog.Logger) embedded.Options {
 	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Origins: cfg.Origins,
-		MaxStreams: cfg.Streams, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, Logger: log}
+		MaxStreams: cfg.Streams, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, Logger: log}
 }
 
 // storeText and doorbellText say what is in force, without passwords.
@@ -279,9 +304,12 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	for _, s := range cfg.policy.Settings() {
 		policy[s.Name] = s.Value.String()
 	}
+	for _, s := range cfg.policy.Sizes() {
+		policy[s.Name] = strconv.FormatInt(*s.Value, 10)
+	}
 	if *asJSON {
 		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts,
-			"origins": cfg.Origins, "max_streams": cfg.Streams, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy})
+			"origins": cfg.Origins, "max_streams": cfg.Streams, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
 	}
 	streams := "three quarters of the file descriptors"
 	if cfg.Streams > 0 {
@@ -289,7 +317,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	for _, item := range [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
 		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams},
-		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
+		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
 		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-13s  %s", item[0], item[1]), " "))
 	}
 	fmt.Fprintln(stdout, "\n[policy]")
@@ -300,6 +328,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 		}
 		fmt.Fprintf(stdout, "%-26s %s%s\n", s.Name, s.Value, mark)
 	}
+	cfg.Liveness.print(stdout)
 	fmt.Fprintln(stdout, "\nThe configuration is good.")
 	return nil
 }

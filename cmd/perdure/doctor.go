@@ -159,6 +159,9 @@ func lookAtServer(ctx context.Context, conn *connFlags) []finding {
 	default:
 		out = append(out, finding{"invariants", len(check.Violations) == 0 && check.PastDeadline == 0,
 			fmt.Sprintf("%d checked, %d violations, %d runs past their deadline", check.Checked, len(check.Violations), check.PastDeadline)})
+		if check.Generation > 0 {
+			out = append(out, finding{"generation", true, fmt.Sprintf("%d: the store was restored from a backup, and leases from before are refused", check.Generation)})
+		}
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -49,7 +50,16 @@ func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		for _, v := range found.Violations {
 			fmt.Fprintf(stdout, "%-4s %s\n     %s\n", v.ID, v.Statement, v.Row)
 		}
+		for _, left := range found.Unchecked {
+			fmt.Fprintf(stdout, "not checked, for want of time: %s\n", left)
+		}
+		for _, id := range found.PastRuns {
+			fmt.Fprintf(stdout, "past its deadline: %s\n", id)
+		}
 		fmt.Fprintf(stdout, "%d invariants checked, %d violations, %d runs past their deadline\n", found.Checked, len(found.Violations), found.PastDeadline)
+		if found.Generation > 0 {
+			fmt.Fprintf(stdout, "generation %d: the store was restored from a backup\n", found.Generation)
+		}
 	}
 	if len(found.Violations) > 0 {
 		return errFound
@@ -72,17 +82,5 @@ func checkStore(ctx context.Context, opt store.Options) (*api.Invariants, error)
 		return nil, err
 	}
 	defer s.Close()
-	out := &api.Invariants{Checked: len(store.Invariants) + 1, Violations: []api.Violation{}}
-	err = s.Audit(ctx, func(v *store.View) error {
-		found, err := v.Check(nil)
-		for _, x := range found {
-			out.Violations = append(out.Violations, api.Violation{ID: x.ID, Statement: x.Statement, Row: x.Row})
-		}
-		if err != nil {
-			return err
-		}
-		out.PastDeadline, err = v.PastDeadline()
-		return err
-	})
-	return out, err
+	return httpd.Invariants(ctx, s, 0)
 }

@@ -262,7 +262,7 @@ func logs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("kill", "Asks runs to stop, and waits until they have.\n\n  perdure kill RUN…", stderr)
+	f := flags("kill", "Asks runs to stop, waits until they have, and shows the proof: requested, delivered, acknowledged, stopped.\n\n  perdure kill RUN…", stderr)
 	conn := addConnFlags(f)
 	reason := f.String("reason", "perdure kill", "why; the run is told")
 	wait := f.Duration("wait", time.Minute, "wait for so long; 0 only asks")
@@ -271,7 +271,18 @@ func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return conn.each(ids, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) {
-		return c.Cancel(ctx, id, *reason, *wait)
-	})
+	var last *api.Run
+	for _, id := range ids {
+		err := conn.each([]string{id}, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (_ *api.Run, err error) {
+			last, err = c.Cancel(ctx, id, *reason, *wait)
+			return last, err
+		})
+		if err != nil {
+			return err
+		}
+		if !*asJSON && last.Cancel != nil {
+			fmt.Fprintf(stdout, "  %s\n", proof(last.Cancel))
+		}
+	}
+	return nil
 }

@@ -20,9 +20,11 @@ func keysCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 			return keysList(ctx, args[1:], stdout, stderr)
 		case "revoke":
 			return keysRevoke(ctx, args[1:], stdout, stderr)
+		case "signing":
+			return signingCommand(ctx, args[1:], stdout, stderr)
 		}
 	}
-	fmt.Fprint(stderr, "Usage:\n\n  perdure keys create NAME --scopes runs:create,runs:read [--tenant T] [--ttl 720h]\n  perdure keys list\n  perdure keys revoke KEY_ID\n")
+	fmt.Fprint(stderr, "Usage:\n\n  perdure keys create NAME --scopes runs:create,runs:read [--tenant T] [--ttl 720h]\n  perdure keys list\n  perdure keys revoke KEY_ID\n  perdure keys signing …\n")
 	if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // drainTime bounds how long a server that is asked to stop waits for requests under way.
@@ -66,6 +67,11 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 	if err != nil {
 		return err
 	}
+	secrets, err := redact.Load(cfg.Secrets)
+	if err != nil {
+		return err
+	}
+	log = secrets.Logger(log)
 	// Listening comes first: a port that is taken is found before anything is written.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {

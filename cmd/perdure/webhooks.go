@@ -37,7 +37,7 @@ func webhooksCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		word, args = args[0], args[1:]
 	}
-	h := &hooksCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}
+	h := &wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}
 	for _, c := range []struct {
 		word, about string
 		run         func() error
@@ -68,8 +68,8 @@ func webhooksCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	return errUsage
 }
 
-// hooksCall is one call of the command.
-type hooksCall struct {
+// wordCall is one call of a command that has words of its own.
+type wordCall struct {
 	ctx            context.Context
 	args           []string
 	stdout, stderr io.Writer
@@ -79,7 +79,7 @@ type hooksCall struct {
 }
 
 // begin reads the flags and so many arguments, and gives a client.
-func (h *hooksCall) begin(arguments int) ([]string, *client.Client, error) {
+func (h *wordCall) begin(arguments int) ([]string, *client.Client, error) {
 	args, err := parseMixed(h.flags, h.args, arguments, arguments)
 	if err != nil {
 		return nil, nil, err
@@ -89,7 +89,7 @@ func (h *hooksCall) begin(arguments int) ([]string, *client.Client, error) {
 }
 
 // print prints JSON if that is asked for, or else what f does.
-func (h *hooksCall) print(v any, f func(w io.Writer)) error {
+func (h *wordCall) print(v any, f func(w io.Writer)) error {
 	if *h.asJSON {
 		return printJSON(h.stdout, v)
 	}
@@ -98,7 +98,7 @@ func (h *hooksCall) print(v any, f func(w io.Writer)) error {
 	return w.Flush()
 }
 
-func (h *hooksCall) list() error {
+func (h *wordCall) list() error {
 	_, c, err := h.begin(0)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func hookState(h *api.Webhook) string {
 	return "active"
 }
 
-func (h *hooksCall) add() error {
+func (h *wordCall) add() error {
 	var in api.CreateWebhook
 	events := h.flags.String("events", "", "`types` of events, separated by commas, such as run:completed,x:* (default: ends, stalls, and what follows an end)")
 	thread := h.flags.String("thread", "", "only runs of this `thread`")
@@ -157,7 +157,7 @@ func (h *hooksCall) add() error {
 }
 
 // secret prints a secret alone, so that a script can keep it, and the rest for a person.
-func (h *hooksCall) secret(made *api.NewWebhook) error {
+func (h *wordCall) secret(made *api.NewWebhook) error {
 	if *h.asJSON {
 		return printJSON(h.stdout, made)
 	}
@@ -166,7 +166,7 @@ func (h *hooksCall) secret(made *api.NewWebhook) error {
 	return err
 }
 
-func (h *hooksCall) rotate() error {
+func (h *wordCall) rotate() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (h *hooksCall) rotate() error {
 	return h.secret(made)
 }
 
-func (h *hooksCall) show() error {
+func (h *wordCall) show() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (h *hooksCall) show() error {
 	return h.printHook(hook)
 }
 
-func (h *hooksCall) printHook(hook *api.Webhook) error {
+func (h *wordCall) printHook(hook *api.Webhook) error {
 	return h.print(hook, func(w io.Writer) {
 		state := hookState(hook)
 		switch {
@@ -219,7 +219,7 @@ func stamp(i perdure.Instant) string {
 	return i.Time().Format("2006-01-02 15:04:05")
 }
 
-func (h *hooksCall) remove() error {
+func (h *wordCall) remove() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (h *hooksCall) remove() error {
 	return h.print(map[string]any{"webhook_id": args[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s is deleted\n", args[0]) })
 }
 
-func (h *hooksCall) able(disabled bool) error {
+func (h *wordCall) able(disabled bool) error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func (h *hooksCall) able(disabled bool) error {
 	return h.printHook(hook)
 }
 
-func (h *hooksCall) test() error {
+func (h *wordCall) test() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -271,7 +271,7 @@ func outcomeOf(status int, problem, response string) string {
 	return fmt.Sprint(status)
 }
 
-func (h *hooksCall) deliveries() error {
+func (h *wordCall) deliveries() error {
 	var filter client.DeliveryFilter
 	h.flags.StringVar(&filter.State, "state", "", "only those that are pending, delivered, dead or dropped")
 	h.flags.IntVar(&filter.Limit, "limit", 20, "at most so many")
@@ -303,7 +303,7 @@ func (h *hooksCall) deliveries() error {
 	})
 }
 
-func (h *hooksCall) attempts() error {
+func (h *wordCall) attempts() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -320,7 +320,7 @@ func (h *hooksCall) attempts() error {
 	})
 }
 
-func (h *hooksCall) redeliver() error {
+func (h *wordCall) redeliver() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err

@@ -35,13 +35,15 @@ var layers = []struct {
 	{"", nil},
 	{"api", []string{""}},
 	{"internal/plant", nil},
+	{"internal/redact", nil},
 	{"internal/doorbell", []string{""}},
 	{"internal/store", []string{"", "internal/plant"}},
-	{"internal/engine", []string{"", "internal/plant", "internal/doorbell", "internal/store"}},
+	{"internal/engine", []string{"", "internal/redact", "internal/plant", "internal/doorbell", "internal/store"}},
 	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
-	{"internal/webhook", []string{"", "api", "internal/plant", "internal/store", "internal/engine"}},
-	{"internal/httpd", []string{"", "api", "internal/plant", "internal/doorbell", "internal/store", "internal/engine", "internal/webhook"}},
-	{"embedded", []string{"", "api", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},
+	{"internal/webhook", []string{"", "internal/redact", "api", "internal/plant", "internal/store", "internal/engine"}},
+	{"internal/httpd", []string{"", "internal/redact", "api", "internal/plant", "internal/doorbell", "internal/store", "internal/engine", "internal/webhook"}},
+	{"internal/metrics", []string{"", "internal/store", "internal/engine", "internal/watchdog"}},
+	{"embedded", []string{"", "internal/redact", "api", "internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},
 	{"internal/session", []string{"", "api"}},
 	{"client", []string{"", "api", "internal/session"}},
 	{"agent", []string{"", "api", "internal/session"}},
@@ -53,7 +55,7 @@ var layers = []struct {
 var sdk = []string{"", "api", "client", "worker", "agent", "supervisor"}
 
 // outside are the modules of the server that an SDK must not drag into somebody's program.
-var outside = []string{"modernc.org/", "github.com/jackc/", "github.com/nats-io/", "database/sql"}
+var outside = []string{"modernc.org/", "github.com/jackc/", "github.com/nats-io/", "github.com/prometheus/", "database/sql"}
 
 // A pkg is what go list says of a package.
 type pkg struct {
@@ -208,9 +210,10 @@ func TestOneWrite(t *testing.T) {
 			t.Error("the table of runs is not marked once: an insert of a run that exists would overwrite it, whatever its version")
 		}
 	})
-	t.Run("nothing deletes or replaces a run", func(t *testing.T) {
+	t.Run("nothing replaces a run, and one statement deletes one, if it is what was read", func(t *testing.T) {
+		const drop = "DELETE FROM runs WHERE tenant=? AND id=? AND version=?"
 		for _, s := range texts {
-			if m := other.FindString(s.text); m != "" {
+			if m := other.FindString(s.text); m != "" && !(strings.HasPrefix(s.at, "internal/store/runs.go:") && s.text == drop) {
 				t.Errorf("%s: %q goes round the one write", s.at, m)
 			}
 		}

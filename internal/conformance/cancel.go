@@ -145,7 +145,7 @@ var cancelScenarios = []Scenario{
 	}},
 	{"cancelled without a request is refused", func(w *World) {
 		w.task()
-		w.refuse(perdure.CodeInvalid, w.say(w.take("w1"), perdure.Commit{Outcome: stopped}))
+		w.refuse(perdure.CodeOutcome, w.say(w.take("w1"), perdure.Commit{Outcome: stopped}))
 	}},
 	{"cancelling again, and cancelling an ended run, is no error", func(w *World) {
 		r := w.task()
@@ -162,10 +162,9 @@ var cancelScenarios = []Scenario{
 	{"a process can't suspend, and its lease is not judged", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Process})
 		g := w.take("w1")
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend}))
+		w.refuse(perdure.CodeOutcome, w.say(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend}))
 		w.pass(5 * time.Minute)
 		w.state(r.ID, perdure.Running)
-		w.pass(26 * time.Minute)
-		w.ended(r.ID, perdure.Failed, perdure.CodeReaped)
+		w.complete(g, `1`)
 	}},
 }

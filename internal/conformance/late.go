@@ -43,6 +43,38 @@ var lateScenarios = []Scenario{
 		w.check(w.lates(r.ID)[0].State == perdure.LateDiscarded, "discarded")
 		w.refuse(perdure.CodeWrongState, &engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
 	}},
+	{"late results are listed with the attempt and the worker that they come from", func(w *World) {
+		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour), MaxAttempts: 5})
+		var held []engine.Grant
+		for i := range 3 { // an attempt with a resume, and many lines, each
+			g := w.take(fmt.Sprint("w", i))
+			w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: fmt.Sprint(i), Type: perdure.WaitTimer, Timeout: perdure.Duration(time.Second)}), Outcome: suspend})
+			w.pass(2 * time.Second)
+			g = w.take(fmt.Sprint("w", i))
+			for range 7 * i {
+				w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "x:a", Data: json.RawMessage(`1`)}}})
+			}
+			held = append(held, g)
+			w.pass(65 * time.Second)
+		}
+		w.complete(w.take("last"), `"done"`)
+		for _, g := range held {
+			w.do(w.say(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`), Summary: "late"}}))
+		}
+		forged := held[0]
+		forged.Run.Epoch++ // an epoch that nobody ever had: the one that took the lease away
+		w.do(w.say(forged, perdure.Commit{Outcome: done(`2`)}))
+		lates := w.lates(r.ID)
+		w.check(len(lates) == 4, "%+v", lates)
+		for i, g := range held {
+			l := lates[i]
+			w.check(l.N == i+1 && l.Epoch == g.Run.Epoch && l.Attempt == g.Run.Attempt && l.Worker == fmt.Sprint("w", i) && l.Summary == "late", "%+v of %+v", l, g.Run)
+		}
+		w.check(lates[0].Attempt == 1 && lates[2].Attempt > lates[1].Attempt, "%+v", lates)
+		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 2, Discard: true})
+		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 2, Discard: true})
+		w.check(w.count(r.ID, perdure.LineLateResult) == 5, "discarded once, and in the log: %v", w.types(r.ID))
+	}},
 	{"a late result completes a live run", func(w *World) {
 		r := w.task()
 		frozen := w.take("frozen")
@@ -120,7 +152,7 @@ var lateScenarios = []Scenario{
 		w.state(b.ID, perdure.Failed)
 		count := func() (n int) {
 			w.view(func(v *store.View) error {
-				list, err := v.DeadLetters(tenant, "", 10)
+				list, err := v.DeadLetters(tenant, store.LetterFilter{Limit: 10})
 				n = len(list)
 				return err
 			})

@@ -27,7 +27,7 @@ type Scenario struct {
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{lifeScenarios, leaseScenarios, waitScenarios, childScenarios, cancelScenarios, threadScenarios,
-		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios, approvalScenarios, undoScenarios, onceScenarios} {
+		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios, livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, deletionScenarios, endScenarios} {
 		all = append(all, part...)
 	}
 	return all
@@ -53,7 +53,9 @@ type World struct {
 	Now perdure.Instant
 	// Acted collects what the watchdog did.
 	Acted []watchdog.Action
-	n     int
+	// Signer signs what is accepted, from the next restart on.
+	Signer *perdure.Signer
+	n      int
 }
 
 const tenant perdure.TenantID = "acme"
@@ -69,7 +71,7 @@ func NewWorld(t testing.TB, s *store.Store) *World {
 // restart makes a new engine and watchdog, as a restarted server does.
 func (w *World) restart() {
 	w.t.Helper()
-	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))}, Roll: func() float64 { return 0.5 }})
+	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))}, Roll: func() float64 { return 0.5 }, Signer: w.Signer})
 	w.n++
 	if err != nil {
 		w.t.Fatal(err)
@@ -118,7 +120,7 @@ func (w *World) fingerprint() string {
 			"SELECT count(*), coalesce(sum(epoch),0), 0 FROM inbox", "SELECT count(*), coalesce(sum(ended),0), 0 FROM waits",
 			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM threads", "SELECT count(*), 0, 0 FROM commits",
 			"SELECT count(*), 0, 0 FROM late_results", "SELECT count(*), 0, 0 FROM idempotency", "SELECT count(*), 0, 0 FROM journal",
-			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals", "SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks", "SELECT count(*), coalesce(sum(version),0), 0 FROM outbox"} {
+			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals", "SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts", "SELECT count(*), 0, 0 FROM removals", "SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks", "SELECT count(*), coalesce(sum(version),0), 0 FROM outbox"} {
 			if err := v.Rows(q, nil, func(scan func(...any) error) error {
 				var a, b, c int64
 				err := scan(&a, &b, &c)

@@ -13,7 +13,8 @@ const invariantsIntro = `# Invariants
 
 What holds at every committed moment of a store. Each is a query for the rows that break it, and has to find none.
 ` + "`View.Check`" + ` in [check.go](../internal/store/check.go) asks them all, over some runs or over everything; the
-conformance suite does so after every scenario, and the [simulator](simulator.md) after its steps.
+conformance suite does so after every scenario, and the [simulator](simulator.md) after its steps. ` + "`perdure fsck`" + ` asks them of a server or of its data, see
+[metrics](metrics.md#invariants).
 
 Beside them, two things are checked on every run that no query can say (S4): that its log, read from the first line to the last, tells a
 history that the [lifecycle](lifecycle.md) allows, and that the state it arrives at is the one in the run's row.

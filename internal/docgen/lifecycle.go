@@ -206,7 +206,7 @@ has rung decides; the [watchdog](watchdog.md)'s rule of that number says what ha
 // runsIn tells whether a clock can run in a state: whether some run in that state has an instant for it.
 func runsIn(c *perdure.Clock, s perdure.State) bool {
 	p := perdure.DefaultPolicy()
-	for bits := range 1 << 4 {
+	for bits := range 1 << 5 {
 		r := perdure.Run{State: s, DeadlineAt: 1, LeaseUntil: 1, FirstGrantAt: 1, GrantedAt: 1, SeenAt: 1, MovedAt: 1, WaitAt: 1, ReadyAt: 1, Deliveries: 1,
 			Heard: bits&1 != 0, Ready: bits&2 != 0, Turn: perdure.TurnActive}
 		if bits&4 != 0 {
@@ -215,6 +215,7 @@ func runsIn(c *perdure.Clock, s perdure.State) bool {
 		if bits&8 != 0 {
 			r.Cancel.AckedAt = 1
 		}
+		r.Options.Process = bits&16 != 0
 		if c.At(&p, &r) != 0 {
 			return true
 		}

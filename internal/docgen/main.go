@@ -1,5 +1,5 @@
 // Command docgen prints the pages of docs/ that say what the code does: the lifecycle, the watchdog's
-// rules and the invariants. They are printed from the tables that the program decides by, so that they
+// rules, the invariants and the metrics. They are printed from the tables that the program decides by, so that they
 // can't drift. Run it with "make docs"; "make check" fails when a page is not what it would print.
 package main
 
@@ -25,6 +25,7 @@ var pages = []page{
 	{"lifecycle.md", lifecycle},
 	{"watchdog.md", safetyNet},
 	{"invariants.md", invariants},
+	{"metrics.md", metricsPage},
 }
 
 func run(args []string, stdout, stderr io.Writer) int {

@@ -20,6 +20,9 @@ rule says, and one loop that sleeps until the next alarm. There is no special re
 back sweeps, and that is all. Every action is the same guarded write as any other, so that any number of nodes
 may sweep at once without doing anything twice.
 
+Each action is an entry of the watchdog's log, written in the same transaction, that says what was done and why: ` + "`perdure watchdog`" + ` lists it, and
+` + "`perdure_watchdog_actions_total`" + ` counts it by rule and name; see [metrics](metrics.md).
+
 ## Rules
 
 Condition, action, bound. Those that are called by a run's [clock](lifecycle.md#clocks) stand first, in the order in which they
@@ -54,6 +57,14 @@ systems with such a net, for those who come from there.
 
 `
 
+// elsewhere are the bounds that are no items: they are asked for where they are used.
+var elsewhere = [][4]string{
+	{"a worker's long poll", "30 s", "`wait` of a poll, at most a minute", "worker long poll"},
+	{"a wait", "`suspend_timeout`", "`timeout` of a wait is exact; `never` lasts until the run's deadline", "`options.suspend_timeout_seconds`, `options.timeout_seconds`: of a tool's own and the default, there the greater one counts"},
+	{"a wait for `start_task`", "", "for the signal or the approval of that name, unless the wait says otherwise", "orchestrator wait, `event:{project_id}:start_task`"},
+	{"a wait for `approve_push`", "", "the same", "approval wait, `event:{project_id}:approve_push`"},
+}
+
 func safetyNet(w *strings.Builder) {
 	p := perdure.DefaultPolicy()
 	w.WriteString(watchdogIntro)
@@ -65,12 +76,22 @@ func safetyNet(w *strings.Builder) {
 		}
 		row(w, r.ID, code(r.Name), r.Condition, r.Action, r.Bound, held)
 	}
-	w.WriteString("\n" + "W12, the liveness of external processes, and the part of W15 that fires schedules come with those\nfeatures; see the status table in the [README](../README.md#status).\n")
+	w.WriteString("\n" + "The part of W15 that fires schedules comes with that\nfeature; see the status table in the [README](../README.md#status).\n")
 	fmt.Fprintf(w, gapText, duration(p.GapAfter), code("gap_after"), code("lease"), duration(p.GapSpare), code("gap_spare"))
 	w.WriteString(configText)
 	header(w, "item", "default", "what it says", "also known as")
 	for _, i := range items(&p) {
 		row(w, code(i.name), i.value, i.note, i.alias)
+	}
+	w.WriteString("\nSome are no items but are asked for where they are used:\n\n")
+	header(w, "of what", "default", "asked for by", "also known as")
+	for _, e := range elsewhere {
+		for name, d := range perdure.WaitTimeouts {
+			if strings.HasSuffix(e[0], code(name)) {
+				e[1] = duration(d)
+			}
+		}
+		row(w, e[:]...)
 	}
 }
 
@@ -80,7 +101,7 @@ type item struct{ name, value, note, alias string }
 // notes say what each item of the policy is for, and what else it is called. The page can't be printed if
 // one is missing.
 var notes = map[string]struct{ note, alias string }{
-	"lease":                    {"a worker's right to execute, from each sign of life", ""},
+	"lease":                    {"a worker's right to execute, from each sign of life", "`job:{job_id}:lease`"},
 	"cancel_grace":             {"a cancel request that nobody acknowledges is enforced after this", ""},
 	"cleanup_grace":            {"an acknowledged one has this long to clean up", ""},
 	"dispatched_retry":         {"a grant that is not heard from may be granted again after this, doubling", "`pmo.dispatched_retry_seconds`"},
@@ -95,17 +116,23 @@ var notes = map[string]struct{ note, alias string }{
 	"queued_alert":             {"a claimable run that nobody takes is reported after this", ""},
 	"silent":                   {"a running run without a sign of life is reported after this", ""},
 	"no_progress":              {"one that beats and does not move is reported after this", ""},
-	"worker_offline":           {"a worker without a sign of life is shown as offline after this", ""},
+	"stale_after":              {"a running run without a sign of life is `stale`, and reported, after this", ""},
+	"dead_after":               {"and `dead` after this; a process is given up then", ""},
+	"liveness":                 {"the last four for some kinds and activities, see [liveness](liveness.md)", ""},
+	"worker_offline":           {"a worker without a sign of life is shown as offline after this", "`worker:{worker_id}:heartbeat`"},
 	"backoff_base":             {"the first retry waits this long, each further one twice as long", ""},
 	"backoff_max":              {"the longest that doubles to", ""},
 	"backoff_jitter":           {"the share by which a backoff varies, up or down", ""},
-	"max_attempts":             {"attempts that may be lost in a row, without committed progress; a run may ask for another number", ""},
-	"timeouts":                 {"the timeout of a run that asks for none, and the greatest that it may ask for", ""},
+	"max_attempts":             {"attempts that may be lost in a row, without committed progress; a run may ask for another number", "`retry_count`"},
+	"timeouts":                 {"the timeout of a run that asks for none, and the greatest that it may ask for", "`timeout_sec`, job max"},
 	"beat_every":               {"a heartbeat that says nothing new makes a line in the log at most this often", ""},
 	"waiter_ttl":               {"a node's word that somebody waits for a run holds this long", ""},
 	"detach_grace":             {"a dropped connection defers the run after this", ""},
-	"dead_letter_ttl":          {"how long a dead letter is kept", ""},
-	"idempotency_ttl":          {"how long an idempotency key is kept, and at least as long as its run lives", ""},
+	"dead_letter_ttl":          {"how long a dead letter is kept", "`job_dlq:{tenant_id}`"},
+	"idempotency_ttl":          {"how long an idempotency key is kept, and at least as long as its run lives", "`job:idempotency:{key}`"},
+	"retention":                {"how long a run is kept after its end, see [retention](retention.md)", "`job:{job_id}:result`"},
+	"artifact_max_bytes":       {"how large an [artifact](artifacts.md) may be", ""},
+	"artifact_total_bytes":     {"how large all that a run leaves may be together", ""},
 	"watchdog_interval":        {"the longest that the watchdog sleeps", "`pmo.watchdog_interval_seconds`, `worker.watchdog_interval_seconds`"},
 	"gap_after":                {"nobody has swept for this long: it was a gap", ""},
 	"gap_spare":                {"after a gap, the deadline of a run that was leased waits this long", ""},
@@ -133,6 +160,8 @@ func value(v any) string {
 		return duration(v)
 	case float64:
 		return fmt.Sprintf("± %g %%", v*100)
+	case perdure.Liveness:
+		return "none"
 	case map[perdure.Class]perdure.TimeoutLimits:
 		var parts []string
 		for _, c := range []perdure.Class{perdure.Task, perdure.Agent, perdure.Process} {

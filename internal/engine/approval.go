@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -98,6 +100,9 @@ func (tx *Tx) decide(r *perdure.Run, wait string, d *perdure.Decision, by *perdu
 
 // ask stages the approval that a new wait asks for.
 func (tx *Tx) ask(r *perdure.Run, w *perdure.Wait, spec *perdure.ApprovalSpec) (a perdure.Approval, err error) {
+	if tx.e.secrets != nil && bytes.Contains(spec.Action, []byte(redact.Mark)) {
+		return a, perdure.Errorf(perdure.CodeInvalid, "the action has a secret in it: nobody could see what is approved")
+	}
 	a = perdure.Approval{Tenant: r.Tenant, ID: perdure.IDOfApproval(r.Tenant, r.ID, w.ID), RunID: r.ID, Kind: r.Kind, WaitID: w.ID, Name: w.Name, Title: spec.Title,
 		Action: tx.Intern(r.Tenant, string(r.ID), spec.Action), Form: spec.Form, Default: spec.Default, State: perdure.ApprovalOpen,
 		OpenedAt: w.OpenedAt, ExpiresAt: r.DeadlineAt}

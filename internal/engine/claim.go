@@ -70,6 +70,15 @@ func (op *Claim) Do(tx *Tx) error {
 		if err != nil {
 			return err
 		}
+		if !r.Ready { // one that was turned away has taken it along
+			continue
+		}
+		if away, err := tx.turnedAway(&r, op.Worker); away || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
 		g, err := tx.grant(r, op.Worker, op.Start)
 		var broken *perdure.Error
 		if errors.As(err, &broken) {
@@ -98,6 +107,11 @@ func (op *Claim) find(tx *Tx) ([]perdure.Run, error) {
 	}
 	var found []perdure.Run
 	for _, t := range tenants {
+		if err := tx.handable(t); perdure.CodeOf(err) == perdure.CodeNoSigner && op.AnyTenant {
+			continue // nobody else waits for that
+		} else if err != nil {
+			return nil, err
+		}
 		for _, q := range op.Queues {
 			kinds := op.Kinds
 			if len(kinds) == 0 {

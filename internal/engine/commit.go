@@ -111,7 +111,7 @@ func (op *Commit) Do(tx *Tx) error {
 	if _, _, err := tx.e.policy.Apply(r, perdure.Started{Epoch: c.Epoch}, tx.Now); err != nil {
 		if perdure.CodeOf(err) == perdure.CodeStaleEpoch && c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete && c.Epoch <= r.Epoch {
 			op.Refused = err.(*perdure.Error)
-			kept, err := tx.keepLate(&r, c.ID, c.Epoch, "", c.Outcome.Result, c.Outcome.Summary)
+			kept, err := tx.keepLate(&r, perdure.LateResult{CommitID: c.ID, Epoch: c.Epoch, Worker: op.Worker, Summary: c.Outcome.Summary}, c.Outcome.Result)
 			if err != nil || !kept {
 				return err
 			}
@@ -184,8 +184,12 @@ func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error
 		return perdure.Invalid("messages", "a run without a thread writes no messages")
 	}
 	said.Lines = append(said.Lines, told...)
+	var events []perdure.Emitted
+	if events, said.Held, err = tx.redacted(r, c.Events, c.Outcome != nil); err != nil {
+		return err
+	}
 	last := r.Progress
-	for _, e := range perdure.JoinDeltas(c.Events) {
+	for _, e := range events {
 		data := tx.InternShown(r.Tenant, string(r.ID), e.Data)
 		if e.Type == perdure.LineProgress {
 			v := tx.Intern(r.Tenant, string(r.ID), e.Data)
@@ -298,7 +302,7 @@ func (tx *Tx) conclude(r *perdure.Run, c *perdure.Commit) error {
 		return tx.Lose(r, c.Epoch, *o.Error)
 	case perdure.OutcomeCancelled:
 		if r.Cancel.RequestedAt == 0 {
-			return perdure.Invalid("outcome.type", "nobody asked this run to stop: fail it or complete it")
+			return &perdure.Error{Code: perdure.CodeOutcome, Field: "outcome.type", Message: "nobody asked this run to stop: fail it or complete it"}
 		}
 		return tx.Finish(r, perdure.CancelConfirmed{Epoch: c.Epoch})
 	case perdure.OutcomeSuspend:

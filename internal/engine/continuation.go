@@ -47,6 +47,7 @@ func (tx *Tx) gather(g *perdure.Group, members []perdure.Run, mark perdure.Noted
 		seen[m.ID] = true
 		g.Members = append(g.Members, m.ID)
 		g.Total++
+		tx.AddMember(store.MemberRow{Tenant: g.Tenant, RunID: m.ID, ID: g.ID}) // of those that have ended too: as long as it is open, they stay
 		if m.State.Terminal() {
 			g.Ended++
 			if m.State == perdure.Completed {
@@ -54,7 +55,6 @@ func (tx *Tx) gather(g *perdure.Group, members []perdure.Run, mark perdure.Noted
 			}
 			continue
 		}
-		tx.AddMember(store.MemberRow{Tenant: g.Tenant, RunID: m.ID, ID: g.ID})
 		if err := tx.Apply(&m, mark); err != nil {
 			return err
 		}

@@ -118,20 +118,20 @@ func (tx *Tx) deferRun(r *perdure.Run, reason string) error {
 }
 
 // ExpireWaiter drops a waiter that its node no longer vouches for, and defers the run if it was the last.
-func (tx *Tx) ExpireWaiter(w store.WaiterRow) error {
+func (tx *Tx) ExpireWaiter(w store.WaiterRow) (deferred bool, err error) {
 	tx.DropWaiter(w)
 	r, ok, err := tx.Run(w.Tenant, w.RunID)
-	if err != nil || !ok || r.State.Terminal() {
-		return err
+	if err != nil || !ok || r.State.Terminal() || r.DeferredAt != 0 {
+		return false, err
 	}
 	left, err := tx.Waiters(w.Tenant, w.RunID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, o := range left {
 		if o.ExpiresAt > tx.Now {
-			return nil
+			return false, nil
 		}
 	}
-	return tx.deferRun(&r, "disconnect")
+	return true, tx.deferRun(&r, "disconnect")
 }

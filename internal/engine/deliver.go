@@ -180,6 +180,9 @@ func (tx *Tx) over(n *perdure.Notification, at perdure.Instant) (bool, error) {
 // sent writes an attempt down and decides what follows from it: when it is sent again, or zero.
 func (tx *Tx) sent(s *Sent) (again perdure.Instant, err error) {
 	if !s.Unsent {
+		if tx.e.counts != nil {
+			tx.noteAttempt(s)
+		}
 		tx.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq, Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
 			Status: s.Status, Error: s.Error, Response: s.Response})
 	}

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -41,7 +43,7 @@ func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
 	if err := tx.Apply(r, ev); err != nil {
 		return err
 	}
-	if err := tx.listNotUndone(r); err != nil {
+	if err := tx.listFindings(r); err != nil {
 		return err
 	}
 	if err := tx.bury(r, ev); err != nil {
@@ -91,15 +93,61 @@ func (tx *Tx) explain(r, ended *perdure.Run) error {
 	return tx.Apply(r, perdure.Noted{Lines: lines})
 }
 
-// listNotUndone adds to the fallback of a run what its journal says should be undone and is not. A worker that fails a run has
-// undone what it can; where the end is not its word, somebody has to know what is left.
-func (tx *Tx) listNotUndone(r *perdure.Run) error {
-	if r.State == perdure.Completed || r.JournalSeq == 0 {
+// listFindings adds to the fallback of a run what there is of its work: what it left, what it was saying, and what its journal
+// says should be undone and is not.
+func (tx *Tx) listFindings(r *perdure.Run) error {
+	if r.State == perdure.Completed || r.StartedAt == 0 {
 		return nil
 	}
-	keys, err := tx.JournalKeys(r.Tenant, r.ID, strings.TrimSuffix(perdure.UndoPrefix, ":")) // both prefixes begin with it
-	if err != nil || len(keys) == 0 {
+	left, err := tx.Artifacts(r.Tenant, r.ID)
+	if err != nil {
 		return err
+	}
+	text, err := tx.lastWords(r)
+	if err != nil {
+		return err
+	}
+	undo, err := tx.notUndone(r)
+	if err != nil || len(left)+len(text)+len(undo) == 0 {
+		return err
+	}
+	return tx.Apply(r, perdure.Noted{NotUndone: undo, Left: left, Text: text})
+}
+
+// How far back in a log the text is looked for that a run was streaming, and how much of its end a fallback has.
+const (
+	wordsWithin = 100
+	maxWords    = 4 << 10
+)
+
+// lastWords is the end of the text that the last attempt was streaming.
+func (tx *Tx) lastWords(r *perdure.Run) (string, error) {
+	lines, err := tx.LastLines(r.Tenant, r.ID, perdure.LineDelta, r.Seq-wordsWithin)
+	if err != nil {
+		return "", err
+	}
+	text := ""
+	for _, l := range slices.Backward(lines) {
+		if l.Attempt != r.Attempt || len(text) > maxWords {
+			break
+		}
+		text = perdure.DeltaText(l.Data) + text
+	}
+	if cut := len(text) - maxWords; cut > 0 {
+		text = strings.ToValidUTF8(text[cut:], "")
+	}
+	return text, nil
+}
+
+// notUndone names the steps of a run that should be undone and are not. A worker that fails a run has undone what it can;
+// where the end is not its word, somebody has to know what is left.
+func (tx *Tx) notUndone(r *perdure.Run) (left []string, err error) {
+	if r.JournalSeq == 0 {
+		return nil, nil
+	}
+	keys, err := tx.JournalKeys(r.Tenant, r.ID, strings.TrimSuffix(perdure.UndoPrefix, ":")) // both prefixes begin with it
+	if err != nil {
+		return nil, err
 	}
 	undone := make(map[string]bool)
 	for _, key := range keys {
@@ -107,16 +155,12 @@ func (tx *Tx) listNotUndone(r *perdure.Run) error {
 			undone[name] = true
 		}
 	}
-	var left []string
 	for _, key := range keys {
 		if name, ok := strings.CutPrefix(key, perdure.UndoPrefix); ok && !undone[name] {
 			left = append(left, name)
 		}
 	}
-	if len(left) == 0 {
-		return nil
-	}
-	return tx.Apply(r, perdure.Noted{NotUndone: left[max(0, len(left)-perdure.MaxNotUndone):]})
+	return left[max(0, len(left)-perdure.MaxNotUndone):], nil
 }
 
 // bury writes the dead letter of a run that can't go on without a person.
@@ -180,16 +224,25 @@ func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 		more = len(children) > limit
 		for i := range children[:min(limit, len(children))] {
 			tx.stops--
-			stopped++
-			// An earlier child's end may have changed this one.
-			c, err := tx.run(r.Tenant, children[i].ID)
+			// One that can't be stopped is left to the patrol, and the others don't notice.
+			err := tx.Try(func() error {
+				c, err := tx.run(r.Tenant, children[i].ID) // an earlier child's end may have changed it
+				if err != nil {
+					return err
+				}
+				return tx.askToStop(&c, "its parent ended")
+			})
+			var refused *perdure.Error
+			if errors.As(err, &refused) {
+				tx.e.log.Error("a child could not be stopped", "tenant", r.Tenant, "run", children[i].ID, "error", err)
+				continue
+			}
 			if err != nil {
 				return stopped, err
 			}
-			if err := tx.askToStop(&c, "its parent ended"); err != nil {
-				return stopped, err
-			}
+			stopped++
 		}
+		more = more && stopped > 0
 	}
 	if more == r.Cascade {
 		return stopped, nil

@@ -22,6 +22,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/plant"
+	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -30,20 +31,25 @@ type Options struct {
 	Policy  *perdure.Policy // default: perdure.DefaultPolicy
 	Bell    doorbell.Ringer // default: nobody hears
 	Logger  *slog.Logger
-	Entropy io.Reader      // of ids; default: the system's
-	Roll    func() float64 // dice of the backoff, 0 to 1
+	Entropy io.Reader       // of ids; default: the system's
+	Roll    func() float64  // dice of the backoff, 0 to 1
+	Counter Observer        // is told of what happened; default: nobody
+	Secrets *redact.Set     // what must not be written
+	Signer  *perdure.Signer // signs the runs that are accepted; default: they are not signed
 }
 
 // Engine decides and writes. It holds no state of runs: everything is in the store, and any number of
 // engines may work on one.
 type Engine struct {
-	store  *store.Store
-	policy perdure.Policy
-	bell   doorbell.Ringer
-	log    *slog.Logger
-	random io.Reader
-	roll   func() float64
-	secret []byte // of callback tokens and webhooks
+	store   *store.Store
+	policy  perdure.Policy
+	bell    doorbell.Ringer
+	log     *slog.Logger
+	random  io.Reader
+	roll    func() float64
+	secrets *redact.Set
+	secret  []byte // of callback tokens and webhooks
+	signer  *perdure.Signer
 
 	ids   atomic.Uint32 // ids made
 	sleep atomic.Int64  // until when the watchdog sleeps
@@ -55,13 +61,16 @@ type Engine struct {
 	keys    map[string]cachedKey       // credentials looked up within the last second
 
 	hooks  hooks
+	strict strict
 	posted postings
+	counts Observer // may be nil
 }
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
-	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, kick: make(chan struct{}, 1), known: make(map[string]bool),
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, kick: make(chan struct{}, 1), known: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
+	e.counts = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)
 	e.policy = perdure.DefaultPolicy()
 	if opt.Policy != nil {
@@ -170,7 +179,7 @@ func (b bound) Do(tx *store.Tx) error {
 	if err := b.op.Do(x); err != nil {
 		return err
 	}
-	if len(x.rings) > 0 || x.alarm != 0 || len(x.posts) > 0 {
+	if len(x.rings) > 0 || x.alarm != 0 || len(x.posts) > 0 || len(x.tally) > 0 {
 		tx.After(x.tell)
 	}
 	return nil
@@ -185,6 +194,7 @@ type Tx struct {
 	rings []doorbell.Topic // what rings once it is durable
 	alarm perdure.Instant  // the earliest alarm that was set
 	posts []Posting        // endpoints for which there is something then
+	tally []Change         // what is counted then
 }
 
 // tell rings the doorbells, and wakes the watchdog if it would sleep through an alarm that is stored now.
@@ -197,6 +207,9 @@ func (tx *Tx) tell() {
 	}
 	if len(tx.posts) > 0 {
 		tx.e.posted.add(tx.posts)
+	}
+	if len(tx.tally) > 0 {
+		tx.e.counts.Observe(tx.tally)
 	}
 }
 
@@ -222,6 +235,9 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	}
 	*r = next
 	tx.Put(next, lines)
+	if tx.e.counts != nil {
+		tx.note(&next, ev, lines)
+	}
 	if err := tx.notify(&next, lines); err != nil {
 		return err
 	}

@@ -8,21 +8,26 @@ import (
 )
 
 // keepLate keeps finished work that came too late beside its run: once per commit, and at most MaxLate.
-func (tx *Tx) keepLate(r *perdure.Run, commit string, epoch int64, from perdure.RunID, result json.RawMessage, summary string) (kept bool, err error) {
+func (tx *Tx) keepLate(r *perdure.Run, l perdure.LateResult, result json.RawMessage) (kept bool, err error) {
 	have, err := tx.LateResults(r.Tenant, r.ID)
 	if err != nil || len(have) >= perdure.MaxLate {
 		return false, err
 	}
-	for _, l := range have {
-		if l.CommitID == commit {
+	for _, before := range have {
+		if before.CommitID == l.CommitID {
 			return false, nil
 		}
 	}
-	l := perdure.LateResult{Tenant: r.Tenant, RunID: r.ID, N: r.Late + 1, CommitID: commit, Epoch: epoch, FromRun: from,
-		Result: tx.Intern(r.Tenant, string(r.ID), result), Summary: summary, State: perdure.LateKept, At: tx.Now}
+	l.Tenant, l.RunID, l.N, l.State, l.At = r.Tenant, r.ID, r.Late+1, perdure.LateKept, tx.Now
+	l.Result = tx.Intern(r.Tenant, string(r.ID), result)
+	if l.FromRun == "" {
+		if l.Attempt, err = tx.AttemptOf(r, l.Epoch); err != nil {
+			return false, err
+		}
+	}
 	tx.PutLate(l)
 	return true, tx.Apply(r, perdure.Noted{Late: 1, Lines: []perdure.Line{{Type: perdure.LineLateResult,
-		Data: perdure.Object("n", l.N, "epoch", epoch, "from_run_id", string(from), "result_summary", summary)}}})
+		Data: perdure.Object("n", l.N, "epoch", l.Epoch, "of_attempt", l.Attempt, "worker_id", l.Worker, "from_run_id", string(l.FromRun), "result_summary", l.Summary)}}})
 }
 
 // tellOriginal keeps a retry's result as a late result of the run that it retries.
@@ -38,7 +43,8 @@ func (tx *Tx) tellOriginal(r *perdure.Run) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.keepLate(&orig, "retry:"+string(r.ID), 0, r.ID, json.RawMessage(result), r.Summary)
+	_, err = tx.keepLate(&orig, perdure.LateResult{CommitID: "retry:" + string(r.ID), Attempt: r.Attempt, Worker: r.Worker, FromRun: r.ID, Summary: r.Summary},
+		json.RawMessage(result))
 	return err
 }
 
@@ -88,7 +94,7 @@ func (op *Adopt) Do(tx *Tx) error {
 	tx.PutLate(*late)
 	if op.Discard {
 		// The run's row is written too, so that nobody adopts it in the same moment.
-		err = tx.Apply(&r, perdure.Noted{})
+		err = tx.Apply(&r, perdure.Noted{Lines: []perdure.Line{{Type: perdure.LineLateResult, Data: perdure.Object("n", late.N, "discarded", true)}}})
 	} else {
 		err = tx.adopt(&r, late)
 	}

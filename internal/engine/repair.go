@@ -1,30 +1,37 @@
 package engine
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/perdure/perdure"
 )
 
 // The net under the transactions: what the watchdog's patrol looks for and mends. Each of these can't
 // happen as long as every use case keeps its promise, and the simulator holds them to that.
 
-// Mend looks whether a live run is where it should be. It gives the rule that acted, or "".
-func (tx *Tx) Mend(r *perdure.Run) (rule string, err error) {
+// A Repair is what was mended: by which rule of the watchdog, what was done, and why. Without a rule, nothing was.
+type Repair struct{ Rule, What, Why string }
+
+// Mend looks whether a live run is where it should be.
+func (tx *Tx) Mend(r *perdure.Run) (Repair, error) {
 	if missing, err := tx.missing(r); err != nil {
-		return "", err
+		return Repair{}, err
 	} else if missing != "" {
-		return "W10", tx.Finish(r, perdure.Orphaned{Missing: missing})
+		return Repair{"orphans", "failed/" + string(perdure.CodeOrphaned), "its " + missing + " no longer exists"}, tx.Finish(r, perdure.Orphaned{Missing: missing})
 	}
 	if r.ParentID != "" && !r.MayOutlive() && r.Cancel.RequestedAt == 0 {
 		parent, _, err := tx.Run(r.Tenant, r.ParentID)
 		if err != nil {
-			return "", err
+			return Repair{}, err
 		}
 		if parent.State.Terminal() && !parent.Cascade {
-			return "W3", tx.askToStop(r, "its parent ended")
+			why := fmt.Sprintf("its parent %s, which it may not outlive, is %s", r.ParentID, parent.State)
+			return Repair{"resume-replay", "asked to stop", why}, tx.askToStop(r, "its parent ended")
 		}
 	}
 	if r.State != perdure.Suspended {
-		return "", nil
+		return Repair{}, nil
 	}
 	return tx.mendWaits(r)
 }
@@ -51,10 +58,10 @@ func (tx *Tx) missing(r *perdure.Run) (string, error) {
 }
 
 // mendWaits wakes a suspended run one of whose waits is over, or should be.
-func (tx *Tx) mendWaits(r *perdure.Run) (string, error) {
+func (tx *Tx) mendWaits(r *perdure.Run) (Repair, error) {
 	open, err := tx.OpenWaits(r.Tenant, r.ID)
 	if err != nil {
-		return "", err
+		return Repair{}, err
 	}
 	sleepsOn := 0
 	for _, w := range open {
@@ -66,25 +73,27 @@ func (tx *Tx) mendWaits(r *perdure.Run) (string, error) {
 		}
 		ended, ok, gone, err := tx.recount(r.Tenant, w.Targets)
 		if err != nil {
-			return "", err
+			return Repair{}, err
 		}
 		if gone {
-			return "W10", tx.resolve(r, w, perdure.WaitOrphaned, nil)
+			return Repair{"orphans", "a wait ended as orphaned", "it waits for a run that does not exist"}, tx.resolve(r, w, perdure.WaitOrphaned, nil)
 		}
+		counted := w.Ended
 		if w.Ended, w.OK = ended, ok; w.Satisfied() {
-			return "W3", tx.resolve(r, w, perdure.WaitSatisfied, nil)
+			why := fmt.Sprintf("suspended although %d of the %d runs it waits for have ended; %d were counted", ended, len(w.Targets), counted)
+			return Repair{"resume-replay", "queued", why}, tx.resolve(r, w, perdure.WaitSatisfied, nil)
 		}
 	}
 	if missed, err := tx.MissedWait(r.Tenant, r.ID); err != nil {
-		return "", err
+		return Repair{}, err
 	} else if missed != "" {
-		return "W3", tx.Apply(r, perdure.Woken{Reason: perdure.WaitSatisfied, WaitID: missed})
+		return Repair{"resume-replay", "queued", "suspended although one of its waits is over"}, tx.Apply(r, perdure.Woken{Reason: perdure.WaitSatisfied, WaitID: missed})
 	}
 	if sleepsOn == 0 {
 		// Nothing can wake it any more but its deadline: let it look for itself.
-		return "W3", tx.Apply(r, perdure.Woken{Reason: perdure.WaitOrphaned})
+		return Repair{"resume-replay", "queued", "suspended, and none of its waits is open"}, tx.Apply(r, perdure.Woken{Reason: perdure.WaitOrphaned})
 	}
-	return "", nil
+	return Repair{}, nil
 }
 
 // recount judges runs by their states instead of by what was counted.
@@ -112,27 +121,29 @@ func (tx *Tx) recount(t perdure.TenantID, ids []perdure.RunID) (ended, ok int, g
 }
 
 // MendGathering closes an open chord or group whose condition holds.
-func (tx *Tx) MendGathering(g *perdure.Group) (bool, error) {
+func (tx *Tx) MendGathering(g *perdure.Group) (Repair, error) {
 	ended, ok, _, err := tx.recount(g.Tenant, g.Members)
 	if err != nil {
-		return false, err
+		return Repair{}, err
 	}
 	if !perdure.Satisfied(g.Mode, g.Total, ended, ok) {
-		return false, nil
+		return Repair{}, nil
 	}
+	did := Repair{"resume-replay", "the " + g.Kind + " " + string(g.ID) + " is closed", fmt.Sprintf("open although %d of its %d runs have ended; %d were counted", ended, g.Total, g.Ended)}
 	g.Ended, g.OK = ended, ok
-	return true, tx.CloseGathering(g)
+	return did, tx.CloseGathering(g)
 }
 
 // LookAtItem is what an inbox item's alarm is for: an item that is in nobody's hands goes back to pending
 // (W1), one that satisfies an open wait wakes the run (W9), one that nobody will ever read is skipped (W9).
 // Everything else is looked at again later.
-func (tx *Tx) LookAtItem(i perdure.Item, held bool) (rule string, err error) {
+func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
 	p := tx.Policy()
 	r, ok, err := tx.Run(i.Tenant, i.RunID)
 	if err != nil {
-		return "", err
+		return Repair{}, err
 	}
+	age := tx.Now.Sub(i.CreatedAt).Round(time.Millisecond)
 	switch {
 	case held:
 		i.AlarmAt = tx.Now.Add(p.Lease)
@@ -142,30 +153,42 @@ func (tx *Tx) LookAtItem(i perdure.Item, held bool) (rule string, err error) {
 			break
 		}
 		i.Status, i.AlarmAt, i.Error = perdure.ItemSkipped, 0, "run_ended"
+		did = Repair{"pending-wakeup", fmt.Sprintf("item %d skipped", i.Seq), fmt.Sprintf("unread for %s, and its run has ended", age)}
 		if !ok {
-			i.Error = "run_gone"
+			i.Error, did.Why = "run_gone", fmt.Sprintf("unread for %s, and its run is gone", age)
 			tx.PutItem(i)
-			return "W9", nil
+			return did, nil
 		}
 		tx.PutItem(i)
-		return "W9", tx.Apply(&r, perdure.Noted{Closed: 1})
+		return did, tx.Apply(&r, perdure.Noted{Closed: 1})
 	case i.Status == perdure.ItemProcessing && (i.Epoch != r.Epoch || !r.State.Leased()):
+		did = Repair{"inbox-reclaim", fmt.Sprintf("item %d back to pending", i.Seq), fmt.Sprintf("in the hands of epoch %d; the run is %s under epoch %d", i.Epoch, r.State, r.Epoch)}
 		i.Status, i.Epoch, i.AlarmAt = perdure.ItemPending, 0, tx.Now.Add(p.PendingWakeup)
-		rule = "W1"
 	case i.Status == perdure.ItemProcessing:
 		i.AlarmAt = tx.Now.Add(p.InboxProcessingTimeout)
 	default:
 		woke, err := tx.reconsider(&r, i)
 		if err != nil || woke {
-			return "W9", err
+			return Repair{"pending-wakeup", "a wait is over, the run is " + string(r.State), fmt.Sprintf("item %d, pending for %s, satisfies an open wait", i.Seq, age)}, err
 		}
 		i.AlarmAt = tx.Now.Add(p.PendingWakeupSkip)
 	}
 	tx.PutItem(i)
 	if !ok {
-		return rule, nil
+		return did, nil
 	}
-	return rule, tx.Apply(&r, perdure.Noted{})
+	return did, tx.Apply(&r, perdure.Noted{})
+}
+
+// PutOffItem has an inbox item looked at later: looking at it now makes an error.
+func (tx *Tx) PutOffItem(i perdure.Item, until perdure.Instant) error {
+	i.AlarmAt = until
+	tx.PutItem(i)
+	r, ok, err := tx.Run(i.Tenant, i.RunID)
+	if err != nil || !ok {
+		return err
+	}
+	return tx.Apply(&r, perdure.Noted{})
 }
 
 // reconsider evaluates a pending item against the waits of its run once more.

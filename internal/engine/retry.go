@@ -41,6 +41,9 @@ func (op *Retry) Do(tx *Tx) error {
 	if orig.State.Live() {
 		return perdure.Errorf(perdure.CodeWrongState, "the run is %s: wait for it, or cancel it first", orig.State)
 	}
+	if err := tx.mayRepeat(&orig); err != nil {
+		return err
+	}
 	if op.Run, err = tx.again(&orig); err != nil {
 		return err
 	}
@@ -48,7 +51,7 @@ func (op *Retry) Do(tx *Tx) error {
 	if op.Key != "" {
 		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(op.Run.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
-	return nil
+	return tx.Apply(&orig, perdure.Noted{}) // whoever removes it at this moment sees that it is needed
 }
 
 // again makes a new run with the input of an ended one.
@@ -65,83 +68,4 @@ func (tx *Tx) again(orig *perdure.Run) (perdure.Run, error) {
 	}
 	err = tx.accept(&r, json.RawMessage(input), nil, nil, perdure.MultitaskEnqueue)
 	return r, err
-}
-
-// Redrive makes a new run of a dead letter. A letter is redriven once; asking again gives the same run, and with the
-// same Key so it does when the letter is gone.
-type Redrive struct {
-	Tenant perdure.TenantID
-	RunID  perdure.RunID
-	Key    string
-
-	Run     perdure.Run
-	Created bool
-}
-
-func (op *Redrive) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
-
-// Do redrives.
-func (op *Redrive) Do(tx *Tx) error {
-	op.Created = false
-	_, err := tx.underKey(op.Tenant, "redrive:"+string(op.RunID), op.Key, nil, func() (string, error) {
-		err := op.redrive(tx)
-		return string(op.Run.ID), err
-	}, func(id string) (err error) {
-		op.Run, err = tx.run(op.Tenant, perdure.RunID(id))
-		return err
-	})
-	return err
-}
-
-func (op *Redrive) redrive(tx *Tx) error {
-	orig, found, err := tx.Run(op.Tenant, op.RunID) // before its letter: see the end
-	if err != nil {
-		return err
-	}
-	d, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return notFound("dead letter")
-	}
-	if d.RedrivenBy != "" {
-		op.Run, err = tx.run(op.Tenant, d.RedrivenBy)
-		return err
-	}
-	if !found {
-		return notFound("run")
-	}
-	if op.Run, err = tx.again(&orig); err != nil {
-		return err
-	}
-	op.Created = true
-	d.RedrivenBy = op.Run.ID
-	tx.PutDeadLetter(d)
-	// The original's row guards the letter: two who redrive at once make one run.
-	return tx.Apply(&orig, perdure.Noted{})
-}
-
-// DropDeadLetter discards a dead letter; its run and its history stay. With a Key, saying it again is no error.
-type DropDeadLetter struct {
-	Tenant perdure.TenantID
-	RunID  perdure.RunID
-	Key    string
-}
-
-func (op *DropDeadLetter) Needs() []store.Ref { return nil }
-
-// Do discards.
-func (op *DropDeadLetter) Do(tx *Tx) error {
-	_, err := tx.underKey(op.Tenant, "drop:"+string(op.RunID), op.Key, nil, func() (string, error) {
-		_, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
-		if err == nil && !ok {
-			err = notFound("dead letter")
-		}
-		if err == nil {
-			tx.Tx.DropDeadLetter(op.Tenant, op.RunID)
-		}
-		return "", err
-	}, func(string) error { return nil })
-	return err
 }

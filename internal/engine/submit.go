@@ -129,6 +129,9 @@ func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]
 	if len(input) > 0 {
 		r.Input = tx.Intern(r.Tenant, id, input)
 	}
+	if err := tx.sign(r); err != nil {
+		return err
+	}
 	if len(metadata) > 0 {
 		b, err := json.Marshal(metadata)
 		if err != nil {

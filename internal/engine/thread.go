@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -95,7 +96,7 @@ func (tx *Tx) say(th *perdure.Thread, run perdure.RunID, m perdure.Message) int6
 	th.Seq++
 	tx.PutThread(*th)
 	tx.AddMessage(perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq, Role: m.Role, RunID: run, At: tx.Now,
-		Content: tx.Intern(th.Tenant, string(th.ID), m.Content), Metadata: tx.Intern(th.Tenant, string(th.ID), m.Metadata)})
+		Content: tx.Intern(th.Tenant, string(th.ID), tx.e.secrets.Values(m.Content)), Metadata: tx.Intern(th.Tenant, string(th.ID), m.Metadata)})
 	return th.Seq
 }
 
@@ -134,7 +135,6 @@ func (tx *Tx) takePlace(r *perdure.Run, strategy string) (interrupts perdure.Run
 		return "", perdure.Errorf(perdure.CodeThreadBusy, "the thread has an active run, %s", th.Active)
 	case r.ReadyAt > tx.Now:
 		r.Turn = perdure.TurnLater
-		return "", nil
 	case th.Active == "":
 		r.Turn = perdure.TurnActive
 		th.Active = r.ID
@@ -144,8 +144,8 @@ func (tx *Tx) takePlace(r *perdure.Run, strategy string) (interrupts perdure.Run
 			interrupts = th.Active
 		}
 	}
-	// The thread's row is written even by a run that only queues up: the active one may be ending at this
-	// moment on another node, and one of the two has to see the other.
+	// The thread's row is written even by a run that only queues up, or comes later: the active one may be ending at this
+	// moment on another node, or the thread be deleted, and one of the two has to see the other.
 	tx.PutThread(th)
 	return interrupts, nil
 }
@@ -203,13 +203,20 @@ func (tx *Tx) open(r *perdure.Run) error {
 	if r.Options.Opening == "" {
 		return nil
 	}
-	text, err := tx.Resolve(r.Tenant, r.Options.Opening)
-	if err != nil {
-		return err
-	}
 	var ms []perdure.Message
-	if err := json.Unmarshal([]byte(text), &ms); err != nil {
-		return fmt.Errorf("the opening messages of %s: %w", r.ID, err)
+	text, err := tx.Resolve(r.Tenant, r.Options.Opening)
+	var damaged *perdure.Error
+	switch {
+	case errors.As(err, &damaged):
+		// The run before it has ended, and that must not fail for what this one came with.
+		tx.e.log.Error("the messages that a run came with can't be read", "tenant", r.Tenant, "run", r.ID, "error", err)
+		ms = []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"The messages that this run came with can't be read."`)}}
+	case err != nil:
+		return err
+	default:
+		if err := json.Unmarshal([]byte(text), &ms); err != nil {
+			return fmt.Errorf("the opening messages of %s: %w", r.ID, err)
+		}
 	}
 	lines, err := tx.sayFor(r, ms)
 	if err != nil || len(lines) == 0 {

@@ -306,7 +306,7 @@ func (tx *Tx) Stalled(child *perdure.Run) error {
 // transaction that suspends: there is no window.
 func (tx *Tx) suspend(r *perdure.Run, c *perdure.Commit) error {
 	if r.Options.Process {
-		return perdure.Invalid("outcome.type", "a process can't suspend")
+		return &perdure.Error{Code: perdure.CodeOutcome, Field: "outcome.type", Message: "a process can't suspend"}
 	}
 	if r.Cancel.RequestedAt != 0 {
 		return perdure.Errorf(perdure.CodeCancelRequested, "the run is asked to stop: clean up and say cancelled")

@@ -313,6 +313,9 @@ func TestCancel(t *testing.T) {
 	if run := w.do("POST", path, "").is(200); run["state"] != "running" || run["cancel"].(obj)["requested_at"] == nil {
 		t.Errorf("%v", run)
 	}
+	if run := w.do("POST", path+"?wait=20ms", "").is(202); run["state"] != "running" || run["cancel"].(obj)["stopped_at"] != nil {
+		t.Errorf("%v", run)
+	}
 	call := w.later("POST", path+"?wait=60s", `{}`)
 	beat := func(ack string) []any {
 		return w.do("POST", "/api/v1/workers/w/heartbeat", `{"runs":[{"run_id":"%v","epoch":%v,"activity":"cleaning up","progress":{"left":3}%s}]}`, g["run_id"], g["epoch"], ack).is(200)["cancel"].([]any)
@@ -429,36 +432,6 @@ func TestLateResults(t *testing.T) {
 	if d := w.get(path + "/deliverable").is(200); d["kind"] != "result" || d["content"] != "two" {
 		t.Errorf("%v", d)
 	}
-}
-
-func TestDeadLetters(t *testing.T) {
-	w := newWorld(t, setup{})
-	var ids []string
-	for range 3 {
-		g := w.running(`{"kind":"poison","input":{"n":1}}`)
-		w.commits(g, `"outcome":{"type":"reject","reason":"not mine"}`)
-		ids = append(ids, g["run_id"].(string))
-	}
-	page := w.get("/api/v1/dlq?limit=2").is(200)
-	rest := w.get("/api/v1/dlq?limit=2&cursor=" + page["next_cursor"].(string)).is(200)
-	if len(page["dead_letters"].([]any)) != 2 || len(rest["dead_letters"].([]any)) != 1 || rest["next_cursor"] != nil {
-		t.Errorf("%v %v", page, rest)
-	}
-	letter := w.get("/api/v1/dlq/" + ids[0]).is(200)
-	if letter["cause"] != "rejected" || letter["message"] != "not mine" || letter["kind"] != "poison" {
-		t.Errorf("%v", letter)
-	}
-	again := w.do("POST", "/api/v1/dlq/"+ids[0]+"/redrive", "").is(201)
-	if again["retry_of_run_id"] != ids[0] || again["input"].(obj)["n"] != 1.0 {
-		t.Errorf("%v", again)
-	}
-	if twice := w.do("POST", "/api/v1/dlq/"+ids[0]+"/redrive", "").is(200); twice["run_id"] != again["run_id"] {
-		t.Errorf("redriven twice: %v", twice)
-	}
-	w.do("DELETE", "/api/v1/dlq/"+ids[1], "").is(200)
-	w.do("DELETE", "/api/v1/dlq/"+ids[1], "").refuses(404, "not_found")
-	w.get("/api/v1/dlq/"+ids[1]).refuses(404, "not_found")
-	w.get(runs + "/" + ids[1]).is(200) // the run stays
 }
 
 // ---- threads, groups, continuations

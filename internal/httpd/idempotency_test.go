@@ -16,12 +16,14 @@ var unkeyed = map[string]string{
 	"POST /api/v1/approvals/{id}":                     "the same decision is no other",
 	"POST /api/v1/callbacks/{token}":                  "its token is the key",
 	"POST /api/internal/runs/{id}/continue":           "its job_id is the key",
+	"PUT /api/admin/tenants/{tenant}":                 "what holds is said, not changed by so much",
 	"DELETE /api/v1/keys/{id}":                        "what is revoked stays so",
 	"DELETE /api/admin/tenants/{tenant}/keys/{id}":    "what is revoked stays so",
 	"POST /api/v1/workers/{id}/poll":                  "what was granted and not heard of is granted again",
 	"POST /api/v1/workers/{id}/start":                 "what is started stays so; its lease is the key",
 	"POST /api/v1/workers/{id}/heartbeat":             "a sign of life is one, however often it is given",
 	"POST /api/v1/workers/{id}/commit":                "its commit_id is the key",
+	"PUT /api/v1/runs/{id}/artifacts/{name}":          "the same bytes under the same name are the same artifact",
 	"POST /api/v1/workers/{id}/release":               "a lease that was handed back is stale",
 }
 
@@ -77,10 +79,21 @@ func TestACallUnderAKeyCountsOnce(t *testing.T) {
 			return "/api/v1/groups", `{"run_ids":["` + a + `","` + b + `"]}`, `{"run_ids":["` + b + `"]}`
 		}, []string{"group_id", "ended_runs", "run_ids", "state"}},
 		"POST /api/v1/dlq/{id}/redrive": {func(w *world) (string, string, string) {
-			return "/api/v1/dlq/" + w.deadLetter() + "/redrive", "", ""
+			return "/api/v1/dlq/" + w.deadLetter() + "/redrive", `{}`, `{"resign":true}`
 		}, []string{"run_id"}},
-		"DELETE /api/v1/dlq/{id}": {func(w *world) (string, string, string) { return "/api/v1/dlq/" + w.deadLetter(), "", "" }, nil},
-		"POST /api/v1/webhooks":   {at("/api/v1/webhooks", hook, `{"url":"http://127.0.0.1:2/"}`), []string{"webhook_id", "secret"}},
+		"POST /api/v1/dlq/redrive": {func(w *world) (string, string, string) {
+			w.deadLetter()
+			w.deadLetter()
+			return "/api/v1/dlq/redrive", `{"cause":"broken","limit":1}`, `{"cause":"broken","limit":2}`
+		}, []string{"results", "done"}},
+		"POST /api/v1/dlq/discard": {func(w *world) (string, string, string) {
+			w.deadLetter()
+			return "/api/v1/dlq/discard", `{"ids":["` + w.deadLetter() + `"]}`, `{"cause":"broken"}`
+		}, []string{"results", "done"}},
+		"DELETE /api/v1/runs/{id}":    {func(w *world) (string, string, string) { return "/api/v1/runs/" + w.deadLetter(), "", "" }, nil},
+		"DELETE /api/v1/threads/{id}": {func(w *world) (string, string, string) { return "/api/v1/threads/" + w.makeThread(), "", "" }, nil},
+		"DELETE /api/v1/dlq/{id}":     {func(w *world) (string, string, string) { return "/api/v1/dlq/" + w.deadLetter(), "", "" }, nil},
+		"POST /api/v1/webhooks":       {at("/api/v1/webhooks", hook, `{"url":"http://127.0.0.1:2/"}`), []string{"webhook_id", "secret"}},
 		"PATCH /api/v1/webhooks/{id}": {func(w *world) (string, string, string) {
 			return "/api/v1/webhooks/" + makeHook(w), `{"description":"mine"}`, `{"description":"yours"}`
 		}, []string{"webhook_id", "description"}},

@@ -63,7 +63,9 @@ func furnish(w *world) belongings {
 	w.commit(g, `"outcome":{"type":"complete","result":"`+canary+`"}`).refuses(409, "stale_epoch")
 	note("late", held)
 
-	note("running", lease("running"))
+	g = lease("running")
+	w.send(ask{method: "PUT", path: fmt.Sprintf("/api/v1/runs/%s/artifacts/go?epoch=%v", g["run_id"], g["epoch"]), key: w.key, body: canary}).is(201)
+	note("running", g)
 	w.do("POST", "/api/v1/threads/"+b.ids["thread"]+"/runs", "%s", strings.Replace(body("chat"), "q-"+canary, "q2-"+canary, 1)).is(201)
 	b.ids["queued"] = w.start(body("queued"))
 	b.ids["group"] = w.do("POST", "/api/v1/groups", `{"run_ids":["%s","%s"]}`, b.ids["queued"], b.ids["running"]).is(201)["group_id"].(string)
@@ -93,17 +95,19 @@ func like(id string) string {
 
 // bodies make a call to a route with a foreign id otherwise right.
 var bodies = map[string]string{
-	"POST /api/v1/threads/{id}/messages":    `{"role":"user","content":"hello"}`,
-	"POST /api/v1/threads/{id}/runs":        `{"kind":"job"}`,
-	"POST /api/internal/runs/{id}/continue": `{"job_id":"j"}`,
-	"POST /api/v1/runs/{id}/signals/{name}": `{"data":1}`,
-	"POST /api/v1/runs/{id}/cancel":         `{"reason":"because"}`,
-	"POST /api/v1/approvals/{id}":           `{"decision":"approve"}`,
-	"GET /api/v1/runs/{id}/journal":         "?epoch=%v",
-	"GET /api/v1/runs/{id}/inbox":           "?epoch=%v",
-	"GET /api/v1/runs/{id}/messages":        "?epoch=%v",
-	"GET /api/v1/runs/{id}/join":            "?timeout=0s",
-	"GET /api/v1/groups/{id}/join":          "?timeout=0s",
+	"POST /api/v1/threads/{id}/messages":              `{"role":"user","content":"hello"}`,
+	"POST /api/v1/threads/{id}/runs":                  `{"kind":"job"}`,
+	"POST /api/internal/runs/{id}/continue":           `{"job_id":"j"}`,
+	"POST /api/v1/runs/{id}/signals/{name}":           `{"data":1}`,
+	"POST /api/v1/runs/{id}/cancel":                   `{"reason":"because"}`,
+	"POST /api/v1/approvals/{id}":                     `{"decision":"approve"}`,
+	"GET /api/v1/runs/{id}/journal":                   "?epoch=%v",
+	"PUT /api/v1/runs/{id}/artifacts/{name}":          "?epoch=%v",
+	"GET /api/v1/runs/{id}/inbox":                     "?epoch=%v",
+	"GET /api/v1/runs/{id}/children/{child}/activity": "?epoch=%v",
+	"GET /api/v1/runs/{id}/messages":                  "?epoch=%v",
+	"GET /api/v1/runs/{id}/join":                      "?timeout=0s",
+	"GET /api/v1/groups/{id}/join":                    "?timeout=0s",
 }
 
 // same fails the test unless two answers can't be told apart.
@@ -172,6 +176,8 @@ func TestAnotherTenantsIdInABodyIsAnUnknownOne(t *testing.T) {
 		{"/api/v1/groups", `{"run_ids":["ID"]}`},
 		{"/api/v1/webhooks", `{"url":"https://1.1.1.1/hook","thread_id":"ID"}`},
 		{"/api/v1/groups", `{"run_ids":["OWN","ID"]}`},
+		{"/api/v1/dlq/redrive", `{"ids":["ID"]}`},
+		{"/api/v1/dlq/discard", `{"ids":["ID"]}`},
 		{worker + "start", `{"runs":[{"run_id":"ID","epoch":EPOCH}]}`},
 		{worker + "release", `{"runs":[{"run_id":"ID","epoch":EPOCH}]}`},
 		{worker + "heartbeat", `{"runs":[{"run_id":"ID","epoch":EPOCH,"activity":"x"}]}`},
@@ -199,7 +205,7 @@ func TestAnotherTenantsIdInABodyIsAnUnknownOne(t *testing.T) {
 			}
 			got := call(id)
 			switch {
-			case strings.Contains(c.body, "},{"), strings.HasSuffix(c.path, "heartbeat"):
+			case strings.Contains(c.body, "},{"), strings.HasSuffix(c.path, "heartbeat"), strings.Contains(c.path, "/dlq/") && got.status == 200:
 				if got.is(200); !contains(got.body, `"not_found"`) || contains(got.body, `"ok":true`) {
 					t.Errorf("%s with b's %s: %s", got.what, what, got.body)
 				}
@@ -229,7 +235,7 @@ func TestListsShowNothingOfOthers(t *testing.T) {
 		ids = append(ids, id)
 	}
 	before := w.fingerprint("b")
-	paths := []string{"/api/v1/runs", "/api/v1/runs?limit=1000", "/api/v1/workers", "/api/v1/queues", "/api/v1/dlq", "/api/v1/keys", "/api/v1/webhooks",
+	paths := []string{"/api/v1/runs", "/api/v1/runs?limit=1000", "/api/v1/workers", "/api/v1/queues", "/api/v1/dlq", "/api/v1/dlq/causes", "/api/v1/dlq?cause=rejected", "/api/v1/dlq?kind=dead", "/api/v1/signing-keys", "/api/v1/keys", "/api/v1/webhooks",
 		"/api/v1/approvals", "/api/v1/approvals?state=all&limit=1000", "/api/v1/approvals?run_id=" + b.ids["asleep"],
 		"/api/v1/runs?metadata.who=" + canary, "/api/v1/runs?kind=running", "/api/v1/runs?queue=q-" + canary, "/api/v1/runs?state=suspended", "/api/v1/runs?status=failed",
 		"/api/v1/dlq?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff", "/api/v1/runs?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff"}

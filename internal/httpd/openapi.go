@@ -31,6 +31,9 @@ func describe(routes []route) ([]byte, error) {
 		if r.in != reflect.TypeFor[none]() {
 			op["requestBody"] = map[string]any{"content": map[string]any{"application/json": map[string]any{"schema": schemaOf(r.in, schemas)}}}
 		}
+		if r.bytes {
+			op["requestBody"] = map[string]any{"content": map[string]any{perdure.AnyContent: map[string]any{}}}
+		}
 		switch {
 		case r.guard.open:
 			op["security"] = []any{}

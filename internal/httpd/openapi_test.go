@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 )
 
@@ -65,8 +66,10 @@ func (d *document) check(method, path string, status int, body []byte) error {
 		return nil
 	}
 	var v any = string(body)
-	if res.Content[api.MediaStream].Schema != nil {
-		return d.validate(res.Content[api.MediaStream].Schema, v, "answer")
+	for _, text := range []string{api.MediaStream, api.MediaText, perdure.AnyContent} {
+		if res.Content[text].Schema != nil {
+			return d.validate(res.Content[text].Schema, v, "answer")
+		}
 	}
 	if err := json.Unmarshal(body, &v); err != nil {
 		return err

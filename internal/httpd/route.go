@@ -35,6 +35,7 @@ type route struct {
 
 	raw   func(*call) error // instead of handle: it writes its answer itself, unless it gives an error
 	media string            // what kind of answer that is
+	bytes bool              // its body is no JSON but bytes of any kind
 }
 
 // A guard says who may call a route.
@@ -81,6 +82,11 @@ func live(pattern string, g guard, summary, media string, f func(*call) error) r
 	g.inQuery = true
 	return route{method: "GET", pattern: pattern, guard: g, summary: summary, media: media, raw: f,
 		in: reflect.TypeFor[none](), out: reflect.TypeFor[none](), query: []string{tokenParam}}
+}
+
+// text makes a route out of a handler that writes a text.
+func text(pattern string, g guard, summary string, f func(*call) error) route {
+	return route{method: "GET", pattern: pattern, guard: g, summary: summary, media: api.MediaText, raw: f, in: reflect.TypeFor[none](), out: reflect.TypeFor[none]()}
 }
 
 // takes names the query parameters of a route.
@@ -178,7 +184,7 @@ func (c *call) body() ([]byte, error) {
 	if t, _, err := mime.ParseMediaType(c.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		return nil, perdure.Errorf(api.CodeMediaType, "send Content-Type: application/json")
 	}
-	return b, nil
+	return c.s.opt.Secrets.JSON(b), nil
 }
 
 func (c *call) noBody() error {

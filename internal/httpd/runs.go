@@ -18,12 +18,12 @@ import (
 const maxWait = time.Hour
 
 // show is a run as callers see it.
-func show(d *engine.Detail, now perdure.Instant) *api.Run {
+func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 	r := &d.Run
 	out := &api.Run{
 		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Class: r.Class, Queue: r.Queue, Priority: r.Priority, Status: r.Status(), State: r.State,
 		Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Input: json.RawMessage(d.InputText), Result: json.RawMessage(d.ResultText),
-		Summary: r.Summary, Error: r.Failure, Activity: r.Activity, Tier: r.Tier(now), WorkerID: r.Worker, Metadata: map[string]string{},
+		Summary: r.Summary, Error: r.Failure, Activity: r.Activity, Tier: s.engine.Policy().Tier(r, now), WorkerID: r.Worker, Metadata: map[string]string{},
 		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf, ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf,
 		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt, StartedAt: set(r.StartedAt), FinishedAt: set(r.FinishedAt), DeferredAt: set(r.DeferredAt),
 		SeenAt: set(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late, AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID),
@@ -132,7 +132,7 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		return status, out, err
 	}
 	// What was accepted is known; nothing has to be read for the answer.
-	out := show(&engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}, c.s.engine.Store().Now())
+	out := c.s.show(&engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}, c.s.engine.Store().Now())
 	out.WebhookSecret = op.WebhookSecret
 	return http.StatusCreated, out, nil
 }
@@ -142,7 +142,7 @@ func getRun(c *call, _ *none) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, show(&d, c.s.engine.Store().Now()), nil
+	return 0, c.s.show(&d, c.s.engine.Store().Now()), nil
 }
 
 func jobStatus(c *call, _ *none) (int, *api.JobStatus, error) {
@@ -217,7 +217,7 @@ func (c *call) page(f store.RunFilter) (int, *api.Runs, error) {
 	out := &api.Runs{Runs: []api.Run{}}
 	now := c.s.engine.Store().Now()
 	for i := range runs {
-		out.Runs = append(out.Runs, *show(&engine.Detail{Run: runs[i]}, now))
+		out.Runs = append(out.Runs, *c.s.show(&engine.Detail{Run: runs[i]}, now))
 	}
 	if len(runs) == f.Limit {
 		out.NextCursor = string(runs[len(runs)-1].ID)
@@ -302,49 +302,8 @@ func runDeliverable(c *call, _ *none) (int, *api.Deliverable, error) {
 	if len(out.Content) == 0 {
 		out.Content = json.RawMessage("null")
 	}
-	return 0, out, nil
-}
-
-func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
-	out := &api.LateResults{LateResults: []api.LateResult{}}
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		if _, ok, err := v.Run(c.tenant(), c.run()); err != nil {
-			return err
-		} else if !ok {
-			return perdure.Errorf(perdure.CodeNotFound, "no such run")
-		}
-		list, err := v.LateResults(c.tenant(), c.run())
-		if err != nil {
-			return err
-		}
-		for _, l := range list {
-			result, err := v.Resolve(c.tenant(), l.Result)
-			if err != nil {
-				return err
-			}
-			out.LateResults = append(out.LateResults, api.LateResult{N: l.N, State: l.State, Epoch: l.Epoch, FromRunID: l.FromRun,
-				Result: json.RawMessage(result), Summary: l.Summary, At: l.At})
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, nil, err
-	}
-	return 0, out, nil
-}
-
-func adoptLate(c *call, _ *none) (int, *api.Run, error)   { return c.decideLate(false) }
-func discardLate(c *call, _ *none) (int, *api.Run, error) { return c.decideLate(true) }
-
-func (c *call) decideLate(discard bool) (int, *api.Run, error) {
-	n, err := strconv.Atoi(c.PathValue("n"))
-	if err != nil {
-		return 0, nil, perdure.Errorf(perdure.CodeNotFound, "no such late result")
-	}
-	if err := c.s.engine.Do(c.Context(), &engine.Adopt{Tenant: c.tenant(), RunID: c.run(), N: n, Discard: discard}); err != nil {
-		return 0, nil, err
-	}
-	return getRun(c, nil)
+	out.Artifacts, err = c.s.engine.Artifacts(c.Context(), c.tenant(), c.run())
+	return 0, out, err
 }
 
 func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
@@ -359,16 +318,23 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 	if err := c.s.engine.Do(c.Context(), &engine.Cancel{Tenant: c.tenant(), RunID: c.run(), Reason: in.Reason, Key: key}); err != nil {
 		return 0, nil, err
 	}
+	status := http.StatusOK
+	if wait > 0 {
+		status = http.StatusAccepted // unless it has ended by then
+	}
 	var out *api.Run
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
 		d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
 		if err != nil {
 			return false, err
 		}
-		out = show(&d, c.s.engine.Store().Now())
+		out = c.s.show(&d, c.s.engine.Store().Now())
+		if d.State.Terminal() {
+			status = http.StatusOK
+		}
 		return d.State.Terminal(), nil
 	})
-	return 0, out, err
+	return status, out, err
 }
 
 func deferRun(c *call, _ *none) (int, *api.Run, error) {
@@ -396,7 +362,7 @@ func (c *call) made(id perdure.RunID, created bool) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return createdOr(created), show(&d, c.s.engine.Store().Now()), nil
+	return createdOr(created), c.s.show(&d, c.s.engine.Store().Now()), nil
 }
 
 // createdOr is the status of an answer with something that was made now, or before.

@@ -19,6 +19,26 @@ import (
 type seats struct {
 	limit int64
 	taken atomic.Int64
+	by    [len(transports)]atomic.Int64
+}
+
+// How a caller is attached.
+const (
+	byStream = iota
+	bySocket
+	byWait
+)
+
+// transports are the names of these in metrics.
+var transports = [...]string{byStream: "sse", bySocket: "websocket", byWait: "wait"}
+
+// Attached gives how many are attached to this node, by the way they are, and how many may be.
+func (s *Server) Attached() (by map[string]int64, limit int64) {
+	by = make(map[string]int64, len(transports))
+	for i, name := range transports {
+		by[name] = s.seats.by[i].Load()
+	}
+	return by, s.seats.limit
 }
 
 // reserve is how many file descriptors are kept for everything but streams.
@@ -39,12 +59,16 @@ func streamLimit(configured int) int64 {
 }
 
 // take gives a seat, and what gives it back.
-func (s *seats) take() (leave func(), err error) {
+func (s *seats) take(how int) (leave func(), err error) {
 	if s.taken.Add(1) > s.limit {
 		s.taken.Add(-1)
 		return nil, perdure.Errorf(api.CodeTooManyStreams, "this node has %d streams open, as many as it may; come back, or read the log by polling", s.limit)
 	}
-	return func() { s.taken.Add(-1) }, nil
+	s.by[how].Add(1)
+	return func() {
+		s.by[how].Add(-1)
+		s.taken.Add(-1)
+	}, nil
 }
 
 // A keyring knows the keys of the streams that are open, and closes these when their key is revoked or expires.

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/webhook"
 )
@@ -38,6 +40,9 @@ type Options struct {
 	Ready   func() error  // whether the node should get traffic; nil: it should
 	Poll    time.Duration // how often is looked at things without a ring; default 1 s
 	Logger  *slog.Logger
+	Secrets *redact.Set  // what is taken out of everything that comes in
+	Scratch string       // a folder where a backup is put together; empty: where the system has such things
+	Metrics http.Handler // what is counted; nil: nothing is
 
 	Webhooks *webhook.Guard // where webhooks may go; nil: to public addresses only
 	Sender   webhook.Sender // of test messages; nil: HTTP, to where webhooks may go
@@ -69,9 +74,12 @@ type Server struct {
 	seats   seats
 	keyring keyring
 	looking chan struct{} // sockets that look at the store
+	storing chan struct{} // uploads that store a chunk
 
 	addresses addresses
 	owners    owners
+
+	backing sync.Mutex // held while a backup is made
 
 	looks atomic.Int64 // how often polls looked into their queues, or began to listen for news
 }
@@ -81,7 +89,7 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
 	s.logs, s.seats.limit = newLogs(e), streamLimit(opt.Streams)
 	s.keyring = keyring{engine: e, keys: make(map[string]*held), some: make(chan struct{}, 1)}
-	s.looking = make(chan struct{}, socketsAtOnce)
+	s.looking, s.storing = make(chan struct{}, socketsAtOnce), make(chan struct{}, storingAtOnce)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -116,11 +124,30 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opt.Secrets.Within(doc) || opt.Secrets.Within([]byte(strings.Join(perdure.LineTypes, " "))) {
+		return nil, errVocabulary
+	}
 	s.openapi = doc
+	refuse := func(w http.ResponseWriter, methods []string) {
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		s.problem(w, perdure.Errorf(api.CodeMethod, "this path takes %s", strings.Join(methods, ", ")))
+	}
 	for pattern, methods := range patterns {
+		folder, name := path.Split(pattern)
+		if ids, ok := patterns[folder+"{id}"]; ok && name != "{id}" {
+			for _, m := range ids { // which would take the name for an id
+				if !slices.Contains(methods, m) {
+					s.mux.HandleFunc(m+" "+pattern, func(w http.ResponseWriter, _ *http.Request) { refuse(w, methods) })
+				}
+			}
+			continue
+		}
 		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
-			w.Header().Set("Allow", strings.Join(methods, ", "))
-			s.problem(w, perdure.Errorf(api.CodeMethod, "this path takes %s", strings.Join(methods, ", ")))
+			if named, ok := patterns[req.URL.Path]; ok {
+				refuse(w, named)
+				return
+			}
+			refuse(w, methods)
 		})
 	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -148,7 +175,7 @@ func (s *Server) Handler() http.Handler {
 			s.problem(w, perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path"))
 			return
 		}
-		s.mux.ServeHTTP(w, r)
+		s.mux.ServeHTTP(w, redacted(s.opt.Secrets, r))
 	})
 }
 

@@ -35,7 +35,7 @@ func streamRun(c *call) error {
 	}
 	f := &follower{s: c.s, ref: store.Ref{Tenant: c.tenant(), Run: c.run()}, after: after}
 	defer f.close()
-	if f.leave, err = c.s.seats.take(); err != nil {
+	if f.leave, err = c.s.seats.take(byStream); err != nil {
 		return err
 	}
 	f.revoked, f.forget = c.s.keyring.watch(c.key.ID)

@@ -161,65 +161,6 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	return http.StatusOK, out, err
 }
 
-// ---- dead letters
-
-func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
-	limit, err := c.whole("limit", 50, 1, 1000)
-	if err != nil {
-		return 0, nil, err
-	}
-	cursor, err := c.cursor()
-	if err != nil {
-		return 0, nil, err
-	}
-	out := &api.DeadLetters{DeadLetters: []perdure.DeadLetter{}}
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, err := v.DeadLetters(c.tenant(), cursor, int(limit))
-		out.DeadLetters = append(out.DeadLetters, list...)
-		return err
-	})
-	if n := len(out.DeadLetters); n == int(limit) {
-		out.NextCursor = string(out.DeadLetters[n-1].RunID)
-	}
-	return 0, out, err
-}
-
-func getDeadLetter(c *call, _ *none) (int, *perdure.DeadLetter, error) {
-	var d perdure.DeadLetter
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		var ok bool
-		var err error
-		if d, ok, err = v.DeadLetter(c.tenant(), c.run()); err == nil && !ok {
-			err = perdure.Errorf(perdure.CodeNotFound, "no such dead letter")
-		}
-		return err
-	})
-	if err != nil {
-		return 0, nil, err
-	}
-	return 0, &d, nil
-}
-
-func redrive(c *call, _ *none) (int, *api.Run, error) {
-	key, err := c.idempotencyKey()
-	if err != nil {
-		return 0, nil, err
-	}
-	op := &engine.Redrive{Tenant: c.tenant(), RunID: c.run(), Key: key}
-	if err := c.s.engine.Do(c.Context(), op); err != nil {
-		return 0, nil, err
-	}
-	return c.made(op.Run.ID, op.Created)
-}
-
-func dropDeadLetter(c *call, _ *none) (int, *none, error) {
-	key, err := c.idempotencyKey()
-	if err != nil {
-		return 0, nil, err
-	}
-	return 0, &none{}, c.s.engine.Do(c.Context(), &engine.DropDeadLetter{Tenant: c.tenant(), RunID: c.run(), Key: key})
-}
-
 // ---- keys
 
 func createKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
@@ -336,20 +277,4 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 func openapi(c *call, _ *none) (int, *json.RawMessage, error) {
 	doc := json.RawMessage(c.s.openapi)
 	return 0, &doc, nil
-}
-
-func checkInvariants(c *call, _ *none) (int, *api.Invariants, error) {
-	out := &api.Invariants{Violations: []api.Violation{}, Checked: len(store.Invariants) + 1}
-	err := c.s.engine.Store().Audit(c.Context(), func(v *store.View) error {
-		found, err := v.Check(nil)
-		for _, x := range found {
-			out.Violations = append(out.Violations, api.Violation{ID: x.ID, Statement: x.Statement, Row: x.Row})
-		}
-		if err != nil {
-			return err
-		}
-		out.PastDeadline, err = v.PastDeadline()
-		return err
-	})
-	return 0, out, err
 }

@@ -53,7 +53,7 @@ func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (
 // answered as if his time had passed, and told to come back a little later.
 func (c *call) seated(limit time.Duration) (time.Duration, func()) {
 	if limit > 0 {
-		if leave, err := c.s.seats.take(); err == nil {
+		if leave, err := c.s.seats.take(byWait); err == nil {
 			return limit, leave
 		}
 		c.w.Header().Set("Retry-After", "1")
@@ -74,7 +74,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	counts := false // whoever joins a run of the background is not its waiter: nobody expected one
 	see := func(d *engine.Detail) {
 		counts = d.Options.Foreground
-		out = show(d, c.s.engine.Store().Now())
+		out = c.s.show(d, c.s.engine.Store().Now())
 		ended = d.State.Terminal()
 	}
 	look := func() (bool, error) {

@@ -160,7 +160,10 @@ func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
 	if g.Cancel {
 		out.CancelWhy = r.Cancel.Reason
 	}
-	if named {
+	if !r.Signature.IsZero() {
+		out.Signature = &r.Signature
+	}
+	if named || out.Signature != nil {
 		out.Tenant = r.Tenant
 	}
 	return out

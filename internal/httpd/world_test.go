@@ -22,6 +22,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/metrics"
+	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -66,6 +68,8 @@ type setup struct {
 	entropy  io.Reader      // of ids; default: the system's
 	deaf     bool           // no ring reaches the server
 	options  func(*Options)
+	signer   *perdure.Signer
+	secrets  *redact.Set
 }
 
 // A world is a server without a socket.
@@ -93,8 +97,13 @@ func newWorld(t *testing.T, opt setup) *world {
 	}
 	at := *opt.store
 	at.Logger = log
+	if opt.secrets != nil {
+		at.Redact = opt.secrets.Text
+	}
 	writes := new(atomic.Int64)
 	at.Hooks.Written = func([]perdure.RunID) { writes.Add(1) }
+	counts := metrics.New()
+	at.Observe = counts.Written
 	st, err := store.Open(at)
 	if err != nil {
 		t.Fatal(err)
@@ -104,14 +113,14 @@ func newWorld(t *testing.T, opt setup) *world {
 		opt.policy(&p)
 	}
 	bell := &doorbell.Local{}
-	e, err := engine.New(st, engine.Options{Policy: &p, Bell: bell, Logger: log, Entropy: opt.entropy})
+	e, err := engine.New(st, engine.Options{Policy: &p, Bell: bell, Counter: counts, Logger: log, Entropy: opt.entropy, Signer: opt.signer, Secrets: opt.secrets})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if opt.poll == 0 {
 		opt.poll = long
 	}
-	sopt := Options{Node: "n1", Poll: opt.poll, Logger: log, Ready: opt.ready}
+	sopt := Options{Node: "n1", Secrets: opt.secrets, Metrics: counts, Poll: opt.poll, Logger: log, Ready: opt.ready}
 	if opt.options != nil {
 		opt.options(&sopt)
 	}
@@ -122,6 +131,7 @@ func newWorld(t *testing.T, opt setup) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	counts.Look(e, s.Attached)
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	run := func(f func(context.Context) error) {
@@ -133,7 +143,9 @@ func newWorld(t *testing.T, opt setup) *world {
 	}
 	run(s.Run)
 	if opt.watchdog {
-		run(watchdog.New(e, log).Run)
+		dog := watchdog.New(e, log)
+		dog.Told = counts.Acted
+		run(dog.Run)
 	}
 	w := &world{t: t, s: s, e: e, doc: readDocument(t, s.openapi), writes: writes, prints: make(map[perdure.TenantID]print)}
 	w.stop = func() {

@@ -56,7 +56,7 @@ func openSocket(c *call) error {
 	if err := c.checkUpgrade(); err != nil {
 		return err
 	}
-	leave, err := c.s.seats.take()
+	leave, err := c.s.seats.take(bySocket)
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (w *socket) snapshot(ctx context.Context) (*api.Snapshot, error) {
 			list = list[:w.filter.Limit]
 		}
 		for i := range list {
-			out.Runs = append(out.Runs, *show(&engine.Detail{Run: list[i]}, w.looked))
+			out.Runs = append(out.Runs, *w.s.show(&engine.Detail{Run: list[i]}, w.looked))
 			w.watch(&list[i], true)
 		}
 		live := w.base()
@@ -438,7 +438,7 @@ func (w *socket) change(v *store.View, r *perdure.Run, room *int) (*api.Change, 
 	if !matches && !told.matches {
 		return nil, nil
 	}
-	c := &api.Change{Type: api.SocketChange, RunID: r.ID, Seq: r.Seq, Left: !matches, Run: show(&engine.Detail{Run: *r}, w.s.engine.Store().Now())}
+	c := &api.Change{Type: api.SocketChange, RunID: r.ID, Seq: r.Seq, Left: !matches, Run: w.s.show(&engine.Detail{Run: *r}, w.s.engine.Store().Now())}
 	if !w.lines || r.Seq == told.seq || *room <= 0 {
 		return c, nil
 	}

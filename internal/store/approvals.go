@@ -76,7 +76,9 @@ func (tx *Tx) Approval(t perdure.TenantID, run perdure.RunID, wait string) (perd
 		tx.approvals.absorb(k, *a, true)
 		return nil
 	})
-	tx.approvals.absorb(k, perdure.Approval{}, false)
+	if err == nil {
+		tx.approvals.absorb(k, perdure.Approval{}, false)
+	}
 	a, ok, _ := tx.approvals.get(k)
 	return a, ok, err
 }

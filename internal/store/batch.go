@@ -23,13 +23,36 @@ const (
 	LaneClaim              // polls: those of one queue would only get into each other's way
 	LaneWatch              // the watchdog
 	LaneNotify             // what is sent to webhooks: its nodes only get into each other's way
+	LaneBulk               // artifacts, and what is removed: nobody else shall wait for that
 	lanes
 )
 
 // inLane is an operation that says where it belongs; one that does not is work.
 type inLane interface{ Lane() Lane }
 
+// String is the lane's name in metrics.
+func (l Lane) String() string {
+	return [...]string{"work", "submit", "claim", "watch", "notify", "upload"}[l]
+}
+
+// Lanes are all there are.
+func Lanes() (all []Lane) {
+	for l := range lanes {
+		all = append(all, l)
+	}
+	return all
+}
+
+// A Written tells of a batch that was written.
+type Written struct {
+	Lane       Lane // of a store in memory, which has one, LaneWork
+	Operations int
+	Took       time.Duration // all of it, from its first decision on
+	Commit     time.Duration // the last part: writing it, and until it was durable
+}
+
 type lane struct {
+	id      Lane
 	mu      sync.Mutex // one batch at a time
 	read    Session    // decides on what this reads …
 	write   Session    // … and writes with this
@@ -106,7 +129,10 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 			if s.opt.Hooks.BeforeWrite != nil {
 				s.opt.Hooks.BeforeWrite()
 			}
-			err = s.commit(l, tx)
+			writing := time.Now()
+			if err = s.commit(l, tx); err == nil && s.opt.Observe != nil {
+				s.opt.Observe(Written{l.id, len(ops), time.Since(begin), time.Since(writing)})
+			}
 		}
 		if err == nil {
 			if s.opt.Hooks.Written != nil {

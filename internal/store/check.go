@@ -1,8 +1,11 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -94,6 +97,15 @@ var Invariants = []Invariant{
 	{"P15", "an approval is open exactly while its wait is, and every approval wait has one",
 		"SELECT r.id, w.id FROM {runs} r JOIN waits w ON w.tenant=r.tenant AND w.run_id=r.id WHERE w.type='approval' AND NOT EXISTS " +
 			"(SELECT 1 FROM approvals a WHERE a.tenant=w.tenant AND a.run_id=w.run_id AND a.wait_id=w.id AND (a.state='open') = (w.state='open'))"},
+	{"P16", "an artifact has its bytes, all of them",
+		"SELECT a.run_id, a.name FROM artifacts a LEFT JOIN contents k ON k.tenant=a.tenant AND k.hash=a.hash " +
+			"WHERE k.size IS NULL OR k.size<>a.size OR a.size <> (SELECT coalesce(sum(length(c.data)),0) FROM chunks c WHERE c.tenant=k.tenant AND c.upload=k.upload)"},
+	{"P16", "bytes are an artifact's, or on their way out",
+		"SELECT k.hash, k.upload FROM contents k WHERE NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.tenant=k.tenant AND a.hash=k.hash)"},
+	{"P17", "what is on its way out is nowhere else",
+		"SELECT x.kind, x.id FROM removals x WHERE EXISTS (SELECT 1 FROM runs r WHERE x.kind='run' AND r.tenant=x.tenant AND r.id=x.id) " +
+			"OR EXISTS (SELECT 1 FROM threads t WHERE x.kind='thread' AND t.tenant=x.tenant AND t.id=x.id) " +
+			"OR EXISTS (SELECT 1 FROM contents k WHERE x.kind='upload' AND k.tenant=x.tenant AND k.upload=x.id)"},
 }
 
 // A Violation is a row that breaks an invariant.
@@ -105,7 +117,25 @@ type Violation struct {
 // Check looks for rows that break an invariant: among some runs, or everywhere. The state of each run is
 // also held against its own history.
 func (v *View) Check(only []perdure.RunID) ([]Violation, error) {
-	var out []Violation
+	out, _, err := v.check(only, func() bool { return false })
+	return out, err
+}
+
+// CheckWithin checks everything as long as there is time, zero being as long as it takes, and names what it left out. On a large
+// store it is bound by the slowest of the queries: one that is begun is finished.
+func (v *View) CheckWithin(ctx context.Context, within time.Duration) (found []Violation, left []string, err error) {
+	begin := time.Now()
+	found, left, err = v.check(nil, func() bool { return ctx.Err() != nil || within > 0 && time.Since(begin) > within })
+	if err == nil {
+		err = ctx.Err()
+	}
+	return found, left, err
+}
+
+// maxPerInvariant bounds how many rows are told that break one.
+const maxPerInvariant = 1000
+
+func (v *View) check(only []perdure.RunID, over func() bool) (out []Violation, left []string, err error) {
 	runs, events := "runs", "events"
 	if only != nil {
 		quoted := make([]string, len(only))
@@ -116,30 +146,41 @@ func (v *View) Check(only []perdure.RunID) ([]Violation, error) {
 		runs, events = "(SELECT * FROM runs WHERE id IN "+list+")", "(SELECT * FROM events WHERE run_id IN "+list+")"
 	}
 	for _, inv := range Invariants {
+		if over() {
+			left = append(left, inv.ID+": "+inv.Statement)
+			continue
+		}
 		q := strings.NewReplacer("{runs}", runs, "{events}", events, "{now}", fmt.Sprint(int64(v.Now))).Replace(inv.Query)
 		if only != nil && !strings.Contains(inv.Query, "{") {
 			continue // about everything: the next whole check finds it
 		}
+		n := 0
 		err := v.sess.Query(q, nil, func(scan func(...any) error) error {
 			var a, b any
 			if err := scan(&a, &b); err != nil {
 				return err
 			}
 			out = append(out, Violation{inv, fmt.Sprint(a, " ", b)})
+			if n++; n == maxPerInvariant {
+				return errEnough
+			}
 			return nil
 		})
-		if err != nil {
-			return nil, fmt.Errorf("%s, %s: %w", inv.ID, inv.Statement, err)
+		if err != nil && !errors.Is(err, errEnough) {
+			return nil, nil, fmt.Errorf("%s, %s: %w", inv.ID, inv.Statement, err)
 		}
 	}
-	folded, err := v.checkHistory(only)
-	return append(out, folded...), err
+	folded, err := v.checkHistory(only, over)
+	if errors.Is(err, errEnough) {
+		left, err = append(left, s4.ID+": "+s4.Statement), nil
+	}
+	return append(out, folded...), left, err
 }
 
 var s4 = Invariant{ID: "S4", Statement: "a run's state is what its history tells, and its history is legal"}
 
-// checkHistory folds logs and compares.
-func (v *View) checkHistory(only []perdure.RunID) ([]Violation, error) {
+// checkHistory folds logs and compares. It ends with errEnough when the time is over.
+func (v *View) checkHistory(only []perdure.RunID, over func() bool) ([]Violation, error) {
 	type key struct {
 		t  perdure.TenantID
 		id perdure.RunID
@@ -154,7 +195,19 @@ func (v *View) checkHistory(only []perdure.RunID) ([]Violation, error) {
 		var k key
 		var s perdure.State
 		err := scan(&k.t, &k.id, &s)
-		states[k] = s
+		if states[k] = s; len(states)%1024 == 0 && over() {
+			return errEnough
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	going := make(map[key]bool) // the rest of runs that are gone
+	err = v.sess.Query("SELECT tenant, id FROM removals WHERE kind='run'", nil, func(scan func(...any) error) error {
+		var k key
+		err := scan(&k.t, &k.id)
+		going[k] = true
 		return err
 	})
 	if err != nil {
@@ -165,6 +218,9 @@ func (v *View) checkHistory(only []perdure.RunID) ([]Violation, error) {
 	var log []perdure.Line
 	flush := func() {
 		if cur == (key{}) {
+			return
+		}
+		if going[cur] {
 			return
 		}
 		if s, ok := perdure.Fold(log); !ok || s != states[cur] {
@@ -179,11 +235,15 @@ func (v *View) checkHistory(only []perdure.RunID) ([]Violation, error) {
 		}
 		if k != cur {
 			flush()
-			cur, log = k, log[:0]
+			if cur, log = k, log[:0]; over() || len(out) >= maxPerInvariant {
+				return errEnough
+			}
 		}
 		log = append(log, l)
 		return nil
 	})
-	flush()
+	if err == nil {
+		flush()
+	}
 	return out, err
 }

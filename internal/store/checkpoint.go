@@ -41,15 +41,11 @@ func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
 			continue
 		}
 		seen = commits
-		// A log that is begun anew takes no more of a full disk.
-		left, err := checkpoint(sess, "NOOP")
-		if err == nil && (left >= pages || full && left > 0) {
-			if left, err = checkpoint(sess, "PASSIVE"); err == nil && left > 0 {
-				writing.Lock()
-				_, err = checkpoint(sess, "PASSIVE")
-				writing.Unlock()
-			}
+		wait := pages
+		if full {
+			wait = 1 // a log that is begun anew takes no more of a full disk
 		}
+		err := copyLog(sess, writing, wait)
 		if diskFull(err) {
 			s.room.out()
 			continue
@@ -60,6 +56,22 @@ func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
 			return
 		}
 	}
+}
+
+// copyLog copies the log into the database if so many pages wait for it.
+func copyLog(sess Session, writing *sync.Mutex, pages int) error {
+	left, err := checkpoint(sess, "NOOP")
+	if err != nil || left < pages {
+		return err
+	}
+	if _, err := checkpoint(sess, "PASSIVE"); err != nil {
+		return err
+	}
+	// That does not tell what came in meanwhile, and a log of which the least is left is not begun anew.
+	writing.Lock()
+	defer writing.Unlock()
+	_, err = checkpoint(sess, "PASSIVE")
+	return err
 }
 
 // checkpoint copies what it can without waiting for anybody, or nothing with NOOP, and says how many pages are left.

@@ -193,7 +193,7 @@ func (s *pgSession) prepare(query string) (*pgStatement, error) {
 	}
 	for i, f := range desc.Fields {
 		switch f.DataTypeOID {
-		case oidInt2, oidInt4, oidInt8:
+		case oidInt2, oidInt4, oidInt8, oidBytes:
 			st.results[i] = binaryFormat
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 const (
 	oidInt2, oidInt4, oidInt8        = 21, 23, 20
-	oidText                          = 25
+	oidText, oidBytes                = 25, 17
 	oidTextArray, oidInt8Array       = 1009, 1016
 	binaryFormat               int16 = 1
 )
@@ -31,6 +31,11 @@ func (st *pgStatement) encode(args []any) ([][]byte, error) {
 				return nil, fmt.Errorf("argument %d is a text, and the server wants type %d", i+1, oid)
 			}
 			out[i] = []byte(x)
+		case []byte:
+			if oid != oidBytes {
+				return nil, fmt.Errorf("argument %d is bytes, and the server wants type %d", i+1, oid)
+			}
+			out[i] = x
 		case int64:
 			switch oid {
 			case oidInt8:
@@ -96,6 +101,12 @@ func scanRow(st *pgStatement, values [][]byte, dest []any) error {
 	}
 	for i, d := range dest {
 		v := values[i]
+		if st.desc.Fields[i].DataTypeOID == oidBytes {
+			if err := putBytes(d, v); err != nil {
+				return err
+			}
+			continue
+		}
 		if st.results[i] == binaryFormat && v != nil {
 			var n int64
 			switch len(v) {
@@ -136,6 +147,18 @@ func putInt(dest any, n int64) error {
 			return fmt.Errorf("a number into %T", dest)
 		}
 		v.SetInt(n)
+	}
+	return nil
+}
+
+func putBytes(dest any, b []byte) error {
+	switch d := dest.(type) {
+	case *[]byte:
+		*d = append([]byte{}, b...)
+	case *any:
+		*d = append([]byte{}, b...)
+	default:
+		return putText(dest, b)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 var postgresDialect = &dialect{
 	name: "postgres",
 	// Texts compare byte by byte, as they do in Go and in SQLite, whatever the database's language is.
-	schema:      strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`),
+	schema:      strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`, "{bytes}", "BYTEA"),
 	tableExists: "SELECT count(*) FROM information_schema.tables WHERE table_schema=current_schema() AND table_name=?::text",
 	contains:    "position(?::text IN metadata)>0",
 	anyOf: func(column string, values []string) (string, []any) {

@@ -230,29 +230,6 @@ func (v *View) LateResults(t perdure.TenantID, run perdure.RunID) ([]perdure.Lat
 	return out, err
 }
 
-// DeadLetters lists a tenant's dead letters, newest first; before is the cursor.
-func (v *View) DeadLetters(t perdure.TenantID, before perdure.RunID, limit int) ([]perdure.DeadLetter, error) {
-	where, args := "WHERE tenant=?", []any{string(t)}
-	if before != "" {
-		where, args = where+" AND run_id<?", append(args, string(before))
-	}
-	var out []perdure.DeadLetter
-	err := deadTable.query(v.sess, where+" ORDER BY run_id DESC"+atMost, append(args, int64(limit)), func(d *perdure.DeadLetter) error {
-		out = append(out, *d)
-		return nil
-	})
-	return out, err
-}
-
-// DeadLetter gives a run's dead letter.
-func (v *View) DeadLetter(t perdure.TenantID, run perdure.RunID) (d perdure.DeadLetter, ok bool, err error) {
-	err = deadTable.query(v.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(x *perdure.DeadLetter) error {
-		d, ok = *x, true
-		return nil
-	})
-	return d, ok, err
-}
-
 // TenantOf gives the tenant of a run: the likely one, if it is its run, and otherwise whoever has it. Without
 // such a run it is the likely one too.
 func (v *View) TenantOf(run perdure.RunID, likely perdure.TenantID) (perdure.TenantID, error) {
@@ -269,12 +246,6 @@ func (v *View) TenantOf(run perdure.RunID, likely perdure.TenantID) (perdure.Ten
 		return scan(&likely)
 	})
 	return likely, err
-}
-
-// PastDeadline counts live runs whose deadline passed more than a minute ago. It must be 0.
-func (v *View) PastDeadline() (n int, err error) {
-	err = v.sess.Query("SELECT count(*) FROM runs WHERE alarm_at IS NOT NULL AND deadline_at<?", []any{int64(v.Now) - 60*1e6}, func(scan func(...any) error) error { return scan(&n) })
-	return n, err
 }
 
 // Workers lists a tenant's workers.

@@ -58,6 +58,7 @@ type (
 		ID          perdure.TenantID
 		CreatedAt   perdure.Instant
 		MaxLiveRuns int64
+		Signed      bool // its runs are granted only with a valid signature
 	}
 	// A QueueRow is a queue that runs were put into.
 	QueueRow struct {
@@ -209,12 +210,13 @@ var (
 	}
 	lateTable = &table[perdure.LateResult]{
 		name: "late_results", keys: []string{"tenant", "run_id", "n"},
-		cols: []string{"tenant", "run_id", "n", "commit_id", "epoch", "from_run", "result", "summary", "state", "at"},
+		cols: []string{"tenant", "run_id", "n", "commit_id", "epoch", "from_run", "result", "summary", "state", "at", "attempt", "worker"},
 		bind: func(l *perdure.LateResult) []any {
-			return []any{string(l.Tenant), string(l.RunID), int64(l.N), l.CommitID, l.Epoch, string(l.FromRun), string(l.Result), l.Summary, l.State, int64(l.At)}
+			return []any{string(l.Tenant), string(l.RunID), int64(l.N), l.CommitID, l.Epoch, string(l.FromRun), string(l.Result), l.Summary, l.State, int64(l.At),
+				int64(l.Attempt), l.Worker}
 		},
 		scan: func(l *perdure.LateResult) []any {
-			return []any{&l.Tenant, &l.RunID, &l.N, &l.CommitID, &l.Epoch, &l.FromRun, &l.Result, &l.Summary, &l.State, &l.At}
+			return []any{&l.Tenant, &l.RunID, &l.N, &l.CommitID, &l.Epoch, &l.FromRun, &l.Result, &l.Summary, &l.State, &l.At, &l.Attempt, &l.Worker}
 		},
 	}
 	deadTable = &table[perdure.DeadLetter]{
@@ -255,9 +257,11 @@ var (
 	}
 	tenantTable = &table[TenantRow]{
 		name: "tenants", quiet: true, keys: []string{"id"},
-		cols: []string{"id", "created_at", "max_live_runs"},
-		bind: func(t *TenantRow) []any { return []any{string(t.ID), int64(t.CreatedAt), t.MaxLiveRuns} },
-		scan: func(t *TenantRow) []any { return []any{&t.ID, &t.CreatedAt, &t.MaxLiveRuns} },
+		cols: []string{"id", "created_at", "max_live_runs", "require_signatures"},
+		bind: func(t *TenantRow) []any {
+			return []any{string(t.ID), int64(t.CreatedAt), t.MaxLiveRuns, toBit(t.Signed)}
+		},
+		scan: func(t *TenantRow) []any { return []any{&t.ID, &t.CreatedAt, &t.MaxLiveRuns, bit{&t.Signed}} },
 	}
 	queueTable = &table[QueueRow]{
 		name: "queues", quiet: true, keys: []string{"tenant", "name"},
@@ -280,7 +284,7 @@ var (
 		},
 	}
 	blobTable = &table[blobRow]{
-		name: "blobs", quiet: true, keys: []string{"tenant", "hash"},
+		name: "blobs", quiet: true, held: "size", keys: []string{"tenant", "hash"},
 		cols: []string{"tenant", "hash", "size", "content"},
 		bind: func(b *blobRow) []any { return []any{string(b.Tenant), b.Hash, b.Size, b.Content} },
 		scan: func(b *blobRow) []any { return []any{&b.Tenant, &b.Hash, &b.Size, &b.Content} },

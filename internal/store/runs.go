@@ -17,12 +17,16 @@ import (
 type rest struct {
 	Options     *restOptions     `json:"options,omitempty"`
 	Progress    string           `json:"progress,omitempty"`
+	ActivityAt  perdure.Instant  `json:"activity_at,omitempty"`
+	Held        string           `json:"held,omitempty"`
 	Cancel      *perdure.Cancel  `json:"cancel,omitempty"`
 	WasDefer    bool             `json:"was_deferred,omitempty"`
 	Summary     string           `json:"summary,omitempty"`
 	Failure     *perdure.Failure `json:"failure,omitempty"`
 	Fallback    string           `json:"fallback,omitempty"`
 	ContinuedBy perdure.RunID    `json:"continued_by,omitempty"`
+
+	Signature *perdure.Signature `json:"signature,omitempty"`
 }
 
 type restOptions struct {
@@ -32,12 +36,15 @@ type restOptions struct {
 }
 
 func packRest(r *perdure.Run) string {
-	x := rest{Progress: string(r.Progress), WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback), ContinuedBy: r.ContinuedBy}
+	x := rest{Progress: string(r.Progress), Held: r.Held, ActivityAt: r.ActivityAt, WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback), ContinuedBy: r.ContinuedBy}
 	if r.Options != (perdure.Options{}) {
 		x.Options = &restOptions{Options: r.Options, Webhook: string(r.Options.Webhook), Opening: string(r.Options.Opening)}
 	}
 	if r.Cancel != (perdure.Cancel{}) {
 		x.Cancel = &r.Cancel
+	}
+	if !r.Signature.IsZero() {
+		x.Signature = &r.Signature
 	}
 	if x == (rest{}) {
 		return ""
@@ -63,13 +70,17 @@ func (s restScanner) Scan(v any) error {
 	}
 	r := s.r
 	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
-	r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.WasDefer, x.Summary, x.Failure, x.ContinuedBy
+	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure, x.ContinuedBy
+	r.Held = x.Held
 	if x.Options != nil {
 		r.Options = x.Options.Options
 		r.Options.Webhook, r.Options.Opening = perdure.Value(x.Options.Webhook), perdure.Value(x.Options.Opening)
 	}
 	if x.Cancel != nil {
 		r.Cancel = *x.Cancel
+	}
+	if x.Signature != nil {
+		r.Signature = *x.Signature
 	}
 	return nil
 }
@@ -195,4 +206,12 @@ func guard() string {
 		return " AND (runs.version=input.read OR runs.epoch<input.epoch)"
 	}
 	return " AND runs.version=input.read"
+}
+
+// dropRuns takes rows out, each only if it is what was read.
+func (tx *Tx) dropRuns(t perdure.TenantID, runs []Spent) {
+	for _, r := range runs {
+		push(tx, &tx.later, statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?", []any{string(t), string(r.ID), r.Version}, 1})
+		push(tx, &tx.removals, Removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: tx.Now, Lines: r.Lines})
+	}
 }

@@ -14,7 +14,7 @@ import (
 
 var sqliteDialect = &dialect{
 	name:        "sqlite",
-	schema:      strings.NewReplacer("{without rowid}", "WITHOUT ROWID", "{text}", "TEXT"),
+	schema:      strings.NewReplacer("{without rowid}", "WITHOUT ROWID", "{text}", "TEXT", "{bytes}", "BLOB"),
 	ownClock:    true,
 	fatal:       true,
 	tableExists: "SELECT count(*) FROM sqlite_master WHERE type='table' AND name=?",
@@ -83,6 +83,7 @@ func openSQLite(path, synchronous string) (db *sql.DB, err error) {
 		q.Add("_pragma", "synchronous("+synchronous+")")
 		q.Add("_pragma", "mmap_size(0)")
 		q.Add("_pragma", "wal_autocheckpoint(0)") // see checkpoint.go
+		q.Add("_pragma", "secure_delete(ON)")     // what is removed is overwritten, and not only free to be
 		dsn = "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 	}
 	db, err = sql.Open("sqlite", dsn)

@@ -28,6 +28,7 @@ type Options struct {
 	Memory      *Memory
 	Redact      func(string) string // what secrets become, before anything is written
 	Logger      *slog.Logger
+	Observe     func(Written) // is told of every batch that was written; it must not block
 	Hooks       Hooks
 }
 
@@ -140,9 +141,9 @@ func Open(opt Options) (*Store, error) {
 		s.age = time.Since
 	}
 	started := make(map[*lane]bool)
-	for _, l := range s.lanes {
+	for i, l := range s.lanes {
 		if !started[l] {
-			started[l] = true
+			started[l], l.id = true, Lane(i)
 			s.running.Go(func() { s.commitLoop(l) })
 		}
 	}
@@ -278,6 +279,9 @@ func (s *Store) openPostgres() error {
 
 // prepare brings the schema up to date and sets the clock of a store whose database has none.
 func (s *Store) prepare(sess Session) (err error) {
+	if err := refuseBackup(sess); err != nil {
+		return err
+	}
 	if err := migrate(sess, s.dialect, s.opt.AsIs); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
@@ -322,10 +326,6 @@ func (s *Store) Close() error {
 		s.doubt(errClosed)
 		close(s.done)
 		s.running.Wait()
-		for _, l := range s.lanes {
-			l.mu.Lock() // who makes a batch at once has begun before the store was closed
-			l.mu.Unlock()
-		}
 		err = s.release()
 	})
 	return err

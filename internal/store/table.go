@@ -19,6 +19,9 @@ type table[T any] struct {
 	once bool
 	// quiet: a second insert of the same key changes nothing and is no error.
 	quiet bool
+	// held: a quiet insert of a key that is there holds its row, by setting this column to what it is, against who would
+	// remove it meanwhile. Where there is one writer there is no meanwhile.
+	held string
 
 	texts sync.Map // the insert statement by dialect and number of rows: stores of one process share the table
 }
@@ -77,6 +80,8 @@ func (t *table[T]) insertText(d *dialect, part [][]any) string {
 	b.WriteString("INSERT INTO " + t.name + " (" + strings.Join(t.cols, ",") + ") " + d.rows(part))
 	switch {
 	case t.once:
+	case t.quiet && t.held != "" && !d.ownClock:
+		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO UPDATE SET " + t.held + "=excluded." + t.held)
 	case t.quiet:
 		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO NOTHING")
 	default:

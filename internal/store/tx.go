@@ -31,39 +31,45 @@ type Tx struct {
 	cache  *cache
 	cached []runKey // runs that were not read but remembered
 
-	runs    shelf[runKey, perdure.Run]
-	read    map[runKey]int64 // the version of each run's row as it was read; absent for new ones
-	threads shelf[threadKey, perdure.Thread]
-	waits   runShelf[waitKey, perdure.Wait]
-	items   runShelf[itemKey, perdure.Item]
-	groups  shelf[groupKey, perdure.Group]
-	lates   runShelf[lateKey, perdure.LateResult]
-	commits shelf[commitKey, CommitRow]
-	keys    shelf[keyKey, KeyRow]
-	deads   shelf[runKey, perdure.DeadLetter]
-	journal shelf[journalKey, JournalRow] // of those that are stored already, the digest is all that is known
-	workers shelf[workerKey, perdure.Worker]
-	waiters runShelf[waiterKey, WaiterRow]
-	members shelf[MemberRow, MemberRow]
-	tenants shelf[perdure.TenantID, TenantRow]
-	queues  shelf[queueKey, QueueRow]
-	creds   shelf[string, perdure.Key]
+	runs      shelf[runKey, perdure.Run]
+	read      map[runKey]int64 // the version of each run's row as it was read; absent for new ones
+	threads   shelf[threadKey, perdure.Thread]
+	waits     runShelf[waitKey, perdure.Wait]
+	items     runShelf[itemKey, perdure.Item]
+	itemsWere map[itemKey]perdure.Item // those that the batch changes, as the database has them
+	groups    shelf[groupKey, perdure.Group]
+	lates     runShelf[lateKey, perdure.LateResult]
+	commits   shelf[commitKey, CommitRow]
+	keys      shelf[keyKey, KeyRow]
+	deads     shelf[runKey, perdure.DeadLetter]
+	journal   shelf[journalKey, JournalRow] // of those that are stored already, the digest is all that is known
+	workers   shelf[workerKey, perdure.Worker]
+	waiters   runShelf[waiterKey, WaiterRow]
+	members   shelf[MemberRow, MemberRow]
+	tenants   shelf[perdure.TenantID, TenantRow]
+	queues    shelf[queueKey, QueueRow]
+	creds     shelf[string, perdure.Key]
 
 	webhooks  shelf[webhookKey, perdure.Webhook]
 	approvals shelf[waitKey, perdure.Approval]
+	artifacts runShelf[artifactKey, perdure.Artifact]
 	notes     shelf[noteKey, perdure.Notification]
 
 	events   []EventRow
 	messages []perdure.ThreadMessage
 	attempts []perdure.WebhookAttempt
+	watched  []perdure.WatchdogAction
 	blobs    []blobRow
 	blobRefs []blobRefRow
+	removals []Removal
 	later    []statement
 	after    []func()
 
 	haveWaits map[runKey]bool // the open waits of these runs are on the shelf
 	haveItems map[runKey]bool
 	claims    map[claimKey]claimPage
+
+	expired, trimmed bool // what has outlived its time, and the watchdog's log, were seen to
 
 	undo []func()
 }
@@ -266,8 +272,8 @@ func push[T any](tx *Tx, list *[]T, v ...T) {
 func (tx *Tx) empty() bool {
 	return len(tx.runs.dirty)+len(tx.threads.dirty)+len(tx.waits.dirty)+len(tx.items.dirty)+len(tx.groups.dirty)+len(tx.lates.dirty)+
 		len(tx.commits.dirty)+len(tx.keys.dirty)+len(tx.deads.dirty)+len(tx.journal.dirty)+len(tx.workers.dirty)+len(tx.waiters.dirty)+
-		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+len(tx.webhooks.dirty)+len(tx.notes.dirty)+len(tx.approvals.dirty)+
-		len(tx.events)+len(tx.messages)+len(tx.attempts)+len(tx.blobs)+len(tx.later) == 0
+		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+len(tx.webhooks.dirty)+len(tx.notes.dirty)+len(tx.approvals.dirty)+len(tx.artifacts.dirty)+
+		len(tx.events)+len(tx.messages)+len(tx.attempts)+len(tx.watched)+len(tx.blobs)+len(tx.removals)+len(tx.later) == 0
 }
 
 // statements gives all that the batch has to write.
@@ -307,7 +313,7 @@ func (tx *Tx) statements() []statement {
 		eventTable.insert(d, tx.events),
 		waitTable.insert(d, tx.waits.changed()),
 		approvalTable.insert(d, tx.approvals.changed()),
-		itemTable.insert(d, tx.items.changed()),
+		tx.saveItems(),
 		journalTable.insert(d, tx.journal.changed()),
 		commitTable.insert(d, tx.commits.changed()),
 		keyTable.insert(d, tx.keys.changed()),
@@ -316,13 +322,16 @@ func (tx *Tx) statements() []statement {
 		lateTable.insert(d, tx.lates.changed()),
 		deadTable.insert(d, tx.deads.changed()),
 		attemptTable.insert(d, tx.attempts),
+		watchTable.insert(d, tx.watched),
 		workerTable.insert(d, tx.workers.changed()),
 		waiterTable.insert(d, tx.waiters.changed()),
 		tenantTable.insert(d, tx.tenants.changed()),
 		queueTable.insert(d, tx.queues.changed()),
 		keysTable.insert(d, tx.creds.changed()),
-		blobTable.insert(d, tx.blobs),
+		blobTable.insert(d, distinct(tx.blobs)),
 		blobRefTable.insert(d, tx.blobRefs),
+		artifactTable.insert(d, tx.artifacts.changed()),
+		removalTable.insert(d, tx.removals),
 		tx.later)
 	if d.ownClock {
 		list = append(list, statement{"INSERT INTO meta (name,value) VALUES ('clock',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value " +

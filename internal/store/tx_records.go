@@ -43,7 +43,9 @@ func (tx *Tx) Wait(t perdure.TenantID, run perdure.RunID, id string) (perdure.Wa
 		tx.waits.absorb(k, *w, true)
 		return nil
 	})
-	tx.waits.absorb(k, perdure.Wait{}, false)
+	if err == nil {
+		tx.waits.absorb(k, perdure.Wait{}, false)
+	}
 	w, ok, _ := tx.waits.get(k)
 	return w, ok, err
 }
@@ -136,7 +138,47 @@ func (tx *Tx) ownersFirst(query string, args []any) error {
 
 // PutItem stages an inbox item.
 func (tx *Tx) PutItem(i perdure.Item) {
-	tx.items.put(tx, itemKey{runKey{i.Tenant, i.RunID}, i.Seq}, i)
+	k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
+	if sl := tx.items.slots[k]; sl != nil && sl.exists && !sl.dirty {
+		if tx.itemsWere == nil {
+			tx.itemsWere = make(map[itemKey]perdure.Item)
+		}
+		tx.itemsWere[k] = sl.val
+	}
+	tx.items.put(tx, k, i)
+}
+
+// saveItems gives the statements that write inbox items. Those of a run that are handed over or done together are many
+// that change in the same way: they are changed together.
+func (tx *Tx) saveItems() (out []statement) {
+	rows := tx.items.changed()
+	slices.SortStableFunc(rows, func(a, b perdure.Item) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.Seq, b.Seq))
+	})
+	var single []perdure.Item
+	for len(rows) > 0 {
+		n := 0
+		for n < len(rows) && tx.onlyMoved(&rows[0], &rows[n], int64(n)) {
+			n++
+		}
+		if n < 4 { // not worth a statement
+			n = max(n, 1)
+			single = append(single, rows[:n]...)
+		} else {
+			first, last := &rows[0], &rows[n-1]
+			out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=? WHERE tenant=? AND run_id=? AND seq>=? AND seq<=?",
+				[]any{first.Status, first.Epoch, orNull(first.AlarmAt), string(first.Tenant), string(first.RunID), first.Seq, last.Seq}, anyNumber})
+		}
+		rows = rows[n:]
+	}
+	return append(itemTable.insert(tx.s.dialect, single), out...)
+}
+
+// onlyMoved tells whether an item is the nth after the first, and both are in the database and become the same.
+func (tx *Tx) onlyMoved(first, i *perdure.Item, nth int64) bool {
+	was, ok := tx.itemsWere[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
+	was.Status, was.Epoch, was.AlarmAt = first.Status, first.Epoch, first.AlarmAt
+	return ok && was == *i && i.Tenant == first.Tenant && i.RunID == first.RunID && i.Seq == first.Seq+nth
 }
 
 // JournalKeys gives the keys of a run's journal that begin with a prefix, in the order of their recording. What the batch
@@ -210,7 +252,9 @@ func (tx *Tx) DeadLetter(t perdure.TenantID, run perdure.RunID) (perdure.DeadLet
 		tx.deads.absorb(k, *d, true)
 		return nil
 	})
-	tx.deads.absorb(k, perdure.DeadLetter{}, false)
+	if err == nil {
+		tx.deads.absorb(k, perdure.DeadLetter{}, false)
+	}
 	d, ok, _ := tx.deads.get(k)
 	return d, ok, err
 }
@@ -222,6 +266,11 @@ func (tx *Tx) PutDeadLetter(d perdure.DeadLetter) {
 
 // DropDeadLetter discards a dead letter; its run stays.
 func (tx *Tx) DropDeadLetter(t perdure.TenantID, run perdure.RunID) {
+	if sl := tx.deads.slots[runKey{t, run}]; sl != nil {
+		before := *sl
+		sl.exists = false
+		tx.undo = append(tx.undo, func() { *sl = before })
+	}
 	push(tx, &tx.later, statement{"DELETE FROM dead_letters WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, anyNumber})
 }
 
@@ -237,7 +286,9 @@ func (tx *Tx) Thread(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, b
 		tx.threads.absorb(k, *th, true)
 		return nil
 	})
-	tx.threads.absorb(k, perdure.Thread{}, false)
+	if err == nil {
+		tx.threads.absorb(k, perdure.Thread{}, false)
+	}
 	th, ok, _ := tx.threads.get(k)
 	return th, ok, err
 }
@@ -258,7 +309,9 @@ func (tx *Tx) Gathering(t perdure.TenantID, id perdure.GroupID) (perdure.Group, 
 		tx.groups.absorb(k, *g, true)
 		return nil
 	})
-	tx.groups.absorb(k, perdure.Group{}, false)
+	if err == nil {
+		tx.groups.absorb(k, perdure.Group{}, false)
+	}
 	g, ok, _ := tx.groups.get(k)
 	return g, ok, err
 }
@@ -326,7 +379,9 @@ func (tx *Tx) Key(t perdure.TenantID, key string) (KeyRow, bool, error) {
 		tx.keys.absorb(k, *v, true)
 		return nil
 	})
-	tx.keys.absorb(k, KeyRow{}, false)
+	if err == nil {
+		tx.keys.absorb(k, KeyRow{}, false)
+	}
 	v, ok, _ := tx.keys.get(k)
 	return v, ok, err
 }
@@ -344,7 +399,9 @@ func (tx *Tx) Worker(t perdure.TenantID, id string) (perdure.Worker, bool, error
 		tx.workers.absorb(k, *w, true)
 		return nil
 	})
-	tx.workers.absorb(k, perdure.Worker{}, false)
+	if err == nil {
+		tx.workers.absorb(k, perdure.Worker{}, false)
+	}
 	w, ok, _ := tx.workers.get(k)
 	return w, ok, err
 }
@@ -352,7 +409,7 @@ func (tx *Tx) Worker(t perdure.TenantID, id string) (perdure.Worker, bool, error
 // SilentWorkers gives workers that were not heard from since an instant and are not offline yet.
 func (tx *Tx) SilentWorkers(since perdure.Instant, limit int) ([]perdure.Worker, error) {
 	var out []perdure.Worker
-	err := workerTable.query(tx.sess, fmt.Sprintf("WHERE offline=0 AND seen_at<=? ORDER BY seen_at LIMIT %d", limit), []any{int64(since)},
+	err := workerTable.query(tx.sess, fmt.Sprintf("WHERE offline=0 AND seen_at<=? ORDER BY seen_at, tenant, id LIMIT %d", limit), []any{int64(since)},
 		func(w *perdure.Worker) error {
 			k := workerKey{w.Tenant, w.ID}
 			tx.workers.absorb(k, *w, true)
@@ -447,7 +504,9 @@ func (tx *Tx) Tenant(t perdure.TenantID) (TenantRow, bool, error) {
 		tx.tenants.absorb(t, *v, true)
 		return nil
 	})
-	tx.tenants.absorb(t, TenantRow{}, false)
+	if err == nil {
+		tx.tenants.absorb(t, TenantRow{}, false)
+	}
 	v, ok, _ := tx.tenants.get(t)
 	return v, ok, err
 }
@@ -464,7 +523,9 @@ func (tx *Tx) HasQueue(t perdure.TenantID, name string) (bool, error) {
 		tx.queues.absorb(k, *v, true)
 		return nil
 	})
-	tx.queues.absorb(k, QueueRow{}, false)
+	if err == nil {
+		tx.queues.absorb(k, QueueRow{}, false)
+	}
 	_, ok, _ := tx.queues.get(k)
 	return ok, err
 }
@@ -474,17 +535,6 @@ func (tx *Tx) PutQueue(v QueueRow) { tx.queues.put(tx, queueKey{v.Tenant, v.Name
 
 // After has f called once the batch is durable: doorbells ring then.
 func (tx *Tx) After(f func()) { push(tx, &tx.after, f) }
-
-// Expire removes what has outlived its time: dead letters, and idempotency keys whose run has ended.
-func (tx *Tx) Expire() {
-	const due = "SELECT tenant,key FROM idempotency WHERE expires_at<=? ORDER BY expires_at LIMIT 1000"
-	const live = "(SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref AND runs.alarm_at IS NOT NULL)"
-	push(tx, &tx.later,
-		statement{"DELETE FROM dead_letters WHERE (tenant,run_id) IN (SELECT tenant,run_id FROM dead_letters WHERE expires_at<=? ORDER BY expires_at LIMIT 1000)", []any{int64(tx.Now)}, anyNumber},
-		statement{"DELETE FROM idempotency WHERE (tenant,key) IN (" + due + ") AND NOT EXISTS " + live, []any{int64(tx.Now)}, anyNumber},
-		// A key of a live run is looked at again later: it lasts at least as long as its run.
-		statement{"UPDATE idempotency SET expires_at=? WHERE (tenant,key) IN (" + due + ") AND EXISTS " + live, []any{int64(tx.Now) + 3600*1e6, int64(tx.Now)}, anyNumber})
-}
 
 // Meta gives a named value of the store itself.
 func (tx *Tx) Meta(name string) (v string, err error) {
@@ -502,12 +552,57 @@ func (tx *Tx) Events(t perdure.TenantID, run perdure.RunID, after int64, limit i
 	return readEvents(tx.sess, t, run, after, limit)
 }
 
+// LastLines gives the lines of a type that a run's log has after one, with those that the batch has added.
+func (tx *Tx) LastLines(t perdure.TenantID, run perdure.RunID, typ string, after int64) (out []perdure.Line, err error) {
+	err = eventTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND seq>? AND type=? ORDER BY seq", []any{string(t), string(run), after, typ}, func(e *EventRow) error {
+		out = append(out, e.Line)
+		return nil
+	})
+	for i := range tx.events {
+		if e := &tx.events[i]; e.Tenant == t && e.RunID == run && e.Type == typ && e.Seq > after {
+			out = append(out, e.Line)
+		}
+	}
+	return out, err
+}
+
 // Stage adds a statement of the caller's own to the batch: for repairs, and for tests that break something.
 func (tx *Tx) Stage(text string, args ...any) { push(tx, &tx.later, statement{text, args, anyNumber}) }
 
 // SetQuota bounds the live runs of a tenant; zero takes the bound away.
 func (tx *Tx) SetQuota(t perdure.TenantID, liveRuns int64) {
 	push(tx, &tx.later, statement{"UPDATE tenants SET max_live_runs=? WHERE id=?", []any{liveRuns, string(t)}, anyNumber})
+}
+
+// RequireSignatures stages whether a tenant's runs are granted only with a valid signature.
+func (tx *Tx) RequireSignatures(t perdure.TenantID, yes bool) {
+	push(tx, &tx.later, statement{"UPDATE tenants SET require_signatures=? WHERE id=?", []any{toBit(yes), string(t)}, anyNumber})
+}
+
+// Tenant gives a tenant.
+func (v *View) Tenant(t perdure.TenantID) (row TenantRow, ok bool, err error) {
+	err = tenantTable.query(v.sess, "WHERE id=?", []any{string(t)}, func(x *TenantRow) error {
+		row, ok = *x, true
+		return nil
+	})
+	return row, ok, err
+}
+
+// SignedTenant gives one of the tenants that require signatures, or none.
+func (v *View) SignedTenant() (t perdure.TenantID, err error) {
+	err = v.sess.Query("SELECT id FROM tenants WHERE require_signatures=1 ORDER BY id LIMIT 1", nil, func(scan func(...any) error) error { return scan(&t) })
+	return t, err
+}
+
+// SignedTenants gives tenants that require signatures.
+func (tx *Tx) SignedTenants(limit int) (out []perdure.TenantID, err error) {
+	err = tx.sess.Query("SELECT id FROM tenants WHERE require_signatures=1 ORDER BY id"+atMost, []any{int64(limit)}, func(scan func(...any) error) error {
+		var t perdure.TenantID
+		err := scan(&t)
+		out = append(out, t)
+		return err
+	})
+	return out, err
 }
 
 // Credential gives a key by its id.
@@ -519,7 +614,9 @@ func (tx *Tx) Credential(id string) (perdure.Key, bool, error) {
 		tx.creds.absorb(id, *k, true)
 		return nil
 	})
-	tx.creds.absorb(id, perdure.Key{}, false)
+	if err == nil {
+		tx.creds.absorb(id, perdure.Key{}, false)
+	}
 	k, ok, _ := tx.creds.get(id)
 	return k, ok, err
 }

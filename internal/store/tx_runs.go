@@ -43,10 +43,13 @@ func (tx *Tx) Prefetch(t perdure.TenantID, ids []perdure.RunID) error {
 			tx.absorbRun(r)
 			return nil
 		})
+		if err != nil {
+			return err // what could not be read is not known to be absent
+		}
 		for _, id := range part {
 			tx.runs.absorb(runKey{t, perdure.RunID(id)}, perdure.Run{}, false)
 		}
-		return err
+		return nil
 	})
 }
 
@@ -418,20 +421,14 @@ func (tx *Tx) NextOnThread(t perdure.TenantID, id perdure.ThreadID, rank func(*p
 	return found[0], true, nil
 }
 
-// LiveAfter walks through all live runs by their alarms: the patrol's net. A run whose alarm is put off meanwhile
-// comes again.
-func (tx *Tx) LiveAfter(alarm perdure.Instant, t perdure.TenantID, id perdure.RunID, limit int) ([]perdure.Run, error) {
+// LiveBefore walks through all live runs by their alarms, from the latest down: the patrol's net. A run whose alarm is
+// put off meanwhile comes again; none is pushed out of sight.
+func (tx *Tx) LiveBefore(alarm perdure.Instant, t perdure.TenantID, id perdure.RunID, limit int) ([]perdure.Run, error) {
 	order := func(a, b *perdure.Run) int {
-		if c := cmp.Compare(a.AlarmAt, b.AlarmAt); c != 0 {
-			return c
-		}
-		if c := cmp.Compare(a.Tenant, b.Tenant); c != 0 {
-			return c
-		}
-		return byID(a, b)
+		return cmp.Or(cmp.Compare(b.AlarmAt, a.AlarmAt), cmp.Compare(b.Tenant, a.Tenant), byID(b, a))
 	}
 	at := perdure.Run{AlarmAt: alarm, Tenant: t, ID: id}
-	return tx.runsWhere("WHERE alarm_at IS NOT NULL AND (alarm_at,tenant,id)>(?,?,?) ORDER BY alarm_at, tenant, id",
+	return tx.runsWhere("WHERE alarm_at IS NOT NULL AND (alarm_at,tenant,id)<(?,?,?) ORDER BY alarm_at DESC, tenant DESC, id DESC",
 		[]any{int64(alarm), string(t), string(id)}, limit,
 		func(r *perdure.Run) bool { return r.State.Live() && order(r, &at) > 0 }, order)
 }

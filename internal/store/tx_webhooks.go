@@ -28,7 +28,9 @@ func (tx *Tx) Webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook
 		tx.webhooks.absorb(k, *w, true)
 		return nil
 	})
-	tx.webhooks.absorb(k, perdure.Webhook{}, false)
+	if err == nil {
+		tx.webhooks.absorb(k, perdure.Webhook{}, false)
+	}
 	w, ok, _ := tx.webhooks.get(k)
 	return w, ok, err
 }
@@ -72,7 +74,9 @@ func (tx *Tx) Notification(t perdure.TenantID, run perdure.RunID, seq int64, w p
 			tx.notes.absorb(k, *n, true)
 			return nil
 		})
-	tx.notes.absorb(k, perdure.Notification{}, false)
+	if err == nil {
+		tx.notes.absorb(k, perdure.Notification{}, false)
+	}
 	n, ok, _ := tx.notes.get(k)
 	return n, ok, err
 }

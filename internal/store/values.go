@@ -38,6 +38,21 @@ func (tx *Tx) intern(t perdure.TenantID, owner string, raw []byte, inline int) p
 	return perdure.RefValue(hash, len(text))
 }
 
+// distinct leaves out what a batch has interned before: one statement may not touch a row twice.
+func distinct(blobs []blobRow) []blobRow {
+	if len(blobs) < 2 {
+		return blobs
+	}
+	seen, out := make(map[blobRefRow]bool, len(blobs)), make([]blobRow, 0, len(blobs))
+	for _, b := range blobs {
+		if k := (blobRefRow{Tenant: b.Tenant, Hash: b.Hash}); !seen[k] {
+			seen[k] = true
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
 // Share lets another owner keep a value that is stored already.
 func (tx *Tx) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
 	if hash, _, ref := v.Ref(); ref {

@@ -1,6 +1,8 @@
 package watchdog
 
 import (
+	"time"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
 )
@@ -35,6 +37,12 @@ var Rules = []Rule{
 		Action:    "queued with attempt+1 and backoff while attempts remain; then `failed`/`attempts_exhausted` and a dead letter", Bound: "`lease`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			return tx.Lose(r, 0, perdure.Failure{Code: "lease_lost", Message: "worker " + r.Worker + " was not heard from in time"})
+		}},
+	{ID: "W12", Name: "dead", Clock: "dead", Held: true,
+		Condition: "`running`, a process (class `process`) without a sign of life",
+		Action:    "queued with attempt+1 and backoff while attempts remain; then `failed`/`heartbeat_lost` and a dead letter", Bound: "`dead_after`",
+		act: func(tx *engine.Tx, r *perdure.Run) error {
+			return tx.Lose(r, 0, perdure.Failure{Code: perdure.CodeHeartbeatLost, Message: "no heartbeat for " + tx.Now.Sub(r.SeenAt).Round(time.Second).String()})
 		}},
 	{ID: "W5", Name: "dispatch-timeout", Clock: "undelivered", Held: true,
 		Condition: "granted and not heard from since its first grant",
@@ -81,6 +89,15 @@ var Rules = []Rule{
 		Condition: "`running`, beats without change of activity, event or journal",
 		Action:    "`run:slow` with reason `no_progress`; never a kill", Bound: "`no_progress`",
 		act: slow("no_progress", perdure.SaidNoProgress)},
+	{ID: "W12", Name: "stale", Clock: "stale", Held: true,
+		Condition: "`running`, no sign of life for so long that it may be gone",
+		Action:    "`run:stale`, once per silence; never a kill", Bound: "`stale_after`",
+		act: func(tx *engine.Tx, r *perdure.Run) error {
+			if err := tx.Apply(r, perdure.WentStale{}); err != nil {
+				return err
+			}
+			return tx.Stalled(r)
+		}},
 
 	{ID: "W1", Name: "inbox-reclaim", Held: true,
 		Condition: "an inbox item is `processing` under an epoch that is no longer current",
@@ -106,6 +123,12 @@ var Rules = []Rule{
 	{ID: "W15", Name: "cascade",
 		Condition: "an ended run still has live children that may not outlive it",
 		Action:    "they are asked to stop, a batch at a time", Bound: "the next sweep"},
+	{ID: "W15", Name: "log",
+		Condition: "the watchdog's log has more than 10 000 entries, or one that is older than 7 days",
+		Action:    "the oldest are removed, a batch at a time", Bound: "500 more; an hour"},
+	{ID: "W15", Name: "retention",
+		Condition: "a run ended `retention` ago, and nothing live or open refers to it; an upload was not finished within an hour",
+		Action:    "removed with all that belongs to it, in small steps", Bound: "`retention`; the next round through all runs"},
 	{ID: "W15", Name: "ttl",
 		Condition: "a dead letter, or an idempotency key whose run has ended, has expired",
 		Action:    "removed", Bound: "`dead_letter_ttl`, `idempotency_ttl`"},

@@ -10,7 +10,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -23,6 +27,14 @@ type Watchdog struct {
 	engine *engine.Engine
 	log    *slog.Logger
 	patrol patrol
+	retain engine.Retention
+
+	// Told is called with what was done, once it is durable. It is set before the first sweep, and must not block.
+	Told func([]Action)
+
+	acts      atomic.Uint32   // actions noted
+	untrimmed atomic.Int64    // of them written since the log was trimmed
+	trimAt    perdure.Instant // when it is looked at anyway
 }
 
 // New makes a watchdog for an engine.
@@ -33,19 +45,17 @@ func New(e *engine.Engine, log *slog.Logger) *Watchdog {
 	return &Watchdog{engine: e, log: log}
 }
 
-// An Action is something that a rule did.
-type Action struct {
-	Rule   string
-	Name   string
-	Tenant perdure.TenantID
-	Run    perdure.RunID
-}
-
-// batch bounds how many runs one sweep looks at.
-const batch = 256
+// batch bounds how many runs one sweep looks at; aside is how long a row is left alone that made an error.
+const (
+	batch = 256
+	aside = time.Minute
+)
 
 // Run sweeps until the context ends.
 func (w *Watchdog) Run(ctx context.Context) error {
+	var retiring sync.WaitGroup
+	defer retiring.Wait()
+	retiring.Go(func() { w.retire(ctx) })
 	p := w.engine.Policy()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -69,9 +79,6 @@ func (w *Watchdog) Run(ctx context.Context) error {
 			pause = 0
 		default:
 			pause = w.untilNext(ctx, pause)
-		}
-		for _, a := range op.Actions {
-			w.log.Info("watchdog", "rule", a.Rule, "name", a.Name, "tenant", a.Tenant, "run", a.Run)
 		}
 		timer.Reset(pause)
 	}
@@ -145,11 +152,7 @@ func (s *Sweep) Do(tx *engine.Tx) error {
 			return err
 		}
 	}
-	return nil
-}
-
-func (s *Sweep) did(rule, name string, t perdure.TenantID, run perdure.RunID) {
-	s.Actions = append(s.Actions, Action{rule, name, t, run})
+	return s.keep(tx)
 }
 
 // runs acts on the runs whose alarm has rung. A row that makes an error is set aside for a minute, so that
@@ -168,12 +171,14 @@ func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
 		if !ok || r.AlarmAt == 0 || r.AlarmAt > tx.Now {
 			continue
 		}
+		acted := len(s.Actions)
 		err = tx.Try(func() error { return s.act(tx, g, &r) })
 		var refused *perdure.Error
 		if errors.As(err, &refused) {
+			s.Actions = s.Actions[:acted]
 			s.w.log.Error("a rule could not act", "run", r.ID, "state", r.State, "error", err)
 			if r, _, err = tx.Run(r.Tenant, r.ID); err == nil { // as it was before the rule tried
-				err = tx.Apply(&r, perdure.Rearmed{Until: tx.Now.Add(time.Minute)})
+				err = tx.Apply(&r, perdure.Rearmed{Until: tx.Now.Add(aside)})
 			}
 		}
 		if err != nil {
@@ -197,8 +202,12 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 		if at <= tx.Now {
 			until := g.hold(tx.Now, rule, r)
 			if until <= tx.Now {
-				s.did(rule.ID, rule.Name, r.Tenant, r.ID)
-				return rule.act(tx, r)
+				before := *r
+				if err := rule.act(tx, r); err != nil {
+					return err
+				}
+				s.did(tx, rule.Name, r.Tenant, r.ID, outcome(tx.Policy(), rule, &before, r, tx.Now), because(c.Name, &before, at, tx.Now))
+				return nil
 			}
 			at = until
 			if c.Name == "deadline" {
@@ -215,14 +224,19 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 	return tx.Apply(r, perdure.Rearmed{Until: next})
 }
 
-// one acts on one row. A refusal concerns that row alone: it is logged, what it staged is forgotten, and the
-// sweep goes on.
-func (s *Sweep) one(tx *engine.Tx, what string, t perdure.TenantID, id perdure.RunID, act func() error) error {
+// one acts on one row. A refusal concerns that row alone: it is logged, what it staged is forgotten, the row is
+// put off, so that it hides nobody, and the sweep goes on. A walk has nothing to put off: it comes by again.
+func (s *Sweep) one(tx *engine.Tx, what string, t perdure.TenantID, id perdure.RunID, act, putOff func() error) error {
+	acted := len(s.Actions)
 	err := tx.Try(act)
 	var refused *perdure.Error
 	if errors.As(err, &refused) {
 		s.w.log.Error("a rule could not act", "rule", what, "tenant", t, "run", id, "error", err)
-		return nil
+		s.Actions = s.Actions[:acted]
+		if putOff == nil {
+			return nil
+		}
+		return putOff()
 	}
 	return err
 }
@@ -238,13 +252,16 @@ func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
 			if err != nil {
 				return err
 			}
-			if _, err := tx.StopChildren(&r); err != nil {
+			stopped, err := tx.StopChildren(&r)
+			if err != nil {
 				return err
 			}
-			s.did("W15", "cascade", r.Tenant, r.ID)
+			if stopped > 0 {
+				s.did(tx, "cascade", r.Tenant, r.ID, fmt.Sprintf("%d children asked to stop", stopped), "it is "+string(r.State)+" and had live children that may not outlive it")
+			}
 			s.More = s.More || r.Cascade
 			return nil
-		})
+		}, nil)
 		if err != nil {
 			return err
 		}
@@ -260,17 +277,22 @@ func (s *Sweep) items(tx *engine.Tx, g *gap) error {
 	s.More = s.More || len(ringing) == batch
 	for _, i := range ringing {
 		err := s.one(tx, "inbox", i.Tenant, i.RunID, func() error {
-			rule, err := tx.LookAtItem(i, tx.Now < g.HoldUntil)
-			if err == nil && rule != "" {
-				s.did(rule, "inbox", i.Tenant, i.RunID)
-			}
-			return err
-		})
+			did, err := tx.LookAtItem(i, tx.Now < g.HoldUntil)
+			return s.mended(tx, i.Tenant, i.RunID, did, err)
+		}, func() error { return tx.PutOffItem(i, tx.Now.Add(aside)) })
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// mended notes what a look has mended.
+func (s *Sweep) mended(tx *engine.Tx, t perdure.TenantID, run perdure.RunID, did engine.Repair, err error) error {
+	if err == nil && did.Rule != "" {
+		s.did(tx, did.Rule, t, run, did.What, did.Why)
+	}
+	return err
 }
 
 func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
@@ -280,10 +302,12 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 	}
 	s.More = s.More || len(ringing) == batch
 	for i := range ringing {
+		due := ringing[i].AlarmAt
 		if err := tx.TimeOutGroup(&ringing[i]); err != nil {
 			return err
 		}
-		s.did("W15", "group-deadline", ringing[i].Tenant, perdure.RunID(ringing[i].ID))
+		g := &ringing[i]
+		s.did(tx, "group-deadline", g.Tenant, perdure.RunID(g.ID), "the group "+string(g.ID)+" is "+g.State, fmt.Sprintf("its deadline passed %s ago; %d of its %d runs have ended", span(tx.Now.Sub(due)), g.Ended, g.Total))
 	}
 	return nil
 }
@@ -296,8 +320,15 @@ func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 	s.More = s.More || len(gone) == batch
 	for _, x := range gone {
 		err := s.one(tx, "waiters", x.Tenant, x.RunID, func() error {
-			s.did("W15", "waiters", x.Tenant, x.RunID)
-			return tx.ExpireWaiter(x)
+			deferred, err := tx.ExpireWaiter(x)
+			if err == nil && deferred {
+				s.did(tx, "waiters", x.Tenant, x.RunID, "deferred; the work goes on", fmt.Sprintf("nobody waits for it any more: the word of node %s expired %s ago", x.Node, span(tx.Now.Sub(x.ExpiresAt))))
+			}
+			return err
+		}, func() error {
+			x.ExpiresAt = tx.Now.Add(aside)
+			tx.PutWaiter(x)
+			return nil
 		})
 		if err != nil {
 			return err
@@ -315,19 +346,22 @@ func (s *Sweep) workers(tx *engine.Tx, g *gap) error {
 		return err
 	}
 	for _, x := range silent {
-		x.Offline = true
-		tx.PutWorker(x)
-		s.did("W14", "workers", x.Tenant, "")
+		tx.Offline(x)
+		s.did(tx, "workers", x.Tenant, "", "worker "+x.ID+" is shown as offline", fmt.Sprintf("no sign of life for %s", span(tx.Now.Sub(x.SeenAt))))
 	}
 	return nil
 }
 
 func (s *Sweep) expire(tx *engine.Tx, _ *gap) error {
-	tx.Expire()
-	return nil
+	letters, keys, err := tx.Expire()
+	if err == nil && letters+keys > 0 {
+		s.did(tx, "ttl", "", "", fmt.Sprintf("%d dead letters and %d idempotency keys removed", letters, keys), "their time is over")
+	}
+	return err
 }
 
-// patrol walks through all live runs and open gatherings, a few at a time.
+// patrol walks through all live runs and open gatherings, a few at a time. It begins with the run whose alarm is the
+// latest: a sign of life moves an alarm up, and in the other direction a crowd of busy workers would always be ahead.
 type patrol struct {
 	next   perdure.Instant
 	alarm  perdure.Instant
@@ -344,7 +378,11 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 	if tx.Now < p.next {
 		return nil
 	}
-	live, err := tx.LiveAfter(p.alarm, p.tenant, p.run, patrolBatch)
+	from := p.alarm
+	if from == 0 {
+		from = math.MaxInt64 // a new round
+	}
+	live, err := tx.LiveBefore(from, p.tenant, p.run, patrolBatch)
 	if err != nil {
 		return err
 	}
@@ -357,12 +395,9 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 			continue
 		}
 		err = s.one(tx, "patrol", r.Tenant, r.ID, func() error {
-			rule, err := tx.Mend(&r)
-			if err == nil && rule != "" {
-				s.did(rule, "patrol", r.Tenant, r.ID)
-			}
-			return err
-		})
+			did, err := tx.Mend(&r)
+			return s.mended(tx, r.Tenant, r.ID, did, err)
+		}, nil)
 		if err != nil {
 			return err
 		}
@@ -373,12 +408,9 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 	}
 	for i := range groups {
 		err := s.one(tx, "patrol", groups[i].Tenant, perdure.RunID(groups[i].ID), func() error {
-			mended, err := tx.MendGathering(&groups[i])
-			if err == nil && mended {
-				s.did("W3", "patrol", groups[i].Tenant, perdure.RunID(groups[i].ID))
-			}
-			return err
-		})
+			did, err := tx.MendGathering(&groups[i])
+			return s.mended(tx, groups[i].Tenant, perdure.RunID(groups[i].ID), did, err)
+		}, nil)
 		if err != nil {
 			return err
 		}
@@ -439,7 +471,7 @@ func (g *gap) hold(now perdure.Instant, rule *Rule, r *perdure.Run) perdure.Inst
 	if rule.Held {
 		return g.HoldUntil
 	}
-	if rule.Clock == "deadline" && r.State.Leased() && r.LeaseUntil > g.From {
+	if rule.Clock == "deadline" && r.State.Leased() && (r.Options.Process || r.LeaseUntil > g.From) {
 		return g.SpareUntil // what its worker has kept may still be delivered
 	}
 	return 0

@@ -15,6 +15,7 @@ import (
 	"code.dny.dev/ssrf"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // A Guard keeps the server from being used to reach what only it can reach: its own machine, its network, a cloud's
@@ -102,6 +103,9 @@ func (g *Guard) parse(raw string) (*url.URL, error) {
 		if r <= ' ' || r > '~' || r == '\\' {
 			return nil, perdure.Errorf(perdure.CodeInvalid, "has a blank, a backslash, a control character or one beyond ASCII: escape it, and write a name in its xn-- form")
 		}
+	}
+	if strings.Contains(raw, redact.Mark) {
+		return nil, perdure.Errorf(perdure.CodeInvalid, "has a secret in it, which is not stored: let the receiver check the signature instead")
 	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Opaque != "" || u.Host == "" {

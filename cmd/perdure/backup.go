@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/store"
+)
+
+func backup(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("backup FILE", "Writes a backup of everything stored, as of one moment, into a new file that only its owner can read: of a running server through its\nAPI, or of the data itself: of a stopped server with --stopped, of a PostgreSQL database with --store. Writers are not held up.\nWhoever has the file has the secrets of webhooks and the hashes of keys: keep it as you keep the data.", stderr)
+	conn := addConnFlags(f)
+	stopped := f.Bool("stopped", false, "the server is stopped: read the files in the data folder")
+	database := f.String("store", "", "read the database at this `address`, postgres://…, without a server")
+	asJSON := f.Bool("json", false, "print JSON")
+	names, err := parseMixed(f, args, 1, 1)
+	if err != nil {
+		return err
+	}
+	var write func(path string) error
+	switch {
+	case *database != "":
+		write = func(path string) error {
+			if err := (embedded.Options{Store: *database}).Validate(); err != nil {
+				return err
+			}
+			return backupStore(ctx, store.Options{URL: *database, AsIs: true}, path, stderr)
+		}
+	case *stopped:
+		write = func(path string) error {
+			file := filepath.Join(first(*conn.data, os.Getenv("PERDURE_DATA"), defaults().Data), "perdure.db")
+			if _, err := os.Stat(file); err != nil {
+				return fmt.Errorf("there is no data: %w", err)
+			}
+			return backupStore(ctx, store.Options{Path: file, AsIs: true}, path, stderr)
+		}
+	default:
+		write = func(path string) error { return backupServer(ctx, conn, path, stderr) }
+	}
+	b, size, err := intoFile(names[0], write)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(stdout, struct {
+			File  string `json:"file"`
+			Bytes int64  `json:"bytes"`
+			store.Backup
+		}{names[0], size, b})
+	}
+	fmt.Fprintf(stdout, "%s: %d runs as of %s, %.1f MiB\n", names[0], b.Runs, b.At, float64(size)/(1<<20))
+	return nil
+}
+
+// intoFile has a backup made beside its name, and gives it its name when it is whole and on disk.
+func intoFile(name string, write func(path string) error) (b store.Backup, size int64, err error) {
+	if _, err := os.Lstat(name); err == nil {
+		return b, 0, fmt.Errorf("%s is there already: a backup never overwrites anything", name)
+	}
+	part := name + ".part"
+	defer os.Remove(part)
+	if err := write(part); err != nil {
+		return b, 0, err
+	}
+	if b, err = store.ReadBackup(part); err != nil {
+		return b, 0, err
+	}
+	info, err := os.Stat(part)
+	if err != nil {
+		return b, 0, err
+	}
+	if err := os.Link(part, name); err != nil { // unlike a rename it overwrites nothing
+		return b, 0, err
+	}
+	folder, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return b, 0, err
+	}
+	return b, info.Size(), errors.Join(folder.Sync(), folder.Close())
+}
+
+func backupStore(ctx context.Context, opt store.Options, path string, stderr io.Writer) error {
+	s, err := store.Open(opt)
+	if err != nil {
+		return err
+	}
+	_, err = s.Backup(ctx, path, tellRows(stderr))
+	return errors.Join(err, s.Close())
+}
+
+func backupServer(ctx context.Context, conn *connFlags, path string, stderr io.Writer) error {
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = c.Backup(ctx, &tellingWriter{to: f, tell: slowly(stderr)})
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// slowly gives a function that says how far something is, to whoever has waited for it for some time.
+func slowly(stderr io.Writer) func(format string, args ...any) {
+	next := time.Now().Add(2 * time.Second)
+	return func(format string, args ...any) {
+		if now := time.Now(); now.After(next) {
+			next = now.Add(2 * time.Second)
+			fmt.Fprintf(stderr, format+"\n", args...)
+		}
+	}
+}
+
+func tellRows(stderr io.Writer) func(store.Copied) {
+	tell := slowly(stderr)
+	return func(c store.Copied) { tell("%d rows, at %s", c.Rows, c.Table) }
+}
+
+type tellingWriter struct {
+	to   io.Writer
+	tell func(string, ...any)
+	n    int64
+}
+
+func (w *tellingWriter) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	w.n += int64(n)
+	w.tell("%.1f MiB", float64(w.n)/(1<<20))
+	return n, err
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/embedded"
+)
+
+func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {
+	c, dir := live(t)
+	if _, err := c.Start(context.Background(), perdure.Submission{Kind: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	file, into := filepath.Join(out, "b"), filepath.Join(out, "restored")
+	text, _ := mustRun(t, 0, "backup", file, "--json")
+	var said struct {
+		File       string
+		Bytes      int64
+		Runs, Rows int
+		From, At   string
+	}
+	if err := json.Unmarshal([]byte(text), &said); err != nil || said.File != file || said.Runs != 1 || said.Bytes < 4096 || said.Rows < 3 || said.From != "sqlite" || said.At == "" {
+		t.Errorf("%+v %v", said, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	_, errs := mustRun(t, 1, "backup", file)
+	has(t, errs, "there already")
+	_, errs = mustRun(t, 1, "backup", filepath.Join(out, "c"), "--stopped")
+	has(t, errs, "another server")
+	_, errs = mustRun(t, 1, "restore", file)
+	has(t, errs, "another server")
+	_, errs = mustRun(t, 1, "restore", filepath.Join(dir, embedded.KeyFile), "--data", into)
+	has(t, errs, "no backup")
+	if left, _ := filepath.Glob(filepath.Join(into, "*")); len(left) > 0 {
+		t.Errorf("a restore that failed leaves %v", left)
+	}
+	text, _ = mustRun(t, 0, "restore", file, "--data", into)
+	has(t, text, "1 runs", "generation 1", embedded.KeyFile)
+	_, errs = mustRun(t, 1, "restore", file, "--data", into)
+	has(t, errs, "not empty")
+	text, _ = mustRun(t, 0, "fsck", "--stopped", "--data", into)
+	has(t, text, "0 violations", "generation 1")
+	again := filepath.Join(out, "d")
+	mustRun(t, 0, "backup", again, "--stopped", "--data", into)
+	text, _ = mustRun(t, 0, "restore", again, "--data", filepath.Join(out, "third"), "--json")
+	has(t, text, `"generation": 2`)
+	left, _ := filepath.Glob(filepath.Join(out, "*.part"))
+	if hidden, _ := filepath.Glob(filepath.Join(dir, ".perdure*")); len(left)+len(hidden) > 0 {
+		t.Errorf("they leave %v %v", left, hidden)
+	}
+	for _, args := range [][]string{{"backup"}, {"restore"}, {"backup", "a", "b"}, {"restore", "a", "b"}} {
+		mustRun(t, 2, args...)
+	}
+	_, errs = mustRun(t, 1, "restore", filepath.Join(out, "none"), "--data", into)
+	has(t, errs, "no such file")
+	_, errs = mustRun(t, 1, "backup", filepath.Join(out, "e"), "--stopped", "--data", filepath.Join(out, "none"))
+	has(t, errs, "no data")
+	_, errs = mustRun(t, 1, "backup", filepath.Join(out, "e"), "--store", "mysql://x")
+	has(t, errs, "postgres://")
+}
+
+func TestSecretsThatCanNotBeReadStopTheServer(t *testing.T) {
+	t.Setenv("SOME_SECRET", "long-enough")
+	out, _ := mustRun(t, 0, "config", "check", "--secrets", "env:SOME_SECRET")
+	has(t, out, "env:SOME_SECRET")
+	for given, want := range map[string]string{"env:NO_SUCH_SECRET": "not set", "file:/no/such/file": "no such file", "long-enough": "env:NAME"} {
+		_, errs := mustRun(t, 1, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--secrets", given)
+		has(t, errs, want)
+	}
+	t.Setenv("PERDURE_SECRETS", "env:NO_SUCH_SECRET")
+	_, errs := mustRun(t, 1, "config", "check")
+	has(t, errs, "NO_SUCH_SECRET")
+	_, errs = mustRun(t, 1, "config", "check", "--config", writeFile(t, "secrets = [\"file:/no/such/file\"]\n"), "--secrets", "")
+	has(t, errs, "NO_SUCH_SECRET") // the environment wins over the file
+}

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+const dlqUsage = `Usage:
+
+  perdure dlq                                  dead letters by cause and kind
+  perdure dlq list [--cause C] [--kind K] [--queue Q]
+  perdure dlq show RUN_ID                      what led there
+  perdure dlq redrive RUN_ID…                  make new runs of them
+  perdure dlq redrive --cause C [--kind K] [--queue Q] [--limit N]
+  perdure dlq discard RUN_ID…
+  perdure dlq discard --cause C [--kind K] [--queue Q] [--limit N]
+
+Every one takes --json. More in docs/deadletters.md.
+`
+
+// dlqCommand has a word of its own for everything that can be done with dead letters.
+func dlqCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	word := "causes"
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		word, args = args[0], args[1:]
+	}
+	d := &dlqCall{wordCall: wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}, paint: painter{on: colourful(stdout)}}
+	for _, c := range []struct {
+		word, about string
+		run         func() error
+	}{
+		{"causes", "Counts dead letters by cause and kind, the most first.", d.causes},
+		{"list", "Lists dead letters, newest first.", d.list},
+		{"show", "Shows a dead letter and what led to it.\n\n  perdure dlq show RUN_ID", d.show},
+		{"redrive", "Makes new runs of dead letters: of those named, or of those of a cause, a kind or a queue that nobody has redriven, the oldest first.\n\n  perdure dlq redrive RUN_ID…\n  perdure dlq redrive --cause CAUSE", d.redrive},
+		{"discard", "Discards dead letters; their runs stay.\n\n  perdure dlq discard RUN_ID…\n  perdure dlq discard --cause CAUSE", d.discard},
+	} {
+		if c.word == word {
+			d.flags = flags("dlq "+word, c.about, stderr)
+			d.conn = addConnFlags(d.flags)
+			d.asJSON = d.flags.Bool("json", false, "print JSON")
+			if word == "causes" {
+				d.flags.Usage = func() { fmt.Fprint(stderr, dlqUsage) }
+			}
+			return c.run()
+		}
+	}
+	fmt.Fprint(stderr, dlqUsage)
+	return errUsage
+}
+
+type dlqCall struct {
+	wordCall
+	paint painter
+}
+
+// choice adds the flags that choose dead letters.
+func choice(f *flag.FlagSet, cause, kind, queue *string, limit *int, otherwise int) {
+	f.StringVar(cause, "cause", "", "only of this `cause`: the code of the run's error")
+	f.StringVar(kind, "kind", "", "only of this `kind`")
+	f.StringVar(queue, "queue", "", "only of this `queue`")
+	f.IntVar(limit, "limit", otherwise, "at most so many")
+}
+
+func (d *dlqCall) causes() error {
+	var f client.DeadLetterFilter
+	choice(d.flags, &f.Cause, &f.Kind, &f.Queue, &f.Limit, 100)
+	_, c, err := d.begin(0)
+	if err != nil {
+		return err
+	}
+	found, err := c.DeadLetterCauses(d.ctx, f)
+	if err != nil {
+		return err
+	}
+	return d.print(found, func(w io.Writer) {
+		if len(found.Causes) == 0 {
+			fmt.Fprintln(w, "No dead letters.")
+			return
+		}
+		width := len("CAUSE")
+		for i := range found.Causes {
+			width = max(width, len(literal(found.Causes[i].Cause)))
+		}
+		fmt.Fprintf(w, "%-*s  KIND\tLETTERS\tREDRIVEN\tNEWEST\tEXAMPLE\n", width, "CAUSE")
+		for _, x := range found.Causes {
+			// The colour is around the padding: what counts columns would count it as well.
+			fmt.Fprintf(w, "%s%*s  %s\t%d\t%d\t%s\t%s\n", d.paint.in(red, literal(x.Cause)), width-len(literal(x.Cause)), "", x.Kind, x.Count, x.Redriven, ago(x.NewestAt), x.Example)
+		}
+		if found.More {
+			fmt.Fprintln(w, "… and more causes: choose by --kind or --queue")
+		}
+	})
+}
+
+// ago is how long something has been.
+func ago(at perdure.Instant) string { return shortly(max(0, time.Since(at.Time()))) }
+
+func (d *dlqCall) list() error {
+	var f client.DeadLetterFilter
+	choice(d.flags, &f.Cause, &f.Kind, &f.Queue, &f.Limit, 20)
+	d.flags.StringVar(&f.Cursor, "cursor", "", "go on from here: next_cursor of the list before")
+	_, c, err := d.begin(0)
+	if err != nil {
+		return err
+	}
+	page, err := c.DeadLetters(d.ctx, f)
+	if err != nil {
+		return err
+	}
+	return d.print(page, func(w io.Writer) {
+		if len(page.DeadLetters) == 0 {
+			fmt.Fprintln(w, "No dead letters.")
+			return
+		}
+		fmt.Fprintln(w, "RUN\tKIND\tDIED\tREDRIVEN BY\tCAUSE")
+		for _, x := range page.DeadLetters {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.RunID, x.Kind, ago(x.At), first(string(x.RedrivenBy), "-"), d.paint.in(red, literal(x.Cause)))
+		}
+		if page.NextCursor != "" {
+			fmt.Fprintln(w, "… and perhaps more: --cursor "+page.NextCursor)
+		}
+	})
+}
+
+func (d *dlqCall) show() error {
+	args, c, err := d.begin(1)
+	if err != nil {
+		return err
+	}
+	l, err := c.DeadLetter(d.ctx, perdure.RunID(args[0]))
+	if err != nil {
+		return err
+	}
+	return d.print(l, func(w io.Writer) { d.tell(w, l) })
+}
+
+// tell prints what led to a dead letter.
+func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
+	fact := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(w, "%-10s %s\n", name, text)
+		}
+	}
+	fact("run", string(l.RunID))
+	fact("kind", l.Kind+" in "+l.Queue)
+	fact("cause", d.paint.in(red, literal(l.Cause)))
+	fact("", literal(l.Message))
+	fact("died", stamp(l.At)+", kept until "+stamp(l.ExpiresAt))
+	if l.Parent != nil {
+		fact("parent", fmt.Sprintf("%s, %s", l.Parent.JobID, l.Parent.Status))
+	}
+	if r := l.Run; r != nil {
+		fact("doing", literal(r.Activity))
+		fact("progress", inALine(r.Progress))
+		fact("input", inALine(r.Input))
+	}
+	if l.RedrivenBy != "" {
+		fact("redriven", "as "+string(l.RedrivenBy))
+	}
+	if len(l.Attempts) > 0 {
+		fmt.Fprintln(w, "\nTRY\tGRANTED\tFOR\tWORKER\tOUTCOME")
+	}
+	for _, a := range l.Attempts {
+		took, how := "", a.Outcome
+		if a.EndedAt != 0 {
+			took = shortly(a.EndedAt.Sub(a.GrantedAt))
+		}
+		if a.StartedAt == 0 {
+			how += ", never started"
+		}
+		if a.Error != nil {
+			how += ": " + literal(strings.TrimSuffix(string(a.Error.Code)+": "+firstLine(a.Error.Message), ": "))
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", a.N, stamp(a.GrantedAt), took, literal(a.WorkerID), how)
+	}
+	if len(l.Events) > 0 {
+		fmt.Fprintln(w, "\nSEQ\tAT\tEVENT")
+	}
+	for _, e := range l.Events {
+		fmt.Fprintf(w, "%d\t%s\t%s %s\n", e.Seq, stamp(e.At), e.Type, d.paint.dim(inALine(e.Data)))
+	}
+	if l.RedrivenBy == "" {
+		again := "perdure dlq redrive " + string(l.RunID)
+		if l.Cause == string(perdure.CodeSignatureInvalid) {
+			again += " --resign"
+		}
+		fmt.Fprintln(w, "\n"+again)
+	}
+}
+
+// inALine is a value, as much of it as a line takes.
+func inALine(v []byte) string {
+	text := []rune(literal(string(v)))
+	if len(text) > 120 {
+		return string(text[:119]) + "…"
+	}
+	return string(text)
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// chosen reads which dead letters are meant: those named, or those of a cause, a kind or a queue.
+func (d *dlqCall) chosen() (in api.ChooseLetters, c *client.Client, err error) {
+	choice(d.flags, &in.Cause, &in.Kind, &in.Queue, &in.Limit, 0)
+	ids, err := parseMixed(d.flags, d.args, 0, perdure.MaxBatch)
+	if err != nil {
+		return in, nil, err
+	}
+	for _, id := range ids {
+		in.IDs = append(in.IDs, perdure.RunID(id))
+	}
+	if named := in.Cause != "" || in.Kind != "" || in.Queue != ""; named == (len(ids) > 0) {
+		d.flags.Usage()
+		return in, nil, errUsage
+	}
+	c, err = d.conn.connect()
+	return in, c, err
+}
+
+func (d *dlqCall) redrive() error {
+	var how api.Redrive
+	d.flags.BoolVar(&how.Resign, "resign", false, "sign them although their signature is not valid: you have looked at them")
+	in, c, err := d.chosen()
+	if err != nil {
+		return err
+	}
+	done, err := c.RedriveMany(d.ctx, api.RedriveMany{ChooseLetters: in, Redrive: how})
+	return d.done(done, err, func(x *api.LetterDone) string { return "is run " + string(x.RedrivenBy) })
+}
+
+func (d *dlqCall) discard() error {
+	in, c, err := d.chosen()
+	if err != nil {
+		return err
+	}
+	done, err := c.DropDeadLetters(d.ctx, in)
+	return d.done(done, err, func(*api.LetterDone) string { return "is discarded" })
+}
+
+// done prints what became of each, and fails if one of them could not be done.
+func (d *dlqCall) done(all *api.LettersDone, err error, said func(*api.LetterDone) string) error {
+	if err != nil {
+		return err
+	}
+	err = d.print(all, func(w io.Writer) {
+		if len(all.Results) == 0 {
+			fmt.Fprintln(w, "No dead letters.")
+		}
+		for i := range all.Results {
+			x := &all.Results[i]
+			if x.Error == nil {
+				fmt.Fprintf(w, "%s %s\n", x.RunID, said(x))
+			} else {
+				fmt.Fprintf(w, "%s %s\n", x.RunID, d.paint.in(red, literal(string(x.Error.Code)+": "+x.Error.Detail)))
+			}
+		}
+	})
+	if err == nil && all.Done < len(all.Results) {
+		err = exitError(exitFail)
+	}
+	return err
+}

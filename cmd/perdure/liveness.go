@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// livenessConfig are thresholds of kinds and activities in the file:
+//
+//	[liveness.kind.report]
+//	no_progress = "1h"
+//	[liveness.kind.report.activity.tool_executing]
+//	silent = "5m"
+//	[liveness.activity.llm_thinking]
+//	silent = "2m"
+type livenessConfig struct {
+	Kind     map[string]kindThresholds `toml:"kind" json:"kind,omitempty"`
+	Activity map[string]thresholds     `toml:"activity" json:"activity,omitempty"`
+}
+
+type kindThresholds struct {
+	thresholds
+	Activity map[string]thresholds `toml:"activity" json:"activity,omitempty"`
+}
+
+type thresholds struct {
+	Silent     perdure.Duration `toml:"silent" json:"silent,omitempty"`
+	NoProgress perdure.Duration `toml:"no_progress" json:"no_progress,omitempty"`
+	Stale      perdure.Duration `toml:"stale" json:"stale,omitempty"`
+	Dead       perdure.Duration `toml:"dead" json:"dead,omitempty"`
+}
+
+func (t thresholds) policy() perdure.Thresholds {
+	return perdure.Thresholds{Silent: time.Duration(t.Silent), NoProgress: time.Duration(t.NoProgress), Stale: time.Duration(t.Stale), Dead: time.Duration(t.Dead)}
+}
+
+func (l *livenessConfig) policy() perdure.Liveness {
+	activities := func(in map[string]thresholds) map[string]perdure.Thresholds {
+		out := make(map[string]perdure.Thresholds, len(in))
+		for name, t := range in {
+			out[name] = t.policy()
+		}
+		return out
+	}
+	out := perdure.Liveness{Activities: activities(l.Activity), Kinds: make(map[string]perdure.KindLiveness, len(l.Kind))}
+	for name, k := range l.Kind {
+		out.Kinds[name] = perdure.KindLiveness{Thresholds: k.policy(), Activities: activities(k.Activity)}
+	}
+	return out
+}
+
+// print says what is set.
+func (l *livenessConfig) print(w io.Writer) {
+	section := func(name string, t thresholds) {
+		fmt.Fprintf(w, "\n[liveness.%s]\n", name)
+		for _, x := range []struct {
+			name string
+			d    perdure.Duration
+		}{{"silent", t.Silent}, {"no_progress", t.NoProgress}, {"stale", t.Stale}, {"dead", t.Dead}} {
+			if x.d != 0 {
+				fmt.Fprintf(w, "%-26s %s\n", x.name, time.Duration(x.d))
+			}
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(l.Kind)) {
+		section("kind."+kind, l.Kind[kind].thresholds)
+		for _, activity := range slices.Sorted(maps.Keys(l.Kind[kind].Activity)) {
+			section("kind."+kind+".activity."+activity, l.Kind[kind].Activity[activity])
+		}
+	}
+	for _, activity := range slices.Sorted(maps.Keys(l.Activity)) {
+		section("activity."+activity, l.Activity[activity])
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+)
+
+func peek(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("peek", "Shows what a run is doing: since when, what happened last, what it waits for, and its children.\n\n  perdure peek RUN", stderr)
+	conn := addConnFlags(f)
+	asJSON := f.Bool("json", false, "print JSON")
+	ids, err := parseMixed(f, args, 1, 1)
+	if err != nil {
+		return err
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	a, err := c.Activity(ctx, perdure.RunID(ids[0]))
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(stdout, a)
+	}
+	return printActivity(stdout, a, time.Now())
+}
+
+func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
+	paint := statusPainter(out)
+	fmt.Fprintf(out, "%s  %s  %s%s  for %s, attempt %d of %d\n", a.RunID, visible(a.Kind), paint(a.Status), alive(out, a.Tier, a.SilentMS), millis(a.ElapsedMS), a.Attempt, a.MaxAttempts)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	item := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{name}, args...)...)
+	}
+	if o := a.Operation; o != nil {
+		item("doing", "%s, for %s", visible(o.Activity), shortly(now.Sub(o.Since.Time())))
+	}
+	if a.WorkerID != "" {
+		item("worker", "%s", visible(a.WorkerID))
+	}
+	switch {
+	case len(a.Progress) > 0:
+		item("progress", "%s", visible(string(a.Progress)))
+	case a.ProgressSize > 0:
+		item("progress", "%d bytes", a.ProgressSize)
+	}
+	if a.Cancel != nil {
+		item("cancel", "%s", proof(a.Cancel))
+	}
+	if a.Error != nil {
+		item("error", "%s: %s", a.Error.Code, visible(a.Error.Message))
+	}
+	if a.Summary != "" {
+		item("result", "%s", visible(a.Summary))
+	}
+	for _, x := range a.Waits {
+		item("waits for", "%s", waitText(&x, now))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if a.Text != "" {
+		fmt.Fprintln(out, "\nWrites:")
+		for line := range strings.Lines(a.Text) {
+			fmt.Fprintf(out, "  │ %s\n", visible(strings.TrimRight(line, "\r\n")))
+		}
+	}
+	if len(a.Recent) > 0 {
+		fmt.Fprintln(out, "\nRecently:")
+		for _, h := range a.Recent {
+			fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %-22s %s", h.At.Time().Local().Format("15:04:05"), h.Type, visible(h.Text)), " "))
+		}
+	}
+	return printChildren(out, a, paint)
+}
+
+func printChildren(out io.Writer, a *api.Activity, paint func(string) string) error {
+	if len(a.Children) == 0 {
+		return nil
+	}
+	fmt.Fprintf(out, "\nChildren (%d of %d):\n", len(a.Children), a.Spawned)
+	for _, k := range a.Children {
+		doing := visible(first(string(k.Error), k.Summary))
+		if k.Operation != nil {
+			doing = visible(k.Operation.Activity)
+		}
+		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %s  %s%s  %s  %s", k.RunID, visible(k.Kind), paint(k.Status), alive(out, k.Tier, k.SilentMS), millis(k.ElapsedMS), doing), " "))
+	}
+	return nil
+}
+
+// alive says how alive a run looks, where somebody holds it and has been silent for a while.
+func alive(out io.Writer, tier string, silent *int64) string {
+	if tier == "" || silent == nil || (tier == perdure.TierFresh && *silent < 10_000) {
+		return ""
+	}
+	text := fmt.Sprintf("%s, silent for %s", tier, millis(*silent))
+	if colour := map[string]string{perdure.TierStale: "33", perdure.TierDead: "31"}[tier]; colour != "" && colourful(out) {
+		text = "\x1b[" + colour + "m" + text + "\x1b[0m"
+	}
+	return " (" + text + ")"
+}
+
+func waitText(w *api.OpenWait, now time.Time) string {
+	text := w.Type
+	if w.Name != "" {
+		text += " " + visible(w.Name)
+	}
+	if w.Children > 0 {
+		text = fmt.Sprintf("%s of %d children, %d have ended", first(w.Mode, perdure.ModeAll), w.Children, w.Ended)
+	}
+	if w.TimeoutAt != nil {
+		text += ", at most " + shortly(max(0, w.TimeoutAt.Time().Sub(now))) + " more"
+	}
+	return text
+}
+
+// proof tells what became of a cancel request, step by step.
+func proof(c *perdure.Cancel) string {
+	text := "requested " + c.RequestedAt.Time().Local().Format("15:04:05.000")
+	for _, step := range []struct {
+		name string
+		at   perdure.Instant
+	}{{"delivered", c.DeliveredAt}, {"acknowledged", c.AckedAt}, {"stopped", c.StoppedAt}} {
+		if step.at == 0 {
+			text += " → not " + step.name
+			continue
+		}
+		text += fmt.Sprintf(" → %s +%s", step.name, shortly(step.at.Sub(c.RequestedAt)))
+	}
+	if c.Reason != "" {
+		text += " (" + visible(c.Reason) + ")"
+	}
+	return text
+}
+
+func millis(ms int64) string { return shortly(time.Duration(ms) * time.Millisecond) }

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+)
+
+const signingUsage = `Usage:
+
+  perdure keys signing new FILE              make a key that signs runs
+  perdure keys signing public FILE…          print the public halves, for workers
+  perdure keys signing list                  what the server signs with
+  perdure keys signing require TENANT on|off
+
+How it goes together is in docs/signing.md.
+`
+
+// signingCommand is "perdure keys signing".
+func signingCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "new":
+			return signingNew(args[1:], stderr)
+		case "public":
+			return signingPublic(args[1:], stdout, stderr)
+		case "list":
+			return signingList(ctx, args[1:], stdout, stderr)
+		case "require":
+			return signingRequire(ctx, args[1:], stdout, stderr)
+		}
+	}
+	fmt.Fprint(stderr, signingUsage)
+	if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
+		return nil
+	}
+	return errUsage
+}
+
+func signingNew(args []string, stderr io.Writer) error {
+	f := flags("keys signing new", "Makes a key that signs runs: an Ed25519 private key in PEM, in a file that its owner alone can read.\n\n  perdure keys signing new FILE", stderr)
+	file, err := parseMixed(f, args, 1, 1)
+	if err != nil {
+		return err
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	s, err := perdure.NewSigner(text)
+	if err != nil {
+		return err
+	}
+	// One that is there signs runs: it is not written over.
+	out, err := os.OpenFile(file[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(text)
+	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "Key %s is in %s. Give it to every server: perdure serve --signing-keys %s\n", s.KeyID(), file[0], file[0])
+	return nil
+}
+
+func signingPublic(args []string, stdout, stderr io.Writer) error {
+	f := flags("keys signing public", "Prints the public halves of keys that sign runs, as workers take them.\n\n  perdure keys signing public FILE…", stderr)
+	files, err := parseMixed(f, args, 1, 100)
+	if err != nil {
+		return err
+	}
+	var keys [][]byte
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if _, err := perdure.NewSigner(b); err != nil {
+			return fmt.Errorf("%s is no Ed25519 private key in PEM (PKCS #8)", file)
+		}
+		keys = append(keys, b)
+	}
+	s, err := perdure.NewSigner(keys...)
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	for _, k := range s.Trust().Keys() {
+		fmt.Fprintf(&out, "# key %s\n%s", k.ID, k.PEM())
+	}
+	_, err = stdout.Write(out.Bytes())
+	return err
+}
+
+func signingList(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("keys signing list", "Lists the public halves of the keys that the server signs runs with, and did.", stderr)
+	conn := addConnFlags(f)
+	asJSON := f.Bool("json", false, "print JSON")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	keys, err := c.SigningKeys(ctx)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(stdout, keys)
+	}
+	if len(keys) == 0 {
+		fmt.Fprintln(stdout, "The server has no keys: runs are not signed.")
+		return nil
+	}
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "KEY\tUSE")
+	for _, k := range keys {
+		use := "verifies"
+		if k.Signs {
+			use = "signs and verifies"
+		}
+		fmt.Fprintf(w, "%s\t%s\n", k.KeyID, use)
+	}
+	return w.Flush()
+}
+
+func signingRequire(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("keys signing require", "Says whether a tenant's runs are handed over only with a valid signature. It takes a key of the platform.\n\n  perdure keys signing require TENANT on|off", stderr)
+	conn := addConnFlags(f)
+	asJSON := f.Bool("json", false, "print JSON")
+	said, err := parseMixed(f, args, 2, 2)
+	if err != nil {
+		return err
+	}
+	yes := said[1] == "on"
+	if !yes && said[1] != "off" {
+		f.Usage()
+		return errUsage
+	}
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	t, err := c.ChangeTenant(ctx, perdure.TenantID(said[0]), api.ChangeTenant{RequireSignatures: &yes})
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(stdout, t)
+	}
+	text := "need no signature"
+	if t.RequireSignatures {
+		text = "are handed over only with a valid signature"
+	}
+	_, err = fmt.Fprintf(stdout, "Runs of tenant %s %s.\n", t.Tenant, text)
+	return err
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+)
+
+func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("watchdog", "Lists what the watchdog did and why, newest first. Takes a key of the platform.", stderr)
+	conn := addConnFlags(f)
+	var filter client.WatchdogFilter
+	f.StringVar(&filter.Rule, "rule", "", "only what this `rule` did: W6, or lost-worker")
+	run := f.String("run", "", "only what was done to this `run`")
+	tenant := f.String("tenant", "", "only what was done to runs of this `tenant`")
+	f.IntVar(&filter.Limit, "n", 50, "at most so many")
+	asJSON := f.Bool("json", false, "print JSON")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	if filter.Limit < 1 || filter.Limit > 1000 {
+		fmt.Fprintln(stderr, "perdure watchdog: -n takes 1 to 1000")
+		return errUsage
+	}
+	filter.RunID, filter.Tenant = perdure.RunID(*run), perdure.TenantID(*tenant)
+	c, err := conn.connect()
+	if err != nil {
+		return err
+	}
+	page, err := c.Watchdog(ctx, filter)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(stdout, page)
+	}
+	if len(page.Actions) == 0 {
+		fmt.Fprintln(stdout, "The watchdog did nothing.")
+		return nil
+	}
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "AT\tRULE\tNAME\tRUN\tWHAT\tWHY")
+	paint := actionPainter(stdout)
+	for i := range page.Actions {
+		a := &page.Actions[i]
+		about := string(a.Run)
+		if about == "" {
+			about = "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.At.Time().Local().Format("15:04:05.000"), a.Rule, a.Name, visible(about), paint(visible(a.What)), visible(a.Why))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if page.NextCursor != "" {
+		fmt.Fprintf(stderr, "There may be more: -n %d\n", min(1000, 2*filter.Limit))
+	}
+	return nil
+}
+
+// actionPainter colours what was done by how much it means, where colours are seen: ends, losses and alerts, and what only goes on.
+func actionPainter(w io.Writer) func(string) string {
+	if !colourful(w) {
+		return func(s string) string { return s }
+	}
+	return func(s string) string {
+		colour := "32"
+		switch state, _, _ := strings.Cut(s, "/"); {
+		case state == string(perdure.Failed) || state == string(perdure.TimedOut):
+			colour = "31"
+		case state == string(perdure.Cancelled), strings.HasPrefix(s, "queued again"), strings.HasPrefix(s, "back to queued"), strings.HasPrefix(s, "run:"), strings.HasSuffix(s, "offline"):
+			colour = "33"
+		}
+		return "\x1b[" + colour + "m" + s + "\x1b[0m"
+	}
+}

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+// cli runs a command of the program, which must succeed.
+func cli(t *testing.T, args ...string) string {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(path, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// A backup that is made under load has whatever was acknowledged before it began, and is sound. On what is restored from it, on
+// another kind of store, whoever held a run before is refused, and somebody else finishes it.
+func TestABackupUnderLoadIsRestored(t *testing.T) {
+	for _, x := range []struct {
+		name     string
+		from, to func(*testing.T) string
+	}{
+		{"SQLite to PostgreSQL", func(*testing.T) string { return "" }, func(t *testing.T) string { return pgtest.New(t) }},
+		{"PostgreSQL to SQLite", func(t *testing.T) string { return pgtest.New(t) }, func(*testing.T) string { return "" }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			n := newNode(t, storeArgs(x.from(t))...)
+			n.submit(obj{"kind": "held", "input": 1})
+			var p polled
+			if status := n.insist("POST", "/api/v1/workers/old/poll", "", obj{"kinds": []string{"held"}, "slots": 1, "start": true}, &p); status != 200 || len(p.Runs) != 1 {
+				t.Fatalf("%d %v", status, p)
+			}
+			held := p.Runs[0]
+			sure, stop := n.busy()
+			file := filepath.Join(t.TempDir(), "backup")
+			acknowledged := sure(50)
+			cli(t, "backup", file, "--url", "http://"+n.addr, "--data", n.dir)
+			stop()
+			key := n.key
+			n.kill(syscall.SIGKILL)
+
+			m := prepareNode(t)
+			to := x.to(t)
+			m.args = storeArgs(to)
+			if to == "" {
+				to = m.dir
+				cli(t, "restore", file, "--data", to)
+			} else {
+				cli(t, "restore", file, "--store", to)
+			}
+			m.start()
+			m.key = key // it is in the backup
+			for _, id := range acknowledged {
+				m.get(id)
+			}
+			m.sound()
+			status, err := m.call("POST", "/api/v1/workers/old/commit", "", complete(held, "late"), nil)
+			if err != nil || status != 409 {
+				t.Errorf("whoever held it before commits: %d %v", status, err)
+			}
+			if r := m.get(held.RunID); r.State != "queued" || r.Attempt != 1 || r.Late != 1 {
+				t.Errorf("the run is %+v", r)
+			}
+			if status := m.insist("POST", "/api/v1/workers/new/poll", "", obj{"kinds": []string{"held"}, "slots": 1, "start": true, "wait": "10s"}, &p); status != 200 || len(p.Runs) != 1 {
+				t.Fatalf("%d %v", status, p)
+			}
+			if again := p.Runs[0]; again.RunID != held.RunID || again.Epoch>>32 != 1 {
+				t.Errorf("%+v", again)
+			}
+			if status := m.insist("POST", "/api/v1/workers/new/commit", "", complete(p.Runs[0], "done"), nil); status != 200 {
+				t.Errorf("the new one commits: %d", status)
+			}
+			var said struct{ Generation int }
+			if status := m.insist("GET", "/api/admin/invariants", "", nil, &said); status != 200 || said.Generation != 1 {
+				t.Errorf("%d %+v", status, said)
+			}
+		})
+	}
+}
+
+func storeArgs(url string) []string {
+	if url == "" {
+		return nil
+	}
+	return []string{"--store", url}
+}
+
+// busy has runs submitted and finished until it is stopped. sure waits until so many more are acknowledged, and names all that are.
+func (n *node) busy() (sure func(more int) []string, stop func()) {
+	var mu sync.Mutex
+	var ids []string
+	more := sync.NewCond(&mu)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 3 {
+		wg.Go(func() {
+			for k := 0; ; k++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				var r runView
+				if status, err := n.call("POST", "/api/v1/runs", fmt.Sprint(i, "-", k), obj{"kind": "job", "input": k}, &r); err == nil && status == 201 {
+					mu.Lock()
+					ids = append(ids, r.RunID)
+					mu.Unlock()
+					more.Broadcast()
+				}
+				var p polled
+				if status, err := n.call("POST", "/api/v1/workers/"+fmt.Sprint("w", i)+"/poll", "", obj{"kinds": []string{"job"}, "slots": 1, "start": true, "wait": "0s"}, &p); err != nil || status != 200 {
+					continue
+				}
+				for _, g := range p.Runs {
+					if k%3 != 0 { // some stay leased
+						n.call("POST", "/api/v1/workers/"+fmt.Sprint("w", i)+"/commit", "", complete(g, "ok"), nil)
+					}
+				}
+			}
+		})
+	}
+	sure = func(want int) []string {
+		mu.Lock()
+		defer mu.Unlock()
+		for want += len(ids); len(ids) < want; {
+			more.Wait()
+		}
+		return append([]string(nil), ids...)
+	}
+	return sure, func() { close(done); wg.Wait() }
+}

@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// meddling changes a database behind the server's back.
+type meddling struct {
+	text string
+	args []any
+}
+
+func (meddling) Needs() []store.Ref { return nil }
+
+func (m meddling) Do(tx *engine.Tx) error {
+	tx.Stage(m.text, m.args...)
+	return nil
+}
+
+// Somebody stops the server, changes in its file what a run is to do, and starts it again: the run is not executed. Without
+// its key the server does not even start.
+func TestAChangedDatabaseIsNotExecuted(t *testing.T) {
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "signing.key")
+	if out, err := exec.Command(path, "keys", "signing", "new", key).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	n := newNode(t, "--signing-keys", key)
+	if status := n.insist("PUT", "/api/admin/tenants/default", "", obj{"require_signatures": true}, nil); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	good, bad := n.submit(obj{"kind": "job", "input": "transfer 10"}), n.submit(obj{"kind": "job", "input": "transfer 10"})
+	n.kill(syscall.SIGKILL)
+
+	s, err := store.Open(store.Options{Path: filepath.Join(n.dir, "perdure.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Step(s.Now(), meddling{"UPDATE runs SET input=? WHERE id=?", []any{`"transfer 1000000"`, bad.RunID}})[0]; err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	out, err := exec.Command(path, "serve", "--listen", n.addr, "--data", n.dir).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "tenant default requires that its runs are signed") {
+		t.Errorf("without its key the server starts: %v %s", err, out)
+	}
+	n.start()
+	got := n.poll("w", 10, true, "1s")
+	if len(got) != 1 || got[0].RunID != good.RunID {
+		t.Errorf("handed over: %+v", got)
+	}
+	var letter struct {
+		Cause string
+		Run   struct {
+			State string
+			Input string
+		}
+	}
+	if status := n.insist("GET", "/api/v1/dlq/"+bad.RunID, "", nil, &letter); status != http.StatusOK || letter.Cause != "signature_invalid" || letter.Run.State != "failed" ||
+		letter.Run.Input != "transfer 1000000" {
+		t.Errorf("%d %+v", status, letter)
+	}
+}

@@ -1,0 +1,249 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
+)
+
+// kinds are the stores that a backup is made of and restored into.
+var kinds = map[string]func(t *testing.T) store.Options{
+	"SQLite":     func(t *testing.T) store.Options { return store.Options{Path: filepath.Join(t.TempDir(), "perdure.db")} },
+	"PostgreSQL": func(t *testing.T) store.Options { return store.Options{URL: storetest.Postgres(t)} },
+}
+
+// eachWay has a test go from every kind of store to every kind.
+func eachWay(t *testing.T, test func(t *testing.T, from, to store.Options)) {
+	for from, a := range kinds {
+		for to, b := range kinds {
+			t.Run(from+" to "+to, func(t *testing.T) { test(t, a(t), b(t)) })
+		}
+	}
+}
+
+func backup(t *testing.T, s *store.Store) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "backup")
+	if _, err := s.Backup(context.Background(), path, nil); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// restored is a world over what a backup was restored into.
+func restored(t *testing.T, path string, to store.Options) *World {
+	t.Helper()
+	s := storetest.Open(t, to)
+	policy := perdure.DefaultPolicy()
+	if _, _, err := engine.Restore(context.Background(), s, path, &policy, nil); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Check(t, s)
+	w := NewWorld(t, s)
+	w.n = 1000 // what it says is not what was said before
+	return w
+}
+
+func (w *World) dump(t *testing.T, without ...string) (out []string) {
+	w.view(func(v *store.View) (err error) { out, err = storetest.Dump(v, "", without...); return err })
+	return out
+}
+
+// What is leased when a backup is made is held by nobody after it is restored, nor is what was granted since on the store that is
+// lost. Nobody has lost an attempt.
+func TestLeasesOfALostStoreAreRefused(t *testing.T) {
+	eachWay(t, func(t *testing.T, from, to store.Options) {
+		w := NewWorld(t, storetest.Open(t, from))
+		running, waiting := w.task(), perdure.Run{}
+		g := w.take("before")
+		w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "step", Value: json.RawMessage(`"kept"`)}}})
+		asleep := w.submit(perdure.Submission{Kind: "asleep"})
+		s := w.takeKind("asleep")
+		w.commit(s, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "go", Type: perdure.WaitSignal, Name: "go", Timeout: perdure.Never}}, Outcome: suspend})
+		w.do(&engine.Submit{Tenant: tenant, Key: "once", Submission: perdure.Submission{Kind: "later", Queue: "aside"}})
+		waiting = w.task()
+		stopping := w.submit(perdure.Submission{Kind: "stopping"})
+		stop := w.takeKind("stopping")
+		w.do(&engine.Cancel{Tenant: tenant, RunID: stopping.ID})
+		told := w.submit(perdure.Submission{Kind: "told"})
+		w.commit(w.takeKind("told"), perdure.Commit{Waits: []perdure.WaitSpec{{ID: "go", Type: perdure.WaitSignal, Name: "go", Timeout: perdure.Never}}, Outcome: suspend})
+		w.do(&engine.Signal{Tenant: tenant, RunID: told.ID, Name: "go"})
+		w.check(len(w.takeKind("told").Inbox) == 1, "the signal is handed over")
+		path := backup(t, w.S)
+
+		lost := w.take("after") // what happens from here on is lost
+		w.check(lost.Run.ID == waiting.ID, "%s", lost.Run.ID)
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "x:lost", Data: json.RawMessage(`1`)}}})
+
+		v := restored(t, path, to)
+		v.Now = max(v.Now, w.Now)
+		for _, old := range []engine.Grant{g, lost, s, stop} {
+			v.refuseLease(perdure.CodeStaleEpoch, old)
+		}
+		op := v.say(lost, perdure.Commit{Outcome: done(`"late"`)})
+		v.do(op)
+		v.check(op.Refused != nil && op.Refused.Code == perdure.CodeStaleEpoch, "%+v", op.Refused)
+		v.check(len(v.lates(waiting.ID)) == 1, "the result is kept beside the run")
+
+		v.state(running.ID, perdure.Queued)
+		v.state(waiting.ID, perdure.Queued)
+		v.state(asleep.ID, perdure.Suspended)
+		again := &engine.Submit{Tenant: tenant, Key: "once", Submission: perdure.Submission{Kind: "later", Queue: "aside"}}
+		v.do(again)
+		v.check(!again.Created, "a key is known as before")
+		v.do(&engine.Signal{Tenant: tenant, RunID: asleep.ID, Name: "go"})
+		v.state(asleep.ID, perdure.Queued)
+		for _, r := range []perdure.Run{running, waiting} {
+			n := v.takeKind("job")
+			v.check(n.Run.ID == r.ID && n.Run.Attempt == 1 && n.Run.Epoch>>32 == 1 && n.Run.Epoch < 1<<53, "%s %d %d", n.Run.ID, n.Run.Attempt, n.Run.Epoch)
+			if r.ID == running.ID {
+				v.check(len(n.Journal) == 1 && n.Journal[0].Key == "step", "what it did is kept: %v", n.Journal)
+			}
+			v.commit(n, perdure.Commit{Outcome: done(`1`)})
+		}
+		v.check(len(v.takeKind("told").Inbox) == 1, "what was handed over is handed over again")
+		v.pass(2 * time.Minute)
+		v.ended(stopping.ID, perdure.Cancelled, perdure.CodeCancelled)
+		v.fsck()
+		v.view(func(x *store.View) error {
+			n, err := x.Generation()
+			v.check(n == 1, "generation %d", n)
+			return err
+		})
+	})
+}
+
+// The same backup, restored twice: what was granted in between is refused too. A backup of what was restored is of the next
+// generation.
+func TestEveryRestoreIsATimeLineOfItsOwn(t *testing.T) {
+	for name, at := range kinds {
+		t.Run(name, func(t *testing.T) {
+			w := NewWorld(t, storetest.Open(t, at(t)))
+			w.task()
+			first := backup(t, w.S)
+			a := restored(t, first, at(t))
+			g := a.take("a")
+			b := restored(t, first, at(t))
+			b.Now = max(a.Now, b.Now)
+			h := b.take("b")
+			b.check(g.Run.Epoch != h.Run.Epoch, "both are %d", g.Run.Epoch)
+			b.refuseLease(perdure.CodeStaleEpoch, g)
+			c := restored(t, backup(t, b.S), at(t))
+			c.Now = max(b.Now, c.Now)
+			c.refuseLease(perdure.CodeStaleEpoch, h)
+			n := c.take("c")
+			c.check(n.Run.Epoch>>32 == 2 && n.Run.Attempt == 1, "%d", n.Run.Epoch)
+		})
+	}
+}
+
+// Whatever a scenario leaves comes back as it was, on either store: all but what somebody had in his hands.
+func TestABackupIsWholeAfterEveryScenario(t *testing.T) {
+	for i, s := range Scenarios() {
+		if i%24 != 0 && !strings.Contains(s.Name, "artifact") { // the restores of all of them take long
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			w := NewWorld(t, storetest.Open(t, store.Options{}))
+			s.Run(w)
+			before := w.dump(t, "runs", "events", "inbox")
+			v := restored(t, backup(t, w.S), kinds[[]string{"SQLite", "PostgreSQL"}[i/24%2]](t))
+			v.fsck()
+			after := v.dump(t, "runs", "events", "inbox")
+			for i := range max(len(before), len(after)) {
+				if i >= len(before) || i >= len(after) || before[i] != after[i] {
+					t.Fatalf("they part at line %d:\n%v\n%v", i+1, before[min(i, len(before)):min(i+2, len(before))], after[min(i, len(after)):min(i+2, len(after))])
+				}
+			}
+		})
+	}
+}
+
+func TestABackupGoesIntoAnEmptyStoreOnly(t *testing.T) {
+	policy := perdure.DefaultPolicy()
+	for name, at := range kinds {
+		t.Run(name, func(t *testing.T) {
+			w := NewWorld(t, storetest.Open(t, at(t)))
+			w.task()
+			path := backup(t, w.S)
+			before := w.fingerprint()
+			_, _, err := engine.Restore(context.Background(), w.S, path, &policy, nil)
+			if err == nil || !strings.Contains(err.Error(), "not empty") {
+				t.Errorf("%v", err)
+			}
+			w.check(w.fingerprint() == before, "it has changed")
+
+			ctx, cancel := context.WithCancel(context.Background())
+			empty := storetest.Open(t, at(t))
+			_, _, err = engine.Restore(ctx, empty, path, &policy, func(store.Copied) { cancel() })
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+			// Half a restore is none: it can be tried again.
+			if _, _, err := engine.Restore(context.Background(), empty, path, &policy, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoBackupIsRefused(t *testing.T) {
+	policy := perdure.DefaultPolicy()
+	w := NewWorld(t, storetest.Open(t, kinds["SQLite"](t)))
+	for range 50 {
+		w.task()
+	}
+	good := backup(t, w.S)
+	if info, err := os.Stat(good); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	if _, err := w.S.Backup(context.Background(), good, nil); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a file that is there already: %v", err)
+	}
+	text, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := slices.Clone(text)
+	for i := len(damaged) / 2; i < len(damaged)/2+4096; i++ {
+		damaged[i] ^= 0x5a
+	}
+	store0 := kinds["SQLite"](t)
+	storetest.Open(t, store0).Close()
+	plain, err := os.ReadFile(store0.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"nothing": nil, "a text": []byte("hello"), "half of one": text[:len(text)/2/4096*4096], "a damaged one": damaged, "a store": plain} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "file")
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			to := kinds["SQLite"](t)
+			s := storetest.Open(t, to)
+			if _, _, err := engine.Restore(context.Background(), s, path, &policy, nil); err == nil || !strings.Contains(err.Error(), "backup") {
+				t.Errorf("it is restored: %v", err)
+			}
+			left, _ := filepath.Glob(filepath.Join(filepath.Dir(to.Path), ".perdure-restore*"))
+			if len(left) > 0 {
+				t.Errorf("it leaves %v", left)
+			}
+		})
+	}
+	_, err = store.Open(store.Options{Path: good})
+	if err == nil || !strings.Contains(err.Error(), "perdure restore") {
+		t.Errorf("a backup is served: %v", err)
+	}
+}

@@ -1,0 +1,205 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
+)
+
+// Somebody needs something in the moment in which somebody else removes it.
+
+func TestARunThatIsRetriedOnOneNodeIsNotRemovedOnAnother(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		r := b.task()
+		b.complete(b.take("w"), `1`)
+		a.week()
+		b.Now = a.Now
+		between.f = func() { b.do(&engine.Retry{Tenant: tenant, RunID: r.ID}) }
+		a.retire()
+		if !b.exists(r.ID) {
+			t.Error("it is gone, and its retry lives")
+		}
+		b.fsck()
+	})
+}
+
+func TestAThreadThatGetsARunOnOneNodeIsNotDeletedOnAnother(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		for _, sub := range []perdure.Submission{{Kind: "now"}, {Kind: "later", Delay: perdure.Duration(time.Hour)}} {
+			a, b, between := pair(t, at)
+			sub.ThreadID = b.thread()
+			var r perdure.Run
+			between.f = func() { r = b.submit(sub) }
+			if err := a.E.Step(a.Now, &engine.DeleteThread{Tenant: tenant, ThreadID: sub.ThreadID})[0]; perdure.CodeOf(err) != perdure.CodeInUse {
+				t.Errorf("%s: %v", sub.Kind, err)
+			}
+			b.state(r.ID, perdure.Queued)
+			b.fsck()
+		}
+	})
+}
+
+func TestBytesThatComeOnOneNodeAreNotRemovedOnAnother(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		data := bytesOf(1, 1000)
+		b.task()
+		x := b.take("w")
+		other := b.task()
+		y := b.take("w")
+		b.put(x, "x", data)
+		replace, same := b.send(x, "x", bytesOf(2, 10)), b.send(y, "y", data)
+		between.f = func() { b.do(same) }
+		a.do(replace)
+		for range 3 {
+			b.retire()
+		}
+		if !bytes.Equal(b.artifact(other.ID, "y"), data) {
+			t.Error("other bytes")
+		}
+		// The run goes, and its bytes come again.
+		b.complete(y, `1`)
+		b.do(&engine.DeleteRun{Tenant: tenant, RunID: other.ID})
+		again := b.send(x, "z", data)
+		between.f = func() { b.do(again) }
+		a.retire()
+		b.retire()
+		if !bytes.Equal(b.artifact(x.Run.ID, "z"), data) {
+			t.Error("other bytes")
+		}
+		b.fsck()
+	})
+}
+
+func TestAValueThatComesOnOneNodeIsNotRemovedOnAnother(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		r := b.submit(perdure.Submission{Kind: "job", Input: big("same")})
+		b.complete(b.take("w"), `1`)
+		b.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		var next perdure.Run
+		between.f = func() { next = b.submit(perdure.Submission{Kind: "job", Input: big("same")}) }
+		a.retire()
+		if string(b.get(next.ID).InputText) != string(big("same")) {
+			t.Error("its input is gone")
+		}
+		b.fsck()
+	})
+}
+
+func TestTwoNodesThatRemoveTheSameRemoveItOnce(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		for range 3 {
+			b.task()
+			g := b.take("w")
+			b.put(g, "x", bytesOf(1, 100))
+			b.complete(g, string(big("result")))
+		}
+		live := b.task()
+		a.week()
+		b.Now = a.Now
+		for range 6 {
+			between.f = func() { b.do(b.W.Retire()) }
+			a.do(a.W.Retire())
+		}
+		a.retire()
+		if b.rows("runs") != 1 || b.rows("blobs")+b.rows("blob_refs")+b.rows("chunks")+b.rows("removals") != 0 || !b.exists(live.ID) {
+			t.Errorf("%d runs, %d values", b.rows("runs"), b.rows("blobs"))
+		}
+		b.fsck()
+	})
+}
+
+// The same values and bytes come and go on two nodes, all the time.
+func TestWhatComesAndGoesAtOnceIsThereWhenSomebodyHasIt(t *testing.T) {
+	nodes := live(t, storetest.Postgres(t), 2)
+	ctx := patient(t)
+	var wg sync.WaitGroup
+	for i, w := range nodes {
+		for j := range 3 {
+			wg.Go(func() {
+				kind := fmt.Sprintf("k%d%d", i, j)
+				do := func(op engine.Op) bool {
+					err := w.E.Do(ctx, op)
+					if err != nil {
+						t.Errorf("%T: %v", op, err)
+					}
+					return err == nil
+				}
+				for n := range 40 {
+					sub := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: kind, Input: big(fmt.Sprint(n % 2))}}
+					claim := &engine.Claim{Tenant: tenant, Worker: kind, Kinds: []string{kind}, Slots: 1, Start: true}
+					if !do(sub) || !do(claim) {
+						return
+					}
+					if len(claim.Grants) != 1 || string(claim.Grants[0].Input) != string(big(fmt.Sprint(n%2))) {
+						t.Errorf("%d grants: its input is gone", len(claim.Grants))
+						return
+					}
+					g := claim.Grants[0]
+					if !do(&engine.Commit{Tenant: tenant, Worker: kind, Commit: perdure.Commit{ID: "c", RunID: g.Run.ID, Epoch: g.Run.Epoch, Outcome: done(`1`)}}) {
+						return
+					}
+					if err := w.E.Delete(ctx, &engine.DeleteRun{Tenant: tenant, RunID: g.Run.ID}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	w := nodes[0]
+	if n := w.rows("blobs") + w.rows("blob_refs") + w.rows("runs"); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+	w.fsck()
+}
+
+// Deleted is not the same as free to be overwritten: nothing of it is in the file any more.
+func TestNothingOfWhatIsDeletedIsInTheFile(t *testing.T) {
+	dir := t.TempDir()
+	s := storetest.Open(t, store.Options{Path: filepath.Join(dir, "perdure.db")})
+	w := NewWorld(t, s)
+	r := w.rich()
+	w.submit(perdure.Submission{Kind: "stays", Input: json.RawMessage(`"this stays"`)})
+	for _, op := range []engine.Op{&engine.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)}, &engine.DeleteRun{Tenant: tenant, RunID: r.ID},
+		&engine.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}} {
+		if err := w.E.Delete(w.ctx(), op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stays := false
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stays = stays || bytes.Contains(b, []byte("this stays"))
+		if i := bytes.Index(b, []byte(canary)); i >= 0 {
+			t.Errorf("%s has it: %.80q", f.Name(), b[i:])
+		}
+	}
+	if !stays {
+		t.Error("what was not deleted is not found either")
+	}
+}

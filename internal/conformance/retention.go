@@ -1,0 +1,311 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
+)
+
+// retire has the retention go through everything once.
+func (w *World) retire() (steps int) {
+	w.t.Helper()
+	for steps = 1; steps < 10000; steps++ {
+		op := w.W.Retire()
+		w.do(op)
+		w.Acted = append(w.Acted, op.Actions...)
+		if !op.More {
+			return steps
+		}
+	}
+	w.t.Fatal("the retention does not come to rest")
+	return 0
+}
+
+// week lets so much time go by that what has ended is past its retention, with nobody looking on the way.
+func (w *World) week() {
+	w.Now = w.Now.Add(w.E.Policy().Retention + time.Minute)
+}
+
+// all does many things at once.
+func (w *World) all(ops []engine.Op) {
+	w.t.Helper()
+	for _, err := range w.E.Step(w.Now, ops...) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *World) exists(id perdure.RunID) (ok bool) {
+	w.t.Helper()
+	w.view(func(v *store.View) (err error) { _, ok, err = v.Run(tenant, id); return err })
+	return ok
+}
+
+// traces gives the rows that tell of something, but for those of tables that may.
+func (w *World) traces(of string, may ...string) (out []string) {
+	w.t.Helper()
+	w.view(func(v *store.View) error {
+		all, err := storetest.Dump(v, "", may...)
+		for _, row := range all {
+			if strings.Contains(row, of) {
+				out = append(out, row)
+			}
+		}
+		return err
+	})
+	return out
+}
+
+const canary = "canary-of-what-is-gone"
+
+// big is a value that is stored by its hash, with a canary in it.
+func big(seed string) json.RawMessage {
+	return json.RawMessage(`"` + canary + seed + strings.Repeat("x", store.InlineMax) + `"`)
+}
+
+// rich makes an ended run with something in every table.
+func (w *World) rich() perdure.Run {
+	w.t.Helper()
+	th := w.thread()
+	w.do(&engine.CreateWebhook{Tenant: tenant, URL: "https://1.1.1.1/"})
+	r := w.submit(perdure.Submission{Kind: "rich", Class: perdure.Agent, ThreadID: th, Input: big("in"), Messages: []perdure.Message{{Role: "user", Content: json.RawMessage(`"hello"`)}}})
+	g := w.takeKind("rich")
+	w.put(g, "left.txt", []byte(strings.Repeat(canary, 20000)))
+	w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "step", Value: big("step")}}, Events: []perdure.Emitted{{Type: "x:said", Data: json.RawMessage(`{"a":"` + canary + `"}`)}},
+		Waits: []perdure.WaitSpec{{ID: "ok", Type: perdure.WaitApproval, Name: "approve_it", Approval: &perdure.ApprovalSpec{Title: "t", Action: big("act")}},
+			{ID: "go", Type: perdure.WaitSignal, Name: "go"}}, Children: []perdure.Spawn{{Key: "kid", Kind: "kid", Input: big("kid")}}})
+	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go", Data: big("signal")})
+	w.complete(w.takeKind("kid"), string(big("kid result")))
+	w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: canary}})
+	w.do(w.say(g, perdure.Commit{Outcome: done(string(big("late")))}))
+	return w.get(r.ID).Run
+}
+
+var retentionScenarios = []Scenario{
+	{"an ended run goes after the retention, with all that belongs to it", func(w *World) {
+		same := w.submit(perdure.Submission{Kind: "other", Timeout: perdure.Duration(20 * 24 * time.Hour), Class: perdure.Agent, Input: big("in")})
+		r := w.rich()
+		w.Now = w.Now.Add(w.E.Policy().Retention - time.Second)
+		w.retire()
+		w.check(w.exists(r.ID), "gone too early")
+		w.Now = w.Now.Add(2 * time.Second)
+		w.retire()
+		// A webhook that nobody serves is still to be told, for a day.
+		w.check(w.exists(r.ID), "a webhook could not be told any more")
+		for _, h := range w.hooks() {
+			w.do(&engine.DeleteWebhook{Tenant: tenant, ID: h})
+			w.do(&engine.Deliver{Want: []engine.Want{{Tenant: tenant, Webhook: h}}})
+		}
+		w.retire()
+		w.check(!w.exists(r.ID), "still there")
+		// Its thread stays, and who wrote a message there; so does what a live run has in common with it.
+		left := w.traces(string(r.ID), "messages", "watchdog_log")
+		w.check(len(left) == 0, "left: %.300q", left)
+		left = w.traces(canary, "messages")
+		w.check(len(left) == 1 && strings.HasPrefix(left[0], "blobs "), "left: %d %.200q", len(left), left)
+		w.check(len(w.messages(r.ThreadID)) > 0 && string(w.get(same.ID).InputText) == string(big("in")), "taken from somebody else")
+		_, err := w.E.Get(w.ctx(), tenant, r.ID)
+		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "%v", err)
+		acted := w.Acted[len(w.Acted)-1]
+		w.check(acted.Name == "retention" && acted.Rule == "W15", "%+v", acted)
+	}},
+	{"nothing goes that something live or open refers to", func(w *World) {
+		long := perdure.Duration(25 * 24 * time.Hour)
+		top := w.submit(perdure.Submission{Kind: "top", Class: perdure.Agent})
+		g := w.takeKind("top")
+		w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "mid", Kind: "mid", Class: perdure.Agent, OnParentEnd: perdure.OutliveParent, Timeout: long}}})
+		mid := w.takeKind("mid")
+		kid := w.commit(mid, perdure.Commit{Children: []perdure.Spawn{{Key: "kid", Kind: "kid", Class: perdure.Agent, OnParentEnd: perdure.OutliveParent, Timeout: long}}}).Children[0].RunID
+		w.complete(mid, `1`)
+		w.complete(g, `1`)
+
+		retried := w.submit(perdure.Submission{Kind: "retried"})
+		w.complete(w.takeKind("retried"), `1`)
+		again := &engine.Retry{Tenant: tenant, RunID: retried.ID}
+		w.do(again)
+		w.do(&engine.Cancel{Tenant: tenant, RunID: again.Run.ID}) // it lasts ten minutes: it is made anew below
+		grouped := w.submit(perdure.Submission{Kind: "grouped"})
+		w.complete(w.takeKind("grouped"), `1`)
+		open := w.submit(perdure.Submission{Kind: "open", Class: perdure.Agent, Timeout: long})
+		group := &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{grouped.ID, open.ID}}
+		w.do(group)
+
+		th := w.thread()
+		turn := w.submit(perdure.Submission{Kind: "turn", ThreadID: th})
+		g = w.takeKind("turn")
+		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "a"}, {Key: "b", Kind: "b", Class: perdure.Agent, Timeout: long}}})
+		w.complete(w.takeKind("a"), string(big("a")))
+		w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`), ContinueOn: []string{"a", "b"}}})
+
+		w.Now = w.Now.Add(w.E.Policy().Retention - 5*time.Minute)
+		w.do(again)
+		w.Now = w.Now.Add(6 * time.Minute)
+		w.retire()
+		for name, id := range map[string]perdure.RunID{"the root of a live run": top.ID, "its parent": mid.Run.ID, "what a live retry retries": retried.ID, "a member of an open group": grouped.ID,
+			"a run that is to be continued": turn.ID, "a child whose result is to be told": ans.Children[0].RunID} {
+			w.check(w.exists(id), "%s is gone", name)
+		}
+		// As they end, all of it goes, a week later.
+		for _, id := range []perdure.RunID{kid, again.Run.ID, open.ID} {
+			w.do(&engine.Cancel{Tenant: tenant, RunID: id})
+		}
+		w.do(&engine.Cancel{Tenant: tenant, RunID: ans.Children[1].RunID})
+		next := w.takeKind("turn")
+		w.check(next.Run.ContinuationOf == turn.ID, "%+v", next.Run)
+		w.check(strings.Contains(string(w.messages(th)[0].Content), canary), "its result was lost")
+		w.complete(next, `1`)
+		w.week()
+		w.retire()
+		w.check(w.rows("runs") == 0 && w.rows("events") == 0 && w.rows("gatherings") == 0 && w.rows("members") == 0, "left: %d runs, %d lines, %d gatherings, %d members",
+			w.rows("runs"), w.rows("events"), w.rows("gatherings"), w.rows("members"))
+	}},
+	{"many runs go in many small steps, of all tenants", func(w *World) {
+		for _, t := range []perdure.TenantID{tenant, "b", "c"} {
+			submits, commits := make([]engine.Op, 230), make([]engine.Op, 230)
+			for i := range submits {
+				submits[i] = &engine.Submit{Tenant: t, Submission: perdure.Submission{Kind: "job"}}
+			}
+			w.all(submits)
+			op := &engine.Claim{Tenant: t, Worker: "w", Slots: len(submits), Start: true}
+			w.do(op)
+			for i, g := range op.Grants {
+				commits[i] = &engine.Commit{Tenant: t, Worker: "w", Commit: perdure.Commit{ID: "c", RunID: g.Run.ID, Epoch: g.Run.Epoch, Outcome: done(`1`)}}
+			}
+			w.all(commits)
+		}
+		live := w.task()
+		w.week()
+		for w.rows("runs") > 1 {
+			runs, lines := w.rows("runs"), w.rows("events")
+			w.do(w.W.Retire())
+			w.check(runs-w.rows("runs") <= 100 && lines-w.rows("events") <= 5000, "a step took %d runs and %d lines", runs-w.rows("runs"), lines-w.rows("events"))
+		}
+		w.retire()
+		w.check(w.exists(live.ID) && w.rows("events") == 1 && w.rows("removals") == 0, "%d lines, %d removals", w.rows("events"), w.rows("removals"))
+	}},
+	{"a run with a long log goes in parts", func(w *World) {
+		r := w.submit(perdure.Submission{Kind: "job"})
+		g := w.take("w1")
+		lines := make([]perdure.Emitted, perdure.MaxBatch)
+		for i := range lines {
+			lines[i] = perdure.Emitted{Type: "x:l", Data: json.RawMessage(`1`)}
+		}
+		for range 12 {
+			w.commit(g, perdure.Commit{Events: lines})
+		}
+		w.complete(g, `1`)
+		w.week()
+		before := w.rows("events")
+		steps := 0
+		for ; w.rows("events") > 0; steps++ {
+			w.do(w.W.Retire())
+			w.check(before-w.rows("events") <= 5000, "a step took %d lines", before-w.rows("events"))
+			before = w.rows("events")
+		}
+		w.check(steps >= 4 && !w.exists(r.ID), "%d steps", steps)
+		w.retire()
+	}},
+}
+
+func (w *World) hooks() (out []perdure.WebhookID) {
+	w.t.Helper()
+	w.view(func(v *store.View) error {
+		list, err := v.Webhooks(tenant)
+		for _, h := range list {
+			out = append(out, h.ID)
+		}
+		return err
+	})
+	return out
+}
+
+var deletionScenarios = []Scenario{
+	{"an ended run is deleted, and nothing of it is left", func(w *World) {
+		r := w.rich()
+		w.do(&engine.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)})
+		del := &engine.DeleteRun{Tenant: tenant, RunID: r.ID, Key: "k"}
+		w.refuse(perdure.CodeNotFound, &engine.DeleteRun{Tenant: "other", RunID: r.ID})
+		w.check(w.E.Delete(w.ctx(), del) == nil, "refused")
+		w.do(del)
+		w.refuse(perdure.CodeNotFound, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeNotFound, &engine.Retry{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeNotFound, &engine.Cancel{Tenant: tenant, RunID: r.ID})
+		w.retire()
+		left := append(w.traces(string(r.ID), "messages", "watchdog_log", "idempotency"), w.traces(canary, "messages")...)
+		w.check(len(left) == 0, "left: %.300q", left)
+		w.check(w.E.Delete(w.ctx(), &engine.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}) == nil, "refused")
+		w.check(len(w.traces(canary)) == 0 && w.rows("messages") == 0, "left: %.300q", w.traces(canary))
+	}},
+	{"what lives, or is needed, is not deleted", func(w *World) {
+		r := w.submit(perdure.Submission{Kind: "parent"})
+		w.refuse(perdure.CodeWrongState, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		g := w.takeKind("parent")
+		w.refuse(perdure.CodeWrongState, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		kid := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid", OnParentEnd: perdure.OutliveParent}}}).Children[0].RunID
+		w.complete(g, `1`)
+		w.refuse(perdure.CodeInUse, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.complete(w.takeKind("kid"), `1`)
+		w.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.do(&engine.DeleteRun{Tenant: tenant, RunID: kid})
+		done := w.task()
+		w.complete(w.take("w"), `1`)
+		other := w.task()
+		w.do(&engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{done.ID, other.ID}})
+		w.refuse(perdure.CodeInUse, &engine.DeleteRun{Tenant: tenant, RunID: done.ID})
+		w.complete(w.take("w"), `1`)
+		w.do(&engine.DeleteRun{Tenant: tenant, RunID: done.ID})
+	}},
+	{"a thread is deleted when no live run needs it", func(w *World) {
+		th := w.thread()
+		w.do(&engine.CreateWebhook{Tenant: tenant, URL: "https://1.1.1.1/", ThreadID: th})
+		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user", Content: big("message")}})
+		del := &engine.DeleteThread{Tenant: tenant, ThreadID: th}
+		w.refuse(perdure.CodeNotFound, &engine.DeleteThread{Tenant: "other", ThreadID: th})
+		later := w.submit(perdure.Submission{Kind: "later", ThreadID: th, Delay: perdure.Duration(time.Hour)})
+		w.refuse(perdure.CodeInUse, del)
+		w.do(&engine.Cancel{Tenant: tenant, RunID: later.ID})
+		r := w.submit(perdure.Submission{Kind: "turn", ThreadID: th})
+		w.refuse(perdure.CodeInUse, del)
+		g := w.takeKind("turn")
+		w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "a"}}, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, ContinueOn: []string{"a"}}})
+		w.refuse(perdure.CodeInUse, del) // it goes on there
+		w.complete(w.takeKind("a"), `1`)
+		w.refuse(perdure.CodeInUse, del)
+		w.complete(w.takeKind("turn"), `1`)
+		w.check(w.E.Delete(w.ctx(), del) == nil, "refused")
+		w.refuse(perdure.CodeNotFound, del)
+		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user", Content: json.RawMessage(`1`)}})
+		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "turn", ThreadID: th}})
+		w.check(w.rows("messages") == 0 && len(w.traces(canary)) == 0 && len(w.hooks()) == 0, "left: %.300q", w.traces(canary))
+		w.check(w.exists(r.ID), "its runs stay")
+	}},
+	{"what is deleted in the moment in which somebody needs it stays", func(w *World) {
+		r := w.task()
+		w.complete(w.take("w"), `1`)
+		del := &engine.DeleteRun{Tenant: tenant, RunID: r.ID}
+		again := &engine.Retry{Tenant: tenant, RunID: r.ID}
+		errs := w.E.Step(w.Now, again, del)
+		w.check(errs[0] == nil && perdure.CodeOf(errs[1]) == perdure.CodeInUse, "%v", errs)
+		w.complete(w.take("w"), `2`)
+		errs = w.E.Step(w.Now, del, again)
+		w.check(errs[0] == nil && perdure.CodeOf(errs[1]) == perdure.CodeNotFound, "%v", errs)
+		w.check(!w.exists(r.ID), "deleted")
+	}},
+}
+
+// childOf gives the one child of a run.
+func (w *World) childOf(id perdure.RunID) (child perdure.RunID) {
+	w.t.Helper()
+	runs, err := w.E.List(w.ctx(), tenant, store.RunFilter{ParentID: id, Limit: 10})
+	if err != nil || len(runs) != 1 {
+		w.t.Fatal(fmt.Sprint(len(runs), " children"), err)
+	}
+	return runs[0].ID
+}

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Bounds of what is shown of a run's activity, however much has happened.
+const (
+	tailLines    = 400       // of its log are looked at, from the end,
+	tailBytes    = 256 << 10 // and no more than so much of it
+	maxRecent    = 20        // lines are shown
+	maxTail      = 2 << 10   // bytes of what was streamed last
+	maxShown     = 240       // bytes of a line, or of a summary
+	maxSoFar     = 4 << 10   // bytes of progress
+	maxOpenWaits = 100
+	maxChildren  = 100
+)
+
+// An Activity is what a run is doing, in the words of its log: the view of who looks over its shoulder.
+type Activity struct {
+	perdure.Run // its Progress in full, or empty if that is too much to show
+	SoFar       int
+	Text        string // the end of what it streamed in this attempt
+	Recent      []Happening
+	Waits       []perdure.Wait
+	Family      []perdure.Run // children: those that live first
+}
+
+// A Happening is a line of a log that a person cares about, in short.
+type Happening struct {
+	Seq     int64
+	Type    string
+	At      perdure.Instant
+	Attempt int
+	Text    string
+}
+
+// Activity shows what a run is doing. It costs the same for a short log and a long one.
+func (e *Engine) Activity(ctx context.Context, t perdure.TenantID, id perdure.RunID) (a Activity, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		r, ok, err := v.Run(t, id)
+		if err == nil && !ok {
+			err = notFound("run")
+		}
+		if err != nil {
+			return err
+		}
+		a, err = look(v, r)
+		return err
+	})
+	return a, err
+}
+
+// ChildActivity shows the holder of a run what a child of it is doing.
+func (e *Engine) ChildActivity(ctx context.Context, t perdure.TenantID, parent perdure.RunID, epoch int64, child perdure.RunID) (a Activity, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		p, ok, err := v.Run(t, parent)
+		if err == nil && !ok {
+			err = notFound("run")
+		}
+		if err == nil {
+			err = holds(&p, epoch)
+		}
+		if err != nil {
+			return err
+		}
+		r, ok, err := v.Run(t, child)
+		if err == nil && (!ok || r.ParentID != parent) {
+			err = notFound("child of this run")
+		}
+		if err != nil {
+			return err
+		}
+		a, err = look(v, r)
+		return err
+	})
+	return a, err
+}
+
+func look(v *store.View, r perdure.Run) (a Activity, err error) {
+	a.Run = r
+	full, err := v.Resolve(r.Tenant, r.Progress)
+	if err != nil {
+		return a, err
+	}
+	if a.SoFar = len(full); a.SoFar > maxSoFar {
+		full = ""
+	}
+	a.Progress = full
+	lines, err := v.LastEvents(r.Tenant, r.ID, tailLines, tailBytes)
+	if err != nil {
+		return a, err
+	}
+	a.Text, a.Recent = streamed(lines, r.Attempt), recent(lines)
+	if r.WaitsOpen > 0 {
+		if a.Waits, err = v.OpenWaits(r.Tenant, r.ID, maxOpenWaits); err != nil {
+			return a, err
+		}
+	}
+	if r.Children > 0 {
+		a.Family, err = v.Family(r.Tenant, r.ID, maxChildren)
+	}
+	return a, err
+}
+
+// streamed puts the last deltas of an attempt together: as much as is shown. The last line comes first.
+func streamed(lines []perdure.Line, attempt int) string {
+	var parts []string
+	for size := 0; len(lines) > 0 && size < maxTail && lines[0].Attempt == attempt; lines = lines[1:] {
+		if lines[0].Type != perdure.LineDelta {
+			continue
+		}
+		text := deltaText(lines[0].Data)
+		size += len(text)
+		parts = append(parts, text)
+	}
+	slices.Reverse(parts)
+	text := strings.Join(parts, "")
+	if over := len(text) - maxTail; over > 0 {
+		for over < len(text) && !utf8.RuneStart(text[over]) {
+			over++
+		}
+		text = text[over:]
+	}
+	return text
+}
+
+func deltaText(data perdure.Value) (text string) {
+	if json.Unmarshal([]byte(data), &text) == nil {
+		return text
+	}
+	var o struct{ Text string }
+	_ = json.Unmarshal([]byte(data), &o) // one that is something else has no text
+	return o.Text
+}
+
+// recent chooses the last lines that a person cares about, and puts the first of them first. The last line comes first.
+func recent(lines []perdure.Line) []Happening {
+	out := make([]Happening, 0, maxRecent)
+	for i, l := range lines {
+		switch l.Type {
+		case perdure.LineDelta, perdure.LineDispatched, perdure.LineWaitClosed:
+			continue
+		case perdure.LineHeartbeat:
+			if l.Data == "{}" || saidBefore(lines[i+1:], &l) {
+				continue
+			}
+		}
+		if out = append(out, Happening{l.Seq, l.Type, l.At, l.Attempt, inShort(l.Data)}); len(out) == maxRecent {
+			break
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// saidBefore tells whether a heartbeat only repeats the one before it.
+func saidBefore(earlier []perdure.Line, l *perdure.Line) bool {
+	for i := range earlier {
+		if earlier[i].Type == perdure.LineHeartbeat {
+			return earlier[i].Data == l.Data && earlier[i].Epoch == l.Epoch
+		}
+	}
+	return false
+}
+
+// inShort is a line's data in a few words: "reason silent, activity llm_thinking".
+func inShort(data perdure.Value) string {
+	text, _ := data.MarshalJSON()
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, _ := d.Token(); t != json.Delim('{') {
+		return Clip(plain(text), maxShown)
+	}
+	var words []string
+	for size := 0; d.More() && size < maxShown; {
+		var value json.RawMessage
+		name, err := d.Token()
+		if err != nil || d.Decode(&value) != nil {
+			break
+		}
+		word := name.(string) + " " + Clip(plain(value), maxShown/2)
+		size += len(word)
+		words = append(words, word)
+	}
+	return Clip(strings.Join(words, ", "), maxShown)
+}
+
+// plain is a text without its quotes, and anything else as it is written.
+func plain(value json.RawMessage) (text string) {
+	if json.Unmarshal(value, &text) != nil {
+		return string(value)
+	}
+	return text
+}
+
+// Clip shortens a text to that many bytes, or a few less.
+func Clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most -= len("…"); most > 0 && !utf8.RuneStart(text[most]); most-- {
+	}
+	return text[:most] + "…"
+}

@@ -1,0 +1,274 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// uploadWithin is how long an upload may take; what is not an artifact by then is swept away. lastMinute is how long before that
+// nothing is made of it any more, so that nobody sweeps what somebody else is about to use.
+const (
+	uploadWithin = time.Hour
+	lastMinute   = time.Minute
+)
+
+// BeginArtifact opens an upload for a leased run, or says at once why what it brings would not be taken.
+type BeginArtifact struct {
+	Tenant      perdure.TenantID
+	RunID       perdure.RunID
+	Epoch       int64
+	Name        string
+	ContentType string
+	Size        int64 // zero: it is not known yet
+
+	Upload string
+}
+
+func (op *BeginArtifact) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Lane keeps bytes out of everybody's way.
+func (*BeginArtifact) Lane() store.Lane { return store.LaneBulk }
+
+// Do opens it.
+func (op *BeginArtifact) Do(tx *Tx) (err error) {
+	if err := perdure.CheckArtifactName(op.Name); err != nil {
+		return err
+	}
+	if op.ContentType, err = perdure.CheckContentType(op.ContentType); err != nil {
+		return err
+	}
+	r, err := tx.run(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	if err := holds(&r, op.Epoch); err != nil {
+		return err
+	}
+	have, err := tx.Artifacts(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	if err := tx.fits(have, op.Name, op.Size); err != nil {
+		return err
+	}
+	if err := tx.Room(); err != nil {
+		return err
+	}
+	if op.Upload, err = tx.newID(); err != nil {
+		return err
+	}
+	tx.BeginUpload(op.Tenant, op.Upload, tx.Now.Add(uploadWithin))
+	return nil
+}
+
+// fits refuses what is too much for one run.
+func (tx *Tx) fits(have []perdure.Artifact, name string, size int64) error {
+	p, others, total := tx.Policy(), 0, size
+	for _, a := range have {
+		if a.Name != name {
+			others++
+			total += a.Size
+		}
+	}
+	switch {
+	case size > p.ArtifactMaxBytes:
+		return perdure.Errorf(perdure.CodeTooLarge, "an artifact has at most %d bytes", p.ArtifactMaxBytes)
+	case total > p.ArtifactTotalBytes:
+		return perdure.Errorf(perdure.CodeTooLarge, "the artifacts of a run have at most %d bytes together", p.ArtifactTotalBytes)
+	case others >= perdure.MaxArtifacts:
+		return perdure.Errorf(perdure.CodeTooLarge, "a run has at most %d artifacts", perdure.MaxArtifacts)
+	}
+	return nil
+}
+
+// AddChunk stores a part of an upload. All but the last have store.ChunkSize bytes.
+type AddChunk struct {
+	Tenant perdure.TenantID
+	Upload string
+	N      int64
+	Data   []byte
+}
+
+func (*AddChunk) Needs() []store.Ref { return nil }
+
+func (*AddChunk) Lane() store.Lane { return store.LaneBulk }
+
+// Do stores it.
+func (op *AddChunk) Do(tx *Tx) error {
+	if err := tx.Room(); err != nil {
+		return err
+	}
+	tx.Tx.AddChunk(op.Tenant, op.Upload, op.N, op.Data)
+	return nil
+}
+
+// EndUpload gives up an upload that does not become an artifact.
+type EndUpload struct {
+	Tenant perdure.TenantID
+	Upload string
+}
+
+func (*EndUpload) Needs() []store.Ref { return nil }
+
+func (*EndUpload) Lane() store.Lane { return store.LaneBulk }
+
+// Do gives it up.
+func (op *EndUpload) Do(tx *Tx) error {
+	tx.Tx.EndUpload(op.Tenant, op.Upload)
+	return nil
+}
+
+// PutArtifact makes an artifact of what was uploaded: from here on it is seen. It is the holder's word, and a sign of life.
+// The same name with the same bytes changes nothing, with others it is replaced.
+type PutArtifact struct {
+	Tenant      perdure.TenantID
+	RunID       perdure.RunID
+	Epoch       int64
+	Name        string
+	ContentType string
+	Size        int64
+	SHA256      string
+	Upload      string
+
+	Artifact perdure.Artifact
+	Created  bool // there was none of that name
+}
+
+func (op *PutArtifact) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+func (*PutArtifact) Lane() store.Lane { return store.LaneBulk }
+
+// Do makes it.
+func (op *PutArtifact) Do(tx *Tx) error {
+	op.Created = false
+	r, err := tx.run(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	if err := holds(&r, op.Epoch); err != nil {
+		return err
+	}
+	// The run's row is written with it: whoever else puts one at this moment counts this one too.
+	if err := tx.beat(&r, BeatOf{Lease: Lease{RunID: op.RunID, Epoch: op.Epoch}}); err != nil {
+		return err
+	}
+	until, err := tx.Uploading(op.Tenant, op.Upload)
+	if err != nil {
+		return err
+	}
+	if until < tx.Now.Add(lastMinute) {
+		return perdure.Errorf(perdure.CodeUnavailable, "the upload took too long: send it again")
+	}
+	have, err := tx.Artifacts(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	if err := tx.fits(have, op.Name, op.Size); err != nil {
+		return err
+	}
+	op.Artifact = perdure.Artifact{Tenant: op.Tenant, RunID: op.RunID, Name: op.Name, Size: op.Size, SHA256: op.SHA256, ContentType: op.ContentType,
+		At: tx.Now, Attempt: r.Attempt}
+	op.Created = true
+	for _, old := range have {
+		if old.Name != op.Name {
+			continue
+		}
+		if op.Created = false; old.SHA256 == op.SHA256 && old.ContentType == op.ContentType {
+			op.Artifact = old
+			tx.Tx.EndUpload(op.Tenant, op.Upload)
+			return nil
+		}
+		tx.Tx.PutArtifact(op.Artifact, op.Upload)
+		if old.SHA256 == op.SHA256 {
+			return nil
+		}
+		return tx.DropContents(op.Tenant, []string{old.SHA256}, func(perdure.Artifact) bool { return false })
+	}
+	tx.Tx.PutArtifact(op.Artifact, op.Upload)
+	return nil
+}
+
+// Artifacts lists what a run has left.
+func (e *Engine) Artifacts(ctx context.Context, t perdure.TenantID, id perdure.RunID) (list []perdure.Artifact, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		if _, ok, err := v.Run(t, id); err != nil {
+			return err
+		} else if !ok {
+			return notFound("run")
+		}
+		list, err = v.Artifacts(t, id)
+		return err
+	})
+	return list, err
+}
+
+// Artifact finds one of them, and gives what reads its bytes.
+func (e *Engine) Artifact(ctx context.Context, t perdure.TenantID, id perdure.RunID, name string) (*ArtifactReader, error) {
+	list, err := e.Artifacts(ctx, t, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range list {
+		if a.Name == name {
+			return &ArtifactReader{Artifact: a, e: e, ctx: ctx, have: -1}, nil
+		}
+	}
+	return nil, notFound("artifact")
+}
+
+// An ArtifactReader reads an artifact's bytes, a chunk at a time: nobody else waits for who reads slowly.
+type ArtifactReader struct {
+	perdure.Artifact
+	Err error // what went wrong: bytes that were replaced or removed meanwhile can't be read on
+
+	e     *Engine
+	ctx   context.Context
+	at    int64
+	have  int64 // which chunk is here
+	chunk []byte
+}
+
+// Read reads on.
+func (r *ArtifactReader) Read(p []byte) (int, error) {
+	if r.Err != nil {
+		return 0, r.Err
+	}
+	if r.at >= r.Size {
+		return 0, io.EOF
+	}
+	if n := r.at / store.ChunkSize; n != r.have {
+		r.Err = r.e.store.View(r.ctx, func(v *store.View) (err error) {
+			r.chunk, err = v.Chunk(r.Tenant, r.SHA256, n)
+			return err
+		})
+		if r.Err == nil && int64(len(r.chunk)) != min(store.ChunkSize, r.Size-n*store.ChunkSize) {
+			r.Err = io.ErrUnexpectedEOF
+		}
+		if r.Err != nil {
+			return 0, r.Err
+		}
+		r.have = n
+	}
+	n := copy(p, r.chunk[r.at%store.ChunkSize:])
+	r.at += int64(n)
+	return n, nil
+}
+
+// Seek goes to where to read on.
+func (r *ArtifactReader) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += r.at
+	case io.SeekEnd:
+		offset += r.Size
+	}
+	if offset < 0 {
+		return 0, perdure.Errorf(perdure.CodeInvalid, "before the beginning")
+	}
+	r.at = offset
+	return offset, nil
+}

@@ -1,0 +1,196 @@
+package engine
+
+import (
+	"context"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Redrive makes a new run of a dead letter. A letter is redriven once; asking again gives the same run, and with the
+// same Key so it does when the letter is gone.
+type Redrive struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	Resign bool // somebody vouches for the run, although its signature is not valid
+	Key    string
+
+	Run     perdure.Run
+	Created bool
+}
+
+func (op *Redrive) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do redrives.
+func (op *Redrive) Do(tx *Tx) error {
+	op.Created = false
+	_, err := tx.underKey(op.Tenant, "redrive:"+string(op.RunID), op.Key, op.Resign, func() (string, error) {
+		err := op.redrive(tx)
+		return string(op.Run.ID), err
+	}, func(id string) (err error) {
+		op.Run, err = tx.run(op.Tenant, perdure.RunID(id))
+		return err
+	})
+	return err
+}
+
+func (op *Redrive) redrive(tx *Tx) error {
+	orig, found, err := tx.Run(op.Tenant, op.RunID) // before its letter: see the end
+	if err != nil {
+		return err
+	}
+	d, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return notFound("dead letter")
+	}
+	if d.RedrivenBy != "" {
+		op.Run, err = tx.run(op.Tenant, d.RedrivenBy)
+		return err
+	}
+	if !found {
+		return notFound("run")
+	}
+	if err := op.vouched(tx, &orig, &d); err != nil {
+		return err
+	}
+	if op.Run, err = tx.again(&orig); err != nil {
+		return err
+	}
+	op.Created = true
+	d.RedrivenBy = op.Run.ID
+	tx.PutDeadLetter(d)
+	// The original's row guards the letter: two who redrive at once make one run.
+	return tx.Apply(&orig, perdure.Noted{})
+}
+
+// vouched refuses to sign what nobody stands up for: a run whose signature is not valid, unless it is to be signed anew.
+func (op *Redrive) vouched(tx *Tx, orig *perdure.Run, d *perdure.DeadLetter) error {
+	if op.Resign {
+		if tx.e.signer == nil {
+			return noSigner()
+		}
+		return nil
+	}
+	if d.Cause == string(perdure.CodeSignatureInvalid) {
+		return perdure.Errorf(perdure.CodeSignatureInvalid, "the signature of this run is not valid: look at it, and redrive it with resign if it is as it should be")
+	}
+	err := tx.mayRepeat(orig)
+	if perdure.CodeOf(err) == perdure.CodeSignatureInvalid {
+		return perdure.Errorf(perdure.CodeSignatureInvalid, "%s; look at it, and redrive it with resign if it is as it should be", err.(*perdure.Error).Message)
+	}
+	return err
+}
+
+// DropDeadLetter discards a dead letter; its run and its history stay. With a Key, saying it again is no error.
+type DropDeadLetter struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	Key    string
+}
+
+func (op *DropDeadLetter) Needs() []store.Ref { return nil }
+
+// Do discards.
+func (op *DropDeadLetter) Do(tx *Tx) error {
+	_, err := tx.underKey(op.Tenant, "drop:"+string(op.RunID), op.Key, nil, func() (string, error) {
+		_, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
+		if err == nil && !ok {
+			err = notFound("dead letter")
+		}
+		if err == nil {
+			tx.Tx.DropDeadLetter(op.Tenant, op.RunID)
+		}
+		return "", err
+	}, func(string) error { return nil })
+	return err
+}
+
+// PickLetters says which dead letters a call is about: those that are named, or the oldest that a filter chooses. Under a
+// Key it is the same ones each time, so that a call whose answer was lost does not go on to the next.
+type PickLetters struct {
+	Tenant perdure.TenantID
+	What   string // what is to be done with them: a key counts for that alone
+	IDs    []perdure.RunID
+	Filter store.LetterFilter
+	Asked  any // all that was asked for
+	Key    string
+
+	Picked []perdure.RunID
+	Again  bool // the key was known
+}
+
+func (*PickLetters) Needs() []store.Ref { return nil }
+
+// Do picks.
+func (op *PickLetters) Do(tx *Tx) error {
+	op.Picked = op.IDs
+	created, err := tx.underKey(op.Tenant, op.What, op.Key, op.Asked, func() (string, error) {
+		if len(op.IDs) > 0 {
+			return "", nil
+		}
+		list, err := tx.DeadLetters(op.Tenant, op.Filter)
+		ids := make([]string, len(list))
+		for i, d := range list {
+			op.Picked, ids[i] = append(op.Picked, d.RunID), string(d.RunID)
+		}
+		return strings.Join(ids, " "), err
+	}, func(ids string) error {
+		for id := range strings.FieldsSeq(ids) {
+			op.Picked = append(op.Picked, perdure.RunID(id))
+		}
+		return nil
+	})
+	op.Again = !created
+	return err
+}
+
+// A Letter is a dead letter and what led to it.
+type Letter struct {
+	perdure.DeadLetter
+	Run      perdure.Run // without its input, where that is kept by reference
+	Kept     bool        // the run is still there
+	Parent   perdure.Run
+	Attempts []perdure.Attempt
+	Events   []perdure.Line // the last of its log
+}
+
+// How much a letter tells.
+const (
+	letterEvents   = 20
+	letterAttempts = 50
+	letterLines    = 1000
+)
+
+// Letter reads a dead letter and what led to it.
+func (e *Engine) Letter(ctx context.Context, t perdure.TenantID, id perdure.RunID) (l Letter, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		var ok bool
+		if l.DeadLetter, ok, err = v.DeadLetter(t, id); err != nil {
+			return err
+		}
+		if !ok {
+			return notFound("dead letter")
+		}
+		if l.Run, l.Kept, err = v.Run(t, id); err != nil || !l.Kept {
+			return err
+		}
+		if l.Run.ParentID != "" {
+			if l.Parent, _, err = v.Run(t, l.Run.ParentID); err != nil {
+				return err
+			}
+		}
+		lines, err := v.EventsOf(t, id, perdure.AttemptLines, letterLines)
+		if err != nil {
+			return err
+		}
+		l.Attempts = perdure.Attempts(lines)
+		l.Attempts = l.Attempts[max(0, len(l.Attempts)-letterAttempts):]
+		l.Events, err = v.Events(t, id, max(0, l.Run.Seq-letterEvents), letterEvents)
+		return err
+	})
+	return l, err
+}

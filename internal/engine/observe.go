@@ -1,0 +1,74 @@
+package engine
+
+import "github.com/perdure/perdure"
+
+// A Change is something that happened to a run and that somebody may count: what it was, not what was said.
+type Change struct {
+	What   string // the type of its line, or WebhookAttempt
+	Reason string // of an alert or a deferral; the outcome of an attempt
+
+	State       perdure.State // as it is afterwards, like the rest
+	Queue, Kind string
+	Code        perdure.Code // why it ended without a result
+	CreatedAt   perdure.Instant
+	DeadlineAt  perdure.Instant
+	FinishedAt  perdure.Instant
+	CancelAt    perdure.Instant // when it was asked to stop
+}
+
+// WebhookAttempt is a Change that no line tells of: a message was sent, or could not be.
+const WebhookAttempt = "webhook:attempt"
+
+// An Observer is told of changes once they are durable. It is called before the caller has its answer: it is quick, and blocks on
+// nothing.
+type Observer interface{ Observe([]Change) }
+
+// Try is Try of the store's; what is not written is not counted either.
+func (tx *Tx) Try(f func() error) error {
+	n := len(tx.tally)
+	err := tx.Tx.Try(f)
+	if err != nil {
+		tx.tally = tx.tally[:n]
+	}
+	return err
+}
+
+// note has the lines counted that count. Those of workers, which are the most, don't.
+func (tx *Tx) note(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
+	for i := range lines {
+		c := Change{What: lines[i].Type, State: r.State, Queue: r.Queue, Kind: r.Kind}
+		switch c.What {
+		case perdure.LineCreated, perdure.LineStale, perdure.LineLateResult:
+		case perdure.LineSlow:
+			if slow, ok := ev.(perdure.Slow); ok {
+				c.Reason = slow.Reason
+			}
+		case perdure.LineDeferred:
+			if went, ok := ev.(perdure.WentDeferred); ok {
+				c.Reason = went.Reason
+			}
+		case perdure.LineDeadLettered, perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled:
+			if r.Failure != nil {
+				c.Code = r.Failure.Code
+			}
+			c.CreatedAt, c.DeadlineAt, c.FinishedAt, c.CancelAt = r.CreatedAt, r.DeadlineAt, r.FinishedAt, r.Cancel.RequestedAt
+		default:
+			continue
+		}
+		tx.tally = append(tx.tally, c)
+	}
+}
+
+// noteAttempt has an attempt to send a message counted.
+func (tx *Tx) noteAttempt(s *Sent) {
+	c := Change{What: WebhookAttempt, Reason: "refused"}
+	switch {
+	case s.Stopped:
+		c.Reason = "stopped"
+	case s.OK():
+		c.Reason = "delivered"
+	case s.Status == 0:
+		c.Reason = "unreachable"
+	}
+	tx.tally = append(tx.tally, c)
+}

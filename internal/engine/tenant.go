@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// ChangeTenant says what holds for a tenant, and makes it if there is none.
+type ChangeTenant struct {
+	Tenant            perdure.TenantID
+	RequireSignatures *bool // nil: as it is
+
+	Row store.TenantRow
+}
+
+func (*ChangeTenant) Needs() []store.Ref { return nil }
+
+// Do changes the tenant.
+func (op *ChangeTenant) Do(tx *Tx) error {
+	if err := perdure.CheckName("tenant", string(op.Tenant)); err != nil {
+		return err
+	}
+	row, ok, err := tx.Tenant(op.Tenant)
+	if err != nil {
+		return err
+	}
+	row.ID = op.Tenant
+	if op.RequireSignatures != nil {
+		if *op.RequireSignatures && tx.e.signer == nil {
+			return perdure.Errorf(perdure.CodeWrongState, "this server has no key to sign with: every run of the tenant would be refused")
+		}
+		row.Signed = *op.RequireSignatures
+	}
+	if ok {
+		tx.RequireSignatures(op.Tenant, row.Signed)
+	} else {
+		row.CreatedAt = tx.Now
+		tx.PutTenant(row)
+	}
+	tx.After(tx.e.strict.forget)
+	op.Row = row
+	return nil
+}
+
+// Tenant looks at a tenant.
+func (e *Engine) Tenant(ctx context.Context, id perdure.TenantID) (row store.TenantRow, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		var ok bool
+		if row, ok, err = v.Tenant(id); err == nil && !ok {
+			err = notFound("tenant")
+		}
+		return err
+	})
+	return row, err
+}
+
+// Signer is what signs the runs that are accepted here; nil: nothing does.
+func (e *Engine) Signer() *perdure.Signer { return e.signer }
+
+// RequiresSignatures names a tenant whose runs have to be signed, if there is one.
+func (e *Engine) RequiresSignatures(ctx context.Context) (id perdure.TenantID, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		id, err = v.SignedTenant()
+		return err
+	})
+	return id, err
+}

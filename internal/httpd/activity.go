@@ -1,0 +1,80 @@
+package httpd
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+// maxSummary is how much of a summary, or an activity, stands in a line.
+const maxSummary = 240
+
+func runActivity(c *call, _ *none) (int, *api.Activity, error) {
+	a, err := c.s.engine.Activity(c.Context(), c.tenant(), c.run())
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, c.s.showActivity(&a), nil
+}
+
+// childActivity shows the holder of a parent what a child is doing: its key may only work, and not look at everything.
+func childActivity(c *call, _ *none) (int, *api.Activity, error) {
+	epoch, _, _, t, err := c.leaseQuery()
+	if err != nil {
+		return 0, nil, err
+	}
+	a, err := c.s.engine.ChildActivity(c.Context(), t, c.run(), epoch, perdure.RunID(c.PathValue("child")))
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, c.s.showActivity(&a), nil
+}
+
+func (s *Server) showActivity(a *engine.Activity) *api.Activity {
+	r, now := &a.Run, s.engine.Store().Now()
+	short := s.childLine(r, now)
+	out := &api.Activity{RunID: r.ID, Kind: r.Kind, Status: short.Status, State: r.State, Tier: short.Tier, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts,
+		WorkerID: r.Worker, ElapsedMS: short.ElapsedMS, DeadlineAt: r.DeadlineAt, SilentMS: short.SilentMS, Operation: short.Operation, Error: r.Failure,
+		Summary: short.Summary, Text: a.Text, Recent: []api.Happening{}, Waits: []api.OpenWait{}, Children: []api.ChildActivity{}, Spawned: r.Children, LastSeq: r.Seq}
+	if r.Cancel.RequestedAt != 0 {
+		out.Cancel = &r.Cancel
+	}
+	if r.Progress != "" {
+		out.Progress, _ = r.Progress.MarshalJSON()
+	} else {
+		out.ProgressSize = a.SoFar
+	}
+	for _, h := range a.Recent {
+		out.Recent = append(out.Recent, api.Happening(h))
+	}
+	for _, w := range a.Waits {
+		out.Waits = append(out.Waits, api.OpenWait{WaitID: w.ID, Type: w.Type, Mode: w.Mode, Name: w.Name, OnStall: w.OnStall, Children: len(w.Targets), Ended: w.Ended,
+			OpenedAt: w.OpenedAt, TimeoutAt: set(w.TimeoutAt)})
+	}
+	for i := range a.Family {
+		out.Children = append(out.Children, s.childLine(&a.Family[i], now))
+	}
+	return out
+}
+
+// childLine is what a run is doing, in a line.
+func (s *Server) childLine(r *perdure.Run, now perdure.Instant) api.ChildActivity {
+	out := api.ChildActivity{RunID: r.ID, Key: r.JournalKey, Kind: r.Kind, Status: r.Status(), State: r.State, Tier: s.engine.Policy().Tier(r, now),
+		Attempt: r.Attempt, Summary: engine.Clip(r.Summary, maxSummary)}
+	end := now
+	switch {
+	case r.State.Terminal():
+		end = r.FinishedAt
+	case r.State.Leased():
+		silent := now.Sub(r.SeenAt).Milliseconds()
+		out.SilentMS = &silent
+		if r.Activity != "" && r.ActivityAt >= r.GrantedAt { // said by who has it now
+			out.Operation = &api.Operation{Activity: engine.Clip(r.Activity, maxSummary), Since: r.ActivityAt}
+		}
+	}
+	out.ElapsedMS = end.Sub(r.CreatedAt).Milliseconds()
+	if r.Failure != nil {
+		out.Error = r.Failure.Code
+	}
+	return out
+}

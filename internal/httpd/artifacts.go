@@ -1,0 +1,199 @@
+package httpd
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// upload makes a route out of a handler that reads its body itself, as it comes: bytes of any kind.
+func upload[Out any](pattern string, g guard, summary string, f func(*call) (int, *Out, error)) route {
+	return route{method: "PUT", pattern: pattern, guard: g, summary: summary, in: reflect.TypeFor[none](), out: reflect.TypeFor[Out](), bytes: true,
+		handle: func(c *call) (int, any, error) {
+			status, out, err := f(c)
+			if err != nil {
+				c.w.Header().Set("Connection", "close") // what is left of the body is not waited for
+			}
+			return status, out, err
+		}}
+}
+
+// download makes a route out of a handler that writes bytes of any kind.
+func download(pattern string, g guard, summary string, f func(*call) error) route {
+	return route{method: "GET", pattern: pattern, guard: g, summary: summary, media: perdure.AnyContent, raw: f,
+		in: reflect.TypeFor[none](), out: reflect.TypeFor[none]()}
+}
+
+// storingAtOnce is how many chunks of uploads are being stored at once: they share a transaction, and it must not become long.
+const storingAtOnce = 4
+
+func putArtifact(c *call) (int, *perdure.Artifact, error) {
+	epoch, err := c.whole("epoch", 0, 1, 1<<53)
+	if err != nil {
+		return 0, nil, err
+	}
+	if epoch == 0 {
+		return 0, nil, perdure.Invalid("epoch", "is missing")
+	}
+	want := c.URL.Query().Get("sha256")
+	if want != "" {
+		if err := perdure.CheckSHA256(want); err != nil {
+			return 0, nil, err
+		}
+	}
+	t, err := c.tenantOf(c.run())
+	if err != nil {
+		return 0, nil, err
+	}
+	begin := &engine.BeginArtifact{Tenant: t, RunID: c.run(), Epoch: epoch, Name: c.PathValue("name"), ContentType: c.Header.Get("Content-Type"), Size: max(c.ContentLength, 0)}
+	if err := c.s.engine.Do(c.Context(), begin); err != nil {
+		return 0, nil, err
+	}
+	put := &engine.PutArtifact{Tenant: t, RunID: begin.RunID, Epoch: epoch, Name: begin.Name, ContentType: begin.ContentType, Upload: begin.Upload}
+	err = c.receive(put, want)
+	if err == nil {
+		err = c.s.engine.Do(c.Context(), put)
+	}
+	if err != nil {
+		// Whoever gave up must not leave bytes for an hour. What can't be said now is swept then.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), time.Second)
+		defer cancel()
+		_ = c.s.engine.Do(ctx, &engine.EndUpload{Tenant: t, Upload: begin.Upload})
+		return 0, nil, err
+	}
+	return createdOr(put.Created), &put.Artifact, nil
+}
+
+// receive stores a body as it comes, a chunk at a time. Each has as long to arrive as any other body.
+func (c *call) receive(put *engine.PutArtifact, want string) error {
+	rc := http.NewResponseController(c.w)
+	limit := c.s.engine.Policy().ArtifactMaxBytes
+	sent, kept := sha256.New(), sha256.New()
+	body := c.s.opt.Secrets.Reader(io.TeeReader(http.MaxBytesReader(c.w, c.Body, limit), sent))
+	chunk := make([]byte, store.ChunkSize)
+	for n, ended := int64(0), false; !ended; n++ {
+		_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout)) // in process there is none to set
+		have, err := fill(body, chunk)
+		var big *http.MaxBytesError
+		switch {
+		case errors.Is(err, io.EOF):
+			ended = true
+		case errors.As(err, &big):
+			return perdure.Errorf(perdure.CodeTooLarge, "an artifact has at most %d bytes", limit)
+		case err != nil:
+			return perdure.Errorf(perdure.CodeInvalid, "the body could not be read: %v", err)
+		}
+		if have == 0 {
+			break
+		}
+		kept.Write(chunk[:have])
+		put.Size += int64(have)
+		if err := c.s.storeChunk(c.Context(), &engine.AddChunk{Tenant: put.Tenant, Upload: put.Upload, N: n, Data: chunk[:have]}); err != nil {
+			return err
+		}
+	}
+	_ = rc.SetReadDeadline(time.Time{})
+	if got := fmt.Sprintf("%x", sent.Sum(nil)); want != "" && got != want {
+		return perdure.Invalid("sha256", "what came has the hash %s", got)
+	}
+	put.SHA256 = fmt.Sprintf("%x", kept.Sum(nil))
+	return nil
+}
+
+// fill reads until a buffer is full. Only who has sent all of it ends with io.EOF: a body that breaks off does not.
+func fill(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var k int
+		k, err = r.Read(b[n:])
+		n += k
+	}
+	return n, err
+}
+
+func (s *Server) storeChunk(ctx context.Context, op *engine.AddChunk) error {
+	select {
+	case s.storing <- struct{}{}:
+		defer func() { <-s.storing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.engine.Do(ctx, op)
+}
+
+func listArtifacts(c *call, _ *none) (int, *api.Artifacts, error) {
+	list, err := c.s.engine.Artifacts(c.Context(), c.tenant(), c.run())
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, &api.Artifacts{Artifacts: append([]perdure.Artifact{}, list...)}, nil
+}
+
+// getArtifact gives the bytes of an artifact. They are whatever a worker has sent: a browser saves them, and never shows or
+// executes them as a page of this server.
+func getArtifact(c *call) error {
+	r, err := c.s.engine.Artifact(c.Context(), c.tenant(), c.run(), c.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	h := c.w.Header()
+	h.Set("Content-Type", r.ContentType)
+	h.Set("Content-Disposition", `attachment; filename="`+r.Name+`"`)
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("ETag", `"`+r.SHA256+`"`)
+	rc := http.NewResponseController(c.w)
+	out := &choosy{ResponseWriter: &patient{c.w, rc, c.s.opt.BodyTimeout}}
+	http.ServeContent(out, c.Request, "", time.Time{}, r)
+	_ = rc.SetWriteDeadline(time.Time{})
+	switch {
+	case r.Err != nil && out.status == 0:
+		return r.Err
+	case r.Err != nil:
+		panic(http.ErrAbortHandler) // half of it must not look like all of it
+	case out.status == http.StatusRequestedRangeNotSatisfiable:
+		h.Del("Content-Disposition")
+		return perdure.Invalid("range", "is none of the %d bytes that there are", r.Size)
+	}
+	return nil
+}
+
+// patient gives who reads an answer so long for each piece of it.
+type patient struct {
+	http.ResponseWriter
+	rc   *http.ResponseController
+	each time.Duration
+}
+
+func (w *patient) Write(b []byte) (int, error) {
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.each)) // in process there is none to set
+	return w.ResponseWriter.Write(b)
+}
+
+// choosy keeps to itself what is no answer: a range that does not exist is refused as anything else is.
+type choosy struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *choosy) WriteHeader(status int) {
+	if w.status = status; status != http.StatusRequestedRangeNotSatisfiable {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (w *choosy) Write(b []byte) (int, error) {
+	if w.status == http.StatusRequestedRangeNotSatisfiable {
+		return len(b), nil
+	}
+	return w.ResponseWriter.Write(b)
+}

@@ -1,0 +1,54 @@
+package httpd
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// getBackup gives a backup of the whole store. It is put together in a file beside the data first, so that what is sent is whole
+// and its length known; one at a time, since that takes its space.
+func getBackup(c *call) error {
+	if !c.s.backing.TryLock() {
+		return perdure.Errorf(perdure.CodeUnavailable, "another backup is being made: try again later")
+	}
+	defer c.s.backing.Unlock()
+	dir, err := os.MkdirTemp(c.s.opt.Scratch, BackupFolder+"*") // 0700
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "backup")
+	if _, err := c.s.engine.Store().Backup(c.Context(), path, nil); err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h := c.w.Header()
+	h.Set("Content-Type", "application/vnd.sqlite3")
+	h.Set("Content-Length", strconv.FormatInt(info.Size(), 10))
+	h.Set("Content-Disposition", `attachment; filename="perdure.backup"`)
+	c.w.WriteHeader(http.StatusOK)
+	rc := http.NewResponseController(c.w)
+	_, err = io.Copy(&patient{c.w, rc, c.s.opt.BodyTimeout}, f)
+	_ = rc.SetWriteDeadline(time.Time{})
+	if err != nil {
+		panic(http.ErrAbortHandler) // half of it must not look like all of it
+	}
+	return nil
+}
+
+// BackupFolder begins the name of a folder in which a backup is put together. One that a killed server leaves is of no use.
+const BackupFolder = ".perdure-backup-"

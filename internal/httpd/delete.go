@@ -1,0 +1,22 @@
+package httpd
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+func deleteRun(c *call, _ *none) (int, *none, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, &none{}, c.s.engine.Delete(c.Context(), &engine.DeleteRun{Tenant: c.tenant(), RunID: c.run(), Key: key})
+}
+
+func deleteThread(c *call, _ *none) (int, *none, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, &none{}, c.s.engine.Delete(c.Context(), &engine.DeleteThread{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Key: key})
+}

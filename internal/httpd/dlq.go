@@ -1,0 +1,212 @@
+package httpd
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// lettersAtOnce is how many dead letters of one call share a batch.
+const lettersAtOnce = 64
+
+// maxLetters bounds the dead letters of one call.
+const maxLetters = 1000
+
+// letterFilter reads which dead letters are meant.
+func (c *call) letterFilter(otherwise int64) (f store.LetterFilter, err error) {
+	limit, err := c.whole("limit", otherwise, 1, maxLetters)
+	if err != nil {
+		return f, err
+	}
+	q := c.URL.Query()
+	f = store.LetterFilter{Cause: q.Get("cause"), Kind: q.Get("kind"), Queue: q.Get("queue"), Limit: int(limit)}
+	return f, checkLetters(f.Cause, f.Kind, f.Queue)
+}
+
+// checkLetters checks what dead letters are chosen by. A cause is what a worker made of it: a text.
+func checkLetters(cause, kind, queue string) error {
+	for _, x := range [][2]string{{"kind", kind}, {"queue", queue}} {
+		if x[1] != "" {
+			if err := perdure.CheckName(x[0], x[1]); err != nil {
+				return err
+			}
+		}
+	}
+	return perdure.CheckText("cause", cause)
+}
+
+func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
+	f, err := c.letterFilter(50)
+	if err != nil {
+		return 0, nil, err
+	}
+	if f.Before, err = c.cursor(); err != nil {
+		return 0, nil, err
+	}
+	out := &api.DeadLetters{DeadLetters: []perdure.DeadLetter{}}
+	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		list, err := v.DeadLetters(c.tenant(), f)
+		out.DeadLetters = append(out.DeadLetters, list...)
+		return err
+	})
+	if n := len(out.DeadLetters); n == f.Limit {
+		out.NextCursor = string(out.DeadLetters[n-1].RunID)
+	}
+	return 0, out, err
+}
+
+func deadLetterCauses(c *call, _ *none) (int, *api.DeadLetterCauses, error) {
+	f, err := c.letterFilter(100)
+	if err != nil {
+		return 0, nil, err
+	}
+	limit := f.Limit
+	f.Limit++
+	out := &api.DeadLetterCauses{Causes: []api.DeadLetterCause{}}
+	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		list, err := v.LetterGroups(c.tenant(), f)
+		out.More = len(list) > limit
+		for _, g := range list[:min(limit, len(list))] {
+			out.Causes = append(out.Causes, api.DeadLetterCause{Cause: g.Cause, Kind: g.Kind, Count: g.Count, Redriven: g.Redriven, OldestAt: g.Oldest,
+				NewestAt: g.Newest, Example: g.Example, Message: g.Message})
+		}
+		return err
+	})
+	return 0, out, err
+}
+
+func getDeadLetter(c *call, _ *none) (int, *api.DeadLetterStory, error) {
+	l, err := c.s.engine.Letter(c.Context(), c.tenant(), c.run())
+	if err != nil {
+		return 0, nil, err
+	}
+	out := &api.DeadLetterStory{DeadLetter: l.DeadLetter, Attempts: append([]perdure.Attempt{}, l.Attempts...), Events: []api.Event{}}
+	if l.Kept {
+		out.Run = c.s.show(&engine.Detail{Run: l.Run}, c.s.engine.Store().Now())
+		if l.Run.Input != "" {
+			out.Run.Input, _ = l.Run.Input.MarshalJSON()
+		}
+		if l.Run.Fallback != "" {
+			out.Fallback = &l.Run.Fallback
+		}
+	}
+	if p := &l.Parent; p.ID != "" {
+		out.Parent = &api.JobStatus{JobID: p.ID, Status: p.Status(), State: p.State, UpdatedAt: max(p.CreatedAt, p.StartedAt, p.SeenAt, p.FinishedAt)}
+	}
+	for i := range l.Events {
+		out.Events = append(out.Events, event(&l.Events[i]))
+	}
+	return 0, out, nil
+}
+
+func redrive(c *call, in *api.Redrive) (int, *api.Run, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.Redrive{Tenant: c.tenant(), RunID: c.run(), Resign: in.Resign, Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return c.made(op.Run.ID, op.Created)
+}
+
+func dropDeadLetter(c *call, _ *none) (int, *none, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, &none{}, c.s.engine.Do(c.Context(), &engine.DropDeadLetter{Tenant: c.tenant(), RunID: c.run(), Key: key})
+}
+
+func redriveMany(c *call, in *api.RedriveMany) (int, *api.LettersDone, error) {
+	picked, err := c.pickLetters("redrive", &in.ChooseLetters, in, true)
+	if err != nil {
+		return 0, nil, err
+	}
+	ops := make([]engine.Op, len(picked.Picked))
+	for i, id := range picked.Picked {
+		ops[i] = &engine.Redrive{Tenant: c.tenant(), RunID: id, Resign: in.Resign}
+	}
+	return c.eachLetter(picked.Picked, ops, func(i int, err error, done *api.LetterDone) error {
+		done.RedrivenBy = ops[i].(*engine.Redrive).Run.ID
+		return err
+	})
+}
+
+func dropDeadLetters(c *call, in *api.ChooseLetters) (int, *api.LettersDone, error) {
+	picked, err := c.pickLetters("discard", in, in, false)
+	if err != nil {
+		return 0, nil, err
+	}
+	ops := make([]engine.Op, len(picked.Picked))
+	for i, id := range picked.Picked {
+		ops[i] = &engine.DropDeadLetter{Tenant: c.tenant(), RunID: id}
+	}
+	return c.eachLetter(picked.Picked, ops, func(_ int, err error, _ *api.LetterDone) error {
+		if picked.Again && perdure.CodeOf(err) == perdure.CodeNotFound {
+			return nil // this call has discarded it, when it was first made
+		}
+		return err
+	})
+}
+
+// pickLetters reads which dead letters a call is about. It has to say so: nobody means all of them by saying nothing.
+func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open bool) (*engine.PickLetters, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return nil, err
+	}
+	filtered := in.Cause != "" || in.Kind != "" || in.Queue != ""
+	switch {
+	case len(in.IDs) == 0 && !filtered:
+		return nil, perdure.Invalid("ids", "say which: by ids, or by cause, kind or queue")
+	case len(in.IDs) > 0 && (filtered || in.Limit != 0):
+		return nil, perdure.Invalid("ids", "give either ids, or cause, kind, queue and limit")
+	case len(in.IDs) > maxLetters:
+		return nil, &perdure.Error{Code: perdure.CodeTooLarge, Field: "ids", Message: fmt.Sprintf("names at most %d", maxLetters)}
+	case in.Limit < 0 || in.Limit > maxLetters:
+		return nil, perdure.Invalid("limit", "takes a whole number from 1 to %d", maxLetters)
+	}
+	seen := make(map[perdure.RunID]bool, len(in.IDs))
+	for i, id := range in.IDs {
+		if !isID.MatchString(string(id)) {
+			return nil, perdure.Invalid(fmt.Sprintf("ids[%d]", i), "is no id of a run")
+		}
+		if seen[id] {
+			return nil, perdure.Invalid(fmt.Sprintf("ids[%d]", i), "stands twice in this call")
+		}
+		seen[id] = true
+	}
+	if err := checkLetters(in.Cause, in.Kind, in.Queue); err != nil {
+		return nil, err
+	}
+	f := store.LetterFilter{Cause: in.Cause, Kind: in.Kind, Queue: in.Queue, Open: open, Oldest: true, Limit: in.Limit}
+	if f.Limit == 0 {
+		f.Limit = 100
+	}
+	op := &engine.PickLetters{Tenant: c.tenant(), What: what, IDs: in.IDs, Filter: f, Asked: asked, Key: key}
+	return op, c.s.engine.Do(c.Context(), op)
+}
+
+// eachLetter does something with each letter, in batches that leave room for others. judge says what a result means.
+func (c *call) eachLetter(ids []perdure.RunID, ops []engine.Op, judge func(i int, err error, done *api.LetterDone) error) (int, *api.LettersDone, error) {
+	out := &api.LettersDone{Results: make([]api.LetterDone, len(ids))}
+	for from := 0; from < len(ops); from += lettersAtOnce {
+		for k, err := range c.s.engine.DoAll(c.Context(), ops[from:min(from+lettersAtOnce, len(ops))]...) {
+			i := from + k
+			done := &out.Results[i]
+			done.RunID = ids[i]
+			if err := judge(i, err, done); err != nil {
+				done.RedrivenBy, done.Error = "", refusal(c.s.refused(err))
+				continue
+			}
+			done.OK = true
+			out.Done++
+		}
+	}
+	return 0, out, nil
+}

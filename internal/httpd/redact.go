@@ -1,0 +1,66 @@
+package httpd
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/perdure/perdure/internal/redact"
+)
+
+// errVocabulary refuses secrets that nobody could talk without.
+var errVocabulary = errors.New("secrets: one of them is a word of the API itself: taking it out would make every answer unreadable; choose another secret")
+
+// redacted gives a request without the secrets in its path, its query and its headers; its body follows when it is read. So
+// everything that is decided, compared, hashed, stored or said afterwards is about the same text. Credentials are left alone:
+// they are never stored, and one of them may be a secret itself.
+func redacted(s *redact.Set, r *http.Request) *http.Request {
+	if s == nil {
+		return r
+	}
+	clean := *r
+	if r.URL.RawQuery != "" || s.Has(r.URL.Path) || s.Has(r.URL.RawPath) {
+		u := *r.URL
+		u.Path, u.RawPath = s.String(u.Path), s.String(u.RawPath)
+		if u.Path != r.URL.Path {
+			u.RawPath = ""
+		}
+		if q, err := parseQuery(u.RawQuery); err == nil {
+			u.RawQuery = redactQuery(s, q, u.RawQuery)
+		} else {
+			u.RawQuery = s.String(u.RawQuery)
+		}
+		clean.URL = &u
+	}
+	clean.Header = r.Header.Clone()
+	for name, values := range clean.Header {
+		if name == "Authorization" || name == "X-Api-Key" {
+			continue
+		}
+		for i, v := range values {
+			values[i] = s.String(v)
+		}
+	}
+	return &clean
+}
+
+// redactQuery writes a query anew, if there is something to take out of it.
+func redactQuery(s *redact.Set, q url.Values, raw string) string {
+	clean, changed := make(url.Values, len(q)), false
+	for name, values := range q {
+		for _, v := range values {
+			if name != tokenParam {
+				if c := s.String(v); c != v {
+					v, changed = c, true
+				}
+			}
+			n := s.String(name)
+			changed = changed || n != name
+			clean[n] = append(clean[n], v)
+		}
+	}
+	if !changed {
+		return raw
+	}
+	return clean.Encode()
+}

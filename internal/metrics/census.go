@@ -1,0 +1,223 @@
+package metrics
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// How the store is counted: a count is good for a second, and for so many times as long as it took, so that counting never is more
+// than a small part of what the store does. Whoever asks waits no longer than patience; the count goes on, and is there the next time.
+const (
+	freshFor = time.Second
+	share    = 20
+	atMost   = time.Minute
+	patience = 2 * time.Second
+)
+
+// A census is what of the metrics is read from the store.
+type census struct {
+	count    func() (*store.Census, perdure.Instant, error)
+	patience time.Duration
+	descs    map[string]*prometheus.Desc
+
+	mu    sync.Mutex
+	last  *counted
+	until time.Time     // last is good until then
+	going chan struct{} // closed when the count under way has ended; nil: none is
+}
+
+// counted is a count, the instant on the store's clock, and how long it took.
+type counted struct {
+	*store.Census
+	at   perdure.Instant
+	took time.Duration
+}
+
+func newCensus(e *engine.Engine) *census {
+	return &census{patience: patience, descs: describe(queueDepth, queueOldest, runs, runsDeferred, runTiers, pastDeadline, lettersHeld, workersSeen, quietest, sweepAge, scrapeOK, scrapeTook),
+		count: func() (out *store.Census, now perdure.Instant, err error) {
+			ctx, cancel := context.WithTimeout(context.Background(), atMost)
+			defer cancel()
+			err = e.Store().View(ctx, func(v *store.View) (err error) {
+				now = v.Now
+				out, err = v.Census(e.Policy())
+				return err
+			})
+			return out, now, err
+		}}
+}
+
+func describe(names ...string) map[string]*prometheus.Desc {
+	m := make(map[string]*prometheus.Desc)
+	for _, name := range names {
+		r := row(name)
+		m[name] = prometheus.NewDesc(r.Name, r.Help, r.Labels, nil)
+	}
+	return m
+}
+
+func (c *census) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		out <- d
+	}
+}
+
+// look gives a count that is fresh, or nil if there is none in time.
+func (c *census) look() *counted {
+	c.mu.Lock()
+	if c.last != nil && time.Now().Before(c.until) {
+		defer c.mu.Unlock()
+		return c.last
+	}
+	if c.going == nil {
+		done := make(chan struct{})
+		c.going = done
+		go c.run(done)
+	}
+	done := c.going
+	c.mu.Unlock()
+	t := time.NewTimer(c.patience)
+	defer t.Stop()
+	select {
+	case <-done:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.last
+	case <-t.C:
+		return nil
+	}
+}
+
+func (c *census) run(done chan struct{}) {
+	begin := time.Now()
+	found, at, err := c.count()
+	took := time.Since(begin)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.going = nil, nil
+	if err == nil {
+		c.last = &counted{found, at, took}
+	}
+	c.until = time.Now().Add(min(atMost, max(freshFor, share*took)))
+	close(done)
+}
+
+// Collect gives what was counted.
+func (c *census) Collect(out chan<- prometheus.Metric) {
+	give := func(name string, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(c.descs[name], prometheus.GaugeValue, v, labels...)
+	}
+	n := c.look()
+	if n == nil {
+		give(scrapeOK, 0)
+		return
+	}
+	give(scrapeOK, 1)
+	give(scrapeTook, n.took.Seconds())
+	give(pastDeadline, float64(n.PastDeadline))
+	give(runsDeferred, float64(n.Deferred))
+	for _, s := range perdure.States {
+		if s.Live() {
+			give(runs, float64(n.States[s]), string(s))
+		}
+	}
+	for _, tier := range []string{perdure.TierFresh, perdure.TierStale, perdure.TierDead} {
+		give(runTiers, float64(n.Tiers[tier]), tier)
+	}
+	for _, q := range largest(n.Queues, func(a, b store.QueueLoad) int { return cmp.Compare(a.Claimable, b.Claimable) }, func(a, b store.QueueLoad) store.QueueLoad {
+		if a.Since == 0 || b.Since != 0 && b.Since < a.Since {
+			a.Since = b.Since
+		}
+		a.Claimable += b.Claimable
+		return a
+	}) {
+		give(queueDepth, float64(q.value.Claimable), q.name)
+		give(queueOldest, seconds(q.value.Since, n.at), q.name)
+	}
+	for _, l := range largest(n.DeadLetters, cmp.Compare[int], func(a, b int) int { return a + b }) {
+		give(lettersHeld, float64(l.value), l.name)
+	}
+	give(workersSeen, float64(n.Online), "online")
+	give(workersSeen, float64(n.Offline), "offline")
+	give(quietest, seconds(n.Quietest, n.at))
+	if n.SweptAt != 0 {
+		give(sweepAge, seconds(n.SweptAt, n.at))
+	}
+}
+
+type labelled[T any] struct {
+	name  string
+	value T
+}
+
+// largest gives the largest of what callers have named, as many as there may be labels, and the rest together.
+func largest[T any](all map[string]T, compare func(a, b T) int, sum func(a, b T) T) []labelled[T] {
+	joined := make(map[string]T, len(all)) // names that are the same as labels are one
+	for name, v := range all {
+		if before, ok := joined[label(name)]; ok {
+			v = sum(before, v)
+		}
+		joined[label(name)] = v
+	}
+	var out []labelled[T]
+	for _, name := range slices.Sorted(maps.Keys(joined)) {
+		out = append(out, labelled[T]{name, joined[name]})
+	}
+	if len(out) <= maxLabels {
+		return out
+	}
+	slices.SortStableFunc(out, func(a, b labelled[T]) int { return compare(b.value, a.value) })
+	rest := labelled[T]{name: other}
+	kept := out[:0:0]
+	for i, x := range out {
+		if i < maxLabels && x.name != other {
+			kept = append(kept, x)
+		} else {
+			rest.value = sum(rest.value, x.value)
+		}
+	}
+	return append(kept, rest)
+}
+
+// A node is what this process knows of itself.
+type node struct {
+	store    *store.Store
+	attached func() (map[string]int64, int64)
+	descs    map[string]*prometheus.Desc
+}
+
+func newNode(s *store.Store, attached func() (map[string]int64, int64)) *node {
+	return &node{s, attached, describe(streams, streamsLimit, writable)}
+}
+
+func (n *node) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range n.descs {
+		out <- d
+	}
+}
+
+func (n *node) Collect(out chan<- prometheus.Metric) {
+	give := func(name string, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(n.descs[name], prometheus.GaugeValue, v, labels...)
+	}
+	by, limit := n.attached()
+	for transport, count := range by {
+		give(streams, float64(count), transport)
+	}
+	give(streamsLimit, float64(limit))
+	ok := 1.0
+	if n.store.Err() != nil || n.store.Away() != nil || n.store.Full() {
+		ok = 0
+	}
+	give(writable, ok)
+}

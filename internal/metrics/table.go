@@ -1,0 +1,94 @@
+package metrics
+
+// A Metric is one row of the table: what is measured, and when somebody should look. docs/metrics.md is printed from these.
+type Metric struct {
+	Name   string
+	Type   Type
+	Labels []string
+	Help   string
+	Watch  string // when to be alerted; empty: it is there to look at
+	Local  bool   // each node has its own; the others are of the store, and equal on all nodes
+}
+
+// A Type says how a metric moves.
+type Type string
+
+const (
+	Counter   Type = "counter"
+	Gauge     Type = "gauge"
+	Histogram Type = "histogram"
+)
+
+// Names of metrics, each a row of Table.
+const (
+	queueDepth   = "perdure_queue_depth"
+	queueOldest  = "perdure_queue_oldest_seconds"
+	runs         = "perdure_runs"
+	runsDeferred = "perdure_runs_deferred"
+	runTiers     = "perdure_run_tiers"
+	pastDeadline = "perdure_runs_past_deadline"
+	lettersHeld  = "perdure_dead_letters"
+	workersSeen  = "perdure_workers"
+	quietest     = "perdure_worker_oldest_heartbeat_seconds"
+	sweepAge     = "perdure_watchdog_last_sweep_seconds"
+	scrapeOK     = "perdure_scrape_ok"
+	scrapeTook   = "perdure_scrape_census_seconds"
+
+	runsCreated  = "perdure_runs_created_total"
+	runsEnded    = "perdure_runs_ended_total"
+	runDuration  = "perdure_run_duration_seconds"
+	runTimeouts  = "perdure_run_timeouts_total"
+	lateness     = "perdure_deadline_lateness_seconds"
+	cancelTook   = "perdure_cancel_seconds"
+	detached     = "perdure_waits_detached_total"
+	alerts       = "perdure_run_alerts_total"
+	letters      = "perdure_dead_letters_total"
+	lateResults  = "perdure_late_results_total"
+	leasesLost   = "perdure_lease_losses_total"
+	actions      = "perdure_watchdog_actions_total"
+	attempts     = "perdure_webhook_attempts_total"
+	streams      = "perdure_stream_clients"
+	streamsLimit = "perdure_stream_clients_limit"
+	batches      = "perdure_store_batch_seconds"
+	commits      = "perdure_store_commit_seconds"
+	operations   = "perdure_store_operations_total"
+	writable     = "perdure_store_writable"
+	buildInfo    = "perdure_build_info"
+)
+
+// Table is all there is, beside what the Go runtime and the process tell of themselves.
+var Table = []Metric{
+	{Name: pastDeadline, Type: Gauge, Help: "Live runs whose deadline passed more than two seconds ago.",
+		Watch: "above 0: the watchdog does not do what it is for"},
+	{Name: queueDepth, Type: Gauge, Labels: []string{"queue"}, Help: "Runs that a worker could take now.", Watch: "grows for long"},
+	{Name: queueOldest, Type: Gauge, Labels: []string{"queue"}, Help: "How long the run that waits longest could have been taken.", Watch: "above what callers put up with"},
+	{Name: runs, Type: Gauge, Labels: []string{"state"}, Help: "Live runs by state."},
+	{Name: runsDeferred, Type: Gauge, Help: "Live runs that nobody waits for any more."},
+	{Name: runTiers, Type: Gauge, Labels: []string{"tier"}, Help: "Leased runs by how alive they look.", Watch: "stale or dead above 0 for long"},
+	{Name: runsCreated, Type: Counter, Local: true, Help: "Runs accepted."},
+	{Name: runsEnded, Type: Counter, Labels: []string{"state"}, Local: true, Help: "Runs ended, by how.", Watch: "the share of failed and timeout"},
+	{Name: runDuration, Type: Histogram, Labels: []string{"state"}, Local: true, Help: "Time from a run's acceptance to its end."},
+	{Name: runTimeouts, Type: Counter, Labels: []string{"queue", "kind"}, Local: true, Help: "Runs ended as timeout."},
+	{Name: lateness, Type: Histogram, Local: true, Help: "How long after its deadline a run was ended by it, and that was durable.", Watch: "above a second, unless a server was away"},
+	{Name: cancelTook, Type: Histogram, Local: true, Help: "Time from the request to stop until the run had ended."},
+	{Name: detached, Type: Counter, Labels: []string{"reason"}, Local: true, Help: "Waits that stopped waiting while the run went on; the last one of a run counts."},
+	{Name: alerts, Type: Counter, Labels: []string{"reason"}, Local: true, Help: "Alerts about runs that may be stuck: run:slow by its reason, and run:stale.", Watch: "queued: too few workers; the others: look at the runs"},
+	{Name: leasesLost, Type: Counter, Local: true, Help: "Leases that were taken from a worker that was not heard from.", Watch: "rises: workers die, or are cut off"},
+	{Name: letters, Type: Counter, Labels: []string{"cause"}, Local: true, Help: "Runs that became dead letters.", Watch: "rises"},
+	{Name: lettersHeld, Type: Gauge, Labels: []string{"cause"}, Help: "Dead letters that wait for somebody to redrive or discard them.", Watch: "above 0: they expire"},
+	{Name: lateResults, Type: Counter, Local: true, Help: "Results that came too late and were kept beside their run."},
+	{Name: actions, Type: Counter, Labels: []string{"rule", "name"}, Local: true, Help: "What the watchdog did, by rule.", Watch: "W1, W3, W10: a transaction left something undone"},
+	{Name: sweepAge, Type: Gauge, Help: "Time since a watchdog of any node said that it sweeps; it says so once a second.", Watch: "above 10: nobody sweeps"},
+	{Name: workersSeen, Type: Gauge, Labels: []string{"state"}, Help: "Workers, online or offline.", Watch: "no one is online; many went offline"},
+	{Name: quietest, Type: Gauge, Help: "Time since the online worker that is silent for longest was heard from."},
+	{Name: attempts, Type: Counter, Labels: []string{"outcome"}, Local: true, Help: "Attempts to send a webhook.", Watch: "the share of refused and unreachable"},
+	{Name: streams, Type: Gauge, Labels: []string{"transport"}, Local: true, Help: "Callers that are attached: event streams, sockets, and waits that block."},
+	{Name: streamsLimit, Type: Gauge, Local: true, Help: "How many callers may be attached to this node.", Watch: "nearly reached"},
+	{Name: batches, Type: Histogram, Labels: []string{"lane"}, Local: true, Help: "Time to decide and write a batch that was written."},
+	{Name: commits, Type: Histogram, Labels: []string{"lane"}, Local: true, Help: "Time to write a batch and have it on disk.", Watch: "its 99th percentile"},
+	{Name: operations, Type: Counter, Labels: []string{"lane"}, Local: true, Help: "Operations in batches that were written."},
+	{Name: writable, Type: Gauge, Local: true, Help: "1 while this node's store takes writes.", Watch: "0"},
+	{Name: scrapeOK, Type: Gauge, Local: true, Help: "1 if the store was counted in time; if not, what is of the store is missing.", Watch: "0 for long"},
+	{Name: scrapeTook, Type: Gauge, Local: true, Help: "How long it last took to count the store."},
+	{Name: buildInfo, Type: Gauge, Labels: []string{"version", "commit", "goversion"}, Local: true, Help: "1, for what runs."},
+}

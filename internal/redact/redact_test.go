@@ -1,0 +1,294 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+const canary = `sk-Canary/"7f+é\!2`
+
+func set(t testing.TB, secrets ...string) *Set {
+	t.Helper()
+	s, err := New(secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// inForms is the canary as it may come, inside of something else.
+func inForms() map[string]string {
+	quoted, _ := json.Marshal(canary)
+	twice, _ := json.Marshal(string(quoted))
+	out := map[string]string{
+		"plain": "key " + canary + " end", "json": string(quoted), "json in json": string(twice),
+		"query": "a=" + url.QueryEscape(canary) + "&b", "path": "/x/" + url.PathEscape(canary) + "/y",
+		"lower escapes": strings.ToLower(url.QueryEscape("é")) + strings.ReplaceAll(strings.ReplaceAll(url.QueryEscape(canary), "%2F", "%2f"), "%C3%A9", "%c3%a9"),
+		"hex":           hex.EncodeToString([]byte("ab" + canary)), "HEX": strings.ToUpper(hex.EncodeToString([]byte(canary + "z"))),
+	}
+	for name, enc := range map[string]*base64.Encoding{"std": base64.StdEncoding, "raw": base64.RawStdEncoding, "url": base64.URLEncoding, "rawurl": base64.RawURLEncoding} {
+		for _, before := range []string{"", "x", "xy", "xyz", "user:"} {
+			for _, after := range []string{"", "1", "12", "123"} {
+				out["base64 "+name+" "+before+"|"+after] = enc.EncodeToString([]byte(before + canary + after))
+			}
+		}
+	}
+	return out
+}
+
+func TestASecretIsFoundInEveryFormItTravelsIn(t *testing.T) {
+	s := set(t, canary)
+	for name, text := range inForms() {
+		if name == "lower escapes" {
+			text = strings.NewReplacer("%2B", "%2b", "%22", "%22", "%5C", "%5c", "%21", "%21").Replace(text)
+		}
+		if got := s.String(text); !strings.Contains(got, Mark) {
+			t.Errorf("%s: %q stays %q", name, text, got)
+		}
+	}
+}
+
+func TestWhatHasNoSecretStaysAsItIs(t *testing.T) {
+	s := set(t, canary, "another-secret")
+	for _, text := range []string{"", "s", "sk-Canar", "sk-", "plain text", `{"a": 1.50, "b":"\u0041\n"}`, "[redacted]", "another-secre t"} {
+		if got := s.String(text); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+		if got := s.JSON([]byte(text)); string(got) != text {
+			t.Errorf("%q became %q", text, got)
+		}
+		if got := s.Whole(text); got != text && text != "sk-Canar" {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+	var none *Set
+	if none.String(canary) != canary || none.Has(canary) || none.Whole(canary) != canary || string(none.JSON([]byte(`"x"`))) != `"x"` {
+		t.Error("no set changes something")
+	}
+}
+
+func TestJSONStaysValidHoweverItIsEscaped(t *testing.T) {
+	s := set(t, canary, "12345678", `","b":"x`)
+	for in, want := range map[string]string{
+		`{"a":"` + `\u0073k-Canary\/\u00227f+\u00e9\\!2` + `"}`: `{"a":"[redacted]"}`,
+		`{"n":12345678,"m":[912345678.5,1]}`:                    `{"n":"[redacted]","m":["[redacted]",1]}`,
+		`{"a":"1","b":"x"}`:                                     `{"a":"1","b":"x"}`,
+		`{"12345678":"12345678\n"}`:                             `{"[redacted]":"[redacted]\n"}`,
+		`"x 12345678 <y>"`:                                      `"x [redacted] <y>"`,
+	} {
+		got := s.JSON([]byte(in))
+		if string(got) != want || !json.Valid(got) {
+			t.Errorf("%s became %s, not %s", in, got, want)
+		}
+	}
+	if got := s.Text(`{"a":"12345678"`); got != `{"a":"[redacted]"` {
+		t.Errorf("what is no JSON became %s", got)
+	}
+}
+
+func TestTwoTextsPutTogetherAreNoSecret(t *testing.T) {
+	s := set(t, canary)
+	for i := 1; i < len(canary); i++ {
+		if got := s.Whole("x"+canary[:i]) + s.Whole(canary[i:]+"y"); strings.Contains(got, canary) {
+			t.Errorf("cut at %d it is %q", i, got)
+		}
+	}
+}
+
+func TestATextInPiecesIsHeldBackAsFarAsItMayBeASecret(t *testing.T) {
+	s := set(t, canary, "sk-Can-other")
+	for cut := 1; cut < 7; cut++ {
+		var got strings.Builder
+		var held Tail
+		for text := "say " + canary + " and sk-Can't, sk"; text != ""; {
+			piece := text[:min(cut, len(text))]
+			text = text[len(piece):]
+			var shown string
+			shown, held = s.Hold(held, piece)
+			got.WriteString(shown)
+			for n := 4; n < len(canary); n++ {
+				if strings.Contains(string(held), canary[:n]) {
+					t.Fatalf("what is held shows the secret: %q", held)
+				}
+			}
+		}
+		got.WriteString(s.Release(held))
+		// Of a secret that begins at the end of a piece, two bytes at most have been shown.
+		if want := "say [redacted] and sk-Can't, sk"; strings.NewReplacer("say sk[", "say [", "say s[", "say [").Replace(got.String()) != want {
+			t.Errorf("in pieces of %d: %q", cut, got.String())
+		}
+	}
+}
+
+func TestWhatAnotherNodeWithOtherSecretsHeldIsTakenForASecret(t *testing.T) {
+	_, held := set(t, canary).Hold("", "some sk-Cana")
+	if got := set(t, "another-secret").Release(held); got != Mark {
+		t.Errorf("it becomes %q", got)
+	}
+	var none *Set
+	if got := none.Release(held); got != Mark {
+		t.Errorf("without secrets it becomes %q", got)
+	}
+	if got, left := none.Hold(held, " and more"); got != Mark+" and more" || left != "" {
+		t.Errorf("without secrets it goes on as %q", got)
+	}
+	for _, bad := range []Tail{"x", "...", "ffff.0.3.0", held + "9", "-1.-1.-1.-1", held + ".1"} {
+		if got := set(t, canary).Release(bad); got != Mark {
+			t.Errorf("%q becomes %q", bad, got)
+		}
+	}
+}
+
+func TestAReaderTakesSecretsOutAcrossItsPieces(t *testing.T) {
+	s := set(t, canary)
+	text := strings.Repeat("some text, ", 10000) + canary + " and " + canary[:5]
+	for name, r := range map[string]io.Reader{"whole": strings.NewReader(text), "bytes": iotest.OneByteReader(strings.NewReader(text)), "half": iotest.HalfReader(strings.NewReader(text))} {
+		got, err := io.ReadAll(s.Reader(r))
+		if want := strings.ReplaceAll(text, canary, Mark); err != nil || string(got) != want {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := io.ReadAll(s.Reader(iotest.ErrReader(broken))); !errors.Is(err, broken) {
+		t.Errorf("an error is %v", err)
+	}
+}
+
+func TestALogIsToldNoSecrets(t *testing.T) {
+	s := set(t, canary)
+	var out bytes.Buffer
+	log := s.Logger(slog.New(slog.NewJSONHandler(&out, nil)))
+	log.With("who", canary).WithGroup("g").Error("failed: "+canary, "error", errors.New("with "+canary), "in", slog.GroupValue(slog.String("a", canary)),
+		"b", []byte("x"), "v", struct{ Key string }{canary}, "n", 1)
+	if got := out.String(); s.Has(got) || strings.Count(got, Mark) != 5 || !strings.Contains(got, `"n":1`) {
+		t.Error(got)
+	}
+}
+
+func TestSecretsAreNamedNotGiven(t *testing.T) {
+	dir := t.TempDir()
+	file := func(text string) string {
+		f, err := os.CreateTemp(dir, "")
+		if err == nil {
+			_, err = f.WriteString(text)
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return "file:" + f.Name()
+	}
+	t.Setenv("SOME_SECRET", canary)
+	t.Setenv("SHORT_SECRET", "1234567")
+	t.Setenv("NO_SECRET", "")
+	good := []string{"env:SOME_SECRET", file("one-secret\n\n two-secret \n"), file("-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nab==\n-----END KEY-----\n")}
+	s, err := Load(good)
+	if err != nil || !s.Has(canary) || !s.Has("two-secret") || !s.Has("one-secret") || !s.Has("MIIEvQIBADANBgkq") || s.Has("-----BEGIN KEY-----") {
+		t.Errorf("%v", err)
+	}
+	for source, want := range map[string]string{
+		"env:SHORT_SECRET": "shorter than 8", "env:NO_SECRET": "is empty", "env:MISSING_SECRET": "not set", "file:" + filepath.Join(dir, "none"): "no such file",
+		"file:" + dir: "is no file", canary: "env:NAME", "literal:abcdefghij": "env:NAME", "env:": "env:NAME", "": "env:NAME",
+		file("long-enough\nshort"): "line 2", file("xxxxxxxxxx"): "again and again", file("redacted"): "overlaps", file("abcdefgh\xff"): "UTF-8",
+		file(strings.Repeat("abcdefgh", 1000)): "longer",
+	} {
+		_, err := Load([]string{source})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, not %s", source, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), canary) {
+			t.Errorf("the error shows it: %v", err)
+		}
+	}
+	if s, err := Load(nil); s != nil || err != nil {
+		t.Errorf("none: %v, %v", s, err)
+	}
+}
+
+// FuzzRedactor: whatever the secret and wherever the text is cut, what comes out has it nowhere, and a text without it is as it was.
+func FuzzRedactor(f *testing.F) {
+	f.Add("s3cret-value", "before ", " after", []byte{3, 1, 9})
+	f.Add(canary, canary[:5], canary[5:], []byte{1})
+	f.Add("password[", "x", "[redacted]", []byte{0, 0, 2})
+	f.Add("ababababac", "abab", "abacab", []byte{2, 2})
+	f.Add("]abcdefgh", "abcdefgh", "[redacted", []byte{7})
+	f.Fuzz(func(t *testing.T, secret, before, after string, cuts []byte) {
+		s, err := New([]string{secret})
+		if err != nil || len(secret)+len(before)+len(after) > 1000 {
+			return // no secret, or too long to try all of it
+		}
+		for form, text := range map[string]string{"plain": before + secret + after, "base64": base64.StdEncoding.EncodeToString([]byte(before + secret + after)),
+			"hex": hex.EncodeToString([]byte(before + secret + after)), "url": url.QueryEscape(before + secret + after), "around": before + after} {
+			had := s.Has(text)
+			whole := s.String(text)
+			clean(t, s, form, whole)
+			if again := s.String(whole); again != whole {
+				t.Fatalf("%s: %q redacted again is %q", form, whole, again)
+			}
+			var b strings.Builder
+			var held Tail
+			left := text
+			for _, n := range cuts {
+				var shown string
+				n := min(int(n), len(left))
+				shown, held = s.Hold(held, left[:n])
+				left = left[n:]
+				b.WriteString(shown)
+			}
+			shown, held := s.Hold(held, left)
+			b.WriteString(shown + s.Release(held))
+			clean(t, s, form+" in pieces", b.String())
+			if !had && (whole != text || !strings.Contains(text, Mark[:1]) && b.String() != text) {
+				t.Fatalf("%s: %q became %q and %q", form, text, whole, b.String())
+			}
+			quoted, err := json.Marshal(map[string]string{"k": text})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var back map[string]string
+			if err := json.Unmarshal(s.JSON(quoted), &back); err != nil {
+				t.Fatalf("%s: JSON is broken: %v", form, err)
+			}
+			clean(t, s, form+" in JSON", back["k"])
+		}
+	})
+}
+
+func clean(t *testing.T, s *Set, form, text string) {
+	t.Helper()
+	for part := range strings.SplitSeq(text, Mark) {
+		for _, f := range s.forms {
+			if strings.Contains(part, f) {
+				t.Fatalf("%s: %q has %q", form, text, f)
+			}
+		}
+	}
+}
+
+func BenchmarkNothingToTakeOut(b *testing.B) {
+	var secrets []string
+	for i := range 20 {
+		secrets = append(secrets, "sk-"+strings.Repeat(string(rune('a'+i)), 3)+"0123456789abcdefghij")
+	}
+	s, err := New(secrets)
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := strings.Repeat("The quick brown fox jumps over the lazy dog. ", 1000)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if s.Has(text) {
+			b.Fatal()
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// ChunkSize is how many bytes of an artifact one row holds; the last one of an artifact may hold less.
+const ChunkSize = 256 << 10
+
+var artifactTable = &table[perdure.Artifact]{
+	name: "artifacts", keys: []string{"tenant", "run_id", "name"},
+	cols: []string{"tenant", "run_id", "name", "hash", "size", "media", "at", "attempt"},
+	bind: func(a *perdure.Artifact) []any {
+		return []any{string(a.Tenant), string(a.RunID), a.Name, a.SHA256, a.Size, a.ContentType, int64(a.At), int64(a.Attempt)}
+	},
+	scan: func(a *perdure.Artifact) []any {
+		return []any{&a.Tenant, &a.RunID, &a.Name, &a.SHA256, &a.Size, &a.ContentType, &a.At, &a.Attempt}
+	},
+}
+
+type artifactKey struct {
+	runKey
+	name string
+}
+
+// Artifacts gives a run's artifacts, by name.
+func (tx *Tx) Artifacts(t perdure.TenantID, run perdure.RunID) ([]perdure.Artifact, error) {
+	k := runKey{t, run}
+	err := artifactTable.query(tx.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(a *perdure.Artifact) error {
+		tx.artifacts.absorb(artifactKey{k, a.Name}, *a, true)
+		return nil
+	})
+	var out []perdure.Artifact
+	for a := range tx.artifacts.of(k) {
+		out = append(out, *a)
+	}
+	slices.SortFunc(out, func(a, b perdure.Artifact) int { return strings.Compare(a.Name, b.Name) })
+	return out, err
+}
+
+// BeginUpload stages an upload. Until it is an artifact's content, it is something to be removed, from an instant on.
+func (tx *Tx) BeginUpload(t perdure.TenantID, id string, until perdure.Instant) {
+	push(tx, &tx.removals, Removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
+}
+
+// AddChunk stages a part of an upload.
+func (tx *Tx) AddChunk(t perdure.TenantID, id string, n int64, data []byte) {
+	push(tx, &tx.later, statement{"INSERT INTO chunks (tenant,upload,n,data) VALUES (?,?,?,?) ON CONFLICT (tenant,upload,n) DO NOTHING",
+		[]any{string(t), id, n, data}, anyNumber})
+}
+
+// Uploading tells until when an upload is kept, or zero if there is none.
+func (tx *Tx) Uploading(t perdure.TenantID, id string) (until perdure.Instant, err error) {
+	err = tx.sess.Query("SELECT due_at FROM removals WHERE tenant=? AND kind='upload' AND id=?", []any{string(t), id},
+		func(scan func(...any) error) error { return scan(&until) })
+	return until, err
+}
+
+// EndUpload gives an upload up: it goes with the next sweep.
+func (tx *Tx) EndUpload(t perdure.TenantID, id string) {
+	push(tx, &tx.later, statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?", []any{int64(tx.Now), string(t), id}, anyNumber})
+}
+
+// PutArtifact stages an artifact whose bytes an upload has brought. Bytes that are there already are not kept twice.
+func (tx *Tx) PutArtifact(a perdure.Artifact, upload string) {
+	tx.artifacts.put(tx, artifactKey{runKey{a.Tenant, a.RunID}, a.Name}, a)
+	const ours = "EXISTS (SELECT 1 FROM contents WHERE tenant=? AND hash=? AND upload=?)"
+	push(tx, &tx.later,
+		statement{"INSERT INTO contents (tenant,hash,size,upload,uses) VALUES (?,?,?,?,1) ON CONFLICT (tenant,hash) DO UPDATE SET uses=contents.uses+1",
+			[]any{string(a.Tenant), a.SHA256, a.Size, upload}, 1},
+		statement{"DELETE FROM removals WHERE tenant=? AND kind='upload' AND id=? AND " + ours,
+			[]any{string(a.Tenant), upload, string(a.Tenant), a.SHA256, upload}, anyNumber})
+	tx.EndUpload(a.Tenant, upload)
+}
+
+// DropContents has bytes removed that no artifact has any more, but for those that the batch takes away from these runs' artifacts.
+// Whoever brings the same bytes at this moment raises uses, and this batch is decided again.
+func (tx *Tx) DropContents(t perdure.TenantID, hashes []string, but func(perdure.Artifact) bool) error {
+	slices.Sort(hashes)
+	for _, hash := range slices.Compact(hashes) {
+		wanted := false
+		err := artifactTable.query(tx.sess, "WHERE tenant=? AND hash=?", []any{string(t), hash}, func(a *perdure.Artifact) error {
+			if cur, ok, known := tx.artifacts.get(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}); known && (!ok || cur.SHA256 != hash) {
+				return nil
+			}
+			if wanted = !but(*a); wanted {
+				return errEnough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			return err
+		}
+		for _, k := range tx.artifacts.dirty {
+			sl := tx.artifacts.slots[k]
+			wanted = wanted || sl.exists && k.t == t && sl.val.SHA256 == hash
+		}
+		if wanted {
+			continue
+		}
+		upload, uses := "", int64(0)
+		err = tx.sess.Query("SELECT upload, uses FROM contents WHERE tenant=? AND hash=?", []any{string(t), hash},
+			func(scan func(...any) error) error { return scan(&upload, &uses) })
+		if err != nil {
+			return err
+		}
+		if upload == "" {
+			continue
+		}
+		push(tx, &tx.later, statement{"DELETE FROM contents WHERE tenant=? AND hash=? AND uses=?", []any{string(t), hash, uses}, 1})
+		push(tx, &tx.removals, Removal{Tenant: t, Kind: RemoveUpload, ID: upload, Due: tx.Now})
+	}
+	return nil
+}
+
+// UploadsOf names the uploads that brought the bytes of a run's artifacts.
+func (tx *Tx) UploadsOf(t perdure.TenantID, run perdure.RunID) (out []string, err error) {
+	err = tx.sess.Query("SELECT DISTINCT k.upload FROM artifacts a JOIN contents k ON k.tenant=a.tenant AND k.hash=a.hash WHERE a.tenant=? AND a.run_id=?",
+		[]any{string(t), string(run)}, func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			out = append(out, id)
+			return err
+		})
+	return out, err
+}
+
+// Artifacts lists a run's artifacts, by name.
+func (v *View) Artifacts(t perdure.TenantID, run perdure.RunID) (out []perdure.Artifact, err error) {
+	err = artifactTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY name", []any{string(t), string(run)}, func(a *perdure.Artifact) error {
+		out = append(out, *a)
+		return nil
+	})
+	return out, err
+}
+
+// Chunk reads a part of an artifact's bytes.
+func (v *View) Chunk(t perdure.TenantID, hash string, n int64) (data []byte, err error) {
+	found := false
+	err = v.sess.Query("SELECT c.data FROM contents k JOIN chunks c ON c.tenant=k.tenant AND c.upload=k.upload WHERE k.tenant=? AND k.hash=? AND c.n=?",
+		[]any{string(t), hash, n}, func(scan func(...any) error) error {
+			found = true
+			return scan(&data)
+		})
+	if err == nil && !found {
+		err = io.ErrUnexpectedEOF
+	}
+	return data, err
+}

@@ -1,0 +1,236 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// Clear removes a bounded part of what is due to go, oldest first. more tells whether there is something left.
+func (tx *Tx) Clear() (more bool, err error) {
+	var list []Removal
+	err = removalTable.query(tx.sess, fmt.Sprintf("WHERE due_at<=? ORDER BY due_at, tenant, kind, id LIMIT %d", clearRuns+1), []any{int64(tx.Now)}, func(r *Removal) error {
+		list = append(list, *r)
+		return nil
+	})
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	small, lines := []Removal(nil), int64(0)
+	for _, r := range list[:min(len(list), clearRuns)] {
+		if r.Kind != RemoveRun || r.Lines > smallRun || r.Tenant != list[0].Tenant {
+			continue
+		}
+		if lines += r.Lines + int64(len(belongings[RemoveRun])); lines > clearRows {
+			break
+		}
+		small = append(small, r)
+	}
+	small, hashes, err := tx.light(small)
+	if err != nil {
+		return false, err
+	}
+	if len(small) > 0 {
+		tx.clearTogether(small, hashes)
+	}
+	more = len(list) > len(small)+1
+	for _, r := range list {
+		if !slices.Contains(small, r) {
+			done, err := tx.clearOne(r)
+			return more || !done, err
+		}
+	}
+	return more, nil
+}
+
+// ClearOf removes a bounded part of one thing, if it is on its way out.
+func (tx *Tx) ClearOf(t perdure.TenantID, kind, id string) (more bool, err error) {
+	var list []Removal
+	err = removalTable.query(tx.sess, "WHERE tenant=? AND kind=? AND id=? AND due_at<=?", []any{string(t), kind, id, int64(tx.Now)}, func(r *Removal) error {
+		list = append(list, *r)
+		return nil
+	})
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	done, err := tx.clearOne(list[0])
+	return !done, err
+}
+
+// light chooses those of some runs that can go together: without artifacts, and with few values that are stored by their hash.
+func (tx *Tx) light(runs []Removal) (out []Removal, hashes []string, err error) {
+	if len(runs) == 0 {
+		return nil, nil, nil
+	}
+	t, ids := string(runs[0].Tenant), make([]string, len(runs))
+	for i, r := range runs {
+		ids[i] = r.ID
+	}
+	heavy := make(map[string]bool)
+	err = eachPart(tx.s.dialect, ids, func(part []string) error {
+		cond, args := tx.s.dialect.anyOf("run_id", part)
+		return tx.sess.Query("SELECT DISTINCT run_id FROM artifacts WHERE tenant=? AND "+cond, append([]any{t}, args...), func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			heavy[id] = true
+			return err
+		})
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	of, bytes := make(map[string][]string), make(map[string]int64)
+	err = eachPart(tx.s.dialect, ids, func(part []string) error {
+		cond, args := tx.s.dialect.anyOf("r.owner", part)
+		n, last := 0, ""
+		const most = 4 * clearValues
+		err := tx.sess.Query("SELECT r.owner, r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND "+cond+" ORDER BY r.owner"+atMost,
+			append(append([]any{t}, args...), int64(most)), func(scan func(...any) error) error {
+				hash, size := "", int64(0)
+				err := scan(&last, &hash, &size)
+				of[last], bytes[last], n = append(of[last], hash), bytes[last]+size, n+1
+				return err
+			})
+		for _, id := range part {
+			if n == most && id >= last {
+				heavy[id] = true // not all of its values are known
+			}
+		}
+		return err
+	})
+	room := int64(clearBytes)
+	for _, r := range runs {
+		if heavy[r.ID] || len(hashes)+len(of[r.ID]) > clearValues || bytes[r.ID] > room {
+			continue
+		}
+		room -= bytes[r.ID]
+		out, hashes = append(out, r), append(hashes, of[r.ID]...)
+	}
+	return out, hashes, err
+}
+
+// clearTogether removes all of some small runs of a tenant.
+func (tx *Tx) clearTogether(runs []Removal, hashes []string) {
+	t, ids := runs[0].Tenant, make([]string, len(runs))
+	for i, r := range runs {
+		ids[i] = r.ID
+	}
+	slices.Sort(ids)
+	_ = eachPart(tx.s.dialect, ids, func(part []string) error {
+		remove := func(table, owner, more string) {
+			cond, args := tx.s.dialect.anyOf(owner, part)
+			tx.Stage("DELETE FROM "+table+" WHERE tenant=? AND "+more+cond, append([]any{string(t)}, args...)...)
+		}
+		for _, b := range belongings[RemoveRun] {
+			remove(b.table, b.owner, "")
+		}
+		if len(hashes) > 0 {
+			remove("blob_refs", "owner", "")
+		}
+		remove("removals", "id", "kind='run' AND ")
+		return nil
+	})
+	tx.dropBlobs(t, hashes)
+}
+
+// clearOne removes a part of one thing, and says whether that was the last.
+func (tx *Tx) clearOne(r Removal) (done bool, err error) {
+	limit := clearRows
+	if r.Kind == RemoveUpload {
+		limit = clearChunks
+	}
+	for _, b := range belongings[r.Kind] {
+		last, full, err := tx.last(b.table, b.owner, b.order, r, limit)
+		if err != nil {
+			return false, err
+		}
+		if full {
+			tx.Stage("DELETE FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=? AND "+b.order+"<=?", string(r.Tenant), r.ID, last)
+			return false, nil
+		}
+		tx.Stage("DELETE FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=?", string(r.Tenant), r.ID)
+	}
+	if r.Kind != RemoveUpload {
+		if more, err := tx.dropValues(r.Tenant, r.ID); err != nil || more {
+			return false, err
+		}
+	}
+	if r.Kind == RemoveRun {
+		if err := tx.dropArtifacts(r.Tenant, perdure.RunID(r.ID)); err != nil {
+			return false, err
+		}
+	}
+	tx.Stage("DELETE FROM removals WHERE tenant=? AND kind=? AND id=?", string(r.Tenant), r.Kind, r.ID)
+	return true, nil
+}
+
+// last finds how far a part of so many rows goes; full says that there are that many.
+func (tx *Tx) last(table, owner, order string, r Removal, limit int) (last any, full bool, err error) {
+	err = tx.sess.Query(fmt.Sprintf("SELECT %s FROM %s WHERE tenant=? AND %s=? ORDER BY %s LIMIT 1 OFFSET %d", order, table, owner, order, limit-1),
+		[]any{string(r.Tenant), r.ID}, func(scan func(...any) error) error {
+			full = true
+			return scan(&last)
+		})
+	return last, full, err
+}
+
+// dropValues removes large values that were an owner's, as far as they are nobody else's.
+func (tx *Tx) dropValues(t perdure.TenantID, owner string) (more bool, err error) {
+	var hashes []string
+	bytes := int64(0)
+	err = tx.sess.Query("SELECT r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND r.owner=? ORDER BY r.hash"+atMost,
+		[]any{string(t), owner, int64(clearValues + 1)}, func(scan func(...any) error) error {
+			hash, size := "", int64(0)
+			if err := scan(&hash, &size); err != nil {
+				return err
+			}
+			if bytes += size; len(hashes) == clearValues || bytes > clearBytes && len(hashes) > 0 {
+				more = true
+				return errEnough
+			}
+			hashes = append(hashes, hash)
+			return nil
+		})
+	if err != nil && !errors.Is(err, errEnough) {
+		return false, err
+	}
+	_ = eachPart(tx.s.dialect, hashes, func(part []string) error {
+		cond, args := tx.s.dialect.anyOf("hash", part)
+		tx.Stage("DELETE FROM blob_refs WHERE tenant=? AND owner=? AND "+cond, append([]any{string(t), owner}, args...)...)
+		return nil
+	})
+	tx.dropBlobs(t, hashes)
+	return more, nil
+}
+
+// dropBlobs removes those of some values to which nobody refers any more.
+func (tx *Tx) dropBlobs(t perdure.TenantID, hashes []string) {
+	slices.Sort(hashes)
+	_ = eachPart(tx.s.dialect, slices.Compact(hashes), func(part []string) error {
+		cond, args := tx.s.dialect.anyOf("hash", part)
+		args = append([]any{string(t)}, args...)
+		if !tx.s.dialect.ownClock {
+			// Whoever stores the same value at this moment holds its row. His reference is there when it is free, and the next
+			// statement sees it.
+			tx.Stage("SELECT 1 FROM blobs WHERE tenant=? AND "+cond+" ORDER BY hash FOR UPDATE", args...)
+		}
+		tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)
+		return nil
+	})
+}
+
+// dropArtifacts removes a run's artifacts. Bytes that are nobody else's are on their way out then.
+func (tx *Tx) dropArtifacts(t perdure.TenantID, run perdure.RunID) error {
+	list, err := tx.Artifacts(t, run)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	hashes := make([]string, len(list))
+	for i, a := range list {
+		hashes[i] = a.SHA256
+	}
+	tx.Stage("DELETE FROM artifacts WHERE tenant=? AND run_id=?", string(t), string(run))
+	return tx.DropContents(t, hashes, func(a perdure.Artifact) bool { return a.RunID == run })
+}

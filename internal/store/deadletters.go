@@ -1,0 +1,110 @@
+package store
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// A LetterFilter chooses dead letters. Empty fields choose all.
+type LetterFilter struct {
+	Cause, Kind, Queue string
+	Before             perdure.RunID // only older ones: the cursor
+	Open               bool          // only those that nobody has redriven
+	Oldest             bool          // these first
+	Limit              int
+}
+
+func (f *LetterFilter) where(t perdure.TenantID) (string, []any) {
+	where, args := []string{"tenant=?"}, []any{string(t)}
+	for _, c := range [][2]string{{"cause=?", f.Cause}, {"kind=?", f.Kind}, {"queue=?", f.Queue}, {"run_id<?", string(f.Before)}} {
+		if c[1] != "" {
+			where, args = append(where, c[0]), append(args, c[1])
+		}
+	}
+	if f.Open {
+		where = append(where, "redriven_by=''")
+	}
+	return "WHERE " + strings.Join(where, " AND "), args
+}
+
+// DeadLetters lists a tenant's dead letters, newest first.
+func (v *View) DeadLetters(t perdure.TenantID, f LetterFilter) ([]perdure.DeadLetter, error) {
+	return deadLetters(v.sess, t, f)
+}
+
+func deadLetters(s Session, t perdure.TenantID, f LetterFilter) (out []perdure.DeadLetter, err error) {
+	where, args := f.where(t)
+	order := " ORDER BY run_id DESC"
+	if f.Oldest {
+		order = " ORDER BY run_id"
+	}
+	err = deadTable.query(s, where+order+atMost, append(args, int64(f.Limit)), func(d *perdure.DeadLetter) error {
+		out = append(out, *d)
+		return nil
+	})
+	return out, err
+}
+
+// A LetterGroup is the dead letters of a kind that have the same cause.
+type LetterGroup struct {
+	Cause, Kind     string
+	Count, Redriven int
+	Oldest, Newest  perdure.Instant
+	Example         perdure.RunID // the newest of them
+	Message         string        // of that one
+}
+
+// LetterGroups counts a tenant's dead letters by cause and kind, the most first.
+func (v *View) LetterGroups(t perdure.TenantID, f LetterFilter) (out []LetterGroup, err error) {
+	where, args := f.where(t)
+	err = v.sess.Query("SELECT cause, kind, count(*), sum(CASE WHEN redriven_by<>'' THEN 1 ELSE 0 END), min(at), max(at), max(run_id) FROM dead_letters "+
+		where+" GROUP BY cause, kind ORDER BY count(*) DESC, cause, kind"+atMost, append(args, int64(f.Limit)), func(scan func(...any) error) error {
+		var g LetterGroup
+		err := scan(&g.Cause, &g.Kind, &g.Count, &g.Redriven, &g.Oldest, &g.Newest, &g.Example)
+		out = append(out, g)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		d, _, err := v.DeadLetter(t, out[i].Example)
+		if err != nil {
+			return nil, err
+		}
+		out[i].Message = d.Message
+	}
+	return out, nil
+}
+
+// DeadLetter gives a run's dead letter.
+func (v *View) DeadLetter(t perdure.TenantID, run perdure.RunID) (d perdure.DeadLetter, ok bool, err error) {
+	err = deadTable.query(v.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(x *perdure.DeadLetter) error {
+		d, ok = *x, true
+		return nil
+	})
+	return d, ok, err
+}
+
+// DeadLetters lists a tenant's dead letters as they are stored.
+func (tx *Tx) DeadLetters(t perdure.TenantID, f LetterFilter) ([]perdure.DeadLetter, error) {
+	return deadLetters(tx.sess, t, f)
+}
+
+// EventsOf reads the last lines of some types of a run's log, in their order.
+func (v *View) EventsOf(t perdure.TenantID, run perdure.RunID, types []string, limit int) ([]perdure.Line, error) {
+	args := []any{string(t), string(run)}
+	for _, typ := range types {
+		args = append(args, typ)
+	}
+	var out []perdure.Line
+	err := eventTable.query(v.sess, "WHERE tenant=? AND run_id=? AND type IN (?"+strings.Repeat(",?", len(types)-1)+") ORDER BY seq DESC"+atMost,
+		append(args, int64(limit)), func(e *EventRow) error {
+			out = append(out, e.Line)
+			return nil
+		})
+	slices.Reverse(out)
+	return out, err
+}

@@ -1,0 +1,59 @@
+package store
+
+import "strconv"
+
+// Expire removes what has outlived its time: dead letters, and idempotency keys whose run has ended, a thousand at a time. It gives
+// how many there are; another node that removes the same ones at this moment has this batch decided again.
+func (tx *Tx) Expire() (letters, keys int, err error) {
+	const dead = "SELECT tenant,run_id FROM dead_letters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id LIMIT 1000"
+	const due = "SELECT tenant,key FROM idempotency WHERE expires_at<=? ORDER BY expires_at, tenant, key LIMIT 1000"
+	const live = "(SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref AND runs.alarm_at IS NOT NULL)"
+	const over = "FROM idempotency WHERE (tenant,key) IN (" + due + ") AND NOT EXISTS " + live
+	if !tx.first(&tx.expired) {
+		return 0, 0, nil
+	}
+	if err := tx.count(&letters, "SELECT count(*) FROM ("+dead+") AS dead", int64(tx.Now)); err != nil {
+		return 0, 0, err
+	}
+	if err := tx.count(&keys, "SELECT count(*) "+over, int64(tx.Now)); err != nil {
+		return 0, 0, err
+	}
+	if letters+keys > 0 {
+		if err := tx.alone("expired"); err != nil {
+			return 0, 0, err
+		}
+	}
+	push(tx, &tx.later,
+		statement{"DELETE FROM dead_letters WHERE (tenant,run_id) IN (" + dead + ")", []any{int64(tx.Now)}, anyNumber},
+		statement{"DELETE " + over, []any{int64(tx.Now)}, anyNumber},
+		// A key of a live run is looked at again later: it lasts at least as long as its run.
+		statement{"UPDATE idempotency SET expires_at=? WHERE (tenant,key) IN (" + due + ") AND EXISTS " + live, []any{int64(tx.Now) + 3600*1e6, int64(tx.Now)}, anyNumber})
+	return letters, keys, nil
+}
+
+// first tells whether something is done for the first time in this batch, and notes that it is.
+func (tx *Tx) first(done *bool) bool {
+	if *done {
+		return false
+	}
+	*done = true
+	tx.undo = append(tx.undo, func() { *done = false })
+	return true
+}
+
+// alone has this batch decided again if another node does the same at this moment: what no version guards is then done, and told,
+// by one of them.
+func (tx *Tx) alone(name string) error {
+	last, err := tx.Meta(name)
+	if err != nil {
+		return err
+	}
+	n, _ := strconv.ParseInt(last, 10, 64)
+	push(tx, &tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value WHERE meta.value=?",
+		[]any{name, strconv.FormatInt(n+1, 10), last}, 1})
+	return nil
+}
+
+func (tx *Tx) count(n *int, query string, args ...any) error {
+	return tx.sess.Query(query, args, func(scan func(...any) error) error { return scan(n) })
+}

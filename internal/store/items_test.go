@@ -1,0 +1,121 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// written counts the statements about a table.
+type written struct {
+	Session
+	n map[string]int
+}
+
+func (w *written) note(text string) {
+	for _, verb := range []string{"INSERT INTO inbox", "UPDATE inbox"} {
+		if strings.HasPrefix(text, verb) {
+			w.n[verb]++
+		}
+	}
+}
+
+func (w *written) Exec(query string, args []any) (int64, error) {
+	w.note(query)
+	return w.Session.Exec(query, args)
+}
+
+// ExecAll is how a session takes them that takes all at once; of one that does not, they are executed one by one.
+func (w *written) ExecAll(list []statement) (counts []int64, err error) {
+	if p, ok := w.Session.(pipeliner); ok {
+		for _, st := range list {
+			w.note(st.text)
+		}
+		return p.ExecAll(list)
+	}
+	if err := w.Begin(); err != nil {
+		return nil, err
+	}
+	for _, st := range list {
+		n, err := w.Exec(st.text, st.args)
+		if err != nil {
+			return nil, err
+		}
+		counts = append(counts, n)
+	}
+	return counts, nil
+}
+
+// Items that change in the same way, one after the other, are changed by one statement, and the others as each is.
+func TestItemsThatMoveTogether(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		n := make(map[string]int)
+		at.Hooks.Wrap = func(s Session) Session { return &written{s, n} }
+		s := open(t, at)
+		const items = 20
+		must(t, s, insert("x"), insert("y"))
+		for _, id := range []string{"x", "y"} {
+			must(t, s, opFunc(func(tx *Tx) error {
+				for i := range int64(items) {
+					tx.PutItem(perdure.Item{Tenant: tenant, RunID: ref(id), Seq: i + 1, Type: "signal", Status: perdure.ItemPending, Name: fmt.Sprint(id, i), Data: "1", AlarmAt: tx.Now.Add(1)})
+				}
+				r, _, err := tx.Run(tenant, ref(id))
+				r.Version++
+				r.InboxOpen = items
+				tx.Put(r, nil)
+				return err
+			}))
+		}
+		// move changes items of x: what picks them, and how.
+		move := func(change func(i *perdure.Item) bool) {
+			t.Helper()
+			clear(n)
+			must(t, s, opFunc(func(tx *Tx) error {
+				r, _, err := tx.Run(tenant, ref("x"))
+				if err != nil {
+					return err
+				}
+				open, err := tx.OpenItems(&r)
+				for _, i := range open {
+					if change(&i) {
+						tx.PutItem(i)
+					}
+				}
+				return err
+			}))
+		}
+		is := func(what, want string, inserts bool, updates int) {
+			t.Helper()
+			got := ""
+			for i := range items {
+				got += fmt.Sprint(count(t, s, "SELECT CASE status WHEN 'pending' THEN 0 WHEN 'processing' THEN epoch ELSE 9 END FROM inbox WHERE tenant='acme' AND run_id='x' AND seq=?", int64(i+1)))
+			}
+			if got != want || n["INSERT INTO inbox"] > 0 != inserts || n["UPDATE inbox"] != updates {
+				t.Errorf("%s: %s, want %s, by %v", what, got, want, n)
+			}
+			if m := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='y' AND status='pending' AND name<>'' AND alarm_at IS NOT NULL"); m != items {
+				t.Errorf("%s: %d of the other run are as they were", what, m)
+			}
+		}
+		move(func(i *perdure.Item) bool { i.Status, i.Epoch = perdure.ItemProcessing, 1; return true })
+		is("handed over", "11111111111111111111", false, 1)
+		move(func(i *perdure.Item) bool { // two runs of them with a gap between, and one by itself
+			i.Status, i.AlarmAt = perdure.ItemDone, 0
+			return i.Seq <= 6 || i.Seq >= 9 && i.Seq <= 14 || i.Seq == 17
+		})
+		is("some done", "99999911999999119111", true, 2)
+		move(func(i *perdure.Item) bool { // something else changes too
+			i.Status, i.Epoch, i.WaitID = perdure.ItemProcessing, 2, fmt.Sprint("w", i.Seq)
+			return true
+		})
+		is("each in its own way", "99999922999999229222", true, 0)
+		if got := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND wait_id='w20' AND name='x19'"); got != 1 {
+			t.Error("what else changed is lost")
+		}
+		if got := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND status='done' AND alarm_at IS NULL"); got != 13 {
+			t.Errorf("%d are done without an alarm", got)
+		}
+	})
+}

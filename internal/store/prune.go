@@ -1,0 +1,206 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
+
+// A Removal is something that is on its way out. A run or a thread is gone when its row is: nobody finds it any more.
+// What belongs to it follows, a bounded part at a time.
+type Removal struct {
+	Tenant perdure.TenantID
+	Kind   string
+	ID     string
+	Due    perdure.Instant
+	Lines  int64 // about how many rows belong to it
+}
+
+// What is removed.
+const (
+	RemoveRun    = "run"
+	RemoveThread = "thread"
+	RemoveUpload = "upload"
+)
+
+var removalTable = &table[Removal]{
+	name: "removals", quiet: true, keys: []string{"tenant", "kind", "id"},
+	cols: []string{"tenant", "kind", "id", "due_at", "lines"},
+	bind: func(r *Removal) []any { return []any{string(r.Tenant), r.Kind, r.ID, int64(r.Due), r.Lines} },
+	scan: func(r *Removal) []any { return []any{&r.Tenant, &r.Kind, &r.ID, &r.Due, &r.Lines} },
+}
+
+// belongings are the tables with what belongs to something, the column that says to what, and one by which its rows are in order.
+var belongings = map[string][]struct{ table, owner, order string }{
+	RemoveRun: {{"events", "run_id", "seq"}, {"journal", "run_id", "seq"}, {"commits", "run_id", "commit_id"}, {"waits", "run_id", "id"},
+		{"inbox", "run_id", "seq"}, {"late_results", "run_id", "n"}, {"dead_letters", "run_id", "run_id"}, {"approvals", "run_id", "wait_id"},
+		{"webhook_attempts", "run_id", "seq"}, {"outbox", "run_id", "seq"}, {"waiters", "run_id", "node"}, {"members", "run_id", "gathering_id"},
+		{"gatherings", "id", "id"}}, // its chord
+	RemoveThread: {{"messages", "thread_id", "seq"}},
+	RemoveUpload: {{"chunks", "upload", "n"}},
+}
+
+// How much one part of a removal takes at most: rows, chunks of artifacts, and values with their bytes. Small runs go together.
+const (
+	clearRows   = 5000
+	clearChunks = 32
+	clearValues = 64
+	clearBytes  = 8 << 20
+	clearRuns   = 100
+	smallRun    = 100
+)
+
+// DropRun takes a run out of the store, if it still is what was read. The rest of it follows.
+func (tx *Tx) DropRun(r *perdure.Run) {
+	k := runKey{r.Tenant, r.ID}
+	if sl := tx.runs.slots[k]; sl != nil {
+		before := *sl
+		sl.exists = false
+		tx.undo = append(tx.undo, func() { *sl = before })
+	}
+	tx.dropRuns(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
+}
+
+// DropThread takes a thread out of the store, if it still is what was read. Its messages follow.
+func (tx *Tx) DropThread(th *perdure.Thread) {
+	k := threadKey{th.Tenant, th.ID}
+	if sl := tx.threads.slots[k]; sl != nil {
+		before := *sl
+		sl.exists = false
+		tx.undo = append(tx.undo, func() { *sl = before })
+	}
+	push(tx, &tx.later, statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?", []any{string(th.Tenant), string(th.ID), th.Version}, 1})
+	push(tx, &tx.removals, Removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: tx.Now, Lines: th.Seq})
+}
+
+// ---- what has had its time
+
+// A Spent is a run as retention looks at it.
+type Spent struct {
+	ID, Root   perdure.RunID
+	Version    int64
+	FinishedAt perdure.Instant // zero: it lives
+	Lines      int64
+}
+
+// Aged gives a tenant's runs that were made before an instant, oldest first, after one of them. Ids rise with time, so
+// that no index is needed to find them. next is where to go on, or empty at the end.
+func (tx *Tx) Aged(t perdure.TenantID, after perdure.RunID, before perdure.Instant, limit int) (out []Spent, next perdure.RunID, err error) {
+	n := 0
+	err = tx.sess.Query("SELECT id, root_id, version, CASE WHEN alarm_at IS NULL THEN finished_at ELSE 0 END, seq+journal_seq+inbox_seq FROM runs "+
+		"WHERE tenant=? AND id>? AND id<? ORDER BY id"+atMost, []any{string(t), string(after), perdure.FirstID(before), int64(limit)},
+		func(scan func(...any) error) error {
+			var s Spent
+			err := scan(&s.ID, &s.Root, &s.Version, &s.FinishedAt, &s.Lines)
+			if n++; n == limit {
+				next = s.ID
+			}
+			if _, dirty := tx.runs.slots[runKey{t, s.ID}]; err == nil && !dirty { // what this batch has looked at may be different by now
+				out = append(out, s)
+			}
+			return err
+		})
+	return out, next, err
+}
+
+// NextTenant gives the tenant after one, or none.
+func (tx *Tx) NextTenant(after perdure.TenantID) (t perdure.TenantID, err error) {
+	err = tx.sess.Query("SELECT id FROM tenants WHERE id>? ORDER BY id LIMIT 1", []any{string(after)}, func(scan func(...any) error) error { return scan(&t) })
+	return t, err
+}
+
+// Wanted tells which of a tenant's ended runs somebody still refers to: a live run of the same tree, a live retry, an open
+// group, or with letters a webhook that is still to be told.
+func (tx *Tx) Wanted(t perdure.TenantID, runs []Spent, letters bool) (map[perdure.RunID]string, error) {
+	out, trees := make(map[perdure.RunID]string), make(map[string]string)
+	byRoot, ids := make(map[string]bool), make([]string, len(runs))
+	for i, r := range runs {
+		ids[i], byRoot[string(r.Root)] = string(r.ID), true
+	}
+	roots := make([]string, 0, len(byRoot))
+	for _, r := range runs {
+		if root := string(r.Root); byRoot[root] {
+			roots, byRoot[root] = append(roots, root), false
+		}
+	}
+	find := func(values []string, query, column, rest string, note func(id string)) error {
+		return eachPart(tx.s.dialect, values, func(part []string) error {
+			cond, args := tx.s.dialect.anyOf(column, part)
+			return tx.sess.Query(query+" AND "+cond+rest, append([]any{string(t)}, args...), func(scan func(...any) error) error {
+				var id string
+				err := scan(&id)
+				note(id)
+				return err
+			})
+		})
+	}
+	const live = " AND alarm_at IS NOT NULL"
+	tree := func(id string) { trees[id] = "a run of its tree is live" }
+	err := find(roots, "SELECT DISTINCT root_id FROM runs WHERE tenant=? AND root_id<>id", "root_id", live, tree)
+	if err == nil {
+		err = find(roots, "SELECT id FROM runs WHERE tenant=?", "id", live, tree)
+	}
+	if err == nil {
+		err = find(ids, "SELECT retry_of FROM runs WHERE tenant=? AND retry_of<>''", "retry_of", live, func(id string) { out[perdure.RunID(id)] = "a retry of it is live" })
+	}
+	if err == nil {
+		err = find(ids, "SELECT m.run_id FROM members m JOIN gatherings g ON g.tenant=m.tenant AND g.id=m.gathering_id AND g.state='open' WHERE m.tenant=?", "m.run_id", "",
+			func(id string) { out[perdure.RunID(id)] = "an open group has it" })
+	}
+	if err == nil && letters {
+		err = find(ids, "SELECT run_id FROM outbox WHERE tenant=?", "run_id", " AND alarm_at IS NOT NULL", func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
+	}
+	tx.eachDirty(func(k runKey, r *perdure.Run) {
+		if k.t == t && r.State.Live() {
+			tree(string(r.RootID))
+			if r.RetryOf != "" {
+				out[r.RetryOf] = "a retry of it is live"
+			}
+		}
+	})
+	for _, r := range runs {
+		if why := trees[string(r.Root)]; why != "" {
+			out[r.ID] = why
+		}
+	}
+	return out, err
+}
+
+// DropSpent takes runs out of the store that have had their time, if they still are what was read.
+func (tx *Tx) DropSpent(t perdure.TenantID, runs []Spent) { tx.dropRuns(t, runs) }
+
+// DropGroups removes groups that ended before an instant, at most so many.
+func (tx *Tx) DropGroups(t perdure.TenantID, before perdure.Instant, limit int) {
+	push(tx, &tx.later, statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
+		fmt.Sprintf("ORDER BY id LIMIT %d)", limit), []any{string(t), string(t), perdure.FirstID(before), int64(before)}, anyNumber})
+}
+
+// HasGroups tells whether there are such groups.
+func (tx *Tx) HasGroups(t perdure.TenantID, before perdure.Instant) (some bool, err error) {
+	err = tx.sess.Query("SELECT 1 FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? LIMIT 1",
+		[]any{string(t), perdure.FirstID(before), int64(before)}, func(func(...any) error) error {
+			some = true
+			return nil
+		})
+	return some, err
+}
+
+// ThreadInUse tells why a thread is needed: a live run is on it, or an open chord goes on there.
+func (tx *Tx) ThreadInUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
+	live, err := tx.runsWhere("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL", []any{string(t), string(id)}, 1,
+		func(r *perdure.Run) bool { return r.Tenant == t && r.ThreadID == id && r.State.Live() }, byID)
+	if err != nil || len(live) > 0 {
+		if len(live) > 0 {
+			why = "the run " + string(live[0].ID) + " on it is live"
+		}
+		return why, err
+	}
+	err = tx.sess.Query("SELECT r.id FROM gatherings g JOIN runs r ON r.tenant=g.tenant AND r.id=g.id WHERE g.tenant=? AND g.state='open' AND g.kind='chord' AND r.thread_id=? LIMIT 1",
+		[]any{string(t), string(id)}, func(scan func(...any) error) error {
+			var run string
+			err := scan(&run)
+			why = "the run " + run + " on it is to be continued"
+			return err
+		})
+	return why, err
+}

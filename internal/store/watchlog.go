@@ -1,0 +1,91 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+var watchTable = &table[perdure.WatchdogAction]{
+	name: "watchdog_log", quiet: true, keys: []string{"id"},
+	cols: []string{"id", "at", "rule", "name", "tenant", "run_id", "what", "why"},
+	bind: func(a *perdure.WatchdogAction) []any {
+		return []any{a.ID, int64(a.At), a.Rule, a.Name, string(a.Tenant), string(a.Run), a.What, a.Why}
+	},
+	scan: func(a *perdure.WatchdogAction) []any {
+		return []any{&a.ID, &a.At, &a.Rule, &a.Name, &a.Tenant, &a.Run, &a.What, &a.Why}
+	},
+}
+
+// AddWatched stages entries of the watchdog's log. They are written with what they tell of, or not at all.
+func (tx *Tx) AddWatched(list ...perdure.WatchdogAction) { push(tx, &tx.watched, list...) }
+
+// TrimWatched removes the oldest entries of the watchdog's log: those before an id, and those beyond so many, a batch at a time.
+// It gives how many it has staged to go; another node that removes the same ones at this moment has this batch decided again.
+func (tx *Tx) TrimWatched(before string, keep, limit int) (n int, err error) {
+	if !tx.first(&tx.trimmed) {
+		return 0, nil
+	}
+	err = tx.sess.Query(fmt.Sprintf("SELECT id FROM watchdog_log ORDER BY id DESC LIMIT 1 OFFSET %d", keep), nil,
+		func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			before = max(before, id+"~") // beyond this one
+			return err
+		})
+	if err != nil {
+		return 0, err
+	}
+	var last string
+	err = tx.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM watchdog_log WHERE id<? ORDER BY id LIMIT %d) AS old", limit), []any{before},
+		func(scan func(...any) error) error { return scan(&n, &last) })
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	push(tx, &tx.later, statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
+	return n, tx.alone("trimmed")
+}
+
+// A WatchFilter chooses entries of the watchdog's log. Empty fields choose all.
+type WatchFilter struct {
+	Rule   string // its id, or its name
+	Tenant perdure.TenantID
+	Run    perdure.RunID
+	Before string // only older ones: the cursor
+	Limit  int
+}
+
+// Watched lists what the watchdog did, newest first.
+func (v *View) Watched(f WatchFilter) (out []perdure.WatchdogAction, err error) {
+	where, args := []string{"id<>''"}, []any(nil)
+	and := func(cond string, list ...string) {
+		if list[0] == "" {
+			return
+		}
+		where = append(where, cond)
+		for _, x := range list {
+			args = append(args, x)
+		}
+	}
+	and("(rule=? OR name=?)", f.Rule, f.Rule)
+	and("tenant=?", string(f.Tenant))
+	and("run_id=?", string(f.Run))
+	and("id<?", f.Before)
+	err = watchTable.query(v.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost, append(args, int64(f.Limit)),
+		func(a *perdure.WatchdogAction) error {
+			out = append(out, *a)
+			return nil
+		})
+	return out, err
+}
+
+// Offline stages that a worker is shown as offline, unless it was heard from meanwhile.
+func (tx *Tx) Offline(w perdure.Worker) {
+	if sl := tx.workers.slots[workerKey{w.Tenant, w.ID}]; sl != nil {
+		before := *sl
+		sl.val.Offline = true
+		tx.undo = append(tx.undo, func() { *sl = before })
+	}
+	push(tx, &tx.later, statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?", []any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
+}

@@ -1,0 +1,144 @@
+package watchdog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
+)
+
+// Whatever there is to do, nodes that sweep at the same time do it once: two servers on one PostgreSQL, or two watchdogs on
+// one SQLite.
+func TestNodesThatSweepAtOnceDoEverythingOnce(t *testing.T) {
+	const n = 100
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		policy := perdure.DefaultPolicy()
+		policy.WaiterTTL, policy.WatchdogInterval = 200*time.Millisecond, 5*time.Millisecond
+		var dogs []*Watchdog
+		var e *engine.Engine
+		for i := range 2 {
+			if i == 0 || at.URL != "" {
+				var err error
+				if e, err = engine.New(storetest.Open(t, at), engine.Options{Policy: &policy}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			dogs = append(dogs, New(e, nil))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		do := func(op engine.Op) {
+			t.Helper()
+			if err := e.Do(ctx, op); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A parent that sleeps on children which run out of time, groups of them, runs that somebody waited for, and an
+		// endpoint that is told of it all.
+		do(&engine.CreateWebhook{Tenant: "t", URL: "https://example.com/hook"})
+		do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "parent", Class: perdure.Agent}})
+		poll := &engine.Claim{Tenant: "t", Worker: "w", Kinds: []string{"parent"}, Slots: 1, Start: true}
+		do(poll)
+		parent := poll.Grants[0].Run
+		spawn := perdure.Commit{ID: "c", RunID: parent.ID, Epoch: parent.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}
+		join := perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren}
+		for i := range n {
+			key := fmt.Sprint(i)
+			spawn.Children = append(spawn.Children, perdure.Spawn{Key: key, Kind: "kid", Timeout: perdure.Duration(300 * time.Millisecond)})
+			join.Keys = append(join.Keys, key)
+		}
+		spawn.Waits = []perdure.WaitSpec{join}
+		commit := &engine.Commit{Tenant: "t", Worker: "w", Commit: spawn}
+		do(commit)
+		var groups []*engine.CreateGroup
+		for _, c := range commit.Answer.Children[:20] {
+			groups = append(groups, &engine.CreateGroup{Tenant: "t", RunIDs: []perdure.RunID{c.RunID, parent.ID}, Timeout: perdure.Duration(250 * time.Millisecond)})
+			do(groups[len(groups)-1])
+		}
+		var waited []perdure.RunID
+		for range 20 {
+			op := &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "waited", Class: perdure.Agent, Foreground: true}}
+			do(op)
+			waited = append(waited, op.Run.ID)
+		}
+		do(&engine.Attach{Tenant: "t", Node: "gone", RunIDs: waited})
+
+		var mu sync.Mutex
+		told := make(map[string]int)
+		var wg sync.WaitGroup
+		for _, w := range dogs {
+			w.Told = func(list []Action) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, a := range list {
+					told[a.Name+" "+string(a.Run)]++
+				}
+			}
+			wg.Go(func() {
+				if err := w.Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		view := func(f func(v *store.View) error) {
+			t.Helper()
+			if err := e.Store().View(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		number := func(query string) (n int) {
+			view(func(v *store.View) error {
+				return v.Rows(query, nil, func(scan func(...any) error) error { return scan(&n) })
+			})
+			return n
+		}
+		eventually.True(t, "all of it", func() bool {
+			return number("SELECT count(*) FROM runs WHERE state='timeout'") == n && number("SELECT count(*) FROM gatherings WHERE state='timed_out'") == len(groups) &&
+				number("SELECT count(*) FROM runs WHERE deferred_at<>0") == len(waited)
+		})
+		stop()
+		wg.Wait()
+
+		want := make(map[string]bool)
+		for _, c := range commit.Answer.Children {
+			want["deadline "+string(c.RunID)] = true
+		}
+		for _, g := range groups {
+			want["group-deadline "+string(g.Group.ID)] = true
+		}
+		for _, id := range waited {
+			want["waiters "+string(id)] = true
+		}
+		for what := range want {
+			if told[what] != 1 {
+				t.Errorf("%s: done %d times", what, told[what])
+			}
+		}
+		if len(told) != len(want) {
+			t.Errorf("%d things were done, not %d: %v", len(told), len(want), told)
+		}
+		for query, want := range map[string]int{
+			"SELECT count(*) FROM watchdog_log":                                len(want),
+			"SELECT count(*) FROM events WHERE type='run:timed_out'":           n,
+			"SELECT count(*) FROM events WHERE type='worker:completed'":        n,
+			"SELECT count(*) FROM events WHERE type='run:resumed'":             1,
+			"SELECT count(*) FROM events WHERE type='run:deferred'":            len(waited),
+			"SELECT count(*) FROM inbox WHERE type='child'":                    n,
+			"SELECT count(*) FROM inbox WHERE type='wait'":                     1,
+			"SELECT count(*) FROM outbox WHERE type='run:timed_out'":           n,
+			"SELECT count(*) FROM runs WHERE state='timeout' AND epoch=1":      n,
+			"SELECT count(*) FROM runs WHERE kind='parent' AND state='queued'": 1,
+		} {
+			if got := number(query); got != want {
+				t.Errorf("%s: %d, not %d", query, got, want)
+			}
+		}
+		storetest.Check(t, e.Store())
+	})
+}

@@ -1,0 +1,74 @@
+package watchdog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Retention goes on in small steps with a pause between them, so that it never has the store for itself, and rests between
+// two rounds.
+const (
+	retainPause = 25 * time.Millisecond
+	retainRest  = 5 * time.Second
+)
+
+// retire removes what has had its time, until the context ends.
+func (w *Watchdog) retire(ctx context.Context) {
+	timer := time.NewTimer(retainRest)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		op, pause, began := w.Retire(), retainRest, time.Now()
+		switch err := w.engine.Do(ctx, op); {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			w.log.Error("a step of the retention failed", "error", err)
+		case op.More:
+			pause = max(retainPause, 3*time.Since(began)) // at most a quarter of the store's time
+		}
+		timer.Reset(pause)
+	}
+}
+
+// Retire is one step of the retention, as an operation.
+func (w *Watchdog) Retire() *Retire { return &Retire{w: w} }
+
+// Retire removes a bounded part of what has had its time. It is no part of a sweep: an alarm never waits for it.
+type Retire struct {
+	w *Watchdog
+
+	Actions []Action
+	More    bool // there is more: again in a moment
+}
+
+// Needs names nothing: it finds its runs itself.
+func (*Retire) Needs() []store.Ref { return nil }
+
+// Lane keeps it out of everybody's way.
+func (*Retire) Lane() store.Lane { return store.LaneBulk }
+
+// Do removes.
+func (op *Retire) Do(tx *engine.Tx) error {
+	op.Actions = nil
+	at, did, err := tx.Retain(op.w.retain)
+	if err != nil {
+		return err
+	}
+	if did.Runs > 0 {
+		op.Actions = append(op.Actions, op.w.action(tx.Now, "retention", did.Tenant, "", fmt.Sprintf("%d runs removed", did.Runs),
+			"they ended more than "+span(tx.Policy().Retention)+" ago"))
+	}
+	op.w.note(tx, op.Actions)
+	op.More = did.More
+	tx.After(func() { op.w.retain = at })
+	return nil
+}

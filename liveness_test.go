@@ -1,0 +1,151 @@
+package perdure
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTiersOfKindsAndActivities(t *testing.T) {
+	p := DefaultPolicy()
+	p.Liveness = Liveness{
+		Activities: map[string]Thresholds{"thinking": {Stale: 5 * time.Minute, Silent: time.Minute}},
+		Kinds: map[string]KindLiveness{"scan": {Thresholds: Thresholds{Stale: time.Minute, Dead: 2 * time.Minute},
+			Activities: map[string]Thresholds{"thinking": {Dead: 3 * time.Minute}}}},
+	}
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		kind, activity string
+		want           Thresholds
+	}{
+		{"job", "", Thresholds{30 * time.Second, 10 * time.Minute, 2 * time.Minute, 10 * time.Minute}},
+		{"job", "thinking", Thresholds{time.Minute, 10 * time.Minute, 5 * time.Minute, 10 * time.Minute}},
+		{"scan", "", Thresholds{30 * time.Second, 10 * time.Minute, time.Minute, 2 * time.Minute}},
+		{"scan", "thinking", Thresholds{time.Minute, 10 * time.Minute, time.Minute, 3 * time.Minute}},
+	} {
+		r := runIn(Running)
+		r.Kind, r.Activity = c.kind, c.activity
+		if got := p.Thresholds(&r); got != c.want {
+			t.Errorf("%s %s: %+v, want %+v", c.kind, c.activity, got, c.want)
+		}
+		for age, want := range map[time.Duration]string{c.want.Stale - 1000: TierFresh, c.want.Stale: TierStale, c.want.Dead: TierStale, c.want.Dead + 1000: TierDead} {
+			if got := p.Tier(&r, r.SeenAt.Add(age)); got != want {
+				t.Errorf("%s %s is %s after %s, want %s", c.kind, c.activity, got, age, want)
+			}
+		}
+	}
+}
+
+func TestThresholdsThatMakeNoSenseAreRefused(t *testing.T) {
+	many := map[string]Thresholds{}
+	for i := range MaxLiveness + 1 {
+		many[fmt.Sprint("a", i)] = Thresholds{Silent: time.Second}
+	}
+	for field, l := range map[string]Liveness{
+		"liveness":                           {Activities: many},
+		"liveness.kind.k":                    {Kinds: map[string]KindLiveness{"k": {Activities: many}}},
+		"liveness.kind.short":                {Kinds: map[string]KindLiveness{"short": {Thresholds: Thresholds{Dead: time.Minute}}}},
+		"liveness.activity.long":             {Activities: map[string]Thresholds{"long": {Stale: time.Hour}}},
+		"liveness.kind.k.activity.a":         {Kinds: map[string]KindLiveness{"k": {Activities: map[string]Thresholds{"a": {Stale: time.Hour}}}}},
+		"liveness.kind.k.activity.a.silent":  {Kinds: map[string]KindLiveness{"k": {Activities: map[string]Thresholds{"a": {Silent: -1}}}}},
+		"liveness.activity.a.no_progress":    {Activities: map[string]Thresholds{"a": {NoProgress: -time.Second}}},
+		"liveness.kind":                      {Kinds: map[string]KindLiveness{"": {}}},
+		"liveness.activity":                  {Activities: map[string]Thresholds{"a\x00": {}}},
+		"liveness.kind.together":             {Kinds: map[string]KindLiveness{"together": {Thresholds: Thresholds{Dead: 3 * time.Minute}}}, Activities: map[string]Thresholds{"a": {Stale: 5 * time.Minute}}},
+		"liveness.kind.k.activity." + "long": {Kinds: map[string]KindLiveness{"k": {Activities: map[string]Thresholds{"long": {Dead: time.Second}}}}},
+	} {
+		p := DefaultPolicy()
+		p.Liveness = l
+		err, ok := p.Validate().(*Error)
+		if !ok || err.Code != CodeInvalid || err.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	p := DefaultPolicy()
+	p.StaleAfter = p.DeadAfter
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "stale_after") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAProcessIsJudgedByItsHeartbeatsAlone(t *testing.T) {
+	p := DefaultPolicy()
+	p.Liveness.Kinds = map[string]KindLiveness{"slow": {Thresholds: Thresholds{Dead: time.Hour}}}
+	rings := func(r *Run) map[string]time.Duration {
+		out := map[string]time.Duration{}
+		for i := range Clocks {
+			if at := Clocks[i].At(&p, r); at != 0 {
+				out[Clocks[i].Name] = at.Sub(r.SeenAt)
+			}
+		}
+		return out
+	}
+	r := runIn(Running)
+	r.Heard = true
+	if at := rings(&r); at["lease"] != time.Minute || at["dead"] != 0 || at["stale"] != 2*time.Minute || at["reap"] != 30*time.Minute {
+		t.Errorf("a run under a lease: %v", at)
+	}
+	r.Options.Process = true
+	if at := rings(&r); at["lease"] != 0 || at["dead"] != 10*time.Minute || at["stale"] != 2*time.Minute || at["reap"] != 30*time.Minute {
+		t.Errorf("a process: %v", at)
+	}
+	r.Kind = "slow"
+	if at := rings(&r); at["dead"] != time.Hour || at["reap"] != time.Hour {
+		t.Errorf("the net hangs above what it is under: %v", at)
+	}
+	if _, _, err := p.Apply(r, Reaped{}, r.SeenAt.Add(59*time.Minute)); CodeOf(err) != CodeWrongState {
+		t.Errorf("reaped before it is dead: %v", err)
+	}
+	for _, c := range []struct {
+		strikes, most int
+		want          Event
+	}{
+		{0, 1, GaveUp{Failure: Failure{Code: CodeHeartbeatLost, Message: "gone"}}},
+		{2, 3, GaveUp{Failure: Failure{Code: CodeHeartbeatLost, Message: "gone"}}},
+		{1, 3, Retried{Failure: Failure{Code: CodeHeartbeatLost, Message: "gone"}, Delay: 2 * time.Second}},
+	} {
+		r.Strikes, r.MaxAttempts = c.strikes, c.most
+		if got := p.AfterLoss(&r, 0, Failure{CodeHeartbeatLost, "gone"}, 0.5); got != c.want {
+			t.Errorf("after %d of %d: %+v, want %+v", c.strikes, c.most, got, c.want)
+		}
+	}
+}
+
+func TestStaleIsSaidOncePerSilence(t *testing.T) {
+	p := DefaultPolicy()
+	r := runIn(Running)
+	r.Heard = true
+	if _, _, err := p.Apply(r, WentStale{}, r.SeenAt.Add(119*time.Second)); CodeOf(err) != CodeWrongState {
+		t.Errorf("too early: %v", err)
+	}
+	apply := func(e Event, after time.Duration) []Line {
+		t.Helper()
+		next, lines, err := p.Apply(r, e, start0.Add(after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = next
+		return lines
+	}
+	clock := func() bool {
+		for i := range Clocks {
+			if Clocks[i].Name == "stale" {
+				return Clocks[i].At(&p, &r) != 0
+			}
+		}
+		return false
+	}
+	lines := apply(WentStale{}, 2*time.Minute)
+	if len(lines) != 1 || lines[0].Type != LineStale || clock() {
+		t.Errorf("%+v", lines)
+	}
+	for _, sign := range []Event{Beat{Epoch: 3}, Committed{Epoch: 3}, Started{Epoch: 3}} {
+		r.Said |= SaidStale
+		if apply(sign, 3*time.Minute); !clock() {
+			t.Errorf("%s does not start the clock again", EventName(sign))
+		}
+	}
+}

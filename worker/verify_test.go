@@ -1,0 +1,155 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/worker"
+)
+
+// newKey makes a signing key, and gives its file and that of its public half.
+func newKey(t *testing.T) (private, public string) {
+	t.Helper()
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, typ string, der []byte, err error) string {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err == nil {
+			err = os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: typ, Bytes: der}), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	private = write("private", "PRIVATE KEY", der, err)
+	der, err = x509.MarshalPKIXPublicKey(pub)
+	return private, write("public", "PUBLIC KEY", der, err)
+}
+
+// altered changes what a server says of the runs that it hands over.
+func altered(wire http.RoundTripper, change func(grant map[string]any)) http.RoundTripper {
+	return tripper(func(r *http.Request) (*http.Response, error) {
+		res, err := wire.RoundTrip(r)
+		if err != nil || !strings.HasSuffix(r.URL.Path, "/poll") || res.StatusCode != http.StatusOK {
+			return res, err
+		}
+		var polled map[string]any
+		d := json.NewDecoder(res.Body)
+		d.UseNumber()
+		if err := d.Decode(&polled); err != nil {
+			return nil, err
+		}
+		res.Body.Close()
+		for _, g := range polled["runs"].([]any) {
+			change(g.(map[string]any))
+		}
+		body, err := json.Marshal(polled)
+		res.Body, res.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		res.Header.Del("Content-Length")
+		return res, err
+	})
+}
+
+// A worker that trusts a key executes what that key has signed, as it was signed, and nothing else.
+func TestAWorkerExecutesOnlyWhatIsSigned(t *testing.T) {
+	key, public := newKey(t)
+	other, otherPublic := newKey(t)
+	flip := func(text any) string { return "x" + text.(string)[1:] }
+	set := func(name string, to func(g map[string]any) any) func(map[string]any) {
+		return func(g map[string]any) { g[name] = to(g) }
+	}
+	for name, x := range map[string]struct {
+		keys   []string // of the server
+		trust  []string // of the worker
+		change func(map[string]any)
+		good   bool
+	}{
+		"as it was signed":             {keys: []string{key}, trust: []string{public}, good: true},
+		"by the older of two keys":     {keys: []string{other, key}, trust: []string{public, otherPublic}, good: true},
+		"by a key that is not trusted": {keys: []string{other, key}, trust: []string{public}},
+		"not signed":                   {trust: []string{public}},
+		"not signed, and nobody asks":  {good: true},
+		"another input":                {keys: []string{key}, trust: []string{public}, change: set("input", func(map[string]any) any { return 2 })},
+		"no input":                     {keys: []string{key}, trust: []string{public}, change: func(g map[string]any) { delete(g, "input") }},
+		"another queue":                {keys: []string{key}, trust: []string{public}, change: set("queue", func(g map[string]any) any { return flip(g["queue"]) })},
+		"another tenant":               {keys: []string{key}, trust: []string{public}, change: set("tenant", func(g map[string]any) any { return flip(g["tenant"]) })},
+		"another deadline": {keys: []string{key}, trust: []string{public}, change: set("deadline_at", func(g map[string]any) any {
+			return g["deadline_at"].(string)[:20] + "000001Z"
+		})},
+		"another kind":       {keys: []string{key}, trust: []string{public}, change: set("kind", func(map[string]any) any { return "agent" })},
+		"a signature of air": {keys: []string{key}, trust: []string{public}, change: func(g map[string]any) { g["signature"].(map[string]any)["value"] = "" }},
+		"without signature":  {keys: []string{key}, trust: []string{public}, change: func(g map[string]any) { delete(g, "signature") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: steady(), SigningKeys: x.keys})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { srv.Close() })
+			w := &world{t: t, ctx: t.Context(), srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 20 * time.Second}
+			w.c = w.client(w.wire)
+			wire := w.wire
+			if x.change != nil {
+				wire = altered(wire, x.change)
+			}
+			var opt worker.Options
+			if x.trust != nil {
+				if opt.Trust, err = worker.LoadTrust(x.trust...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var executed atomic.Int64
+			wk := worker.New(client.New(w.url, srv.Key(), client.Options{Transport: wire}), opt)
+			worker.Handle(wk, "job", func(_ context.Context, n int) (int, error) { executed.Add(1); return n, nil })
+			worker.Agent(wk, "agent", func(_ *agent.Context, n int) (int, error) { executed.Add(1); return n, nil })
+			w.work(wk)
+			r := w.end(w.start(perdure.Submission{Kind: "job", Input: json.RawMessage(` 1 `)}))
+			if x.good {
+				if r.State != perdure.Completed || executed.Load() != 1 {
+					t.Errorf("%s %+v, executed %d times", r.State, r.Error, executed.Load())
+				}
+				return
+			}
+			if r.State != perdure.Failed || r.Error.Code != perdure.CodeSignatureInvalid || executed.Load() != 0 {
+				t.Errorf("%s %+v, executed %d times", r.State, r.Error, executed.Load())
+			}
+			if d, err := w.c.DeadLetter(w.ctx, r.RunID); err != nil || d.Cause != string(perdure.CodeSignatureInvalid) {
+				t.Errorf("%+v %v", d, err)
+			}
+		})
+	}
+}
+
+func TestKeysThatCantBeTrusted(t *testing.T) {
+	key, _ := newKey(t)
+	for _, files := range [][]string{nil, {"/nowhere"}, {key}, {t.TempDir()}} {
+		if trust, err := worker.LoadTrust(files...); err == nil || trust != nil {
+			t.Errorf("%v: %v", files, trust)
+		}
+	}
+}

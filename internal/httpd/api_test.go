@@ -833,7 +833,7 @@ func TestShutdownAnswersWhoeverIsBlocked(t *testing.T) {
 		"202 join":   w.later("GET", fmt.Sprintf("%s/%v/join?timeout=1h", runs, g["run_id"]), ""),
 		"202 group":  w.later("GET", fmt.Sprintf("/api/v1/groups/%v/join?timeout=1h", group), ""),
 		"200 events": w.later("GET", fmt.Sprintf("%s/%v/events?after=%d&wait=60s", runs, g["run_id"], seq), ""),
-		"200 cancel": w.later("POST", fmt.Sprintf("%s/%v/cancel?wait=1h", runs, w.running(`{"kind":"third"}`)["run_id"]), ""),
+		"202 cancel": w.later("POST", fmt.Sprintf("%s/%v/cancel?wait=1h", runs, w.running(`{"kind":"third"}`)["run_id"]), ""),
 		"200 poll":   w.later("POST", "/api/v1/workers/w9/poll", `{"slots":1,"wait":"60s"}`),
 	}
 	before := w.get(fmt.Sprintf("%s/%v", runs, g["run_id"])).is(200)

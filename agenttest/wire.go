@@ -64,6 +64,9 @@ func (l *life) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, errCut
 		}
 	}
+	s.mu.Lock()
+	srv := s.srv
+	s.mu.Unlock()
 	res, err := front{s}.RoundTrip(req)
 	if err != nil {
 		return nil, err
@@ -81,11 +84,19 @@ func (l *life) RoundTrip(req *http.Request) (*http.Response, error) {
 		case "poll":
 			cut = s.granted(l, answer)
 		}
-		if cut || s.isDead(l) {
+		if cut || s.isDead(l) || s.replaced(srv) {
 			return nil, errCut
 		}
 	}
 	return res, nil
+}
+
+// replaced tells whether a server is no more. An answer that was under way then never arrives: least of all later, when
+// the next server has forgotten what it was about.
+func (s *Session) replaced(srv *embedded.Server) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.srv != srv
 }
 
 func (s *Session) isDead(l *life) bool {

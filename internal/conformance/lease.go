@@ -67,8 +67,11 @@ var leaseScenarios = []Scenario{
 
 		r = w.task()
 		g = w.take("w1")
-		w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`1`), note(`2`), note(`2`), note(`1`)}})
-		w.check(w.count(r.ID, perdure.LineProgress) == 3, "what changes is told: %d", w.count(r.ID, perdure.LineProgress))
+		for range 2 {
+			w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`1`)}})
+		}
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`2`)}, Outcome: done(`1`)})
+		w.check(w.count(r.ID, perdure.LineProgress) == 3, "what a worker commits on its way is told as often as it says so: %d", w.count(r.ID, perdure.LineProgress))
 	}},
 	{"a worker that vanishes after its poll", func(w *World) {
 		r := w.task()

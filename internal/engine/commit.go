@@ -188,15 +188,14 @@ func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error
 	if events, said.Held, err = tx.redacted(r, c.Events, c.Outcome != nil); err != nil {
 		return err
 	}
-	last := r.Progress
 	for _, e := range events {
 		data := tx.InternShown(r.Tenant, string(r.ID), e.Data)
 		if e.Type == perdure.LineProgress {
 			v := tx.Intern(r.Tenant, string(r.ID), e.Data)
-			if v == last {
-				continue // a heartbeat has said so already
+			if c.Outcome != nil && v == r.Progress {
+				continue // the last word repeats what a heartbeat may have told or not
 			}
-			last, said.Progress = v, v
+			said.Progress = v
 		}
 		said.Lines = append(said.Lines, perdure.Line{Type: e.Type, Data: data})
 	}

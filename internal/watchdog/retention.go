@@ -10,15 +10,17 @@ import (
 )
 
 // Retention goes on in small steps with a pause between them, so that it never has the store for itself, and rests between
-// two rounds.
+// two rounds: long enough to cost an idle server nothing, and short beside how long things are kept.
 const (
 	retainPause = 25 * time.Millisecond
-	retainRest  = 5 * time.Second
+	restLeast   = time.Second
+	restMost    = time.Minute
 )
 
 // retire removes what has had its time, until the context ends.
 func (w *Watchdog) retire(ctx context.Context) {
-	timer := time.NewTimer(retainRest)
+	rest := max(restLeast, min(restMost, w.engine.Policy().Retention/100))
+	timer := time.NewTimer(rest)
 	defer timer.Stop()
 	for {
 		select {
@@ -26,7 +28,7 @@ func (w *Watchdog) retire(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		op, pause, began := w.Retire(), retainRest, time.Now()
+		op, pause, began := w.Retire(), rest, time.Now()
 		switch err := w.engine.Do(ctx, op); {
 		case ctx.Err() != nil:
 			return

@@ -101,6 +101,10 @@ func (c *cache) drop(k runKey) {
 	delete(c.old, k)
 }
 
+// Afresh has everything read from here on: who only looks through what others are busy with is not held to what was
+// remembered of it, and decided again because they go on.
+func (tx *Tx) Afresh() { tx.cache = nil }
+
 // recall takes a run from the cache into the batch.
 func (tx *Tx) recall(k runKey) bool {
 	if tx.cache == nil {

@@ -158,3 +158,31 @@ func TestAnOperationInAnIdleLane(t *testing.T) {
 		t.Errorf("after a batch was broken off: %v, %v", err, s.Err())
 	}
 }
+
+// Who looks at everything afresh is not decided again because others go on.
+func TestWhoLooksAfreshIsNotHeldToWhatWasRemembered(t *testing.T) {
+	for _, afresh := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "p.db")
+		opt, looked := Options{Path: path}, 0
+		s := open(t, opt)
+		must(t, s, insert("busy"), insert("mended"))
+		look := opFunc(func(tx *Tx) error {
+			if afresh {
+				tx.Afresh()
+			}
+			if _, _, err := tx.Run(tenant, ref("busy")); err != nil {
+				return err
+			}
+			if looked++; looked == 1 {
+				must(t, s, bump("busy")) // in another lane
+			}
+			return bump("mended").Do(tx)
+		})
+		if err := s.batchIn(s.lanes[LaneWatch], s.Now(), []Op{look})[0]; err != nil {
+			t.Fatal(err)
+		}
+		if want := map[bool]int{false: 2, true: 1}[afresh]; looked != want {
+			t.Errorf("afresh %t: decided %d times", afresh, looked)
+		}
+	}
+}

@@ -378,6 +378,7 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 	if tx.Now < p.next {
 		return nil
 	}
+	tx.Afresh()
 	from := p.alarm
 	if from == 0 {
 		from = math.MaxInt64 // a new round

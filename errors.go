@@ -46,6 +46,7 @@ const (
 	CodeReaped             Code = "timeout_reaped_by_watchdog"
 	CodeHeartbeatLost      Code = "heartbeat_lost"
 	CodeOrphaned           Code = "orphaned"
+	CodeDamaged            Code = "damaged"
 	CodeCancelled          Code = "cancelled"
 	CodeRejected           Code = "rejected"
 	CodeSignatureInvalid   Code = "signature_invalid"

@@ -345,6 +345,14 @@ func (e WaitFailed) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, e.Failure, false, LineTimedOut, log)
 }
 
+// Spoiled ends a run whose row can't be read.
+type Spoiled struct{ Failure Failure }
+
+func (e Spoiled) apply(_ *Policy, r *Run, _ Instant, log *history) {
+	log.add(LineDeadLettered, object("cause", e.Failure.Code))
+	endWithout(r, e.Failure, true, LineFailed, log)
+}
+
 // Rejected ends a run that a worker will not execute, such as one whose signature is wrong.
 type Rejected struct {
 	Epoch   int64

@@ -33,16 +33,22 @@ type KindLiveness struct {
 // MaxLiveness bounds the kinds, and the activities of each, that have thresholds of their own.
 const MaxLiveness = 100
 
-// Thresholds are those of a run, as it is doing what it does.
-func (p *Policy) Thresholds(r *Run) Thresholds { return p.thresholds(r.Kind, r.Activity) }
+// ProcessSilent is how long a process may be silent at least, unless its kind says otherwise: it beats every 30 s or so, and one
+// beat that is late is no silence.
+const ProcessSilent = 75 * time.Second
 
-func (p *Policy) thresholds(kind, activity string) Thresholds {
+// Thresholds are those of a run, as it is doing what it does.
+func (p *Policy) Thresholds(r *Run) Thresholds {
+	return p.thresholds(r.Kind, r.Activity, r.Options.Process)
+}
+
+func (p *Policy) thresholds(kind, activity string, process bool) Thresholds {
 	t := Thresholds{Silent: p.Silent, NoProgress: p.NoProgress, Stale: p.StaleAfter, Dead: p.DeadAfter}
 	l := &p.Liveness
-	if len(l.Kinds)+len(l.Activities) == 0 {
-		return t
-	}
 	t.override(l.Activities[activity])
+	if process {
+		t.Silent = max(t.Silent, ProcessSilent)
+	}
 	if k, ok := l.Kinds[kind]; ok {
 		t.override(k.Thresholds)
 		t.override(k.Activities[activity])
@@ -93,11 +99,11 @@ func (l *Liveness) validate(p *Policy) error {
 			name  string
 			value time.Duration
 		}{{"silent", own.Silent}, {"no_progress", own.NoProgress}, {"stale", own.Stale}, {"dead", own.Dead}} {
-			if d.value < 0 {
-				return Invalid(field+"."+d.name, "must be positive, not %s", d.value)
+			if d.value != 0 && d.value < minDuration {
+				return Invalid(field+"."+d.name, "must be at least %s, not %s", minDuration, d.value)
 			}
 		}
-		if t := p.thresholds(kind, activity); t.Stale >= t.Dead {
+		if t := p.thresholds(kind, activity, false); t.Stale >= t.Dead {
 			return Invalid(field, "stale, %s, must be shorter than dead, %s", t.Stale, t.Dead)
 		}
 		return nil

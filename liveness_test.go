@@ -39,6 +39,31 @@ func TestTiersOfKindsAndActivities(t *testing.T) {
 	}
 }
 
+// A process beats every 30 s: one that is late is not silent, unless its kind is expected to say more.
+func TestAProcessIsSilentAfterTwoBeats(t *testing.T) {
+	p := DefaultPolicy()
+	p.Liveness = Liveness{
+		Activities: map[string]Thresholds{"quick": {Silent: time.Second}, "slow": {Silent: time.Hour}},
+		Kinds:      map[string]KindLiveness{"chatty": {Thresholds: Thresholds{Silent: 10 * time.Second}}, "both": {Activities: map[string]Thresholds{"quick": {Silent: 2 * time.Second}}}},
+	}
+	for _, c := range []struct {
+		kind, activity string
+		want           time.Duration
+	}{{"job", "", 75 * time.Second}, {"job", "quick", 75 * time.Second}, {"job", "slow", time.Hour}, {"chatty", "slow", 10 * time.Second}, {"both", "quick", 2 * time.Second}} {
+		r := Run{Kind: c.kind, Activity: c.activity}
+		r.Options.Process = true
+		if got := p.Thresholds(&r).Silent; got != c.want {
+			t.Errorf("%s %s: %s", c.kind, c.activity, got)
+		}
+	}
+	p.Silent = 2 * time.Minute
+	r := Run{Kind: "job"}
+	r.Options.Process = true
+	if got := p.Thresholds(&r).Silent; got != 2*time.Minute {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestThresholdsThatMakeNoSenseAreRefused(t *testing.T) {
 	many := map[string]Thresholds{}
 	for i := range MaxLiveness + 1 {

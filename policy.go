@@ -147,12 +147,21 @@ func (p *Policy) Sizes() []Size {
 	return []Size{{"artifact_max_bytes", &p.ArtifactMaxBytes}, {"artifact_total_bytes", &p.ArtifactTotalBytes}}
 }
 
+// What is shorter than these can't be meant: no worker could keep such a lease.
+const (
+	minDuration = time.Millisecond
+	minLease    = 100 * time.Millisecond
+)
+
 // Validate refuses a policy under which a run might not end or could be taken from a healthy worker.
 func (p *Policy) Validate() error {
 	for _, s := range p.Settings() {
-		if *s.Value <= 0 {
-			return Invalid(s.Name, "must be positive, not %s", *s.Value)
+		if *s.Value < minDuration {
+			return Invalid(s.Name, "must be at least %s, not %s", minDuration, *s.Value)
 		}
+	}
+	if p.Lease < minLease {
+		return Invalid("lease", "must be at least %s, not %s", minLease, p.Lease)
 	}
 	if p.MaxAttempts < 1 {
 		return Invalid("max_attempts", "must be at least 1, not %d", p.MaxAttempts)
@@ -182,6 +191,9 @@ func (p *Policy) Validate() error {
 		if *s.Value < 1 || *s.Value > 1<<40 {
 			return Invalid(s.Name, "must lie between 1 and %d bytes, not %d", 1<<40, *s.Value)
 		}
+	}
+	if p.ArtifactMaxBytes > p.ArtifactTotalBytes {
+		return Invalid("artifact_max_bytes", "must not be above artifact_total_bytes, %d", p.ArtifactTotalBytes)
 	}
 	for _, c := range []Class{Task, Agent, Process} {
 		l, ok := p.Timeouts[c]

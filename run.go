@@ -80,6 +80,16 @@ type Run struct {
 	Cascade    bool  // it has ended and live children are still to be cancelled
 
 	AlarmAt Instant // the earliest of its clocks; set in every live state
+
+	Damage *Damage // what of its row can't be read; nil for all but those that something happened to outside of the program
+}
+
+// Damage is what of a stored run can't be right: a disk that forgets, a hand in the database. Such a run is not handed over, its
+// holder is turned away, and it ends.
+type Damage struct {
+	What string // what is wrong, for people
+	// Texts that can't be read. They are written back as they are, until the run ends.
+	Rest, Commits string
 }
 
 // Taken is a commit that was taken, and the answer to it: the same commit again is answered as the first time.

@@ -66,6 +66,7 @@ var Transitions = []Transition{
 var everyLive = []Transition{
 	{"", "DeadlinePassed", TimedOut, "watchdog", "the deadline; not retried"},
 	{"", "Orphaned", Failed, "watchdog", "its queue, thread, tenant or parent is gone"},
+	{"", "Spoiled", Failed, "server, watchdog", "what is stored of it can't be read: a dead letter"},
 	{"", "CancelEnforced", Cancelled, "watchdog, person", "nothing has started, or the grace is over, or the holder is lost"},
 	{"", "Adopted", Completed, "person", "a late result is taken"},
 	{"", "CancelAsked", "", "person", "a request; the holder is told"},
@@ -125,7 +126,7 @@ type guarded interface {
 func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 	name := EventName(e)
 	if f, ok := e.(fenced); ok {
-		if epoch := f.presents(); epoch != 0 && (epoch != r.Epoch || r.State.Terminal()) {
+		if epoch := f.presents(); epoch != 0 && (epoch != r.Epoch || r.State.Terminal() || r.Damage != nil) {
 			return r, nil, Errorf(CodeStaleEpoch, "epoch %d does not hold this run (any more): it is %s", epoch, r.State)
 		}
 	}
@@ -146,6 +147,7 @@ func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 		r.LeaseUntil, r.WaitAt, r.ReadyAt, r.FirstGrantAt, r.GrantedAt = 0, 0, 0, 0, 0
 		r.Ready, r.Heard, r.DeferredAt = false, false, 0
 		r.Turn = TurnNone
+		r.Damage = nil // from here on its row is what is known
 		if r.Cancel.RequestedAt != 0 {
 			r.Cancel.StoppedAt = now
 		}

@@ -18,7 +18,7 @@ func events() []Event {
 		Granted{Worker: "w"}, Granted{Worker: "w", Start: true}, Started{Epoch: 3}, Beat{Epoch: 3, Activity: "thinking"}, Committed{Epoch: 3, Journal: 1},
 		WentToSleep{Epoch: 3, WaitAt: start0.Add(time.Hour)}, Woken{Reason: "satisfied"}, Retried{Epoch: 3, Delay: time.Second}, GaveUp{Epoch: 3},
 		Released{Epoch: 3}, Restored{Epoch: 1 << 32}, Renumbered{Epoch: 1 << 32}, Done{Epoch: 3, Result: "1"}, Adopted{N: 1, Result: "1"}, FailedForGood{Epoch: 3}, WaitFailed{Epoch: 3}, Rejected{Epoch: 3},
-		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"}, DeliveryGaveUp{}, Due{}, TurnCame{Turn: TurnActive},
+		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"}, Spoiled{Failure: Failure{Code: CodeDamaged}}, DeliveryGaveUp{}, Due{}, TurnCame{Turn: TurnActive},
 		Redeliverable{}, Undelivered{}, Slow{Reason: "silent", Bit: SaidSilent}, WentStale{}, CancelAsked{}, CancelTold{}, WentDeferred{Reason: "timeout"}, Reattached{},
 		Rearmed{Until: start0.Add(48 * time.Hour)}, Noted{},
 	}
@@ -216,6 +216,7 @@ func TestForcefulActionsLowerTheRank(t *testing.T) {
 		{"W7", func(Run) Event { return Reaped{} }, []State{Running}, nil},
 		{"W8", func(Run) Event { return DeadlinePassed{} }, []State{Queued, Dispatched, Running, Suspended}, nil},
 		{"W10", func(Run) Event { return Orphaned{Missing: "queue"} }, []State{Queued, Dispatched, Running, Suspended}, nil},
+		{"W10", func(Run) Event { return Spoiled{Failure: Failure{Code: CodeDamaged}} }, []State{Queued, Dispatched, Running, Suspended}, nil},
 		{"cancel grace", func(Run) Event { return CancelEnforced{} }, []State{Queued, Dispatched, Running, Suspended}, func(r *Run) { r.Cancel.RequestedAt = start0 }},
 	} {
 		for _, s := range c.from {

@@ -36,6 +36,9 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	if hash, size, ok := v.Ref(); ok {
 		return fmt.Appendf(nil, `{"ref":"sha256:%s","size":%d}`, hash, size), nil
 	}
+	if !json.Valid([]byte(v)) {
+		return json.Marshal(string(v)) // damaged: as the text that it is, so that what stands beside it can be shown
+	}
 	return []byte(v), nil
 }
 

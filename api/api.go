@@ -69,6 +69,7 @@ type Run struct {
 	AttachURL     string `json:"attach_url"`
 	StatusURL     string `json:"status_url"`
 	Message       string `json:"message,omitempty"` // with 202: what to make of it
+	Damaged       string `json:"damaged,omitempty"` // what of it can't be read, if something happened to the database
 
 	WebhookID     perdure.WebhookID `json:"webhook_id,omitempty"`     // where it is told of, if it was started with a webhook
 	WebhookSecret string            `json:"webhook_secret,omitempty"` // shown once: to who starts the first run with that webhook

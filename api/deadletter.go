@@ -48,7 +48,7 @@ type ChooseLetters struct {
 	Cause string          `json:"cause,omitempty"`
 	Kind  string          `json:"kind,omitempty"`
 	Queue string          `json:"queue,omitempty"`
-	Limit int             `json:"limit,omitempty"` // at most 1000; default 100
+	Limit *int            `json:"limit,omitempty"` // from 1 to 1000; default 100
 }
 
 // RedriveMany makes new runs of many dead letters. By cause, kind or queue it takes those that nobody has redriven.

@@ -43,6 +43,7 @@ const (
 	CodeMediaType    perdure.Code = "unsupported_media_type"
 	CodeHost         perdure.Code = "host_not_allowed"
 	CodeAnswered     perdure.Code = "callback_answered"
+	CodeRange        perdure.Code = "range_not_satisfiable"
 	CodeRate         perdure.Code = "too_many_requests"
 	CodeShuttingDown perdure.Code = "shutting_down"
 
@@ -92,6 +93,7 @@ var Codes = []CodeDef{
 	{CodeMediaType, http.StatusUnsupportedMediaType, "The body has to be application/json"},
 	{CodeHost, http.StatusMisdirectedRequest, "The server does not answer for this host"},
 	{CodeAnswered, http.StatusConflict, "The callback was answered otherwise"},
+	{CodeRange, http.StatusRequestedRangeNotSatisfiable, "There are no such bytes"},
 	{CodeRate, http.StatusTooManyRequests, "Too many requests"},
 	{CodeShuttingDown, http.StatusServiceUnavailable, "The server is shutting down"},
 	{CodeOrigin, http.StatusForbidden, "Pages of this origin are not let in"},

@@ -325,7 +325,7 @@ var mutations = map[string]func(l *loss) call{
 		l.dead()
 		l.once = func(got any) { l.same(got, "results"); l.runs(3) } // of two letters one is redriven, once
 		return func(c *client.Client) (any, error) {
-			return c.RedriveMany(l.ctx, api.RedriveMany{ChooseLetters: api.ChooseLetters{Kind: "job", Limit: 1}})
+			return c.RedriveMany(l.ctx, api.RedriveMany{ChooseLetters: api.ChooseLetters{Kind: "job", Limit: new(1)}})
 		}
 	},
 	"DropDeadLetters": func(l *loss) call {

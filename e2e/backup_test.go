@@ -77,7 +77,7 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 			if status := m.insist("POST", "/api/v1/workers/new/poll", "", obj{"kinds": []string{"held"}, "slots": 1, "start": true, "wait": "10s"}, &p); status != 200 || len(p.Runs) != 1 {
 				t.Fatalf("%d %v", status, p)
 			}
-			if again := p.Runs[0]; again.RunID != held.RunID || again.Epoch>>32 != 1 {
+			if again := p.Runs[0]; again.RunID != held.RunID || again.Epoch>>41 != 1 {
 				t.Errorf("%+v", again)
 			}
 			if status := m.insist("POST", "/api/v1/workers/new/commit", "", complete(p.Runs[0], "done"), nil); status != 200 {

@@ -24,7 +24,6 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/metrics"
-	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 	"github.com/perdure/perdure/internal/webhook"
@@ -54,6 +53,9 @@ type Options struct {
 
 	// SigningKeys are files of private keys that accepted runs are signed with: the first signs, all verify. See docs/signing.md.
 	SigningKeys []string
+
+	// SigningRequired are tenants of which nothing is handed over unsigned, whatever the store says; "*" is all of them. Equal on all nodes.
+	SigningRequired []string
 }
 
 // DefaultTenant is the tenant of the first key.
@@ -85,7 +87,7 @@ func Open(opt Options) (*Server, error) {
 	if opt.Node == "" {
 		opt.Node = nodeName(opt.Store != "")
 	}
-	secrets, err := redact.Load(opt.Secrets)
+	secrets, err := opt.secrets()
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +124,7 @@ func Open(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Counter: counts, Secrets: secrets, Logger: opt.Logger, Signer: signer}); err != nil {
+	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Counter: counts, Secrets: secrets, Logger: opt.Logger, Signer: signer, SigningRequired: opt.demanded()}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if err := checkSigner(s.engine); err != nil {
@@ -134,7 +136,7 @@ func Open(opt Options) (*Server, error) {
 	if opt.Clock != nil {
 		look = 10 * time.Minute // a test would wait for a day of looking every second
 	}
-	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, Webhooks: guard, Sender: sender,
+	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(), Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, Webhooks: guard, Sender: sender,
 		Poll: look, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

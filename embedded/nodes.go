@@ -11,7 +11,10 @@ import (
 	"os"
 	"strings"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/webhook"
@@ -54,10 +57,37 @@ func (opt Options) Validate() error {
 	if _, err := opt.signer(); err != nil {
 		return err
 	}
-	if _, err := redact.Load(opt.Secrets); err != nil {
-		return err
+	for _, t := range opt.demanded() {
+		if t == engine.AnyTenant {
+			continue
+		}
+		if err := perdure.CheckName("tenant", string(t)); err != nil {
+			return fmt.Errorf("signing_required: %q is no tenant", t)
+		}
 	}
-	return nil
+	if len(opt.SigningRequired) > 0 && len(opt.SigningKeys) == 0 {
+		return errors.New("signing_required: there is no key to sign with: give signing_keys too (perdure keys signing new)")
+	}
+	_, err := opt.secrets()
+	return err
+}
+
+// secrets reads what is to be kept out.
+func (opt Options) secrets() (*redact.Set, error) {
+	all, err := redact.Load(opt.Secrets)
+	if all == nil || err != nil {
+		return nil, err
+	}
+	words, err := httpd.Vocabulary()
+	if err != nil || !all.Within(words) {
+		return all, err
+	}
+	for _, source := range opt.Secrets {
+		if one, err := redact.Load([]string{source}); err == nil && one.Within(words) {
+			return nil, fmt.Errorf("secrets: %s holds a word of the API itself: taking it out would make every answer unreadable; choose another secret", strings.TrimSpace(source))
+		}
+	}
+	return nil, errors.New("secrets: one of them is a word of the API itself")
 }
 
 // guard says where webhooks may go.

@@ -40,6 +40,14 @@ func (opt Options) signer() (*perdure.Signer, error) {
 	return s, nil
 }
 
+func (opt Options) demanded() []perdure.TenantID {
+	list := make([]perdure.TenantID, len(opt.SigningRequired))
+	for i, t := range opt.SigningRequired {
+		list[i] = perdure.TenantID(t)
+	}
+	return list
+}
+
 // checkSigner refuses to serve tenants whose runs have to be signed without a key: none of their runs could be accepted, or
 // handed over, and nobody would know why.
 func checkSigner(e *engine.Engine) error {

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,29 @@ func TestSigningKeysThatAreNone(t *testing.T) {
 	for _, files := range [][]string{{"/nowhere"}, {text}, {t.TempDir()}, {keyFile(t, "b", 0o644)}, {good, keyFile(t, "c", 0o640)}, {good, good}, {""}, {"/dev/zero"}} {
 		if err := (embedded.Options{SigningKeys: files}).Validate(); err == nil || !strings.HasPrefix(err.Error(), "signing_keys: ") {
 			t.Errorf("%v: %v", files, err)
+		}
+	}
+}
+
+// What has to be signed is said outside of the store too, where nobody changes it who changes runs.
+func TestWhoRequiresSignaturesNeedsKeys(t *testing.T) {
+	key := keyFile(t, "a", 0o600)
+	for _, who := range []string{"default", "*"} {
+		if err := (embedded.Options{SigningRequired: []string{who}}).Validate(); err == nil || !strings.HasPrefix(err.Error(), "signing_required: ") {
+			t.Errorf("%s without a key: %v", who, err)
+		}
+		s := open(t, embedded.Options{SigningKeys: []string{key}, SigningRequired: []string{who}})
+		if status, x := call(t, s, "GET", "/api/admin/tenants/default", ""); status != 200 || !strings.Contains(fmt.Sprint(x), "require_signatures:true") {
+			t.Errorf("%s: %d %v", who, status, x)
+		}
+		if status, x := call(t, s, "PUT", "/api/admin/tenants/default", `{"require_signatures":false}`); status != 409 {
+			t.Errorf("%s is switched off: %d %v", who, status, x)
+		}
+		s.Close()
+	}
+	for _, bad := range []string{"", "a\x00b", strings.Repeat("x", 2000)} {
+		if err := (embedded.Options{SigningKeys: []string{key}, SigningRequired: []string{bad}}).Validate(); err == nil || !strings.HasPrefix(err.Error(), "signing_required: ") {
+			t.Errorf("%q: %v", bad, err)
 		}
 	}
 }

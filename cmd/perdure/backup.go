@@ -58,13 +58,20 @@ func backup(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	return nil
 }
 
-// intoFile has a backup made beside its name, and gives it its name when it is whole and on disk.
+const thereAlready = "%s is there already: a backup never overwrites anything"
+
+// intoFile has a backup made in a folder of its own beside its name, and gives it its name when it is whole and on disk. What
+// is beside it is not touched; what a killed backup leaves there is in nobody's way.
 func intoFile(name string, write func(path string) error) (b store.Backup, size int64, err error) {
 	if _, err := os.Lstat(name); err == nil {
-		return b, 0, fmt.Errorf("%s is there already: a backup never overwrites anything", name)
+		return b, 0, fmt.Errorf(thereAlready, name)
 	}
-	part := name + ".part"
-	defer os.Remove(part)
+	dir, err := os.MkdirTemp(filepath.Dir(name), ".perdure-backup-*") // 0700
+	if err != nil {
+		return b, 0, err
+	}
+	defer os.RemoveAll(dir)
+	part := filepath.Join(dir, "backup")
 	if err := write(part); err != nil {
 		return b, 0, err
 	}
@@ -75,7 +82,9 @@ func intoFile(name string, write func(path string) error) (b store.Backup, size 
 	if err != nil {
 		return b, 0, err
 	}
-	if err := os.Link(part, name); err != nil { // unlike a rename it overwrites nothing
+	if err := os.Link(part, name); errors.Is(err, os.ErrExist) { // unlike a rename it overwrites nothing
+		return b, 0, fmt.Errorf(thereAlready, name)
+	} else if err != nil {
 		return b, 0, err
 	}
 	folder, err := os.Open(filepath.Dir(name))

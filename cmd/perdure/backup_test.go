@@ -3,12 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/store"
 )
 
 func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {
@@ -52,7 +57,7 @@ func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {
 	mustRun(t, 0, "backup", again, "--stopped", "--data", into)
 	text, _ = mustRun(t, 0, "restore", again, "--data", filepath.Join(out, "third"), "--json")
 	has(t, text, `"generation": 2`)
-	left, _ := filepath.Glob(filepath.Join(out, "*.part"))
+	left, _ := filepath.Glob(filepath.Join(out, ".perdure*"))
 	if hidden, _ := filepath.Glob(filepath.Join(dir, ".perdure*")); len(left)+len(hidden) > 0 {
 		t.Errorf("they leave %v %v", left, hidden)
 	}
@@ -67,6 +72,61 @@ func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {
 	has(t, errs, "postgres://")
 }
 
+// Many backups to one name: one of them gets it, and nothing beside it is touched.
+func TestBackupsToOneNameLeaveOneAnotherAlone(t *testing.T) {
+	_, dir := live(t)
+	out := t.TempDir()
+	file, beside := filepath.Join(out, "b"), filepath.Join(out, "b.part")
+	if err := os.WriteFile(beside, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(out, ".perdure-backup-0")
+	if err := os.Mkdir(left, 0o700); err != nil { // of one that was killed
+		t.Fatal(err)
+	}
+	// All look for the name before any of them has written.
+	const n = 4
+	var all, ready sync.WaitGroup
+	errs := make([]error, n)
+	ready.Add(n)
+	for i := range n {
+		all.Go(func() {
+			_, _, errs[i] = intoFile(file, func(path string) error {
+				ready.Done()
+				ready.Wait()
+				s, err := store.Open(store.Options{})
+				if err != nil {
+					return err
+				}
+				_, err = s.Backup(context.Background(), path, nil)
+				return errors.Join(err, s.Close())
+			})
+		})
+	}
+	all.Wait()
+	done := 0
+	for _, err := range errs {
+		if err == nil {
+			done++
+		} else {
+			has(t, err.Error(), "there already")
+		}
+	}
+	if done != 1 {
+		t.Errorf("%d of them have the name: %v", done, errs)
+	}
+	if _, err := store.ReadBackup(file); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(beside); err != nil || string(text) != "mine" {
+		t.Errorf("%q %v", text, err)
+	}
+	mustRun(t, 1, "backup", filepath.Join(out, "c"), "--data", filepath.Join(dir, "none"), "--url", "http://127.0.0.1:1")
+	if now, _ := filepath.Glob(filepath.Join(out, ".perdure*")); !slices.Equal(now, []string{left}) {
+		t.Errorf("they leave %v", now)
+	}
+}
+
 func TestSecretsThatCanNotBeReadStopTheServer(t *testing.T) {
 	t.Setenv("SOME_SECRET", "long-enough")
 	out, _ := mustRun(t, 0, "config", "check", "--secrets", "env:SOME_SECRET")
@@ -74,6 +134,14 @@ func TestSecretsThatCanNotBeReadStopTheServer(t *testing.T) {
 	for given, want := range map[string]string{"env:NO_SUCH_SECRET": "not set", "file:/no/such/file": "no such file", "long-enough": "env:NAME"} {
 		_, errs := mustRun(t, 1, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--secrets", given)
 		has(t, errs, want)
+	}
+	t.Setenv("SOME_WORD", "completed")
+	for _, command := range [][]string{{"config", "check"}, {"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir()}} {
+		_, errs := mustRun(t, 1, append(command, "--secrets", "env:SOME_SECRET,env:SOME_WORD")...)
+		has(t, errs, "secrets: env:SOME_WORD holds a word of the API")
+		if strings.Contains(errs, "completed") {
+			t.Errorf("it is shown: %s", errs)
+		}
 	}
 	t.Setenv("PERDURE_SECRETS", "env:NO_SUCH_SECRET")
 	_, errs := mustRun(t, 1, "config", "check")

@@ -24,21 +24,22 @@ import (
 // config is everything that can be set. Each item has one name: as a flag, in capitals with PERDURE_ before
 // it in the environment, and in the file. What comes later in that order of files, environment and flags wins.
 type config struct {
-	Listen    string            `toml:"listen"`
-	Data      string            `toml:"data"`
-	Store     string            `toml:"store"`
-	Doorbell  string            `toml:"doorbell"`
-	Hosts     []string          `toml:"hosts"`
-	Origins   []string          `toml:"origins"`
-	Streams   int               `toml:"max_streams"`
-	PublicURL string            `toml:"public_url"`
-	Hooks     []string          `toml:"webhook_allow"`
-	Signing   []string          `toml:"signing_keys"`
-	Secrets   []string          `toml:"secrets"`
-	LogLevel  string            `toml:"log_level"`
-	LogFormat string            `toml:"log_format"`
-	Policy    map[string]string `toml:"policy"`
-	Liveness  livenessConfig    `toml:"liveness"`
+	Listen    string             `toml:"listen"`
+	Data      string             `toml:"data"`
+	Store     string             `toml:"store"`
+	Doorbell  string             `toml:"doorbell"`
+	Hosts     []string           `toml:"hosts"`
+	Origins   []string           `toml:"origins"`
+	Streams   int                `toml:"max_streams"`
+	PublicURL string             `toml:"public_url"`
+	Hooks     []string           `toml:"webhook_allow"`
+	Signing   []string           `toml:"signing_keys"`
+	Required  []string           `toml:"signing_required"`
+	Secrets   []string           `toml:"secrets"`
+	LogLevel  string             `toml:"log_level"`
+	LogFormat string             `toml:"log_format"`
+	Policy    map[string]setting `toml:"policy"`
+	Liveness  livenessConfig     `toml:"liveness"`
 
 	policy perdure.Policy
 }
@@ -47,7 +48,22 @@ type config struct {
 const defaultListen = "127.0.0.1:7373"
 
 func defaults() config {
-	return config{Listen: defaultListen, Data: "perdure-data", LogLevel: "info", LogFormat: "text", Policy: map[string]string{}}
+	return config{Listen: defaultListen, Data: "perdure-data", LogLevel: "info", LogFormat: "text", Policy: map[string]setting{}}
+}
+
+// A setting of the policy is a text, as in the environment and in flags; a whole number may be given as one in the file.
+type setting string
+
+func (s *setting) UnmarshalTOML(v any) error {
+	switch v := v.(type) {
+	case string:
+		*s = setting(v)
+	case int64:
+		*s = setting(strconv.FormatInt(v, 10))
+	default:
+		return errors.New("a setting of the policy is a text such as \"30s\", or a whole number of bytes")
+	}
+	return nil
 }
 
 // configFlags are the flags of the commands that run a server.
@@ -76,6 +92,7 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["public_url"] = f.String("public-url", "", "`address` at which clients reach the API, such as https://perdure.example.com: links in webhooks begin with it (default: they are paths)")
 	c.items["webhook_allow"] = f.String("webhook-allow", "", "private `networks` that webhooks may go to, separated by commas, such as 10.1.0.0/16 (default: none)")
 	c.items["signing_keys"] = f.String("signing-keys", "", "`files` of private keys that runs are signed with, separated by commas: the first signs, all verify (default: runs are not signed)")
+	c.items["signing_required"] = f.String("signing-required", "", "`tenants` of which nothing is handed over unsigned, separated by commas, or * for all (default: those of which the store says so)")
 	c.items["secrets"] = f.String("secrets", "", "`names` of secrets that must not be written anywhere, env:NAME or file:PATH, separated by commas (default: none)")
 	c.items["log_level"] = f.String("log-level", "", "debug, info, warn or error (default "+d.LogLevel+")")
 	c.items["log_format"] = f.String("log-format", "", "text or json (default "+d.LogFormat+")")
@@ -113,8 +130,13 @@ func (c *configFlags) load(env func(string) string) (config, error) {
 		if unknown := meta.Undecoded(); len(unknown) > 0 {
 			return cfg, fmt.Errorf("%s: there is no setting %q", file, unknown[0].String())
 		}
+		for _, key := range meta.Keys() {
+			if isSection(key) && meta.Type(key...) != "Hash" { // which is not read, and not told
+				return cfg, fmt.Errorf("%s: %s is a section, [%s], and not a value", file, key, key)
+			}
+		}
 		if cfg.Policy == nil {
-			cfg.Policy = map[string]string{}
+			cfg.Policy = map[string]setting{}
 		}
 	}
 	names := make([]string, 0, len(c.items))
@@ -132,12 +154,12 @@ func (c *configFlags) load(env func(string) string) (config, error) {
 	policy := perdure.DefaultPolicy()
 	for _, s := range policy.Settings() {
 		if v := env("PERDURE_POLICY_" + strings.ToUpper(s.Name)); v != "" {
-			cfg.Policy[s.Name] = v
+			cfg.Policy[s.Name] = setting(v)
 		}
 	}
 	for _, s := range policy.Sizes() {
 		if v := env("PERDURE_POLICY_" + strings.ToUpper(s.Name)); v != "" {
-			cfg.Policy[s.Name] = v
+			cfg.Policy[s.Name] = setting(v)
 		}
 	}
 	for _, item := range c.policy {
@@ -145,10 +167,23 @@ func (c *configFlags) load(env func(string) string) (config, error) {
 		if !ok {
 			return cfg, fmt.Errorf("--policy takes name=duration, not %q", item)
 		}
-		cfg.Policy[name] = v
+		cfg.Policy[name] = setting(v)
 	}
 	cfg.policy = policy
 	return cfg, cfg.check()
+}
+
+// isSection tells whether a name in the file is that of a section.
+func isSection(key []string) bool {
+	switch {
+	case key[0] == "policy", len(key) == 1:
+		return len(key) == 1 && (key[0] == "policy" || key[0] == "liveness")
+	case key[0] != "liveness":
+		return false
+	case key[1] == "kind" && len(key) > 3:
+		return key[3] == "activity" && len(key) < 6
+	}
+	return len(key) < 4
 }
 
 func (cfg *config) set(name, value string) (err error) {
@@ -178,6 +213,8 @@ func (cfg *config) set(name, value string) (err error) {
 		cfg.Hooks = strings.Split(value, ",")
 	case "signing_keys":
 		cfg.Signing = strings.Split(value, ",")
+	case "signing_required":
+		cfg.Required = strings.Split(value, ",")
 	case "secrets":
 		cfg.Secrets = strings.Split(value, ",")
 	case "log_level":
@@ -202,8 +239,8 @@ func (cfg *config) check() error {
 	if _, err := cfg.logger(io.Discard); err != nil {
 		return err
 	}
-	for name, text := range cfg.Policy {
-		found := false
+	for name, given := range cfg.Policy {
+		found, text := false, string(given)
 		for _, s := range cfg.policy.Settings() {
 			if s.Name != name {
 				continue
@@ -230,9 +267,21 @@ func (cfg *config) check() error {
 	}
 	cfg.policy.Liveness = cfg.Liveness.policy()
 	if err := cfg.policy.Validate(); err != nil {
-		return fmt.Errorf("policy.%w", err)
+		return policyError(err)
 	}
 	return nil
+}
+
+// policyError names a setting as the file does.
+func policyError(err error) error {
+	var e *perdure.Error
+	if !errors.As(err, &e) || e.Field == "" {
+		return err
+	}
+	if strings.HasPrefix(e.Field, "liveness.") {
+		return fmt.Errorf("%s: %s", e.Field, e.Message)
+	}
+	return fmt.Errorf("policy.%s: %s", e.Field, e.Message)
 }
 
 func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
@@ -252,7 +301,7 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 
 func (cfg *config) options(log *slog.Logger) embedded.Options {
 	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Origins: cfg.Origins,
-		MaxStreams: cfg.Streams, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, Logger: log}
+		MaxStreams: cfg.Streams, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, Logger: log}
 }
 
 // storeText and doorbellText say what is in force, without passwords.
@@ -309,7 +358,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if *asJSON {
 		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts,
-			"origins": cfg.Origins, "max_streams": cfg.Streams, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
+			"origins": cfg.Origins, "max_streams": cfg.Streams, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
 	}
 	streams := "three quarters of the file descriptors"
 	if cfg.Streams > 0 {
@@ -317,8 +366,8 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	for _, item := range [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
 		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams},
-		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
-		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-13s  %s", item[0], item[1]), " "))
+		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
+		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-16s  %s", item[0], item[1]), " "))
 	}
 	fmt.Fprintln(stdout, "\n[policy]")
 	for _, s := range cfg.policy.Settings() {
@@ -327,6 +376,13 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 			mark = "  (set)"
 		}
 		fmt.Fprintf(stdout, "%-26s %s%s\n", s.Name, s.Value, mark)
+	}
+	for _, s := range cfg.policy.Sizes() {
+		mark := ""
+		if _, ok := cfg.Policy[s.Name]; ok {
+			mark = "  (set)"
+		}
+		fmt.Fprintf(stdout, "%-26s %d%s\n", s.Name, *s.Value, mark)
 	}
 	cfg.Liveness.print(stdout)
 	fmt.Fprintln(stdout, "\nThe configuration is good.")

@@ -20,6 +20,7 @@ const dlqUsage = `Usage:
   perdure dlq show RUN_ID                      what led there
   perdure dlq redrive RUN_ID…                  make new runs of them
   perdure dlq redrive --cause C [--kind K] [--queue Q] [--limit N]
+  perdure dlq redrive RUN_ID… --resign         although its signature is not valid: you have looked at it
   perdure dlq discard RUN_ID…
   perdure dlq discard --cause C [--kind K] [--queue Q] [--limit N]
 
@@ -62,6 +63,18 @@ type dlqCall struct {
 	paint painter
 }
 
+// choose is begin, for what takes a positive --limit.
+func (d *dlqCall) choose(limit *int) (*client.Client, error) {
+	if _, err := parseMixed(d.flags, d.args, 0, 0); err != nil {
+		return nil, err
+	}
+	if *limit < 1 {
+		fmt.Fprintf(d.stderr, "perdure %s: --limit has to be positive\n", d.flags.Name())
+		return nil, errUsage
+	}
+	return d.conn.connect()
+}
+
 // choice adds the flags that choose dead letters.
 func choice(f *flag.FlagSet, cause, kind, queue *string, limit *int, otherwise int) {
 	f.StringVar(cause, "cause", "", "only of this `cause`: the code of the run's error")
@@ -73,7 +86,7 @@ func choice(f *flag.FlagSet, cause, kind, queue *string, limit *int, otherwise i
 func (d *dlqCall) causes() error {
 	var f client.DeadLetterFilter
 	choice(d.flags, &f.Cause, &f.Kind, &f.Queue, &f.Limit, 100)
-	_, c, err := d.begin(0)
+	c, err := d.choose(&f.Limit)
 	if err != nil {
 		return err
 	}
@@ -108,7 +121,7 @@ func (d *dlqCall) list() error {
 	var f client.DeadLetterFilter
 	choice(d.flags, &f.Cause, &f.Kind, &f.Queue, &f.Limit, 20)
 	d.flags.StringVar(&f.Cursor, "cursor", "", "go on from here: next_cursor of the list before")
-	_, c, err := d.begin(0)
+	c, err := d.choose(&f.Limit)
 	if err != nil {
 		return err
 	}
@@ -213,7 +226,8 @@ func firstLine(text string) string {
 
 // chosen reads which dead letters are meant: those named, or those of a cause, a kind or a queue.
 func (d *dlqCall) chosen() (in api.ChooseLetters, c *client.Client, err error) {
-	choice(d.flags, &in.Cause, &in.Kind, &in.Queue, &in.Limit, 0)
+	limit := 100
+	choice(d.flags, &in.Cause, &in.Kind, &in.Queue, &limit, limit)
 	ids, err := parseMixed(d.flags, d.args, 0, perdure.MaxBatch)
 	if err != nil {
 		return in, nil, err
@@ -221,6 +235,11 @@ func (d *dlqCall) chosen() (in api.ChooseLetters, c *client.Client, err error) {
 	for _, id := range ids {
 		in.IDs = append(in.IDs, perdure.RunID(id))
 	}
+	d.flags.Visit(func(f *flag.Flag) {
+		if f.Name == "limit" {
+			in.Limit = &limit
+		}
+	})
 	if named := in.Cause != "" || in.Kind != "" || in.Queue != ""; named == (len(ids) > 0) {
 		d.flags.Usage()
 		return in, nil, errUsage

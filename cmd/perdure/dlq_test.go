@@ -73,7 +73,7 @@ func TestDeadLettersOnTheCommandLine(t *testing.T) {
 
 func TestBadCallsOfDlq(t *testing.T) {
 	live(t)
-	for _, args := range []string{"dlq what", "dlq show", "dlq show a b", "dlq redrive", "dlq discard", "dlq redrive a --cause b", "dlq list x", "keys signing", "keys signing what",
+	for _, args := range []string{"dlq what", "dlq show", "dlq show a b", "dlq redrive", "dlq discard", "dlq redrive a --cause b", "dlq list x", "dlq list --limit 0", "dlq list --limit -2", "dlq causes --limit 0", "dlq --limit -1", "keys signing", "keys signing what",
 		"keys signing new", "keys signing public", "keys signing require acme", "keys signing require acme maybe"} {
 		mustRun(t, 2, strings.Fields(args)...)
 	}
@@ -125,6 +125,8 @@ func TestSigningKeysOnTheCommandLine(t *testing.T) {
 	dead := string(page.DeadLetters[0].RunID)
 	has(t, first(mustRun(t, 0, "dlq", "show", dead)), "perdure dlq redrive "+dead+" --resign")
 	has(t, first(mustRun(t, 1, "dlq", "redrive", dead)), "signature_invalid", "resign")
+	_, usage := mustRun(t, 0, "dlq", "-h")
+	has(t, usage, "--resign")
 	has(t, first(mustRun(t, 0, "dlq", "redrive", dead, "--resign")), dead+" is run ")
 	has(t, first(mustRun(t, 0, "keys", "signing", "require", "default", "off")), "need no signature")
 }
@@ -135,6 +137,12 @@ func TestAKeyThatOthersCanReadIsRefused(t *testing.T) {
 	mustRun(t, 0, "keys", "signing", "new", file)
 	good, _ := mustRun(t, 0, "config", "check", "--signing-keys", file)
 	has(t, good, "signing_keys", file)
+	good, _ = mustRun(t, 0, "config", "check", "--signing-keys", file, "--signing-required", "acme,*")
+	has(t, good, "signing_required  acme,*")
+	for _, command := range [][]string{{"config", "check"}, {"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir()}} {
+		_, errs := mustRun(t, 1, append(command, "--signing-required", "acme")...)
+		has(t, errs, "signing_required: there is no key to sign with")
+	}
 	if err := os.Chmod(file, 0o640); err != nil {
 		t.Fatal(err)
 	}

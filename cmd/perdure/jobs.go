@@ -271,6 +271,10 @@ func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if *wait < 0 {
+		fmt.Fprintln(stderr, "perdure kill: --wait must not be negative")
+		return errUsage
+	}
 	var last *api.Run
 	for _, id := range ids {
 		err := conn.each([]string{id}, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (_ *api.Run, err error) {

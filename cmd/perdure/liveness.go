@@ -29,10 +29,27 @@ type kindThresholds struct {
 }
 
 type thresholds struct {
-	Silent     perdure.Duration `toml:"silent" json:"silent,omitempty"`
-	NoProgress perdure.Duration `toml:"no_progress" json:"no_progress,omitempty"`
-	Stale      perdure.Duration `toml:"stale" json:"stale,omitempty"`
-	Dead       perdure.Duration `toml:"dead" json:"dead,omitempty"`
+	Silent     threshold `toml:"silent" json:"silent,omitempty"`
+	NoProgress threshold `toml:"no_progress" json:"no_progress,omitempty"`
+	Stale      threshold `toml:"stale" json:"stale,omitempty"`
+	Dead       threshold `toml:"dead" json:"dead,omitempty"`
+}
+
+// A threshold is a duration that is positive if it is given at all: zero is that it is not.
+type threshold time.Duration
+
+func (t threshold) MarshalText() ([]byte, error) { return []byte(time.Duration(t).String()), nil }
+
+func (t *threshold) UnmarshalText(b []byte) error {
+	d, err := time.ParseDuration(string(b))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration such as 30s", b)
+	}
+	if d <= 0 {
+		return fmt.Errorf("must be positive, not %q: what is left out is as it is otherwise", b)
+	}
+	*t = threshold(d)
+	return nil
 }
 
 func (t thresholds) policy() perdure.Thresholds {
@@ -60,7 +77,7 @@ func (l *livenessConfig) print(w io.Writer) {
 		fmt.Fprintf(w, "\n[liveness.%s]\n", name)
 		for _, x := range []struct {
 			name string
-			d    perdure.Duration
+			d    threshold
 		}{{"silent", t.Silent}, {"no_progress", t.NoProgress}, {"stale", t.Stale}, {"dead", t.Dead}} {
 			if x.d != 0 {
 				fmt.Fprintf(w, "%-26s %s\n", x.name, time.Duration(x.d))

@@ -206,3 +206,20 @@ func golden(t *testing.T, name, got string) {
 		t.Errorf("not what stands in %s; if it should be, run the test with -update\n%s", path, got)
 	}
 }
+
+func TestTheManualHasEveryCommand(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	help, _ := mustRun(t, 0, "--help")
+	for _, c := range commands() {
+		if !c.inner {
+			has(t, string(manual), "perdure "+c.name)
+			has(t, help, "  "+c.name+" ")
+		}
+	}
+	for _, more := range []string{"perdure keys signing", "perdure keys create", "revoke ID"} {
+		has(t, string(manual), more)
+	}
+}

@@ -11,10 +11,10 @@ import (
 func TestStoreAndDoorbellAreConfigured(t *testing.T) {
 	const pg, bell = "postgres://perdure:hunter2@db:5432/perdure", "nats://perdure:hunter2@bus:4222"
 	out, _ := mustRun(t, 0, "config", "check")
-	has(t, out, "store          SQLite in the data folder\n", "doorbell       in the process\n")
+	has(t, out, "store             SQLite in the data folder\n", "doorbell          in the process\n")
 	t.Setenv("PERDURE_STORE", pg)
 	out, _ = mustRun(t, 0, "config", "check")
-	has(t, out, "store          postgres://perdure:xxxxx@db:5432/perdure\n", "doorbell       LISTEN/NOTIFY on the store\n")
+	has(t, out, "store             postgres://perdure:xxxxx@db:5432/perdure\n", "doorbell          LISTEN/NOTIFY on the store\n")
 	more, _ := mustRun(t, 0, "config", "check", "--doorbell", bell, "--json")
 	has(t, more, `"store": "postgres://perdure:xxxxx@db:5432/perdure"`, `"doorbell": "nats://perdure:xxxxx@bus:4222"`)
 	file := writeFile(t, "store = \""+pg+"\"\ndoorbell = \""+bell+"\"\n")
@@ -25,7 +25,7 @@ func TestStoreAndDoorbellAreConfigured(t *testing.T) {
 	}
 	t.Setenv("PERDURE_DOORBELL", "none")
 	none, _ := mustRun(t, 0, "config", "check", "--config", file)
-	has(t, none, "doorbell       none\n")
+	has(t, none, "doorbell          none\n")
 	_, errs := mustRun(t, 1, "config", "check", "--store", "perdure.db")
 	has(t, errs, "store: perdure.db is not an address such as postgres://")
 	_, more2 := mustRun(t, 1, "serve", "--doorbell", "amqp://u:hunter2@bus")

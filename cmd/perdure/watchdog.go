@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/watchdog"
 )
 
 func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -25,6 +27,10 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	}
 	if filter.Limit < 1 || filter.Limit > 1000 {
 		fmt.Fprintln(stderr, "perdure watchdog: -n takes 1 to 1000")
+		return errUsage
+	}
+	if names := watchdog.RuleNames(); filter.Rule != "" && !slices.Contains(names, filter.Rule) {
+		fmt.Fprintf(stderr, "perdure watchdog: there is no rule %q: the rules are %s\n", filter.Rule, strings.Join(names, ", "))
 		return errUsage
 	}
 	filter.RunID, filter.Tenant = perdure.RunID(*run), perdure.TenantID(*tenant)

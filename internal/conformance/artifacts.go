@@ -219,4 +219,27 @@ var artifactScenarios = []Scenario{
 		w.check(w.rows("chunks") == 0 && w.rows("removals") == 0, "%d chunks, %d removals", w.rows("chunks"), w.rows("removals"))
 		w.refuse(perdure.CodeUnavailable, op)
 	}},
+	{"what comes of an upload after its hour is refused, and nothing of it stays", func(w *World) {
+		w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
+		g := w.take("w1")
+		begin := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x"}
+		w.do(begin)
+		chunk := func(n int64) *engine.AddChunk {
+			return &engine.AddChunk{Tenant: tenant, Upload: begin.Upload, N: n, Data: bytesOf(1, 100)}
+		}
+		w.do(chunk(0))
+		w.refuse(perdure.CodeUnavailable, &engine.AddChunk{Tenant: "other", Upload: begin.Upload, N: 1, Data: bytesOf(1, 100)})
+		w.Now = w.Now.Add(time.Hour - 30*time.Second)
+		w.refuse(perdure.CodeUnavailable, chunk(1))
+		w.Now = w.Now.Add(time.Minute)
+		w.retire()
+		w.refuse(perdure.CodeUnavailable, chunk(1))
+		w.do(&engine.EndUpload{Tenant: tenant, Upload: begin.Upload})
+		w.retire()
+		w.check(w.rows("chunks") == 0 && w.rows("removals") == 0, "%d chunks, %d removals", w.rows("chunks"), w.rows("removals"))
+		given := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x"}
+		w.do(given)
+		w.do(&engine.EndUpload{Tenant: tenant, Upload: given.Upload})
+		w.refuse(perdure.CodeUnavailable, &engine.AddChunk{Tenant: tenant, Upload: given.Upload, Data: bytesOf(1, 100)})
+	}},
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,7 +107,7 @@ func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 		v.state(asleep.ID, perdure.Queued)
 		for _, r := range []perdure.Run{running, waiting} {
 			n := v.takeKind("job")
-			v.check(n.Run.ID == r.ID && n.Run.Attempt == 1 && n.Run.Epoch>>32 == 1 && n.Run.Epoch < 1<<53, "%s %d %d", n.Run.ID, n.Run.Attempt, n.Run.Epoch)
+			v.check(n.Run.ID == r.ID && n.Run.Attempt == 1 && n.Run.Epoch>>41 == 1 && n.Run.Epoch < 1<<53, "%s %d %d", n.Run.ID, n.Run.Attempt, n.Run.Epoch)
 			if r.ID == running.ID {
 				v.check(len(n.Journal) == 1 && n.Journal[0].Key == "step", "what it did is kept: %v", n.Journal)
 			}
@@ -143,7 +144,43 @@ func TestEveryRestoreIsATimeLineOfItsOwn(t *testing.T) {
 			c.Now = max(b.Now, c.Now)
 			c.refuseLease(perdure.CodeStaleEpoch, h)
 			n := c.take("c")
-			c.check(n.Run.Epoch>>32 == 2 && n.Run.Attempt == 1, "%d", n.Run.Epoch)
+			c.check(n.Run.Epoch>>41 == 2 && n.Run.Attempt == 1, "%d", n.Run.Epoch)
+		})
+	}
+}
+
+// The later of two restores of one backup has the greater epochs, however much later it is: nobody comes to hold again what he held.
+func TestEpochsRiseWithEveryRestore(t *testing.T) {
+	w := NewWorld(t, storetest.Open(t, store.Options{}))
+	r := w.task()
+	path, start, last := backup(t, w.S), perdure.At(time.Now()), int64(0)
+	for i, after := range []time.Duration{0, 18 * time.Minute, 36 * time.Minute, 54 * time.Minute, 300 * 24 * time.Hour, 50 * 365 * 24 * time.Hour} {
+		to := kinds[[]string{"SQLite", "PostgreSQL"}[i%2]](t)
+		to.Hooks.Clock = func() perdure.Instant { return start.Add(after) }
+		epoch := restored(t, path, to).get(r.ID).Epoch
+		if epoch < last+1000 || epoch >= 1<<53 {
+			t.Errorf("%d after %s, and %d before", epoch, after, last)
+		}
+		last = epoch
+	}
+}
+
+// The worker of a restore that is lost too may have a greater epoch than any of this store: its work is kept all the same.
+func TestWorkUnderAnUnknownEpochIsKept(t *testing.T) {
+	for name, at := range kinds {
+		t.Run(name, func(t *testing.T) {
+			before := NewWorld(t, storetest.Open(t, at(t)))
+			r := before.task()
+			w := restored(t, backup(t, before.S), at(t))
+			w.Now = max(w.Now, before.Now)
+			g := w.take("a")
+			g.Run.Epoch += 1000
+			op := w.say(g, perdure.Commit{Outcome: done(`"late"`)})
+			w.do(op)
+			w.check(op.Refused != nil && op.Refused.Code == perdure.CodeStaleEpoch, "%+v", op.Refused)
+			kept := w.lates(r.ID)
+			w.check(len(kept) == 1 && kept[0].Attempt == 0, "%+v", kept)
+			w.fsck()
 		})
 	}
 }
@@ -204,6 +241,7 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 	for range 50 {
 		w.task()
 	}
+	w.submit(perdure.Submission{Kind: "job", Input: json.RawMessage(`"precious"`)})
 	good := backup(t, w.S)
 	if info, err := os.Stat(good); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info.Mode(), err)
@@ -225,22 +263,34 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"nothing": nil, "a text": []byte("hello"), "half of one": text[:len(text)/2/4096*4096], "a damaged one": damaged, "a store": plain} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "file")
-			if err := os.WriteFile(path, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			to := kinds["SQLite"](t)
-			s := storetest.Open(t, to)
-			if _, _, err := engine.Restore(context.Background(), s, path, &policy, nil); err == nil || !strings.Contains(err.Error(), "backup") {
-				t.Errorf("it is restored: %v", err)
-			}
-			left, _ := filepath.Glob(filepath.Join(filepath.Dir(to.Path), ".perdure-restore*"))
-			if len(left) > 0 {
-				t.Errorf("it leaves %v", left)
-			}
-		})
+	// What SQLite takes for sound.
+	input, clock := bytes.Replace(text, []byte("precious"), []byte("precioux"), 1), bytes.Replace(text, []byte(`clock1`), []byte(`clock2`), 1)
+	if bytes.Equal(input, text) || bytes.Equal(clock, text) {
+		t.Fatal("the backup does not look as it did")
+	}
+	for name, content := range map[string][]byte{"nothing": nil, "a text": []byte("hello"), "half of one": text[:len(text)/2/4096*4096], "a damaged one": damaged, "a store": plain,
+		"one with another input": input, "one with another clock": clock, "one without its last byte": text[:len(text)-1], "one with a byte more": append(slices.Clone(text), 0),
+		"one without its seal": text[:len(text)/4096*4096]} {
+		for store, at := range kinds {
+			t.Run(name+" to "+store, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "file")
+				if err := os.WriteFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				to := at(t)
+				s := storetest.Open(t, to)
+				if _, _, err := engine.Restore(context.Background(), s, path, &policy, nil); err == nil || !strings.Contains(err.Error(), "backup") {
+					t.Errorf("it is restored: %v", err)
+				}
+				if to.Path == "" {
+					return
+				}
+				left, _ := filepath.Glob(filepath.Join(filepath.Dir(to.Path), ".perdure-restore*"))
+				if len(left) > 0 {
+					t.Errorf("it leaves %v", left)
+				}
+			})
+		}
 	}
 	_, err = store.Open(store.Options{Path: good})
 	if err == nil || !strings.Contains(err.Error(), "perdure restore") {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -171,5 +172,27 @@ var endScenarios = func() (out []Scenario) {
 		var f fallbackOf
 		w.check(json.Unmarshal([]byte(w.get(g.Run.ID).Fallback), &f) == nil, "not JSON")
 		w.check(len(f.PartialText) <= 4<<10 && len(f.PartialText) > 4000 && strings.HasSuffix(f.PartialText, "é.") && strings.HasPrefix(f.PartialText, "é"), "%.40q (%d)", f.PartialText, len(f.PartialText))
+	}}, Scenario{"a text that is long, or long ago, is found too", func(w *World) {
+		r := w.submit(perdure.Submission{Kind: "job", MaxAttempts: 1})
+		g := w.take("w1")
+		tell := func(data string) {
+			w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta, Data: json.RawMessage(data)}}})
+			for range 3 {
+				w.commit(g, perdure.Commit{Events: slices.Repeat([]perdure.Emitted{{Type: "x:other", Data: json.RawMessage(`1`)}}, 300)})
+			}
+		}
+		shown := func() string {
+			a, err := w.E.Activity(w.ctx(), tenant, r.ID)
+			w.check(err == nil, "%v", err)
+			return a.Text
+		}
+		tell(`"Once upon a time"`)
+		w.check(shown() == "Once upon a time", "%q", shown())
+		tell(`"` + strings.Repeat("x", 70_000) + ` and the end"`)
+		w.check(strings.HasSuffix(shown(), "x and the end") && len(shown()) == 2<<10, "%d bytes: %.40q", len(shown()), shown())
+		w.pass(65 * time.Second)
+		var f fallbackOf
+		w.check(json.Unmarshal([]byte(w.get(r.ID).Fallback), &f) == nil, "not JSON")
+		w.check(strings.HasSuffix(f.PartialText, "x and the end") && len(f.PartialText) == 4<<10, "%d bytes: %.40q", len(f.PartialText), f.PartialText)
 	}})
 }()

@@ -121,6 +121,19 @@ var gatheringScenarios = []Scenario{
 		w.check(!op.Created && op.Made == made, "the same run after that")
 		w.check(w.get(made).ContinuationOf == r.ID && strings.Contains(w.texts(th)[0], "Disk check"), "%v", w.texts(th))
 	}},
+	{"work outside for a run whose thread was deleted is refused, and its key is not spent", func(w *World) {
+		th := w.thread()
+		r := w.on(th, perdure.Submission{Kind: "boss"})
+		w.complete(w.takeKind("boss"), `1`)
+		before := &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "1"}
+		w.do(before)
+		w.complete(w.takeKind("boss"), `1`)
+		w.do(&engine.DeleteThread{Tenant: tenant, ThreadID: th})
+		w.refuse(perdure.CodeRunEnded, &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "2"})
+		again := &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "1"}
+		w.do(again)
+		w.check(!again.Created && again.Made == before.Made, "%+v", again) // it was said while there was one
+	}},
 	{"work outside that ends while the run lives", func(w *World) {
 		th := w.thread()
 		for _, ack := range []bool{true, false} {

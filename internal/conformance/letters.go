@@ -111,6 +111,19 @@ var letterScenarios = []Scenario{
 		w.check(errs[0] == nil && perdure.CodeOf(errs[1]) == perdure.CodeNotFound && perdure.CodeOf(errs[2]) == perdure.CodeNotFound, "%v", errs)
 		w.check(len(w.letters(store.LetterFilter{})) == 0, "it is gone")
 	}},
+	{"a letter whose redriven run was deleted is redriven again", func(w *World) {
+		a := w.bury("job", "broken")
+		op := &engine.Redrive{Tenant: tenant, RunID: a.ID}
+		w.do(op)
+		first := op.Run.ID
+		w.complete(w.takeKind("job"), `1`)
+		w.do(&engine.DeleteRun{Tenant: tenant, RunID: first})
+		w.do(op)
+		w.check(op.Created && op.Run.ID != first && op.Run.RetryOf == a.ID, "a new one: %+v", op.Run)
+		second := op.Run.ID
+		w.do(op)
+		w.check(!op.Created && op.Run.ID == second, "and once: %+v", op.Run)
+	}},
 	{"dead letters are kept for a day", func(w *World) {
 		a := w.bury("job", "broken")
 		w.do(&engine.Redrive{Tenant: tenant, RunID: a.ID})

@@ -56,6 +56,18 @@ var livenessScenarios = []Scenario{
 		w.complete(g, `1`)
 		w.check(w.state(r.ID, perdure.Completed).Attempt == 1 && w.tier(r.ID) == "", "the first attempt")
 	}},
+	{"a process that beats every 30 s is not silent", func(w *World) {
+		g := w.process(1)
+		for range 10 {
+			w.beat(g)
+			w.pass(32 * time.Second)
+		}
+		w.check(w.count(g.Run.ID, "run:slow") == 0, "%v", w.types(g.Run.ID))
+		w.pass(42*time.Second + 999*time.Millisecond)
+		w.check(w.count(g.Run.ID, "run:slow") == 0, "%v", w.types(g.Run.ID))
+		w.pass(time.Millisecond)
+		w.check(w.count(g.Run.ID, "run:slow") == 1, "%v", w.types(g.Run.ID))
+	}},
 	{"any beat, event, delta or commit is a sign of life", func(w *World) {
 		w.leisurely()
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
@@ -281,7 +293,7 @@ var livenessScenarios = []Scenario{
 		g = w.take("w1")
 		a, err := w.E.Activity(w.ctx(), tenant, r.ID)
 		w.check(err == nil && a.Text == "", "%q", a.Text)
-		for range 8 {
+		for range 20 {
 			var part []perdure.Emitted
 			for range 60 {
 				part = append(part, perdure.Emitted{Type: "x:a", Data: json.RawMessage(`1`)}, perdure.Emitted{Type: perdure.LineDelta, Data: json.RawMessage(`"a"`)})
@@ -289,7 +301,7 @@ var livenessScenarios = []Scenario{
 			w.commit(g, perdure.Commit{Events: part})
 		}
 		a, err = w.E.Activity(w.ctx(), tenant, r.ID)
-		w.check(err == nil && len(a.Text) == 200 && len(a.Recent) == 20, "%d bytes of text, %d lines", len(a.Text), len(a.Recent))
+		w.check(err == nil && len(a.Text) == 500 && len(a.Recent) == 20, "%d bytes of text, %d lines", len(a.Text), len(a.Recent))
 		w.complete(g, `1`)
 	}},
 }

@@ -89,17 +89,74 @@ func TestAStreamedSecretIsHeldBackAcrossNodes(t *testing.T) {
 	})
 }
 
-// What another holder of the run held back is not taken for the beginning of what the next one says.
-func TestWhatALostHolderHeldBackIsForgotten(t *testing.T) {
+// What a lost holder held back is lost with it; what the next one says is its own, and not the rest of a secret.
+func TestWhatALostHolderHeldBackIsLostWithIt(t *testing.T) {
+	onBothWith(t, func(t *testing.T, w *World) {
+		for said, want := range map[string]string{"other": "text other more", hidden[7:]: "text [redacted] more"} {
+			r := w.task()
+			g := w.take("first")
+			w.delta(g, 1, "text "+hidden[:7], nil)
+			w.pass(65 * time.Second)
+			w.pass(10 * time.Second)
+			h := w.take("second")
+			w.delta(h, 1, said+" more", done(`1`))
+			if got := w.streamed(r.ID, 1); got != want {
+				t.Errorf("%q", got)
+			}
+		}
+	})
+}
+
+// A turn that ends in the midst of a secret shows less than half of it, however it ends, and nothing more when the next one goes on.
+func TestATurnThatEndsInTheMidstOfASecretKeepsIt(t *testing.T) {
+	again := &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "oops", Message: "it went wrong"}}
+	onBothWith(t, func(t *testing.T, w *World) {
+		for name, outcome := range map[string]*perdure.Outcome{"suspend": suspend, "fail": again} {
+			for _, cut := range []int{1, 5, len(hidden) - 1} {
+				r := w.task()
+				g := w.take("w")
+				c := perdure.Commit{Outcome: outcome}
+				if outcome == suspend {
+					c.Waits = wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitSignal, Name: "go", Timeout: perdure.Never})
+				}
+				w.delta(g, 1, "key is "+hidden[:cut], nil)
+				w.commit(g, c)
+				begun := w.streamed(r.ID, 1)
+				if 2*cut >= len(hidden) && strings.Contains(begun, hidden[:3]) {
+					t.Errorf("%s after %d bytes shows %q", name, cut, begun)
+				}
+				if outcome == suspend {
+					w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
+				} else {
+					w.pass(time.Minute)
+				}
+				h := w.take("w")
+				for i := cut; i < len(hidden); i++ {
+					w.delta(h, 1, hidden[i:i+1], nil)
+				}
+				w.delta(h, 1, " more", done(`1`))
+				got := w.streamed(r.ID, 1)
+				if got = strings.ReplaceAll(got, redact.Mark, ""); got != "key is "+hidden[:len(got)-len("key is  more")]+" more" || 2*(len(got)-len("key is  more")) >= len(hidden) {
+					t.Errorf("%s after %d bytes: %q", name, cut, got)
+				}
+				if outcome == suspend && cut > 2 && w.streamed(r.ID, 1) != "key is [redacted] more" {
+					t.Errorf("what was held back is shown: %q", w.streamed(r.ID, 1))
+				}
+			}
+		}
+	})
+}
+
+// What was no secret after all is there when the next turn says what follows.
+func TestWhatASuspendedTurnHeldBackGoesOn(t *testing.T) {
 	onBothWith(t, func(t *testing.T, w *World) {
 		r := w.task()
-		g := w.take("first")
-		w.delta(g, 1, "text "+hidden[:7], nil)
-		w.pass(65 * time.Second)
-		w.pass(10 * time.Second)
-		h := w.take("second")
-		w.delta(h, 1, hidden[7:]+" more", done(`1`))
-		if got := w.streamed(r.ID, 1); got != "text "+hidden[7:]+" more" {
+		g := w.take("w")
+		w.delta(g, 1, "key is "+hidden[:10], nil)
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitSignal, Name: "go", Timeout: perdure.Never}), Outcome: suspend})
+		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
+		w.delta(w.take("w"), 1, " or so", done(`1`))
+		if got := w.streamed(r.ID, 1); got != "key is "+hidden[:10]+" or so" {
 			t.Errorf("%q", got)
 		}
 	})
@@ -119,7 +176,7 @@ func TestAHeldTextOfOtherSecretsIsTakenOut(t *testing.T) {
 	})
 }
 
-// More channels than are remembered cost the oldest its memory, and nobody its text.
+// More channels than are remembered cost the oldest its memory, and nobody its text, or a secret.
 func TestManyChannelsKeepTheirText(t *testing.T) {
 	onBothWith(t, func(t *testing.T, w *World) {
 		r := w.task()
@@ -127,11 +184,48 @@ func TestManyChannelsKeepTheirText(t *testing.T) {
 		for channel := range 40 {
 			w.delta(g, channel, "to "+hidden[:5], nil)
 		}
-		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "w", Type: perdure.WaitSignal, Name: "go", Timeout: perdure.Never}}, Outcome: suspend})
 		for channel := range 40 {
-			if got := w.streamed(r.ID, channel); got != "to "+hidden[:5] {
+			w.delta(g, 100+channel, "to "+hidden[:len(hidden)-1], nil)
+		}
+		w.delta(g, 0, hidden[5:], nil) // which was forgotten
+		w.commit(g, perdure.Commit{Outcome: done(`1`)})
+		for channel := range 40 {
+			want := "to " + hidden[:5]
+			if channel == 0 {
+				want += redact.Mark
+			}
+			if got := w.streamed(r.ID, channel); got != want {
 				t.Errorf("channel %d says %q", channel, got)
 			}
+			if got := w.streamed(r.ID, 100+channel); got != "to "+redact.Mark {
+				t.Errorf("channel %d says %q", 100+channel, got)
+			}
+		}
+	})
+}
+
+// What is held of a run is little, whatever stands beside its texts: each heartbeat writes it.
+func TestWhatIsHeldOfDeltasIsLittle(t *testing.T) {
+	onBothWith(t, func(t *testing.T, w *World) {
+		r := w.task()
+		g := w.take("w")
+		said := func(n int, beside, text string) {
+			data, _ := json.Marshal(map[string]any{"call": n, "beside": beside, "text": text})
+			w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta, Data: data}}})
+		}
+		for n := range 20 {
+			said(n, strings.Repeat(`"`, 100), "to "+hidden[:9])
+			said(100+n, strings.Repeat("x", 100_000), "to "+hidden[:9])
+		}
+		w.view(func(v *store.View) error {
+			stored, _, err := v.Run(tenant, r.ID)
+			w.check(len(stored.Held) > 0 && len(stored.Held) < 10_000, "%d bytes are held", len(stored.Held))
+			return err
+		})
+		said(100, strings.Repeat("x", 100_000), hidden[9:]+" more")
+		w.commit(g, perdure.Commit{Outcome: done(`1`)})
+		for n := range 20 {
+			w.check(w.streamed(r.ID, n) == "to "+redact.Mark, "channel %d says %q", n, w.streamed(r.ID, n))
 		}
 	})
 }

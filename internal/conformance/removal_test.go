@@ -122,6 +122,126 @@ func TestTwoNodesThatRemoveTheSameRemoveItOnce(t *testing.T) {
 	})
 }
 
+func TestAPartOfAnUploadThatIsSweptOnAnotherNodeIsRefused(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		b.task()
+		g := b.take("w")
+		begin := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x"}
+		b.do(begin)
+		between.f = func() {
+			b.Now = b.Now.Add(2 * time.Hour)
+			b.retire()
+		}
+		err := a.E.Step(a.Now, &engine.AddChunk{Tenant: tenant, Upload: begin.Upload, Data: bytesOf(1, 100)})[0]
+		if perdure.CodeOf(err) != perdure.CodeUnavailable || b.rows("chunks") != 0 {
+			t.Errorf("%v, %d chunks", err, b.rows("chunks"))
+		}
+		b.fsck()
+	})
+}
+
+// gone deletes a run, and all that belongs to it.
+func (w *World) gone(id perdure.RunID) {
+	w.t.Helper()
+	if err := w.E.Delete(w.ctx(), &engine.DeleteRun{Tenant: tenant, RunID: id}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestNothingOfADeletedRunComesBackWithItsWebhooks(t *testing.T) {
+	left := func(w *World) {
+		w.t.Helper()
+		if n, m := w.rows("outbox"), w.rows("webhook_attempts"); n+m != 0 {
+			w.t.Errorf("%d notifications, %d attempts", n, m)
+		}
+		w.fsck()
+	}
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		h, _ := b.hook("", "run:completed")
+		ended := func() perdure.RunID {
+			r := b.task()
+			b.complete(b.take("w"), `1`)
+			return r.ID
+		}
+		sent := func(out engine.Outgoing) engine.Op {
+			return &engine.Deliver{Sent: []engine.Sent{{Notification: out.Notification, Status: 200, At: b.Now, Response: "private"}}}
+		}
+
+		r := ended() // sent while it was deleted,
+		out := b.taken(h.ID, 10)
+		b.gone(r)
+		b.do(sent(out[0]))
+		left(b)
+
+		r = ended() // deleted while the answer is being written down,
+		out = b.taken(h.ID, 10)
+		between.f = func() { b.gone(r) }
+		a.do(sent(out[0]))
+		left(b)
+
+		r = ended() // the same with an answer that is too late to decide anything,
+		out = b.taken(h.ID, 10)
+		b.pass(2 * time.Minute)
+		if again := b.taken(h.ID, 10); len(again) != 1 {
+			t.Fatalf("%d are due", len(again))
+		}
+		a.Now = b.Now
+		between.f = func() { b.gone(r) }
+		a.do(sent(out[0]))
+		left(b)
+
+		r = ended() // and deleted while it is taken.
+		between.f = func() { b.gone(r) }
+		op := &engine.Deliver{Want: []engine.Want{{Tenant: tenant, Webhook: h.ID, Most: 10}}}
+		a.do(op)
+		if len(op.Taken) != 0 {
+			t.Errorf("%d were taken", len(op.Taken))
+		}
+		left(b)
+	})
+}
+
+func TestRowsThatNothingWouldRemoveAreFound(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		w := node(t, at)
+		for _, text := range []string{"INSERT INTO chunks (tenant,upload,n,data) VALUES ('acme','left',0,'x')",
+			"INSERT INTO outbox (tenant,run_id,seq,target,type,state,attempts,created_at) VALUES ('acme','told',1,'t','run:completed','dead',0,0)",
+			"INSERT INTO webhook_attempts (tenant,run_id,seq,target,n,at,took_ms,status,error,response) VALUES ('acme','tried',1,'t',1,0,0,200,'','')"} {
+			w.do(stage(text))
+		}
+		found := ""
+		w.view(func(v *store.View) error {
+			list, err := v.Check(nil)
+			for _, x := range list {
+				found += x.ID + " " + x.Row + ";"
+			}
+			return err
+		})
+		if found != "S16 told t;S16 tried t;P16 acme left;" {
+			t.Error(found)
+		}
+	})
+}
+
+func TestAThreadThatIsDeletedOnOneNodeDoesNotComeBackOnAnother(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		th := b.thread()
+		between.f = func() {
+			if err := b.E.Delete(b.ctx(), &engine.DeleteThread{Tenant: tenant, ThreadID: th}); err != nil {
+				t.Error(err)
+			}
+		}
+		err := a.E.Step(a.Now, &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user", Content: json.RawMessage(`1`)}})[0]
+		if perdure.CodeOf(err) != perdure.CodeNotFound || b.rows("threads")+b.rows("messages") != 0 {
+			t.Errorf("%v, %d threads, %d messages", err, b.rows("threads"), b.rows("messages"))
+		}
+		b.fsck()
+	})
+}
+
 // The same values and bytes come and go on two nodes, all the time.
 func TestWhatComesAndGoesAtOnceIsThereWhenSomebodyHasIt(t *testing.T) {
 	nodes := live(t, storetest.Postgres(t), 2)

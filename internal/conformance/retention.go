@@ -286,6 +286,48 @@ var deletionScenarios = []Scenario{
 		w.check(w.rows("messages") == 0 && len(w.traces(canary)) == 0 && len(w.hooks()) == 0, "left: %.300q", w.traces(canary))
 		w.check(w.exists(r.ID), "its runs stay")
 	}},
+	{"no part of a removal has many bytes", func(w *World) {
+		const most = 5 << 20 // of small runs together, of one that goes alone, and of values
+		bytes := func() (n int64) {
+			w.view(func(v *store.View) error {
+				return v.Rows("SELECT CAST(coalesce(sum(octet_length(data)),0) AS BIGINT) FROM events", nil, func(scan func(...any) error) error { return scan(&n) })
+			})
+			return n
+		}
+		text := json.RawMessage(`"` + strings.Repeat("x", 60<<10) + `"`)
+		talk := func(lines int) perdure.RunID {
+			r := w.task()
+			g := w.take("w")
+			for range lines / 10 {
+				var some []perdure.Emitted
+				for range 10 {
+					some = append(some, perdure.Emitted{Type: "x:said", Data: text})
+				}
+				w.commit(g, perdure.Commit{Events: some})
+			}
+			w.complete(g, `1`)
+			return r.ID
+		}
+		r := talk(100)
+		w.do(&engine.DeleteRun{Tenant: tenant, RunID: r})
+		step := &engine.Clear{Tenant: tenant, Kind: store.RemoveRun, ID: string(r), More: true}
+		for have := bytes(); step.More; have = bytes() {
+			w.do(step)
+			w.check(have-bytes() <= most/2, "%d bytes at once", have-bytes())
+		}
+		w.check(bytes() == 0 && w.rows("removals") == 0, "%d bytes are left", bytes())
+		for range 3 {
+			talk(50)
+		}
+		w.week()
+		for have, more := bytes(), true; more; have = bytes() {
+			op := w.W.Retire()
+			w.do(op)
+			more = op.More
+			w.check(have-bytes() <= most, "%d bytes at once", have-bytes())
+		}
+		w.check(bytes() == 0 && w.rows("removals") == 0, "%d bytes are left", bytes())
+	}},
 	{"what is deleted in the moment in which somebody needs it stays", func(w *World) {
 		r := w.task()
 		w.complete(w.take("w"), `1`)

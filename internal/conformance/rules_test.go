@@ -55,6 +55,7 @@ var traps = map[string]func(w *World) trap{
 	"pending-wakeup":     trapPending,
 	"resume-replay":      trapReplay,
 	"orphans":            trapOrphans,
+	"damaged":            trapDamaged,
 	"workers":            trapWorkers,
 	"group-deadline":     trapGroup,
 	"waiters":            trapWaiters,

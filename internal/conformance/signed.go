@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/json"
@@ -193,5 +194,41 @@ var signedScenarios = []Scenario{
 		g := w.takeKind("parent")
 		w.check(g.Run.ID == p.ID && g.Inbox[0].From == kid && g.Inbox[0].Outcome == string(perdure.Failed), "the parent is told: %+v", g.Inbox)
 		w.complete(g, `1`)
+	}},
+	{"the configuration has runs signed whatever the store says", func(w *World) {
+		before := w.task()
+		w.Demanded = []perdure.TenantID{"none", tenant}
+		w.signWith("a")
+		no := false
+		w.refuse(perdure.CodeWrongState, &engine.ChangeTenant{Tenant: tenant, RequireSignatures: &no})
+		shown, err := w.E.Tenant(context.Background(), tenant)
+		w.check(err == nil && shown.Signed, "the tenant requires signatures: %+v, %v", shown, err)
+		after := w.task()
+		got := w.poll("w1", 10)
+		w.check(len(got) == 1 && got[0].Run.ID == after.ID, "the one that is signed is granted: %+v", got)
+		w.unsigned(before.ID)
+		w.refuse(perdure.CodeSignatureInvalid, &engine.Retry{Tenant: tenant, RunID: before.ID})
+		other := &engine.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job"}}
+		w.do(other)
+		w.Demanded = []perdure.TenantID{engine.AnyTenant}
+		w.signWith("")
+		w.refuse(perdure.CodeNoSigner, &engine.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job"}})
+		w.refuse(perdure.CodeNoSigner, &engine.Claim{Tenant: "other", Worker: "w2", Slots: 1})
+		w.Demanded = nil
+		w.signWith("")
+		w.complete(got[0], `1`)
+	}},
+	{"without keys what a worker turned away is repeated in either way", func(w *World) {
+		r := w.task()
+		w.commit(w.take("w1"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: string(perdure.CodeSignatureInvalid)}})
+		w.refuse(perdure.CodeNoSigner, &engine.Redrive{Tenant: tenant, RunID: r.ID, Resign: true})
+		w.signWith("a")
+		w.refuse(perdure.CodeSignatureInvalid, &engine.Redrive{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeSignatureInvalid, &engine.Retry{Tenant: tenant, RunID: r.ID})
+		w.signWith("")
+		w.do(&engine.Retry{Tenant: tenant, RunID: r.ID})
+		redriven := &engine.Redrive{Tenant: tenant, RunID: r.ID}
+		w.do(redriven)
+		w.check(redriven.Created && redriven.Run.Signature.IsZero(), "it is made, and bears no signature: %+v", redriven.Run)
 	}},
 }

@@ -124,6 +124,35 @@ func TestAFlippedBitIsNotExecuted(t *testing.T) {
 	})
 }
 
+// Who can change a run can change what its tenant requires. A run that bears a signature is verified all the same; one that is robbed of it as
+// well is turned away where the configuration has runs signed.
+func TestAChangedRequirementHidesNothing(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		w := node(t, at)
+		w.signWith("a")
+		w.requireSignatures(true)
+		changed := w.victim(column("input", func(r *perdure.Run) any { return strings.Replace(string(r.Input), "1", "0", 1) }))
+		robbed := w.victim(inSignature(func(s *perdure.Signature) { *s = perdure.Signature{} }))
+		w.do(breakIt{"UPDATE tenants SET require_signatures=0", nil})
+		later := node(t, at)
+		later.Demanded = []perdure.TenantID{tenant}
+		later.signWith("a")
+		if got := later.poll("w2", 100); len(got) != 0 {
+			t.Errorf("handed over: %+v", got)
+		}
+		later.unsigned(changed.id)
+		later.unsigned(robbed.id)
+		other := w.task()
+		w.do(breakIt{"UPDATE runs SET input=? WHERE id=?", []any{`{"n":2}`, string(other.ID)}})
+		last, grants := handedOver(t, at)
+		if len(grants) != 0 {
+			t.Errorf("handed over: %+v", grants)
+		}
+		last.unsigned(other.ID)
+		last.fsck()
+	})
+}
+
 // A run that is moved to another tenant, or is given another's name, is not executed there either.
 func TestAMovedRunIsNotExecuted(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {

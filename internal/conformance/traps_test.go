@@ -300,6 +300,16 @@ func trapOrphans(w *World) trap {
 	}}
 }
 
+func trapDamaged(w *World) trap {
+	h := w.household(perdure.Spawn{})
+	g := w.takeKind("kid")
+	w.sweep() // the patrol has just been by
+	w.do(breakIt{"UPDATE runs SET rest='{', version=version+1 WHERE id=?", []any{string(h.run)}})
+	return trap{run: h.run, due: w.Now.Add(5 * time.Second), then: func() {
+		w.contract(h, g.Run.Epoch, perdure.Failed, perdure.CodeDamaged, true)
+	}}
+}
+
 func trapWorkers(w *World) trap {
 	w.poll("w1", 1)
 	seen := w.Now

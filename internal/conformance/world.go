@@ -55,7 +55,9 @@ type World struct {
 	Acted []watchdog.Action
 	// Signer signs what is accepted, from the next restart on.
 	Signer *perdure.Signer
-	n      int
+	// Demanded are tenants whose runs the configuration has signed, from the next restart on.
+	Demanded []perdure.TenantID
+	n        int
 }
 
 const tenant perdure.TenantID = "acme"
@@ -71,7 +73,7 @@ func NewWorld(t testing.TB, s *store.Store) *World {
 // restart makes a new engine and watchdog, as a restarted server does.
 func (w *World) restart() {
 	w.t.Helper()
-	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))}, Roll: func() float64 { return 0.5 }, Signer: w.Signer})
+	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))}, Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded})
 	w.n++
 	if err != nil {
 		w.t.Fatal(err)
@@ -120,7 +122,7 @@ func (w *World) fingerprint() string {
 			"SELECT count(*), coalesce(sum(epoch),0), 0 FROM inbox", "SELECT count(*), coalesce(sum(ended),0), 0 FROM waits",
 			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM threads", "SELECT count(*), 0, 0 FROM commits",
 			"SELECT count(*), 0, 0 FROM late_results", "SELECT count(*), 0, 0 FROM idempotency", "SELECT count(*), 0, 0 FROM journal",
-			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals", "SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts", "SELECT count(*), 0, 0 FROM removals", "SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks", "SELECT count(*), coalesce(sum(version),0), 0 FROM outbox"} {
+			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals", "SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts", "SELECT count(*), 0, 0 FROM removals", "SELECT count(*), 0, 0 FROM chunks", "SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks", "SELECT count(*), coalesce(sum(version),0), 0 FROM outbox"} {
 			if err := v.Rows(q, nil, func(scan func(...any) error) error {
 				var a, b, c int64
 				err := scan(&a, &b, &c)

@@ -17,7 +17,9 @@ const (
 	tailLines    = 400       // of its log are looked at, from the end,
 	tailBytes    = 256 << 10 // and no more than so much of it
 	maxRecent    = 20        // lines are shown
-	maxTail      = 2 << 10   // bytes of what was streamed last
+	textWithin   = 1000      // lines of its log are looked through for what was streamed
+	maxTail      = 2 << 10   // bytes of that
+	maxTailRead  = 4 << 20   // bytes of lines that are read for them
 	maxShown     = 240       // bytes of a line, or of a summary
 	maxSoFar     = 4 << 10   // bytes of progress
 	maxOpenWaits = 100
@@ -99,7 +101,12 @@ func look(v *store.View, r perdure.Run) (a Activity, err error) {
 	if err != nil {
 		return a, err
 	}
-	a.Text, a.Recent = streamed(lines, r.Attempt), recent(lines)
+	a.Recent = recent(lines)
+	said := tail{attempt: r.Attempt, most: maxTail}
+	if err := v.LastLines(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add); err != nil {
+		return a, err
+	}
+	a.Text = said.String()
 	if r.WaitsOpen > 0 {
 		if a.Waits, err = v.OpenWaits(r.Tenant, r.ID, maxOpenWaits); err != nil {
 			return a, err
@@ -111,35 +118,36 @@ func look(v *store.View, r perdure.Run) (a Activity, err error) {
 	return a, err
 }
 
-// streamed puts the last deltas of an attempt together: as much as is shown. The last line comes first.
-func streamed(lines []perdure.Line, attempt int) string {
-	var parts []string
-	for size := 0; len(lines) > 0 && size < maxTail && lines[0].Attempt == attempt; lines = lines[1:] {
-		if lines[0].Type != perdure.LineDelta {
-			continue
-		}
-		text := deltaText(lines[0].Data)
-		size += len(text)
-		parts = append(parts, text)
+// A tail is the end of the text that an attempt streams, put together from its last delta on.
+type tail struct {
+	attempt, most int
+
+	parts []string
+	size  int
+	read  int
+}
+
+// add puts what one line says before what is there, and tells whether that is enough.
+func (t *tail) add(l perdure.Line) (enough bool) {
+	if l.Attempt != t.attempt {
+		return true
 	}
-	slices.Reverse(parts)
-	text := strings.Join(parts, "")
-	if over := len(text) - maxTail; over > 0 {
+	text := perdure.DeltaText(l.Data)
+	t.parts, t.size = append(t.parts, text), t.size+len(text)
+	t.read += len(l.Data)
+	return t.size >= t.most || t.read > maxTailRead
+}
+
+func (t *tail) String() string {
+	slices.Reverse(t.parts)
+	text := strings.Join(t.parts, "")
+	if over := len(text) - t.most; over > 0 {
 		for over < len(text) && !utf8.RuneStart(text[over]) {
 			over++
 		}
 		text = text[over:]
 	}
 	return text
-}
-
-func deltaText(data perdure.Value) (text string) {
-	if json.Unmarshal([]byte(data), &text) == nil {
-		return text
-	}
-	var o struct{ Text string }
-	_ = json.Unmarshal([]byte(data), &o) // one that is something else has no text
-	return o.Text
 }
 
 // recent chooses the last lines that a person cares about, and puts the first of them first. The last line comes first.

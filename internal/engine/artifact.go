@@ -99,11 +99,23 @@ func (*AddChunk) Lane() store.Lane { return store.LaneBulk }
 
 // Do stores it.
 func (op *AddChunk) Do(tx *Tx) error {
+	if err := tx.uploading(op.Tenant, op.Upload); err != nil {
+		return err
+	}
 	if err := tx.Room(); err != nil {
 		return err
 	}
 	tx.Tx.AddChunk(op.Tenant, op.Upload, op.N, op.Data)
 	return nil
+}
+
+// uploading refuses an upload that has had its time.
+func (tx *Tx) uploading(t perdure.TenantID, id string) error {
+	until, err := tx.Uploading(t, id)
+	if err == nil && until < tx.Now.Add(lastMinute) {
+		err = perdure.Errorf(perdure.CodeUnavailable, "the upload took too long: send it again")
+	}
+	return err
 }
 
 // EndUpload gives up an upload that does not become an artifact.
@@ -156,12 +168,8 @@ func (op *PutArtifact) Do(tx *Tx) error {
 	if err := tx.beat(&r, BeatOf{Lease: Lease{RunID: op.RunID, Epoch: op.Epoch}}); err != nil {
 		return err
 	}
-	until, err := tx.Uploading(op.Tenant, op.Upload)
-	if err != nil {
+	if err := tx.uploading(op.Tenant, op.Upload); err != nil {
 		return err
-	}
-	if until < tx.Now.Add(lastMinute) {
-		return perdure.Errorf(perdure.CodeUnavailable, "the upload took too long: send it again")
 	}
 	have, err := tx.Artifacts(op.Tenant, op.RunID)
 	if err != nil {

@@ -73,6 +73,15 @@ func (op *Claim) Do(tx *Tx) error {
 		if !r.Ready { // one that was turned away has taken it along
 			continue
 		}
+		if r.Damage == nil && !readable(r.Input) {
+			r.Damage = &perdure.Damage{What: "input is no JSON"}
+		}
+		if r.Damage != nil {
+			if err := tx.setAside(&r, op.Worker); err != nil {
+				return err
+			}
+			continue
+		}
 		if away, err := tx.turnedAway(&r, op.Worker); away || err != nil {
 			if err != nil {
 				return err
@@ -84,6 +93,15 @@ func (op *Claim) Do(tx *Tx) error {
 		if errors.As(err, &broken) {
 			// What it needs can't be read. The delivery counts, so that it reaches its end, and it blocks nobody.
 			tx.e.log.Error("a run could not be handed over", "run", r.ID, "error", err)
+			if broken.Code == perdure.CodeDamaged { // and never will be
+				if r, err = tx.run(r.Tenant, r.ID); err != nil {
+					return err
+				}
+				r.Damage = &perdure.Damage{What: broken.Message}
+				if err := tx.setAside(&r, op.Worker); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		if err != nil {
@@ -172,6 +190,9 @@ func (tx *Tx) journalPage(r *perdure.Run, after int64, room *int) (page []store.
 			if j.Value, err = tx.Resolve(r.Tenant, j.Value); err != nil {
 				return nil, 0, err
 			}
+			if j.Seq <= after || !readable(j.Value) {
+				return nil, 0, perdure.Errorf(perdure.CodeDamaged, "entry %d of its journal can't be read", j.Seq)
+			}
 			if *room -= len(j.Key) + len(j.Value); *room < 0 && len(page) > 0 {
 				return page, after, nil
 			}
@@ -198,6 +219,9 @@ func (tx *Tx) handOver(r *perdure.Run, after int64, room *int) (page []perdure.I
 		data, err := tx.Resolve(r.Tenant, i.Data)
 		if err != nil {
 			return nil, 0, err
+		}
+		if !readable(data) {
+			return nil, 0, perdure.Errorf(perdure.CodeDamaged, "item %d of its inbox can't be read", i.Seq)
 		}
 		if *room -= len(data) + 64; *room < 0 && len(page) > 0 {
 			return page, page[len(page)-1].Seq, nil

@@ -103,13 +103,13 @@ func (op *Commit) Do(tx *Tx) error {
 			return perdure.Errorf(perdure.CodeReused, "this commit_id was used with another body")
 		}
 		if err := json.Unmarshal([]byte(before.Answer), &op.Answer); err != nil {
-			return err
+			return perdure.Errorf(perdure.CodeInternal, "the answer of the first time can't be read")
 		}
 		op.Refused = op.Answer.Error
 		return nil
 	}
 	if _, _, err := tx.e.policy.Apply(r, perdure.Started{Epoch: c.Epoch}, tx.Now); err != nil {
-		if perdure.CodeOf(err) == perdure.CodeStaleEpoch && c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete && c.Epoch <= r.Epoch {
+		if perdure.CodeOf(err) == perdure.CodeStaleEpoch && c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete && (c.Epoch <= r.Epoch || wasRestored(&r)) {
 			op.Refused = err.(*perdure.Error)
 			kept, err := tx.keepLate(&r, perdure.LateResult{CommitID: c.ID, Epoch: c.Epoch, Worker: op.Worker, Summary: c.Outcome.Summary}, c.Outcome.Result)
 			if err != nil || !kept {
@@ -185,7 +185,7 @@ func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error
 	}
 	said.Lines = append(said.Lines, told...)
 	var events []perdure.Emitted
-	if events, said.Held, err = tx.redacted(r, c.Events, c.Outcome != nil); err != nil {
+	if events, said.Held, err = tx.redacted(r, c.Events, c.Outcome); err != nil {
 		return err
 	}
 	for _, e := range events {

@@ -255,6 +255,11 @@ func (op *Continue) Do(tx *Tx) error {
 		op.Made = perdure.RunID(made.Ref)
 		return err
 	}
+	if _, ok, err := tx.Thread(op.Tenant, r.ThreadID); err != nil {
+		return err
+	} else if !ok {
+		return perdure.Errorf(perdure.CodeRunEnded, "the run has ended and its thread was deleted: there is nothing to go on with")
+	}
 	op.Created = true
 	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID, "status", op.Status, "result_summary", op.Summary)
 	if r.State.Live() {

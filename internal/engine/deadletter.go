@@ -47,14 +47,16 @@ func (op *Redrive) redrive(tx *Tx) error {
 	if !ok {
 		return notFound("dead letter")
 	}
-	if d.RedrivenBy != "" {
-		op.Run, err = tx.run(op.Tenant, d.RedrivenBy)
-		return err
+	if d.RedrivenBy != "" { // unless that one was deleted
+		var kept bool
+		if op.Run, kept, err = tx.Run(op.Tenant, d.RedrivenBy); err != nil || kept {
+			return err
+		}
 	}
 	if !found {
 		return notFound("run")
 	}
-	if err := op.vouched(tx, &orig, &d); err != nil {
+	if err := op.vouched(tx, &orig); err != nil {
 		return err
 	}
 	if op.Run, err = tx.again(&orig); err != nil {
@@ -68,21 +70,14 @@ func (op *Redrive) redrive(tx *Tx) error {
 }
 
 // vouched refuses to sign what nobody stands up for: a run whose signature is not valid, unless it is to be signed anew.
-func (op *Redrive) vouched(tx *Tx, orig *perdure.Run, d *perdure.DeadLetter) error {
+func (op *Redrive) vouched(tx *Tx, orig *perdure.Run) error {
 	if op.Resign {
 		if tx.e.signer == nil {
-			return noSigner()
+			return perdure.Errorf(perdure.CodeNoSigner, "this server has no key to sign with: redrive it where there is one, or without resign if nothing of the tenant has to be signed")
 		}
 		return nil
 	}
-	if d.Cause == string(perdure.CodeSignatureInvalid) {
-		return perdure.Errorf(perdure.CodeSignatureInvalid, "the signature of this run is not valid: look at it, and redrive it with resign if it is as it should be")
-	}
-	err := tx.mayRepeat(orig)
-	if perdure.CodeOf(err) == perdure.CodeSignatureInvalid {
-		return perdure.Errorf(perdure.CodeSignatureInvalid, "%s; look at it, and redrive it with resign if it is as it should be", err.(*perdure.Error).Message)
-	}
-	return err
+	return tx.mayRepeat(orig)
 }
 
 // DropDeadLetter discards a dead letter; its run and its history stay. With a Key, saying it again is no error.

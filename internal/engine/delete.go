@@ -124,11 +124,13 @@ func (e *Engine) Delete(ctx context.Context, op Op) error {
 		rest = append(rest, &Clear{Tenant: op.Tenant, Kind: store.RemoveThread, ID: string(op.ThreadID)})
 	}
 	for _, part := range rest {
-		for part.More = true; part.More && ctx.Err() == nil; {
-			if err := e.Do(ctx, part); err != nil {
-				e.log.Warn("the rest of what was deleted is removed later", "kind", part.Kind, "id", part.ID, "error", err)
-				return nil
-			}
+		err := store.Paced(ctx, func() (more bool, err error) {
+			err = e.Do(ctx, part)
+			return part.More, err
+		})
+		if err != nil {
+			e.log.Warn("the rest of what was deleted is removed later", "kind", part.Kind, "id", part.ID, "error", err)
+			return nil
 		}
 	}
 	return nil

@@ -179,16 +179,23 @@ func (tx *Tx) over(n *perdure.Notification, at perdure.Instant) (bool, error) {
 
 // sent writes an attempt down and decides what follows from it: when it is sent again, or zero.
 func (tx *Tx) sent(s *Sent) (again perdure.Instant, err error) {
+	n, ok, err := tx.Notification(s.Tenant, s.RunID, s.Seq, s.Webhook)
+	if err != nil {
+		return 0, err
+	}
+	if !s.Unsent && tx.e.counts != nil {
+		tx.noteAttempt(s)
+	}
+	if !ok {
+		return 0, nil // its run was deleted meanwhile: nothing of it is written back
+	}
 	if !s.Unsent {
-		if tx.e.counts != nil {
-			tx.noteAttempt(s)
-		}
+		tx.Notify(n) // whoever deletes the run at this moment sees the attempt, or this is decided again
 		tx.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq, Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
 			Status: s.Status, Error: s.Error, Response: s.Response})
 	}
-	n, ok, err := tx.Notification(s.Tenant, s.RunID, s.Seq, s.Webhook)
-	if err != nil || !ok || n.Attempts != s.Attempts {
-		return 0, err // its lease passed, and somebody else has it
+	if n.Attempts != s.Attempts {
+		return 0, nil // its lease passed, and somebody else has it
 	}
 	switch {
 	case n.State == perdure.NotePending && n.AlarmAt == s.AlarmAt: // as it was taken

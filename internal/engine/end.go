@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -114,29 +113,18 @@ func (tx *Tx) listFindings(r *perdure.Run) error {
 	return tx.Apply(r, perdure.Noted{NotUndone: undo, Left: left, Text: text})
 }
 
-// How far back in a log the text is looked for that a run was streaming, and how much of its end a fallback has.
-const (
-	wordsWithin = 100
-	maxWords    = 4 << 10
-)
+// maxWords is how many bytes of the text that a run was streaming a fallback has.
+const maxWords = 4 << 10
 
 // lastWords is the end of the text that the last attempt was streaming.
 func (tx *Tx) lastWords(r *perdure.Run) (string, error) {
-	lines, err := tx.LastLines(r.Tenant, r.ID, perdure.LineDelta, r.Seq-wordsWithin)
-	if err != nil {
-		return "", err
+	said := tail{attempt: r.Attempt, most: maxWords}
+	err := tx.LastLines(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add)
+	var damaged *perdure.Error
+	if errors.As(err, &damaged) {
+		err = nil // words that can't be read are no reason not to end
 	}
-	text := ""
-	for _, l := range slices.Backward(lines) {
-		if l.Attempt != r.Attempt || len(text) > maxWords {
-			break
-		}
-		text = perdure.DeltaText(l.Data) + text
-	}
-	if cut := len(text) - maxWords; cut > 0 {
-		text = strings.ToValidUTF8(text[cut:], "")
-	}
-	return text, nil
+	return said.String(), err
 }
 
 // notUndone names the steps of a run that should be undone and are not. A worker that fails a run has undone what it can;
@@ -166,7 +154,7 @@ func (tx *Tx) notUndone(r *perdure.Run) (left []string, err error) {
 // bury writes the dead letter of a run that can't go on without a person.
 func (tx *Tx) bury(r *perdure.Run, ev perdure.Event) error {
 	switch ev.(type) {
-	case perdure.GaveUp, perdure.DeliveryGaveUp, perdure.Rejected:
+	case perdure.GaveUp, perdure.DeliveryGaveUp, perdure.Rejected, perdure.Spoiled:
 		tx.PutDeadLetter(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Cause: string(r.Failure.Code),
 			Message: r.Failure.Message, At: tx.Now, ExpiresAt: tx.Now.Add(tx.e.policy.DeadLetterTTL)})
 	}

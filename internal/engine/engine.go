@@ -36,6 +36,8 @@ type Options struct {
 	Counter Observer        // is told of what happened; default: nobody
 	Secrets *redact.Set     // what must not be written
 	Signer  *perdure.Signer // signs the runs that are accepted; default: they are not signed
+
+	SigningRequired []perdure.TenantID // whose runs have to be signed, beside those of which the store says so; AnyTenant: all
 }
 
 // Engine decides and writes. It holds no state of runs: everything is in the store, and any number of
@@ -50,6 +52,8 @@ type Engine struct {
 	secrets *redact.Set
 	secret  []byte // of callback tokens and webhooks
 	signer  *perdure.Signer
+
+	demanded []perdure.TenantID // whose runs have to be signed, whatever the store says
 
 	ids   atomic.Uint32 // ids made
 	sleep atomic.Int64  // until when the watchdog sleeps
@@ -68,7 +72,7 @@ type Engine struct {
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
-	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, kick: make(chan struct{}, 1), known: make(map[string]bool),
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, kick: make(chan struct{}, 1), known: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.counts = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)

@@ -109,9 +109,8 @@ func (op *CreateGroup) gather(tx *Tx) error {
 }
 
 // TimeOutGroup ends a group at its deadline. Its runs go on: a timeout stops waiting, not working.
-func (tx *Tx) TimeOutGroup(g *perdure.Group) error {
+func (tx *Tx) TimeOutGroup(g *perdure.Group) {
 	g.State, g.EndedAt, g.AlarmAt = perdure.GroupTimedOut, tx.Now, 0
 	tx.PutGathering(*g)
 	tx.ringGroup(g)
-	return nil
 }

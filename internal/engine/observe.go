@@ -38,7 +38,11 @@ func (tx *Tx) note(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
 	for i := range lines {
 		c := Change{What: lines[i].Type, State: r.State, Queue: r.Queue, Kind: r.Kind}
 		switch c.What {
-		case perdure.LineCreated, perdure.LineStale, perdure.LineLateResult:
+		case perdure.LineCreated, perdure.LineStale:
+		case perdure.LineLateResult:
+			if noted, ok := ev.(perdure.Noted); !ok || noted.Late == 0 {
+				continue // somebody decided about one that was counted when it came
+			}
 		case perdure.LineSlow:
 			if slow, ok := ev.(perdure.Slow); ok {
 				c.Reason = slow.Reason

@@ -14,8 +14,10 @@ import (
 
 // heldDeltas is what is held back of a run's deltas.
 type heldDeltas struct {
-	Epoch    int64         `json:"epoch"` // of whoever streams; another one begins anew
-	Channels []heldChannel `json:"channels"`
+	Epoch     int64         `json:"epoch"`               // of whoever streams
+	Suspended bool          `json:"suspended,omitempty"` // that one goes on under another epoch
+	Crowded   bool          `json:"crowded,omitempty"`   // a channel had to be forgotten
+	Channels  []heldChannel `json:"channels,omitempty"`
 }
 
 type heldChannel struct {
@@ -23,62 +25,107 @@ type heldChannel struct {
 	Tail    redact.Tail `json:"tail"`
 }
 
-// maxHeld is how many channels of a run are remembered.
-const maxHeld = 16
+// Every heartbeat writes what is held, so it is little: so many channels of a run, and so many bytes that say which.
+const (
+	maxHeld    = 16
+	maxChannel = 256
+)
 
 // redacted gives the lines of a commit as they may be written, and what is held back of them. When the holder ends its turn
-// with this commit nothing is.
-func (tx *Tx) redacted(r *perdure.Run, events []perdure.Emitted, last bool) ([]perdure.Emitted, string, error) {
+// with this commit nothing is, unless it goes on later.
+func (tx *Tx) redacted(r *perdure.Run, events []perdure.Emitted, outcome *perdure.Outcome) ([]perdure.Emitted, string, error) {
 	secrets := tx.e.secrets
 	events = perdure.JoinDeltas(events)
 	if secrets == nil && r.Held == "" {
 		return events, "", nil
 	}
-	var held heldDeltas
-	if r.Held != "" {
-		if err := json.Unmarshal([]byte(r.Held), &held); err != nil {
-			return nil, "", err
-		}
-	}
-	if held.Epoch != r.Epoch {
-		held = heldDeltas{Epoch: r.Epoch}
-	}
+	held := tx.heldOf(r)
 	out := make([]perdure.Emitted, 0, len(events))
 	for _, e := range events {
 		channel, text, ok := e.Delta()
-		if !ok {
+		switch {
+		case !ok:
 			out = append(out, perdure.Emitted{Type: e.Type, Data: secrets.Values(e.Data)})
+			continue
+		case len(channel) > maxChannel:
+			if shown := secrets.Whole(text); shown != text {
+				e = perdure.DeltaOn(channel, shown)
+			}
+			out = append(out, e)
 			continue
 		}
 		i := slices.IndexFunc(held.Channels, func(h heldChannel) bool { return h.Channel == channel })
+		piece := text
 		if i < 0 {
-			if len(held.Channels) == maxHeld { // the oldest has said all
-				out = appendDelta(out, held.Channels[0].Channel, secrets.Release(held.Channels[0].Tail))
-				held.Channels = slices.Delete(held.Channels, 0, 1)
+			if held.Crowded {
+				piece = secrets.Behind(text)
+			}
+			if len(held.Channels) == maxHeld {
+				out = held.forgetOne(secrets, out)
 			}
 			held.Channels, i = append(held.Channels, heldChannel{Channel: channel}), len(held.Channels)
 		}
 		before := held.Channels[i].Tail
-		shown, tail := secrets.Hold(before, text)
+		shown, tail := secrets.Hold(before, piece)
 		if before == "" && tail == "" && shown == text {
 			out = append(out, e) // to the byte
 		} else {
 			out = appendDelta(out, channel, shown)
 		}
-		held.Channels[i].Tail = tail
-	}
-	if last {
-		for _, h := range held.Channels {
-			out = appendDelta(out, h.Channel, secrets.Release(h.Tail))
+		if held.Channels[i].Tail = tail; tail == "" {
+			held.Channels = slices.Delete(held.Channels, i, i+1)
 		}
+	}
+	if outcome != nil {
+		switch outcome.Type {
+		case perdure.OutcomeSuspend:
+			held.Suspended = true
+		case perdure.OutcomeFail: // and another attempt, perhaps
+			out = held.release(secrets, out)
+		default:
+			return held.release(secrets, out), "", nil
+		}
+	}
+	if len(held.Channels) == 0 && !held.Crowded {
 		return out, "", nil
 	}
-	held.Channels = slices.DeleteFunc(held.Channels, func(h heldChannel) bool { return h.Tail == "" })
-	if len(held.Channels) == 0 {
-		return out, "", nil
+	kept, err := json.Marshal(held)
+	return out, string(kept), err
+}
+
+// heldOf reads what is held back of a run. What a lost holder had is lost with it, and remembered as if it had been shown: the rest of
+// a secret does not begin the next attempt.
+func (tx *Tx) heldOf(r *perdure.Run) heldDeltas {
+	held := heldDeltas{Epoch: r.Epoch}
+	if r.Held != "" && json.Unmarshal([]byte(r.Held), &held) != nil {
+		held = heldDeltas{Epoch: r.Epoch, Crowded: true} // damaged: nobody knows what it was
 	}
-	text, err := json.Marshal(held)
-	return out, string(text), err
+	if held.Epoch != r.Epoch && !held.Suspended {
+		held.release(tx.e.secrets, nil)
+	}
+	held.Epoch, held.Suspended = r.Epoch, false
+	return held
+}
+
+// release adds what is held back of every channel to a list of lines, and remembers it as shown.
+func (h *heldDeltas) release(secrets *redact.Set, list []perdure.Emitted) []perdure.Emitted {
+	for i := range h.Channels {
+		c := &h.Channels[i]
+		var text string
+		text, c.Tail = secrets.Release(c.Tail)
+		list = appendDelta(list, c.Channel, text)
+	}
+	h.Channels = slices.DeleteFunc(h.Channels, func(c heldChannel) bool { return c.Tail == "" })
+	return list
+}
+
+// forgetOne makes room for a channel: the oldest of which nothing is held back, or the oldest, has said all.
+func (h *heldDeltas) forgetOne(secrets *redact.Set, list []perdure.Emitted) []perdure.Emitted {
+	i := max(0, slices.IndexFunc(h.Channels, func(c heldChannel) bool { return !secrets.Hides(c.Tail) }))
+	text, _ := secrets.Release(h.Channels[i].Tail)
+	list = appendDelta(list, h.Channels[i].Channel, text)
+	h.Channels, h.Crowded = slices.Delete(h.Channels, i, i+1), true
+	return list
 }
 
 func appendDelta(list []perdure.Emitted, channel, text string) []perdure.Emitted {

@@ -13,8 +13,18 @@ import (
 // A Repair is what was mended: by which rule of the watchdog, what was done, and why. Without a rule, nothing was.
 type Repair struct{ Rule, What, Why string }
 
+// maxAside is longer than an alarm is ever put off.
+const maxAside = time.Hour
+
 // Mend looks whether a live run is where it should be.
 func (tx *Tx) Mend(r *perdure.Run) (Repair, error) {
+	if r.Damage != nil {
+		return tx.EndDamaged(r)
+	}
+	if latest := max(r.DeadlineAt, tx.Now.Add(maxAside)); r.AlarmAt > latest {
+		why := fmt.Sprintf("its alarm was set for %s, after its deadline", r.AlarmAt)
+		return Repair{"damaged", "its alarm is set anew", why}, tx.Apply(r, perdure.Noted{})
+	}
 	if missing, err := tx.missing(r); err != nil {
 		return Repair{}, err
 	} else if missing != "" {

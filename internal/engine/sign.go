@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/perdure/perdure"
@@ -11,23 +12,25 @@ import (
 // sign signs a run that is being accepted, if there is a key. Without one, a tenant that requires signatures gets no new
 // run; a continuation is made all the same, because an end must not fail, and is refused when it is granted.
 func (tx *Tx) sign(r *perdure.Run) error {
-	t, _, err := tx.Tenant(r.Tenant)
+	required, err := tx.requires(r.Tenant)
 	if err != nil {
 		return err
 	}
 	switch {
-	case tx.e.signer == nil && t.Signed && r.ContinuationOf == "":
+	case tx.e.signer == nil && required && r.ContinuationOf == "":
 		return noSigner()
 	case tx.e.signer == nil:
 		return nil
-	case t.Signed && r.ContinuationOf != "":
+	case r.ContinuationOf != "":
 		// Its kind and its queue are those of the run that it continues: they are not vouched for if that one is not.
 		orig, err := tx.run(r.Tenant, r.ContinuationOf)
 		if err != nil {
 			return err
 		}
-		if err := tx.genuine(&orig); err != nil {
-			return unlessForged(err)
+		if required || !orig.Signature.IsZero() {
+			if err := tx.genuine(&orig); err != nil {
+				return unlessForged(err)
+			}
 		}
 	}
 	signed, err := tx.signed(r)
@@ -37,6 +40,24 @@ func (tx *Tx) sign(r *perdure.Run) error {
 	r.Signature = tx.e.signer.Sign(signed)
 	return nil
 }
+
+// requires tells whether a tenant's runs have to be signed: the store says so, or the configuration, which nobody changes who
+// can change the store.
+func (tx *Tx) requires(t perdure.TenantID) (bool, error) {
+	if tx.e.demands(t) {
+		return true, nil
+	}
+	row, _, err := tx.Tenant(t)
+	return row.Signed, err
+}
+
+// demands tells whether the configuration has a tenant's runs signed.
+func (e *Engine) demands(t perdure.TenantID) bool {
+	return slices.Contains(e.demanded, t) || slices.Contains(e.demanded, AnyTenant)
+}
+
+// AnyTenant stands for every tenant where some have to be named.
+const AnyTenant perdure.TenantID = "*"
 
 func noSigner() error {
 	return perdure.Errorf(perdure.CodeNoSigner, "the tenant's runs have to be signed, and this server has no key to sign with")
@@ -72,14 +93,23 @@ func unlessForged(err error) error {
 	return err
 }
 
-// mayRepeat refuses to make a new run of one that is not what was accepted: the new one would be signed, and nobody could
-// tell any more.
+// mayRepeat refuses to make a new run of one that is not what was accepted, or that was turned away as such: the new one would be
+// signed, and nobody could tell any more. Where nothing is signed there is nothing to tell.
 func (tx *Tx) mayRepeat(orig *perdure.Run) error {
-	t, _, err := tx.Tenant(orig.Tenant)
-	if err != nil || tx.e.signer == nil || !t.Signed && orig.Signature.IsZero() {
+	required, err := tx.requires(orig.Tenant)
+	switch {
+	case err != nil || tx.e.signer == nil:
 		return err
+	case orig.Failure != nil && orig.Failure.Code == perdure.CodeSignatureInvalid:
+		return perdure.Errorf(perdure.CodeSignatureInvalid, "the run was turned away because its signature is not valid: look at it, and redrive its dead letter with resign if it is as it should be")
+	case !required && orig.Signature.IsZero():
+		return nil
 	}
-	return tx.genuine(orig)
+	err = tx.genuine(orig)
+	if perdure.CodeOf(err) == perdure.CodeSignatureInvalid {
+		return perdure.Errorf(perdure.CodeSignatureInvalid, "%s; look at it, and redrive its dead letter, if it has one, with resign if it is as it should be", err.(*perdure.Error).Message)
+	}
+	return err
 }
 
 // handable tells whether runs of a tenant are handed over here. Those that have to be verified are not by a server that has
@@ -88,20 +118,23 @@ func (tx *Tx) handable(t perdure.TenantID) error {
 	if tx.e.signer != nil {
 		return nil
 	}
-	signed, err := tx.e.strict.has(tx, t)
-	if err == nil && signed {
+	required, err := tx.e.strict.has(tx, t)
+	if err == nil && required {
 		err = noSigner()
 	}
 	return err
 }
 
-// turnedAway ends a run that is about to be granted and is not what was accepted. It was delivered, and to nobody.
+// turnedAway ends a run that is about to be granted and is not what was accepted. It was delivered, and to nobody. One that bears
+// a signature is verified in any case: what its tenant requires can be changed by whoever changes a run.
 func (tx *Tx) turnedAway(r *perdure.Run, worker string) (bool, error) {
-	signed, err := tx.e.strict.has(tx, r.Tenant)
-	if err != nil || !signed {
-		return false, err
+	if tx.e.signer == nil || r.Signature.IsZero() {
+		required, err := tx.e.strict.has(tx, r.Tenant)
+		if err != nil || !required {
+			return false, err
+		}
 	}
-	err = tx.genuine(r)
+	err := tx.genuine(r)
 	if perdure.CodeOf(err) != perdure.CodeSignatureInvalid {
 		return false, err
 	}
@@ -117,7 +150,13 @@ func (tx *Tx) turnedAway(r *perdure.Run, worker string) (bool, error) {
 	}
 	// It may have stood before others, who were not looked at.
 	tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
-	return true, tx.Finish(r, perdure.Rejected{Epoch: r.Epoch, Failure: why})
+	err = tx.Try(func() error { return tx.Finish(r, perdure.Rejected{Epoch: r.Epoch, Failure: why}) })
+	var refused *perdure.Error
+	if errors.As(err, &refused) { // it was delivered, to nobody, and blocks nobody
+		tx.e.log.Error("a run whose signature is not valid can't end", "tenant", r.Tenant, "run", r.ID, "error", err)
+		err = nil
+	}
+	return true, err
 }
 
 // strict remembers which tenants require signatures, so that a grant to the others costs no look. What another node sets
@@ -129,6 +168,9 @@ type strict struct {
 }
 
 func (s *strict) has(tx *Tx, t perdure.TenantID) (bool, error) {
+	if tx.e.demands(t) {
+		return true, nil
+	}
 	s.mu.Lock()
 	known, changes := s.known, s.changes
 	s.mu.Unlock()

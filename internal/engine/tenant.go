@@ -31,6 +31,9 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 		if *op.RequireSignatures && tx.e.signer == nil {
 			return perdure.Errorf(perdure.CodeWrongState, "this server has no key to sign with: every run of the tenant would be refused")
 		}
+		if !*op.RequireSignatures && tx.e.demands(op.Tenant) {
+			return perdure.Errorf(perdure.CodeWrongState, "the configuration of this server requires that the runs of this tenant are signed (signing_required)")
+		}
 		row.Signed = *op.RequireSignatures
 	}
 	if ok {
@@ -41,6 +44,7 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 	}
 	tx.After(tx.e.strict.forget)
 	op.Row = row
+	op.Row.Signed = row.Signed || tx.e.demands(op.Tenant)
 	return nil
 }
 
@@ -53,6 +57,7 @@ func (e *Engine) Tenant(ctx context.Context, id perdure.TenantID) (row store.Ten
 		}
 		return err
 	})
+	row.Signed = row.Signed || e.demands(id)
 	return row, err
 }
 
@@ -61,6 +66,9 @@ func (e *Engine) Signer() *perdure.Signer { return e.signer }
 
 // RequiresSignatures names a tenant whose runs have to be signed, if there is one.
 func (e *Engine) RequiresSignatures(ctx context.Context) (id perdure.TenantID, err error) {
+	if len(e.demanded) > 0 {
+		return e.demanded[0], nil
+	}
 	err = e.store.View(ctx, func(v *store.View) error {
 		id, err = v.SignedTenant()
 		return err

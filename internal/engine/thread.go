@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/perdure/perdure"
@@ -198,6 +197,8 @@ func (tx *Tx) activate(th *perdure.Thread, r *perdure.Run) error {
 	return tx.open(r)
 }
 
+var unreadable = []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"The messages that this run came with can't be read."`)}}
+
 // open appends the messages that a run came with, now that it is its turn.
 func (tx *Tx) open(r *perdure.Run) error {
 	if r.Options.Opening == "" {
@@ -210,12 +211,13 @@ func (tx *Tx) open(r *perdure.Run) error {
 	case errors.As(err, &damaged):
 		// The run before it has ended, and that must not fail for what this one came with.
 		tx.e.log.Error("the messages that a run came with can't be read", "tenant", r.Tenant, "run", r.ID, "error", err)
-		ms = []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"The messages that this run came with can't be read."`)}}
+		ms = unreadable
 	case err != nil:
 		return err
 	default:
 		if err := json.Unmarshal([]byte(text), &ms); err != nil {
-			return fmt.Errorf("the opening messages of %s: %w", r.ID, err)
+			tx.e.log.Error("the messages that a run came with can't be read", "tenant", r.Tenant, "run", r.ID, "error", err)
+			ms = unreadable
 		}
 	}
 	lines, err := tx.sayFor(r, ms)

@@ -23,6 +23,9 @@ func childActivity(c *call, _ *none) (int, *api.Activity, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	if epoch == 0 {
+		return 0, nil, perdure.Invalid("epoch", "is missing")
+	}
 	a, err := c.s.engine.ChildActivity(c.Context(), t, c.run(), epoch, perdure.RunID(c.PathValue("child")))
 	if err != nil {
 		return 0, nil, err

@@ -45,7 +45,9 @@ func TestActivity(t *testing.T) {
 		t.Errorf("%v", seen)
 	}
 	works.get(child+"?epoch=7").refuses(409, "stale_epoch")
-	works.get(child).refuses(409, "stale_epoch")
+	if p := works.get(child).problem(); p["status"] != 400.0 || p["field"] != "epoch" || p["detail"] != "is missing" {
+		t.Errorf("no epoch: %v", p)
+	}
 	works.get(child+"?epoch=x").refuses(400, "invalid")
 	works.get(fmt.Sprintf("%s/%s/children/%s/activity?epoch=%v", runs, id, id, g["epoch"])).refuses(404, "not_found")
 	works.get(runs+"/"+id+"/activity").refuses(403, "forbidden")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -151,6 +152,9 @@ func getArtifact(c *call) error {
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("ETag", `"`+r.SHA256+`"`)
+	if !strings.HasPrefix(c.Header.Get("Range"), "bytes=") {
+		c.Header.Del("Range") // who counts in something else gets all of it
+	}
 	rc := http.NewResponseController(c.w)
 	out := &choosy{ResponseWriter: &patient{c.w, rc, c.s.opt.BodyTimeout}}
 	http.ServeContent(out, c.Request, "", time.Time{}, r)
@@ -162,7 +166,8 @@ func getArtifact(c *call) error {
 		panic(http.ErrAbortHandler) // half of it must not look like all of it
 	case out.status == http.StatusRequestedRangeNotSatisfiable:
 		h.Del("Content-Disposition")
-		return perdure.Invalid("range", "is none of the %d bytes that there are", r.Size)
+		h.Set("Content-Range", fmt.Sprintf("bytes */%d", r.Size))
+		return perdure.Errorf(api.CodeRange, "there are %d bytes", r.Size)
 	}
 	return nil
 }

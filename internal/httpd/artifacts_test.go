@@ -72,8 +72,15 @@ func TestAnArtifactIsLeftAndFetched(t *testing.T) {
 	if part.status != 206 || string(part.body) != page[262140:262150] {
 		t.Errorf("%d %q", part.status, part.body)
 	}
-	for _, none := range []string{"bytes=99999999-", "bytes=5-1", "pages=1"} {
-		w.send(ask{method: "GET", path: at + "/page.html", key: w.key, header: http.Header{"Range": {none}}}).refuses(400, "invalid")
+	for _, none := range []string{"bytes=99999999-", "bytes=5-1"} {
+		a := w.send(ask{method: "GET", path: at + "/page.html", key: w.key, header: http.Header{"Range": {none}}})
+		a.refuses(416, "range_not_satisfiable")
+		if got, want := a.header.Get("Content-Range"), fmt.Sprintf("bytes */%d", len(page)); got != want {
+			t.Errorf("%s: %q, not %q", none, got, want)
+		}
+	}
+	if all := w.send(ask{method: "GET", path: at + "/page.html", key: w.key, header: http.Header{"Range": {"pages=1"}}}); all.status != 200 || string(all.body) != page {
+		t.Errorf("another unit: %d, %d bytes", all.status, len(all.body))
 	}
 	if same := w.send(ask{method: "GET", path: at + "/page.html", key: w.key, header: http.Header{"If-None-Match": {`"` + sum + `"`}}}); same.status != 304 || len(same.body) > 0 {
 		t.Errorf("%d", same.status)

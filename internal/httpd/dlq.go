@@ -164,11 +164,11 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 	switch {
 	case len(in.IDs) == 0 && !filtered:
 		return nil, perdure.Invalid("ids", "say which: by ids, or by cause, kind or queue")
-	case len(in.IDs) > 0 && (filtered || in.Limit != 0):
+	case len(in.IDs) > 0 && (filtered || in.Limit != nil):
 		return nil, perdure.Invalid("ids", "give either ids, or cause, kind, queue and limit")
 	case len(in.IDs) > maxLetters:
 		return nil, &perdure.Error{Code: perdure.CodeTooLarge, Field: "ids", Message: fmt.Sprintf("names at most %d", maxLetters)}
-	case in.Limit < 0 || in.Limit > maxLetters:
+	case in.Limit != nil && (*in.Limit < 1 || *in.Limit > maxLetters):
 		return nil, perdure.Invalid("limit", "takes a whole number from 1 to %d", maxLetters)
 	}
 	seen := make(map[perdure.RunID]bool, len(in.IDs))
@@ -184,9 +184,9 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 	if err := checkLetters(in.Cause, in.Kind, in.Queue); err != nil {
 		return nil, err
 	}
-	f := store.LetterFilter{Cause: in.Cause, Kind: in.Kind, Queue: in.Queue, Open: open, Oldest: true, Limit: in.Limit}
-	if f.Limit == 0 {
-		f.Limit = 100
+	f := store.LetterFilter{Cause: in.Cause, Kind: in.Kind, Queue: in.Queue, Open: open, Oldest: true, Limit: 100}
+	if in.Limit != nil {
+		f.Limit = *in.Limit
 	}
 	op := &engine.PickLetters{Tenant: c.tenant(), What: what, IDs: in.IDs, Filter: f, Asked: asked, Key: key}
 	return op, c.s.engine.Do(c.Context(), op)

@@ -83,6 +83,13 @@ func TestManyDeadLettersAtOnce(t *testing.T) {
 	if c := causes[0].(obj); len(causes) != 1 || c["cause"] != "broken" || c["kind"] != "job" || c["count"] != 3.0 || c["redriven"] != 0.0 || c["example_run_id"] != ids[2] {
 		t.Errorf("%v", causes)
 	}
+	for _, limit := range []string{"0", "-1", "1001"} {
+		for _, what := range []string{"redrive", "discard"} {
+			if p := w.do("POST", "/api/v1/dlq/"+what, `{"cause":"broken","limit":`+limit+`}`).refuses(400, "invalid"); p["field"] != "limit" {
+				t.Errorf("%s with a limit of %s: %v", what, limit, p)
+			}
+		}
+	}
 	first := w.do("POST", "/api/v1/dlq/redrive", `{"cause":"broken","limit":2}`).is(200)
 	results := first["results"].([]any)
 	if first["done"] != 2.0 || results[0].(obj)["run_id"] != ids[0] || results[0].(obj)["redriven_by_run_id"] == nil {

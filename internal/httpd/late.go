@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"encoding/json"
 	"strconv"
 
 	"github.com/perdure/perdure"
@@ -28,7 +27,7 @@ func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
 				return err
 			}
 			out.LateResults = append(out.LateResults, api.LateResult{N: l.N, State: l.State, Epoch: l.Epoch, Attempt: l.Attempt, WorkerID: l.Worker,
-				FromRunID: l.FromRun, Result: json.RawMessage(result), Size: len(result), Summary: l.Summary, At: l.At})
+				FromRunID: l.FromRun, Result: shown(result), Size: len(result), Summary: l.Summary, At: l.At})
 		}
 		return nil
 	})

@@ -40,8 +40,16 @@ func TestMetricsAreForThePlatform(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.get("/metrics").refuses(403, "forbidden")
 	w.as(w.admin).get("/metrics?run_id=1").refuses(400, "invalid")
-	if n := len(w.scrape()); n < 100 {
+	first := w.scrape()
+	if n := len(first); n < 100 {
 		t.Errorf("%d samples", n)
+	}
+	for _, cause := range []string{"attempts_exhausted", "dispatch_timeout", "rejected", "signature_invalid"} { // there before the first letter
+		for _, name := range []string{"perdure_dead_letters", "perdure_dead_letters_total"} {
+			if n, ok := first[fmt.Sprintf("%s{cause=%q}", name, cause)]; !ok || n != 0 {
+				t.Errorf("%s of %s: %v %v", name, cause, n, ok)
+			}
+		}
 	}
 	none := newWorld(t, setup{options: func(o *Options) { o.Metrics = nil }})
 	none.as(none.admin).get("/metrics").refuses(404, "not_found")
@@ -73,6 +81,7 @@ func TestEachMetricMovesWhenItsThingHappens(t *testing.T) {
 			old, held := w.fenced(`{"kind":"twice"}`)
 			w.commit(old, complete).refuses(409, "stale_epoch")
 			w.commits(held, complete)
+			w.do("POST", fmt.Sprintf("/api/v1/runs/%v/late-results/1/discard", held["run_id"]), `{}`).is(200)
 		}, map[string]float64{`perdure_late_results_total`: 1, `perdure_runs_ended_total{state="completed"}`: 1}},
 		{"a deadline passes", func(w *world) {
 			id := w.start(`{"kind":"short","queue":"brief","timeout":"30ms"}`)
@@ -205,7 +214,7 @@ func TestWhatTheWatchdogDidIsListed(t *testing.T) {
 		}
 	}
 	for query, field := range map[string]string{"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "cursor=x": "cursor", "cursor=" + unknown: "cursor",
-		"rule=" + strings.Repeat("x", 300): "rule", "run_id=a%0Ab": "run_id", "nonsense=1": "nonsense"} {
+		"rule=" + strings.Repeat("x", 300): "rule", "rule=W99": "rule", "rule=w8": "rule", "run_id=a%0Ab": "run_id", "nonsense=1": "nonsense"} {
 		if p := admin.get("/api/admin/watchdog?" + query).problem(); p["status"] == float64(200) || p["field"] != field {
 			t.Errorf("%s: %v", query, p)
 		}

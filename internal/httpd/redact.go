@@ -1,15 +1,19 @@
 package httpd
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/redact"
 )
 
-// errVocabulary refuses secrets that nobody could talk without.
-var errVocabulary = errors.New("secrets: one of them is a word of the API itself: taking it out would make every answer unreadable; choose another secret")
+// Vocabulary is what the API is described with. A secret that is a word of it can't be taken out: every answer would be unreadable.
+func Vocabulary() ([]byte, error) {
+	doc, err := describe(new(Server).table())
+	return append(doc, strings.Join(append([]string{""}, perdure.LineTypes...), " ")...), err
+}
 
 // redacted gives a request without the secrets in its path, its query and its headers; its body follows when it is read. So
 // everything that is decided, compared, hashed, stored or said afterwards is about the same text. Credentials are left alone:

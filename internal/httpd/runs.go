@@ -17,16 +17,31 @@ import (
 // maxWait bounds how long a caller may block.
 const maxWait = time.Hour
 
+// shown is a stored value as callers see it: one that is damaged as the text that it is.
+func shown(v perdure.Value) json.RawMessage {
+	if v == "" {
+		return nil
+	}
+	if !json.Valid([]byte(v)) {
+		b, _ := json.Marshal(string(v))
+		return b
+	}
+	return json.RawMessage(v)
+}
+
 // show is a run as callers see it.
 func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 	r := &d.Run
 	out := &api.Run{
 		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Class: r.Class, Queue: r.Queue, Priority: r.Priority, Status: r.Status(), State: r.State,
-		Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Input: json.RawMessage(d.InputText), Result: json.RawMessage(d.ResultText),
+		Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Input: shown(d.InputText), Result: shown(d.ResultText),
 		Summary: r.Summary, Error: r.Failure, Activity: r.Activity, Tier: s.engine.Policy().Tier(r, now), WorkerID: r.Worker, Metadata: map[string]string{},
 		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf, ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf,
 		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt, StartedAt: set(r.StartedAt), FinishedAt: set(r.FinishedAt), DeferredAt: set(r.DeferredAt),
 		SeenAt: set(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late, AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID),
+	}
+	if r.Damage != nil {
+		out.Damaged = r.Damage.What
 	}
 	if id := string(r.Options.Webhook); strings.HasPrefix(id, "wh_") {
 		out.WebhookID = perdure.WebhookID(id)
@@ -294,7 +309,7 @@ func runDeliverable(c *call, _ *none) (int, *api.Deliverable, error) {
 	if d.State.Live() {
 		return 0, nil, perdure.Errorf(perdure.CodeWrongState, "the run is %s: it hands over something when it ends", d.State)
 	}
-	out := &api.Deliverable{DeliverableID: d.DeliverableID(), RunID: d.ID, Kind: "result", Content: json.RawMessage(d.ResultText), Error: d.Failure}
+	out := &api.Deliverable{DeliverableID: d.DeliverableID(), RunID: d.ID, Kind: "result", Content: shown(d.ResultText), Error: d.Failure}
 	if d.ResultText == "" && d.State != perdure.Completed {
 		out.Kind = "fallback"
 		out.Content, _ = d.Fallback.MarshalJSON()

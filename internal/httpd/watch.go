@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -38,6 +39,9 @@ func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 				return 0, nil, err
 			}
 		}
+	}
+	if f.Rule != "" && !slices.Contains(c.s.opt.Rules, f.Rule) {
+		return 0, nil, perdure.Invalid("rule", "there is no rule %q: it is W1 to W15, or the name of one", f.Rule)
 	}
 	out := &api.WatchdogLog{Actions: []perdure.WatchdogAction{}}
 	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -172,7 +173,7 @@ func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
 func journal(rows []store.JournalRow) []api.JournalEntry {
 	out := make([]api.JournalEntry, len(rows))
 	for i, j := range rows {
-		out[i] = api.JournalEntry{Seq: j.Seq, Key: j.Key, Value: json.RawMessage(j.Value)}
+		out[i] = api.JournalEntry{Seq: j.Seq, Key: j.Key, Value: json.RawMessage(cmp.Or(j.Value, "null"))}
 	}
 	return out
 }

@@ -144,7 +144,12 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 		give(queueDepth, float64(q.value.Claimable), q.name)
 		give(queueOldest, seconds(q.value.Since, n.at), q.name)
 	}
-	for _, l := range largest(n.DeadLetters, cmp.Compare[int], func(a, b int) int { return a + b }) {
+	held := make(map[string]int, len(n.DeadLetters)+len(ownCauses))
+	for _, cause := range ownCauses {
+		held[string(cause)] = 0
+	}
+	maps.Copy(held, n.DeadLetters)
+	for _, l := range largest(held, cmp.Compare[int], func(a, b int) int { return a + b }) {
 		give(lettersHeld, float64(l.value), l.name)
 	}
 	give(workersSeen, float64(n.Online), "online")

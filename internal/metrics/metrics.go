@@ -47,6 +47,9 @@ func New() *Metrics {
 	m.alerts = m.named(alerts, "queued", "silent", "no_progress", "stale")
 	m.sent = m.named(attempts, "delivered", "refused", "unreachable", "stopped")
 	m.timeouts, m.letters = newCapped(m.counter(runTimeouts), 2), newCapped(m.counter(letters), 1)
+	for _, cause := range ownCauses {
+		m.letters.add([2]string{string(cause)})
+	}
 
 	durations := m.histogram(runDuration, []float64{.1, .5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600})
 	var ends []string
@@ -77,6 +80,10 @@ func New() *Metrics {
 	m.build()
 	return m
 }
+
+// ownCauses are those of dead letters that the server gives itself: they are there from the start, at 0, so that the first one is seen to
+// rise. Workers make up others.
+var ownCauses = []perdure.Code{perdure.CodeAttemptsExhausted, perdure.CodeDispatchTimeout, perdure.CodeRejected, perdure.CodeSignatureInvalid}
 
 // Observe counts what happened to runs.
 func (m *Metrics) Observe(list []engine.Change) {

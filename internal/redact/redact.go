@@ -175,6 +175,14 @@ func (s *Set) Whole(text string) string {
 	if i := s.tail(text, true); i < len(text) {
 		text = text[:i] + Mark
 	}
+	return s.Behind(text)
+}
+
+// Behind takes the end of a secret out of the beginning of a text, if it is at least half of it: nobody knows what stood before.
+func (s *Set) Behind(text string) string {
+	if s == nil || text == "" {
+		return text
+	}
 	if n := s.head(text); n > 0 {
 		text = Mark + text[n:]
 	}

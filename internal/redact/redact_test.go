@@ -123,7 +123,8 @@ func TestATextInPiecesIsHeldBackAsFarAsItMayBeASecret(t *testing.T) {
 				}
 			}
 		}
-		got.WriteString(s.Release(held))
+		end, _ := s.Release(held)
+		got.WriteString(end)
 		// Of a secret that begins at the end of a piece, two bytes at most have been shown.
 		if want := "say [redacted] and sk-Can't, sk"; strings.NewReplacer("say sk[", "say [", "say s[", "say [").Replace(got.String()) != want {
 			t.Errorf("in pieces of %d: %q", cut, got.String())
@@ -131,20 +132,54 @@ func TestATextInPiecesIsHeldBackAsFarAsItMayBeASecret(t *testing.T) {
 	}
 }
 
+// A stream may end anywhere, and go on after all: of a secret less than half is seen, and nothing of it behind that.
+func TestAnEndInTheMidstOfASecretShowsLessThanHalfOfIt(t *testing.T) {
+	s := set(t, canary)
+	for i := 1; i <= len(canary); i++ {
+		out, held := s.Hold("", "key is "+canary[:i])
+		end, left := s.Release(held)
+		shown := out + end
+		switch {
+		case 2*i < len(canary):
+			if shown != "key is "+canary[:i] {
+				t.Errorf("%d bytes of it end as %q", i, shown)
+			}
+		case shown != "key is "+Mark:
+			t.Errorf("%d bytes of it end as %q", i, shown)
+		}
+		if s.Hides(left) || strings.Contains(string(left), canary[:3]) {
+			t.Errorf("what is left is %q", left)
+		}
+		rest, held := s.Hold(left, canary[i:]+" more")
+		last, _ := s.Release(held)
+		if want := Mark + " more"; i < len(canary) && rest+last != want {
+			t.Errorf("after %d bytes the rest is %q", i, rest+last)
+		}
+		for at := range canary[i:] { // byte by byte
+			out, left = s.Hold(left, canary[i+at:i+at+1])
+			shown += out
+		}
+		clean(t, s, "byte by byte", shown)
+		if other, _ := s.Hold(held, "other"); !strings.HasSuffix(other, "other") {
+			t.Errorf("what is none goes on as %q", other)
+		}
+	}
+}
+
 func TestWhatAnotherNodeWithOtherSecretsHeldIsTakenForASecret(t *testing.T) {
 	_, held := set(t, canary).Hold("", "some sk-Cana")
-	if got := set(t, "another-secret").Release(held); got != Mark {
+	if got, left := set(t, "another-secret").Release(held); got != Mark || left != "" {
 		t.Errorf("it becomes %q", got)
 	}
 	var none *Set
-	if got := none.Release(held); got != Mark {
+	if got, _ := none.Release(held); got != Mark {
 		t.Errorf("without secrets it becomes %q", got)
 	}
 	if got, left := none.Hold(held, " and more"); got != Mark+" and more" || left != "" {
 		t.Errorf("without secrets it goes on as %q", got)
 	}
 	for _, bad := range []Tail{"x", "...", "ffff.0.3.0", held + "9", "-1.-1.-1.-1", held + ".1"} {
-		if got := set(t, canary).Release(bad); got != Mark {
+		if got, _ := set(t, canary).Release(bad); got != Mark {
 			t.Errorf("%q becomes %q", bad, got)
 		}
 	}
@@ -227,6 +262,7 @@ func FuzzRedactor(f *testing.F) {
 		if err != nil || len(secret)+len(before)+len(after) > 1000 {
 			return // no secret, or too long to try all of it
 		}
+		cuts = cuts[:min(len(cuts), 16)]
 		for form, text := range map[string]string{"plain": before + secret + after, "base64": base64.StdEncoding.EncodeToString([]byte(before + secret + after)),
 			"hex": hex.EncodeToString([]byte(before + secret + after)), "url": url.QueryEscape(before + secret + after), "around": before + after} {
 			had := s.Has(text)
@@ -235,21 +271,16 @@ func FuzzRedactor(f *testing.F) {
 			if again := s.String(whole); again != whole {
 				t.Fatalf("%s: %q redacted again is %q", form, whole, again)
 			}
-			var b strings.Builder
-			var held Tail
-			left := text
-			for _, n := range cuts {
-				var shown string
-				n := min(int(n), len(left))
-				shown, held = s.Hold(held, left[:n])
-				left = left[n:]
-				b.WriteString(shown)
-			}
-			shown, held := s.Hold(held, left)
-			b.WriteString(shown + s.Release(held))
-			clean(t, s, form+" in pieces", b.String())
-			if !had && (whole != text || !strings.Contains(text, Mark[:1]) && b.String() != text) {
-				t.Fatalf("%s: %q became %q and %q", form, text, whole, b.String())
+			for stop := range len(cuts) + 2 { // the stream ends after so many pieces, and goes on after all
+				out, begun := inPieces(s, text, cuts, stop)
+				clean(t, s, form+" in pieces", out)
+				clean(t, s, form+" up to an end", begun)
+				if i := s.tail(begun, true); i < len(begun) {
+					t.Fatalf("%s: %q ends in half a secret: %q", form, text, begun)
+				}
+				if stop > len(cuts) && !had && (whole != text || !strings.Contains(text, Mark[:1]) && out != text && s.tail(text, true) == len(text)) {
+					t.Fatalf("%s: %q became %q and %q", form, text, whole, out)
+				}
 			}
 			quoted, err := json.Marshal(map[string]string{"k": text})
 			if err != nil {
@@ -262,6 +293,28 @@ func FuzzRedactor(f *testing.F) {
 			clean(t, s, form+" in JSON", back["k"])
 		}
 	})
+}
+
+// inPieces has a text streamed in pieces, with an end after some of them, and gives what was shown up to there as well.
+func inPieces(s *Set, text string, cuts []byte, stop int) (all, begun string) {
+	var held Tail
+	for i := range len(cuts) + 2 {
+		var shown string
+		if i == stop {
+			shown, held = s.Release(held)
+			all += shown
+			begun = all
+		}
+		n := len(text)
+		if i < len(cuts) {
+			n = min(int(cuts[i]), n)
+		}
+		shown, held = s.Hold(held, text[:n])
+		text = text[n:]
+		all += shown
+	}
+	end, _ := s.Release(held)
+	return all + end, begun
 }
 
 func clean(t *testing.T, s *Set, form, text string) {

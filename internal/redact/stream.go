@@ -38,10 +38,28 @@ func (s *Set) Hold(t Tail, piece string) (out string, held Tail) {
 	return out, s.tailOf(text, shown)
 }
 
-// Release gives what was held back when nothing follows.
-func (s *Set) Release(t Tail) string {
+// Release gives what was held back when nothing follows for now: as it is, or as a mark where it is at least half of a secret.
+// What is left remembers it as shown, so that the rest of a secret does not follow it after all.
+func (s *Set) Release(t Tail) (out string, left Tail) {
 	text, shown := s.held(t)
-	return s.after(text, shown)
+	if s == nil || text == "" {
+		return text[shown:], ""
+	}
+	if s.begun(text, false) >= 0 {
+		left = s.tailOf(text, len(text))
+	}
+	if len(text) == shown {
+		return "", left
+	}
+	out = s.String(text)
+	if i := s.tail(out, true); i < len(out) {
+		out = out[:i] + Mark
+	}
+	same := 0
+	for same < shown && same < len(out) && out[same] == text[same] {
+		same++
+	}
+	return out[same:], left
 }
 
 // Hides tells whether something of a text is held back, and not only remembered.
@@ -52,11 +70,10 @@ func (s *Set) Hides(t Tail) bool {
 
 // after takes the secrets out of a text of which the first bytes are shown already.
 func (s *Set) after(text string, shown int) string {
-	if s == nil {
-		return text[shown:]
-	}
-	if at, n := s.next(text, 0); n > 0 && at < shown {
-		return Mark + s.String(text[at+n:])
+	for at, n := s.next(text, 0); n > 0 && at < shown; at, n = s.next(text, at+n) {
+		if at+n > shown {
+			return Mark + s.String(text[at+n:])
+		}
 	}
 	return s.String(text[shown:])
 }
@@ -104,7 +121,7 @@ func (s *Set) held(t Tail) (text string, shown int) {
 	case s == nil || part[0] != s.tag:
 		return Mark, 0
 	}
-	if n[0] >= len(s.forms) || n[1] >= len(s.forms[n[0]]) || n[2] > n[1] || n[2] > showAtOnce {
+	if n[0] >= len(s.forms) || n[1] >= len(s.forms[n[0]]) || n[2] > n[1] {
 		return Mark, 0
 	}
 	return s.forms[n[0]][:n[1]], n[2]

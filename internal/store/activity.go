@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"math"
 
 	"github.com/perdure/perdure"
 )
@@ -19,6 +20,40 @@ func (v *View) LastEvents(t perdure.TenantID, run perdure.RunID, limit, bytes in
 		err = nil
 	}
 	return out, err
+}
+
+// LastLines gives the lines of a type that a run's log has after one, the last one first, until enough is said. A value that is
+// stored by its hash is given in full.
+func (v *View) LastLines(t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool) error {
+	return lastLines(v.sess, t, run, typ, after, enough)
+}
+
+// lastLines looks for them a few at a time: most callers have enough soon.
+func lastLines(s Session, t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool) error {
+	const few = 32
+	for before := int64(math.MaxInt64); ; {
+		var some []perdure.Line
+		err := eventTable.query(s, "WHERE tenant=? AND run_id=? AND seq>? AND seq<? AND type=? ORDER BY seq DESC"+atMost,
+			[]any{string(t), string(run), after, before, typ, int64(few)}, func(e *EventRow) error {
+				some = append(some, e.Line)
+				return nil
+			})
+		if err != nil {
+			return err
+		}
+		for _, l := range some {
+			if l.Data, err = resolve(s, t, l.Data); err != nil {
+				return err
+			}
+			if enough(l) {
+				return nil
+			}
+			before = l.Seq
+		}
+		if len(some) < few {
+			return nil
+		}
+	}
 }
 
 // OpenWaits gives a run's open waits, in the order of their ids: at most so many.

@@ -18,7 +18,10 @@ func (l formList) Scan(v any) error {
 	if text == "" {
 		return nil
 	}
-	return json.Unmarshal([]byte(text), l.f)
+	if json.Unmarshal([]byte(text), l.f) != nil {
+		*l.f = nil // an answer to a form that can't be read fits none
+	}
+	return nil
 }
 
 func formText(f []perdure.FormField) string {

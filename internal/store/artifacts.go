@@ -48,10 +48,15 @@ func (tx *Tx) BeginUpload(t perdure.TenantID, id string, until perdure.Instant) 
 	push(tx, &tx.removals, Removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
 }
 
-// AddChunk stages a part of an upload.
+// AddChunk stages a part of an upload, which must still be one: nobody would remove it otherwise.
 func (tx *Tx) AddChunk(t perdure.TenantID, id string, n int64, data []byte) {
-	push(tx, &tx.later, statement{"INSERT INTO chunks (tenant,upload,n,data) VALUES (?,?,?,?) ON CONFLICT (tenant,upload,n) DO NOTHING",
-		[]any{string(t), id, n, data}, anyNumber})
+	lock := ""
+	if !tx.s.dialect.ownClock {
+		lock = " FOR KEY SHARE" // whoever removes the upload waits for this, and then sees it
+	}
+	push(tx, &tx.later, statement{"INSERT INTO chunks (tenant,upload,n,data) SELECT tenant, id, CAST(? AS BIGINT), CAST(? AS " + tx.s.dialect.schema.Replace("{bytes}") + ") FROM removals " +
+		"WHERE tenant=? AND kind='upload' AND id=? AND due_at>?" + lock + " ON CONFLICT (tenant,upload,n) DO UPDATE SET data=excluded.data",
+		[]any{n, data, string(t), id, int64(tx.Now)}, 1})
 }
 
 // Uploading tells until when an upload is kept, or zero if there is none.

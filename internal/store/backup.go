@@ -14,7 +14,7 @@ import (
 )
 
 // A backup is a SQLite database with the schema of a store and a row of meta that says what it is, whatever the store is that
-// it was made of. Nobody serves it: it is restored into an empty store, of either kind.
+// it was made of, and behind it a seal (see seal.go). Nobody serves it: it is restored into an empty store, of either kind.
 
 // A Backup says what a backup holds.
 type Backup struct {
@@ -69,7 +69,10 @@ func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b B
 		}
 		return into.Commit()
 	})
-	if err = errors.Join(err, closed()); err != nil {
+	if err = errors.Join(err, closed()); err == nil {
+		err = seal(ctx, f)
+	}
+	if err != nil {
 		return b, fmt.Errorf("back up: %w", err)
 	}
 	return b, f.Sync()
@@ -154,7 +157,11 @@ func (v *View) Generation() (int64, error) {
 	if err != nil || text == "" {
 		return 0, err
 	}
-	return strconv.ParseInt(text, 10, 64)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the store says that its generation is %q, which is no number: it is damaged", text)
+	}
+	return n, nil
 }
 
 // refuseBackup holds off a server that would go on where a backup ends: whoever held a run at that time would still hold it.

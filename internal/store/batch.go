@@ -113,6 +113,7 @@ func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
 // batch decides and writes. With again it is part of one that could not be written.
 func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]error, []func()) {
 	var err error
+	doubt := false
 	begin, remembered := time.Now(), s.trusted()
 	for try := 1; ; try++ {
 		if fail := s.Err(); fail != nil {
@@ -120,6 +121,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 		}
 		tx := newTx(s, l.read, s.notBefore(now))
 		tx.cache, tx.Again, tx.mayAge = remembered, again || try > 1, try > maxOld
+		tx.doubt = doubt
 		var errs []error
 		errs, err = tx.decide(ops)
 		if err == nil {
@@ -145,6 +147,8 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 		remembered = nil // what was remembered may be why: from here on everything is read
 		switch {
 		case errors.Is(err, errConflict) || s.dialect.conflict(err):
+			// A key that is there although its row says otherwise, time and again: its row may be wrong.
+			doubt = doubt || try > 2 && !errors.Is(err, errConflict)
 			if try < maxTries {
 				if try > 2 && s.readers != nil {
 					s.pause(rand.N(time.Duration(try) * time.Millisecond)) // let the others get out of the way
@@ -202,7 +206,7 @@ func (s *Store) unavailable(err error) error {
 	if s.dialect.lost(err) {
 		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", errLost)
 	}
-	return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", err)
+	return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: the store made an error, which is in the server's log")
 }
 
 func all(n int, err error) []error {

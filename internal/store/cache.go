@@ -134,7 +134,7 @@ func (tx *Tx) verify() error {
 			given, args := tx.s.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
 			return tx.sess.Query("SELECT id, version FROM runs "+given, args, func(scan func(...any) error) error {
 				k, version := runKey{t: t}, int64(0)
-				if err := scan(&k.r, &version); err != nil {
+				if err := scan(&k.r, nullable[int64]{&version}); err != nil {
 					return err
 				}
 				if version == tx.read[k] {

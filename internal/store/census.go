@@ -56,7 +56,8 @@ func (v *View) lastSweep() (at, spared perdure.Instant, err error) {
 		if err := scan(&text); err != nil {
 			return err
 		}
-		return json.Unmarshal([]byte(text), &sweep)
+		_ = json.Unmarshal([]byte(text), &sweep) // one that can't be read is as none
+		return nil
 	})
 	return sweep.SweptAt, sweep.SpareUntil, err
 }

@@ -55,6 +55,10 @@ var Invariants = []Invariant{
 	{"S16", "what was delivered was taken by its receiver",
 		"SELECT o.run_id, o.seq FROM {runs} r JOIN outbox o ON o.tenant=r.tenant AND o.run_id=r.id WHERE o.state='delivered' AND NOT EXISTS (SELECT 1 FROM webhook_attempts a " +
 			"WHERE a.tenant=o.tenant AND a.run_id=o.run_id AND a.seq=o.seq AND a.target=o.target AND a.status BETWEEN 200 AND 299)"},
+	{"S16", "a notification has its run, and so has every attempt to send it, or both are on their way out",
+		"SELECT o.run_id, o.target FROM (SELECT tenant, run_id, target FROM outbox UNION ALL SELECT tenant, run_id, target FROM webhook_attempts) o " +
+			"WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant=o.tenant AND r.id=o.run_id) " +
+			"AND NOT EXISTS (SELECT 1 FROM removals x WHERE x.tenant=o.tenant AND x.kind='run' AND x.id=o.run_id)"},
 	{"S18", "a dead letter is of a run that ended",
 		"SELECT d.run_id, d.cause FROM dead_letters d JOIN {runs} r ON r.tenant=d.tenant AND r.id=d.run_id WHERE r.state NOT IN ('failed','timeout')"},
 	{"S19", "no more attempts are lost in a row than the run may lose",
@@ -102,6 +106,9 @@ var Invariants = []Invariant{
 			"WHERE k.size IS NULL OR k.size<>a.size OR a.size <> (SELECT coalesce(sum(length(c.data)),0) FROM chunks c WHERE c.tenant=k.tenant AND c.upload=k.upload)"},
 	{"P16", "bytes are an artifact's, or on their way out",
 		"SELECT k.hash, k.upload FROM contents k WHERE NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.tenant=k.tenant AND a.hash=k.hash)"},
+	{"P16", "every chunk is of such bytes, or of an upload that is swept if it does not become any",
+		"SELECT DISTINCT c.tenant, c.upload FROM chunks c WHERE (c.tenant, c.upload) NOT IN (SELECT tenant, upload FROM contents) " +
+			"AND NOT EXISTS (SELECT 1 FROM removals x WHERE x.tenant=c.tenant AND x.kind='upload' AND x.id=c.upload)"},
 	{"P17", "what is on its way out is nowhere else",
 		"SELECT x.kind, x.id FROM removals x WHERE EXISTS (SELECT 1 FROM runs r WHERE x.kind='run' AND r.tenant=x.tenant AND r.id=x.id) " +
 			"OR EXISTS (SELECT 1 FROM threads t WHERE x.kind='thread' AND t.tenant=x.tenant AND t.id=x.id) " +

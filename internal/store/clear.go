@@ -1,9 +1,11 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -59,7 +61,23 @@ func (tx *Tx) ClearOf(t perdure.TenantID, kind, id string) (more bool, err error
 	return !done, err
 }
 
-// light chooses those of some runs that can go together: without artifacts, and with few values that are stored by their hash.
+// Paced does something in steps until there is no more of it, and leaves the store to others for three quarters of the time.
+func Paced(ctx context.Context, step func() (more bool, err error)) error {
+	for {
+		began := time.Now()
+		more, err := step()
+		if err != nil || !more {
+			return err
+		}
+		select {
+		case <-time.After(3 * time.Since(began)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// light chooses those of some runs that can go together: without artifacts, with few bytes, and few values that are stored by their hash.
 func (tx *Tx) light(runs []Removal) (out []Removal, hashes []string, err error) {
 	if len(runs) == 0 {
 		return nil, nil, nil
@@ -100,6 +118,27 @@ func (tx *Tx) light(runs []Removal) (out []Removal, hashes []string, err error) 
 		}
 		return err
 	})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, b := range belongings[RemoveRun] {
+		if b.size == "" {
+			continue
+		}
+		err := eachPart(tx.s.dialect, ids, func(part []string) error {
+			cond, args := tx.s.dialect.anyOf(b.owner, part)
+			return tx.sess.Query("SELECT "+b.owner+", CAST(sum("+b.size+") AS BIGINT) FROM "+b.table+" WHERE tenant=? AND "+cond+" GROUP BY "+b.owner, append([]any{t}, args...),
+				func(scan func(...any) error) error {
+					id, size := "", int64(0)
+					err := scan(&id, &size)
+					bytes[id] += size
+					return err
+				})
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
 	room := int64(clearBytes)
 	for _, r := range runs {
 		if heavy[r.ID] || len(hashes)+len(of[r.ID]) > clearValues || bytes[r.ID] > room {
@@ -108,7 +147,7 @@ func (tx *Tx) light(runs []Removal) (out []Removal, hashes []string, err error) 
 		room -= bytes[r.ID]
 		out, hashes = append(out, r), append(hashes, of[r.ID]...)
 	}
-	return out, hashes, err
+	return out, hashes, nil
 }
 
 // clearTogether removes all of some small runs of a tenant.
@@ -137,20 +176,25 @@ func (tx *Tx) clearTogether(runs []Removal, hashes []string) {
 
 // clearOne removes a part of one thing, and says whether that was the last.
 func (tx *Tx) clearOne(r Removal) (done bool, err error) {
-	limit := clearRows
-	if r.Kind == RemoveUpload {
-		limit = clearChunks
+	if r.Kind == RemoveUpload && !tx.s.dialect.ownClock {
+		// Whoever adds to it at this moment holds this row: what he added is seen by what follows.
+		tx.Stage("SELECT 1 FROM removals WHERE tenant=? AND kind=? AND id=? FOR UPDATE", string(r.Tenant), r.Kind, r.ID)
 	}
+	left := part{clearRows, clearBytes}
 	for _, b := range belongings[r.Kind] {
-		last, full, err := tx.last(b.table, b.owner, b.order, r, limit)
+		last, more, err := tx.take(&left, b, r)
 		if err != nil {
 			return false, err
 		}
-		if full {
-			tx.Stage("DELETE FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=? AND "+b.order+"<=?", string(r.Tenant), r.ID, last)
-			return false, nil
+		where, args := "DELETE FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=?", []any{string(r.Tenant), r.ID}
+		switch {
+		case !more:
+			tx.Stage(where, args...)
+			continue
+		case last != nil:
+			tx.Stage(where+" AND "+b.order+"<=?", append(args, last)...)
 		}
-		tx.Stage("DELETE FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=?", string(r.Tenant), r.ID)
+		return false, nil
 	}
 	if r.Kind != RemoveUpload {
 		if more, err := tx.dropValues(r.Tenant, r.ID); err != nil || more {
@@ -166,14 +210,37 @@ func (tx *Tx) clearOne(r Removal) (done bool, err error) {
 	return true, nil
 }
 
-// last finds how far a part of so many rows goes; full says that there are that many.
-func (tx *Tx) last(table, owner, order string, r Removal, limit int) (last any, full bool, err error) {
-	err = tx.sess.Query(fmt.Sprintf("SELECT %s FROM %s WHERE tenant=? AND %s=? ORDER BY %s LIMIT 1 OFFSET %d", order, table, owner, order, limit-1),
-		[]any{string(r.Tenant), r.ID}, func(scan func(...any) error) error {
-			full = true
-			return scan(&last)
+// A part is how much one step may still remove.
+type part struct {
+	rows  int
+	bytes int64
+}
+
+// take finds how many of the rows that belong to something fit into a part: up to last, or all of them if there is no more. The first row
+// of a part always fits.
+func (tx *Tx) take(left *part, b belonging, r Removal) (last any, more bool, err error) {
+	size := "0"
+	if b.size != "" {
+		size = b.size
+	}
+	err = tx.sess.Query("SELECT "+b.order+", "+size+" FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=? ORDER BY "+b.order+atMost,
+		[]any{string(r.Tenant), r.ID, int64(left.rows + 1)}, func(scan func(...any) error) error {
+			var at any
+			var bytes int64
+			if err := scan(&at, &bytes); err != nil {
+				return err
+			}
+			if first := *left == (part{clearRows, clearBytes}); !first && (left.rows == 0 || left.bytes < bytes) {
+				more = true
+				return errEnough
+			}
+			last, left.rows, left.bytes = at, left.rows-1, left.bytes-bytes
+			return nil
 		})
-	return last, full, err
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return last, more, err
 }
 
 // dropValues removes large values that were an owner's, as far as they are nobody else's.

@@ -35,7 +35,10 @@ func storedClock(s Session) (perdure.Instant, error) {
 		return 0, err
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	return perdure.Instant(n), err
+	if err != nil {
+		return 0, fmt.Errorf("the store says that its clock stands at %q, which is no instant: it is damaged", text)
+	}
+	return perdure.Instant(n), nil
 }
 
 var processStart = time.Now()

@@ -42,12 +42,13 @@ func migrate(s Session, d *dialect, asIs bool) error {
 			return err
 		}
 		if err := applyFile(s, d.schema.Replace(string(text)), have+i+1); err != nil {
-			return fmt.Errorf("%s: %w", f.Name(), err)
+			return fmt.Errorf("bring the store from schema %d to %d: %s: %w", have, len(files), f.Name(), err)
 		}
 	}
 	return nil
 }
 
+// schemaVersion says which schema a store has: zero, if it has none yet.
 func schemaVersion(s Session, d *dialect) (n int, err error) {
 	exists := 0
 	err = s.Query(d.tableExists, []any{"meta"}, func(scan func(...any) error) error { return scan(&exists) })
@@ -59,7 +60,10 @@ func schemaVersion(s Session, d *dialect) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return strconv.Atoi(text)
+	if n, err = strconv.Atoi(text); err != nil || n < 1 {
+		return 0, fmt.Errorf("the store says that its schema is %q, which is none: it is damaged, or not a store of Perdure", text)
+	}
+	return n, nil
 }
 
 func applyFile(s Session, text string, version int) error {

@@ -30,22 +30,28 @@ var removalTable = &table[Removal]{
 	scan: func(r *Removal) []any { return []any{&r.Tenant, &r.Kind, &r.ID, &r.Due, &r.Lines} },
 }
 
-// belongings are the tables with what belongs to something, the column that says to what, and one by which its rows are in order.
-var belongings = map[string][]struct{ table, owner, order string }{
-	RemoveRun: {{"events", "run_id", "seq"}, {"journal", "run_id", "seq"}, {"commits", "run_id", "commit_id"}, {"waits", "run_id", "id"},
-		{"inbox", "run_id", "seq"}, {"late_results", "run_id", "n"}, {"dead_letters", "run_id", "run_id"}, {"approvals", "run_id", "wait_id"},
-		{"webhook_attempts", "run_id", "seq"}, {"outbox", "run_id", "seq"}, {"waiters", "run_id", "node"}, {"members", "run_id", "gathering_id"},
-		{"gatherings", "id", "id"}}, // its chord
-	RemoveThread: {{"messages", "thread_id", "seq"}},
-	RemoveUpload: {{"chunks", "upload", "n"}},
+// A belonging is a table with what belongs to something, the column that says to what, and one by which its rows are in order. size
+// is how many bytes a row has, where that can be many.
+type belonging struct{ table, owner, order, size string }
+
+var belongings = map[string][]belonging{
+	RemoveRun: {{"events", "run_id", "seq", "octet_length(data)"}, {"journal", "run_id", "seq", "octet_length(value)"},
+		{"commits", "run_id", "commit_id", "octet_length(answer)"}, {"waits", "run_id", "id", "octet_length(targets)"},
+		{"inbox", "run_id", "seq", "octet_length(data)"}, {"late_results", "run_id", "n", ""}, {"dead_letters", "run_id", "run_id", ""},
+		{"approvals", "run_id", "wait_id", "octet_length(action)+octet_length(form)+octet_length(answer)"},
+		// In this order: whoever adds an attempt holds the row in the outbox.
+		{"outbox", "run_id", "seq", ""}, {"webhook_attempts", "run_id", "seq", "octet_length(response)"},
+		{"waiters", "run_id", "node", ""}, {"members", "run_id", "gathering_id", ""},
+		{"gatherings", "id", "id", ""}}, // its chord
+	RemoveThread: {{"messages", "thread_id", "seq", "octet_length(content)+octet_length(metadata)"}},
+	RemoveUpload: {{"chunks", "upload", "n", "octet_length(data)"}},
 }
 
-// How much one part of a removal takes at most: rows, chunks of artifacts, and values with their bytes. Small runs go together.
+// How much one part of a removal takes at most: rows, values, and bytes of either. Small runs go together.
 const (
 	clearRows   = 5000
-	clearChunks = 32
 	clearValues = 64
-	clearBytes  = 8 << 20
+	clearBytes  = 2 << 20
 	clearRuns   = 100
 	smallRun    = 100
 )

@@ -156,6 +156,7 @@ var (
 			return []any{&w.Tenant, &w.RunID, &w.ID, &w.Type, &w.Mode, &w.Name, idList{&w.Targets}, bit{&w.OnStall}, &w.State,
 				bit{&w.Named}, &w.OpenedAt, &w.TimeoutAt, &w.EndedAt, &w.Ended, &w.OK}
 		},
+		sound: func(w *perdure.Wait) { countable(&w.Ended, &w.OK) },
 	}
 	itemTable = &table[perdure.Item]{
 		name: "inbox", keys: []string{"tenant", "run_id", "seq"},
@@ -201,6 +202,7 @@ var (
 			return []any{&g.Tenant, &g.ID, &g.Kind, &g.Mode, &g.OnLosers, &g.State, &g.Version, &g.CreatedAt, nullable[perdure.Instant]{&g.AlarmAt},
 				&g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, idList{&g.Members}}
 		},
+		sound: func(g *perdure.Group) { countable(&g.Ended, &g.OK) },
 	}
 	memberTable = &table[MemberRow]{
 		name: "members", quiet: true, keys: []string{"tenant", "run_id", "gathering_id"},

@@ -8,14 +8,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
 )
 
-// maxGeneration keeps epochs exact where numbers are doubles.
-const maxGeneration = 1 << 20
+// maxGeneration keeps epochs exact where numbers are doubles: beside it they have 41 bits.
+const maxGeneration = 1<<12 - 1
 
 // An Adoption decides what becomes of what somebody had in his hands when a backup was made.
 type Adoption struct {
@@ -71,7 +72,7 @@ func (s *Store) private(ctx context.Context, path string) (sess *sqlSession, dis
 	gone := func() error {
 		return errors.Join(os.Remove(out.Name()), ignoreMissing(os.Remove(out.Name()+"-journal")))
 	}
-	if _, err = io.Copy(out, cancellable{ctx, in}); err == nil {
+	if err = unseal(ctx, out, in); err == nil {
 		err = out.Close()
 	} else {
 		out.Close()
@@ -107,6 +108,13 @@ func (c cancellable) Read(p []byte) (int, error) {
 
 // ReadBackup says what a backup holds, if it is one and whole. It is not changed.
 func ReadBackup(path string) (b Backup, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return b, err
+	}
+	if err := errors.Join(unseal(context.Background(), io.Discard, f), f.Close()); err != nil {
+		return b, err
+	}
 	sess, closed, err := openCopy(path, "query_only(1)")
 	if err != nil {
 		return b, fmt.Errorf("this is no backup, or it is damaged: %w", err)
@@ -152,12 +160,15 @@ func describeBackup(from *sqlSession) (b Backup, err error) {
 	if err := json.Unmarshal([]byte(meta[metaBackup]), &b); err != nil {
 		return b, fmt.Errorf("what the backup says of itself: %w", err)
 	}
+	if b.Generation < 0 || b.Generation > maxGeneration {
+		return b, fmt.Errorf("the backup says that its generation is %d: it is damaged", b.Generation)
+	}
 	return b, nil
 }
 
 // fill copies a backup into an empty store.
 func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generation int64, now perdure.Instant, adopt Adoption, told func(Copied)) error {
-	tables, err := shapes(from)
+	tables, err := knownShapes(from)
 	if err != nil {
 		return err
 	}
@@ -194,6 +205,27 @@ func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generat
 		meta[metaClock] = strconv.FormatInt(int64(now), 10)
 	}
 	return writeMeta(into, meta)
+}
+
+// knownShapes gives the tables of a backup, which are those of a store and no others: their names become part of statements.
+func knownShapes(from Session) ([]shape, error) {
+	m, err := NewMemory()
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if err := migrate(m.sess, sqliteDialect, false); err != nil {
+		return nil, err
+	}
+	known, err := shapes(m.sess)
+	if err != nil {
+		return nil, err
+	}
+	have, err := shapes(from)
+	if err == nil && !reflect.DeepEqual(have, known) {
+		err = errors.New("the backup has other tables than a store of its schema: it is damaged")
+	}
+	return known, err
 }
 
 // empty makes sure that nothing is overwritten.

@@ -36,6 +36,9 @@ type restOptions struct {
 }
 
 func packRest(r *perdure.Run) string {
+	if r.Damage != nil && r.Damage.Rest != "" {
+		return r.Damage.Rest
+	}
 	x := rest{Progress: string(r.Progress), Held: r.Held, ActivityAt: r.ActivityAt, WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback), ContinuedBy: r.ContinuedBy}
 	if r.Options != (perdure.Options{}) {
 		x.Options = &restOptions{Options: r.Options, Webhook: string(r.Options.Webhook), Opening: string(r.Options.Opening)}
@@ -66,7 +69,8 @@ func (s restScanner) Scan(v any) error {
 	}
 	var x rest
 	if err := json.Unmarshal([]byte(text), &x); err != nil {
-		return fmt.Errorf("the rest of a run: %w", err)
+		damaged(s.r, "rest").Rest = text
+		return nil
 	}
 	r := s.r
 	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
@@ -88,6 +92,9 @@ func (s restScanner) Scan(v any) error {
 // packTaken writes the last commit: how many were before it, its digest, its answer and its name, a line each. The
 // name comes last: whoever made it may have put anything into it.
 func packTaken(r *perdure.Run) string {
+	if r.Damage != nil && r.Damage.Commits != "" {
+		return r.Damage.Commits
+	}
 	c := &r.LastCommit
 	if c.ID == "" {
 		if r.Commits == 0 {
@@ -108,8 +115,9 @@ func (s takenScanner) Scan(v any) error {
 	}
 	part := strings.SplitN(text, "\n", 4)
 	n, err := strconv.Atoi(part[0])
-	if err != nil || (len(part) != 1 && len(part) != 4) {
-		return fmt.Errorf("the last commit of a run: %.40q", text)
+	if err != nil || n < 0 || (len(part) != 1 && len(part) != 4) {
+		damaged(s.r, "committed").Commits = text
+		return nil
 	}
 	s.r.Commits = n
 	if len(part) == 4 {
@@ -154,6 +162,8 @@ var runTable = &table[perdure.Run]{
 			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,
 			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r}, takenScanner{r}}
 	},
+	unread: func(r *perdure.Run, column string) { damaged(r, column) },
+	sound:  soundRun,
 }
 
 // A changedRun is a run as it is to be, and the version of the row that this was decided on.
@@ -175,7 +185,7 @@ func saveRuns(d *dialect, rows []changedRun) (out []statement) {
 		bound[i] = append([]any{string(c.run.Tenant), string(c.run.ID), c.read}, bindChanging(c.run)...)
 	}
 	for part := range d.parts(bound) {
-		k := textKey{d, d.textFor(len(part))}
+		k := textKey{d: d, n: d.textFor(len(part))}
 		text, ok := updateTexts.Load(k)
 		if !ok {
 			text = updateText(d, part)
@@ -205,7 +215,8 @@ func guard() string {
 	case plant.Is("sweep-ignores-epoch"):
 		return " AND (runs.version=input.read OR runs.epoch<input.epoch)"
 	}
-	return " AND runs.version=input.read"
+	// CAST, because a version that can't be read counts as zero.
+	return " AND CAST(runs.version AS BIGINT)=input.read"
 }
 
 // dropRuns takes rows out, each only if it is what was read.

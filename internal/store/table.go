@@ -23,12 +23,18 @@ type table[T any] struct {
 	// remove it meanwhile. Where there is one writer there is no meanwhile.
 	held string
 
-	texts sync.Map // the insert statement by dialect and number of rows: stores of one process share the table
+	// unread is told of a column that holds something else than it should; sound looks at a record that was read. A row that
+	// something happened to outside of the program is read all the same: it must not stand in the way of the others.
+	unread func(v *T, column string)
+	sound  func(*T)
+
+	texts sync.Map // the statement by dialect and number of rows: stores of one process share the table
 }
 
 type textKey struct {
-	d *dialect
-	n int
+	d      *dialect
+	n      int
+	update bool
 }
 
 // insert gives the statements that write rows.
@@ -36,6 +42,28 @@ func (t *table[T]) insert(d *dialect, rows []T) (out []statement) {
 	if len(rows) == 0 {
 		return nil
 	}
+	for part := range d.parts(t.bound(rows)) {
+		st := statement{text: t.insertText(d, part), args: d.args(part), want: anyNumber}
+		if t.versioned {
+			st.want = int64(len(part))
+		}
+		out = append(out, st)
+	}
+	return out
+}
+
+// update gives the statements that change rows of a versioned table, each only if it is there and is what was read.
+func (t *table[T]) update(d *dialect, rows []T) (out []statement) {
+	if len(rows) == 0 {
+		return nil
+	}
+	for part := range d.parts(t.bound(rows)) {
+		out = append(out, statement{t.updateText(d, part), d.args(part), int64(len(part))})
+	}
+	return out
+}
+
+func (t *table[T]) bound(rows []T) [][]any {
 	bound := make([][]any, len(rows))
 	for i := range rows {
 		bound[i] = t.bind(&rows[i])
@@ -44,14 +72,7 @@ func (t *table[T]) insert(d *dialect, rows []T) (out []statement) {
 		// Two nodes that change the same rows do it in the same order, so that they can't lock each other out.
 		slices.SortStableFunc(bound, t.byKey)
 	}
-	for part := range d.parts(bound) {
-		st := statement{text: t.insertText(d, part), args: d.args(part), want: anyNumber}
-		if t.versioned {
-			st.want = int64(len(part))
-		}
-		out = append(out, st)
-	}
-	return out
+	return bound
 }
 
 // byKey compares bound rows by their keys, which come first in every table's columns.
@@ -72,7 +93,7 @@ func (t *table[T]) byKey(a, b []any) int {
 }
 
 func (t *table[T]) insertText(d *dialect, part [][]any) string {
-	k := textKey{d, d.textFor(len(part))}
+	k := textKey{d: d, n: d.textFor(len(part))}
 	if text, ok := t.texts.Load(k); ok {
 		return text.(string)
 	}
@@ -93,11 +114,30 @@ func (t *table[T]) insertText(d *dialect, part [][]any) string {
 		}
 		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO UPDATE SET " + strings.Join(set, ","))
 		if t.versioned {
-			b.WriteString(" WHERE " + t.name + ".version=excluded.version-1")
+			b.WriteString(" WHERE CAST(" + t.name + ".version AS BIGINT)=excluded.version-1") // as in guard
 		}
 	}
 	t.texts.Store(k, b.String())
 	return b.String()
+}
+
+func (t *table[T]) updateText(d *dialect, part [][]any) string {
+	k := textKey{d, d.textFor(len(part)), true}
+	if text, ok := t.texts.Load(k); ok {
+		return text.(string)
+	}
+	var set, same []string
+	for _, c := range t.cols {
+		if slices.Contains(t.keys, c) {
+			same = append(same, t.name+"."+c+"=input."+c)
+		} else {
+			set = append(set, c+"=input."+c)
+		}
+	}
+	text := "WITH input(" + strings.Join(t.cols, ",") + ") AS (" + d.rows(part) + ") UPDATE " + t.name + " SET " + strings.Join(set, ",") +
+		" FROM input WHERE " + strings.Join(same, " AND ") + " AND CAST(" + t.name + ".version AS BIGINT)=input.version-1"
+	t.texts.Store(k, text)
+	return text
 }
 
 // selectText is a SELECT of the whole record.
@@ -108,8 +148,14 @@ func (t *table[T]) selectText(rest string) string {
 func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error) error {
 	return s.Query(t.selectText(rest), args, func(scan func(...any) error) error {
 		var v T
-		if err := scan(t.scan(&v)...); err != nil {
-			return err
+		if scan(t.scan(&v)...) != nil {
+			v = *new(T) // what was read of it comes again
+			if err := t.scanAnyhow(scan, &v); err != nil {
+				return err
+			}
+		}
+		if t.sound != nil {
+			t.sound(&v)
 		}
 		return row(&v)
 	})

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"iter"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
@@ -29,6 +30,7 @@ type Tx struct {
 	sess Session
 
 	cache  *cache
+	doubt  bool     // counters of rows are not believed
 	cached []runKey // runs that were not read but remembered
 
 	runs      shelf[runKey, perdure.Run]
@@ -135,6 +137,7 @@ type slot[T any] struct {
 	val    T
 	exists bool
 	dirty  bool
+	stored bool // the database has it, or had it when it was read
 }
 
 func (s *shelf[K, T]) get(k K) (v T, exists, known bool) {
@@ -150,7 +153,7 @@ func (s *shelf[K, T]) absorb(k K, v T, exists bool) {
 		s.slots = make(map[K]*slot[T])
 	}
 	if s.slots[k] == nil {
-		s.slots[k] = &slot[T]{val: v, exists: exists}
+		s.slots[k] = &slot[T]{val: v, exists: exists, stored: exists}
 	}
 }
 
@@ -164,7 +167,7 @@ func (s *shelf[K, T]) put(tx *Tx, k K, v T) {
 		s.slots[k] = sl
 	}
 	before := *sl
-	*sl = slot[T]{val: v, exists: true, dirty: true}
+	*sl = slot[T]{val: v, exists: true, dirty: true, stored: before.stored}
 	if !before.dirty {
 		s.dirty = append(s.dirty, k)
 	}
@@ -250,7 +253,15 @@ func (tx *Tx) rollback() {
 // and the rest goes on.
 func (tx *Tx) Try(f func() error) error {
 	n := len(tx.undo)
-	err := f()
+	err := func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				tx.s.log.Error("an operation panicked", "panic", p, "stack", string(debug.Stack()))
+				err = perdure.Errorf(perdure.CodeInternal, "the server has a defect: %v", p)
+			}
+		}()
+		return f()
+	}()
 	if err != nil {
 		for _, u := range slices.Backward(tx.undo[n:]) {
 			u()
@@ -288,28 +299,15 @@ func (tx *Tx) statements() []statement {
 			fresh = append(fresh, *r)
 		}
 	}
-	threads, groups, webhooks, notes := tx.threads.changed(), tx.groups.changed(), tx.webhooks.changed(), tx.notes.changed()
-	for i := range threads {
-		threads[i].Version++
-	}
-	for i := range groups {
-		groups[i].Version++
-	}
-	for i := range webhooks {
-		webhooks[i].Version++
-	}
-	for i := range notes {
-		notes[i].Version++
-	}
 	d := tx.s.dialect
 	// The guarded rows come first: whoever loses the race finds out before writing anything else.
 	list := slices.Concat(
 		saveRuns(d, changed),
 		runTable.insert(d, fresh),
-		threadTable.insert(d, threads),
-		groupTable.insert(d, groups),
-		webhookTable.insert(d, webhooks),
-		noteTable.insert(d, notes),
+		save(d, threadTable, &tx.threads, func(th *perdure.Thread) { th.Version++ }),
+		save(d, groupTable, &tx.groups, func(g *perdure.Group) { g.Version++ }),
+		save(d, webhookTable, &tx.webhooks, func(w *perdure.Webhook) { w.Version++ }),
+		save(d, noteTable, &tx.notes, func(n *perdure.Notification) { n.Version++ }),
 		eventTable.insert(d, tx.events),
 		waitTable.insert(d, tx.waits.changed()),
 		approvalTable.insert(d, tx.approvals.changed()),
@@ -342,6 +340,26 @@ func (tx *Tx) statements() []statement {
 		redact(list, tx.s.opt.Redact)
 	}
 	return list
+}
+
+// save gives the statements that write records of a versioned table. What was read is only changed: one that is gone since must
+// not come back.
+func save[K comparable, T any](d *dialect, t *table[T], s *shelf[K, T], count func(*T)) []statement {
+	var fresh, known []T
+	for _, k := range s.dirty {
+		sl := s.slots[k]
+		if !sl.exists {
+			continue
+		}
+		v := sl.val
+		count(&v)
+		if sl.stored {
+			known = append(known, v)
+		} else {
+			fresh = append(fresh, v)
+		}
+	}
+	return append(t.update(d, known), t.insert(d, fresh)...)
 }
 
 // Touched gives the runs that the batch has changed.

@@ -185,7 +185,25 @@ func (tx *Tx) Thread(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, b
 func (tx *Tx) PutThread(th perdure.Thread) { tx.threads.put(tx, threadKey{th.Tenant, th.ID}, th) }
 
 // AddMessage stages a message; its thread is staged by the caller, with the new Seq.
-func (tx *Tx) AddMessage(m perdure.ThreadMessage) { push(tx, &tx.messages, m) }
+func (tx *Tx) AddMessage(m perdure.ThreadMessage) {
+	if tx.doubt { // as renumber does for lines
+		last := int64(0)
+		_ = tx.sess.Query("SELECT coalesce(max(seq),0) FROM messages WHERE tenant=? AND thread_id=?", []any{string(m.Tenant), string(m.ThreadID)}, func(scan func(...any) error) error {
+			return scan(&last)
+		})
+		for i := range tx.messages {
+			if x := &tx.messages[i]; x.Tenant == m.Tenant && x.ThreadID == m.ThreadID {
+				last = max(last, x.Seq)
+			}
+		}
+		m.Seq = max(m.Seq, last+1)
+		if th, ok, _ := tx.threads.get(threadKey{m.Tenant, m.ThreadID}); ok {
+			th.Seq = m.Seq
+			tx.PutThread(th)
+		}
+	}
+	push(tx, &tx.messages, m)
+}
 
 // Gathering gives a chord or a group.
 func (tx *Tx) Gathering(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
@@ -440,18 +458,22 @@ func (tx *Tx) Events(t perdure.TenantID, run perdure.RunID, after int64, limit i
 	return readEvents(tx.sess, t, run, after, limit)
 }
 
-// LastLines gives the lines of a type that a run's log has after one, with those that the batch has added.
-func (tx *Tx) LastLines(t perdure.TenantID, run perdure.RunID, typ string, after int64) (out []perdure.Line, err error) {
-	err = eventTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND seq>? AND type=? ORDER BY seq", []any{string(t), string(run), after, typ}, func(e *EventRow) error {
-		out = append(out, e.Line)
-		return nil
-	})
-	for i := range tx.events {
-		if e := &tx.events[i]; e.Tenant == t && e.RunID == run && e.Type == typ && e.Seq > after {
-			out = append(out, e.Line)
+// LastLines gives the lines of a type that a run's log has after one, the last one first and with those that the batch has added,
+// until enough is said. A value that is stored by its hash is given in full.
+func (tx *Tx) LastLines(t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool) error {
+	for _, e := range slices.Backward(tx.events) {
+		if e.Tenant != t || e.RunID != run || e.Type != typ || e.Seq <= after {
+			continue
+		}
+		full, err := tx.Resolve(t, e.Data)
+		if err != nil {
+			return err
+		}
+		if e.Data = full; enough(e.Line) {
+			return nil
 		}
 	}
-	return out, err
+	return lastLines(tx.sess, t, run, typ, after, enough)
 }
 
 // Stage adds a statement of the caller's own to the batch: for repairs, and for tests that break something.

@@ -63,12 +63,38 @@ func (tx *Tx) absorbRun(r *perdure.Run) {
 
 // Put stages a run, new or changed, and the lines that this adds to its log.
 func (tx *Tx) Put(r perdure.Run, lines []perdure.Line) {
+	if tx.doubt {
+		lines = tx.renumber(&r, lines)
+	}
 	tx.runs.put(tx, runKey{r.Tenant, r.ID}, r)
 	rows := make([]EventRow, len(lines))
 	for i, l := range lines {
 		rows[i] = EventRow{r.Tenant, r.ID, l}
 	}
 	push(tx, &tx.events, rows...)
+}
+
+// renumber puts lines behind those that a run's log has, whatever its row says: that may be damaged. An error shows when the lines
+// are written.
+func (tx *Tx) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line {
+	last := int64(0)
+	_ = tx.sess.Query("SELECT coalesce(max(seq),0) FROM events WHERE tenant=? AND run_id=?", []any{string(r.Tenant), string(r.ID)}, func(scan func(...any) error) error {
+		return scan(&last)
+	})
+	for i := range tx.events {
+		if e := &tx.events[i]; e.Tenant == r.Tenant && e.RunID == r.ID {
+			last = max(last, e.Seq)
+		}
+	}
+	out := slices.Clone(lines)
+	for i := range out {
+		if out[i].Seq <= last {
+			out[i].Seq = last + 1
+		}
+		last = out[i].Seq
+	}
+	r.Seq = max(r.Seq, last)
+	return out
 }
 
 // runsWhere reads runs by anything but their id: what the database has, seen through what the batch has

@@ -31,6 +31,12 @@ var tables = sync.OnceValues(func() (map[string][]string, error) {
 	return out, err
 })
 
+// Columns gives the columns of a table, in the order of the schema.
+func Columns(table string) ([]string, error) {
+	all, err := tables()
+	return all[table], err
+}
+
 // Rows gives what a table holds, a line for each row, in order. With a tenant it is only what is that tenant's,
 // which is nothing where rows have none. Two stores hold the same if they give the same, whatever they are.
 func Rows(v *store.View, table string, tenant perdure.TenantID) ([]string, error) {

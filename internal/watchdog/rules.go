@@ -1,6 +1,8 @@
 package watchdog
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -111,6 +113,9 @@ var Rules = []Rule{
 	{ID: "W10", Name: "orphans",
 		Condition: "a live run whose queue, thread, tenant or parent no longer exists; an open wait on a run that doesn't",
 		Action:    "`failed`/`orphaned`; the wait ends as `orphaned`", Bound: "the next patrol"},
+	{ID: "W10", Name: "damaged",
+		Condition: "a live run whose row can't be read, or whose alarm lies after its deadline",
+		Action:    "`failed`/`damaged`, or `signature_invalid` where signatures are required, and a dead letter; the alarm is set anew", Bound: "the next poll that finds it, its alarm, the next patrol"},
 	{ID: "W14", Name: "workers", Held: true,
 		Condition: "a worker gave no sign of life",
 		Action:    "shown as `offline`; its leases fall to W6", Bound: "`worker_offline`"},
@@ -132,6 +137,19 @@ var Rules = []Rule{
 	{ID: "W15", Name: "ttl",
 		Condition: "a dead letter, or an idempotency key whose run has ended, has expired",
 		Action:    "removed", Bound: "`dead_letter_ttl`, `idempotency_ttl`"},
+}
+
+// RuleNames are what rules are known by: W1 to W15, and each one's name.
+func RuleNames() []string {
+	var ids, names []string
+	for i := range Rules {
+		if !slices.Contains(ids, Rules[i].ID) {
+			ids = append(ids, Rules[i].ID)
+		}
+		names = append(names, Rules[i].Name)
+	}
+	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+	return append(ids, names...)
 }
 
 func slow(reason string, bit perdure.Said) func(*engine.Tx, *perdure.Run) error {

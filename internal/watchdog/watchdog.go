@@ -191,6 +191,11 @@ func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
 // act does what the first rule says whose clock has rung and that is not held back. If there is none, the
 // alarm is set to when there may be.
 func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
+	if r.Damage != nil { // its clocks mean nothing
+		t, id := r.Tenant, r.ID
+		did, err := tx.EndDamaged(r)
+		return s.mended(tx, t, id, did, err)
+	}
 	var next perdure.Instant
 	for i := range perdure.Clocks {
 		c := &perdure.Clocks[i]
@@ -303,10 +308,8 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 	s.More = s.More || len(ringing) == batch
 	for i := range ringing {
 		due := ringing[i].AlarmAt
-		if err := tx.TimeOutGroup(&ringing[i]); err != nil {
-			return err
-		}
 		g := &ringing[i]
+		tx.TimeOutGroup(g)
 		s.did(tx, "group-deadline", g.Tenant, perdure.RunID(g.ID), "the group "+string(g.ID)+" is "+g.State, fmt.Sprintf("its deadline passed %s ago; %d of its %d runs have ended", span(tx.Now.Sub(due)), g.Ended, g.Total))
 	}
 	return nil
@@ -446,8 +449,8 @@ func readGap(tx *engine.Tx) (*gap, error) {
 	}
 	var g gap
 	if text != "" {
-		if err := json.Unmarshal([]byte(text), &g); err != nil {
-			return nil, err
+		if json.Unmarshal([]byte(text), &g) != nil {
+			g = gap{} // it can't be read: as if nobody had swept yet
 		}
 	}
 	p := tx.Policy()

@@ -214,13 +214,13 @@ func TestALineThatIsGoneIsGivenUp(t *testing.T) {
 	})
 }
 
-// spoilt makes lines unreadable.
+// spoilt makes lines refer to what is not there.
 type spoilt struct{ run perdure.RunID }
 
 func (spoilt) Needs() []store.Ref { return nil }
 
 func (l spoilt) Do(tx *engine.Tx) error {
-	tx.Stage("UPDATE events SET data='{' WHERE run_id=?", string(l.run))
+	tx.Stage("UPDATE events SET data='@00:9' WHERE run_id=?", string(l.run))
 	return nil
 }
 

@@ -1,0 +1,141 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// scanAnyhow reads a row some columns of which hold what they never should: a text where a number belongs, or nothing at all. Those
+// are left empty.
+func (t *table[T]) scanAnyhow(scan func(...any) error, v *T) error {
+	raw, places := make([]any, len(t.cols)), make([]any, len(t.cols))
+	for i := range raw {
+		places[i] = &raw[i]
+	}
+	if err := scan(places...); err != nil {
+		return err
+	}
+	for i, dest := range t.scan(v) {
+		if err := put(dest, raw[i]); err != nil && t.unread != nil {
+			t.unread(v, t.cols[i])
+		}
+	}
+	return nil
+}
+
+func put(dest, v any) error {
+	switch v := v.(type) {
+	case int64:
+		return putInt(dest, v)
+	case string:
+		return putText(dest, []byte(v))
+	case []byte: // a text that is marked as bytes
+		return putText(dest, v)
+	}
+	if s, ok := dest.(sql.Scanner); ok {
+		return s.Scan(nil)
+	}
+	return errors.New("nothing that belongs there")
+}
+
+// damaged notes that a column of a run can't be read.
+func damaged(r *perdure.Run, column string) *perdure.Damage {
+	if r.Damage == nil {
+		r.Damage = &perdure.Damage{What: column + " can't be read"}
+	}
+	return r.Damage
+}
+
+const (
+	maxInstant = perdure.Instant(253402300800_000000) // the year 10000
+	maxCount   = 1 << 30                              // of what is counted one by one; the database takes twice that
+)
+
+// soundRun looks whether a run can be what the program wrote, and puts what can't where no harm comes of it.
+func soundRun(r *perdure.Run) {
+	for _, c := range [...]struct {
+		name string
+		at   perdure.Instant
+	}{{"created_at", r.CreatedAt}, {"deadline_at", r.DeadlineAt - 1}, {"ready_at", r.ReadyAt}, {"granted_at", r.GrantedAt}, {"first_grant_at", r.FirstGrantAt},
+		{"lease_until", r.LeaseUntil}, {"started_at", r.StartedAt}, {"seen_at", r.SeenAt}, {"moved_at", r.MovedAt}, {"wait_at", r.WaitAt},
+		{"finished_at", r.FinishedAt}, {"beat_at", r.BeatAt}, {"deferred_at", r.DeferredAt}, {"alarm_at", r.AlarmAt}} {
+		if c.at < 0 || c.at >= maxInstant {
+			wrong(r, c.name, int64(c.at))
+		}
+	}
+	for _, c := range [...]struct {
+		name string
+		n    int
+	}{{"max_attempts", r.MaxAttempts}, {"attempt", r.Attempt}, {"strikes", r.Strikes}, {"deliveries", r.Deliveries}, {"inbox_open", r.InboxOpen},
+		{"waits_open", r.WaitsOpen}, {"children", r.Children}, {"late", r.Late}, {"said", int(r.Said)}, {"priority", r.Priority + maxCount/2}} {
+		if c.n < 0 || c.n > maxCount {
+			wrong(r, c.name, int64(c.n))
+		}
+	}
+	for _, c := range [...]struct {
+		name string
+		n    int64
+	}{{"version", r.Version}, {"epoch", r.Epoch}, {"seq", r.Seq}, {"inbox_seq", r.InboxSeq}, {"journal_seq", r.JournalSeq}} {
+		if c.n < 0 {
+			wrong(r, c.name, c.n)
+		}
+	}
+	if !r.Class.Valid() {
+		damaged(r, "class")
+	}
+	if r.Turn < perdure.TurnNone || r.Turn > perdure.TurnLater || (r.Turn == perdure.TurnNone) != (r.ThreadID == "") && r.State.Live() {
+		damaged(r, "turn")
+	}
+	if !slices.Contains(perdure.States, r.State) {
+		damaged(r, "state")
+	}
+	if r.Damage != nil {
+		harmless(r)
+	}
+}
+
+func wrong(r *perdure.Run, column string, v int64) {
+	if r.Damage == nil {
+		r.Damage = &perdure.Damage{What: fmt.Sprintf("%s is %d", column, v)}
+	}
+}
+
+// harmless gives a damaged run what it takes to end: a state, a deadline, a place on its thread to give up, and numbers that can
+// be written.
+func harmless(r *perdure.Run) {
+	if !slices.Contains(perdure.States, r.State) {
+		switch {
+		case r.AlarmAt != 0:
+			r.State = perdure.Queued
+		case r.Failure == nil:
+			r.State = perdure.Completed
+		default:
+			r.State = perdure.Failed
+		}
+	}
+	if !r.State.Live() {
+		return
+	}
+	if r.DeadlineAt <= 0 {
+		r.DeadlineAt = 1
+	}
+	if r.ThreadID != "" && (r.Turn < perdure.TurnActive || r.Turn > perdure.TurnLater) {
+		r.Turn = perdure.TurnActive
+	}
+	countable(&r.Attempt, &r.Strikes, &r.Deliveries, &r.InboxOpen, &r.WaitsOpen, &r.Children, &r.Late)
+	r.Said = min(max(0, r.Said), maxCount)
+	for _, n := range []*int64{&r.Seq, &r.InboxSeq, &r.JournalSeq, &r.Epoch} {
+		*n = max(0, *n)
+	}
+}
+
+// countable makes of numbers such that one more can be written.
+func countable(n ...*int) {
+	for _, n := range n {
+		*n = min(max(0, *n), maxCount)
+	}
+}

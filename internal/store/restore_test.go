@@ -1,0 +1,133 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+func TestEveryByteOfABackupIsSealed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "backup")
+	if _, err := open(t, Options{}).Backup(t.Context(), path, nil); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unseal(t.Context(), io.Discard, bytes.NewReader(text)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range len(text) {
+		if i%1009 != 0 && i < len(text)-int(sealSize) {
+			continue
+		}
+		text[i] ^= 1
+		if err := unseal(t.Context(), io.Discard, bytes.NewReader(text)); err != errChanged && err != errNoSeal {
+			t.Errorf("byte %d: %v", i, err)
+		}
+		text[i] ^= 1
+	}
+}
+
+// resealed is a backup with something else in it, under a seal that is right.
+func resealed(t *testing.T, from, change string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "changed")
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if err := unseal(t.Context(), out, in); err != nil {
+		t.Fatal(err)
+	}
+	sess, closed, err := openCopy(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sess.Exec(change, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := closed(); err != nil {
+		t.Fatal(err)
+	}
+	if err := seal(t.Context(), out); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestABackupThatSaysNonsenseIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "backup")
+	if _, err := open(t, Options{}).Backup(t.Context(), path, nil); err != nil {
+		t.Fatal(err)
+	}
+	for change, want := range map[string]string{
+		"UPDATE meta SET value='-1' WHERE name='schema'":                              `its schema is "-1"`,
+		"UPDATE meta SET value='x' WHERE name='schema'":                               `its schema is "x"`,
+		"UPDATE meta SET value='0' WHERE name='schema'":                               `its schema is "0"`,
+		"DELETE FROM meta WHERE name='schema'":                                        `its schema is ""`,
+		"UPDATE meta SET value='3' WHERE name='schema'":                               "from schema 3",
+		"UPDATE meta SET value='99' WHERE name='schema'":                              "newer program",
+		"UPDATE meta SET value='x' WHERE name='backup'":                               "says of itself",
+		`UPDATE meta SET value='{"generation":-7}' WHERE name='backup'`:               "generation",
+		`UPDATE meta SET value='{"generation":9007199254740993}' WHERE name='backup'`: "generation",
+		"DELETE FROM meta WHERE name='backup'":                                        "no backup",
+		"CREATE TABLE more (a TEXT)":                                                  "other tables",
+		`CREATE TABLE "runs (id) VALUES ('a'); DROP TABLE meta; --" (a TEXT)`:         "other tables",
+		"ALTER TABLE runs ADD COLUMN more TEXT":                                       "other tables",
+	} {
+		into := map[string]Options{"SQLite": {}}
+		if strings.Contains(change, "TABLE") {
+			into["PostgreSQL"] = Options{URL: pgtest.New(t)}
+		}
+		for kind, opt := range into {
+			s := open(t, opt)
+			_, _, err := s.Restore(context.Background(), resealed(t, path, change), func(int64, perdure.Instant) Adoption { return Adoption{} }, nil)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, %s: %v", change, kind, err)
+			}
+		}
+	}
+}
+
+// A server that finds nonsense in its store says so, and changes nothing.
+func TestAStoreOfNoSchemaIsRefused(t *testing.T) {
+	files, err := schema.ReadDir("schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	onOld(t, len(files), func(t *testing.T, old Session, _ *dialect, at Options) {
+		for value, want := range map[string]string{"-1": `its schema is "-1"`, "x": `its schema is "x"`, "0": `its schema is "0"`, "": `its schema is ""`, "3": "from schema 3", "99": "newer program"} {
+			if _, err := old.Exec("UPDATE meta SET value=? WHERE name='schema'", []any{value}); err != nil {
+				t.Fatal(err)
+			}
+			s, err := Open(at)
+			if err == nil {
+				s.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v", value, err)
+			}
+		}
+		if _, err := old.Exec("DELETE FROM meta WHERE name='schema'", nil); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Open(at); err == nil || !strings.Contains(err.Error(), `its schema is ""`) {
+			t.Errorf("%v %v", s, err)
+		}
+	})
+}

@@ -153,6 +153,16 @@ func TestAnAgentEndsTheSameWhereverItCrashesOnPostgres(t *testing.T) {
 	p.BackoffBase, p.MaxAttempts, p.MaxDeliveries, p.WatchdogInterval = 10*time.Millisecond, 20, 100, 50*time.Millisecond
 	sc := journey(100 * time.Millisecond)
 	sc.Server = embedded.Options{Store: storetest.Postgres(t), Policy: &p}
+	// A slow machine may take longer than any pause: the signal comes when it is waited for, and so every telling has
+	// as many turns as the first.
+	sc.Script = func(s *agenttest.Session) {
+		for e, err := range s.Client().Events(s.Context(), s.RunID(), 0) {
+			if err != nil || e.Type == perdure.LineWaitOpened && strings.Contains(string(e.Data), `"paid"`) {
+				break
+			}
+		}
+		s.Signal("paid", "by card")
+	}
 	sc.CrashEverywhere(t, arrived)
 }
 

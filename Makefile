@@ -102,9 +102,10 @@ docs: ## print the pages of docs/ that come from the code
 bench: ## measure; figures depend on the machine
 	$(GO) test -run '^$$' -bench . -benchtime 5s -count=1 ./bench
 
-campaign: ## the long way: many seeds, planted faults, KILLS=500 kills of a real process, POWER=5000 power losses, RESTARTS=40 restarts of PostgreSQL in each way
+campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS=500 kills of a real process, POWER=5000 power losses, RESTARTS=40 restarts of PostgreSQL in each way
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),20000) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
 	$(MAKE) planted V=1
+	PERDURE_TEST_FULL=1 $(WITH) $(GO) test ./internal/conformance -run Poison -v -count=1 -timeout 24h
 	PERDURE_KILLS=$(KILLS) PERDURE_RESTARTS=$(RESTARTS) PERDURE_POWER_LOSSES=$(POWER) $(WITH) $(GO) test ./e2e -v -count=1 -timeout 24h
 
 # Compiles what the other targets need and runs nothing: make -j2 compile.

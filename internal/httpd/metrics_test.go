@@ -44,7 +44,7 @@ func TestMetricsAreForThePlatform(t *testing.T) {
 	if n := len(first); n < 100 {
 		t.Errorf("%d samples", n)
 	}
-	for _, cause := range []string{"attempts_exhausted", "dispatch_timeout", "rejected", "signature_invalid"} { // there before the first letter
+	for _, cause := range []string{"attempts_exhausted", "dispatch_timeout", "rejected", "signature_invalid", "heartbeat_lost", "damaged"} { // there before the first letter
 		for _, name := range []string{"perdure_dead_letters", "perdure_dead_letters_total"} {
 			if n, ok := first[fmt.Sprintf("%s{cause=%q}", name, cause)]; !ok || n != 0 {
 				t.Errorf("%s of %s: %v %v", name, cause, n, ok)

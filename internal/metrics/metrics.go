@@ -83,7 +83,8 @@ func New() *Metrics {
 
 // ownCauses are those of dead letters that the server gives itself: they are there from the start, at 0, so that the first one is seen to
 // rise. Workers make up others.
-var ownCauses = []perdure.Code{perdure.CodeAttemptsExhausted, perdure.CodeDispatchTimeout, perdure.CodeRejected, perdure.CodeSignatureInvalid}
+var ownCauses = []perdure.Code{perdure.CodeAttemptsExhausted, perdure.CodeDispatchTimeout, perdure.CodeRejected, perdure.CodeSignatureInvalid,
+	perdure.CodeHeartbeatLost, perdure.CodeDamaged}
 
 // Observe counts what happened to runs.
 func (m *Metrics) Observe(list []engine.Change) {

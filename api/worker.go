@@ -19,6 +19,9 @@ type Poll struct {
 	AllTenants bool `json:"all_tenants,omitempty"`
 	// News leases nothing, and has no slots: it waits until a run that the worker has is asked to stop.
 	News bool `json:"news,omitempty"`
+	// Holding is for a poll for news: what the worker has and knows of no wish to stop. One of these that was asked to
+	// stop before the poll came is news.
+	Holding []Lease `json:"holding,omitempty"`
 }
 
 // Polled is the answer to a poll.

@@ -188,6 +188,54 @@ func TestACancelIsHeardAtOnce(t *testing.T) {
 	})
 }
 
+// A cancel that comes while no call waits for news is news to the next one that does.
+func TestACancelBetweenTwoCallsForNewsIsHeardAtOnce(t *testing.T) {
+	virtual(t, func(w *world) {
+		between := make(chan func(), 1)
+		x := tripper(func(r *http.Request) (*http.Response, error) {
+			b, err := io.ReadAll(r.Body)
+			if err != nil {
+				return nil, err
+			}
+			if path.Base(r.URL.Path) == "poll" && bytes.Contains(b, []byte(`"news"`)) {
+				select {
+				case f := <-between:
+					f()
+				default:
+				}
+			}
+			r = r.Clone(r.Context())
+			r.Body = io.NopCloser(bytes.NewReader(b))
+			return w.wire.RoundTrip(r)
+		})
+		heard := make(chan time.Time, 1)
+		wk := worker.New(w.client(x), worker.Options{Slots: 1})
+		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
+			<-ctx.Done()
+			heard <- time.Now()
+			return 0, context.Cause(ctx)
+		})
+		w.work(wk)
+		for _, after := range []time.Duration{time.Millisecond, time.Minute} { // before its first call for news, and before a later one
+			id := w.start(perdure.Submission{Kind: "job"})
+			time.Sleep(after)
+			asked := make(chan time.Time, 1)
+			between <- func() {
+				asked <- time.Now()
+				if _, err := w.c.Cancel(w.ctx, id, "enough", 0); err != nil {
+					t.Error(err)
+				}
+			}
+			if run := w.end(id); run.State != perdure.Cancelled {
+				t.Errorf("%s", run.State)
+			}
+			if took := (<-heard).Sub(<-asked); took > time.Second {
+				t.Errorf("after %s of work it took %s", after, took)
+			}
+		}
+	})
+}
+
 // A server that knows nothing of news is asked once, and cancels come with the heartbeats.
 func TestAnOlderServerHasNoNews(t *testing.T) {
 	virtual(t, func(w *world) {

@@ -22,7 +22,7 @@ func (w *Worker) newsLoop(life context.Context) {
 			continue
 		}
 		sent := time.Now()
-		polled, err := w.c.Poll(life, w.opt.ID, api.Poll{News: true, Wait: perdure.Duration(w.opt.PollWait), AllTenants: w.opt.AllTenants})
+		polled, err := w.c.Poll(life, w.opt.ID, api.Poll{News: true, Holding: w.untold(), Wait: perdure.Duration(w.opt.PollWait), AllTenants: w.opt.AllTenants})
 		switch {
 		case life.Err() != nil, refusesWorker(err): // a server that knows of no news
 			return
@@ -39,10 +39,20 @@ func (w *Worker) newsLoop(life context.Context) {
 			if time.Since(sent) < w.opt.PollWait/2 { // a server that shuts down
 				sleep(life, pause(1))
 			}
-			// A ring between this call and the next one is heard by nobody, so a heartbeat looks.
-			for _, r := range w.holding() {
-				r.dueNow()
-			}
+			kick(w.kickNews)
 		}
 	}
+}
+
+// untold gives the leases whose handlers do not know of a wish to stop. The server looks at them when the call comes:
+// what was asked for while no call waited is not lost.
+func (w *Worker) untold() (out []api.Lease) {
+	for _, r := range w.holding() {
+		r.mu.Lock()
+		if !r.cancel && !r.gone && !r.released && len(out) < perdure.MaxBatch {
+			out = append(out, r.lease)
+		}
+		r.mu.Unlock()
+	}
+	return out
 }

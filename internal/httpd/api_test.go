@@ -650,6 +650,30 @@ func TestAWorkerHearsOfACancelAtOnce(t *testing.T) {
 	w.do("POST", "/api/v1/workers/w/poll", `{"news":true,"slots":1}`).is(400)
 }
 
+// A cancel that came before the poll for news is news, until the worker says that it knows.
+func TestACancelBeforeThePollIsNews(t *testing.T) {
+	w := newWorld(t, setup{})
+	id := w.start(`{"kind":"job"}`)
+	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true}`).is(200)["runs"].([]any)[0].(obj)
+	w.do("POST", "/api/v1/runs/"+id+"/cancel", `{}`).is(200)
+	news := func(epoch any, wait string) any {
+		return w.do("POST", "/api/v1/workers/w/poll", fmt.Sprintf(`{"news":true,"slots":0,"wait":%q,"holding":[{"run_id":%q,"epoch":1},{"run_id":%q,"epoch":%v}]}`, wait, "no such run", id, epoch)).is(200)["news"]
+	}
+	if news(g["epoch"], "60s") != true {
+		t.Error("a run that was asked to stop is no news")
+	}
+	if news(g["epoch"].(float64)+1, "0s") != nil {
+		t.Error("a lease that nobody has is news")
+	}
+	w.do("POST", "/api/v1/workers/w/heartbeat", fmt.Sprintf(`{"runs":[{"run_id":%q,"epoch":%v,"cancel_ack":true}]}`, id, g["epoch"])).is(200)
+	if news(g["epoch"], "0s") != nil {
+		t.Error("what the worker knows is news")
+	}
+	many := strings.Repeat(`{"run_id":"x","epoch":1},`, perdure.MaxBatch) + `{"run_id":"x","epoch":1}`
+	w.do("POST", "/api/v1/workers/w/poll", `{"news":true,"slots":0,"holding":[`+many+`]}`).is(413)
+	w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s","holding":[{"run_id":"x","epoch":1}]}`).is(400)
+}
+
 // The server's own look at the queues finds what no ring told of.
 func TestALostRingCostsLatencyAlone(t *testing.T) {
 	w := newWorld(t, setup{poll: 5 * time.Millisecond})

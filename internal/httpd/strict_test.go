@@ -51,7 +51,7 @@ var ordinary = []struct {
 }{
 	{"submission", reflect.TypeFor[api.StartRun](), `{"kind":"report","input":{"topic":"tides","depth":3,"sources":["a","b"],"strict":true,"after":null},"queue":"default","class":"background",
 		"priority":-3,"timeout":"10m","delay":"1m30s","run_at":"2026-01-02T15:04:05.123456Z","max_attempts":5,"metadata":{"team":"sea","cost":"low"},"messages":[{"role":"user","content":"tell me of \u003ctides\u003e \ud83d\ude00"}],"wait":"30s"}`},
-	{"poll", reflect.TypeFor[pollBody](), `{"queues":["default","mail"],"kinds":["report"],"slots":32,"wait":"30s","start":true,"news":true}`},
+	{"poll", reflect.TypeFor[pollBody](), `{"queues":["default","mail"],"kinds":["report"],"slots":32,"wait":"30s","start":true,"news":true,"holding":[{"run_id":"r","epoch":3}]}`},
 	{"heartbeat", reflect.TypeFor[api.Beats](), `{"runs":[{"run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":3,"activity":"thinking","progress":{"done":0.25,"of":1e3}},{"run_id":"0196f0a1-0000-7000-8000-000000000002","epoch":1,"cancel_ack":true}]}`},
 	{"release", reflect.TypeFor[api.ReleaseRuns](), `{"runs":[{"run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":3}]}`},
 	{"ends", reflect.TypeFor[api.Commits](), `{"commits":[` + strings.TrimSuffix(strings.Repeat(`{"commit_id":"c1","run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":1,"outcome":{"type":"complete","result":{"ok":true,"n":12}}},`, 16), ",") + `]}`},

@@ -42,6 +42,9 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	if in.News {
 		return pollNews(c, in, wait)
 	}
+	if len(in.Holding) > 0 {
+		return 0, nil, perdure.Invalid("holding", "is for a poll for news")
+	}
 	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Worker: c.PathValue("id"), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
@@ -105,35 +108,6 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 			return 0, out, nil
 		}
 	}
-}
-
-// pollNews waits until a run that the worker has is asked to stop. A ring that is lost costs latency: the worker
-// learns of it with its next heartbeat.
-func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, error) {
-	if in.Slots != 0 {
-		return 0, nil, perdure.Invalid("slots", "a poll for news leases nothing")
-	}
-	if err := perdure.CheckName("worker_id", c.PathValue("id")); err != nil {
-		return 0, nil, err
-	}
-	topic := doorbell.Worker(c.tenant(), c.PathValue("id"))
-	if in.AllTenants {
-		topic.Tenant = ""
-	}
-	rung, stop := c.s.bell.Listen(topic)
-	defer stop()
-	c.s.looks.Add(1)
-	deadline := time.NewTimer(wait)
-	defer deadline.Stop()
-	out := &api.Polled{Runs: []api.Grant{}}
-	select {
-	case <-rung:
-		out.News = true
-	case <-deadline.C:
-	case <-c.Context().Done():
-	case <-c.s.closing:
-	}
-	return 0, out, nil
 }
 
 // pollTopics is what a poll listens for: its kinds in its queues.

@@ -1,0 +1,82 @@
+package httpd
+
+import (
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// pollNews waits until a run that the worker has is asked to stop. It listens first and looks afterwards at the runs
+// that the call names, so that a cancel is heard whenever it comes. A ring that is lost costs latency: the worker
+// learns of it with its next heartbeat.
+func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, error) {
+	if in.Slots != 0 {
+		return 0, nil, perdure.Invalid("slots", "a poll for news leases nothing")
+	}
+	if err := perdure.CheckName("worker_id", c.PathValue("id")); err != nil {
+		return 0, nil, err
+	}
+	if len(in.Holding) > perdure.MaxBatch {
+		return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a poll for news names at most %d runs", perdure.MaxBatch)
+	}
+	topic := doorbell.Worker(c.tenant(), c.PathValue("id"))
+	if in.AllTenants {
+		topic.Tenant = ""
+	}
+	rung, stop := c.s.bell.Listen(topic)
+	defer stop()
+	c.s.looks.Add(1)
+	out := &api.Polled{Runs: []api.Grant{}}
+	var err error
+	if out.News, err = c.anyToStop(in.Holding); err != nil || out.News {
+		return 0, out, err
+	}
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	select {
+	case <-rung:
+		out.News = true
+	case <-deadline.C:
+	case <-c.Context().Done():
+	case <-c.s.closing:
+	}
+	return 0, out, nil
+}
+
+// anyToStop tells whether one of these leases stands, and its run was asked to stop and its worker has not said that
+// it knows.
+func (c *call) anyToStop(held []api.Lease) (found bool, err error) {
+	if len(held) == 0 {
+		return false, nil
+	}
+	ids := make([]perdure.RunID, len(held))
+	epochs := make(map[perdure.RunID]int64, len(held))
+	for i, l := range held {
+		ids[i], epochs[l.RunID] = l.RunID, l.Epoch
+	}
+	parts, err := c.byTenant(ids)
+	if err != nil {
+		return false, err
+	}
+	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		for t, at := range parts {
+			of := make([]perdure.RunID, len(at))
+			for k, i := range at {
+				of[k] = ids[i]
+			}
+			runs, err := v.RunsByID(t, of)
+			if err != nil {
+				return err
+			}
+			for i := range runs {
+				r := &runs[i]
+				found = found || r.State.Live() && r.Epoch == epochs[r.ID] && r.Cancel.Pending()
+			}
+		}
+		return nil
+	})
+	return found, err
+}

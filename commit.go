@@ -415,6 +415,17 @@ func checkText(field, s string) error {
 // CheckText checks a text that somebody gave: a reason, a summary, a comment.
 func CheckText(field, s string) error { return checkText(field, s) }
 
+// CheckEpoch checks that a worker names an epoch: they begin at 1.
+func CheckEpoch(field string, n int64) error {
+	switch {
+	case n == 0:
+		return Invalid(field, "is missing")
+	case n < 0:
+		return Invalid(field, "%d is no epoch: they begin at 1", n)
+	}
+	return nil
+}
+
 func cleanText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // CheckValue checks a JSON value: bounded, valid, and free of what the two stores would differ on (NUL,

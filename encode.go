@@ -17,6 +17,10 @@ func Encode(v any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	// What is far too large is not looked at more closely. A character may have been escaped with six.
+	if len(b) > 6*MaxValue {
+		return nil, CheckValue("value", b)
+	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	var plain any

@@ -108,8 +108,8 @@ func (e Beat) apply(p *Policy, r *Run, now Instant, log *history) {
 		r.BeatAt = now
 		log.add(LineHeartbeat, object("activity", r.Activity))
 	}
-	if e.Progress != "" && e.Progress != r.Progress {
-		r.Progress = e.Progress
+	if e.Progress != "" && !r.HasTold(e.Progress) {
+		r.Progress, r.ProgressOf = e.Progress, r.Attempt
 		moved(r, now)
 		log.add(LineProgress, e.Progress)
 	}
@@ -153,7 +153,7 @@ func (e Committed) apply(p *Policy, r *Run, now Instant, log *history) {
 	r.InboxOpen -= e.Acked
 	r.WaitsOpen += e.Waits
 	if e.Progress != "" {
-		r.Progress = e.Progress
+		r.Progress, r.ProgressOf = e.Progress, r.Attempt
 	}
 	if e.Journal > 0 || len(e.Lines) > 0 || e.Children > 0 {
 		moved(r, now)

@@ -54,6 +54,7 @@ type Run struct {
 	Activity   string
 	ActivityAt Instant // since when it says so
 	Progress   Value
+	ProgressOf int    // the attempt that said so
 	Said       Said   // alerts already given, so that each is given once
 	Held       string // what is held back of its deltas, because it may be the beginning of a secret
 
@@ -115,6 +116,11 @@ type Options struct {
 
 // MayOutlive tells whether the run goes on when its parent ends.
 func (r *Run) MayOutlive() bool { return r.Options.OnParentEnd == OutliveParent }
+
+// HasTold tells whether that progress is what the current attempt said last. What an earlier one said is no longer so.
+func (r *Run) HasTold(progress Value) bool {
+	return r.Progress == progress && r.ProgressOf == r.Attempt
+}
 
 // What happens to a child when its parent ends.
 const (

@@ -84,9 +84,11 @@ var approvalScenarios = []Scenario{
 		// The same again, by whomever, counts once; another does not count.
 		before := w.fingerprint()
 		w.do(w.decide(id, eve, perdure.Decision{Decision: "approve", Comment: "go"}))
-		w.check(w.fingerprint() == before && w.approval(id).DecidedBy.Name == "ada", "the same again changes nothing")
+		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "went"}))
+		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve"}))
+		w.check(w.fingerprint() == before && w.approval(id).DecidedBy.Name == "ada" && w.approval(id).Comment == "go", "the same again changes nothing, whatever is said beside it")
 		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "reject"}))
-		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "went"}))
+		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "approve", Answer: json.RawMessage(`{"where":"eu"}`)}))
 		g := w.take("w1")
 		w.check(len(g.Inbox) == 1, "%+v", g.Inbox)
 		i := g.Inbox[0]

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/watchdog"
 )
 
 // A wound is one column of one row of a run, holding what it never should.
@@ -302,5 +303,65 @@ func TestAnAlarmThatIsTooLateIsSetAnew(t *testing.T) {
 		w.do(breakIt{"UPDATE runs SET alarm_at=alarm_at+100000000000, version=version+1 WHERE id=?", []any{string(r.ID)}})
 		w.pass(61 * time.Second)
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
+	})
+}
+
+// A live run that no alarm calls would hang for ever. The check names it, and the patrol has it watched again, by the clocks that it has.
+func TestARunThatLostItsAlarmIsWatchedAgain(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		w := &crowded{NewWorld(t, storetest.Open(t, at)), nil}
+		w.sweep()
+		lost := []any{nil, int64(0)}
+		if at.URL == "" {
+			lost = append(lost, "x")
+		}
+		alarms, deadline := make(map[perdure.RunID]any), perdure.Instant(0)
+		w.unchecked(at.URL != "", func() {
+			for _, state := range []string{"queued", "running", "suspended"} {
+				ids, _ := w.runs(len(lost), true, perdure.Submission{Kind: state, Class: perdure.Agent, Timeout: damagedTimeout})
+				if state != "queued" {
+					op := &engine.Claim{Tenant: tenant, Worker: "w1", Kinds: []string{state}, Slots: len(ids), Start: true}
+					w.do(op)
+					w.many(len(ids), func(i int) engine.Op {
+						if state == "running" {
+							return w.say(op.Grants[i], perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a#1", Value: json.RawMessage(`1`)}}})
+						}
+						return w.say(op.Grants[i], perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}), Outcome: suspend})
+					})
+				}
+				for i, id := range ids {
+					row := w.row("runs", "id", string(id))
+					alarms[id], deadline = row["alarm_at"], perdure.Instant(row["deadline_at"].(int64))
+					w.do(breakIt{"UPDATE runs SET alarm_at=?, version=version+1 WHERE id=?", []any{lost[i], string(id)}})
+				}
+			}
+		})
+		named := make(map[string]bool)
+		w.view(func(v *store.View) error {
+			found, err := v.Check(nil)
+			for _, x := range found {
+				if id, _, _ := strings.Cut(x.Row, " "); x.ID == "S12" {
+					named[id] = true
+				}
+			}
+			return err
+		})
+		w.check(len(named) == len(alarms), "the check names %d of %d", len(named), len(alarms))
+
+		since := len(w.Acted)
+		w.pass(5 * time.Second)
+		for id, alarm := range alarms {
+			n := slices.IndexFunc(w.Acted[since:], func(a watchdog.Action) bool { return a.Run == id })
+			w.check(n >= 0 && w.Acted[since+n].Name == "damaged" && strings.Contains(w.Acted[since+n].Why, "without an alarm"), "%s: %v", id, w.Acted[since:])
+			w.check(w.row("runs", "id", string(id))["alarm_at"] == alarm, "%s: watched from %v on, not %v", id, w.row("runs", "id", string(id))["alarm_at"], alarm)
+		}
+		w.check(len(w.Acted)-since == len(alarms), "once each: %v", w.Acted[since:])
+		w.fsck()
+		for w.Now < deadline {
+			w.pass(10 * time.Second)
+		}
+		for id := range alarms {
+			w.check(w.statelessly(id).Terminal(), "%s is %s", id, w.statelessly(id))
+		}
 	})
 }

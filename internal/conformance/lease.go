@@ -54,6 +54,30 @@ var leaseScenarios = []Scenario{
 		w.do(end)
 		w.check(end.Refused == nil && end.Answer.OK && w.fingerprint() == before, "the end is answered as the first time")
 	}},
+	{"a commit with a long answer sent again, at once and later", func(w *World) {
+		w.task()
+		g := w.take("w1")
+		var kids []perdure.Spawn
+		for i := range 30 {
+			kids = append(kids, perdure.Spawn{Key: fmt.Sprintf("kid#%d", i), Kind: "kid"})
+		}
+		short, long := w.say(g, perdure.Commit{ID: "short"}), w.say(g, perdure.Commit{ID: "long", Children: kids})
+		after := w.say(g, perdure.Commit{ID: "after", Outcome: done(`1`)})
+		var first []string
+		for _, op := range []*engine.Commit{short, long, after} {
+			w.do(op)
+			first = append(first, fmt.Sprint(op.Answer))
+			before := w.fingerprint()
+			w.do(op)
+			w.check(fmt.Sprint(op.Answer) == first[len(first)-1] && w.fingerprint() == before, "the same answer at once: %+v", op.Answer)
+		}
+		before := w.fingerprint()
+		for i, op := range []*engine.Commit{short, long, after} {
+			w.do(op)
+			w.check(fmt.Sprint(op.Answer) == first[i] && w.fingerprint() == before, "the same answer later: %+v", op.Answer)
+		}
+		w.refuse(perdure.CodeReused, w.say(g, perdure.Commit{ID: "long"}))
+	}},
 	{"progress that a heartbeat and a commit both tell", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
@@ -72,6 +96,38 @@ var leaseScenarios = []Scenario{
 		}
 		w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`2`)}, Outcome: done(`1`)})
 		w.check(w.count(r.ID, perdure.LineProgress) == 3, "what a worker commits on its way is told as often as it says so: %d", w.count(r.ID, perdure.LineProgress))
+	}},
+	{"progress that two attempts tell alike", func(w *World) {
+		half := func(g engine.Grant) {
+			for range 2 {
+				w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":50}`)}}})
+			}
+		}
+		again := func(r perdure.Run) engine.Grant {
+			w.pass(time.Minute + 2*time.Second)
+			w.state(r.ID, perdure.Queued)
+			return w.take("w2")
+		}
+		r := w.task()
+		half(w.take("w1"))
+		g := again(r)
+		half(g)
+		w.check(w.count(r.ID, perdure.LineProgress) == 2, "each attempt tells once how far it got: %d", w.count(r.ID, perdure.LineProgress))
+		w.complete(g, `1`)
+
+		r = w.task()
+		half(w.take("w1"))
+		g = again(r)
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineProgress, Data: json.RawMessage(`{"percent":50}`)}}, Outcome: done(`1`)})
+		w.check(w.count(r.ID, perdure.LineProgress) == 2, "with its last word too: %d", w.count(r.ID, perdure.LineProgress))
+
+		r = w.task()
+		g = w.take("w1")
+		half(g)
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}), Outcome: suspend})
+		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
+		half(w.take("w2"))
+		w.check(w.count(r.ID, perdure.LineProgress) == 1, "who was resumed goes on where it was: %d", w.count(r.ID, perdure.LineProgress))
 	}},
 	{"a worker that vanishes after its poll", func(w *World) {
 		r := w.task()
@@ -274,6 +330,20 @@ var leaseScenarios = []Scenario{
 		w.away(3 * time.Hour)
 		w.sweep()
 		w.ended(past.ID, perdure.TimedOut, perdure.CodeDeadline)
+	}},
+	{"absences one after the other put a deadline off once", func(w *World) {
+		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Minute)})
+		w.sweep()
+		g := w.take("w1")
+		w.pass(50 * time.Second)
+		w.beat(g)
+		w.away(20 * time.Second)
+		w.sweep()
+		w.beat(g)
+		w.state(r.ID, perdure.Running) // it is spared
+		w.away(6 * time.Second)
+		w.sweep()
+		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 	}},
 	{"a commit and a heartbeat on a dispatched run start it", func(w *World) {
 		a, b := w.task(), w.task()

@@ -32,7 +32,8 @@ that was leased when every server was away is spared for a moment when one comes
 Metrics of a *node* count what went through it since it started: add them up over nodes. Those of the *store* say what there is, and are equal on all
 nodes: take the maximum. They are counted when somebody asks, by reading the live runs; what has ended is not looked at. A count is good for a
 second, and on a large store for longer, so that counting takes no more than a twentieth of a reader's time. If the store does not answer
-within two seconds, the answer comes without them and with ` + "`perdure_scrape_ok`" + ` 0.
+within two seconds, the answer comes without them and with ` + "`perdure_scrape_ok`" + ` 0. Ages go on meanwhile, whatever the count they come from. While the store
+can't be asked for keys, one does that this node has seen valid within a day, for this page alone, unless it was revoked here or has expired.
 
 No label names a run, a thread, a tenant or a worker. Names that callers make up, queues, kinds and causes, are labels for 100 of them; the rest is
 ` + "`other`" + `.
@@ -53,7 +54,7 @@ perdure watchdog --run RUN --json
 ` + "```" + `
 
 It is in the store, written together with what it tells of, and holds the newest 10 000 entries of the last 7 days. ` + "`GET /api/admin/watchdog`" + ` takes ` + "`rule`, `run_id`, `tenant`, `limit`" + ` and
-` + "`cursor`" + `. It has figures and names, and nothing that a run was given or has said. The same lines go to the server's log.
+` + "`cursor`" + `; of a ` + "`run_id`" + ` that no run has it says 404. It has figures and names, and nothing that a run was given or has said. The same lines go to the server's log.
 
 ## Invariants
 

@@ -35,10 +35,13 @@ const gapText = `
 
 Workers can't be heard while no server runs. When nobody has swept for %s (%s), the rules marked *held* do nothing until
 one lease (%s) after the first sweep; runs whose alarm rings meanwhile are looked at again then. A deadline is not held,
-with one exception: a run that was leased when the gap began is spared for %s (%s), so that a result its worker has
-kept is taken. A restart, however long it takes, costs nobody anything but their deadline.
+with one exception: a run that was leased when the gap began, and whose deadline came later, is spared for %s (%s), so that a result its worker has
+kept is taken. One gap after the other spares it no longer. A restart, however long it takes, costs nobody anything but their deadline.
 
 When somebody last swept is one row of the store, so a second node that goes on sweeping means that there is no gap.
+
+Who makes leases shorter than that makes this shorter too: a lease that is over before anybody notices that no server ran is lost. A server that starts again and again,
+and is never away for that long, makes no gap either: if hardly any heartbeat gets through meanwhile, leases are lost.
 
 ## Why every run ends
 

@@ -61,7 +61,11 @@ func (tx *Tx) decide(r *perdure.Run, wait string, d *perdure.Decision, by *perdu
 	if !ok || !found {
 		return nil, notFound("approval")
 	}
-	digest, err := d.Digest()
+	said := *d
+	if a.DecidedBy != nil {
+		said.Comment = a.Comment // whatever is said beside it, it is the same decision
+	}
+	digest, err := said.Digest()
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,25 @@ type Commit struct {
 
 	Answer  CommitAnswer
 	Refused *perdure.Error // set together with a late result: the refusal is the answer, and is stored
+
+	checked perdure.Commit // as it is taken
+	digest  string
+	bad     error
+}
+
+// prepare looks at the commit by itself.
+func (op *Commit) prepare() {
+	op.checked = op.Commit
+	c := &op.checked
+	if op.bad = c.Validate(); op.bad != nil {
+		return
+	}
+	if op.bad = perdure.CheckEpoch("epoch", c.Epoch); op.bad != nil {
+		return
+	}
+	var body []byte
+	body, op.bad = json.Marshal(c)
+	op.digest = store.Digest(string(body))
 }
 
 // A CommitAnswer says what a commit led to.
@@ -75,18 +94,10 @@ func (b bound) Lookups() []store.Lookup {
 // Do takes the commit.
 func (op *Commit) Do(tx *Tx) error {
 	op.Answer, op.Refused = CommitAnswer{}, nil
-	c := op.Commit
-	if err := c.Validate(); err != nil {
-		return err
+	if op.bad != nil {
+		return op.bad
 	}
-	if c.Epoch < 1 {
-		return perdure.Invalid("epoch", "is missing")
-	}
-	body, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	digest := store.Digest(string(body))
+	c, digest := op.checked, op.digest
 	r, err := tx.run(op.Tenant, c.RunID)
 	if err != nil {
 		return err
@@ -192,7 +203,7 @@ func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error
 		data := tx.InternShown(r.Tenant, string(r.ID), e.Data)
 		if e.Type == perdure.LineProgress {
 			v := tx.Intern(r.Tenant, string(r.ID), e.Data)
-			if c.Outcome != nil && v == r.Progress {
+			if c.Outcome != nil && r.HasTold(v) {
 				continue // the last word repeats what a heartbeat may have told or not
 			}
 			said.Progress = v

@@ -62,7 +62,8 @@ type Engine struct {
 	mu      sync.Mutex
 	known   map[string]bool            // queues that are known to be stored
 	workers map[string]perdure.Instant // when each was last written down as seen
-	keys    map[string]cachedKey       // credentials looked up within the last second
+	keys    map[string]cachedKey       // credentials that were looked up
+	revoked int                        // how many were forgotten since
 
 	hooks  hooks
 	strict strict
@@ -141,26 +142,30 @@ type Op interface {
 
 // Do decides an Op together with whatever else is waiting and returns when it is durable.
 func (e *Engine) Do(ctx context.Context, op Op) error {
-	return e.store.Do(ctx, bound{e, op})
+	return e.store.DoAll(ctx, e.bind([]Op{op})...)[0]
 }
 
 // DoAll is Do for Ops that came together: one batch, in their order, one error each.
 func (e *Engine) DoAll(ctx context.Context, ops ...Op) []error {
-	list := make([]store.Op, len(ops))
-	for i, op := range ops {
-		list[i] = bound{e, op}
-	}
-	return e.store.DoAll(ctx, list...)
+	return e.store.DoAll(ctx, e.bind(ops)...)
 }
 
 // Step decides a batch at an instant: what the group commit does, as one synchronous step. There is one
 // error per Op, in order.
 func (e *Engine) Step(now perdure.Instant, ops ...Op) []error {
+	return e.store.Batch(now, e.bind(ops)...)
+}
+
+// bind makes operations of the store of Ops. What one can do by itself it does here, before it is in anybody's way.
+func (e *Engine) bind(ops []Op) []store.Op {
 	list := make([]store.Op, len(ops))
 	for i, op := range ops {
+		if p, ok := op.(interface{ prepare() }); ok {
+			p.prepare()
+		}
 		list[i] = bound{e, op}
 	}
-	return e.store.Batch(now, list...)
+	return list
 }
 
 type bound struct {
@@ -240,21 +245,22 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	*r = next
 	tx.Put(next, lines)
 	if tx.e.counts != nil {
-		tx.note(&next, ev, lines)
+		tx.note(r, ev, lines)
 	}
-	if err := tx.notify(&next, lines); err != nil {
+	if err := tx.notify(r, lines); err != nil {
 		return err
 	}
-	if ready := next.Ready && next.State.Live(); ready {
-		tx.ring(doorbell.Queue(next.Tenant, next.Queue).Of(next.Kind))
+	if ready := r.Ready && r.State.Live(); ready {
+		tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 	}
-	if next.AlarmAt != 0 && (tx.alarm == 0 || next.AlarmAt < tx.alarm) {
-		tx.alarm = next.AlarmAt
+	if r.AlarmAt != 0 && (tx.alarm == 0 || r.AlarmAt < tx.alarm) {
+		tx.alarm = r.AlarmAt
 	}
 	if len(lines) > 0 {
-		tx.ring(doorbell.Run(next.Tenant, string(next.ID)))
+		tx.ring(doorbell.Run(r.Tenant, string(r.ID)))
 	}
-	if from != next.State && tx.e.log.Enabled(context.Background(), slog.LevelDebug) {
+	if from != r.State && tx.e.log.Enabled(context.Background(), slog.LevelDebug) {
+		next := *r
 		tx.After(func() {
 			tx.e.log.Debug("run", "tenant", next.Tenant, "run", next.ID, "event", perdure.EventName(ev), "from", from, "to", next.State,
 				"epoch", next.Epoch, "attempt", next.Attempt)

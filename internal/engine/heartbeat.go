@@ -73,8 +73,8 @@ func (op *Heartbeat) Do(tx *Tx) error {
 }
 
 func (tx *Tx) beat(r *perdure.Run, b BeatOf) error {
-	if b.Epoch < 1 {
-		return perdure.Invalid("epoch", "is missing")
+	if err := perdure.CheckEpoch("epoch", b.Epoch); err != nil {
+		return err
 	}
 	if err := perdure.CheckText("activity", b.Activity); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -105,9 +106,21 @@ func (op *RevokeKey) Do(tx *Tx) error {
 		k.RevokedAt = tx.Now
 		tx.PutCredential(k)
 		tx.After(func() { tx.e.forgetKey(k.ID) })
+		tx.ring(doorbell.Keys()) // whoever is attached with it is cut off
 	}
 	op.Key = k
 	return nil
+}
+
+// A Probe changes nothing: that it can be decided says that the store can be used.
+type Probe struct{}
+
+func (Probe) Needs() []store.Ref { return nil }
+
+// Do reads.
+func (Probe) Do(tx *Tx) error {
+	_, _, err := tx.Credential("")
+	return err
 }
 
 // keyTTL is how long a key is believed without looking: a revocation on another node counts after this.
@@ -122,28 +135,67 @@ type cachedKey struct {
 // Authenticate gives the key that a secret is, or an error with CodeNotFound. It looks a key up by its id and
 // compares hashes in constant time.
 func (e *Engine) Authenticate(ctx context.Context, secret string) (perdure.Key, error) {
-	none := perdure.Errorf(perdure.CodeNotFound, "no such key")
-	parts := strings.Split(secret, "_")
-	if len(secret) > 200 || len(parts) != 4 || parts[0] != "prd" || len(parts[1]) != 12 {
-		return perdure.Key{}, none
-	}
-	if body := secret[:strings.LastIndexByte(secret, '_')]; fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) != parts[3] {
-		return perdure.Key{}, none // mistyped: not worth a look
+	id, ok := keyID(secret)
+	if !ok {
+		return perdure.Key{}, notFound("key")
 	}
 	now := e.store.Now()
-	c, err := e.lookUpKey(ctx, parts[1], now)
+	c, err := e.lookUpKey(ctx, id, now)
 	if err != nil {
 		return perdure.Key{}, err
 	}
+	return c.open(secret, now)
+}
+
+// rememberFor is how long ago a key that is remembered may have been looked up.
+const rememberFor = 24 * time.Hour
+
+// Remembered is Authenticate for when the store can't be asked: it gives a key that was valid when this process last looked, and that nobody
+// has revoked here since. That another node has is not known, so that it opens nothing but what shows nothing of any run.
+func (e *Engine) Remembered(secret string) (perdure.Key, error) {
+	id, ok := keyID(secret)
+	now := e.store.Now()
+	e.mu.Lock()
+	c := e.keys[id]
+	e.mu.Unlock()
+	if !ok || now.Sub(c.until) > rememberFor {
+		return perdure.Key{}, notFound("key")
+	}
+	return c.open(secret, now)
+}
+
+// keyID reads the id of a key from its secret.
+func keyID(secret string) (id string, ok bool) {
+	parts := strings.Split(secret, "_")
+	if len(secret) > 200 || len(parts) != 4 || parts[0] != "prd" || len(parts[1]) != 12 {
+		return "", false
+	}
+	body := secret[:strings.LastIndexByte(secret, '_')]
+	return parts[1], fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) == parts[3] // mistyped: not worth a look
+}
+
+// open gives the key if the secret is its own and it is valid.
+func (c *cachedKey) open(secret string, now perdure.Instant) (perdure.Key, error) {
 	if subtle.ConstantTimeCompare([]byte(store.Digest(secret)), []byte(c.key.Hash)) != 1 || !c.ok || !c.key.Valid(now) {
-		return perdure.Key{}, none
+		return perdure.Key{}, notFound("key")
 	}
 	return c.key, nil
+}
+
+// CheckKey gives an error with CodeNotFound if a key that was authenticated is valid no more.
+func (e *Engine) CheckKey(ctx context.Context, id string) error {
+	now := e.store.Now()
+	c, err := e.lookUpKey(ctx, id, now)
+	if err == nil && (!c.ok || !c.key.Valid(now)) {
+		err = notFound("key")
+	}
+	return err
 }
 
 func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) (cachedKey, error) {
 	e.mu.Lock()
 	c, ok := e.keys[id]
+	revoked := e.revoked
 	e.mu.Unlock()
 	if ok && now < c.until {
 		return c, nil
@@ -158,6 +210,9 @@ func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) 
 	c.until = now.Add(keyTTL)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.revoked != revoked {
+		return c, nil // perhaps this one, after it was read
+	}
 	if len(e.keys) >= maxKnown {
 		clear(e.keys)
 	}
@@ -179,6 +234,7 @@ func (e *Engine) InvalidKeys(ctx context.Context, ids []string) (gone []string, 
 		for _, id := range ids {
 			if !valid[id] {
 				gone = append(gone, id)
+				e.forgetKey(id)
 			}
 		}
 		return nil
@@ -190,4 +246,5 @@ func (e *Engine) forgetKey(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.keys, id)
+	e.revoked++
 }

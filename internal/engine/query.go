@@ -233,30 +233,33 @@ func (e *Engine) History(ctx context.Context, t perdure.TenantID, id perdure.Run
 		if ms, err = v.Messages(t, r.ThreadID, after, limit); err != nil {
 			return err
 		}
-		size := 0
-		for i := range ms {
-			if err := inWords(v, &ms[i]); err != nil {
-				return err
-			}
-			if size += len(ms[i].Content) + len(ms[i].Metadata); size > GrantMax && i > 0 {
-				ms = ms[:i]
-				break
-			}
-		}
-		return nil
+		ms, err = inWords(v, ms, GrantMax)
+		return err
 	})
 	return ms, err
 }
 
-// inWords puts a message's values in full.
-func inWords(v *store.View, m *perdure.ThreadMessage) (err error) {
-	if m.Content, err = v.Resolve(m.Tenant, m.Content); err == nil {
-		m.Metadata, err = v.Resolve(m.Tenant, m.Metadata)
+// inWords puts the values of messages in full: of the first one, and of those after it while all of them hold no more than so many bytes.
+func inWords(v *store.View, ms []perdure.ThreadMessage, bytes int) (_ []perdure.ThreadMessage, err error) {
+	for i := range ms {
+		m := &ms[i]
+		if m.Content, err = v.Resolve(m.Tenant, m.Content); err != nil {
+			return nil, err
+		}
+		if m.Metadata, err = v.Resolve(m.Tenant, m.Metadata); err != nil {
+			return nil, err
+		}
+		if bytes -= len(m.Content) + len(m.Metadata); bytes < 0 && i > 0 {
+			return ms[:i], nil
+		}
 	}
-	return err
+	return ms, nil
 }
 
-// Thread reads a conversation's messages from a cursor on.
+// threadMax is about how many bytes of a conversation are read at once.
+const threadMax = 4 << 20
+
+// Thread reads a conversation's messages from a cursor on: so many, or fewer that are large.
 func (e *Engine) Thread(ctx context.Context, t perdure.TenantID, id perdure.ThreadID, after int64, limit int) (th perdure.Thread, ms []perdure.ThreadMessage, err error) {
 	if limit < 1 || limit > 1000 {
 		return th, nil, perdure.Invalid("limit", "%d does not lie between 1 and 1000", limit)
@@ -275,12 +278,8 @@ func (e *Engine) Thread(ctx context.Context, t perdure.TenantID, id perdure.Thre
 		if th.Metadata, err = v.Resolve(t, th.Metadata); err != nil {
 			return err
 		}
-		for i := range ms {
-			if err := inWords(v, &ms[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		ms, err = inWords(v, ms, threadMax)
+		return err
 	})
 	return th, ms, err
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,6 +21,9 @@ const maxAside = time.Hour
 func (tx *Tx) Mend(r *perdure.Run) (Repair, error) {
 	if r.Damage != nil {
 		return tx.EndDamaged(r)
+	}
+	if r.AlarmAt == 0 {
+		return Repair{"damaged", "its alarm is set anew", "it was " + string(r.State) + " without an alarm"}, tx.Apply(r, perdure.Noted{})
 	}
 	if latest := max(r.DeadlineAt, tx.Now.Add(maxAside)); r.AlarmAt > latest {
 		why := fmt.Sprintf("its alarm was set for %s, after its deadline", r.AlarmAt)
@@ -69,6 +73,29 @@ func (tx *Tx) missing(r *perdure.Run) (string, error) {
 
 // mendWaits wakes a suspended run one of whose waits is over, or should be.
 func (tx *Tx) mendWaits(r *perdure.Run) (Repair, error) {
+	before := *r
+	var did Repair
+	err := tx.Try(func() (err error) {
+		if did, err = tx.mendedWaits(r); err != nil || did.Rule == "" {
+			return err
+		}
+		// Its children were read after it: what does not fit may be what has happened meanwhile.
+		moved, err := tx.Moved(&before)
+		if err == nil && moved {
+			err = errMoved
+		}
+		return err
+	})
+	if errors.Is(err, errMoved) {
+		*r = before
+		return Repair{}, nil
+	}
+	return did, err
+}
+
+var errMoved = errors.New("the run has moved on")
+
+func (tx *Tx) mendedWaits(r *perdure.Run) (Repair, error) {
 	open, err := tx.OpenWaits(r.Tenant, r.ID)
 	if err != nil {
 		return Repair{}, err

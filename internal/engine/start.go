@@ -70,8 +70,8 @@ func (tx *Tx) eachLease(t perdure.TenantID, leases []Lease, do func(*perdure.Run
 	for _, l := range leases {
 		res := LeaseResult{RunID: l.RunID, Epoch: l.Epoch}
 		err := tx.Try(func() error {
-			if l.Epoch < 1 {
-				return perdure.Invalid("epoch", "is missing")
+			if err := perdure.CheckEpoch("epoch", l.Epoch); err != nil {
+				return err
 			}
 			r, err := tx.run(t, l.RunID)
 			if err != nil {

@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
 )
@@ -65,12 +68,18 @@ func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b B
 			return err
 		}
 		if b, err = v.copyTo(ctx, into, told); err != nil {
-			return errors.Join(err, into.Rollback())
+			return err // it is thrown away as it is
 		}
 		return into.Commit()
 	})
-	if err = errors.Join(err, closed()); err == nil {
+	if cerr := closed(); err == nil {
+		err = cerr
+	}
+	if err == nil {
 		err = seal(ctx, f)
+	}
+	if diskFull(err) || errors.Is(err, unix.ENOSPC) {
+		return b, perdure.Errorf(perdure.CodeStorageFull, "there is no room for the backup on the disk where it is put together, %s", filepath.Dir(filepath.Dir(path)))
 	}
 	if err != nil {
 		return b, fmt.Errorf("back up: %w", err)

@@ -58,6 +58,7 @@ type lane struct {
 	write   Session    // … and writes with this
 	writing *sync.Mutex
 	queue   chan request
+	locked  map[any]bool // rows that somebody else was found to hold locked; see locks.go
 }
 
 func newLane(read, write Session, writing *sync.Mutex) *lane {
@@ -115,13 +116,14 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 	var err error
 	doubt := false
 	begin, remembered := time.Now(), s.trusted()
+	s.stillLocked(l)
 	for try := 1; ; try++ {
 		if fail := s.Err(); fail != nil {
 			return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
 		}
 		tx := newTx(s, l.read, s.notBefore(now))
 		tx.cache, tx.Again, tx.mayAge = remembered, again || try > 1, try > maxOld
-		tx.doubt = doubt
+		tx.doubt, tx.locked = doubt, l.locked
 		var errs []error
 		errs, err = tx.decide(ops)
 		if err == nil {
@@ -155,6 +157,10 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 				}
 				continue
 			}
+		case s.dialect.locked(err):
+			if try < maxTries && s.findLocked(l, tx, try) {
+				continue
+			}
 		case diskFull(err):
 			if s.room.out() {
 				continue // in what was kept back
@@ -177,7 +183,9 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 		return append(errs, e...), append(after, a...)
 	}
 	if code == perdure.CodeInternal {
-		s.log.Error("a batch was not written", "operations", len(ops), "error", err)
+		if !s.dialect.blocked(err) { // that was said once
+			s.log.Error("a batch was not written", "operations", len(ops), "error", err)
+		}
 		err = s.unavailable(err)
 	}
 	return all(len(ops), err), nil
@@ -206,6 +214,9 @@ func (s *Store) unavailable(err error) error {
 	if s.dialect.lost(err) {
 		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", errLost)
 	}
+	if s.dialect.blocked(err) {
+		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: another program holds the database locked")
+	}
 	return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: the store made an error, which is in the server's log")
 }
 
@@ -229,6 +240,9 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 		tx.mark()
 		err := guarded(tx, op)
 		if err == nil {
+			err = tx.untouched()
+		}
+		if err == nil {
 			continue
 		}
 		tx.rollback()
@@ -237,6 +251,9 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 			return nil, err
 		}
 		errs[i] = err
+		for _, ref := range op.Needs() {
+			tx.judged = append(tx.judged, runKey{ref.Tenant, ref.Run})
+		}
 	}
 	return errs, nil
 }
@@ -287,6 +304,9 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 	open, err := execAll(l.write, list)
 	if err != nil {
 		if !open {
+			if s.dialect.blocked(err) {
+				s.beBlocked(l)
+			}
 			return err
 		}
 		if back := l.write.Rollback(); back != nil && s.dialect.fatal && !diskFull(err) { // a full disk has rolled back already
@@ -296,14 +316,14 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 	}
 	err = l.write.Commit()
 	if err == nil {
-		s.commits.Add(1)
+		s.written(l)
 		return nil
 	}
 	if s.dialect.lost(err) || s.dialect.conflict(err) {
 		return err // it did not happen
 	}
 	_ = l.write.Rollback()
-	if diskFull(err) {
+	if diskFull(err) || s.dialect.blocked(err) {
 		return err // the log could not be written to its end, so the commit is not in it
 	}
 	if s.dialect.fatal {

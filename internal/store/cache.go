@@ -120,11 +120,14 @@ func (tx *Tx) recall(k runKey) bool {
 	return true
 }
 
-// verify looks up the versions of those runs that the batch remembered and does not write.
+// verify looks up the versions of those runs that the batch does not write, and that it remembered or refused something about:
+// what a refusal went by was perhaps read while somebody else changed it.
 func (tx *Tx) verify() error {
 	byTenant := make(map[perdure.TenantID][]string)
-	for _, k := range tx.cached {
-		if !tx.runs.slots[k].dirty {
+	seen := make(map[runKey]bool)
+	for _, k := range slices.Concat(tx.cached, tx.judged) {
+		if _, read := tx.read[k]; read && !seen[k] && !tx.runs.slots[k].dirty {
+			seen[k] = true
 			byTenant[k.t] = append(byTenant[k.t], string(k.r))
 		}
 	}

@@ -38,7 +38,7 @@ var Invariants = []Invariant{
 	{"S11", "no deadline ends a run early",
 		"SELECT r.id, r.deadline_at FROM {runs} r WHERE r.state='timeout' AND r.finished_at<r.deadline_at AND r.rest LIKE '%\"code\":\"deadline_exceeded\"%'"},
 	{"S12", "every live run is watched, and not later than its deadline by more than the spare",
-		"SELECT r.id, r.state FROM {runs} r WHERE r.state NOT IN " + terminal + " AND (r.alarm_at IS NULL OR (r.alarm_at>r.deadline_at+3600000000 AND r.alarm_at>{now}+3600000000))"},
+		"SELECT r.id, r.state FROM {runs} r WHERE r.state NOT IN " + terminal + " AND (r.alarm_at IS NULL OR r.alarm_at<=0 OR (r.alarm_at>r.deadline_at+3600000000 AND r.alarm_at>{now}+3600000000))"},
 	{"S14", "a run's log is dense: its lines are 1 to seq",
 		"SELECT r.id, r.seq FROM {runs} r WHERE r.seq <> (SELECT count(*) FROM {events} e WHERE e.tenant=r.tenant AND e.run_id=r.id) " +
 			"OR r.seq <> (SELECT coalesce(max(e.seq),0) FROM {events} e WHERE e.tenant=r.tenant AND e.run_id=r.id)"},

@@ -27,6 +27,10 @@ func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	if _, err := sess.Exec("PRAGMA busy_timeout=0", nil); err != nil { // readers are not waited for
+		s.log.Error("the time to wait for readers can't be set", "error", err)
+	}
+	s.room.free = func() (int64, error) { return unused(sess) }
 	seen := int64(0)
 	for {
 		select {
@@ -36,21 +40,29 @@ func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
 		}
 		full := s.room.isFull()
 		s.room.look()
+		if err := s.inPlace(); err != nil {
+			s.log.Error("the store is lost", "error", err)
+			s.doubt(err)
+			return
+		}
 		commits := s.commits.Load()
 		if commits == seen && !full {
 			continue
 		}
 		seen = commits
 		wait := pages
-		if full {
+		if full || s.room.isTight() {
 			wait = 1 // a log that is begun anew takes no more of a full disk
 		}
 		err := copyLog(sess, writing, wait)
+		if full && err == nil {
+			err = s.shrinkLog(sess, writing)
+		}
 		if diskFull(err) {
 			s.room.out()
 			continue
 		}
-		if err != nil && !s.dialect.conflict(err) { // a disk that fails here fails the next commit as well
+		if err != nil && !s.dialect.conflict(err) && !s.dialect.blocked(err) { // a disk that fails here fails the next commit as well
 			s.log.Error("the write-ahead log could not be copied into the database", "error", err)
 			s.doubt(fmt.Errorf("the write-ahead log could not be copied into the database: %w", err))
 			return
@@ -74,6 +86,19 @@ func copyLog(sess Session, writing *sync.Mutex, pages int) error {
 	return err
 }
 
+// shrinkLog gives back what the log holds of a full disk, if the database has room to go on in: what is written from now on takes the
+// place of what was removed. A reader may be in the way; then it is for the next time.
+func (s *Store) shrinkLog(sess Session, writing *sync.Mutex) error {
+	inside, err := unused(sess)
+	if err != nil || inside < s.room.size {
+		return err
+	}
+	writing.Lock()
+	defer writing.Unlock()
+	_, err = checkpoint(sess, "TRUNCATE")
+	return err
+}
+
 // checkpoint copies what it can without waiting for anybody, or nothing with NOOP, and says how many pages are left.
 func checkpoint(sess Session, how string) (left int, err error) {
 	err = sess.Query("PRAGMA wal_checkpoint("+how+")", nil, func(scan func(...any) error) error {
@@ -83,4 +108,10 @@ func checkpoint(sess Session, how string) (left int, err error) {
 		return err
 	})
 	return left, err
+}
+
+// unused tells how many bytes of the database hold nothing.
+func unused(sess Session) (n int64, err error) {
+	err = sess.Query("SELECT f.freelist_count*p.page_size FROM pragma_freelist_count f, pragma_page_size p", nil, func(scan func(...any) error) error { return scan(&n) })
+	return n, err
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"time"
@@ -14,7 +15,7 @@ import (
 // startClock gives the clock of a store whose database has none: the wall clock, read once, and from then
 // on a clock that only counts, while the machine sleeps too. Nobody who sets the wall clock can expire a
 // lease. It never shows an instant before the last one stored.
-func startClock(s Session) (func() perdure.Instant, error) {
+func startClock(s Session, log *slog.Logger) (func() perdure.Instant, error) {
 	last, err := storedClock(s)
 	if err != nil {
 		return nil, err
@@ -24,8 +25,22 @@ func startClock(s Session) (func() perdure.Instant, error) {
 		return nil, fmt.Errorf("refusing to start: the store's last instant, %s, lies %s ahead of this machine's clock, %s: "+
 			"set the clock right, or restore the store from a backup", last, ahead.Round(time.Second), wall)
 	}
+	if ahead := last.Sub(wall); ahead > ClockSlack {
+		log.Warn("the store's clock is ahead of this machine's: until that has caught up, times are those of the store", "ahead", ahead.Round(time.Millisecond), "store", last, "machine", wall)
+	}
 	start, zero := max(wall, last), counting()
 	return func() perdure.Instant { return start.Add(counting() - zero) }, nil
+}
+
+// ClockSlack is what a clock that is set right may differ from one boot to the next.
+const ClockSlack = time.Second
+
+// Ahead tells how far the store's clock is ahead of the machine's: what is stored may be of a time that this has yet to reach.
+func (s *Store) Ahead() time.Duration {
+	if s.opt.Hooks.Clock != nil || !s.dialect.ownClock {
+		return 0 // a test's, or the database's own
+	}
+	return s.Now().Sub(perdure.At(time.Now()))
 }
 
 func storedClock(s Session) (perdure.Instant, error) {

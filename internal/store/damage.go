@@ -139,3 +139,15 @@ func countable(n ...*int) {
 		*n = min(max(0, *n), maxCount)
 	}
 }
+
+// unwatched chooses the live runs whose alarm never rings: it is missing, or no instant. The words are those of the index that holds
+// nothing else.
+const unwatched = "state IN ('queued','dispatched','running','suspended') AND (alarm_at IS NULL OR alarm_at<=0 OR alarm_at>=253402300800000000)"
+
+// Unwatched gives live runs that no alarm will call, after one of them. Every sweep is blind to them.
+func (tx *Tx) Unwatched(after perdure.RunID, limit int) ([]perdure.Run, error) {
+	return tx.runsWhere("WHERE "+unwatched+" AND id>? ORDER BY id", []any{string(after)}, limit,
+		func(r *perdure.Run) bool {
+			return r.State.Live() && (r.AlarmAt <= 0 || r.AlarmAt >= maxInstant) && r.ID > after
+		}, byID)
+}

@@ -28,6 +28,9 @@ type dialect struct {
 	// sizes are the numbers of rows that are written together, falling to 1, so that few statements have to be
 	// kept prepared; nil means that one statement takes any number.
 	sizes []int
+	// orFail has a statement that breaks a constraint leave what it did, which is rolled back with everything else: the
+	// database need not be able to take back that one statement.
+	orFail string
 	// rows is a relation of given rows, and args are its arguments.
 	rows func(part [][]any) string
 	args func(part [][]any) []any
@@ -36,6 +39,10 @@ type dialect struct {
 	// gone, and nothing was committed".
 	conflict func(error) bool
 	lost     func(error) bool
+	// locked tells an error that means "somebody else holds a row locked".
+	locked func(error) bool
+	// blocked tells one that means "another program holds the whole database locked".
+	blocked func(error) bool
 	// busy tells an error that trying again would only make worse.
 	busy func(error) bool
 }

@@ -25,14 +25,16 @@ const reserveBytes = 32 << 20
 //
 // A store that is not in a file has none; its methods allow for that.
 type room struct {
-	path string // of the reserve
+	path string                // of the reserve
+	free func() (int64, error) // bytes inside of the database that nothing uses
 	log  *slog.Logger
 	size int64
 
-	mu   sync.Mutex
-	held bool // the reserve is allocated
-	full bool
-	said string // the last complaint
+	mu    sync.Mutex
+	held  bool // the reserve is allocated
+	full  bool
+	tight bool   // there is little, so that the log is kept short
+	said  string // the last complaint
 }
 
 // newRoom looks at the disk before the database is opened. That takes space as well, so it gets the reserve
@@ -73,10 +75,18 @@ func (r *room) lookOnce() error {
 	if !r.held {
 		spare -= r.size
 	}
+	// What was removed from the database leaves room in it, which the disk does not know of. The log needs some of the disk all the same.
+	inside := int64(0)
+	r.tight = spare < r.size
+	if spare < r.size && spare >= r.size/8 && r.free != nil {
+		if inside, err = r.free(); err != nil {
+			return err
+		}
+	}
 	switch {
-	case !r.full && spare < r.size/2:
+	case !r.full && spare+inside < r.size/2:
 		r.becomeFull()
-	case spare >= r.size:
+	case spare >= r.size || spare >= r.size/4 && spare+inside >= r.size:
 		if r.full {
 			r.full = false
 			r.log.Info("the disk has room again: new work is taken")
@@ -121,6 +131,12 @@ func (r *room) isFull() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.full
+}
+
+func (r *room) isTight() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.full || r.tight
 }
 
 // take allocates the reserve.

@@ -16,7 +16,7 @@ type written struct {
 
 func (w *written) note(text string) {
 	for _, verb := range []string{"INSERT INTO inbox", "UPDATE inbox"} {
-		if strings.HasPrefix(text, verb) {
+		if strings.HasPrefix(strings.Replace(text, sqliteDialect.orFail, "", 1), verb) {
 			w.n[verb]++
 		}
 	}

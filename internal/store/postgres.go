@@ -62,13 +62,21 @@ var postgresDialect = &dialect{
 		}
 		return false
 	},
-	lost: func(err error) bool { return errors.Is(err, errLost) },
+	lost:    func(err error) bool { return errors.Is(err, errLost) },
+	blocked: func(error) bool { return false },
+	locked: func(err error) bool {
+		var e *pgconn.PgError
+		return errors.As(err, &e) && e.Code == lockTimeout
+	},
 	busy: func(err error) bool {
 		var e *pgconn.PgError
 		// A statement or a lock that took too long, or too little of something at the server.
-		return errors.As(err, &e) && (e.Code == "57014" || e.Code == "55P03" || strings.HasPrefix(e.Code, "53"))
+		return errors.As(err, &e) && (e.Code == "57014" || e.Code == lockTimeout || strings.HasPrefix(e.Code, "53"))
 	},
 }
+
+// lockTimeout is what the server says when a lock was waited for too long.
+const lockTimeout = "55P03"
 
 // joinGiven joins a table with what is given of its columns.
 func joinGiven(table string, columns []string, given string) string {

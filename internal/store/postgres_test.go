@@ -35,6 +35,7 @@ func TestACommitWhoseAnswerIsLostIsResolved(t *testing.T) {
 			at := Options{URL: pool.New(t)}
 			w := tapped(t, at.URL)
 			at.URL = w.url
+			at.Hooks.Age = func() time.Duration { return 0 } // on a busy machine a decision may become too old, and is made again
 			s := open(t, at)
 			if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
 				t.Fatal(err)
@@ -332,4 +333,55 @@ func TestPlansGrowWithTheTables(t *testing.T) {
 		return
 	}
 	t.Error("the statement is not there")
+}
+
+// Who shares a batch with what would change a locked row is not held up by it, and a poll passes over it.
+func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
+	url := pool.New(t)
+	s := open(t, Options{URL: url})
+	for _, err := range s.Batch(s.Now(), insert("a"), insert("b"), insert("c")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	psql, err := pgconn.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer psql.Close(context.Background())
+	if err := psql.Exec(t.Context(), "BEGIN; SELECT 1 FROM runs WHERE id='a' FOR UPDATE").Close(); err != nil {
+		t.Fatal(err)
+	}
+	l := s.lanes[LaneWatch] // which waits for the shortest time
+	errs := s.batchIn(l, s.Now(), []Op{bump("a"), bump("b"), bump("c")})
+	if !Locked(errs[0]) || perdure.CodeOf(errs[0]) != perdure.CodeUnavailable || errs[1] != nil || errs[2] != nil {
+		t.Errorf("%v", errs)
+	}
+	claim := func() (ids []perdure.RunID) {
+		t.Helper()
+		err := s.batchIn(l, s.Now(), []Op{opFunc(func(tx *Tx) error {
+			found, _, err := tx.Claimable(tenant, "default", "job", 10)
+			ids = nil
+			for i := range found {
+				ids = append(ids, found[i].ID)
+			}
+			return err
+		})})[0]
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	if got := claim(); len(got) != 2 || got[0] != "b" || got[1] != "c" {
+		t.Errorf("claimable: %v", got)
+	}
+	if err := psql.Exec(t.Context(), "ROLLBACK").Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.batchIn(l, s.Now(), []Op{bump("a")})[0]; err != nil {
+		t.Error(err)
+	}
+	if got := claim(); len(got) != 3 {
+		t.Errorf("claimable: %v", got)
+	}
 }

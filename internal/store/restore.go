@@ -49,6 +49,9 @@ func (s *Store) Restore(ctx context.Context, path string, adopt func(generation 
 	}
 	now := max(s.clock(), b.At)
 	if err := s.fill(ctx, from, l.write, &b, generation, now, adopt(generation, now), told); err != nil {
+		if s.dialect.conflict(err) || s.dialect.locked(err) { // somebody else fills it at the same time
+			err = errNotEmpty
+		}
 		return b, 0, errors.Join(err, l.write.Rollback())
 	}
 	return b, generation, l.write.Commit()

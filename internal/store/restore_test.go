@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
@@ -130,4 +132,46 @@ func TestAStoreOfNoSchemaIsRefused(t *testing.T) {
 			t.Errorf("%v %v", s, err)
 		}
 	})
+}
+
+// Of two who restore into one database at the same time, the second is told what the matter is.
+func TestTwoRestoresIntoOneDatabase(t *testing.T) {
+	from, path := open(t, Options{}), filepath.Join(t.TempDir(), "backup")
+	if err := from.Batch(from.Now(), insert("a"))[0]; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.Backup(t.Context(), path, nil); err != nil {
+		t.Fatal(err)
+	}
+	url := pool.New(t)
+	as := func(int64, perdure.Instant) Adoption {
+		return Adoption{Run: func(r perdure.Run) (perdure.Run, []perdure.Line, error) { return r, nil, nil }}
+	}
+	first, second := open(t, Options{URL: url}), open(t, Options{URL: url})
+	begun, goOn := make(chan bool), make(chan bool)
+	one, other := make(chan error, 1), make(chan error, 1)
+	go func() {
+		said := false
+		_, _, err := first.Restore(context.Background(), path, as, func(c Copied) {
+			if c.Rows > 0 && !said {
+				said = true
+				close(begun)
+				<-goOn
+			}
+		})
+		one <- err
+	}()
+	<-begun
+	go func() {
+		_, _, err := second.Restore(context.Background(), path, as, nil)
+		other <- err
+	}()
+	eventually.True(t, "the second waits for the first", func() bool { return count(t, first, "SELECT count(*) FROM pg_locks WHERE NOT granted") > 0 })
+	close(goOn)
+	if err := <-one; err != nil {
+		t.Error(err)
+	}
+	if err := <-other; !errors.Is(err, errNotEmpty) || strings.Contains(err.Error(), "duplicate") {
+		t.Errorf("%v", err)
+	}
 }

@@ -17,6 +17,7 @@ import (
 type rest struct {
 	Options     *restOptions     `json:"options,omitempty"`
 	Progress    string           `json:"progress,omitempty"`
+	ProgressOf  int              `json:"progress_of,omitempty"`
 	ActivityAt  perdure.Instant  `json:"activity_at,omitempty"`
 	Held        string           `json:"held,omitempty"`
 	Cancel      *perdure.Cancel  `json:"cancel,omitempty"`
@@ -39,7 +40,7 @@ func packRest(r *perdure.Run) string {
 	if r.Damage != nil && r.Damage.Rest != "" {
 		return r.Damage.Rest
 	}
-	x := rest{Progress: string(r.Progress), Held: r.Held, ActivityAt: r.ActivityAt, WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback), ContinuedBy: r.ContinuedBy}
+	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Held, ActivityAt: r.ActivityAt, WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback), ContinuedBy: r.ContinuedBy}
 	if r.Options != (perdure.Options{}) {
 		x.Options = &restOptions{Options: r.Options, Webhook: string(r.Options.Webhook), Opening: string(r.Options.Opening)}
 	}
@@ -75,7 +76,7 @@ func (s restScanner) Scan(v any) error {
 	r := s.r
 	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
 	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure, x.ContinuedBy
-	r.Held = x.Held
+	r.Held, r.ProgressOf = x.Held, x.ProgressOf
 	if x.Options != nil {
 		r.Options = x.Options.Options
 		r.Options.Webhook, r.Options.Opening = perdure.Value(x.Options.Webhook), perdure.Value(x.Options.Opening)
@@ -203,7 +204,7 @@ func updateText(d *dialect, part [][]any) string {
 	for i, c := range changing {
 		set[i] = c + "=input." + c
 	}
-	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, changing), ",") + ") AS (" + d.rows(part) + ") UPDATE runs SET " +
+	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, changing), ",") + ") AS (" + d.rows(part) + ") UPDATE " + d.orFail + "runs SET " +
 		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"
 }
 

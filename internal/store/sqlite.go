@@ -19,7 +19,8 @@ var sqliteDialect = &dialect{
 	fatal:       true,
 	tableExists: "SELECT count(*) FROM sqlite_master WHERE type='table' AND name=?",
 	contains:    "instr(metadata, ?)>0",
-	sizes:       []int{64, 16, 4, 1},
+	sizes:       []int{64, 32, 16, 8, 4, 2, 1},
+	orFail:      "OR FAIL ",
 	anyOf: func(column string, values []string) (string, []any) {
 		args := make([]any, len(values))
 		for i, v := range values {
@@ -54,13 +55,21 @@ var sqliteDialect = &dialect{
 			return false
 		}
 		switch e.Code() {
-		case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_SNAPSHOT:
+		case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_BUSY_SNAPSHOT:
 			return true
 		}
 		return false
 	},
-	lost: func(error) bool { return false },
-	busy: func(error) bool { return false },
+	lost:    func(error) bool { return false },
+	locked:  func(error) bool { return false },
+	busy:    fileLocked,
+	blocked: fileLocked,
+}
+
+// fileLocked tells an error that means "another program holds the file's lock".
+func fileLocked(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_BUSY
 }
 
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
@@ -75,7 +84,7 @@ const minSQLite = "3.51.3"
 // acknowledges is on disk.
 func openSQLite(path, synchronous string) (db *sql.DB, err error) {
 	q := url.Values{}
-	q.Add("_pragma", "busy_timeout(5000)")
+	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", lockPatience.Milliseconds()))
 	q.Add("_pragma", "foreign_keys(0)")
 	dsn := "file::memory:?" + q.Encode()
 	if path != "" {

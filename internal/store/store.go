@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,8 @@ type Hooks struct {
 	BeforeWrite func()                 // after a batch was decided, before it is written
 	Written     func([]perdure.RunID)  // after a batch was committed
 	WALPages    int                    // how long the write-ahead log gets, instead of 4000 pages
+
+	LockPatience time.Duration // how long another program's lock on a file is waited for, instead of 5 s
 }
 
 // An Op is one operation of a batch.
@@ -64,7 +67,9 @@ type Store struct {
 	log     *slog.Logger
 	db      *sql.DB
 	lock    *os.File
-	room    *room // of a file
+	room    *room        // of a file
+	files   []kept       // where they have to stay
+	blocked atomic.Int64 // since when another program holds the file's lock; zero: none does
 	clock   func() perdure.Instant
 	away    func() error // nil: it is where we are
 
@@ -155,12 +160,18 @@ func (s *Store) openFile() (err error) {
 	if err := makeFolder(filepath.Dir(s.opt.Path)); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
 	}
+	if err := Missing(s.opt.Path, s.opt.Path+"-wal"); err != nil {
+		return err
+	}
 	folder, err := os.Open(filepath.Dir(s.opt.Path))
 	if err != nil {
 		return fmt.Errorf("open the data folder: %w", err)
 	}
 	defer folder.Close()
 	if s.lock, err = lockFile(s.opt.Path + ".lock"); err != nil {
+		return err
+	}
+	if err := keepBrokenLog(s.opt.Path, s.log); err != nil {
 		return err
 	}
 	if s.room, err = newRoom(s.opt.Path, s.opt.Reserve, s.log); err != nil {
@@ -189,6 +200,7 @@ func (s *Store) openFile() (err error) {
 	if _, err := write.Exec(writerCache, nil); err != nil {
 		return err
 	}
+	s.patience(write, s.lockPatience())
 	writing := new(sync.Mutex)
 	w := s.wrap(write)
 	for i := range s.lanes {
@@ -220,6 +232,9 @@ func (s *Store) openFile() (err error) {
 	c, err := newSQLSession(s.db, "BEGIN")
 	if err != nil {
 		return err
+	}
+	if err := s.keepFiles(); err != nil {
+		return errors.Join(err, c.Close())
 	}
 	s.running.Go(func() { s.checkpoints(c, writing) })
 	return nil
@@ -269,6 +284,9 @@ func (s *Store) openPostgres() error {
 	}
 	for i := range s.lanes {
 		pw := p.writer()
+		if Lane(i) == LaneWatch {
+			pw.cfg.RuntimeParams["lock_timeout"] = strconv.FormatInt(watchPatience.Milliseconds(), 10)
+		}
 		pw.again = s.cache.clear // it may be a server with another history
 		w := s.wrap(pw)
 		s.lanes[i] = newLane(w, w, new(sync.Mutex))
@@ -286,7 +304,7 @@ func (s *Store) prepare(sess Session) (err error) {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
-		s.clock, err = startClock(sess)
+		s.clock, err = startClock(sess, s.log)
 	}
 	return err
 }
@@ -384,6 +402,9 @@ func (s *Store) Err() error {
 
 // Away tells that the database does not answer right now, or nil. It comes back by itself, or does not.
 func (s *Store) Away() error {
+	if since := s.blocked.Load(); since != 0 {
+		return fmt.Errorf("another program has held the database locked for %s", time.Since(time.Unix(0, since)).Round(time.Second))
+	}
 	if s.away == nil {
 		return nil
 	}

@@ -98,7 +98,7 @@ func (t *table[T]) insertText(d *dialect, part [][]any) string {
 		return text.(string)
 	}
 	var b strings.Builder
-	b.WriteString("INSERT INTO " + t.name + " (" + strings.Join(t.cols, ",") + ") " + d.rows(part))
+	b.WriteString("INSERT " + d.orFail + "INTO " + t.name + " (" + strings.Join(t.cols, ",") + ") " + d.rows(part))
 	switch {
 	case t.once:
 	case t.quiet && t.held != "" && !d.ownClock:
@@ -134,7 +134,7 @@ func (t *table[T]) updateText(d *dialect, part [][]any) string {
 			set = append(set, c+"=input."+c)
 		}
 	}
-	text := "WITH input(" + strings.Join(t.cols, ",") + ") AS (" + d.rows(part) + ") UPDATE " + t.name + " SET " + strings.Join(set, ",") +
+	text := "WITH input(" + strings.Join(t.cols, ",") + ") AS (" + d.rows(part) + ") UPDATE " + d.orFail + t.name + " SET " + strings.Join(set, ",") +
 		" FROM input WHERE " + strings.Join(same, " AND ") + " AND CAST(" + t.name + ".version AS BIGINT)=input.version-1"
 	t.texts.Store(k, text)
 	return text

@@ -32,6 +32,11 @@ type Tx struct {
 	cache  *cache
 	doubt  bool     // counters of rows are not believed
 	cached []runKey // runs that were not read but remembered
+	judged []runKey // runs that operations which were refused are about
+
+	locked map[any]bool // rows that somebody else holds locked, by their keys
+	hit    bool         // one of them was staged
+	metas  map[metaKey]bool
 
 	runs      shelf[runKey, perdure.Run]
 	read      map[runKey]int64 // the version of each run's row as it was read; absent for new ones
@@ -166,6 +171,9 @@ func (s *shelf[K, T]) put(tx *Tx, k K, v T) {
 		sl = &slot[T]{}
 		s.slots[k] = sl
 	}
+	if tx.locked != nil && tx.locked[k] {
+		tx.hit = true
+	}
 	before := *sl
 	*sl = slot[T]{val: v, exists: true, dirty: true, stored: before.stored}
 	if !before.dirty {
@@ -240,7 +248,7 @@ func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
 }
 
 // mark begins an operation; rollback forgets what it staged since.
-func (tx *Tx) mark() { tx.undo = tx.undo[:0] }
+func (tx *Tx) mark() { tx.undo, tx.hit = tx.undo[:0], false }
 
 func (tx *Tx) rollback() {
 	for _, u := range slices.Backward(tx.undo) {
@@ -252,7 +260,8 @@ func (tx *Tx) rollback() {
 // Try calls f as an operation of its own inside the operation: if it fails, what it staged is forgotten,
 // and the rest goes on.
 func (tx *Tx) Try(f func() error) error {
-	n := len(tx.undo)
+	n, hit := len(tx.undo), tx.hit
+	tx.hit = false
 	err := func() (err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -260,8 +269,12 @@ func (tx *Tx) Try(f func() error) error {
 				err = perdure.Errorf(perdure.CodeInternal, "the server has a defect: %v", p)
 			}
 		}()
-		return f()
+		if err := f(); err != nil {
+			return err
+		}
+		return tx.untouched()
 	}()
+	tx.hit = hit
 	if err != nil {
 		for _, u := range slices.Backward(tx.undo[n:]) {
 			u()

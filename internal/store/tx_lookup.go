@@ -103,7 +103,7 @@ func (tx *Tx) readSteps(keys []journalKey) error {
 // among calls query with what chooses the rows of a table whose columns have the given values, as seldom as it can.
 func (tx *Tx) among(table string, columns []string, rows [][]any, query func(given string, args []any) error) error {
 	d := tx.s.dialect
-	if d.sizes != nil && len(rows) < d.sizes[len(d.sizes)-2] {
+	if d.sizes != nil && len(rows) < 4 {
 		// SQLite makes a table of what it is given, which costs more than asking a few times.
 		for _, row := range rows {
 			if err := query("WHERE "+strings.Join(columns, "=? AND ")+"=?", row); err != nil {

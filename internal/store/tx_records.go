@@ -95,17 +95,27 @@ func (tx *Tx) PutJournal(j JournalRow) {
 	tx.journal.put(tx, journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j)
 }
 
-// PutCommit stages the last commit of a run as the batch has it. The one before it goes to the others.
+// maxAnswer is how much of an answer a run's row carries: it is written anew with every change of the run.
+const maxAnswer = 512
+
+// PutCommit stages the last commit of a run as the batch has it. The one before it goes to the others, and so does one
+// whose answer is long.
 func (tx *Tx) PutCommit(t perdure.TenantID, id perdure.RunID, c perdure.Taken) error {
 	r, ok, err := tx.Run(t, id)
 	if err != nil || !ok {
 		return err
 	}
-	if last := r.LastCommit; last.ID != "" {
-		tx.commits.put(tx, commitKey{runKey{t, id}, last.ID}, CommitRow{Tenant: t, RunID: id, Taken: last, At: tx.Now})
+	apart := func(c perdure.Taken) {
+		tx.commits.put(tx, commitKey{runKey{t, id}, c.ID}, CommitRow{Tenant: t, RunID: id, Taken: c, At: tx.Now})
 		r.Commits++
 	}
-	r.LastCommit = c
+	if r.LastCommit.ID != "" {
+		apart(r.LastCommit)
+	}
+	if r.LastCommit = c; len(c.Answer) > maxAnswer {
+		apart(c)
+		r.LastCommit = perdure.Taken{}
+	}
 	tx.Put(r, nil)
 	return nil
 }
@@ -448,8 +458,15 @@ func (tx *Tx) Meta(name string) (v string, err error) {
 	return v, err
 }
 
-// SetMeta stages a named value.
+// SetMeta stages a named value, unless somebody else is writing it.
 func (tx *Tx) SetMeta(name, value string) {
+	if tx.locked[metaKey(name)] {
+		return
+	}
+	if tx.metas == nil {
+		tx.metas = make(map[metaKey]bool)
+	}
+	tx.metas[metaKey(name)] = true
 	push(tx, &tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}, anyNumber})
 }
 

@@ -61,6 +61,20 @@ func (tx *Tx) absorbRun(r *perdure.Run) {
 	}
 }
 
+// Moved tells whether somebody has changed a run since the batch has read it. It is for those who look at many rows one
+// after the other and find that they don't fit: they were perhaps read at different times.
+func (tx *Tx) Moved(r *perdure.Run) (moved bool, err error) {
+	k := runKey{r.Tenant, r.ID}
+	moved = true // or gone
+	err = tx.sess.Query("SELECT version FROM runs WHERE tenant=? AND id=?", []any{string(k.t), string(k.r)}, func(scan func(...any) error) error {
+		var version int64
+		err := scan(nullable[int64]{&version})
+		moved = version != tx.read[k]
+		return err
+	})
+	return moved, err
+}
+
 // Put stages a run, new or changed, and the lines that this adds to its log.
 func (tx *Tx) Put(r perdure.Run, lines []perdure.Line) {
 	if tx.doubt {
@@ -192,7 +206,7 @@ func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) (foun
 				}
 				continue
 			}
-			if left = left[1:]; ok && r.Ready && r.Queue == queue && r.Kind == kind {
+			if left = left[1:]; ok && r.Ready && r.Queue == queue && r.Kind == kind && !tx.RunLocked(t, r.ID) {
 				out = append(out, r)
 			}
 		}
@@ -394,7 +408,17 @@ func (tx *Tx) LiveChildren(t perdure.TenantID, parent perdure.RunID, limit int) 
 // Children gives those children of a run that are named by their journal keys, as far as they exist.
 func (tx *Tx) Children(t perdure.TenantID, parent perdure.RunID, keys []string) (map[string]perdure.Run, error) {
 	out := make(map[string]perdure.Run, len(keys))
-	err := eachPart(tx.s.dialect, keys, func(part []string) error {
+	named := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		named[key] = true
+	}
+	tx.eachDirty(func(k runKey, r *perdure.Run) {
+		if r.ParentID == parent && k.t == t && named[r.JournalKey] {
+			out[r.JournalKey] = *r
+		}
+	})
+	stored := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { _, staged := out[key]; return staged })
+	err := eachPart(tx.s.dialect, stored, func(part []string) error {
 		given, args := tx.s.dialect.keyed("runs", []string{"tenant", "parent_id", "journal_key"}, []string{string(t), string(parent)}, part)
 		return runTable.query(tx.sess, given+" AND parent_id<>''", args,
 			func(r *perdure.Run) error {
@@ -402,15 +426,6 @@ func (tx *Tx) Children(t perdure.TenantID, parent perdure.RunID, keys []string) 
 				out[r.JournalKey], _, _ = tx.runs.get(runKey{r.Tenant, r.ID})
 				return nil
 			})
-	})
-	named := make(map[string]bool, len(keys))
-	for _, key := range keys {
-		named[key] = true
-	}
-	tx.eachDirty(func(k runKey, r *perdure.Run) {
-		if k.t == t && r.ParentID == parent && named[r.JournalKey] {
-			out[r.JournalKey] = *r
-		}
 	})
 	return out, err
 }

@@ -114,7 +114,7 @@ var Rules = []Rule{
 		Condition: "a live run whose queue, thread, tenant or parent no longer exists; an open wait on a run that doesn't",
 		Action:    "`failed`/`orphaned`; the wait ends as `orphaned`", Bound: "the next patrol"},
 	{ID: "W10", Name: "damaged",
-		Condition: "a live run whose row can't be read, or whose alarm lies after its deadline",
+		Condition: "a live run whose row can't be read, whose alarm is missing, or lies after its deadline",
 		Action:    "`failed`/`damaged`, or `signature_invalid` where signatures are required, and a dead letter; the alarm is set anew", Bound: "the next poll that finds it, its alarm, the next patrol"},
 	{ID: "W14", Name: "workers", Held: true,
 		Condition: "a worker gave no sign of life",

@@ -8,11 +8,11 @@ package watchdog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,10 +45,12 @@ func New(e *engine.Engine, log *slog.Logger) *Watchdog {
 	return &Watchdog{engine: e, log: log}
 }
 
-// batch bounds how many runs one sweep looks at; aside is how long a row is left alone that made an error.
+// batch bounds how many runs one sweep looks at; aside is how long a row is left alone that made an error, and waitAside how long
+// one whose rule would change another row that somebody holds locked.
 const (
-	batch = 256
-	aside = time.Minute
+	batch     = 256
+	aside     = time.Minute
+	waitAside = time.Second
 )
 
 // Run sweeps until the context ends.
@@ -77,6 +79,7 @@ func (w *Watchdog) Run(ctx context.Context) error {
 			w.log.Error("a sweep failed", "error", err)
 		case op.More:
 			pause = 0
+		case op.Locked > 0: // their alarms ring on: that is no reason not to sleep
 		default:
 			pause = w.untilNext(ctx, pause)
 		}
@@ -112,6 +115,7 @@ type Sweep struct {
 
 	Actions []Action
 	Held    int  // runs that a gap held back
+	Locked  int  // rows that somebody else holds locked
 	More    bool // it stopped at its bound: sweep again at once
 }
 
@@ -123,7 +127,7 @@ func (*Sweep) Lane() store.Lane { return store.LaneWatch }
 
 // Do sweeps.
 func (s *Sweep) Do(tx *engine.Tx) error {
-	s.Actions, s.Held, s.More = nil, 0, false
+	s.Actions, s.Held, s.Locked, s.More = nil, 0, 0, false
 	due, err := tx.Due(tx.Now.Add(-tx.Policy().WorkerOffline))
 	if err != nil {
 		return err
@@ -158,12 +162,17 @@ func (s *Sweep) Do(tx *engine.Tx) error {
 // runs acts on the runs whose alarm has rung. A row that makes an error is set aside for a minute, so that
 // it hides nobody.
 func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
-	ringing, err := tx.Ringing(batch)
+	limit := batch + tx.LockedRows()
+	ringing, err := tx.Ringing(limit)
 	if err != nil {
 		return err
 	}
-	s.More = len(ringing) == batch
+	s.More = len(ringing) == limit
 	for i := range ringing {
+		if tx.RunLocked(ringing[i].Tenant, ringing[i].ID) {
+			s.Locked++
+			continue
+		}
 		r, ok, err := tx.Run(ringing[i].Tenant, ringing[i].ID) // an earlier action may have changed it
 		if err != nil {
 			return err
@@ -176,9 +185,15 @@ func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
 		var refused *perdure.Error
 		if errors.As(err, &refused) {
 			s.Actions = s.Actions[:acted]
-			s.w.log.Error("a rule could not act", "run", r.ID, "state", r.State, "error", err)
+			later := tx.Now.Add(aside)
+			if store.Locked(err) { // its parent, or its thread
+				s.Locked++
+				later = tx.Now.Add(waitAside)
+			} else {
+				s.w.log.Error("a rule could not act", "run", r.ID, "state", r.State, "error", err)
+			}
 			if r, _, err = tx.Run(r.Tenant, r.ID); err == nil { // as it was before the rule tried
-				err = tx.Apply(&r, perdure.Rearmed{Until: tx.Now.Add(aside)})
+				err = tx.Apply(&r, perdure.Rearmed{Until: later})
 			}
 		}
 		if err != nil {
@@ -236,8 +251,11 @@ func (s *Sweep) one(tx *engine.Tx, what string, t perdure.TenantID, id perdure.R
 	err := tx.Try(act)
 	var refused *perdure.Error
 	if errors.As(err, &refused) {
-		s.w.log.Error("a rule could not act", "rule", what, "tenant", t, "run", id, "error", err)
-		s.Actions = s.Actions[:acted]
+		if s.Actions = s.Actions[:acted]; store.Locked(err) {
+			s.Locked++
+		} else {
+			s.w.log.Error("a rule could not act", "rule", what, "tenant", t, "run", id, "error", err)
+		}
 		if putOff == nil {
 			return nil
 		}
@@ -309,8 +327,14 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 	for i := range ringing {
 		due := ringing[i].AlarmAt
 		g := &ringing[i]
-		tx.TimeOutGroup(g)
-		s.did(tx, "group-deadline", g.Tenant, perdure.RunID(g.ID), "the group "+string(g.ID)+" is "+g.State, fmt.Sprintf("its deadline passed %s ago; %d of its %d runs have ended", span(tx.Now.Sub(due)), g.Ended, g.Total))
+		err := s.one(tx, "group-deadline", g.Tenant, perdure.RunID(g.ID), func() error {
+			tx.TimeOutGroup(g)
+			s.did(tx, "group-deadline", g.Tenant, perdure.RunID(g.ID), "the group "+string(g.ID)+" is "+g.State, fmt.Sprintf("its deadline passed %s ago; %d of its %d runs have ended", span(tx.Now.Sub(due)), g.Ended, g.Total))
+			return nil
+		}, nil)
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -349,8 +373,14 @@ func (s *Sweep) workers(tx *engine.Tx, g *gap) error {
 		return err
 	}
 	for _, x := range silent {
-		tx.Offline(x)
-		s.did(tx, "workers", x.Tenant, "", "worker "+x.ID+" is shown as offline", fmt.Sprintf("no sign of life for %s", span(tx.Now.Sub(x.SeenAt))))
+		err := s.one(tx, "workers", x.Tenant, "", func() error {
+			tx.Offline(x)
+			s.did(tx, "workers", x.Tenant, "", "worker "+x.ID+" is shown as offline", fmt.Sprintf("no sign of life for %s", span(tx.Now.Sub(x.SeenAt))))
+			return nil
+		}, nil)
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -364,12 +394,14 @@ func (s *Sweep) expire(tx *engine.Tx, _ *gap) error {
 }
 
 // patrol walks through all live runs and open gatherings, a few at a time. It begins with the run whose alarm is the
-// latest: a sign of life moves an alarm up, and in the other direction a crowd of busy workers would always be ahead.
+// latest: a sign of life moves an alarm up, and in the other direction a crowd of busy workers would always be ahead. Live runs without
+// an alarm, which there should not be, are on a walk of their own.
 type patrol struct {
 	next   perdure.Instant
 	alarm  perdure.Instant
 	tenant perdure.TenantID
 	run    perdure.RunID
+	blind  perdure.RunID
 	gt     perdure.TenantID
 	group  perdure.GroupID
 }
@@ -390,21 +422,12 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 	if err != nil {
 		return err
 	}
-	for i := range live {
-		r, ok, err := tx.Run(live[i].Tenant, live[i].ID)
-		if err != nil {
-			return err
-		}
-		if !ok || r.State.Terminal() {
-			continue
-		}
-		err = s.one(tx, "patrol", r.Tenant, r.ID, func() error {
-			did, err := tx.Mend(&r)
-			return s.mended(tx, r.Tenant, r.ID, did, err)
-		}, nil)
-		if err != nil {
-			return err
-		}
+	blind, err := tx.Unwatched(p.blind, patrolBatch)
+	if err != nil {
+		return err
+	}
+	if err := s.mend(tx, slices.Concat(live, blind)); err != nil {
+		return err
 	}
 	groups, err := tx.OpenGatherings(p.gt, p.group, patrolBatch)
 	if err != nil {
@@ -425,6 +448,9 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 		last := &live[len(live)-1]
 		next.alarm, next.tenant, next.run = last.AlarmAt, last.Tenant, last.ID
 	}
+	if next.blind = ""; len(blind) == patrolBatch {
+		next.blind = blind[len(blind)-1].ID
+	}
 	if next.gt, next.group = "", ""; len(groups) == patrolBatch {
 		next.gt, next.group = groups[len(groups)-1].Tenant, groups[len(groups)-1].ID
 	}
@@ -432,51 +458,23 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 	return nil
 }
 
-// A gap is a time in which no node swept. Workers could not be heard then, so that nothing which is judged by
-// silence is judged until they have had a lease's time to speak.
-type gap struct {
-	SweptAt    perdure.Instant `json:"swept_at"`
-	From       perdure.Instant `json:"gap_from,omitempty"`
-	HoldUntil  perdure.Instant `json:"hold_until,omitempty"`
-	SpareUntil perdure.Instant `json:"spare_until,omitempty"`
-}
-
-// readGap reads when somebody last swept, and notes that somebody does now.
-func readGap(tx *engine.Tx) (*gap, error) {
-	text, err := tx.Meta("sweep")
-	if err != nil {
-		return nil, err
-	}
-	var g gap
-	if text != "" {
-		if json.Unmarshal([]byte(text), &g) != nil {
-			g = gap{} // it can't be read: as if nobody had swept yet
-		}
-	}
-	p := tx.Policy()
-	age := tx.Now.Sub(g.SweptAt)
-	if g.SweptAt != 0 && age > p.GapAfter {
-		g.From, g.HoldUntil, g.SpareUntil = g.SweptAt, tx.Now.Add(p.Lease), tx.Now.Add(p.GapSpare)
-	}
-	// Often enough that a sweep which comes in time never finds a gap, and seldom enough to cost nothing.
-	if age >= min(time.Second, p.GapAfter/4) || g.SweptAt == 0 || g.From == g.SweptAt {
-		g.SweptAt = tx.Now
-		b, err := json.Marshal(g)
+// mend looks at runs that the patrol comes by.
+func (s *Sweep) mend(tx *engine.Tx, runs []perdure.Run) error {
+	for i := range runs {
+		r, ok, err := tx.Run(runs[i].Tenant, runs[i].ID)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		tx.SetMeta("sweep", string(b))
+		if !ok || r.State.Terminal() {
+			continue
+		}
+		err = s.one(tx, "patrol", r.Tenant, r.ID, func() error {
+			did, err := tx.Mend(&r)
+			return s.mended(tx, r.Tenant, r.ID, did, err)
+		}, nil)
+		if err != nil {
+			return err
+		}
 	}
-	return &g, nil
-}
-
-// hold gives until when a rule is held back for a run after a gap.
-func (g *gap) hold(now perdure.Instant, rule *Rule, r *perdure.Run) perdure.Instant {
-	if rule.Held {
-		return g.HoldUntil
-	}
-	if rule.Clock == "deadline" && r.State.Leased() && (r.Options.Process || r.LeaseUntil > g.From) {
-		return g.SpareUntil // what its worker has kept may still be delivered
-	}
-	return 0
+	return nil
 }

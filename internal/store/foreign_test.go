@@ -1,0 +1,104 @@
+package store
+
+import (
+	"bytes"
+	"database/sql"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/eventually"
+)
+
+// heard is a log that a test reads.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *heard) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *heard) count(word string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Count(s.text.String(), word)
+}
+
+func (s *heard) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s, nil)) }
+
+func TestAnotherProgramThatHoldsTheLockIsSaidAndWaitedForNoLonger(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.db")
+	var log heard
+	s := open(t, Options{Path: path, Logger: log.logger(), Hooks: Hooks{LockPatience: 200 * time.Millisecond}})
+	other, err := sql.Open("sqlite", "file:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	conn, err := other.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		err := s.Batch(s.Now(), insert("a"), insert("b"))[0]
+		if perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "nothing was written: another program holds the database locked") {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if err := s.Away(); err == nil || s.Err() != nil {
+		t.Errorf("away: %v, lost: %v", err, s.Err())
+	}
+	if n := count(t, s, "SELECT count(*) FROM runs"); n != 0 { // reads go on
+		t.Errorf("%d runs", n)
+	}
+	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil || s.Away() != nil {
+		t.Errorf("afterwards: %v, %v", err, s.Away())
+	}
+	if a, b, c := log.count("holds the database locked"), log.count("no longer locked"), log.count("a batch was not written"); a != 1 || b != 1 || c != 0 {
+		t.Errorf("said %d times that it begins and %d times that it ends, and %d times more", a, b, c)
+	}
+}
+
+func TestADatabaseThatIsTakenAwayIsNotWrittenTo(t *testing.T) {
+	for name, take := range map[string]func(path string) error{
+		"removed":         os.Remove,
+		"moved":           func(path string) error { return os.Rename(path, path+".old") },
+		"replaced":        func(path string) error { os.WriteFile(path+".new", nil, 0o600); return os.Rename(path+".new", path) },
+		"without its log": func(path string) error { return os.Remove(path + "-wal") },
+		"with its folder": func(path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+"-old") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "data", "p.db")
+			s := open(t, Options{Path: path})
+			if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
+				t.Fatal(err)
+			}
+			if err := take(path); err != nil {
+				t.Fatal(err)
+			}
+			eventually.True(t, "the store is known to be lost", func() bool { return s.Err() != nil })
+			if err := s.Err(); !strings.Contains(err.Error(), "while it was in use") {
+				t.Error(err)
+			}
+			if err := s.Batch(s.Now(), insert("b"))[0]; perdure.CodeOf(err) != perdure.CodeUnavailable {
+				t.Error(err)
+			}
+		})
+	}
+}

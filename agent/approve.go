@@ -16,7 +16,7 @@ type Approval struct {
 	Form   []perdure.FormField
 	// Default is what silence counts as: perdure.Approve or perdure.Reject, which it is unless said.
 	Default string
-	Timeout time.Duration // default: 10 minutes
+	Timeout time.Duration // default: 10 minutes; negative: it has passed, and the default counts
 }
 
 // A Decision is what was said to an [Approval].
@@ -34,7 +34,9 @@ type Decision struct {
 // whose code asks about another one the next time is contradicted.
 func Approve(ctx *Context, a Approval) (Decision, error) {
 	c := ctx.c
-	c.enter()
+	if err := c.enter(); err != nil {
+		return Decision{}, err
+	}
 	if a.Name == "" {
 		a.Name = "approve"
 	}
@@ -50,7 +52,7 @@ func Approve(ctx *Context, a Approval) (Decision, error) {
 	if err != nil {
 		return Decision{}, Permanent(fmt.Errorf("approval %s: %w", key, err))
 	}
-	i, err := c.await("Approve", &perdure.WaitSpec{ID: "approval:" + key, Type: perdure.WaitApproval, Name: a.Name, Timeout: perdure.Duration(a.Timeout),
+	i, err := c.await("Approve", &perdure.WaitSpec{ID: "approval:" + key, Type: perdure.WaitApproval, Name: a.Name, Timeout: timeLeft(a.Timeout),
 		Approval: &perdure.ApprovalSpec{Title: a.Title, Action: action, Form: a.Form, Default: a.Default}})
 	if err != nil {
 		return Decision{}, err

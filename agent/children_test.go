@@ -189,7 +189,7 @@ func TestAHundredChildrenEndInThreeWays(t *testing.T) {
 			return 0, worker.Fail("bad", "number %d", n)
 		})
 		worker.Handle(wk, "hangs", func(ctx context.Context, n int) (int, error) {
-			done.add("hangs")
+			done.add(fmt.Sprint("hangs ", n))
 			<-ctx.Done()
 			return 0, ctx.Err()
 		})
@@ -229,9 +229,14 @@ func TestAHundredChildrenEndInThreeWays(t *testing.T) {
 		})
 	})
 	completed(t, w.ends("boss", 100), `"33 34 33 0"`)
-	// Failures are tried again; who ran out of time is not.
-	if done.of("fails") != 34*3 || done.of("hangs") != 33 {
-		t.Errorf("%d failures, %d that hang", done.of("fails"), done.of("hangs"))
+	// Failures are tried again; who ran out of time is not, and on a slow machine that may be before he began.
+	if done.of("fails") != 34*3 {
+		t.Errorf("%d failures", done.of("fails"))
+	}
+	for i := 1; i < 100; i += 3 {
+		if n := done.of(fmt.Sprint("hangs ", i)); n > 1 {
+			t.Errorf("child %d was executed %d times", i, n)
+		}
 	}
 }
 
@@ -251,7 +256,7 @@ func TestAChildThatIsCancelledIsToldApart(t *testing.T) {
 	})
 	id := w.start(perdure.Submission{Kind: "boss"})
 	w.children("gated", perdure.Running, 2)
-	if _, err := w.c.Cancel(w.ctx, w.runs(client.Filter{Kind: "gated"})[0].RunID, "", 20*time.Second); err != nil {
+	if _, err := w.c.Cancel(w.ctx, w.runs(client.Filter{Kind: "gated"})[0].RunID, "", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	g.open(0) // one of them is cancelled already
@@ -279,7 +284,7 @@ func TestAParentThatIsCancelledTakesItsChildrenAlong(t *testing.T) {
 	id := w.start(perdure.Submission{Kind: "boss"})
 	w.children("gated", perdure.Running, 5)
 	eventually.True(t, "the parent sleeps", func() bool { return len(w.runs(client.Filter{Kind: "boss", State: perdure.Suspended})) == 1 })
-	run, err := w.c.Cancel(w.ctx, id, "enough", 30*time.Second)
+	run, err := w.c.Cancel(w.ctx, id, "enough", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,8 +426,8 @@ func TestChildrenThatCanNotBeSaySo(t *testing.T) {
 			case "none":
 				_, err := agent.Select[int](ctx)
 				return "", err
-			case "time":
-				_, err := agent.Race(ctx, 0, agent.Spawn[int](ctx, "kind", 1))
+			case "nil":
+				_, err := agent.SelectOK(ctx, agent.Spawn[int](ctx, "kind", 1), nil)
 				return "", err
 			case "thread":
 				return agent.Continue(ctx, "later", agent.Spawn[int](ctx, "kind", 1))
@@ -435,7 +440,7 @@ func TestChildrenThatCanNotBeSaySo(t *testing.T) {
 		})
 	})
 	for what, code := range map[string]perdure.Code{"name": agent.CodeMisuse, "input": agent.CodeMisuse, "size": agent.CodeMisuse, "options": perdure.CodeInvalid,
-		"none": agent.CodeMisuse, "time": agent.CodeMisuse, "thread": agent.CodeMisuse} {
+		"none": agent.CodeMisuse, "nil": agent.CodeMisuse, "thread": agent.CodeMisuse} {
 		t.Run(what, func(t *testing.T) { failed(t, w.ends("boss", what), perdure.Failed, code, 1) })
 	}
 }

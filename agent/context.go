@@ -61,7 +61,12 @@ func execute(ctx context.Context, s session.Session, f func(ctx any) (result jso
 	// A goroutine of its own, because what ends an execution early ends its goroutine: no recover in the
 	// agent's code can hold that up, and whatever it has deferred runs.
 	go func() {
-		defer close(done)
+		defer func() {
+			c.mu.Lock()
+			c.over = true
+			c.mu.Unlock()
+			close(done)
+		}()
 		defer func() {
 			if !returned {
 				if panicked = recover(); panicked != nil {
@@ -135,9 +140,28 @@ func (c *core) depart(out *perdure.Outcome) {
 // fail ends the execution with an error that the agent's code is not asked about.
 func (c *core) fail(err error) { c.leave(session.Failure(err)) }
 
-// enter begins a call of this package: one that is made after the execution has ended goes no further, whatever
-// goroutine makes it.
-func (c *core) enter() {
+// enter begins a call of this package. One that comes when the agent's function has returned gives an error: who makes it
+// may be anybody, and has a goroutine that is not the agent's to end.
+func (c *core) enter() error {
+	c.mu.Lock()
+	over := c.over
+	c.mu.Unlock()
+	if over {
+		return misuse("this execution of run %s is over: an agent's Context is of no use once its function has returned", c.grant.RunID)
+	}
+	c.goOn()
+	return nil
+}
+
+// mustEnter is enter for calls that give no error.
+func (c *core) mustEnter() {
+	if err := c.enter(); err != nil {
+		panic(err)
+	}
+}
+
+// goOn ends the goroutine if the execution has ended meanwhile, whichever goroutine of the agent's it is.
+func (c *core) goOn() {
 	c.mu.Lock()
 	left := c.left != nil
 	c.mu.Unlock()

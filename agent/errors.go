@@ -116,7 +116,8 @@ const (
 	CodeNotUndone      perdure.Code = "not_undone"   // a saga failed, and so did a compensation
 	CodeMisuse         perdure.Code = "agent_misuse" // a call where it can't be made, such as a wait inside of a step
 
-	codePanic perdure.Code = "panic"
+	codePanic  perdure.Code = "panic"
+	codeResult perdure.Code = "invalid_result" // of a step: it can't be recorded
 )
 
 // Permanent marks an error as one that trying again won't mend. A step that ends with it is recorded and not

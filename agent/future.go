@@ -33,8 +33,10 @@ type Future[T any] struct {
 // a result: an [ErrTaskTimedOut]. Failures are tried again by the server; timeouts are not.
 func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future[T] {
 	c := ctx.c
-	c.enter()
 	f := &Future[T]{c: c, kind: kind}
+	if f.err = c.enter(); f.err != nil {
+		return f
+	}
 	if c.inside() {
 		f.err = c.misuse("Spawn of %q inside of a step: a step that is recorded is not executed again, and what it spawned would be somebody else's; spawn between steps", kind)
 		return f
@@ -54,10 +56,6 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 			f.err = c.misuse("spawn %s: its input, a %T, can't be written as JSON: %v", key, input, err)
 			return f
 		}
-	}
-	if f.spawn.Timeout < 0 || f.spawn.Delay < 0 {
-		f.err = c.misuse("spawn %s: a time that is negative", key)
-		return f
 	}
 	check := perdure.Commit{ID: "check", RunID: "check", Children: []perdure.Spawn{f.spawn}}
 	if err := check.Validate(); err != nil {
@@ -107,7 +105,7 @@ func (f *Future[T]) ID() perdure.RunID {
 		return ""
 	}
 	c := f.c
-	c.enter()
+	c.mustEnter()
 	if id := c.id(f.key); id != "" {
 		return id
 	}
@@ -207,14 +205,15 @@ type Options struct {
 	Outlive     bool // it goes on when its parent ends
 }
 
-// Timeout is how much time a child has, all its attempts and waits together: the server ends it then.
+// Timeout is how much time a child has, all its attempts and waits together: the server ends it then. One that is negative, as
+// the rest of a time that has passed, ends the child at once: an [ErrTaskTimedOut].
 func Timeout(d time.Duration) Options { return Options{Timeout: d} }
 
 // over lays what is set over what was said before.
 func (o Options) over(s *perdure.Spawn) {
 	s.Queue, s.Class, s.ThreadID = cmp.Or(o.Queue, s.Queue), cmp.Or(o.Class, s.Class), cmp.Or(o.ThreadID, s.ThreadID)
 	s.Priority, s.MaxAttempts = cmp.Or(o.Priority, s.Priority), cmp.Or(o.MaxAttempts, s.MaxAttempts)
-	s.Timeout, s.Delay = cmp.Or(perdure.Duration(o.Timeout), s.Timeout), cmp.Or(perdure.Duration(o.Delay), s.Delay)
+	s.Timeout, s.Delay = cmp.Or(timeLeft(o.Timeout), s.Timeout), cmp.Or(perdure.Duration(max(o.Delay, 0)), s.Delay)
 	if o.Metadata != nil {
 		s.Metadata = o.Metadata
 	}
@@ -225,11 +224,13 @@ func (o Options) over(s *perdure.Spawn) {
 
 // Callback opens a door for the outside world: whoever has its Token answers once, with a POST to
 // /api/v1/callbacks/{token}, and needs no key. The answer is had as a child's result is. The door closes when the
-// time is over (zero: the server's suspend_timeout, 10 minutes), and who waits gets an [ErrTimeout].
+// time is over (zero: the server's suspend_timeout, 10 minutes; negative: at once), and who waits gets an [ErrTimeout].
 func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T] {
 	c := ctx.c
-	c.enter()
 	f := &Future[T]{c: c, kind: name}
+	if f.err = c.enter(); f.err != nil {
+		return f
+	}
 	if c.inside() {
 		f.err = c.misuse("Callback %q inside of a step: open it between steps", name)
 		return f
@@ -243,7 +244,7 @@ func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T
 	c.mu.Lock()
 	delete(c.unasked, "wait "+f.wait)
 	c.mu.Unlock()
-	f.door = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitCallback, Timeout: perdure.Duration(timeout)}
+	f.door = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitCallback, Timeout: timeLeft(timeout)}
 	if f.err = check(&f.door); f.err != nil || f.ended() != nil {
 		return f
 	}
@@ -262,7 +263,7 @@ func (f *Future[T]) Token() string {
 		return ""
 	}
 	c := f.c
-	c.enter()
+	c.mustEnter()
 	key := tokenPrefix + f.wait
 	var token string
 	if entry, ok := c.recorded(key); ok && json.Unmarshal(entry, &token) == nil {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -29,7 +30,10 @@ type Selected[T any] struct {
 // JoinAll waits until all have completed, and gives their results in the order given. It fails fast: with the error of
 // the first that did not complete, while the others go on.
 func JoinAll[T any](ctx *Context, fs ...*Future[T]) ([]T, error) {
-	w := newJoin(ctx, "JoinAll", perdure.ModeAllOK, fs)
+	w, err := newJoin(ctx, "JoinAll", perdure.ModeAllOK, fs)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		first := -1 // the first that failed
 		ended := 0
@@ -70,7 +74,10 @@ func JoinAll[T any](ctx *Context, fs ...*Future[T]) ([]T, error) {
 // JoinAllSettled waits until all have ended, however. Its own error says only that the waiting ended: what became
 // of each child is in what it gives.
 func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
-	w := newJoin(ctx, "JoinAllSettled", perdure.ModeAll, fs)
+	w, err := newJoin(ctx, "JoinAllSettled", perdure.ModeAll, fs)
+	if err != nil {
+		return Settled[T]{}, err
+	}
 	for {
 		ended := 0
 		for _, f := range fs {
@@ -115,18 +122,20 @@ func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
 // Select waits for the first that ends, however. If that one did not complete, the error is its; Index and Remaining
 // hold either way.
 func Select[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
-	return selectFirst(newJoin(ctx, "Select", perdure.ModeAny, fs), 0)
+	return selectFirst(ctx, "Select", 0, fs)
 }
 
-// Race is [Select] against the clock: when none has ended by then, the error is [ErrTimeout], and all remain.
+// Race is [Select] against the clock: when none has ended by then, the error is [ErrTimeout], and all remain. A time that is
+// not positive, as the rest of one that has passed, only looks whether one has ended.
 func Race[T any](ctx *Context, limit time.Duration, fs ...*Future[T]) (Selected[T], error) {
-	if limit <= 0 {
-		return Selected[T]{Index: -1}, ctx.c.misuse("Race: the time has to be more than nothing")
-	}
-	return selectFirst(newJoin(ctx, "Race", perdure.ModeAny, fs), limit)
+	return selectFirst(ctx, "Race", max(limit, 1), fs)
 }
 
-func selectFirst[T any](w *join[T], limit time.Duration) (Selected[T], error) {
+func selectFirst[T any](ctx *Context, what string, limit time.Duration, fs []*Future[T]) (Selected[T], error) {
+	w, err := newJoin(ctx, what, perdure.ModeAny, fs)
+	if err != nil {
+		return Selected[T]{Index: -1}, err
+	}
 	if len(w.fs) == 0 {
 		return Selected[T]{Index: -1}, w.c.misuse("%s: of none, none is the first", w.what)
 	}
@@ -157,7 +166,10 @@ func selectFirst[T any](w *join[T], limit time.Duration) (Selected[T], error) {
 // SelectOK waits for the first that completes and passes over those that don't. When none does, the error is an
 // [ErrAllTasksFailed] with the errors of all.
 func SelectOK[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
-	w := newJoin(ctx, "SelectOK", perdure.ModeAnyOK, fs)
+	w, err := newJoin(ctx, "SelectOK", perdure.ModeAnyOK, fs)
+	if err != nil {
+		return Selected[T]{Index: -1}, err
+	}
 	if len(fs) == 0 {
 		return Selected[T]{Index: -1}, ctx.c.misuse("SelectOK: of none, none is the first")
 	}
@@ -204,8 +216,13 @@ type join[T any] struct {
 	fs   []*Future[T]
 }
 
-func newJoin[T any](ctx *Context, what, mode string, fs []*Future[T]) *join[T] {
-	ctx.c.enter()
+func newJoin[T any](ctx *Context, what, mode string, fs []*Future[T]) (*join[T], error) {
+	if err := ctx.c.enter(); err != nil {
+		return nil, err
+	}
+	if n := slices.Index(fs, nil); n >= 0 {
+		return nil, ctx.c.misuse("%s: future %d of %d is nil", what, n+1, len(fs))
+	}
 	// Named by what it waits for, so that one that is inserted before it is another one.
 	of := sha256.New()
 	for _, f := range fs {
@@ -220,7 +237,7 @@ func newJoin[T any](ctx *Context, what, mode string, fs []*Future[T]) *join[T] {
 		delete(w.c.unasked, "wait "+w.part(n))
 		w.c.mu.Unlock()
 	}
-	return w
+	return w, nil
 }
 
 // end is how one ended: nil: not yet; an error: it never was.
@@ -317,12 +334,17 @@ func (w *join[T]) sleep(limit time.Duration) error {
 //	return agent.Continue(ctx, Answer{"The report is being made."}, report)
 func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out, error) {
 	c := ctx.c
-	c.enter()
+	if err := c.enter(); err != nil {
+		return result, err
+	}
 	if c.grant.ThreadID == "" {
 		return result, c.misuse("Continue: the run is on no thread that could go on")
 	}
 	var keys []string
-	for _, f := range children {
+	for n, f := range children {
+		if f == nil {
+			return result, c.misuse("Continue: child %d of %d is nil", n+1, len(children))
+		}
 		if f.err != nil {
 			return result, f.err
 		}

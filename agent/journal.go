@@ -54,6 +54,7 @@ type core struct {
 	main       string // the goroutine that executes the agent's function
 	wrong      error  // the first misuse: whoever ignores it does not get away with it
 	left       *departure
+	over       bool          // the agent's function has returned, or its goroutine has ended
 	leaving    chan struct{} // closed when left is set
 	continueOn []string
 
@@ -392,12 +393,10 @@ func (c *core) answer(b *batch) error {
 
 // refusal is what the server said against a commit. Its contradictions may pass, see nondeterminism; nothing else does.
 func refusal(r *api.Refusal) error {
-	err := perdure.Errorf(r.Code, "%s", r.Detail)
 	if r.Code == perdure.CodeNondeterminism {
-		return err
+		return perdure.Errorf(r.Code, "%s", r.Detail)
 	}
-	err.Field = r.Field
-	return Permanent(err)
+	return Permanent(perdure.Errorf(r.Code, "%s", session.Refusal(r)))
 }
 
 // ---- names
@@ -407,6 +406,13 @@ const maxName = perdure.MaxName - 30
 
 // name checks what a step or a child is called, and gives its key: the name and how often it was used.
 func (c *core) name(what, name string) (string, error) {
+	switch {
+	case name != "":
+	case what == "kind":
+		return "", c.misuse("a child needs a kind")
+	default:
+		return "", c.misuse("%s needs a name", a(what))
+	}
 	if err := perdure.CheckName(what, name); err != nil {
 		return "", c.misuse("%v", err)
 	}
@@ -417,6 +423,14 @@ func (c *core) name(what, name string) (string, error) {
 	defer c.mu.Unlock()
 	c.occur[what+" "+name]++ // steps, children, signals … each have their own count
 	return fmt.Sprintf("%s#%d", name, c.occur[what+" "+name]), nil
+}
+
+// a is a noun with its article.
+func a(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 // nth is a name and how often it was used by now.

@@ -29,13 +29,6 @@ func (x *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return x.next.RoundTrip(r)
 }
 
-// hasty is a policy under which a worker that is not heard from is soon replaced.
-func hasty() *perdure.Policy {
-	p := steady()
-	p.Lease = 2 * time.Second
-	return p
-}
-
 // trip is a saga whose second step is executed in a way of the worker's own.
 func trip(done *tally, who string, second func(ctx context.Context) (string, error)) func(wk *worker.Worker) {
 	return func(wk *worker.Worker) {
@@ -62,36 +55,39 @@ func TestAnExecutionThatHasLostItsLeaseDoesNothingMore(t *testing.T) {
 	for _, how := range []string{"succeeds", "fails", "fails for good"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			w := openUnder(t, hasty(), 1)
-			var done tally
-			x := &wire{next: w.nodes[0].Transport()}
-			begun, over, left := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-			w.workAt(x, worker.Options{AgentSlots: 1}, trip(&done, "the first's", func(ctx context.Context) (string, error) {
-				close(begun)
-				<-ctx.Done() // it hears of it when the wire is mended
-				left <- context.Cause(ctx)
-				<-over
-				switch how {
-				case "succeeds":
-					return "the first's", nil
-				case "fails":
-					return "", errors.New("no")
+			virtual(t, func(w *scene) {
+				var done tally
+				x := &wire{next: w.nodes[0].Transport()}
+				begun, over, left := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+				stop := w.workAt(x, worker.Options{AgentSlots: 1}, trip(&done, "the first's", func(ctx context.Context) (string, error) {
+					close(begun)
+					<-ctx.Done() // it hears of it when the wire is mended
+					left <- context.Cause(ctx)
+					<-over
+					switch how {
+					case "succeeds":
+						return "the first's", nil
+					case "fails":
+						return "", errors.New("no")
+					}
+					return "", agent.Permanent(errors.New("no"))
+				}))
+				defer stop()
+				id := w.start(perdure.Submission{Kind: "trip"})
+				next(w, begun)
+				x.cut.Store(true)
+				stopSecond := w.work(trip(&done, "the second's", func(context.Context) (string, error) { return "the second's", nil }))
+				defer stopSecond()
+				completed(w.t, w.end(id), `"the second's"`)
+				x.cut.Store(false)
+				if cause := next(w, left); !errors.Is(cause, worker.ErrLeaseLost) {
+					w.t.Errorf("the step was told %v", cause)
 				}
-				return "", agent.Permanent(errors.New("no"))
-			}))
-			id := w.start(perdure.Submission{Kind: "trip"})
-			next(w, begun)
-			x.cut.Store(true)
-			w.work(trip(&done, "the second's", func(context.Context) (string, error) { return "the second's", nil }))
-			completed(t, w.end(id), `"the second's"`)
-			x.cut.Store(false)
-			if cause := next(w, left); !errors.Is(cause, worker.ErrLeaseLost) {
-				t.Errorf("the step was told %v", cause)
-			}
-			close(over)
-			run := w.end(id)
-			completed(t, run, `"the second's"`)
-			done.expect(t, "flight", "the first's hotel", "the second's hotel")
+				close(over)
+				time.Sleep(time.Minute) // whatever it still says is said
+				completed(w.t, w.end(id), `"the second's"`)
+				done.expect(w.t, "flight", "the first's hotel", "the second's hotel")
+			})
 		})
 	}
 }

@@ -39,7 +39,7 @@ func TestMisuseIsNotIgnored(t *testing.T) {
 			})
 		},
 		"the first of none":   func(ctx *agent.Context) { _, _ = agent.SelectOK[int](ctx) },
-		"a negative time":     func(ctx *agent.Context) { agent.Spawn[int](ctx, "nobody", 1, agent.Timeout(-time.Second)) },
+		"a future of nothing": func(ctx *agent.Context) { _, _ = agent.JoinAll[int](ctx, nil) },
 		"a name that is none": func(ctx *agent.Context) { _ = agent.Saga(ctx, "", func() error { return nil }) },
 	}
 	w.work(func(wk *worker.Worker) {

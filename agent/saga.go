@@ -35,7 +35,9 @@ const (
 // again to learn what it had done.
 func Saga(ctx *Context, name string, body func() error) error {
 	c := ctx.c
-	c.enter()
+	if err := c.enter(); err != nil {
+		return err
+	}
 	key, err := c.name("saga", name)
 	if err != nil {
 		return err
@@ -62,7 +64,7 @@ func Saga(ctx *Context, name string, body func() error) error {
 		c.setUndoing(why)
 	}
 	err = body()
-	c.enter()
+	c.goOn()
 	if err != nil {
 		c.handedOn()
 	}
@@ -186,7 +188,7 @@ func (c *core) compensate(ctx *Context, s *saga) error {
 			// Being asked to stop is what this is for. Only the loss of the lease ends it.
 			inside := &Context{lasting{c.leased, ctx.Context}, c}
 			_, err = attempt(inside, key, func(ctx context.Context) (struct{}, error) { return struct{}{}, u.f(ctx, rec.OK) }, &stepOptions{retries: undoRetries})
-			c.enter()
+			c.goOn()
 		}
 		if err != nil {
 			left.keys = append(left.keys, u.key)

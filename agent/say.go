@@ -23,7 +23,9 @@ func from(ctx context.Context) (c *core, inside bool) {
 // or one's own; content is any JSON, such as a text.
 func Message(ctx *Context, role string, content any) error {
 	c := ctx.c
-	c.enter()
+	if err := c.enter(); err != nil {
+		return err
+	}
 	if c.grant.ThreadID == "" {
 		return c.misuse("Message: the run is on no thread")
 	}
@@ -56,7 +58,9 @@ func Message(ctx *Context, role string, content any) error {
 // recorded, only how far it went: every execution reads the same, and a long conversation is stored once.
 func (ctx *Context) History() ([]api.Message, error) {
 	c := ctx.c
-	c.enter()
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
 	if c.grant.ThreadID == "" {
 		return nil, c.misuse("History: the run is on no thread")
 	}
@@ -76,7 +80,7 @@ func (ctx *Context) History() ([]api.Message, error) {
 	}
 	out, err := c.read(until, last)
 	if err != nil {
-		c.enter()
+		c.goOn()
 		if stopped := c.halted(); stopped != nil {
 			return nil, stopped
 		}
@@ -203,7 +207,9 @@ func Emit(ctx context.Context, typ string, v any) error {
 
 // line writes a line that a replay does not write again.
 func (c *core) line(typ string, v any) error {
-	c.enter()
+	if err := c.enter(); err != nil {
+		return err
+	}
 	data, err := perdure.Encode(v)
 	if err != nil {
 		return misuse("%s: %v", typ, err)

@@ -27,9 +27,10 @@ type scene struct {
 	c     *client.Client // for the caller's side: nothing happens to it
 }
 
-// steady is a policy that retries at once, and under which no busy machine loses a lease.
+// steady is a policy that retries at once, and under which no busy machine loses a lease or has a run granted twice.
 func steady() *perdure.Policy {
 	p := perdure.DefaultPolicy()
+	p.DispatchedRetry, p.DispatchedTimeout = p.Lease, 5*p.Lease
 	p.BackoffBase = 5 * time.Millisecond
 	p.WatchdogInterval = 50 * time.Millisecond
 	return &p
@@ -41,7 +42,7 @@ func open(t *testing.T) *scene { return openUnder(t, steady(), 1) }
 // openUnder opens one under a policy, with so many nodes where the store can be shared.
 func openUnder(t *testing.T, policy *perdure.Policy, nodes int) *scene {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	w := &scene{t: t, ctx: ctx}
 	at := storetest.Address(t)

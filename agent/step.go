@@ -26,14 +26,19 @@ import (
 // one. An error is handed back and not recorded, so that the next attempt tries again, unless it is [Permanent]; an agent
 // that does something else about an error makes it Permanent first, or a later execution might find that the step succeeds. The
 // function may be called twice, when a worker dies between its end and the record of it; [IdempotencyKey] lets
-// others notice. Steps may run at the same time, in goroutines, if their names differ, and not one inside of another.
+// others notice. A result is at most 1 MiB of JSON; a text in it has no NUL character and no half of a surrogate pair, or the
+// step fails: what may have them is []byte, which JSON writes as base64.
+//
+// Steps may run at the same time, in goroutines, if their names differ, and not one inside of another.
 func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	var o stepOptions
 	for _, opt := range opts {
 		opt(&o)
 	}
 	c := ctx.c
-	c.enter()
+	if err := c.enter(); err != nil {
+		return *new(T), err
+	}
 	if c.inside() {
 		return *new(T), c.misuse("step %q inside of a step: a step that is recorded is not executed again, and neither is what is in it", name)
 	}
@@ -45,7 +50,7 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 		return *new(T), c.misuse("step %s has an Undo and is in no Saga", key)
 	}
 	if of := reflect.TypeFor[T](); o.undo != nil && o.undoes != of {
-		return *new(T), c.misuse("step %s gives a %s, and its Undo takes a %s", key, of, o.undoes)
+		return *new(T), c.misuse("step %s gives %s, and its Undo takes %s", key, a(of.String()), a(o.undoes.String()))
 	}
 	out, err := step(ctx, key, f, &o)
 	if err == nil && o.undo != nil {
@@ -104,7 +109,7 @@ func step[T any](ctx *Context, key string, f func(ctx context.Context) (T, error
 	c.anew()
 	c.flush() // whatever the step may rely on is there before it begins
 	out, err = attempt(ctx, key, f, o)
-	c.enter() // what a step does after its lease was lost is not for this execution to judge
+	c.goOn() // what a step does after its lease was lost is not for this execution to judge
 	if err != nil {
 		if stopped := c.halted(); stopped != nil {
 			return *new(T), stopped
@@ -119,18 +124,27 @@ func step[T any](ctx *Context, key string, f func(ctx context.Context) (T, error
 	}
 	var rec record
 	if rec.OK, err = perdure.Encode(out); err != nil {
-		return *new(T), Permanent(fmt.Errorf("step %s: its result, a %T, can't be recorded: %w", key, out, err))
+		return *new(T), unrecordable(key, out, err)
 	}
 	text := rec.text()
 	if len(text) > perdure.MaxValue {
-		return *new(T), Permanent(fmt.Errorf("step %s: its result has %d bytes; a record takes %d: put larger things elsewhere and record where", key, len(rec.OK), perdure.MaxValue))
+		return *new(T), Permanent(perdure.Errorf(perdure.CodeTooLarge, "step %s: its result has %d bytes; a record takes %d: put larger things into an artifact and record which", key, len(rec.OK), perdure.MaxValue))
 	}
 	var kept T // what every later execution will have
 	if err := json.Unmarshal(rec.OK, &kept); err != nil {
-		return *new(T), Permanent(fmt.Errorf("step %s: its result, a %T, can't be read back from JSON: %w", key, out, err))
+		return *new(T), Permanent(perdure.Errorf(codeResult, "step %s: its result, a %T, can't be read back from JSON: %v", key, out, err))
 	}
 	c.record(key, text, o.undo != nil)
 	return kept, nil
+}
+
+// unrecordable says what is wrong with a step's result.
+func unrecordable(key string, out any, err error) error {
+	var refused *perdure.Error
+	if errors.As(err, &refused) {
+		return Permanent(perdure.Errorf(refused.Code, "step %s: its result, a %T, %s", key, out, refused.Message))
+	}
+	return Permanent(perdure.Errorf(codeResult, "step %s: its result, a %T, can't be recorded: %v", key, out, err))
 }
 
 // record commits a step's entry, and waits for that.
@@ -273,7 +287,7 @@ func UUID(ctx *Context) string {
 
 // handOut gives the next of what earlier executions were given, or makes one and notes it in the frame.
 func handOut[T any](c *core, what string, given *[]T, used *int, fresh func() T, in func(*frame) *[]T) T {
-	c.enter()
+	c.mustEnter()
 	if err := c.counted(what); err != nil {
 		c.fail(err)
 	}
@@ -303,7 +317,7 @@ func handOut[T any](c *core, what string, given *[]T, used *int, fresh func() T,
 // the question stood here gets 0; each gets the same answer from then on.
 func Version(ctx *Context, name string, version int) int {
 	c := ctx.c
-	c.enter()
+	c.mustEnter()
 	if err := perdure.CheckName("version", name); err != nil {
 		c.fail(misuse("%v", err))
 	}

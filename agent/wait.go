@@ -8,17 +8,22 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Sleep waits. The run is suspended meanwhile: it holds no worker, and a sleep of a month costs nothing.
+// Sleep waits. The run is suspended meanwhile: it holds no worker, and a sleep of a month costs nothing. A time that is not
+// positive is over at once.
 func Sleep(ctx *Context, d time.Duration) error {
 	c := ctx.c
-	c.enter()
+	if err := c.enter(); err != nil {
+		return err
+	}
 	return c.sleep(c.nth("sleep:"+d.String()), d)
 }
 
 // SleepUntil sleeps until an instant, by this machine's clock.
 func SleepUntil(ctx *Context, t time.Time) error {
 	c := ctx.c
-	c.enter()
+	if err := c.enter(); err != nil {
+		return err
+	}
 	return c.sleep(c.nth("sleep:"+t.UTC().Format(time.RFC3339Nano)), time.Until(t))
 }
 
@@ -42,12 +47,14 @@ func (c *core) sleep(id string, d time.Duration) error {
 // Signal waits for a signal of that name, sent with POST /api/v1/runs/{id}/signals/{name}, and reads its data. A
 // signal that came before anybody asked for it is kept and taken now; each is taken once, the oldest first.
 // When the time is over (zero: the server's default, which is 5 minutes for [StartTask] and 10 for others), the error is
-// [ErrSignalTimeout].
+// [ErrSignalTimeout]. A negative time, as the rest of one that has passed, takes a signal that is there, and waits for none.
 func Signal[T any](ctx *Context, name string, timeout time.Duration) (T, error) {
 	var out T
 	c := ctx.c
-	c.enter()
-	spec := perdure.WaitSpec{Type: perdure.WaitSignal, Name: name, Timeout: perdure.Duration(timeout)}
+	if err := c.enter(); err != nil {
+		return out, err
+	}
+	spec := perdure.WaitSpec{Type: perdure.WaitSignal, Name: name, Timeout: timeLeft(timeout)}
 	key, err := c.name("signal", name)
 	if err != nil {
 		return out, err
@@ -62,6 +69,15 @@ func Signal[T any](ctx *Context, name string, timeout time.Duration) (T, error) 
 		return out, waitEnded(i, ErrSignalTimeout)
 	}
 	return out, decode("signal "+name, c.data(i), &out)
+}
+
+// timeLeft is the time of a wait or a child. A computed one may have passed already. That is for the server to find, like any
+// timeout: what it finds is recorded, and the next execution has the same however much time it computes.
+func timeLeft(d time.Duration) perdure.Duration {
+	if d == 0 {
+		return 0 // the default
+	}
+	return perdure.Duration(max(d, time.Millisecond))
 }
 
 // takeEarly satisfies a signal wait, that was never opened, by the oldest signal of its name that is there.

@@ -137,6 +137,17 @@ func TestWhatDependsOnACrashIsFound(t *testing.T) {
 			},
 			Start: perdure.Submission{Kind: "task"},
 		},
+		"spawns what nobody knows": {
+			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+				return func(w *worker.Worker) {
+					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
+						return agent.Spawn[string](ctx, "hotle", "Lisbon").Join(ctx)
+					})
+				}
+			},
+			Start: perdure.Submission{Kind: "task"},
+		},
+		"never returns": task(func(*agenttest.Session, context.Context) (string, error) { select {} }),
 	}
 	if name := os.Getenv(inner); name != "" {
 		broken[name].CrashEverywhere(t, nil)
@@ -147,6 +158,8 @@ func TestWhatDependsOnACrashIsFound(t *testing.T) {
 		"counts in memory":          {before, `task: result`, `was "x"`},
 		"fails the second time":     {before, "task: state", "was completed", "is  failed", "task: error is there, and was not without the crash: failed: I was here before", `deliverable: result is missing; without the crash it was "well"`},
 		"does it outside of a step": {`"charged" is done outside of a step`},
+		"spawns what nobody knows":  {`task/hotle#1: no handler is registered for the kind "hotle"`},
+		"never returns":             {"these functions do not return, although their contexts have ended long ago: task (run "},
 		"notes who it is":           {before, "noted: done by worker-1 is missing", "noted: done by worker-2 is there, and was not"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -18,6 +19,8 @@ type chronicle struct {
 	boundaries []point          // in the order in which they came
 	steps      map[string]map[string]string
 	tokens     map[string]bool // of callbacks
+	asked      map[string]bool // kinds that workers asked for
+	hurried    map[string]bool // kinds of children that were spawned with a Timeout
 }
 
 type commitID struct {
@@ -27,7 +30,7 @@ type commitID struct {
 
 func newChronicle() chronicle {
 	return chronicle{names: make(map[perdure.RunID]string), commits: make(map[commitID]boundary), counts: make(map[boundary]int), steps: make(map[string]map[string]string),
-		tokens: make(map[string]bool)}
+		tokens: make(map[string]bool), asked: make(map[string]bool), hurried: make(map[string]bool)}
 }
 
 // name is the name of a run that was introduced.
@@ -53,6 +56,11 @@ func (c *chronicle) sawGrant(g *api.Grant) boundary { return c.next(c.name(g.Run
 func (c *chronicle) sawCommit(m *perdure.Commit) (b boundary, first bool) {
 	id := commitID{m.RunID, m.ID}
 	b, known := c.commits[id]
+	for _, child := range m.Children {
+		if child.Timeout != 0 {
+			c.hurried[child.Kind] = true
+		}
+	}
 	if !known {
 		b = c.next(c.name(m.RunID), false, describe(m))
 		c.commits[id] = b
@@ -81,6 +89,12 @@ func (c *chronicle) sawResult(m *perdure.Commit, res *api.CommitResult) (boundar
 		c.steps[b.run][step] = string(e.Value)
 	}
 	return b, nil
+}
+
+// nobodys tells whether a run was left alone because no worker knows its kind: after a minute each has asked for all it knows.
+// A child with a Timeout may be meant to run out of it.
+func (c *chronicle) nobodys(r *api.Run) bool {
+	return r.StartedAt == nil && r.FinishedAt != nil && r.FinishedAt.Sub(r.CreatedAt) >= time.Minute && !c.asked[r.Kind] && !c.hurried[r.Kind]
 }
 
 // stepOf is the step that a journal's key stands for. Package agent keeps notes of its own there as well, of what came into

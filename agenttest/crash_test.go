@@ -152,6 +152,7 @@ func TestAnAgentEndsTheSameWhereverItCrashesOnPostgres(t *testing.T) {
 	p.Lease, p.DispatchedRetry, p.DispatchedTimeout = 1200*time.Millisecond, 500*time.Millisecond, 5*time.Second
 	p.BackoffBase, p.MaxAttempts, p.MaxDeliveries, p.WatchdogInterval = 10*time.Millisecond, 20, 100, 50*time.Millisecond
 	sc := journey(100 * time.Millisecond)
+	sc.Patience = 5 * time.Minute
 	sc.Server = embedded.Options{Store: storetest.Postgres(t), Policy: &p}
 	// A slow machine may take longer than any pause: the signal comes when it is waited for, and so every telling has
 	// as many turns as the first.

@@ -60,7 +60,7 @@
 // 2000-01-01 UTC. Its clock goes on when everybody waits: a sleep of a day is over in about a second, and a lease that runs
 // out in no time. Three things follow. A function that waits for a socket, a process or a channel from outside of the bubble
 // stops the clock, so that models and services are functions here, or handlers called in process. A handler ends when its
-// context does, or the bubble can't. And what a telling keeps, such as a bank that is none, is made within the bubble, by Setup.
+// context does, or the bubble can't; one that does not is named. And what a telling keeps, such as a bank that is none, is made within the bubble, by Setup.
 //
 // With a store in [Scenario.Server] the same scenario runs on a PostgreSQL, in real time: the workers die there, and
 // the server stays up. Give it a policy with a short lease.

@@ -46,6 +46,11 @@ func (s *Session) gather() *End {
 			fatal("learn the name of a run", err)
 		}
 		end.Tree[name] = run
+		s.mu.Lock()
+		if s.nobodys(&run) {
+			s.t.Errorf("%s: no handler is registered for the kind %q; a child that nobody is to execute has a Timeout", name, run.Kind)
+		}
+		s.mu.Unlock()
 		if run.RunID == s.id {
 			end.Run = run
 		}
@@ -114,7 +119,8 @@ func (s *Session) tree() []api.Run {
 					continue
 				}
 				live = true
-				if _, deferred, err := s.c.Join(s.ctx, r.RunID, time.Hour); err != nil || deferred && s.ctx.Err() != nil {
+				until, _ := s.ctx.Deadline()
+				if _, deferred, err := s.c.Join(s.ctx, r.RunID, time.Hour); err != nil || deferred && time.Until(until) <= time.Second {
 					s.t.Fatalf("%s, a %s, has not ended in time: it is %s (%v)", r.RunID, r.Kind, r.State, err)
 				}
 			}

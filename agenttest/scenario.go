@@ -3,6 +3,7 @@ package agenttest
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -141,19 +142,22 @@ func (sc *Scenario) shared(t *testing.T) *server {
 // tell tells the scenario, with a crash if one is given. Nil: the crash's boundary did not come.
 func (sc *Scenario) tell(t *testing.T, shared *server, crash *point) (end *End) {
 	t.Helper()
-	log := new(lines)
+	log, at := new(lines), new(working)
+	if end, ok := t.Deadline(); ok {
+		defer at.watch(t.Name(), end, os.Stderr).Stop()
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("what server and workers said:\n%s", log)
 		}
 	})
 	if shared != nil {
-		return newSession(t, sc, shared, "", log, crash).tell()
+		return newSession(t, sc, shared, "", log, at, crash).tell()
 	}
 	dir := ""
 	if crash != nil && crash.server {
 		dir = t.TempDir() // made outside: it goes when the bubble is gone
 	}
-	synctest.Test(t, func(t *testing.T) { end = newSession(t, sc, nil, dir, log, crash).tell() })
+	synctest.Test(t, func(t *testing.T) { end = newSession(t, sc, nil, dir, log, at, crash).tell() })
 	return end
 }

@@ -27,6 +27,7 @@ type Session struct {
 	crash *point // nil: none
 	dir   string // of a server that is to be opened again
 	log   *lines
+	at    *working
 
 	register func(*worker.Worker)
 
@@ -57,8 +58,8 @@ type server struct {
 	lingering sync.WaitGroup // workers that are dead and do not quite know it yet
 }
 
-func newSession(t *testing.T, sc *Scenario, common *server, dir string, log *lines, crash *point) *Session {
-	s := &Session{t: t, sc: sc, crash: crash, dir: dir, common: common, tenant: embedded.DefaultTenant, log: log, chronicle: newChronicle(), notes: make(map[string]int),
+func newSession(t *testing.T, sc *Scenario, common *server, dir string, log *lines, at *working, crash *point) *Session {
+	s := &Session{t: t, sc: sc, crash: crash, dir: dir, common: common, tenant: embedded.DefaultTenant, log: log, at: at, chronicle: newChronicle(), notes: make(map[string]int),
 		callbacks: make(chan string, perdure.MaxBatch)}
 	if common != nil {
 		s.tenant = perdure.TenantID("t" + strings.ToLower(rand.Text()))
@@ -178,6 +179,7 @@ func (s *Session) close() {
 		if err := s.srv.Close(); err != nil {
 			s.t.Errorf("close the server: %v", err)
 		}
+		s.at.outlast(s.t)
 	}
 }
 
@@ -204,6 +206,7 @@ func (s *Session) bear() {
 		opt.Logger = slog.New(slog.NewTextHandler(s.log, nil))
 	}
 	w := worker.New(client.New(address, s.workerKey, client.Options{Transport: l}), opt)
+	w.Use(s.at.around)
 	s.register(w)
 	lives := &s.own
 	if s.common != nil {

@@ -64,6 +64,16 @@ func (l *life) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, errCut
 		}
 	}
+	if worker && verb == "poll" {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			return nil, err
+		}
+		req.Body.Close()
+		req = req.Clone(req.Context())
+		req.Body = io.NopCloser(bytes.NewReader(body))
+		s.polling(body)
+	}
 	s.mu.Lock()
 	srv := s.srv
 	s.mu.Unlock()
@@ -103,6 +113,20 @@ func (s *Session) isDead(l *life) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return l.dead
+}
+
+// polling sees what a worker asks for.
+func (s *Session) polling(body []byte) {
+	var poll api.Poll
+	if err := json.Unmarshal(body, &poll); err != nil {
+		s.t.Errorf("read a poll: %v", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, kind := range poll.Kinds {
+		s.asked[kind] = true
+	}
 }
 
 // committing sees commits on their way, and tells whether they don't arrive.

@@ -98,7 +98,7 @@ var Codes = []CodeDef{
 	{CodeShuttingDown, http.StatusServiceUnavailable, "The server is shutting down"},
 	{CodeOrigin, http.StatusForbidden, "Pages of this origin are not let in"},
 	{CodeUpgrade, http.StatusUpgradeRequired, "This path is a WebSocket"},
-	{CodeTooManyStreams, http.StatusServiceUnavailable, "The node has as many streams as it may"},
+	{CodeTooManyStreams, http.StatusServiceUnavailable, "The node has as many streams as it may, or the tenant its share"},
 }
 
 // StatusOf is the HTTP status of a code.

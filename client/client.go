@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,7 +45,8 @@ type Client struct {
 }
 
 // New makes a client of the server at baseURL, such as "http://127.0.0.1:7373", with a key of one's tenant. It
-// does not connect: the first call does.
+// does not connect: the first call does. A client has connections of its own, which it keeps for a while: a program makes one
+// and keeps it, and one that makes many closes each.
 func New(baseURL, key string, opt Options) *Client {
 	if opt.Retries == 0 {
 		opt.Retries = 8
@@ -171,9 +173,7 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 		if errors.As(err, &u) {
 			err = u.Err // the path is said once, by explain
 		}
-		var dial *net.OpError
-		arrived := !errors.As(err, &dial) || dial.Op != "dial"
-		return 0, &failure{err: err, again: true, maybe: arrived}
+		return 0, &failure{err: err, again: true, maybe: !unsent(err)}
 	}
 	defer res.Body.Close()
 	limit := max(r.limit, maxAnswer)
@@ -194,6 +194,12 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 		return res.StatusCode, &failure{err: fmt.Errorf("the answer is not what this client knows: %w", err), maybe: true}
 	}
 	return res.StatusCode, nil
+}
+
+// unsent tells whether a call that failed never left: there was no connection to send it on.
+func unsent(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, new(*tls.CertificateVerificationError))
 }
 
 func (c *Client) request(ctx context.Context, r *request) (*http.Request, error) {

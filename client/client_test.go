@@ -229,12 +229,11 @@ func TestPatience(t *testing.T) {
 		t.Errorf("Retry-After was not honoured: %v", err)
 	}
 	// Whoever has no time left is told at once.
-	answers, seen = []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "30")}, nil
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	answers, seen = []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "60")}, nil
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 	defer cancel()
-	began := time.Now()
-	if _, err := client.New(s.URL, "k", client.Options{}).Start(ctx, perdure.Submission{Kind: "x"}); client.CodeOf(err) != perdure.CodeUnavailable || time.Since(began) > 2*time.Second {
-		t.Errorf("after %s: %v", time.Since(began), err)
+	if _, err := client.New(s.URL, "k", client.Options{}).Start(ctx, perdure.Submission{Kind: "x"}); client.CodeOf(err) != perdure.CodeUnavailable || ctx.Err() != nil {
+		t.Errorf("%v, with %v", err, ctx.Err())
 	}
 }
 

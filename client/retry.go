@@ -122,7 +122,8 @@ func knows(p *api.Problem) bool {
 }
 
 // CodeOf is the code of an error of this package: of the server's refusal, or of what the network did. It is
-// empty for nil, and for a caller's own context that ended.
+// empty for nil, and for a call that changes nothing whose context ended; one that may have changed something by then
+// says [perdure.CodeUnknown].
 func CodeOf(err error) perdure.Code {
 	var p *api.Problem
 	if errors.As(err, &p) {

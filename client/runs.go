@@ -86,9 +86,10 @@ func (c *Client) Start(ctx context.Context, sub perdure.Submission, opts ...Call
 }
 
 // Run starts a run in the foreground and waits for its end, at most so long (zero: [DefaultWait]). When that
-// passes, deferred is true and the run goes on. A server that restarts meanwhile is waited for like a run.
+// passes, deferred is true and the run goes on. A server that restarts meanwhile is waited for like a run. A context
+// that ends sooner cuts the wait: the deferral comes a little before its deadline, up to a second, so that the run is known.
 func (c *Client) Run(ctx context.Context, sub perdure.Submission, wait time.Duration, opts ...CallOption) (run *api.Run, deferred bool, err error) {
-	left := countdown(wait)
+	left := countdown(ctx, wait)
 	body := &api.StartRun{Submission: sub}
 	r := &request{method: "POST", path: v1 + "/runs", body: body}
 	r.fresh = func() {
@@ -107,7 +108,7 @@ func (c *Client) Run(ctx context.Context, sub perdure.Submission, wait time.Dura
 // Join waits for the end of a run, at most so long (zero: [DefaultWait]); the outcomes are those of
 // [Client.Run]. Any number of callers may join a run, and a run that has ended is joined at once.
 func (c *Client) Join(ctx context.Context, id perdure.RunID, wait time.Duration) (run *api.Run, deferred bool, err error) {
-	left := countdown(wait)
+	left := countdown(ctx, wait)
 	run, status, err := c.join(ctx, id, left)
 	if err != nil {
 		return nil, false, err
@@ -147,12 +148,18 @@ func (c *Client) stay(ctx context.Context, run *api.Run, status int, left func()
 }
 
 // countdown gives what is left of a wait, bounded by what one call may take. The server refuses a wait of
-// nothing at a start, so that the last bit stays.
-func countdown(wait time.Duration) func() time.Duration {
+// nothing at a start, so that the last bit stays. Of the caller's own time some is kept for the answer to arrive: who
+// is gone by then does not even have the run's id.
+func countdown(ctx context.Context, wait time.Duration) func() time.Duration {
 	if wait <= 0 {
 		wait = DefaultWait
 	}
-	end := time.Now().Add(wait)
+	now := time.Now()
+	if end, ok := ctx.Deadline(); ok {
+		left := end.Sub(now)
+		wait = min(wait, left-min(left/3, time.Second))
+	}
+	end := now.Add(wait)
 	return func() time.Duration {
 		return min(max(time.Until(end), time.Millisecond), longestWait).Round(time.Microsecond)
 	}
@@ -237,7 +244,7 @@ func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wa
 	if wait <= 0 {
 		return answer[api.Run](ctx, c, r)
 	}
-	left := countdown(wait)
+	left := countdown(ctx, wait)
 	r.fresh = func() {
 		r.wait = left()
 		r.query = url.Values{"wait": {r.wait.String()}}

@@ -53,7 +53,7 @@ func (c *Client) Group(ctx context.Context, id perdure.GroupID) (*api.Group, err
 // JoinGroup waits for a group, at most so long (zero: [DefaultWait]). When that passes, open is true, and the
 // group and its runs go on.
 func (c *Client) JoinGroup(ctx context.Context, id perdure.GroupID, wait time.Duration) (group *api.Group, open bool, err error) {
-	left := countdown(wait)
+	left := countdown(ctx, wait)
 	for n := 0; ; n++ {
 		r := &request{method: "GET", path: path(v1+"/groups/%s/join", string(id))}
 		r.fresh = func() {

@@ -43,10 +43,11 @@ type Options struct {
 	// agenttest has the server live by the clock of a synctest bubble this way.
 	Clock func() time.Time
 
-	Origins      []string // origins of pages in browsers that may call the API, such as https://app.example.com
-	MaxStreams   int      // how many streams may be open; default, and at most, three quarters of the file descriptors
-	PublicURL    string   // where clients reach the API, such as https://perdure.example.com: links in webhooks begin with it; equal on all nodes
-	WebhookAllow []string // private networks that webhooks may go to, such as 10.1.0.0/16; default: none
+	Origins       []string // origins of pages in browsers that may call the API, such as https://app.example.com
+	MaxStreams    int      // how many streams may be open; default, and at most, three quarters of the file descriptors
+	TenantStreams int      // how many of these one tenant may have; default three quarters of them
+	PublicURL     string   // where clients reach the API, such as https://perdure.example.com: links in webhooks begin with it; equal on all nodes
+	WebhookAllow  []string // private networks that webhooks may go to, such as 10.1.0.0/16; default: none
 
 	// Secrets name what must not be written, logged or sent: env:NAME or file:PATH, never a value itself; equal on all nodes. See docs/redaction.md.
 	Secrets []string
@@ -103,6 +104,9 @@ func Open(opt Options) (*Server, error) {
 	switch {
 	case opt.Dir != "" && opt.Store == "":
 		sopt.Path = filepath.Join(opt.Dir, "perdure.db") // the store makes its folder, and has it on disk
+		if err := store.Missing(sopt.Path, sopt.Path+"-wal", sopt.Path+".reserve", filepath.Join(opt.Dir, KeyFile)); err != nil {
+			return nil, err
+		}
 	case opt.Dir != "":
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the data folder: %w", err)
@@ -136,7 +140,7 @@ func Open(opt Options) (*Server, error) {
 	if opt.Clock != nil {
 		look = 10 * time.Minute // a test would wait for a day of looking every second
 	}
-	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(), Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, Webhooks: guard, Sender: sender,
+	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(), Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, StreamsPerTenant: opt.TenantStreams, Webhooks: guard, Sender: sender,
 		Poll: look, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -173,7 +177,7 @@ func (s *Server) firstKey(dir string) (string, error) {
 			if code := perdure.CodeOf(err); err == nil || code == perdure.CodeUnavailable || code == perdure.CodeUnknown || code == perdure.CodeInternal {
 				return key, err // that the store is away says nothing about the key
 			}
-			return "", fmt.Errorf("the key in %s is not valid (revoked, or of other data): remove the file to have a new one made", path)
+			return "", fmt.Errorf("the key in %s is not valid (revoked, or of other data). If this is the right store, move the file away to have a new one made", path)
 		}
 		if !errors.Is(err, os.ErrNotExist) {
 			return "", err

@@ -49,6 +49,9 @@ func (opt Options) Validate() error {
 	if opt.MaxStreams < 0 {
 		return fmt.Errorf("max_streams: %d is no number of streams", opt.MaxStreams)
 	}
+	if opt.TenantStreams < 0 {
+		return fmt.Errorf("max_streams_per_tenant: %d is no number of streams", opt.TenantStreams)
+	}
 	for _, n := range opt.WebhookAllow {
 		if _, err := netip.ParsePrefix(n); err != nil {
 			return fmt.Errorf("webhook_allow: %q is not a network such as 10.1.0.0/16", n)

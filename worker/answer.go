@@ -117,7 +117,7 @@ func (r *run) answered(res *api.CommitResult) {
 		// A result that no server will take must not leave the run hanging until its lease ends, and again.
 		w.log.Error("a result was refused; the run fails with that", "run", r.lease.RunID, "error", res.Error.Detail)
 		r.mu.Lock()
-		r.outcome = session.Failed(CodeRefused, fmt.Sprintf("the server refused the outcome: %s: %s %s", res.Error.Code, res.Error.Field, res.Error.Detail), false)
+		r.outcome = session.Failed(CodeRefused, fmt.Sprintf("the server refused the outcome: %s: %s", res.Error.Code, session.Refusal(res.Error)), false)
 		r.mu.Unlock()
 		waits = true
 	}
@@ -135,11 +135,7 @@ func without(out *perdure.Outcome, refused *api.Refusal) *perdure.Outcome {
 	case refused.Code == perdure.CodeCancelRequested:
 		return &perdure.Outcome{Type: perdure.OutcomeCancelled}
 	}
-	message := refused.Detail
-	if refused.Field != "" {
-		message = refused.Field + ": " + message
-	}
-	return session.Failed(refused.Code, message, refused.Code == perdure.CodeNondeterminism)
+	return session.Failed(refused.Code, session.Refusal(refused), refused.Code == perdure.CodeNondeterminism)
 }
 
 // leaseGone tells whether a refusal means that the run is no longer this worker's. One that is about a part of the

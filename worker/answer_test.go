@@ -97,7 +97,7 @@ func TestNoRunCompletesWithoutWhatItsAgentCommits(t *testing.T) {
 	for _, behind := range []int{0, 600 << 10} { // with the outcome, and in a commit before it
 		t.Run(fmt.Sprint(behind), func(t *testing.T) {
 			t.Parallel()
-			w := open(t, false, steady())
+			w := open(t, false, nil)
 			thread, err := w.c.CreateThread(w.ctx, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -130,7 +130,7 @@ func TestNoRunCompletesWithoutWhatItsAgentCommits(t *testing.T) {
 // A child that can't be made is no lease that is lost.
 func TestAChildOnAThreadThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	w := open(t, false, steady())
+	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
 	worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (int, error) {
 		return agent.Spawn[int](ctx, "kid", nil, agent.Options{ThreadID: "01990000-0000-7000-8000-000000000000"}).Join(ctx)
@@ -348,7 +348,7 @@ func TestAWorkerWaitsAsLongAsTheServerAsks(t *testing.T) {
 // The lines of an agent and of its steps may be more than one commit takes.
 func TestLinesThatAreTooManyTogether(t *testing.T) {
 	t.Parallel()
-	w := open(t, false, steady())
+	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
 	worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (string, error) {
 		_, _ = agent.Step(ctx, "step", func(ctx context.Context) (string, error) {

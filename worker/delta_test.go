@@ -56,7 +56,7 @@ func textOf(t *testing.T, e api.Event) string {
 }
 
 func TestAHundredThousandTokensAreFewLines(t *testing.T) {
-	under(t, steady, func(w *world) {
+	both(t, func(w *world) {
 		const many = 100_000
 		token := func(i int) string { return fmt.Sprintf(" tök%d", i%1000) }
 		var want strings.Builder
@@ -99,7 +99,7 @@ func TestAHundredThousandTokensAreFewLines(t *testing.T) {
 // A model that streams while other runs of the worker end all the time makes no more lines for that.
 func TestDeltasAreGatheredWhateverElseIsCommitted(t *testing.T) {
 	t.Parallel()
-	w := open(t, false, steady())
+	w := open(t, false, nil)
 	x := &wire{next: w.wire}
 	wk := worker.New(w.client(x), worker.Options{})
 	quiet := make(chan struct{})
@@ -134,7 +134,7 @@ func TestDeltasAreGatheredWhateverElseIsCommitted(t *testing.T) {
 
 func TestATextComesBackWhateverPiecesItIsCutInto(t *testing.T) {
 	t.Parallel()
-	w := open(t, false, steady())
+	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
 	type cut struct {
 		Seed uint64
@@ -208,55 +208,55 @@ func someText(r *rand.Rand, n int) string {
 
 // What is streamed by a worker that dies stays in the log under its attempt; the next attempt's text is its own.
 func TestAStreamThatIsBegunAgain(t *testing.T) {
-	t.Parallel()
-	w := open(t, true, nil)
-	tokens := func(ctx context.Context, n int) error {
-		for i := range n {
-			if err := worker.Delta(ctx, fmt.Sprintf("%d ", i)); err != nil {
-				return err
+	virtual(t, func(w *world) {
+		tokens := func(ctx context.Context, n int) error {
+			for i := range n {
+				if err := worker.Delta(ctx, fmt.Sprintf("%d ", i)); err != nil {
+					return err
+				}
 			}
+			return nil
 		}
-		return nil
-	}
-	const many = 5000
-	var whole strings.Builder
-	for i := range many {
-		fmt.Fprintf(&whole, "%d ", i)
-	}
-	x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
-	x.lose.Store(2)                                                              // answers, so that commits are sent again
-	first := worker.New(w.client(x), worker.Options{Slots: 1, DrainTimeout: -1}) // it leases nothing while it hangs
-	worker.Handle(first, "talk", func(ctx context.Context, _ int) (int, error) {
-		if err := tokens(ctx, many/2); err != nil {
-			return 0, err
+		const many = 5000
+		var whole strings.Builder
+		for i := range many {
+			fmt.Fprintf(&whole, "%d ", i)
 		}
-		for e, err := range w.c.Events(ctx, mustInfo(ctx).RunID, 0) { // until some of it is in the log
-			if err != nil {
+		x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
+		x.lose.Store(2)                                                              // answers, so that commits are sent again
+		first := worker.New(w.client(x), worker.Options{Slots: 1, DrainTimeout: -1}) // it leases nothing while it hangs
+		worker.Handle(first, "talk", func(ctx context.Context, _ int) (int, error) {
+			if err := tokens(ctx, many/2); err != nil {
 				return 0, err
 			}
-			if e.Type == perdure.LineDelta {
-				break
+			for e, err := range w.c.Events(ctx, mustInfo(ctx).RunID, 0) { // until some of it is in the log
+				if err != nil {
+					return 0, err
+				}
+				if e.Type == perdure.LineDelta {
+					break
+				}
 			}
+			x.cut.Store(true)
+			<-ctx.Done() // of a lease that nobody keeps
+			return 0, ctx.Err()
+		})
+		stop := w.work(first)
+		id := w.start(perdure.Submission{Kind: "talk"})
+		<-x.failed
+		second := worker.New(w.c, worker.Options{})
+		worker.Handle(second, "talk", func(ctx context.Context, _ int) (int, error) { return many, tokens(ctx, many) })
+		w.work(second)
+		if run := w.end(id); run.State != perdure.Completed || run.Attempt != 2 {
+			t.Errorf("%+v", run)
 		}
-		x.cut.Store(true)
-		<-ctx.Done() // of a lease that nobody keeps
-		return 0, ctx.Err()
+		x.cut.Store(false)
+		stop()
+		got, _, _ := w.texts(id)
+		if got[1] == "" || !strings.HasPrefix(whole.String(), got[1]) || got[2] != whole.String() {
+			t.Errorf("attempt 1 said %d bytes, attempt 2 %d of %d", len(got[1]), len(got[2]), whole.Len())
+		}
 	})
-	stop := w.work(first)
-	id := w.start(perdure.Submission{Kind: "talk"})
-	<-x.failed
-	second := worker.New(w.c, worker.Options{})
-	worker.Handle(second, "talk", func(ctx context.Context, _ int) (int, error) { return many, tokens(ctx, many) })
-	w.work(second)
-	if run := w.end(id); run.State != perdure.Completed || run.Attempt != 2 {
-		t.Errorf("%+v", run)
-	}
-	x.cut.Store(false)
-	stop()
-	got, _, _ := w.texts(id)
-	if got[1] == "" || !strings.HasPrefix(whole.String(), got[1]) || got[2] != whole.String() {
-		t.Errorf("attempt 1 said %d bytes, attempt 2 %d of %d", len(got[1]), len(got[2]), whole.Len())
-	}
 }
 
 func mustInfo(ctx context.Context) worker.RunInfo {

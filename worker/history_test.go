@@ -19,7 +19,7 @@ func TestAnAgentReadsItsThreadWhateverItsWorkersKeyIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := open(t, false, steady())
+			w := open(t, false, nil)
 			key := func(scopes []string) *client.Client {
 				k, err := w.c.CreateTenantKey(w.ctx, "elsewhere", api.CreateKey{Name: "k", Scopes: scopes})
 				if err != nil {

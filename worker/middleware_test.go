@@ -76,7 +76,7 @@ func TestMiddlewareStandsAroundEveryExecution(t *testing.T) {
 
 // What a middleware returns decides, but there is no success without a result.
 func TestWhatAMiddlewareMakesOfARun(t *testing.T) {
-	under(t, steady, func(w *world) {
+	both(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
 			switch run.Kind {
@@ -240,7 +240,7 @@ func echo[T any](wk *worker.Worker, kind string) {
 // What JSON can say, a handler can take and give.
 func TestInputsAndResultsOfAnyType(t *testing.T) {
 	t.Parallel()
-	w := open(t, false, steady())
+	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
 	echo[struct{}](wk, "nothing")
 	echo[json.RawMessage](wk, "raw")

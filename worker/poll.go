@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -30,6 +31,9 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 		}
 		if refusesWorker(err) {
 			return err
+		}
+		if client.CodeOf(err) == perdure.CodeNotFound {
+			return fmt.Errorf("the server's address is wrong: %w", err)
 		}
 		w.away.note(err)
 		if err != nil {

@@ -157,7 +157,11 @@ func (r *run) lost(why error) {
 	r.gone = true
 	r.events, r.text, r.tail, r.size, r.sendAt = nil, nil, nil, 0, time.Time{}
 	r.mu.Unlock()
-	if !already {
+	switch {
+	case already:
+	case !time.Now().Before(r.grant.DeadlineAt.Time()): // that is how it is meant to be
+		r.w.log.Info("a run has run out of its time; its handler is told to stop", "run", r.lease.RunID, "kind", r.grant.Kind)
+	default:
 		r.w.log.Warn("a lease is lost; its handler is told to stop", "run", r.lease.RunID, "kind", r.grant.Kind, "error", why)
 	}
 	r.stop(ErrLeaseLost)

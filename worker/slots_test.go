@@ -203,7 +203,7 @@ func TestAnAgentThatIsAskedToStopWhileItWaitsIsCalled(t *testing.T) {
 				break
 			}
 		}
-		run, err := w.c.Cancel(w.ctx, id, "enough", 20*time.Second)
+		run, err := w.c.Cancel(w.ctx, id, "enough", w.patience)
 		if err != nil || run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 {
 			w.t.Errorf("%+v %v", run, err)
 		}

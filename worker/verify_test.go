@@ -111,7 +111,7 @@ func TestAWorkerExecutesOnlyWhatIsSigned(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { srv.Close() })
-			w := &world{t: t, ctx: t.Context(), srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 20 * time.Second}
+			w := &world{t: t, ctx: t.Context(), srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 100 * time.Second}
 			w.c = w.client(w.wire)
 			wire := w.wire
 			if x.change != nil {

@@ -100,10 +100,10 @@ func New(c *client.Client, opt Options) *Worker {
 	if len(opt.Queues) == 0 {
 		opt.Queues = []string{perdure.DefaultQueue}
 	}
-	if opt.Slots <= 0 {
+	if opt.Slots == 0 {
 		opt.Slots = 20
 	}
-	if opt.AgentSlots <= 0 {
+	if opt.AgentSlots == 0 {
 		opt.AgentSlots = 5
 	}
 	if opt.ID == "" {
@@ -172,8 +172,8 @@ func (w *Worker) pool(kind string) *pool {
 }
 
 // Run leases and executes runs until its context ends, then drains and returns nil. It returns an error when
-// the server refuses this worker as such: a key that is not valid or lacks a scope, a queue that is no name. It
-// runs once.
+// the server refuses this worker as such: a key that is not valid or lacks a scope, a queue that is no name, an address where
+// there is no such server; or when its options can't be. A server that is away is waited for. It runs once.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.started {
@@ -184,6 +184,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Unlock()
 	if len(w.handlers) == 0 {
 		return errors.New("worker: no handler is registered")
+	}
+	if w.opt.Slots < 0 || w.opt.AgentSlots < 0 {
+		return fmt.Errorf("worker: Slots is %d and AgentSlots %d: neither can be negative", w.opt.Slots, w.opt.AgentSlots)
 	}
 	for _, kind := range w.opt.SelfFence {
 		if _, ok := w.handlers[kind]; !ok {
@@ -366,22 +369,36 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// awayLog says once that the server is away and once that it is back, whatever call notices.
+// awayLog says that the server is away, now and then while it is, and that it is back, whatever call notices. A single
+// call that fails is not worth a word: the next one is made at once.
 type awayLog struct {
 	log   *slog.Logger
 	mu    sync.Mutex
-	since time.Time
+	since time.Time // zero: it is there
+	said  time.Time // zero: not yet
 }
+
+// remind is how often it is said again.
+const remind = time.Minute
 
 func (a *awayLog) note(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := time.Now()
+	away := now.Sub(a.since).Round(time.Millisecond)
 	switch {
-	case err != nil && a.since.IsZero():
-		a.since = time.Now()
+	case err == nil:
+		if !a.said.IsZero() {
+			a.log.Info("the server answers again", "after", away)
+		}
+		a.since, a.said = time.Time{}, time.Time{}
+	case a.since.IsZero():
+		a.since = now
+	case a.said.IsZero():
+		a.said = now
 		a.log.Warn("the server does not answer, or refuses to; the worker works on", "error", err)
-	case err == nil && !a.since.IsZero():
-		a.log.Info("the server answers again", "after", time.Since(a.since).Round(time.Millisecond))
-		a.since = time.Time{}
+	case now.Sub(a.said) >= remind:
+		a.said = now
+		a.log.Warn("the server still does not answer, or refuses to", "after", away, "error", err)
 	}
 }

@@ -34,7 +34,7 @@ func (broken) FailureCode() perdure.Code { return "paper" }
 
 // What a handler does decides what becomes of its run.
 func TestOutcomes(t *testing.T) {
-	under(t, steady, func(w *world) {
+	both(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{ID: "tester"})
 		worker.Handle(wk, "ok", func(ctx context.Context, in disk) (report, error) {
 			info, ok := worker.Info(ctx)
@@ -83,7 +83,7 @@ func TestOutcomes(t *testing.T) {
 			{"ok", `[]`, perdure.Failed, worker.CodeInput, "worker_test.disk", 1},
 			{"unwritable", `{}`, perdure.Failed, worker.CodeResult, "chan int", 1},
 			{"twice", `{}`, perdure.Failed, worker.CodeRefused, "twice", 1},
-			{"huge", `{}`, perdure.Failed, worker.CodeRefused, "outcome.result", 1},
+			{"huge", `{}`, perdure.Failed, worker.CodeRefused, "the result has", 1},
 			{"large", `{}`, perdure.Completed, "", ``, 1},
 		}
 		ids := make([]perdure.RunID, len(rows))
@@ -138,7 +138,7 @@ func TestACancelReachesTheHandler(t *testing.T) {
 		for kind, state := range map[string]perdure.State{"stops": perdure.Cancelled, "finishes": perdure.Completed, "panics": perdure.Failed} {
 			id := w.start(perdure.Submission{Kind: kind})
 			<-running
-			run, err := w.c.Cancel(w.ctx, id, "enough", 20*time.Second)
+			run, err := w.c.Cancel(w.ctx, id, "enough", w.patience)
 			if err != nil || run.State != state {
 				w.t.Errorf("%s: %+v %v", kind, run, err)
 			}
@@ -154,32 +154,31 @@ func TestACancelReachesTheHandler(t *testing.T) {
 
 // The handler is told once, and the server that it was: then there is time to clean up.
 func TestACancelIsAcknowledged(t *testing.T) {
-	t.Parallel()
-	p := quick()
-	p.CancelGrace = 1500 * time.Millisecond
-	w := open(t, false, p)
-	running := make(chan struct{})
-	wk := worker.New(w.c, worker.Options{})
-	worker.Handle(wk, "cleans", func(ctx context.Context, _ int) (int, error) {
-		close(running)
-		<-ctx.Done()
-		time.Sleep(2 * p.CancelGrace) // cleaning up takes longer than a worker that says nothing is given
-		return 0, ctx.Err()
+	virtual(t, func(w *world) {
+		grace := perdure.DefaultPolicy().CancelGrace
+		running := make(chan struct{})
+		wk := worker.New(w.c, worker.Options{})
+		worker.Handle(wk, "cleans", func(ctx context.Context, _ int) (int, error) {
+			close(running)
+			<-ctx.Done()
+			time.Sleep(2 * grace) // cleaning up takes longer than a worker that says nothing is given
+			return 0, ctx.Err()
+		})
+		w.work(wk)
+		id := w.start(perdure.Submission{Kind: "cleans"})
+		<-running
+		if _, err := w.c.Cancel(w.ctx, id, "", 0); err != nil {
+			t.Fatal(err)
+		}
+		run := w.end(id)
+		if run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 || run.FinishedAt.Sub(run.Cancel.RequestedAt) < 2*grace {
+			t.Errorf("%+v %+v", run, run.Cancel)
+		}
 	})
-	w.work(wk)
-	id := w.start(perdure.Submission{Kind: "cleans"})
-	<-running
-	if _, err := w.c.Cancel(w.ctx, id, "", 0); err != nil {
-		t.Fatal(err)
-	}
-	run := w.end(id)
-	if run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 || run.FinishedAt.Sub(run.Cancel.RequestedAt) < 2*p.CancelGrace {
-		t.Errorf("%+v %+v", run, run.Cancel)
-	}
 }
 
 func TestHeartbeatsKeepARunAlive(t *testing.T) {
-	both(t, func(w *world) {
+	virtual(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		worker.Handle(wk, "long", func(ctx context.Context, _ int) (int, error) {
 			worker.Heartbeat(ctx, "thinking")
@@ -187,7 +186,7 @@ func TestHeartbeatsKeepARunAlive(t *testing.T) {
 				return 0, worker.Permanent(err)
 			}
 			select {
-			case <-time.After(2 * quick().Lease): // not a pause for something else: the length is the matter
+			case <-time.After(5 * perdure.DefaultPolicy().Lease):
 				return 1, nil
 			case <-ctx.Done():
 				return 0, context.Cause(ctx)
@@ -387,60 +386,60 @@ func TestADrainFinishesWhatItCanAndHandsBackTheRest(t *testing.T) {
 
 // A worker that was cut off for longer than its lease is told so, and what it finished is kept.
 func TestALostLease(t *testing.T) {
-	t.Parallel()
-	w := open(t, true, nil)
-	x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
-	running := make(chan struct{}, 1)
-	cause := make(chan error, 1)
-	wk := worker.New(w.client(x), worker.Options{ID: "first", Slots: 1}) // full: it leases nothing more meanwhile
-	worker.Handle(wk, "job", func(ctx context.Context, _ int) (string, error) {
-		running <- struct{}{}
-		<-ctx.Done()
-		cause <- context.Cause(ctx)
-		return "finished nevertheless", nil
+	virtual(t, func(w *world) {
+		x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
+		running := make(chan struct{}, 1)
+		cause := make(chan error, 1)
+		wk := worker.New(w.client(x), worker.Options{ID: "first", Slots: 1}) // full: it leases nothing more meanwhile
+		worker.Handle(wk, "job", func(ctx context.Context, _ int) (string, error) {
+			running <- struct{}{}
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			return "finished nevertheless", nil
+		})
+		w.work(wk)
+		id := w.start(perdure.Submission{Kind: "job"})
+		<-running
+		for e, err := range w.c.Events(w.ctx, id, 0) { // until it has been heard from: a grant that never was is no lease
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Type == "run:heartbeat" {
+				break
+			}
+		}
+		x.cut.Store(true)
+		other := worker.New(w.c, worker.Options{ID: "second"})
+		worker.Handle(other, "job", func(context.Context, int) (string, error) { return "done by another", nil })
+		w.work(other)
+		run := w.end(id)
+		if run.State != perdure.Completed || run.Attempt != 2 || string(run.Result) != `"done by another"` {
+			t.Errorf("%+v", run)
+		}
+		x.cut.Store(false)
+		if err := <-cause; !errors.Is(err, worker.ErrLeaseLost) {
+			t.Error(err)
+		}
+		for after := run.LastSeq; ; {
+			page, err := w.c.EventPage(w.ctx, id, after, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.ContainsFunc(page.Events, func(e api.Event) bool { return e.Type == "run:late_result" }) {
+				break
+			}
+		}
+		late, err := w.c.LateResults(w.ctx, id)
+		if err != nil || len(late) != 1 || string(late[0].Result) != `"finished nevertheless"` {
+			t.Errorf("%+v %v", late, err)
+		}
 	})
-	w.work(wk)
-	id := w.start(perdure.Submission{Kind: "job"})
-	<-running
-	for e, err := range w.c.Events(w.ctx, id, 0) { // until it has been heard from: a grant that never was is no lease
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e.Type == "run:heartbeat" {
-			break
-		}
-	}
-	x.cut.Store(true)
-	other := worker.New(w.c, worker.Options{ID: "second"})
-	worker.Handle(other, "job", func(context.Context, int) (string, error) { return "done by another", nil })
-	w.work(other)
-	run := w.end(id)
-	if run.State != perdure.Completed || run.Attempt != 2 || string(run.Result) != `"done by another"` {
-		t.Errorf("%+v", run)
-	}
-	x.cut.Store(false)
-	if err := <-cause; !errors.Is(err, worker.ErrLeaseLost) {
-		t.Error(err)
-	}
-	for after := run.LastSeq; ; {
-		page, err := w.c.EventPage(w.ctx, id, after, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.ContainsFunc(page.Events, func(e api.Event) bool { return e.Type == "run:late_result" }) {
-			break
-		}
-	}
-	late, err := w.c.LateResults(w.ctx, id)
-	if err != nil || len(late) != 1 || string(late[0].Result) != `"finished nevertheless"` {
-		t.Errorf("%+v %v", late, err)
-	}
 }
 
 // A run that was asked to stop while nobody had it ends as cancelled, without its handler.
 func TestACancelBeforeTheNextAttempt(t *testing.T) {
 	t.Parallel()
-	p := quick()
+	p := steady()
 	p.BackoffBase, p.BackoffMax = time.Hour, time.Hour // the second attempt would come late
 	w := open(t, false, p)
 	wk := worker.New(w.c, worker.Options{})
@@ -456,7 +455,7 @@ func TestACancelBeforeTheNextAttempt(t *testing.T) {
 			break
 		}
 	}
-	run, err := w.c.Cancel(w.ctx, id, "enough", 20*time.Second)
+	run, err := w.c.Cancel(w.ctx, id, "enough", w.patience)
 	if err != nil || run.State != perdure.Cancelled || len(calls) != 1 {
 		t.Errorf("%+v %v, %d calls", run, err, len(calls))
 	}

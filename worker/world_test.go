@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/worker"
 )
@@ -35,10 +36,10 @@ type world struct {
 	patience time.Duration // with a run
 }
 
-// quick is a policy under which a lost worker is noticed within a test's patience.
-func quick() *perdure.Policy {
+// steady is a policy that retries at once, and under which no busy machine loses a lease or has a run granted twice.
+func steady() *perdure.Policy {
 	p := perdure.DefaultPolicy()
-	p.Lease = 2 * time.Second
+	p.DispatchedRetry, p.DispatchedTimeout = p.Lease, 5*p.Lease
 	p.BackoffBase = 10 * time.Millisecond
 	p.WatchdogInterval = 50 * time.Millisecond
 	return &p
@@ -47,16 +48,16 @@ func quick() *perdure.Policy {
 func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 	t.Helper()
 	if policy == nil {
-		policy = quick()
+		policy = steady()
 	}
 	srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: policy})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { srv.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
-	w := &world{t: t, ctx: ctx, srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 20 * time.Second}
+	w := &world{t: t, ctx: ctx, srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 100 * time.Second}
 	if socket {
 		l := httptest.NewServer(srv.Handler())
 		t.Cleanup(l.Close)
@@ -67,13 +68,6 @@ func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 	}
 	w.c = w.client(w.wire)
 	return w
-}
-
-// steady is quick with a lease that no busy machine can lose: for tests that count attempts.
-func steady() *perdure.Policy {
-	p := quick()
-	p.Lease = time.Minute
-	return p
 }
 
 // virtual is a world in a bubble, whose clock stands still while anybody works: what takes time there was waited for.
@@ -102,11 +96,9 @@ func (w *world) serve() *embedded.Server {
 	return srv
 }
 
-func both(t *testing.T, f func(*world)) { under(t, quick, f) }
-
-func under(t *testing.T, policy func() *perdure.Policy, f func(*world)) {
-	t.Run("in process", func(t *testing.T) { t.Parallel(); f(open(t, false, policy())) })
-	t.Run("over a socket", func(t *testing.T) { t.Parallel(); f(open(t, true, policy())) })
+func both(t *testing.T, f func(*world)) {
+	t.Run("in process", func(t *testing.T) { t.Parallel(); f(open(t, false, nil)) })
+	t.Run("over a socket", func(t *testing.T) { t.Parallel(); f(open(t, true, nil)) })
 }
 
 func (w *world) client(wire http.RoundTripper) *client.Client {
@@ -208,7 +200,7 @@ func (x *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 // settled waits until no more goroutines run than before.
 func settled(t *testing.T, before int) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; {
+	for deadline := time.Now().Add(eventually.Within); runtime.NumGoroutine() > before; {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<20)
 			t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])

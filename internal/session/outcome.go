@@ -61,6 +61,22 @@ func Failed(code perdure.Code, message string, retryable bool) *perdure.Outcome 
 	return &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: perdure.Code(Text(string(code), 200)), Message: Text(message, perdure.MaxText)}, Retryable: &retryable}
 }
 
+// Refusal is what a server said against a commit, in words for who wrote the function: that it was a commit, and how many
+// there were in the call, is nothing to him.
+func Refusal(r *api.Refusal) string {
+	field := r.Field
+	if strings.HasPrefix(field, "commits[") {
+		_, field, _ = strings.Cut(field, "].")
+	}
+	switch field {
+	case "":
+		return r.Detail
+	case "outcome.result":
+		return "the result " + r.Detail
+	}
+	return field + ": " + r.Detail
+}
+
 // Text makes a string acceptable: valid, without NUL, bounded. What is cut off is the end: a message begins with
 // what matters.
 func Text(s string, limit int) string {

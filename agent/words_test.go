@@ -1,0 +1,53 @@
+package agent_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/worker"
+)
+
+// give is a step that results in something.
+func give[T any](ctx *agent.Context, name string, v T, opts ...agent.StepOption) error {
+	_, err := agent.Step(ctx, name, func(context.Context) (T, error) { return v, nil }, opts...)
+	return err
+}
+
+// What is wrong in an agent is said in words that its author knows.
+func TestWhatIsWrongIsSaidPlainly(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	ways := map[string]struct {
+		do   func(ctx *agent.Context) error
+		code perdure.Code
+		says string
+	}{
+		"no name":          {func(ctx *agent.Context) error { return give(ctx, "", 1) }, agent.CodeMisuse, "a step needs a name"},
+		"no kind":          {func(ctx *agent.Context) error { _, err := agent.Spawn[int](ctx, "", 1).Join(ctx); return err }, agent.CodeMisuse, "a child needs a kind"},
+		"no future":        {func(ctx *agent.Context) error { _, err := agent.JoinAll[int](ctx, nil); return err }, agent.CodeMisuse, "JoinAll: future 1 of 1 is nil"},
+		"a channel":        {func(ctx *agent.Context) error { return give(ctx, "s", make(chan int)) }, "invalid_result", "step s#1: its result, a chan int, can't be recorded: json: unsupported type: chan int"},
+		"a NUL":            {func(ctx *agent.Context) error { return give(ctx, "s", "a\x00b") }, perdure.CodeInvalid, "step s#1: its result, a string, has an escaped NUL"},
+		"40 MiB":           {func(ctx *agent.Context) error { return give(ctx, "s", strings.Repeat("x", 40<<20)) }, perdure.CodeTooLarge, "step s#1: its result, a string, has 41943042 bytes; a value takes 1048576"},
+		"a byte too large": {func(ctx *agent.Context) error { return give(ctx, "s", strings.Repeat("x", perdure.MaxValue-2)) }, perdure.CodeTooLarge, "step s#1: its result has 1048576 bytes"},
+		"another's undo": {func(ctx *agent.Context) error {
+			return agent.Saga(ctx, "s", func() error {
+				return give(ctx, "s", "text", agent.Undo(func(context.Context, int) error { return nil }))
+			})
+		}, agent.CodeMisuse, "step s#1 gives a string, and its Undo takes an int"},
+	}
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "wrong", func(ctx *agent.Context, how string) (string, error) { return "", ways[how].do(ctx) })
+	})
+	for how, x := range ways {
+		t.Run(how, func(t *testing.T) {
+			run := w.ends("wrong", how)
+			failed(t, run, perdure.Failed, x.code, 1)
+			if run.Error != nil && !strings.HasPrefix(run.Error.Message, x.says) {
+				t.Errorf("%q", run.Error.Message)
+			}
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package client_test
+
+import (
+	"context"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+)
+
+// A caller whose own time is shorter than the wait gets a deferral before it is over, with the run in it: who handles a
+// request has less than ten minutes.
+func TestTheCallersDeadlineCutsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := embedded.Open(embedded.Options{Clock: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer srv.Close()
+		c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
+		run := ok[*api.Run](t)(c.Start(t.Context(), perdure.Submission{Kind: "nobody", Class: perdure.Agent}))
+		group := ok[*api.Group](t)(c.CreateGroup(t.Context(), api.CreateGroup{RunIDs: []perdure.RunID{run.RunID}}))
+		for name, wait := range map[string]func(ctx context.Context) (found, deferred bool, err error){
+			"run": func(ctx context.Context) (bool, bool, error) {
+				run, deferred, err := c.Run(ctx, perdure.Submission{Kind: "nobody", Class: perdure.Agent}, 0)
+				return run != nil && run.RunID != "", deferred, err
+			},
+			"join": func(ctx context.Context) (bool, bool, error) {
+				run, deferred, err := c.Join(ctx, run.RunID, time.Hour)
+				return run != nil && run.RunID != "", deferred, err
+			},
+			"join a group": func(ctx context.Context) (bool, bool, error) {
+				group, open, err := c.JoinGroup(ctx, group.GroupID, 0)
+				return group != nil && group.GroupID != "", open, err
+			},
+		} {
+			for _, within := range []time.Duration{30 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second, 20 * time.Minute} {
+				ctx, cancel := context.WithTimeout(t.Context(), within)
+				began := time.Now()
+				found, deferred, err := wait(ctx)
+				took := time.Since(began)
+				if err != nil || !found || !deferred || ctx.Err() != nil {
+					t.Errorf("%s within %s: %v %v %v after %s", name, within, found, deferred, err, took)
+				}
+				if most := min(within, client.DefaultWait); took < most/2 {
+					t.Errorf("%s within %s took %s", name, within, took)
+				}
+				cancel()
+			}
+		}
+	})
+}
+
+// What could not be sent changed nothing, and says so.
+func TestACallThatNeverLeftChangedNothing(t *testing.T) {
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of the client that hangs up
+	defer secure.Close()
+	for name, url := range map[string]string{"a plain server": strings.Replace(plain.URL, "http://", "https://", 1), "a certificate of nobody": secure.URL, "nobody": "http://127.0.0.1:1"} {
+		c := client.New(url, "key", client.Options{Retries: -1})
+		defer c.Close()
+		if _, err := c.Start(t.Context(), perdure.Submission{Kind: "x"}); client.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

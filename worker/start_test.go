@@ -1,0 +1,113 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/worker"
+)
+
+// A worker that can't ever get a run does not go on as if it could.
+func TestAWorkerThatCanNotWorkSaysSo(t *testing.T) {
+	virtual(t, func(w *world) {
+		elsewhere := client.New(w.url+"/perdure", w.srv.Key(), client.Options{Transport: w.wire})
+		for want, wk := range map[string]*worker.Worker{
+			"address":       worker.New(elsewhere, worker.Options{}),
+			"Slots is -3":   worker.New(w.c, worker.Options{Slots: -3}),
+			"AgentSlots -1": worker.New(w.c, worker.Options{AgentSlots: -1}),
+		} {
+			worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 1, nil })
+			ctx, cancel := context.WithTimeout(w.ctx, time.Hour)
+			if err := wk.Run(ctx); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", want, err)
+			}
+			cancel()
+		}
+	})
+}
+
+// One call that fails is nothing to talk about; a server that stays away is, now and then.
+func TestAServerThatStaysAwayIsMentionedNowAndThen(t *testing.T) {
+	virtual(t, func(w *world) {
+		var fail atomic.Int64 // so many polls
+		x := tripper(func(r *http.Request) (*http.Response, error) {
+			if path.Base(r.URL.Path) == "poll" && fail.Add(-1) >= 0 {
+				return nil, errors.New("the connection was reset")
+			}
+			return w.wire.RoundTrip(r)
+		})
+		var log diary
+		wk := worker.New(w.client(x), worker.Options{Logger: log.logger()})
+		worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 1, nil })
+		defer w.work(wk)()
+		fail.Store(1)
+		time.Sleep(5 * time.Minute)
+		if n := log.says("level="); n != 0 {
+			t.Errorf("%d lines about a single call", n)
+		}
+		fail.Store(1 << 30)
+		time.Sleep(10*time.Minute + 30*time.Second)
+		if first, again := log.says("the server does not answer"), log.says("still does not answer"); first != 1 || again < 8 || again > 10 {
+			t.Errorf("said %d times, and %d times again", first, again)
+		}
+		fail.Store(0)
+		time.Sleep(time.Minute)
+		if back := log.says("answers again"); back != 1 {
+			t.Errorf("%d times back", back)
+		}
+	})
+}
+
+// A run that runs out of its time is as it should be.
+func TestARunThatTimesOutIsNoWarning(t *testing.T) {
+	virtual(t, func(w *world) {
+		var log diary
+		wk := worker.New(w.c, worker.Options{Logger: log.logger()})
+		stopped := make(chan error, 1)
+		worker.Handle(wk, "hangs", func(ctx context.Context, _ int) (int, error) {
+			<-ctx.Done()
+			stopped <- context.Cause(ctx)
+			return 0, ctx.Err()
+		})
+		defer w.work(wk)()
+		w.end(w.start(perdure.Submission{Kind: "hangs", Timeout: perdure.Duration(5 * time.Second)}))
+		if err := <-stopped; !errors.Is(err, worker.ErrLeaseLost) {
+			t.Error(err)
+		}
+		if out, warned := log.says("out of its time"), log.says("level=WARN"); out != 1 || warned != 0 {
+			t.Errorf("%d lines, %d warnings: %s", out, warned, log.text.String())
+		}
+	})
+}
+
+// A result that the server does not take fails the run, in words about the result.
+func TestARefusedResultIsWorded(t *testing.T) {
+	virtual(t, func(w *world) {
+		wk := worker.New(w.c, worker.Options{})
+		worker.Handle(wk, "job", func(_ context.Context, n int) (string, error) {
+			if n == 0 {
+				return "a\x00b", nil
+			}
+			return strings.Repeat("x", n), nil
+		})
+		defer w.work(wk)()
+		for input, want := range map[string]string{
+			"0":        "the server refused the outcome: invalid: the result has an escaped NUL",
+			"1048576":  "the server refused the outcome: too_large: the result has 1048578 bytes",
+			"41943040": "the server refused the outcome: too_large: th",
+		} {
+			run := w.end(w.start(perdure.Submission{Kind: "job", Input: []byte(input)}))
+			if run.Error == nil || run.Error.Code != worker.CodeRefused || !strings.HasPrefix(run.Error.Message, want) {
+				t.Errorf("%s: %s %+v", input, run.State, run.Error)
+			}
+		}
+	})
+}

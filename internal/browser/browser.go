@@ -7,10 +7,14 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/perdure/perdure/internal/eventually"
 )
 
 // errMissing says that there is no Chromium on this machine, and what to type.
@@ -26,7 +30,7 @@ func find() (string, error) {
 }
 
 // patience is how long one thing that a page is asked for may take, on a machine with other things to do.
-const patience = 40 * time.Second
+const patience = 2 * time.Minute
 
 // A Page is one tab of a browser of its own.
 type Page struct {
@@ -41,8 +45,9 @@ func Open(t testing.TB, url string) *Page {
 	if err != nil {
 		t.Fatal(err)
 	}
+	profile := t.TempDir()
 	flags := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
+		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.WSURLReadTimeout(patience),
 		chromedp.Headless, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
 		chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-background-networking", true), // it would look for servers of its maker
@@ -55,7 +60,11 @@ func Open(t testing.TB, url string) *Page {
 		flags = append(flags, chromedp.NoSandbox) // its sandbox does not work for root
 	}
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), flags...)
-	t.Cleanup(stop) // kills it, and waits until it is gone
+	t.Cleanup(func() {
+		stop() // kills it, and waits until it is gone
+		// Those it has started outlive it by a moment, and write into its folder, which is about to be removed.
+		eventually.True(t, "the processes of the browser are gone", func() bool { return len(processes(t, profile)) == 0 })
+	})
 	ctx, _ = chromedp.NewContext(ctx)
 	p := &Page{t: t, ctx: ctx}
 	// The first call starts the browser, which lives as long as the context of that call: no deadline.
@@ -63,6 +72,21 @@ func Open(t testing.TB, url string) *Page {
 		t.Fatalf("the browser does not open %s: %v", url, err)
 	}
 	return p
+}
+
+// processes are those of browsers whose profile is in a folder.
+func processes(t testing.TB, dir string) (found []string) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), "--user-data-dir="+dir) {
+			found = append(found, path)
+		}
+	}
+	return found
 }
 
 // Eval evaluates an expression in the page, and decodes its value.

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure/internal/eventually"
 )
 
 func TestAPageRunsItsScriptAndIsGoneAfterTheTest(t *testing.T) {
@@ -28,26 +25,13 @@ func TestAPageRunsItsScriptAndIsGoneAfterTheTest(t *testing.T) {
 		if png := p.Screenshot(); !bytes.HasPrefix(png, []byte("\x89PNG")) {
 			t.Errorf("%.20q", png)
 		}
-		if profile = filepath.Dir(t.TempDir()); len(browsers(t, profile)) == 0 {
+		if profile = filepath.Dir(t.TempDir()); len(processes(t, profile)) == 0 {
 			t.Error("no process of the browser is found: this test looks at nothing")
 		}
 	})
-	eventually.True(t, "the browser is gone", func() bool { return len(browsers(t, profile)) == 0 })
-}
-
-// browsers are the processes whose profile lies in a folder.
-func browsers(t *testing.T, dir string) (pids []string) {
-	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
+	if left := processes(t, profile); len(left) > 0 {
+		t.Errorf("of the browser there are left %v", left)
 	}
-	for _, path := range all {
-		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), "--user-data-dir="+dir+"/") {
-			pids = append(pids, path)
-		}
-	}
-	return pids
 }
 
 func TestAMissingBrowserIsSaidWithTheLineToType(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A Topic is what a ring is about: something to claim in a queue, or news of a run, a group or what a worker has.
+// A Topic is what a ring is about: something to claim in a queue, or news of a run, a group, what a worker has, or keys.
 type Topic struct {
 	Tenant perdure.TenantID
 	Queue  string // set for queues
@@ -40,6 +40,9 @@ func Run(t perdure.TenantID, id string) Topic { return Topic{Tenant: t, ID: id} 
 
 // Worker is the topic of the runs that a worker has; with no tenant, of one that has runs of any tenant.
 func Worker(t perdure.TenantID, id string) Topic { return Topic{Tenant: t, ID: "worker " + id} }
+
+// Keys is the topic of keys that are revoked, of whatever tenant.
+func Keys() Topic { return Topic{ID: "keys"} }
 
 // A Ringer rings.
 type Ringer interface{ Ring(Topic) }

@@ -56,12 +56,17 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	if err := c.hold(); err != nil {
+		return 0, nil, err
+	}
 	begin := &engine.BeginArtifact{Tenant: t, RunID: c.run(), Epoch: epoch, Name: c.PathValue("name"), ContentType: c.Header.Get("Content-Type"), Size: max(c.ContentLength, 0)}
 	if err := c.s.engine.Do(c.Context(), begin); err != nil {
 		return 0, nil, err
 	}
 	put := &engine.PutArtifact{Tenant: t, RunID: begin.RunID, Epoch: epoch, Name: begin.Name, ContentType: begin.ContentType, Upload: begin.Upload}
-	err = c.receive(put, want)
+	if err = c.receive(put, want); err == nil {
+		err = c.valid()
+	}
 	if err == nil {
 		err = c.s.engine.Do(c.Context(), put)
 	}
@@ -92,7 +97,7 @@ func (c *call) receive(put *engine.PutArtifact, want string) error {
 		case errors.As(err, &big):
 			return perdure.Errorf(perdure.CodeTooLarge, "an artifact has at most %d bytes", limit)
 		case err != nil:
-			return perdure.Errorf(perdure.CodeInvalid, "the body could not be read: %v", err)
+			return c.brokenOff(err)
 		}
 		if have == 0 {
 			break
@@ -156,10 +161,13 @@ func getArtifact(c *call) error {
 		c.Header.Del("Range") // who counts in something else gets all of it
 	}
 	rc := http.NewResponseController(c.w)
-	out := &choosy{ResponseWriter: &patient{c.w, rc, c.s.opt.BodyTimeout}}
+	to := &patient{ResponseWriter: c.w, rc: rc, c: c}
+	out := &choosy{ResponseWriter: to}
 	http.ServeContent(out, c.Request, "", time.Time{}, r)
 	_ = rc.SetWriteDeadline(time.Time{})
 	switch {
+	case to.dead:
+		panic(http.ErrAbortHandler)
 	case r.Err != nil && out.status == 0:
 		return r.Err
 	case r.Err != nil:
@@ -172,15 +180,20 @@ func getArtifact(c *call) error {
 	return nil
 }
 
-// patient gives who reads an answer so long for each piece of it.
+// patient gives who reads an answer so long for each piece of it, and no more of it to a key that has died.
 type patient struct {
 	http.ResponseWriter
 	rc   *http.ResponseController
-	each time.Duration
+	c    *call
+	dead bool
 }
 
 func (w *patient) Write(b []byte) (int, error) {
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.each)) // in process there is none to set
+	if w.c.valid() == errKey {
+		w.dead = true
+		return 0, errKey
+	}
+	_ = w.rc.SetWriteDeadline(time.Now().Add(w.c.s.opt.BodyTimeout)) // in process there is none to set
 	return w.ResponseWriter.Write(b)
 }
 

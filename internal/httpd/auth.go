@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -17,19 +18,74 @@ func (s *Server) admit(c *call, g guard) error {
 	if err != nil {
 		return err
 	}
-	c.key, err = s.engine.Authenticate(c.Context(), secret)
-	switch perdure.CodeOf(err) {
-	case "":
-	case perdure.CodeNotFound:
-		return perdure.Errorf(api.CodeUnauthorized, "the key is not valid")
-	default:
-		return err
+	if c.key, err = s.authenticate(c.Context(), secret, g.remembered); err != nil {
+		return unauthorized(err)
 	}
 	if g.platform && !c.key.Platform {
 		return perdure.Errorf(api.CodeForbidden, "this takes a key of the platform")
 	}
 	if g.scope != "" && !c.key.Allows(g.scope) {
 		return perdure.Errorf(api.CodeForbidden, "the key lacks the scope %s", g.scope)
+	}
+	return nil
+}
+
+// authenticate gives the key that a secret is. While the store can't say, it may be one that is remembered.
+func (s *Server) authenticate(ctx context.Context, secret string, remembered bool) (perdure.Key, error) {
+	if remembered && s.engine.Store().Away() != nil { // it would be asked in vain, and that takes its time
+		if k, err := s.engine.Remembered(secret); err == nil {
+			return k, nil
+		}
+	}
+	k, err := s.engine.Authenticate(ctx, secret)
+	if remembered && err != nil && perdure.CodeOf(err) != perdure.CodeNotFound {
+		if k, err := s.engine.Remembered(secret); err == nil {
+			return k, nil
+		}
+	}
+	return k, err
+}
+
+var errKey = perdure.Errorf(api.CodeUnauthorized, "the key is not valid")
+
+// unauthorized says of a key that is not there, or not any more, that it is not valid.
+func unauthorized(err error) error {
+	if perdure.CodeOf(err) == perdure.CodeNotFound {
+		return errKey
+	}
+	return err
+}
+
+// hold is called by a call that may take long: its context ends when its key does, and it is not answered under a key that was
+// revoked, or has expired, meanwhile.
+func (c *call) hold() error {
+	if c.release != nil {
+		return nil
+	}
+	key, forget := c.s.keyring.watch(c.key.ID)
+	ctx, cancel := context.WithCancelCause(c.Context())
+	stop := context.AfterFunc(key, func() { cancel(errKey) })
+	c.Request = c.WithContext(ctx)
+	c.release = func() {
+		stop()
+		forget()
+		cancel(nil)
+	}
+	return c.valid()
+}
+
+// valid refuses if the call's key is valid no more.
+func (c *call) valid() error {
+	if err := c.dead(); err != nil {
+		return err
+	}
+	return unauthorized(c.s.engine.CheckKey(c.Context(), c.key.ID))
+}
+
+// dead tells that the call's context has ended because its key did.
+func (c *call) dead() error {
+	if context.Cause(c.Context()) == errKey {
+		return errKey
 	}
 	return nil
 }

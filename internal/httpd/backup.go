@@ -18,6 +18,9 @@ func getBackup(c *call) error {
 		return perdure.Errorf(perdure.CodeUnavailable, "another backup is being made: try again later")
 	}
 	defer c.s.backing.Unlock()
+	if err := c.hold(); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp(c.s.opt.Scratch, BackupFolder+"*") // 0700
 	if err != nil {
 		return err
@@ -42,7 +45,7 @@ func getBackup(c *call) error {
 	h.Set("Content-Disposition", `attachment; filename="perdure.backup"`)
 	c.w.WriteHeader(http.StatusOK)
 	rc := http.NewResponseController(c.w)
-	_, err = io.Copy(&patient{c.w, rc, c.s.opt.BodyTimeout}, f)
+	_, err = io.Copy(&patient{ResponseWriter: c.w, rc: rc, c: c}, f)
 	_ = rc.SetWriteDeadline(time.Time{})
 	if err != nil {
 		panic(http.ErrAbortHandler) // half of it must not look like all of it

@@ -180,7 +180,7 @@ func TestWhatATurnCantBeContinuedOn(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, _ := w.boss(w.thread(), 1)
 	_, other := w.boss(w.thread(), 1)
-	for on, field := range map[string]string{`"nobody"`: "outcome.continue_on", `"` + other[0] + `"`: "outcome.continue_on", fmt.Sprintf("%q", boss["run_id"]): "outcome.continue_on"} {
+	for on, field := range map[string]string{`"nobody"`: "commits[0].outcome.continue_on", `"` + other[0] + `"`: "commits[0].outcome.continue_on", fmt.Sprintf("%q", boss["run_id"]): "commits[0].outcome.continue_on"} {
 		if p := w.commit(boss, `"outcome":{"type":"complete","continue_on":[`+on+`]}`).refuses(400, "invalid"); p["field"] != field {
 			t.Errorf("%s: %v", on, p)
 		}

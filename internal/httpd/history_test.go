@@ -81,3 +81,36 @@ func TestAValueIsAsLongInAnAnswerAsItIs(t *testing.T) {
 		t.Errorf("an answer of %d bytes about a value of %d", len(a.body), len(value))
 	}
 }
+
+// However many messages are asked for, an answer holds so much and no more, and the cursor goes on behind it.
+func TestAPageOfAThreadIsBoundedInBytes(t *testing.T) {
+	w := newWorld(t, setup{})
+	thread := "/api/v1/threads/" + w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
+	big := strings.Repeat("x", 900<<10)
+	const all = 6
+	for range all {
+		w.do("POST", thread+"/messages", `{"role":"user","content":"%s"}`, big).is(201)
+	}
+	w.do("POST", thread+"/messages", `{"role":"user","content":"the end"}`).is(201)
+	seen := 0
+	for after := any(0.0); ; {
+		a := w.get(fmt.Sprintf("%s/messages?limit=1000&after=%v", thread, after))
+		page := a.is(200)
+		if len(a.body) > 5<<20 {
+			t.Errorf("an answer of %d bytes", len(a.body))
+		}
+		list := page["messages"].([]any)
+		if len(list) == 0 {
+			break
+		}
+		for _, m := range list {
+			if seen++; m.(obj)["seq"] != float64(seen) {
+				t.Errorf("message %v comes as number %d", m.(obj)["seq"], seen)
+			}
+		}
+		after = page["next_after"]
+	}
+	if seen != all+1 {
+		t.Errorf("%d messages of %d", seen, all+1)
+	}
+}

@@ -42,7 +42,7 @@ func (w *world) makeThread() string {
 
 // toLoopback has webhooks go to loopback, where nobody is.
 var toLoopback = setup{options: func(o *Options) {
-	o.Webhooks, o.Sender = loopback, webhook.NewHTTP(webhook.HTTPOptions{Guard: loopback, Timeout: patience})
+	o.Webhooks, o.Sender = loopback, webhook.NewHTTP(webhook.HTTPOptions{Guard: loopback})
 }}
 
 func TestACallUnderAKeyCountsOnce(t *testing.T) {
@@ -192,7 +192,7 @@ func TestASecretIsShownToWhoeverAsksFirst(t *testing.T) {
 }
 
 func TestATestMessageThatIsSentAgainIsTheSameMessage(t *testing.T) {
-	w := delivering(t)
+	w := delivering(t, setup{})
 	s := newSink(t, nil)
 	path := "/api/v1/webhooks/" + w.hook(`"url":"` + s.at + `"`)["webhook_id"].(string) + "/test"
 	for _, key := range []string{"k", "k", "l"} {

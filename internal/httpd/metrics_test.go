@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -57,6 +58,9 @@ func TestMetricsAreForThePlatform(t *testing.T) {
 
 // What a call does to the metrics. Counters of what happened move when it is durable, so that no wait is needed.
 func TestEachMetricMovesWhenItsThingHappens(t *testing.T) {
+	var now atomic.Int64 // time passes when it is told to, so that no lease is lost and nobody silent because a machine is busy
+	now.Store(1e15)
+	pass := func(d time.Duration) { now.Add(d.Microseconds()) }
 	rows := []struct {
 		name   string
 		do     func(w *world)
@@ -85,17 +89,23 @@ func TestEachMetricMovesWhenItsThingHappens(t *testing.T) {
 		}, map[string]float64{`perdure_late_results_total`: 1, `perdure_runs_ended_total{state="completed"}`: 1}},
 		{"a deadline passes", func(w *world) {
 			id := w.start(`{"kind":"short","queue":"brief","timeout":"30ms"}`)
-			w.get("/api/v1/runs/" + id + "/join?timeout=20s").is(200)
+			pass(30 * time.Millisecond)
+			w.get("/api/v1/runs/" + id + "/join?timeout=1m").is(200)
 		}, map[string]float64{`perdure_run_timeouts_total{kind="short",queue="brief"}`: 1, `perdure_deadline_lateness_seconds_count`: 1,
 			`perdure_watchdog_actions_total{name="deadline",rule="W8"}`: 1, `perdure_runs_ended_total{state="timeout"}`: 1}},
 		{"a run is silent, its lease is lost, and it runs out of attempts", func(w *world) {
 			g := w.running(`{"kind":"quiet","max_attempts":1}`)
 			w.do("POST", "/api/v1/workers/w/heartbeat", `{"runs":[{"run_id":"%s","epoch":%v}]}`, g["run_id"], g["epoch"]).is(200)
-			w.get("/api/v1/runs/" + g["run_id"].(string) + "/join?timeout=20s").is(200)
+			pass(30 * time.Second)
+			eventually.True(w.t, "it is silent", func() bool { return slices.Contains(w.types(g["run_id"].(string)), "run:slow") })
+			pass(30 * time.Second)
+			w.get("/api/v1/runs/" + g["run_id"].(string) + "/join?timeout=1m").is(200)
 		}, map[string]float64{`perdure_run_alerts_total{reason="silent"}`: 1, `perdure_lease_losses_total`: 1, `perdure_dead_letters_total{cause="attempts_exhausted"}`: 1,
 			`perdure_watchdog_actions_total{name="lost-worker",rule="W6"}`: 1, `perdure_watchdog_actions_total{name="silent",rule="W13"}`: 1}},
 	}
-	w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) { p.Silent, p.Lease = 50*time.Millisecond, 300*time.Millisecond }})
+	at := storetest.Options(t)
+	at.Hooks.Clock = func() perdure.Instant { return perdure.Instant(now.Load()) }
+	w := newWorld(t, setup{watchdog: true, store: &at, policy: func(p *perdure.Policy) { p.GapAfter = long }})
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
 			w := *w
@@ -208,10 +218,14 @@ func TestWhatTheWatchdogDidIsListed(t *testing.T) {
 			t.Errorf("%d: %v", i, a)
 		}
 	}
-	for query, n := range map[string]int{"run_id=" + ids[0]: 1, "rule=deadline&tenant=a": many, "tenant=b": 0, "rule=W6": 0, "run_id=" + unknown: 0} {
+	waiting := w.start(`{"kind":"job"}`)
+	for query, n := range map[string]int{"run_id=" + ids[0]: 1, "rule=deadline&tenant=a": many, "tenant=b": 0, "rule=W6": 0, "rule=W6&run_id=" + ids[0]: 0, "run_id=" + waiting: 0, "tenant=a&run_id=" + waiting: 0} {
 		if got := admin.get("/api/admin/watchdog?" + query).is(200)["actions"].([]any); len(got) != n {
 			t.Errorf("%s: %d, not %d", query, len(got), n)
 		}
+	}
+	for _, query := range []string{"run_id=" + unknown, "tenant=b&run_id=" + waiting, "tenant=a&run_id=" + unknown} {
+		admin.get("/api/admin/watchdog?"+query).refuses(404, "not_found")
 	}
 	for query, field := range map[string]string{"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "cursor=x": "cursor", "cursor=" + unknown: "cursor",
 		"rule=" + strings.Repeat("x", 300): "rule", "rule=W99": "rule", "rule=w8": "rule", "run_id=a%0Ab": "run_id", "nonsense=1": "nonsense"} {

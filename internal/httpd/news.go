@@ -34,6 +34,9 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	if out.News, err = c.anyToStop(in.Holding); err != nil || out.News {
 		return 0, out, err
 	}
+	if err := c.hold(); err != nil {
+		return 0, nil, err
+	}
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	select {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -44,6 +45,8 @@ type guard struct {
 	platform bool          // only keys of the platform
 	scope    perdure.Scope // the scope that the key needs
 	inQuery  bool          // the key may come as a parameter
+
+	remembered bool // while the store is away, a key does that was valid before
 }
 
 func scope(s perdure.Scope) guard { return guard{scope: s} }
@@ -134,6 +137,8 @@ type call struct {
 	s   *Server
 	w   http.ResponseWriter
 	key perdure.Key
+
+	release func() // its key, which it holds; nil: it does not
 }
 
 func (c *call) tenant() perdure.TenantID { return c.key.Tenant }
@@ -163,6 +168,11 @@ func (c *call) body() ([]byte, error) {
 	if c.key.ID == "" {
 		limit = maxOpenBody
 	}
+	tooLarge := perdure.Errorf(perdure.CodeTooLarge, "this request has at most %d bytes", limit)
+	if c.ContentLength > limit {
+		c.w.Header().Set("Connection", "close")
+		return nil, tooLarge
+	}
 	// A body that drips in must not hold a connection for ever. The deadline is taken back afterwards: a call
 	// may block for long, and the connection is read on meanwhile, to see whether the caller is still there.
 	rc := http.NewResponseController(c.w)
@@ -174,9 +184,14 @@ func (c *call) body() ([]byte, error) {
 		c.w.Header().Set("Connection", "close") // what is left of the body is not waited for
 		var big *http.MaxBytesError
 		if errors.As(err, &big) {
-			return nil, perdure.Errorf(perdure.CodeTooLarge, "this request has at most %d bytes", limit)
+			return nil, tooLarge
 		}
-		return nil, perdure.Errorf(perdure.CodeInvalid, "the body could not be read: %v", err)
+		return nil, c.brokenOff(err)
+	}
+	if c.key.ID != "" { // which may have died while the body came
+		if err := c.valid(); err != nil {
+			return nil, err
+		}
 	}
 	if len(b) == 0 {
 		return nil, nil
@@ -185,6 +200,14 @@ func (c *call) body() ([]byte, error) {
 		return nil, perdure.Errorf(api.CodeMediaType, "send Content-Type: application/json")
 	}
 	return c.s.opt.Secrets.JSON(b), nil
+}
+
+// brokenOff says why a body could not be read, and nothing of who is connected to whom.
+func (c *call) brokenOff(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return perdure.Errorf(perdure.CodeInvalid, "the body did not arrive within %s", c.s.opt.BodyTimeout)
+	}
+	return perdure.Errorf(perdure.CodeInvalid, "the body broke off")
 }
 
 func (c *call) noBody() error {

@@ -99,7 +99,7 @@ func (s *Server) table() []route {
 		download("/api/admin/backup", platform, "Get a backup of the whole store", getBackup),
 		on("GET", "/api/admin/watchdog", platform, "List what the watchdog did and why, newest first", watchdogLog).takes("rule", "run_id", "tenant", "limit", "cursor"),
 
-		text("/metrics", platform, "Metrics for Prometheus", serveMetrics),
+		text("/metrics", guard{platform: true, remembered: true}, "Metrics for Prometheus", serveMetrics),
 		on("GET", "/healthz", public, "Whether the process lives", healthz),
 		on("GET", "/readyz", public, "Whether the node should get traffic", readyz).also(http.StatusServiceUnavailable),
 		on("GET", "/openapi.json", public, "This document", openapi),

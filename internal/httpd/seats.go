@@ -18,8 +18,12 @@ import (
 // answer. Polls of workers are not counted: whoever works is let in.
 type seats struct {
 	limit int64
+	share int64 // how many of them one tenant may have
 	taken atomic.Int64
 	by    [len(transports)]atomic.Int64
+
+	mu sync.Mutex
+	of map[perdure.TenantID]int64
 }
 
 // How a caller is attached.
@@ -58,22 +62,45 @@ func streamLimit(configured int) int64 {
 	return limit
 }
 
+// tenantShare is how many streams one tenant may have: three quarters of those of the node, so that nobody takes all of them.
+func tenantShare(limit int64, configured int) int64 {
+	if configured > 0 {
+		return min(limit, int64(configured))
+	}
+	return limit - limit/4
+}
+
 // take gives a seat, and what gives it back.
-func (s *seats) take(how int) (leave func(), err error) {
+func (s *seats) take(how int, t perdure.TenantID) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[t] >= s.share && s.share < s.limit {
+		return nil, perdure.Errorf(api.CodeTooManyStreams, "this tenant has %d streams open on this node, as many as it may; come back, or read the log by polling", s.share)
+	}
 	if s.taken.Add(1) > s.limit {
 		s.taken.Add(-1)
 		return nil, perdure.Errorf(api.CodeTooManyStreams, "this node has %d streams open, as many as it may; come back, or read the log by polling", s.limit)
 	}
 	s.by[how].Add(1)
+	if s.of == nil {
+		s.of = make(map[perdure.TenantID]int64)
+	}
+	s.of[t]++
 	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.of[t]--; s.of[t] == 0 {
+			delete(s.of, t)
+		}
 		s.by[how].Add(-1)
 		s.taken.Add(-1)
 	}, nil
 }
 
-// A keyring knows the keys of the streams that are open, and closes these when their key is revoked or expires.
+// A keyring knows the keys of the streams and of the calls that block, and ends these when their key is revoked or expires.
 type keyring struct {
 	engine *engine.Engine
+	every  time.Duration // how often the keys are looked at
 
 	mu   sync.Mutex
 	keys map[string]*held
@@ -81,39 +108,42 @@ type keyring struct {
 }
 
 type held struct {
-	streams int
-	revoked chan struct{}
+	users int
+	valid context.Context
+	end   context.CancelFunc
 }
 
-// keysEvery is how often the keys of open streams are looked at.
+// keysEvery is how often the keys of whoever is attached are looked at where other nodes revoke them too. Where none can, a ring tells
+// of what is revoked, and looking finds what expires.
 const keysEvery = 500 * time.Millisecond
 
-// watch gives a channel that is closed when a key is no longer valid.
-func (k *keyring) watch(id string) (revoked <-chan struct{}, forget func()) {
+// watch gives a context that ends when a key is no longer valid.
+func (k *keyring) watch(id string) (valid context.Context, forget func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.keys[id]
 	if h == nil {
-		h = &held{revoked: make(chan struct{})}
+		h = &held{}
+		h.valid, h.end = context.WithCancel(context.Background())
 		k.keys[id] = h
 		select {
 		case k.some <- struct{}{}:
 		default:
 		}
 	}
-	h.streams++
-	return h.revoked, func() {
+	h.users++
+	return h.valid, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if h.streams--; h.streams == 0 && k.keys[id] == h {
+		if h.users--; h.users == 0 && k.keys[id] == h {
 			delete(k.keys, id)
 		}
 	}
 }
 
-// run looks until the context ends, as long as there is something to look at. A store that can't be read says
-// nothing about a key.
-func (k *keyring) run(ctx context.Context) {
+// run looks until the context ends, when it is rung and as long as there is something to look at. A store that can't be
+// read says nothing about a key.
+func (k *keyring) run(ctx context.Context, rung <-chan struct{}) {
 	var next <-chan time.Time // nil: nothing is open
 	for {
 		select {
@@ -121,9 +151,10 @@ func (k *keyring) run(ctx context.Context) {
 			return
 		case <-k.some:
 			if next == nil {
-				next = time.After(keysEvery)
+				next = time.After(k.every)
 			}
 			continue
+		case <-rung:
 		case <-next:
 		}
 		k.mu.Lock()
@@ -135,7 +166,7 @@ func (k *keyring) run(ctx context.Context) {
 		if next = nil; len(ids) == 0 {
 			continue
 		}
-		next = time.After(keysEvery)
+		next = time.After(k.every)
 		gone, err := k.engine.InvalidKeys(ctx, ids)
 		if err != nil {
 			continue
@@ -143,7 +174,7 @@ func (k *keyring) run(ctx context.Context) {
 		k.mu.Lock()
 		for _, id := range gone {
 			if h := k.keys[id]; h != nil {
-				close(h.revoked)
+				h.end()
 				delete(k.keys, id)
 			}
 		}

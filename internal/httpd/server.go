@@ -7,6 +7,7 @@ package httpd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,17 +34,18 @@ import (
 
 // Options of a server. The zero value is usable.
 type Options struct {
-	Node    string        // this node's name, unique in a fleet
-	Hosts   []string      // host names that requests may be addressed to, beside IP addresses and localhost
-	Origins []string      // origins of pages that may call the API, such as https://app.example.com
-	Streams int           // how many streams may be open; default, and at most, three quarters of the file descriptors
-	Ready   func() error  // whether the node should get traffic; nil: it should
-	Poll    time.Duration // how often is looked at things without a ring; default 1 s
-	Logger  *slog.Logger
-	Secrets *redact.Set  // what is taken out of everything that comes in
-	Scratch string       // a folder where a backup is put together; empty: where the system has such things
-	Metrics http.Handler // what is counted; nil: nothing is
-	Rules   []string     // what the watchdog's rules are known by
+	Node             string        // this node's name, unique in a fleet
+	Hosts            []string      // host names that requests may be addressed to, beside IP addresses and localhost
+	Origins          []string      // origins of pages that may call the API, such as https://app.example.com
+	Streams          int           // how many streams may be open; default, and at most, three quarters of the file descriptors
+	StreamsPerTenant int           // how many of these one tenant may have; default three quarters of them
+	Ready            func() error  // whether the node should get traffic; nil: it should
+	Poll             time.Duration // how often is looked at things without a ring; default 1 s
+	Logger           *slog.Logger
+	Secrets          *redact.Set  // what is taken out of everything that comes in
+	Scratch          string       // a folder where a backup is put together; empty: where the system has such things
+	Metrics          http.Handler // what is counted; nil: nothing is
+	Rules            []string     // what the watchdog's rules are known by
 
 	Webhooks *webhook.Guard // where webhooks may go; nil: to public addresses only
 	Sender   webhook.Sender // of test messages; nil: HTTP, to where webhooks may go
@@ -80,6 +82,7 @@ type Server struct {
 	addresses addresses
 	owners    owners
 
+	tried   probe      // whether the store can be used
 	backing sync.Mutex // held while a backup is made
 
 	looks atomic.Int64 // how often polls looked into their queues, or began to listen for news
@@ -89,7 +92,7 @@ type Server struct {
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
 	s.logs, s.seats.limit = newLogs(e), streamLimit(opt.Streams)
-	s.keyring = keyring{engine: e, keys: make(map[string]*held), some: make(chan struct{}, 1)}
+	s.seats.share = tenantShare(s.seats.limit, opt.StreamsPerTenant)
 	s.looking, s.storing = make(chan struct{}, socketsAtOnce), make(chan struct{}, storingAtOnce)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -99,6 +102,11 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	}
 	if s.opt.Poll == 0 {
 		s.opt.Poll = time.Second
+	}
+	s.keyring = keyring{engine: e, every: keysEvery, keys: make(map[string]*held), some: make(chan struct{}, 1)}
+	s.tried.try = s.tryStore
+	if !e.Store().Shared() {
+		s.keyring.every = s.opt.Poll
 	}
 	if s.opt.Webhooks == nil {
 		s.opt.Webhooks = &webhook.Guard{}
@@ -226,13 +234,21 @@ func (s *Server) serve(r route) http.HandlerFunc {
 			s.problem(w, err)
 			return
 		}
+		defer func() {
+			if c.release != nil {
+				c.release()
+			}
+		}()
 		if r.raw != nil {
 			if err := r.raw(c); err != nil {
-				s.problem(w, err)
+				s.problem(w, cmp.Or(c.dead(), err))
 			}
 			return
 		}
 		status, out, err := r.handle(c)
+		if c.release != nil { // it took its time
+			err = cmp.Or(c.valid(), err)
+		}
 		if err != nil {
 			s.problem(w, err)
 			return
@@ -249,7 +265,12 @@ func (c *call) checkPath(pattern string) error {
 	if strings.HasPrefix(pattern, api.Prefix+"/workers/{id}/") {
 		return perdure.CheckName("worker_id", c.PathValue("id"))
 	}
-	for _, name := range []string{"id", "n", "token"} {
+	if t := c.PathValue("tenant"); t != "" {
+		if err := perdure.CheckName("tenant", t); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"id", "n", "token", "child"} {
 		if v := c.PathValue(name); v != "" && !cleanID(v) {
 			return perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path")
 		}
@@ -336,7 +357,9 @@ func (s *Server) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer s.letStreamsGo()
 	wg.Go(func() { s.logs.run(ctx) })
-	wg.Go(func() { s.keyring.run(ctx) })
+	rung, stop := s.bell.Listen(doorbell.Keys())
+	defer stop()
+	wg.Go(func() { s.keyring.run(ctx, rung) })
 	look := time.NewTicker(s.opt.Poll)
 	defer look.Stop()
 	renew := time.NewTicker(s.engine.Policy().WaiterTTL / 3)

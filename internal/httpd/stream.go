@@ -35,10 +35,14 @@ func streamRun(c *call) error {
 	}
 	f := &follower{s: c.s, ref: store.Ref{Tenant: c.tenant(), Run: c.run()}, after: after}
 	defer f.close()
-	if f.leave, err = c.s.seats.take(byStream); err != nil {
+	if f.leave, err = c.s.seats.take(byStream, c.tenant()); err != nil {
 		return err
 	}
-	f.revoked, f.forget = c.s.keyring.watch(c.key.ID)
+	valid, forget := c.s.keyring.watch(c.key.ID)
+	f.revoked, f.forget = valid.Done(), forget
+	if err := c.valid(); err != nil {
+		return err
+	}
 	// Whoever listens before he looks misses nothing.
 	f.rung, f.stop = c.s.bell.Listen(doorbell.Run(f.ref.Tenant, string(f.ref.Run)))
 

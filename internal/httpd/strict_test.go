@@ -37,8 +37,10 @@ func agree(t testing.TB, b []byte, of reflect.Type) (scanned, taken bool) {
 	if scanned && !json.Valid(b) {
 		t.Fatalf("as %s scan takes what is no JSON\n%.2000q", of, b)
 	}
-	if got := decodeStrict(b, reflect.New(of).Interface()); err != nil && (got == nil || got.Error() != err.Error()) {
-		t.Fatalf("as %s: %v, not %v\n%.2000q", of, got, err, b)
+	if err != nil {
+		if got := decodeStrict(b, reflect.New(of).Interface()); got == nil || got.Error() != err.Error() {
+			t.Fatalf("as %s: %v, not %v\n%.2000q", of, got, err, b)
+		}
 	}
 	return scanned, err == nil
 }
@@ -93,6 +95,9 @@ func TestStrictScanTakesNothingElse(t *testing.T) {
 	for _, rows := range badRows(t) {
 		for _, row := range rows {
 			b := []byte(strings.ReplaceAll(row.body(t), "$EPOCH", "1"))
+			if len(b) > maxBody {
+				continue // nobody reads it
+			}
 			as := types
 			if len(b) > 1<<20 { // these take their time, and are meant for a few
 				as = []reflect.Type{reflect.TypeFor[api.StartRun](), reflect.TypeFor[api.Commits](), reflect.TypeFor[api.Beats](), reflect.TypeFor[api.UseCallback]()}

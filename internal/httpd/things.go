@@ -251,29 +251,6 @@ func (c *call) revoke(t perdure.TenantID) (int, *perdure.Key, error) {
 
 func healthz(*call, *none) (int, *api.Health, error) { return 0, &api.Health{Status: "ok"}, nil }
 
-func readyz(c *call, _ *none) (int, *api.Health, error) {
-	if err := c.s.engine.Store().Err(); err != nil {
-		return http.StatusServiceUnavailable, &api.Health{Status: "failed", Detail: "the store takes no writes"}, nil
-	}
-	select {
-	case <-c.s.closing:
-		return http.StatusServiceUnavailable, &api.Health{Status: "shutting down"}, nil
-	default:
-	}
-	if err := c.s.engine.Store().Away(); err != nil {
-		return http.StatusServiceUnavailable, &api.Health{Status: "not ready", Detail: err.Error()}, nil
-	}
-	if c.s.opt.Ready != nil {
-		if err := c.s.opt.Ready(); err != nil {
-			return http.StatusServiceUnavailable, &api.Health{Status: "not ready", Detail: err.Error()}, nil
-		}
-	}
-	if c.s.engine.Store().Full() { // runs under way need it: it should get traffic
-		return 0, &api.Health{Status: "full", Detail: "the disk is full: runs under way can end, new work is not taken"}, nil
-	}
-	return 0, &api.Health{Status: "ready"}, nil
-}
-
 func openapi(c *call, _ *none) (int, *json.RawMessage, error) {
 	doc := json.RawMessage(c.s.openapi)
 	return 0, &doc, nil

@@ -27,6 +27,10 @@ func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (
 			stop()
 			return err
 		}
+		if err := c.hold(); err != nil {
+			stop()
+			return err
+		}
 		again := time.NewTimer(2 * c.s.opt.Poll) // without having been rung
 		ended := false
 		itself = false
@@ -53,7 +57,7 @@ func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (
 // answered as if his time had passed, and told to come back a little later.
 func (c *call) seated(limit time.Duration) (time.Duration, func()) {
 	if limit > 0 {
-		if leave, err := c.s.seats.take(byWait); err == nil {
+		if leave, err := c.s.seats.take(byWait, c.tenant()); err == nil {
 			return limit, leave
 		}
 		c.w.Header().Set("Retry-After", "1")
@@ -137,7 +141,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	if arrives {
 		c.s.leave(context.WithoutCancel(c.Context()), ref, reason, ended)
 	}
-	if gone && cancelOnDisconnect && !ended {
+	if gone && cancelOnDisconnect && !ended && c.dead() == nil {
 		_ = c.s.engine.Do(context.WithoutCancel(c.Context()), &engine.Cancel{Tenant: ref.Tenant, RunID: id, Reason: "its caller disconnected"})
 	}
 	if gone {

@@ -46,6 +46,9 @@ func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 	out := &api.WatchdogLog{Actions: []perdure.WatchdogAction{}}
 	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
 		list, err := v.Watched(f)
+		if err == nil && len(list) == 0 && f.Run != "" && f.Before == "" {
+			err = c.someRun(v, f.Tenant, f.Run) // that nothing was done to it would be said of a mistyped one too
+		}
 		out.Actions = append(out.Actions, list...)
 		return err
 	})
@@ -53,6 +56,19 @@ func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 		out.NextCursor = out.Actions[n-1].ID
 	}
 	return 0, out, err
+}
+
+// someRun refuses an id that no run has: of that tenant, or of any.
+func (c *call) someRun(v *store.View, t perdure.TenantID, id perdure.RunID) (err error) {
+	if t == "" {
+		if t, err = v.TenantOf(id, c.tenant()); err != nil {
+			return err
+		}
+	}
+	if _, ok, err := v.Run(t, id); err != nil || ok {
+		return err
+	}
+	return perdure.Errorf(perdure.CodeNotFound, "no such run")
 }
 
 // How long a check that was asked for over HTTP goes on, and how much of what it finds is told.
@@ -63,6 +79,9 @@ const (
 )
 
 func checkInvariants(c *call, _ *none) (int, *api.Invariants, error) {
+	if err := c.hold(); err != nil {
+		return 0, nil, err
+	}
 	out, err := Invariants(c.Context(), c.s.engine.Store(), checkWithin)
 	return 0, out, err
 }

@@ -3,6 +3,7 @@ package httpd
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -72,7 +73,11 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	for {
 		rung, stop := c.s.bell.Listen(topics...)
 		c.s.looks.Add(1)
-		if err := c.s.engine.Do(c.Context(), op); err != nil {
+		err := c.valid() // nothing is granted under a key that died meanwhile
+		if err == nil {
+			err = c.s.engine.Do(c.Context(), op)
+		}
+		if err != nil {
 			stop()
 			return 0, nil, err
 		}
@@ -87,12 +92,16 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 			return 0, out, nil
 		}
 		// Nobody needs to look by himself: the server looks for all once a second. This is for what that misses.
-		again := time.NewTimer(10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll))
-		more := false
 		if wait == 0 {
 			stop()
 			return 0, out, nil
 		}
+		if err := c.hold(); err != nil {
+			stop()
+			return 0, nil, err
+		}
+		again := time.NewTimer(10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll))
+		more := false
 		select {
 		case <-rung:
 			more = true
@@ -244,7 +253,7 @@ func (c *call) leases(in []api.Lease, do func(t perdure.TenantID, l []engine.Lea
 	}
 	if len(in) == 1 && out.Results[0].Error != nil {
 		e := out.Results[0].Error
-		return 0, nil, &perdure.Error{Code: e.Code, Message: e.Detail, Field: e.Field}
+		return 0, nil, within("runs[0]", &perdure.Error{Code: e.Code, Message: e.Detail, Field: e.Field})
 	}
 	return 0, out, nil
 }
@@ -258,6 +267,15 @@ func refusal(e *perdure.Error) *api.Refusal {
 		return nil
 	}
 	return &api.Refusal{Code: e.Code, Detail: e.Message, Field: e.Field}
+}
+
+// within names the field of a refusal as the body does that has the one thing inside that was refused.
+func within(entry string, err error) error {
+	var e *perdure.Error
+	if !errors.As(err, &e) || e.Field == "" {
+		return err
+	}
+	return &perdure.Error{Code: e.Code, Message: e.Message, Field: entry + "." + e.Field}
 }
 
 func startLeased(c *call, in *api.StartRuns) (int, *api.LeaseResults, error) {
@@ -316,8 +334,8 @@ func checkBeat(field string, b *api.Beat) error {
 	if b.RunID == "" {
 		return perdure.Invalid(field+".run_id", "is missing")
 	}
-	if b.Epoch < 1 {
-		return perdure.Invalid(field+".epoch", "is missing")
+	if err := perdure.CheckEpoch(field+".epoch", b.Epoch); err != nil {
+		return err
 	}
 	return perdure.CheckText(field+".activity", b.Activity)
 }
@@ -357,7 +375,7 @@ func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 		}
 		if err != nil {
 			if len(ops) == 1 {
-				return 0, nil, err
+				return 0, nil, within("commits[0]", err)
 			}
 			r.Error = refusal(c.s.refused(err))
 			continue

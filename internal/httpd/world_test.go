@@ -67,6 +67,7 @@ type setup struct {
 	store    *store.Options // default: what the environment names
 	entropy  io.Reader      // of ids; default: the system's
 	deaf     bool           // no ring reaches the server
+	broken   bool           // it may log errors: its store will fail
 	options  func(*Options)
 	signer   *perdure.Signer
 	secrets  *redact.Set
@@ -91,6 +92,9 @@ type world struct {
 func newWorld(t *testing.T, opt setup) *world {
 	t.Helper()
 	log := slog.New(failing{t})
+	if opt.broken {
+		log = slog.New(slog.DiscardHandler)
+	}
 	if opt.store == nil {
 		at := storetest.Options(t)
 		opt.store = &at
@@ -101,9 +105,11 @@ func newWorld(t *testing.T, opt setup) *world {
 		at.Redact = opt.secrets.Text
 	}
 	writes := new(atomic.Int64)
-	at.Hooks.Written = func([]perdure.RunID) { writes.Add(1) }
 	counts := metrics.New()
-	at.Observe = counts.Written
+	at.Observe = func(b store.Written) {
+		writes.Add(1)
+		counts.Written(b)
+	}
 	st, err := store.Open(at)
 	if err != nil {
 		t.Fatal(err)
@@ -338,6 +344,13 @@ func (w *world) get(path string) *answer {
 func (w *world) as(key string) *world {
 	other := *w
 	other.key = key
+	return &other
+}
+
+// in gives the same world for a part of its test.
+func (w *world) in(t *testing.T) *world {
+	other := *w
+	other.t = t
 	return &other
 }
 

@@ -56,19 +56,22 @@ func openSocket(c *call) error {
 	if err := c.checkUpgrade(); err != nil {
 		return err
 	}
-	leave, err := c.s.seats.take(bySocket)
+	leave, err := c.s.seats.take(bySocket, c.tenant())
 	if err != nil {
 		return err
 	}
-	revoked, forget := c.s.keyring.watch(c.key.ID)
-	w := &socket{s: c.s, tenant: c.tenant(), filter: f, lines: lines, revoked: revoked, watched: make(map[perdure.RunID]*watched)}
+	valid, forget := c.s.keyring.watch(c.key.ID)
+	w := &socket{s: c.s, tenant: c.tenant(), filter: f, lines: lines, revoked: valid.Done(), watched: make(map[perdure.RunID]*watched)}
 	close := func() {
 		w.deafen()
 		forget()
 		leave()
 	}
 	w.listen() // before it looks
-	first, err := w.snapshot(c.Context())
+	var first *api.Snapshot
+	if err = c.valid(); err == nil {
+		first, err = w.snapshot(c.Context())
+	}
 	if err != nil {
 		close()
 		return err

@@ -36,11 +36,12 @@ type census struct {
 	going chan struct{} // closed when the count under way has ended; nil: none is
 }
 
-// counted is a count, the instant on the store's clock, and how long it took.
+// counted is a count, the instant on the store's clock, how long it took, and when it had ended.
 type counted struct {
 	*store.Census
-	at   perdure.Instant
-	took time.Duration
+	at    perdure.Instant
+	took  time.Duration
+	ended time.Time
 }
 
 func newCensus(e *engine.Engine) *census {
@@ -101,12 +102,13 @@ func (c *census) look() *counted {
 func (c *census) run(done chan struct{}) {
 	begin := time.Now()
 	found, at, err := c.count()
-	took := time.Since(begin)
+	ended := time.Now()
+	took := ended.Sub(begin)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last, c.going = nil, nil
 	if err == nil {
-		c.last = &counted{found, at, took}
+		c.last = &counted{found, at, took, ended}
 	}
 	c.until = time.Now().Add(min(atMost, max(freshFor, share*took)))
 	close(done)
@@ -122,6 +124,7 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 		give(scrapeOK, 0)
 		return
 	}
+	now := n.at.Add(time.Since(n.ended)) // what it says the age of has aged since
 	give(scrapeOK, 1)
 	give(scrapeTook, n.took.Seconds())
 	give(pastDeadline, float64(n.PastDeadline))
@@ -142,7 +145,7 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 		return a
 	}) {
 		give(queueDepth, float64(q.value.Claimable), q.name)
-		give(queueOldest, seconds(q.value.Since, n.at), q.name)
+		give(queueOldest, seconds(q.value.Since, now), q.name)
 	}
 	held := make(map[string]int, len(n.DeadLetters)+len(ownCauses))
 	for _, cause := range ownCauses {
@@ -154,9 +157,9 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 	}
 	give(workersSeen, float64(n.Online), "online")
 	give(workersSeen, float64(n.Offline), "offline")
-	give(quietest, seconds(n.Quietest, n.at))
+	give(quietest, seconds(n.Quietest, now))
 	if n.SweptAt != 0 {
-		give(sweepAge, seconds(n.SweptAt, n.at))
+		give(sweepAge, seconds(n.SweptAt, now))
 	}
 }
 

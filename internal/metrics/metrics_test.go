@@ -292,3 +292,32 @@ func TestCountingALifeAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// A count is kept for a while; what it says the age of grows older meanwhile.
+func TestAgesGrowWhileACountIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const at = perdure.Instant(1e15)
+		counts := 0
+		c := newCensus(nil)
+		c.count = func() (*store.Census, perdure.Instant, error) {
+			counts++
+			time.Sleep(time.Second) // so that it is good for a while
+			return &store.Census{SweptAt: at.Add(-time.Second), Quietest: at.Add(-2 * time.Second),
+				Queues: map[string]store.QueueLoad{"q": {Claimable: 1, Since: at.Add(-3 * time.Second)}}}, at, nil
+		}
+		m := New()
+		m.registry.MustRegister(c)
+		for _, later := range []time.Duration{0, share * time.Second / 2} {
+			time.Sleep(later)
+			found := gather(t, m)
+			for name, age := range map[string]time.Duration{sweepAge: time.Second, quietest: 2 * time.Second, queueOldest: 3 * time.Second} {
+				if got, want := found[name].samples[0].value, (age + later).Seconds(); got != want {
+					t.Errorf("%s: %v, not %v", name, got, want)
+				}
+			}
+		}
+		if counts != 1 {
+			t.Errorf("%d counts", counts)
+		}
+	})
+}

@@ -77,7 +77,7 @@ var Table = []Metric{
 	{Name: letters, Type: Counter, Labels: []string{"cause"}, Local: true, Help: "Runs that became dead letters.", Watch: "rises"},
 	{Name: lettersHeld, Type: Gauge, Labels: []string{"cause"}, Help: "Dead letters that wait for somebody to redrive or discard them.", Watch: "above 0: they expire"},
 	{Name: lateResults, Type: Counter, Local: true, Help: "Results that came too late and were kept beside their run."},
-	{Name: actions, Type: Counter, Labels: []string{"rule", "name"}, Local: true, Help: "What the watchdog did, by rule.", Watch: "W1, W3, W10: a transaction left something undone"},
+	{Name: actions, Type: Counter, Labels: []string{"rule", "name"}, Local: true, Help: "What the watchdog did, by rule.", Watch: "W1, W3, W10: a transaction left something undone; W4, W5: workers take runs and are not heard from"},
 	{Name: sweepAge, Type: Gauge, Help: "Time since a watchdog of any node said that it sweeps; it says so once a second.", Watch: "above 10: nobody sweeps"},
 	{Name: workersSeen, Type: Gauge, Labels: []string{"state"}, Help: "Workers, online or offline.", Watch: "no one is online; many went offline"},
 	{Name: quietest, Type: Gauge, Help: "Time since the online worker that is silent for longest was heard from."},

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -41,9 +43,29 @@ type Server struct {
 func Start(t testing.TB, opt Options) *Server {
 	t.Helper()
 	s := &Server{t: t, opt: opt}
+	if s.opt.Port == 0 {
+		var err error
+		if s.opt.Port, err = freePort(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Cleanup(s.Kill)
 	s.Restart()
 	return s
+}
+
+// freePort finds a port that nobody listens on. It lies below those that outgoing connections get: one of these could take
+// the port while the server is down, or even be connected to itself.
+func freePort() (int, error) {
+	var err error
+	for range 100 {
+		port := 15000 + rand.IntN(15000)
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("no free port: %w", err)
 }
 
 // URL is where clients connect to, with the name and the password if there are any.
@@ -131,9 +153,6 @@ func run(text string) error {
 	var opt Options
 	if err := json.Unmarshal([]byte(text), &opt); err != nil {
 		return err
-	}
-	if opt.Port == 0 {
-		opt.Port = server.RANDOM_PORT
 	}
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: opt.Port, Username: opt.User, Password: opt.Password, NoLog: true, NoSigs: true})
 	if err != nil {

@@ -33,7 +33,7 @@ var settings = map[string]string{
 	"fsync":                   "on",
 	"synchronous_commit":      "on",
 	"full_page_writes":        "on",
-	"max_connections":         "200",
+	"max_connections":         "1000", // many cores run many tests at once, and a server takes a dozen
 	"shared_buffers":          "256MB",
 	"listen_addresses":        "127.0.0.1",
 	"unix_socket_directories": "",

@@ -206,12 +206,16 @@ func (s *shape) remember() (err error) {
 	return nil
 }
 
+// looks is how often a connection may be there, a millisecond apart, before it counts as one that stays. A machine that stands still
+// does not look.
+const looks = 1000
+
 // restore makes the database as it was. A connection that its client has closed is there for a moment still;
 // one that stays belongs to somebody who could write into the database of the next test.
 func (s *shape) restore() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for {
+	for look := 0; ; look++ {
 		var others int
 		err := s.conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`).Scan(&others)
@@ -220,6 +224,9 @@ func (s *shape) restore() error {
 		}
 		if others == 0 {
 			break
+		}
+		if look == looks {
+			return errors.New("somebody is connected to it")
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -1,0 +1,117 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+func readyz(c *call, _ *none) (int, *api.Health, error) {
+	no := func(status, detail string) (int, *api.Health, error) {
+		return http.StatusServiceUnavailable, &api.Health{Status: status, Detail: detail}, nil
+	}
+	if err := c.s.engine.Store().Err(); err != nil {
+		return no("failed", "the store takes no writes")
+	}
+	if closed(c.s.closing) {
+		return no("shutting down", "")
+	}
+	if err := c.s.engine.Store().Away(); err != nil {
+		return no("not ready", err.Error())
+	}
+	if c.s.opt.Ready != nil {
+		if err := c.s.opt.Ready(); err != nil {
+			return no("not ready", err.Error())
+		}
+	}
+	if err := c.s.tried.look(); err != nil {
+		return no("not ready", err.Error())
+	}
+	if c.s.engine.Store().Full() { // runs under way need it: it should get traffic
+		return 0, &api.Health{Status: "full", Detail: "the disk is full: runs under way can end, new work is not taken"}, nil
+	}
+	out := &api.Health{Status: "ready"}
+	if ahead := c.s.engine.Store().Ahead(); ahead > store.ClockSlack {
+		out.Detail = "the store's clock is ahead of this machine's by " + ahead.Round(time.Second).String()
+	}
+	return 0, out, nil
+}
+
+// How the store is tried: not more often than once in freshFor, and nobody waits longer than probeWait to hear of it. A store
+// that is slow is believed to work for a while, since it is slow for its calls as well.
+const (
+	freshFor   = time.Second
+	probeWait  = time.Second
+	believeFor = 5 * time.Second
+)
+
+// A probe tries what every call needs of the store: one who reads and one who decides. A database can be there and take none
+// of them: its role may have no connection left, or its tables may be gone.
+type probe struct {
+	try func() error
+
+	mu    sync.Mutex
+	err   error         // of the last try
+	at    time.Time     // when it ended
+	going chan struct{} // closed when the try under way has ended; nil: none is
+}
+
+var errUntried = errors.New("the store does not answer")
+
+func (p *probe) look() error {
+	p.mu.Lock()
+	if p.going == nil && time.Since(p.at) < freshFor {
+		defer p.mu.Unlock()
+		return p.err
+	}
+	if p.going == nil {
+		p.going = make(chan struct{})
+		go p.run(p.going)
+	}
+	done := p.going
+	p.mu.Unlock()
+	t := time.NewTimer(probeWait)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.going == done && time.Since(p.at) > believeFor {
+		return errUntried
+	}
+	return p.err
+}
+
+func (p *probe) run(done chan struct{}) {
+	err := p.try()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err, p.at, p.going = err, time.Now(), nil
+	close(done)
+}
+
+// tryStore is what a probe tries. Why it fails is logged, and not told.
+func (s *Server) tryStore() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err := s.engine.Store().View(ctx, func(v *store.View) error {
+		_, _, err := v.Credential("")
+		return err
+	})
+	if err == nil {
+		err = s.engine.Do(ctx, engine.Probe{})
+	}
+	if err != nil {
+		s.log.Warn("the store can't be used", "error", err)
+		return errors.New("the store can't be used: see the server's log")
+	}
+	return nil
+}

@@ -65,14 +65,20 @@ endif
 services: python3 chromium
 	$(WITH) true
 
-# The worker in Python is tried with a real interpreter: installed where it is missing and we may.
+# Installs a program where it is missing and we may. Whoever else installs something is waited for, another clone of this too, and what
+# the network loses is fetched again.
+APT := apt-get -qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300
+install = command -v $(1) >/dev/null || { test "$$(id -u)" = 0 && flock /var/cache/apt/perdure.lock sh -c \
+	'command -v $(1) >/dev/null || { $(APT) update && DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends $(1); }'; }
+
+# The worker in Python is tried with a real interpreter.
 python3:
-	@command -v python3 >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3; } || \
+	@$(call install,python3) || \
 		{ echo "python3 is missing, and its example can't be tried: apt-get install python3"; exit 1; }
 
 # What is said of streams is tried in a real browser.
 chromium:
-	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } || \
+	@$(call install,chromium) || \
 		{ echo "Chromium is missing, and the streams can't be tried in a browser: apt-get install chromium"; exit 1; }
 
 planted: ## plant faults, and see the simulator find each

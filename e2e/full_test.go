@@ -165,6 +165,72 @@ func TestAFullDiskRefusesNewWorkAndLetsRunsEnd(t *testing.T) {
 	}
 }
 
+// A database that has filled its disk does not get smaller when what is in it is removed, but has room inside.
+func TestADiskThatRunsHaveFilledHasRoomWhenTheyAreRemoved(t *testing.T) {
+	fs := forgetful(t)
+	s, err := store.Open(store.Options{Path: filepath.Join(fs.Dir, "data", "perdure.db"), Reserve: 2 << 20, Hooks: store.Hooks{WALPages: 64}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, err := fs.Used()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fs.Full(used + 10<<20); err != nil {
+		t.Fatal(err)
+	}
+	var all []perdure.RunID
+	submit := func() error {
+		input := json.RawMessage(`"` + fmt.Sprint(len(all)) + strings.Repeat("i", 400_000) + `"`)
+		op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: input}}
+		err := e.Do(t.Context(), op)
+		if err == nil {
+			all = append(all, op.Run.ID)
+		}
+		return err
+	}
+	for err = nil; err == nil && len(all) < 100; {
+		err = submit()
+	}
+	if perdure.CodeOf(err) != perdure.CodeStorageFull || !s.Full() {
+		t.Fatalf("%v, after %d runs", err, len(all))
+	}
+	if _, err := s.Backup(t.Context(), filepath.Join(fs.Dir, "backup"), nil); perdure.CodeOf(err) != perdure.CodeStorageFull || strings.Contains(err.Error(), "rollback") {
+		t.Errorf("a backup on a full disk: %v", err)
+	}
+	for _, id := range all {
+		if err := s.Do(t.Context(), removal(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range len(all) / 2 {
+		eventually.True(t, "there is room", func() bool { // between two looks the log may take what is left of so small a disk
+			err := submit()
+			if err != nil && perdure.CodeOf(err) != perdure.CodeStorageFull {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+	}
+}
+
+// A removal takes a run out of the database, as if it had been kept long enough.
+type removal perdure.RunID
+
+func (removal) Needs() []store.Ref { return nil }
+
+func (r removal) Do(tx *store.Tx) error {
+	tx.Stage("DELETE FROM blobs WHERE (tenant,hash) IN (SELECT tenant,hash FROM blob_refs WHERE owner=?)", string(r))
+	tx.Stage("DELETE FROM runs WHERE id=?", string(r))
+	tx.Stage("DELETE FROM events WHERE run_id=?", string(r))
+	return nil
+}
+
 // What is too large for the cache is written before its commit, and finds no room there.
 func TestATransactionThatFillsTheDiskIsTakenBack(t *testing.T) {
 	fs := forgetful(t)

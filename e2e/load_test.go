@@ -34,18 +34,14 @@ func newFleet(t *testing.T, size int, store string, args ...string) *fleet {
 	f := &fleet{t: t, store: store, http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 200}}}
 	t.Cleanup(f.http.CloseIdleConnections)
 	for range size {
-		f.nodes = append(f.nodes, nodeAt(t, t.TempDir(), append([]string{"--store", store}, args...)...))
-	}
-	for _, n := range f.nodes {
-		n.addr = fmt.Sprintf("127.0.0.1:%d", lowPort(t))
-		n.start()
+		f.nodes = append(f.nodes, newNode(t, append([]string{"--store", store}, args...)...))
 	}
 	f.key = f.nodes[0].key
 	return f
 }
 
 // lowPort finds a port that stays free while its server is away: it lies below those that outgoing connections
-// get, and the clients of a fleet open many.
+// get, and whoever listens on any port. There are many of both while tests run.
 func lowPort(t *testing.T) int {
 	t.Helper()
 	for range 100 {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -425,22 +423,6 @@ func TestAnFsyncErrorOfTheFolderIsNotPassedOver(t *testing.T) {
 	if refused == 0 {
 		t.Error("a store opens although its folder can't be synced")
 	}
-}
-
-// nodeAt is a server whose data is in a given folder.
-func nodeAt(t *testing.T, dir string, args ...string) *node {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	n := &node{t: t, dir: dir, addr: l.Addr().String(), args: args, http: &http.Client{Transport: &http.Transport{}}}
-	t.Cleanup(func() {
-		n.http.CloseIdleConnections()
-		n.kill(syscall.SIGKILL)
-	})
-	return n
 }
 
 // submitUntilRefused submits until it is not answered with success, and gives what was acknowledged.

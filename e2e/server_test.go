@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,7 +18,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure/internal/eventually"
 )
+
+// built is the folder of the command, which is removed when all tests have ended.
+var built string
 
 // program builds the command once for all tests of the package.
 var program = sync.OnceValues(func() (string, error) {
@@ -27,6 +31,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	built = dir
 	path := filepath.Join(dir, "perdure")
 	out, err := exec.Command("go", "build", "-o", path, "../cmd/perdure").CombinedOutput()
 	if err != nil {
@@ -59,13 +64,13 @@ func newNode(t *testing.T, args ...string) *node {
 // prepareNode makes a node that is not started yet.
 func prepareNode(t *testing.T, args ...string) *node {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	n := &node{t: t, dir: t.TempDir(), addr: addr, args: args,
+	return nodeAt(t, t.TempDir(), args...)
+}
+
+// nodeAt is a node whose data is in a given folder. Its address stays free while it is away.
+func nodeAt(t *testing.T, dir string, args ...string) *node {
+	t.Helper()
+	n := &node{t: t, dir: dir, addr: fmt.Sprintf("127.0.0.1:%d", lowPort(t)), args: args,
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2000}}}
 	t.Cleanup(func() {
 		n.http.CloseIdleConnections()
@@ -95,7 +100,7 @@ func (n *node) start() {
 	n.mu.Lock()
 	n.cmd = cmd
 	n.mu.Unlock()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(eventually.Within); ; {
 		res, err := n.http.Get("http://" + n.addr + "/readyz")
 		if err == nil {
 			res.Body.Close()
@@ -252,7 +257,8 @@ func TestServerKilledAtAnyMomentUnderLoad(t *testing.T) {
 			for k := 0; ctx.Err() == nil; k++ {
 				key := fmt.Sprintf("k-%d-%d", i, k)
 				var r runView
-				if s := n.insist("POST", "/api/v1/runs", key, obj{"kind": "job", "input": key}, &r); s != 201 && s != 200 {
+				// A grant whose answer is killed on its way costs an attempt, and a run may meet many kills.
+				if s := n.insist("POST", "/api/v1/runs", key, obj{"kind": "job", "input": key, "max_attempts": 100}, &r); s != 201 && s != 200 {
 					t.Errorf("submit: %d", s)
 					return
 				}
@@ -293,16 +299,20 @@ func TestServerKilledAtAnyMomentUnderLoad(t *testing.T) {
 			}
 		}()
 	}
+	acknowledged := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(submitted)
+	}
 	for range serverKills() {
-		time.Sleep(time.Duration(50+rand.IntN(200)) * time.Millisecond)
+		enough := acknowledged() + 5 + rand.IntN(40) // however long that takes here
+		eventually.True(t, "submits are acknowledged", func() bool { return acknowledged() >= enough })
+		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond) // any moment
 		n.kill(syscall.SIGKILL)
 		n.start()
 	}
 	stopLoad()
 	wg.Wait()
-	if len(submitted) < 5*serverKills() {
-		t.Fatalf("only %d submits: too little happened", len(submitted))
-	}
 	// Every run ends.
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		live := 0
@@ -324,7 +334,7 @@ func TestServerKilledAtAnyMomentUnderLoad(t *testing.T) {
 	workers.Wait()
 	for key, id := range submitted {
 		var again runView
-		if s := n.insist("POST", "/api/v1/runs", key, obj{"kind": "job", "input": key}, &again); s != 200 || again.RunID != id {
+		if s := n.insist("POST", "/api/v1/runs", key, obj{"kind": "job", "input": key, "max_attempts": 100}, &again); s != 200 || again.RunID != id {
 			t.Errorf("the submit %s was acknowledged as %s, and is %s (%d)", key, id, again.RunID, s)
 		}
 		r := n.get(id)
@@ -413,18 +423,21 @@ func TestTwentyRestartsCostNoAttemptAndNoLease(t *testing.T) {
 }
 
 func TestAWorkerThatVanishesAfterItsPoll(t *testing.T) {
-	n := newNode(t, short...)
+	n := newNode(t, "--policy", "dispatched_retry=1s")
 	r := n.submit(obj{"kind": "job"})
+	begin := time.Now()
 	if got := n.poll("gone", 1, false, "5s"); len(got) != 1 {
 		t.Fatal("not granted")
 	}
-	begin := time.Now()
-	got := n.poll("next", 1, false, "10s") // a long poll, rung when the run may be granted again
+	got := n.poll("next", 1, false, "20s") // a long poll, rung when the run may be granted again
 	if len(got) != 1 || got[0].RunID != r.RunID || got[0].Epoch != 2 || got[0].Attempt != 1 {
 		t.Fatalf("%+v", got)
 	}
-	if took := time.Since(begin); took < 900*time.Millisecond || took > 3*time.Second {
+	if took := time.Since(begin); took < time.Second {
 		t.Errorf("granted again after %s; dispatched_retry is 1s", took)
+	}
+	if n.count(r.RunID, "run:reclaimed") > 0 { // which comes after 30 s
+		t.Error("it went back to the queue")
 	}
 }
 
@@ -437,7 +450,7 @@ func TestAThousandIdleWorkersCostNothing(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			for ctx.Err() == nil {
-				body := strings.NewReader(`{"slots":1,"wait":"30s"}`)
+				body := strings.NewReader(`{"slots":1,"wait":"1m"}`)
 				req, _ := http.NewRequestWithContext(ctx, "POST", fmt.Sprintf("http://%s/api/v1/workers/w%d/poll", n.addr, i), body)
 				req.Header.Set("Authorization", "Bearer "+n.key)
 				req.Header.Set("Content-Type", "application/json")

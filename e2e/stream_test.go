@@ -368,7 +368,7 @@ func TestARestartOfTheServerChangesNoByteOfAStream(t *testing.T) {
 
 func TestEveryNodeTellsTheSameBytes(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 2, pgtest.New(t), leases...)
+	f := newFleet(t, 2, pgtest.New(t), "--log-level", "error")
 	first, second := f.nodes[0], f.nodes[1]
 	// The worker calls whoever answers; the first node is going to die.
 	s := scribble(t, func(path string, in, out any) int {

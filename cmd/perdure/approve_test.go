@@ -71,7 +71,7 @@ func TestApprovalsOnTheCommandLine(t *testing.T) {
 	if a := decidedAs(t, c, id, perdure.ApprovalApproved); a.Comment != "go on" || a.DecidedBy.Name != "admin" {
 		t.Errorf("%+v", a)
 	}
-	mustRun(t, 0, "approve", string(id), "--yes", "--comment", "go on")
+	mustRun(t, 0, "approve", string(id), "--yes") // the same decision, whatever is said beside it
 	_, errs = mustRun(t, 1, "approve", string(id), "--reject")
 	has(t, errs, "already_decided")
 	out, _ = mustRun(t, 0, "approve", string(id)) // over: nobody is asked

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/natstest"
 	"github.com/perdure/perdure/internal/pgtest"
 )
@@ -101,24 +102,24 @@ func TestAnOpenLoopHasItsRate(t *testing.T) {
 }
 
 func TestAnOpenLoopWaitsForNobody(t *testing.T) {
-	var s samples
-	var held atomic.Bool
+	var calls, others atomic.Int64
 	release := make(chan struct{})
-	err := openLoop(t.Context(), 1000, 50*time.Millisecond, func(at time.Time) error {
-		if held.CompareAndSwap(false, true) {
-			select { // the first call takes as long as ten others
-			case <-release:
-			case <-time.After(10 * time.Second):
-				t.Error("the others wait for the first")
+	err := openLoop(t.Context(), 1000, 50*time.Millisecond, func(time.Time) error {
+		if calls.Add(1) > 1 {
+			if others.Add(1) == 10 {
+				close(release)
 			}
+			return nil
 		}
-		if s.add(time.Since(at)); s.count() == 10 {
-			close(release)
+		select { // the first call takes as long as ten others
+		case <-release:
+		case <-time.After(eventually.Within):
+			t.Error("the others wait for the first")
 		}
 		return nil
 	})
-	if err != nil || s.count() < 11 {
-		t.Errorf("%d calls, %v", s.count(), err)
+	if err != nil || others.Load() < 10 {
+		t.Errorf("%d calls, %v", calls.Load(), err)
 	}
 	boom := errors.New("boom")
 	if err := openLoop(t.Context(), 1000, time.Minute, func(time.Time) error { return boom }); !errors.Is(err, boom) {

@@ -265,6 +265,7 @@ func TestBadCallsOfCommands(t *testing.T) {
 		{[]string{"watchdog", "--rule", "W99"}, 2, "the rules are W1, W2, "},
 		{[]string{"watchdog", "--rule", "lost-worker"}, 0, "did nothing"},
 		{[]string{"watchdog", "more"}, 2, "no arguments"},
+		{[]string{"watchdog", "--run", "no-such-run"}, 1, "no such run"},
 		{[]string{"jobs", "--key", "prd_nonsense"}, 1, "unauthorized"},
 		{[]string{"serve", "--policy", "lease=0s"}, 1, "lease"},
 		{[]string{"serve", "--policy", "leese=1s"}, 1, "no such setting"},
@@ -342,7 +343,7 @@ func TestServeUntilItIsToldToStop(t *testing.T) {
 	if !<-answered {
 		t.Error("the poll was cut off")
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > 20*time.Second { // the poll has 30
 		t.Errorf("it took %s to stop", took)
 	}
 }

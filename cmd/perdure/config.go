@@ -31,6 +31,7 @@ type config struct {
 	Hosts     []string           `toml:"hosts"`
 	Origins   []string           `toml:"origins"`
 	Streams   int                `toml:"max_streams"`
+	PerTenant int                `toml:"max_streams_per_tenant"`
 	PublicURL string             `toml:"public_url"`
 	Hooks     []string           `toml:"webhook_allow"`
 	Signing   []string           `toml:"signing_keys"`
@@ -89,6 +90,7 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["hosts"] = f.String("hosts", "", "host `names` that requests may be addressed to, separated by commas")
 	c.items["origins"] = f.String("origins", "", "`origins` of pages in browsers that may call the API, separated by commas, such as https://app.example.com")
 	c.items["max_streams"] = f.String("max-streams", "", "`number` of streams that may be open at once (default, and at most: three quarters of the file descriptors)")
+	c.items["max_streams_per_tenant"] = f.String("max-streams-per-tenant", "", "`number` of these that one tenant may have (default: three quarters of them)")
 	c.items["public_url"] = f.String("public-url", "", "`address` at which clients reach the API, such as https://perdure.example.com: links in webhooks begin with it (default: they are paths)")
 	c.items["webhook_allow"] = f.String("webhook-allow", "", "private `networks` that webhooks may go to, separated by commas, such as 10.1.0.0/16 (default: none)")
 	c.items["signing_keys"] = f.String("signing-keys", "", "`files` of private keys that runs are signed with, separated by commas: the first signs, all verify (default: runs are not signed)")
@@ -207,6 +209,10 @@ func (cfg *config) set(name, value string) (err error) {
 		if cfg.Streams, err = strconv.Atoi(value); err != nil || cfg.Streams < 1 {
 			return fmt.Errorf("max_streams: %q is no number of streams", value)
 		}
+	case "max_streams_per_tenant":
+		if cfg.PerTenant, err = strconv.Atoi(value); err != nil || cfg.PerTenant < 1 {
+			return fmt.Errorf("max_streams_per_tenant: %q is no number of streams", value)
+		}
 	case "public_url":
 		cfg.PublicURL = value
 	case "webhook_allow":
@@ -301,7 +307,7 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 
 func (cfg *config) options(log *slog.Logger) embedded.Options {
 	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Origins: cfg.Origins,
-		MaxStreams: cfg.Streams, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, Logger: log}
+		MaxStreams: cfg.Streams, TenantStreams: cfg.PerTenant, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, Logger: log}
 }
 
 // storeText and doorbellText say what is in force, without passwords.
@@ -331,7 +337,7 @@ func (cfg *config) loopback() bool {
 
 // configCommand is "perdure config check".
 func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("config check", "Reads the configuration as the server would, says what is in force, and refuses what would not work.", stderr)
+	f := flags("config check", "Reads the configuration as the server would, says what is in force, and refuses what would not work.\n\n  perdure config check --config perdure.toml", stderr)
 	c := addConfigFlags(f)
 	asJSON := f.Bool("json", false, "print JSON")
 	if len(args) == 0 || args[0] != "check" {
@@ -358,14 +364,18 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if *asJSON {
 		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts,
-			"origins": cfg.Origins, "max_streams": cfg.Streams, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
+			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
 	}
 	streams := "three quarters of the file descriptors"
 	if cfg.Streams > 0 {
 		streams = strconv.Itoa(cfg.Streams)
 	}
+	share := "three quarters of them"
+	if cfg.PerTenant > 0 {
+		share = strconv.Itoa(cfg.PerTenant)
+	}
 	for _, item := range [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
-		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams},
+		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams}, {"max_streams_per_tenant", share},
 		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
 		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-16s  %s", item[0], item[1]), " "))
 	}

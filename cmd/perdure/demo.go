@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -24,7 +25,9 @@ import (
 const demoAbout = `Starts a server and a worker as processes of their own and asks for a run. The caller stops waiting; the run
 goes on. The server is killed with SIGKILL and started again: the worker has worked on, and delivers. Then the worker is
 killed too: another one takes over when the lease has run out, and finishes from the journal. Everything happens
-in a temporary folder that is removed.`
+in a temporary folder that is removed.
+
+  perdure demo`
 
 const (
 	demoLimit      = 60 * time.Second       // bounds the demo on a machine that is very busy
@@ -35,8 +38,9 @@ const (
 	demoWorkerDies = 5                      // and in this one the worker
 )
 
-// demoPolicy is the default with a lease and a backoff that are short enough to watch.
-var demoPolicy = []string{"--policy", "lease=3s", "--policy", "backoff_base=300ms"}
+// demoPolicy is the default with a lease and a backoff that are short enough to watch, and a gap that is shorter than the lease: however long
+// the server takes to come back, that costs no attempt.
+var demoPolicy = []string{"--policy", "lease=4s", "--policy", "backoff_base=300ms", "--policy", "gap_after=2s"}
 
 // A story is what the demo has seen, and what is told of it.
 type story struct {
@@ -315,13 +319,18 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// freeAddress finds a port that stays free while the server is away: it lies below those that the system gives to whoever asks
+// for any.
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	var err error
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(15000))
+		var l net.Listener
+		if l, err = net.Listen("tcp", addr); err == nil {
+			return addr, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", fmt.Errorf("no free port: %w", err)
 }
 
 // ---- processes
@@ -376,7 +385,11 @@ func (s *story) startServer(ctx context.Context, n int, addr, data string) (*pro
 }
 
 func (s *story) startWorker(ctx context.Context, n int, dir string, env []string) (*process, error) {
-	p, err := start(ctx, "worker", env, "demo-worker", fmt.Sprint("worker-", n+1), dir)
+	dies := 0
+	if n == 0 {
+		dies = demoWorkerDies
+	}
+	p, err := start(ctx, "worker", env, "demo-worker", fmt.Sprint("worker-", n+1), dir, fmt.Sprint(dies))
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -39,10 +40,14 @@ const (
 // demoWorker is a worker as anybody could write it: it polls, executes one step after the other, and has each
 // recorded before it goes on. What the journal has it does not do again.
 func demoWorker(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	if len(args) != 2 {
+	if len(args) != 3 {
 		return errors.New("this is for perdure demo alone")
 	}
 	name, dir := args[0], args[1]
+	dies, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
 	c := client.New(os.Getenv("PERDURE_URL"), os.Getenv("PERDURE_KEY"), client.Options{})
 	tell := func(n news) {
 		n.At = perdure.At(time.Now())
@@ -60,14 +65,15 @@ func demoWorker(ctx context.Context, args []string, stdout, _ io.Writer) error {
 			continue
 		}
 		for i := range polled.Runs {
-			if err := demoExecute(ctx, c, name, dir, &polled.Runs[i], tell); err != nil {
+			if err := demoExecute(ctx, c, name, dir, dies, &polled.Runs[i], tell); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func demoExecute(ctx context.Context, c *client.Client, worker, dir string, g *api.Grant, tell func(news)) error {
+// demoExecute does what is left of the run. The step in which the worker is killed is not over before that, however late the kill comes.
+func demoExecute(ctx context.Context, c *client.Client, worker, dir string, dies int, g *api.Grant, tell func(news)) error {
 	recorded := make(map[string]bool)
 	for _, j := range g.Journal {
 		recorded[j.Key] = true
@@ -86,6 +92,9 @@ func demoExecute(ctx context.Context, c *client.Client, worker, dir string, g *a
 		tell(news{What: newsBegan, Step: i + 1})
 		if err := demoEffect(dir, step); err != nil {
 			return err
+		}
+		if i+1 == dies {
+			pause(ctx, demoLimit)
 		}
 		pause(ctx, demoStep)
 		tell(news{What: newsDone, Step: i + 1})

@@ -29,33 +29,14 @@ Every one takes --json. More in docs/deadletters.md.
 
 // dlqCommand has a word of its own for everything that can be done with dead letters.
 func dlqCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	word := "causes"
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		word, args = args[0], args[1:]
-	}
-	d := &dlqCall{wordCall: wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}, paint: painter{on: colourful(stdout)}}
-	for _, c := range []struct {
-		word, about string
-		run         func() error
-	}{
+	d := &dlqCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}, painter{on: colourful(stdout)}}
+	return d.say("dlq", dlqUsage, "causes", []word{
 		{"causes", "Counts dead letters by cause and kind, the most first.", d.causes},
-		{"list", "Lists dead letters, newest first.", d.list},
+		{"list", "Lists dead letters, newest first.\n\n  perdure dlq list --cause CAUSE", d.list},
 		{"show", "Shows a dead letter and what led to it.\n\n  perdure dlq show RUN_ID", d.show},
 		{"redrive", "Makes new runs of dead letters: of those named, or of those of a cause, a kind or a queue that nobody has redriven, the oldest first.\n\n  perdure dlq redrive RUN_ID…\n  perdure dlq redrive --cause CAUSE", d.redrive},
 		{"discard", "Discards dead letters; their runs stay.\n\n  perdure dlq discard RUN_ID…\n  perdure dlq discard --cause CAUSE", d.discard},
-	} {
-		if c.word == word {
-			d.flags = flags("dlq "+word, c.about, stderr)
-			d.conn = addConnFlags(d.flags)
-			d.asJSON = d.flags.Bool("json", false, "print JSON")
-			if word == "causes" {
-				d.flags.Usage = func() { fmt.Fprint(stderr, dlqUsage) }
-			}
-			return c.run()
-		}
-	}
-	fmt.Fprint(stderr, dlqUsage)
-	return errUsage
+	})
 }
 
 type dlqCall struct {

@@ -25,7 +25,7 @@ type finding struct {
 }
 
 func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("doctor", "Looks at the data folder, the store, the doorbell and the server, and says what is wrong and what would help. Exits with 1 if\nsomething is.", stderr)
+	f := flags("doctor", "Looks at the data folder, the store, the doorbell and the server, and says what is wrong and what would help. Exits with 1 if\nsomething is.\n\n  perdure doctor", stderr)
 	conn := addConnFlags(f)
 	c := &configFlags{file: f.String("config", "", "the server's TOML `file`"), items: map[string]*string{"data": conn.data}}
 	addNodeFlags(f, c.items)
@@ -81,6 +81,9 @@ func lookAtFolder(dir string) []finding {
 	}
 	if wal, err := os.Stat(filepath.Join(dir, "perdure.db-wal")); err == nil {
 		out = append(out, finding{"WAL", wal.Size() < 256<<20, fmt.Sprintf("%.1f MiB (a large one means that a reader has been open for long)", float64(wal.Size())/(1<<20))})
+	}
+	if copies, err := filepath.Glob(filepath.Join(dir, "perdure.db-wal.damaged-*")); err == nil && len(copies) > 0 {
+		out = append(out, finding{"damaged WAL", false, fmt.Sprintf("%s: a start found acknowledged commits that can't be read any more (restore a backup, or move the file away if they are not missed)", copies[len(copies)-1])})
 	}
 	return out
 }

@@ -42,7 +42,7 @@ func outcome(r *api.Run) error {
 }
 
 func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("jobs", "Lists runs, newest first.", stderr)
+	f := flags("jobs", "Lists runs, newest first.\n\n  perdure jobs --status running --kind KIND", stderr)
 	conn := addConnFlags(f)
 	var filter client.Filter
 	f.StringVar(&filter.Status, "status", "", "only runs of this `status`: queued, running, suspended, deferred, completed, failed, …")
@@ -205,9 +205,15 @@ func printEvent(w io.Writer, e *api.Event, asJSON bool) error {
 			data = "{" + data[i+1:]
 		}
 	}
+	if e.Type == perdure.LineHeartbeat {
+		var beat struct{ Activity string }
+		if json.Unmarshal(e.Data, &beat) == nil { // what is something else is shown as it is
+			data = visible(first(beat.Activity, "its worker is there"))
+		}
+	}
 	const room = 140
 	if len(data) > room {
-		data = data[:room] + "…"
+		data = strings.ToValidUTF8(data[:room], "") + "…"
 	}
 	_, err := fmt.Fprintf(w, "%s %4d  %-22s %s\n", e.At.Time().Local().Format("15:04:05.000"), e.Seq, e.Type, data)
 	return err

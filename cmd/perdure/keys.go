@@ -5,89 +5,75 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 )
 
+const keysUsage = `Usage:
+
+  perdure keys create NAME --scopes runs:create,runs:read [--tenant T] [--ttl 720h]
+  perdure keys list
+  perdure keys revoke KEY_ID
+  perdure keys signing …                     keys that sign runs
+`
+
 func keysCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "create":
-			return keysCreate(ctx, args[1:], stdout, stderr)
-		case "list":
-			return keysList(ctx, args[1:], stdout, stderr)
-		case "revoke":
-			return keysRevoke(ctx, args[1:], stdout, stderr)
-		case "signing":
-			return signingCommand(ctx, args[1:], stdout, stderr)
-		}
-	}
-	fmt.Fprint(stderr, "Usage:\n\n  perdure keys create NAME --scopes runs:create,runs:read [--tenant T] [--ttl 720h]\n  perdure keys list\n  perdure keys revoke KEY_ID\n  perdure keys signing …\n")
-	if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
-		return nil
-	}
-	return errUsage
+	k := &keysCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
+	return k.say("keys", keysUsage, "", []word{
+		{"create", "Makes a key. Its secret is printed once, and stored nowhere.\n\n  perdure keys create NAME --scopes runs:create,runs:read", k.create},
+		{"list", "Lists the keys of the tenant, without their secrets.\n\n  perdure keys list", k.list},
+		{"revoke", "Ends a key at once.\n\n  perdure keys revoke KEY_ID", k.revoke},
+		{"signing", "", func() error { return signingCommand(ctx, k.args, stdout, stderr) }},
+	})
 }
 
-func keysCreate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("keys create", "Makes a key. Its secret is printed once, and stored nowhere.\n\n  perdure keys create NAME", stderr)
-	conn := addConnFlags(f)
+type keysCall struct{ wordCall }
+
+func (h *keysCall) create() error {
 	names := make([]string, len(perdure.Scopes))
 	for i, s := range perdure.Scopes {
 		names[i] = string(s)
 	}
-	scopes := f.String("scopes", strings.Join(names, ","), "what it allows")
-	tenant := f.String("tenant", "", "of another `tenant`, which is made if need be (takes a key of the platform)")
+	scopes := h.flags.String("scopes", strings.Join(names, ","), "what it allows")
+	tenant := h.flags.String("tenant", "", "of another `tenant`, which is made if need be (takes a key of the platform)")
 	var in api.CreateKey
-	f.TextVar(&in.TTL, "ttl", perdure.Duration(0), "when it expires; 0s: never")
-	asJSON := f.Bool("json", false, "print JSON")
-	name, err := parseMixed(f, args, 1, 1)
+	h.flags.TextVar(&in.TTL, "ttl", perdure.Duration(0), "when it expires; 0s: never")
+	name, c, err := h.begin(1)
 	if err != nil {
 		return err
 	}
 	in.Name, in.Scopes = name[0], strings.Split(*scopes, ",")
-	c, err := conn.connect()
-	if err != nil {
-		return err
-	}
 	var k *api.NewKey
 	if *tenant != "" {
-		k, err = c.CreateTenantKey(ctx, perdure.TenantID(*tenant), in)
+		k, err = c.CreateTenantKey(h.ctx, perdure.TenantID(*tenant), in)
 	} else {
-		k, err = c.CreateKey(ctx, in)
+		k, err = c.CreateKey(h.ctx, in)
 	}
 	if err != nil {
 		return err
 	}
-	if *asJSON {
-		return printJSON(stdout, k)
+	if *h.asJSON {
+		return printJSON(h.stdout, k)
 	}
-	fmt.Fprintf(stderr, "Key %s of tenant %s. This is the only time its secret is shown:\n", k.ID, k.Tenant)
-	_, err = fmt.Fprintln(stdout, k.Secret)
+	fmt.Fprintf(h.stderr, "Key %s of tenant %s. This is the only time its secret is shown:\n", k.ID, k.Tenant)
+	_, err = fmt.Fprintln(h.stdout, k.Secret)
 	return err
 }
 
-func keysList(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("keys list", "Lists the keys of the tenant, without their secrets.", stderr)
-	conn := addConnFlags(f)
-	asJSON := f.Bool("json", false, "print JSON")
-	if err := parse(f, args); err != nil {
-		return err
-	}
-	c, err := conn.connect()
+func (h *keysCall) list() error {
+	_, c, err := h.begin(0)
 	if err != nil {
 		return err
 	}
-	list, err := c.Keys(ctx)
+	list, err := c.Keys(h.ctx)
 	if err != nil {
 		return err
 	}
-	if *asJSON {
-		return printJSON(stdout, list)
-	}
-	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	return h.print(list, func(w io.Writer) { printKeys(w, list) })
+}
+
+func printKeys(w io.Writer, list []perdure.Key) {
 	fmt.Fprintln(w, "KEY\tNAME\tSTATE\tCREATED\tSCOPES")
 	for _, k := range list {
 		state := "valid"
@@ -106,24 +92,16 @@ func keysList(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", k.ID, k.Name, state, k.CreatedAt.Time().Format("2006-01-02 15:04"), strings.Join(scopes, " "))
 	}
-	return w.Flush()
 }
 
-func keysRevoke(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("keys revoke", "Ends a key at once.\n\n  perdure keys revoke KEY_ID", stderr)
-	conn := addConnFlags(f)
-	ids, err := parseMixed(f, args, 1, 1)
+func (h *keysCall) revoke() error {
+	ids, c, err := h.begin(1)
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	k, err := c.RevokeKey(h.ctx, ids[0])
 	if err != nil {
 		return err
 	}
-	k, err := c.RevokeKey(ctx, ids[0])
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(stdout, "%s (%s) is revoked\n", k.ID, k.Name)
-	return err
+	return h.print(k, func(w io.Writer) { fmt.Fprintf(w, "%s (%s) is revoked\n", k.ID, k.Name) })
 }

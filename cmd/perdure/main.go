@@ -90,8 +90,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	switch args[0] {
 	case "help", "-h", "-help", "--help":
-		usage(stdout)
-		return exitOK
+		if len(args) == 1 {
+			usage(stdout)
+			return exitOK
+		}
+		args = append(args[1:], "-h")
 	case "-version", "--version":
 		args[0] = "version"
 	}
@@ -118,9 +121,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		return exitFail
 	}
-	fmt.Fprintf(stderr, "perdure: there is no command %q\n\n", args[0])
+	fmt.Fprintf(stderr, "perdure: there is no command %q%s\n\n", args[0], meant(args[0], commandNames()))
 	usage(stderr)
 	return exitUsage
+}
+
+// commandNames are those in the usage.
+func commandNames() (names []string) {
+	for _, c := range commands() {
+		if !c.inner {
+			names = append(names, c.name)
+		}
+	}
+	return names
 }
 
 func usage(w io.Writer) {
@@ -172,7 +185,7 @@ type versionOf struct {
 }
 
 func version(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("version", "Prints which Perdure this is.", stderr)
+	f := flags("version", "Prints which Perdure this is.\n\n  perdure version", stderr)
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 )
 
 func restore(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("restore FILE", "Fills an empty store from a backup: a data folder, or with --store a PostgreSQL database, whichever it was made of. No server may\nrun on it. The store is of a new generation then: whoever held a run is refused, and what was leased is claimable again, with no\nattempt lost. What happened after the backup was made is gone.", stderr)
+	f := flags("restore FILE", "Fills an empty store from a backup: a data folder, or with --store a PostgreSQL database, whichever it was made of. No server may\nrun on it. The store is of a new generation then: whoever held a run is refused, and what was leased is claimable again, with no\nattempt lost. What happened after the backup was made is gone.\n\n  perdure restore FILE --data new-data", stderr)
 	data := f.String("data", "", "`folder` of the data (default: PERDURE_DATA, or perdure-data)")
 	database := f.String("store", "", "restore into the database at this `address`, postgres://…")
 	asJSON := f.Bool("json", false, "print JSON")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -25,7 +26,7 @@ func printJSON(w io.Writer, v any) error {
 }
 
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("serve", "Runs the server until it is interrupted. The first start makes the data folder and writes a key of the\nplatform to <data>/admin.key, readable by its owner alone; the other commands find it there.", stderr)
+	f := flags("serve", "Runs the server until it is interrupted. The first start makes the data folder and writes a key of the\nplatform to <data>/admin.key, readable by its owner alone; the other commands find it there.\n\n  perdure serve --data /var/lib/perdure\n  perdure serve --store postgres://perdure@db/perdure --doorbell nats://nats:4222", stderr)
 	cfg, err := configure(f, args)
 	if err != nil {
 		return err
@@ -34,7 +35,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("dev", "Runs a server for trying things out, and says how to talk to it. The same as serve, with a friendlier voice.", stderr)
+	f := flags("dev", "Runs a server for trying things out, and says how to talk to it. The same as serve, with a friendlier voice.\n\n  perdure dev", stderr)
 	cfg, err := configure(f, args)
 	if err != nil {
 		return err
@@ -87,7 +88,7 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear", "listen", cfg.Listen)
 	}
 	url := "http://" + l.Addr().String()
-	hs := &http.Server{Handler: srv.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	hs := server(srv.Handler(), log)
 	served := make(chan error, 1)
 	go func() { served <- hs.Serve(l) }()
 	log.Info("serving", "url", url, "data", cfg.Data)
@@ -124,6 +125,12 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// server has its complaints in the log, as anything else.
+func server(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 }
 
 // errIO is a store whose last commit failed: the process ends, and a restart finds out what is on disk.

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -29,24 +28,16 @@ How it goes together is in docs/signing.md.
 
 // signingCommand is "perdure keys signing".
 func signingCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "new":
-			return signingNew(args[1:], stderr)
-		case "public":
-			return signingPublic(args[1:], stdout, stderr)
-		case "list":
-			return signingList(ctx, args[1:], stdout, stderr)
-		case "require":
-			return signingRequire(ctx, args[1:], stdout, stderr)
-		}
-	}
-	fmt.Fprint(stderr, signingUsage)
-	if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
-		return nil
-	}
-	return errUsage
+	k := &signingCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
+	return k.say("keys signing", signingUsage, "", []word{
+		{"new", "", func() error { return signingNew(k.args, stderr) }},
+		{"public", "", func() error { return signingPublic(k.args, stdout, stderr) }},
+		{"list", "Lists the public halves of the keys that the server signs runs with, and did.\n\n  perdure keys signing list", k.list},
+		{"require", "Says whether a tenant's runs are handed over only with a valid signature. It takes a key of the platform.\n\n  perdure keys signing require TENANT on|off", k.require},
+	})
 }
+
+type signingCall struct{ wordCall }
 
 func signingNew(args []string, stderr io.Writer) error {
 	f := flags("keys signing new", "Makes a key that signs runs: an Ed25519 private key in PEM, in a file that its owner alone can read.\n\n  perdure keys signing new FILE", stderr)
@@ -109,68 +100,54 @@ func signingPublic(args []string, stdout, stderr io.Writer) error {
 	return err
 }
 
-func signingList(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("keys signing list", "Lists the public halves of the keys that the server signs runs with, and did.", stderr)
-	conn := addConnFlags(f)
-	asJSON := f.Bool("json", false, "print JSON")
-	if err := parse(f, args); err != nil {
-		return err
-	}
-	c, err := conn.connect()
+func (h *signingCall) list() error {
+	_, c, err := h.begin(0)
 	if err != nil {
 		return err
 	}
-	keys, err := c.SigningKeys(ctx)
+	keys, err := c.SigningKeys(h.ctx)
 	if err != nil {
 		return err
 	}
-	if *asJSON {
-		return printJSON(stdout, keys)
-	}
-	if len(keys) == 0 {
-		fmt.Fprintln(stdout, "The server has no keys: runs are not signed.")
-		return nil
-	}
-	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KEY\tUSE")
-	for _, k := range keys {
-		use := "verifies"
-		if k.Signs {
-			use = "signs and verifies"
+	return h.print(keys, func(w io.Writer) {
+		if len(keys) == 0 {
+			fmt.Fprintln(w, "The server has no keys: runs are not signed.")
+			return
 		}
-		fmt.Fprintf(w, "%s\t%s\n", k.KeyID, use)
-	}
-	return w.Flush()
+		fmt.Fprintln(w, "KEY\tUSE")
+		for _, k := range keys {
+			use := "verifies"
+			if k.Signs {
+				use = "signs and verifies"
+			}
+			fmt.Fprintf(w, "%s\t%s\n", k.KeyID, use)
+		}
+	})
 }
 
-func signingRequire(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("keys signing require", "Says whether a tenant's runs are handed over only with a valid signature. It takes a key of the platform.\n\n  perdure keys signing require TENANT on|off", stderr)
-	conn := addConnFlags(f)
-	asJSON := f.Bool("json", false, "print JSON")
-	said, err := parseMixed(f, args, 2, 2)
+func (h *signingCall) require() error {
+	said, err := parseMixed(h.flags, h.args, 2, 2)
 	if err != nil {
 		return err
 	}
 	yes := said[1] == "on"
 	if !yes && said[1] != "off" {
-		f.Usage()
+		h.flags.Usage()
 		return errUsage
 	}
-	c, err := conn.connect()
+	c, err := h.conn.connect()
 	if err != nil {
 		return err
 	}
-	t, err := c.ChangeTenant(ctx, perdure.TenantID(said[0]), api.ChangeTenant{RequireSignatures: &yes})
+	t, err := c.ChangeTenant(h.ctx, perdure.TenantID(said[0]), api.ChangeTenant{RequireSignatures: &yes})
 	if err != nil {
 		return err
 	}
-	if *asJSON {
-		return printJSON(stdout, t)
-	}
-	text := "need no signature"
-	if t.RequireSignatures {
-		text = "are handed over only with a valid signature"
-	}
-	_, err = fmt.Fprintf(stdout, "Runs of tenant %s %s.\n", t.Tenant, text)
-	return err
+	return h.print(t, func(w io.Writer) {
+		text := "need no signature"
+		if t.RequireSignatures {
+			text = "are handed over only with a valid signature"
+		}
+		fmt.Fprintf(w, "Runs of tenant %s %s.\n", t.Tenant, text)
+	})
 }

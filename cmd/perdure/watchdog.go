@@ -14,7 +14,7 @@ import (
 )
 
 func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("watchdog", "Lists what the watchdog did and why, newest first. Takes a key of the platform.", stderr)
+	f := flags("watchdog", "Lists what the watchdog did and why, newest first. Takes a key of the platform.\n\n  perdure watchdog --rule lost-worker\n  perdure watchdog --run RUN", stderr)
 	conn := addConnFlags(f)
 	var filter client.WatchdogFilter
 	f.StringVar(&filter.Rule, "rule", "", "only what this `rule` did: W6, or lost-worker")

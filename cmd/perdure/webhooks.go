@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -33,15 +31,8 @@ Every one takes --json. What a webhook is told, and how to verify it, is in docs
 
 // webhooksCommand has a word of its own for everything that can be done with a webhook.
 func webhooksCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	word := "list"
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		word, args = args[0], args[1:]
-	}
-	h := &wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}
-	for _, c := range []struct {
-		word, about string
-		run         func() error
-	}{
+	h := &hooksCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
+	return h.say("webhooks", webhooksUsage, "list", []word{
 		{"list", "Lists the registered webhooks.", h.list},
 		{"add", "Registers a webhook. Its secret is printed once, and stored nowhere.\n\n  perdure webhooks add URL", h.add},
 		{"show", "Shows a webhook.\n\n  perdure webhooks show ID", h.show},
@@ -53,52 +44,13 @@ func webhooksCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		{"deliveries", "Lists what a webhook was told, newest first.\n\n  perdure webhooks deliveries ID", h.deliveries},
 		{"attempts", "Lists every attempt of a delivery.\n\n  perdure webhooks attempts DELIVERY_ID", h.attempts},
 		{"redeliver", "Has a delivery sent again, now: with the same id and the same body.\n\n  perdure webhooks redeliver DELIVERY_ID", h.redeliver},
-	} {
-		if c.word == word {
-			h.flags = flags("webhooks "+word, c.about, stderr)
-			h.conn = addConnFlags(h.flags)
-			h.asJSON = h.flags.Bool("json", false, "print JSON")
-			if word == "list" {
-				h.flags.Usage = func() { fmt.Fprint(stderr, webhooksUsage) }
-			}
-			return c.run()
-		}
-	}
-	fmt.Fprint(stderr, webhooksUsage)
-	return errUsage
+	})
 }
 
-// wordCall is one call of a command that has words of its own.
-type wordCall struct {
-	ctx            context.Context
-	args           []string
-	stdout, stderr io.Writer
-	flags          *flag.FlagSet
-	conn           *connFlags
-	asJSON         *bool
-}
+// hooksCall is one call of it.
+type hooksCall struct{ wordCall }
 
-// begin reads the flags and so many arguments, and gives a client.
-func (h *wordCall) begin(arguments int) ([]string, *client.Client, error) {
-	args, err := parseMixed(h.flags, h.args, arguments, arguments)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := h.conn.connect()
-	return args, c, err
-}
-
-// print prints JSON if that is asked for, or else what f does.
-func (h *wordCall) print(v any, f func(w io.Writer)) error {
-	if *h.asJSON {
-		return printJSON(h.stdout, v)
-	}
-	w := tabwriter.NewWriter(h.stdout, 0, 0, 2, ' ', 0)
-	f(w)
-	return w.Flush()
-}
-
-func (h *wordCall) list() error {
+func (h *hooksCall) list() error {
 	_, c, err := h.begin(0)
 	if err != nil {
 		return err
@@ -136,7 +88,7 @@ func hookState(h *api.Webhook) string {
 	return "active"
 }
 
-func (h *wordCall) add() error {
+func (h *hooksCall) add() error {
 	var in api.CreateWebhook
 	events := h.flags.String("events", "", "`types` of events, separated by commas, such as run:completed,x:* (default: ends, stalls, and what follows an end)")
 	thread := h.flags.String("thread", "", "only runs of this `thread`")
@@ -157,7 +109,7 @@ func (h *wordCall) add() error {
 }
 
 // secret prints a secret alone, so that a script can keep it, and the rest for a person.
-func (h *wordCall) secret(made *api.NewWebhook) error {
+func (h *hooksCall) secret(made *api.NewWebhook) error {
 	if *h.asJSON {
 		return printJSON(h.stdout, made)
 	}
@@ -166,7 +118,7 @@ func (h *wordCall) secret(made *api.NewWebhook) error {
 	return err
 }
 
-func (h *wordCall) rotate() error {
+func (h *hooksCall) rotate() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -178,7 +130,7 @@ func (h *wordCall) rotate() error {
 	return h.secret(made)
 }
 
-func (h *wordCall) show() error {
+func (h *hooksCall) show() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -190,7 +142,7 @@ func (h *wordCall) show() error {
 	return h.printHook(hook)
 }
 
-func (h *wordCall) printHook(hook *api.Webhook) error {
+func (h *hooksCall) printHook(hook *api.Webhook) error {
 	return h.print(hook, func(w io.Writer) {
 		state := hookState(hook)
 		switch {
@@ -219,7 +171,7 @@ func stamp(i perdure.Instant) string {
 	return i.Time().Format("2006-01-02 15:04:05")
 }
 
-func (h *wordCall) remove() error {
+func (h *hooksCall) remove() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -230,7 +182,7 @@ func (h *wordCall) remove() error {
 	return h.print(map[string]any{"webhook_id": args[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s is deleted\n", args[0]) })
 }
 
-func (h *wordCall) able(disabled bool) error {
+func (h *hooksCall) able(disabled bool) error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -242,7 +194,7 @@ func (h *wordCall) able(disabled bool) error {
 	return h.printHook(hook)
 }
 
-func (h *wordCall) test() error {
+func (h *hooksCall) test() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -271,7 +223,7 @@ func outcomeOf(status int, problem, response string) string {
 	return fmt.Sprint(status)
 }
 
-func (h *wordCall) deliveries() error {
+func (h *hooksCall) deliveries() error {
 	var filter client.DeliveryFilter
 	h.flags.StringVar(&filter.State, "state", "", "only those that are pending, delivered, dead or dropped")
 	h.flags.IntVar(&filter.Limit, "limit", 20, "at most so many")
@@ -303,7 +255,7 @@ func (h *wordCall) deliveries() error {
 	})
 }
 
-func (h *wordCall) attempts() error {
+func (h *hooksCall) attempts() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err
@@ -320,7 +272,7 @@ func (h *wordCall) attempts() error {
 	})
 }
 
-func (h *wordCall) redeliver() error {
+func (h *hooksCall) redeliver() error {
 	args, c, err := h.begin(1)
 	if err != nil {
 		return err

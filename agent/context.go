@@ -141,7 +141,7 @@ func (c *core) depart(out *perdure.Outcome) {
 func (c *core) fail(err error) { c.leave(session.Failure(err)) }
 
 // enter begins a call of this package. One that comes when the agent's function has returned gives an error: who makes it
-// may be anybody, and has a goroutine that is not the agent's to end.
+// may be anybody, and has a goroutine that is not the agent's to end. Calls that give no error give what they can.
 func (c *core) enter() error {
 	c.mu.Lock()
 	over := c.over
@@ -151,13 +151,6 @@ func (c *core) enter() error {
 	}
 	c.goOn()
 	return nil
-}
-
-// mustEnter is enter for calls that give no error.
-func (c *core) mustEnter() {
-	if err := c.enter(); err != nil {
-		panic(err)
-	}
 }
 
 // goOn ends the goroutine if the execution has ended meanwhile, whichever goroutine of the agent's it is.

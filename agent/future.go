@@ -105,8 +105,8 @@ func (f *Future[T]) ID() perdure.RunID {
 		return ""
 	}
 	c := f.c
-	c.mustEnter()
-	if id := c.id(f.key); id != "" {
+	over := c.enter() != nil
+	if id := c.id(f.key); id != "" || over {
 		return id
 	}
 	c.flush()
@@ -263,13 +263,13 @@ func (f *Future[T]) Token() string {
 		return ""
 	}
 	c := f.c
-	c.mustEnter()
+	over := c.enter() != nil
 	key := tokenPrefix + f.wait
 	var token string
 	if entry, ok := c.recorded(key); ok && json.Unmarshal(entry, &token) == nil {
 		return token // also when the run is asked to stop: what was done with it is found by it
 	}
-	if f.err != nil {
+	if f.err != nil || over {
 		return ""
 	}
 	if !f.said {

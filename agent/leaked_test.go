@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -52,8 +51,6 @@ func leftBehind(w *scene, how string) {
 		"Message":  func() error { return agent.Message(ctx, "user", "hi") },
 		"History":  func() error { _, err := ctx.History(); return err },
 		"Emit":     func() error { return agent.Emit(ctx, "x:line", 1) },
-		"Now":      func() error { return caught(func() { agent.Now(ctx) }) },
-		"Version":  func() error { return caught(func() { agent.Version(ctx, "v", 1) }) },
 	} {
 		heard := make(chan error, 1)
 		go func() {
@@ -64,15 +61,8 @@ func leftBehind(w *scene, how string) {
 			w.t.Errorf("%s: %v", name, err)
 		}
 	}
-}
-
-// caught is the error that a call panics with.
-func caught(call func()) (err error) {
-	defer func() {
-		if e, ok := recover().(error); ok {
-			err = e
-		}
-	}()
-	call()
-	return errors.New("it does not panic")
+	// What gives no error gives what it can.
+	if agent.Now(ctx).IsZero() || agent.UUID(ctx) == "" || agent.Version(ctx, "v", 1) != 1 {
+		w.t.Error("there is no time, no UUID or no version")
+	}
 }

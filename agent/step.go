@@ -287,7 +287,9 @@ func UUID(ctx *Context) string {
 
 // handOut gives the next of what earlier executions were given, or makes one and notes it in the frame.
 func handOut[T any](c *core, what string, given *[]T, used *int, fresh func() T, in func(*frame) *[]T) T {
-	c.mustEnter()
+	if c.enter() != nil {
+		return fresh() // nobody will ask for it again
+	}
 	if err := c.counted(what); err != nil {
 		c.fail(err)
 	}
@@ -317,7 +319,9 @@ func handOut[T any](c *core, what string, given *[]T, used *int, fresh func() T,
 // the question stood here gets 0; each gets the same answer from then on.
 func Version(ctx *Context, name string, version int) int {
 	c := ctx.c
-	c.mustEnter()
+	if c.enter() != nil {
+		return version // nothing depends on it any more
+	}
 	if err := perdure.CheckName("version", name); err != nil {
 		c.fail(misuse("%v", err))
 	}

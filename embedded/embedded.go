@@ -104,7 +104,7 @@ func Open(opt Options) (*Server, error) {
 	switch {
 	case opt.Dir != "" && opt.Store == "":
 		sopt.Path = filepath.Join(opt.Dir, "perdure.db") // the store makes its folder, and has it on disk
-		if err := store.Missing(sopt.Path, sopt.Path+"-wal", sopt.Path+".reserve", filepath.Join(opt.Dir, KeyFile)); err != nil {
+		if err := store.Missing(sopt.Path, sopt.Path+"-wal", filepath.Join(opt.Dir, KeyFile)); err != nil {
 			return nil, err
 		}
 	case opt.Dir != "":

@@ -32,8 +32,7 @@ func TestAFolderWhoseDatabaseIsMissingIsNotBegunAnew(t *testing.T) {
 	}{
 		{"moved away", func() { os.Remove(db) }, "-wal"},
 		{"cut to nothing", func() { os.Truncate(db, 0) }, "-wal"},
-		{"gone with its log", func() { os.Remove(db); os.Remove(db + "-wal") }, ".reserve"},
-		{"gone, and all but the key", func() { os.Remove(db); os.Remove(db + "-wal"); os.Remove(db + ".reserve") }, embedded.KeyFile},
+		{"gone with its log", func() { os.Remove(db); os.Remove(db + "-wal") }, embedded.KeyFile},
 	} {
 		lay(t, dir, killed)
 		if err := os.WriteFile(db+".reserve", []byte("kept back"), 0o600); err != nil {

@@ -11,7 +11,7 @@ import (
 
 // A server with as many streams as it may have answers everybody else, each on a new connection.
 func TestStreamsLeaveFileDescriptorsForTheRest(t *testing.T) {
-	n := prepareNode(t, "--max-streams-per-tenant", "188")
+	n := prepareNode(t)
 	n.files = 700
 	n.start()
 	const seats = 700 - 512

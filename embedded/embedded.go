@@ -45,7 +45,7 @@ type Options struct {
 
 	Origins       []string // origins of pages in browsers that may call the API, such as https://app.example.com
 	MaxStreams    int      // how many streams may be open; default, and at most, three quarters of the file descriptors
-	TenantStreams int      // how many of these one tenant may have; default three quarters of them
+	TenantStreams int      // how many of these one tenant may have; default three quarters of them as soon as others call, too
 	PublicURL     string   // where clients reach the API, such as https://perdure.example.com: links in webhooks begin with it; equal on all nodes
 	WebhookAllow  []string // private networks that webhooks may go to, such as 10.1.0.0/16; default: none
 

@@ -90,7 +90,7 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["hosts"] = f.String("hosts", "", "host `names` that requests may be addressed to, separated by commas")
 	c.items["origins"] = f.String("origins", "", "`origins` of pages in browsers that may call the API, separated by commas, such as https://app.example.com")
 	c.items["max_streams"] = f.String("max-streams", "", "`number` of streams that may be open at once (default, and at most: three quarters of the file descriptors)")
-	c.items["max_streams_per_tenant"] = f.String("max-streams-per-tenant", "", "`number` of these that one tenant may have (default: three quarters of them)")
+	c.items["max_streams_per_tenant"] = f.String("max-streams-per-tenant", "", "`number` of these that one tenant may have (default: three quarters of them as soon as others call, too)")
 	c.items["public_url"] = f.String("public-url", "", "`address` at which clients reach the API, such as https://perdure.example.com: links in webhooks begin with it (default: they are paths)")
 	c.items["webhook_allow"] = f.String("webhook-allow", "", "private `networks` that webhooks may go to, separated by commas, such as 10.1.0.0/16 (default: none)")
 	c.items["signing_keys"] = f.String("signing-keys", "", "`files` of private keys that runs are signed with, separated by commas: the first signs, all verify (default: runs are not signed)")

@@ -21,6 +21,7 @@ func (s *Server) admit(c *call, g guard) error {
 	if c.key, err = s.authenticate(c.Context(), secret, g.remembered); err != nil {
 		return unauthorized(err)
 	}
+	s.seats.meet(c.key.Tenant)
 	if g.platform && !c.key.Platform {
 		return perdure.Errorf(api.CodeForbidden, "this takes a key of the platform")
 	}

@@ -18,12 +18,27 @@ import (
 // answer. Polls of workers are not counted: whoever works is let in.
 type seats struct {
 	limit int64
-	share int64 // how many of them one tenant may have
+	share int64 // how many of them one tenant may have; a node that is called by one alone has them all for it
+	fixed bool  // also then
 	taken atomic.Int64
 	by    [len(transports)]atomic.Int64
 
 	mu sync.Mutex
 	of map[perdure.TenantID]int64
+
+	first atomic.Pointer[perdure.TenantID] // who called
+	many  atomic.Bool                      // others did, too
+}
+
+// meet notes whose call this is.
+func (s *seats) meet(t perdure.TenantID) {
+	if s.many.Load() {
+		return
+	}
+	if first := s.first.Load(); first == nil && s.first.CompareAndSwap(nil, &t) || first != nil && *first == t {
+		return
+	}
+	s.many.Store(*s.first.Load() != t)
 }
 
 // How a caller is attached.
@@ -74,7 +89,7 @@ func tenantShare(limit int64, configured int) int64 {
 func (s *seats) take(how int, t perdure.TenantID) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of[t] >= s.share && s.share < s.limit {
+	if s.of[t] >= s.share && s.share < s.limit && (s.fixed || s.many.Load()) {
 		return nil, perdure.Errorf(api.CodeTooManyStreams, "this tenant has %d streams open on this node, as many as it may; come back, or read the log by polling", s.share)
 	}
 	if s.taken.Add(1) > s.limit {

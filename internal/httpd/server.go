@@ -38,7 +38,7 @@ type Options struct {
 	Hosts            []string      // host names that requests may be addressed to, beside IP addresses and localhost
 	Origins          []string      // origins of pages that may call the API, such as https://app.example.com
 	Streams          int           // how many streams may be open; default, and at most, three quarters of the file descriptors
-	StreamsPerTenant int           // how many of these one tenant may have; default three quarters of them
+	StreamsPerTenant int           // how many of these one tenant may have; default three quarters of them as soon as others call, too
 	Ready            func() error  // whether the node should get traffic; nil: it should
 	Poll             time.Duration // how often is looked at things without a ring; default 1 s
 	Logger           *slog.Logger
@@ -92,7 +92,7 @@ type Server struct {
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
 	s.logs, s.seats.limit = newLogs(e), streamLimit(opt.Streams)
-	s.seats.share = tenantShare(s.seats.limit, opt.StreamsPerTenant)
+	s.seats.share, s.seats.fixed = tenantShare(s.seats.limit, opt.StreamsPerTenant), opt.StreamsPerTenant > 0
 	s.looking, s.storing = make(chan struct{}, socketsAtOnce), make(chan struct{}, storingAtOnce)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -597,37 +597,3 @@ func TestAJoinThatFindsNoSeatTakesNobodysPlace(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
-
-func TestOneTenantLeavesStreamsForOthers(t *testing.T) {
-	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 4 }})
-	id := w.start(`{"kind":"job"}`)
-	other := w.as(w.newKey("b", nil))
-	theirs := other.start(`{"kind":"job"}`)
-	same := w.as(w.newKey("a", nil)) // another key is the same tenant
-	first := w.attach(id, "")
-	first.next("stream:attached")
-	w.attach(id, "").next("stream:attached")
-	same.attach(id, "").next("stream:attached")
-	for _, w := range []*world{w, same} {
-		if p := w.get(runs+"/"+id+"/stream").refuses(503, "too_many_streams"); !strings.Contains(p["detail"].(string), "this tenant has 3") {
-			t.Errorf("%v", p)
-		}
-		w.get(runs + "/" + id + "/join?timeout=60s").is(202)
-	}
-	other.attach(theirs, "").next("stream:attached")
-	if p := other.get(runs+"/"+theirs+"/stream").refuses(503, "too_many_streams"); !strings.Contains(p["detail"].(string), "this node has 4") {
-		t.Errorf("%v", p)
-	}
-	first.stop()
-	eventually.True(t, "there is room", func() bool { return w.s.seats.taken.Load() == 3 })
-	w.attach(id, "").next("stream:attached")
-	for _, r := range []struct {
-		limit      int64
-		configured int
-		want       int64
-	}{{1, 0, 1}, {2, 0, 2}, {4, 0, 3}, {1000, 0, 750}, {1000, 10, 10}, {10, 1000, 10}} {
-		if got := tenantShare(r.limit, r.configured); got != r.want {
-			t.Errorf("%+v: %d", r, got)
-		}
-	}
-}

@@ -1,25 +1,24 @@
 package store
 
-import (
-	"fmt"
-	"strconv"
-)
+import "strconv"
 
-// Expire removes what has outlived its time: dead letters, and idempotency keys whose run has ended, about a thousand at a time. It gives
+// Expire removes what has outlived its time: dead letters, and idempotency keys whose run has ended, a thousand at a time. It gives
 // how many there are; another node that removes the same ones at this moment has this batch decided again.
 func (tx *Tx) Expire() (letters, keys int, err error) {
-	// The last of the first thousand is a value that is looked up once, whatever the database knows of its tables.
-	const upTo = "expires_at<=(SELECT max(expires_at) FROM (SELECT expires_at FROM %s WHERE expires_at<=? ORDER BY expires_at LIMIT 1000) AS due)"
+	// What is due is made out once, whatever the database knows, or believes to know, of its tables.
+	const letter = "WITH due AS MATERIALIZED (SELECT tenant,run_id FROM dead_letters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id LIMIT 1000) "
+	const dead = "FROM dead_letters WHERE (tenant,run_id) IN (SELECT tenant,run_id FROM due)"
+	const key = "WITH due AS MATERIALIZED (SELECT tenant,key FROM idempotency WHERE expires_at<=? ORDER BY expires_at, tenant, key LIMIT 1000) "
+	const due = "(tenant,key) IN (SELECT tenant,key FROM due)"
 	const live = "EXISTS (SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref AND runs.alarm_at IS NOT NULL)"
-	dead, due := "FROM dead_letters WHERE "+fmt.Sprintf(upTo, "dead_letters"), fmt.Sprintf(upTo, "idempotency")
-	over := "FROM idempotency WHERE " + due + " AND NOT " + live
+	const over = "FROM idempotency WHERE " + due + " AND NOT " + live
 	if !tx.first(&tx.expired) {
 		return 0, 0, nil
 	}
-	if err := tx.count(&letters, "SELECT count(*) "+dead, int64(tx.Now)); err != nil {
+	if err := tx.count(&letters, letter+"SELECT count(*) "+dead, int64(tx.Now)); err != nil {
 		return 0, 0, err
 	}
-	if err := tx.count(&keys, "SELECT count(*) "+over, int64(tx.Now)); err != nil {
+	if err := tx.count(&keys, key+"SELECT count(*) "+over, int64(tx.Now)); err != nil {
 		return 0, 0, err
 	}
 	if letters+keys > 0 {
@@ -28,10 +27,10 @@ func (tx *Tx) Expire() (letters, keys int, err error) {
 		}
 	}
 	push(tx, &tx.later,
-		statement{"DELETE " + dead, []any{int64(tx.Now)}, anyNumber},
-		statement{"DELETE " + over, []any{int64(tx.Now)}, anyNumber},
+		statement{letter + "DELETE " + dead, []any{int64(tx.Now)}, anyNumber},
+		statement{key + "DELETE " + over, []any{int64(tx.Now)}, anyNumber},
 		// A key of a live run is looked at again later: it lasts at least as long as its run.
-		statement{"UPDATE idempotency SET expires_at=? WHERE " + due + " AND " + live, []any{int64(tx.Now) + 3600*1e6, int64(tx.Now)}, anyNumber})
+		statement{key + "UPDATE idempotency SET expires_at=? WHERE " + due + " AND " + live, []any{int64(tx.Now), int64(tx.Now) + 3600*1e6}, anyNumber})
 	return letters, keys, nil
 }
 

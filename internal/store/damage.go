@@ -142,7 +142,7 @@ func countable(n ...*int) {
 
 // unwatched chooses the live runs whose alarm never rings: it is missing, or no instant. The words are those of the index that holds
 // nothing else.
-const unwatched = "state IN ('queued','dispatched','running','suspended') AND (alarm_at IS NULL OR alarm_at<=0 OR alarm_at>=253402300800000000)"
+const unwatched = "(alarm_at IS NULL OR alarm_at<=0 OR alarm_at>=253402300800000000) AND state IN ('queued','dispatched','running','suspended')"
 
 // Unwatched gives live runs that no alarm will call, after one of them. Every sweep is blind to them.
 func (tx *Tx) Unwatched(after perdure.RunID, limit int) ([]perdure.Run, error) {

@@ -28,7 +28,6 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	}
 	rung, stop := c.s.bell.Listen(topic)
 	defer stop()
-	c.s.looks.Add(1)
 	out := &api.Polled{Runs: []api.Grant{}}
 	var err error
 	if out.News, err = c.anyToStop(in.Holding); err != nil || out.News {
@@ -37,6 +36,7 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	if err := c.hold(); err != nil {
 		return 0, nil, err
 	}
+	c.s.looks.Add(1)
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	select {

@@ -85,7 +85,7 @@ type Server struct {
 	tried   probe      // whether the store can be used
 	backing sync.Mutex // held while a backup is made
 
-	looks atomic.Int64 // how often polls looked into their queues, or began to listen for news
+	looks atomic.Int64 // how often polls have looked into their queues, or for news
 }
 
 // New makes a server over an engine. bell is what the engine rings.

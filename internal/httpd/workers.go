@@ -72,7 +72,6 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	out := &api.Polled{Runs: []api.Grant{}}
 	for {
 		rung, stop := c.s.bell.Listen(topics...)
-		c.s.looks.Add(1)
 		err := c.valid() // nothing is granted under a key that died meanwhile
 		if err == nil {
 			err = c.s.engine.Do(c.Context(), op)
@@ -81,6 +80,7 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 			stop()
 			return 0, nil, err
 		}
+		c.s.looks.Add(1)
 		if len(op.Grants) > 0 {
 			stop()
 			for i := range op.Grants {

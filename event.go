@@ -398,20 +398,26 @@ func (Rearmed) apply(*Policy, *Run, Instant, *history) {}
 // writers who both looked at the run can't both be right.
 type Noted struct {
 	Lines       []Line
-	Items       int   // inbox items that arrived
-	Closed      int   // inbox items done or skipped
-	WaitsEnded  int   // waits that are over
-	Children    int   // children that were added
-	Late        int   // late results kept
-	Watched     bool  // a chord or group waits for it
-	Outlives    bool  // it may outlive its parent from now on
-	Cascade     *bool // ended: live children are still to be cancelled
+	Items       int      // inbox items that arrived
+	Closed      int      // inbox items done or skipped
+	WaitsEnded  int      // waits that are over
+	Children    int      // children that were added
+	Late        int      // late results kept
+	Watched     bool     // a chord or group waits for it
+	Outlives    bool     // it may outlive its parent from now on
+	Cascade     *Cascade // ended: how far its live children have been cancelled
 	WaitAt      *Instant
 	ContinuedBy RunID
 	Deliver     *Delivery  // ended: another deliverable
 	NotUndone   []string   // ended: steps that nobody has undone
 	Left        []Artifact // ended: what it left
 	Text        string     // ended: the end of what it was saying
+}
+
+// A Cascade says how far the live children of an ended run have been asked to stop.
+type Cascade struct {
+	More  bool   // some are left
+	After string // those up to this journal key are done
 }
 
 // A Delivery replaces the deliverable of an ended run by a late result that was adopted.
@@ -431,7 +437,9 @@ func (e Noted) apply(_ *Policy, r *Run, _ Instant, log *history) {
 		r.Options.OnParentEnd = OutliveParent
 	}
 	if e.Cascade != nil {
-		r.Cascade = *e.Cascade
+		if r.Cascade, r.Stopped = e.Cascade.More, e.Cascade.After; !r.Cascade {
+			r.Stopped = ""
+		}
 	}
 	if e.WaitAt != nil {
 		r.WaitAt = *e.WaitAt

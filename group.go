@@ -11,13 +11,19 @@ type Group struct {
 	State     string
 	Version   int64
 	CreatedAt Instant
-	AlarmAt   Instant // group: its deadline, while open
-	EndedAt   Instant
-	Total     int
-	Ended     int
-	OK        int
-	Made      RunID // chord: the continuation
-	Members   []RunID
+	// AlarmAt is when the watchdog looks at it: a group's deadline while it is open. Where something is left
+	// to do, for a chord whose runs have all ended and for a group that has ended, it is at once.
+	AlarmAt Instant
+	EndedAt Instant
+	Total   int
+	Ended   int
+	OK      int
+	Made    RunID // chord: the continuation
+	// Next is how many of its members have been dealt with: a chord has told their results to the thread, a
+	// group that has ended has let go of them.
+	Next int
+	// Members are its runs. A batch that only counts an end leaves them out.
+	Members []RunID
 }
 
 // Kinds and states of groups.

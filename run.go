@@ -68,17 +68,18 @@ type Run struct {
 	Fallback    Value // the deliverable of a run that ended without a result
 	ContinuedBy RunID
 
-	Seq        int64 // last line of its log
-	InboxSeq   int64 // last item of its inbox
-	InboxOpen  int   // items that are neither done nor skipped
-	JournalSeq int64 // last entry of its journal
-	WaitsOpen  int   // waits that are open
-	Children   int   // children spawned
-	Late       int   // late results kept
-	Commits    int   // commits before the last one
-	LastCommit Taken // the last commit that it took
-	Watched    bool  // a chord or a group waits for its end
-	Cascade    bool  // it has ended and live children are still to be cancelled
+	Seq        int64  // last line of its log
+	InboxSeq   int64  // last item of its inbox
+	InboxOpen  int    // items that are neither done nor skipped
+	JournalSeq int64  // last entry of its journal
+	WaitsOpen  int    // waits that are open
+	Children   int    // children spawned
+	Late       int    // late results kept
+	Commits    int    // commits before the last one
+	LastCommit Taken  // the last commit that it took
+	Watched    bool   // a chord or a group waits for its end
+	Cascade    bool   // it has ended and live children are still to be cancelled
+	Stopped    string // with Cascade: children up to this key have been asked to stop
 
 	AlarmAt Instant // the earliest of its clocks; set in every live state
 
@@ -112,6 +113,22 @@ type Options struct {
 	WebhookLines string   `json:"webhook_lines,omitempty"` // which lines it is told of, with spaces between; empty: NotifiedLines
 	Opening      Value    `json:"opening,omitempty"`       // messages appended when its turn on the thread comes
 	First        bool     `json:"first,omitempty"`         // it interrupted the active run: goes first on the thread
+	Depth        int      `json:"depth,omitempty"`         // how many ancestors it has
+}
+
+// MaxDepth bounds how deep runs may be nested: a child of a child and so on.
+const MaxDepth = 1000
+
+// Place says who goes first among the runs that wait for their turn on a thread; the lower number does. Of one
+// place the older run goes first.
+func (r *Run) Place() int {
+	switch {
+	case r.Options.First:
+		return 0
+	case r.ContinuationOf != "":
+		return 1
+	}
+	return 2
 }
 
 // MayOutlive tells whether the run goes on when its parent ends.

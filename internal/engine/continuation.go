@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
@@ -39,6 +40,9 @@ func (tx *Tx) leaveChord(r *perdure.Run, names []string) error {
 // written, so that one that ends at this moment on another node is not missed.
 func (tx *Tx) gather(g *perdure.Group, members []perdure.Run, mark perdure.Noted) error {
 	g.State, g.CreatedAt = perdure.GroupOpen, tx.Now
+	if err := tx.watchable(g.Tenant, members); err != nil {
+		return err
+	}
 	seen := make(map[perdure.RunID]bool)
 	for _, m := range members {
 		if seen[m.ID] {
@@ -66,6 +70,30 @@ func (tx *Tx) gather(g *perdure.Group, members []perdure.Run, mark perdure.Noted
 	return nil
 }
 
+// maxWatchers bounds how many gatherings may wait for one run: its end writes a row of each.
+const maxWatchers = 100
+
+// watchable refuses to gather live runs that too many gatherings wait for already.
+func (tx *Tx) watchable(t perdure.TenantID, members []perdure.Run) error {
+	var watched []perdure.RunID
+	for i := range members {
+		if members[i].Watched && members[i].State.Live() {
+			watched = append(watched, members[i].ID)
+		}
+	}
+	have, err := tx.Watchers(t, watched)
+	if err != nil {
+		return err
+	}
+	for _, id := range watched {
+		if have[id] >= maxWatchers {
+			return &perdure.Error{Code: perdure.CodeQuota, Field: "run_ids",
+				Message: fmt.Sprintf("%d groups wait for run %s, as many as may", maxWatchers, id)}
+		}
+	}
+	return nil
+}
+
 // tellGatherings counts a run's end in the chords and groups that wait for it.
 func (tx *Tx) tellGatherings(r *perdure.Run) error {
 	if !r.Watched {
@@ -73,6 +101,9 @@ func (tx *Tx) tellGatherings(r *perdure.Run) error {
 	}
 	ids, err := tx.GatheringsOf(r.Tenant, r.ID)
 	if err != nil {
+		return err
+	}
+	if err := tx.Gatherings(r.Tenant, ids); err != nil {
 		return err
 	}
 	for _, id := range ids {
@@ -97,75 +128,108 @@ func (tx *Tx) tellGatherings(r *perdure.Run) error {
 	return nil
 }
 
-// CloseGathering ends an open gathering whose condition holds: a chord makes its continuation, a group
-// deals with its losers.
+// CloseGathering is called when an open gathering's condition holds: a chord makes its continuation, a group
+// ends and deals with its losers.
 func (tx *Tx) CloseGathering(g *perdure.Group) error {
-	g.State, g.EndedAt, g.AlarmAt = perdure.GroupSatisfied, tx.Now, 0
-	tx.PutGathering(*g)
-	tx.ringGroup(g)
 	if g.Kind == perdure.GroupChord {
 		return tx.fireChord(g)
 	}
-	if g.OnLosers != "cancel" {
-		return nil
-	}
-	return tx.stopAll(g.Tenant, g.Members, "another run of its group was enough")
+	return tx.endGroup(g, perdure.GroupSatisfied)
 }
 
-func (tx *Tx) stopAll(t perdure.TenantID, ids []perdure.RunID, reason string) error {
-	if err := tx.Prefetch(t, ids); err != nil {
-		return err
-	}
-	for _, id := range ids {
-		r, ok, err := tx.Run(t, id)
-		if err != nil {
-			return err
-		}
-		if ok && r.State.Live() {
-			if err := tx.askToStop(&r, reason); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+// endGroup ends a gathering. What is left to do with its members follows.
+func (tx *Tx) endGroup(g *perdure.Group, state string) error {
+	g.State, g.EndedAt, g.AlarmAt, g.Next = state, tx.Now, tx.Now, 0
+	tx.PutGathering(*g)
+	tx.wakeAt(g.AlarmAt)
+	tx.ringGroup(g)
+	tx.follow(followUp{tenant: g.Tenant, group: g.ID})
+	_, err := tx.followUp()
+	return err
 }
 
-// fireChord writes each result into the thread as a tool's, in child order, and makes the continuation.
+// GoOn does what a gathering's alarm rings for: a group's deadline has passed, or a chord or an ended group has
+// something left to do.
+func (tx *Tx) GoOn(g *perdure.Group) error {
+	switch {
+	case g.State != perdure.GroupOpen:
+		return tx.letGo(g.Tenant, g.ID)
+	case g.Kind == perdure.GroupChord:
+		return tx.fireChord(g)
+	}
+	return tx.endGroup(g, perdure.GroupTimedOut)
+}
+
+// fireChord writes each result into the thread as a tool's, in child order, and makes the continuation. A chord of many is
+// told of in parts: it stays open, with an alarm that rings at once, until the last one is told.
 func (tx *Tx) fireChord(g *perdure.Group) error {
 	orig, err := tx.run(g.Tenant, perdure.RunID(g.ID))
 	if err != nil {
 		return err
 	}
-	if err := tx.Prefetch(g.Tenant, g.Members); err != nil {
+	members, err := tx.Members(g)
+	if err != nil {
+		return err
+	}
+	for first := true; g.Next < len(members) && (first || !tx.spent()); first = false {
+		part := members[g.Next:min(g.Next+groupPart, len(members))]
+		if err := tx.tellResults(&orig, part); err != nil {
+			return err
+		}
+		if err := tx.DropMembers(g, part); err != nil {
+			return err
+		}
+		g.Next += len(part)
+	}
+	if g.Next < len(members) {
+		g.AlarmAt = tx.Now
+		tx.PutGathering(*g)
+		tx.wakeAt(g.AlarmAt)
+		return nil
+	}
+	g.State, g.EndedAt, g.AlarmAt = perdure.GroupSatisfied, tx.Now, 0
+	if g.Made, err = tx.continuation(&orig, "chord", nil); err != nil {
+		return err
+	}
+	if g.Made == "" {
+		g.State = perdure.GroupDropped
+	}
+	tx.PutGathering(*g)
+	tx.ringGroup(g)
+	return nil
+}
+
+// tellResults writes the results of some runs of a chord into the thread. A large one is not copied: the message refers to
+// where it is stored, and whoever reads the thread gets it in its place.
+func (tx *Tx) tellResults(orig *perdure.Run, ids []perdure.RunID) error {
+	if err := tx.Prefetch(orig.Tenant, ids); err != nil {
 		return err
 	}
 	var told []perdure.Message
-	for _, id := range g.Members {
-		m, ok, err := tx.Run(g.Tenant, id)
+	for _, id := range ids {
+		m, ok, err := tx.Run(orig.Tenant, id)
 		if err != nil {
 			return err
 		}
 		if !ok {
 			continue
 		}
-		result, err := tx.Resolve(m.Tenant, m.Result)
-		if err != nil {
-			return err
+		meta := []any{"run_id", string(m.ID), "status", string(m.State)}
+		if _, _, ref := m.Result.Ref(); ref {
+			meta = append(meta, resultRef, tx.Share(m.Tenant, string(orig.ThreadID), m.Result))
 		}
 		told = append(told, perdure.Message{Role: "tool",
-			Content:  json.RawMessage(perdure.Object("run_id", string(m.ID), "key", m.JournalKey, "status", string(m.State), "result", result, "error", m.Failure)),
-			Metadata: json.RawMessage(perdure.Object("run_id", string(m.ID), "status", string(m.State)))})
+			Content:  json.RawMessage(perdure.Object("run_id", string(m.ID), "key", m.JournalKey, "status", string(m.State), "result", m.Result, "error", m.Failure)),
+			Metadata: json.RawMessage(perdure.Object(meta...))})
 	}
-	made, err := tx.continuation(&orig, "chord", told)
-	if err != nil {
+	lines, err := tx.sayFor(orig, told)
+	if err != nil || len(lines) == 0 {
 		return err
 	}
-	g.Made = made
-	if made == "" {
-		g.State = perdure.GroupDropped
+	if *orig, err = tx.run(orig.Tenant, orig.ID); err != nil {
+		return err
 	}
-	tx.PutGathering(*g)
-	return nil
+	return tx.Apply(orig, perdure.Noted{Lines: lines})
 }
 
 // continuation makes the run that goes on where an earlier one on the thread ended: same thread, same root,
@@ -203,9 +267,7 @@ func (tx *Tx) dropChord(r *perdure.Run) error {
 	if err != nil || !ok || g.State != perdure.GroupOpen {
 		return err
 	}
-	g.State, g.EndedAt = perdure.GroupDropped, tx.Now
-	tx.PutGathering(g)
-	return tx.stopAll(r.Tenant, g.Members, "the run that would have used its result was cancelled")
+	return tx.endGroup(&g, perdure.GroupDropped)
 }
 
 // Continue says that work outside, which a run started, has finished. While the run is live it becomes an

@@ -10,14 +10,29 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 )
 
-// maxStops bounds how many children one operation asks to stop.
-const maxStops = 256
-
 // Finish ends a run, with all that follows from it, in one transaction: its waits are closed, its inbox is
 // given back, a readable message goes to its thread, what was not undone is listed, a dead letter is written if
 // it is one, its parent is told and perhaps woken, chords and groups count it, its children are asked to stop,
 // its thread goes to the next run, and whoever waits is rung.
+//
+// An end can lead to other ends: of children, and of the losers of a group. These are follow-ups, see follow.go: they are
+// done one after the other when the end itself is written, as far as the operation's budget goes.
 func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
+	tx.ending++
+	err := tx.end(r, ev)
+	tx.ending--
+	if err != nil {
+		return err
+	}
+	did, err := tx.followUp()
+	if err == nil && did { // which may have written the run's row
+		*r, err = tx.run(r.Tenant, r.ID)
+	}
+	return err
+}
+
+// end writes the end of one run, and leaves the ends of others as follow-ups.
+func (tx *Tx) end(r *perdure.Run, ev perdure.Event) error {
 	next, _, err := tx.e.policy.Apply(*r, ev, tx.Now)
 	if err != nil {
 		return err
@@ -57,8 +72,8 @@ func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
 	if err := tx.tellOriginal(r); err != nil {
 		return err
 	}
-	if err := tx.stopChildren(r); err != nil {
-		return err
+	if r.Children > 0 {
+		tx.follow(followUp{tenant: r.Tenant, run: r.ID})
 	}
 	if turn == perdure.TurnActive {
 		return tx.leaveThread(r)
@@ -188,58 +203,6 @@ func (tx *Tx) tellParent(r *perdure.Run) error {
 		return err
 	}
 	return tx.childEnded(&parent, r)
-}
-
-// stopChildren asks the live children of an ended run to stop, as far as this operation goes; the
-// watchdog goes on from there.
-func (tx *Tx) stopChildren(r *perdure.Run) error {
-	if r.Children == 0 {
-		return nil
-	}
-	_, err := tx.StopChildren(r)
-	return err
-}
-
-// StopChildren asks some of an ended run's live children to stop and notes whether there are more.
-func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
-	limit := min(100, tx.stops)
-	more := limit == 0
-	if limit > 0 {
-		children, err := tx.LiveChildren(r.Tenant, r.ID, limit+1)
-		if err != nil {
-			return 0, err
-		}
-		more = len(children) > limit
-		for i := range children[:min(limit, len(children))] {
-			tx.stops--
-			// One that can't be stopped is left to the patrol, and the others don't notice.
-			err := tx.Try(func() error {
-				c, err := tx.run(r.Tenant, children[i].ID) // an earlier child's end may have changed it
-				if err != nil {
-					return err
-				}
-				return tx.askToStop(&c, "its parent ended")
-			})
-			var refused *perdure.Error
-			if errors.As(err, &refused) {
-				tx.e.log.Error("a child could not be stopped", "tenant", r.Tenant, "run", children[i].ID, "error", err)
-				continue
-			}
-			if err != nil {
-				return stopped, err
-			}
-			stopped++
-		}
-		more = more && stopped > 0
-	}
-	if more == r.Cascade {
-		return stopped, nil
-	}
-	// Stopping a child may have written this run's row.
-	if *r, err = tx.run(r.Tenant, r.ID); err != nil {
-		return stopped, err
-	}
-	return stopped, tx.Apply(r, perdure.Noted{Cascade: &more})
 }
 
 // ringGroup wakes whoever joins a group.

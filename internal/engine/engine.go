@@ -184,7 +184,7 @@ func (b bound) Lane() store.Lane {
 }
 
 func (b bound) Do(tx *store.Tx) error {
-	x := &Tx{Tx: tx, e: b.e, stops: maxStops}
+	x := &Tx{Tx: tx, e: b.e, stops: maxStops, began: tx.Cost()}
 	if err := b.op.Do(x); err != nil {
 		return err
 	}
@@ -198,7 +198,12 @@ func (b bound) Do(tx *store.Tx) error {
 type Tx struct {
 	*store.Tx
 	e     *Engine
-	stops int // how many more children this operation asks to stop; the watchdog does the rest
+	began store.Cost // of the batch, when the operation began
+	stops int        // how many more runs this operation asks to stop; the watchdog does the rest
+
+	todo     []followUp // see follow.go
+	ending   int        // ends that are being written
+	settling bool       // follow-ups are being done
 
 	rings []doorbell.Topic // what rings once it is durable
 	alarm perdure.Instant  // the earliest alarm that was set
@@ -253,9 +258,7 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	if ready := r.Ready && r.State.Live(); ready {
 		tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 	}
-	if r.AlarmAt != 0 && (tx.alarm == 0 || r.AlarmAt < tx.alarm) {
-		tx.alarm = r.AlarmAt
-	}
+	tx.wakeAt(r.AlarmAt)
 	if len(lines) > 0 {
 		tx.ring(doorbell.Run(r.Tenant, string(r.ID)))
 	}
@@ -279,6 +282,13 @@ func (e *Engine) wake() {
 	select {
 	case e.kick <- struct{}{}:
 	default:
+	}
+}
+
+// wakeAt has the watchdog woken for an alarm, unless that is zero.
+func (tx *Tx) wakeAt(at perdure.Instant) {
+	if at != 0 && (tx.alarm == 0 || at < tx.alarm) {
+		tx.alarm = at
 	}
 }
 

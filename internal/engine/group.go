@@ -56,6 +56,9 @@ func (op *CreateGroup) Do(tx *Tx) error {
 		if err == nil && !ok {
 			err = notFound("group")
 		}
+		if err == nil {
+			g.Members, err = tx.Members(&g)
+		}
 		op.Group = g
 		return err
 	})
@@ -101,16 +104,10 @@ func (op *CreateGroup) gather(tx *Tx) error {
 	if err := tx.gather(&g, members, perdure.Noted{Watched: true}); err != nil {
 		return err
 	}
-	if g.AlarmAt != 0 && (tx.alarm == 0 || g.AlarmAt < tx.alarm) {
-		tx.alarm = g.AlarmAt
-	}
-	op.Group = g
-	return nil
-}
-
-// TimeOutGroup ends a group at its deadline. Its runs go on: a timeout stops waiting, not working.
-func (tx *Tx) TimeOutGroup(g *perdure.Group) {
-	g.State, g.EndedAt, g.AlarmAt = perdure.GroupTimedOut, tx.Now, 0
-	tx.PutGathering(*g)
-	tx.ringGroup(g)
+	tx.wakeAt(g.AlarmAt)
+	// Its losers may have been dealt with since.
+	all := g.Members
+	op.Group, _, err = tx.Gathering(g.Tenant, g.ID)
+	op.Group.Members = all
+	return err
 }

@@ -23,12 +23,13 @@ const WebhookAttempt = "webhook:attempt"
 // nothing.
 type Observer interface{ Observe([]Change) }
 
-// Try is Try of the store's; what is not written is not counted either.
+// Try calls f as an operation of its own inside the operation, as the store's does. Of an f that fails nothing is
+// counted, and what follows from its ends is forgotten.
 func (tx *Tx) Try(f func() error) error {
-	n := len(tx.tally)
+	tally, todo, ending, settling := len(tx.tally), len(tx.todo), tx.ending, tx.settling
 	err := tx.Tx.Try(f)
 	if err != nil {
-		tx.tally = tx.tally[:n]
+		tx.tally, tx.todo, tx.ending, tx.settling = tx.tally[:tally], tx.todo[:min(todo, len(tx.todo))], ending, settling
 	}
 	return err
 }

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -249,11 +251,46 @@ func inWords(v *store.View, ms []perdure.ThreadMessage, bytes int) (_ []perdure.
 		if m.Metadata, err = v.Resolve(m.Tenant, m.Metadata); err != nil {
 			return nil, err
 		}
+		if err := withResult(v, m); err != nil {
+			return nil, err
+		}
 		if bytes -= len(m.Content) + len(m.Metadata); bytes < 0 && i > 0 {
 			return ms[:i], nil
 		}
 	}
 	return ms, nil
+}
+
+// resultRef is the name in a message's metadata that says where a result is stored which its content refers to.
+const resultRef = "result_ref"
+
+// withResult puts a result that a message refers to in its place. One that can't be read stays a reference.
+func withResult(v *store.View, m *perdure.ThreadMessage) error {
+	if m.Role != "tool" || !strings.Contains(string(m.Metadata), `"`+resultRef+`":`) {
+		return nil
+	}
+	var meta struct {
+		Result json.RawMessage `json:"result_ref"`
+	}
+	var ref struct {
+		Ref  string `json:"ref"`
+		Size int    `json:"size"`
+	}
+	if json.Unmarshal([]byte(m.Metadata), &meta) != nil || json.Unmarshal(meta.Result, &ref) != nil {
+		return nil
+	}
+	hash, ok := strings.CutPrefix(ref.Ref, "sha256:")
+	if !ok {
+		return nil
+	}
+	text, err := v.Resolve(m.Tenant, perdure.RefValue(hash, ref.Size))
+	var missing *perdure.Error
+	if errors.As(err, &missing) {
+		return nil
+	}
+	// The content was written by the server: the reference stands in it as it stands in the metadata.
+	m.Content = perdure.Value(strings.Replace(string(m.Content), `"result":`+string(meta.Result), `"result":`+string(text), 1))
+	return err
 }
 
 // threadMax is about how many bytes of a conversation are read at once.

@@ -108,7 +108,7 @@ func (tx *Tx) mendedWaits(r *perdure.Run) (Repair, error) {
 		if w.Type != perdure.WaitChildren {
 			continue
 		}
-		ended, ok, gone, err := tx.recount(r.Tenant, w.Targets)
+		ended, ok, gone, err := tx.CountEnds(r.Tenant, w.Targets)
 		if err != nil {
 			return Repair{}, err
 		}
@@ -133,33 +133,13 @@ func (tx *Tx) mendedWaits(r *perdure.Run) (Repair, error) {
 	return Repair{}, nil
 }
 
-// recount judges runs by their states instead of by what was counted.
-func (tx *Tx) recount(t perdure.TenantID, ids []perdure.RunID) (ended, ok int, gone bool, err error) {
-	if err := tx.Prefetch(t, ids); err != nil {
-		return 0, 0, false, err
-	}
-	for _, id := range ids {
-		r, exists, err := tx.Run(t, id)
-		if err != nil {
-			return 0, 0, false, err
-		}
-		if !exists {
-			gone = true
-			continue
-		}
-		if r.State.Terminal() {
-			ended++
-		}
-		if r.State == perdure.Completed {
-			ok++
-		}
-	}
-	return ended, ok, gone, nil
-}
-
 // MendGathering closes an open chord or group whose condition holds.
 func (tx *Tx) MendGathering(g *perdure.Group) (Repair, error) {
-	ended, ok, _, err := tx.recount(g.Tenant, g.Members)
+	members, err := tx.Members(g)
+	if err != nil {
+		return Repair{}, err
+	}
+	ended, ok, _, err := tx.CountEnds(g.Tenant, members)
 	if err != nil {
 		return Repair{}, err
 	}

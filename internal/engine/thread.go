@@ -126,7 +126,7 @@ func (tx *Tx) takePlace(r *perdure.Run, strategy string) (interrupts perdure.Run
 	if !ok {
 		return "", notFound("thread")
 	}
-	if err := tx.notAncestors(r); err != nil {
+	if err := tx.notAncestors(r, th.Active); err != nil {
 		return "", err
 	}
 	switch {
@@ -149,17 +149,25 @@ func (tx *Tx) takePlace(r *perdure.Run, strategy string) (interrupts perdure.Run
 	return interrupts, nil
 }
 
-// notAncestors refuses a child on the thread of a live ancestor: each would wait for the other.
-func (tx *Tx) notAncestors(r *perdure.Run) error {
-	for id := r.ParentID; id != ""; {
-		a, ok, err := tx.Run(r.Tenant, id)
+// notAncestors refuses a child on the thread of a live ancestor: each would wait for the other. Only the active run of the thread
+// can be one: a run that has not had its turn has not started, and has no children.
+func (tx *Tx) notAncestors(r *perdure.Run, active perdure.RunID) error {
+	if r.ParentID == "" || active == "" {
+		return nil
+	}
+	a, ok, err := tx.Run(r.Tenant, active)
+	if err != nil || !ok || a.RootID != r.RootID {
+		return err
+	}
+	for id, steps := r.ParentID, 0; id != "" && steps <= perdure.MaxDepth; steps++ {
+		if id == active {
+			return perdure.Errorf(perdure.CodeThreadBusy, "a live ancestor, %s, is on this thread", active)
+		}
+		parent, ok, err := tx.Run(r.Tenant, id)
 		if err != nil || !ok {
 			return err
 		}
-		if a.ThreadID == r.ThreadID && a.State.Live() {
-			return perdure.Errorf(perdure.CodeThreadBusy, "a live ancestor, %s, is on this thread", a.ID)
-		}
-		id = a.ParentID
+		id = parent.ParentID
 	}
 	return nil
 }
@@ -233,15 +241,7 @@ func (tx *Tx) leaveThread(r *perdure.Run) error {
 	if err != nil || !ok || th.Active != r.ID {
 		return err
 	}
-	next, ok, err := tx.NextOnThread(r.Tenant, r.ThreadID, func(w *perdure.Run) int {
-		switch {
-		case w.Options.First:
-			return 0
-		case w.ContinuationOf != "":
-			return 1
-		}
-		return 2
-	})
+	next, ok, err := tx.NextOnThread(r.Tenant, r.ThreadID)
 	if err != nil {
 		return err
 	}

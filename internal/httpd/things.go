@@ -102,7 +102,10 @@ func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
 // showGroup is a group as callers see it: with those who have ended, the first of them first.
 func showGroup(g *perdure.Group, ends []store.End) *api.Group {
 	out := &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total, Ended: g.Ended, Completed: g.OK,
-		RunIDs: g.Members, EndedRuns: []api.EndedRun{}, CreatedAt: g.CreatedAt, DeadlineAt: set(g.AlarmAt), EndedAt: set(g.EndedAt)}
+		RunIDs: g.Members, EndedRuns: []api.EndedRun{}, CreatedAt: g.CreatedAt, EndedAt: set(g.EndedAt)}
+	if g.State == perdure.GroupOpen {
+		out.DeadlineAt = set(g.AlarmAt)
+	}
 	for _, e := range ends {
 		out.EndedRuns = append(out.EndedRuns, api.EndedRun{RunID: e.ID, State: e.State, FinishedAt: e.At})
 	}

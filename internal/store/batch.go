@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime/debug"
 	"sync"
@@ -114,6 +115,7 @@ func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
 // batch decides and writes. With again it is part of one that could not be written.
 func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]error, []func()) {
 	var err error
+	var contended map[any]bool
 	doubt := false
 	begin, remembered := time.Now(), s.trusted()
 	s.stillLocked(l)
@@ -123,7 +125,11 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 		}
 		tx := newTx(s, l.read, s.notBefore(now))
 		tx.cache, tx.Again, tx.mayAge = remembered, again || try > 1, try > maxOld
-		tx.doubt, tx.locked = doubt, l.locked
+		tx.doubt, tx.locked, tx.contended = doubt, l.locked, contended
+		if len(contended) > 0 {
+			tx.locked = maps.Clone(contended)
+			maps.Copy(tx.locked, l.locked)
+		}
 		var errs []error
 		errs, err = tx.decide(ops)
 		if err == nil {
@@ -151,6 +157,9 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 		case errors.Is(err, errConflict) || s.dialect.conflict(err):
 			// A key that is there although its row says otherwise, time and again: its row may be wrong.
 			doubt = doubt || try > 2 && !errors.Is(err, errConflict)
+			if l.id == LaneWatch && try > 1 {
+				contended = s.contended(l, tx, contended)
+			}
 			if try < maxTries {
 				if try > 2 && s.readers != nil {
 					s.pause(rand.N(time.Duration(try) * time.Millisecond)) // let the others get out of the way
@@ -238,7 +247,11 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 	errs := make([]error, len(ops))
 	for i, op := range ops {
 		tx.mark()
+		before := tx.Cost()
 		err := guarded(tx, op)
+		if tx.s.opt.Hooks.Spent != nil {
+			tx.s.opt.Hooks.Spent(op, tx.Cost().Minus(before))
+		}
 		if err == nil {
 			err = tx.untouched()
 		}

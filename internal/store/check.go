@@ -86,8 +86,8 @@ var Invariants = []Invariant{
 		"SELECT r.id, r.thread_id FROM {runs} r JOIN threads t ON t.tenant=r.tenant AND t.id=r.thread_id WHERE r.turn=2 AND r.alarm_at IS NOT NULL AND t.active=''"},
 	{"P9", "a thread's messages are 1 to seq",
 		"SELECT t.id, t.seq FROM threads t WHERE t.seq <> (SELECT count(*) FROM messages m WHERE m.tenant=t.tenant AND m.thread_id=t.id)"},
-	{"P10", "no open chord or group whose runs have all ended",
-		"SELECT g.id, g.kind FROM gatherings g WHERE g.state='open' AND NOT EXISTS (SELECT 1 FROM members m JOIN runs r ON r.tenant=m.tenant AND r.id=m.run_id WHERE m.tenant=g.tenant AND m.gathering_id=g.id AND r.alarm_at IS NOT NULL)"},
+	{"P10", "no open chord or group whose runs have all ended, unless a chord is telling their results",
+		"SELECT g.id, g.kind FROM gatherings g WHERE g.state='open' AND (g.kind<>'chord' OR g.alarm_at IS NULL) AND NOT EXISTS (SELECT 1 FROM members m JOIN runs r ON r.tenant=m.tenant AND r.id=m.run_id WHERE m.tenant=g.tenant AND m.gathering_id=g.id AND r.alarm_at IS NOT NULL)"},
 	{"P11", "a child of an ended run that may not outlive it is asked to stop, or will be",
 		"SELECT c.id, c.state FROM {runs} c JOIN runs p ON p.tenant=c.tenant AND p.id=c.parent_id WHERE c.parent_id<>'' AND c.alarm_at IS NOT NULL AND p.alarm_at IS NULL AND p.cascade=0 " +
 			"AND c.rest NOT LIKE '%\"on_parent_end\":\"continue\"%' AND c.rest NOT LIKE '%\"requested_at\"%'"},

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -68,6 +69,57 @@ func (s *Store) stillLocked(l *lane) {
 	if l.locked = found; len(found) == 0 {
 		s.log.Info("no row of the database is locked any more", "lane", l.id)
 	}
+}
+
+// contended finds the rows that somebody else has changed since a batch of the watchdog has read them. The batch is decided again
+// without them: a run that changes all the time costs its own turn, and not that of all others.
+func (s *Store) contended(l *lane, tx *Tx, known map[any]bool) map[any]bool {
+	read := make(map[string]map[[2]string]int64)
+	note := func(table, t, id string, version int64) {
+		if read[table] == nil {
+			read[table] = make(map[[2]string]int64)
+		}
+		read[table][[2]string{t, id}] = version
+	}
+	for k, version := range tx.read {
+		note("runs", string(k.t), string(k.r), version)
+	}
+	for _, k := range tx.threads.dirty {
+		if sl := tx.threads.slots[k]; sl.stored {
+			note("threads", string(k.t), string(k.id), sl.val.Version)
+		}
+	}
+	for _, k := range tx.groups.dirty {
+		if sl := tx.groups.slots[k]; sl.stored {
+			note("gatherings", string(k.t), string(k.id), sl.val.Version)
+		}
+	}
+	out := maps.Clone(known)
+	if out == nil {
+		out = make(map[any]bool)
+	}
+	for table, rows := range read {
+		list := make([][]any, 0, len(rows))
+		for k := range rows {
+			list = append(list, []any{k[0], k[1]})
+		}
+		err := eachPart(s.dialect, s.dialect.padded(list), func(part [][]any) error {
+			return l.read.Query("SELECT "+table+".tenant, "+table+".id, version FROM "+table+" "+s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(part)),
+				s.dialect.args(part), func(scan func(...any) error) error {
+					var t, id string
+					var version int64
+					err := scan(&t, &id, nullable[int64]{&version})
+					if err == nil && version != rows[[2]string{t, id}] {
+						out[keyIn(table, t, id)] = true
+					}
+					return err
+				})
+		})
+		if err != nil {
+			return known
+		}
+	}
+	return out
 }
 
 // lockedOf gives those rows that are there and locked.
@@ -153,6 +205,14 @@ func (tx *Tx) LockedRows() int { return len(tx.locked) }
 func (tx *Tx) RunLocked(t perdure.TenantID, id perdure.RunID) bool {
 	return tx.locked != nil && tx.locked[runKey{t, id}]
 }
+
+// RunContended tells whether a run is left alone because it changes all the time.
+func (tx *Tx) RunContended(t perdure.TenantID, id perdure.RunID) bool {
+	return tx.contended != nil && tx.contended[runKey{t, id}]
+}
+
+// Contended tells whether the batch leaves rows alone because they change all the time.
+func (tx *Tx) Contended() bool { return len(tx.contended) > 0 }
 
 // untouched refuses what was staged since hit was last false, if a row of it is locked.
 func (tx *Tx) untouched() error {

@@ -267,6 +267,42 @@ func (v *View) NextAlarm() (perdure.Instant, error) {
 	return first, err
 }
 
+// RingingRuns names runs whose alarm has rung, oldest alarm first.
+func (v *View) RingingRuns(limit int) (out []Ref, err error) {
+	err = v.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id"+atMost, []any{int64(v.Now), int64(limit)},
+		func(scan func(...any) error) error {
+			var r Ref
+			err := scan(&r.Tenant, &r.Run)
+			out = append(out, r)
+			return err
+		})
+	return out, err
+}
+
+// FirstDue names the row that a part of a sweep begins with, without those that are left alone. Parts that are not about rows have
+// none.
+func (v *View) FirstDue(part string, but map[string]bool) (t perdure.TenantID, id string, err error) {
+	query, ok := map[string]string{
+		"cascades": "SELECT tenant, id FROM runs WHERE cascade=1 AND 0<=? ORDER BY tenant, id",
+		"items":    "SELECT tenant, run_id FROM inbox WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq",
+		"groups":   "SELECT tenant, id FROM gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id",
+		"waiters":  "SELECT tenant, run_id FROM waiters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node",
+	}[part]
+	if !ok {
+		return "", "", nil
+	}
+	err = v.sess.Query(query+atMost, []any{int64(v.Now), int64(len(but) + 1)}, func(scan func(...any) error) error {
+		var a perdure.TenantID
+		var b string
+		err := scan(&a, &b)
+		if id == "" && !but[string(a)+"\x00"+b] {
+			t, id = a, b
+		}
+		return err
+	})
+	return t, id, err
+}
+
 // Rows runs a query of the caller's own, for checks and tests.
 func (v *View) Rows(query string, args []any, row func(scan func(...any) error) error) error {
 	return v.sess.Query(query, args, row)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -192,17 +193,15 @@ var (
 	}
 	groupTable = &table[perdure.Group]{
 		name: "gatherings", versioned: true, keys: []string{"tenant", "id"},
-		cols: []string{"tenant", "id", "kind", "mode", "on_losers", "state", "version", "created_at", "alarm_at", "ended_at", "total", "ended",
-			"ok", "made", "members"},
-		bind: func(g *perdure.Group) []any {
-			return []any{string(g.Tenant), string(g.ID), g.Kind, g.Mode, g.OnLosers, g.State, g.Version, int64(g.CreatedAt), orNull(g.AlarmAt),
-				int64(g.EndedAt), int64(g.Total), int64(g.Ended), int64(g.OK), string(g.Made), joinIDs(g.Members)}
-		},
-		scan: func(g *perdure.Group) []any {
-			return []any{&g.Tenant, &g.ID, &g.Kind, &g.Mode, &g.OnLosers, &g.State, &g.Version, &g.CreatedAt, nullable[perdure.Instant]{&g.AlarmAt},
-				&g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, idList{&g.Members}}
-		},
-		sound: func(g *perdure.Group) { countable(&g.Ended, &g.OK) },
+		cols:  append(slices.Clone(groupHead), "members"),
+		bind:  func(g *perdure.Group) []any { return append(bindGroup(g), joinIDs(g.Members)) },
+		scan:  func(g *perdure.Group) []any { return append(scanGroup(g), idList{&g.Members}) },
+		sound: soundGroup,
+	}
+	// groupHeads are gatherings without their members, which may be a thousand and never change: counting an
+	// end neither reads nor writes them.
+	groupHeads = &table[perdure.Group]{
+		name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, cols: groupHead, bind: bindGroup, scan: scanGroup, sound: soundGroup,
 	}
 	memberTable = &table[MemberRow]{
 		name: "members", quiet: true, keys: []string{"tenant", "run_id", "gathering_id"},
@@ -298,3 +297,21 @@ var (
 		scan: func(b *blobRefRow) []any { return []any{&b.Tenant, &b.Owner, &b.Hash} },
 	}
 )
+
+func (m MemberRow) run() runKey { return runKey{m.Tenant, m.RunID} }
+
+// groupHead are the columns of a gathering but its members.
+var groupHead = []string{"tenant", "id", "kind", "mode", "on_losers", "state", "version", "created_at", "alarm_at", "ended_at", "total", "ended",
+	"ok", "made", "next"}
+
+func bindGroup(g *perdure.Group) []any {
+	return []any{string(g.Tenant), string(g.ID), g.Kind, g.Mode, g.OnLosers, g.State, g.Version, int64(g.CreatedAt), orNull(g.AlarmAt),
+		int64(g.EndedAt), int64(g.Total), int64(g.Ended), int64(g.OK), string(g.Made), int64(g.Next)}
+}
+
+func scanGroup(g *perdure.Group) []any {
+	return []any{&g.Tenant, &g.ID, &g.Kind, &g.Mode, &g.OnLosers, &g.State, &g.Version, &g.CreatedAt, nullable[perdure.Instant]{&g.AlarmAt},
+		&g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, &g.Next}
+}
+
+func soundGroup(g *perdure.Group) { countable(&g.Ended, &g.OK) }

@@ -26,6 +26,7 @@ type rest struct {
 	Failure     *perdure.Failure `json:"failure,omitempty"`
 	Fallback    string           `json:"fallback,omitempty"`
 	ContinuedBy perdure.RunID    `json:"continued_by,omitempty"`
+	Stopped     string           `json:"stopped,omitempty"`
 
 	Signature *perdure.Signature `json:"signature,omitempty"`
 }
@@ -40,7 +41,8 @@ func packRest(r *perdure.Run) string {
 	if r.Damage != nil && r.Damage.Rest != "" {
 		return r.Damage.Rest
 	}
-	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Held, ActivityAt: r.ActivityAt, WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback), ContinuedBy: r.ContinuedBy}
+	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Held, ActivityAt: r.ActivityAt, WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback), ContinuedBy: r.ContinuedBy,
+		Stopped: r.Stopped}
 	if r.Options != (perdure.Options{}) {
 		x.Options = &restOptions{Options: r.Options, Webhook: string(r.Options.Webhook), Opening: string(r.Options.Opening)}
 	}
@@ -76,7 +78,7 @@ func (s restScanner) Scan(v any) error {
 	r := s.r
 	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
 	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure, x.ContinuedBy
-	r.Held, r.ProgressOf = x.Held, x.ProgressOf
+	r.Held, r.ProgressOf, r.Stopped = x.Held, x.ProgressOf, x.Stopped
 	if x.Options != nil {
 		r.Options = x.Options.Options
 		r.Options.Webhook, r.Options.Opening = perdure.Value(x.Options.Webhook), perdure.Value(x.Options.Opening)
@@ -130,7 +132,7 @@ func (s takenScanner) Scan(v any) error {
 // born are the columns that are written when a run is accepted, changing those that a transition writes.
 var (
 	born = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id", "journal_key",
-		"continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts"}
+		"continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts", "place"}
 	changing = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard", "resumed",
 		"ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at",
 		"deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late",
@@ -140,7 +142,7 @@ var (
 func bindBorn(r *perdure.Run) []any {
 	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority), string(r.ThreadID),
 		string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf), string(r.RetryOf), string(r.Input),
-		string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt), int64(r.MaxAttempts)}
+		string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt), int64(r.MaxAttempts), int64(r.Place())}
 }
 
 func bindChanging(r *perdure.Run) []any {
@@ -157,7 +159,7 @@ var runTable = &table[perdure.Run]{
 	bind: func(r *perdure.Run) []any { return append(bindBorn(r), bindChanging(r)...) },
 	scan: func(r *perdure.Run) []any {
 		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID, &r.JournalKey,
-			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts,
+			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts, ignored{}, // its place follows from the others
 			&r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn, bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed},
 			&r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil, &r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt,
 			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,

@@ -40,6 +40,7 @@ type Hooks struct {
 	Age         func() time.Duration   // how old a decision is; nil: by the machine's clock, and with Clock never old
 	BeforeWrite func()                 // after a batch was decided, before it is written
 	Written     func([]perdure.RunID)  // after a batch was committed
+	Spent       func(Op, Cost)         // after an operation was decided
 	WALPages    int                    // how long the write-ahead log gets, instead of 4000 pages
 
 	LockPatience time.Duration // how long another program's lock on a file is waited for, instead of 5 s

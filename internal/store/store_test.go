@@ -524,7 +524,7 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 		"P9":  "INSERT INTO threads VALUES ('acme','t','',1,1,'',5)",
 		"P7":  "INSERT INTO threads VALUES ('acme','t','',1,1,'nobody',0)",
 		"S18": "INSERT INTO dead_letters VALUES ('acme','a','k','q','c','',1,1,'')",
-		"P10": "INSERT INTO gatherings VALUES ('acme','g','group','all','','open',1,1,NULL,0,1,0,0,'','a')",
+		"P10": "INSERT INTO gatherings VALUES ('acme','g','group','all','','open',1,1,NULL,0,1,0,0,'','a',0)",
 	} {
 		t.Run(id, func(t *testing.T) {
 			both(t, func(t *testing.T, at Options) {

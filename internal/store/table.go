@@ -161,6 +161,11 @@ func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error)
 	})
 }
 
+// ignored scans what is not needed.
+type ignored struct{}
+
+func (ignored) Scan(any) error { return nil }
+
 // bit scans 0 and 1 into a bool.
 type bit struct{ b *bool }
 

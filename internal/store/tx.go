@@ -34,9 +34,11 @@ type Tx struct {
 	cached []runKey // runs that were not read but remembered
 	judged []runKey // runs that operations which were refused are about
 
-	locked map[any]bool // rows that somebody else holds locked, by their keys
-	hit    bool         // one of them was staged
-	metas  map[metaKey]bool
+	locked map[any]bool // rows that somebody else holds locked, or changes all the time, by their keys
+	// contended are those of them that change all the time.
+	contended map[any]bool
+	hit       bool // one of them was staged
+	metas     map[metaKey]bool
 
 	runs      shelf[runKey, perdure.Run]
 	read      map[runKey]int64 // the version of each run's row as it was read; absent for new ones
@@ -52,7 +54,7 @@ type Tx struct {
 	journal   shelf[journalKey, JournalRow] // of those that are stored already, the digest is all that is known
 	workers   shelf[workerKey, perdure.Worker]
 	waiters   runShelf[waiterKey, WaiterRow]
-	members   shelf[MemberRow, MemberRow]
+	members   runShelf[MemberRow, MemberRow]
 	tenants   shelf[perdure.TenantID, TenantRow]
 	queues    shelf[queueKey, QueueRow]
 	creds     shelf[string, perdure.Key]
@@ -77,6 +79,8 @@ type Tx struct {
 	claims    map[claimKey]claimPage
 
 	expired, trimmed bool // what has outlived its time, and the watchdog's log, were seen to
+
+	reads, writes, bytes int // see Cost
 
 	undo []func()
 }
@@ -174,16 +178,18 @@ func (s *shelf[K, T]) put(tx *Tx, k K, v T) {
 	if tx.locked != nil && tx.locked[k] {
 		tx.hit = true
 	}
-	before := *sl
+	before, spent := *sl, tx.spend(0, 0)
 	*sl = slot[T]{val: v, exists: true, dirty: true, stored: before.stored}
 	if !before.dirty {
 		s.dirty = append(s.dirty, k)
+		tx.spend(1, 0)
 	}
 	tx.undo = append(tx.undo, func() {
 		*sl = before
 		if !before.dirty {
 			s.dirty = s.dirty[:len(s.dirty)-1]
 		}
+		tx.refund(spent)
 	})
 }
 
@@ -243,8 +249,10 @@ func (s *shelf[K, T]) changed() []T {
 }
 
 func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
-	return &Tx{Now: now, Number: s.begun.Add(1), begun: time.Now(), changes: s.changes.Load(), s: s, sess: sess, read: make(map[runKey]int64),
+	tx := &Tx{Now: now, Number: s.begun.Add(1), begun: time.Now(), changes: s.changes.Load(), s: s, read: make(map[runKey]int64),
 		haveWaits: make(map[runKey]bool), haveItems: make(map[runKey]bool), claims: make(map[claimKey]claimPage)}
+	tx.sess = counted{sess, &tx.reads}
+	return tx
 }
 
 // mark begins an operation; rollback forgets what it staged since.
@@ -285,9 +293,12 @@ func (tx *Tx) Try(f func() error) error {
 }
 
 func push[T any](tx *Tx, list *[]T, v ...T) {
-	n := len(*list)
+	n, spent := len(*list), tx.spend(len(v), 0)
 	*list = append(*list, v...)
-	tx.undo = append(tx.undo, func() { *list = (*list)[:n] })
+	tx.undo = append(tx.undo, func() {
+		*list = (*list)[:n]
+		tx.refund(spent)
+	})
 }
 
 // ---- writing
@@ -317,10 +328,10 @@ func (tx *Tx) statements() []statement {
 	list := slices.Concat(
 		saveRuns(d, changed),
 		runTable.insert(d, fresh),
-		save(d, threadTable, &tx.threads, func(th *perdure.Thread) { th.Version++ }),
-		save(d, groupTable, &tx.groups, func(g *perdure.Group) { g.Version++ }),
-		save(d, webhookTable, &tx.webhooks, func(w *perdure.Webhook) { w.Version++ }),
-		save(d, noteTable, &tx.notes, func(n *perdure.Notification) { n.Version++ }),
+		save(d, threadTable, threadTable, &tx.threads, func(th *perdure.Thread) { th.Version++ }),
+		save(d, groupTable, groupHeads, &tx.groups, func(g *perdure.Group) { g.Version++ }),
+		save(d, webhookTable, webhookTable, &tx.webhooks, func(w *perdure.Webhook) { w.Version++ }),
+		save(d, noteTable, noteTable, &tx.notes, func(n *perdure.Notification) { n.Version++ }),
 		eventTable.insert(d, tx.events),
 		waitTable.insert(d, tx.waits.changed()),
 		approvalTable.insert(d, tx.approvals.changed()),
@@ -356,8 +367,8 @@ func (tx *Tx) statements() []statement {
 }
 
 // save gives the statements that write records of a versioned table. What was read is only changed: one that is gone since must
-// not come back.
-func save[K comparable, T any](d *dialect, t *table[T], s *shelf[K, T], count func(*T)) []statement {
+// not come back. changing has the columns that a change writes.
+func save[K comparable, T any](d *dialect, all, changing *table[T], s *shelf[K, T], count func(*T)) []statement {
 	var fresh, known []T
 	for _, k := range s.dirty {
 		sl := s.slots[k]
@@ -372,7 +383,7 @@ func save[K comparable, T any](d *dialect, t *table[T], s *shelf[K, T], count fu
 			fresh = append(fresh, v)
 		}
 	}
-	return append(t.update(d, known), t.insert(d, fresh)...)
+	return append(changing.update(d, known), all.insert(d, fresh)...)
 }
 
 // Touched gives the runs that the batch has changed.

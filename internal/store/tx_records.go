@@ -215,44 +215,110 @@ func (tx *Tx) AddMessage(m perdure.ThreadMessage) {
 	push(tx, &tx.messages, m)
 }
 
-// Gathering gives a chord or a group.
+// Gathering gives a chord or a group, without its members.
 func (tx *Tx) Gathering(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
 	k := groupKey{t, id}
 	if g, ok, known := tx.groups.get(k); known {
 		return g, ok, nil
 	}
-	err := groupTable.query(tx.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(g *perdure.Group) error {
-		tx.groups.absorb(k, *g, true)
-		return nil
-	})
-	if err == nil {
-		tx.groups.absorb(k, perdure.Group{}, false)
-	}
+	err := tx.Gatherings(t, []perdure.GroupID{id})
 	g, ok, _ := tx.groups.get(k)
 	return g, ok, err
+}
+
+// Gatherings reads many chords and groups at once.
+func (tx *Tx) Gatherings(t perdure.TenantID, ids []perdure.GroupID) error {
+	var want []string
+	for _, id := range ids {
+		if _, _, known := tx.groups.get(groupKey{t, id}); !known {
+			want = append(want, string(id))
+		}
+	}
+	return eachPart(tx.s.dialect, want, func(part []string) error {
+		given, args := tx.s.dialect.keyed("gatherings", []string{"tenant", "id"}, []string{string(t)}, part)
+		err := groupHeads.query(tx.sess, given, args, func(g *perdure.Group) error {
+			tx.groups.absorb(groupKey{t, g.ID}, *g, true)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, id := range part {
+			tx.groups.absorb(groupKey{t, perdure.GroupID(id)}, perdure.Group{}, false)
+		}
+		return nil
+	})
+}
+
+// Members gives the runs of a gathering.
+func (tx *Tx) Members(g *perdure.Group) ([]perdure.RunID, error) {
+	if g.Members != nil {
+		return g.Members, nil
+	}
+	var out []perdure.RunID
+	err := tx.sess.Query("SELECT members FROM gatherings WHERE tenant=? AND id=?", []any{string(g.Tenant), string(g.ID)},
+		func(scan func(...any) error) error { return scan(idList{&out}) })
+	return out, err
 }
 
 // GatheringsOf gives the ids of the gatherings that wait for a run.
 func (tx *Tx) GatheringsOf(t perdure.TenantID, run perdure.RunID) ([]perdure.GroupID, error) {
 	var out []perdure.GroupID
 	err := memberTable.query(tx.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(m *MemberRow) error {
-		out = append(out, m.ID)
-		return nil
-	})
-	for _, m := range tx.members.dirty {
-		if m.Tenant == t && m.RunID == run && !slices.Contains(out, m.ID) {
+		if _, _, known := tx.members.get(*m); !known { // the batch may have let go of it
 			out = append(out, m.ID)
 		}
+		return nil
+	})
+	for m := range tx.members.of(runKey{t, run}) {
+		out = append(out, m.ID)
 	}
 	slices.Sort(out)
 	return out, err
 }
 
-// RingingGatherings gives groups whose deadline has passed.
+// Watchers counts how many gatherings wait for each of some runs, as far as the database has them.
+func (tx *Tx) Watchers(t perdure.TenantID, runs []perdure.RunID) (map[perdure.RunID]int, error) {
+	out := make(map[perdure.RunID]int)
+	err := eachPart(tx.s.dialect, texts(runs), func(part []string) error {
+		given, args := tx.s.dialect.keyed("members", []string{"tenant", "run_id"}, []string{string(t)}, part)
+		return tx.sess.Query("SELECT run_id, count(*) FROM members "+given+" GROUP BY run_id", args, func(scan func(...any) error) error {
+			var id perdure.RunID
+			var n int
+			err := scan(&id, &n)
+			out[id] = n
+			return err
+		})
+	})
+	return out, err
+}
+
+// RingingGatherings gives gatherings whose alarm has rung: groups whose deadline has passed, and those of
+// which something is left to do.
 func (tx *Tx) RingingGatherings(limit int) ([]perdure.Group, error) {
-	var out []perdure.Group
-	err := groupTable.query(tx.sess, fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT %d", limit),
-		[]any{int64(tx.Now)}, func(g *perdure.Group) error {
+	out, err := tx.ringingGroups("", nil, limit)
+	if err != nil || len(out) < limit {
+		return out, err
+	}
+	// There are more than one sweep can do: it goes round the tenants.
+	due, err := tx.dueTenants("gatherings", "")
+	if err != nil || len(due) < 2 {
+		return out, err
+	}
+	out = nil
+	for _, t := range due {
+		part, err := tx.ringingGroups("tenant=? AND ", []any{string(t)}, max(1, limit/len(due)))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, part...)
+	}
+	return out, nil
+}
+
+func (tx *Tx) ringingGroups(where string, args []any, limit int) (out []perdure.Group, err error) {
+	err = groupHeads.query(tx.sess, fmt.Sprintf("WHERE "+where+"alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT %d", limit),
+		append(args, int64(tx.Now)), func(g *perdure.Group) error {
 			k := groupKey{g.Tenant, g.ID}
 			tx.groups.absorb(k, *g, true)
 			if cur, ok, _ := tx.groups.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= tx.Now {
@@ -266,7 +332,7 @@ func (tx *Tx) RingingGatherings(limit int) ([]perdure.Group, error) {
 // OpenGatherings walks through all open gatherings: the patrol's net.
 func (tx *Tx) OpenGatherings(t perdure.TenantID, id perdure.GroupID, limit int) ([]perdure.Group, error) {
 	var out []perdure.Group
-	err := groupTable.query(tx.sess, fmt.Sprintf("WHERE state='open' AND (tenant,id)>(?,?) ORDER BY tenant, id LIMIT %d", limit),
+	err := groupHeads.query(tx.sess, fmt.Sprintf("WHERE state='open' AND (tenant,id)>(?,?) ORDER BY tenant, id LIMIT %d", limit),
 		[]any{string(t), string(id)}, func(g *perdure.Group) error {
 			k := groupKey{g.Tenant, g.ID}
 			tx.groups.absorb(k, *g, true)
@@ -283,6 +349,21 @@ func (tx *Tx) PutGathering(g perdure.Group) { tx.groups.put(tx, groupKey{g.Tenan
 
 // AddMember stages that a gathering waits for a run.
 func (tx *Tx) AddMember(m MemberRow) { tx.members.put(tx, m, m) }
+
+// DropMembers stages that a gathering waits for some runs no longer.
+func (tx *Tx) DropMembers(g *perdure.Group, runs []perdure.RunID) error {
+	for _, run := range runs {
+		m := MemberRow{Tenant: g.Tenant, RunID: run, ID: g.ID}
+		tx.members.put(tx, m, m)
+		tx.members.slots[m].exists = false
+	}
+	return eachPart(tx.s.dialect, texts(runs), func(part []string) error {
+		some, args := tx.s.dialect.anyOf("run_id", part)
+		push(tx, &tx.later, statement{"DELETE FROM members WHERE tenant=? AND gathering_id=? AND " + some,
+			append([]any{string(g.Tenant), string(g.ID)}, args...), anyNumber})
+		return nil
+	})
+}
 
 // Key gives what an idempotency key led to. One that has expired counts as absent once its run has ended;
 // see the engine.
@@ -450,7 +531,11 @@ func (tx *Tx) HasQueue(t perdure.TenantID, name string) (bool, error) {
 func (tx *Tx) PutQueue(v QueueRow) { tx.queues.put(tx, queueKey{v.Tenant, v.Name}, v) }
 
 // After has f called once the batch is durable: doorbells ring then.
-func (tx *Tx) After(f func()) { push(tx, &tx.after, f) }
+func (tx *Tx) After(f func()) {
+	n := len(tx.after)
+	tx.after = append(tx.after, f)
+	tx.undo = append(tx.undo, func() { tx.after = tx.after[:n] })
+}
 
 // Meta gives a named value of the store itself.
 func (tx *Tx) Meta(name string) (v string, err error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -84,6 +85,7 @@ func (tx *Tx) Put(r perdure.Run, lines []perdure.Line) {
 	rows := make([]EventRow, len(lines))
 	for i, l := range lines {
 		rows[i] = EventRow{r.Tenant, r.ID, l}
+		tx.bytes += len(l.Data) // taken back with the row
 	}
 	push(tx, &tx.events, rows...)
 }
@@ -359,51 +361,141 @@ func (tx *Tx) Ringing(limit int) ([]perdure.Run, error) {
 		})
 }
 
+// RingingRound gives runs whose alarm has rung where there are more than one sweep can do: it goes round the tenants, from the one
+// after a given one on, and takes the oldest alarms of each. last is the tenant that it ended with.
+func (tx *Tx) RingingRound(after perdure.TenantID, limit int) (out []perdure.Run, last perdure.TenantID, err error) {
+	due, err := tx.dueTenants("runs", after)
+	if err != nil || len(due) == 0 {
+		return nil, "", err
+	}
+	for _, t := range due[:min(len(due), limit)] {
+		part, err := tx.runsWhere("WHERE tenant=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, id", []any{string(t), int64(tx.Now)}, max(1, limit/len(due)),
+			func(r *perdure.Run) bool { return r.Tenant == t && r.AlarmAt != 0 && r.AlarmAt <= tx.Now },
+			func(a, b *perdure.Run) int { return cmp.Or(cmp.Compare(a.AlarmAt, b.AlarmAt), byID(a, b)) })
+		if err != nil {
+			return nil, "", err
+		}
+		out, last = append(out, part...), t
+	}
+	return out, last, nil
+}
+
+// maxDueTenants bounds how many tenants a round looks at. The next one begins where it ended.
+const maxDueTenants = 512
+
+// dueTenants gives tenants with something whose alarm has rung, from the one after a given one on and round again. It skips along
+// the index of live rows, one step a tenant.
+func (tx *Tx) dueTenants(table string, after perdure.TenantID) (out []perdure.TenantID, err error) {
+	for _, from := range []perdure.TenantID{after, ""} {
+		query := "WITH RECURSIVE live(tenant) AS (" +
+			"SELECT (SELECT tenant FROM " + table + " WHERE alarm_at IS NOT NULL AND tenant>? ORDER BY tenant LIMIT 1) UNION ALL " +
+			"SELECT (SELECT x.tenant FROM " + table + " x WHERE x.alarm_at IS NOT NULL AND x.tenant>live.tenant ORDER BY x.tenant LIMIT 1) FROM live WHERE live.tenant IS NOT NULL) " +
+			"SELECT tenant FROM (SELECT tenant FROM live WHERE tenant IS NOT NULL LIMIT " + strconv.Itoa(maxDueTenants) + ") AS some " +
+			"WHERE (SELECT min(x.alarm_at) FROM " + table + " x WHERE x.tenant=some.tenant AND x.alarm_at IS NOT NULL)<=?"
+		err := tx.sess.Query(query, []any{string(from), int64(tx.Now)}, func(scan func(...any) error) error {
+			var t perdure.TenantID
+			err := scan(&t)
+			if from != "" || after == "" || t <= after { // the second time only those before the first one
+				out = append(out, t)
+			}
+			return err
+		})
+		if err != nil || after == "" {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// CountEnds judges runs by their states: how many have ended, how many of these completed, and whether one of them is gone.
+func (tx *Tx) CountEnds(t perdure.TenantID, ids []perdure.RunID) (ended, ok int, gone bool, err error) {
+	var unknown []string
+	count := func(state perdure.State) {
+		if state.Terminal() {
+			ended++
+		}
+		if state == perdure.Completed {
+			ok++
+		}
+	}
+	for _, id := range ids {
+		switch r, exists, known := tx.runs.get(runKey{t, id}); {
+		case !known:
+			unknown = append(unknown, string(id))
+		case !exists:
+			gone = true
+		default:
+			count(r.State)
+		}
+	}
+	found := 0
+	err = eachPart(tx.s.dialect, unknown, func(part []string) error {
+		given, args := tx.s.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+		return tx.sess.Query("SELECT state FROM runs "+given, args, func(scan func(...any) error) error {
+			var state perdure.State
+			err := scan(&state)
+			found++
+			count(state)
+			return err
+		})
+	})
+	return ended, ok, gone || found < len(unknown), err
+}
+
 // Cascading gives ended runs that still have live children to cancel.
 func (tx *Tx) Cascading(limit int) ([]perdure.Run, error) {
 	return tx.runsWhere("WHERE cascade=1 ORDER BY tenant, id", nil, limit, func(r *perdure.Run) bool { return r.Cascade }, byID)
 }
 
-// LiveChildren gives children of a run that have not ended and may not outlive it.
-func (tx *Tx) LiveChildren(t perdure.TenantID, parent perdure.RunID, limit int) ([]perdure.Run, error) {
-	// Children that may outlive their parent, or have been asked to stop already, are passed over in Go: the
-	// database is read page by page, so that they can't hide those behind them.
-	var out []perdure.Run
-	after := ""
-	const page = 64
+// LiveChildren gives children of a run that have not ended and may not outlive it, in the order of their keys and after one of
+// them. It looks at no more than childPages pages: children that are passed over, because they may outlive their parent or have
+// been asked to stop already, must not make it read for long. next is the key to go on after; done tells that there are no more.
+func (tx *Tx) LiveChildren(t perdure.TenantID, parent perdure.RunID, after string, limit int) (out []perdure.Run, next string, done bool, err error) {
 	match := func(r *perdure.Run) bool {
-		return r.Tenant == t && r.ParentID == parent && r.State.Live() && !r.MayOutlive() && r.Cancel.RequestedAt == 0
+		return r.Tenant == t && r.ParentID == parent && r.State.Live() && !r.MayOutlive() && r.Cancel.RequestedAt == 0 && r.JournalKey > after
 	}
 	seen := make(map[runKey]bool)
-	for {
-		n := 0
-		err := runTable.query(tx.sess, "WHERE tenant=? AND parent_id=? AND parent_id<>'' AND journal_key>? AND alarm_at IS NOT NULL ORDER BY journal_key LIMIT 64",
-			[]any{string(t), string(parent), after}, func(r *perdure.Run) error {
-				tx.absorbRun(r)
-				n++
-				after = r.JournalKey
-				k := runKey{r.Tenant, r.ID}
-				seen[k] = true
-				if cur, ok, _ := tx.runs.get(k); ok && match(&cur) {
-					out = append(out, cur)
-				}
-				return nil
-			})
+	for next, n := after, 0; ; n++ {
+		read := 0
+		err := runTable.query(tx.sess, fmt.Sprintf("WHERE tenant=? AND parent_id=? AND parent_id<>'' AND journal_key>? AND alarm_at IS NOT NULL "+
+			"ORDER BY journal_key LIMIT %d", childPage), []any{string(t), string(parent), next}, func(r *perdure.Run) error {
+			tx.absorbRun(r)
+			read++
+			next = r.JournalKey
+			k := runKey{r.Tenant, r.ID}
+			seen[k] = true
+			if cur, ok, _ := tx.runs.get(k); ok && match(&cur) {
+				out = append(out, cur)
+			}
+			return nil
+		})
 		if err != nil {
-			return nil, err
+			return nil, "", false, err
 		}
-		if n < page || len(out) >= limit {
-			break
+		if done = read < childPage; done {
+			tx.eachDirty(func(k runKey, r *perdure.Run) { // children that the batch itself has spawned
+				if _, stored := tx.read[k]; !stored && !seen[k] && match(r) {
+					out = append(out, *r)
+				}
+			})
 		}
+		if !done && n < childPages && len(out) < limit {
+			continue
+		}
+		slices.SortStableFunc(out, func(a, b perdure.Run) int { return strings.Compare(a.JournalKey, b.JournalKey) })
+		if len(out) > limit {
+			out = out[:limit]
+			return out, out[limit-1].JournalKey, false, nil
+		}
+		return out, next, done, nil
 	}
-	tx.eachDirty(func(k runKey, r *perdure.Run) {
-		if !seen[k] && match(r) {
-			out = append(out, *r)
-		}
-	})
-	slices.SortStableFunc(out, func(a, b perdure.Run) int { return strings.Compare(a.JournalKey, b.JournalKey) })
-	return out[:min(len(out), limit)], nil
 }
+
+// How many children are read at once, and how often in one operation.
+const (
+	childPage  = 64
+	childPages = 4
+)
 
 // Children gives those children of a run that are named by their journal keys, as far as they exist.
 func (tx *Tx) Children(t perdure.TenantID, parent perdure.RunID, keys []string) (map[string]perdure.Run, error) {
@@ -439,22 +531,15 @@ func (tx *Tx) eachDirty(f func(runKey, *perdure.Run)) {
 	}
 }
 
-// NextOnThread gives the run whose turn on the thread is next. Those with the lower rank come first;
-// rank says who.
-func (tx *Tx) NextOnThread(t perdure.TenantID, id perdure.ThreadID, rank func(*perdure.Run) int) (perdure.Run, bool, error) {
-	found, err := tx.runsWhere("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL AND turn=? ORDER BY created_at, id",
-		[]any{string(t), string(id), int64(perdure.TurnWaiting)}, 0,
+// NextOnThread gives the run whose turn on the thread is next: by its place, then by its age. The index has them in that order.
+func (tx *Tx) NextOnThread(t perdure.TenantID, id perdure.ThreadID) (perdure.Run, bool, error) {
+	found, err := tx.runsWhere("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL AND turn=? ORDER BY place, created_at, id",
+		[]any{string(t), string(id), int64(perdure.TurnWaiting)}, 1,
 		func(r *perdure.Run) bool {
 			return r.Tenant == t && r.ThreadID == id && r.Turn == perdure.TurnWaiting && r.State.Live()
 		},
 		func(a, b *perdure.Run) int {
-			if x, y := rank(a), rank(b); x != y {
-				return x - y
-			}
-			if a.CreatedAt != b.CreatedAt {
-				return int(max(-1, min(1, a.CreatedAt-b.CreatedAt)))
-			}
-			return byID(a, b)
+			return cmp.Or(cmp.Compare(a.Place(), b.Place()), cmp.Compare(a.CreatedAt, b.CreatedAt), byID(a, b))
 		})
 	if err != nil || len(found) == 0 {
 		return perdure.Run{}, false, err

@@ -29,6 +29,7 @@ func (tx *Tx) intern(t perdure.TenantID, owner string, raw []byte, inline int) p
 	if tx.s.opt.Redact != nil {
 		text = tx.s.opt.Redact(text) // before the hash: a hash of a secret can be guessed at
 	}
+	tx.bytes += len(text)
 	if len(text) <= inline {
 		return perdure.Value(text)
 	}

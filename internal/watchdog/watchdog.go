@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +30,12 @@ type Watchdog struct {
 
 	// Told is called with what was done, once it is durable. It is set before the first sweep, and must not block.
 	Told func([]Action)
+	// Aside is called when a row is set aside, with the part of the sweep that it belongs to. It must not block.
+	Aside func(part string)
+
+	aside asideList        // rows that can't be acted on
+	turn  int              // the part of a sweep that the next one begins with
+	after perdure.TenantID // the tenant that the last round ended with
 
 	acts      atomic.Uint32   // actions noted
 	untrimmed atomic.Int64    // of them written since the log was trimmed
@@ -45,12 +50,13 @@ func New(e *engine.Engine, log *slog.Logger) *Watchdog {
 	return &Watchdog{engine: e, log: log}
 }
 
-// batch bounds how many runs one sweep looks at; aside is how long a row is left alone that made an error, and waitAside how long
-// one whose rule would change another row that somebody holds locked.
+// batch bounds how many rows of a kind one sweep looks at; aside is how long a row is left alone that made an error, and waitAside
+// how long one whose rule would change another row that somebody holds locked. patrolReads bounds the rows that a patrol reads.
 const (
-	batch     = 256
-	aside     = time.Minute
-	waitAside = time.Second
+	batch       = 256
+	aside       = time.Minute
+	waitAside   = time.Second
+	patrolReads = 4000
 )
 
 // Run sweeps until the context ends.
@@ -70,16 +76,22 @@ func (w *Watchdog) Run(ctx context.Context) error {
 		}
 		op := w.Pass()
 		err := w.engine.Do(ctx, op)
+		if err != nil && ctx.Err() == nil {
+			w.log.Error("a sweep failed", "error", err)
+			w.oneByOne(ctx)
+		}
+		for _, ref := range op.Contended {
+			w.one(ctx, ref)
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
 		pause := p.WatchdogInterval
 		switch {
 		case err != nil:
-			w.log.Error("a sweep failed", "error", err)
 		case op.More:
 			pause = 0
-		case op.Locked > 0: // their alarms ring on: that is no reason not to sleep
+		case op.Locked > 0 || w.aside.some(): // their alarms ring on: that is no reason not to sleep
 		default:
 			pause = w.untilNext(ctx, pause)
 		}
@@ -109,98 +121,175 @@ func (w *Watchdog) untilNext(ctx context.Context, limit time.Duration) time.Dura
 // Pass is one sweep, as an operation.
 func (w *Watchdog) Pass() *Sweep { return &Sweep{w: w} }
 
-// A Sweep looks at everything whose alarm has rung, and does what the rules say.
+// A Sweep looks at everything whose alarm has rung, and does what the rules say. It stops when it has spent the budget of an
+// operation, or has taken too long; the next one goes on from there.
 type Sweep struct {
-	w *Watchdog
+	w    *Watchdog
+	only *store.Ref // this run alone, among the work of others
+	part string     // this part alone
+	most int        // rows of a part; zero: batch
 
-	Actions []Action
-	Held    int  // runs that a gap held back
-	Locked  int  // rows that somebody else holds locked
-	More    bool // it stopped at its bound: sweep again at once
+	Actions   []Action
+	Held      int         // runs that a gap held back
+	Locked    int         // rows that somebody else holds locked
+	Contended []store.Ref // runs that change all the time: each is tried by itself
+	More      bool        // it stopped at its bound: sweep again at once
 }
 
-// Needs names nothing: a sweep finds its runs itself.
-func (*Sweep) Needs() []store.Ref { return nil }
+// Needs names the one run that it is about. Otherwise a sweep finds its runs itself.
+func (s *Sweep) Needs() []store.Ref {
+	if s.only != nil {
+		return []store.Ref{*s.only}
+	}
+	return nil
+}
 
-// Lane is the watchdog's own: it acts whatever the others wait for.
-func (*Sweep) Lane() store.Lane { return store.LaneWatch }
+// Lane is the watchdog's own: it acts whatever the others wait for. A single run is decided on among the work: there nobody
+// of this node changes it in between.
+func (s *Sweep) Lane() store.Lane {
+	if s.only != nil {
+		return store.LaneWork
+	}
+	return store.LaneWatch
+}
+
+// parts of a sweep, in their order.
+var parts = []struct {
+	name string
+	due  func(*store.Due) bool
+	look func(*Sweep, *engine.Tx, *gap) error
+}{
+	{"runs", func(d *store.Due) bool { return d.Runs }, (*Sweep).runs},
+	{"cascades", func(d *store.Due) bool { return d.Cascades || d.Runs }, (*Sweep).cascades}, // an end may have left children to stop
+	{"items", func(d *store.Due) bool { return d.Items }, (*Sweep).items},
+	{"groups", func(d *store.Due) bool { return d.Groups || d.Runs }, (*Sweep).groups},
+	{"waiters", func(d *store.Due) bool { return d.Waiters }, (*Sweep).waiters},
+	{"workers", func(d *store.Due) bool { return d.Workers }, (*Sweep).workers},
+	{"expire", func(d *store.Due) bool { return d.Letters || d.Keys }, (*Sweep).expire},
+	{"patrol", func(*store.Due) bool { return true }, (*Sweep).walk},
+}
 
 // Do sweeps.
 func (s *Sweep) Do(tx *engine.Tx) error {
-	s.Actions, s.Held, s.Locked, s.More = nil, 0, 0, false
-	due, err := tx.Due(tx.Now.Add(-tx.Policy().WorkerOffline))
-	if err != nil {
-		return err
-	}
+	s.Actions, s.Held, s.Locked, s.Contended, s.More = nil, 0, 0, nil, false
 	g, err := readGap(tx)
 	if err != nil {
 		return err
 	}
-	for _, step := range []struct {
-		due  bool
-		look func(*engine.Tx, *gap) error
-	}{
-		{due.Runs, s.runs},
-		{due.Cascades || due.Runs, s.cascades}, // an end may have left children to stop
-		{due.Items, s.items},
-		{due.Groups, s.groups},
-		{due.Waiters, s.waiters},
-		{due.Workers, s.workers},
-		{due.Letters || due.Keys, s.expire},
-		{true, s.walk},
-	} {
-		if !step.due {
-			continue
-		}
-		if err := step.look(tx, g); err != nil {
+	if s.only != nil {
+		if err := s.alone(tx, g); err != nil {
 			return err
 		}
+		return s.keep(tx)
+	}
+	due, err := tx.Due(tx.Now.Add(-tx.Policy().WorkerOffline))
+	if err != nil {
+		return err
+	}
+	next := 0
+	for n := range parts {
+		i := (s.w.turn + n) % len(parts)
+		p := &parts[i]
+		if !p.due(&due) || s.part != "" && s.part != p.name {
+			continue
+		}
+		if tx.Spent() {
+			next, s.More = i, true // it has its turn first the next time
+			break
+		}
+		if err := p.look(s, tx, g); err != nil {
+			return err
+		}
+	}
+	if next != s.w.turn && s.part == "" {
+		tx.After(func() { s.w.turn = next })
 	}
 	return s.keep(tx)
 }
 
-// runs acts on the runs whose alarm has rung. A row that makes an error is set aside for a minute, so that
-// it hides nobody.
+// limit is how many rows of a part the sweep looks at. Those that have to be left alone must not hide the others.
+func (s *Sweep) limit(tx *engine.Tx) int {
+	most := batch
+	if s.most > 0 {
+		most = s.most
+	}
+	return most + tx.LockedRows() + s.w.aside.count(tx.Now)
+}
+
+// alone acts on one run whose alarm has rung.
+func (s *Sweep) alone(tx *engine.Tx, g *gap) error {
+	r, ok, err := tx.Run(s.only.Tenant, s.only.Run)
+	if err != nil || !ok || r.AlarmAt == 0 || r.AlarmAt > tx.Now {
+		return err
+	}
+	return s.act(tx, g, &r)
+}
+
+// runs acts on the runs whose alarm has rung: the oldest alarms, or, where there are more than one sweep can do, some of each
+// tenant. A row that makes an error is set aside for a minute, so that it hides nobody.
 func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
-	limit := batch + tx.LockedRows()
+	limit := s.limit(tx)
 	ringing, err := tx.Ringing(limit)
+	if err == nil && len(ringing) == limit {
+		s.More = true
+		var last perdure.TenantID
+		if ringing, last, err = tx.RingingRound(s.w.after, limit); err == nil {
+			tx.After(func() { s.w.after = last })
+		}
+	}
 	if err != nil {
 		return err
 	}
-	s.More = len(ringing) == limit
 	for i := range ringing {
-		if tx.RunLocked(ringing[i].Tenant, ringing[i].ID) {
-			s.Locked++
-			continue
+		if i > 0 && tx.Spent() {
+			s.More = true
+			return nil
 		}
-		r, ok, err := tx.Run(ringing[i].Tenant, ringing[i].ID) // an earlier action may have changed it
-		if err != nil {
-			return err
-		}
-		if !ok || r.AlarmAt == 0 || r.AlarmAt > tx.Now {
-			continue
-		}
-		acted := len(s.Actions)
-		err = tx.Try(func() error { return s.act(tx, g, &r) })
-		var refused *perdure.Error
-		if errors.As(err, &refused) {
-			s.Actions = s.Actions[:acted]
-			later := tx.Now.Add(aside)
-			if store.Locked(err) { // its parent, or its thread
-				s.Locked++
-				later = tx.Now.Add(waitAside)
-			} else {
-				s.w.log.Error("a rule could not act", "run", r.ID, "state", r.State, "error", err)
-			}
-			if r, _, err = tx.Run(r.Tenant, r.ID); err == nil { // as it was before the rule tried
-				err = tx.Apply(&r, perdure.Rearmed{Until: later})
-			}
-		}
-		if err != nil {
+		if err := s.run(tx, g, ringing[i].Tenant, ringing[i].ID); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// run acts on one of the runs whose alarm has rung.
+func (s *Sweep) run(tx *engine.Tx, g *gap, t perdure.TenantID, id perdure.RunID) error {
+	switch ref := (store.Ref{Tenant: t, Run: id}); {
+	case s.w.aside.has(tx.Now, "runs", t, string(id)):
+		return nil
+	case tx.RunContended(t, id):
+		s.Contended = append(s.Contended, ref)
+		return nil
+	case tx.RunLocked(t, id):
+		s.Locked++
+		return nil
+	}
+	r, ok, err := tx.Run(t, id) // an earlier action may have changed it
+	if err != nil || !ok || r.AlarmAt == 0 || r.AlarmAt > tx.Now {
+		return err
+	}
+	acted := len(s.Actions)
+	err = tx.Try(func() error { return s.act(tx, g, &r) })
+	var refused *perdure.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	s.Actions = s.Actions[:acted]
+	later := tx.Now.Add(aside)
+	switch {
+	case store.Locked(err) && tx.Contended(): // its parent, or its thread
+		s.Contended = append(s.Contended, store.Ref{Tenant: t, Run: id})
+		return nil
+	case store.Locked(err):
+		s.Locked++
+		later = tx.Now.Add(waitAside)
+	default:
+		s.w.log.Error("a rule could not act", "run", id, "state", r.State, "error", err)
+	}
+	if r, _, err = tx.Run(t, id); err != nil { // as it was before the rule tried
+		return err
+	}
+	return tx.Apply(&r, perdure.Rearmed{Until: later})
 }
 
 // act does what the first rule says whose clock has rung and that is not held back. If there is none, the
@@ -265,11 +354,18 @@ func (s *Sweep) one(tx *engine.Tx, what string, t perdure.TenantID, id perdure.R
 }
 
 func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
-	ended, err := tx.Cascading(16)
+	ended, err := tx.Cascading(min(s.limit(tx), 16+s.w.aside.count(tx.Now)))
 	if err != nil {
 		return err
 	}
 	for i := range ended {
+		if tx.Spent() {
+			s.More = true
+			return nil
+		}
+		if s.w.aside.has(tx.Now, "cascades", ended[i].Tenant, string(ended[i].ID)) {
+			continue
+		}
 		err := s.one(tx, "cascade", ended[i].Tenant, ended[i].ID, func() error {
 			r, _, err := tx.Run(ended[i].Tenant, ended[i].ID)
 			if err != nil {
@@ -293,12 +389,20 @@ func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
 }
 
 func (s *Sweep) items(tx *engine.Tx, g *gap) error {
-	ringing, err := tx.RingingItems(batch)
+	limit := s.limit(tx)
+	ringing, err := tx.RingingItems(limit)
 	if err != nil {
 		return err
 	}
-	s.More = s.More || len(ringing) == batch
+	s.More = s.More || len(ringing) == limit
 	for _, i := range ringing {
+		if tx.Spent() {
+			s.More = true
+			return nil
+		}
+		if s.w.aside.has(tx.Now, "items", i.Tenant, string(i.RunID)) {
+			continue
+		}
 		err := s.one(tx, "inbox", i.Tenant, i.RunID, func() error {
 			did, err := tx.LookAtItem(i, tx.Now < g.HoldUntil)
 			return s.mended(tx, i.Tenant, i.RunID, did, err)
@@ -319,16 +423,28 @@ func (s *Sweep) mended(tx *engine.Tx, t perdure.TenantID, run perdure.RunID, did
 }
 
 func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
-	ringing, err := tx.RingingGatherings(batch)
+	limit := s.limit(tx)
+	ringing, err := tx.RingingGatherings(limit)
 	if err != nil {
 		return err
 	}
-	s.More = s.More || len(ringing) == batch
+	s.More = s.More || len(ringing) == limit
 	for i := range ringing {
+		if tx.Spent() {
+			s.More = true
+			return nil
+		}
+		if s.w.aside.has(tx.Now, "groups", ringing[i].Tenant, string(ringing[i].ID)) {
+			continue
+		}
 		due := ringing[i].AlarmAt
 		g := &ringing[i]
 		err := s.one(tx, "group-deadline", g.Tenant, perdure.RunID(g.ID), func() error {
-			tx.TimeOutGroup(g)
+			passed := g.State == perdure.GroupOpen && g.Kind == perdure.GroupOfCaller
+			if err := tx.GoOn(g); err != nil || !passed {
+				s.More = s.More || err == nil && g.AlarmAt != 0
+				return err
+			}
 			s.did(tx, "group-deadline", g.Tenant, perdure.RunID(g.ID), "the group "+string(g.ID)+" is "+g.State, fmt.Sprintf("its deadline passed %s ago; %d of its %d runs have ended", span(tx.Now.Sub(due)), g.Ended, g.Total))
 			return nil
 		}, nil)
@@ -340,12 +456,20 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 }
 
 func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
-	gone, err := tx.ExpiredWaiters(batch)
+	limit := s.limit(tx)
+	gone, err := tx.ExpiredWaiters(limit)
 	if err != nil {
 		return err
 	}
-	s.More = s.More || len(gone) == batch
+	s.More = s.More || len(gone) == limit
 	for _, x := range gone {
+		if tx.Spent() {
+			s.More = true
+			return nil
+		}
+		if s.w.aside.has(tx.Now, "waiters", x.Tenant, string(x.RunID)) {
+			continue
+		}
 		err := s.one(tx, "waiters", x.Tenant, x.RunID, func() error {
 			deferred, err := tx.ExpireWaiter(x)
 			if err == nil && deferred {
@@ -426,14 +550,31 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 	if err != nil {
 		return err
 	}
-	if err := s.mend(tx, slices.Concat(live, blind)); err != nil {
+	reads := tx.Cost().Read
+	full := func() bool { return tx.Cost().Read-reads > patrolReads || tx.Spent() }
+	if err := s.mend(tx, blind, nil); err != nil {
+		return err
+	}
+	all := len(live)
+	if err := s.mend(tx, live, func(done int) bool {
+		if done > 0 && full() {
+			live = live[:done]
+			return true
+		}
+		return false
+	}); err != nil {
 		return err
 	}
 	groups, err := tx.OpenGatherings(p.gt, p.group, patrolBatch)
 	if err != nil {
 		return err
 	}
+	open := len(groups)
 	for i := range groups {
+		if i > 0 && full() {
+			groups = groups[:i]
+			break
+		}
 		err := s.one(tx, "patrol", groups[i].Tenant, perdure.RunID(groups[i].ID), func() error {
 			did, err := tx.MendGathering(&groups[i])
 			return s.mended(tx, groups[i].Tenant, perdure.RunID(groups[i].ID), did, err)
@@ -444,23 +585,26 @@ func (s *Sweep) walk(tx *engine.Tx, _ *gap) error {
 	}
 	next := *p
 	next.next = tx.Now.Add(tx.Policy().PatrolEvery)
-	if next.alarm, next.tenant, next.run = 0, "", ""; len(live) == patrolBatch {
+	if next.alarm, next.tenant, next.run = 0, "", ""; all == patrolBatch || len(live) < all {
 		last := &live[len(live)-1]
 		next.alarm, next.tenant, next.run = last.AlarmAt, last.Tenant, last.ID
 	}
 	if next.blind = ""; len(blind) == patrolBatch {
 		next.blind = blind[len(blind)-1].ID
 	}
-	if next.gt, next.group = "", ""; len(groups) == patrolBatch {
+	if next.gt, next.group = "", ""; open == patrolBatch || len(groups) < open {
 		next.gt, next.group = groups[len(groups)-1].Tenant, groups[len(groups)-1].ID
 	}
 	tx.After(func() { *p = next })
 	return nil
 }
 
-// mend looks at runs that the patrol comes by.
-func (s *Sweep) mend(tx *engine.Tx, runs []perdure.Run) error {
+// mend looks at runs that the patrol comes by, until enough says that it has looked at so many as it may.
+func (s *Sweep) mend(tx *engine.Tx, runs []perdure.Run, enough func(done int) bool) error {
 	for i := range runs {
+		if enough != nil && enough(i) {
+			return nil
+		}
 		r, ok, err := tx.Run(runs[i].Tenant, runs[i].ID)
 		if err != nil {
 			return err

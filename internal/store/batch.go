@@ -157,7 +157,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 		case errors.Is(err, errConflict) || s.dialect.conflict(err):
 			// A key that is there although its row says otherwise, time and again: its row may be wrong.
 			doubt = doubt || try > 2 && !errors.Is(err, errConflict)
-			if l.id == LaneWatch && try > 1 {
+			if try > 1 && isSweep(ops) {
 				contended = s.contended(l, tx, contended)
 			}
 			if try < maxTries {
@@ -198,6 +198,12 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 		err = s.unavailable(err)
 	}
 	return all(len(ops), err), nil
+}
+
+// isSweep tells whether a batch is one sweep of the watchdog, which is about many rows that have nothing to do with each other.
+func isSweep(ops []Op) bool {
+	x, ok := ops[0].(inLane)
+	return ok && len(ops) == 1 && x.Lane() == LaneWatch
 }
 
 // Outdate has the batches of this process that are not being written yet decided again: something that they went by, and

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -74,49 +76,54 @@ func (s *Store) stillLocked(l *lane) {
 // contended finds the rows that somebody else has changed since a batch of the watchdog has read them. The batch is decided again
 // without them: a run that changes all the time costs its own turn, and not that of all others.
 func (s *Store) contended(l *lane, tx *Tx, known map[any]bool) map[any]bool {
-	read := make(map[string]map[[2]string]int64)
-	note := func(table, t, id string, version int64) {
-		if read[table] == nil {
-			read[table] = make(map[[2]string]int64)
-		}
-		read[table][[2]string{t, id}] = version
+	type row struct {
+		key     any
+		t, id   string
+		version int64
 	}
+	tables := map[string][]row{}
 	for k, version := range tx.read {
-		note("runs", string(k.t), string(k.r), version)
+		tables["runs"] = append(tables["runs"], row{k, string(k.t), string(k.r), version})
 	}
 	for _, k := range tx.threads.dirty {
 		if sl := tx.threads.slots[k]; sl.stored {
-			note("threads", string(k.t), string(k.id), sl.val.Version)
+			tables["threads"] = append(tables["threads"], row{k, string(k.t), string(k.id), sl.val.Version})
 		}
 	}
 	for _, k := range tx.groups.dirty {
 		if sl := tx.groups.slots[k]; sl.stored {
-			note("gatherings", string(k.t), string(k.id), sl.val.Version)
+			tables["gatherings"] = append(tables["gatherings"], row{k, string(k.t), string(k.id), sl.val.Version})
 		}
 	}
 	out := maps.Clone(known)
 	if out == nil {
 		out = make(map[any]bool)
 	}
-	for table, rows := range read {
-		list := make([][]any, 0, len(rows))
-		for k := range rows {
-			list = append(list, []any{k[0], k[1]})
-		}
-		err := eachPart(s.dialect, s.dialect.padded(list), func(part [][]any) error {
-			return l.read.Query("SELECT "+table+".tenant, "+table+".id, version FROM "+table+" "+s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(part)),
-				s.dialect.args(part), func(scan func(...any) error) error {
+	for _, table := range []string{"runs", "threads", "gatherings"} {
+		rows := tables[table]
+		slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.t, b.t), cmp.Compare(a.id, b.id)) })
+		now := make(map[any]int64, len(rows))
+		err := eachPart(s.dialect, rows, func(part []row) error {
+			list := make([][]any, len(part))
+			for i := range part {
+				list[i] = []any{part[i].t, part[i].id}
+			}
+			return l.read.Query("SELECT "+table+".tenant, "+table+".id, version FROM "+table+" "+s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(list)),
+				s.dialect.args(list), func(scan func(...any) error) error {
 					var t, id string
 					var version int64
 					err := scan(&t, &id, nullable[int64]{&version})
-					if err == nil && version != rows[[2]string{t, id}] {
-						out[keyIn(table, t, id)] = true
-					}
+					now[keyIn(table, t, id)] = version
 					return err
 				})
 		})
 		if err != nil {
 			return known
+		}
+		for _, r := range rows {
+			if now[r.key] != r.version {
+				out[r.key] = true
+			}
 		}
 	}
 	return out

@@ -390,8 +390,8 @@ func (tx *Tx) dueTenants(table string, after perdure.TenantID) (out []perdure.Te
 		query := "WITH RECURSIVE live(tenant) AS (" +
 			"SELECT (SELECT tenant FROM " + table + " WHERE alarm_at IS NOT NULL AND tenant>? ORDER BY tenant LIMIT 1) UNION ALL " +
 			"SELECT (SELECT x.tenant FROM " + table + " x WHERE x.alarm_at IS NOT NULL AND x.tenant>live.tenant ORDER BY x.tenant LIMIT 1) FROM live WHERE live.tenant IS NOT NULL) " +
-			"SELECT tenant FROM (SELECT tenant FROM live WHERE tenant IS NOT NULL LIMIT " + strconv.Itoa(maxDueTenants) + ") AS some " +
-			"WHERE (SELECT min(x.alarm_at) FROM " + table + " x WHERE x.tenant=some.tenant AND x.alarm_at IS NOT NULL)<=?"
+			"SELECT tenant FROM (SELECT tenant FROM live WHERE tenant IS NOT NULL LIMIT " + strconv.Itoa(maxDueTenants) + ") AS page " +
+			"WHERE (SELECT min(x.alarm_at) FROM " + table + " x WHERE x.tenant=page.tenant AND x.alarm_at IS NOT NULL)<=?"
 		err := tx.sess.Query(query, []any{string(from), int64(tx.Now)}, func(scan func(...any) error) error {
 			var t perdure.TenantID
 			err := scan(&t)

@@ -64,7 +64,6 @@ func (w *Watchdog) Run(ctx context.Context) error {
 	var retiring sync.WaitGroup
 	defer retiring.Wait()
 	retiring.Go(func() { w.retire(ctx) })
-	p := w.engine.Policy()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -74,29 +73,35 @@ func (w *Watchdog) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-w.engine.Earlier():
 		}
-		op := w.Pass()
-		err := w.engine.Do(ctx, op)
-		if err != nil && ctx.Err() == nil {
-			w.log.Error("a sweep failed", "error", err)
-			w.oneByOne(ctx)
-		}
-		for _, ref := range op.Contended {
-			w.one(ctx, ref)
-		}
+		pause := w.Once(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		pause := p.WatchdogInterval
-		switch {
-		case err != nil:
-		case op.More:
-			pause = 0
-		case op.Locked > 0 || w.aside.some(): // their alarms ring on: that is no reason not to sleep
-		default:
-			pause = w.untilNext(ctx, pause)
-		}
 		timer.Reset(pause)
 	}
+}
+
+// Once sweeps, and says how long to sleep until the next time.
+func (w *Watchdog) Once(ctx context.Context) (pause time.Duration) {
+	op := w.Pass()
+	err := w.engine.Do(ctx, op)
+	if err != nil && ctx.Err() == nil {
+		w.log.Error("a sweep failed", "error", err)
+		w.oneByOne(ctx)
+	}
+	for _, ref := range op.Contended {
+		w.one(ctx, ref)
+	}
+	pause = w.engine.Policy().WatchdogInterval
+	switch {
+	case err != nil:
+	case op.More:
+		pause = 0
+	case op.Locked > 0 || w.aside.some(): // their alarms ring on: that is no reason not to sleep
+	default:
+		pause = w.untilNext(ctx, pause)
+	}
+	return pause
 }
 
 // untilNext is how long to sleep: until the next alarm, and no longer than limit. Whoever sets an earlier

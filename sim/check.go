@@ -27,6 +27,18 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 			if err != nil {
 				return err
 			}
+			if !ok && s.cfg.hostile {
+				r, theirs, err := v.Run(hostile, id)
+				if err == nil && theirs && r.State.Live() && r.AlarmAt == 0 {
+					s.violate("S12", "%s of the hostile tenant is %s and nobody watches it", id, r.State)
+				}
+				if err != nil || theirs {
+					if err != nil {
+						return err
+					}
+					continue
+				}
+			}
 			if !ok {
 				s.violate("S1", "%s is written and not there", id)
 				return nil

@@ -22,6 +22,8 @@ type config struct {
 	gather  time.Duration // how long a node gathers a batch
 	release bool          // once the faults stop, somebody answers every wait
 	faults  faults
+	opRows  int  // the budget of an operation: small, so that much is cut into steps
+	hostile bool // another tenant does its worst
 	even    bool // nothing depends on how many statements something takes
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -26,12 +27,16 @@ func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 		r := s.model.rows[a.Run]
 		switch {
 		case a.Rule == "W9" && r != nil && r.State.Terminal():
+		case a.Rule == "W9" && a.Tenant == hostile && strings.HasSuffix(a.What, " skipped"): // a signal to a run that has ended since
 		case a.Rule == "W1" || a.Rule == "W3" || a.Rule == "W9" || a.Rule == "W10":
 			s.violate("net", "%s had to act on %s: a transaction has left something undone", a.Rule, s.short(a.Run))
 		}
 	}
 	if op.More {
 		return
+	}
+	if s.calm {
+		s.overdueHostile(op)
 	}
 	live := 0
 	for _, id := range s.model.order {

@@ -160,7 +160,9 @@ func (n *node) step(ops ...engine.Op) []error {
 		s.observeAll()
 	}
 	for i, op := range ops {
-		s.judge(n, op, errs[i], before)
+		if !ofHostile(op) {
+			s.judge(n, op, errs[i], before)
+		}
 	}
 	n.ops = nil
 	if s.steps%100 == 0 && s.nested == 0 {

@@ -56,6 +56,8 @@ func Run(seed uint64, opt Options) (*Report, error) {
 		trace: trace{out: opt.Trace, epoch: dawn},
 	}
 	s.cfg = draw(newStream(seed, "swarm"))
+	bounds := newStream(seed, "bounds")
+	s.cfg.opRows, s.cfg.hostile = int(bounds.scaled(30, 2000)), bounds.chance(0.3)
 	if opt.Even {
 		s.cfg.evenly()
 	}
@@ -109,7 +111,7 @@ type sim struct {
 }
 
 func (s *sim) open(url string) (err error) {
-	s.where = store.Options{URL: url, Hooks: store.Hooks{Clock: s.clock}}
+	s.where = store.Options{URL: url, Hooks: store.Hooks{Clock: s.clock, OpRows: s.cfg.opRows, Spent: s.spent}}
 	if url == "" {
 		if s.where.Memory, err = store.NewMemory(); err != nil {
 			return err
@@ -130,6 +132,10 @@ func (s *sim) open(url string) (err error) {
 		c := &client{s: s, name: fmt.Sprintf("c%d", i+1)}
 		s.clients = append(s.clients, c)
 		s.after(s.work.between(0, s.cfg.tempo), c.act)
+	}
+	if s.cfg.hostile {
+		m := &mallory{s: s, dice: newStream(s.seed, "mallory")}
+		s.after(m.dice.between(0, s.cfg.tempo), m.act)
 	}
 	s.disturb()
 	s.at(s.now.Add(s.cfg.horizon), s.heal)

@@ -172,7 +172,7 @@ func (tx *Tx) fireChord(g *perdure.Group) error {
 		return err
 	}
 	for first := true; g.Next < len(members) && (first || !tx.spent()); first = false {
-		part := members[g.Next:min(g.Next+groupPart, len(members))]
+		part := members[g.Next:min(g.Next+tx.part(), len(members))]
 		if err := tx.tellResults(&orig, part); err != nil {
 			return err
 		}

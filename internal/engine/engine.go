@@ -13,9 +13,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"log/slog"
 	mrand "math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -174,6 +176,9 @@ type bound struct {
 }
 
 func (b bound) Needs() []store.Ref { return b.op.Needs() }
+
+// Name is the use case's, for logs and tests.
+func (b bound) Name() string { return strings.TrimPrefix(fmt.Sprintf("%T", b.op), "*") }
 
 // Lane is where the Op belongs: most are work.
 func (b bound) Lane() store.Lane {

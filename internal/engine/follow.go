@@ -26,16 +26,18 @@ type followUp struct {
 // How much of what follows is done in one operation, and how much of it at a time.
 const (
 	maxStops  = 256 // runs that are asked to stop
-	stopsOf   = 100 // of one parent, before the next one has its turn
-	groupPart = 64  // members of a gathering
+	groupPart = 64  // members of a gathering, or children of one parent, at a time
 )
+
+// part is how many members, or children, are dealt with between two looks at the budget.
+func (tx *Tx) part() int { return max(1, min(groupPart, tx.OpRows()/16)) }
 
 func (tx *Tx) follow(f followUp) { tx.todo = append(tx.todo, f) }
 
 // spent tells whether the operation has used up its budget.
 func (tx *Tx) spent() bool {
 	c := tx.Cost().Minus(tx.began)
-	return tx.stops <= 0 || c.Written >= store.OpRows || c.Bytes >= store.OpBytes || tx.Late()
+	return tx.stops <= 0 || c.Written >= tx.OpRows() || c.Bytes >= store.OpBytes || tx.Late()
 }
 
 // Spent tells whether an operation that goes on by itself, a sweep, should stop here.
@@ -75,7 +77,7 @@ func (tx *Tx) stopChildrenOf(t perdure.TenantID, id perdure.RunID) error {
 func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 	how := perdure.Cascade{More: true, After: r.Stopped}
 	if !tx.spent() {
-		limit := min(stopsOf, tx.stops)
+		limit := min(tx.stops, tx.part())
 		children, next, done, err := tx.LiveChildren(r.Tenant, r.ID, r.Stopped, limit)
 		if err != nil {
 			return 0, err
@@ -140,7 +142,7 @@ func (tx *Tx) letGo(t perdure.TenantID, id perdure.GroupID) error {
 		reason = "another run of its group was enough"
 	}
 	for g.Next < len(members) && !tx.spent() {
-		part := members[g.Next:min(g.Next+groupPart, len(members))]
+		part := members[g.Next:min(g.Next+tx.part(), len(members))]
 		if reason != "" {
 			if err := tx.Prefetch(t, part); err != nil {
 				return err

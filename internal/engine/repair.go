@@ -135,6 +135,9 @@ func (tx *Tx) mendedWaits(r *perdure.Run) (Repair, error) {
 
 // MendGathering closes an open chord or group whose condition holds.
 func (tx *Tx) MendGathering(g *perdure.Group) (Repair, error) {
+	if g.Kind == perdure.GroupChord && g.AlarmAt != 0 {
+		return Repair{}, nil // it is telling the results already
+	}
 	members, err := tx.Members(g)
 	if err != nil {
 		return Repair{}, err

@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Every operation has a budget, so that nobody waits for somebody else's large thing. An operation that
 // would cost more is cut into steps. Each step is whole, and leaves a row that says what is left; the
@@ -35,6 +38,9 @@ func (c Cost) Minus(b Cost) Cost {
 
 // Cost is how much the batch has spent so far.
 func (tx *Tx) Cost() Cost { return Cost{tx.reads, tx.writes, tx.bytes} }
+
+// OpRows is how many rows an operation writes before it leaves the rest to a later step.
+func (tx *Tx) OpRows() int { return cmp.Or(tx.s.opt.Hooks.OpRows, OpRows) }
 
 // Late tells whether the batch has been decided on for so long that others wait for it. Where the clock is
 // given, in tests and in the simulator, it never is.

@@ -41,6 +41,7 @@ type Hooks struct {
 	BeforeWrite func()                 // after a batch was decided, before it is written
 	Written     func([]perdure.RunID)  // after a batch was committed
 	Spent       func(Op, Cost)         // after an operation was decided
+	OpRows      int                    // the budget of an operation in rows, instead of OpRows
 	WALPages    int                    // how long the write-ahead log gets, instead of 4000 pages
 
 	LockPatience time.Duration // how long another program's lock on a file is waited for, instead of 5 s

@@ -350,7 +350,7 @@ func (s *Sweep) one(tx *engine.Tx, what string, t perdure.TenantID, id perdure.R
 		} else {
 			s.w.log.Error("a rule could not act", "rule", what, "tenant", t, "run", id, "error", err)
 		}
-		if putOff == nil {
+		if putOff == nil || tx.Contended() { // a row that changes all the time is tried again by the next sweep
 			return nil
 		}
 		return putOff()

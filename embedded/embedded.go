@@ -149,7 +149,7 @@ func Open(opt Options) (*Server, error) {
 	}
 	counts.Look(s.engine, s.api.Attached)
 	guardian := watchdog.New(s.engine, opt.Logger)
-	guardian.Told = counts.Acted
+	guardian.Told, guardian.Aside = counts.Acted, counts.SetAside
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	for _, f := range []func(context.Context) error{guardian.Run, s.api.Run, bell.Run,

@@ -31,6 +31,7 @@ type Metrics struct {
 
 	ended, detached, alerts, sent *named
 	actions                       *named // by the rule's name
+	aside                         *named
 	timeouts, letters             *capped
 	took                          map[perdure.State]prometheus.Observer
 	lateness, cancel              prometheus.Observer
@@ -68,6 +69,8 @@ func New() *Metrics {
 	for _, r := range watchdog.Rules {
 		m.actions.by[r.Name] = acts.WithLabelValues(r.ID, r.Name)
 	}
+
+	m.aside = m.named(setAside, watchdog.Parts()...)
 
 	times := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	whole, commit, ops := m.histogram(batches, times), m.histogram(commits, times), m.counter(operations)
@@ -142,6 +145,9 @@ func (m *Metrics) Acted(list []watchdog.Action) {
 		}
 	}
 }
+
+// SetAside counts a row that the watchdog could not act on.
+func (m *Metrics) SetAside(part string) { m.aside.inc(part) }
 
 // Written counts a batch of the store's.
 func (m *Metrics) Written(w store.Written) {

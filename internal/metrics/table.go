@@ -46,6 +46,7 @@ const (
 	lateResults  = "perdure_late_results_total"
 	leasesLost   = "perdure_lease_losses_total"
 	actions      = "perdure_watchdog_actions_total"
+	setAside     = "perdure_watchdog_set_aside_total"
 	attempts     = "perdure_webhook_attempts_total"
 	streams      = "perdure_stream_clients"
 	streamsLimit = "perdure_stream_clients_limit"
@@ -78,6 +79,7 @@ var Table = []Metric{
 	{Name: lettersHeld, Type: Gauge, Labels: []string{"cause"}, Help: "Dead letters that wait for somebody to redrive or discard them.", Watch: "above 0: they expire"},
 	{Name: lateResults, Type: Counter, Local: true, Help: "Results that came too late and were kept beside their run."},
 	{Name: actions, Type: Counter, Labels: []string{"rule", "name"}, Local: true, Help: "What the watchdog did, by rule.", Watch: "W1, W3, W10: a transaction left something undone; W4, W5: workers take runs and are not heard from"},
+	{Name: setAside, Type: Counter, Labels: []string{"part"}, Local: true, Help: "Rows that the watchdog could not act on and left alone for a minute, by the part of the sweep.", Watch: "rises: the server's log names the row and the error"},
 	{Name: sweepAge, Type: Gauge, Help: "Time since a watchdog of any node said that it sweeps; it says so once a second.", Watch: "above 10: nobody sweeps"},
 	{Name: workersSeen, Type: Gauge, Labels: []string{"state"}, Help: "Workers, online or offline.", Watch: "no one is online; many went offline"},
 	{Name: quietest, Type: Gauge, Help: "Time since the online worker that is silent for longest was heard from."},

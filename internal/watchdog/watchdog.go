@@ -174,6 +174,14 @@ var parts = []struct {
 	{"patrol", func(*store.Due) bool { return true }, (*Sweep).walk},
 }
 
+// Parts names the parts of a sweep.
+func Parts() (names []string) {
+	for i := range parts {
+		names = append(names, parts[i].name)
+	}
+	return names
+}
+
 // Do sweeps.
 func (s *Sweep) Do(tx *engine.Tx) error {
 	s.Actions, s.Held, s.Locked, s.Contended, s.More = nil, 0, 0, nil, false

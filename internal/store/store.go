@@ -219,8 +219,10 @@ func (s *Store) openFile() (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := write.Exec(writerCache, nil); err != nil {
-		return err
+	for _, setting := range []string{writerCache, fmt.Sprintf("PRAGMA journal_size_limit=%d", s.walBytes())} {
+		if _, err := write.Exec(setting, nil); err != nil {
+			return err
+		}
 	}
 	s.patience(write, s.lockPatience())
 	writing := new(sync.Mutex)

@@ -30,9 +30,11 @@ const (
 	CodeAnswerInvalid    Code = "answer_invalid"      // the answer does not fit the form
 	CodeForbidden        Code = "forbidden"           // whoever asks may not do this
 	CodeQuota            Code = "quota_exceeded"      // more live runs than the tenant may have
+	CodeTooMany          Code = "too_many_requests"   // over the tenant's share while others ask too; nothing was changed
 	CodeNoSigner         Code = "signing_unavailable" // the tenant requires signatures, and the server has no key
 	CodeURLRefused       Code = "url_refused"         // the server does not send to this address
 	CodeStorageFull      Code = "storage_full"        // the disk is full: nothing was changed, and no new work is taken until there is room
+	CodeQueryTimeout     Code = "query_timeout"       // a query took longer than one may; ask for less
 	CodeUnavailable      Code = "unavailable"         // nothing was changed; try again
 	CodeUnknown          Code = "unknown_outcome"     // it may or may not have been stored; try again with the same key
 	CodeInternal         Code = "internal"            // a defect of the server

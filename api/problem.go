@@ -44,7 +44,7 @@ const (
 	CodeHost         perdure.Code = "host_not_allowed"
 	CodeAnswered     perdure.Code = "callback_answered"
 	CodeRange        perdure.Code = "range_not_satisfiable"
-	CodeRate         perdure.Code = "too_many_requests"
+	CodeRate                      = perdure.CodeTooMany
 	CodeShuttingDown perdure.Code = "shutting_down"
 
 	CodeTooManyStreams perdure.Code = "too_many_streams"
@@ -84,6 +84,7 @@ var Codes = []CodeDef{
 	{perdure.CodeNoSigner, http.StatusServiceUnavailable, "The server has no key to sign with; nothing was changed"},
 	{perdure.CodeURLRefused, http.StatusUnprocessableEntity, "The server does not send to this address"},
 	{perdure.CodeStorageFull, http.StatusInsufficientStorage, "The disk is full; nothing was changed"},
+	{perdure.CodeQueryTimeout, http.StatusServiceUnavailable, "The query took longer than one may; ask for less"},
 	{perdure.CodeUnavailable, http.StatusServiceUnavailable, "Nothing was changed; try again"},
 	{perdure.CodeUnknown, http.StatusServiceUnavailable, "It may or may not have been stored; try again with the same key"},
 	{perdure.CodeInternal, http.StatusInternalServerError, "The server has a defect"},

@@ -168,7 +168,7 @@ func (b *bench) readEnds(ctx context.Context, p *benchPlace) (benchFigure, error
 	}
 	var s samples
 	var due, late, open, lines, runs int
-	err = st.View(ctx, func(v *store.View) error {
+	err = st.Audit(ctx, func(v *store.View) error {
 		err := v.Rows("SELECT kind, state, deadline_at, finished_at FROM runs WHERE tenant='bench' AND kind IN ('due','late')", nil, func(scan func(...any) error) error {
 			var kind, state string
 			var deadline, finished perdure.Instant

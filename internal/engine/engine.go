@@ -147,7 +147,7 @@ func (e *Engine) Do(ctx context.Context, op Op) error {
 	return e.store.DoAll(ctx, e.bind([]Op{op})...)[0]
 }
 
-// DoAll is Do for Ops that came together: one batch, in their order, one error each.
+// DoAll is Do for Ops that came together: in their order, in one batch as far as they fit, one error each.
 func (e *Engine) DoAll(ctx context.Context, ops ...Op) []error {
 	return e.store.DoAll(ctx, e.bind(ops)...)
 }

@@ -200,7 +200,7 @@ func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) 
 	if ok && now < c.until {
 		return c, nil
 	}
-	err := e.store.View(ctx, func(v *store.View) (err error) {
+	err := e.store.Keys(ctx, func(v *store.View) (err error) {
 		c.key, c.ok, err = v.Credential(id)
 		return err
 	})
@@ -222,7 +222,7 @@ func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) 
 
 // InvalidKeys gives those of some keys that are no longer valid. It looks, whatever was remembered.
 func (e *Engine) InvalidKeys(ctx context.Context, ids []string) (gone []string, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = e.store.Keys(ctx, func(v *store.View) error {
 		keys, err := v.CredentialsByID(ids)
 		if err != nil {
 			return err

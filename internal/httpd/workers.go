@@ -360,7 +360,7 @@ func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 		ops[i] = &engine.Commit{Tenant: t, Worker: c.PathValue("id"), Commit: cm}
 		list[i] = ops[i]
 	}
-	// They came together and are written together, in parts that leave room for others. Those of one run keep their order.
+	// They came together and are written together as far as a batch holds them, in parts that leave room for others. Those of one run keep their order.
 	for from := 0; from < len(list); from += commitsAtOnce {
 		part := list[from:min(from+commitsAtOnce, len(list))]
 		copy(errs[from:], c.s.engine.DoAll(c.Context(), part...))

@@ -49,7 +49,7 @@ func newCensus(e *engine.Engine) *census {
 		count: func() (out *store.Census, now perdure.Instant, err error) {
 			ctx, cancel := context.WithTimeout(context.Background(), atMost)
 			defer cancel()
-			err = e.Store().View(ctx, func(v *store.View) (err error) {
+			err = e.Store().Count(ctx, func(v *store.View) (err error) {
 				now = v.Now
 				out, err = v.Census(e.Policy())
 				return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/fair"
 )
 
 // A Lane is a way into the store for operations of one kind. Lanes decide at the same time, each one batch after
@@ -58,20 +59,30 @@ type lane struct {
 	read    Session    // decides on what this reads …
 	write   Session    // … and writes with this
 	writing *sync.Mutex
-	queue   chan request
+	queue   *queue
 	locked  map[any]bool // rows that somebody else was found to hold locked; see locks.go
 }
 
 func newLane(read, write Session, writing *sync.Mutex) *lane {
-	return &lane{read: read, write: write, writing: writing, queue: make(chan request, 1024)}
+	return &lane{read: read, write: write, writing: writing, queue: newQueue()}
 }
 
 // How often a batch is decided anew because somebody else was quicker, and for how long because the connection
-// was lost.
+// was lost. A batch of several operations is halved after fewer tries: one of them may be what conflicts time and
+// again, and the others shall not be held up by it.
 const (
-	maxTries = 20
-	maxWait  = 10 * time.Second
+	maxTries    = 20
+	triesShared = 5
+	maxWait     = 10 * time.Second
 )
+
+// tries is how often a batch of so many operations is decided.
+func tries(ops int) int {
+	if ops > 1 {
+		return triesShared
+	}
+	return maxTries
+}
 
 // MaxAge is how old a decision is at most when it begins to be written, where there are other nodes: what it went by and
 // no version guards, such as which endpoints there are, may have changed since. A batch that is outdated maxOld times,
@@ -160,7 +171,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 			if try > 1 && isSweep(ops) {
 				contended = s.contended(l, tx, contended)
 			}
-			if try < maxTries {
+			if try < tries(len(ops)) {
 				if try > 2 && s.readers != nil {
 					s.pause(rand.N(time.Duration(try) * time.Millisecond)) // let the others get out of the way
 				}
@@ -357,20 +368,12 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 
 // ---- group commit
 
-type request struct {
-	ops  []Op
-	done chan []error // one per operation, in order
-}
-
-// maxBatch bounds how many operations share a commit.
-const maxBatch = 256
-
 // Do has an operation decided and written together with whatever else is waiting, and returns when it is
 // durable. A caller that goes away before its operation is begun withdraws it.
 func (s *Store) Do(ctx context.Context, op Op) error { return s.DoAll(ctx, op)[0] }
 
-// DoAll is Do for operations that came together: they share a batch, in their order, and each has its own error.
-// They belong to one lane, that of the first.
+// DoAll is Do for operations that came together: they are written in their order, in one batch as far as they fit
+// into it, and each has its own error. They belong to one lane, that of the first.
 func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	if len(ops) == 0 {
 		return nil
@@ -379,29 +382,25 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	if x, ok := ops[0].(inLane); ok {
 		l = s.lanes[x.Lane()]
 	}
-	if len(l.queue) == 0 && ctx.Err() == nil && l.mu.TryLock() {
+	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fit(ops)) && l.mu.TryLock() {
 		return s.atOnce(l, ops) // nobody to share a commit with, and no goroutine to wait for
 	}
-	r := request{ops, make(chan []error, 1)}
+	r := newRequest(fair.Tenant(ctx), ops)
+	if err := l.queue.push(r); err != nil {
+		return all(len(ops), err)
+	}
+	var gone error
 	select {
-	case l.queue <- r:
+	case <-r.done:
+		return r.errs
 	case <-ctx.Done():
-		return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "not begun: %v", ctx.Err()))
+		gone = fmt.Errorf("not begun: %w", ctx.Err())
 	case <-s.done:
-		return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", errClosed))
+		gone = errClosed
 	}
-	select {
-	case errs := <-r.done:
-		return errs
-	case <-s.done:
-		// The loop answers what it has taken; what it has not will never be begun.
-		select {
-		case errs := <-r.done:
-			return errs
-		default:
-			return all(len(ops), perdure.Errorf(perdure.CodeUnknown, "%v", errClosed))
-		}
-	}
+	l.queue.withdraw(r, perdure.Errorf(perdure.CodeUnavailable, "%v", gone))
+	<-r.done // of a batch that has begun, the answer
+	return r.errs
 }
 
 // atOnce makes a batch of its own, in the goroutine of who asked. The caller holds l.mu.
@@ -425,36 +424,33 @@ func (s *Store) atOnce(l *lane, ops []Op) []error {
 
 // commitLoop is the thin shell around a lane's batches: while one is being made durable, the next one gathers.
 func (s *Store) commitLoop(l *lane) {
-	batch := make([]request, 0, maxBatch)
-	ops := make([]Op, 0, maxBatch)
+	ops, from := make([]Op, 0, maxBatch), make([]entry, 0, maxBatch)
 	for {
-		batch, ops = batch[:0], ops[:0]
 		select {
-		case r := <-l.queue:
-			batch = append(batch, r)
+		case <-l.queue.bell:
 		case <-s.done:
 			return
 		}
-		ops = append(ops, batch[0].ops...)
-		l.mu.Lock()
-	gather:
-		for len(ops) < maxBatch {
-			select {
-			case r := <-l.queue:
-				batch = append(batch, r)
-				ops = append(ops, r.ops...)
-			default:
-				break gather
-			}
-		}
-		errs, after := s.batch(l, s.clock(), ops, false)
-		l.mu.Unlock()
-		for _, f := range after {
-			f()
-		}
-		for _, r := range batch {
-			r.done <- errs[:len(r.ops):len(r.ops)]
-			errs = errs[len(r.ops):]
+		for s.commitNext(l, ops, from) {
 		}
 	}
+}
+
+// commitNext makes a batch of those who wait, and tells whether there was one. The lists are empty and are reused.
+func (s *Store) commitNext(l *lane, ops []Op, from []entry) bool {
+	l.mu.Lock()
+	ops, from = l.queue.gather(ops, from)
+	if len(ops) == 0 {
+		l.mu.Unlock()
+		return false
+	}
+	errs, after := s.batch(l, s.clock(), ops, false)
+	l.mu.Unlock()
+	for _, f := range after {
+		f()
+	}
+	l.queue.answer(from, errs)
+	clear(ops)
+	clear(from)
+	return true
 }

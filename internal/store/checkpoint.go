@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"os"
 	"sync"
 	"time"
 )
@@ -13,17 +14,35 @@ const (
 	checkpointEvery = 100 * time.Millisecond
 )
 
+// walBytes is how long the file of the log may stay: twice of what it has when it is copied in time. A read that takes
+// long keeps the log from being begun anew, and the file grows. When the read is over, the first commit that begins
+// the log anew cuts the file to this length (PRAGMA journal_size_limit). If there is no commit, the checkpoints do.
+func (s *Store) walBytes() int64 { return 2 * int64(s.walPages()) * (frameHeader + 4096) }
+
+func (s *Store) walPages() int {
+	if n := s.opt.Hooks.WALPages; n > 0 {
+		return n
+	}
+	return walPages
+}
+
+// walTooLong tells whether the file of the log is longer than it may stay.
+func (s *Store) walTooLong() bool {
+	info, err := os.Stat(s.opt.Path + "-wal")
+	return err == nil && info.Size() > s.walBytes()
+}
+
 // checkpoints copies the write-ahead log into the database file from time to time, beside the writers: a commit
 // never pays for it. What comes in while the bulk is copied is copied with the writers held off for a moment, so
 // that the log is begun anew and can't grow without bound.
 func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
 	defer sess.Close()
-	pages, every := walPages, checkpointEvery
-	if s.opt.Hooks.Clock != nil {
+	pages, every := s.walPages(), checkpointEvery
+	switch {
+	case s.opt.Hooks.Clock != nil:
 		every = time.Minute // of a test's time, which may pass by the day
-	}
-	if n := s.opt.Hooks.WALPages; n > 0 {
-		pages, every = n, checkpointEvery/20
+	case s.opt.Hooks.WALPages > 0:
+		every = checkpointEvery / 20
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -45,8 +64,8 @@ func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
 			s.doubt(err)
 			return
 		}
-		commits := s.commits.Load()
-		if commits == seen && !full {
+		commits, long := s.commits.Load(), s.walTooLong()
+		if commits == seen && !full && !long {
 			continue
 		}
 		seen = commits
@@ -55,6 +74,9 @@ func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
 			wait = 1 // a log that is begun anew takes no more of a full disk
 		}
 		err := copyLog(sess, writing, wait)
+		if long && err == nil {
+			err = cutLog(sess, writing)
+		}
 		if full && err == nil {
 			err = s.shrinkLog(sess, writing)
 		}
@@ -83,6 +105,21 @@ func copyLog(sess Session, writing *sync.Mutex, pages int) error {
 	writing.Lock()
 	defer writing.Unlock()
 	_, err = checkpoint(sess, "PASSIVE")
+	return err
+}
+
+// cutLog empties the file of the log if all of it is in the database and nobody reads it. Otherwise it is for the next
+// time: nobody is waited for, and the writers are held off only while the file is cut.
+func cutLog(sess Session, writing *sync.Mutex) error {
+	if _, err := checkpoint(sess, "PASSIVE"); err != nil {
+		return err
+	}
+	writing.Lock()
+	defer writing.Unlock()
+	if left, err := checkpoint(sess, "NOOP"); err != nil || left > 0 {
+		return err
+	}
+	_, err := checkpoint(sess, "TRUNCATE")
 	return err
 }
 

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/eventually"
 )
 
 // begun is how many times a write-ahead log was begun anew.
@@ -68,4 +71,62 @@ func TestTheLogIsBegunAnewAlthoughSomebodyAlwaysWrites(t *testing.T) {
 			t.Fatalf("the log was not begun anew in round %d", i)
 		}
 	}
+}
+
+// growLog writes while somebody reads, until the log is far longer than it may stay, and then lets the reader go.
+func growLog(t *testing.T, s *Store) {
+	t.Helper()
+	n := 0
+	err := s.Audit(t.Context(), func(v *View) error {
+		if err := v.Rows("SELECT count(*) FROM runs", nil, none); err != nil { // from here on it holds the log
+			return err
+		}
+		for logBytes(t, s) < 4*s.walBytes() {
+			n++
+			if err := s.Batch(s.Now(), insert(fmt.Sprint("held", n)))[0]; err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func logBytes(t *testing.T, s *Store) int64 {
+	t.Helper()
+	info, err := os.Stat(s.opt.Path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+func TestLogIsCutWhenASlowReaderIsGone(t *testing.T) {
+	t.Run("while nobody writes", func(t *testing.T) {
+		s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db"), Hooks: Hooks{WALPages: 20}})
+		growLog(t, s)
+		eventually.True(t, "the log is short again", func() bool { return logBytes(t, s) <= s.walBytes() })
+	})
+	t.Run("by a commit", func(t *testing.T) {
+		// With a clock of its own the store looks at its log once a minute: not within this test.
+		clock := func() perdure.Instant { return 1 }
+		s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db"), Hooks: Hooks{WALPages: 20, Clock: clock}})
+		growLog(t, s)
+		sess, err := newSQLSession(s.db, "BEGIN")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sess.Close()
+		if err := copyLog(sess, s.lanes[LaneWork].writing, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Batch(s.Now(), insert("one more"))[0]; err != nil {
+			t.Fatal(err)
+		}
+		if n := logBytes(t, s); n > s.walBytes() {
+			t.Errorf("the log has %d bytes after the commit that began it anew, want at most %d", n, s.walBytes())
+		}
+	})
 }

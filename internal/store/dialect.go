@@ -43,6 +43,8 @@ type dialect struct {
 	locked func(error) bool
 	// blocked tells one that means "another program holds the whole database locked".
 	blocked func(error) bool
+	// late tells an error that means "the query took longer than it may".
+	late func(error) bool
 	// busy tells an error that trying again would only make worse.
 	busy func(error) bool
 }

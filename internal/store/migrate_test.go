@@ -43,7 +43,7 @@ func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *diale
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := p.writer()
+		s := p.writer(writeTimeout)
 		defer s.Close()
 		apply(t, s, postgresDialect)
 		f(t, s, postgresDialect, Options{URL: url})

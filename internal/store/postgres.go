@@ -68,15 +68,22 @@ var postgresDialect = &dialect{
 		var e *pgconn.PgError
 		return errors.As(err, &e) && e.Code == lockTimeout
 	},
+	late: func(err error) bool {
+		var e *pgconn.PgError
+		return errors.As(err, &e) && e.Code == queryCancelled
+	},
 	busy: func(err error) bool {
 		var e *pgconn.PgError
 		// A statement or a lock that took too long, or too little of something at the server.
-		return errors.As(err, &e) && (e.Code == "57014" || e.Code == lockTimeout || strings.HasPrefix(e.Code, "53"))
+		return errors.As(err, &e) && (e.Code == queryCancelled || e.Code == lockTimeout || strings.HasPrefix(e.Code, "53"))
 	},
 }
 
-// lockTimeout is what the server says when a lock was waited for too long.
-const lockTimeout = "55P03"
+// What the server says when a lock was waited for too long, and when a statement took too long.
+const (
+	lockTimeout    = "55P03"
+	queryCancelled = "57014"
+)
 
 // joinGiven joins a table with what is given of its columns.
 func joinGiven(table string, columns []string, given string) string {
@@ -94,9 +101,11 @@ func isText(v any) bool {
 }
 
 // How long one statement may take at the server, and how long its answer may take before the connection is
-// given up: a server that is gone without a word is not waited for.
+// given up: a server that is gone without a word is not waited for. The watchdog's statements are small, and whatever
+// else it has to do waits for the one that is slow. The readers have Options.QueryDeadline.
 const (
 	writeTimeout = 15 * time.Second
+	watchTimeout = 5 * time.Second
 	readTimeout  = 30 * time.Second
 	answerWithin = 10 * time.Second
 	auditTimeout = time.Hour
@@ -169,8 +178,10 @@ func (p *postgres) session(begin string, timeout time.Duration) *pgSession {
 	cfg := p.cfg.Copy()
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	params := map[string]string{
-		"statement_timeout": ms(timeout), "lock_timeout": ms(timeout / 3), "idle_in_transaction_session_timeout": ms(2 * timeout),
-		"default_transaction_isolation": "read committed", "jit": "off",
+		"statement_timeout": ms(timeout), "lock_timeout": ms(max(timeout/3, time.Millisecond)),
+		// A reader may do other things between two queries.
+		"idle_in_transaction_session_timeout": ms(2 * max(timeout, writeTimeout)),
+		"default_transaction_isolation":       "read committed", "jit": "off",
 	}
 	if p.synchronous != "" { // as it was when it was checked: whoever turns it off later does not turn it off for us
 		params["synchronous_commit"] = p.synchronous
@@ -185,8 +196,8 @@ func (p *postgres) session(begin string, timeout time.Duration) *pgSession {
 
 // writer is a session that decides and writes. Everything it does goes by an index, in that index's order; the
 // planner shall not think otherwise because it once saw the table empty.
-func (p *postgres) writer() *pgSession {
-	s := p.session("BEGIN", writeTimeout)
+func (p *postgres) writer(timeout time.Duration) *pgSession {
+	s := p.session("BEGIN", timeout)
 	for _, name := range []string{"enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin"} {
 		s.cfg.RuntimeParams[name] = "off"
 	}
@@ -194,8 +205,8 @@ func (p *postgres) writer() *pgSession {
 	return s
 }
 
-func (p *postgres) reader() *pgSession {
-	s := p.session(snapshot, readTimeout)
+func (p *postgres) reader(timeout time.Duration) *pgSession {
+	s := p.session(snapshot, timeout)
 	s.cfg.RuntimeParams["plan_cache_mode"] = "force_custom_plan" // what is asked for varies, and how large the tables are
 	return s
 }
@@ -247,7 +258,7 @@ const awayAfter = 3 * time.Second
 const jump = time.Second
 
 func startServerClock(p *postgres, log *slog.Logger) (*serverClock, error) {
-	c := &serverClock{sess: p.reader(), log: log}
+	c := &serverClock{sess: p.reader(readTimeout), log: log}
 	if err := c.ask(); err != nil {
 		return nil, err
 	}

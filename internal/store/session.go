@@ -26,6 +26,7 @@ type sqlSession struct {
 	conn  *sql.Conn
 	begin string
 	stmts map[string]*sql.Stmt
+	limit *interrupter // of queries; nil: they may take as long as they do
 }
 
 func newSQLSession(db *sql.DB, begin string) (*sqlSession, error) {
@@ -80,6 +81,8 @@ func (s *sqlSession) Query(query string, args []any, row func(scan func(dest ...
 	if err != nil {
 		return err
 	}
+	s.limit.begin()
+	defer s.limit.end()
 	rows, err := st.QueryContext(context.Background(), args...)
 	if err != nil {
 		return err

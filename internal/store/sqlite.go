@@ -62,8 +62,15 @@ var sqliteDialect = &dialect{
 	},
 	lost:    func(error) bool { return false },
 	locked:  func(error) bool { return false },
+	late:    interrupted,
 	busy:    fileLocked,
 	blocked: fileLocked,
+}
+
+// interrupted tells the error of a query that was ended by an interrupter.
+func interrupted(err error) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_INTERRUPT
 }
 
 // fileLocked tells an error that means "another program holds the file's lock".

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/fair"
 )
 
 // Options say where a store is and what it has to be careful about. The zero value is a database in
@@ -26,11 +27,13 @@ type Options struct {
 	Reserve     int64  // bytes of the disk kept back for when it is full; default 32 MiB
 	URL         string // of a PostgreSQL database: postgres://…
 	AsIs        bool   // a schema of another version is refused, not brought up to date
-	Memory      *Memory
-	Redact      func(string) string // what secrets become, before anything is written
-	Logger      *slog.Logger
-	Observe     func(Written) // is told of every batch that was written; it must not block
-	Hooks       Hooks
+	// QueryDeadline is how long a query of View, Keep or Keys may take; default 5 s. A database in memory has none.
+	QueryDeadline time.Duration
+	Memory        *Memory
+	Redact        func(string) string // what secrets become, before anything is written
+	Logger        *slog.Logger
+	Observe       func(Written) // is told of every batch that was written; it must not block
+	Hooks         Hooks
 }
 
 // Hooks are for tests: they see, and may disturb, what a store does.
@@ -83,7 +86,10 @@ type Store struct {
 	changes atomic.Int64                  // how often those under way were outdated
 	age     func(time.Time) time.Duration // of a decision; nil: it does not age, since nobody else writes
 	readers chan Session                  // nil: reads use the one session there is
+	gate    *fair.Gate                    // in front of readers
 	keeper  chan Session                  // the one of those who keep the store going
+	keys    chan Session                  // look up API keys
+	counter chan Session                  // counts everything
 	auditor func() (Session, error)
 	audit   sync.Mutex
 
@@ -118,11 +124,27 @@ func NewMemory() (*Memory, error) {
 // Close throws the database away.
 func (m *Memory) Close() error { return errors.Join(m.sess.Close(), m.db.Close()) }
 
-const readers = 4
+// How many sessions read at once. One tenant holds at most readerShare of them, even while nobody else asks, so that
+// another tenant finds one free: a query that has begun can't make room for it. Keys have sessions of their own, since
+// every call needs one.
+const (
+	readers     = 5
+	readerShare = readers - 1
+	keyReaders  = 2
+)
+
+// How long a query may take: one of a reader, and one that counts everything.
+const (
+	queryDeadline = 5 * time.Second
+	countDeadline = time.Minute
+)
 
 // Open opens a store, bringing its schema up to date. It refuses settings under which an acknowledged
 // write could be lost, a file that another server has open, and a clock that lies far behind the store.
 func Open(opt Options) (*Store, error) {
+	if opt.QueryDeadline <= 0 {
+		opt.QueryDeadline = queryDeadline
+	}
 	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -199,8 +221,10 @@ func (s *Store) openFile() (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := write.Exec(writerCache, nil); err != nil {
-		return err
+	for _, setting := range []string{writerCache, fmt.Sprintf("PRAGMA journal_size_limit=%d", s.walBytes())} {
+		if _, err := write.Exec(setting, nil); err != nil {
+			return err
+		}
 	}
 	s.patience(write, s.lockPatience())
 	writing := new(sync.Mutex)
@@ -228,7 +252,7 @@ func (s *Store) openFile() (err error) {
 		return fmt.Errorf("sync the data folder: %w", err)
 	}
 	s.auditor = func() (Session, error) { return newSQLSession(s.db, "BEGIN") }
-	if err := s.addReaders(s.auditor); err != nil {
+	if err := s.addReaders(s.openReader); err != nil {
 		return err
 	}
 	c, err := newSQLSession(s.db, "BEGIN")
@@ -285,7 +309,11 @@ func (s *Store) openPostgres() error {
 		s.running.Go(func() { c.follow(s.done) })
 	}
 	for i := range s.lanes {
-		pw := p.writer()
+		timeout := writeTimeout
+		if Lane(i) == LaneWatch {
+			timeout = watchTimeout
+		}
+		pw := p.writer(timeout)
 		if Lane(i) == LaneWatch {
 			pw.cfg.RuntimeParams["lock_timeout"] = strconv.FormatInt(watchPatience.Milliseconds(), 10)
 		}
@@ -294,7 +322,7 @@ func (s *Store) openPostgres() error {
 		s.lanes[i] = newLane(w, w, new(sync.Mutex))
 	}
 	s.auditor = func() (Session, error) { return p.auditor(), nil }
-	return s.addReaders(func() (Session, error) { return p.reader(), nil })
+	return s.addReaders(func(deadline time.Duration) (Session, error) { return p.reader(deadline), nil })
 }
 
 // prepare brings the schema up to date and sets the clock of a store whose database has none.
@@ -318,17 +346,35 @@ func (s *Store) wrap(sess Session) Session {
 	return sess
 }
 
-func (s *Store) addReaders(open func() (Session, error)) error {
-	s.readers, s.keeper = make(chan Session, readers), make(chan Session, 1)
-	for i := range readers + 1 {
-		r, err := open()
-		if err != nil {
-			return err
-		}
-		if i == 0 {
-			s.keeper <- r
-		} else {
-			s.readers <- r
+// openReader opens a session of a SQLite file that reads, with a deadline for each query.
+func (s *Store) openReader(deadline time.Duration) (Session, error) {
+	r, err := newSQLSession(s.db, "BEGIN")
+	if err != nil {
+		return nil, err
+	}
+	if r.limit, err = newInterrupter(r.conn, deadline); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func (s *Store) addReaders(open func(deadline time.Duration) (Session, error)) error {
+	s.gate = fair.NewGate(fair.Limits{Size: readers, Share: readerShare, Strict: true})
+	for _, x := range []struct {
+		idle     *chan Session
+		n        int
+		deadline time.Duration
+	}{
+		{&s.readers, readers, s.opt.QueryDeadline}, {&s.keeper, 1, s.opt.QueryDeadline},
+		{&s.keys, keyReaders, s.opt.QueryDeadline}, {&s.counter, 1, countDeadline},
+	} {
+		*x.idle = make(chan Session, x.n)
+		for range x.n {
+			r, err := open(x.deadline)
+			if err != nil {
+				return err
+			}
+			*x.idle <- r
 		}
 	}
 	return nil
@@ -355,7 +401,7 @@ var errClosed = errors.New("the store is closed")
 
 func (s *Store) release() error {
 	var errs []error
-	for _, idle := range []chan Session{s.readers, s.keeper} {
+	for _, idle := range []chan Session{s.readers, s.keeper, s.keys, s.counter} {
 		for range cap(idle) {
 			select {
 			case r := <-idle:
@@ -431,14 +477,54 @@ type View struct {
 	sess    Session
 }
 
-// View calls f with a consistent view.
+// View calls f with a consistent view. The sessions go round the tenants that ask; see fair.With.
 func (s *Store) View(ctx context.Context, f func(*View) error) error {
+	if s.gate == nil {
+		return s.view(ctx, nil, f)
+	}
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return s.view(ctx, s.readers, f)
+}
+
+// readPatience is how long a read waits for a session: twice as long as a query may take, so that those under way have
+// ended by then.
+func (s *Store) readPatience() time.Duration { return 2 * s.opt.QueryDeadline }
+
+// enter waits until the caller's tenant may have one of the readers.
+func (s *Store) enter(ctx context.Context) (leave func(), err error) {
+	t := fair.Tenant(ctx)
+	if leave, ok := s.gate.TryEnter(t, 1); ok {
+		return leave, nil
+	}
+	patient, cancel := context.WithTimeout(ctx, s.readPatience())
+	defer cancel()
+	leave, err = s.gate.Enter(patient, t, 1)
+	switch {
+	case err == nil:
+		return leave, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case s.gate.Used() < readers: // the rest is kept for other tenants
+		return nil, perdure.Errorf(perdure.CodeTooMany, "%d reads of this tenant are under way, and they take long", readerShare)
+	}
+	return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again", s.readPatience())
 }
 
 // Keep is View for those who keep the store going, the watchdog above all: however many others read, and however
 // long, it need not wait for them.
 func (s *Store) Keep(ctx context.Context, f func(*View) error) error { return s.view(ctx, s.keeper, f) }
+
+// Keys is View for looking up API keys. Every call begins with one, which does not wait for the reads of other calls.
+func (s *Store) Keys(ctx context.Context, f func(*View) error) error { return s.view(ctx, s.keys, f) }
+
+// Count is View for counting everything, as the metrics do. Its queries may take longer than a caller's.
+func (s *Store) Count(ctx context.Context, f func(*View) error) error {
+	return s.view(ctx, s.counter, f)
+}
 
 // Audit is View for those who read everything: on a connection of its own, one at a time, as long as it takes.
 func (s *Store) Audit(ctx context.Context, f func(*View) error) error {
@@ -464,23 +550,44 @@ func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error
 		defer l.mu.Unlock()
 		return f(&View{s.clock(), s.dialect, l.read})
 	}
-	var r Session
-	select {
-	case r = <-from:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.done:
-		return perdure.Errorf(perdure.CodeUnavailable, "%v", errClosed)
+	r, err := s.take(ctx, from)
+	if err != nil {
+		return err
 	}
 	defer func() { from <- r }()
-	err := r.Begin()
+	err = r.Begin()
 	if err == nil {
 		defer r.Rollback()
 		err = f(&View{s.clock(), s.dialect, r})
 	}
-	if err != nil && s.dialect.lost(err) {
+	switch {
+	case err != nil && s.dialect.late(err):
+		s.log.Warn("a query took too long and was ended", "tenant", fair.Tenant(ctx), "error", err)
+		return perdure.Errorf(perdure.CodeQueryTimeout, "a query took longer than it may: ask for less")
+	case err != nil && s.dialect.lost(err):
 		s.log.Warn("a read failed", "error", err)
 		return perdure.Errorf(perdure.CodeUnavailable, "%v", errLost)
 	}
 	return err
+}
+
+// take waits for an idle session.
+func (s *Store) take(ctx context.Context, from chan Session) (Session, error) {
+	select {
+	case r := <-from:
+		return r, nil
+	default:
+	}
+	t := time.NewTimer(s.readPatience())
+	defer t.Stop()
+	select {
+	case r := <-from:
+		return r, nil
+	case <-t.C:
+		return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again", s.readPatience())
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.done:
+		return nil, perdure.Errorf(perdure.CodeUnavailable, "%v", errClosed)
+	}
 }

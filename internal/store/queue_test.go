@@ -1,0 +1,254 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/fair"
+)
+
+// A batchLog notes which operations were decided together, by the name of each.
+type batchLog struct {
+	mu      sync.Mutex
+	last    *Tx
+	batches [][]string
+}
+
+// op is an operation that changes nothing and is noted by its name.
+func (b *batchLog) op(name string) opFunc {
+	return func(tx *Tx) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if tx != b.last {
+			b.last, b.batches = tx, append(b.batches, nil)
+		}
+		i := len(b.batches) - 1
+		b.batches[i] = append(b.batches[i], name)
+		return nil
+	}
+}
+
+// heavy is an operation that says what it weighs.
+type heavy struct {
+	opFunc
+	rows, bytes int
+}
+
+func (h heavy) Weight() (rows, bytes int) { return h.rows, h.bytes }
+
+// A heldLane is a store whose lane is held, so that requests wait in its queue until release is called.
+type heldLane struct {
+	*Store
+	t    *testing.T
+	lane *lane
+	free sync.Once
+	errs chan error // of every operation that was asked for
+}
+
+func holdLane(t *testing.T) *heldLane {
+	s := open(t, Options{})
+	h := &heldLane{Store: s, t: t, lane: s.lanes[LaneWork], errs: make(chan error, 2000)}
+	h.lane.mu.Lock()
+	t.Cleanup(h.release)
+	return h
+}
+
+func (h *heldLane) release() { h.free.Do(h.lane.mu.Unlock) }
+
+// ask has operations wait in the background, and returns when they are in the queue.
+func (h *heldLane) ask(ctx context.Context, t perdure.TenantID, ops ...Op) {
+	h.t.Helper()
+	before := h.lane.queue.queued.Load()
+	go h.do(ctx, t, ops...)
+	eventually.True(h.t, "the operations wait in the queue", func() bool { return h.lane.queue.queued.Load() == before+int64(len(ops)) })
+}
+
+func (h *heldLane) do(ctx context.Context, t perdure.TenantID, ops ...Op) {
+	for _, err := range h.DoAll(fair.With(ctx, t), ops...) {
+		h.errs <- err
+	}
+}
+
+// collect waits for so many answers, none of which is an error.
+func (h *heldLane) collect(n int) {
+	h.t.Helper()
+	for range n {
+		if err := <-h.errs; err != nil {
+			h.t.Errorf("an operation failed: %v", err)
+		}
+	}
+}
+
+func TestBatchesGoRoundTheTenants(t *testing.T) {
+	h := holdLane(t)
+	var log batchLog
+	many := make([]Op, 100)
+	for i := range 10 {
+		for k := range many {
+			many[k] = log.op(fmt.Sprintf("a%d", 100*i+k))
+		}
+		h.ask(t.Context(), "a", slices.Clone(many)...)
+	}
+	h.ask(t.Context(), "b", log.op("b0"))
+	h.ask(t.Context(), "", log.op("server"))
+	h.release()
+	h.collect(1002)
+	if first := log.batches[0][:4]; fmt.Sprint(first) != "[a0 b0 server a1]" {
+		t.Errorf("the first batch begins with %v, want one operation of each tenant in turn", first)
+	}
+	next := 0
+	for _, batch := range log.batches {
+		if len(batch) > maxBatch {
+			t.Errorf("a batch has %d operations, want at most %d", len(batch), maxBatch)
+		}
+		for _, name := range batch {
+			if name[0] == 'a' {
+				if name != fmt.Sprintf("a%d", next) {
+					t.Fatalf("operation %s of tenant a was decided when a%d was next", name, next)
+				}
+				next++
+			}
+		}
+	}
+}
+
+func TestHeavyOperationsDoNotShareABatch(t *testing.T) {
+	for _, x := range []struct {
+		name        string
+		rows, bytes int
+	}{{"rows", batchRows, 1}, {"bytes", 1, 2 * batchBytes}} {
+		t.Run(x.name, func(t *testing.T) {
+			h := holdLane(t)
+			var log batchLog
+			h.ask(t.Context(), "a", heavy{log.op("a0"), x.rows, x.bytes}, heavy{log.op("a1"), x.rows, x.bytes}, heavy{log.op("a2"), x.rows, x.bytes})
+			h.ask(t.Context(), "b", log.op("b0"), log.op("b1"))
+			h.release()
+			h.collect(5)
+			if want := "[[a0] [b0] [a1] [b1] [a2]]"; fmt.Sprint(log.batches) != want {
+				t.Errorf("batches = %v, want %s", log.batches, want)
+			}
+		})
+	}
+}
+
+// Operations that came together are cut as well when nobody else waits.
+func TestIdleLaneCutsWhatDoesNotFitABatch(t *testing.T) {
+	s := open(t, Options{})
+	var log batchLog
+	ops := make([]Op, 5)
+	for i := range ops {
+		ops[i] = heavy{log.op(fmt.Sprint(i)), batchRows / 2, 1}
+	}
+	for i, err := range s.DoAll(t.Context(), ops...) {
+		if err != nil {
+			t.Errorf("operation %d: %v", i, err)
+		}
+	}
+	if want := "[[0 1] [2 3] [4]]"; fmt.Sprint(log.batches) != want {
+		t.Errorf("batches = %v, want %s", log.batches, want)
+	}
+}
+
+func TestTenantOverItsShareOfALaneIsRefusedWhileOthersWait(t *testing.T) {
+	h := holdLane(t)
+	var log batchLog
+	full := make([]Op, laneShare)
+	for i := range full {
+		full[i] = log.op("a")
+	}
+	h.ask(t.Context(), "a", full...)
+	h.ask(t.Context(), "a", log.op("a")) // over its share, alone
+	h.ask(t.Context(), "b", log.op("b"))
+	ctx, cancel := context.WithTimeout(fair.With(t.Context(), "a"), eventually.Within)
+	defer cancel()
+	if err := h.Do(ctx, log.op("a")); perdure.CodeOf(err) != perdure.CodeTooMany {
+		t.Errorf("operation of a tenant over its share: %v, want %s", err, perdure.CodeTooMany)
+	}
+	for _, other := range []perdure.TenantID{"b", "c", ""} {
+		h.ask(t.Context(), other, log.op("other"))
+	}
+	h.release()
+	h.collect(laneShare + 5)
+}
+
+func TestCallerThatGoesAwayWithdrawsWhatIsNotBegun(t *testing.T) {
+	h := holdLane(t)
+	var log batchLog
+	ctx, cancel := context.WithCancel(t.Context())
+	h.ask(ctx, "a", log.op("a0"), log.op("a1"))
+	h.ask(t.Context(), "b", log.op("b"))
+	cancel()
+	for i := range 2 {
+		if err := <-h.errs; perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("operation %d that was withdrawn: %v, want %s", i, err, perdure.CodeUnavailable)
+		}
+	}
+	h.release()
+	h.collect(1)
+	if want := "[[b]]"; fmt.Sprint(log.batches) != want {
+		t.Errorf("batches = %v, want %s", log.batches, want)
+	}
+	q := h.lane.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := q.queued.Load(); n != 0 || len(q.tenants) != 0 || len(q.round) != 0 {
+		t.Errorf("left in the queue: %d operations, %d tenants, %d turns, want none", n, len(q.tenants), len(q.round))
+	}
+}
+
+// A request of which a part is in a batch already gets the answers of that part, and the rest is withdrawn.
+func TestCallerThatGoesAwayGetsTheAnswersOfWhatIsBegun(t *testing.T) {
+	s := open(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	first := opFunc(func(*Tx) error {
+		cancel()
+		eventually.True(t, "the second operation is withdrawn", func() bool { return s.lanes[LaneWork].queue.queued.Load() == 0 })
+		return nil
+	})
+	errs := s.DoAll(ctx, heavy{first, batchRows, 1}, heavy{insert("x"), batchRows, 1})
+	if errs[0] != nil {
+		t.Errorf("the operation that had begun: %v", errs[0])
+	}
+	if perdure.CodeOf(errs[1]) != perdure.CodeUnavailable {
+		t.Errorf("the operation that had not begun: %v, want %s", errs[1], perdure.CodeUnavailable)
+	}
+}
+
+// An operation that always conflicts holds up the others of its batch for a few tries, and not for all of its own.
+func TestOperationThatAlwaysConflictsIsSetApart(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		at.Hooks.Age = func() time.Duration { return 0 }
+		s := open(t, at)
+		other := open(t, Options{Memory: at.Memory, URL: at.URL})
+		if err := other.Batch(other.Now(), insert("contended"))[0]; err != nil {
+			t.Fatal(err)
+		}
+		var seen, alone int // how often the bystander was decided, and the culprit
+		culprit := opFunc(func(tx *Tx) error {
+			alone++
+			return bump("contended").Do(tx)
+		})
+		bystander := opFunc(func(tx *Tx) error {
+			seen++
+			return insert("bystander").Do(tx)
+		})
+		s.opt.Hooks.BeforeWrite = func() {
+			if alone <= maxTries {
+				other.Batch(other.Now(), bump("contended"))
+			}
+		}
+		errs := s.Batch(s.Now(), bystander, culprit)
+		if errs[0] != nil || seen > triesShared+1 {
+			t.Errorf("the bystander was decided %d times and got %v, want at most %d times and no error", seen, errs[0], triesShared+1)
+		}
+		if errs[1] != nil && alone < maxTries {
+			t.Errorf("the operation that conflicts was given up after %d tries: %v", alone, errs[1])
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -18,6 +19,12 @@ const (
 	MaxText     = 4096    // bytes of a summary, reason or message
 	MaxMetadata = 64      // entries
 	MaxLate     = 16      // late results kept of one run
+	MaxCode     = 200     // bytes of a failure's code
+
+	MaxCommitEntries = 1000    // entries of all lists of one commit together
+	MaxCommitBytes   = 8 << 20 // bytes of one commit or submission
+	MaxOpenWaits     = 1000    // open waits of one run
+	MaxOpenTargets   = 10000   // children that the open waits of one run name together
 )
 
 // A Submission asks for a run.
@@ -88,6 +95,9 @@ func (s *Submission) Validate() error {
 	if err := checkMessages("messages", s.Messages); err != nil {
 		return err
 	}
+	if err := s.checkSize(); err != nil {
+		return err
+	}
 	if s.Webhook != "" {
 		if err := CheckURL("webhook", s.Webhook); err != nil {
 			return err
@@ -96,6 +106,33 @@ func (s *Submission) Validate() error {
 		return Invalid("webhook_events", "needs a webhook to send them to")
 	}
 	return CheckEvents("webhook_events", s.WebhookEvents)
+}
+
+// checkSize bounds what one submission makes the store write.
+func (s *Submission) checkSize() error {
+	if len(s.Messages) > MaxBatch {
+		return OverBound("messages", "has %d entries; a submission takes %d", len(s.Messages), MaxBatch)
+	}
+	if n := s.Size(); n > MaxCommitBytes {
+		return OverBound("messages", "makes this a submission of %d bytes; one takes %d", n, MaxCommitBytes)
+	}
+	return nil
+}
+
+// Size is about how many bytes a submission makes the store write.
+func (s *Submission) Size() int {
+	n := len(s.Input) + messageBytes(s.Messages)
+	for k, v := range s.Metadata {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+func messageBytes(ms []Message) (n int) {
+	for i := range ms {
+		n += len(ms[i].Content) + len(ms[i].Metadata)
+	}
+	return n
 }
 
 // A Spawn asks for a child.
@@ -195,14 +232,13 @@ func (c *Commit) Validate() error {
 	if c.RunID == "" {
 		return Invalid("run_id", "is missing")
 	}
-	for _, l := range []struct {
-		name string
-		n    int
-	}{{"journal", len(c.Journal)}, {"children", len(c.Children)}, {"waits", len(c.Waits)}, {"close", len(c.Close)},
-		{"messages", len(c.Messages)}, {"events", len(c.Events)}, {"ack", len(c.Ack)}} {
+	for _, l := range c.lists() {
 		if l.n > MaxBatch {
 			return &Error{Code: CodeTooLarge, Field: l.name, Message: fmt.Sprintf("has %d entries; a commit takes %d", l.n, MaxBatch)}
 		}
+	}
+	if err := c.checkSize(); err != nil {
+		return err
 	}
 	keys := make(map[string]bool, len(c.Journal)+len(c.Children))
 	for i := range c.Journal {
@@ -263,6 +299,65 @@ func (c *Commit) Validate() error {
 	return c.Outcome.validate()
 }
 
+// A listLen is how long one of a commit's lists is.
+type listLen struct {
+	name string
+	n    int
+}
+
+func (c *Commit) lists() []listLen {
+	return []listLen{{"journal", len(c.Journal)}, {"children", len(c.Children)}, {"waits", len(c.Waits)}, {"close", len(c.Close)},
+		{"messages", len(c.Messages)}, {"events", len(c.Events)}, {"ack", len(c.Ack)}}
+}
+
+// checkSize bounds what one commit makes the store write: a commit is never cut.
+func (c *Commit) checkSize() error {
+	if n := c.Entries(); n > MaxCommitEntries {
+		longest := slices.MaxFunc(c.lists(), func(a, b listLen) int { return a.n - b.n })
+		return OverBound(longest.name, "the commit has %d entries in all its lists, the children that its waits name included; one takes %d: send several", n, MaxCommitEntries)
+	}
+	if n := c.Size(); n > MaxCommitBytes {
+		return OverBound("", "the commit has %d bytes; one takes %d: send several", n, MaxCommitBytes)
+	}
+	return nil
+}
+
+// Entries counts what is in all lists of a commit together. A wait counts as one, or as the children that it names.
+func (c *Commit) Entries() int {
+	n := len(c.Journal) + len(c.Children) + len(c.Close) + len(c.Messages) + len(c.Events) + len(c.Ack)
+	for i := range c.Waits {
+		n += max(1, len(c.Waits[i].Keys)+len(c.Waits[i].RunIDs))
+	}
+	if c.Outcome != nil {
+		n += len(c.Outcome.ContinueOn)
+	}
+	return n
+}
+
+// Size is about how many bytes a commit makes the store write.
+func (c *Commit) Size() int {
+	n := messageBytes(c.Messages)
+	for i := range c.Journal {
+		n += len(c.Journal[i].Key) + len(c.Journal[i].Value)
+	}
+	for i := range c.Children {
+		n += len(c.Children[i].Key) + len(c.Children[i].Input)
+		for k, v := range c.Children[i].Metadata {
+			n += len(k) + len(v)
+		}
+	}
+	for i := range c.Events {
+		n += len(c.Events[i].Data)
+	}
+	for i := range c.Waits {
+		n += c.Waits[i].size()
+	}
+	if c.Outcome != nil {
+		n += len(c.Outcome.Result)
+	}
+	return n
+}
+
 func (o *Outcome) validate() error {
 	if len(o.Result) > 0 {
 		if err := CheckValue("outcome.result", o.Result); err != nil {
@@ -279,7 +374,7 @@ func (o *Outcome) validate() error {
 		if err := checkText("outcome.error.message", o.Error.Message); err != nil {
 			return err
 		}
-		if err := checkText("outcome.error.code", string(o.Error.Code)); err != nil {
+		if err := CheckCode("outcome.error.code", o.Error.Code); err != nil {
 			return err
 		}
 	}
@@ -414,6 +509,17 @@ func checkText(field, s string) error {
 
 // CheckText checks a text that somebody gave: a reason, a summary, a comment.
 func CheckText(field, s string) error { return checkText(field, s) }
+
+// CheckCode checks the code of a failure that somebody gave: an index holds it, so it is short.
+func CheckCode(field string, code Code) error {
+	if err := checkText(field, string(code)); err != nil {
+		return err
+	}
+	if len(code) > MaxCode {
+		return OverBound(field, "has %d bytes; a code takes %d", len(code), MaxCode)
+	}
+	return nil
+}
 
 // CheckEpoch checks that a worker names an epoch: they begin at 1.
 func CheckEpoch(field string, n int64) error {

@@ -150,3 +150,43 @@ func FuzzCheckValue(f *testing.F) {
 		}
 	})
 }
+
+func TestListsOfACommitShareOneBound(t *testing.T) {
+	keys := make([]string, 400)
+	for i := range keys {
+		keys[i] = "k"
+	}
+	acks := make([]int64, 300)
+	full := func() Commit {
+		return Commit{ID: "c", RunID: "r", Ack: acks, Close: keys[:200], Waits: []WaitSpec{{ID: "a", Type: WaitTimer, Timeout: 1}, {ID: "b", Type: WaitChildren, Keys: keys}},
+			Outcome: &Outcome{Type: OutcomeComplete, ContinueOn: keys[:99]}}
+	}
+	c := full()
+	if err := c.Validate(); err != nil || c.Entries() != MaxCommitEntries {
+		t.Errorf("a commit of %d entries: %v, want none", c.Entries(), err)
+	}
+	c = full()
+	c.Outcome.ContinueOn = keys[:100]
+	if err := c.Validate(); CodeOf(err) != CodeOverBound || err.(*Error).Field != "ack" {
+		t.Errorf("a commit of %d entries: %v, want %s of its longest list", c.Entries(), err, CodeOverBound)
+	}
+	big := json.RawMessage(`"` + strings.Repeat("x", MaxValue-2) + `"`)
+	c = Commit{ID: "c", RunID: "r"}
+	for i := range 9 {
+		c.Events = append(c.Events, Emitted{Type: "x:e", Data: big})
+		if err := c.Validate(); (err == nil) != (i < 8) || i == 8 && CodeOf(err) != CodeOverBound {
+			t.Errorf("a commit of %d bytes: %v", c.Size(), err)
+		}
+	}
+	s := Submission{Kind: "k", ThreadID: "t", Input: json.RawMessage(`1`)}
+	for range 8 {
+		s.Messages = append(s.Messages, Message{Role: "user", Content: big})
+	}
+	if err := s.Validate(); CodeOf(err) != CodeOverBound {
+		t.Errorf("a submission of %d bytes: %v", s.Size(), err)
+	}
+	s.Messages = s.Messages[1:]
+	if err := s.Validate(); err != nil {
+		t.Errorf("a submission of %d bytes: %v", s.Size(), err)
+	}
+}

@@ -12,6 +12,7 @@ type Code string
 const (
 	CodeInvalid          Code = "invalid"             // the input is malformed; Field says where
 	CodeTooLarge         Code = "too_large"           // a value or a batch is over its limit
+	CodeOverBound        Code = "over_bound"          // well-formed, and more than one call or one run takes
 	CodeNotFound         Code = "not_found"           // no such thing in this tenant
 	CodeStaleEpoch       Code = "stale_epoch"         // the lease was taken away; stop this run
 	CodeWrongState       Code = "wrong_state"         // the run is not in a state that allows this
@@ -86,6 +87,11 @@ func Errorf(code Code, format string, args ...any) *Error {
 // Invalid says what is wrong with a field.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// OverBound refuses what is well-formed and more than one call or one run takes.
+func OverBound(field, format string, args ...any) *Error {
+	return &Error{Code: CodeOverBound, Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
 // CodeOf is the code of an error, CodeInternal for one that has none, and empty for nil.

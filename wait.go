@@ -124,6 +124,20 @@ func (w *WaitSpec) Validate(field string) error {
 	return nil
 }
 
+// size is about how many bytes a wait makes the store write.
+func (w *WaitSpec) size() (n int) {
+	for _, k := range w.Keys {
+		n += len(k)
+	}
+	for _, id := range w.RunIDs {
+		n += len(id)
+	}
+	if w.Approval != nil {
+		n += len(w.Approval.Action)
+	}
+	return n
+}
+
 // MaxWait bounds a wait's own timeout; the run's deadline bounds it anyway.
 const MaxWait = 366 * 24 * time.Hour
 
@@ -170,7 +184,7 @@ const (
 // An inbox item's status.
 const (
 	ItemPending    = "pending"
-	ItemProcessing = "processing" // handed over under an epoch
+	ItemProcessing = "processing" // handed over under an epoch; see Item.StatusOf
 	ItemDone       = "done"       // acknowledged under that epoch
 	ItemSkipped    = "skipped"    // of no use to anybody any more
 )
@@ -191,6 +205,15 @@ type Item struct {
 	CreatedAt Instant  `json:"at"`
 	AlarmAt   Instant  `json:"-"` // when the watchdog looks at it (W1, W9)
 	Error     string   `json:"-"` // why the watchdog skipped it
+}
+
+// StatusOf is an item's status in its run as that is now. An item is processing only under the epoch that it was handed
+// over with, while that holds the run. After the epoch's end it is pending, although its row still says otherwise.
+func (i *Item) StatusOf(r *Run) string {
+	if i.Status == ItemProcessing && (i.Epoch != r.Epoch || !r.State.Leased()) {
+		return ItemPending
+	}
+	return i.Status
 }
 
 // Journal entries that the server understands. One step of a saga is recorded together with UndoPrefix and its key, when it

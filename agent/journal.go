@@ -112,9 +112,9 @@ const (
 	// what is nested without bound is refused.
 	deep    = 40
 	tooDeep = 60
-	// full is when a batch takes no more.
+	// full is when a batch takes no more. The frame and what the handler says itself need room too.
 	fullBytes   = 512 << 10
-	fullEntries = perdure.MaxBatch - 50
+	fullEntries = perdure.MaxCommitEntries - 50
 )
 
 func newCore(s session.Session) *core {
@@ -275,11 +275,14 @@ func plain(v any) json.RawMessage {
 // ---- committing
 
 // open gives the batch that something of that size goes into. The caller holds c.mu, or is alone.
-func (c *core) open(size int) *batch {
+func (c *core) open(size int) *batch { return c.openFor(size, 1) }
+
+// openFor is open for something that counts as several entries of a commit.
+func (c *core) openFor(size, entries int) *batch {
 	if n := len(c.queue); n > 0 {
 		b := c.queue[n-1]
 		p := &b.part
-		if b.size+size <= fullBytes && len(p.Journal)+len(p.Children)+len(p.Waits)+len(p.Messages)+len(p.Events)+len(p.Ack) < fullEntries && p.Outcome == nil {
+		if b.size+size <= fullBytes && p.Entries()+entries <= fullEntries && p.Outcome == nil {
 			b.size += size
 			return b
 		}

@@ -129,12 +129,15 @@ func (c *core) suspend(what string, open []perdure.WaitSpec, on []string) error 
 		return err
 	}
 	c.mu.Lock()
-	size := 200
+	var b *batch
 	for i := range open {
-		size += 100 + 40*len(open[i].Keys)
+		// Waits that name many children don't fit into one commit: the first ones are opened before the last suspends.
+		b = c.openFor(100+40*len(open[i].Keys), max(1, len(open[i].Keys)))
+		b.part.Waits = append(b.part.Waits, open[i])
 	}
-	b := c.open(size)
-	b.part.Waits = append(b.part.Waits, open...)
+	if b == nil {
+		b = c.open(200)
+	}
 	b.part.Outcome = &perdure.Outcome{Type: perdure.OutcomeSuspend, Waits: on}
 	c.mu.Unlock()
 	c.s.Commit(true)

@@ -46,7 +46,7 @@ type Grant struct {
 	Input       json.RawMessage  `json:"input,omitempty"`
 	LeaseMS     int64            `json:"lease_ms"` // counted from when the request was sent
 	DeadlineAt  perdure.Instant  `json:"deadline_at"`
-	// Journal and Inbox hold at most 1 MiB; where a next is set, the rest is fetched.
+	// Journal and Inbox hold at most 1 MiB, and Inbox 256 items; where a next is set, the rest is fetched.
 	Journal     []JournalEntry `json:"journal"`
 	JournalNext int64          `json:"journal_next,omitempty"`
 	Inbox       []perdure.Item `json:"inbox"`

@@ -297,8 +297,8 @@ func (s *sim) compareBelongings(r *perdure.Run, b belongings) {
 		if i.Status == perdure.ItemPending || i.Status == perdure.ItemProcessing {
 			unread++
 		}
-		if i.Status == perdure.ItemProcessing && (i.Epoch != r.Epoch || !r.State.Leased()) {
-			fail("P6", "item %d is in the hands of epoch %d", i.Seq, i.Epoch)
+		if i.Epoch > r.Epoch || i.Status == perdure.ItemProcessing && i.Epoch < 1 {
+			fail("P6", "item %d is %s under epoch %d, and the run has epoch %d", i.Seq, i.Status, i.Epoch, r.Epoch)
 		}
 		if i.WaitID != "" {
 			if told[i.WaitID] {

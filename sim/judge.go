@@ -18,7 +18,7 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 		s.violate("defect", "%s: %v", s.summary(op), err)
 	case (code == perdure.CodeUnavailable || code == perdure.CodeUnknown) && n.sess.hurt == 0:
 		s.violate("refused", "%s was not done although nothing was in its way: %v", s.summary(op), err)
-	case code == perdure.CodeInvalid || code == perdure.CodeOutcome || code == perdure.CodeTooLarge || code == perdure.CodeNondeterminism:
+	case code == perdure.CodeInvalid || code == perdure.CodeOutcome || code == perdure.CodeTooLarge || code == perdure.CodeOverBound || code == perdure.CodeNondeterminism:
 		s.violate("refused", "%s: %v", s.summary(op), err)
 	}
 	switch x := op.(type) {

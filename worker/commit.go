@@ -120,7 +120,7 @@ func (r *run) compose(now time.Time) bool {
 		r.events = append(r.events, perdure.Emitted{Type: perdure.LineProgress, Data: r.progress})
 		r.progress = nil
 	}
-	if p.commit != nil && len(r.events)+len(p.commit.Events) > perdure.MaxBatch {
+	if p.commit != nil && len(r.events) > 0 && len(r.events)+p.commit.Entries() > perdure.MaxCommitEntries {
 		held := p
 		r.held, p = &held, part{more: true} // the handler's lines come first, by themselves
 	}
@@ -135,6 +135,9 @@ func (r *run) compose(now time.Time) bool {
 	c.ID, c.RunID, c.Epoch, c.CancelAck = fmt.Sprintf("e%d-%d", r.lease.Epoch, r.commits), r.lease.RunID, r.lease.Epoch, r.cancel
 	r.own = len(r.events)
 	c.Events = append(r.events, c.Events...)
+	if r.outcome != nil && c.Entries() > 0 && c.Entries()+len(r.outcome.ContinueOn) > perdure.MaxCommitEntries {
+		p.more = true // the outcome comes by itself
+	}
 	if r.outcome != nil && !p.more {
 		c.Outcome = r.outcome
 	}

@@ -228,12 +228,6 @@ func trapInbox(w *World) trap {
 	}}
 }
 
-func (w *World) items(id perdure.RunID) (out []perdure.Item) {
-	w.t.Helper()
-	w.view(func(v *store.View) (err error) { out, err = v.Items(tenant, id); return err })
-	return out
-}
-
 func trapPending(w *World) trap {
 	r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 	w.commit(w.take("w1"), perdure.Commit{Waits: wait(forGo), Outcome: suspend})

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -10,6 +11,9 @@ import (
 )
 
 // Claim leases runs to a worker: a poll.
+//
+// One poll costs a bounded number of looks, rows and bytes, and grants at least one run if it finds one. What it leaves
+// stays claimable, and the queue is rung again for the next poll.
 type Claim struct {
 	Tenant    perdure.TenantID
 	AnyTenant bool // a worker of the platform leases for all
@@ -17,9 +21,12 @@ type Claim struct {
 	Queues    []string
 	Kinds     []string // empty: any
 	Slots     int
+	Room      int  // bytes of inputs, journals and inboxes; 0: PollMax
 	Start     bool // the worker begins at once: the grants are running
 
 	Grants []Grant
+
+	began perdure.TenantID // where a round through the tenants began that has found nothing yet
 }
 
 // A Grant is a leased run, with what a worker needs to execute it.
@@ -36,8 +43,13 @@ type Grant struct {
 // GrantMax bounds the bytes of journal and inbox that ride on a grant; the rest is fetched.
 const GrantMax = 1 << 20
 
-// MaxSlots bounds the runs of one poll.
-const MaxSlots = 1000
+// Bounds of one poll.
+const (
+	MaxSlots = 1000    // runs
+	PollMax  = 8 << 20 // bytes of inputs, journals and inboxes together
+
+	pollRows = 2000 // rows that are read or written for its grants
+)
 
 func (*Claim) Needs() []store.Ref { return nil }
 
@@ -61,103 +73,146 @@ func (op *Claim) Do(tx *Tx) error {
 	}
 	// Named twice, a queue would have its runs granted twice.
 	op.Queues, op.Kinds = distinct(op.Queues), distinct(op.Kinds)
-	found, err := op.find(tx)
-	if err != nil {
-		return err
-	}
-	for _, f := range found[:min(len(found), op.Slots)] {
-		r, err := tx.run(f.Tenant, f.ID) // the start of a child writes its parent's row
+	s := op.begin(tx)
+	budget := pollBudget{rows: pollRows, bytes: cmp.Or(op.Room, PollMax)}
+	for looked := 0; looked < op.Slots; {
+		found, err := s.next(op.Slots - looked)
 		if err != nil {
 			return err
+		}
+		if len(found) == 0 {
+			break
+		}
+		looked += len(found)
+		if full, err := op.take(tx, found, &budget); err != nil {
+			return err
+		} else if full {
+			break
+		}
+	}
+	s.finish()
+	return nil
+}
+
+// A pollBudget is what a poll may still cost.
+type pollBudget struct{ rows, bytes int }
+
+// grantOverhead is about how many bytes a grant has beside what it carries.
+const grantOverhead = 512
+
+// fits tells whether a run can be granted too. How much of its journal and inbox there is shows only when they are read:
+// each page has at least one entry, which may be as large as a value.
+func (b *pollBudget) fits(r *perdure.Run) bool {
+	need := grantOverhead + len(r.Input)
+	if _, size, ref := r.Input.Ref(); ref {
+		need = grantOverhead + size
+	}
+	if r.JournalSeq > 0 {
+		need += perdure.MaxValue
+	}
+	if r.InboxOpen > 0 {
+		need += perdure.MaxValue
+	}
+	return b.rows > 0 && need <= b.bytes
+}
+
+// spend counts a grant: the run, its line, and the rows that ride on it.
+func (b *pollBudget) spend(g *Grant) {
+	b.rows -= 2 + len(g.Journal) + len(g.Inbox)
+	b.bytes -= grantOverhead + len(g.Input)
+	for i := range g.Journal {
+		b.bytes -= len(g.Journal[i].Key) + len(g.Journal[i].Value) + entryOverhead
+	}
+	for i := range g.Inbox {
+		b.bytes -= len(g.Inbox[i].Data) + entryOverhead
+	}
+}
+
+// entryOverhead is about how many bytes a journal entry or an inbox item has beside its value.
+const entryOverhead = 64
+
+// take grants runs in their order until the budget is spent. The one that does not fit rings for itself.
+func (op *Claim) take(tx *Tx, found []perdure.Run, budget *pollBudget) (full bool, err error) {
+	if err := prefetch(tx, found); err != nil {
+		return false, err
+	}
+	for _, f := range found {
+		r, err := tx.run(f.Tenant, f.ID) // the start of a child writes its parent's row
+		if err != nil {
+			return false, err
 		}
 		if !r.Ready { // one that was turned away has taken it along
 			continue
 		}
-		if r.Damage == nil && !readable(r.Input) {
-			r.Damage = &perdure.Damage{What: "input is no JSON"}
+		if len(op.Grants) > 0 && !budget.fits(&r) {
+			tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
+			return true, nil
 		}
-		if r.Damage != nil {
-			if err := tx.setAside(&r, op.Worker); err != nil {
-				return err
-			}
-			continue
-		}
-		if away, err := tx.turnedAway(&r, op.Worker); away || err != nil {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		g, err := tx.grant(r, op.Worker, op.Start)
-		var broken *perdure.Error
-		if errors.As(err, &broken) {
-			// What it needs can't be read. The delivery counts, so that it reaches its end, and it blocks nobody.
-			tx.e.log.Error("a run could not be handed over", "run", r.ID, "error", err)
-			if broken.Code == perdure.CodeDamaged { // and never will be
-				if r, err = tx.run(r.Tenant, r.ID); err != nil {
-					return err
-				}
-				r.Damage = &perdure.Damage{What: broken.Message}
-				if err := tx.setAside(&r, op.Worker); err != nil {
-					return err
-				}
-			}
-			continue
-		}
+		g, ok, err := op.hand(tx, r)
 		if err != nil {
+			return false, err
+		}
+		if ok {
+			budget.spend(&g)
+			op.Grants = append(op.Grants, g)
+		} else {
+			budget.rows -= 8 // about what an end writes
+		}
+	}
+	return false, nil
+}
+
+// prefetch reads the runs that are about to be granted, those of a tenant at once.
+func prefetch(tx *Tx, found []perdure.Run) error {
+	var order []perdure.TenantID
+	byTenant := make(map[perdure.TenantID][]perdure.RunID)
+	for i := range found {
+		t := found[i].Tenant
+		if byTenant[t] == nil {
+			order = append(order, t)
+		}
+		byTenant[t] = append(byTenant[t], found[i].ID)
+	}
+	for _, t := range order {
+		if err := tx.Prefetch(t, byTenant[t]); err != nil {
 			return err
 		}
-		op.Grants = append(op.Grants, g)
 	}
 	return nil
 }
 
-func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
-
-// find gathers who may be granted, those first that go first.
-func (op *Claim) find(tx *Tx) ([]perdure.Run, error) {
-	tenants := []perdure.TenantID{op.Tenant}
-	if op.AnyTenant {
-		var err error
-		if tenants, err = tx.ReadyTenants(); err != nil {
-			return nil, err
-		}
+// hand grants a run, or sets it aside if it can't be granted.
+func (op *Claim) hand(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
+	if r.Damage == nil && !readable(r.Input) {
+		r.Damage = &perdure.Damage{What: "input is no JSON"}
 	}
-	var found []perdure.Run
-	for _, t := range tenants {
-		if err := tx.handable(t); perdure.CodeOf(err) == perdure.CodeNoSigner && op.AnyTenant {
-			continue // nobody else waits for that
-		} else if err != nil {
-			return nil, err
-		}
-		for _, q := range op.Queues {
-			kinds := op.Kinds
-			if len(kinds) == 0 {
-				var err error
-				if kinds, err = tx.ReadyKinds(t, q); err != nil {
-					return nil, err
-				}
-			}
-			for _, k := range kinds {
-				part, more, err := tx.Claimable(t, q, k, op.Slots)
-				if err != nil {
-					return nil, err
-				}
-				if found = append(found, part...); more {
-					tx.ring(doorbell.Queue(t, q).Of(k)) // whoever finds more than he can take wakes the next
-				}
-			}
-		}
+	if r.Damage != nil {
+		return g, false, tx.setAside(&r, op.Worker)
 	}
-	slices.SortStableFunc(found, store.ClaimOrder)
-	return found, nil
+	if away, err := tx.turnedAway(&r, op.Worker); away || err != nil {
+		return g, false, err
+	}
+	g, err = tx.grant(r, op.Worker, op.Start)
+	var broken *perdure.Error
+	if !errors.As(err, &broken) {
+		return g, err == nil, err
+	}
+	// What it needs can't be read. The delivery counts, so that it reaches its end, and it blocks nobody.
+	tx.e.log.Error("a run could not be handed over", "run", r.ID, "error", err)
+	if broken.Code != perdure.CodeDamaged {
+		return g, false, nil
+	}
+	if r, err = tx.run(r.Tenant, r.ID); err != nil { // and never will be
+		return g, false, err
+	}
+	r.Damage = &perdure.Damage{What: broken.Message}
+	return g, false, tx.setAside(&r, op.Worker)
 }
+
+func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
 func (tx *Tx) grant(r perdure.Run, worker string, start bool) (Grant, error) {
 	firstStart := start && r.StartedAt == 0
-	if err := tx.returnItems(&r); err != nil { // a redelivery: the first holder's items are this one's now
-		return Grant{}, err
-	}
 	if err := tx.Apply(&r, perdure.Granted{Worker: worker, Start: start}); err != nil {
 		return Grant{}, err
 	}
@@ -206,15 +261,18 @@ func (tx *Tx) journalPage(r *perdure.Run, after int64, room *int) (page []store.
 	return page, 0, nil
 }
 
+// maxItems bounds the inbox items that are handed over at once.
+const maxItems = 256
+
 // handOver gives the holder of the current epoch what of the inbox fits, stamped with that epoch.
 func (tx *Tx) handOver(r *perdure.Run, after int64, room *int) (page []perdure.Item, next int64, err error) {
-	items, err := tx.OpenItems(r)
+	items, err := tx.ItemsAfter(r, after, maxItems+1)
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, i := range items {
-		if i.Seq <= after {
-			continue
+		if len(page) == maxItems {
+			return page, page[len(page)-1].Seq, nil
 		}
 		data, err := tx.Resolve(r.Tenant, i.Data)
 		if err != nil {
@@ -235,22 +293,6 @@ func (tx *Tx) handOver(r *perdure.Run, after int64, room *int) (page []perdure.I
 		page = append(page, i)
 	}
 	return page, 0, nil
-}
-
-// returnItems makes what was handed over under an epoch that is over pending again.
-func (tx *Tx) returnItems(r *perdure.Run) error {
-	items, err := tx.OpenItems(r)
-	if err != nil {
-		return err
-	}
-	for _, i := range items {
-		if i.Epoch != 0 {
-			i.Status, i.Epoch = perdure.ItemPending, 0
-			i.AlarmAt = tx.Now.Add(tx.e.policy.PendingWakeup)
-			tx.PutItem(i)
-		}
-	}
-	return nil
 }
 
 // seen notes a worker's sign of life, seldom enough to cost nothing.

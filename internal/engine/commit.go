@@ -260,27 +260,26 @@ func (tx *Tx) acknowledge(r *perdure.Run, seqs []int64) (done int, err error) {
 	if len(seqs) == 0 {
 		return 0, nil
 	}
-	items, err := tx.OpenItems(r)
+	for _, seq := range seqs {
+		if seq < 1 || seq > r.InboxSeq {
+			return 0, perdure.Invalid("ack", "there is no inbox item %d", seq)
+		}
+	}
+	items, err := tx.ItemsOf(r, seqs)
 	if err != nil {
 		return 0, err
 	}
-	open := make(map[int64]perdure.Item, len(items))
-	for _, i := range items {
-		open[i.Seq] = i
-	}
 	for _, seq := range seqs {
-		i, ok := open[seq]
+		i, ok := items[seq]
 		switch {
-		case seq < 1 || seq > r.InboxSeq:
-			return 0, perdure.Invalid("ack", "there is no inbox item %d", seq)
-		case !ok:
+		case !ok || i.Status == perdure.ItemDone || i.Status == perdure.ItemSkipped:
 			continue // done before
 		case i.Epoch != r.Epoch:
 			return 0, perdure.Invalid("ack", "inbox item %d was not handed over under this epoch", seq)
 		}
 		i.Status, i.AlarmAt = perdure.ItemDone, 0
 		tx.PutItem(i)
-		delete(open, seq)
+		items[seq] = i
 		done++
 	}
 	return done, nil

@@ -325,6 +325,9 @@ func (op *Continue) Do(tx *Tx) error {
 	op.Created = true
 	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID, "status", op.Status, "result_summary", op.Summary)
 	if r.State.Live() {
+		if err := tx.takesContinue(&r); err != nil {
+			return err
+		}
 		_, err = tx.deliver(&r, perdure.Item{Type: perdure.ItemContinue, Name: op.JobID, Data: data})
 	} else {
 		op.Made, err = tx.continuation(&r, "external", []perdure.Message{outsideResult(data)})
@@ -345,21 +348,38 @@ func outsideResult(data perdure.Value) perdure.Message {
 	return perdure.Message{Role: "tool", Content: json.RawMessage(data), Metadata: json.RawMessage(`{"outside":true}`)}
 }
 
+// maxContinues is how many ends of work outside a live run keeps in its inbox. Its own end makes one continuation of all
+// of them, in one operation.
+const maxContinues = 256
+
+// takesContinue refuses one more end of work outside when a run has not acknowledged maxContinues of them.
+func (tx *Tx) takesContinue(r *perdure.Run) error {
+	if r.InboxOpen < maxContinues {
+		return nil
+	}
+	open, err := tx.ContinueItems(r, maxContinues)
+	if err == nil && len(open) == maxContinues {
+		err = perdure.Errorf(perdure.CodeQuota, "the run has %d ends of work outside in its inbox and acknowledged none of them: it takes no more until it does", maxContinues)
+	}
+	return err
+}
+
 // continueUnheard makes the continuation for outside work whose end the ending run was told of and did not
 // acknowledge.
 func (tx *Tx) continueUnheard(r *perdure.Run) error {
-	items, err := tx.OpenItems(r)
+	if r.ThreadID == "" {
+		return nil // nothing outside can continue it
+	}
+	items, err := tx.ContinueItems(r, perdure.MaxBatch) // a run of an older version may have more than maxContinues
 	if err != nil {
 		return err
 	}
 	var told []perdure.Message
 	var jobs []string
 	for _, i := range items {
-		if i.Type == perdure.ItemContinue {
-			i.Status, i.AlarmAt = perdure.ItemDone, 0
-			tx.PutItem(i)
-			told, jobs = append(told, outsideResult(i.Data)), append(jobs, i.Name)
-		}
+		i.Status, i.AlarmAt = perdure.ItemDone, 0
+		tx.PutItem(i)
+		told, jobs = append(told, outsideResult(i.Data)), append(jobs, i.Name)
 	}
 	if len(told) == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 )
 
-// Finish ends a run, with all that follows from it, in one transaction: its waits are closed, its inbox is
-// given back, a readable message goes to its thread, what was not undone is listed, a dead letter is written if
+// Finish ends a run, with all that follows from it, in one transaction: its waits are closed, a readable message
+// goes to its thread, what was not undone is listed, a dead letter is written if
 // it is one, its parent is told and perhaps woken, chords and groups count it, its children are asked to stop,
 // its thread goes to the next run, and whoever waits is rung.
 //
@@ -41,9 +41,6 @@ func (tx *Tx) end(r *perdure.Run, ev perdure.Event) error {
 		return fmt.Errorf("%s does not end a run", perdure.EventName(ev))
 	}
 	turn := r.Turn
-	if err := tx.returnItems(r); err != nil {
-		return err
-	}
 	if err := tx.continueUnheard(r); err != nil {
 		return err
 	}

@@ -67,6 +67,7 @@ type Engine struct {
 	keys    map[string]cachedKey       // credentials that were looked up
 	revoked int                        // how many were forgotten since
 
+	turns  turns
 	hooks  hooks
 	strict strict
 	posted postings
@@ -186,6 +187,14 @@ func (b bound) Lane() store.Lane {
 		return l.Lane()
 	}
 	return store.LaneWork
+}
+
+// Weight is about how many rows and bytes the Op costs, for those who put batches together.
+func (b bound) Weight() (rows, bytes int) {
+	if w, ok := b.op.(interface{ Weight() (rows, bytes int) }); ok {
+		return w.Weight()
+	}
+	return 4, 1 << 10
 }
 
 func (b bound) Do(tx *store.Tx) error {

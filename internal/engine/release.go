@@ -29,8 +29,5 @@ func (op *Release) Do(tx *Tx) (err error) {
 
 // Requeue takes a run off its holder and queues it again.
 func (tx *Tx) Requeue(r *perdure.Run, ev perdure.Event) error {
-	if err := tx.returnItems(r); err != nil {
-		return err
-	}
 	return tx.Apply(r, ev)
 }

@@ -154,61 +154,66 @@ func (tx *Tx) MendGathering(g *perdure.Group) (Repair, error) {
 	return did, tx.CloseGathering(g)
 }
 
-// LookAtItem is what an inbox item's alarm is for: an item that is in nobody's hands goes back to pending
-// (W1), one that satisfies an open wait wakes the run (W9), one that nobody will ever read is skipped (W9).
-// Everything else is looked at again later.
+// LookAtItem is what an inbox item's alarm is for: the row of an item whose epoch is over is made pending again (W1), one
+// that satisfies an open wait wakes the run (W9), one that nobody will ever read is skipped (W9). Everything else is
+// looked at again later. What changes nothing for the run is written to the item alone, so that a run with many items
+// is not held up by their alarms.
 func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
 	p := tx.Policy()
 	r, ok, err := tx.Run(i.Tenant, i.RunID)
 	if err != nil {
 		return Repair{}, err
 	}
-	age := tx.Now.Sub(i.CreatedAt).Round(time.Millisecond)
+	was := i
 	switch {
 	case held:
 		i.AlarmAt = tx.Now.Add(p.Lease)
 	case !ok || r.State.Terminal():
-		if tx.Now < i.CreatedAt.Add(p.PendingWakeupSkip) {
-			i.AlarmAt = i.CreatedAt.Add(p.PendingWakeupSkip)
-			break
+		if tx.Now >= i.CreatedAt.Add(p.PendingWakeupSkip) {
+			return tx.skipItem(&r, ok, i)
 		}
-		i.Status, i.AlarmAt, i.Error = perdure.ItemSkipped, 0, "run_ended"
-		did = Repair{"pending-wakeup", fmt.Sprintf("item %d skipped", i.Seq), fmt.Sprintf("unread for %s, and its run has ended", age)}
-		if !ok {
-			i.Error, did.Why = "run_gone", fmt.Sprintf("unread for %s, and its run is gone", age)
-			tx.PutItem(i)
-			return did, nil
+		i.AlarmAt = i.CreatedAt.Add(p.PendingWakeupSkip)
+	case i.Status != i.StatusOf(&r):
+		// An item of an epoch that is over is pending anyway: its row is made to say so. One of an epoch that the run has
+		// not had is a repair.
+		if i.Epoch > r.Epoch {
+			did = Repair{"inbox-reclaim", fmt.Sprintf("item %d back to pending", i.Seq), fmt.Sprintf("in the hands of epoch %d; the run is %s under epoch %d", i.Epoch, r.State, r.Epoch)}
 		}
-		tx.PutItem(i)
-		return did, tx.Apply(&r, perdure.Noted{Closed: 1})
-	case i.Status == perdure.ItemProcessing && (i.Epoch != r.Epoch || !r.State.Leased()):
-		did = Repair{"inbox-reclaim", fmt.Sprintf("item %d back to pending", i.Seq), fmt.Sprintf("in the hands of epoch %d; the run is %s under epoch %d", i.Epoch, r.State, r.Epoch)}
 		i.Status, i.Epoch, i.AlarmAt = perdure.ItemPending, 0, tx.Now.Add(p.PendingWakeup)
 	case i.Status == perdure.ItemProcessing:
 		i.AlarmAt = tx.Now.Add(p.InboxProcessingTimeout)
 	default:
 		woke, err := tx.reconsider(&r, i)
 		if err != nil || woke {
+			age := tx.Now.Sub(i.CreatedAt).Round(time.Millisecond)
 			return Repair{"pending-wakeup", "a wait is over, the run is " + string(r.State), fmt.Sprintf("item %d, pending for %s, satisfies an open wait", i.Seq, age)}, err
 		}
 		i.AlarmAt = tx.Now.Add(p.PendingWakeupSkip)
 	}
-	tx.PutItem(i)
-	if !ok {
+	tx.MoveItem(was, i)
+	return did, nil
+}
+
+// skipItem gives up an item whose run has ended or is gone.
+func (tx *Tx) skipItem(r *perdure.Run, exists bool, i perdure.Item) (Repair, error) {
+	was, age := i, tx.Now.Sub(i.CreatedAt).Round(time.Millisecond)
+	i.Status, i.AlarmAt, i.Error = perdure.ItemSkipped, 0, "run_ended"
+	did := Repair{"pending-wakeup", fmt.Sprintf("item %d skipped", i.Seq), fmt.Sprintf("unread for %s, and its run has ended", age)}
+	if !exists {
+		i.Error, did.Why = "run_gone", fmt.Sprintf("unread for %s, and its run is gone", age)
+		tx.MoveItem(was, i)
 		return did, nil
 	}
-	return did, tx.Apply(&r, perdure.Noted{})
+	tx.PutItem(i)
+	return did, tx.Apply(r, perdure.Noted{Closed: 1})
 }
 
 // PutOffItem has an inbox item looked at later: looking at it now makes an error.
 func (tx *Tx) PutOffItem(i perdure.Item, until perdure.Instant) error {
-	i.AlarmAt = until
-	tx.PutItem(i)
-	r, ok, err := tx.Run(i.Tenant, i.RunID)
-	if err != nil || !ok {
-		return err
-	}
-	return tx.Apply(&r, perdure.Noted{})
+	later := i
+	later.AlarmAt = until
+	tx.MoveItem(i, later)
+	return nil
 }
 
 // reconsider evaluates a pending item against the waits of its run once more.

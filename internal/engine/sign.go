@@ -142,9 +142,6 @@ func (tx *Tx) turnedAway(r *perdure.Run, worker string) (bool, error) {
 	tx.After(func() {
 		tx.e.log.Warn("a run is not handed over: its signature is not valid", "tenant", r.Tenant, "run", r.ID, "why", why.Message)
 	})
-	if err := tx.returnItems(r); err != nil {
-		return true, err
-	}
 	if err := tx.Apply(r, perdure.Granted{Worker: worker}); err != nil {
 		return true, err
 	}

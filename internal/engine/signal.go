@@ -120,16 +120,11 @@ func (op *Signal) digest() (string, error) {
 
 // matchSignal satisfies a new wait by the oldest signal of its name that satisfied none.
 func (tx *Tx) matchSignal(r *perdure.Run, w perdure.Wait) error {
-	items, err := tx.OpenItems(r)
-	if err != nil {
+	i, ok, err := tx.NextSignal(r, w.Name)
+	if err != nil || !ok {
 		return err
 	}
-	for _, i := range items {
-		if i.Type == perdure.ItemSignal && i.Name == w.Name && i.WaitID == "" {
-			return tx.resolve(r, w, perdure.WaitSatisfied, &i)
-		}
-	}
-	return nil
+	return tx.resolve(r, w, perdure.WaitSatisfied, &i)
 }
 
 // Callback uses a callback token: the outside world answers one wait, once.
@@ -160,7 +155,7 @@ func (op *Callback) Do(tx *Tx) error {
 		if err := perdure.CheckText("error.message", op.Error.Message); err != nil {
 			return err
 		}
-		if err := perdure.CheckText("error.code", string(op.Error.Code)); err != nil {
+		if err := perdure.CheckCode("error.code", op.Error.Code); err != nil {
 			return err
 		}
 	}

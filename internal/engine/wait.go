@@ -33,6 +33,9 @@ func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer
 		}
 		return nil
 	}
+	if err := tx.mayOpen(r, &w); err != nil {
+		return err
+	}
 	switch {
 	case spec.Timeout == perdure.Never:
 	case spec.Timeout > 0:
@@ -65,6 +68,29 @@ func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer
 		return tx.resolve(r, w, perdure.WaitSatisfied, nil)
 	case w.Type == perdure.WaitSignal:
 		return tx.matchSignal(r, w)
+	}
+	return nil
+}
+
+// mayOpen bounds the open waits of a run and the children that they name: a run's end closes all of its waits, and a
+// child's end looks at all that may name it.
+func (tx *Tx) mayOpen(r *perdure.Run, w *perdure.Wait) error {
+	if r.WaitsOpen >= perdure.MaxOpenWaits {
+		return perdure.OverBound("", "the run has %d open waits, and may have no more: close some", r.WaitsOpen)
+	}
+	if len(w.Targets) == 0 || r.WaitsOpen < perdure.MaxOpenTargets/perdure.MaxBatch {
+		return nil // so few waits can't name more
+	}
+	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	n := len(w.Targets)
+	for i := range open {
+		n += len(open[i].Targets)
+	}
+	if n > perdure.MaxOpenTargets {
+		return perdure.OverBound("", "the open waits of the run would name %d children, and may name %d", n, perdure.MaxOpenTargets)
 	}
 	return nil
 }
@@ -334,14 +360,8 @@ func (tx *Tx) suspend(r *perdure.Run, c *perdure.Commit) error {
 		}
 	} else {
 		// What the worker has not been told yet counts as well.
-		items, err := tx.OpenItems(r)
-		if err != nil {
+		if over, err = tx.UntoldWait(r); err != nil {
 			return err
-		}
-		for _, i := range items {
-			if i.WaitID != "" && i.Status == perdure.ItemPending {
-				over = i.WaitID
-			}
 		}
 	}
 	named := []string{}
@@ -354,9 +374,6 @@ func (tx *Tx) suspend(r *perdure.Run, c *perdure.Commit) error {
 	}
 	if len(named) == 0 && over == "" {
 		return perdure.Errorf(perdure.CodeNothingToWaitFor, "the run has no open wait: it would sleep until its deadline")
-	}
-	if err := tx.returnItems(r); err != nil {
-		return err
 	}
 	if err := tx.Apply(r, perdure.WentToSleep{Epoch: c.Epoch, Waits: named, WaitAt: firstTimeout(open)}); err != nil {
 		return err

@@ -340,11 +340,28 @@ func checkBeat(field string, b *api.Beat) error {
 	return perdure.CheckText(field+".activity", b.Activity)
 }
 
-// commit takes a batch of commits. They share a group commit, and each has its own answer; a single one that
-// is refused is an HTTP problem.
-// commitsAtOnce is how many commits of one call share a batch.
-const commitsAtOnce = 128
+// commitsAtOnce is how many commits of one call share a batch, and entriesAtOnce how many entries these have together: a
+// commit is never cut, and a call of many is.
+const (
+	commitsAtOnce = 128
+	entriesAtOnce = perdure.MaxCommitEntries
+	bytesAtOnce   = perdure.MaxCommitBytes
+)
 
+// commitParts cuts a call between its commits.
+func commitParts(list []perdure.Commit) (parts []int) {
+	from, entries, bytes := 0, 0, 0
+	for i := range list {
+		n, size := 1+list[i].Entries(), list[i].Size()
+		if i > from && (i-from == commitsAtOnce || entries+n > entriesAtOnce || bytes+size > bytesAtOnce) {
+			parts, from, entries, bytes = append(parts, i), i, 0, 0
+		}
+		entries, bytes = entries+n, bytes+size
+	}
+	return append(parts, len(list))
+}
+
+// commit takes a batch of commits. Each has its own answer; a single one that is refused is an HTTP problem.
 func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 	if len(in.Commits) == 0 || len(in.Commits) > perdure.MaxBatch {
 		return 0, nil, perdure.Invalid("commits", "has 1 to %d entries", perdure.MaxBatch)
@@ -361,9 +378,10 @@ func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 		list[i] = ops[i]
 	}
 	// They came together and are written together as far as a batch holds them, in parts that leave room for others. Those of one run keep their order.
-	for from := 0; from < len(list); from += commitsAtOnce {
-		part := list[from:min(from+commitsAtOnce, len(list))]
-		copy(errs[from:], c.s.engine.DoAll(c.Context(), part...))
+	from := 0
+	for _, to := range commitParts(in.Commits) {
+		copy(errs[from:], c.s.engine.DoAll(c.Context(), list[from:to]...))
+		from = to
 	}
 	out := &api.CommitResults{Results: make([]api.CommitResult, len(ops))}
 	for i, op := range ops {

@@ -76,8 +76,8 @@ var Invariants = []Invariant{
 		"SELECT r.id, r.waits_open FROM {runs} r WHERE r.waits_open <> (SELECT count(*) FROM waits w WHERE w.tenant=r.tenant AND w.run_id=r.id AND w.state='open') " +
 			"OR r.inbox_open <> (SELECT count(*) FROM inbox i WHERE i.tenant=r.tenant AND i.run_id=r.id AND i.status IN ('pending','processing')) " +
 			"OR r.inbox_seq <> (SELECT count(*) FROM inbox i WHERE i.tenant=r.tenant AND i.run_id=r.id)"},
-	{"P6", "an item is in nobody's hands but the current holder's",
-		"SELECT r.id, i.seq FROM {runs} r JOIN inbox i ON i.tenant=r.tenant AND i.run_id=r.id WHERE i.status='processing' AND (i.epoch<>r.epoch OR r.state NOT IN ('dispatched','running'))"},
+	{"P6", "an item was handed over under an epoch that its run has had, and nothing is handed over under none",
+		"SELECT r.id, i.seq FROM {runs} r JOIN inbox i ON i.tenant=r.tenant AND i.run_id=r.id WHERE i.epoch>r.epoch OR (i.status='processing' AND i.epoch<1)"},
 	{"P7", "a thread's active run is live and on it, and no other run of the thread is active",
 		"SELECT t.id, t.active FROM threads t WHERE t.active<>'' AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant=t.tenant AND r.id=t.active AND r.thread_id=t.id AND r.turn=1 AND r.alarm_at IS NOT NULL)"},
 	{"P7", "a run that is active on a thread is the thread's active run",

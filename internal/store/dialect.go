@@ -31,6 +31,10 @@ type dialect struct {
 	// orFail has a statement that breaks a constraint leave what it did, which is rolled back with everything else: the
 	// database need not be able to take back that one statement.
 	orFail string
+	// skipLocked ends a subquery that leaves out the rows that somebody else is changing.
+	skipLocked string
+	// indexed names the index that a query is to use, where the planner would rather read the table in its own order.
+	indexed func(index string) string
 	// rows is a relation of given rows, and args are its arguments.
 	rows func(part [][]any) string
 	args func(part [][]any) []any

@@ -77,7 +77,7 @@ func TestItemsThatMoveTogether(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				open, err := tx.OpenItems(&r)
+				open, err := tx.ItemsAfter(&r, 0, 100)
 				for _, i := range open {
 					if change(&i) {
 						tx.PutItem(i)

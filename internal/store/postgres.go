@@ -22,6 +22,8 @@ var postgresDialect = &dialect{
 	schema:      strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`, "{bytes}", "BYTEA"),
 	tableExists: "SELECT count(*) FROM information_schema.tables WHERE table_schema=current_schema() AND table_name=?::text",
 	contains:    "position(?::text IN metadata)>0",
+	indexed:     func(string) string { return "" },
+	skipLocked:  " FOR UPDATE SKIP LOCKED",
 	anyOf: func(column string, values []string) (string, []any) {
 		return column + " = ANY(?::text[])", []any{values}
 	},

@@ -360,12 +360,16 @@ func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
 	claim := func() (ids []perdure.RunID) {
 		t.Helper()
 		err := s.batchIn(l, s.Now(), []Op{opFunc(func(tx *Tx) error {
-			found, _, err := tx.Claimable(tenant, "default", "job", 10)
 			ids = nil
-			for i := range found {
-				ids = append(ids, found[i].ID)
+			q := tx.Claimables(10)(tenant, "default", "job")
+			for {
+				r, ok, err := q.Peek()
+				if err != nil || !ok {
+					return err
+				}
+				q.Take(&r)
+				ids = append(ids, r.ID)
 			}
-			return err
 		})})[0]
 		if err != nil {
 			t.Fatal(err)

@@ -210,10 +210,17 @@ func (v *View) Waits(t perdure.TenantID, run perdure.RunID) ([]perdure.Wait, err
 	return out, err
 }
 
-// Items gives all inbox items of a run.
+// Items gives all inbox items of a run. The status of each is what it means now, as perdure.Item.StatusOf has it.
 func (v *View) Items(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
+	r, ok, err := v.Run(t, run)
+	if err != nil {
+		return nil, err
+	}
 	var out []perdure.Item
-	err := itemTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)}, func(i *perdure.Item) error {
+	err = itemTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)}, func(i *perdure.Item) error {
+		if ok {
+			i.Status = i.StatusOf(&r)
+		}
 		out = append(out, *i)
 		return nil
 	})

@@ -21,6 +21,7 @@ var sqliteDialect = &dialect{
 	contains:    "instr(metadata, ?)>0",
 	sizes:       []int{64, 32, 16, 8, 4, 2, 1},
 	orFail:      "OR FAIL ",
+	indexed:     func(index string) string { return "INDEXED BY " + index + " " },
 	anyOf: func(column string, values []string) (string, []any) {
 		args := make([]any, len(values))
 		for i, v := range values {

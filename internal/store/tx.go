@@ -46,6 +46,7 @@ type Tx struct {
 	waits     runShelf[waitKey, perdure.Wait]
 	items     runShelf[itemKey, perdure.Item]
 	itemsWere map[itemKey]perdure.Item // those that the batch changes, as the database has them
+	moves     []itemMove
 	groups    shelf[groupKey, perdure.Group]
 	lates     runShelf[lateKey, perdure.LateResult]
 	commits   shelf[commitKey, CommitRow]
@@ -75,7 +76,6 @@ type Tx struct {
 	after    []func()
 
 	haveWaits map[runKey]bool // the open waits of these runs are on the shelf
-	haveItems map[runKey]bool
 	claims    map[claimKey]claimPage
 
 	expired, trimmed bool // what has outlived its time, and the watchdog's log, were seen to
@@ -250,7 +250,7 @@ func (s *shelf[K, T]) changed() []T {
 
 func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
 	tx := &Tx{Now: now, Number: s.begun.Add(1), begun: time.Now(), changes: s.changes.Load(), s: s, read: make(map[runKey]int64),
-		haveWaits: make(map[runKey]bool), haveItems: make(map[runKey]bool), claims: make(map[claimKey]claimPage)}
+		haveWaits: make(map[runKey]bool), claims: make(map[claimKey]claimPage)}
 	tx.sess = counted{sess, &tx.reads}
 	return tx
 }
@@ -308,7 +308,7 @@ func (tx *Tx) empty() bool {
 	return len(tx.runs.dirty)+len(tx.threads.dirty)+len(tx.waits.dirty)+len(tx.items.dirty)+len(tx.groups.dirty)+len(tx.lates.dirty)+
 		len(tx.commits.dirty)+len(tx.keys.dirty)+len(tx.deads.dirty)+len(tx.journal.dirty)+len(tx.workers.dirty)+len(tx.waiters.dirty)+
 		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+len(tx.webhooks.dirty)+len(tx.notes.dirty)+len(tx.approvals.dirty)+len(tx.artifacts.dirty)+
-		len(tx.events)+len(tx.messages)+len(tx.attempts)+len(tx.watched)+len(tx.blobs)+len(tx.removals)+len(tx.later) == 0
+		len(tx.events)+len(tx.messages)+len(tx.attempts)+len(tx.watched)+len(tx.blobs)+len(tx.removals)+len(tx.moves)+len(tx.later) == 0
 }
 
 // statements gives all that the batch has to write.
@@ -336,6 +336,7 @@ func (tx *Tx) statements() []statement {
 		waitTable.insert(d, tx.waits.changed()),
 		approvalTable.insert(d, tx.approvals.changed()),
 		tx.saveItems(),
+		tx.saveMoves(), // after it: what an operation of the batch has decided about an item stands
 		journalTable.insert(d, tx.journal.changed()),
 		commitTable.insert(d, tx.commits.changed()),
 		keyTable.insert(d, tx.keys.changed()),

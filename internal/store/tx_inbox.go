@@ -9,30 +9,130 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// OpenItems gives a run's inbox items that are neither done nor skipped, in order.
-func (tx *Tx) OpenItems(r *perdure.Run) ([]perdure.Item, error) {
-	k := runKey{r.Tenant, r.ID}
+// The inbox of a run has no bound, so nothing reads all of it. An operation asks for the items that it needs: the
+// next signal of a name, the items with given numbers, a page after a number. Each question has an index and a limit.
+//
+// An item that is stored as processing is handed over only while its epoch holds the run; see perdure.Item.StatusOf.
+// The end of an epoch therefore writes no item.
+//
+// Two kinds of writes change an item. An operation that decides something about an item stages the whole row together
+// with the run, whose version guards both. The watchdog, which only puts an alarm off, changes that row alone and only
+// if the row still is what it was: it neither holds up the run's operations nor undoes what they did.
+
+// openItem is the condition of every index over open items.
+const openItem = "status IN ('pending','processing')"
+
+func isOpen(i *perdure.Item) bool {
+	return i.Status == perdure.ItemPending || i.Status == perdure.ItemProcessing
+}
+
+// ItemsAfter gives open items of a run that come after a number, in order.
+func (tx *Tx) ItemsAfter(r *perdure.Run, after int64, limit int) ([]perdure.Item, error) {
+	return tx.itemsWhere(r, "inbox_open", "seq>? ORDER BY seq", []any{after}, limit, func(i *perdure.Item) bool { return i.Seq > after })
+}
+
+// NextSignal gives the oldest open signal of a name that satisfied no wait.
+func (tx *Tx) NextSignal(r *perdure.Run, name string) (i perdure.Item, ok bool, err error) {
+	found, err := tx.itemsWhere(r, "inbox_signals", "type='signal' AND wait_id='' AND name=? ORDER BY seq", []any{name}, 1, func(i *perdure.Item) bool {
+		return i.Type == perdure.ItemSignal && i.WaitID == "" && i.Name == name
+	})
+	if err != nil || len(found) == 0 {
+		return i, false, err
+	}
+	return found[0], true, nil
+}
+
+// UntoldWait gives a wait whose end is in the inbox and was not handed over to the current holder; none: empty.
+func (tx *Tx) UntoldWait(r *perdure.Run) (wait string, err error) {
+	// Epochs only grow: an item of another epoch is of an earlier one.
+	for _, ask := range []struct {
+		where string
+		args  []any
+		match func(*perdure.Item) bool
+	}{
+		{"wait_id<>'' AND status='pending' ORDER BY epoch, seq", nil, func(i *perdure.Item) bool { return i.Status == perdure.ItemPending }},
+		{"wait_id<>'' AND status='processing' AND epoch<? ORDER BY epoch, seq", []any{r.Epoch}, func(i *perdure.Item) bool { return i.Epoch < r.Epoch }},
+	} {
+		found, err := tx.itemsWhere(r, "inbox_answers", ask.where, ask.args, 1, func(i *perdure.Item) bool { return i.WaitID != "" && ask.match(i) })
+		if err != nil {
+			return "", err
+		}
+		if len(found) > 0 {
+			return found[0].WaitID, nil
+		}
+	}
+	return "", nil
+}
+
+// ContinueItems gives open items of a run that tell of finished work outside, in order.
+func (tx *Tx) ContinueItems(r *perdure.Run, limit int) ([]perdure.Item, error) {
+	return tx.itemsWhere(r, "inbox_continues", "type='continue' ORDER BY seq", nil, limit, func(i *perdure.Item) bool { return i.Type == perdure.ItemContinue })
+}
+
+// itemsWhere reads open items of a run that meet a condition and come first by its order: what the database has, seen through what the
+// batch has changed. match repeats the condition for rows of the batch.
+func (tx *Tx) itemsWhere(r *perdure.Run, index, where string, args []any, limit int, match func(*perdure.Item) bool) ([]perdure.Item, error) {
 	if r.InboxOpen == 0 {
 		return nil, nil
 	}
-	if !tx.haveItems[k] {
-		err := itemTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND status IN ('pending','processing')", []any{string(r.Tenant), string(r.ID)},
-			func(i *perdure.Item) error {
-				tx.items.absorb(itemKey{k, i.Seq}, *i, true)
-				return nil
-			})
+	k := runKey{r.Tenant, r.ID}
+	staged := 0
+	for _, ik := range tx.items.byRun[k] {
+		if tx.items.slots[ik].dirty {
+			staged++
+		}
+	}
+	// Rows that the batch has taken out of the condition must not hide those behind them.
+	rest := fmt.Sprintf("%sWHERE tenant=? AND run_id=? AND %s AND %s LIMIT %d", tx.s.dialect.indexed(index), openItem, where, roundUp(limit+staged))
+	var out []perdure.Item
+	seen := make(map[int64]bool)
+	err := itemTable.query(tx.sess, rest, append([]any{string(r.Tenant), string(r.ID)}, args...), func(i *perdure.Item) error {
+		ik := itemKey{k, i.Seq}
+		tx.items.absorb(ik, *i, true)
+		seen[i.Seq] = true
+		if cur, ok, _ := tx.items.get(ik); ok && isOpen(&cur) && match(&cur) {
+			out = append(out, cur)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, ik := range tx.items.byRun[k] {
+		if sl := tx.items.slots[ik]; sl.exists && sl.dirty && !seen[ik.seq] && isOpen(&sl.val) && match(&sl.val) {
+			out = append(out, sl.val)
+		}
+	}
+	slices.SortFunc(out, func(a, b perdure.Item) int { return cmp.Compare(a.Seq, b.Seq) })
+	return out[:min(len(out), limit)], nil
+}
+
+// ItemsOf gives the items of a run that have these numbers, as far as they exist.
+func (tx *Tx) ItemsOf(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, error) {
+	k := runKey{r.Tenant, r.ID}
+	out := make(map[int64]perdure.Item, len(seqs))
+	var want [][]any
+	for _, seq := range slices.Compact(slices.Sorted(slices.Values(seqs))) {
+		if i, ok, known := tx.items.get(itemKey{k, seq}); ok {
+			out[seq] = i
+		} else if !known {
+			want = append(want, []any{string(r.Tenant), string(r.ID), seq})
+		}
+	}
+	for part := range tx.s.dialect.parts(tx.s.dialect.padded(want)) {
+		if len(part) == 0 {
+			continue
+		}
+		given := tx.s.dialect.among("inbox", []string{"tenant", "run_id", "seq"}, tx.s.dialect.rows(part))
+		err := itemTable.query(tx.sess, given, tx.s.dialect.args(part), func(i *perdure.Item) error {
+			tx.items.absorb(itemKey{k, i.Seq}, *i, true)
+			out[i.Seq] = *i
+			return nil
+		})
 		if err != nil {
 			return nil, err
 		}
-		tx.haveItems[k] = true
 	}
-	var out []perdure.Item
-	for i := range tx.items.of(k) {
-		if i.Status == perdure.ItemPending || i.Status == perdure.ItemProcessing {
-			out = append(out, *i)
-		}
-	}
-	slices.SortFunc(out, func(a, b perdure.Item) int { return int(a.Seq - b.Seq) })
 	return out, nil
 }
 
@@ -59,7 +159,8 @@ func (tx *Tx) RingingItems(limit int) ([]perdure.Item, error) {
 
 // ownersFirst reads the runs that a query names. What is found by anything but its run is read after its run:
 // then a change between the two is a change of the run, and the batch does not hold. The other way round it
-// would go unnoticed.
+// would go unnoticed. The runs are read and not remembered: a remembered one would have to be verified, and a run
+// that is busy would then fail the whole sweep although nothing is written to it.
 func (tx *Tx) ownersFirst(query string, args []any) error {
 	owners := make(map[perdure.TenantID][]perdure.RunID)
 	err := tx.sess.Query(query, args, func(scan func(...any) error) error {
@@ -68,6 +169,9 @@ func (tx *Tx) ownersFirst(query string, args []any) error {
 		owners[k.t] = append(owners[k.t], k.r)
 		return err
 	})
+	remembered := tx.cache
+	tx.cache = nil
+	defer func() { tx.cache = remembered }()
 	for _, t := range slices.Sorted(maps.Keys(owners)) {
 		if err == nil {
 			err = tx.Prefetch(t, owners[t])
@@ -86,6 +190,42 @@ func (tx *Tx) PutItem(i perdure.Item) {
 		tx.itemsWere[k] = sl.val
 	}
 	tx.items.put(tx, k, i)
+}
+
+// An itemMove changes the status, epoch, alarm and error of an item that is still what it was when its alarm rang.
+type itemMove struct{ was, is perdure.Item }
+
+// MoveItem stages a change of an item's status, epoch, alarm and error without a change of its run. It happens only if the
+// item is still what was read and its alarm still rings: an item that was acknowledged or handed over meanwhile stays
+// as it is. A row that somebody else is changing is left alone, and its alarm rings again.
+func (tx *Tx) MoveItem(was, is perdure.Item) { push(tx, &tx.moves, itemMove{was, is}) }
+
+// saveMoves gives the statements of moved items. Neighbours that move in the same way share one.
+func (tx *Tx) saveMoves() (out []statement) {
+	moves := slices.Clone(tx.moves)
+	slices.SortStableFunc(moves, func(a, b itemMove) int {
+		return cmp.Or(cmp.Compare(a.was.Tenant, b.was.Tenant), cmp.Compare(a.was.RunID, b.was.RunID), cmp.Compare(a.was.Seq, b.was.Seq))
+	})
+	for len(moves) > 0 {
+		first, n := &moves[0], 1
+		for n < len(moves) && first.alike(&moves[n], int64(n)) {
+			n++
+		}
+		run := []any{string(first.was.Tenant), string(first.was.RunID)}
+		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=? WHERE tenant=? AND run_id=? AND seq IN (SELECT seq FROM inbox " +
+			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at IS NOT NULL AND alarm_at<=?" + tx.s.dialect.skipLocked + ")",
+			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.Error}, run, run,
+				[]any{first.was.Seq, moves[n-1].was.Seq, first.was.Status, first.was.Epoch, int64(tx.Now)}), anyNumber})
+		moves = moves[n:]
+	}
+	return out
+}
+
+// alike tells whether a move is that of the nth item after this one, and changes it in the same way.
+func (m *itemMove) alike(o *itemMove, nth int64) bool {
+	return o.was.Tenant == m.was.Tenant && o.was.RunID == m.was.RunID && o.was.Seq == m.was.Seq+nth &&
+		o.was.Status == m.was.Status && o.was.Epoch == m.was.Epoch &&
+		o.is.Status == m.is.Status && o.is.Epoch == m.is.Epoch && o.is.AlarmAt == m.is.AlarmAt && o.is.Error == m.is.Error
 }
 
 // saveItems gives the statements that write inbox items. Those of a run that are handed over or done together are many

@@ -175,8 +175,8 @@ func claimOrder(a, b *perdure.Run) int {
 
 // A claimPage names what the database has to claim in a queue, read once for all polls of a batch.
 type claimPage struct {
-	ids   []perdure.RunID // in order
-	limit int             // how many were asked for: fewer are all there are
+	heads []perdure.Run // in order, and only what ClaimOrder compares
+	limit int           // how many were asked for: fewer are all there are
 }
 
 type claimKey struct {
@@ -184,119 +184,156 @@ type claimKey struct {
 	queue, kind string
 }
 
-// Claimable gives the runs of a queue and kind that a poll may take, first ones first. The polls of a batch
-// share a page: each takes what those before it left, and only what it takes is read. more tells whether there
-// seems to be something left for another poll.
-func (tx *Tx) Claimable(t perdure.TenantID, queue, kind string, limit int) (found []perdure.Run, more bool, err error) {
-	ck := claimKey{t, queue, kind}
-	for ask := max(64, roundUp(limit)); ; ask *= 4 {
-		page := tx.claims[ck]
-		if page.limit < ask {
-			page = claimPage{limit: ask}
-			if err := tx.readPage(ck, &page); err != nil {
-				return nil, false, err
-			}
-			tx.claims[ck] = page
+// A ClaimQueue goes through the runs of a queue and kind that a poll may take, first ones first. It reads who they are and
+// what decides their order, not the runs. The polls of a batch share a page of the database: each takes what those
+// before it left.
+type ClaimQueue struct {
+	tx    *Tx
+	key   claimKey
+	fresh []perdure.Run // that became claimable within the batch
+	ask   int           // how much of the database is read at first
+	at    int           // in the page
+}
+
+// Claimables gives the claim queues of a batch at this moment. ask is how many runs each reads at first; where they do not
+// suffice it reads more.
+func (tx *Tx) Claimables(ask int) func(t perdure.TenantID, queue, kind string) *ClaimQueue {
+	fresh := make(map[claimKey][]perdure.Run)
+	tx.eachDirty(func(_ runKey, r *perdure.Run) {
+		if r.Ready {
+			k := claimKey{r.Tenant, r.Queue, r.Kind}
+			fresh[k] = append(fresh[k], *r)
 		}
-		var out []perdure.Run
-		left := page.ids
-		for len(left) > 0 && len(out) < limit {
-			r, ok, known := tx.runs.get(runKey{t, left[0]})
-			if !known {
-				if err := tx.Prefetch(t, left[:min(len(left), limit-len(out))]); err != nil {
-					return nil, false, err
-				}
-				continue
-			}
-			if left = left[1:]; ok && r.Ready && r.Queue == queue && r.Kind == kind && !tx.RunLocked(t, r.ID) {
-				out = append(out, r)
-			}
-		}
-		if len(out) < limit && len(page.ids) == page.limit {
-			continue // what the batch has taken already fills the page: there may be more behind it
-		}
-		return tx.withFresh(out, ck, limit), len(left) > 0, nil
+	})
+	return func(t perdure.TenantID, queue, kind string) *ClaimQueue {
+		k := claimKey{t, queue, kind}
+		slices.SortStableFunc(fresh[k], ClaimOrder)
+		return &ClaimQueue{tx: tx, key: k, fresh: fresh[k], ask: ask}
 	}
+}
+
+// Peek gives the first run of what is left; of its fields those that say who it is and what decides its order.
+func (q *ClaimQueue) Peek() (r perdure.Run, ok bool, err error) {
+	stored, err := q.stored()
+	switch {
+	case err != nil:
+		return r, false, err
+	case stored == nil && len(q.fresh) == 0:
+		return r, false, nil
+	case stored == nil || len(q.fresh) > 0 && claimOrder(&q.fresh[0], stored) < 0:
+		return q.fresh[0], true, nil
+	}
+	return *stored, true, nil
+}
+
+// Take takes what Peek has given.
+func (q *ClaimQueue) Take(r *perdure.Run) {
+	if len(q.fresh) > 0 && q.fresh[0].ID == r.ID {
+		q.fresh = q.fresh[1:]
+		return
+	}
+	q.at++
+}
+
+// More tells whether there seems to be something left for another poll.
+func (q *ClaimQueue) More() bool { return len(q.fresh) > 0 || q.at < len(q.tx.claims[q.key].heads) }
+
+// stored gives the first run of the page that the batch has left alone.
+func (q *ClaimQueue) stored() (*perdure.Run, error) {
+	for {
+		page := q.tx.claims[q.key]
+		if page.limit < q.ask {
+			page = claimPage{limit: q.ask}
+			if err := q.tx.readPage(q.key, &page); err != nil {
+				return nil, err
+			}
+			q.tx.claims[q.key] = page
+		}
+		for ; q.at < len(page.heads); q.at++ {
+			if q.free(&page.heads[q.at]) {
+				return &page.heads[q.at], nil
+			}
+		}
+		if len(page.heads) < page.limit {
+			return nil, nil
+		}
+		q.ask = 4 * page.limit // what is taken already fills the page: there may be more behind it
+	}
+}
+
+// free tells whether a run of the page is as the database has it. What the batch has changed is fresh or not to be had.
+func (q *ClaimQueue) free(h *perdure.Run) bool {
+	k := runKey{q.key.t, h.ID}
+	if sl := q.tx.runs.slots[k]; sl != nil && (sl.dirty || !sl.exists || !sl.val.Ready || sl.val.Queue != q.key.queue || sl.val.Kind != q.key.kind) {
+		return false
+	}
+	return !q.tx.RunLocked(k.t, k.r)
 }
 
 // wholePage is the size from which on a page that is not remembered is read with its runs at once.
 const wholePage = 256
 
-// readPage reads a page of what there is to claim: its ids, or whole runs when it is large and the last one like
+// readPage reads a page of what there is to claim: its order, or whole runs when it is large and the last one like
 // it was hardly remembered.
 func (tx *Tx) readPage(ck claimKey, page *claimPage) error {
 	rest := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
 	args := []any{string(ck.t), ck.queue, ck.kind}
 	known := 0
-	note := func(id perdure.RunID) {
-		page.ids = append(page.ids, id)
-		if tx.s.cache.has(runKey{ck.t, id}) {
+	note := func(h perdure.Run) {
+		h.Tenant, h.Queue, h.Kind = ck.t, ck.queue, ck.kind
+		page.heads = append(page.heads, h)
+		if tx.s.cache.has(runKey{ck.t, h.ID}) {
 			known++
 		}
 	}
 	var err error
 	if page.limit >= wholePage && tx.s.cache.misses.Load() {
 		err = runTable.query(tx.sess, rest, args, func(r *perdure.Run) error {
-			note(r.ID)
+			note(perdure.Run{ID: r.ID, Priority: r.Priority, Resumed: r.Resumed, CreatedAt: r.CreatedAt})
 			tx.absorbRun(r)
 			return nil
 		})
 	} else {
-		err = tx.sess.Query("SELECT id FROM runs "+rest, args, func(scan func(...any) error) error {
-			var id perdure.RunID
-			err := scan(&id)
-			note(id)
+		err = tx.sess.Query("SELECT id, priority, resumed, created_at FROM runs "+rest, args, func(scan func(...any) error) error {
+			var h perdure.Run
+			var priority int64 // a damaged row is found all the same, and set aside when it is granted
+			err := scan(&h.ID, nullable[int64]{&priority}, bit{&h.Resumed}, nullable[perdure.Instant]{&h.CreatedAt})
+			h.Priority = int(priority)
+			note(h)
 			return err
 		})
 	}
 	if page.limit >= wholePage {
-		tx.s.cache.misses.Store(2*known < len(page.ids))
+		tx.s.cache.misses.Store(2*known < len(page.heads))
 	}
 	return err
-}
-
-// withFresh adds the runs that became claimable within the batch.
-func (tx *Tx) withFresh(out []perdure.Run, ck claimKey, limit int) []perdure.Run {
-	n := len(out)
-	tx.eachDirty(func(k runKey, r *perdure.Run) {
-		if r.Ready && r.Tenant == ck.t && r.Queue == ck.queue && r.Kind == ck.kind &&
-			!slices.ContainsFunc(out[:n], func(o perdure.Run) bool { return o.ID == r.ID }) {
-			out = append(out, *r)
-		}
-	})
-	if len(out) > n {
-		slices.SortStableFunc(out, ClaimOrder)
-	}
-	return out[:min(limit, len(out))]
 }
 
 // ClaimOrder compares runs by who goes first.
 func ClaimOrder(a, b perdure.Run) int { return claimOrder(&a, &b) }
 
-// ReadyTenants and ReadyKinds say where there is something to claim, by skipping along the index.
-func (tx *Tx) ReadyTenants() ([]perdure.TenantID, error) {
-	found, err := tx.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", nil,
+// ReadyTenants and ReadyKinds say where there is something to claim, by skipping along the index: the first ones after a
+// name, in order, and whether there are more behind them.
+func (tx *Tx) ReadyTenants(after perdure.TenantID, limit int) (tenants []perdure.TenantID, more bool, err error) {
+	found, more, err := tx.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", nil, string(after), limit,
 		func(r *perdure.Run) (string, bool) { return string(r.Tenant), r.Ready })
-	out := make([]perdure.TenantID, len(found))
-	for i, f := range found {
-		out[i] = perdure.TenantID(f)
+	for _, f := range found {
+		tenants = append(tenants, perdure.TenantID(f))
 	}
-	return out, err
+	return tenants, more, err
 }
 
-func (tx *Tx) ReadyKinds(t perdure.TenantID, queue string) ([]string, error) {
-	return tx.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? ORDER BY kind LIMIT 1", []any{string(t), queue},
+func (tx *Tx) ReadyKinds(t perdure.TenantID, queue, after string, limit int) (kinds []string, more bool, err error) {
+	return tx.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
 		func(r *perdure.Run) (string, bool) { return r.Kind, r.Ready && r.Tenant == t && r.Queue == queue })
 }
 
-func (tx *Tx) skipScan(query string, args []any, of func(*perdure.Run) (string, bool)) ([]string, error) {
-	var out []string
-	last := ""
-	for {
+func (tx *Tx) skipScan(query string, args []any, after string, limit int, of func(*perdure.Run) (string, bool)) (out []string, more bool, err error) {
+	for last := after; len(out) <= limit; {
 		next := ""
 		err := tx.sess.Query(query, append(slices.Clone(args), last), func(scan func(...any) error) error { return scan(&next) })
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if next == "" {
 			break
@@ -305,12 +342,12 @@ func (tx *Tx) skipScan(query string, args []any, of func(*perdure.Run) (string, 
 		last = next
 	}
 	tx.eachDirty(func(_ runKey, r *perdure.Run) {
-		if v, ok := of(r); ok && !slices.Contains(out, v) {
+		if v, ok := of(r); ok && v > after && !slices.Contains(out, v) {
 			out = append(out, v)
 		}
 	})
 	slices.Sort(out)
-	return out, nil
+	return out[:min(limit, len(out))], len(out) > limit, nil
 }
 
 // Due says what a sweep has to look at.

@@ -1,0 +1,32 @@
+package agent_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/worker"
+)
+
+// An agent may spawn and wait for more children than one commit takes: the library cuts what it commits.
+func TestMoreChildrenThanACommitTakes(t *testing.T) {
+	t.Parallel()
+	const children = 3000
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "parent", func(ctx *agent.Context, _ struct{}) (int, error) {
+			kids := make([]*agent.Future[int], children)
+			for i := range kids {
+				kids[i] = agent.Spawn[int](ctx, "kid", i)
+			}
+			first, err := agent.Select(ctx, kids...)
+			return len(first.Remaining), err
+		})
+		worker.Handle(wk, "kid", func(_ context.Context, n int) (int, error) { return n, nil })
+	})
+	run := w.ends("parent", struct{}{})
+	if run.State != perdure.Completed {
+		t.Errorf("the parent of %d children is %s, want completed: %+v", children, run.State, run.Error)
+	}
+}

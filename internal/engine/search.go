@@ -1,0 +1,368 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// How a poll finds runs.
+//
+// A place is a queue and a kind of a tenant. A poll looks at its places in rounds. A round takes some tenants and, of
+// each of their queues, some kinds, and reads the heads of these places; the runs themselves are not read. A tenant's
+// runs come in claim order, whichever place of the round they are in. Tenants come in turn: one run of each, then the
+// next of each.
+//
+// A round has a bound, and so has the number of places of a poll. Where a queue has more kinds, or the store more
+// tenants, than a poll looks at, the next poll begins behind them: the engine remembers where, for all polls.
+const (
+	maxLooks   = 1000 // places of one poll
+	maxKinds   = 64   // kinds of a queue in one round, of a poll that names none
+	maxTenants = 64   // tenants of one round
+)
+
+// A search is what one poll looks for.
+type search struct {
+	op *Claim
+	tx *Tx
+
+	tenants circle[perdure.TenantID]
+	first   perdure.TenantID // the first tenant that was looked at
+	round   []*walk
+	walks   []*walk // of all rounds
+	looks   int     // places that were looked at
+}
+
+// A walk goes through places of one tenant in claim order.
+type walk struct {
+	tenant perdure.TenantID
+	places []*place
+	kinds  []*kindsOf // of each queue, if the poll names no kinds
+	over   bool
+}
+
+// A place is a queue and a kind of a tenant, and the run that is next there.
+type place struct {
+	*store.ClaimQueue
+	topic doorbell.Topic
+	head  perdure.Run
+	over  bool
+}
+
+// kindsOf goes through the kinds of a queue that have something to claim.
+type kindsOf struct {
+	queue string
+	circle[string]
+}
+
+// begin prepares the first round.
+func (op *Claim) begin(tx *Tx) *search {
+	s := &search{op: op, tx: tx}
+	if op.AnyTenant {
+		s.tenants.from(perdure.TenantID(tx.e.turns.last(tenantTurns)))
+	}
+	return s
+}
+
+// next gives up to limit runs that may be granted, those first that go first. None: the poll has looked at all that it
+// looks at.
+func (s *search) next(limit int) ([]perdure.Run, error) {
+	for {
+		found, err := s.deal(limit)
+		if err != nil || len(found) > 0 {
+			return found, err
+		}
+		if s.looks >= maxLooks {
+			return nil, nil
+		}
+		if more, err := s.nextRound(); err != nil || !more {
+			return nil, err
+		}
+	}
+}
+
+// deal takes runs from the tenants of the round in turn.
+func (s *search) deal(limit int) (found []perdure.Run, err error) {
+	for progress := true; progress; {
+		progress = false
+		for _, w := range s.round {
+			if w.over || len(found) == limit {
+				continue
+			}
+			r, ok, err := w.next()
+			if err != nil {
+				return nil, err
+			}
+			if w.over = !ok; ok {
+				found, progress = append(found, r), true
+			}
+		}
+	}
+	return found, nil
+}
+
+// next gives the first run of all places of a walk.
+func (w *walk) next() (perdure.Run, bool, error) {
+	var first *place
+	for _, p := range w.places {
+		if p.head.ID == "" && !p.over {
+			r, ok, err := p.Peek()
+			if err != nil {
+				return r, false, err
+			}
+			p.head, p.over = r, !ok
+		}
+		if !p.over && (first == nil || store.ClaimOrder(p.head, first.head) < 0) {
+			first = p
+		}
+	}
+	if first == nil {
+		return perdure.Run{}, false, nil
+	}
+	r := first.head
+	first.Take(&r)
+	first.head = perdure.Run{}
+	return r, true, nil
+}
+
+// nextRound goes on with the kinds that the tenants of the last round have left or, if there are none, with other tenants.
+func (s *search) nextRound() (bool, error) {
+	last := s.round
+	s.round = nil
+	for _, w := range last {
+		if !slices.ContainsFunc(w.kinds, func(k *kindsOf) bool { return !k.done }) {
+			continue
+		}
+		if err := s.look(&walk{tenant: w.tenant, kinds: w.kinds}, len(last)); err != nil {
+			return false, err
+		}
+		w.kinds = nil // the new walk has them
+	}
+	if len(s.round) > 0 || s.tenants.done {
+		return len(s.round) > 0, nil
+	}
+	tenants := []perdure.TenantID{s.op.Tenant}
+	if s.op.AnyTenant {
+		var err error
+		if tenants, err = s.tenants.next(maxTenants, s.tx.ReadyTenants); err != nil {
+			return false, err
+		}
+	} else {
+		s.tenants.done = true
+	}
+	for _, t := range tenants {
+		if s.looks >= maxLooks {
+			break
+		}
+		s.tenants.at = t // those behind it come with the next poll
+		if err := s.tx.handable(t); perdure.CodeOf(err) == perdure.CodeNoSigner && s.op.AnyTenant {
+			s.looks++
+			continue // nobody else waits for that
+		} else if err != nil {
+			return false, err
+		}
+		w := &walk{tenant: t}
+		for _, q := range s.op.Queues {
+			k := &kindsOf{queue: q}
+			if k.done = len(s.op.Kinds) > 0; !k.done {
+				k.from(s.tx.e.turns.last(kindTurns(t, q)))
+			}
+			w.kinds = append(w.kinds, k)
+		}
+		if s.first == "" {
+			s.first = t
+		}
+		if err := s.look(w, len(tenants)); err != nil {
+			return false, err
+		}
+	}
+	if s.op.AnyTenant && len(tenants) > 0 && s.tenants.at != tenants[len(tenants)-1] {
+		s.tenants.done = false
+	}
+	return len(s.round) > 0 || s.op.AnyTenant && !s.tenants.done && s.looks < maxLooks, nil
+}
+
+// look adds a walk to the round: of each queue the kinds that the poll names, or those that come next. tenants is how many
+// share the round.
+func (s *search) look(w *walk, tenants int) error {
+	type pair struct{ queue, kind string }
+	var pairs []pair
+	for _, k := range w.kinds {
+		kinds := s.op.Kinds
+		if len(kinds) == 0 {
+			if k.done {
+				continue
+			}
+			var err error
+			limit := max(1, min(maxKinds, maxLooks/len(w.kinds)))
+			kinds, err = k.next(limit, func(after string, limit int) ([]string, bool, error) {
+				return s.tx.ReadyKinds(w.tenant, k.queue, after, limit)
+			})
+			if err != nil {
+				return err
+			}
+		}
+		for _, kind := range kinds {
+			pairs = append(pairs, pair{k.queue, kind})
+		}
+	}
+	open := s.tx.Claimables(pageFor(s.op.Slots, tenants*len(pairs)))
+	for _, p := range pairs {
+		w.places = append(w.places, &place{ClaimQueue: open(w.tenant, p.queue, p.kind), topic: doorbell.Queue(w.tenant, p.queue).Of(p.kind)})
+	}
+	s.looks += max(1, len(pairs))
+	s.round, s.walks = append(s.round, w), append(s.walks, w)
+	return nil
+}
+
+// pageFor is how many runs of a place are read at first. All places of a round together read no more than a few
+// thousand; a place that needs more reads on.
+func pageFor(slots, places int) int {
+	n := 64
+	for n < slots {
+		n *= 2
+	}
+	return max(2, min(n, 2*pollRows/max(1, places)))
+}
+
+// finish rings for what the poll leaves, and remembers where the next one begins.
+func (s *search) finish() {
+	granted := len(s.op.Grants)
+	turns := make(map[string]string)
+	for _, w := range s.walks {
+		for _, p := range w.places {
+			if p.More() {
+				s.tx.ring(p.topic) // a poll that finds more than it can take wakes the next
+			}
+		}
+		if len(s.op.Kinds) > 0 {
+			continue
+		}
+		for _, k := range w.kinds {
+			if k.done {
+				if k.start != "" {
+					turns[kindTurns(w.tenant, k.queue)] = ""
+				}
+				continue
+			}
+			turns[kindTurns(w.tenant, k.queue)] = k.at
+			if granted > 0 {
+				s.tx.ring(doorbell.Queue(w.tenant, k.queue))
+			}
+		}
+	}
+	began := s.finishTenants(turns)
+	if len(turns) == 0 && began == s.op.began {
+		return
+	}
+	s.tx.After(func() {
+		s.op.began = began
+		s.tx.e.turns.set(turns)
+	})
+}
+
+// finishTenants says with which tenant the next poll begins: behind the one that had the last grant, or behind those that
+// were looked at in vain. A poll that found nothing looks at the rest of the tenants too, once round.
+func (s *search) finishTenants(turns map[string]string) (began perdure.TenantID) {
+	if !s.op.AnyTenant {
+		return ""
+	}
+	granted := len(s.op.Grants)
+	switch {
+	case granted > 0:
+		turns[tenantTurns] = string(s.op.Grants[granted-1].Run.Tenant)
+	case s.tenants.done:
+		return ""
+	default:
+		turns[tenantTurns] = string(s.tenants.at)
+		if began = s.op.began; began == "" {
+			began = s.first
+		} else if s.passed(began) {
+			return ""
+		}
+	}
+	if !s.tenants.done {
+		topic := doorbell.Queue(s.tenants.at, s.op.Queues[0])
+		if len(s.op.Kinds) > 0 {
+			topic = topic.Of(s.op.Kinds[0])
+		}
+		s.tx.ring(topic)
+	}
+	return began
+}
+
+// passed tells whether the poll has come by a tenant.
+func (s *search) passed(t perdure.TenantID) bool {
+	return slices.ContainsFunc(s.walks, func(w *walk) bool { return w.tenant == t })
+}
+
+// A circle goes through names in order, from behind one of them to the end and then from the beginning up to it.
+type circle[T ~string] struct {
+	start, at     T
+	wrapped, done bool
+}
+
+func (c *circle[T]) from(start T) { c.start, c.at = start, start }
+
+// next gives the names that come next, at most limit. ready gives those behind a name, and whether there are more.
+func (c *circle[T]) next(limit int, ready func(after T, limit int) ([]T, bool, error)) (out []T, err error) {
+	for !c.done && len(out) < limit {
+		names, more, err := ready(c.at, limit-len(out))
+		if err != nil {
+			return nil, err
+		}
+		if c.wrapped {
+			if n := slices.IndexFunc(names, func(name T) bool { return name > c.start }); n >= 0 {
+				names, more = names[:n], false
+			}
+		}
+		if out = append(out, names...); len(names) > 0 {
+			c.at = names[len(names)-1]
+		}
+		switch {
+		case more:
+		case c.wrapped || c.start == "":
+			c.done = true
+		default:
+			c.wrapped, c.at = true, ""
+		}
+	}
+	return out, nil
+}
+
+// turns remembers where polls left off. It is bounded, and forgetting costs a turn.
+type turns struct {
+	mu sync.Mutex
+	at map[string]string
+}
+
+const tenantTurns = "tenants"
+
+func kindTurns(t perdure.TenantID, queue string) string {
+	return "kinds\x00" + string(t) + "\x00" + queue
+}
+
+func (t *turns) last(key string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.at[key]
+}
+
+// set remembers names by their keys; an empty one is forgotten.
+func (t *turns) set(names map[string]string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.at == nil || len(t.at) >= maxKnown {
+		t.at = make(map[string]string)
+	}
+	for key, name := range names {
+		if name == "" {
+			delete(t.at, key)
+		} else {
+			t.at[key] = name
+		}
+	}
+}

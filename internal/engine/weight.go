@@ -1,0 +1,54 @@
+package engine
+
+// What operations cost, about: rows that they read or write, and bytes. The store puts batches together by it, so that
+// one heavy operation does not hold up many light ones. An operation that is not here costs a few rows.
+
+// Weight counts a commit's entries.
+func (op *Commit) Weight() (rows, bytes int) {
+	c := &op.Commit
+	return 4 + 2*c.Entries(), 1<<10 + c.Size()
+}
+
+// Weight counts a submission's messages.
+func (op *Submit) Weight() (rows, bytes int) {
+	return 5 + len(op.Submission.Messages), 1<<10 + op.Submission.Size()
+}
+
+// Weight counts the runs of a group.
+func (op *CreateGroup) Weight() (rows, bytes int) {
+	return 4 + 3*len(op.RunIDs), 1<<10 + 256*len(op.RunIDs)
+}
+
+// Weight counts beats.
+func (op *Heartbeat) Weight() (rows, bytes int) {
+	bytes = 1 << 10
+	for i := range op.Beats {
+		bytes += 256 + len(op.Beats[i].Progress)
+	}
+	return 2 + 2*len(op.Beats), bytes
+}
+
+// Weight counts leases.
+func (op *Start) Weight() (rows, bytes int) { return 2 + 3*len(op.Leases), 1<<10 + 512*len(op.Leases) }
+
+// Weight counts leases.
+func (op *Release) Weight() (rows, bytes int) {
+	return 2 + 3*len(op.Leases), 1<<10 + 512*len(op.Leases)
+}
+
+// Weight counts slots: most polls find less.
+func (op *Claim) Weight() (rows, bytes int) {
+	return min(pollRows, 4+2*max(1, op.Slots)), min(PollMax, (4<<10)*max(1, op.Slots))
+}
+
+// Weight counts a page.
+func (op *Inbox) Weight() (rows, bytes int) { return 2 + maxItems, GrantMax }
+
+// Weight counts a page.
+func (op *Journal) Weight() (rows, bytes int) { return 2 + maxItems, GrantMax }
+
+// Weight counts the signal's data.
+func (op *Signal) Weight() (rows, bytes int) { return 4, 1<<10 + len(op.Data) }
+
+// Weight counts the answer.
+func (op *Callback) Weight() (rows, bytes int) { return 4, 1<<10 + len(op.Result) }

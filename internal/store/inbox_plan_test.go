@@ -1,0 +1,96 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// planned notes by which index SQLite answers each question about the inbox, and how many rows come.
+type planned struct {
+	Session
+	plan string
+	rows int
+}
+
+func (p *planned) Query(query string, args []any, row func(scan func(...any) error) error) error {
+	if !strings.Contains(query, " FROM inbox ") || strings.HasPrefix(query, "EXPLAIN") {
+		return p.Session.Query(query, args, row)
+	}
+	err := p.Session.Query("EXPLAIN QUERY PLAN "+query, args, func(scan func(...any) error) error {
+		var id, parent, unused int64
+		var detail string
+		err := scan(&id, &parent, &unused, &detail)
+		p.plan += detail + "; "
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return p.Session.Query(query, args, func(scan func(...any) error) error {
+		p.rows++
+		return row(scan)
+	})
+}
+
+// Whatever is asked of an inbox is found by an index, without sorting, and only as much is read as is asked for.
+func TestInboxQuestionsAreIndexed(t *testing.T) {
+	p := &planned{}
+	s := open(t, Options{Hooks: Hooks{Wrap: func(s Session) Session { p.Session = s; return p }}})
+	must(t, s, insert("x"))
+	must(t, s, opFunc(func(tx *Tx) error {
+		for seq := range int64(400) {
+			i := perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: seq + 1, Type: perdure.ItemSignal, Status: perdure.ItemPending, Name: fmt.Sprint(seq % 2), Data: "1", AlarmAt: tx.Now.Add(1)}
+			switch {
+			case seq < 100:
+				i.Status, i.AlarmAt = perdure.ItemDone, 0
+			case seq < 200:
+				i.Status, i.Epoch, i.WaitID = perdure.ItemProcessing, 3, fmt.Sprint("w", seq)
+			case seq == 399:
+				i.Type = perdure.ItemContinue
+			}
+			tx.PutItem(i)
+		}
+		r, _, err := tx.Run(tenant, ref("x"))
+		r.Version++
+		r.InboxOpen, r.InboxSeq, r.Epoch = 300, 400, 3
+		tx.Put(r, nil)
+		return err
+	}))
+	for _, c := range []struct {
+		what, index string
+		rows        int
+		ask         func(tx *Tx, r *perdure.Run) (int, error)
+		found       int
+	}{
+		{"a page", "inbox_open", 8, func(tx *Tx, r *perdure.Run) (int, error) { l, err := tx.ItemsAfter(r, 0, 8); return len(l), err }, 8},
+		{"the next signal", "inbox_signals", 1, func(tx *Tx, r *perdure.Run) (int, error) {
+			i, _, err := tx.NextSignal(r, "1")
+			return int(i.Seq), err
+		}, 202},
+		{"an untold wait", "inbox_answers", 0, func(tx *Tx, r *perdure.Run) (int, error) { w, err := tx.UntoldWait(r); return len(w), err }, 0},
+		{"work outside", "inbox_continues", 1, func(tx *Tx, r *perdure.Run) (int, error) { l, err := tx.ContinueItems(r, 256); return len(l), err }, 1},
+		{"items by number", "PRIMARY KEY", 2, func(tx *Tx, r *perdure.Run) (int, error) {
+			l, err := tx.ItemsOf(r, []int64{7, 300})
+			return len(l), err
+		}, 2},
+	} {
+		must(t, s, opFunc(func(tx *Tx) error {
+			r, _, err := tx.Run(tenant, ref("x"))
+			if err != nil {
+				return err
+			}
+			p.plan, p.rows = "", 0
+			found, err := c.ask(tx, &r)
+			if found != c.found || p.rows != c.rows {
+				t.Errorf("%s: found %d by reading %d rows, want %d by %d", c.what, found, p.rows, c.found, c.rows)
+			}
+			if !strings.Contains(p.plan, c.index) || strings.Contains(p.plan, "TEMP B-TREE") || strings.Contains(p.plan, "SCAN inbox") {
+				t.Errorf("%s: the plan is %q, want the index %s", c.what, p.plan, c.index)
+			}
+			return err
+		}))
+	}
+}

@@ -60,6 +60,7 @@ type Tx struct {
 	webhooks  shelf[webhookKey, perdure.Webhook]
 	approvals shelf[waitKey, perdure.Approval]
 	artifacts runShelf[artifactKey, perdure.Artifact]
+	contents  shelf[contentKey, content] // what the statements in later come to
 	notes     shelf[noteKey, perdure.Notification]
 
 	events   []EventRow
@@ -185,6 +186,14 @@ func (s *shelf[K, T]) put(tx *Tx, k K, v T) {
 			s.dirty = s.dirty[:len(s.dirty)-1]
 		}
 	})
+}
+
+// drop has a record count as gone. Whoever calls it stages what removes it.
+func (s *shelf[K, T]) drop(tx *Tx, k K) {
+	sl := s.slots[k]
+	before := *sl
+	sl.exists = false
+	tx.undo = append(tx.undo, func() { *sl = before })
 }
 
 // A runShelf holds records that belong to runs, and finds those of one run without looking at the others.

@@ -199,6 +199,7 @@ type Tx struct {
 	*store.Tx
 	e     *Engine
 	stops int // how many more children this operation asks to stop; the watchdog does the rest
+	notes int // how many notifications it has staged; see maxNotes
 
 	rings []doorbell.Topic // what rings once it is durable
 	alarm perdure.Instant  // the earliest alarm that was set

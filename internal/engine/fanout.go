@@ -114,7 +114,7 @@ func (tx *Tx) fanOutEvent(f *store.FanOut, hooks *routes, most int) (made int, d
 	}
 	for _, k := range hooks.to(f.ThreadID, f.Type) { // in the order of their ids
 		w := &hooks.list[k]
-		if w.ID <= f.After || w.CreatedAt > f.At || (w.DisabledAt != 0 && w.DisabledAt <= f.At) {
+		if w.ID <= f.After || w.CreatedAt > f.At || (w.DisabledAt != 0 && w.DisabledAt < f.At) {
 			continue
 		}
 		if !add(w.ID) {

@@ -56,6 +56,9 @@ type routes struct {
 	lengths []int            // of these beginnings, each once
 }
 
+// noRoutes are those of a tenant without endpoints.
+var noRoutes = &routes{}
+
 func newRoutes(list []perdure.Webhook) *routes {
 	r := &routes{list: list, exact: make(map[string][]int), begins: make(map[string][]int)}
 	for i := range list {
@@ -122,7 +125,7 @@ func (h *hooks) of(tx *Tx, t perdure.TenantID) (*routes, error) {
 		h.mu.Unlock()
 	}
 	if !hooked.set[t] && !hooked.many {
-		return &routes{}, nil
+		return noRoutes, nil
 	}
 	if c.good(tx) {
 		return c.routes, nil

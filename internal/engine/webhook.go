@@ -436,7 +436,7 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 	for i := range lines {
 		l := &lines[i]
 		to, mine := hooks.to(r.ThreadID, l.Type), own
-		if !perdure.WantsLine(events, l.Type) {
+		if mine != "" && !perdure.WantsLine(events, l.Type) {
 			mine = ""
 		}
 		n := len(to)

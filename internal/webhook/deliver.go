@@ -60,6 +60,7 @@ type Deliverer struct {
 	shares  map[perdure.TenantID]*share
 	full    map[perdure.TenantID]bool // who has asked for more endpoints than can be known, in this pass
 	looked  store.Mailbox             // how far the last look came
+	deep    []store.Mailbox           // tenants with more endpoints than a look visits, each with how far it came there
 	lookAt  perdure.Instant
 	next    perdure.Instant // when something rings of what was looked at, or a look is due anyway
 	around  bool            // everything was looked at once
@@ -190,7 +191,7 @@ func (d *Deliverer) fanOut(ctx context.Context, now perdure.Instant) error {
 // look asks the store which endpoints have something to send, and when: of a page of them each time. Of those with nothing
 // to send yet it remembers when to look again.
 func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
-	var list []store.Mailbox
+	var list, more []store.Mailbox
 	err := d.engine.Store().View(ctx, func(v *store.View) (err error) {
 		if !d.fanning {
 			n, err := v.FanOutsWaiting(1)
@@ -199,7 +200,9 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 			}
 			d.fanning = n > 0
 		}
-		list, err = v.Mailboxes(d.looked, page)
+		if list, err = v.Mailboxes(d.looked, page); err == nil && len(d.deep) > 0 {
+			more, err = v.MailboxesOf(d.deep[0], page)
+		}
 		return err
 	})
 	if err != nil {
@@ -208,7 +211,8 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 	if d.looked == (store.Mailbox{}) {
 		d.next = now.Add(idle * d.opt.Look)
 	}
-	for _, m := range list {
+	d.deepen(list, more)
+	for _, m := range slices.Concat(list, more) {
 		b := box{m.Tenant, m.Webhook}
 		q := d.boxes[b]
 		if m.Due <= now {
@@ -235,6 +239,26 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 		}
 	}
 	return nil
+}
+
+// deepen notes the tenants of which a look has seen some endpoints and not the others. These have their turns one tenant after the
+// other, a page each time: one with a hundred thousand endpoints delays no look at anybody else's.
+func (d *Deliverer) deepen(list, more []store.Mailbox) {
+	if len(d.deep) > 0 {
+		d.deep = slices.Delete(d.deep, 0, 1)
+		if len(more) == page {
+			d.deep = append(d.deep, more[page-1])
+		}
+	}
+	each := 0
+	for i, m := range list {
+		if each++; i > 0 && list[i-1].Tenant != m.Tenant {
+			each = 1
+		}
+		if each == store.MailboxesEach && !slices.ContainsFunc(d.deep, func(x store.Mailbox) bool { return x.Tenant == m.Tenant }) {
+			d.deep = append(d.deep, m)
+		}
+	}
 }
 
 // took has what was taken sent. It tells whether there is more to be had at once. Endpoints with more to give up have their next

@@ -56,7 +56,9 @@ const (
 )
 
 // ready tells whether there is something that could be sent.
-func (q *queue) ready(now perdure.Instant) bool { return q.due != 0 && max(q.due, q.hold, q.turn) <= now }
+func (q *queue) ready(now perdure.Instant) bool {
+	return q.due != 0 && max(q.due, q.hold, q.turn) <= now
+}
 
 // ring notes that there is something to send at an instant.
 func (q *queue) ring(at perdure.Instant) {

@@ -208,7 +208,7 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 	if err != nil {
 		return fmt.Errorf("look for what is due: %w", err)
 	}
-	if d.looked == (store.Mailbox{}) {
+	if d.looked == (store.Mailbox{}) && len(d.deep) == 0 {
 		d.next = now.Add(idle * d.opt.Look)
 	}
 	d.deepen(list, more)
@@ -225,9 +225,11 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 		}
 	}
 	d.looked, d.lookAt = store.Mailbox{}, max(d.next, now.Add(d.opt.Look))
-	if len(list) == page { // the others are looked at next time, and at once if they never were
-		d.looked, d.lookAt = list[page-1], now
-		if d.around {
+	if len(list) == page {
+		d.looked = list[page-1]
+	}
+	if len(list) == page || len(d.deep) > 0 { // the others are looked at next time, and at once if they never were
+		if d.lookAt = now; d.around {
 			d.lookAt = now.Add(d.opt.Look)
 		}
 		return nil
@@ -244,7 +246,9 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 // deepen notes the tenants of which a look has seen some endpoints and not the others. These have their turns one tenant after the
 // other, a page each time: one with a hundred thousand endpoints delays no look at anybody else's.
 func (d *Deliverer) deepen(list, more []store.Mailbox) {
+	var done perdure.TenantID // it begins anew with a later look
 	if len(d.deep) > 0 {
+		done = d.deep[0].Tenant
 		d.deep = slices.Delete(d.deep, 0, 1)
 		if len(more) == page {
 			d.deep = append(d.deep, more[page-1])
@@ -255,7 +259,7 @@ func (d *Deliverer) deepen(list, more []store.Mailbox) {
 		if each++; i > 0 && list[i-1].Tenant != m.Tenant {
 			each = 1
 		}
-		if each == store.MailboxesEach && !slices.ContainsFunc(d.deep, func(x store.Mailbox) bool { return x.Tenant == m.Tenant }) {
+		if each == store.MailboxesEach && m.Tenant != done && !slices.ContainsFunc(d.deep, func(x store.Mailbox) bool { return x.Tenant == m.Tenant }) {
 			d.deep = append(d.deep, m)
 		}
 	}

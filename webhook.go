@@ -45,10 +45,13 @@ const (
 
 // Limits of webhooks.
 const (
-	MaxURL        = 2048
-	MaxWebhooks   = 100 // of a tenant, beside those of runs
-	MaxEventNames = 50
-	RotationGrace = 24 * time.Hour // for how long the secret before the last rotation still signs
+	MaxURL      = 2048
+	MaxWebhooks = 100 // of a tenant, beside those of runs
+	// MaxRunWebhooks is how many URLs that were not known a tenant's submissions may name within RunWebhooksIn.
+	MaxRunWebhooks = 10_000
+	RunWebhooksIn  = time.Hour
+	MaxEventNames  = 50
+	RotationGrace  = 24 * time.Hour // for how long the secret before the last rotation still signs
 )
 
 // Active tells whether it is sent anything.

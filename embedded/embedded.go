@@ -48,6 +48,7 @@ type Options struct {
 	TenantStreams int      // how many of these one tenant may have; default three quarters of them as soon as others call, too
 	PublicURL     string   // where clients reach the API, such as https://perdure.example.com: links in webhooks begin with it; equal on all nodes
 	WebhookAllow  []string // private networks that webhooks may go to, such as 10.1.0.0/16; default: none
+	WebhookPorts  []int    // ports that webhooks may go to on other networks; default: 80, 443, 8080, 8443
 
 	// Secrets name what must not be written, logged or sent: env:NAME or file:PATH, never a value itself; equal on all nodes. See docs/redaction.md.
 	Secrets []string

@@ -57,6 +57,11 @@ func (opt Options) Validate() error {
 			return fmt.Errorf("webhook_allow: %q is not a network such as 10.1.0.0/16", n)
 		}
 	}
+	for _, p := range opt.WebhookPorts {
+		if p < 1 || p > 65535 {
+			return fmt.Errorf("webhook_ports: %d is no port, 1 to 65535", p)
+		}
+	}
 	if _, err := opt.signer(); err != nil {
 		return err
 	}
@@ -95,7 +100,7 @@ func (opt Options) secrets() (*redact.Set, error) {
 
 // guard says where webhooks may go.
 func (opt Options) guard() *webhook.Guard {
-	g := &webhook.Guard{}
+	g := &webhook.Guard{Ports: opt.WebhookPorts}
 	for _, n := range opt.WebhookAllow {
 		g.Allow = append(g.Allow, netip.MustParsePrefix(n)) // validated
 	}

@@ -34,6 +34,7 @@ type config struct {
 	PerTenant int                `toml:"max_streams_per_tenant"`
 	PublicURL string             `toml:"public_url"`
 	Hooks     []string           `toml:"webhook_allow"`
+	HookPorts []int              `toml:"webhook_ports"`
 	Signing   []string           `toml:"signing_keys"`
 	Required  []string           `toml:"signing_required"`
 	Secrets   []string           `toml:"secrets"`
@@ -93,6 +94,7 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["max_streams_per_tenant"] = f.String("max-streams-per-tenant", "", "`number` of these that one tenant may have (default: three quarters of them as soon as others call, too)")
 	c.items["public_url"] = f.String("public-url", "", "`address` at which clients reach the API, such as https://perdure.example.com: links in webhooks begin with it (default: they are paths)")
 	c.items["webhook_allow"] = f.String("webhook-allow", "", "private `networks` that webhooks may go to, separated by commas, such as 10.1.0.0/16 (default: none)")
+	c.items["webhook_ports"] = f.String("webhook-ports", "", "`ports` that webhooks may go to on other networks, separated by commas (default 80,443,8080,8443)")
 	c.items["signing_keys"] = f.String("signing-keys", "", "`files` of private keys that runs are signed with, separated by commas: the first signs, all verify (default: runs are not signed)")
 	c.items["signing_required"] = f.String("signing-required", "", "`tenants` of which nothing is handed over unsigned, separated by commas, or * for all (default: those of which the store says so)")
 	c.items["secrets"] = f.String("secrets", "", "`names` of secrets that must not be written anywhere, env:NAME or file:PATH, separated by commas (default: none)")
@@ -217,6 +219,15 @@ func (cfg *config) set(name, value string) (err error) {
 		cfg.PublicURL = value
 	case "webhook_allow":
 		cfg.Hooks = strings.Split(value, ",")
+	case "webhook_ports":
+		cfg.HookPorts = nil
+		for _, text := range strings.Split(value, ",") {
+			port, err := strconv.Atoi(strings.TrimSpace(text))
+			if err != nil {
+				return fmt.Errorf("webhook_ports: %q is no port, 1 to 65535", text)
+			}
+			cfg.HookPorts = append(cfg.HookPorts, port)
+		}
 	case "signing_keys":
 		cfg.Signing = strings.Split(value, ",")
 	case "signing_required":
@@ -307,7 +318,7 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 
 func (cfg *config) options(log *slog.Logger) embedded.Options {
 	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Origins: cfg.Origins,
-		MaxStreams: cfg.Streams, TenantStreams: cfg.PerTenant, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, Logger: log}
+		MaxStreams: cfg.Streams, TenantStreams: cfg.PerTenant, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, WebhookPorts: cfg.HookPorts, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, Logger: log}
 }
 
 // storeText and doorbellText say what is in force, without passwords.
@@ -364,7 +375,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if *asJSON {
 		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts,
-			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
+			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "webhook_ports": cfg.HookPorts, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
 	}
 	streams := "three quarters of the file descriptors"
 	if cfg.Streams > 0 {
@@ -376,7 +387,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	for _, item := range [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
 		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams}, {"max_streams_per_tenant", share},
-		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
+		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"webhook_ports", joinPorts(cfg.HookPorts)}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
 		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-16s  %s", item[0], item[1]), " "))
 	}
 	fmt.Fprintln(stdout, "\n[policy]")
@@ -397,4 +408,13 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	cfg.Liveness.print(stdout)
 	fmt.Fprintln(stdout, "\nThe configuration is good.")
 	return nil
+}
+
+// joinPorts gives ports as they are given by a flag.
+func joinPorts(ports []int) string {
+	var list []string
+	for _, p := range ports {
+		list = append(list, strconv.Itoa(p))
+	}
+	return strings.Join(list, ",")
 }

@@ -41,7 +41,7 @@ var layers = []struct {
 	{"internal/store", []string{"", "internal/plant", "internal/fair"}},
 	{"internal/engine", []string{"", "internal/redact", "internal/plant", "internal/doorbell", "internal/store"}},
 	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
-	{"internal/webhook", []string{"", "internal/redact", "api", "internal/plant", "internal/store", "internal/engine"}},
+	{"internal/webhook", []string{"", "internal/redact", "api", "internal/plant", "internal/fair", "internal/store", "internal/engine"}},
 	{"internal/httpd", []string{"", "internal/redact", "api", "internal/plant", "internal/doorbell", "internal/store", "internal/engine", "internal/webhook"}},
 	{"internal/metrics", []string{"", "internal/store", "internal/engine", "internal/watchdog"}},
 	{"embedded", []string{"", "internal/redact", "api", "internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},

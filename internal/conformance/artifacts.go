@@ -136,6 +136,36 @@ var artifactScenarios = []Scenario{
 		w.retire()
 		w.check(w.rows("chunks") == 1, "%d chunks", w.rows("chunks"))
 	}},
+	{"of bytes that replace each other in one batch only the last stay, and none outlive their run", func(w *World) {
+		r := w.task()
+		g := w.take("w1")
+		w.put(g, "x", bytesOf(1, 100))
+		var ops []engine.Op
+		for _, seed := range []byte{2, 3, 3, 1, 4, 2, 5, 1, 6} { // some come back after they were replaced
+			ops = append(ops, w.send(g, "x", bytesOf(seed, 100)))
+		}
+		w.all(ops)
+		w.fsck()
+		w.retire()
+		w.check(bytes.Equal(w.artifact(r.ID, "x"), bytesOf(6, 100)), "%s does not read as it was sent last", r.ID)
+		w.check(w.rows("contents") == 1 && w.rows("chunks") == 1 && w.rows("removals") == 0, "of one artifact there are %d contents, %d chunks, %d removals, want 1, 1, 0",
+			w.rows("contents"), w.rows("chunks"), w.rows("removals"))
+		w.complete(g, `1`)
+		w.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.retire()
+		w.retire() // the bytes follow the run
+		w.check(w.rows("contents")+w.rows("chunks")+w.rows("removals") == 0, "after its run was deleted there are %d contents, %d chunks, %d removals",
+			w.rows("contents"), w.rows("chunks"), w.rows("removals"))
+	}},
+	{"bytes that two names have stay until both are replaced, in whichever batch", func(w *World) {
+		r := w.task()
+		g := w.take("w1")
+		w.put(g, "x", bytesOf(1, 100))
+		w.all([]engine.Op{w.send(g, "x", bytesOf(2, 100)), w.send(g, "y", bytesOf(1, 100)), w.send(g, "x", bytesOf(1, 100)), w.send(g, "y", bytesOf(3, 100))})
+		w.retire()
+		w.check(bytes.Equal(w.artifact(r.ID, "x"), bytesOf(1, 100)) && bytes.Equal(w.artifact(r.ID, "y"), bytesOf(3, 100)), "other bytes")
+		w.check(w.rows("contents") == 2 && w.rows("chunks") == 2, "of two artifacts there are %d contents, %d chunks", w.rows("contents"), w.rows("chunks"))
+	}},
 	{"only who holds the run leaves artifacts", func(w *World) {
 		r := w.task()
 		begin := func(epoch int64) *engine.BeginArtifact {

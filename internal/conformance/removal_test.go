@@ -82,6 +82,40 @@ func TestBytesThatComeOnOneNodeAreNotRemovedOnAnother(t *testing.T) {
 	})
 }
 
+// Whatever a node has read of bytes that it is about to remove when another node brings them, they stay.
+func TestBytesThatComeBetweenTwoReadsAreNotRemoved(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		left, hook := 0, &once{}
+		b := node(t, at)
+		at.Hooks.Wrap = func(s store.Session) store.Session { return interrupted{s, &left, hook} }
+		a := node(t, at)
+		b.task()
+		x := b.take("w")
+		reads := 0
+		for n := 1; ; n++ {
+			b.task()
+			y := b.take("w")
+			data := bytesOf(byte(2*n), 100)
+			b.put(x, "x", data)
+			replace, same := b.send(x, "x", bytesOf(byte(2*n+1), 100)), b.send(y, "y", data)
+			left, hook.f = n, func() { b.do(same) }
+			a.do(replace)
+			if hook.f != nil {
+				break // it has fewer reads
+			}
+			reads++
+			b.retire()
+			if !bytes.Equal(b.artifact(y.Run.ID, "y"), data) {
+				t.Errorf("run %s: its artifact has other bytes after they came behind read %d", y.Run.ID, n)
+			}
+			b.fsck()
+		}
+		if reads < 3 {
+			t.Errorf("a replacement had %d reads, want 3 or more", reads)
+		}
+	})
+}
+
 func TestAValueThatComesOnOneNodeIsNotRemovedOnAnother(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)

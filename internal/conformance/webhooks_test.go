@@ -86,3 +86,87 @@ func TestARunFromBeforeThereWereWebhooksNotifiesTheURLItHas(t *testing.T) {
 		w.fsck()
 	})
 }
+
+func TestTwoNodesThatFanTheSameEventsOutMakeOneNotificationEach(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		b.hooksFor(30, "x:*")
+		r := b.task()
+		b.commit(b.take("w1"), lines(20))
+		between.f = func() { b.do(&engine.FanOut{}) }
+		a.fanOut()
+		if got := len(b.notes(r.ID, "")); got != 600 || b.rows("fanouts") != 0 {
+			t.Errorf("run %s: %d notifications and %d events that wait, want 600 and none", r.ID, got, b.rows("fanouts"))
+		}
+		b.fsck()
+	})
+}
+
+func TestARunThatIsRemovedWhileItsEventsAreFannedOutLeavesNothing(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		b.hooksFor(30, "x:*")
+		r := b.task()
+		g := b.take("w1")
+		b.commit(g, lines(10))
+		b.complete(g, `1`)
+		between.f = func() {
+			b.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+			b.retire()
+		}
+		a.fanOut()
+		b.retire()
+		if b.rows("outbox")+b.rows("fanouts")+b.rows("removals") != 0 {
+			t.Errorf("run %s: %d notifications and %d events are left", r.ID, b.rows("outbox"), b.rows("fanouts"))
+		}
+		b.fsck()
+	})
+}
+
+func TestTheQuotaOfWebhooksHoldsForOneBatchAndForTwoNodes(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		first := b.hooksFor(perdure.MaxWebhooks-2, "x:*")[0]
+		var ops []engine.Op
+		for range 5 {
+			ops = append(ops, &engine.CreateWebhook{Tenant: tenant, URL: sink})
+		}
+		between.f = func() { b.hook("") } // the last but one
+		made := 0
+		for _, err := range a.E.Step(a.Now, ops...) {
+			if err == nil {
+				made++
+			} else if perdure.CodeOf(err) != perdure.CodeQuota {
+				t.Errorf("a webhook too many: %v, want %s", err, perdure.CodeQuota)
+			}
+		}
+		if n := b.rows("webhooks WHERE deleted_at=0"); made != 1 || n != perdure.MaxWebhooks {
+			t.Errorf("%d of 5 were made, and the tenant has %d webhooks, want 1 and %d", made, n, perdure.MaxWebhooks)
+		}
+		// One that is deleted makes room, in the same batch too.
+		errs := a.E.Step(a.Now, &engine.DeleteWebhook{Tenant: tenant, ID: first}, &engine.CreateWebhook{Tenant: tenant, URL: sink}, &engine.CreateWebhook{Tenant: tenant, URL: sink})
+		if errs[0] != nil || errs[1] != nil || perdure.CodeOf(errs[2]) != perdure.CodeQuota {
+			t.Errorf("after one was deleted: %v", errs)
+		}
+		b.fsck()
+	})
+}
+
+func TestTheQuotaOfURLsThatRunsNameIsPerHour(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		submit := func(n int) *engine.Submit {
+			return &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: fmt.Sprint(sink, n)}}
+		}
+		a.do(submit(1))
+		a.do(breakIt{"UPDATE webhook_quota SET made=made+?", []any{int64(perdure.MaxRunWebhooks - 3)}})
+		between.f = func() { b.do(submit(2)) }
+		errs := a.E.Step(a.Now, submit(3), submit(4), submit(1))
+		if errs[0] != nil || perdure.CodeOf(errs[1]) != perdure.CodeQuota || errs[2] != nil {
+			t.Errorf("the last new URL, one too many, and a known one: %v", errs)
+		}
+		b.Now = b.Now.Add(perdure.RunWebhooksIn)
+		b.do(submit(4))
+		b.fsck()
+	})
+}

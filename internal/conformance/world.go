@@ -27,7 +27,7 @@ type Scenario struct {
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{lifeScenarios, leaseScenarios, waitScenarios, childScenarios, cancelScenarios, threadScenarios,
-		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios, livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, deletionScenarios, endScenarios, boundScenarios} {
+		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios, fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios, livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, deletionScenarios, endScenarios, boundScenarios} {
 		all = append(all, part...)
 	}
 	return all
@@ -122,7 +122,7 @@ func (w *World) fingerprint() string {
 			"SELECT count(*), coalesce(sum(epoch),0), 0 FROM inbox", "SELECT count(*), coalesce(sum(ended),0), 0 FROM waits",
 			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM threads", "SELECT count(*), 0, 0 FROM commits",
 			"SELECT count(*), 0, 0 FROM late_results", "SELECT count(*), 0, 0 FROM idempotency", "SELECT count(*), 0, 0 FROM journal",
-			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals", "SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts", "SELECT count(*), 0, 0 FROM removals", "SELECT count(*), 0, 0 FROM chunks", "SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks", "SELECT count(*), coalesce(sum(version),0), 0 FROM outbox"} {
+			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals", "SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts", "SELECT count(*), 0, 0 FROM removals", "SELECT count(*), 0, 0 FROM chunks", "SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks", "SELECT count(*), coalesce(sum(version),0), 0 FROM outbox", "SELECT count(*), coalesce(sum(version),0), 0 FROM fanouts", "SELECT count(*), coalesce(sum(made),0), coalesce(sum(version),0) FROM webhook_quota"} {
 			if err := v.Rows(q, nil, func(scan func(...any) error) error {
 				var a, b, c int64
 				err := scan(&a, &b, &c)

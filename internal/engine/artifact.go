@@ -190,14 +190,12 @@ func (op *PutArtifact) Do(tx *Tx) error {
 			tx.Tx.EndUpload(op.Tenant, op.Upload)
 			return nil
 		}
-		tx.Tx.PutArtifact(op.Artifact, op.Upload)
-		if old.SHA256 == op.SHA256 {
-			return nil
+		if err := tx.Tx.PutArtifact(op.Artifact, op.Upload); err != nil || old.SHA256 == op.SHA256 {
+			return err
 		}
 		return tx.DropContents(op.Tenant, []string{old.SHA256}, func(perdure.Artifact) bool { return false })
 	}
-	tx.Tx.PutArtifact(op.Artifact, op.Upload)
-	return nil
+	return tx.Tx.PutArtifact(op.Artifact, op.Upload)
 }
 
 // Artifacts lists what a run has left.

@@ -60,6 +60,8 @@ type Deliver struct {
 	Taken []Outgoing
 	Again []store.Mailbox // when there is something to send that is not due yet
 	More  []Want          // those with more that is only to be given up: ask again
+
+	left int // how many more notifications are given up
 }
 
 func (*Deliver) Needs() []store.Ref { return nil }
@@ -70,8 +72,10 @@ func (*Deliver) Lane() store.Lane { return store.LaneNotify }
 const (
 	// SendLease is how long a notification is in the hands of who took it.
 	SendLease = time.Minute
-	// maxSettled bounds how many notifications are given up at once.
-	maxSettled = 1000
+	// maxSettled bounds how many notifications a delivery gives up, and settledAtOnce those that an operation does which deletes or
+	// disables an endpoint: the deliverer goes on with the rest.
+	maxSettled    = 500
+	settledAtOnce = 64
 	// MaxRetryAfter bounds what a receiver can ask for.
 	MaxRetryAfter = 24 * time.Hour
 	// giveUpAfter is how long after its schedule began a notification is given up: as long as the schedule lasts at
@@ -87,7 +91,7 @@ var resend = []time.Duration{5 * time.Second, 295 * time.Second, 25 * time.Minut
 
 // Do delivers.
 func (op *Deliver) Do(tx *Tx) error {
-	op.Taken, op.Again, op.More = nil, nil, nil
+	op.Taken, op.Again, op.More, op.left = nil, nil, nil, maxSettled
 	for i := range op.Sent {
 		again, err := tx.sent(&op.Sent[i])
 		if err != nil {
@@ -115,11 +119,7 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 		w = perdure.Webhook{Tenant: want.Tenant, ID: want.Webhook, DeletedAt: tx.Now}
 	}
 	if !w.Active() {
-		more, err := tx.settlePending(&w)
-		if more {
-			op.More = append(op.More, want)
-		}
-		return err
+		return op.giveUp(tx, want, func(most int) (int, bool, error) { return tx.settlePending(&w, most) })
 	}
 	due, full, err := tx.PendingNotifications(want.Tenant, want.Webhook, tx.Now, want.Most)
 	if err != nil {
@@ -127,9 +127,10 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 	}
 	again := store.Mailbox{Tenant: want.Tenant, Webhook: want.Webhook, Due: tx.Now}
 	if len(due) > 0 && tx.Now.Sub(due[0].AlarmAt) > giveUpAfter {
-		op.Again = append(op.Again, again)
-		_, err := tx.settle(&w, tx.Now.Add(-giveUpAfter), perdure.NoteDead, "the receiver was not reached for more than a day")
-		return err
+		return op.giveUp(tx, want, func(most int) (int, bool, error) {
+			n, _, err := tx.settle(&w, tx.Now.Add(-giveUpAfter), most, perdure.NoteDead, "the receiver was not reached for more than a day")
+			return n, true, err
+		})
 	}
 	took := 0
 	for _, n := range due {
@@ -158,6 +159,23 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 		op.Again = append(op.Again, store.Mailbox{Tenant: want.Tenant, Webhook: want.Webhook, Due: next})
 	}
 	return err
+}
+
+// giveUp has a portion of what is pending for an endpoint given up, and asks for another turn if there is more. All endpoints of a
+// delivery share one bound: a hundred of them may be disabled at once.
+func (op *Deliver) giveUp(tx *Tx, want Want, settle func(most int) (n int, more bool, err error)) error {
+	more := true
+	if op.left > 0 {
+		n, rest, err := settle(op.left)
+		if err != nil {
+			return err
+		}
+		op.left, more = op.left-n, rest
+	}
+	if more {
+		op.More = append(op.More, want)
+	}
+	return nil
 }
 
 // over tells whether a notification's schedule is over at an instant. It began with the first attempt since the notification
@@ -242,7 +260,7 @@ func (tx *Tx) reached(w *perdure.Webhook, s *Sent) error {
 	case s.Status == 410:
 		w.DisabledAt, w.DisabledReason = tx.Now, "the receiver answered 410"
 		tx.putWebhook(*w)
-		_, err := tx.settlePending(w)
+		_, _, err := tx.settlePending(w, settledAtOnce)
 		return err
 	case s.Down() && w.FailingAt == 0:
 		w.FailingAt = s.At
@@ -251,23 +269,23 @@ func (tx *Tx) reached(w *perdure.Webhook, s *Sent) error {
 	return nil
 }
 
-// settlePending gives up what is pending for an endpoint that is sent nothing any more, and says whether there may be more.
-func (tx *Tx) settlePending(w *perdure.Webhook) (more bool, err error) {
+// settlePending gives up a portion of what is pending for an endpoint that is sent nothing any more, and says whether there may be more.
+func (tx *Tx) settlePending(w *perdure.Webhook, most int) (n int, more bool, err error) {
 	if w.DeletedAt != 0 {
-		return tx.settle(w, math.MaxInt64, perdure.NoteDropped, "the webhook was deleted")
+		return tx.settle(w, math.MaxInt64, most, perdure.NoteDropped, "the webhook was deleted")
 	}
-	return tx.settle(w, math.MaxInt64, perdure.NoteDead, "the webhook was disabled")
+	return tx.settle(w, math.MaxInt64, most, perdure.NoteDead, "the webhook was disabled")
 }
 
 // settle gives up a portion of what is pending for an endpoint and is due until an instant.
-func (tx *Tx) settle(w *perdure.Webhook, until perdure.Instant, state, why string) (more bool, err error) {
-	list, more, err := tx.PendingNotifications(w.Tenant, w.ID, until, maxSettled)
+func (tx *Tx) settle(w *perdure.Webhook, until perdure.Instant, most int, state, why string) (n int, more bool, err error) {
+	list, more, err := tx.PendingNotifications(w.Tenant, w.ID, until, most)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	for _, n := range list {
 		n.State, n.AlarmAt, n.Error = state, 0, why
 		tx.Notify(n)
 	}
-	return more, nil
+	return len(list), more, nil
 }

@@ -214,6 +214,7 @@ type Tx struct {
 	e     *Engine
 	began store.Cost // of the batch, when the operation began
 	stops int        // how many more runs this operation asks to stop; the watchdog does the rest
+	notes int        // how many notifications it has staged; see maxNotes
 
 	todo     []followUp // see follow.go
 	ending   int        // ends that are being written

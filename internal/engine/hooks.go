@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,11 +44,67 @@ type cachedTenants struct {
 
 type cachedHooks struct {
 	cached
-	list []perdure.Webhook
+	*routes
+}
+
+// routes finds the endpoints that are told of a type of line without asking each of them: a commit may have a thousand lines, a tenant
+// a hundred endpoints, and each of those fifty events.
+type routes struct {
+	list    []perdure.Webhook
+	exact   map[string][]int // by event, the places in the list of who asked for it
+	begins  map[string][]int // by what comes before the star
+	lengths []int            // of these beginnings, each once
+}
+
+// noRoutes are those of a tenant without endpoints.
+var noRoutes = &routes{}
+
+func newRoutes(list []perdure.Webhook) *routes {
+	r := &routes{list: list, exact: make(map[string][]int), begins: make(map[string][]int)}
+	for i := range list {
+		events := list[i].Events
+		if len(events) == 0 {
+			events = perdure.NotifiedLines
+		}
+		for _, e := range events {
+			in := r.exact
+			prefix, wild := strings.CutSuffix(e, "*")
+			if wild {
+				if in, e = r.begins, prefix; !slices.Contains(r.lengths, len(e)) {
+					r.lengths = append(r.lengths, len(e))
+				}
+			}
+			if at := in[e]; len(at) == 0 || at[len(at)-1] != i {
+				in[e] = append(at, i)
+			}
+		}
+	}
+	return r
+}
+
+// to gives the places in the list of the endpoints that are told of a line of a run on a thread, in order.
+func (r *routes) to(thread perdure.ThreadID, line string) (out []int) {
+	add := func(places []int) {
+		for _, i := range places {
+			if w := &r.list[i]; w.ThreadID == "" || w.ThreadID == thread {
+				out = append(out, i)
+			}
+		}
+	}
+	add(r.exact[line])
+	if line != perdure.LineHeartbeat && line != perdure.LineDelta {
+		for _, n := range r.lengths {
+			if n <= len(line) {
+				add(r.begins[line[:n]])
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // of gives a tenant's registered endpoints that are told of something.
-func (h *hooks) of(tx *Tx, t perdure.TenantID) ([]perdure.Webhook, error) {
+func (h *hooks) of(tx *Tx, t perdure.TenantID) (*routes, error) {
 	h.mu.Lock()
 	hooked, c, changes := h.hooked, h.tenants[t], h.changes
 	h.mu.Unlock()
@@ -67,21 +125,16 @@ func (h *hooks) of(tx *Tx, t perdure.TenantID) ([]perdure.Webhook, error) {
 		h.mu.Unlock()
 	}
 	if !hooked.set[t] && !hooked.many {
-		return nil, nil
+		return noRoutes, nil
 	}
 	if c.good(tx) {
-		return c.list, nil
+		return c.routes, nil
 	}
 	all, err := tx.Webhooks(t)
 	if err != nil {
 		return nil, err
 	}
-	c = cachedHooks{cached: now}
-	for _, w := range all {
-		if w.Active() {
-			c.list = append(c.list, w)
-		}
-	}
+	c = cachedHooks{now, newRoutes(slices.DeleteFunc(all, func(w perdure.Webhook) bool { return !w.Active() }))}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.changes == changes {
@@ -90,7 +143,7 @@ func (h *hooks) of(tx *Tx, t perdure.TenantID) ([]perdure.Webhook, error) {
 		}
 		h.tenants[t] = c
 	}
-	return c.list, nil
+	return c.routes, nil
 }
 
 // forget has what is known of endpoints read anew.
@@ -123,7 +176,7 @@ func (h *hooks) saw(id perdure.WebhookID, now perdure.Instant, changes int64) {
 	h.there[id] = now.Add(hookTTL)
 }
 
-// A Posting says that there is something to send to an endpoint, or that there may be.
+// A Posting says that there is something to send to an endpoint, or that there may be. With no endpoint, an event waits for its fan-out.
 type Posting struct {
 	Tenant  perdure.TenantID
 	Webhook perdure.WebhookID

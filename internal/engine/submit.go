@@ -72,7 +72,7 @@ func (op *Submit) Do(tx *Tx) error {
 			Process: sub.Class == perdure.Process, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
 	}
 	if sub.Webhook != "" {
-		id, secret, err := tx.runWebhook(op.Tenant, sub.Webhook)
+		id, secret, err := tx.runWebhook(op.Tenant, sub.Webhook, tx.roomForRunWebhook)
 		if err != nil {
 			return err
 		}

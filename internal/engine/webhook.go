@@ -63,12 +63,8 @@ func (tx *Tx) shownAgain(t perdure.TenantID, id perdure.WebhookID, version int) 
 }
 
 func (op *CreateWebhook) register(tx *Tx, scope string) error {
-	have, err := tx.Webhooks(op.Tenant)
-	if err != nil {
+	if err := tx.roomForWebhook(op.Tenant); err != nil {
 		return err
-	}
-	if len(have) >= perdure.MaxWebhooks {
-		return perdure.Errorf(perdure.CodeQuota, "a tenant may have %d webhooks, and this one has them", perdure.MaxWebhooks)
 	}
 	id, err := tx.newID()
 	if err != nil {
@@ -78,6 +74,42 @@ func (op *CreateWebhook) register(tx *Tx, scope string) error {
 		Description: op.Description, SecretVersion: 1, CreatedAt: tx.Now}
 	op.Secret = tx.e.webhookSecret(&op.Webhook, 1)
 	tx.putWebhook(op.Webhook)
+	return nil
+}
+
+// roomForWebhook refuses one more registered endpoint than a tenant may have. The quota's row is written, so that whatever registers
+// another one at this moment is decided again.
+func (tx *Tx) roomForWebhook(t perdure.TenantID) error {
+	q, err := tx.WebhookQuota(t, perdure.OfTenant)
+	if err != nil {
+		return err
+	}
+	have, err := tx.Registered(t)
+	if err != nil {
+		return err
+	}
+	if have >= perdure.MaxWebhooks {
+		return perdure.Errorf(perdure.CodeQuota, "a tenant may have %d webhooks, and this one has them", perdure.MaxWebhooks)
+	}
+	tx.PutWebhookQuota(q)
+	return nil
+}
+
+// roomForRunWebhook refuses a submission that names one more unknown URL than a tenant's may within an hour.
+func (tx *Tx) roomForRunWebhook(t perdure.TenantID) error {
+	q, err := tx.WebhookQuota(t, perdure.OfRun)
+	if err != nil {
+		return err
+	}
+	if tx.Now.Sub(q.Since) >= perdure.RunWebhooksIn {
+		q.Since, q.Made = tx.Now, 0
+	}
+	if q.Made >= perdure.MaxRunWebhooks {
+		return perdure.Errorf(perdure.CodeQuota, "the runs of a tenant may name %d new webhook URLs an hour: name one URL for many, every message says which run it is about",
+			perdure.MaxRunWebhooks)
+	}
+	q.Made++
+	tx.PutWebhookQuota(q)
 	return nil
 }
 
@@ -219,7 +251,7 @@ func (tx *Tx) enable(w *perdure.Webhook, on bool, reason string) error {
 		return nil
 	}
 	w.DisabledAt, w.DisabledReason = tx.Now, reason
-	_, err := tx.settlePending(w)
+	_, _, err := tx.settlePending(w, settledAtOnce)
 	return err
 }
 
@@ -242,7 +274,7 @@ func (op *DeleteWebhook) Do(tx *Tx) error {
 		}
 		w.DeletedAt = tx.Now
 		tx.putWebhook(w)
-		_, err = tx.settlePending(&w)
+		_, _, err = tx.settlePending(&w, settledAtOnce)
 		return "", err
 	}, func(string) error { return nil })
 	return err
@@ -341,8 +373,8 @@ func (e *Engine) WebhookDelay() time.Duration {
 }
 
 // runWebhook gives the id of the endpoint of runs that are submitted with a URL, which is made if there is none;
-// secret is set if it is.
-func (tx *Tx) runWebhook(t perdure.TenantID, url string) (id perdure.WebhookID, secret string, err error) {
+// secret is set if it is. room refuses one more of them.
+func (tx *Tx) runWebhook(t perdure.TenantID, url string, room func(perdure.TenantID) error) (id perdure.WebhookID, secret string, err error) {
 	id = perdure.RunWebhookID(t, url)
 	there, changes := tx.e.hooks.isThere(tx, id)
 	if there {
@@ -353,6 +385,9 @@ func (tx *Tx) runWebhook(t perdure.TenantID, url string) (id perdure.WebhookID, 
 		return id, "", err
 	}
 	if !ok || w.DeletedAt != 0 {
+		if err := room(t); err != nil {
+			return id, "", err
+		}
 		// One that was deleted comes back with another secret: whoever had the first one was not asked.
 		w = perdure.Webhook{Tenant: t, ID: id, Scope: perdure.OfRun, URL: url, SecretVersion: w.SecretVersion + 1, CreatedAt: tx.Now, Version: w.Version}
 		tx.PutWebhook(w)
@@ -375,6 +410,10 @@ func (tx *Tx) firstSecret(r *perdure.Run) (string, error) {
 	return tx.e.webhookSecret(&w, w.SecretVersion), nil
 }
 
+// maxNotes is how many notifications an operation writes by itself. Events that would exceed it wait as one row each for FanOut. An
+// event for one endpoint is a row either way, and never waits.
+const maxNotes = 64
+
 // notify stages a notification for every line that somebody asked to be told of: with the run, or for its thread
 // or its tenant.
 func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
@@ -385,8 +424,8 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 	if !worth {
 		return nil
 	}
-	list, err := tx.e.hooks.of(tx, r.Tenant)
-	if err != nil || (len(list) == 0 && r.Options.Webhook == "") {
+	hooks, err := tx.e.hooks.of(tx, r.Tenant)
+	if err != nil || (len(hooks.list) == 0 && r.Options.Webhook == "") {
 		return err
 	}
 	own, err := tx.ownWebhook(r)
@@ -396,13 +435,25 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 	events := strings.Fields(r.Options.WebhookLines)
 	for i := range lines {
 		l := &lines[i]
-		if own != "" && perdure.WantsLine(events, l.Type) {
-			tx.addNote(r, l, own)
+		to, mine := hooks.to(r.ThreadID, l.Type), own
+		if mine != "" && !perdure.WantsLine(events, l.Type) {
+			mine = ""
 		}
-		for k := range list {
-			if list[k].Wants(r.ThreadID, l.Type) {
-				tx.addNote(r, l, list[k].ID)
-			}
+		n := len(to)
+		if mine != "" {
+			n++
+		}
+		if n > 1 && tx.notes+n > maxNotes {
+			tx.PutFanOut(store.FanOut{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Type: l.Type, ThreadID: r.ThreadID, Own: mine, At: tx.Now})
+			tx.post(r.Tenant, "", false)
+			continue
+		}
+		tx.notes += n
+		if mine != "" {
+			tx.addNote(r, l, mine)
+		}
+		for _, k := range to {
+			tx.addNote(r, l, hooks.list[k].ID)
 		}
 	}
 	return nil
@@ -427,6 +478,7 @@ func (tx *Tx) ownWebhook(r *perdure.Run) (perdure.WebhookID, error) {
 	if perdure.CheckURL("webhook", url) != nil {
 		return "", nil // nobody looked at what was asked for then
 	}
-	id, _, err := tx.runWebhook(r.Tenant, url)
+	// A run that was accepted is told of, whatever the quota is.
+	id, _, err := tx.runWebhook(r.Tenant, url, func(perdure.TenantID) error { return nil })
 	return id, err
 }

@@ -45,7 +45,7 @@ type counted struct {
 }
 
 func newCensus(e *engine.Engine) *census {
-	return &census{patience: patience, descs: describe(queueDepth, queueOldest, runs, runsDeferred, runTiers, pastDeadline, lettersHeld, workersSeen, quietest, sweepAge, scrapeOK, scrapeTook),
+	return &census{patience: patience, descs: describe(queueDepth, queueOldest, runs, runsDeferred, runTiers, pastDeadline, lettersHeld, workersSeen, quietest, sweepAge, fanOuts, scrapeOK, scrapeTook),
 		count: func() (out *store.Census, now perdure.Instant, err error) {
 			ctx, cancel := context.WithTimeout(context.Background(), atMost)
 			defer cancel()
@@ -129,6 +129,7 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 	give(scrapeTook, n.took.Seconds())
 	give(pastDeadline, float64(n.PastDeadline))
 	give(runsDeferred, float64(n.Deferred))
+	give(fanOuts, float64(n.FanOuts))
 	for _, s := range perdure.States {
 		if s.Live() {
 			give(runs, float64(n.States[s]), string(s))

@@ -31,6 +31,7 @@ const (
 	workersSeen  = "perdure_workers"
 	quietest     = "perdure_worker_oldest_heartbeat_seconds"
 	sweepAge     = "perdure_watchdog_last_sweep_seconds"
+	fanOuts      = "perdure_webhook_events_waiting"
 	scrapeOK     = "perdure_scrape_ok"
 	scrapeTook   = "perdure_scrape_census_seconds"
 
@@ -83,6 +84,7 @@ var Table = []Metric{
 	{Name: sweepAge, Type: Gauge, Help: "Time since a watchdog of any node said that it sweeps; it says so once a second.", Watch: "above 10: nobody sweeps"},
 	{Name: workersSeen, Type: Gauge, Labels: []string{"state"}, Help: "Workers, online or offline.", Watch: "no one is online; many went offline"},
 	{Name: quietest, Type: Gauge, Help: "Time since the online worker that is silent for longest was heard from."},
+	{Name: fanOuts, Type: Gauge, Help: "Events that wait to become messages to several webhooks; 10,000 are counted at most.", Watch: "grows for long: one tenant has more events than can be sent"},
 	{Name: attempts, Type: Counter, Labels: []string{"outcome"}, Local: true, Help: "Attempts to send a webhook.", Watch: "the share of refused and unreachable"},
 	{Name: streams, Type: Gauge, Labels: []string{"transport"}, Local: true, Help: "Callers that are attached: event streams, sockets, and waits that block."},
 	{Name: streamsLimit, Type: Gauge, Local: true, Help: "How many callers may be attached to this node.", Watch: "nearly reached"},

@@ -71,8 +71,46 @@ func (tx *Tx) EndUpload(t perdure.TenantID, id string) {
 	push(tx, &tx.later, statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?", []any{int64(tx.Now), string(t), id}, anyNumber})
 }
 
+// A content is who brought some bytes first, and how often they were brought. Uses guards their removal.
+type content struct {
+	upload string
+	uses   int64
+}
+
+type contentKey struct {
+	t    perdure.TenantID
+	hash string
+}
+
+// content gives the row of some bytes, with what the batch has staged for it. It is read before the artifacts that have the
+// bytes: an artifact that comes later raises uses, and a removal that was decided without it is decided again.
+func (tx *Tx) content(k contentKey) (c content, ok bool, err error) {
+	if c, ok, known := tx.contents.get(k); known {
+		return c, ok, nil
+	}
+	err = tx.sess.Query("SELECT upload, uses FROM contents WHERE tenant=? AND hash=?", []any{string(k.t), k.hash},
+		func(scan func(...any) error) error {
+			ok = true
+			return scan(&c.upload, &c.uses)
+		})
+	if err == nil {
+		tx.contents.absorb(k, c, ok)
+	}
+	return c, ok, err
+}
+
 // PutArtifact stages an artifact whose bytes an upload has brought. Bytes that are there already are not kept twice.
-func (tx *Tx) PutArtifact(a perdure.Artifact, upload string) {
+func (tx *Tx) PutArtifact(a perdure.Artifact, upload string) error {
+	k := contentKey{a.Tenant, a.SHA256}
+	c, ok, err := tx.content(k)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		c = content{upload: upload}
+	}
+	c.uses++
+	tx.contents.put(tx, k, c)
 	tx.artifacts.put(tx, artifactKey{runKey{a.Tenant, a.RunID}, a.Name}, a)
 	const ours = "EXISTS (SELECT 1 FROM contents WHERE tenant=? AND hash=? AND upload=?)"
 	push(tx, &tx.later,
@@ -81,46 +119,56 @@ func (tx *Tx) PutArtifact(a perdure.Artifact, upload string) {
 		statement{"DELETE FROM removals WHERE tenant=? AND kind='upload' AND id=? AND " + ours,
 			[]any{string(a.Tenant), upload, string(a.Tenant), a.SHA256, upload}, anyNumber})
 	tx.EndUpload(a.Tenant, upload)
+	return nil
 }
 
 // DropContents has bytes removed that no artifact has any more, but for those that the batch takes away from these runs' artifacts.
-// Whoever brings the same bytes at this moment raises uses, and this batch is decided again.
+// An upload that brings the same bytes at this moment raises uses, and this batch is decided again.
 func (tx *Tx) DropContents(t perdure.TenantID, hashes []string, but func(perdure.Artifact) bool) error {
 	slices.Sort(hashes)
 	for _, hash := range slices.Compact(hashes) {
-		wanted := false
-		err := artifactTable.query(tx.sess, "WHERE tenant=? AND hash=?", []any{string(t), hash}, func(a *perdure.Artifact) error {
-			if cur, ok, known := tx.artifacts.get(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}); known && (!ok || cur.SHA256 != hash) {
-				return nil
-			}
-			if wanted = !but(*a); wanted {
-				return errEnough
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, errEnough) {
-			return err
-		}
-		for _, k := range tx.artifacts.dirty {
-			sl := tx.artifacts.slots[k]
-			wanted = wanted || sl.exists && k.t == t && sl.val.SHA256 == hash
-		}
-		if wanted {
-			continue
-		}
-		upload, uses := "", int64(0)
-		err = tx.sess.Query("SELECT upload, uses FROM contents WHERE tenant=? AND hash=?", []any{string(t), hash},
-			func(scan func(...any) error) error { return scan(&upload, &uses) })
+		k := contentKey{t, hash}
+		c, ok, err := tx.content(k)
 		if err != nil {
 			return err
 		}
-		if upload == "" {
+		wanted, err := tx.hasArtifact(k, but)
+		if err != nil {
+			return err
+		}
+		if wanted || !ok {
 			continue
 		}
-		push(tx, &tx.later, statement{"DELETE FROM contents WHERE tenant=? AND hash=? AND uses=?", []any{string(t), hash, uses}, 1})
-		push(tx, &tx.removals, Removal{Tenant: t, Kind: RemoveUpload, ID: upload, Due: tx.Now})
+		tx.contents.drop(tx, k)
+		// In this order, behind what the batch has staged about the same bytes: they may have come with it.
+		push(tx, &tx.later,
+			statement{"DELETE FROM contents WHERE tenant=? AND hash=? AND uses=?", []any{string(t), hash, c.uses}, 1},
+			statement{"INSERT INTO removals (tenant,kind,id,due_at,lines) VALUES (?,?,?,?,0) ON CONFLICT (tenant,kind,id) DO UPDATE SET due_at=excluded.due_at",
+				[]any{string(t), RemoveUpload, c.upload, int64(tx.Now)}, 1})
 	}
 	return nil
+}
+
+// hasArtifact tells whether an artifact has some bytes, not counting those that the caller takes away.
+func (tx *Tx) hasArtifact(bytes contentKey, but func(perdure.Artifact) bool) (has bool, err error) {
+	for _, k := range tx.artifacts.dirty {
+		if sl := tx.artifacts.slots[k]; sl.exists && k.t == bytes.t && sl.val.SHA256 == bytes.hash {
+			return true, nil
+		}
+	}
+	err = artifactTable.query(tx.sess, "WHERE tenant=? AND hash=?", []any{string(bytes.t), bytes.hash}, func(a *perdure.Artifact) error {
+		if cur, ok, known := tx.artifacts.get(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}); known && (!ok || cur.SHA256 != bytes.hash) {
+			return nil
+		}
+		if has = !but(*a); has {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return has, err
 }
 
 // UploadsOf names the uploads that brought the bytes of a run's artifacts.

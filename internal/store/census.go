@@ -19,6 +19,7 @@ type Census struct {
 	Offline      int             // at most maxOffline of them are counted
 	Quietest     perdure.Instant // when the online worker that is silent for longest was heard from
 	SweptAt      perdure.Instant // when a watchdog last said that it sweeps
+	FanOuts      int             // events that wait to become notifications; at most maxFanOutsCounted of them are counted
 }
 
 // A QueueLoad is what waits in a queue.
@@ -90,6 +91,9 @@ func (v *View) Census(p *perdure.Policy) (*Census, error) {
 		}
 	}
 	var err error
+	if c.FanOuts, err = v.FanOutsWaiting(maxFanOutsCounted); err != nil {
+		return nil, err
+	}
 	c.SweptAt, _, err = v.lastSweep()
 	return c, err
 }

@@ -59,6 +59,15 @@ var Invariants = []Invariant{
 		"SELECT o.run_id, o.target FROM (SELECT tenant, run_id, target FROM outbox UNION ALL SELECT tenant, run_id, target FROM webhook_attempts) o " +
 			"WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant=o.tenant AND r.id=o.run_id) " +
 			"AND NOT EXISTS (SELECT 1 FROM removals x WHERE x.tenant=o.tenant AND x.kind='run' AND x.id=o.run_id)"},
+	{"S16", "an event that waits for its fan-out is a line of its run",
+		"SELECT f.run_id, f.seq FROM {runs} r JOIN fanouts f ON f.tenant=r.tenant AND f.run_id=r.id " +
+			"WHERE NOT EXISTS (SELECT 1 FROM {events} e WHERE e.tenant=f.tenant AND e.run_id=f.run_id AND e.seq=f.seq AND e.type=f.type)"},
+	{"S16", "an event that waits for its fan-out has no notification beyond what was fanned out",
+		"SELECT f.run_id, o.target FROM {runs} r JOIN fanouts f ON f.tenant=r.tenant AND f.run_id=r.id JOIN outbox o ON o.tenant=f.tenant AND o.run_id=f.run_id AND o.seq=f.seq " +
+			"JOIN webhooks w ON w.tenant=o.tenant AND w.id=o.target WHERE (w.scope='run' AND o.target=f.own) OR (w.scope<>'run' AND o.target>f.after)"},
+	{"S16", "an event that waits for its fan-out has its run, or is on its way out with it",
+		"SELECT f.run_id, f.seq FROM fanouts f WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant=f.tenant AND r.id=f.run_id) " +
+			"AND NOT EXISTS (SELECT 1 FROM removals x WHERE x.tenant=f.tenant AND x.kind='run' AND x.id=f.run_id)"},
 	{"S18", "a dead letter is of a run that ended",
 		"SELECT d.run_id, d.cause FROM dead_letters d JOIN {runs} r ON r.tenant=d.tenant AND r.id=d.run_id WHERE r.state NOT IN ('failed','timeout')"},
 	{"S19", "no more attempts are lost in a row than the run may lose",

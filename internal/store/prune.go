@@ -39,7 +39,8 @@ var belongings = map[string][]belonging{
 		{"commits", "run_id", "commit_id", "octet_length(answer)"}, {"waits", "run_id", "id", "octet_length(targets)"},
 		{"inbox", "run_id", "seq", "octet_length(data)"}, {"late_results", "run_id", "n", ""}, {"dead_letters", "run_id", "run_id", ""},
 		{"approvals", "run_id", "wait_id", "octet_length(action)+octet_length(form)+octet_length(answer)"},
-		// In this order: whoever adds an attempt holds the row in the outbox.
+		// In this order: what makes notifications of an event changes its row, and what adds an attempt holds the row in the outbox.
+		{"fanouts", "run_id", "seq", ""},
 		{"outbox", "run_id", "seq", ""}, {"webhook_attempts", "run_id", "seq", "octet_length(response)"},
 		{"waiters", "run_id", "node", ""}, {"members", "run_id", "gathering_id", ""},
 		{"gatherings", "id", "id", ""}}, // its chord
@@ -155,6 +156,9 @@ func (tx *Tx) Wanted(t perdure.TenantID, runs []Spent, letters bool) (map[perdur
 	}
 	if err == nil && letters {
 		err = find(ids, "SELECT run_id FROM outbox WHERE tenant=?", "run_id", " AND alarm_at IS NOT NULL", func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
+	}
+	if err == nil && letters {
+		err = find(ids, "SELECT run_id FROM fanouts WHERE tenant=?", "run_id", "", func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
 	}
 	tx.eachDirty(func(k runKey, r *perdure.Run) {
 		if k.t == t && r.State.Live() {

@@ -63,7 +63,10 @@ type Tx struct {
 	webhooks  shelf[webhookKey, perdure.Webhook]
 	approvals shelf[waitKey, perdure.Approval]
 	artifacts runShelf[artifactKey, perdure.Artifact]
+	contents  shelf[contentKey, content] // what the statements in later come to
 	notes     shelf[noteKey, perdure.Notification]
+	fanOuts   shelf[fanOutKey, FanOut]
+	quotas    shelf[quotaKey, WebhookQuota]
 
 	events   []EventRow
 	messages []perdure.ThreadMessage
@@ -193,6 +196,14 @@ func (s *shelf[K, T]) put(tx *Tx, k K, v T) {
 	})
 }
 
+// drop has a record count as gone. Whoever calls it stages what removes it.
+func (s *shelf[K, T]) drop(tx *Tx, k K) {
+	sl := s.slots[k]
+	before := *sl
+	sl.exists = false
+	tx.undo = append(tx.undo, func() { *sl = before })
+}
+
 // A runShelf holds records that belong to runs, and finds those of one run without looking at the others.
 type runShelf[K ofRun, T any] struct {
 	shelf[K, T]
@@ -307,7 +318,7 @@ func push[T any](tx *Tx, list *[]T, v ...T) {
 func (tx *Tx) empty() bool {
 	return len(tx.runs.dirty)+len(tx.threads.dirty)+len(tx.waits.dirty)+len(tx.items.dirty)+len(tx.groups.dirty)+len(tx.lates.dirty)+
 		len(tx.commits.dirty)+len(tx.keys.dirty)+len(tx.deads.dirty)+len(tx.journal.dirty)+len(tx.workers.dirty)+len(tx.waiters.dirty)+
-		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+len(tx.webhooks.dirty)+len(tx.notes.dirty)+len(tx.approvals.dirty)+len(tx.artifacts.dirty)+
+		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+len(tx.webhooks.dirty)+len(tx.notes.dirty)+len(tx.fanOuts.dirty)+len(tx.quotas.dirty)+len(tx.approvals.dirty)+len(tx.artifacts.dirty)+
 		len(tx.events)+len(tx.messages)+len(tx.attempts)+len(tx.watched)+len(tx.blobs)+len(tx.removals)+len(tx.moves)+len(tx.later) == 0
 }
 
@@ -331,7 +342,9 @@ func (tx *Tx) statements() []statement {
 		save(d, threadTable, threadTable, &tx.threads, func(th *perdure.Thread) { th.Version++ }),
 		save(d, groupTable, groupHeads, &tx.groups, func(g *perdure.Group) { g.Version++ }),
 		save(d, webhookTable, webhookTable, &tx.webhooks, func(w *perdure.Webhook) { w.Version++ }),
+		save(d, quotaTable, quotaTable, &tx.quotas, func(q *WebhookQuota) { q.Version++ }),
 		save(d, noteTable, noteTable, &tx.notes, func(n *perdure.Notification) { n.Version++ }),
+		save(d, fanOutTable, fanOutTable, &tx.fanOuts, func(f *FanOut) { f.Version++ }),
 		eventTable.insert(d, tx.events),
 		waitTable.insert(d, tx.waits.changed()),
 		approvalTable.insert(d, tx.approvals.changed()),

@@ -116,3 +116,69 @@ func (tx *Tx) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instan
 
 // AddAttempt stages an attempt to send a notification.
 func (tx *Tx) AddAttempt(a perdure.WebhookAttempt) { push(tx, &tx.attempts, a) }
+
+// A WebhookQuota is the row that every operation writes which makes a webhook of a tenant: of two that do so at once, one is decided
+// again, and counts the other's. Made are those since an instant, where that is what is limited.
+type WebhookQuota struct {
+	Tenant  perdure.TenantID
+	Scope   string
+	Since   perdure.Instant
+	Made    int64
+	Version int64
+}
+
+type quotaKey struct {
+	t     perdure.TenantID
+	scope string
+}
+
+var quotaTable = &table[WebhookQuota]{
+	name: "webhook_quota", versioned: true, keys: []string{"tenant", "scope"},
+	cols: []string{"tenant", "scope", "since", "made", "version"},
+	bind: func(q *WebhookQuota) []any {
+		return []any{string(q.Tenant), q.Scope, int64(q.Since), q.Made, q.Version}
+	},
+	scan: func(q *WebhookQuota) []any { return []any{&q.Tenant, &q.Scope, &q.Since, &q.Made, &q.Version} },
+}
+
+// WebhookQuota gives a tenant's row. It is read before the webhooks are counted.
+func (tx *Tx) WebhookQuota(t perdure.TenantID, scope string) (WebhookQuota, error) {
+	k := quotaKey{t, scope}
+	if q, _, known := tx.quotas.get(k); known {
+		return q, nil
+	}
+	err := quotaTable.query(tx.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope}, func(q *WebhookQuota) error {
+		tx.quotas.absorb(k, *q, true)
+		return nil
+	})
+	if err == nil {
+		tx.quotas.absorb(k, WebhookQuota{Tenant: t, Scope: scope}, false)
+	}
+	q, _, _ := tx.quotas.get(k)
+	return q, err
+}
+
+// PutWebhookQuota stages a tenant's row. Its version is counted when the batch is written.
+func (tx *Tx) PutWebhookQuota(q WebhookQuota) { tx.quotas.put(tx, quotaKey{q.Tenant, q.Scope}, q) }
+
+// Registered counts a tenant's registered endpoints, with those that the batch makes and without those that it deletes.
+func (tx *Tx) Registered(t perdure.TenantID) (int, error) {
+	list, err := tx.Webhooks(t)
+	if err != nil {
+		return 0, err
+	}
+	there := make(map[perdure.WebhookID]bool, len(list))
+	for i := range list {
+		there[list[i].ID] = true
+	}
+	for _, k := range tx.webhooks.dirty {
+		w := tx.webhooks.slots[k]
+		if k.t != t || w.val.Scope == perdure.OfRun {
+			continue
+		}
+		if delete(there, k.id); w.exists && w.val.DeletedAt == 0 {
+			there[k.id] = true
+		}
+	}
+	return len(there), nil
+}

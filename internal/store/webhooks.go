@@ -1,7 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -140,14 +142,18 @@ func (v *View) notes(where string, args ...any) ([]perdure.Notification, error) 
 	return out, err
 }
 
-// Attempts gives every attempt to send a notification, in order.
+// maxAttempts bounds how many attempts of a notification are shown: one that is redelivered again and again has any number.
+const maxAttempts = 100
+
+// Attempts gives the last attempts to send a notification, in order, at most maxAttempts.
 func (v *View) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt, error) {
 	var out []perdure.WebhookAttempt
-	err := attemptTable.query(v.sess, "WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n",
+	err := attemptTable.query(v.sess, fmt.Sprintf("WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n DESC LIMIT %d", maxAttempts),
 		[]any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook)}, func(a *perdure.WebhookAttempt) error {
 			out = append(out, *a)
 			return nil
 		})
+	slices.Reverse(out)
 	return out, err
 }
 
@@ -161,7 +167,9 @@ type Mailbox struct {
 // mailboxes steps from endpoint to endpoint along their index, however many rows each has: to the tenant's next one, or the
 // next tenant's first. (A pair is not compared: with the pairs of a recursive query SQLite would use half of the index.)
 // Every column is looked for by itself, since not every database can take a row from a query inside a step.
-var mailboxes = func() string {
+//
+// After so many endpoints of a tenant it goes on with the next tenant: MailboxesOf finds the others. No id of an endpoint begins with a tilde.
+func mailboxes(perTenant int) string {
 	next := func(tenant, target string) string {
 		var cols []string
 		for _, col := range []string{"tenant", "target", "alarm_at"} {
@@ -171,18 +179,53 @@ var mailboxes = func() string {
 		}
 		return strings.Join(cols, ", ")
 	}
-	return "WITH RECURSIVE box(tenant, target, alarm_at, n) AS (SELECT " + next("?", "?") + ", 1 UNION ALL SELECT " + next("box.tenant", "box.target") +
-		", n+1 FROM box WHERE box.tenant IS NOT NULL AND n<CAST(? AS BIGINT)) SELECT tenant, target, alarm_at FROM box WHERE tenant IS NOT NULL"
-}()
+	from := fmt.Sprintf("CASE WHEN box.m>=%d THEN '~' ELSE box.target END", perTenant)
+	another := "EXISTS (SELECT 1 FROM outbox o WHERE o.alarm_at IS NOT NULL AND o.tenant=box.tenant AND o.target>" + from + ")"
+	return "WITH RECURSIVE box(tenant, target, alarm_at, n, m) AS (SELECT " + next("?", "?") + ", 1, 1 UNION ALL SELECT " + next("box.tenant", from) +
+		", n+1, CASE WHEN " + another + " THEN m+1 ELSE 1 END FROM box WHERE box.tenant IS NOT NULL AND n<CAST(? AS BIGINT)) " +
+		"SELECT tenant, target, alarm_at FROM box WHERE tenant IS NOT NULL"
+}
 
-// Mailboxes gives the endpoints behind one of them that have something to send, now or later, in order.
-func (v *View) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
-	t, w := string(after.Tenant), string(after.Webhook)
-	err = v.sess.Query(mailboxes, []any{t, w, t, t, w, t, t, w, t, int64(limit)}, func(scan func(...any) error) error {
-		var m Mailbox
-		err := scan(&m.Tenant, &m.Webhook, &m.Due)
+// MailboxesEach is how many endpoints of a tenant Mailboxes gives before it goes on with the next tenant.
+const MailboxesEach = 100
+
+var (
+	mailboxesOfAll = mailboxes(MailboxesEach)
+	mailboxesOfOne = mailboxes(math.MaxInt32)
+)
+
+// MailboxesOf gives the endpoints of a tenant behind one of them that have something to send, now or later, in order.
+func (v *View) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err error) {
+	err = v.mailboxes(mailboxesOfOne, after, limit, func(m Mailbox) error {
+		if m.Tenant != after.Tenant {
+			return errEnough
+		}
 		out = append(out, m)
-		return err
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return out, err
+}
+
+// Mailboxes gives the endpoints behind one of them that have something to send, now or later, in order: of every tenant the first
+// MailboxesEach.
+func (v *View) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
+	err = v.mailboxes(mailboxesOfAll, after, limit, func(m Mailbox) error {
+		out = append(out, m)
+		return nil
 	})
 	return out, err
+}
+
+func (v *View) mailboxes(query string, after Mailbox, limit int, give func(Mailbox) error) error {
+	t, w := string(after.Tenant), string(after.Webhook)
+	return v.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)}, func(scan func(...any) error) error {
+		var m Mailbox
+		if err := scan(&m.Tenant, &m.Webhook, &m.Due); err != nil {
+			return err
+		}
+		return give(m)
+	})
 }

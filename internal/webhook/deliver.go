@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/fair"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -34,6 +35,11 @@ const (
 	page     = 500  // endpoints that one look visits
 	idle     = 5    // looks that are left out when nothing is due
 	maxBoxes = 4000 // endpoints that are known at once
+
+	// rest is for how many times as long as a step took that fans events out, or gives messages up, the next one waits.
+	rest = 3
+	// builders is how many messages are made at once: each reads a whole line, which may have a large result in it.
+	builders = 8
 )
 
 // A Deliverer sends what is due. Any number of nodes do so at once: what one has taken nobody else sends, until a
@@ -54,12 +60,18 @@ type Deliverer struct {
 	shares  map[perdure.TenantID]*share
 	full    map[perdure.TenantID]bool // who has asked for more endpoints than can be known, in this pass
 	looked  store.Mailbox             // how far the last look came
+	deep    []store.Mailbox           // tenants with more endpoints than a look visits, each with how far it came there
 	lookAt  perdure.Instant
 	next    perdure.Instant // when something rings of what was looked at, or a look is due anyway
 	around  bool            // everything was looked at once
 	flying  places          // messages on their way, by what their endpoint was known to be then
 	landed  chan landing    // what became of them
 	results []engine.Sent   // and is not written down yet
+
+	fanning  bool             // there are events that wait for their fan-out
+	fanned   perdure.TenantID // the tenant whose turn it was last
+	fanAt    perdure.Instant  // when the next step is
+	building *fair.Gate       // places of messages that are being made
 }
 
 // A landing is what became of a message, and what its endpoint was known to be when it left.
@@ -84,7 +96,7 @@ func New(e *engine.Engine, opt Options) *Deliverer {
 		opt.Look = time.Second
 	}
 	d := &Deliverer{engine: e, opt: opt, log: opt.Logger, boxes: make(map[box]*queue), shares: make(map[perdure.TenantID]*share),
-		full: make(map[perdure.TenantID]bool), landed: make(chan landing, opt.Concurrency)}
+		full: make(map[perdure.TenantID]bool), landed: make(chan landing, opt.Concurrency), building: fair.NewGate(fair.Limits{Size: builders, Share: builders / 2})}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -129,6 +141,10 @@ func (d *Deliverer) pass(ctx, sending context.Context) (time.Duration, error) {
 	now := d.engine.Store().Now()
 	clear(d.full)
 	for _, p := range d.engine.TakePosted() {
+		if p.Webhook == "" {
+			d.fanning = true
+			continue
+		}
 		q := d.queue(box{p.Tenant, p.Webhook}, now)
 		if q == nil {
 			continue
@@ -142,34 +158,61 @@ func (d *Deliverer) pass(ctx, sending context.Context) (time.Duration, error) {
 			return d.opt.Look, err
 		}
 	}
+	fanErr := d.fanOut(ctx, now) // what is due already is sent all the same
 	op := &engine.Deliver{Sent: d.results, Want: d.wants(now)}
 	if len(op.Sent)+len(op.Want) > 0 {
+		began := time.Now()
 		if err := d.engine.Do(ctx, op); err != nil {
 			return d.opt.Look, fmt.Errorf("take and settle: %w", err) // what became of messages is kept, and written down later
 		}
 		d.results = nil
-		if more := d.took(sending, op, now); more {
-			return 0, nil
+		if more := d.took(sending, op, now, now.Add(rest*time.Since(began))); more {
+			return 0, fanErr
 		}
 	}
-	return d.pause(now), nil
+	return d.pause(now), fanErr
+}
+
+// fanOut makes notifications of events that wait for it, one step of many. Between steps the store is left to others.
+func (d *Deliverer) fanOut(ctx context.Context, now perdure.Instant) error {
+	if !d.fanning || now < d.fanAt {
+		return nil
+	}
+	began := time.Now()
+	op := &engine.FanOut{After: d.fanned}
+	if err := d.engine.Do(ctx, op); err != nil {
+		d.fanAt = now.Add(d.opt.Look)
+		return fmt.Errorf("fan events out: %w", err)
+	}
+	d.fanned, d.fanning, d.fanAt = op.Last, op.More, now.Add(rest*time.Since(began))
+	return nil
 }
 
 // look asks the store which endpoints have something to send, and when: of a page of them each time. Of those with nothing
 // to send yet it remembers when to look again.
 func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
-	var list []store.Mailbox
+	var list, more []store.Mailbox
 	err := d.engine.Store().View(ctx, func(v *store.View) (err error) {
-		list, err = v.Mailboxes(d.looked, page)
+		if !d.fanning {
+			n, err := v.FanOutsWaiting(1)
+			if err != nil {
+				return err
+			}
+			d.fanning = n > 0
+		}
+		if list, err = v.Mailboxes(d.looked, page); err == nil && len(d.deep) > 0 {
+			more, err = v.MailboxesOf(d.deep[0], page)
+		}
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("look for what is due: %w", err)
 	}
-	if d.looked == (store.Mailbox{}) {
+	if d.looked == (store.Mailbox{}) && len(d.deep) == 0 {
 		d.next = now.Add(idle * d.opt.Look)
 	}
-	for _, m := range list {
+	d.deepen(list, more)
+	for _, m := range slices.Concat(list, more) {
 		b := box{m.Tenant, m.Webhook}
 		q := d.boxes[b]
 		if m.Due <= now {
@@ -182,9 +225,11 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 		}
 	}
 	d.looked, d.lookAt = store.Mailbox{}, max(d.next, now.Add(d.opt.Look))
-	if len(list) == page { // the others are looked at next time, and at once if they never were
-		d.looked, d.lookAt = list[page-1], now
-		if d.around {
+	if len(list) == page {
+		d.looked = list[page-1]
+	}
+	if len(list) == page || len(d.deep) > 0 { // the others are looked at next time, and at once if they never were
+		if d.lookAt = now; d.around {
 			d.lookAt = now.Add(d.opt.Look)
 		}
 		return nil
@@ -198,8 +243,31 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 	return nil
 }
 
-// took has what was taken sent. It tells whether there is more to be had at once.
-func (d *Deliverer) took(sending context.Context, op *engine.Deliver, now perdure.Instant) (more bool) {
+// deepen notes the tenants of which a look has seen some endpoints and not the others. These have their turns one tenant after the
+// other, a page each time: one with a hundred thousand endpoints delays no look at anybody else's.
+func (d *Deliverer) deepen(list, more []store.Mailbox) {
+	var done perdure.TenantID // it begins anew with a later look
+	if len(d.deep) > 0 {
+		done = d.deep[0].Tenant
+		d.deep = slices.Delete(d.deep, 0, 1)
+		if len(more) == page {
+			d.deep = append(d.deep, more[page-1])
+		}
+	}
+	each := 0
+	for i, m := range list {
+		if each++; i > 0 && list[i-1].Tenant != m.Tenant {
+			each = 1
+		}
+		if each == store.MailboxesEach && m.Tenant != done && !slices.ContainsFunc(d.deep, func(x store.Mailbox) bool { return x.Tenant == m.Tenant }) {
+			d.deep = append(d.deep, m)
+		}
+	}
+}
+
+// took has what was taken sent. It tells whether there is more to be had at once. Endpoints with more to give up have their next
+// turn at an instant.
+func (d *Deliverer) took(sending context.Context, op *engine.Deliver, now, turn perdure.Instant) (more bool) {
 	got := make(map[box]int)
 	for _, o := range op.Taken {
 		b := box{o.Tenant, o.Webhook}
@@ -214,7 +282,11 @@ func (d *Deliverer) took(sending context.Context, op *engine.Deliver, now perdur
 	for _, w := range op.Want {
 		b := box{w.Tenant, w.Webhook}
 		q := d.boxes[b]
-		if q.anew = slices.Contains(op.More, w); got[b] < w.Most && !q.anew {
+		if q.anew = slices.Contains(op.More, w); q.anew {
+			q.turn = turn
+			q.ring(now)
+			more = more || turn <= now
+		} else if got[b] < w.Most {
 			q.due = 0 // there is no more, until somebody says so
 		}
 	}
@@ -224,13 +296,13 @@ func (d *Deliverer) took(sending context.Context, op *engine.Deliver, now perdur
 			more = more || q.ready(now)
 		}
 	}
-	return more || len(op.More) > 0
+	return more
 }
 
 // send makes one attempt.
 func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing, as standing) landing {
 	s := landing{Sent: engine.Sent{Notification: o.Notification, At: d.engine.Store().Now()}, as: as}
-	m, err := d.message(ctx, o)
+	m, err := d.build(ctx, o)
 	if err != nil {
 		s.Unsent, s.Stopped, s.Error = true, ctx.Err() != nil, "the server could not read what to send"
 		if s.Gone = errors.Is(err, errGone) && !s.Stopped; s.Gone {
@@ -250,6 +322,16 @@ func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing, as standing) l
 		s.Error = fmt.Sprintf("the receiver answered %d", s.Status)
 	}
 	return s
+}
+
+// build makes a message when there is a place for it: what was read is let go of before it is sent.
+func (d *Deliverer) build(ctx context.Context, o *engine.Outgoing) (Message, error) {
+	leave, err := d.building.Enter(ctx, o.Tenant, 1)
+	if err != nil {
+		return Message{}, err
+	}
+	defer leave()
+	return d.message(fair.With(ctx, o.Tenant), o)
 }
 
 var errGone = errors.New("the event is no longer there")
@@ -295,8 +377,14 @@ func (d *Deliverer) land(s landing) {
 // pause is the time until there may be something to do of which nobody tells.
 func (d *Deliverer) pause(now perdure.Instant) time.Duration {
 	next := d.lookAt
+	if d.fanning {
+		next = min(next, d.fanAt)
+	}
 	for _, q := range d.boxes {
-		if at := max(q.due, q.hold); q.due != 0 && at > now { // what is due already waits for a place, and there is word when one is free
+		if q.anew && q.turn > now {
+			next = min(next, q.turn)
+		}
+		if at := max(q.due, q.hold, q.turn); q.due != 0 && at > now { // what is due already waits for a place, and there is word when one is free
 			next = min(next, at)
 		}
 	}

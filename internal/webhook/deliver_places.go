@@ -25,6 +25,7 @@ type queue struct {
 	want   int             // and those for which a place was found just now
 	served perdure.Instant // when it last had a place
 	hold   perdure.Instant // until when it is left alone
+	turn   perdure.Instant // when the next portion of what is to be given up has its turn
 	fails  int             // how often it has failed in a row
 	failed perdure.Instant // when it was last seen to
 }
@@ -55,7 +56,9 @@ const (
 )
 
 // ready tells whether there is something that could be sent.
-func (q *queue) ready(now perdure.Instant) bool { return q.due != 0 && q.due <= now && q.hold <= now }
+func (q *queue) ready(now perdure.Instant) bool {
+	return q.due != 0 && max(q.due, q.hold, q.turn) <= now
+}
 
 // ring notes that there is something to send at an instant.
 func (q *queue) ring(at perdure.Instant) {
@@ -185,7 +188,7 @@ func (d *Deliverer) wants(now perdure.Instant) []engine.Want {
 		out = append(out, engine.Want{Tenant: q.tenant, Webhook: q.id, Most: q.want})
 	}
 	for b, q := range d.boxes {
-		if q.anew && q.want == 0 {
+		if q.anew && q.want == 0 && q.turn <= now {
 			out = append(out, engine.Want{Tenant: b.tenant, Webhook: b.id})
 		}
 	}

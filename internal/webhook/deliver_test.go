@@ -563,3 +563,24 @@ func TestABodyThatIsTooLargeSaysWhatIsLeftOut(t *testing.T) {
 		}
 	}
 }
+
+// Events that an operation left for the fan-out are found by a deliverer that nobody told of them, as after a crash.
+func TestEventsThatWaitAreFannedOutAndSentOnceEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := virtual(t)
+		sink := &receiver{}
+		for i := range 8 {
+			w.hook(fmt.Sprintf("https://a%d.example/", i), "x:*")
+		}
+		w.many(100)
+		w.e.TakePosted()
+		w.deliver(Options{Sender: sink})
+		time.Sleep(10 * time.Second)
+		for i := range 8 {
+			if got, _ := sink.of(fmt.Sprintf("https://a%d.example/", i)); len(got) != 100 {
+				t.Errorf("endpoint %d was sent %d messages, want 100", i, len(got))
+			}
+		}
+		storetest.Check(t, w.e.Store())
+	})
+}

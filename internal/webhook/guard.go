@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,14 +24,20 @@ import (
 // metadata service. Addresses are checked when they are saved, so that who saves one learns why not, and again when
 // a connection is made, on the address that is really dialled: what a name resolves to may change in between.
 //
-// The zero value allows the public internet by https and nothing else. It is safe for concurrent use.
+// The zero value allows the public internet by https, on DefaultPorts, and nothing else. It is safe for concurrent use.
 type Guard struct {
-	// Allow are networks that may be reached although they are not public. Into these, http is allowed as well.
+	// Allow are networks that may be reached although they are not public. Into these, http is allowed as well, and every port.
 	Allow []netip.Prefix
+
+	// Ports are those that may be reached elsewhere. Nil means DefaultPorts.
+	Ports []int
 
 	// Resolver looks names up; nil: the system's.
 	Resolver *net.Resolver
 }
+
+// DefaultPorts are what web servers listen on. Other ports have services behind them that may take a request for something else.
+var DefaultPorts = []int{80, 443, 8080, 8443}
 
 // lookup bounds the look at a name when an address is saved.
 const lookup = 2 * time.Second
@@ -41,6 +49,9 @@ var besides = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32")}
 // same, when it is saved and in its attempts: so much of what the server's resolver knows its owner can find out.
 var errDenied = errors.New("the address is not public")
 
+// errPort is what a connection to a port is refused with that is not on the list.
+var errPort = errors.New("the port is not one that webhooks may use")
+
 // CheckURL tells whether messages may be sent to an address: code invalid for what is no usable URL, url_refused for what
 // leads where the server does not send. A name that can't be looked up now is let pass: it is checked again whenever it is dialled.
 func (g *Guard) CheckURL(ctx context.Context, raw string) error {
@@ -50,10 +61,7 @@ func (g *Guard) CheckURL(ctx context.Context, raw string) error {
 	}
 	host := u.Hostname()
 	if ip, err := netip.ParseAddr(host); err == nil {
-		if g.check(u.Scheme, ip) != nil {
-			return refused(u.Scheme, "%s is not public", host)
-		}
-		return nil
+		return g.judge(u, ip, "%s is not public")
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookup)
 	defer cancel()
@@ -62,14 +70,57 @@ func (g *Guard) CheckURL(ctx context.Context, raw string) error {
 		if u.Scheme == "http" {
 			return refused(u.Scheme, "%s can't be looked up", host)
 		}
+		if !g.onList(portOf(u)) && len(g.Allow) == 0 { // wherever it leads
+			return g.portRefused(u)
+		}
 		return nil
 	}
 	for _, ip := range ips {
-		if g.check(u.Scheme, ip) != nil {
-			return refused(u.Scheme, "%s leads to an address that is not public", host)
+		if err := g.judge(u, ip, "%s leads to an address that is not public"); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// judge refuses a URL that leads to an address which may not be reached by its scheme, or not on its port.
+func (g *Guard) judge(u *url.URL, ip netip.Addr, format string) error {
+	switch err := g.check(u.Scheme, netip.AddrPortFrom(ip, uint16(portOf(u)))); {
+	case errors.Is(err, errPort):
+		return g.portRefused(u)
+	case err != nil:
+		return refused(u.Scheme, format, u.Hostname())
+	}
+	return nil
+}
+
+// portRefused says which port it is about, and which setting.
+func (g *Guard) portRefused(u *url.URL) error {
+	var list []string
+	for _, p := range g.ports() {
+		list = append(list, strconv.Itoa(p))
+	}
+	return perdure.Errorf(perdure.CodeURLRefused, "port %d is none of those that webhooks may use (%s); the operator may allow it with webhook_ports", portOf(u), strings.Join(list, ", "))
+}
+
+func (g *Guard) ports() []int {
+	if g.Ports != nil {
+		return g.Ports
+	}
+	return DefaultPorts
+}
+
+func (g *Guard) onList(port int) bool { return slices.Contains(g.ports(), port) }
+
+// portOf gives the port that a URL leads to. parse has checked what it says.
+func portOf(u *url.URL) int {
+	if n, err := strconv.Atoi(u.Port()); err == nil {
+		return n
+	}
+	if u.Scheme == "http" {
+		return 80
+	}
+	return 443
 }
 
 func refused(scheme, format string, args ...any) *perdure.Error {
@@ -146,9 +197,10 @@ func isPort(text string) bool {
 	return err == nil && n >= 1 && n <= 65535
 }
 
-// check tells whether an address may be reached by a scheme. http only goes where the operator has said so.
-func (g *Guard) check(scheme string, ip netip.Addr) error {
-	ip = ip.Unmap()
+// check tells whether an address may be reached by a scheme. http, and ports that are not on the list, only go where the operator has
+// said so.
+func (g *Guard) check(scheme string, to netip.AddrPort) error {
+	ip := to.Addr().Unmap()
 	for _, p := range g.Allow {
 		if p.Contains(ip) {
 			return nil
@@ -156,6 +208,9 @@ func (g *Guard) check(scheme string, ip netip.Addr) error {
 	}
 	if scheme != "https" || guardian.SafeAddr(ip) != nil {
 		return errDenied
+	}
+	if !g.onList(int(to.Port())) {
+		return errPort
 	}
 	return nil
 }
@@ -170,6 +225,6 @@ func (g *Guard) control(scheme string) func(network, address string, _ syscall.R
 		if err != nil || network != "tcp4" && network != "tcp6" {
 			return errDenied
 		}
-		return g.check(scheme, to.Addr())
+		return g.check(scheme, to)
 	}
 }

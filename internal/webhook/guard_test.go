@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -174,3 +175,41 @@ func nameserver(t *testing.T, answer *atomic.Pointer[netip.Addr]) *net.Resolver 
 		return d.DialContext(ctx, "udp", conn.LocalAddr().String())
 	}}
 }
+
+func TestPortsAreByAllowListWhenSavedAndWhenDialled(t *testing.T) {
+	for _, c := range []struct {
+		ports []int
+		allow string
+		url   string
+		ok    bool
+	}{
+		{nil, "", "https://8.8.8.8/", true}, {nil, "", "https://8.8.8.8:443/", true}, {nil, "", "https://8.8.8.8:80/", true}, {nil, "", "https://8.8.8.8:8080/", true},
+		{nil, "", "https://[2606:4700:4700::1111]:8443/", true},
+		{nil, "", "https://8.8.8.8:22/", false}, {nil, "", "https://8.8.8.8:25/", false}, {nil, "", "https://8.8.8.8:6379/", false}, {nil, "", "https://[2606:4700:4700::1111]:444/", false},
+		{nil, "", "https://no-such-name.invalid:25/", false}, {nil, "", "https://no-such-name.invalid:8443/", true},
+		{nil, "10.1.0.0/16", "http://10.1.2.3:6379/", true}, {nil, "10.1.0.0/16", "https://8.8.8.8:6379/", false},
+		{[]int{9443}, "", "https://8.8.8.8:9443/", true}, {[]int{9443}, "", "https://8.8.8.8/", false}, {[]int{}, "10.1.0.0/16", "https://8.8.8.8/", false},
+	} {
+		g := Guard{Ports: c.ports, Resolver: nowhere}
+		if c.allow != "" {
+			g.Allow = []netip.Prefix{netip.MustParsePrefix(c.allow)}
+		}
+		err := g.CheckURL(t.Context(), c.url)
+		if (err == nil) != c.ok || err != nil && (perdure.CodeOf(err) != perdure.CodeURLRefused || !strings.Contains(err.Error(), "webhook_ports")) {
+			t.Errorf("saved: %s with ports %v: %v, want allowed: %t", c.url, c.ports, err, c.ok)
+		}
+		u, err := g.parse(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := netip.ParseAddr(u.Hostname()); err != nil {
+			continue // it is looked up when it is dialled
+		}
+		if err := g.control(u.Scheme)("tcp4", net.JoinHostPort(u.Hostname(), strconv.Itoa(portOf(u))), nil); (err == nil) != c.ok {
+			t.Errorf("dialled: %s with ports %v: %v, want allowed: %t", c.url, c.ports, err, c.ok)
+		}
+	}
+}
+
+// nowhere finds no name.
+var nowhere = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, net.UnknownNetworkError("none") }}

@@ -130,6 +130,8 @@ func (s *HTTP) reason(ctx context.Context, err error) string {
 	switch {
 	case errors.Is(err, errDenied):
 		return "the address is not public, and its network is not allowed"
+	case errors.Is(err, errPort):
+		return errPort.Error()
 	case errors.Is(err, context.Canceled):
 		return "the attempt was given up: the server shuts down"
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -352,7 +353,11 @@ func TestANameIsCheckedWhenItIsDialled(t *testing.T) {
 
 	// A name that was public when it was saved, and is not when it is dialled.
 	var answer atomic.Pointer[netip.Addr]
-	g := &Guard{Resolver: nameserver(t, &answer)}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &Guard{Resolver: nameserver(t, &answer), Ports: []int{n}}
 	before, after := netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr("127.0.0.1")
 	answer.Store(&before)
 	url := "https://rebound.example:" + port

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
+
+// A FanOut is an event that waits to become notifications: a line of a run, and which endpoints are still to be told of it.
+type FanOut struct {
+	Tenant   perdure.TenantID
+	RunID    perdure.RunID
+	Seq      int64 // of the line
+	Type     string
+	ThreadID perdure.ThreadID
+	Own      perdure.WebhookID // the endpoint that came with the run, while it is to be told
+	At       perdure.Instant   // when the event was; endpoints that were made later are not told
+	After    perdure.WebhookID // the last registered endpoint that has its notification
+	Version  int64
+}
+
+type fanOutKey struct {
+	runKey
+	seq int64
+}
+
+var fanOutTable = &table[FanOut]{
+	name: "fanouts", versioned: true, keys: []string{"tenant", "run_id", "seq"},
+	cols: []string{"tenant", "run_id", "seq", "type", "thread_id", "own", "at", "after", "version"},
+	bind: func(f *FanOut) []any {
+		return []any{string(f.Tenant), string(f.RunID), f.Seq, f.Type, string(f.ThreadID), string(f.Own), int64(f.At), string(f.After), f.Version}
+	},
+	scan: func(f *FanOut) []any {
+		return []any{&f.Tenant, &f.RunID, &f.Seq, &f.Type, &f.ThreadID, &f.Own, &f.At, &f.After, &f.Version}
+	},
+}
+
+func keyOfFanOut(f *FanOut) fanOutKey { return fanOutKey{runKey{f.Tenant, f.RunID}, f.Seq} }
+
+// PutFanOut stages an event that waits for its notifications. Its version is counted when the batch is written.
+func (tx *Tx) PutFanOut(f FanOut) { tx.fanOuts.put(tx, keyOfFanOut(&f), f) }
+
+// DropFanOut stages the removal of an event that has all its notifications. The batch is decided again if somebody else was quicker
+// with it.
+func (tx *Tx) DropFanOut(f *FanOut) {
+	tx.fanOuts.drop(tx, keyOfFanOut(f))
+	push(tx, &tx.later, statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
+		[]any{string(f.Tenant), string(f.RunID), f.Seq, f.Version}, 1})
+}
+
+// FanOutTenants gives tenants behind one of them that have events waiting, in order. However many events each has, it costs one step.
+func (tx *Tx) FanOutTenants(after perdure.TenantID, limit int) (out []perdure.TenantID, err error) {
+	const next = "(SELECT f.tenant FROM fanouts f WHERE f.tenant>%s ORDER BY f.tenant LIMIT 1)"
+	err = tx.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "?")+" UNION ALL SELECT "+fmt.Sprintf(next, "t.tenant")+
+		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{string(after), int64(limit)},
+		func(scan func(...any) error) error {
+			var t perdure.TenantID
+			err := scan(&t)
+			out = append(out, t)
+			return err
+		})
+	return out, err
+}
+
+// FanOuts gives a tenant's events that wait, the oldest first. There may be more if full is set.
+func (tx *Tx) FanOuts(t perdure.TenantID, limit int) (out []FanOut, full bool, err error) {
+	rows := 0
+	err = fanOutTable.query(tx.sess, "WHERE tenant=? ORDER BY at, run_id, seq"+atMost, []any{string(t), int64(limit)}, func(f *FanOut) error {
+		rows++
+		k := keyOfFanOut(f)
+		tx.fanOuts.absorb(k, *f, true)
+		if cur, ok, _ := tx.fanOuts.get(k); ok { // the batch may have dropped it
+			out = append(out, cur)
+		}
+		return nil
+	})
+	return out, rows == limit, err
+}
+
+// Notified gives the endpoints that have a notification of an event.
+func (tx *Tx) Notified(f *FanOut) (map[perdure.WebhookID]bool, error) {
+	out := make(map[perdure.WebhookID]bool)
+	err := tx.sess.Query("SELECT target FROM outbox WHERE tenant=? AND run_id=? AND seq=?", []any{string(f.Tenant), string(f.RunID), f.Seq},
+		func(scan func(...any) error) error {
+			var w perdure.WebhookID
+			err := scan(&w)
+			out[w] = true
+			return err
+		})
+	return out, err
+}
+
+// maxFanOutsCounted bounds the count of events that wait.
+const maxFanOutsCounted = 10_000
+
+// FanOutsWaiting counts the events that wait to become notifications, up to a limit.
+func (v *View) FanOutsWaiting(limit int) (n int, err error) {
+	err = v.sess.Query(fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM fanouts LIMIT %d) waiting", limit), nil,
+		func(scan func(...any) error) error { return scan(&n) })
+	return n, err
+}

@@ -250,7 +250,7 @@ func TestListsGoByTheirIndex(t *testing.T) {
 			"two entries": {RunFilter{Metadata: map[string]string{"team": "red", "env": "prod"}}, 1, "SEARCH run_metadata USING PRIMARY KEY (tenant=? AND name=? AND value=? AND run_id>? AND run_id<?)", "run_metadata_pkey"},
 			"tree":        {RunFilter{RootID: "r1"}, 3, "SEARCH runs USING COVERING INDEX runs_root (tenant=? AND root_id=? AND id>? AND id<?)", "runs_root"},
 			"children":    {RunFilter{ParentID: "r1"}, 2, "SEARCH runs USING INDEX runs_parent (tenant=? AND parent_id=?)", "runs_parent"},
-			"live":        {RunFilter{Live: true}, 1, "SEARCH runs USING COVERING INDEX runs_live (tenant=?)", "runs_live"},
+			"live":        {RunFilter{Live: true}, 1, "SEARCH runs USING COVERING INDEX runs_live (tenant=? AND alarm_at>?)", "runs_live"},
 		} {
 			c.f.Limit = 50
 			p, w := watchedPage(t, s, c.f)

@@ -211,29 +211,6 @@ func (v *View) HasPlatformKey() (n int, err error) {
 	return n, err
 }
 
-// A QueueDepth is what there is in a queue.
-type QueueDepth struct {
-	Name                                  string
-	Queued, Claimable, Running, Suspended int
-	Oldest                                perdure.Instant // the oldest that is claimable
-}
-
-// Queues counts a tenant's live runs by queue.
-func (v *View) Queues(t perdure.TenantID) ([]QueueDepth, error) {
-	var out []QueueDepth
-	err := v.sess.Query("SELECT q.name, coalesce(sum(CASE WHEN r.state='queued' THEN 1 ELSE 0 END),0), coalesce(sum(r.ready),0), "+
-		"coalesce(sum(CASE WHEN r.state IN ('dispatched','running') THEN 1 ELSE 0 END),0), coalesce(sum(CASE WHEN r.state='suspended' THEN 1 ELSE 0 END),0), "+
-		"coalesce(min(CASE WHEN r.ready=1 THEN r.ready_at END),0) "+
-		"FROM queues q LEFT JOIN runs r ON r.tenant=q.tenant AND r.queue=q.name AND r.alarm_at IS NOT NULL WHERE q.tenant=? GROUP BY q.name ORDER BY q.name",
-		[]any{string(t)}, func(scan func(...any) error) error {
-			var q QueueDepth
-			err := scan(&q.Name, &q.Queued, &q.Claimable, &q.Running, &q.Suspended, &q.Oldest)
-			out = append(out, q)
-			return err
-		})
-	return out, err
-}
-
 // Ready says of which kinds and in which queues there is something to claim.
 type Ready struct {
 	Tenant      perdure.TenantID

@@ -85,7 +85,7 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func listJobs(ctx context.Context, c *client.Client, filter client.Filter) (*api.Runs, error) {
 	out, want := &api.Runs{Runs: []api.Run{}}, filter.Limit
 	for {
-		filter.Limit = min(want-len(out.Runs), 1000)
+		filter.Limit = want - len(out.Runs)
 		page, err := c.List(ctx, filter)
 		if err != nil {
 			return nil, err

@@ -17,7 +17,7 @@ const (
 	MaxBatch    = 1000    // entries of one list
 	MaxName     = 200     // bytes of a kind, queue, key or name
 	MaxText     = 4096    // bytes of a summary, reason or message
-	MaxMetadata = 64      // entries
+	MaxMetadata = 16      // entries of a run's metadata
 	MaxLate     = 16      // late results kept of one run
 	MaxCode     = 200     // bytes of a failure's code
 
@@ -440,18 +440,7 @@ func checkWork(prefix, kind string, queue *string, class Class, priority, attemp
 			return err
 		}
 	}
-	if len(metadata) > MaxMetadata {
-		return &Error{Code: CodeTooLarge, Field: prefix + "metadata", Message: fmt.Sprintf("has %d entries; a run takes %d", len(metadata), MaxMetadata)}
-	}
-	for k, v := range metadata {
-		if err := checkName(prefix+"metadata", k); err != nil {
-			return err
-		}
-		if err := checkText(prefix+"metadata."+k, v); err != nil {
-			return err
-		}
-	}
-	return nil
+	return checkMetadata(prefix+"metadata", metadata)
 }
 
 func checkMessages(field string, ms []Message) error {

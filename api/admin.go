@@ -17,7 +17,8 @@ type NewKey struct {
 
 // Keys lists keys, without their secrets.
 type Keys struct {
-	Keys []perdure.Key `json:"keys"`
+	Keys       []perdure.Key `json:"keys"`
+	NextCursor string        `json:"next_cursor,omitempty"` // where the next page begins; empty: this was the last
 }
 
 // SigningKeys lists what runs are signed with, the one that signs first.

@@ -150,6 +150,7 @@ type CallbackUsed struct {
 // LateResults lists a run's late results.
 type LateResults struct {
 	LateResults []LateResult `json:"late_results"`
+	NextCursor  string       `json:"next_cursor,omitempty"` // where the next page begins; empty: this was the last
 }
 
 // A LateResult is finished work that came too late.
@@ -258,7 +259,8 @@ type JobStatus struct {
 
 // Queues lists queues and what is in them.
 type Queues struct {
-	Queues []Queue `json:"queues"`
+	Queues     []Queue `json:"queues"`
+	NextCursor string  `json:"next_cursor,omitempty"` // where the next page begins; empty: this was the last
 }
 
 // A Queue is where runs wait.
@@ -269,9 +271,12 @@ type Queue struct {
 	Running         int    `json:"running"`
 	Suspended       int    `json:"suspended"`
 	OldestClaimable int64  `json:"oldest_claimable_ms,omitempty"`
+	// AtLeast says that the tenant has more live runs than are counted: the queue may hold more than these.
+	AtLeast bool `json:"at_least,omitempty"`
 }
 
 // Workers lists workers.
 type Workers struct {
-	Workers []perdure.Worker `json:"workers"`
+	Workers    []perdure.Worker `json:"workers"`
+	NextCursor string           `json:"next_cursor,omitempty"` // where the next page begins; empty: this was the last
 }

@@ -45,9 +45,7 @@ func (c *Client) createKey(ctx context.Context, keys string, in api.CreateKey, o
 
 // Keys lists the tenant's keys, without their secrets.
 func (c *Client) Keys(ctx context.Context) ([]perdure.Key, error) {
-	var out api.Keys
-	_, err := c.do(ctx, &request{method: "GET", path: v1 + "/keys"}, &out)
-	return out.Keys, err
+	return pages(ctx, c, v1+"/keys", func(p *api.Keys) ([]perdure.Key, string) { return p.Keys, p.NextCursor })
 }
 
 // RevokeKey ends a key at once.

@@ -28,7 +28,7 @@ func (c *Client) Approvals(ctx context.Context, f ApprovalFilter) (*api.Approval
 	if f.Limit != 0 {
 		q.Set("limit", strconv.Itoa(f.Limit))
 	}
-	return answer[api.Approvals](ctx, c, &request{method: "GET", path: v1 + "/approvals", query: q})
+	return filled(ctx, c, v1+"/approvals", q, func(p *api.Approvals) (int, string) { return len(p.Approvals), p.NextCursor })
 }
 
 // Approval looks at an approval.

@@ -33,7 +33,7 @@ func (f *DeadLetterFilter) query() url.Values {
 
 // DeadLetters gives a page of the runs that can't go on without a person, newest first.
 func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) (*api.DeadLetters, error) {
-	return answer[api.DeadLetters](ctx, c, &request{method: "GET", path: v1 + "/dlq", query: f.query()})
+	return filled(ctx, c, v1+"/dlq", f.query(), func(p *api.DeadLetters) (int, string) { return len(p.DeadLetters), p.NextCursor })
 }
 
 // DeadLetterCauses counts dead letters by cause and kind, the most first.

@@ -201,9 +201,10 @@ func (f *Filter) query() url.Values {
 	return q
 }
 
-// List gives a page of runs, newest first, without their inputs and results.
+// List gives a page of runs, newest first, without their inputs and results. A page may have fewer runs than its limit and still have a
+// NextCursor: it is bounded in bytes, and in how many runs are looked at for it.
 func (c *Client) List(ctx context.Context, f Filter) (*api.Runs, error) {
-	return answer[api.Runs](ctx, c, &request{method: "GET", path: v1 + "/runs", query: f.query()})
+	return filled(ctx, c, v1+"/runs", f.query(), ofRuns)
 }
 
 // All goes through all runs of a filter, newest first, page by page. An error is the last thing it gives.
@@ -229,7 +230,7 @@ func (c *Client) All(ctx context.Context, f Filter) iter.Seq2[api.Run, error] {
 
 // Tree gives a page of the runs of a run's tree.
 func (c *Client) Tree(ctx context.Context, id perdure.RunID, cursor string) (*api.Runs, error) {
-	return answer[api.Runs](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/tree", string(id)), query: cursorQuery(cursor)})
+	return filled(ctx, c, path(v1+"/runs/%s/tree", string(id)), cursorQuery(cursor), ofRuns)
 }
 
 // Signal sends a named signal to a run. One that nobody waits for yet is kept for the wait to come.
@@ -304,9 +305,7 @@ func (c *Client) Deliverable(ctx context.Context, id perdure.RunID) (*api.Delive
 
 // LateResults lists finished work of a run that came too late.
 func (c *Client) LateResults(ctx context.Context, id perdure.RunID) ([]api.LateResult, error) {
-	var out api.LateResults
-	_, err := c.do(ctx, &request{method: "GET", path: path(v1+"/runs/%s/late-results", string(id))}, &out)
-	return out.LateResults, err
+	return pages(ctx, c, path(v1+"/runs/%s/late-results", string(id)), func(p *api.LateResults) ([]api.LateResult, string) { return p.LateResults, p.NextCursor })
 }
 
 // Adopt takes a late result: it completes a live run, and becomes the deliverable of an ended one.
@@ -328,6 +327,42 @@ func (c *Client) Continue(ctx context.Context, id perdure.RunID, in api.Continue
 func (c *Client) Callback(ctx context.Context, token string, in api.UseCallback) (*api.CallbackUsed, error) {
 	return answer[api.CallbackUsed](ctx, c, &request{method: "POST", path: path(v1+"/callbacks/%s", token), body: in})
 }
+
+// pages reads all pages of a list.
+func pages[P, T any](ctx context.Context, c *Client, path string, entries func(*P) (list []T, next string)) (out []T, err error) {
+	for cursor := ""; ; {
+		page, err := answer[P](ctx, c, &request{method: "GET", path: path, query: cursorQuery(cursor)})
+		if err != nil {
+			return nil, err
+		}
+		list, next := entries(page)
+		if out = append(out, list...); next == "" {
+			return out, nil
+		}
+		cursor = next
+	}
+}
+
+// filled reads pages until one has an entry, or there are no more. The server looks at a bounded number of rows for a page, which may
+// then be empty although there is more to come.
+func filled[P any](ctx context.Context, c *Client, path string, q url.Values, entries func(*P) (n int, next string)) (*P, error) {
+	for {
+		page, err := answer[P](ctx, c, &request{method: "GET", path: path, query: q})
+		if err != nil {
+			return nil, err
+		}
+		n, next := entries(page)
+		if n > 0 || next == "" {
+			return page, nil
+		}
+		if q == nil {
+			q = url.Values{}
+		}
+		q.Set("cursor", next)
+	}
+}
+
+func ofRuns(p *api.Runs) (int, string) { return len(p.Runs), p.NextCursor }
 
 func cursorQuery(cursor string) url.Values {
 	if cursor == "" {

@@ -121,14 +121,10 @@ func leaseQuery(l api.Lease, after int64) url.Values {
 
 // Workers lists the tenant's workers.
 func (c *Client) Workers(ctx context.Context) ([]perdure.Worker, error) {
-	var out api.Workers
-	_, err := c.do(ctx, &request{method: "GET", path: v1 + "/workers"}, &out)
-	return out.Workers, err
+	return pages(ctx, c, v1+"/workers", func(p *api.Workers) ([]perdure.Worker, string) { return p.Workers, p.NextCursor })
 }
 
 // Queues lists the tenant's queues and what is in them.
 func (c *Client) Queues(ctx context.Context) ([]api.Queue, error) {
-	var out api.Queues
-	_, err := c.do(ctx, &request{method: "GET", path: v1 + "/queues"}, &out)
-	return out.Queues, err
+	return pages(ctx, c, v1+"/queues", func(p *api.Queues) ([]api.Queue, string) { return p.Queues, p.NextCursor })
 }

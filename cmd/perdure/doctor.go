@@ -147,12 +147,14 @@ func lookAtServer(ctx context.Context, conn *connFlags) []finding {
 		}
 	}
 	queues, err := c.Queues(ctx)
-	waiting := 0
+	waiting, about := 0, ""
 	for _, q := range queues {
-		waiting += q.Claimable
+		if waiting += q.Claimable; q.AtLeast {
+			about = "at least "
+		}
 	}
 	if err == nil {
-		out = append(out, finding{"workers", online > 0 || waiting == 0, fmt.Sprintf("%d online, %d claimable runs wait", online, waiting)})
+		out = append(out, finding{"workers", online > 0 || waiting == 0, fmt.Sprintf("%d online, %s%d claimable runs wait", online, about, waiting)})
 	}
 	check, err := c.Invariants(ctx)
 	switch {

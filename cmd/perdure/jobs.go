@@ -61,7 +61,7 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	page, err := c.List(ctx, filter)
+	page, err := listJobs(ctx, c, filter)
 	if err != nil {
 		return err
 	}
@@ -79,6 +79,22 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.RunID, r.Kind, paint(r.Status), shortly(time.Duration(r.ElapsedMS)*time.Millisecond), r.Attempt, doing(&r))
 	}
 	return w.Flush()
+}
+
+// listJobs reads pages until there are as many runs as were asked for, or no more. The server looks at a bounded number of runs for a page.
+func listJobs(ctx context.Context, c *client.Client, filter client.Filter) (*api.Runs, error) {
+	out, want := &api.Runs{Runs: []api.Run{}}, filter.Limit
+	for {
+		filter.Limit = want - len(out.Runs)
+		page, err := c.List(ctx, filter)
+		if err != nil {
+			return nil, err
+		}
+		out.Runs, out.NextCursor = append(out.Runs, page.Runs...), page.NextCursor
+		if filter.Cursor = page.NextCursor; filter.Cursor == "" || len(out.Runs) >= want {
+			return out, nil
+		}
+	}
 }
 
 func doing(r *api.Run) string {

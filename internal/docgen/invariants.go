@@ -18,6 +18,7 @@ conformance suite does so after every scenario, and the [simulator](simulator.md
 
 Beside them, two things are checked on every run that no query can say (S4): that its log, read from the first line to the last, tells a
 history that the [lifecycle](lifecycle.md) allows, and that the state it arrives at is the one in the run's row.
+The index of metadata is read run by run as well (P18): every entry of a run's metadata has its row there.
 
 `
 

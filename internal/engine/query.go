@@ -101,16 +101,22 @@ func deeper(text []byte, than int) bool {
 	return false
 }
 
-// List reads a page of a tenant's runs, newest first.
-func (e *Engine) List(ctx context.Context, t perdure.TenantID, f store.RunFilter) (runs []perdure.Run, err error) {
+// List reads the runs of a page of a tenant's runs, newest first.
+func (e *Engine) List(ctx context.Context, t perdure.TenantID, f store.RunFilter) ([]perdure.Run, error) {
+	p, err := e.Page(ctx, t, f)
+	return p.Runs, err
+}
+
+// Page reads a page of a tenant's runs, newest first.
+func (e *Engine) Page(ctx context.Context, t perdure.TenantID, f store.RunFilter) (p store.RunPage, err error) {
 	if f.Limit < 1 || f.Limit > 1000 {
-		return nil, perdure.Invalid("limit", "%d does not lie between 1 and 1000", f.Limit)
+		return p, perdure.Invalid("limit", "%d does not lie between 1 and 1000", f.Limit)
 	}
 	err = e.store.View(ctx, func(v *store.View) error {
-		runs, err = v.Runs(t, f)
+		p, err = v.RunPage(t, f)
 		return err
 	})
-	return runs, err
+	return p, err
 }
 
 // A Look is a look at a run's log from a cursor on, and what is seen.

@@ -88,8 +88,7 @@ func (tx *Tx) retire(t perdure.TenantID, after perdure.RunID, before perdure.Ins
 			gone = append(gone, r)
 		}
 	}
-	tx.DropSpent(t, gone)
-	return len(gone), next, nil
+	return len(gone), next, tx.DropSpent(t, gone)
 }
 
 func (tx *Tx) dropGroups(t perdure.TenantID, before perdure.Instant) error {

@@ -25,15 +25,9 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 	}
 	out := &api.Approvals{Approvals: []perdure.Approval{}}
 	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, more, err := v.Approvals(c.tenant(), f)
-		if err != nil {
-			return err
-		}
-		out.Approvals = append(out.Approvals, list...)
-		if more {
-			out.NextCursor = string(list[len(list)-1].ID)
-		}
-		return nil
+		list, next, err := v.ApprovalPage(c.tenant(), f)
+		out.Approvals, out.NextCursor = append(out.Approvals, list...), string(next)
+		return err
 	})
 	if err != nil {
 		return 0, nil, err

@@ -48,13 +48,10 @@ func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
 	}
 	out := &api.DeadLetters{DeadLetters: []perdure.DeadLetter{}}
 	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, err := v.DeadLetters(c.tenant(), f)
-		out.DeadLetters = append(out.DeadLetters, list...)
+		list, next, err := v.LetterPage(c.tenant(), f)
+		out.DeadLetters, out.NextCursor = append(out.DeadLetters, list...), string(next)
 		return err
 	})
-	if n := len(out.DeadLetters); n == f.Limit {
-		out.NextCursor = string(out.DeadLetters[n-1].RunID)
-	}
 	return 0, out, err
 }
 

@@ -31,7 +31,7 @@ func (s *Server) table() []route {
 		on("GET", v1+"/runs/{id}/artifacts", read, "List what a run has left beside its result", listArtifacts),
 		download(v1+"/runs/{id}/artifacts/{name}", read, "Get an artifact's bytes", getArtifact).also(http.StatusPartialContent, http.StatusNotModified),
 		upload(v1+"/runs/{id}/artifacts/{name}", report, "Leave an artifact beside a leased run's result", putArtifact).creates().takes("epoch", "sha256").also(http.StatusOK),
-		on("GET", v1+"/runs/{id}/late-results", read, "List finished work that came too late", runLateResults),
+		on("GET", v1+"/runs/{id}/late-results", read, "List finished work that came too late", runLateResults).takes("limit", "cursor"),
 		on("POST", v1+"/runs/{id}/late-results/{n}/adopt", control, "Adopt a late result", adoptLate),
 		on("POST", v1+"/runs/{id}/late-results/{n}/discard", control, "Discard a late result", discardLate),
 		on("POST", v1+"/runs/{id}/cancel", control, "Ask a run to stop", cancelRun).takes("wait").also(http.StatusAccepted).once(),
@@ -65,8 +65,8 @@ func (s *Server) table() []route {
 		on("POST", v1+"/workers/{id}/heartbeat", report, "Keep leases alive", heartbeat),
 		on("POST", v1+"/workers/{id}/commit", report, "Say what happened to leased runs", commit),
 		on("POST", v1+"/workers/{id}/release", report, "Hand leased runs back", releaseRuns),
-		on("GET", v1+"/workers", read, "List workers", listWorkers),
-		on("GET", v1+"/queues", read, "List queues", listQueues),
+		on("GET", v1+"/workers", read, "List workers", listWorkers).takes("limit", "cursor"),
+		on("GET", v1+"/queues", read, "List queues", listQueues).takes("limit", "cursor"),
 
 		on("GET", v1+"/dlq", read, "List dead letters, newest first", listDeadLetters).takes("cause", "kind", "queue", "limit", "cursor"),
 		on("GET", v1+"/dlq/causes", read, "Count dead letters by cause and kind", deadLetterCauses).takes("cause", "kind", "queue", "limit"),
@@ -88,7 +88,7 @@ func (s *Server) table() []route {
 		on("POST", v1+"/deliveries/{id}/redeliver", hooks, "Deliver again", redeliver).once(),
 
 		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates().once(),
-		on("GET", v1+"/keys", keys, "List this tenant's keys", listKeys),
+		on("GET", v1+"/keys", keys, "List this tenant's keys", listKeys).takes("limit", "cursor"),
 		on("DELETE", v1+"/keys/{id}", keys, "Revoke a key", revokeKey),
 		on("POST", "/api/admin/tenants/{tenant}/keys", guard{platform: true, scope: perdure.ScopeKeys}, "Make a key of any tenant", createTenantKey).creates().once(),
 		on("DELETE", "/api/admin/tenants/{tenant}/keys/{id}", guard{platform: true, scope: perdure.ScopeKeys}, "Revoke a key of any tenant", revokeTenantKey),

@@ -224,18 +224,20 @@ func (c *call) runFilter(otherwise int64) (f store.RunFilter, err error) {
 	return f, nil
 }
 
+// pageTime is how long the rows for one page are looked for. The caller goes on with the cursor.
+const pageTime = 250 * time.Millisecond
+
 func (c *call) page(f store.RunFilter) (int, *api.Runs, error) {
-	runs, err := c.s.engine.List(c.Context(), c.tenant(), f)
+	began := time.Now()
+	f.Over = func() bool { return c.Context().Err() != nil || time.Since(began) > pageTime }
+	p, err := c.s.engine.Page(c.Context(), c.tenant(), f)
 	if err != nil {
 		return 0, nil, err
 	}
-	out := &api.Runs{Runs: []api.Run{}}
+	out := &api.Runs{Runs: []api.Run{}, NextCursor: string(p.Next)}
 	now := c.s.engine.Store().Now()
-	for i := range runs {
-		out.Runs = append(out.Runs, *c.s.show(&engine.Detail{Run: runs[i]}, now))
-	}
-	if len(runs) == f.Limit {
-		out.NextCursor = string(runs[len(runs)-1].ID)
+	for i := range p.Runs {
+		out.Runs = append(out.Runs, *c.s.show(&engine.Detail{Run: p.Runs[i]}, now))
 	}
 	return 0, out, nil
 }

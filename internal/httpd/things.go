@@ -207,20 +207,6 @@ func (c *call) newKey(t perdure.TenantID, in *api.CreateKey) (int, *api.NewKey, 
 	return createdOr(op.Created), &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
 }
 
-func listKeys(c *call, _ *none) (int, *api.Keys, error) {
-	out := &api.Keys{Keys: []perdure.Key{}}
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, err := v.Credentials(c.tenant())
-		for _, k := range list {
-			if c.key.Platform || !k.Platform {
-				out.Keys = append(out.Keys, k)
-			}
-		}
-		return err
-	})
-	return 0, out, err
-}
-
 // revokeKey ends a key. A key of the platform shares its tenant with others, and is none of theirs.
 func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
 	if !c.key.Platform {

@@ -466,29 +466,3 @@ func (c *call) leaseQuery() (epoch, after int64, limit int, t perdure.TenantID, 
 	t, err = c.tenantOf(c.run())
 	return epoch, after, int(n), t, err
 }
-
-func listWorkers(c *call, _ *none) (int, *api.Workers, error) {
-	out := &api.Workers{Workers: []perdure.Worker{}}
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, err := v.Workers(c.tenant())
-		out.Workers = append(out.Workers, list...)
-		return err
-	})
-	return 0, out, err
-}
-
-func listQueues(c *call, _ *none) (int, *api.Queues, error) {
-	out := &api.Queues{Queues: []api.Queue{}}
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, err := v.Queues(c.tenant())
-		for _, q := range list {
-			x := api.Queue{Name: q.Name, Queued: q.Queued, Claimable: q.Claimable, Running: q.Running, Suspended: q.Suspended}
-			if q.Oldest != 0 {
-				x.OldestClaimable = v.Now.Sub(q.Oldest).Milliseconds()
-			}
-			out.Queues = append(out.Queues, x)
-		}
-		return err
-	})
-	return 0, out, err
-}

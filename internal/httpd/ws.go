@@ -173,11 +173,12 @@ func (w *socket) snapshot(ctx context.Context) (*api.Snapshot, error) {
 	err := w.s.engine.Store().View(ctx, func(v *store.View) error {
 		f := w.filter
 		f.Limit++
-		list, err := v.Runs(w.tenant, f)
+		page, err := v.RunPage(w.tenant, f)
 		if err != nil {
 			return err
 		}
-		if out.Truncated = len(list) == f.Limit; out.Truncated {
+		list := page.Runs
+		if out.Truncated = page.Next != ""; len(list) == f.Limit {
 			list = list[:w.filter.Limit]
 		}
 		for i := range list {
@@ -186,9 +187,10 @@ func (w *socket) snapshot(ctx context.Context) (*api.Snapshot, error) {
 		}
 		live := w.base()
 		live.Live = true
-		if list, err = v.Runs(w.tenant, live); err != nil {
+		if page, err = v.RunPage(w.tenant, live); err != nil {
 			return err
 		}
+		list, w.floor = page.Runs, page.Next // older ones are not watched: there are too many
 		for i := range list {
 			if w.watched[list[i].ID] == nil {
 				w.watch(&list[i], w.matches(&list[i]))

@@ -122,34 +122,52 @@ type ApprovalFilter struct {
 	After perdure.ApprovalID // only later ones: the cursor
 	Limit int
 	Bytes int // no more once they hold that many
+	Rows  int // how many are looked at for a page; zero: PageRows
 }
 
 // Approvals lists a tenant's approvals, oldest first, in full. more says that these are not all.
 func (v *View) Approvals(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, more bool, err error) {
+	out, next, err := v.ApprovalPage(t, f)
+	return out, next != "", err
+}
+
+// ApprovalPage reads a page of a tenant's approvals, oldest first, in full. next is the last one that was looked at, if there may be more.
+func (v *View) ApprovalPage(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, next perdure.ApprovalID, err error) {
 	where, args := "WHERE tenant=?", []any{string(t)}
 	if f.State != "" {
 		if !slices.Contains(perdure.ApprovalStates, f.State) {
-			return nil, false, perdure.Invalid("state", "%.40q is none of %s, all", f.State, strings.Join(perdure.ApprovalStates, ", "))
+			return nil, "", perdure.Invalid("state", "%.40q is none of %s, all", f.State, strings.Join(perdure.ApprovalStates, ", "))
 		}
 		where += " AND state='" + f.State + "'" // not as an argument: an index is for the open ones alone
 	}
 	if f.RunID != "" {
 		where, args = where+" AND run_id=?", append(args, string(f.RunID))
 	}
+	after := perdure.Approval{}
 	if f.After != "" {
-		last, ok, err := v.approval(t, f.After)
-		if err != nil {
-			return nil, false, err
+		var ok bool
+		if after, ok, err = v.approval(t, f.After); err != nil {
+			return nil, "", err
 		}
 		if !ok {
-			return nil, false, perdure.Invalid("cursor", "takes the next_cursor of the page before")
+			return nil, "", perdure.Invalid("cursor", "takes the next_cursor of the page before")
 		}
-		where, args = where+" AND (opened_at,id)>(?,?)", append(args, int64(last.OpenedAt), string(last.ID))
+		where, args = where+" AND (opened_at,id)>(?,?)", append(args, int64(after.OpenedAt), string(after.ID))
+	}
+	if f.State != "" && f.State != perdure.ApprovalOpen && f.RunID == "" { // those of one state may be few among many
+		last, err := v.lastApproval(t, &after, f.Rows)
+		if err != nil {
+			return nil, "", err
+		}
+		if last.ID != "" {
+			next = last.ID
+			where, args = where+" AND (opened_at,id)<=(?,?)", append(args, int64(last.OpenedAt), string(last.ID))
+		}
 	}
 	size := 0
 	err = approvalTable.query(v.sess, where+" ORDER BY opened_at, id"+atMost, append(args, int64(f.Limit)+1), func(a *perdure.Approval) error {
 		if len(out) == f.Limit || size > f.Bytes {
-			more = true
+			next = out[len(out)-1].ID
 			return errEnough
 		}
 		for _, val := range []perdure.Value{a.Action, a.Answer} {
@@ -162,14 +180,24 @@ func (v *View) Approvals(t perdure.TenantID, f ApprovalFilter) (out []perdure.Ap
 		return nil
 	})
 	if err != nil && !errors.Is(err, errEnough) {
-		return nil, false, err
+		return nil, "", err
 	}
 	for i := range out {
 		if err := v.inFull(&out[i]); err != nil {
-			return nil, false, err
+			return nil, "", err
 		}
 	}
-	return out, more, nil
+	return out, next, nil
+}
+
+// lastApproval gives the last approval that is looked at for a page. It has no id when the page may look at all that are left.
+func (v *View) lastApproval(t perdure.TenantID, after *perdure.Approval, rows int) (a perdure.Approval, err error) {
+	if rows == 0 {
+		rows = PageRows
+	}
+	err = v.sess.Query("SELECT id, opened_at FROM approvals WHERE tenant=? AND (opened_at,id)>(?,?) ORDER BY opened_at, id LIMIT 1 OFFSET CAST(? AS BIGINT)",
+		[]any{string(t), int64(after.OpenedAt), string(after.ID), int64(rows - 1)}, func(scan func(...any) error) error { return scan(&a.ID, &a.OpenedAt) })
+	return a, err
 }
 
 // Approval gives an approval by its id, in full.

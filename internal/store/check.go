@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,6 +123,8 @@ var Invariants = []Invariant{
 		"SELECT x.kind, x.id FROM removals x WHERE EXISTS (SELECT 1 FROM runs r WHERE x.kind='run' AND r.tenant=x.tenant AND r.id=x.id) " +
 			"OR EXISTS (SELECT 1 FROM threads t WHERE x.kind='thread' AND t.tenant=x.tenant AND t.id=x.id) " +
 			"OR EXISTS (SELECT 1 FROM contents k WHERE x.kind='upload' AND k.tenant=x.tenant AND k.upload=x.id)"},
+	{"P18", "an entry in the index of metadata is of a run that is there",
+		"SELECT m.run_id, m.name FROM run_metadata m WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant=m.tenant AND r.id=m.run_id)"},
 }
 
 // A Violation is a row that breaks an invariant.
@@ -190,7 +193,14 @@ func (v *View) check(only []perdure.RunID, over func() bool) (out []Violation, l
 	if errors.Is(err, errEnough) {
 		left, err = append(left, s4.ID+": "+s4.Statement), nil
 	}
-	return append(out, folded...), left, err
+	if err != nil {
+		return append(out, folded...), left, err
+	}
+	hidden, err := v.checkMetadata(only, over)
+	if errors.Is(err, errEnough) {
+		left, err = append(left, p18.ID+": "+p18.Statement), nil
+	}
+	return slices.Concat(out, folded, hidden), left, err
 }
 
 var s4 = Invariant{ID: "S4", Statement: "a run's state is what its history tells, and its history is legal"}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ type LetterFilter struct {
 	Open               bool          // only those that nobody has redriven
 	Oldest             bool          // these first
 	Limit              int
+	Rows               int // how many are looked at for a page; zero: letterRows
 }
 
 func (f *LetterFilter) where(t perdure.TenantID) (string, []any) {
@@ -27,6 +29,47 @@ func (f *LetterFilter) where(t perdure.TenantID) (string, []any) {
 		where = append(where, "redriven_by=''")
 	}
 	return "WHERE " + strings.Join(where, " AND "), args
+}
+
+// letterRows bounds how many dead letters are looked at for one page.
+const letterRows = 5000
+
+// LetterPage reads a page of a tenant's dead letters, newest first. next is the last one that was looked at, if there may be more: a page
+// of letters that are few among many may be empty and have a next.
+func (v *View) LetterPage(t perdure.TenantID, f LetterFilter) (out []perdure.DeadLetter, next perdure.RunID, err error) {
+	if f.Rows == 0 {
+		f.Rows = letterRows
+	}
+	if f.Before == "" {
+		f.Before = "~" // behind every id
+	}
+	count, last := 0, perdure.RunID("")
+	err = v.sess.Query("SELECT count(*), coalesce(min(run_id),'') FROM (SELECT run_id FROM dead_letters WHERE tenant=? AND run_id<? ORDER BY run_id DESC"+atMost+") AS part",
+		[]any{string(t), string(f.Before), int64(f.Rows)}, func(scan func(...any) error) error { return scan(&count, &last) })
+	if err != nil || count == 0 {
+		return nil, "", err
+	}
+	if count == f.Rows {
+		next = last
+	}
+	where, args := f.where(t)
+	bytes := PageBytes
+	err = deadTable.query(v.sess, where+" AND run_id>=? ORDER BY run_id DESC"+atMost, append(args, string(last), int64(f.Limit)), func(d *perdure.DeadLetter) error {
+		size := 1024 + quoted(d.Message) + quoted(d.Cause)
+		if n := len(out); n > 0 && size > bytes {
+			next = out[n-1].RunID
+			return errEnough
+		}
+		out, bytes = append(out, *d), bytes-size
+		if len(out) == f.Limit {
+			next = d.RunID
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return out, next, err
 }
 
 // DeadLetters lists a tenant's dead letters, newest first.
@@ -56,11 +99,16 @@ type LetterGroup struct {
 	Message         string        // of that one
 }
 
-// LetterGroups counts a tenant's dead letters by cause and kind, the most first.
+// LetterGroups counts a tenant's dead letters by cause and kind, the most first: the newest PageRows of them, or f.Rows.
 func (v *View) LetterGroups(t perdure.TenantID, f LetterFilter) (out []LetterGroup, err error) {
+	if f.Rows == 0 {
+		f.Rows = PageRows
+	}
 	where, args := f.where(t)
-	err = v.sess.Query("SELECT cause, kind, count(*), sum(CASE WHEN redriven_by<>'' THEN 1 ELSE 0 END), min(at), max(at), max(run_id) FROM dead_letters "+
-		where+" GROUP BY cause, kind ORDER BY count(*) DESC, cause, kind"+atMost, append(args, int64(f.Limit)), func(scan func(...any) error) error {
+	args = slices.Concat([]any{string(t), int64(f.Rows)}, args, []any{int64(f.Limit)})
+	err = v.sess.Query("SELECT cause, kind, count(*), sum(CASE WHEN redriven_by<>'' THEN 1 ELSE 0 END), min(at), max(at), max(run_id) FROM "+
+		"(SELECT tenant, run_id, cause, kind, queue, redriven_by, at FROM dead_letters WHERE tenant=? ORDER BY run_id DESC"+atMost+") AS newest "+
+		where+" GROUP BY cause, kind ORDER BY count(*) DESC, cause, kind"+atMost, args, func(scan func(...any) error) error {
 		var g LetterGroup
 		err := scan(&g.Cause, &g.Kind, &g.Count, &g.Redriven, &g.Oldest, &g.Newest, &g.Example)
 		out = append(out, g)

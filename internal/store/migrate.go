@@ -45,7 +45,7 @@ func migrate(s Session, d *dialect, asIs bool) error {
 			return fmt.Errorf("bring the store from schema %d to %d: %s: %w", have, len(files), f.Name(), err)
 		}
 	}
-	return nil
+	return fillMetadata(s, d, asIs)
 }
 
 // schemaVersion says which schema a store has: zero, if it has none yet.

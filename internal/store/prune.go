@@ -65,7 +65,7 @@ func (tx *Tx) DropRun(r *perdure.Run) {
 		sl.exists = false
 		tx.undo = append(tx.undo, func() { *sl = before })
 	}
-	tx.dropRuns(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
+	tx.dropRuns(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Metadata: r.Metadata, Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
 }
 
 // DropThread takes a thread out of the store, if it still is what was read. Its messages follow.
@@ -88,6 +88,7 @@ type Spent struct {
 	Version    int64
 	FinishedAt perdure.Instant // zero: it lives
 	Lines      int64
+	Metadata   perdure.Value // of one that is dropped
 }
 
 // Aged gives a tenant's runs that were made before an instant, oldest first, after one of them. Ids rise with time, so
@@ -177,7 +178,21 @@ func (tx *Tx) Wanted(t perdure.TenantID, runs []Spent, letters bool) (map[perdur
 }
 
 // DropSpent takes runs out of the store that have had their time, if they still are what was read.
-func (tx *Tx) DropSpent(t perdure.TenantID, runs []Spent) { tx.dropRuns(t, runs) }
+func (tx *Tx) DropSpent(t perdure.TenantID, runs []Spent) error {
+	ids := make([]perdure.RunID, len(runs))
+	for i, r := range runs {
+		ids[i] = r.ID
+	}
+	metadata, err := metadataOf(tx.sess, tx.s.dialect, t, ids)
+	if err != nil {
+		return err
+	}
+	for i := range runs {
+		runs[i].Metadata = metadata[runs[i].ID]
+	}
+	tx.dropRuns(t, runs)
+	return nil
+}
 
 // DropGroups removes groups that ended before an instant, at most so many.
 func (tx *Tx) DropGroups(t perdure.TenantID, before perdure.Instant, limit int) {

@@ -1,11 +1,8 @@
 package store
 
 import (
-	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/perdure/perdure"
 )
@@ -17,89 +14,6 @@ func (v *View) Run(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool
 		return nil
 	})
 	return r, ok, err
-}
-
-// A RunFilter chooses runs of a list. Empty fields choose all.
-type RunFilter struct {
-	Status   string // a state, or "deferred"
-	State    perdure.State
-	Kind     string
-	Queue    string
-	ThreadID perdure.ThreadID
-	ParentID perdure.RunID
-	RootID   perdure.RunID
-	Metadata map[string]string
-	Before   perdure.RunID // only older ones: the cursor
-	After    perdure.RunID // only newer ones
-	Live     bool          // only those that have not ended
-	Limit    int
-}
-
-// Runs lists a tenant's runs, newest first.
-func (v *View) Runs(t perdure.TenantID, f RunFilter) (out []perdure.Run, err error) {
-	rest, args, err := f.where(v.dialect, t)
-	if err != nil {
-		return nil, err
-	}
-	err = runTable.query(v.sess, rest, args, func(r *perdure.Run) error {
-		out = append(out, *r)
-		return nil
-	})
-	return out, err
-}
-
-// RunIDs lists the ids of a tenant's runs, newest first.
-func (v *View) RunIDs(t perdure.TenantID, f RunFilter) (out []perdure.RunID, err error) {
-	rest, args, err := f.where(v.dialect, t)
-	if err != nil {
-		return nil, err
-	}
-	err = v.sess.Query("SELECT id FROM runs "+rest, args, func(scan func(...any) error) error {
-		var id perdure.RunID
-		err := scan(&id)
-		out = append(out, id)
-		return err
-	})
-	return out, err
-}
-
-// where is the filter as the end of a statement.
-func (f *RunFilter) where(d *dialect, t perdure.TenantID) (string, []any, error) {
-	where, args := []string{"tenant=?"}, []any{string(t)}
-	and := func(cond string, arg string) {
-		if arg != "" {
-			where, args = append(where, cond), append(args, arg)
-		}
-	}
-	switch {
-	case f.Status == perdure.StatusDeferred:
-		where = append(where, "deferred_at>0 AND alarm_at IS NOT NULL")
-	case f.Status != "":
-		where, args = append(where, "state=? AND (deferred_at=0 OR alarm_at IS NULL)"), append(args, f.Status)
-	}
-	and("state=?", string(f.State))
-	and("kind=?", f.Kind)
-	and("queue=?", f.Queue)
-	and("thread_id=?", string(f.ThreadID))
-	and("parent_id=?", string(f.ParentID))
-	if f.RootID != "" { // the index leaves out the roots
-		where = append(where, "id IN (SELECT x.id FROM runs x WHERE x.tenant=? AND x.root_id=? AND x.root_id<>x.id UNION ALL SELECT CAST(? AS TEXT)) AND root_id=?")
-		args = append(args, string(t), string(f.RootID), string(f.RootID), string(f.RootID))
-	}
-	and("id<?", string(f.Before))
-	and("id>?", string(f.After))
-	if f.Live {
-		where = append(where, "alarm_at IS NOT NULL")
-	}
-	for _, k := range slices.Sorted(maps.Keys(f.Metadata)) {
-		// Metadata is an object of strings, written without spaces: a name and its value stand together in it.
-		pair, err := json.Marshal(map[string]string{k: f.Metadata[k]})
-		if err != nil {
-			return "", nil, err
-		}
-		where, args = append(where, d.contains), append(args, strings.Trim(string(pair), "{}"))
-	}
-	return "WHERE " + strings.Join(where, " AND ") + " ORDER BY id DESC" + atMost, append(args, int64(f.Limit)), nil
 }
 
 // Events reads a run's log from a cursor on.
@@ -338,29 +252,6 @@ func (v *View) Credentials(t perdure.TenantID) ([]perdure.Key, error) {
 func (v *View) HasPlatformKey() (n int, err error) {
 	err = v.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil, func(scan func(...any) error) error { return scan(&n) })
 	return n, err
-}
-
-// A QueueDepth is what there is in a queue.
-type QueueDepth struct {
-	Name                                  string
-	Queued, Claimable, Running, Suspended int
-	Oldest                                perdure.Instant // the oldest that is claimable
-}
-
-// Queues counts a tenant's live runs by queue.
-func (v *View) Queues(t perdure.TenantID) ([]QueueDepth, error) {
-	var out []QueueDepth
-	err := v.sess.Query("SELECT q.name, coalesce(sum(CASE WHEN r.state='queued' THEN 1 ELSE 0 END),0), coalesce(sum(r.ready),0), "+
-		"coalesce(sum(CASE WHEN r.state IN ('dispatched','running') THEN 1 ELSE 0 END),0), coalesce(sum(CASE WHEN r.state='suspended' THEN 1 ELSE 0 END),0), "+
-		"coalesce(min(CASE WHEN r.ready=1 THEN r.ready_at END),0) "+
-		"FROM queues q LEFT JOIN runs r ON r.tenant=q.tenant AND r.queue=q.name AND r.alarm_at IS NOT NULL WHERE q.tenant=? GROUP BY q.name ORDER BY q.name",
-		[]any{string(t)}, func(scan func(...any) error) error {
-			var q QueueDepth
-			err := scan(&q.Name, &q.Queued, &q.Claimable, &q.Running, &q.Suspended, &q.Oldest)
-			out = append(out, q)
-			return err
-		})
-	return out, err
 }
 
 // Ready says of which kinds and in which queues there is something to claim.

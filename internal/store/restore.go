@@ -131,9 +131,18 @@ func readBackup(from *sqlSession) (b Backup, err error) {
 	if b, err = describeBackup(from); err != nil {
 		return b, err
 	}
+	before, err := countMetadata(from)
+	if err != nil {
+		return b, err
+	}
 	if err := migrate(from, sqliteDialect, false); err != nil {
 		return b, fmt.Errorf("bring the backup up to date: %w", err)
 	}
+	after, err := countMetadata(from)
+	if err != nil {
+		return b, err
+	}
+	b.Rows += after - before // a backup from before there was the index of metadata has been given one
 	found, err := (&View{b.At, sqliteDialect, from}).Check(nil)
 	if err == nil && len(found) > 0 {
 		err = fmt.Errorf("the backup breaks %d invariants, the first: %s: %s", len(found), found[0].Statement, found[0].Row)

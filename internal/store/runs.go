@@ -226,6 +226,7 @@ func guard() string {
 func (tx *Tx) dropRuns(t perdure.TenantID, runs []Spent) {
 	for _, r := range runs {
 		push(tx, &tx.later, statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?", []any{string(t), string(r.ID), r.Version}, 1})
+		tx.dropMetadata(t, r.ID, r.Metadata)
 		push(tx, &tx.removals, Removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: tx.Now, Lines: r.Lines})
 	}
 }

@@ -339,6 +339,7 @@ func (tx *Tx) statements() []statement {
 	list := slices.Concat(
 		saveRuns(d, changed),
 		runTable.insert(d, fresh),
+		metadataTable.insert(d, tx.indexMetadata(fresh)),
 		save(d, threadTable, threadTable, &tx.threads, func(th *perdure.Thread) { th.Version++ }),
 		save(d, groupTable, groupHeads, &tx.groups, func(g *perdure.Group) { g.Version++ }),
 		save(d, webhookTable, webhookTable, &tx.webhooks, func(w *perdure.Webhook) { w.Version++ }),

@@ -1,0 +1,418 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// A list of runs is read in bounded steps, so that a filter that matches little costs no more than one that matches everything.
+//
+// Each step takes the next candidates, newest first, from the narrowest index that the filter allows: the runs of a tree, the children of
+// a run, the runs with an entry of metadata, the live runs, or all runs of the tenant by primary key. The other conditions are checked on
+// the rows. A page ends when it has its number of runs or bytes, when enough candidates were looked at, or when its time is over. Next
+// then says where the following page begins; a page may be empty and still have a Next.
+
+// A RunFilter chooses runs of a list. Empty fields choose all.
+type RunFilter struct {
+	Status   string // a state, or "deferred"
+	State    perdure.State
+	Kind     string
+	Queue    string
+	ThreadID perdure.ThreadID
+	ParentID perdure.RunID
+	RootID   perdure.RunID
+	Metadata map[string]string
+	Before   perdure.RunID // only older ones: the cursor
+	After    perdure.RunID // only newer ones
+	Live     bool          // only those that have not ended
+	Limit    int
+
+	Bytes int         // the runs of a page hold no more than that, unless it is one run; zero: PageBytes
+	Rows  int         // how many candidates are looked at for a page; zero: PageRows
+	Over  func() bool // tells that the time for a page is over; nil: it never is
+}
+
+// Bounds of a page.
+const (
+	PageBytes = 8 << 20 // bytes of its rows
+	PageRows  = 20000   // rows that are looked at for it
+)
+
+const (
+	rowsAtFirst = 64   // rows of runs that are read at once, until their size is known
+	sliceRows   = 1000 // candidates of one step
+)
+
+// A RunPage is a part of a list of runs.
+type RunPage struct {
+	Runs []perdure.Run
+	// Next is the last run that was looked at, if there may be more behind it: the Before of the next page.
+	Next perdure.RunID
+}
+
+// Runs lists a tenant's runs, newest first: those of one page.
+func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
+	p, err := v.RunPage(t, f)
+	return p.Runs, err
+}
+
+// RunPage reads a page of a tenant's runs, newest first.
+func (v *View) RunPage(t perdure.TenantID, f RunFilter) (RunPage, error) {
+	if f.Bytes == 0 {
+		f.Bytes = PageBytes
+	}
+	if f.Rows == 0 {
+		f.Rows = PageRows
+	}
+	if f.Before == "" {
+		f.Before = "~" // behind every id
+	}
+	cond, args, err := f.conditions(v.dialect)
+	if err != nil {
+		return RunPage{}, err
+	}
+	l := &runList{v: v, t: t, f: f, cond: cond, args: args, before: f.Before, bytes: f.Bytes}
+	next, err := l.source()
+	for err == nil && !l.done {
+		if err = next(); err == nil && !l.done && (l.looked >= f.Rows || f.Over != nil && f.Over()) {
+			l.end(l.before)
+		}
+	}
+	return l.page, err
+}
+
+// A runList is a page in the making.
+type runList struct {
+	v      *View
+	t      perdure.TenantID
+	f      RunFilter
+	cond   string // conditions on a row, each with AND before it
+	args   []any
+	before perdure.RunID // everything from here on has been looked at
+	looked int           // candidates so far
+	bytes  int           // what is left of the page's
+	page   RunPage
+	done   bool
+}
+
+// end ends the page. next is empty when there are no more runs.
+func (l *runList) end(next perdure.RunID) { l.page.Next, l.done = next, true }
+
+// add takes a run into the page, and tells whether the page is full.
+func (l *runList) add(r *perdure.Run) bool {
+	size := runSize(r)
+	if n := len(l.page.Runs); n > 0 && size > l.bytes {
+		l.end(l.page.Runs[n-1].ID)
+		return true
+	}
+	l.page.Runs, l.bytes, l.before = append(l.page.Runs, *r), l.bytes-size, r.ID
+	if len(l.page.Runs) == l.f.Limit || l.bytes <= 0 {
+		l.end(r.ID)
+		return true
+	}
+	return false
+}
+
+// runSize is about how many bytes a run's row has, and at least how many it takes to show it as JSON.
+func runSize(r *perdure.Run) int {
+	const fields = 2 << 10 // names, numbers and ids
+	n := fields + len(r.Input) + len(r.Metadata) + len(r.Result) + len(r.Progress) + len(r.Fallback) + quoted(r.Summary) + quoted(r.Activity) + quoted(r.Cancel.Reason)
+	if r.Failure != nil {
+		n += quoted(r.Failure.Message) + quoted(string(r.Failure.Code))
+	}
+	return n
+}
+
+// quoted is how many bytes a text has in JSON, at most.
+func quoted(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '<' || c == '>' || c == '&' || c == 0xe2 {
+			n += 5
+		} else if c == '"' || c == '\\' {
+			n++
+		}
+	}
+	return n
+}
+
+// rows is how many rows to read at once: as many as are likely to fit.
+func (l *runList) rows() int {
+	n := rowsAtFirst
+	if have := len(l.page.Runs); have > 0 {
+		n = l.bytes * have / max(1, l.f.Bytes-l.bytes)
+	}
+	return max(1, min(n, l.f.Limit-len(l.page.Runs), sliceRows))
+}
+
+// ---- where candidates come from
+
+// source chooses by which index the runs are found, and gives the function that does one step.
+func (l *runList) source() (func() error, error) {
+	f := &l.f
+	switch {
+	case f.RootID != "":
+		return l.byIDs(l.ofTree), nil
+	case f.ParentID != "":
+		return l.byIDs(l.ofParent), nil
+	case len(f.Metadata) > 0:
+		find, err := l.rarestEntry()
+		return l.byIDs(find), err
+	case l.cond == "":
+		return l.everything, nil
+	case f.onlyLive():
+		return l.live(), nil
+	}
+	return l.slice, nil
+}
+
+// onlyLive tells whether the filter is for live runs alone.
+func (f *RunFilter) onlyLive() bool {
+	return f.Live || f.State.Live() || f.Status == perdure.StatusDeferred || perdure.State(f.Status).Live()
+}
+
+// everything reads runs without a condition.
+func (l *runList) everything() error {
+	n := l.rows()
+	got, err := l.read("WHERE tenant=? AND id<? AND id>? ORDER BY id DESC"+atMost, string(l.t), string(l.before), string(l.f.After), int64(n))
+	if err == nil && got < n && !l.done {
+		l.end("")
+	}
+	return err
+}
+
+// slice reads the runs that match among the next ones by primary key.
+func (l *runList) slice() error {
+	most := min(sliceRows, l.f.Rows)
+	count, last := 0, ""
+	err := l.v.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id FROM runs WHERE tenant=? AND id<? AND id>? ORDER BY id DESC"+atMost+") AS part",
+		[]any{string(l.t), string(l.before), string(l.f.After), int64(most)}, func(scan func(...any) error) error { return scan(&count, &last) })
+	if err != nil {
+		return err
+	}
+	l.looked += count
+	for count > 0 && !l.done {
+		n := l.rows()
+		args := slices.Concat([]any{string(l.t), string(l.before), last}, l.args, []any{int64(n)})
+		got, err := l.read("WHERE tenant=? AND id<? AND id>=?"+l.cond+" ORDER BY id DESC"+atMost, args...)
+		if err != nil {
+			return err
+		}
+		if got < n && !l.done {
+			l.before = perdure.RunID(last)
+			break
+		}
+	}
+	if count < most && !l.done {
+		l.end("")
+	}
+	return nil
+}
+
+// read adds the runs of a query to the page, and tells how many there were.
+func (l *runList) read(rest string, args ...any) (n int, err error) {
+	err = runTable.query(l.v.sess, rest, args, func(r *perdure.Run) error {
+		if n++; l.add(r) {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return n, err
+}
+
+// byIDs makes a step out of a function that finds the next candidates, newest first. It gives fewer than asked for when there are no more.
+func (l *runList) byIDs(find func(n int) ([]perdure.RunID, error)) func() error {
+	return func() error {
+		const most = sliceRows
+		ids, err := find(most)
+		if err != nil {
+			return err
+		}
+		for part := range slices.Chunk(ids, rowsAtFirst) {
+			if err := l.readIDs(part); err != nil || l.done {
+				return err
+			}
+			l.before, l.looked = part[len(part)-1], l.looked+len(part)
+		}
+		if len(ids) < most {
+			l.end("")
+		}
+		return nil
+	}
+}
+
+// readIDs adds those of some runs to the page that match.
+func (l *runList) readIDs(ids []perdure.RunID) error {
+	var found []perdure.Run
+	err := eachPart(l.v.dialect, texts(ids), func(part []string) error {
+		given, args := l.v.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(l.t)}, part)
+		return runTable.query(l.v.sess, given+l.cond, append(args, l.args...), func(r *perdure.Run) error {
+			found = append(found, *r)
+			return nil
+		})
+	})
+	slices.SortFunc(found, func(a, b perdure.Run) int { return strings.Compare(string(b.ID), string(a.ID)) })
+	for i := range found {
+		if err == nil && l.add(&found[i]) {
+			break
+		}
+	}
+	return err
+}
+
+// find reads ids.
+func (l *runList) find(query string, args ...any) (ids []perdure.RunID, err error) {
+	err = l.v.sess.Query(query, args, func(scan func(...any) error) error {
+		var id perdure.RunID
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
+}
+
+// ofTree finds runs of a tree. The index leaves out the root.
+func (l *runList) ofTree(n int) ([]perdure.RunID, error) {
+	root := l.f.RootID
+	ids, err := l.find("SELECT id FROM runs WHERE tenant=? AND root_id=? AND root_id<>id AND id<? AND id>? ORDER BY root_id DESC, id DESC"+atMost,
+		string(l.t), string(root), string(l.before), string(l.f.After), int64(n))
+	if root < l.before && root > l.f.After && (len(ids) < n || root > ids[n-1]) {
+		ids = append(ids, root)
+		slices.SortFunc(ids, func(a, b perdure.RunID) int { return strings.Compare(string(b), string(a)) })
+		ids = ids[:min(n, len(ids))]
+	}
+	return ids, err
+}
+
+// ofParent finds the children of a run. Their index is not in the order of ids: they are found first, and put in order then.
+func (l *runList) ofParent(n int) ([]perdure.RunID, error) {
+	return l.find("WITH children AS MATERIALIZED (SELECT id FROM runs WHERE tenant=? AND parent_id=? AND parent_id<>'') "+
+		"SELECT id FROM children WHERE id<? AND id>? ORDER BY id DESC"+atMost, string(l.t), string(l.f.ParentID), string(l.before), string(l.f.After), int64(n))
+}
+
+// rarestEntry finds runs by one of the filter's entries of metadata: the one that the fewest runs have, as far as that is quickly told.
+func (l *runList) rarestEntry() (func(n int) ([]perdure.RunID, error), error) {
+	name, fewest := "", int64(sliceRows+1)
+	for _, k := range slices.Sorted(maps.Keys(l.f.Metadata)) {
+		n := int64(0)
+		if len(l.f.Metadata) > 1 {
+			err := l.v.sess.Query("SELECT count(*) FROM (SELECT 1 FROM run_metadata WHERE tenant=? AND name=? AND value=?"+atMost+") AS part",
+				[]any{string(l.t), k, indexed(l.f.Metadata[k]), int64(sliceRows)}, func(scan func(...any) error) error { return scan(&n) })
+			if err != nil {
+				return nil, err
+			}
+		}
+		if n < fewest {
+			name, fewest = k, n
+		}
+	}
+	return func(n int) ([]perdure.RunID, error) {
+		return l.find("SELECT run_id FROM run_metadata WHERE tenant=? AND name=? AND value=? AND run_id<? AND run_id>? "+
+			"ORDER BY tenant DESC, name DESC, value DESC, run_id DESC"+atMost,
+			string(l.t), name, indexed(l.f.Metadata[name]), string(l.before), string(l.f.After), int64(n))
+	}, nil
+}
+
+// live gives steps for a filter of live runs. Where most runs are live, the newest ones have enough of them. Otherwise the live ones are
+// few, and are found by their alarms.
+func (l *runList) live() func() error {
+	step, first := l.slice, true
+	return func() error {
+		if !first {
+			return step()
+		}
+		first = false
+		if err := l.slice(); err != nil || l.done {
+			return err
+		}
+		ids, all, err := l.v.liveIDs(l.t)
+		if err != nil || !all {
+			return err
+		}
+		step = l.byIDs(func(n int) ([]perdure.RunID, error) {
+			for len(ids) > 0 && ids[0] >= l.before {
+				ids = ids[1:]
+			}
+			for len(ids) > 0 && ids[len(ids)-1] <= l.f.After {
+				ids = ids[:len(ids)-1]
+			}
+			return ids[:min(n, len(ids))], nil
+		})
+		return nil
+	}
+}
+
+// liveIDs gives the tenant's live runs, newest first. all is false when there are too many to look at.
+func (v *View) liveIDs(t perdure.TenantID) (ids []perdure.RunID, all bool, err error) {
+	err = v.sess.Query("SELECT id FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id"+atMost, []any{string(t), int64(PageRows + 1)}, func(scan func(...any) error) error {
+		var id perdure.RunID
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	slices.SortFunc(ids, func(a, b perdure.RunID) int { return strings.Compare(string(b), string(a)) })
+	return ids, len(ids) <= PageRows, err
+}
+
+// RunIDs lists the ids of a tenant's runs, newest first: of those between Before and After, which have to be few.
+func (v *View) RunIDs(t perdure.TenantID, f RunFilter) (out []perdure.RunID, err error) {
+	cond, args, err := f.conditions(v.dialect)
+	if err != nil {
+		return nil, err
+	}
+	if f.Before == "" {
+		f.Before = "~"
+	}
+	args = slices.Concat([]any{string(t), string(f.Before), string(f.After)}, args, []any{int64(f.Limit)})
+	err = v.sess.Query("SELECT id FROM runs WHERE tenant=? AND id<? AND id>?"+cond+" ORDER BY id DESC"+atMost, args, func(scan func(...any) error) error {
+		var id perdure.RunID
+		err := scan(&id)
+		out = append(out, id)
+		return err
+	})
+	return out, err
+}
+
+// conditions are the filter as conditions on a row of runs, each with AND before it.
+func (f *RunFilter) conditions(d *dialect) (string, []any, error) {
+	var where strings.Builder
+	var args []any
+	and := func(cond string, arg string) {
+		if arg != "" {
+			where.WriteString(" AND " + cond)
+			args = append(args, arg)
+		}
+	}
+	switch {
+	case f.Status == perdure.StatusDeferred:
+		where.WriteString(" AND deferred_at>0 AND alarm_at IS NOT NULL")
+	case f.Status != "":
+		and("state=? AND (deferred_at=0 OR alarm_at IS NULL)", f.Status)
+	}
+	and("state=?", string(f.State))
+	and("kind=?", f.Kind)
+	and("queue=?", f.Queue)
+	and("thread_id=?", string(f.ThreadID))
+	and("parent_id=?", string(f.ParentID))
+	and("root_id=?", string(f.RootID))
+	if f.Live {
+		where.WriteString(" AND alarm_at IS NOT NULL")
+	}
+	for _, k := range slices.Sorted(maps.Keys(f.Metadata)) {
+		// Metadata is an object of strings, written without spaces: a name and its value stand together in it.
+		pair, err := json.Marshal(map[string]string{k: f.Metadata[k]})
+		if err != nil {
+			return "", nil, err
+		}
+		and(d.contains, strings.Trim(string(pair), "{}"))
+	}
+	return where.String(), args, nil
+}

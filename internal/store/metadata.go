@@ -1,0 +1,295 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// The table run_metadata is an index: a row for each entry of each run's metadata, by which a list with metadata.k=v finds its runs.
+// The rows are written in the transaction that writes the run, and removed in the one that removes it. They never change in between,
+// because metadata does not.
+//
+// A row holds the beginning of a value. Runs whose values begin alike are told apart by their own metadata.
+
+// A metadataRow is an entry of a run's metadata.
+type metadataRow struct {
+	Tenant perdure.TenantID
+	Name   string
+	Value  string // its first maxIndexed characters
+	RunID  perdure.RunID
+}
+
+var metadataTable = &table[metadataRow]{
+	// quiet: a run may be added again when a store is brought up to date.
+	name: "run_metadata", quiet: true, keys: []string{"tenant", "name", "value", "run_id"},
+	cols: []string{"tenant", "name", "value", "run_id"},
+	bind: func(m *metadataRow) []any { return []any{string(m.Tenant), m.Name, m.Value, string(m.RunID)} },
+	scan: func(m *metadataRow) []any { return []any{&m.Tenant, &m.Name, &m.Value, &m.RunID} },
+}
+
+// maxIndexed is how many characters of a value the index holds. PostgreSQL refuses index rows of more than about 2,700 bytes.
+const maxIndexed = 128
+
+// indexed is the part of a value that the index holds.
+func indexed(value string) string {
+	n := 0
+	for i := range value {
+		if n == maxIndexed {
+			return value[:i]
+		}
+		n++
+	}
+	return value
+}
+
+// metadataRows gives the index rows of a run's metadata, in the order of their names. Metadata that can't be read has none.
+func metadataRows(t perdure.TenantID, id perdure.RunID, metadata perdure.Value) []metadataRow {
+	if metadata == "" {
+		return nil
+	}
+	var entries map[string]string
+	if json.Unmarshal([]byte(metadata), &entries) != nil {
+		return nil
+	}
+	out := make([]metadataRow, 0, len(entries))
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		out = append(out, metadataRow{t, name, indexed(entries[name]), id})
+	}
+	return out
+}
+
+// indexMetadata gives the index rows of new runs. Secrets are taken out before a value is cut: half of one might not be recognized.
+func (tx *Tx) indexMetadata(fresh []perdure.Run) (out []metadataRow) {
+	for i := range fresh {
+		r := &fresh[i]
+		if r.Metadata == "" {
+			continue
+		}
+		text := r.Metadata
+		if f := tx.s.opt.Redact; f != nil {
+			text = perdure.Value(f(string(text)))
+		}
+		out = append(out, metadataRows(r.Tenant, r.ID, text)...)
+	}
+	return out
+}
+
+// dropMetadata takes a run out of the index.
+func (tx *Tx) dropMetadata(t perdure.TenantID, id perdure.RunID, metadata perdure.Value) {
+	for _, m := range metadataRows(t, id, metadata) {
+		tx.Stage("DELETE FROM run_metadata WHERE tenant=? AND name=? AND value=? AND run_id=?", string(m.Tenant), m.Name, m.Value, string(m.RunID))
+	}
+}
+
+// metadataOf reads the metadata of a tenant's runs that have some.
+func metadataOf(s Session, d *dialect, t perdure.TenantID, ids []perdure.RunID) (map[perdure.RunID]perdure.Value, error) {
+	out := make(map[perdure.RunID]perdure.Value)
+	err := eachPart(d, texts(ids), func(part []string) error {
+		given, args := d.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+		return s.Query("SELECT id, metadata FROM runs "+given+" AND metadata<>''", args, func(scan func(...any) error) error {
+			var id perdure.RunID
+			var text perdure.Value
+			err := scan(&id, &text)
+			out[id] = text
+			return err
+		})
+	})
+	return out, err
+}
+
+// ---- bringing an older store up to date
+
+// A metadataFill says how far the runs of an older store have been added to the index. It is a row of meta, written with every batch,
+// so that a store that is killed in between goes on where it was.
+type metadataFill struct {
+	Tenant perdure.TenantID `json:"tenant,omitempty"`
+	After  perdure.RunID    `json:"after,omitempty"`
+	Done   bool             `json:"done,omitempty"`
+	Since  perdure.Instant  `json:"since,omitempty"` // when it was begun
+}
+
+const metaMetadata = "metadata_index"
+
+// How much one batch of it reads: runs, and bytes of their metadata.
+const (
+	fillRuns  = 1000
+	fillBytes = 8 << 20
+)
+
+// upgradeWindow is how long after the index was made a node that starts looks again for runs that an older node has made without it.
+// Nodes of a fleet are replaced one after the other.
+const upgradeWindow = time.Hour
+
+// fillMetadata adds the runs of an older store to the index.
+func fillMetadata(s Session, d *dialect, asIs bool) error {
+	var text string
+	err := s.Query("SELECT value FROM meta WHERE name=?", []any{metaMetadata}, func(scan func(...any) error) error { return scan(&text) })
+	if err != nil {
+		return err
+	}
+	now := perdure.At(time.Now())
+	at, floor := metadataFill{Since: now}, perdure.RunID("")
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &at); err != nil {
+			return fmt.Errorf("the store says %q of its index of metadata: it is damaged", text)
+		}
+	}
+	switch again := !d.ownClock && now.Sub(at.Since) < upgradeWindow; {
+	case at.Done && (asIs || !again):
+		return nil
+	case asIs:
+		return errors.New("the index of metadata is not complete: start the server once")
+	case at.Done:
+		floor = perdure.RunID(perdure.FirstID(at.Since.Add(-upgradeWindow)))
+		at.Tenant, at.After = "", floor
+	}
+	for at.Done = false; !at.Done; {
+		if err := at.step(s, d, floor); err != nil {
+			return fmt.Errorf("add runs to the index of metadata: %w", err)
+		}
+	}
+	return nil
+}
+
+// step adds one batch, in a transaction of its own.
+func (at *metadataFill) step(s Session, d *dialect, floor perdure.RunID) error {
+	if err := s.Begin(); err != nil {
+		return err
+	}
+	rows, err := at.read(s, floor)
+	for _, st := range metadataTable.insert(d, rows) {
+		if err == nil {
+			_, err = s.Exec(st.text, st.args)
+		}
+	}
+	if err == nil {
+		var text []byte
+		if text, err = json.Marshal(at); err == nil {
+			err = writeMeta(s, map[string]string{metaMetadata: string(text)})
+		}
+	}
+	if err != nil {
+		return errors.Join(err, s.Rollback())
+	}
+	return s.Commit()
+}
+
+// read gives the index rows of the next runs, and moves on behind them: within a tenant, or to the next tenant.
+func (at *metadataFill) read(s Session, floor perdure.RunID) (rows []metadataRow, err error) {
+	n, bytes, from := 0, 0, at.After
+	err = s.Query("SELECT id, metadata FROM runs WHERE tenant=? AND id>? ORDER BY id"+atMost, []any{string(at.Tenant), string(from), int64(fillRuns)},
+		func(scan func(...any) error) error {
+			var id perdure.RunID
+			var text perdure.Value
+			if err := scan(&id, &text); err != nil {
+				return err
+			}
+			rows = append(rows, metadataRows(at.Tenant, id, text)...)
+			at.After, n, bytes = id, n+1, bytes+len(text)
+			if bytes >= fillBytes {
+				return errEnough
+			}
+			return nil
+		})
+	if err == nil && n < fillRuns {
+		at.Done = true // unless there is another tenant
+		last := at.Tenant
+		err = s.Query("SELECT tenant FROM runs WHERE tenant>? ORDER BY tenant LIMIT 1", []any{string(last)}, func(scan func(...any) error) error {
+			at.Done, at.After = false, floor
+			return scan(&at.Tenant)
+		})
+	}
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return rows, err
+}
+
+// countMetadata counts the rows of the index; a database without one has none.
+func countMetadata(s *sqlSession) (n int64, err error) {
+	exists := 0
+	err = s.Query(sqliteDialect.tableExists, []any{metadataTable.name}, func(scan func(...any) error) error { return scan(&exists) })
+	if err != nil || exists == 0 {
+		return 0, err
+	}
+	err = s.Query("SELECT count(*) FROM "+metadataTable.name, nil, func(scan func(...any) error) error { return scan(&n) })
+	return n, err
+}
+
+// ---- checking
+
+var p18 = Invariant{ID: "P18", Statement: "a run is found by every entry of its metadata"}
+
+// checkMetadata looks for runs that are missing from the index, some runs at a time. It ends with errEnough when the time is over.
+func (v *View) checkMetadata(only []perdure.RunID, over func() bool) (out []Violation, err error) {
+	var t perdure.TenantID
+	var after perdure.RunID
+	for {
+		var wanted []metadataRow
+		n, bytes := 0, 0
+		where, args := "(tenant,id)>(?,?)", []any{string(t), string(after)}
+		if only != nil {
+			cond, list := v.dialect.anyOf("id", append(texts(only), ""))
+			where, args = where+" AND "+cond, append(args, list...)
+		}
+		err := v.sess.Query("SELECT tenant, id, metadata FROM runs WHERE "+where+" ORDER BY tenant, id"+atMost, append(args, int64(fillRuns)), func(scan func(...any) error) error {
+			var text perdure.Value
+			if err := scan(&t, &after, &text); err != nil {
+				return err
+			}
+			wanted = append(wanted, metadataRows(t, after, text)...)
+			n, bytes = n+1, bytes+len(text)
+			if bytes >= fillBytes {
+				return errEnough
+			}
+			return nil
+		})
+		cut := errors.Is(err, errEnough)
+		if err != nil && !cut {
+			return nil, err
+		}
+		missing, err := v.missingMetadata(wanted)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range missing {
+			out = append(out, Violation{p18, fmt.Sprintf("%s %s", m.RunID, m.Name)})
+		}
+		if len(out) >= maxPerInvariant || n < fillRuns && !cut {
+			return out, nil
+		}
+		if over() {
+			return out, errEnough
+		}
+	}
+}
+
+// missingMetadata gives those of some rows that the index does not have.
+func (v *View) missingMetadata(wanted []metadataRow) (missing []metadataRow, err error) {
+	have := make(map[metadataRow]bool, len(wanted))
+	for part := range v.dialect.parts(v.dialect.padded(metadataTable.bound(wanted))) {
+		if len(part) == 0 {
+			continue
+		}
+		given := v.dialect.among("run_metadata", metadataTable.keys, v.dialect.rows(part))
+		err := metadataTable.query(v.sess, given, v.dialect.args(part), func(m *metadataRow) error {
+			have[*m] = true
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, m := range wanted {
+		if !have[m] {
+			missing = append(missing, m)
+		}
+	}
+	return missing, nil
+}

@@ -1,0 +1,44 @@
+package perdure
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// entries makes metadata with so many entries, each value so many bytes long.
+func entries(n, bytes int) map[string]string {
+	m := make(map[string]string, n)
+	for i := range n {
+		m[fmt.Sprintf("k%02d", i)] = strings.Repeat("x", bytes)
+	}
+	return m
+}
+
+func TestMetadataIsBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		metadata map[string]string
+		says     string // empty: it is taken
+	}{
+		"64 entries of 4 KiB":  {entries(64, 4096), "has 64 entries; a run takes 16"},
+		"17 small entries":     {entries(17, 1), "has 17 entries; a run takes 16"},
+		"16 entries of 4 KiB":  {entries(16, 4096), "a run takes 16384"},
+		"one byte too many":    {entries(16, 1022), "has 16400 bytes of keys and values; a run takes 16384"},
+		"exactly 16 KiB":       {entries(16, 1021), ""},
+		"a value of 4 KiB":     {entries(1, 4096), ""},
+		"a value of 4 KiB + 1": {entries(1, 4097), "is longer than 4096 bytes"},
+	} {
+		submission := Submission{Kind: "k", Metadata: c.metadata}
+		spawn := Commit{ID: "c", RunID: "0190a0b0-0000-7000-8000-000000000001", Epoch: 1, Children: []Spawn{{Key: "a", Kind: "k", Metadata: c.metadata}}}
+		for what, err := range map[string]error{"a submission": submission.Validate(), "a spawn": spawn.Validate()} {
+			var refused *Error
+			switch {
+			case c.says == "" && err != nil:
+				t.Errorf("%s with metadata of %s: refused with %v, want it taken", what, name, err)
+			case c.says != "" && (!errors.As(err, &refused) || refused.Code != CodeTooLarge || !strings.Contains(refused.Message, c.says) || !strings.Contains(refused.Field, "metadata")):
+				t.Errorf("%s with metadata of %s: %v, want %q with the field metadata", what, name, err, c.says)
+			}
+		}
+	}
+}

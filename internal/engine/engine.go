@@ -73,6 +73,26 @@ type Engine struct {
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
+	e, err := bare(s, opt)
+	if err != nil {
+		return nil, err
+	}
+	boot := &bootOp{}
+	for range 2 { // made by whoever was first, and then read: two nodes may boot at once
+		if err := e.Step(s.Now(), boot)[0]; err != nil {
+			return nil, err
+		}
+	}
+	e.secret = boot.secret
+	return e, nil
+}
+
+// Offline makes an engine for a command that works on a store without a server: for keys and the audit log. It has no secret, so
+// that it can't make or check callback tokens and secrets of webhooks.
+func Offline(s *store.Store) (*Engine, error) { return bare(s, Options{}) }
+
+// bare makes an engine that does not know the store's secret yet.
+func bare(s *store.Store, opt Options) (*Engine, error) {
 	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, kick: make(chan struct{}, 1), known: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.counts = opt.Counter
@@ -96,13 +116,6 @@ func New(s *store.Store, opt Options) (*Engine, error) {
 	if e.roll == nil {
 		e.roll = mrand.Float64
 	}
-	boot := &bootOp{}
-	for range 2 { // made by whoever was first, and then read: two nodes may boot at once
-		if err := e.Step(s.Now(), boot)[0]; err != nil {
-			return nil, err
-		}
-	}
-	e.secret = boot.secret
 	return e, nil
 }
 
@@ -142,28 +155,33 @@ type Op interface {
 
 // Do decides an Op together with whatever else is waiting and returns when it is durable.
 func (e *Engine) Do(ctx context.Context, op Op) error {
-	return e.store.DoAll(ctx, e.bind([]Op{op})...)[0]
+	return e.store.DoAll(ctx, e.bind(actorOf(ctx), []Op{op})...)[0]
 }
 
 // DoAll is Do for Ops that came together: one batch, in their order, one error each.
 func (e *Engine) DoAll(ctx context.Context, ops ...Op) []error {
-	return e.store.DoAll(ctx, e.bind(ops)...)
+	return e.store.DoAll(ctx, e.bind(actorOf(ctx), ops)...)
 }
 
 // Step decides a batch at an instant: what the group commit does, as one synchronous step. There is one
 // error per Op, in order.
 func (e *Engine) Step(now perdure.Instant, ops ...Op) []error {
-	return e.store.Batch(now, e.bind(ops)...)
+	return e.store.Batch(now, e.bind(nil, ops)...)
+}
+
+// StepBy is Step for operations that an actor does.
+func (e *Engine) StepBy(by Actor, now perdure.Instant, ops ...Op) []error {
+	return e.store.Batch(now, e.bind(&by, ops)...)
 }
 
 // bind makes operations of the store of Ops. What one can do by itself it does here, before it is in anybody's way.
-func (e *Engine) bind(ops []Op) []store.Op {
+func (e *Engine) bind(by *Actor, ops []Op) []store.Op {
 	list := make([]store.Op, len(ops))
 	for i, op := range ops {
 		if p, ok := op.(interface{ prepare() }); ok {
 			p.prepare()
 		}
-		list[i] = bound{e, op}
+		list[i] = bound{e, op, by}
 	}
 	return list
 }
@@ -171,6 +189,7 @@ func (e *Engine) bind(ops []Op) []store.Op {
 type bound struct {
 	e  *Engine
 	op Op
+	by *Actor // may be nil
 }
 
 func (b bound) Needs() []store.Ref { return b.op.Needs() }
@@ -184,7 +203,7 @@ func (b bound) Lane() store.Lane {
 }
 
 func (b bound) Do(tx *store.Tx) error {
-	x := &Tx{Tx: tx, e: b.e, stops: maxStops}
+	x := &Tx{Tx: tx, e: b.e, actor: b.by, stops: maxStops}
 	if err := b.op.Do(x); err != nil {
 		return err
 	}
@@ -198,6 +217,7 @@ func (b bound) Do(tx *store.Tx) error {
 type Tx struct {
 	*store.Tx
 	e     *Engine
+	actor *Actor // who acts; nil: nobody whom the audit log would name
 	stops int // how many more children this operation asks to stop; the watchdog does the rest
 
 	rings []doorbell.Topic // what rings once it is durable

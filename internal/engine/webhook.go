@@ -78,7 +78,7 @@ func (op *CreateWebhook) register(tx *Tx, scope string) error {
 		Description: op.Description, SecretVersion: 1, CreatedAt: tx.Now}
 	op.Secret = tx.e.webhookSecret(&op.Webhook, 1)
 	tx.putWebhook(op.Webhook)
-	return nil
+	return tx.audit(op.Tenant, perdure.AuditWebhookCreate, string(op.Webhook.ID), "scope", scope, "thread_id", string(op.ThreadID))
 }
 
 func checkWebhook(url string, events []string, description string) error {
@@ -142,7 +142,7 @@ func (op *UpdateWebhook) change(tx *Tx, w *perdure.Webhook) error {
 		}
 	}
 	tx.putWebhook(*w)
-	return nil
+	return tx.audit(op.Tenant, perdure.AuditWebhookChange, string(w.ID), "url", op.URL != nil, "events", op.Events != nil, "disabled", w.DisabledAt != 0)
 }
 
 // RotateWebhook gives an endpoint a new secret. For a day the one before signs as well. With a Key it counts once.
@@ -167,7 +167,7 @@ func (op *RotateWebhook) Do(tx *Tx) error {
 		w.SecretVersion, w.RotatedAt = w.SecretVersion+1, tx.Now
 		tx.putWebhook(w)
 		op.Webhook, op.Secret = w, tx.e.webhookSecret(&w, w.SecretVersion)
-		return strconv.Itoa(w.SecretVersion), nil
+		return strconv.Itoa(w.SecretVersion), tx.audit(op.Tenant, perdure.AuditWebhookRotate, string(w.ID), "secret_version", w.SecretVersion)
 	}, func(version string) error {
 		n, err := strconv.Atoi(version)
 		if err != nil {
@@ -242,8 +242,10 @@ func (op *DeleteWebhook) Do(tx *Tx) error {
 		}
 		w.DeletedAt = tx.Now
 		tx.putWebhook(w)
-		_, err = tx.settlePending(&w)
-		return "", err
+		if _, err = tx.settlePending(&w); err != nil {
+			return "", err
+		}
+		return "", tx.audit(op.Tenant, perdure.AuditWebhookDelete, string(w.ID))
 	}, func(string) error { return nil })
 	return err
 }
@@ -273,7 +275,12 @@ func (op *Redeliver) Do(tx *Tx) error {
 	if !ok {
 		return notFound("delivery")
 	}
-	_, err = tx.underKey(op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) { return "", tx.sendAgain(&n) },
+	_, err = tx.underKey(op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) {
+		if err := tx.sendAgain(&n); err != nil {
+			return "", err
+		}
+		return "", tx.audit(op.Tenant, perdure.AuditDeliveryRepeat, op.DeliveryID, "webhook_id", string(n.Webhook))
+	},
 		func(string) error { return nil })
 	op.Notification = n
 	return err

@@ -225,7 +225,7 @@ func openServer(ctx context.Context, p *benchPlace, node string) (*httpTarget, e
 func tenantKey(ctx context.Context, c *client.Client) (string, error) {
 	defer c.Close()
 	in := api.CreateKey{Name: "bench"}
-	for _, s := range perdure.Scopes {
+	for _, s := range perdure.TenantScopes {
 		in.Scopes = append(in.Scopes, string(s))
 	}
 	k, err := c.CreateTenantKey(ctx, benchTenant, in)

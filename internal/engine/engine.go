@@ -218,7 +218,7 @@ type Tx struct {
 	*store.Tx
 	e     *Engine
 	actor *Actor // who acts; nil: nobody whom the audit log would name
-	stops int // how many more children this operation asks to stop; the watchdog does the rest
+	stops int    // how many more children this operation asks to stop; the watchdog does the rest
 
 	rings []doorbell.Topic // what rings once it is durable
 	alarm perdure.Instant  // the earliest alarm that was set

@@ -217,7 +217,7 @@ func (b bound) Do(tx *store.Tx) error {
 type Tx struct {
 	*store.Tx
 	e     *Engine
-	actor *Actor // who acts; nil: nobody whom the audit log would name
+	actor *Actor // named by the audit log; nil: the operation leaves no entry
 	stops int    // how many more children this operation asks to stop; the watchdog does the rest
 
 	rings []doorbell.Topic // what rings once it is durable

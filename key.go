@@ -18,10 +18,17 @@ const (
 	ScopeReport   Scope = "worker:report"  // start, heartbeat, commit, release
 	ScopeWebhooks Scope = "webhooks:admin" // make and change webhooks, see what was sent, have it sent again
 	ScopeKeys     Scope = "keys:admin"     // make and revoke keys of the tenant
+	ScopeAudit    Scope = "audit:read"     // read the audit log of the tenant
+
+	ScopePlatformRead  Scope = "platform:read"  // platform keys only: tenants, invariants, the watchdog's log, metrics
+	ScopePlatformAdmin Scope = "platform:admin" // platform keys only: change tenants, take backups
 )
 
-// Scopes are all there are.
-var Scopes = []Scope{ScopeCreate, ScopeRead, ScopeControl, ScopeApprove, ScopePoll, ScopeReport, ScopeWebhooks, ScopeKeys}
+// TenantScopes are the scopes that a key of a tenant can have.
+var TenantScopes = []Scope{ScopeCreate, ScopeRead, ScopeControl, ScopeApprove, ScopePoll, ScopeReport, ScopeWebhooks, ScopeKeys, ScopeAudit}
+
+// Scopes are all there are: those of tenants, and those that mean something on a platform key alone.
+var Scopes = append(slices.Clone(TenantScopes), ScopePlatformRead, ScopePlatformAdmin)
 
 // ParseScopes reads a list such as "runs:create,runs:read".
 func ParseScopes(list []string) ([]Scope, error) {
@@ -54,14 +61,44 @@ type Key struct {
 // Allows tells whether the key has a scope. That it is the platform's adds none.
 func (k *Key) Allows(s Scope) bool { return slices.Contains(k.Scopes, s) }
 
-// MayDecide refuses a key that may not decide about approvals. One that works on runs can't, whatever its scopes: an agent
-// would approve its own actions. The platform's may.
+// Full tells whether the key is a platform key with every scope, as the first key of a store is.
+func (k *Key) Full() bool {
+	return k.Platform && !slices.ContainsFunc(Scopes, func(s Scope) bool { return !k.Allows(s) })
+}
+
+// MayDecide refuses a key that may not decide about approvals. A key that works on runs can't, whatever its other scopes: an
+// agent would approve its own actions. The one exception is a platform key with every scope.
 func (k *Key) MayDecide() error {
 	switch {
 	case !k.Allows(ScopeApprove):
 		return Errorf(CodeForbidden, "the key lacks the scope %s", ScopeApprove)
-	case !k.Platform && (k.Allows(ScopePoll) || k.Allows(ScopeReport)):
+	case (k.Allows(ScopePoll) || k.Allows(ScopeReport)) && !k.Full():
 		return Errorf(CodeForbidden, "a key that works on runs can't decide about them: use one without %s and %s", ScopePoll, ScopeReport)
+	}
+	return nil
+}
+
+// MayMake refuses a key that would be allowed more than its maker: a scope that the maker lacks, decisions about approvals, or a
+// longer life. It holds for keys of tenants and of the platform alike.
+func (k *Key) MayMake(made *Key) error {
+	for _, s := range made.Scopes {
+		if !made.Platform && !slices.Contains(TenantScopes, s) {
+			return Invalid("scopes", "%s is a scope of platform keys alone", s)
+		}
+		if !k.Allows(s) {
+			return Errorf(CodeForbidden, "a key can't give away the scope %s, which it does not have", s)
+		}
+	}
+	if made.Platform && !k.Platform {
+		return Errorf(CodeForbidden, "this takes a key of the platform")
+	}
+	if made.MayDecide() == nil {
+		if err := k.MayDecide(); err != nil {
+			return err
+		}
+	}
+	if k.ExpiresAt != 0 && (made.ExpiresAt == 0 || made.ExpiresAt > k.ExpiresAt) {
+		return &Error{Code: CodeForbidden, Field: "ttl", Message: "a key that expires can't make one that lasts longer"}
 	}
 	return nil
 }

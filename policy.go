@@ -43,6 +43,7 @@ type Policy struct {
 	DeadLetterTTL  time.Duration
 	IdempotencyTTL time.Duration
 	Retention      time.Duration // an ended run is kept this long
+	AuditRetention time.Duration // an entry of the audit log is kept this long
 
 	ArtifactMaxBytes   int64 // of one
 	ArtifactTotalBytes int64 // of all that a run leaves
@@ -106,6 +107,7 @@ func DefaultPolicy() Policy {
 		DeadLetterTTL:    24 * time.Hour,
 		IdempotencyTTL:   24 * time.Hour,
 		Retention:        7 * 24 * time.Hour,
+		AuditRetention:   90 * 24 * time.Hour,
 		ArtifactMaxBytes: 64 << 20, ArtifactTotalBytes: 256 << 20,
 		WatchdogInterval: 500 * time.Millisecond,
 		GapAfter:         5 * time.Second,
@@ -131,7 +133,7 @@ func (p *Policy) Settings() []Setting {
 		{"silent", &p.Silent}, {"no_progress", &p.NoProgress}, {"stale_after", &p.StaleAfter}, {"dead_after", &p.DeadAfter}, {"worker_offline", &p.WorkerOffline},
 		{"backoff_base", &p.BackoffBase}, {"backoff_max", &p.BackoffMax}, {"beat_every", &p.BeatEvery},
 		{"waiter_ttl", &p.WaiterTTL}, {"detach_grace", &p.DetachGrace}, {"dead_letter_ttl", &p.DeadLetterTTL},
-		{"idempotency_ttl", &p.IdempotencyTTL}, {"retention", &p.Retention}, {"watchdog_interval", &p.WatchdogInterval},
+		{"idempotency_ttl", &p.IdempotencyTTL}, {"retention", &p.Retention}, {"audit_retention", &p.AuditRetention}, {"watchdog_interval", &p.WatchdogInterval},
 		{"gap_after", &p.GapAfter}, {"gap_spare", &p.GapSpare}, {"patrol_every", &p.PatrolEvery},
 	}
 }

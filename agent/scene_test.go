@@ -49,8 +49,12 @@ func openUnder(t *testing.T, policy *perdure.Policy, nodes int) *scene {
 	if at == "" {
 		nodes = 1
 	}
-	for range nodes {
-		srv, err := embedded.Open(embedded.Options{Store: at, Policy: policy})
+	for i := range nodes {
+		opt := embedded.Options{Store: at, Policy: policy}
+		if i > 0 { // the first start of a store makes its one key
+			opt.Key = w.nodes[0].Key()
+		}
+		srv, err := embedded.Open(opt)
 		if err != nil {
 			t.Fatal(err)
 		}

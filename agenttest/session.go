@@ -121,7 +121,7 @@ func (s *Session) open() {
 		s.srv = s.common.Server
 		wire := client.Options{Transport: front{s}}
 		s.admin = client.New(address, s.srv.Key(), wire)
-		if key, err = s.newKey("script", perdure.Scopes); err != nil {
+		if key, err = s.newKey("script", perdure.TenantScopes); err != nil {
 			s.t.Fatal(err)
 		}
 		s.c = client.New(address, key, wire)

@@ -76,3 +76,9 @@ type WatchdogLog struct {
 	Actions    []perdure.WatchdogAction `json:"actions"`
 	NextCursor string                   `json:"next_cursor,omitempty"`
 }
+
+// AuditLog is who did what to what, newest first.
+type AuditLog struct {
+	Entries    []perdure.AuditEntry `json:"entries"`
+	NextCursor string               `json:"next_cursor,omitempty"`
+}

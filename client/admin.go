@@ -25,6 +25,12 @@ func (c *Client) CreateTenantKey(ctx context.Context, tenant perdure.TenantID, i
 	return c.createKey(ctx, path("/api/admin/tenants/%s/keys", string(tenant)), in, opts)
 }
 
+// CreatePlatformKey makes a key of the platform. It takes one, and gives away no scope that the caller's key lacks. Otherwise it is
+// as [Client.CreateKey].
+func (c *Client) CreatePlatformKey(ctx context.Context, in api.CreateKey, opts ...CallOption) (*api.NewKey, error) {
+	return c.createKey(ctx, "/api/admin/keys", in, opts)
+}
+
 // createKey makes a key whose secret is known. Where no answer came, the next one says which key was made: nobody has its
 // secret, so it must not stay.
 func (c *Client) createKey(ctx context.Context, keys string, in api.CreateKey, opts []CallOption) (*api.NewKey, error) {
@@ -56,6 +62,11 @@ func (c *Client) RevokeKey(ctx context.Context, id string) (*perdure.Key, error)
 // RevokeTenantKey ends a key of any tenant at once. It takes a key of the platform.
 func (c *Client) RevokeTenantKey(ctx context.Context, tenant perdure.TenantID, id string) (*perdure.Key, error) {
 	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path("/api/admin/tenants/%s/keys/%s", string(tenant), id)})
+}
+
+// RevokePlatformKey ends a key of the platform at once. It takes a key of the platform.
+func (c *Client) RevokePlatformKey(ctx context.Context, id string) (*perdure.Key, error) {
+	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path("/api/admin/keys/%s", id)})
 }
 
 // SigningKeys lists the public keys that runs are signed with, the one that signs first.
@@ -128,6 +139,43 @@ func (c *Client) Watchdog(ctx context.Context, f WatchdogFilter) (*api.WatchdogL
 		q.Set("limit", strconv.Itoa(f.Limit))
 	}
 	return answer[api.WatchdogLog](ctx, c, &request{method: "GET", path: "/api/admin/watchdog", query: q})
+}
+
+// An AuditFilter chooses entries of the audit log. Empty fields choose all.
+type AuditFilter struct {
+	Action string // one of perdure.AuditActions
+	KeyID  string
+	Target string
+	Limit  int
+	Cursor string // NextCursor of the page before
+}
+
+func (f *AuditFilter) query() url.Values {
+	q := url.Values{}
+	for name, text := range map[string]string{"action": f.Action, "key_id": f.KeyID, "target": f.Target, "cursor": f.Cursor} {
+		if text != "" {
+			q.Set(name, text)
+		}
+	}
+	if f.Limit > 0 {
+		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	return q
+}
+
+// Audit gives a page of what was done in this key's tenant and by whom, newest first.
+func (c *Client) Audit(ctx context.Context, f AuditFilter) (*api.AuditLog, error) {
+	return answer[api.AuditLog](ctx, c, &request{method: "GET", path: v1 + "/audit", query: f.query()})
+}
+
+// PlatformAudit gives a page of what was done in a tenant, or with an empty one in all of them and to the platform itself, newest
+// first. It takes a key of the platform.
+func (c *Client) PlatformAudit(ctx context.Context, tenant perdure.TenantID, f AuditFilter) (*api.AuditLog, error) {
+	q := f.query()
+	if tenant != "" {
+		q.Set("tenant", string(tenant))
+	}
+	return answer[api.AuditLog](ctx, c, &request{method: "GET", path: "/api/admin/audit", query: q})
 }
 
 // Health asks whether the server's process lives. It is asked once.

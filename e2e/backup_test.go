@@ -61,8 +61,8 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 			} else {
 				cli(t, "restore", file, "--store", to)
 			}
-			m.start()
 			m.key = key // it is in the backup
+			m.start()
 			for _, id := range acknowledged {
 				m.get(id)
 			}

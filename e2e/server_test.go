@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,11 +114,31 @@ func (n *node) start() {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+	n.findKey()
+}
+
+// keys are the platform keys of shared stores, by their addresses: the first start of a store makes its one.
+var keys sync.Map
+
+// findKey reads the node's key. On a shared store it may be in the folder of another node, and a restored one has it from before.
+func (n *node) findKey() {
+	n.t.Helper()
+	store := ""
+	if i := slices.Index(n.args, "--store"); i >= 0 {
+		store = n.args[i+1]
+	}
 	b, err := os.ReadFile(filepath.Join(n.dir, "admin.key"))
-	if err != nil {
+	if err == nil {
+		n.key = strings.TrimSpace(string(b))
+		keys.Store(store, n.key)
+		return
+	}
+	if known, ok := keys.Load(store); ok && store != "" {
+		n.key = known.(string)
+	}
+	if n.key == "" {
 		n.t.Fatal(err)
 	}
-	n.key = strings.TrimSpace(string(b))
 }
 
 // kill ends the process and waits until it is gone.

@@ -53,6 +53,12 @@ type Options struct {
 	// Secrets name what must not be written, logged or sent: env:NAME or file:PATH, never a value itself; equal on all nodes. See docs/redaction.md.
 	Secrets []string
 
+	// Key is a platform key of the store, for a node without a folder on a store that has had its first start. Key gives it back.
+	Key string
+
+	// InsecureKeyFile permits an admin.key that others than its owner can read.
+	InsecureKeyFile bool
+
 	// SigningKeys are files of private keys that accepted runs are signed with: the first signs, all verify. See docs/signing.md.
 	SigningKeys []string
 
@@ -80,14 +86,17 @@ type Server struct {
 	callers callers // who carry calls without a socket
 }
 
-// Open opens the data and starts to work. The first time, it makes a key of the platform and writes it to
-// the folder, readable by its owner alone.
+// Open opens the data and starts to work. The first start of a store makes a key of the platform and writes it to the folder,
+// readable by its owner alone. Later starts make none, whatever folder they have.
 func Open(opt Options) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
 	if opt.Node == "" {
 		opt.Node = nodeName(opt.Store != "")
+	}
+	if err := opt.checkKeyFile(); err != nil {
+		return nil, err
 	}
 	secrets, err := opt.secrets()
 	if err != nil {
@@ -145,7 +154,7 @@ func Open(opt Options) (*Server, error) {
 		Poll: look, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	if s.key, err = s.firstKey(opt.Dir); err != nil {
+	if s.key, err = s.findKey(opt); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	counts.Look(s.engine, s.api.Attached)
@@ -166,52 +175,11 @@ func Open(opt Options) (*Server, error) {
 	return s, nil
 }
 
-// firstKey finds the key of the data folder, or makes one.
-func (s *Server) firstKey(dir string) (string, error) {
-	ctx := context.Background()
-	path := filepath.Join(dir, KeyFile)
-	if dir != "" {
-		b, err := os.ReadFile(path)
-		if err == nil {
-			key := strings.TrimSpace(string(b))
-			_, err := s.engine.Authenticate(ctx, key)
-			if code := perdure.CodeOf(err); err == nil || code == perdure.CodeUnavailable || code == perdure.CodeUnknown || code == perdure.CodeInternal {
-				return key, err // that the store is away says nothing about the key
-			}
-			return "", fmt.Errorf("the key in %s is not valid (revoked, or of other data). If this is the right store, move the file away to have a new one made", path)
-		}
-		if !errors.Is(err, os.ErrNotExist) {
-			return "", err
-		}
-	}
-	op := &engine.CreateKey{Tenant: DefaultTenant, Name: "admin", Scopes: perdure.Scopes, Platform: true}
-	if err := s.engine.Do(ctx, op); err != nil {
-		return "", err
-	}
-	if dir == "" {
-		return op.Secret, nil
-	}
-	return op.Secret, writeKey(path, op.Secret)
-}
-
-// writeKey writes a secret so that it is there whole or not at all, for its owner alone.
-func writeKey(path, secret string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(secret + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		os.Remove(f.Name())
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
-
 // Handler is the API, for a listener of the caller's own.
 func (s *Server) Handler() http.Handler { return s.api.Handler() }
 
-// Key is a key of the platform; it may do everything.
+// Key is a key of the platform: that of Options.Key, or of the folder, or the one that this start made. It is empty if the store
+// has had its first start with another folder.
 func (s *Server) Key() string { return s.key }
 
 // Err tells why the server can't go on, or nil: after an error at a commit only a restart finds out what is

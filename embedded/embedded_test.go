@@ -7,18 +7,26 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
+// keys are the platform keys of shared stores, by their addresses: the first start of a store makes its one.
+var keys sync.Map
+
 func open(t *testing.T, opt embedded.Options) *embedded.Server {
 	t.Helper()
+	if key, ok := keys.Load(opt.Store); ok && opt.Store != "" && opt.Dir == "" {
+		opt.Key = key.(string)
+	}
 	s, err := embedded.Open(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
+	keys.LoadOrStore(opt.Store, s.Key())
 	t.Cleanup(func() { s.Close() })
 	return s
 }

@@ -26,15 +26,18 @@ func TestTwoNodesOnOnePostgres(t *testing.T) {
 			t.Parallel()
 			opt := embedded.Options{Store: pgtest.New(t), Doorbell: bell}
 			var nodes [2]*embedded.Server
-			var key string
-			for i := range nodes {
-				opt.Dir = filepath.Join(t.TempDir(), "data")
-				nodes[i] = open(t, opt)
-				b, err := os.ReadFile(filepath.Join(opt.Dir, embedded.KeyFile))
-				if err != nil || strings.TrimSpace(string(b)) != nodes[i].Key() || nodes[i].Key() == key {
-					t.Fatalf("each node has a key of its own in its folder: %v", err)
-				}
-				key = nodes[i].Key()
+			opt.Dir = filepath.Join(t.TempDir(), "data")
+			nodes[0] = open(t, opt)
+			file, err := os.ReadFile(filepath.Join(opt.Dir, embedded.KeyFile))
+			if err != nil || strings.TrimSpace(string(file)) != nodes[0].Key() {
+				t.Fatalf("the first node's key is not in its folder: %v", err)
+			}
+			opt.Dir = t.TempDir()
+			if err := os.WriteFile(filepath.Join(opt.Dir, embedded.KeyFile), file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if nodes[1] = open(t, opt); nodes[1].Key() != nodes[0].Key() {
+				t.Fatal("the second node does not use the key that was copied into its folder")
 			}
 			a, b := nodes[0], nodes[1]
 			for range 2 { // a worker on one node, everything else on the other

@@ -109,10 +109,15 @@ type embeddedTarget struct {
 
 func openEmbedded(ctx context.Context, p *benchPlace) (*embeddedTarget, error) {
 	policy := p.policy()
-	srv, err := embedded.Open(embedded.Options{Dir: p.dir, Store: p.url, Doorbell: p.doorbell, Policy: &policy})
+	opt := embedded.Options{Dir: p.dir, Store: p.url, Doorbell: p.doorbell, Policy: &policy}
+	if p.url != "" {
+		opt.Key = p.key
+	}
+	srv, err := embedded.Open(opt)
 	if err != nil {
 		return nil, err
 	}
+	p.key = srv.Key()
 	t := &embeddedTarget{server: srv}
 	if t.key, err = tenantKey(ctx, t.client(srv.Key())); err != nil {
 		return nil, errors.Join(err, t.close())

@@ -40,6 +40,7 @@ type benchPlace struct {
 	dir   string
 	url   string // of the database; empty: SQLite in the folder
 	admin string // where the database was made
+	key   string // of the platform: the first server on this place made it
 
 	doorbell string   // of its servers; empty: the store's own
 	profiles string   // where its servers' profiles go; empty: none

@@ -225,7 +225,7 @@ func openServer(ctx context.Context, p *benchPlace, node string) (*httpTarget, e
 func tenantKey(ctx context.Context, c *client.Client) (string, error) {
 	defer c.Close()
 	in := api.CreateKey{Name: "bench"}
-	for _, s := range perdure.Scopes {
+	for _, s := range perdure.TenantScopes {
 		in.Scopes = append(in.Scopes, string(s))
 	}
 	k, err := c.CreateTenantKey(ctx, benchTenant, in)
@@ -251,10 +251,12 @@ func startBare(ctx context.Context, p *benchPlace, node string) (*httpTarget, er
 	}
 	t := &httpTarget{server: server, up: time.Since(begin), url: server.said.Text(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}}
 	key, err := os.ReadFile(filepath.Join(p.data(node), embedded.KeyFile))
-	if err != nil {
+	if err == nil {
+		p.key = strings.TrimSpace(string(key))
+	} else if p.key == "" {
 		return nil, errors.Join(err, t.close())
 	}
-	t.key = strings.TrimSpace(string(key))
+	t.key = p.key
 	return t, nil
 }
 

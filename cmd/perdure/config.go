@@ -38,6 +38,7 @@ type config struct {
 	Signing   []string           `toml:"signing_keys"`
 	Required  []string           `toml:"signing_required"`
 	Secrets   []string           `toml:"secrets"`
+	OpenKey   bool               `toml:"insecure_key_file"`
 	LogLevel  string             `toml:"log_level"`
 	LogFormat string             `toml:"log_format"`
 	Policy    map[string]setting `toml:"policy"`
@@ -98,10 +99,21 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["signing_keys"] = f.String("signing-keys", "", "`files` of private keys that runs are signed with, separated by commas: the first signs, all verify (default: runs are not signed)")
 	c.items["signing_required"] = f.String("signing-required", "", "`tenants` of which nothing is handed over unsigned, separated by commas, or * for all (default: those of which the store says so)")
 	c.items["secrets"] = f.String("secrets", "", "`names` of secrets that must not be written anywhere, env:NAME or file:PATH, separated by commas (default: none)")
+	c.items["insecure_key_file"] = optional(f, "insecure-key-file", "start although others than its owner can read admin.key")
 	c.items["log_level"] = f.String("log-level", "", "debug, info, warn or error (default "+d.LogLevel+")")
 	c.items["log_format"] = f.String("log-format", "", "text or json (default "+d.LogFormat+")")
 	f.Var(&c.policy, "policy", "`name=duration` of the policy, such as lease=30s; may be given again")
 	return c
+}
+
+// optional adds a flag that may stand without a value, which means true.
+func optional(f *flag.FlagSet, name, about string) *string {
+	var text string
+	f.BoolFunc(name, about, func(v string) error {
+		text = v
+		return nil
+	})
+	return &text
 }
 
 // addNodeFlags adds what several nodes have in common.
@@ -234,6 +246,10 @@ func (cfg *config) set(name, value string) (err error) {
 		cfg.Required = strings.Split(value, ",")
 	case "secrets":
 		cfg.Secrets = strings.Split(value, ",")
+	case "insecure_key_file":
+		if cfg.OpenKey, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("insecure_key_file: %q is neither true nor false", value)
+		}
 	case "log_level":
 		cfg.LogLevel = value
 	case "log_format":
@@ -318,7 +334,7 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 
 func (cfg *config) options(log *slog.Logger) embedded.Options {
 	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Origins: cfg.Origins,
-		MaxStreams: cfg.Streams, TenantStreams: cfg.PerTenant, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, WebhookPorts: cfg.HookPorts, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, Logger: log}
+		MaxStreams: cfg.Streams, TenantStreams: cfg.PerTenant, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, WebhookPorts: cfg.HookPorts, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, InsecureKeyFile: cfg.OpenKey, Logger: log}
 }
 
 // storeText and doorbellText say what is in force, without passwords.
@@ -375,7 +391,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if *asJSON {
 		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts,
-			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "webhook_ports": cfg.HookPorts, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
+			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "webhook_ports": cfg.HookPorts, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "insecure_key_file": cfg.OpenKey, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
 	}
 	streams := "three quarters of the file descriptors"
 	if cfg.Streams > 0 {
@@ -387,7 +403,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	for _, item := range [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
 		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams}, {"max_streams_per_tenant", share},
-		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"webhook_ports", joinPorts(cfg.HookPorts)}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
+		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"webhook_ports", joinPorts(cfg.HookPorts)}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"insecure_key_file", strconv.FormatBool(cfg.OpenKey)}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
 		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-16s  %s", item[0], item[1]), " "))
 	}
 	fmt.Fprintln(stdout, "\n[policy]")

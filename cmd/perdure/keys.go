@@ -12,9 +12,10 @@ import (
 
 const keysUsage = `Usage:
 
-  perdure keys create NAME --scopes runs:create,runs:read [--tenant T] [--ttl 720h]
+  perdure keys create NAME --scopes runs:create,runs:read [--tenant T | --platform] [--ttl 720h]
   perdure keys list
   perdure keys revoke KEY_ID
+  perdure keys bootstrap --data DIR          a platform key, of a store without its server
   perdure keys signing …                     keys that sign runs
 `
 
@@ -24,6 +25,7 @@ func keysCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		{"create", "Makes a key. Its secret is printed once, and stored nowhere.\n\n  perdure keys create NAME --scopes runs:create,runs:read", k.create},
 		{"list", "Lists the keys of the tenant, without their secrets.\n\n  perdure keys list", k.list},
 		{"revoke", "Ends a key at once.\n\n  perdure keys revoke KEY_ID", k.revoke},
+		{"bootstrap", bootstrapAbout, k.bootstrap},
 		{"signing", "", func() error { return signingCommand(ctx, k.args, stdout, stderr) }},
 	})
 }
@@ -31,11 +33,8 @@ func keysCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 type keysCall struct{ wordCall }
 
 func (h *keysCall) create() error {
-	names := make([]string, len(perdure.Scopes))
-	for i, s := range perdure.Scopes {
-		names[i] = string(s)
-	}
-	scopes := h.flags.String("scopes", strings.Join(names, ","), "what it allows")
+	scopes := h.flags.String("scopes", "", "what it allows (default: every scope that a key of its kind can have)")
+	platform := h.flags.Bool("platform", false, "make a key of the platform, which calls /api/admin/… and /metrics as far as its scopes go (takes one)")
 	tenant := h.flags.String("tenant", "", "of another `tenant`, which is made if need be (takes a key of the platform)")
 	var in api.CreateKey
 	h.flags.TextVar(&in.TTL, "ttl", perdure.Duration(0), "when it expires; 0s: never")
@@ -43,11 +42,18 @@ func (h *keysCall) create() error {
 	if err != nil {
 		return err
 	}
-	in.Name, in.Scopes = name[0], strings.Split(*scopes, ",")
+	if *platform && *tenant != "" {
+		fmt.Fprintln(h.stderr, "perdure keys create: a key is either of a tenant or of the platform: give --tenant or --platform")
+		return errUsage
+	}
+	in.Name, in.Scopes = name[0], scopeNames(*scopes, *platform)
 	var k *api.NewKey
-	if *tenant != "" {
+	switch {
+	case *platform:
+		k, err = c.CreatePlatformKey(h.ctx, in)
+	case *tenant != "":
 		k, err = c.CreateTenantKey(h.ctx, perdure.TenantID(*tenant), in)
-	} else {
+	default:
 		k, err = c.CreateKey(h.ctx, in)
 	}
 	if err != nil {
@@ -56,9 +62,33 @@ func (h *keysCall) create() error {
 	if *h.asJSON {
 		return printJSON(h.stdout, k)
 	}
-	fmt.Fprintf(h.stderr, "Key %s of tenant %s. This is the only time its secret is shown:\n", k.ID, k.Tenant)
-	_, err = fmt.Fprintln(h.stdout, k.Secret)
+	return h.showOnce(&k.Key, k.Secret)
+}
+
+// showOnce prints the secret of a new key.
+func (h *keysCall) showOnce(k *perdure.Key, secret string) error {
+	of := "tenant " + string(k.Tenant)
+	if k.Platform {
+		of = "the platform"
+	}
+	fmt.Fprintf(h.stderr, "Key %s of %s. This is the only time its secret is shown:\n", k.ID, of)
+	_, err := fmt.Fprintln(h.stdout, secret)
 	return err
+}
+
+// scopeNames are the scopes of a list, or all that a key of its kind can have.
+func scopeNames(list string, platform bool) (names []string) {
+	if list != "" {
+		return strings.Split(list, ",")
+	}
+	all := perdure.TenantScopes
+	if platform {
+		all = perdure.Scopes
+	}
+	for _, s := range all {
+		names = append(names, string(s))
+	}
+	return names
 }
 
 func (h *keysCall) list() error {

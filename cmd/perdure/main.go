@@ -69,6 +69,7 @@ func commands() []command {
 		{"keys", "make, list and revoke keys", keysCommand, false},
 		{"doctor", "find out what is wrong", doctor, false},
 		{"watchdog", "see what the watchdog did, and why", watchdogCommand, false},
+		{"audit", "see who did what, to what, and when", auditCommand, false},
 		{"fsck", "check the store against its invariants", fsck, false},
 		{"backup", "write a backup of everything stored", backup, false},
 		{"restore", "fill an empty store from a backup", restore, false},

@@ -7,17 +7,29 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/keyfile"
 	"github.com/perdure/perdure/internal/store"
 )
 
+const restoreAbout = `Fills an empty store from a backup: a data folder, or with --store a PostgreSQL database, whichever it was made of. No server may
+run on it. The store is of a new generation then: whoever held a run is refused, and what was leased is claimable again, with no
+attempt lost. What happened after the backup was made is gone. That holds for keys too: one that was revoked since is valid again.
+The command lists the valid keys; --revoke-keys revokes all of them and makes one platform key.
+
+  perdure restore FILE --data new-data
+  perdure restore FILE --data new-data --revoke-keys`
+
 func restore(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("restore FILE", "Fills an empty store from a backup: a data folder, or with --store a PostgreSQL database, whichever it was made of. No server may\nrun on it. The store is of a new generation then: whoever held a run is refused, and what was leased is claimable again, with no\nattempt lost. What happened after the backup was made is gone.\n\n  perdure restore FILE --data new-data", stderr)
+	f := flags("restore FILE", restoreAbout, stderr)
 	data := f.String("data", "", "`folder` of the data (default: PERDURE_DATA, or perdure-data)")
 	database := f.String("store", "", "restore into the database at this `address`, postgres://…")
+	revoke := f.Bool("revoke-keys", false, "revoke every key of the backup and make one platform key: admin.key in the folder, or printed with --store")
 	asJSON := f.Bool("json", false, "print JSON")
 	names, err := parseMixed(f, args, 1, 1)
 	if err != nil {
@@ -26,34 +38,56 @@ func restore(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if _, err := os.Stat(names[0]); err != nil {
 		return err
 	}
-	opt, into := store.Options{URL: *database}, "the database"
+	r := &restored{Into: "the database", revoke: *revoke}
+	opt := store.Options{URL: *database}
 	if *database != "" {
 		if err := (embedded.Options{Store: *database}).Validate(); err != nil {
 			return err
 		}
 	} else {
-		into = first(*data, os.Getenv("PERDURE_DATA"), defaults().Data)
-		opt.Path = filepath.Join(into, "perdure.db")
+		r.Into = first(*data, os.Getenv("PERDURE_DATA"), defaults().Data)
+		opt.Path, r.keyFile = filepath.Join(r.Into, "perdure.db"), filepath.Join(r.Into, embedded.KeyFile)
+		if _, err := os.Lstat(r.keyFile); err == nil && *revoke {
+			return fmt.Errorf("%s is there already, and would not be valid: move it away, a new one is made", r.keyFile)
+		}
 	}
-	b, generation, err := restoreStore(ctx, names[0], opt, stderr)
-	if err != nil {
+	if err := r.fill(ctx, names[0], opt, stderr); err != nil {
 		return err
 	}
 	if *asJSON {
-		b.Generation = generation
-		return printJSON(stdout, b)
+		return printJSON(stdout, r)
 	}
-	fmt.Fprintf(stdout, "%d runs as of %s are in %s, generation %d.\n", b.Runs, b.At, into, generation)
-	if *database == "" {
-		if _, err := os.Stat(filepath.Join(into, embedded.KeyFile)); err != nil {
-			fmt.Fprintf(stdout, "Keys are valid as before. There is no %s in the folder: put the old one there, or the next start makes another.\n", embedded.KeyFile)
-		}
-	}
+	r.print(stdout)
 	return nil
 }
 
-// restoreStore restores and checks. A file that it has made does not stay if that fails.
-func restoreStore(ctx context.Context, from string, opt store.Options, stderr io.Writer) (b store.Backup, generation int64, err error) {
+// maxListed bounds the keys and the webhooks that a restore lists.
+const maxListed = 1000
+
+// restored is what a restore says of itself.
+type restored struct {
+	store.Backup
+	Into     string        `json:"into"`
+	Keys     []perdure.Key `json:"valid_keys"` // at most maxListed
+	Revoked  int           `json:"keys_revoked"`
+	Webhooks []hookSecret  `json:"webhook_secrets"` // at most maxListed
+	KeyFile  string        `json:"key_file,omitempty"`
+	Secret   string        `json:"secret,omitempty"` // of the new key, where it has no file
+
+	revoke  bool
+	keyFile string
+}
+
+// hookSecret says which secret a webhook has after a restore.
+type hookSecret struct {
+	Tenant  perdure.TenantID  `json:"tenant"`
+	ID      perdure.WebhookID `json:"webhook_id"`
+	Version int               `json:"secret_version"`
+	URL     string            `json:"url"`
+}
+
+// fill restores, checks, and looks at what is valid then. A file that it has made does not stay if that fails.
+func (r *restored) fill(ctx context.Context, from string, opt store.Options, stderr io.Writer) (err error) {
 	if _, serr := os.Stat(opt.Path); opt.Path != "" && errors.Is(serr, os.ErrNotExist) {
 		defer func() {
 			if err != nil {
@@ -65,19 +99,91 @@ func restoreStore(ctx context.Context, from string, opt store.Options, stderr io
 	}
 	s, err := store.Open(opt)
 	if err != nil {
-		return b, 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	policy := perdure.DefaultPolicy()
-	if b, generation, err = engine.Restore(ctx, s, from, &policy, tellRows(stderr)); err != nil {
-		return b, 0, err
-	}
-	err = s.Audit(ctx, func(v *store.View) error {
-		found, err := v.Check(nil)
-		if err == nil && len(found) > 0 {
-			err = fmt.Errorf("what was restored breaks %d invariants, the first: %s: %s", len(found), found[0].Statement, found[0].Row)
-		}
+	op := &engine.Restoring{Store: s, Policy: &policy, Told: tellRows(stderr), RevokeKeys: r.revoke, Tenant: embedded.DefaultTenant}
+	if err := op.Do(ctx, from); err != nil {
 		return err
-	})
-	return b, generation, err
+	}
+	r.Backup, r.Revoked, r.Secret = op.Backup, op.Revoked, op.Secret
+	r.Generation = op.Generation
+	if err := s.Audit(ctx, r.look); err != nil {
+		return err
+	}
+	if r.Secret != "" && r.keyFile != "" {
+		r.KeyFile, r.Secret = r.keyFile, ""
+		return keyfile.Write(r.keyFile, op.Secret)
+	}
+	return nil
+}
+
+// look checks what was restored, and lists its keys and webhooks.
+func (r *restored) look(v *store.View) error {
+	found, err := v.Check(nil)
+	if err == nil && len(found) > 0 {
+		err = fmt.Errorf("what was restored breaks %d invariants, the first: %s: %s", len(found), found[0].Statement, found[0].Row)
+	}
+	if err != nil {
+		return err
+	}
+	if r.Keys, err = v.ValidKeys(v.Now, maxListed); err != nil {
+		return err
+	}
+	hooks, err := v.AllWebhooks(maxListed)
+	for _, w := range hooks {
+		r.Webhooks = append(r.Webhooks, hookSecret{w.Tenant, w.ID, w.SecretVersion, w.URL})
+	}
+	return err
+}
+
+// print says what was restored, and which credentials count.
+func (r *restored) print(w io.Writer) {
+	fmt.Fprintf(w, "%d runs as of %s are in %s, generation %d.\n", r.Runs, r.At, r.Into, r.Generation)
+	switch {
+	case r.KeyFile != "":
+		fmt.Fprintf(w, "%d keys of the backup are revoked. The one valid key is in %s.\n", r.Revoked, r.KeyFile)
+	case r.Secret != "":
+		fmt.Fprintf(w, "%d keys of the backup are revoked. This is the only time that the secret of the one valid key is shown:\n%s\n", r.Revoked, r.Secret)
+	default:
+		r.printKeys(w)
+	}
+	if len(r.Webhooks) > 0 {
+		fmt.Fprintf(w, "\nSecrets of webhooks are as of the backup. One that was rotated since signs with the old secret again.\n"+
+			"To rotate one: perdure webhooks rotate WEBHOOK_ID\n\n")
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "TENANT\tWEBHOOK\tSECRET VERSION\tURL")
+		for _, h := range r.Webhooks {
+			fmt.Fprintf(t, "%s\t%s\t%d\t%s\n", visible(string(h.Tenant)), h.ID, h.Version, visible(h.URL))
+		}
+		t.Flush()
+	}
+}
+
+// printKeys lists the keys that are valid again.
+func (r *restored) printKeys(w io.Writer) {
+	if r.keyFile != "" {
+		if _, err := os.Stat(r.keyFile); err != nil {
+			fmt.Fprintf(w, "There is no %s in the folder: put the old one there, or have another key made: perdure keys bootstrap --data %s\n", embedded.KeyFile, r.Into)
+		}
+	}
+	fmt.Fprintf(w, "\nThese keys are valid. A backup does not know which of them were revoked after it was made: these are valid again.\n"+
+		"Revoke what must not be (perdure keys revoke KEY_ID), or restore with --revoke-keys.\n\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "TENANT\tKEY\tNAME\tCREATED\tSCOPES")
+	for _, k := range r.Keys {
+		tenant, scopes := string(k.Tenant), make([]string, len(k.Scopes))
+		if k.Platform {
+			tenant = "(platform)"
+		}
+		for i, s := range k.Scopes {
+			scopes[i] = string(s)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", visible(tenant), k.ID, visible(k.Name), k.CreatedAt.Time().Format("2006-01-02 15:04"), strings.Join(scopes, " "))
+	}
+	t.Flush()
+	if len(r.Keys) == maxListed {
+		fmt.Fprintf(w, "Only the first %d are listed.\n", maxListed)
+	}
 }

@@ -26,7 +26,7 @@ func printJSON(w io.Writer, v any) error {
 }
 
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("serve", "Runs the server until it is interrupted. The first start makes the data folder and writes a key of the\nplatform to <data>/admin.key, readable by its owner alone; the other commands find it there.\n\n  perdure serve --data /var/lib/perdure\n  perdure serve --store postgres://perdure@db/perdure --doorbell nats://nats:4222", stderr)
+	f := flags("serve", "Runs the server until it is interrupted. The first start of a store makes a key of the platform and\nwrites it to <data>/admin.key, readable by its owner alone; the other commands find it there. Later starts make none: see keys bootstrap.\n\n  perdure serve --data /var/lib/perdure\n  perdure serve --store postgres://perdure@db/perdure --doorbell nats://nats:4222", stderr)
 	cfg, err := configure(f, args)
 	if err != nil {
 		return err

@@ -133,6 +133,7 @@ var notes = map[string]struct{ note, alias string }{
 	"detach_grace":             {"a dropped connection defers the run after this", ""},
 	"dead_letter_ttl":          {"how long a dead letter is kept", "`job_dlq:{tenant_id}`"},
 	"idempotency_ttl":          {"how long an idempotency key is kept, and at least as long as its run lives", "`job:idempotency:{key}`"},
+	"audit_retention":          {"how long an entry of the [audit log](audit.md) is kept", ""},
 	"retention":                {"how long a run is kept after its end, see [retention](retention.md)", "`job:{job_id}:result`"},
 	"artifact_max_bytes":       {"how large an [artifact](artifacts.md) may be", ""},
 	"artifact_total_bytes":     {"how large all that a run leaves may be together", ""},

@@ -93,6 +93,9 @@ func (tx *Tx) decide(r *perdure.Run, wait string, d *perdure.Decision, by *perdu
 	a.DecidedAt, a.DecidedBy, a.Digest = tx.Now, &perdure.Decider{KeyID: by.ID, Name: by.Name}, digest
 	a.Comment, a.Answer = d.Comment, tx.Intern(r.Tenant, string(r.ID), d.Answer)
 	tx.PutApproval(a)
+	if err := tx.audit(r.Tenant, perdure.AuditApprovalDecide, string(a.ID), "decision", d.Decision, "run_id", string(r.ID), "action_hash", a.ActionHash); err != nil {
+		return nil, err
+	}
 	data := perdure.Object("approval_id", string(a.ID), "decision", d.Decision, "comment", d.Comment, "answer", perdure.Value(d.Answer), "by", a.DecidedBy, "at", a.DecidedAt,
 		"action_hash", a.ActionHash)
 	item, err := tx.deliver(r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name, Outcome: perdure.WaitSatisfied, Data: tx.Intern(r.Tenant, string(r.ID), []byte(data))})

@@ -32,6 +32,9 @@ func (op *Cancel) Do(tx *Tx) error {
 		return err
 	}
 	_, err = tx.underKey(op.Tenant, "cancel:"+string(r.ID), op.Key, op.Reason, func() (string, error) {
+		if err := op.audit(tx, &r); err != nil {
+			return "", err
+		}
 		if r.State.Terminal() {
 			return string(r.ID), tx.dropChord(&r)
 		}
@@ -39,6 +42,19 @@ func (op *Cancel) Do(tx *Tx) error {
 	}, func(string) error { return nil })
 	op.Run = r
 	return err
+}
+
+// audit tells of the request, unless it changes nothing: the run was asked before, or has ended and left no chord.
+func (op *Cancel) audit(tx *Tx, r *perdure.Run) error {
+	if tx.actor == nil || !r.State.Terminal() && r.Cancel.RequestedAt != 0 {
+		return nil
+	}
+	if r.State.Terminal() {
+		if g, ok, err := tx.Gathering(r.Tenant, perdure.GroupID(r.ID)); err != nil || !ok || g.State != perdure.GroupOpen {
+			return err
+		}
+	}
+	return tx.audit(op.Tenant, perdure.AuditRunCancel, string(r.ID))
 }
 
 // askToStop requests that a live run stops, and ends it if nothing has started.

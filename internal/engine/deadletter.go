@@ -65,6 +65,9 @@ func (op *Redrive) redrive(tx *Tx) error {
 	op.Created = true
 	d.RedrivenBy = op.Run.ID
 	tx.PutDeadLetter(d)
+	if err := tx.audit(op.Tenant, perdure.AuditLetterRedrive, string(op.RunID), "redriven_by", string(op.Run.ID)); err != nil {
+		return err
+	}
 	// The original's row guards the letter: two who redrive at once make one run.
 	return tx.Apply(&orig, perdure.Noted{})
 }
@@ -98,6 +101,7 @@ func (op *DropDeadLetter) Do(tx *Tx) error {
 		}
 		if err == nil {
 			tx.Tx.DropDeadLetter(op.Tenant, op.RunID)
+			err = tx.audit(op.Tenant, perdure.AuditLetterDiscard, string(op.RunID))
 		}
 		return "", err
 	}, func(string) error { return nil })

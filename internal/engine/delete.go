@@ -37,8 +37,10 @@ func (op *DeleteRun) Do(tx *Tx) error {
 			return "", perdure.Errorf(perdure.CodeInUse, "the run is still needed: %s", why)
 		}
 		tx.DropRun(&r)
-		op.uploads, err = tx.UploadsOf(op.Tenant, op.RunID)
-		return "", err
+		if op.uploads, err = tx.UploadsOf(op.Tenant, op.RunID); err != nil {
+			return "", err
+		}
+		return "", tx.audit(op.Tenant, perdure.AuditRunDelete, string(op.RunID))
 	}, func(string) error { return nil })
 	return err
 }
@@ -68,6 +70,9 @@ func (op *DeleteThread) Do(tx *Tx) error {
 			return "", perdure.Errorf(perdure.CodeInUse, "the thread is still needed: %s", why)
 		}
 		tx.DropThread(&th)
+		if err := tx.audit(op.Tenant, perdure.AuditThreadDelete, string(op.ThreadID)); err != nil {
+			return "", err
+		}
 		return "", tx.forgetThread(op.Tenant, op.ThreadID)
 	}, func(string) error { return nil })
 	return err

@@ -76,6 +76,26 @@ type Engine struct {
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
+	e, err := bare(s, opt)
+	if err != nil {
+		return nil, err
+	}
+	boot := &bootOp{}
+	for range 2 { // made by whoever was first, and then read: two nodes may boot at once
+		if err := e.Step(s.Now(), boot)[0]; err != nil {
+			return nil, err
+		}
+	}
+	e.secret = boot.secret
+	return e, nil
+}
+
+// Offline makes an engine for a command that works on a store without a server: for keys and the audit log. It has no secret, so
+// that it can't make or check callback tokens and secrets of webhooks.
+func Offline(s *store.Store) (*Engine, error) { return bare(s, Options{}) }
+
+// bare makes an engine that does not know the store's secret yet.
+func bare(s *store.Store, opt Options) (*Engine, error) {
 	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, kick: make(chan struct{}, 1), known: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.counts = opt.Counter
@@ -99,13 +119,6 @@ func New(s *store.Store, opt Options) (*Engine, error) {
 	if e.roll == nil {
 		e.roll = mrand.Float64
 	}
-	boot := &bootOp{}
-	for range 2 { // made by whoever was first, and then read: two nodes may boot at once
-		if err := e.Step(s.Now(), boot)[0]; err != nil {
-			return nil, err
-		}
-	}
-	e.secret = boot.secret
 	return e, nil
 }
 
@@ -145,28 +158,33 @@ type Op interface {
 
 // Do decides an Op together with whatever else is waiting and returns when it is durable.
 func (e *Engine) Do(ctx context.Context, op Op) error {
-	return e.store.DoAll(ctx, e.bind([]Op{op})...)[0]
+	return e.store.DoAll(ctx, e.bind(actorOf(ctx), []Op{op})...)[0]
 }
 
 // DoAll is Do for Ops that came together: in their order, in one batch as far as they fit, one error each.
 func (e *Engine) DoAll(ctx context.Context, ops ...Op) []error {
-	return e.store.DoAll(ctx, e.bind(ops)...)
+	return e.store.DoAll(ctx, e.bind(actorOf(ctx), ops)...)
 }
 
 // Step decides a batch at an instant: what the group commit does, as one synchronous step. There is one
 // error per Op, in order.
 func (e *Engine) Step(now perdure.Instant, ops ...Op) []error {
-	return e.store.Batch(now, e.bind(ops)...)
+	return e.store.Batch(now, e.bind(nil, ops)...)
+}
+
+// StepBy is Step for operations that an actor does.
+func (e *Engine) StepBy(by Actor, now perdure.Instant, ops ...Op) []error {
+	return e.store.Batch(now, e.bind(&by, ops)...)
 }
 
 // bind makes operations of the store of Ops. What one can do by itself it does here, before it is in anybody's way.
-func (e *Engine) bind(ops []Op) []store.Op {
+func (e *Engine) bind(by *Actor, ops []Op) []store.Op {
 	list := make([]store.Op, len(ops))
 	for i, op := range ops {
 		if p, ok := op.(interface{ prepare() }); ok {
 			p.prepare()
 		}
-		list[i] = bound{e, op}
+		list[i] = bound{e, op, by}
 	}
 	return list
 }
@@ -174,6 +192,7 @@ func (e *Engine) bind(ops []Op) []store.Op {
 type bound struct {
 	e  *Engine
 	op Op
+	by *Actor // may be nil
 }
 
 func (b bound) Needs() []store.Ref { return b.op.Needs() }
@@ -198,7 +217,7 @@ func (b bound) Weight() (rows, bytes int) {
 }
 
 func (b bound) Do(tx *store.Tx) error {
-	x := &Tx{Tx: tx, e: b.e, stops: maxStops, began: tx.Cost()}
+	x := &Tx{Tx: tx, e: b.e, actor: b.by, stops: maxStops, began: tx.Cost()}
 	if err := b.op.Do(x); err != nil {
 		return err
 	}
@@ -212,6 +231,7 @@ func (b bound) Do(tx *store.Tx) error {
 type Tx struct {
 	*store.Tx
 	e     *Engine
+	actor *Actor     // named by the audit log; nil: the operation leaves no entry
 	began store.Cost // of the batch, when the operation began
 	stops int        // how many more runs this operation asks to stop; the watchdog does the rest
 	notes int        // how many notifications it has staged; see maxNotes

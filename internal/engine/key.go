@@ -25,6 +25,9 @@ type CreateKey struct {
 	TTL      perdure.Duration // zero: it does not expire
 	Once     string           // the idempotency key
 
+	// Maker is the key that makes this one, which can't give away more than it has; nil: an operator does, who may make any.
+	Maker *perdure.Key
+
 	Key     perdure.Key
 	Secret  string // empty unless Created
 	Created bool   // false: the idempotency key was known
@@ -47,10 +50,18 @@ func (op *CreateKey) Do(tx *Tx) error {
 		return perdure.Invalid("scopes", "a key without scopes allows nothing")
 	}
 	op.Secret = "" // of a try that was not written
+	if op.Maker != nil {
+		made := op.shape(tx.Now)
+		if err := op.Maker.MayMake(&made); err != nil {
+			return err
+		}
+	}
 	var err error
 	op.Created, err = tx.underKey(op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL}, func() (string, error) {
-		err := op.make(tx)
-		return op.Key.ID, err
+		if err := op.make(tx); err != nil {
+			return "", err
+		}
+		return op.Key.ID, tx.auditKey(perdure.AuditKeyCreate, &op.Key)
 	}, func(id string) error {
 		k, ok, err := tx.Credential(id)
 		if err == nil && !ok {
@@ -62,17 +73,41 @@ func (op *CreateKey) Do(tx *Tx) error {
 	return err
 }
 
-func (op *CreateKey) make(tx *Tx) error {
+// shape is the key that is to be made, without its id and its secret.
+func (op *CreateKey) shape(now perdure.Instant) perdure.Key {
+	k := perdure.Key{Tenant: op.Tenant, Name: op.Name, Platform: op.Platform, Scopes: op.Scopes, CreatedAt: now}
+	if op.TTL > 0 {
+		k.ExpiresAt = now.Add(time.Duration(op.TTL))
+	}
+	return k
+}
+
+// auditKey tells what was done to a key. A platform key is the platform's affair, whatever its tenant.
+func (tx *Tx) auditKey(action string, k *perdure.Key) error {
+	t := k.Tenant
+	if k.Platform {
+		t = ""
+	}
+	return tx.audit(t, action, k.ID, "name", k.Name, "scopes", k.Scopes, "platform", k.Platform, "expires_at", k.ExpiresAt)
+}
+
+// draw draws the id and the secret of the key.
+func (op *CreateKey) draw(random io.Reader, now perdure.Instant) error {
 	var raw [38]byte // 6 of its id, 32 of its secret
-	if _, err := io.ReadFull(tx.e.random, raw[:]); err != nil {
+	if _, err := io.ReadFull(random, raw[:]); err != nil {
 		return err
 	}
 	id := hex.EncodeToString(raw[:6])
 	body := "prd_" + id + "_" + hex.EncodeToString(raw[6:])
 	op.Secret = fmt.Sprintf("%s_%08x", body, crc32.ChecksumIEEE([]byte(body)))
-	op.Key = perdure.Key{ID: id, Tenant: op.Tenant, Name: op.Name, Hash: store.Digest(op.Secret), Platform: op.Platform, Scopes: op.Scopes, CreatedAt: tx.Now}
-	if op.TTL > 0 {
-		op.Key.ExpiresAt = tx.Now.Add(time.Duration(op.TTL))
+	op.Key = op.shape(now)
+	op.Key.ID, op.Key.Hash = id, store.Digest(op.Secret)
+	return nil
+}
+
+func (op *CreateKey) make(tx *Tx) error {
+	if err := op.draw(tx.e.random, tx.Now); err != nil {
+		return err
 	}
 	if _, ok, err := tx.Tenant(op.Tenant); err != nil {
 		return err
@@ -83,10 +118,53 @@ func (op *CreateKey) make(tx *Tx) error {
 	return nil
 }
 
+// metaBootstrap names the first platform key of a store in its meta table.
+const metaBootstrap = "bootstrap"
+
+// Bootstrap makes the first platform key of a store, with every scope. A store that has had one gets none, whichever node asks:
+// of two that start at once, one makes it. With Another it makes one all the same: that is the offline command.
+type Bootstrap struct {
+	Tenant  perdure.TenantID // that the key belongs to
+	Name    string
+	Scopes  []perdure.Scope // empty: all
+	TTL     perdure.Duration
+	Another bool
+
+	Key    perdure.Key
+	Secret string // empty: the store has had its first key
+}
+
+func (*Bootstrap) Needs() []store.Ref { return nil }
+
+// Do makes the key.
+func (op *Bootstrap) Do(tx *Tx) error {
+	op.Key, op.Secret = perdure.Key{}, ""
+	first, err := tx.Meta(metaBootstrap)
+	if err != nil || first != "" && !op.Another {
+		return err
+	}
+	made := CreateKey{Tenant: op.Tenant, Name: op.Name, Scopes: op.Scopes, TTL: op.TTL, Platform: true}
+	if len(made.Scopes) == 0 {
+		made.Scopes = perdure.Scopes
+	}
+	if err := perdure.CheckName("name", made.Name); err != nil {
+		return err
+	}
+	if err := made.make(tx); err != nil {
+		return err
+	}
+	if first == "" {
+		tx.ClaimMeta(metaBootstrap, made.Key.ID)
+	}
+	op.Key, op.Secret = made.Key, made.Secret
+	return tx.auditKey(perdure.AuditKeyBootstrap, &op.Key)
+}
+
 // RevokeKey ends a key at once.
 type RevokeKey struct {
-	Tenant perdure.TenantID
-	ID     string
+	Tenant   perdure.TenantID
+	ID       string
+	Platform bool // the key has to be one of the platform
 
 	Key perdure.Key
 }
@@ -99,10 +177,13 @@ func (op *RevokeKey) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	if !ok || k.Tenant != op.Tenant {
+	if !ok || k.Tenant != op.Tenant || op.Platform && !k.Platform {
 		return notFound("key")
 	}
 	if k.RevokedAt == 0 {
+		if err := tx.auditKey(perdure.AuditKeyRevoke, &k); err != nil {
+			return err
+		}
 		k.RevokedAt = tx.Now
 		tx.PutCredential(k)
 		tx.After(func() { tx.e.forgetKey(k.ID) })

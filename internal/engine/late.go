@@ -92,6 +92,13 @@ func (op *Adopt) Do(tx *Tx) error {
 	}
 	late.State = want
 	tx.PutLate(*late)
+	action := perdure.AuditLateAdopt
+	if op.Discard {
+		action = perdure.AuditLateDiscard
+	}
+	if err := tx.audit(op.Tenant, action, string(op.RunID), "n", late.N); err != nil {
+		return err
+	}
 	if op.Discard {
 		// The run's row is written too, so that nobody adopts it in the same moment.
 		err = tx.Apply(&r, perdure.Noted{Lines: []perdure.Line{{Type: perdure.LineLateResult, Data: perdure.Object("n", late.N, "discarded", true)}}})

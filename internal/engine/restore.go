@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
@@ -11,21 +12,80 @@ import (
 // store that is lost, holds it no more: epochs go on from far beyond any that can have been granted. What was leased is
 // claimable at once, and has lost no attempt.
 func Restore(ctx context.Context, s *store.Store, path string, p *perdure.Policy, told func(store.Copied)) (store.Backup, int64, error) {
-	return s.Restore(ctx, path, func(generation int64, now perdure.Instant) store.Adoption {
-		epoch := firstEpoch(generation, now)
-		return store.Adoption{
-			Run: func(r perdure.Run) (perdure.Run, []perdure.Line, error) {
-				if r.State.Leased() && r.Cancel.RequestedAt == 0 {
-					return p.Apply(r, perdure.Restored{Epoch: epoch}, now)
+	r := Restoring{Store: s, Policy: p, Told: told}
+	err := r.Do(ctx, path)
+	return r.Backup, r.Generation, err
+}
+
+// Restoring is a Restore with a choice about keys. A backup does not know of keys that were revoked after it was made: they are
+// valid again, unless all of them are revoked.
+type Restoring struct {
+	Store      *store.Store
+	Policy     *perdure.Policy
+	Told       func(store.Copied)
+	RevokeKeys bool             // revoke every key of the backup, and make one platform key
+	Tenant     perdure.TenantID // that the new key belongs to
+
+	Backup     store.Backup
+	Generation int64
+	Revoked    int    // keys of the backup that were valid
+	Secret     string // of the new key; empty: there is none
+	Key        perdure.Key
+}
+
+// Do restores: all of it, in one transaction, or nothing.
+func (op *Restoring) Do(ctx context.Context, path string) (err error) {
+	e, err := Offline(op.Store)
+	if err != nil {
+		return err
+	}
+	op.Backup, op.Generation, err = op.Store.Restore(ctx, path, func(generation int64, now perdure.Instant) store.Adoption {
+		a := op.adoption(firstEpoch(generation, now), now)
+		a.More = func() ([]perdure.Key, []perdure.AuditEntry, error) { return op.more(e, generation, now) }
+		return a
+	}, op.Told)
+	return err
+}
+
+// adoption decides what becomes of runs, items and keys.
+func (op *Restoring) adoption(epoch int64, now perdure.Instant) store.Adoption {
+	p := op.Policy
+	return store.Adoption{
+		Run: func(r perdure.Run) (perdure.Run, []perdure.Line, error) {
+			if r.State.Leased() && r.Cancel.RequestedAt == 0 {
+				return p.Apply(r, perdure.Restored{Epoch: epoch}, now)
+			}
+			return p.Apply(r, perdure.Renumbered{Epoch: epoch}, now)
+		},
+		Item: func(i perdure.Item) perdure.Item {
+			i.Status, i.Epoch, i.AlarmAt = perdure.ItemPending, 0, now.Add(p.PendingWakeup)
+			return i
+		},
+		Key: func(k perdure.Key) perdure.Key {
+			if op.RevokeKeys && k.RevokedAt == 0 {
+				if k.Valid(now) {
+					op.Revoked++
 				}
-				return p.Apply(r, perdure.Renumbered{Epoch: epoch}, now)
-			},
-			Item: func(i perdure.Item) perdure.Item {
-				i.Status, i.Epoch, i.AlarmAt = perdure.ItemPending, 0, now.Add(p.PendingWakeup)
-				return i
-			},
+				k.RevokedAt = now
+			}
+			return k
+		},
+	}
+}
+
+// more gives the new key, if there is to be one, and the entry of the audit log.
+func (op *Restoring) more(e *Engine, generation int64, now perdure.Instant) (keys []perdure.Key, audits []perdure.AuditEntry, err error) {
+	if op.RevokeKeys {
+		made := CreateKey{Tenant: op.Tenant, Name: "admin", Scopes: perdure.Scopes, Platform: true}
+		if err := made.draw(e.random, now); err != nil {
+			return nil, nil, err
 		}
-	}, told)
+		op.Key, op.Secret = made.Key, made.Secret
+		keys = append(keys, made.Key)
+	}
+	entry, err := e.auditEntry(now, &Actor{Name: "perdure restore", Platform: true}, "", perdure.AuditRestore, strconv.FormatInt(generation, 10),
+		"keys_revoked", op.Revoked, "new_key", op.Key.ID)
+	return keys, append(audits, entry), err
 }
 
 // firstEpoch is what the epochs of a restored store go on from. The same backup may be restored again, and what happened in between be

@@ -32,6 +32,11 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 	if err != nil {
 		return at, did, err
 	}
+	aged, err := tx.forgetAudit()
+	if err != nil {
+		return at, did, err
+	}
+	more = more || aged
 	before := tx.Now.Add(-tx.e.policy.Retention)
 	for range retainTenants {
 		if at.Tenant == "" {

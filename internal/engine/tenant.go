@@ -26,6 +26,7 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
+	before := row
 	row.ID = op.Tenant
 	if op.RequireSignatures != nil {
 		if *op.RequireSignatures && tx.e.signer == nil {
@@ -41,6 +42,11 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 	} else {
 		row.CreatedAt = tx.Now
 		tx.PutTenant(row)
+	}
+	if row != before {
+		if err := tx.audit(op.Tenant, perdure.AuditTenantChange, string(op.Tenant), "created", !ok, "require_signatures", op.RequireSignatures); err != nil {
+			return err
+		}
 	}
 	tx.After(tx.e.strict.forget)
 	op.Row = row

@@ -74,7 +74,7 @@ func (op *CreateWebhook) register(tx *Tx, scope string) error {
 		Description: op.Description, SecretVersion: 1, CreatedAt: tx.Now}
 	op.Secret = tx.e.webhookSecret(&op.Webhook, 1)
 	tx.putWebhook(op.Webhook)
-	return nil
+	return tx.audit(op.Tenant, perdure.AuditWebhookCreate, string(op.Webhook.ID), "scope", scope, "thread_id", string(op.ThreadID))
 }
 
 // roomForWebhook refuses one more registered endpoint than a tenant may have. The quota's row is written, so that whatever registers
@@ -174,7 +174,7 @@ func (op *UpdateWebhook) change(tx *Tx, w *perdure.Webhook) error {
 		}
 	}
 	tx.putWebhook(*w)
-	return nil
+	return tx.audit(op.Tenant, perdure.AuditWebhookChange, string(w.ID), "url", op.URL != nil, "events", op.Events != nil, "disabled", w.DisabledAt != 0)
 }
 
 // RotateWebhook gives an endpoint a new secret. For a day the one before signs as well. With a Key it counts once.
@@ -199,7 +199,7 @@ func (op *RotateWebhook) Do(tx *Tx) error {
 		w.SecretVersion, w.RotatedAt = w.SecretVersion+1, tx.Now
 		tx.putWebhook(w)
 		op.Webhook, op.Secret = w, tx.e.webhookSecret(&w, w.SecretVersion)
-		return strconv.Itoa(w.SecretVersion), nil
+		return strconv.Itoa(w.SecretVersion), tx.audit(op.Tenant, perdure.AuditWebhookRotate, string(w.ID), "secret_version", w.SecretVersion)
 	}, func(version string) error {
 		n, err := strconv.Atoi(version)
 		if err != nil {
@@ -274,8 +274,10 @@ func (op *DeleteWebhook) Do(tx *Tx) error {
 		}
 		w.DeletedAt = tx.Now
 		tx.putWebhook(w)
-		_, _, err = tx.settlePending(&w, settledAtOnce)
-		return "", err
+		if _, _, err = tx.settlePending(&w, settledAtOnce); err != nil {
+			return "", err
+		}
+		return "", tx.audit(op.Tenant, perdure.AuditWebhookDelete, string(w.ID))
 	}, func(string) error { return nil })
 	return err
 }
@@ -305,7 +307,12 @@ func (op *Redeliver) Do(tx *Tx) error {
 	if !ok {
 		return notFound("delivery")
 	}
-	_, err = tx.underKey(op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) { return "", tx.sendAgain(&n) },
+	_, err = tx.underKey(op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) {
+		if err := tx.sendAgain(&n); err != nil {
+			return "", err
+		}
+		return "", tx.audit(op.Tenant, perdure.AuditDeliveryRepeat, op.DeliveryID, "webhook_id", string(n.Webhook))
+	},
 		func(string) error { return nil })
 	op.Notification = n
 	return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
 )
 
 // getBackup gives a backup of the whole store. It is put together in a file beside the data first, so that what is sent is whole
@@ -38,6 +39,10 @@ func getBackup(c *call) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
+	}
+	note := &engine.Note{Action: perdure.AuditBackup, Target: "store", Detail: []any{"bytes", info.Size()}}
+	if err := c.s.engine.Do(c.Context(), note); err != nil { // a store that takes no writes is backed up all the same
+		c.s.log.Warn("a backup has no entry in the audit log", "key", c.key.ID, "error", err)
 	}
 	h := c.w.Header()
 	h.Set("Content-Type", "application/vnd.sqlite3")

@@ -38,8 +38,10 @@ func TestOpenRoutesAreTheseAlone(t *testing.T) {
 	for _, r := range w.s.routes {
 		if r.guard.open {
 			open = append(open, r.method+" "+r.pattern)
-		} else if !r.guard.platform && !slices.Contains(perdure.Scopes, r.guard.scope) {
-			t.Errorf("%s %s has no guard", r.method, r.pattern)
+		} else if !slices.Contains(perdure.Scopes, r.guard.scope) {
+			t.Errorf("%s %s asks for no scope", r.method, r.pattern)
+		} else if !r.guard.platform && !slices.Contains(perdure.TenantScopes, r.guard.scope) {
+			t.Errorf("%s %s asks a key of a tenant for the scope %s", r.method, r.pattern, r.guard.scope)
 		}
 	}
 	slices.Sort(open)
@@ -143,6 +145,34 @@ func TestEveryRouteAsksForItsScope(t *testing.T) {
 		if w.fingerprint("") != before {
 			t.Errorf("%s: something changed", a.what)
 		}
+	}
+}
+
+// A platform key is refused without the route's scope, whatever else it may do.
+func TestEveryPlatformRouteAsksForItsScope(t *testing.T) {
+	w := newWorld(t, setup{})
+	without := make(map[perdure.Scope]string)
+	for _, r := range w.s.routes {
+		if !r.guard.platform {
+			continue
+		}
+		if without[r.guard.scope] == "" {
+			without[r.guard.scope] = w.newKey("default", func(op *engine.CreateKey) {
+				op.Platform = true
+				op.Scopes = slices.DeleteFunc(slices.Clone(perdure.Scopes), func(s perdure.Scope) bool { return s == r.guard.scope })
+			})
+		}
+		before := w.fingerprint("")
+		a := w.send(ask{method: r.method, path: concrete(r.pattern), key: without[r.guard.scope]})
+		if p := a.problem(); a.status != 403 || p["code"] != "forbidden" {
+			t.Errorf("%s with a platform key without %s: %d %s", a.what, r.guard.scope, a.status, a.body)
+		}
+		if w.fingerprint("") != before {
+			t.Errorf("%s: something changed", a.what)
+		}
+	}
+	if len(without) < 4 {
+		t.Errorf("platform routes ask for %d scopes: %v", len(without), without)
 	}
 }
 

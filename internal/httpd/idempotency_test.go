@@ -10,6 +10,7 @@ import (
 
 // unkeyed are the calls that change something without an Idempotency-Key, and why the same call again is no second one.
 var unkeyed = map[string]string{
+	"DELETE /api/admin/keys/{id}":                     "revoking again is no error",
 	"POST /api/v1/runs/{id}/late-results/{n}/adopt":   "what is adopted stays so",
 	"POST /api/v1/runs/{id}/late-results/{n}/discard": "what is discarded stays so",
 	"POST /api/v1/runs/{id}/defer":                    "nobody waits: that is so, or it is not",
@@ -45,7 +46,14 @@ var toLoopback = setup{options: func(o *Options) {
 	o.Webhooks, o.Sender = loopback, webhook.NewHTTP(webhook.HTTPOptions{Guard: loopback})
 }}
 
-func TestACallUnderAKeyCountsOnce(t *testing.T) {
+// A keyedCall is a call that counts once per Idempotency-Key.
+type keyedCall struct {
+	call func(*world) (path, body, other string) // other: another body, if the call takes one
+	same []string                                // fields that say that it is the same thing
+}
+
+// keyedCalls are the calls that count once per key, by their routes.
+func keyedCalls() map[string]keyedCall {
 	const hook = `{"url":"http://127.0.0.1:1/","events":["run:created"]}`
 	makeHook := func(w *world) string {
 		return w.hook(`"url":"http://127.0.0.1:1/","events":["run:created"]`)["webhook_id"].(string)
@@ -53,10 +61,7 @@ func TestACallUnderAKeyCountsOnce(t *testing.T) {
 	at := func(path, body, other string) func(*world) (string, string, string) {
 		return func(*world) (string, string, string) { return path, body, other }
 	}
-	rows := map[string]struct {
-		call func(*world) (path, body, other string) // other: another body, if the call takes one
-		same []string                                // fields that say that it is the same thing
-	}{
+	return map[string]keyedCall{
 		"POST /api/v1/runs": {at("/api/v1/runs", `{"kind":"job"}`, `{"kind":"other"}`), []string{"run_id"}},
 		"POST /api/v1/runs/{id}/cancel": {func(w *world) (string, string, string) {
 			return "/api/v1/runs/" + w.start(`{"kind":"job"}`) + "/cancel", `{"reason":"enough"}`, `{"reason":"too much"}`
@@ -112,7 +117,12 @@ func TestACallUnderAKeyCountsOnce(t *testing.T) {
 		"POST /api/v1/keys": {at("/api/v1/keys", `{"name":"k","scopes":["runs:read"]}`, `{"name":"l","scopes":["runs:read"]}`), []string{"key_id", "name"}},
 		"POST /api/admin/tenants/{tenant}/keys": {at("/api/admin/tenants/b/keys", `{"name":"k","scopes":["runs:read"]}`, `{"name":"l","scopes":["runs:read"]}`),
 			[]string{"key_id", "name"}},
+		"POST /api/admin/keys": {at("/api/admin/keys", `{"name":"k","scopes":["runs:read"]}`, `{"name":"l","scopes":["runs:read"]}`), []string{"key_id", "name"}},
 	}
+}
+
+func TestACallUnderAKeyCountsOnce(t *testing.T) {
+	rows := keyedCalls()
 	for _, r := range (&Server{}).table() {
 		name := r.method + " " + r.pattern
 		if r.method == "GET" || unkeyed[name] != "" {

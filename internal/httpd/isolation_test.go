@@ -235,7 +235,7 @@ func TestListsShowNothingOfOthers(t *testing.T) {
 		ids = append(ids, id)
 	}
 	before := w.fingerprint("b")
-	paths := []string{"/api/v1/runs", "/api/v1/runs?limit=1000", "/api/v1/workers", "/api/v1/queues", "/api/v1/dlq", "/api/v1/dlq/causes", "/api/v1/dlq?cause=rejected", "/api/v1/dlq?kind=dead", "/api/v1/signing-keys", "/api/v1/keys", "/api/v1/webhooks",
+	paths := []string{"/api/v1/runs", "/api/v1/runs?limit=1000", "/api/v1/workers", "/api/v1/queues", "/api/v1/dlq", "/api/v1/dlq/causes", "/api/v1/dlq?cause=rejected", "/api/v1/dlq?kind=dead", "/api/v1/signing-keys", "/api/v1/keys", "/api/v1/audit", "/api/v1/webhooks",
 		"/api/v1/approvals", "/api/v1/approvals?state=all&limit=1000", "/api/v1/approvals?run_id=" + b.ids["asleep"],
 		"/api/v1/runs?metadata.who=" + canary, "/api/v1/runs?kind=running", "/api/v1/runs?queue=q-" + canary, "/api/v1/runs?state=suspended", "/api/v1/runs?status=failed",
 		"/api/v1/dlq?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff", "/api/v1/runs?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff"}

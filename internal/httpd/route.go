@@ -31,6 +31,7 @@ type route struct {
 	in, out reflect.Type
 	created bool  // 201 instead of 200
 	keyed   bool  // it counts once per Idempotency-Key
+	audited bool  // a call that changes something leaves an entry in the audit log
 	more    []int // other statuses that are no problem
 	handle  func(*call) (int, any, error)
 
@@ -51,10 +52,10 @@ type guard struct {
 
 func scope(s perdure.Scope) guard { return guard{scope: s} }
 
-var (
-	public   = guard{open: true}
-	platform = guard{platform: true}
-)
+// platform guards a route that takes a platform key with a scope.
+func platform(s perdure.Scope) guard { return guard{platform: true, scope: s} }
+
+var public = guard{open: true}
 
 // none is the body of a route that takes none.
 type none struct{}
@@ -111,6 +112,12 @@ func (r route) once() route {
 	if r.created && !slices.Contains(r.more, http.StatusOK) {
 		r.more = append(r.more, http.StatusOK)
 	}
+	return r
+}
+
+// logged says that the call leaves an entry in the audit log, if it changes something.
+func (r route) logged() route {
+	r.audited = true
 	return r
 }
 

@@ -234,6 +234,9 @@ func (s *Server) serve(r route) http.HandlerFunc {
 			s.problem(w, err)
 			return
 		}
+		if r.audited {
+			c.Request = c.WithContext(engine.WithActor(c.Context(), c.actor()))
+		}
 		defer func() {
 			if c.release != nil {
 				c.release()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -126,12 +127,57 @@ func TestAStoreOfSchema4IsBroughtUp(t *testing.T) {
 		if err := open(t, at).View(t.Context(), func(v *View) error {
 			for _, before := range keys {
 				k, ok, err := v.Credential(before.ID)
-				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") || len(k.Scopes) != len(before.Scopes)+(map[bool]int{true: 1}[k.ID == "admin"]) {
+				// Schema 5 adds runs:approve; schema 11 audit:read beside keys:admin, and to platform keys what they could do without a scope.
+				more := map[string]int{"admin": 1 + 3, "ops": 2, "tenant": 1}[k.ID]
+				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") || len(k.Scopes) != len(before.Scopes)+more || k.Full() != (k.ID == "admin") {
 					t.Errorf("%s: %v, %v", k.ID, k.Scopes, err)
 				}
 			}
 			return nil
 		}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A store from before there was an audit log: platform keys keep what they could do without a scope, and the store has had its
+// first start.
+func TestPlatformKeysKeepTheirRights(t *testing.T) {
+	onOld(t, 10, func(t *testing.T, old Session, d *dialect, at Options) {
+		keys := []perdure.Key{
+			{ID: "later", Tenant: "default", Platform: true, CreatedAt: 2, Scopes: []perdure.Scope{perdure.ScopePoll}},
+			{ID: "first", Tenant: "default", Platform: true, CreatedAt: 1, Scopes: []perdure.Scope{perdure.ScopeKeys}},
+			{ID: "tenant", Tenant: "acme", Scopes: []perdure.Scope{perdure.ScopeKeys}},
+			{ID: "reader", Tenant: "acme", Scopes: []perdure.Scope{perdure.ScopeRead}},
+		}
+		if _, err := execAll(old, keysTable.insert(d, keys)); err != nil {
+			t.Fatal(err)
+		}
+		if err := old.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"later": "worker:poll platform:read platform:admin", "first": "keys:admin platform:read platform:admin audit:read",
+			"tenant": "keys:admin audit:read", "reader": "runs:read"}
+		s := open(t, at)
+		if err := s.View(t.Context(), func(v *View) error {
+			for id, scopes := range want {
+				k, _, err := v.Credential(id)
+				if got := strings.Trim(fmt.Sprint(k.Scopes), "[]"); err != nil || got != scopes {
+					t.Errorf("key %s: scopes after the migration = %s, want %s (%v)", id, got, scopes, err)
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+			first, err := tx.Meta("bootstrap")
+			if first != "first" {
+				t.Errorf("the first key of the store = %q, want first", first)
+			}
+			return err
+		}))[0]
+		if err != nil {
 			t.Fatal(err)
 		}
 	})

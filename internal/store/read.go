@@ -248,6 +248,24 @@ func (v *View) Credentials(t perdure.TenantID) ([]perdure.Key, error) {
 	return out, err
 }
 
+// ValidKeys lists the keys of all tenants that count at an instant, at most so many.
+func (v *View) ValidKeys(now perdure.Instant, limit int) (out []perdure.Key, err error) {
+	err = keysTable.query(v.sess, "WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost, []any{int64(now), int64(limit)}, func(k *perdure.Key) error {
+		out = append(out, *k)
+		return nil
+	})
+	return out, err
+}
+
+// AllWebhooks lists the webhooks of all tenants that are not deleted, at most so many.
+func (v *View) AllWebhooks(limit int) (out []perdure.Webhook, err error) {
+	err = webhookTable.query(v.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)}, func(w *perdure.Webhook) error {
+		out = append(out, *w)
+		return nil
+	})
+	return out, err
+}
+
 // HasPlatformKey tells whether anybody can administer the store.
 func (v *View) HasPlatformKey() (n int, err error) {
 	err = v.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil, func(scan func(...any) error) error { return scan(&n) })

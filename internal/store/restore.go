@@ -22,6 +22,11 @@ const maxGeneration = 1<<12 - 1
 type Adoption struct {
 	Run  func(perdure.Run) (perdure.Run, []perdure.Line, error) // of a live run
 	Item func(perdure.Item) perdure.Item                        // of an inbox item that was handed over
+
+	Key func(perdure.Key) perdure.Key // of a key; nil: it stays as it is
+
+	// More gives what is added when everything else is copied; nil: nothing is.
+	More func() ([]perdure.Key, []perdure.AuditEntry, error)
 }
 
 // errNotEmpty refuses to mix two histories.
@@ -195,6 +200,8 @@ func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generat
 			added, err = c.adoptRuns(from, adopt)
 		case itemTable.name:
 			err = c.adoptItems(from, adopt)
+		case keysTable.name:
+			err = adoptAll(c, keysTable, from, adopt.Key)
 		default:
 			_, err = c.table(t, from)
 		}
@@ -202,7 +209,11 @@ func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generat
 			return err
 		}
 	}
-	if c.rows-added != b.Rows {
+	more, err := c.more(adopt)
+	if err != nil {
+		return err
+	}
+	if added += more; c.rows-added != b.Rows {
 		return fmt.Errorf("the backup says that it has %d rows, and %d were found", b.Rows, c.rows-added)
 	}
 	meta, err := readMeta(from)
@@ -217,6 +228,19 @@ func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generat
 		meta[metaClock] = strconv.FormatInt(int64(now), 10)
 	}
 	return writeMeta(into, meta)
+}
+
+// more writes what is added to a restored store.
+func (c *copying) more(adopt Adoption) (int64, error) {
+	if adopt.More == nil {
+		return 0, nil
+	}
+	keys, audits, err := adopt.More()
+	if err != nil {
+		return 0, err
+	}
+	n := len(keys) + len(audits)
+	return int64(n), c.statements(auditTable.name, n, append(keysTable.insert(c.d, keys), auditTable.insert(c.d, audits)...))
 }
 
 // knownShapes gives the tables of a backup, which are those of a store and no others: their names become part of statements.
@@ -287,19 +311,19 @@ func (c *copying) adoptRuns(from Session, adopt Adoption) (added int64, err erro
 	return added, err
 }
 
-// adoptItems copies the inboxes. What was handed over is taken back.
-func (c *copying) adoptItems(from Session, adopt Adoption) error {
-	var part []perdure.Item
+// adoptAll copies the records of a table, each changed as the adoption says.
+func adoptAll[T any](c *copying, t *table[T], from Session, change func(T) T) error {
+	var part []T
 	flush := func() error {
-		err := c.statements(itemTable.name, len(part), itemTable.insert(c.d, part))
+		err := c.statements(t.name, len(part), t.insert(c.d, part))
 		part = part[:0]
 		return err
 	}
-	err := itemTable.query(from, "", nil, func(i *perdure.Item) error {
-		if i.Status == perdure.ItemProcessing {
-			*i = adopt.Item(*i)
+	err := t.query(from, "", nil, func(v *T) error {
+		if change != nil {
+			*v = change(*v)
 		}
-		if part = append(part, *i); len(part) < copyRows {
+		if part = append(part, *v); len(part) < copyRows {
 			return nil
 		}
 		return flush()
@@ -308,4 +332,14 @@ func (c *copying) adoptItems(from Session, adopt Adoption) error {
 		err = flush()
 	}
 	return err
+}
+
+// adoptItems copies the inboxes. What was handed over is taken back.
+func (c *copying) adoptItems(from Session, adopt Adoption) error {
+	return adoptAll(c, itemTable, from, func(i perdure.Item) perdure.Item {
+		if i.Status == perdure.ItemProcessing {
+			return adopt.Item(i)
+		}
+		return i
+	})
 }

@@ -72,6 +72,7 @@ type Tx struct {
 	messages []perdure.ThreadMessage
 	attempts []perdure.WebhookAttempt
 	watched  []perdure.WatchdogAction
+	audits   []perdure.AuditEntry
 	blobs    []blobRow
 	blobRefs []blobRefRow
 	removals []Removal
@@ -319,7 +320,7 @@ func (tx *Tx) empty() bool {
 	return len(tx.runs.dirty)+len(tx.threads.dirty)+len(tx.waits.dirty)+len(tx.items.dirty)+len(tx.groups.dirty)+len(tx.lates.dirty)+
 		len(tx.commits.dirty)+len(tx.keys.dirty)+len(tx.deads.dirty)+len(tx.journal.dirty)+len(tx.workers.dirty)+len(tx.waiters.dirty)+
 		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+len(tx.webhooks.dirty)+len(tx.notes.dirty)+len(tx.fanOuts.dirty)+len(tx.quotas.dirty)+len(tx.approvals.dirty)+len(tx.artifacts.dirty)+
-		len(tx.events)+len(tx.messages)+len(tx.attempts)+len(tx.watched)+len(tx.blobs)+len(tx.removals)+len(tx.moves)+len(tx.later) == 0
+		len(tx.events)+len(tx.messages)+len(tx.attempts)+len(tx.watched)+len(tx.audits)+len(tx.blobs)+len(tx.removals)+len(tx.moves)+len(tx.later) == 0
 }
 
 // statements gives all that the batch has to write.
@@ -360,6 +361,7 @@ func (tx *Tx) statements() []statement {
 		deadTable.insert(d, tx.deads.changed()),
 		attemptTable.insert(d, tx.attempts),
 		watchTable.insert(d, tx.watched),
+		auditTable.insert(d, tx.audits),
 		workerTable.insert(d, tx.workers.changed()),
 		waiterTable.insert(d, tx.waiters.changed()),
 		tenantTable.insert(d, tx.tenants.changed()),

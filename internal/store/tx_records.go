@@ -555,6 +555,11 @@ func (tx *Tx) SetMeta(name, value string) {
 	push(tx, &tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}, anyNumber})
 }
 
+// ClaimMeta stages a named value that must not be there yet. Of two nodes that set it at once, one decides its batch again.
+func (tx *Tx) ClaimMeta(name, value string) {
+	push(tx, &tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO NOTHING", []any{name, value}, 1})
+}
+
 // Events reads a run's log as it stands in the database, for decisions that need it.
 func (tx *Tx) Events(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
 	return readEvents(tx.sess, t, run, after, limit)

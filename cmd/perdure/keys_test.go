@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+// works tells whether a key counts on the server of a folder, which is started for it.
+func works(t *testing.T, opt embedded.Options, key string) bool {
+	t.Helper()
+	srv, err := embedded.Open(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	_, err = client.New("http://perdure", key, client.Options{Transport: srv.Transport()}).Keys(context.Background())
+	return err == nil
+}
+
+func TestPlatformKeysOnTheCommandLine(t *testing.T) {
+	live(t)
+	secret, said := mustRun(t, 0, "keys", "create", "prometheus", "--platform", "--scopes", "platform:read")
+	has(t, said, "of the platform")
+	key := strings.TrimSpace(secret)
+	mustRun(t, 0, "watchdog", "--key", key)
+	_, errs := mustRun(t, 1, "keys", "list", "--key", key)
+	has(t, errs, "keys:admin")
+	mustRun(t, 2, "keys", "create", "x", "--platform", "--tenant", "t")
+	_, errs = mustRun(t, 1, "keys", "bootstrap") // a server runs
+	has(t, errs, "another server")
+
+	text, _ := mustRun(t, 0, "audit", "--all-tenants")
+	has(t, text, "key.create", "key.bootstrap", "first start", `"name":"prometheus"`, "(platform)")
+	text, _ = mustRun(t, 0, "audit", "--all-tenants", "--action", "key.bootstrap", "--json")
+	var page api.AuditLog
+	if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Entries) != 1 || page.Entries[0].Action != perdure.AuditKeyBootstrap {
+		t.Errorf("%v %v", page, err)
+	}
+	text, _ = mustRun(t, 0, "audit") // of the tenant default
+	has(t, text, "nothing of the kind")
+	_, errs = mustRun(t, 2, "audit", "--action", "key.creat")
+	has(t, errs, "key.create?")
+	mustRun(t, 2, "audit", "-n", "0")
+	_, errs = mustRun(t, 1, "audit", "--key", key)
+	has(t, errs, "audit:read")
+}
+
+func TestKeysBootstrapMakesAnotherKeyWithoutAServer(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PERDURE_DATA", dir)
+	_, errs := mustRun(t, 1, "keys", "bootstrap")
+	has(t, errs, "no data")
+	srv, err := embedded.Open(embedded.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Close()
+	text, _ := mustRun(t, 0, "keys", "bootstrap") // admin.key is there: it is printed
+	if !works(t, embedded.Options{Dir: dir}, strings.TrimSpace(text)) {
+		t.Errorf("the key %q is not valid", text)
+	}
+	file := filepath.Join(dir, embedded.KeyFile)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	text, _ = mustRun(t, 0, "keys", "bootstrap", "--name", "found")
+	has(t, text, file)
+	b, err := os.ReadFile(file)
+	info, serr := os.Stat(file)
+	if err != nil || serr != nil || info.Mode().Perm() != 0o600 || !works(t, embedded.Options{Dir: dir}, strings.TrimSpace(string(b))) {
+		t.Errorf("%v %v %v", info, err, serr)
+	}
+	text, _ = mustRun(t, 0, "keys", "bootstrap", "--store", pgtest.New(t), "--scopes", "platform:read,keys:admin", "--json")
+	var k api.NewKey
+	if err := json.Unmarshal([]byte(text), &k); err != nil || k.Secret == "" || !k.Platform || len(k.Scopes) != 2 {
+		t.Errorf("%s %v", text, err)
+	}
+}
+
+// A key that was revoked after the backup is valid again after a restore, which says so; with --revoke-keys no key of the backup is.
+func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
+	ctx := context.Background()
+	c, _ := live(t)
+	revoked, err := c.CreateKey(ctx, api.CreateKey{Name: "leaver", Scopes: []string{"runs:read", "keys:admin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook, err := c.CreateWebhook(ctx, api.CreateWebhook{URL: "http://127.0.0.1:1/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	file, plain, strict := filepath.Join(out, "b"), filepath.Join(out, "plain"), filepath.Join(out, "strict")
+	mustRun(t, 0, "backup", file)
+	if _, err := c.RevokeKey(ctx, revoked.ID); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := mustRun(t, 0, "restore", file, "--data", plain)
+	has(t, text, revoked.ID, "leaver", "runs:read keys:admin", "valid again", "--revoke-keys", string(hook.WebhookID), "perdure webhooks rotate", "keys bootstrap --data "+plain)
+	if !works(t, embedded.Options{Dir: plain}, revoked.Secret) {
+		t.Error("the revoked key is not valid after a plain restore: then the docs are wrong")
+	}
+
+	text, _ = mustRun(t, 0, "restore", file, "--data", strict, "--revoke-keys", "--json")
+	var said struct {
+		Keys    []perdure.Key `json:"valid_keys"`
+		Revoked int           `json:"keys_revoked"`
+		KeyFile string        `json:"key_file"`
+		Secret  string        `json:"secret"`
+		Hooks   []struct {
+			Version int `json:"secret_version"`
+		} `json:"webhook_secrets"`
+	}
+	if err := json.Unmarshal([]byte(text), &said); err != nil || len(said.Keys) != 1 || !said.Keys[0].Full() || said.Revoked != 2 || said.Secret != "" ||
+		said.KeyFile != filepath.Join(strict, embedded.KeyFile) || len(said.Hooks) != 1 || said.Hooks[0].Version != 1 {
+		t.Fatalf("%s %v", text, err)
+	}
+	if works(t, embedded.Options{Dir: strict}, revoked.Secret) {
+		t.Error("a key of the backup is valid after a restore with --revoke-keys")
+	}
+	b, err := os.ReadFile(said.KeyFile)
+	if err != nil || !works(t, embedded.Options{Dir: strict}, strings.TrimSpace(string(b))) {
+		t.Errorf("the new key is not valid: %v", err)
+	}
+	// Where there is no folder the key is printed.
+	database := pgtest.New(t)
+	text, _ = mustRun(t, 0, "restore", file, "--store", database, "--revoke-keys")
+	has(t, text, "2 keys of the backup are revoked", "prd_")
+	secret := "prd_" + strings.Fields(strings.SplitN(text, "prd_", 2)[1])[0]
+	if !works(t, embedded.Options{Store: database}, secret) || works(t, embedded.Options{Store: database}, revoked.Secret) {
+		t.Error("the printed key is not valid, or one of the backup is")
+	}
+	// A key file in the folder would not be valid.
+	again := filepath.Join(out, "again")
+	if err := os.MkdirAll(again, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(again, embedded.KeyFile), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, errs := mustRun(t, 1, "restore", file, "--data", again, "--revoke-keys")
+	has(t, errs, "move it away")
+}
+
+func TestServeRefusesAKeyFileThatOthersCanRead(t *testing.T) {
+	dir := t.TempDir()
+	srv, err := embedded.Open(embedded.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Close()
+	if err := os.Chmod(filepath.Join(dir, embedded.KeyFile), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, errs := mustRun(t, 1, "serve", "--data", dir, "--listen", "127.0.0.1:0")
+	has(t, errs, "chmod 600", "--insecure-key-file")
+	text, _ := mustRun(t, 0, "config", "check", "--insecure-key-file")
+	has(t, text, "insecure_key_file  true")
+}

@@ -1,0 +1,70 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/keyfile"
+)
+
+// checkKeyFile refuses a key file that others can read, before anything is opened.
+func (opt Options) checkKeyFile() error {
+	if opt.Dir == "" {
+		return nil
+	}
+	if _, err := keyfile.Read(filepath.Join(opt.Dir, KeyFile), opt.InsecureKeyFile); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// findKey finds the platform key of this node: one that is given, the one in the folder, or a new one if this is the first start of
+// the store. It is empty if there is none.
+func (s *Server) findKey(opt Options) (string, error) {
+	if opt.Key != "" {
+		return opt.Key, s.checkKey(opt.Key, "Options.Key")
+	}
+	path := filepath.Join(opt.Dir, KeyFile)
+	if opt.Dir != "" {
+		key, err := keyfile.Read(path, opt.InsecureKeyFile)
+		if err == nil {
+			return key, s.checkKey(key, path)
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return "", err
+		}
+	}
+	first := &engine.Bootstrap{Tenant: DefaultTenant, Name: "admin"}
+	by := engine.Actor{Name: "first start", Platform: true}
+	if err := s.engine.Do(engine.WithActor(context.Background(), by), first); err != nil {
+		return "", err
+	}
+	if first.Secret == "" {
+		log := s.log
+		if log == nil {
+			log = slog.New(slog.DiscardHandler)
+		}
+		log.Warn("no platform key here: the store has had its first start", "missing", path,
+			"help", "copy "+KeyFile+" from the folder of the first start, or have another key made: perdure keys bootstrap")
+		return "", nil
+	}
+	if opt.Dir == "" {
+		return first.Secret, nil
+	}
+	return first.Secret, keyfile.Write(path, first.Secret)
+}
+
+// checkKey refuses a key that the store doesn't know, or that is not valid any more.
+func (s *Server) checkKey(key, from string) error {
+	_, err := s.engine.Authenticate(context.Background(), key)
+	if err != nil && perdure.CodeOf(err) == perdure.CodeNotFound {
+		return fmt.Errorf("the key in %s is not valid (revoked, or of other data). If this is the right store, move it away and have another one made: perdure keys bootstrap", from)
+	}
+	return err // that the store is away says nothing about the key
+}

@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// An Actor is who acts: the key that a call came with, and where the call came from. The audit log names it. An operation without
+// one, such as the watchdog's, leaves no entry.
+type Actor struct {
+	KeyID    string
+	Name     string
+	Platform bool
+	Remote   string
+}
+
+type actorKey struct{}
+
+// WithActor gives a context whose operations are done by an actor.
+func WithActor(ctx context.Context, a Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, &a)
+}
+
+func actorOf(ctx context.Context) *Actor {
+	a, _ := ctx.Value(actorKey{}).(*Actor)
+	return a
+}
+
+// audit stages an entry of the audit log: what the actor of this operation does, and to what. An operation adds one at most. tenant
+// is empty for what concerns the platform. pairs are names and values of the detail, none of them a text that a caller wrote.
+func (tx *Tx) audit(t perdure.TenantID, action, target string, pairs ...any) error {
+	if tx.actor == nil {
+		return nil
+	}
+	a, err := tx.e.auditEntry(tx.Now, tx.actor, t, action, target, pairs...)
+	if err == nil {
+		tx.AddAudit(a)
+	}
+	return err
+}
+
+// auditEntry makes an entry.
+func (e *Engine) auditEntry(now perdure.Instant, by *Actor, t perdure.TenantID, action, target string, pairs ...any) (perdure.AuditEntry, error) {
+	id, err := perdure.NewID(now, e.ids.Add(1), e.random)
+	a := perdure.AuditEntry{ID: id, Tenant: t, At: now, KeyID: by.KeyID, KeyName: by.Name, Platform: by.Platform, Action: action, Target: target, Remote: by.Remote}
+	if a.Detail = perdure.Object(pairs...); len(a.Detail) > perdure.MaxAuditDetail {
+		a.Detail = perdure.Object("left_out", len(a.Detail))
+	}
+	if a.Detail == "{}" {
+		a.Detail = ""
+	}
+	return a, err
+}
+
+// Note adds an entry to the audit log for something that changes nothing in the store: a backup.
+type Note struct {
+	Tenant perdure.TenantID
+	Action string
+	Target string
+	Detail []any
+}
+
+func (*Note) Needs() []store.Ref { return nil }
+
+// Do adds the entry.
+func (op *Note) Do(tx *Tx) error { return tx.audit(op.Tenant, op.Action, op.Target, op.Detail...) }
+
+// auditBatch is how many entries of the audit log the retention removes in one step.
+const auditBatch = 1000
+
+// forgetAudit removes a bounded part of the entries that are older than the policy's audit_retention.
+func (tx *Tx) forgetAudit() (more bool, err error) {
+	n, err := tx.TrimAudit(tx.Now.Add(-tx.e.policy.AuditRetention), auditBatch)
+	return n == auditBatch, err
+}

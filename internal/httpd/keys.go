@@ -1,0 +1,76 @@
+package httpd
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+func createKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
+	return c.newKey(c.tenant(), in)
+}
+
+func createTenantKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
+	return c.newKey(perdure.TenantID(c.PathValue("tenant")), in)
+}
+
+// createPlatformKey makes a platform key. Its own tenant is that of the key that makes it.
+func createPlatformKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
+	return c.makeKey(&engine.CreateKey{Tenant: c.tenant(), Platform: true}, in)
+}
+
+// newKey makes a key of a tenant.
+func (c *call) newKey(t perdure.TenantID, in *api.CreateKey) (int, *api.NewKey, error) {
+	return c.makeKey(&engine.CreateKey{Tenant: t}, in)
+}
+
+// makeKey makes a key, which is allowed no more than the key of the call. Its secret is in the answer that made it: asked again
+// under the same Idempotency-Key, the answer is the key without it.
+func (c *call) makeKey(op *engine.CreateKey, in *api.CreateKey) (status int, out *api.NewKey, err error) {
+	if op.Once, err = c.idempotencyKey(); err != nil {
+		return 0, nil, err
+	}
+	if op.Scopes, err = perdure.ParseScopes(in.Scopes); err != nil {
+		return 0, nil, err
+	}
+	op.Name, op.TTL, op.Maker = in.Name, in.TTL, &c.key
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return createdOr(op.Created), &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
+}
+
+// revokeKey ends a key. A key of the platform shares its tenant with others, and is none of theirs.
+func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
+	if !c.key.Platform {
+		err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+			k, ok, err := v.Credential(c.PathValue("id"))
+			if err == nil && ok && k.Platform {
+				err = perdure.Errorf(perdure.CodeNotFound, "no such key")
+			}
+			return err
+		})
+		if err != nil {
+			return 0, nil, err
+		}
+	}
+	return c.revoke(&engine.RevokeKey{Tenant: c.tenant()})
+}
+
+func revokeTenantKey(c *call, _ *none) (int, *perdure.Key, error) {
+	return c.revoke(&engine.RevokeKey{Tenant: perdure.TenantID(c.PathValue("tenant"))})
+}
+
+// revokePlatformKey ends a platform key. The tenant of one is that of the key that made it.
+func revokePlatformKey(c *call, _ *none) (int, *perdure.Key, error) {
+	return c.revoke(&engine.RevokeKey{Tenant: c.tenant(), Platform: true})
+}
+
+func (c *call) revoke(op *engine.RevokeKey) (int, *perdure.Key, error) {
+	op.ID = c.PathValue("id")
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, &op.Key, nil
+}

@@ -10,6 +10,7 @@ package embedded
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/metrics"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/tlscert"
 	"github.com/perdure/perdure/internal/watchdog"
 	"github.com/perdure/perdure/internal/webhook"
 )
@@ -57,6 +59,10 @@ type Options struct {
 
 	// SigningRequired are tenants of which nothing is handed over unsigned, whatever the store says; "*" is all of them. Equal on all nodes.
 	SigningRequired []string
+
+	// TLSCert and TLSKey are files of PEM: the certificate with its chain, and its private key. Server.TLSConfig is made of them;
+	// they are read again when they change. Both or neither.
+	TLSCert, TLSKey string
 }
 
 // DefaultTenant is the tenant of the first key.
@@ -72,6 +78,7 @@ type Server struct {
 	api    *httpd.Server
 	key    string
 	log    *slog.Logger // may be nil
+	cert   *tlscert.Pair // nil: no TLS
 
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
@@ -120,6 +127,9 @@ func Open(opt Options) (*Server, error) {
 		dropLeftovers(opt.Dir)
 	}
 	s := &Server{store: st, log: opt.Logger}
+	if s.cert, err = opt.certificate(); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	bell, err := opt.openBell(st)
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -148,6 +158,9 @@ func Open(opt Options) (*Server, error) {
 		return nil, errors.Join(err, st.Close())
 	}
 	counts.Look(s.engine, s.api.Attached)
+	if s.cert != nil {
+		counts.Certificate(s.cert.Expires)
+	}
 	guardian := watchdog.New(s.engine, opt.Logger)
 	guardian.Told = counts.Acted
 	ctx, stop := context.WithCancel(context.Background())
@@ -209,6 +222,14 @@ func writeKey(path, secret string) error {
 
 // Handler is the API, for a listener of the caller's own.
 func (s *Server) Handler() http.Handler { return s.api.Handler() }
+
+// TLSConfig is for the caller's listener; nil where Options name no certificate. It offers HTTP/1.1 alone.
+func (s *Server) TLSConfig() *tls.Config {
+	if s.cert == nil {
+		return nil
+	}
+	return s.cert.Config()
+}
 
 // Key is a key of the platform; it may do everything.
 func (s *Server) Key() string { return s.key }

@@ -84,13 +84,15 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 		return err
 	}
 	defer srv.Close()
-	if !cfg.loopback() {
+	hs := server(srv.Handler(), log)
+	url, start := "http://"+l.Addr().String(), hs.Serve
+	if hs.TLSConfig = srv.TLSConfig(); hs.TLSConfig != nil {
+		url, start = "https://"+l.Addr().String(), func(l net.Listener) error { return hs.ServeTLS(l, "", "") }
+	} else if !cfg.loopback() {
 		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear", "listen", cfg.Listen)
 	}
-	url := "http://" + l.Addr().String()
-	hs := server(srv.Handler(), log)
 	served := make(chan error, 1)
-	go func() { served <- hs.Serve(l) }()
+	go func() { served <- start(l) }()
 	log.Info("serving", "url", url, "data", cfg.Data)
 	if greet != nil {
 		greet(url, srv)
@@ -127,9 +129,12 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 	return nil
 }
 
-// server has its complaints in the log, as anything else.
+// server has its complaints in the log, as anything else. It speaks HTTP/1.1 alone, with TLS too: see tlscert. ReadHeaderTimeout
+// bounds the TLS handshake as well.
 func server(h http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Server{Handler: h, Protocols: protocols, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // Every is the least time between two looks at the files.
-const Every = 2 * time.Second
+const Every = time.Second
 
 // A Pair is a certificate with its chain and its private key, each in a file of PEM.
 type Pair struct {

@@ -77,7 +77,7 @@ type Server struct {
 	engine *engine.Engine
 	api    *httpd.Server
 	key    string
-	log    *slog.Logger // may be nil
+	log    *slog.Logger  // may be nil
 	cert   *tlscert.Pair // nil: no TLS
 
 	stop    context.CancelFunc

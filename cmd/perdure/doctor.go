@@ -61,7 +61,7 @@ func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 			if !x.OK {
 				mark = "BAD "
 			}
-			fmt.Fprintf(stdout, "%s %-16s %s\n", mark, x.Name, x.Note)
+			fmt.Fprintf(stdout, "%s %-16s %s\n", mark, x.Name, literal(x.Note))
 		}
 	}
 	if bad > 0 {

@@ -115,7 +115,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		if errors.As(err, &code) {
 			return int(code)
 		}
-		fmt.Fprintf(stderr, "perdure %s: %v\n", c.name, err)
+		fmt.Fprintf(stderr, "perdure %s: %s\n", c.name, block(err.Error()))
 		if errors.Is(err, errIO) {
 			return exitIO
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,13 +16,6 @@ import (
 
 // drainTime bounds how long a server that is asked to stop waits for requests under way.
 const drainTime = 10 * time.Second
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
 
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("serve", "Runs the server until it is interrupted. The first start makes the data folder and writes a key of the\nplatform to <data>/admin.key, readable by its owner alone; the other commands find it there.\n\n  perdure serve --data /var/lib/perdure\n  perdure serve --store postgres://perdure@db/perdure --doorbell nats://nats:4222", stderr)

@@ -60,6 +60,10 @@ type Options struct {
 	// SigningRequired are tenants of which nothing is handed over unsigned, whatever the store says; "*" is all of them. Equal on all nodes.
 	SigningRequired []string
 
+	// SealKeys name the keys that seal the store's root secret: env:NAME or file:PATH, each 32 bytes in hexadecimal digits or base64.
+	// The first seals, all open. Equal on all nodes.
+	SealKeys []string
+
 	// TLSCert and TLSKey are files of PEM: the certificate with its chain, and its private key. Server.TLSConfig is made of them;
 	// they are read again when they change. Both or neither.
 	TLSCert, TLSKey string
@@ -138,7 +142,11 @@ func Open(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Counter: counts, Secrets: secrets, Logger: opt.Logger, Signer: signer, SigningRequired: opt.demanded()}); err != nil {
+	sealKeys, err := opt.sealKeys()
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Counter: counts, Secrets: secrets, Logger: opt.Logger, Signer: signer, SigningRequired: opt.demanded(), SealKeys: sealKeys}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if err := checkSigner(s.engine); err != nil {

@@ -75,6 +75,9 @@ func (opt Options) Validate() error {
 	if _, err := opt.certificate(); err != nil {
 		return err
 	}
+	if _, err := opt.sealKeys(); err != nil {
+		return err
+	}
 	_, err := opt.secrets()
 	return err
 }

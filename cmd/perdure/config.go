@@ -40,6 +40,7 @@ type config struct {
 	Signing   []string           `toml:"signing_keys"`
 	Required  []string           `toml:"signing_required"`
 	Secrets   []string           `toml:"secrets"`
+	Seal      []string           `toml:"seal_keys"`
 	LogLevel  string             `toml:"log_level"`
 	LogFormat string             `toml:"log_format"`
 	Policy    map[string]setting `toml:"policy"`
@@ -100,6 +101,7 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["signing_keys"] = f.String("signing-keys", "", "`files` of private keys that runs are signed with, separated by commas: the first signs, all verify (default: runs are not signed)")
 	c.items["signing_required"] = f.String("signing-required", "", "`tenants` of which nothing is handed over unsigned, separated by commas, or * for all (default: those of which the store says so)")
 	c.items["secrets"] = f.String("secrets", "", "`names` of secrets that must not be written anywhere, env:NAME or file:PATH, separated by commas (default: none)")
+	c.items["seal_keys"] = f.String("seal-keys", "", "`names` of keys that seal the store's root secret, env:NAME or file:PATH, separated by commas: the first seals, all open (default: it is not sealed)")
 	c.items["log_level"] = f.String("log-level", "", "debug, info, warn or error (default "+d.LogLevel+")")
 	c.items["log_format"] = f.String("log-format", "", "text or json (default "+d.LogFormat+")")
 	f.Var(&c.policy, "policy", "`name=duration` of the policy, such as lease=30s; may be given again")
@@ -254,6 +256,8 @@ func (cfg *config) set(name, value string) (err error) {
 		cfg.Required = strings.Split(value, ",")
 	case "secrets":
 		cfg.Secrets = strings.Split(value, ",")
+	case "seal_keys":
+		cfg.Seal = strings.Split(value, ",")
 	case "log_level":
 		cfg.LogLevel = value
 	case "log_format":
@@ -339,7 +343,7 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 func (cfg *config) options(log *slog.Logger) embedded.Options {
 	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Origins: cfg.Origins,
 		MaxStreams: cfg.Streams, TenantStreams: cfg.PerTenant, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required,
-		TLSCert: cfg.TLSCert, TLSKey: cfg.TLSKey, Logger: log}
+		SealKeys: cfg.Seal, TLSCert: cfg.TLSCert, TLSKey: cfg.TLSKey, Logger: log}
 }
 
 // storeText and doorbellText say what is in force, without passwords.
@@ -410,7 +414,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if *asJSON {
 		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts,
-			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "tls_cert": cfg.TLSCert, "tls_key": cfg.TLSKey, "insecure": cfg.Insecure, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
+			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "tls_cert": cfg.TLSCert, "tls_key": cfg.TLSKey, "insecure": cfg.Insecure, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "secrets": cfg.Secrets, "seal_keys": cfg.Seal, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
 	}
 	streams := "three quarters of the file descriptors"
 	if cfg.Streams > 0 {
@@ -422,7 +426,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	for _, item := range [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
 		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams}, {"max_streams_per_tenant", share},
-		{"tls_cert", cfg.TLSCert}, {"tls_key", cfg.TLSKey}, {"insecure", strconv.FormatBool(cfg.Insecure)}, {"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
+		{"tls_cert", cfg.TLSCert}, {"tls_key", cfg.TLSKey}, {"insecure", strconv.FormatBool(cfg.Insecure)}, {"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"seal_keys", strings.Join(cfg.Seal, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
 		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-16s  %s", item[0], item[1]), " "))
 	}
 	fmt.Fprintln(stdout, "\n[policy]")

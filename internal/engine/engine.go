@@ -10,9 +10,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"io"
 	"log/slog"
 	mrand "math/rand/v2"
@@ -37,6 +37,9 @@ type Options struct {
 	Secrets *redact.Set     // what must not be written
 	Signer  *perdure.Signer // signs the runs that are accepted; default: they are not signed
 
+	// SealKeys seal the store's root secret: the first seals, all open. Each has SealKeySize bytes. Default: it is not sealed.
+	SealKeys [][]byte
+
 	SigningRequired []perdure.TenantID // whose runs have to be signed, beside those of which the store says so; AnyTenant: all
 }
 
@@ -50,8 +53,10 @@ type Engine struct {
 	random  io.Reader
 	roll    func() float64
 	secrets *redact.Set
-	secret  []byte // of callback tokens and webhooks
+	ring    keyring // of callback tokens and webhooks
 	signer  *perdure.Signer
+
+	sealKeys [][]byte
 
 	demanded []perdure.TenantID // whose runs have to be signed, whatever the store says
 
@@ -73,7 +78,7 @@ type Engine struct {
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
-	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, kick: make(chan struct{}, 1), known: make(map[string]bool),
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, sealKeys: opt.SealKeys, kick: make(chan struct{}, 1), known: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.counts = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)
@@ -96,36 +101,18 @@ func New(s *store.Store, opt Options) (*Engine, error) {
 	if e.roll == nil {
 		e.roll = mrand.Float64
 	}
-	boot := &bootOp{}
+	boot, sealed := &bootOp{}, ""
 	for range 2 { // made by whoever was first, and then read: two nodes may boot at once
 		if err := e.Step(s.Now(), boot)[0]; err != nil {
 			return nil, err
 		}
+		sealed, boot.sealed = cmp.Or(sealed, boot.sealed), ""
 	}
-	e.secret = boot.secret
+	e.ring = boot.ring
+	if sealed != "" {
+		e.log.Info("root secret " + sealed)
+	}
 	return e, nil
-}
-
-// bootOp makes the store's secret once.
-type bootOp struct{ secret []byte }
-
-func (*bootOp) Needs() []store.Ref { return nil }
-
-func (op *bootOp) Do(tx *Tx) error {
-	text, err := tx.Meta("secret")
-	if err != nil {
-		return err
-	}
-	if text == "" {
-		b := make([]byte, 32)
-		if _, err := io.ReadFull(tx.e.random, b); err != nil {
-			return err
-		}
-		text = hex.EncodeToString(b)
-		tx.Stage("INSERT INTO meta (name,value) VALUES ('secret',?) ON CONFLICT (name) DO NOTHING", text)
-	}
-	op.secret, err = hex.DecodeString(text)
-	return err
 }
 
 // Policy is what the engine decides by.

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"log/slog"
 	mrand "math/rand/v2"
@@ -103,7 +104,12 @@ func New(s *store.Store, opt Options) (*Engine, error) {
 	}
 	boot, sealed := &bootOp{}, ""
 	for range 2 { // made by whoever was first, and then read: two nodes may boot at once
-		if err := e.Step(s.Now(), boot)[0]; err != nil {
+		err := e.Step(s.Now(), boot)[0]
+		var refused *perdure.Error
+		if errors.As(err, &refused) && refused.Code == perdure.CodeWrongState {
+			err = errors.New(refused.Message) // for whoever starts the server
+		}
+		if err != nil {
 			return nil, err
 		}
 		sealed, boot.sealed = cmp.Or(sealed, boot.sealed), ""

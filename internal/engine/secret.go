@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -93,7 +92,7 @@ func decodeKeyring(text string) (k keyring, err error) {
 		k = keyring{{Secret: b}}
 	}
 	if err != nil || len(k) == 0 || slices.ContainsFunc(k, func(g generation) bool { return len(g.Secret) != 32 }) {
-		return nil, errors.New("the store's secret can't be read: the row of meta is damaged")
+		return nil, perdure.Errorf(perdure.CodeWrongState, "the store's secret can't be read: the row of meta is damaged")
 	}
 	return k, nil
 }
@@ -142,9 +141,9 @@ func unseal(text string, keys [][]byte) (plain, by string, err error) {
 	i := slices.IndexFunc(keys, func(k []byte) bool { return sealKeyID(k) == by })
 	switch {
 	case len(keys) == 0:
-		return "", by, fmt.Errorf("the store's secret is sealed with key %s: give that key (seal_keys, --seal-keys file:PATH or env:NAME)", by)
+		return "", by, perdure.Errorf(perdure.CodeWrongState, "the store's secret is sealed with key %s: give that key (seal_keys, --seal-keys file:PATH or env:NAME)", by)
 	case i < 0:
-		return "", by, fmt.Errorf("the store's secret is sealed with key %s, and none of the seal_keys is that one (they are %s)", by, sealKeyIDs(keys))
+		return "", by, perdure.Errorf(perdure.CodeWrongState, "the store's secret is sealed with key %s, and none of the seal_keys is that one (they are %s)", by, sealKeyIDs(keys))
 	}
 	c, err := aead(keys[i])
 	if err != nil {
@@ -157,7 +156,7 @@ func unseal(text string, keys [][]byte) (plain, by string, err error) {
 		err = errors.New("too short")
 	}
 	if err != nil {
-		return "", by, fmt.Errorf("the store's secret can't be opened with key %s: the row of meta was changed", by)
+		return "", by, perdure.Errorf(perdure.CodeWrongState, "the store's secret can't be opened with key %s: the row of meta was changed", by)
 	}
 	return string(b), by, nil
 }
@@ -265,7 +264,7 @@ func (op *RotateSecret) Do(tx *Tx) error {
 			return err
 		}
 		if len(need) > 0 {
-			return fmt.Errorf("the secrets of webhooks follow from the oldest of %d root secrets: rotate these webhooks first (perdure webhooks rotate ID), or delete them: %v", len(ring), need)
+			return perdure.Errorf(perdure.CodeWrongState, "the secrets of webhooks follow from the oldest of %d root secrets: rotate these webhooks first (perdure webhooks rotate ID), or delete them: %v", len(ring), need)
 		}
 		ring = ring[1:]
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -25,6 +27,9 @@ import (
 type Options struct {
 	// Transport carries the requests; default: connections of this client's own.
 	Transport http.RoundTripper
+	// RootCAs are the authorities that the certificate of an https server may be of, say of LoadCA; default: those of the
+	// system, or of SSL_CERT_FILE. A Transport of the caller's has its own.
+	RootCAs *x509.CertPool
 	// Retries is how often a call is sent again before its error is returned; default 8, which is about
 	// twenty seconds; negative: never.
 	Retries int
@@ -64,6 +69,7 @@ func New(baseURL, key string, opt Options) *Client {
 			Proxy:                 http.ProxyFromEnvironment,
 			DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 			TLSHandshakeTimeout:   10 * time.Second,
+			TLSClientConfig:       &tls.Config{RootCAs: opt.RootCAs},
 			ExpectContinueTimeout: time.Second,
 			MaxIdleConnsPerHost:   64,
 			IdleConnTimeout:       90 * time.Second,
@@ -75,6 +81,19 @@ func New(baseURL, key string, opt Options) *Client {
 		// A redirect is not followed: the key belongs to the server that was named, and to no other.
 		http: &http.Client{Transport: opt.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
+}
+
+// LoadCA reads certificates of authorities, in PEM, for Options.RootCAs: they are trusted instead of the system's.
+func LoadCA(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return pool, nil
 }
 
 // Close closes the connections that are idle. A client that is no longer used needs no other end.
@@ -173,7 +192,9 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 		if errors.As(err, &u) {
 			err = u.Err // the path is said once, by explain
 		}
-		return 0, &failure{err: err, again: true, maybe: !unsent(err)}
+		// A certificate that is not trusted is not trusted a second later either.
+		untrusted := errors.As(err, new(*tls.CertificateVerificationError))
+		return 0, &failure{err: err, again: !untrusted, maybe: !unsent(err)}
 	}
 	defer res.Body.Close()
 	limit := max(r.limit, maxAnswer)

@@ -10,6 +10,7 @@ package embedded
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/metrics"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/tlscert"
 	"github.com/perdure/perdure/internal/watchdog"
 	"github.com/perdure/perdure/internal/webhook"
 )
@@ -64,6 +66,14 @@ type Options struct {
 
 	// SigningRequired are tenants of which nothing is handed over unsigned, whatever the store says; "*" is all of them. Equal on all nodes.
 	SigningRequired []string
+
+	// SealKeys name the keys that seal the store's root secret: env:NAME or file:PATH, each 32 bytes in hexadecimal digits or base64.
+	// The first seals, all open. Equal on all nodes.
+	SealKeys []string
+
+	// TLSCert and TLSKey are files of PEM: the certificate with its chain, and its private key. Server.TLSConfig is made of them;
+	// they are read again when they change. Both or neither.
+	TLSCert, TLSKey string
 }
 
 // DefaultTenant is the tenant of the first key.
@@ -78,7 +88,8 @@ type Server struct {
 	engine *engine.Engine
 	api    *httpd.Server
 	key    string
-	log    *slog.Logger // may be nil
+	log    *slog.Logger  // may be nil
+	cert   *tlscert.Pair // nil: no TLS
 
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
@@ -130,6 +141,9 @@ func Open(opt Options) (*Server, error) {
 		dropLeftovers(opt.Dir)
 	}
 	s := &Server{store: st, log: opt.Logger}
+	if s.cert, err = opt.certificate(); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	bell, err := opt.openBell(st)
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -138,7 +152,11 @@ func Open(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Counter: counts, Secrets: secrets, Logger: opt.Logger, Signer: signer, SigningRequired: opt.demanded()}); err != nil {
+	sealKeys, err := opt.sealKeys()
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Counter: counts, Secrets: secrets, Logger: opt.Logger, Signer: signer, SigningRequired: opt.demanded(), SealKeys: sealKeys}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if err := checkSigner(s.engine); err != nil {
@@ -158,6 +176,9 @@ func Open(opt Options) (*Server, error) {
 		return nil, errors.Join(err, st.Close())
 	}
 	counts.Look(s.engine, s.api.Attached)
+	if s.cert != nil {
+		counts.Certificate(s.cert.Expires)
+	}
 	guardian := watchdog.New(s.engine, opt.Logger)
 	guardian.Told, guardian.Aside = counts.Acted, counts.SetAside
 	ctx, stop := context.WithCancel(context.Background())
@@ -177,6 +198,14 @@ func Open(opt Options) (*Server, error) {
 
 // Handler is the API, for a listener of the caller's own.
 func (s *Server) Handler() http.Handler { return s.api.Handler() }
+
+// TLSConfig is for the caller's listener; nil where Options name no certificate. It offers HTTP/1.1 alone.
+func (s *Server) TLSConfig() *tls.Config {
+	if s.cert == nil {
+		return nil
+	}
+	return s.cert.Config()
+}
 
 // Key is a key of the platform: that of Options.Key, or of the folder, or the one that this start made. It is empty if the store
 // has had its first start with another folder.

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/tlscert"
 	"github.com/perdure/perdure/internal/webhook"
 )
 
@@ -76,8 +77,22 @@ func (opt Options) Validate() error {
 	if len(opt.SigningRequired) > 0 && len(opt.SigningKeys) == 0 {
 		return errors.New("signing_required: there is no key to sign with: give signing_keys too (perdure keys signing new)")
 	}
+	if _, err := opt.certificate(); err != nil {
+		return err
+	}
+	if _, err := opt.sealKeys(); err != nil {
+		return err
+	}
 	_, err := opt.secrets()
 	return err
+}
+
+// certificate reads the certificate, if one is given.
+func (opt Options) certificate() (*tlscert.Pair, error) {
+	if opt.TLSCert == "" && opt.TLSKey == "" {
+		return nil, nil
+	}
+	return tlscert.Load(opt.TLSCert, opt.TLSKey, opt.Logger)
 }
 
 // secrets reads what is to be kept out.

@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -25,7 +26,7 @@ func LoadTrust(files ...string) (*perdure.Trust, error) {
 	return t, nil
 }
 
-// verify tells whether a granted run is what was accepted and signed. A worker that trusts nobody in particular takes the
+// verify tells whether a granted run is what was accepted and signed, and still may be executed. A worker that trusts nobody in particular takes the
 // server's word.
 func (w *Worker) verify(g *api.Grant) error {
 	if w.opt.Trust == nil {
@@ -35,5 +36,17 @@ func (w *Worker) verify(g *api.Grant) error {
 	if g.Signature != nil {
 		s = *g.Signature
 	}
-	return w.opt.Trust.Verify(&perdure.SignedRun{Tenant: g.Tenant, RunID: g.RunID, Kind: g.Kind, Queue: g.Queue, Input: g.Input, DeadlineAt: g.DeadlineAt}, s)
+	err := w.opt.Trust.Verify(&perdure.SignedRun{Tenant: g.Tenant, RunID: g.RunID, Kind: g.Kind, Queue: g.Queue, Input: g.Input, DeadlineAt: g.DeadlineAt}, s)
+	if err != nil {
+		return err
+	}
+	if late := time.Since(g.DeadlineAt.Time()); late > clockSlack {
+		return perdure.Errorf(perdure.CodeSignatureInvalid, "the run's signed deadline, %s, passed %s ago by this worker's clock: the run is replayed, or the clock is wrong",
+			g.DeadlineAt, late.Round(time.Second))
+	}
+	return nil
 }
+
+// clockSlack is how far a worker's clock may be ahead. No server grants a run after its deadline, so a grant that is later
+// than this is a replay of an old one.
+const clockSlack = 5 * time.Minute

@@ -145,6 +145,55 @@ func TestAWorkerExecutesOnlyWhatIsSigned(t *testing.T) {
 	}
 }
 
+// A grant whose signed deadline has passed is a replay: a worker's clock may be wrong by minutes, and not by more.
+func TestAWorkerRejectsAGrantLongPastItsDeadline(t *testing.T) {
+	key, public := newKey(t)
+	text, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := perdure.NewSigner(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string]struct {
+		late time.Duration
+		good bool
+	}{"within the slack of clocks": {time.Minute, true}, "long past it": {6 * time.Minute, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: steady(), SigningKeys: []string{key}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { srv.Close() })
+			w := &world{t: t, ctx: t.Context(), srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 100 * time.Second}
+			w.c = w.client(w.wire)
+			wire := altered(w.wire, func(g map[string]any) {
+				at := perdure.At(time.Now().Add(-x.late))
+				s := signer.Sign(&perdure.SignedRun{Tenant: perdure.TenantID(g["tenant"].(string)), RunID: perdure.RunID(g["run_id"].(string)), Kind: "job",
+					Queue: g["queue"].(string), Input: []byte("1"), DeadlineAt: at})
+				g["deadline_at"], g["signature"] = at.String(), map[string]any{"key_id": s.KeyID, "value": s.Value}
+			})
+			trust, err := worker.LoadTrust(public)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var executed atomic.Int64
+			wk := worker.New(client.New(w.url, srv.Key(), client.Options{Transport: wire}), worker.Options{Trust: trust})
+			worker.Handle(wk, "job", func(_ context.Context, n int) (int, error) { executed.Add(1); return n, nil })
+			w.work(wk)
+			r := w.end(w.start(perdure.Submission{Kind: "job", Input: json.RawMessage("1")}))
+			switch {
+			case x.good && (r.State != perdure.Completed || executed.Load() != 1):
+				t.Errorf("run %s: %s %+v, executed %d times; want completed", r.RunID, r.State, r.Error, executed.Load())
+			case !x.good && (r.State != perdure.Failed || r.Error.Code != perdure.CodeSignatureInvalid || executed.Load() != 0):
+				t.Errorf("run %s: %s %+v, executed %d times; want failed with signature_invalid", r.RunID, r.State, r.Error, executed.Load())
+			}
+		})
+	}
+}
+
 func TestKeysThatCantBeTrusted(t *testing.T) {
 	key, _ := newKey(t)
 	for _, files := range [][]string{nil, {"/nowhere"}, {key}, {t.TempDir()}} {

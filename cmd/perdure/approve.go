@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -224,22 +223,6 @@ func pretty(v perdure.Value) string {
 	var b bytes.Buffer
 	if json.Indent(&b, []byte(v), "", "  ") != nil {
 		return string(v)
-	}
-	return b.String()
-}
-
-// literal writes out what can't be seen: control characters, escape sequences, what turns text around or has no width.
-func literal(s string) string {
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case strconv.IsPrint(r) && (r != '\uFFFD' || strings.HasPrefix(s[i:], "\uFFFD")):
-			b.WriteRune(r)
-		case r == '\uFFFD':
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		default:
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		}
 	}
 	return b.String()
 }

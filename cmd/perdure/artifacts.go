@@ -42,7 +42,7 @@ func artifactsCommand(ctx context.Context, args []string, stdout, stderr io.Writ
 	tw := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "NAME\tSIZE\tTYPE\tSHA256")
 	for _, a := range list {
-		fmt.Fprintf(tw, "%s\t%d\t%s\t%.12s\n", a.Name, a.Size, a.ContentType, a.SHA256)
+		fmt.Fprintf(tw, "%s\t%d\t%s\t%.12s\n", visible(a.Name), a.Size, visible(a.ContentType), a.SHA256)
 	}
 	return tw.Flush()
 }
@@ -100,7 +100,7 @@ func rmCommand(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}
-		fmt.Fprintln(stdout, id+" is deleted")
+		fmt.Fprintln(stdout, visible(id)+" is deleted")
 	}
 	return nil
 }

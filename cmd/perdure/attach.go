@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -117,7 +116,7 @@ func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64
 		var gap *client.GapError
 		switch {
 		case errors.As(err, &gap) && asJSON:
-			err = json.NewEncoder(w).Encode(map[string]any{"type": api.StreamGap, "data": map[string]any{"from": gap.From, "to": gap.To}})
+			err = printJSONLine(w, map[string]any{"type": api.StreamGap, "data": map[string]any{"from": gap.From, "to": gap.To}})
 		case errors.As(err, &gap):
 			_, err = fmt.Fprintf(w, "… %d to %d are no longer kept\n", gap.From, gap.To)
 		case err == nil:
@@ -134,7 +133,7 @@ func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64
 func detached(id perdure.RunID, stdout, stderr io.Writer, asJSON bool) error {
 	fmt.Fprintf(stderr, "\nDetached. The run goes on:\n  perdure fg %[1]s\n  perdure kill %[1]s\n", id)
 	if asJSON {
-		_ = json.NewEncoder(stdout).Encode(map[string]any{"run_id": id, "status": perdure.StatusDeferred})
+		_ = printJSONLine(stdout, map[string]any{"run_id": id, "status": perdure.StatusDeferred})
 	}
 	return exitError(exitDeferred)
 }
@@ -148,10 +147,10 @@ func finished(r *api.Run, stdout, stderr io.Writer, asJSON bool) error {
 		return outcome(r)
 	}
 	if len(r.Result) > 0 {
-		fmt.Fprintf(stdout, "%s\n", r.Result)
+		fmt.Fprintf(stdout, "%s\n", safeJSON(r.Result))
 	}
 	if r.Error != nil {
-		fmt.Fprintf(stderr, "%s: %s %s\n", r.State, r.Error.Code, r.Error.Message)
+		fmt.Fprintf(stderr, "%s: %s %s\n", r.State, literal(string(r.Error.Code)), block(r.Error.Message))
 	}
 	return outcome(r)
 }
@@ -159,8 +158,8 @@ func finished(r *api.Run, stdout, stderr io.Writer, asJSON bool) error {
 // printStatus prints a run's id and status, or the whole as JSON.
 func printStatus(w io.Writer, r *api.Run, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(w).Encode(r)
+		return printJSONLine(w, r)
 	}
-	_, err := fmt.Fprintf(w, "%s %s\n", r.RunID, statusPainter(w)(r.Status))
+	_, err := fmt.Fprintf(w, "%s %s\n", r.RunID, statusPainter(w)(visible(r.Status)))
 	return err
 }

@@ -32,6 +32,9 @@ type config struct {
 	Origins   []string           `toml:"origins"`
 	Streams   int                `toml:"max_streams"`
 	PerTenant int                `toml:"max_streams_per_tenant"`
+	TLSCert   string             `toml:"tls_cert"`
+	TLSKey    string             `toml:"tls_key"`
+	Insecure  bool               `toml:"insecure"`
 	PublicURL string             `toml:"public_url"`
 	Hooks     []string           `toml:"webhook_allow"`
 	HookPorts []int              `toml:"webhook_ports"`
@@ -39,6 +42,7 @@ type config struct {
 	Required  []string           `toml:"signing_required"`
 	Secrets   []string           `toml:"secrets"`
 	OpenKey   bool               `toml:"insecure_key_file"`
+	Seal      []string           `toml:"seal_keys"`
 	LogLevel  string             `toml:"log_level"`
 	LogFormat string             `toml:"log_format"`
 	Policy    map[string]setting `toml:"policy"`
@@ -89,6 +93,7 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["listen"] = f.String("listen", "", "`address` to listen on (default "+d.Listen+")")
 	c.items["data"] = f.String("data", "", "`folder` of the data (default "+d.Data+")")
 	addNodeFlags(f, c.items)
+	addTLSFlags(f, c.items)
 	c.items["hosts"] = f.String("hosts", "", "host `names` that requests may be addressed to, separated by commas")
 	c.items["origins"] = f.String("origins", "", "`origins` of pages in browsers that may call the API, separated by commas, such as https://app.example.com")
 	c.items["max_streams"] = f.String("max-streams", "", "`number` of streams that may be open at once (default, and at most: three quarters of the file descriptors)")
@@ -100,6 +105,7 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["signing_required"] = f.String("signing-required", "", "`tenants` of which nothing is handed over unsigned, separated by commas, or * for all (default: those of which the store says so)")
 	c.items["secrets"] = f.String("secrets", "", "`names` of secrets that must not be written anywhere, env:NAME or file:PATH, separated by commas (default: none)")
 	c.items["insecure_key_file"] = optional(f, "insecure-key-file", "start although others than its owner can read admin.key")
+	c.items["seal_keys"] = f.String("seal-keys", "", "`names` of keys that seal the store's root secret, env:NAME or file:PATH, separated by commas: the first seals, all open (default: it is not sealed)")
 	c.items["log_level"] = f.String("log-level", "", "debug, info, warn or error (default "+d.LogLevel+")")
 	c.items["log_format"] = f.String("log-format", "", "text or json (default "+d.LogFormat+")")
 	f.Var(&c.policy, "policy", "`name=duration` of the policy, such as lease=30s; may be given again")
@@ -122,13 +128,32 @@ func addNodeFlags(f *flag.FlagSet, items map[string]*string) {
 	items["doorbell"] = f.String("doorbell", "", "`address` of the NATS that wakes other nodes, nats://… (default: LISTEN/NOTIFY where PostgreSQL is the store; none: by looking alone)")
 }
 
+// addTLSFlags adds what a listener needs to be reached from elsewhere.
+func addTLSFlags(f *flag.FlagSet, items map[string]*string) {
+	items["tls_cert"] = f.String("tls-cert", "", "`file` of the TLS certificate and its chain, in PEM; read again when it changes (default: plain HTTP)")
+	items["tls_key"] = f.String("tls-key", "", "`file` of the certificate's private key, in PEM")
+	items["insecure"] = new(string)
+	f.Var((*boolFlag)(items["insecure"]), "insecure", "listen beyond this machine without TLS: behind a proxy that has it, or where everybody may read the keys")
+}
+
+// A boolFlag is a flag that needs no value, kept as the text that the environment would have.
+type boolFlag string
+
+func (b *boolFlag) String() string     { return string(*b) }
+func (b *boolFlag) IsBoolFlag() bool   { return true }
+func (b *boolFlag) Set(s string) error { *b = boolFlag(s); return nil }
+
 // configure reads the flags of a command that runs a server, and everything else that is set.
 func configure(f *flag.FlagSet, args []string) (config, error) {
 	c := addConfigFlags(f)
 	if err := parse(f, args); err != nil {
 		return config{}, err
 	}
-	return c.load(os.Getenv)
+	cfg, err := c.load(os.Getenv)
+	if err == nil {
+		err = cfg.checkListen()
+	}
+	return cfg, err
 }
 
 // load puts the configuration together and checks it.
@@ -227,6 +252,14 @@ func (cfg *config) set(name, value string) (err error) {
 		if cfg.PerTenant, err = strconv.Atoi(value); err != nil || cfg.PerTenant < 1 {
 			return fmt.Errorf("max_streams_per_tenant: %q is no number of streams", value)
 		}
+	case "tls_cert":
+		cfg.TLSCert = value
+	case "tls_key":
+		cfg.TLSKey = value
+	case "insecure":
+		if cfg.Insecure, err = strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("insecure: %q is neither true nor false", value)
+		}
 	case "public_url":
 		cfg.PublicURL = value
 	case "webhook_allow":
@@ -250,6 +283,8 @@ func (cfg *config) set(name, value string) (err error) {
 		if cfg.OpenKey, err = strconv.ParseBool(value); err != nil {
 			return fmt.Errorf("insecure_key_file: %q is neither true nor false", value)
 		}
+	case "seal_keys":
+		cfg.Seal = strings.Split(value, ",")
 	case "log_level":
 		cfg.LogLevel = value
 	case "log_format":
@@ -334,7 +369,8 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 
 func (cfg *config) options(log *slog.Logger) embedded.Options {
 	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Origins: cfg.Origins,
-		MaxStreams: cfg.Streams, TenantStreams: cfg.PerTenant, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, WebhookPorts: cfg.HookPorts, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, InsecureKeyFile: cfg.OpenKey, Logger: log}
+		MaxStreams: cfg.Streams, TenantStreams: cfg.PerTenant, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, WebhookPorts: cfg.HookPorts, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, InsecureKeyFile: cfg.OpenKey,
+		SealKeys: cfg.Seal, TLSCert: cfg.TLSCert, TLSKey: cfg.TLSKey, Logger: log}
 }
 
 // storeText and doorbellText say what is in force, without passwords.
@@ -362,6 +398,17 @@ func (cfg *config) loopback() bool {
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
+// checkListen refuses to be reached from elsewhere in the clear, unless that is asked for: keys and inputs would
+// be read on the way.
+func (cfg *config) checkListen() error {
+	if cfg.loopback() || cfg.TLSCert != "" || cfg.Insecure {
+		return nil
+	}
+	return fmt.Errorf("listen: %s is reachable from other machines, and without TLS keys and data travel in the clear. "+
+		"Give tls_cert and tls_key (--tls-cert FILE --tls-key FILE); or set insecure (--insecure) if only a proxy with TLS can reach this address, "+
+		"or the network is to be trusted; or listen on %s", cfg.Listen, defaultListen)
+}
+
 // configCommand is "perdure config check".
 func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("config check", "Reads the configuration as the server would, says what is in force, and refuses what would not work.\n\n  perdure config check --config perdure.toml", stderr)
@@ -379,6 +426,9 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 		return err
 	}
 	cfg, err := c.load(os.Getenv)
+	if err == nil {
+		err = cfg.checkListen()
+	}
 	if err != nil {
 		return err
 	}
@@ -391,7 +441,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if *asJSON {
 		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts,
-			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "webhook_ports": cfg.HookPorts, "secrets": cfg.Secrets, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "insecure_key_file": cfg.OpenKey, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
+			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "tls_cert": cfg.TLSCert, "tls_key": cfg.TLSKey, "insecure": cfg.Insecure, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "webhook_ports": cfg.HookPorts, "secrets": cfg.Secrets, "seal_keys": cfg.Seal, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "insecure_key_file": cfg.OpenKey, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
 	}
 	streams := "three quarters of the file descriptors"
 	if cfg.Streams > 0 {
@@ -403,7 +453,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	for _, item := range [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
 		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams}, {"max_streams_per_tenant", share},
-		{"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"webhook_ports", joinPorts(cfg.HookPorts)}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"insecure_key_file", strconv.FormatBool(cfg.OpenKey)}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
+		{"tls_cert", cfg.TLSCert}, {"tls_key", cfg.TLSKey}, {"insecure", strconv.FormatBool(cfg.Insecure)}, {"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"webhook_ports", joinPorts(cfg.HookPorts)}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"seal_keys", strings.Join(cfg.Seal, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"insecure_key_file", strconv.FormatBool(cfg.OpenKey)}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
 		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-16s  %s", item[0], item[1]), " "))
 	}
 	fmt.Fprintln(stdout, "\n[policy]")

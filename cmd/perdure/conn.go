@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,19 +17,24 @@ import (
 )
 
 // connFlags say which server a command talks to.
-type connFlags struct{ url, key, data *string }
+type connFlags struct{ url, key, data, ca *string }
 
 func addConnFlags(f *flag.FlagSet) *connFlags {
 	return &connFlags{
 		url:  f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+defaultListen+")"),
 		key:  f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
+		ca:   f.String("ca", "", "`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or those of the system)"),
 		data: f.String("data", "", "`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
 	}
 }
 
+// address is the server's URL.
+func (c *connFlags) address() string {
+	return first(*c.url, os.Getenv("PERDURE_URL"), "http://"+defaultListen)
+}
+
 // connect finds the server and a key for it: by flags, by the environment, or in the data folder.
 func (c *connFlags) connect() (*client.Client, error) {
-	url := first(*c.url, os.Getenv("PERDURE_URL"), "http://"+defaultListen)
 	key := first(*c.key, os.Getenv("PERDURE_KEY"))
 	if key == "" {
 		path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), defaults().Data), embedded.KeyFile)
@@ -41,7 +47,19 @@ func (c *connFlags) connect() (*client.Client, error) {
 		}
 		key = strings.TrimSpace(string(b))
 	}
-	return client.New(url, key, client.Options{}), nil
+	ca, err := caFile(*c.ca)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(c.address(), key, client.Options{RootCAs: ca}), nil
+}
+
+// caFile reads the authorities that a flag, or else the environment, names; nil: those of the system.
+func caFile(file string) (*x509.CertPool, error) {
+	if file = first(file, os.Getenv("PERDURE_CA")); file == "" {
+		return nil, nil
+	}
+	return client.LoadCA(file)
 }
 
 // each does something with runs, one after the other, and prints what became of each.

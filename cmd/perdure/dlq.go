@@ -87,7 +87,7 @@ func (d *dlqCall) causes() error {
 		fmt.Fprintf(w, "%-*s  KIND\tLETTERS\tREDRIVEN\tNEWEST\tEXAMPLE\n", width, "CAUSE")
 		for _, x := range found.Causes {
 			// The colour is around the padding: what counts columns would count it as well.
-			fmt.Fprintf(w, "%s%*s  %s\t%d\t%d\t%s\t%s\n", d.paint.in(red, literal(x.Cause)), width-len(literal(x.Cause)), "", x.Kind, x.Count, x.Redriven, ago(x.NewestAt), x.Example)
+			fmt.Fprintf(w, "%s%*s  %s\t%d\t%d\t%s\t%s\n", d.paint.in(red, literal(x.Cause)), width-len(literal(x.Cause)), "", literal(x.Kind), x.Count, x.Redriven, ago(x.NewestAt), x.Example)
 		}
 		if found.More {
 			fmt.Fprintln(w, "… and more causes: choose by --kind or --queue")
@@ -117,10 +117,10 @@ func (d *dlqCall) list() error {
 		}
 		fmt.Fprintln(w, "RUN\tKIND\tDIED\tREDRIVEN BY\tCAUSE")
 		for _, x := range page.DeadLetters {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.RunID, x.Kind, ago(x.At), first(string(x.RedrivenBy), "-"), d.paint.in(red, literal(x.Cause)))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.RunID, literal(x.Kind), ago(x.At), first(string(x.RedrivenBy), "-"), d.paint.in(red, literal(x.Cause)))
 		}
 		if page.NextCursor != "" {
-			fmt.Fprintln(w, "… and perhaps more: --cursor "+page.NextCursor)
+			fmt.Fprintln(w, "… and perhaps more: --cursor "+literal(page.NextCursor))
 		}
 	})
 }
@@ -145,7 +145,7 @@ func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
 		}
 	}
 	fact("run", string(l.RunID))
-	fact("kind", l.Kind+" in "+l.Queue)
+	fact("kind", literal(l.Kind+" in "+l.Queue))
 	fact("cause", d.paint.in(red, literal(l.Cause)))
 	fact("", literal(l.Message))
 	fact("died", stamp(l.At)+", kept until "+stamp(l.ExpiresAt))
@@ -164,7 +164,7 @@ func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
 		fmt.Fprintln(w, "\nTRY\tGRANTED\tFOR\tWORKER\tOUTCOME")
 	}
 	for _, a := range l.Attempts {
-		took, how := "", a.Outcome
+		took, how := "", literal(a.Outcome)
 		if a.EndedAt != 0 {
 			took = shortly(a.EndedAt.Sub(a.GrantedAt))
 		}
@@ -180,7 +180,7 @@ func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
 		fmt.Fprintln(w, "\nSEQ\tAT\tEVENT")
 	}
 	for _, e := range l.Events {
-		fmt.Fprintf(w, "%d\t%s\t%s %s\n", e.Seq, stamp(e.At), e.Type, d.paint.dim(inALine(e.Data)))
+		fmt.Fprintf(w, "%d\t%s\t%s %s\n", e.Seq, stamp(e.At), literal(e.Type), d.paint.dim(inALine(e.Data)))
 	}
 	if l.RedrivenBy == "" {
 		again := "perdure dlq redrive " + string(l.RunID)

@@ -2,8 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -39,6 +43,7 @@ func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	}
 	*conn.data = cfg.Data
 	found := append(lookAtFolder(cfg.Data), cfg.lookAtNodes(ctx)...)
+	found = append(found, conn.lookAtTLS(ctx)...)
 	found = append(found, lookAtServer(ctx, conn)...)
 	bad := 0
 	for _, x := range found {
@@ -56,7 +61,7 @@ func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 			if !x.OK {
 				mark = "BAD "
 			}
-			fmt.Fprintf(stdout, "%s %-16s %s\n", mark, x.Name, x.Note)
+			fmt.Fprintf(stdout, "%s %-16s %s\n", mark, x.Name, literal(x.Note))
 		}
 	}
 	if bad > 0 {
@@ -123,6 +128,29 @@ func postgresVersion(ctx context.Context, address string) (string, error) {
 	return "PostgreSQL " + conn.ParameterStatus("server_version"), nil
 }
 
+// soonExpired is how long before its end a certificate should have been replaced.
+const soonExpired = 3 * 24 * time.Hour
+
+// lookAtTLS tells whether the server is reached by TLS, and until when its certificate is valid. Whether it is trusted is for the
+// calls that follow to find out; here also an expired one is read.
+func (c *connFlags) lookAtTLS(ctx context.Context) []finding {
+	u, err := url.Parse(c.address())
+	if err != nil || u.Scheme != "https" {
+		return []finding{{"TLS", true, "off: " + c.address() + " is plain HTTP (fine on this machine and behind a proxy with TLS)"}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	port := first(u.Port(), "443")
+	conn, err := (&tls.Dialer{Config: &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	if err != nil {
+		return []finding{{"TLS", false, "no handshake: " + err.Error()}}
+	}
+	defer conn.Close()
+	expires := conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter
+	left := time.Until(expires)
+	return []finding{{"TLS", left > soonExpired, fmt.Sprintf("on: the certificate expires at %s, in %s", expires.UTC().Format(time.RFC3339), left.Round(time.Minute))}}
+}
+
 func lookAtServer(ctx context.Context, conn *connFlags) []finding {
 	c, err := conn.connect()
 	if err != nil {
@@ -132,7 +160,11 @@ func lookAtServer(ctx context.Context, conn *connFlags) []finding {
 	defer cancel()
 	health, ready, err := c.Ready(ctx)
 	if err != nil {
-		return []finding{{"server", false, "no answer: " + err.Error() + " (perdure serve starts one)"}}
+		hint := " (perdure serve starts one)"
+		if errors.As(err, new(*tls.CertificateVerificationError)) {
+			hint = " (say with --ca FILE or PERDURE_CA which authorities to trust)"
+		}
+		return []finding{{"server", false, "no answer: " + err.Error() + hint}}
 	}
 	out := []finding{{"server", ready, health.Status + " " + health.Detail}}
 	workers, err := c.Workers(ctx)

@@ -48,10 +48,10 @@ func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	} else {
 		for _, v := range found.Violations {
-			fmt.Fprintf(stdout, "%-4s %s\n     %s\n", v.ID, v.Statement, v.Row)
+			fmt.Fprintf(stdout, "%-4s %s\n     %s\n", v.ID, v.Statement, literal(v.Row))
 		}
 		for _, left := range found.Unchecked {
-			fmt.Fprintf(stdout, "not checked, for want of time: %s\n", left)
+			fmt.Fprintf(stdout, "not checked, for want of time: %s\n", literal(left))
 		}
 		for _, id := range found.PastRuns {
 			fmt.Fprintf(stdout, "past its deadline: %s\n", id)

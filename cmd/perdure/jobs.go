@@ -76,7 +76,7 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fmt.Fprintln(w, "RUN\tKIND\tSTATUS\tAGE\tTRY\tDOING")
 	paint := statusPainter(stdout)
 	for _, r := range page.Runs {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.RunID, r.Kind, paint(r.Status), shortly(time.Duration(r.ElapsedMS)*time.Millisecond), r.Attempt, doing(&r))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.RunID, visible(r.Kind), paint(visible(r.Status)), shortly(time.Duration(r.ElapsedMS)*time.Millisecond), r.Attempt, visible(doing(&r)))
 	}
 	return w.Flush()
 }
@@ -177,7 +177,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	}
 	if *detach {
 		if *asJSON {
-			return json.NewEncoder(stdout).Encode(map[string]any{"run_id": r.RunID})
+			return printJSONLine(stdout, map[string]any{"run_id": r.RunID})
 		}
 		_, err := fmt.Fprintln(stdout, r.RunID)
 		return err
@@ -211,7 +211,7 @@ func readJSON(what, text string) (json.RawMessage, error) {
 
 func printEvent(w io.Writer, e *api.Event, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(w).Encode(e)
+		return printJSONLine(w, e)
 	}
 	data := visible(string(e.Data))
 	if i := strings.Index(data, ","); strings.HasPrefix(data, `{"run_id":`) {
@@ -231,18 +231,8 @@ func printEvent(w io.Writer, e *api.Event, asJSON bool) error {
 	if len(data) > room {
 		data = strings.ToValidUTF8(data[:room], "") + "…"
 	}
-	_, err := fmt.Fprintf(w, "%s %4d  %-22s %s\n", e.At.Time().Local().Format("15:04:05.000"), e.Seq, e.Type, data)
+	_, err := fmt.Fprintf(w, "%s %4d  %-22s %s\n", e.At.Time().Local().Format("15:04:05.000"), e.Seq, visible(e.Type), data)
 	return err
-}
-
-// visible makes what a run wrote harmless for a terminal.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0) || (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) {
-			return '·'
-		}
-		return r
-	}, s)
 }
 
 func logs(ctx context.Context, args []string, stdout, stderr io.Writer) error {

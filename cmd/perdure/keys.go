@@ -120,7 +120,7 @@ func printKeys(w io.Writer, list []perdure.Key) {
 		for _, s := range k.Scopes {
 			scopes = append(scopes, string(s))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", k.ID, k.Name, state, k.CreatedAt.Time().Format("2006-01-02 15:04"), strings.Join(scopes, " "))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", k.ID, literal(k.Name), state, k.CreatedAt.Time().Format("2006-01-02 15:04"), literal(strings.Join(scopes, " ")))
 	}
 }
 
@@ -133,5 +133,5 @@ func (h *keysCall) revoke() error {
 	if err != nil {
 		return err
 	}
-	return h.print(k, func(w io.Writer) { fmt.Fprintf(w, "%s (%s) is revoked\n", k.ID, k.Name) })
+	return h.print(k, func(w io.Writer) { fmt.Fprintf(w, "%s (%s) is revoked\n", k.ID, literal(k.Name)) })
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -68,10 +69,10 @@ func printLate(out io.Writer, list []api.LateResult, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "N\tSTATE\tAGE\tTRY\tEPOCH\tFROM\tBYTES\tRESULT")
 	for _, l := range list {
-		from := first(string(l.FromRunID), visible(l.WorkerID), "-")
+		from := visible(first(string(l.FromRunID), l.WorkerID, "-"))
 		text := visible(first(l.Summary, string(l.Result)))
 		if len(text) > 60 {
-			text = text[:60] + "…"
+			text = strings.ToValidUTF8(text[:60], "") + "…"
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%d\t%s\n", l.N, l.State, shortly(now.Sub(l.At.Time())), l.Attempt, l.Epoch, from, l.Size, text)
 	}

@@ -67,6 +67,7 @@ func commands() []command {
 		{"dlq", "see runs that can't go on, and redrive them", dlqCommand, false},
 		{"webhooks", "say who is told of runs, and see what was sent", webhooksCommand, false},
 		{"keys", "make, list and revoke keys", keysCommand, false},
+		{"secret", "rotate the store's root secret", secretCommand, false},
 		{"doctor", "find out what is wrong", doctor, false},
 		{"watchdog", "see what the watchdog did, and why", watchdogCommand, false},
 		{"audit", "see who did what, to what, and when", auditCommand, false},
@@ -116,7 +117,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		if errors.As(err, &code) {
 			return int(code)
 		}
-		fmt.Fprintf(stderr, "perdure %s: %v\n", c.name, err)
+		fmt.Fprintf(stderr, "perdure %s: %s\n", c.name, block(err.Error()))
 		if errors.Is(err, errIO) {
 			return exitIO
 		}

@@ -36,7 +36,7 @@ func peek(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 	paint := statusPainter(out)
-	fmt.Fprintf(out, "%s  %s  %s%s  for %s, attempt %d of %d\n", a.RunID, visible(a.Kind), paint(a.Status), alive(out, a.Tier, a.SilentMS), millis(a.ElapsedMS), a.Attempt, a.MaxAttempts)
+	fmt.Fprintf(out, "%s  %s  %s%s  for %s, attempt %d of %d\n", a.RunID, visible(a.Kind), paint(visible(a.Status)), alive(out, a.Tier, a.SilentMS), millis(a.ElapsedMS), a.Attempt, a.MaxAttempts)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	item := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{name}, args...)...)
@@ -57,7 +57,7 @@ func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 		item("cancel", "%s", proof(a.Cancel))
 	}
 	if a.Error != nil {
-		item("error", "%s: %s", a.Error.Code, visible(a.Error.Message))
+		item("error", "%s: %s", visible(string(a.Error.Code)), visible(a.Error.Message))
 	}
 	if a.Summary != "" {
 		item("result", "%s", visible(a.Summary))
@@ -77,7 +77,7 @@ func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 	if len(a.Recent) > 0 {
 		fmt.Fprintln(out, "\nRecently:")
 		for _, h := range a.Recent {
-			fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %-22s %s", h.At.Time().Local().Format("15:04:05"), h.Type, visible(h.Text)), " "))
+			fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %-22s %s", h.At.Time().Local().Format("15:04:05"), visible(h.Type), visible(h.Text)), " "))
 		}
 	}
 	return printChildren(out, a, paint)
@@ -93,7 +93,7 @@ func printChildren(out io.Writer, a *api.Activity, paint func(string) string) er
 		if k.Operation != nil {
 			doing = visible(k.Operation.Activity)
 		}
-		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %s  %s%s  %s  %s", k.RunID, visible(k.Kind), paint(k.Status), alive(out, k.Tier, k.SilentMS), millis(k.ElapsedMS), doing), " "))
+		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %s  %s%s  %s  %s", k.RunID, visible(k.Kind), paint(visible(k.Status)), alive(out, k.Tier, k.SilentMS), millis(k.ElapsedMS), doing), " "))
 	}
 	return nil
 }
@@ -111,12 +111,12 @@ func alive(out io.Writer, tier string, silent *int64) string {
 }
 
 func waitText(w *api.OpenWait, now time.Time) string {
-	text := w.Type
+	text := visible(w.Type)
 	if w.Name != "" {
 		text += " " + visible(w.Name)
 	}
 	if w.Children > 0 {
-		text = fmt.Sprintf("%s of %d children, %d have ended", first(w.Mode, perdure.ModeAll), w.Children, w.Ended)
+		text = fmt.Sprintf("%s of %d children, %d have ended", visible(first(w.Mode, perdure.ModeAll)), w.Children, w.Ended)
 	}
 	if w.TimeoutAt != nil {
 		text += ", at most " + shortly(max(0, w.TimeoutAt.Time().Sub(now))) + " more"

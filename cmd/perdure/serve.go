@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,13 +16,6 @@ import (
 
 // drainTime bounds how long a server that is asked to stop waits for requests under way.
 const drainTime = 10 * time.Second
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
 
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("serve", "Runs the server until it is interrupted. The first start of a store makes a key of the platform and\nwrites it to <data>/admin.key, readable by its owner alone; the other commands find it there. Later starts make none: see keys bootstrap.\n\n  perdure serve --data /var/lib/perdure\n  perdure serve --store postgres://perdure@db/perdure --doorbell nats://nats:4222", stderr)
@@ -84,13 +76,15 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 		return err
 	}
 	defer srv.Close()
-	if !cfg.loopback() {
+	hs := server(srv.Handler(), log)
+	url, start := "http://"+l.Addr().String(), hs.Serve
+	if hs.TLSConfig = srv.TLSConfig(); hs.TLSConfig != nil {
+		url, start = "https://"+l.Addr().String(), func(l net.Listener) error { return hs.ServeTLS(l, "", "") }
+	} else if !cfg.loopback() {
 		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear", "listen", cfg.Listen)
 	}
-	url := "http://" + l.Addr().String()
-	hs := server(srv.Handler(), log)
 	served := make(chan error, 1)
-	go func() { served <- hs.Serve(l) }()
+	go func() { served <- start(l) }()
 	log.Info("serving", "url", url, "data", cfg.Data)
 	if greet != nil {
 		greet(url, srv)
@@ -127,9 +121,12 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 	return nil
 }
 
-// server has its complaints in the log, as anything else.
+// server has its complaints in the log, as anything else. It speaks HTTP/1.1 alone, with TLS too: see tlscert. ReadHeaderTimeout
+// bounds the TLS handshake as well.
 func server(h http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Server{Handler: h, Protocols: protocols, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 }
 

@@ -48,6 +48,6 @@ decided about if the run has asked under that name before.
 	if sent.ApprovalID != "" {
 		fmt.Fprintf(stdout, "%s is decided\n", sent.ApprovalID)
 	}
-	_, err = fmt.Fprintf(stdout, "%s %s\n", sent.RunID, statusPainter(stdout)(sent.Status))
+	_, err = fmt.Fprintf(stdout, "%s %s\n", sent.RunID, statusPainter(stdout)(visible(sent.Status)))
 	return err
 }

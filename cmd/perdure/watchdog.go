@@ -58,7 +58,7 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		if about == "" {
 			about = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.At.Time().Local().Format("15:04:05.000"), a.Rule, a.Name, visible(about), paint(visible(a.What)), visible(a.Why))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.At.Time().Local().Format("15:04:05.000"), visible(a.Rule), visible(a.Name), visible(about), paint(visible(a.What)), visible(a.Why))
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -66,14 +66,14 @@ func (h *hooksCall) list() error {
 		}
 		fmt.Fprintln(w, "WEBHOOK\tOF\tSTATE\tURL")
 		for i := range list {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", list[i].WebhookID, whose(&list[i]), hookState(&list[i]), list[i].URL)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", list[i].WebhookID, whose(&list[i]), hookState(&list[i]), literal(list[i].URL))
 		}
 	})
 }
 
 func whose(h *api.Webhook) string {
 	if h.ThreadID != "" {
-		return "thread " + string(h.ThreadID)
+		return "thread " + literal(string(h.ThreadID))
 	}
 	return h.Scope
 }
@@ -158,7 +158,7 @@ func (h *hooksCall) printHook(hook *api.Webhook) error {
 		for _, line := range [][2]string{{"webhook", string(hook.WebhookID)}, {"url", hook.URL}, {"of", whose(hook)}, {"state", state}, {"events", events},
 			{"description", hook.Description}, {"created", stamp(hook.CreatedAt)}, {"rotated", stamp(hook.RotatedAt)}} {
 			if line[1] != "" {
-				fmt.Fprintf(w, "%s\t%s\n", line[0], line[1])
+				fmt.Fprintf(w, "%s\t%s\n", line[0], literal(line[1]))
 			}
 		}
 	})
@@ -179,7 +179,7 @@ func (h *hooksCall) remove() error {
 	if err := c.DeleteWebhook(h.ctx, perdure.WebhookID(args[0])); err != nil {
 		return err
 	}
-	return h.print(map[string]any{"webhook_id": args[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s is deleted\n", args[0]) })
+	return h.print(map[string]any{"webhook_id": args[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s is deleted\n", literal(args[0])) })
 }
 
 func (h *hooksCall) able(disabled bool) error {
@@ -215,10 +215,10 @@ func (h *hooksCall) test() error {
 // outcomeOf says what came of an attempt.
 func outcomeOf(status int, problem, response string) string {
 	if status == 0 {
-		return problem
+		return literal(problem)
 	}
 	if response != "" {
-		return fmt.Sprintf("%d %.60q", status, response)
+		return fmt.Sprintf("%d %+.60q", status, response)
 	}
 	return fmt.Sprint(status)
 }
@@ -246,11 +246,11 @@ func (h *hooksCall) deliveries() error {
 		}
 		fmt.Fprintln(w, "DELIVERY\tRUN\tEVENT\tSTATE\tTRIED\tLAST\tNEXT")
 		for _, d := range page.Deliveries {
-			last := d.LastError
+			last := literal(d.LastError)
 			if d.LastStatus != 0 {
 				last = fmt.Sprint(d.LastStatus)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", d.DeliveryID, d.RunID, d.Type, d.State, d.Attempts, last, stamp(d.NextAttemptAt))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", literal(d.DeliveryID), d.RunID, literal(d.Type), d.State, d.Attempts, last, stamp(d.NextAttemptAt))
 		}
 	})
 }
@@ -265,7 +265,7 @@ func (h *hooksCall) attempts() error {
 		return err
 	}
 	return h.print(d, func(w io.Writer) {
-		fmt.Fprintf(w, "%s of %s: %s\n", d.Type, d.RunID, d.State)
+		fmt.Fprintf(w, "%s of %s: %s\n", literal(d.Type), d.RunID, d.State)
 		for _, a := range d.History {
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", a.N, stamp(a.At), shortly(time.Duration(a.TookMS)*time.Millisecond), outcomeOf(a.Status, a.Error, a.Response))
 		}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A Perdure worker of nothing but Python's standard library; PERDURE_URL and PERDURE_KEY say which server.
+For an https server with an authority of your own, SSL_CERT_FILE names the authority's certificate.
 
 A handler takes the run's input and the run. What it returns is the result; when it raises, the attempt failed
 and is tried again. One that takes long looks at run.stopped: the run was asked to stop, or is no longer ours.

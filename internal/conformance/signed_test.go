@@ -78,6 +78,32 @@ func handedOver(t *testing.T, at store.Options) (*World, []engine.Grant) {
 	return w, all.Grants
 }
 
+// A signed run that has ended is not executed again, also when somebody sets its row back to what it was when it waited.
+func TestEndedSignedRunIsNotReplayed(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		w := node(t, at)
+		w.signWith("a")
+		one, two := w.task(), w.task()
+		for range 2 {
+			w.complete(w.take("w1"), `1`)
+		}
+		replayed := map[string]perdure.RunID{", finished_at=0, started_at=0, result=''": one.ID, "": two.ID}
+		for change, id := range replayed {
+			w.do(breakIt{"UPDATE runs SET state='queued', ready=1, alarm_at=deadline_at, worker='', lease_until=0" + change + " WHERE id=?", []any{string(id)}})
+		}
+		waiting := w.task()
+		later, grants := handedOver(t, at)
+		if len(grants) != 1 || grants[0].Run.ID != waiting.ID {
+			t.Errorf("handed over: %d runs, want %s alone: %+v", len(grants), waiting.ID, grants)
+		}
+		for change, id := range replayed {
+			if r := later.get(id); r.State != perdure.Failed || r.Failure == nil || r.Failure.Code != perdure.CodeSignatureInvalid {
+				t.Errorf("run %s, set back with %q: is %s %+v, want failed with signature_invalid", id, change, r.State, r.Failure)
+			}
+		}
+	})
+}
+
 // Whatever bit of a signed run is flipped in the database, the run is not handed to anybody: it ends, with a dead letter, its
 // parent is told, and its thread says why.
 func TestAFlippedBitIsNotExecuted(t *testing.T) {

@@ -27,7 +27,7 @@ type Scenario struct {
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{lifeScenarios, leaseScenarios, waitScenarios, childScenarios, cancelScenarios, threadScenarios,
-		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios, fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios, livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, deletionScenarios, endScenarios, boundScenarios} {
+		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios, fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios, livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, deletionScenarios, endScenarios, boundScenarios, secretScenarios} {
 		all = append(all, part...)
 	}
 	return all
@@ -57,6 +57,8 @@ type World struct {
 	Signer *perdure.Signer
 	// Demanded are tenants whose runs the configuration has signed, from the next restart on.
 	Demanded []perdure.TenantID
+	// SealKeys seal the root secret, from the next restart on.
+	SealKeys [][]byte
 	n        int
 }
 
@@ -73,7 +75,7 @@ func NewWorld(t testing.TB, s *store.Store) *World {
 // restart makes a new engine and watchdog, as a restarted server does.
 func (w *World) restart() {
 	w.t.Helper()
-	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))}, Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded})
+	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))}, Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded, SealKeys: w.SealKeys})
 	w.n++
 	if err != nil {
 		w.t.Fatal(err)

@@ -10,9 +10,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -39,6 +40,9 @@ type Options struct {
 	Secrets *redact.Set     // what must not be written
 	Signer  *perdure.Signer // signs the runs that are accepted; default: they are not signed
 
+	// SealKeys seal the store's root secret: the first seals, all open. Each has SealKeySize bytes. Default: it is not sealed.
+	SealKeys [][]byte
+
 	SigningRequired []perdure.TenantID // whose runs have to be signed, beside those of which the store says so; AnyTenant: all
 }
 
@@ -52,8 +56,10 @@ type Engine struct {
 	random  io.Reader
 	roll    func() float64
 	secrets *redact.Set
-	secret  []byte // of callback tokens and webhooks
+	ring    keyring // of callback tokens and webhooks
 	signer  *perdure.Signer
+
+	sealKeys [][]byte
 
 	demanded []perdure.TenantID // whose runs have to be signed, whatever the store says
 
@@ -80,13 +86,22 @@ func New(s *store.Store, opt Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	boot := &bootOp{}
+	boot, sealed := &bootOp{}, ""
 	for range 2 { // made by whoever was first, and then read: two nodes may boot at once
-		if err := e.Step(s.Now(), boot)[0]; err != nil {
+		err := e.Step(s.Now(), boot)[0]
+		var refused *perdure.Error
+		if errors.As(err, &refused) && refused.Code == perdure.CodeWrongState {
+			err = errors.New(refused.Message) // for whoever starts the server
+		}
+		if err != nil {
 			return nil, err
 		}
+		sealed, boot.sealed = cmp.Or(sealed, boot.sealed), ""
 	}
-	e.secret = boot.secret
+	e.ring = boot.ring
+	if sealed != "" {
+		e.log.Info("root secret " + sealed)
+	}
 	return e, nil
 }
 
@@ -96,7 +111,7 @@ func Offline(s *store.Store) (*Engine, error) { return bare(s, Options{}) }
 
 // bare makes an engine that does not know the store's secret yet.
 func bare(s *store.Store, opt Options) (*Engine, error) {
-	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, kick: make(chan struct{}, 1), known: make(map[string]bool),
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, sealKeys: opt.SealKeys, kick: make(chan struct{}, 1), known: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.counts = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)
@@ -120,28 +135,6 @@ func bare(s *store.Store, opt Options) (*Engine, error) {
 		e.roll = mrand.Float64
 	}
 	return e, nil
-}
-
-// bootOp makes the store's secret once.
-type bootOp struct{ secret []byte }
-
-func (*bootOp) Needs() []store.Ref { return nil }
-
-func (op *bootOp) Do(tx *Tx) error {
-	text, err := tx.Meta("secret")
-	if err != nil {
-		return err
-	}
-	if text == "" {
-		b := make([]byte, 32)
-		if _, err := io.ReadFull(tx.e.random, b); err != nil {
-			return err
-		}
-		text = hex.EncodeToString(b)
-		tx.Stage("INSERT INTO meta (name,value) VALUES ('secret',?) ON CONFLICT (name) DO NOTHING", text)
-	}
-	op.secret, err = hex.DecodeString(text)
-	return err
 }
 
 // Policy is what the engine decides by.

@@ -85,6 +85,19 @@ func (tx *Tx) genuine(r *perdure.Run) error {
 	return tx.e.signer.Trust().Verify(signed, r.Signature)
 }
 
+// unended refuses a run whose row is live and whose log has an end: its row was set back, so that it would be executed again under
+// a signature that holds.
+func (tx *Tx) unended(r *perdure.Run) error {
+	ended, err := r.FinishedAt != 0, error(nil)
+	if !ended {
+		ended, err = tx.LogEnded(r.Tenant, r.ID)
+	}
+	if err == nil && ended {
+		err = perdure.Errorf(perdure.CodeSignatureInvalid, "the run has ended before: its log has an end, and its row was set back")
+	}
+	return err
+}
+
 // unlessForged drops the finding that a run is not what was accepted, and no other error.
 func unlessForged(err error) error {
 	if perdure.CodeOf(err) == perdure.CodeSignatureInvalid {
@@ -135,6 +148,9 @@ func (tx *Tx) turnedAway(r *perdure.Run, worker string) (bool, error) {
 		}
 	}
 	err := tx.genuine(r)
+	if err == nil {
+		err = tx.unended(r)
+	}
 	if perdure.CodeOf(err) != perdure.CodeSignatureInvalid {
 		return false, err
 	}

@@ -223,13 +223,12 @@ func (op *Callback) Do(tx *Tx) error {
 // asked for, so that a commit that is sent again gets the same answer.
 func (e *Engine) token(t perdure.TenantID, run perdure.RunID, wait string) string {
 	body := string(t) + "\x00" + string(run) + "\x00" + wait
-	return "cb_" + base64.RawURLEncoding.EncodeToString(append([]byte(body), e.sign(body)...))
+	return "cb_" + base64.RawURLEncoding.EncodeToString(append([]byte(body), e.ring.newest().derive("callback\x00"+body)...))
 }
 
-func (e *Engine) sign(body string) []byte {
-	m := hmac.New(sha256.New, e.secret)
-	m.Write([]byte("callback\x00" + body))
-	return m.Sum(nil)
+// signed tells whether the newest root secret, or one of those before it, has made a token's MAC.
+func (k keyring) signed(body string, mac []byte) bool {
+	return slices.ContainsFunc(k[max(0, len(k)-tokenGenerations):], func(g generation) bool { return hmac.Equal(mac, g.derive("callback\x00"+body)) })
 }
 
 func (e *Engine) readToken(token string) (t perdure.TenantID, run perdure.RunID, wait string, ok bool) {
@@ -239,7 +238,7 @@ func (e *Engine) readToken(token string) (t perdure.TenantID, run perdure.RunID,
 	}
 	body := string(raw[:len(raw)-sha256.Size])
 	parts := strings.Split(body, "\x00")
-	if len(parts) != 3 || !hmac.Equal(raw[len(raw)-sha256.Size:], e.sign(body)) {
+	if len(parts) != 3 || !e.ring.signed(body, raw[len(raw)-sha256.Size:]) {
 		return "", "", "", false
 	}
 	return perdure.TenantID(parts[0]), perdure.RunID(parts[1]), parts[2], true

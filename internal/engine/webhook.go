@@ -1,8 +1,7 @@
 package engine
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"strconv"
@@ -353,11 +352,14 @@ func (tx *Tx) putWebhook(w perdure.Webhook) {
 	})
 }
 
-// webhookSecret is an endpoint's secret of a version. It follows from the store's own: there is nothing to keep.
+// webhookSecret is an endpoint's secret of its version. It follows from the root secret that was the newest when the version was
+// made: there is nothing to keep.
 func (e *Engine) webhookSecret(w *perdure.Webhook, version int) string {
-	m := hmac.New(sha256.New, e.secret)
-	m.Write([]byte("webhook\x00" + string(w.Tenant) + "\x00" + string(w.ID) + "\x00" + strconv.Itoa(version)))
-	return "whsec_" + base64.StdEncoding.EncodeToString(m.Sum(nil))
+	return webhookSecretOf(e.ring.of(cmp.Or(w.RotatedAt, w.CreatedAt)), w, version)
+}
+
+func webhookSecretOf(g generation, w *perdure.Webhook, version int) string {
+	return "whsec_" + base64.StdEncoding.EncodeToString(g.derive("webhook\x00"+string(w.Tenant)+"\x00"+string(w.ID)+"\x00"+strconv.Itoa(version)))
 }
 
 // WebhookSecrets are the secrets that sign what is sent to an endpoint: its own, and for a day after a rotation the
@@ -365,7 +367,10 @@ func (e *Engine) webhookSecret(w *perdure.Webhook, version int) string {
 func (e *Engine) WebhookSecrets(w *perdure.Webhook, now perdure.Instant) []string {
 	out := []string{e.webhookSecret(w, w.SecretVersion)}
 	if w.RotatedAt != 0 && now < w.RotatedAt.Add(perdure.RotationGrace) {
-		out = append(out, e.webhookSecret(w, w.SecretVersion-1))
+		// When the version before was made is not stored. It follows from one of the root secrets until then: all of them sign.
+		for _, g := range e.ring.until(w.RotatedAt) {
+			out = append(out, webhookSecretOf(g, w, w.SecretVersion-1))
+		}
 	}
 	return out
 }

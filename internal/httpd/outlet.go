@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -57,6 +58,7 @@ type taken struct {
 	conn     net.Conn
 	gone     chan struct{}
 	patience time.Duration
+	glance   time.Duration
 
 	revoked, closing <-chan struct{} // the stream has to end, also in the middle of a write
 }
@@ -76,7 +78,7 @@ func takeOver(c *call, f *follower) *taken {
 	if err != nil {
 		return nil
 	}
-	o := &taken{conn: conn, gone: make(chan struct{}), patience: c.s.opt.Patience, revoked: f.revoked, closing: f.s.closing}
+	o := &taken{conn: conn, gone: make(chan struct{}), patience: c.s.opt.Patience, glance: c.s.glance, revoked: f.revoked, closing: f.s.closing}
 	o.hurry()
 	o.write(append(head, "\r\n"...)) // if this fails, so does the first frame
 	go o.listen()
@@ -88,7 +90,7 @@ func takeOver(c *call, f *follower) *taken {
 const silence = 30 * time.Second
 
 func (o *taken) hurry() {
-	t, ok := o.conn.(syscall.Conn)
+	t, ok := socketOf(o.conn).(syscall.Conn)
 	if !ok {
 		return
 	}
@@ -97,6 +99,14 @@ func (o *taken) hurry() {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
 		})
 	}
+}
+
+// socketOf is the connection below TLS, or the connection itself.
+func socketOf(c net.Conn) net.Conn {
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
+		return t.NetConn()
+	}
+	return c
 }
 
 // listen notices when the other side closes the connection. Whatever it sends is of no interest, and not much of it
@@ -129,8 +139,11 @@ func closed(c <-chan struct{}) bool {
 const glance = 500 * time.Millisecond
 
 func (o *taken) write(b []byte) bool {
+	if t, ok := o.conn.(*tls.Conn); ok {
+		return o.writeTLS(t, b)
+	}
 	for began := time.Now(); ; {
-		if o.conn.SetWriteDeadline(time.Now().Add(min(glance, o.patience))) != nil {
+		if o.conn.SetWriteDeadline(time.Now().Add(min(o.glance, o.patience))) != nil {
 			return false
 		}
 		n, err := o.conn.Write(b)
@@ -143,11 +156,40 @@ func (o *taken) write(b []byte) bool {
 	}
 }
 
+// writeTLS writes in one go: after a write that timed out a TLS connection can't be written to any more. A timer looks
+// meanwhile whether the stream has to end, and then ends the write by its deadline.
+func (o *taken) writeTLS(conn *tls.Conn, b []byte) bool {
+	if conn.SetWriteDeadline(time.Now().Add(o.patience)) != nil {
+		return false
+	}
+	written := make(chan struct{})
+	defer close(written)
+	defer time.AfterFunc(o.glance, func() {
+		every := time.NewTicker(o.glance)
+		defer every.Stop()
+		for !closed(o.revoked) && !closed(o.closing) {
+			select {
+			case <-written:
+				return
+			case <-every.C:
+			}
+		}
+		_ = conn.SetWriteDeadline(time.Now()) // the stream ends: no write follows that this could hurt
+	}).Stop()
+	_, err := conn.Write(b)
+	return err == nil
+}
+
 // finish ends the answer if everything was told, and closes the connection. Without the last chunk the other side
 // knows that the answer was cut off.
 func (o *taken) finish(how ending) {
 	if how == told {
 		o.write([]byte("0\r\n\r\n"))
 	}
-	o.conn.Close()
+	if how == told {
+		o.conn.Close()
+		return
+	}
+	// Not through TLS, which would wait to say goodbye to a reader that takes nothing.
+	socketOf(o.conn).Close()
 }

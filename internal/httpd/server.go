@@ -74,6 +74,7 @@ type Server struct {
 
 	logs    *logs
 	streams sync.WaitGroup // streams that go on without a request
+	glance  time.Duration  // of these; for tests
 	seats   seats
 	keyring keyring
 	looking chan struct{} // sockets that look at the store
@@ -91,7 +92,7 @@ type Server struct {
 // New makes a server over an engine. bell is what the engine rings.
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
-	s.logs, s.seats.limit = newLogs(e), streamLimit(opt.Streams)
+	s.logs, s.seats.limit, s.glance = newLogs(e), streamLimit(opt.Streams), glance
 	s.seats.share, s.seats.fixed = tenantShare(s.seats.limit, opt.StreamsPerTenant), opt.StreamsPerTenant > 0
 	s.looking, s.storing = make(chan struct{}, socketsAtOnce), make(chan struct{}, storingAtOnce)
 	if s.log == nil {

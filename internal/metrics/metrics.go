@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -160,6 +161,12 @@ func (m *Metrics) Written(w store.Written) {
 func (m *Metrics) Look(e *engine.Engine, attached func() (by map[string]int64, limit int64)) {
 	m.now = e.Store().Now
 	m.registry.MustRegister(newCensus(e), newNode(e.Store(), attached))
+}
+
+// Certificate tells when the certificate that this node shows expires. It is called once, where there is one.
+func (m *Metrics) Certificate(expires func() time.Time) {
+	r := row(certExpires)
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: r.Name, Help: r.Help}, func() float64 { return float64(expires().Unix()) }))
 }
 
 // ServeHTTP answers a scrape.

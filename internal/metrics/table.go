@@ -55,6 +55,7 @@ const (
 	commits      = "perdure_store_commit_seconds"
 	operations   = "perdure_store_operations_total"
 	writable     = "perdure_store_writable"
+	certExpires  = "perdure_tls_certificate_expires_timestamp_seconds"
 	buildInfo    = "perdure_build_info"
 )
 
@@ -94,5 +95,6 @@ var Table = []Metric{
 	{Name: writable, Type: Gauge, Local: true, Help: "1 while this node's store takes writes.", Watch: "0"},
 	{Name: scrapeOK, Type: Gauge, Local: true, Help: "1 if the store was counted in time; if not, what is of the store is missing.", Watch: "0 for long"},
 	{Name: scrapeTook, Type: Gauge, Local: true, Help: "How long it last took to count the store."},
+	{Name: certExpires, Type: Gauge, Local: true, Help: "When the TLS certificate that this node shows expires, in seconds since 1970; absent without TLS.", Watch: "less than 14 days ahead"},
 	{Name: buildInfo, Type: Gauge, Labels: []string{"version", "commit", "goversion"}, Local: true, Help: "1, for what runs."},
 }

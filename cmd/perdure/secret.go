@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/perdure/perdure/embedded"
+)
+
+const secretUsage = `Usage:
+
+  perdure secret rotate [--data DIR | --store postgres://…] [--seal-keys file:PATH]
+
+Gives the store a new root secret, from which callback tokens and the secrets of new webhooks follow. No server may run on the store:
+with PostgreSQL, stop all nodes first. Callback tokens that are out stay valid for two rotations. Secrets of webhooks stay as they are
+until each is rotated; those are listed. docs/server.md says more.
+`
+
+// secretCommand is "perdure secret".
+func secretCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("secret rotate", "", stderr)
+	f.Usage = func() { fmt.Fprint(stderr, secretUsage) }
+	c := &configFlags{file: f.String("config", "", "the server's TOML `file`"), items: map[string]*string{"data": f.String("data", "", "`folder` of the data")}}
+	addNodeFlags(f, c.items)
+	c.items["seal_keys"] = f.String("seal-keys", "", "")
+	asJSON := f.Bool("json", false, "print JSON")
+	words, err := parseMixed(f, args, 1, 1)
+	if err != nil {
+		return err
+	}
+	if words[0] != "rotate" {
+		f.Usage()
+		return errUsage
+	}
+	cfg, err := c.load(os.Getenv)
+	if err != nil {
+		return err
+	}
+	old, err := embedded.RotateSecret(embedded.Options{Dir: cfg.Data, Store: cfg.Store, SealKeys: cfg.Seal})
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(stdout, map[string]any{"webhooks_of_older_secrets": append([]string{}, old...)})
+	}
+	fmt.Fprintln(stdout, "The store has a new root secret. Callback tokens that are out stay valid.")
+	if len(old) > 0 {
+		fmt.Fprintln(stdout, "The secrets of these webhooks follow from an older one, and stay valid. If it may be known, rotate each (perdure webhooks rotate ID):")
+	}
+	for _, w := range old {
+		fmt.Fprintln(stdout, "  "+literal(w))
+	}
+	return nil
+}

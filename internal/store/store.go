@@ -70,10 +70,16 @@ type Store struct {
 	room    *room        // of a file
 	files   []kept       // where they have to stay
 	blocked atomic.Int64 // since when another program holds the file's lock; zero: none does
-	clock   func() perdure.Instant
-	away    func() error // nil: it is where we are
+
+	obstacle atomic.Pointer[obstacle] // why the database takes no writes; see writable.go
+	wroteAt  atomic.Int64             // when this process last committed something
+	stuck    chan struct{}            // has the store tested until it takes writes again
+
+	clock func() perdure.Instant
+	away  func() error // nil: it is where we are
 
 	lanes   [lanes]*lane
+	tester  *lane // of test writes; see writable.go
 	cache   cache
 	last    atomic.Int64                  // no batch of this process is decided earlier than one before it
 	commits atomic.Int64                  // how many there have been
@@ -121,7 +127,7 @@ const readers = 4
 // Open opens a store, bringing its schema up to date. It refuses settings under which an acknowledged
 // write could be lost, a file that another server has open, and a clock that lies far behind the store.
 func Open(opt Options) (*Store, error) {
-	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{})}
+	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{}), stuck: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -144,6 +150,9 @@ func Open(opt Options) (*Store, error) {
 		s.age = func(time.Time) time.Duration { return opt.Hooks.Age() }
 	case s.Shared() && opt.Hooks.Clock == nil: // a test's time is not ours
 		s.age = time.Since
+	}
+	if s.readers != nil { // a store in memory is driven step by step
+		s.running.Go(s.testStuck)
 	}
 	started := make(map[*lane]bool)
 	for i, l := range s.lanes {
@@ -217,6 +226,7 @@ func (s *Store) openFile() (err error) {
 		}
 		s.lanes[i] = newLane(r, w, writing)
 	}
+	s.tester = newLane(w, w, writing) // a test write reads nothing
 	if err := s.prepare(write); err != nil {
 		return err
 	}
@@ -260,6 +270,7 @@ func (s *Store) openMemory() error {
 	for i := range s.lanes {
 		s.lanes[i] = one
 	}
+	s.tester = one
 	return nil
 }
 
@@ -291,6 +302,8 @@ func (s *Store) openPostgres() error {
 		w := s.wrap(pw)
 		s.lanes[i] = newLane(w, w, new(sync.Mutex))
 	}
+	t := s.wrap(p.writer())
+	s.tester = newLane(t, t, new(sync.Mutex))
 	s.auditor = func() (Session, error) { return p.auditor(), nil }
 	return s.addReaders(func() (Session, error) { return p.reader(), nil })
 }
@@ -363,7 +376,7 @@ func (s *Store) release() error {
 		}
 	}
 	closed := make(map[Session]bool)
-	for _, l := range s.lanes {
+	for _, l := range append(s.lanes[:], s.tester) {
 		if l == nil {
 			continue
 		}
@@ -479,6 +492,9 @@ func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error
 	if err != nil && s.dialect.lost(err) {
 		s.log.Warn("a read failed", "error", err)
 		return perdure.Errorf(perdure.CodeUnavailable, "%v", errLost)
+	}
+	if err != nil && s.dialect.readOnly(err) { // a standby: what it shows may be old
+		return perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", errStandby)
 	}
 	return err
 }

@@ -26,6 +26,7 @@ type Options struct {
 	Reserve     int64  // bytes of the disk kept back for when it is full; default 32 MiB
 	URL         string // of a PostgreSQL database: postgres://…
 	AsIs        bool   // a schema of another version is refused, not brought up to date
+	AnyClock    bool   // the machine's clock is taken as it is, also if the store's is ahead: for reading, and for setting that back
 	Memory      *Memory
 	Redact      func(string) string // what secrets become, before anything is written
 	Logger      *slog.Logger
@@ -75,8 +76,9 @@ type Store struct {
 	wroteAt  atomic.Int64             // when this process last committed something
 	stuck    chan struct{}            // has the store tested until it takes writes again
 
-	clock func() perdure.Instant
-	away  func() error // nil: it is where we are
+	clock  func() perdure.Instant
+	stored perdure.Instant // the last instant of the file when it was opened
+	away   func() error    // nil: it is where we are
 
 	lanes   [lanes]*lane
 	tester  *lane // of test writes; see writable.go
@@ -316,8 +318,11 @@ func (s *Store) prepare(sess Session) (err error) {
 	if err := migrate(sess, s.dialect, s.opt.AsIs); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
+	if s.stored, err = storedClock(sess); err != nil {
+		return err
+	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
-		s.clock, err = startClock(sess, s.log)
+		s.clock, err = s.startClock()
 	}
 	return err
 }

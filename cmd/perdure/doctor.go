@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -120,7 +122,13 @@ func postgresVersion(ctx context.Context, address string) (string, error) {
 		return "", err
 	}
 	defer conn.Close(ctx)
-	return "PostgreSQL " + conn.ParameterStatus("server_version"), nil
+	version := "PostgreSQL " + conn.ParameterStatus("server_version")
+	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); errors.Is(err, pgconn.ErrReadOnlyConnection) {
+		return "", fmt.Errorf("%s: the store takes no writes: it is read-only (a standby, or default_transaction_read_only is on)", version)
+	} else if err != nil {
+		return "", err
+	}
+	return version, nil
 }
 
 func lookAtServer(ctx context.Context, conn *connFlags) []finding {
@@ -134,7 +142,8 @@ func lookAtServer(ctx context.Context, conn *connFlags) []finding {
 	if err != nil {
 		return []finding{{"server", false, "no answer: " + err.Error() + " (perdure serve starts one)"}}
 	}
-	out := []finding{{"server", ready, health.Status + " " + health.Detail}}
+	// A server whose disk is full is there for the runs under way, and needs somebody all the same.
+	out := []finding{{"server", ready && health.Status != "full", strings.TrimSpace(health.Status + " " + health.Detail)}}
 	workers, err := c.Workers(ctx)
 	if err != nil {
 		return append(out, finding{"key", false, err.Error()})

@@ -394,6 +394,37 @@ func (e Rearmed) allowed(_ *Policy, r *Run, now Instant) bool {
 
 func (Rearmed) apply(*Policy, *Run, Instant, *history) {}
 
+// ClockSetBack says that the store's clock was ahead by some time and was set back to now. Instants of the run that the
+// wrong clock gave lie in the future, and are moved back by as much: nobody is heard from in the future, and a lease that
+// ends there holds the run for nobody. The deadline stays: it is signed, and nothing extends it.
+type ClockSetBack struct{ By time.Duration }
+
+func (e ClockSetBack) apply(_ *Policy, r *Run, now Instant, _ *history) { e.move(r, now) }
+
+// Concerns tells whether an instant of the run has to be moved.
+func (e ClockSetBack) Concerns(r Run, now Instant) bool { return e.move(&r, now) }
+
+func (e ClockSetBack) move(r *Run, now Instant) (moved bool) {
+	back := func(list ...*Instant) (any bool) {
+		for _, at := range list {
+			if *at > now {
+				*at, any, moved = at.Add(-e.By), true, true
+			}
+		}
+		return any
+	}
+	if back(&r.GrantedAt, &r.FirstGrantAt, &r.SeenAt) {
+		back(&r.LeaseUntil)
+	}
+	back(&r.StartedAt, &r.MovedAt, &r.BeatAt, &r.ActivityAt, &r.DeferredAt)
+	back(&r.Cancel.RequestedAt, &r.Cancel.DeliveredAt, &r.Cancel.AckedAt)
+	// The delay of a first attempt may be an instant that the caller has named: better late than early.
+	if r.Ready || r.Attempt > 1 {
+		back(&r.ReadyAt)
+	}
+	return moved
+}
+
 // Noted is bookkeeping that rides on the row: it changes no state, but it raises the version, so that two
 // writers who both looked at the run can't both be right.
 type Noted struct {

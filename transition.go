@@ -74,6 +74,7 @@ var everyLive = []Transition{
 	{"", "WentDeferred", "", "server", "nobody waits any more; the work goes on"},
 	{"", "Reattached", "", "person", "somebody waits again"},
 	{"", "Renumbered", "", "person", "the store was restored from a backup: older epochs never hold again"},
+	{"", "ClockSetBack", "", "person", "the store's clock was ahead and was set back: what it gave is moved back too"},
 	{"", "Rearmed", "", "watchdog", "nothing to do now; look again strictly later"},
 }
 

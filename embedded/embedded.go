@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -144,6 +145,9 @@ func Open(opt Options) (*Server, error) {
 	if s.cert, err = opt.certificate(); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
+	if err := s.tellAbsence(opt.Policy); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	bell, err := opt.openBell(st)
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
@@ -194,6 +198,31 @@ func Open(opt Options) (*Server, error) {
 		}()
 	}
 	return s, nil
+}
+
+// tellAbsence logs how long nobody has used the store, and how many deadlines have passed meanwhile.
+func (s *Server) tellAbsence(p *perdure.Policy) error {
+	if s.log == nil {
+		return nil
+	}
+	if p == nil {
+		d := perdure.DefaultPolicy()
+		p = &d
+	}
+	var a store.Absence
+	err := s.store.View(context.Background(), func(v *store.View) (err error) {
+		a, err = v.Absence(s.store.StoredClock())
+		return err
+	})
+	if err != nil || a.For <= p.GapAfter {
+		return err
+	}
+	past := strconv.Itoa(a.Past)
+	if a.More {
+		past += " or more"
+	}
+	s.log.Info("start after an absence", "away", a.For.Round(time.Second), "last_used", a.Since, "runs_past_deadline", past)
+	return nil
 }
 
 // Handler is the API, for a listener of the caller's own.

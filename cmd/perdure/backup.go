@@ -38,7 +38,7 @@ func backup(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 			if _, err := os.Stat(file); err != nil {
 				return fmt.Errorf("there is no data: %w", err)
 			}
-			return backupStore(ctx, store.Options{Path: file, AsIs: true}, path, stderr)
+			return backupStore(ctx, store.Options{Path: file, AsIs: true, AnyClock: true}, path, stderr)
 		}
 	default:
 		write = func(path string) error { return backupServer(ctx, conn, path, stderr) }

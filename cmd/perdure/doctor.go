@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -125,7 +126,13 @@ func postgresVersion(ctx context.Context, address string) (string, error) {
 		return "", err
 	}
 	defer conn.Close(ctx)
-	return "PostgreSQL " + conn.ParameterStatus("server_version"), nil
+	version := "PostgreSQL " + conn.ParameterStatus("server_version")
+	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); errors.Is(err, pgconn.ErrReadOnlyConnection) {
+		return "", fmt.Errorf("%s: the store takes no writes: it is read-only (a standby, or default_transaction_read_only is on)", version)
+	} else if err != nil {
+		return "", err
+	}
+	return version, nil
 }
 
 // soonExpired is how long before its end a certificate should have been replaced.
@@ -166,7 +173,8 @@ func lookAtServer(ctx context.Context, conn *connFlags) []finding {
 		}
 		return []finding{{"server", false, "no answer: " + err.Error() + hint}}
 	}
-	out := []finding{{"server", ready, health.Status + " " + health.Detail}}
+	// A server whose disk is full is there for the runs under way, and needs somebody all the same.
+	out := []finding{{"server", ready && health.Status != "full", strings.TrimSpace(health.Status + " " + health.Detail)}}
 	workers, err := c.Workers(ctx)
 	if err != nil {
 		return append(out, finding{"key", false, err.Error()})

@@ -73,7 +73,7 @@ func checkFolder(ctx context.Context, dir string) (*api.Invariants, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("there is no data in %s: %w", dir, err)
 	}
-	return checkStore(ctx, store.Options{Path: path})
+	return checkStore(ctx, store.Options{Path: path, AnyClock: true})
 }
 
 func checkStore(ctx context.Context, opt store.Options) (*api.Invariants, error) {

@@ -74,6 +74,7 @@ func commands() []command {
 		{"fsck", "check the store against its invariants", fsck, false},
 		{"backup", "write a backup of everything stored", backup, false},
 		{"restore", "fill an empty store from a backup", restore, false},
+		{"clock", "set the clock of a store back that was ahead", clockCommand, false},
 		{"config", "check the configuration", configCommand, false},
 		{"bench", "measure this machine", benchCommand, false},
 		{"demo", "kill a server and a worker in the middle of a run and see it finish", demo, false},

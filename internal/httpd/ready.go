@@ -17,7 +17,7 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 		return http.StatusServiceUnavailable, &api.Health{Status: status, Detail: detail}, nil
 	}
 	if err := c.s.engine.Store().Err(); err != nil {
-		return no("failed", "the store takes no writes")
+		return no("failed", "the store takes no writes: it failed, and only a restart finds out what is stored")
 	}
 	if closed(c.s.closing) {
 		return no("shutting down", "")
@@ -29,6 +29,9 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 		if err := c.s.opt.Ready(); err != nil {
 			return no("not ready", err.Error())
 		}
+	}
+	if err := c.s.engine.Store().Writable(); err != nil { // known without a try
+		return no("not ready", err.Error())
 	}
 	if err := c.s.tried.look(); err != nil {
 		return no("not ready", err.Error())
@@ -51,8 +54,8 @@ const (
 	believeFor = 5 * time.Second
 )
 
-// A probe tries what every call needs of the store: one who reads and one who decides. A database can be there and take none
-// of them: its role may have no connection left, or its tables may be gone.
+// A probe tries what every call needs of the store: a read, a decision and a write. A database can be there and refuse any of
+// them: its role may have no connection left, its tables may be gone, it may be read-only or its disk full.
 type probe struct {
 	try func() error
 
@@ -98,7 +101,7 @@ func (p *probe) run(done chan struct{}) {
 	close(done)
 }
 
-// tryStore is what a probe tries. Why it fails is logged, and not told.
+// tryStore is what a probe tries. An error is logged and not told, unless it is that the store takes no writes.
 func (s *Server) tryStore() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -108,6 +111,12 @@ func (s *Server) tryStore() error {
 	})
 	if err == nil {
 		err = s.engine.Do(ctx, engine.Probe{})
+	}
+	if err == nil {
+		err = s.engine.Store().TryWrite()
+	}
+	if no := s.engine.Store().Writable(); no != nil {
+		return no // it is logged when it begins and when it ends
 	}
 	if err != nil {
 		s.log.Warn("the store can't be used", "error", err)

@@ -225,7 +225,7 @@ func (n *node) Collect(out chan<- prometheus.Metric) {
 	}
 	give(streamsLimit, float64(limit))
 	ok := 1.0
-	if n.store.Err() != nil || n.store.Away() != nil || n.store.Full() {
+	if n.store.Err() != nil || n.store.Away() != nil || n.store.Writable() != nil || n.store.Full() {
 		ok = 0
 	}
 	give(writable, ok)

@@ -92,7 +92,7 @@ var Table = []Metric{
 	{Name: batches, Type: Histogram, Labels: []string{"lane"}, Local: true, Help: "Time to decide and write a batch that was written."},
 	{Name: commits, Type: Histogram, Labels: []string{"lane"}, Local: true, Help: "Time to write a batch and have it on disk.", Watch: "its 99th percentile"},
 	{Name: operations, Type: Counter, Labels: []string{"lane"}, Local: true, Help: "Operations in batches that were written."},
-	{Name: writable, Type: Gauge, Local: true, Help: "1 while this node's store takes writes.", Watch: "0"},
+	{Name: writable, Type: Gauge, Local: true, Help: "1 while this node's store takes writes; 0 while it is read-only, locked, away, or its disk is full.", Watch: "0"},
 	{Name: scrapeOK, Type: Gauge, Local: true, Help: "1 if the store was counted in time; if not, what is of the store is missing.", Watch: "0 for long"},
 	{Name: scrapeTook, Type: Gauge, Local: true, Help: "How long it last took to count the store."},
 	{Name: certExpires, Type: Gauge, Local: true, Help: "When the TLS certificate that this node shows expires, in seconds since 1970; absent without TLS.", Watch: "less than 14 days ahead"},

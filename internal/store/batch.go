@@ -151,7 +151,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 				s.opt.Hooks.BeforeWrite()
 			}
 			writing := time.Now()
-			if err = s.commit(l, tx); err == nil && s.opt.Observe != nil {
+			if err = s.commit(l, tx); err == nil && s.opt.Observe != nil && l != s.tester {
 				s.opt.Observe(Written{l.id, len(ops), time.Since(begin), time.Since(writing)})
 			}
 		}
@@ -185,7 +185,15 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 			if s.room.out() {
 				continue // in what was kept back
 			}
-			err = perdure.Errorf(perdure.CodeStorageFull, "the disk is full: nothing was written")
+			if len(ops) == 1 {
+				return all(1, s.refusedWrite(errNoSpace)), nil
+			}
+			err = perdure.Errorf(perdure.CodeStorageFull, "nothing was written: %v", errNoSpace)
+		case s.dialect.readOnly(err):
+			if try == 1 {
+				continue // on a new connection, perhaps to another server
+			}
+			return all(len(ops), s.refusedWrite(errReadOnly)), nil
 		case s.dialect.lost(err):
 			if time.Since(begin) < maxWait && s.Away() == nil {
 				s.pause(10*time.Millisecond + rand.N(40*time.Millisecond))

@@ -2,8 +2,8 @@ package store
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -15,20 +15,23 @@ import (
 // startClock gives the clock of a store whose database has none: the wall clock, read once, and from then
 // on a clock that only counts, while the machine sleeps too. Nobody who sets the wall clock can expire a
 // lease. It never shows an instant before the last one stored.
-func startClock(s Session, log *slog.Logger) (func() perdure.Instant, error) {
-	last, err := storedClock(s)
-	if err != nil {
-		return nil, err
+func (s *Store) startClock() (func() perdure.Instant, error) {
+	last, wall := s.stored, perdure.At(time.Now())
+	if ahead := last.Sub(wall); ahead > time.Hour && !s.opt.AnyClock {
+		dir := filepath.Dir(s.opt.Path)
+		return nil, fmt.Errorf("refusing to start: the store's last instant, %s, lies %s ahead of this machine's clock, %s.\n"+
+			"If this machine's clock is wrong now, set it right and start again.\n"+
+			"If it was wrong before, see what that did with \"perdure clock --data %s\", and set the store's clock back with "+
+			"\"perdure clock reset --yes --data %s\".\n"+
+			"A backup can be made before: \"perdure backup FILE --stopped --data %s\"", last, ahead.Round(time.Second), wall, dir, dir, dir)
 	}
-	wall := perdure.At(time.Now())
-	if ahead := last.Sub(wall); ahead > time.Hour {
-		return nil, fmt.Errorf("refusing to start: the store's last instant, %s, lies %s ahead of this machine's clock, %s: "+
-			"set the clock right, or restore the store from a backup", last, ahead.Round(time.Second), wall)
-	}
-	if ahead := last.Sub(wall); ahead > ClockSlack {
-		log.Warn("the store's clock is ahead of this machine's: until that has caught up, times are those of the store", "ahead", ahead.Round(time.Millisecond), "store", last, "machine", wall)
+	if ahead := last.Sub(wall); ahead > ClockSlack && !s.opt.AnyClock {
+		s.log.Warn("the store's clock is ahead of this machine's: until that has caught up, times are those of the store", "ahead", ahead.Round(time.Millisecond), "store", last, "machine", wall)
 	}
 	start, zero := max(wall, last), counting()
+	if s.opt.AnyClock {
+		start = wall
+	}
 	return func() perdure.Instant { return start.Add(counting() - zero) }, nil
 }
 

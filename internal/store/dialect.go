@@ -43,6 +43,8 @@ type dialect struct {
 	// gone, and nothing was committed".
 	conflict func(error) bool
 	lost     func(error) bool
+	// readOnly tells an error that means "the database takes no writes".
+	readOnly func(error) bool
 	// locked tells an error that means "somebody else holds a row locked".
 	locked func(error) bool
 	// blocked tells one that means "another program holds the whole database locked".

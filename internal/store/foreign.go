@@ -27,6 +27,7 @@ func (s *Store) beBlocked(l *lane) {
 // written notes that the file's lock can be had.
 func (s *Store) written(l *lane) {
 	s.commits.Add(1)
+	s.wrote(0)
 	if since := s.blocked.Load(); since != 0 {
 		s.blocked.Store(0)
 		s.log.Info("the database is no longer locked", "file", s.opt.Path, "after", time.Since(time.Unix(0, since)).Round(time.Millisecond))

@@ -87,6 +87,8 @@ const readOnly = "25006"
 var (
 	// errLost says that the connection is gone and that nothing of the transaction was committed.
 	errLost = errors.New("the connection to the database is gone")
+	// errStandby says that the server takes no writes, and that nothing of the transaction was committed.
+	errStandby = errors.New("the server of the database is read-only")
 	// errInDoubt says that nobody can tell whether a commit happened.
 	errInDoubt = errors.New("the connection to the database went away during a commit")
 )
@@ -120,6 +122,9 @@ func (s *pgSession) connect() error {
 			return nil
 		}
 		s.conn = nil
+		if errors.Is(err, pgconn.ErrReadOnlyConnection) { // it does not pass by waiting
+			return fmt.Errorf("%w: %w", errStandby, err)
+		}
 		s.down.CompareAndSwap(0, time.Now().UnixNano())
 		if !passing(err) || time.Since(time.Unix(0, s.down.Load()))+pause > patience {
 			return fmt.Errorf("%w: %w", errLost, err)
@@ -139,7 +144,7 @@ func passing(err error) bool {
 
 // gone turns an error of the connection into errLost; the server's own errors stay as they are.
 func (s *pgSession) gone(err error) error {
-	if err == nil || errors.Is(err, errLost) {
+	if err == nil || dropped(err) {
 		return err
 	}
 	var e *pgconn.PgError
@@ -155,8 +160,14 @@ func (s *pgSession) gone(err error) error {
 		return err
 	}
 	s.drop()
+	if e != nil && e.Code == readOnly {
+		return fmt.Errorf("%w: %w", errStandby, err)
+	}
 	return fmt.Errorf("%w: %w", errLost, err)
 }
+
+// dropped tells whether the connection was given up with an error.
+func dropped(err error) bool { return errors.Is(err, errLost) || errors.Is(err, errStandby) }
 
 // drop gives the connection up.
 func (s *pgSession) drop() {
@@ -281,7 +292,7 @@ func (s *pgSession) query(query string, args []any, row func(scan func(dest ...a
 	if cerr := results.Close(); err == nil {
 		err = cerr
 	}
-	if err = s.gone(err); !errors.Is(err, errLost) {
+	if err = s.gone(err); !dropped(err) {
 		s.lazy, s.open = false, true
 	} else {
 		s.lazy = true // nothing was read: the next try begins anew

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -64,8 +65,9 @@ var postgresDialect = &dialect{
 		}
 		return false
 	},
-	lost:    func(err error) bool { return errors.Is(err, errLost) },
-	blocked: func(error) bool { return false },
+	lost:     func(err error) bool { return errors.Is(err, errLost) },
+	blocked:  func(error) bool { return false },
+	readOnly: func(err error) bool { return errors.Is(err, errStandby) },
 	locked: func(err error) bool {
 		var e *pgconn.PgError
 		return errors.As(err, &e) && e.Code == lockTimeout
@@ -210,6 +212,7 @@ func (p *postgres) writer(timeout time.Duration) *pgSession {
 func (p *postgres) reader(timeout time.Duration) *pgSession {
 	s := p.session(snapshot, timeout)
 	s.cfg.RuntimeParams["plan_cache_mode"] = "force_custom_plan" // what is asked for varies, and how large the tables are
+	s.cfg.ValidateConnect = validatePrimary
 	return s
 }
 
@@ -218,7 +221,18 @@ func (p *postgres) reader(timeout time.Duration) *pgSession {
 func (p *postgres) auditor() *pgSession {
 	s := p.session(snapshot, auditTimeout)
 	s.cfg.RuntimeParams["enable_nestloop"] = "off"
+	s.cfg.ValidateConnect = validatePrimary
 	return s
+}
+
+// validatePrimary lets a session read from a primary that takes no writes, and refuses a standby: what a standby shows
+// may be older than what was acknowledged.
+func validatePrimary(ctx context.Context, conn *pgconn.PgConn) error {
+	got, err := conn.Exec(ctx, "SELECT pg_is_in_recovery()").ReadAll()
+	if err == nil && string(got[0].Rows[0][0]) == "t" {
+		err = pgconn.ErrReadOnlyConnection
+	}
+	return err
 }
 
 // snapshot begins a transaction that reads everything as of one moment.
@@ -248,6 +262,7 @@ type serverClock struct {
 	last perdure.Instant // the latest instant that was given out
 
 	heard time.Time // when the server last answered
+	err   error     // of the last question
 	back  func()    // is called when the clock goes back
 }
 
@@ -270,12 +285,12 @@ func startServerClock(p *postgres, log *slog.Logger) (*serverClock, error) {
 func (c *serverClock) ask() error {
 	var at int64
 	err := c.sess.Query("SELECT (extract(epoch FROM clock_timestamp())*1000000)::bigint", nil, func(scan func(...any) error) error { return scan(&at) })
-	if err != nil {
-		return err
-	}
 	now := counting()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.err = err; err != nil {
+		return err
+	}
 	c.at, c.zero, c.heard = perdure.Instant(at), now, time.Now()
 	if back := c.last.Sub(c.at); back > jump {
 		c.log.Warn("the clock of the database was set back", "by", back)
@@ -299,7 +314,9 @@ func (c *serverClock) now() perdure.Instant {
 func (c *serverClock) away() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d := time.Since(c.heard); d > awayAfter {
+	if d := time.Since(c.heard); d > awayAfter && errors.Is(c.err, errStandby) {
+		return errReadOnly
+	} else if d > awayAfter {
 		return fmt.Errorf("the database has not answered for %s", d.Round(time.Second))
 	}
 	return nil

@@ -61,9 +61,13 @@ var sqliteDialect = &dialect{
 		}
 		return false
 	},
-	lost:    func(error) bool { return false },
-	locked:  func(error) bool { return false },
-	late:    interrupted,
+	lost:   func(error) bool { return false },
+	locked: func(error) bool { return false },
+	late:   interrupted,
+	readOnly: func(err error) bool {
+		var e *sqlite.Error
+		return errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_READONLY
+	},
 	busy:    fileLocked,
 	blocked: fileLocked,
 }

@@ -27,6 +27,7 @@ type Options struct {
 	Reserve     int64  // bytes of the disk kept back for when it is full; default 32 MiB
 	URL         string // of a PostgreSQL database: postgres://…
 	AsIs        bool   // a schema of another version is refused, not brought up to date
+	AnyClock    bool   // the machine's clock is taken as it is, also if the store's is ahead: for reading, and for setting that back
 	// QueryDeadline is how long a query of View, Keep or Keys may take; default 5 s. A database in memory has none.
 	QueryDeadline time.Duration
 	Memory        *Memory
@@ -75,10 +76,17 @@ type Store struct {
 	room    *room        // of a file
 	files   []kept       // where they have to stay
 	blocked atomic.Int64 // since when another program holds the file's lock; zero: none does
-	clock   func() perdure.Instant
-	away    func() error // nil: it is where we are
+
+	obstacle atomic.Pointer[obstacle] // why the database takes no writes; see writable.go
+	wroteAt  atomic.Int64             // when this process last committed something
+	stuck    chan struct{}            // has the store tested until it takes writes again
+
+	clock  func() perdure.Instant
+	stored perdure.Instant // the last instant of the file when it was opened
+	away   func() error    // nil: it is where we are
 
 	lanes   [lanes]*lane
+	tester  *lane // of test writes; see writable.go
 	cache   cache
 	last    atomic.Int64                  // no batch of this process is decided earlier than one before it
 	commits atomic.Int64                  // how many there have been
@@ -145,7 +153,7 @@ func Open(opt Options) (*Store, error) {
 	if opt.QueryDeadline <= 0 {
 		opt.QueryDeadline = queryDeadline
 	}
-	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{})}
+	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{}), stuck: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -168,6 +176,9 @@ func Open(opt Options) (*Store, error) {
 		s.age = func(time.Time) time.Duration { return opt.Hooks.Age() }
 	case s.Shared() && opt.Hooks.Clock == nil: // a test's time is not ours
 		s.age = time.Since
+	}
+	if s.readers != nil { // a store in memory is driven step by step
+		s.running.Go(s.testStuck)
 	}
 	started := make(map[*lane]bool)
 	for i, l := range s.lanes {
@@ -243,6 +254,7 @@ func (s *Store) openFile() (err error) {
 		}
 		s.lanes[i] = newLane(r, w, writing)
 	}
+	s.tester = newLane(w, w, writing) // a test write reads nothing
 	if err := s.prepare(write); err != nil {
 		return err
 	}
@@ -286,6 +298,7 @@ func (s *Store) openMemory() error {
 	for i := range s.lanes {
 		s.lanes[i] = one
 	}
+	s.tester = one
 	return nil
 }
 
@@ -321,6 +334,8 @@ func (s *Store) openPostgres() error {
 		w := s.wrap(pw)
 		s.lanes[i] = newLane(w, w, new(sync.Mutex))
 	}
+	t := s.wrap(p.writer(writeTimeout))
+	s.tester = newLane(t, t, new(sync.Mutex))
 	s.auditor = func() (Session, error) { return p.auditor(), nil }
 	return s.addReaders(func(deadline time.Duration) (Session, error) { return p.reader(deadline), nil })
 }
@@ -333,8 +348,11 @@ func (s *Store) prepare(sess Session) (err error) {
 	if err := migrate(sess, s.dialect, s.opt.AsIs); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
+	if s.stored, err = storedClock(sess); err != nil {
+		return err
+	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
-		s.clock, err = startClock(sess, s.log)
+		s.clock, err = s.startClock()
 	}
 	return err
 }
@@ -411,7 +429,7 @@ func (s *Store) release() error {
 		}
 	}
 	closed := make(map[Session]bool)
-	for _, l := range s.lanes {
+	for _, l := range append(s.lanes[:], s.tester) {
 		if l == nil {
 			continue
 		}
@@ -567,6 +585,9 @@ func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error
 	case err != nil && s.dialect.lost(err):
 		s.log.Warn("a read failed", "error", err)
 		return perdure.Errorf(perdure.CodeUnavailable, "%v", errLost)
+	}
+	if err != nil && s.dialect.readOnly(err) { // a standby: what it shows may be old
+		return perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", errStandby)
 	}
 	return err
 }

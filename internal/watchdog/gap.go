@@ -31,6 +31,10 @@ func readGap(tx *engine.Tx) (*gap, error) {
 	}
 	p := tx.Policy()
 	age := tx.Now.Sub(g.SweptAt)
+	if -age > p.GapAfter { // the clock was set back: nothing that it said of silence holds
+		g = gap{SweptAt: tx.Now, From: tx.Now, HoldUntil: tx.Now.Add(p.Lease), SpareUntil: tx.Now.Add(p.GapSpare)}
+		age = 0
+	}
 	if g.SweptAt != 0 && age > p.GapAfter {
 		g.From, g.HoldUntil, g.SpareUntil = g.SweptAt, tx.Now.Add(p.Lease), tx.Now.Add(p.GapSpare)
 	}

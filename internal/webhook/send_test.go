@@ -186,15 +186,21 @@ func TestAReceiverThatTakesItsTimeIsGivenUp(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var peer sync.WaitGroup
 			h := sender(t, HTTPOptions{Guard: loopback})
+			// The receiver is started here and not by the dial: an attempt that ends by its timeout does not
+			// synchronize with the transport's dial goroutine, so that Add there would race with Wait here.
+			ours, theirs := net.Pipe()
+			peer.Go(func() {
+				defer theirs.Close()
+				x.answer(theirs)
+			})
+			defer peer.Wait() // it ends when the transport has closed its connection
+			var dials atomic.Int32
 			h.by[x.scheme].DialContext = func(context.Context, string, string) (net.Conn, error) {
-				ours, theirs := net.Pipe()
-				peer.Go(func() {
-					defer theirs.Close()
-					x.answer(theirs)
-				})
+				if n := dials.Add(1); n > 1 {
+					return nil, fmt.Errorf("dial %d of one attempt", n)
+				}
 				return ours, nil
 			}
-			defer peer.Wait()
 			want := ""
 			if x.status == 0 {
 				want = "no answer within 15s"

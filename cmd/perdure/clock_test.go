@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/watchdog"
+)
+
+const wrongBy = 2 * time.Hour
+
+// onceWrong makes the data of a server that was started once with a clock two hours ahead. By it a queued run ended, one
+// was leased and one began to wait.
+func onceWrong(t *testing.T) (dir string, ended, leased, waits perdure.RunID) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "data")
+	right := perdure.At(time.Now()).Add(-time.Minute)
+	at := right
+	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db"), Hooks: store.Hooks{Clock: func() perdure.Instant { return at }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func(op engine.Op) {
+		t.Helper()
+		if err := e.Step(at, op)[0]; err != nil {
+			t.Fatalf("%T at %s: %v", op, at, err)
+		}
+	}
+	dog := watchdog.New(e, nil)
+	submit := func(kind string, timeout time.Duration) perdure.RunID {
+		t.Helper()
+		op := &engine.Submit{Tenant: "default", Submission: perdure.Submission{Kind: kind, Class: perdure.Agent, Timeout: perdure.Duration(timeout)}}
+		do(op)
+		return op.Run.ID
+	}
+	claim := func(kind string) perdure.Run {
+		t.Helper()
+		op := &engine.Claim{Tenant: "default", Worker: "w", Slots: 1, Start: true, Kinds: []string{kind}}
+		do(op)
+		if len(op.Grants) != 1 {
+			t.Fatalf("%s: %d grants, want 1", kind, len(op.Grants))
+		}
+		return op.Grants[0].Run
+	}
+	ended, leased, waits = submit("short", 30*time.Minute), submit("leased", 24*time.Hour), submit("waits", 24*time.Hour)
+	do(dog.Pass())
+	at = right.Add(wrongBy)
+	do(dog.Pass())
+	g := claim("leased")
+	do(&engine.Heartbeat{Tenant: "default", Worker: "w", Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: g.ID, Epoch: g.Epoch}}}})
+	g = claim("waits")
+	do(&engine.Commit{Tenant: "default", Worker: "w", Commit: perdure.Commit{ID: "c", RunID: g.ID, Epoch: g.Epoch,
+		Waits:   []perdure.WaitSpec{{ID: "nap", Type: perdure.WaitTimer, Timeout: perdure.Duration(10 * time.Minute)}},
+		Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}})
+	return dir, ended, leased, waits
+}
+
+func TestClockThatWasWrongOnceDoesNotLockTheData(t *testing.T) {
+	dir, ended, leased, waits := onceWrong(t)
+	_, err := embedded.Open(embedded.Options{Dir: dir})
+	if err == nil {
+		t.Fatal("the server starts two hours behind its store")
+	}
+	has(t, err.Error(), "refusing to start", "lies 1h5", "perdure clock reset --yes --data "+dir, "perdure backup FILE --stopped --data "+dir)
+
+	// What only reads works, whatever the clock says.
+	copied := filepath.Join(t.TempDir(), "backup")
+	mustRun(t, 0, "backup", copied, "--stopped", "--data", dir)
+	text, _ := mustRun(t, 0, "fsck", "--stopped", "--data", dir)
+	has(t, text, "0 violations")
+
+	// Without consent nothing is changed.
+	for _, args := range [][]string{{"clock"}, {"clock", "reset"}} {
+		text, _ := mustRun(t, 0, append(args, "--data", dir)...)
+		has(t, text, "1h5", "1 runs have ended", string(ended), "short", "timeout", "deadline_exceeded", "Nothing was changed", "reset --yes --data "+dir)
+	}
+	mustRun(t, 2, "clock", "--yes", "--data", dir)
+	mustRun(t, 2, "clock", "rest", "--data", dir)
+	if _, err := embedded.Open(embedded.Options{Dir: dir}); err == nil {
+		t.Fatal("the clock was set back without consent")
+	}
+
+	text, _ = mustRun(t, 0, "clock", "reset", "--yes", "--json", "--data", dir)
+	var said struct {
+		Reset bool
+		Moved int
+		Ended []struct {
+			RunID perdure.RunID `json:"run_id"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &said); err != nil || !said.Reset || said.Moved != 2 || len(said.Ended) != 1 || said.Ended[0].RunID != ended {
+		t.Errorf("reset said %s (%v), want 2 live runs moved and %s ended", text, err, ended)
+	}
+	text, _ = mustRun(t, 0, "clock", "--data", dir)
+	has(t, text, "nothing to set back")
+	text, _ = mustRun(t, 0, "fsck", "--stopped", "--data", dir)
+	has(t, text, "0 violations")
+	afterReset(t, dir, leased, waits)
+}
+
+// afterReset looks whether anything waits for the time that the wrong clock showed.
+func afterReset(t *testing.T, dir string, leased, waits perdure.RunID) {
+	t.Helper()
+	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db")})
+	if err != nil {
+		t.Fatalf("after the reset: %v", err)
+	}
+	defer s.Close()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := s.Now()
+	p := e.Policy()
+	get := func(id perdure.RunID) perdure.Run {
+		t.Helper()
+		d, err := e.Get(context.Background(), "default", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Run
+	}
+	if r := get(leased); r.LeaseUntil > now.Add(p.Lease) || r.SeenAt > now || r.AlarmAt > now.Add(p.Lease) {
+		t.Errorf("leased: lease until %s, seen at %s, alarm at %s, want nothing beyond a lease from %s", r.LeaseUntil, r.SeenAt, r.AlarmAt, now)
+	}
+	if r := get(waits); r.WaitAt > now.Add(10*time.Minute) || r.WaitAt < now || r.AlarmAt != r.WaitAt {
+		t.Errorf("waits: until %s, alarm at %s, want within ten minutes of %s", r.WaitAt, r.AlarmAt, now)
+	}
+	// The watchdog takes it for a gap: it judges nobody by silence for one lease, and then it does.
+	dog := watchdog.New(e, nil)
+	sweep := func(at perdure.Instant) {
+		t.Helper()
+		if err := e.Step(at, dog.Pass())[0]; err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep(now)
+	if r := get(leased); r.State != perdure.Running {
+		t.Errorf("leased: %s after the first sweep, want running: its worker may be heard from yet", r.State)
+	}
+	for at := now; at <= now.Add(p.Lease); at = at.Add(time.Second) {
+		sweep(at)
+	}
+	sweep(now.Add(p.Lease + time.Second))
+	if r := get(leased); r.State != perdure.Queued {
+		t.Errorf("leased: %s after a lease of silence, want queued", r.State)
+	}
+}
+
+func TestStartAfterAnAbsenceSaysHowLongItWas(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	at := time.Now().Add(-3 * time.Hour)
+	open := func(clock func() time.Time) string {
+		t.Helper()
+		var log bytes.Buffer
+		s, err := embedded.Open(embedded.Options{Dir: dir, Clock: clock, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return log.String()
+	}
+	const line = "start after an absence"
+	if text := open(func() time.Time { return at }); strings.Contains(text, line) {
+		t.Errorf("a new store says that it was away: %s", text)
+	}
+	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db"), Hooks: store.Hooks{Clock: func() perdure.Instant { return perdure.At(at) }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, timeout := range []time.Duration{time.Hour, 2 * time.Hour, 24 * time.Hour} {
+		if err := e.Step(perdure.At(at), &engine.Submit{Tenant: "default", Submission: perdure.Submission{Kind: "k", Class: perdure.Agent, Timeout: perdure.Duration(timeout)}})[0]; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text := open(nil)
+	if strings.Count(text, line) != 1 || !strings.Contains(text, "away=3h0m") || !strings.Contains(text, "runs_past_deadline=2") {
+		t.Errorf("the start logs %s, want one line: away for 3h, 2 runs past their deadline", text)
+	}
+}

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// ResetClock sets the clock of a stopped store back to an instant, in steps of a bounded number of runs. Each step is
+// whole, and the last one sets the clock: a reset that was killed is begun anew. It tells how many live runs had
+// instants that were moved.
+func (e *Engine) ResetClock(ctx context.Context, now perdure.Instant, by time.Duration) (moved int, err error) {
+	step := &setClockBack{by: by, alarm: math.MaxInt64, limit: clockStep}
+	for {
+		if err := ctx.Err(); err != nil {
+			return moved, err
+		}
+		if err := e.Step(now, step)[0]; err != nil {
+			return moved, err
+		}
+		if moved += step.moved; step.done {
+			return moved, nil
+		}
+		step = step.next
+	}
+}
+
+// clockStep bounds the live runs that one step looks at.
+const clockStep = 256
+
+// setClockBack is one step. It goes through the live runs from the latest alarm to the earliest. A run whose alarm is
+// moved back may be met again, and is not concerned then.
+type setClockBack struct {
+	by     time.Duration
+	limit  int
+	alarm  perdure.Instant
+	tenant perdure.TenantID
+	run    perdure.RunID
+
+	moved int
+	done  bool
+	next  *setClockBack
+}
+
+func (*setClockBack) Needs() []store.Ref { return nil }
+
+func (op *setClockBack) Do(tx *Tx) error {
+	op.moved, op.done, op.next = 0, false, nil
+	live, err := tx.LiveBefore(op.alarm, op.tenant, op.run, op.limit)
+	if err != nil {
+		return err
+	}
+	for i := range live {
+		r := live[i]
+		if r.Damage != nil { // its clocks mean nothing, and the watchdog ends it
+			continue
+		}
+		moved, err := op.one(tx, &r)
+		if err != nil {
+			return err
+		}
+		if moved {
+			op.moved++
+		}
+	}
+	if len(live) < op.limit {
+		op.done = true
+		tx.SetClockBack(op.by)
+		return nil
+	}
+	last := &live[len(live)-1]
+	op.next = &setClockBack{by: op.by, limit: op.limit, alarm: last.AlarmAt, tenant: last.Tenant, run: last.ID}
+	return nil
+}
+
+// one moves the instants of a run and of its open waits.
+func (op *setClockBack) one(tx *Tx, r *perdure.Run) (moved bool, err error) {
+	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	if err != nil {
+		return false, err
+	}
+	for _, w := range open {
+		if w.OpenedAt <= tx.Now {
+			continue
+		}
+		moved = true
+		if w.OpenedAt = w.OpenedAt.Add(-op.by); w.TimeoutAt != 0 {
+			w.TimeoutAt = w.TimeoutAt.Add(-op.by)
+		}
+		tx.PutWait(w)
+	}
+	e := perdure.ClockSetBack{By: op.by}
+	if !moved && !e.Concerns(*r, tx.Now) {
+		return false, nil
+	}
+	if err := tx.Apply(r, e); err != nil {
+		return false, err
+	}
+	if r.State == perdure.Suspended {
+		err = tx.resetWaitClock(r)
+	}
+	return true, err
+}

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// StoredClock is the last instant that the store has given, before this process. Zero: there is none, as on PostgreSQL,
+// which has a clock of its own.
+func (s *Store) StoredClock() perdure.Instant { return s.stored }
+
+// EndedAfter calls f with every run that ended after an instant, in the order of their ends.
+func (v *View) EndedAfter(at perdure.Instant, f func(*perdure.Run) error) error {
+	return runTable.query(v.sess, "WHERE alarm_at IS NULL AND finished_at>? ORDER BY finished_at, tenant, id", []any{int64(at)}, f)
+}
+
+// SetClockBack stages what sets the clock of a stopped store back to the batch's instant, beside its runs. The wrong clock gave
+// instants up to by ahead: a look that is due then is due now, and what was to last for some time from then lasts as
+// long from now. Records of the past, and what expires later than it would have, stay as they are.
+func (tx *Tx) SetClockBack(by time.Duration) {
+	now, ahead := int64(tx.Now), by.Microseconds()
+	for _, text := range []string{
+		"UPDATE inbox SET alarm_at=? WHERE alarm_at>?", // an early look does nothing
+		"UPDATE workers SET seen_at=? WHERE seen_at>?",
+		"UPDATE waiters SET expires_at=? WHERE expires_at>?", // of nodes that are gone
+	} {
+		tx.Stage(text, now, now)
+	}
+	for _, text := range []string{
+		"UPDATE outbox SET alarm_at=alarm_at-? WHERE alarm_at>?", // an early attempt does no harm
+		"UPDATE gatherings SET alarm_at=alarm_at-? WHERE alarm_at IS NOT NULL AND created_at>?",
+		"UPDATE approvals SET expires_at=expires_at-? WHERE state='open' AND expires_at>0 AND opened_at>?",
+	} {
+		tx.Stage(text, ahead, now)
+	}
+	tx.Stage("UPDATE meta SET value=? WHERE name='clock'", strconv.FormatInt(now, 10))
+}
+
+// An Absence is the time in which nobody used a store.
+type Absence struct {
+	Since perdure.Instant // when it was last used; zero: that is not known, or it is new
+	For   time.Duration
+	Past  int  // live runs whose deadline has passed since
+	More  bool // there may be more: only so many are looked at
+}
+
+// maxAbsent bounds how many runs are looked at.
+const maxAbsent = 10_000
+
+// Absence tells how long nobody has used the store, as of its opening. On PostgreSQL other nodes may have: the last sweep
+// counts.
+func (v *View) Absence(stored perdure.Instant) (a Absence, err error) {
+	swept, _, err := v.lastSweep()
+	if a.Since = max(stored, swept); err != nil || a.Since == 0 || a.Since >= v.Now {
+		return a, err
+	}
+	a.For = v.Now.Sub(a.Since)
+	rows := 0
+	err = v.sess.Query("SELECT deadline_at FROM "+live+" AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT "+strconv.Itoa(maxAbsent),
+		[]any{int64(v.Now)}, func(scan func(...any) error) error {
+			var at perdure.Instant
+			if err := scan(&at); err != nil {
+				return err
+			}
+			if rows++; at <= v.Now {
+				a.Past++
+			}
+			return nil
+		})
+	a.More = rows == maxAbsent
+	return a, err
+}

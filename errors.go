@@ -32,6 +32,7 @@ const (
 	CodeQuota            Code = "quota_exceeded"      // more live runs than the tenant may have
 	CodeNoSigner         Code = "signing_unavailable" // the tenant requires signatures, and the server has no key
 	CodeURLRefused       Code = "url_refused"         // the server does not send to this address
+	CodeTooMany          Code = "too_many_requests"   // the tenant has its share: nothing was changed; try again
 	CodeStorageFull      Code = "storage_full"        // the disk is full: nothing was changed, and no new work is taken until there is room
 	CodeUnavailable      Code = "unavailable"         // nothing was changed; try again
 	CodeUnknown          Code = "unknown_outcome"     // it may or may not have been stored; try again with the same key

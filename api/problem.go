@@ -44,7 +44,7 @@ const (
 	CodeHost         perdure.Code = "host_not_allowed"
 	CodeAnswered     perdure.Code = "callback_answered"
 	CodeRange        perdure.Code = "range_not_satisfiable"
-	CodeRate         perdure.Code = "too_many_requests"
+	CodeRate                      = perdure.CodeTooMany
 	CodeShuttingDown perdure.Code = "shutting_down"
 
 	CodeTooManyStreams perdure.Code = "too_many_streams"

@@ -37,6 +37,8 @@ type Options struct {
 	Secrets *redact.Set     // what must not be written
 	Signer  *perdure.Signer // signs the runs that are accepted; default: they are not signed
 
+	MaxLiveRuns int64 // live runs of a tenant that has no limit of its own; default: no limit
+
 	SigningRequired []perdure.TenantID // whose runs have to be signed, beside those of which the store says so; AnyTenant: all
 }
 
@@ -53,6 +55,7 @@ type Engine struct {
 	secret  []byte // of callback tokens and webhooks
 	signer  *perdure.Signer
 
+	maxLive  int64              // live runs of a tenant without a limit of its own; zero: no limit
 	demanded []perdure.TenantID // whose runs have to be signed, whatever the store says
 
 	ids   atomic.Uint32 // ids made
@@ -67,13 +70,14 @@ type Engine struct {
 
 	hooks  hooks
 	strict strict
+	live   liveRuns
 	posted postings
 	counts Observer // may be nil
 }
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
-	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, kick: make(chan struct{}, 1), known: make(map[string]bool),
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, maxLive: opt.MaxLiveRuns, demanded: opt.SigningRequired, kick: make(chan struct{}, 1), known: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.counts = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)

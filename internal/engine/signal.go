@@ -237,6 +237,12 @@ func (e *Engine) sign(body string) []byte {
 	return m.Sum(nil)
 }
 
+// ValidToken tells whether a callback token bears the store's signature. It reads nothing.
+func (e *Engine) ValidToken(token string) bool {
+	_, _, _, ok := e.readToken(token)
+	return ok
+}
+
 func (e *Engine) readToken(token string) (t perdure.TenantID, run perdure.RunID, wait string, ok bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, "cb_"))
 	if err != nil || len(raw) <= sha256.Size || !strings.HasPrefix(token, "cb_") {

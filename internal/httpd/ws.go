@@ -56,7 +56,7 @@ func openSocket(c *call) error {
 	if err := c.checkUpgrade(); err != nil {
 		return err
 	}
-	leave, err := c.s.seats.take(bySocket, c.tenant())
+	leave, err := c.seat(bySocket)
 	if err != nil {
 		return err
 	}

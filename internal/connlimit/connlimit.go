@@ -1,0 +1,269 @@
+// Package connlimit bounds the connections that a server has open, so that clients never take the descriptors
+// that the store, files and webhooks need.
+//
+// A Limiter wraps the listener and is told by net/http what becomes of each connection. While the bound is
+// reached, a new connection takes the place of the one that has been without a call for longest. A call with a
+// valid key marks its connection as busy (see Busy), and a busy connection is never closed. If all are busy, the
+// new connection gets a short 503 and is closed.
+//
+// Blocking calls have seats, and there are fewer seats than connections (see Plan). So all connections are busy
+// only while that many ordinary calls are under way at once.
+package connlimit
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// refusal is the whole answer to a connection for which there is no place.
+var refusal = func() []byte {
+	const body = `{"type":"urn:perdure:problem:unavailable","title":"Nothing was changed; try again","status":503,` +
+		`"detail":"this node has as many connections as it may; try again","code":"unavailable"}` + "\n"
+	return fmt.Appendf(nil, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"+
+		"Connection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+}()
+
+// maxRefusals bounds how many connections are being refused at once. Further ones are closed without a word.
+const maxRefusals = 8
+
+// A Limiter bounds open connections. It is safe for concurrent use.
+type Limiter struct {
+	max   int64
+	plain bool
+
+	mu    sync.Mutex
+	open  int64
+	quiet *list.List // *conn without a call, the one that has been so for longest first
+
+	refusing chan struct{}
+	evicted  atomic.Int64
+	refused  atomic.Int64
+}
+
+// New makes a limiter for so many connections. plain says that the listener's connections speak HTTP without
+// TLS: only these are told why they are closed.
+func New(maxOpen int64, plain bool) *Limiter {
+	return &Limiter{max: max(1, maxOpen), plain: plain, quiet: list.New(), refusing: make(chan struct{}, maxRefusals)}
+}
+
+// Attach has a server report to the limiter. The server has to serve a listener that Listen gave.
+func (l *Limiter) Attach(s *http.Server) {
+	s.ConnState = l.state
+	s.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
+		if c := unwrap(nc); c != nil {
+			return context.WithValue(ctx, connKey{}, c)
+		}
+		return ctx
+	}
+}
+
+// Open is how many connections are open.
+func (l *Limiter) Open() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
+// Evicted and Refused count connections that were closed for others, and those that found no place.
+func (l *Limiter) Evicted() int64 { return l.evicted.Load() }
+func (l *Limiter) Refused() int64 { return l.refused.Load() }
+
+// Listen wraps a listener.
+func (l *Limiter) Listen(from net.Listener) net.Listener { return &listener{from, l} }
+
+type listener struct {
+	net.Listener
+	l *Limiter
+}
+
+// Accept gives the next connection for which there is a place.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		nc, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.l.admit(nc); c != nil {
+			return c, nil
+		}
+		l.l.refuse(nc)
+	}
+}
+
+// admit gives a connection a place: a free one, or that of the longest quiet one.
+func (l *Limiter) admit(nc net.Conn) *conn {
+	c := &conn{Conn: nc, l: l}
+	l.mu.Lock()
+	var oldest *conn
+	if l.open >= l.max {
+		front := l.quiet.Front()
+		if front == nil {
+			l.mu.Unlock()
+			return nil
+		}
+		oldest = front.Value.(*conn)
+		oldest.forget()
+	}
+	l.open++
+	c.counted = true
+	c.rest()
+	l.mu.Unlock()
+	if oldest != nil {
+		l.evicted.Add(1)
+		oldest.Conn.Close()
+	}
+	return c
+}
+
+// refuse answers a connection without a place and closes it. The close waits a moment for the other side, so
+// that the answer is not lost with it.
+func (l *Limiter) refuse(nc net.Conn) {
+	l.refused.Add(1)
+	select {
+	case l.refusing <- struct{}{}:
+	default:
+		nc.Close()
+		return
+	}
+	go func() {
+		defer func() { <-l.refusing }()
+		defer nc.Close()
+		if !l.plain {
+			return
+		}
+		_ = nc.SetDeadline(time.Now().Add(time.Second))
+		if _, err := nc.Write(refusal); err != nil {
+			return
+		}
+		if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+			var b [1 << 10]byte
+			for range 16 {
+				if _, err := nc.Read(b[:]); err != nil {
+					return
+				}
+			}
+		}
+	}()
+}
+
+// state hears from net/http what becomes of a connection.
+func (l *Limiter) state(nc net.Conn, s http.ConnState) {
+	c := unwrap(nc)
+	if c == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch s {
+	case http.StateHijacked:
+		c.hijacked = true
+		c.work()
+	case http.StateActive, http.StateIdle:
+		c.rest()
+	}
+}
+
+// A conn is a connection with a place. Its fields are guarded by the limiter's lock.
+type conn struct {
+	net.Conn
+	l        *Limiter
+	counted  bool
+	hijacked bool
+	busy     int           // calls under way
+	at       *list.Element // among the quiet ones; nil: it is not quiet
+}
+
+// rest puts a connection at the end of the quiet ones.
+func (c *conn) rest() {
+	if c.busy > 0 || c.hijacked || !c.counted {
+		return
+	}
+	if c.at != nil {
+		c.l.quiet.MoveToBack(c.at)
+		return
+	}
+	c.at = c.l.quiet.PushBack(c)
+}
+
+// work takes a connection out of the quiet ones.
+func (c *conn) work() {
+	if c.at != nil {
+		c.l.quiet.Remove(c.at)
+		c.at = nil
+	}
+}
+
+// forget gives up a connection's place.
+func (c *conn) forget() {
+	c.work()
+	if c.counted {
+		c.counted = false
+		c.l.open--
+	}
+}
+
+// Close closes the connection and gives up its place.
+func (c *conn) Close() error {
+	err := c.Conn.Close()
+	c.l.mu.Lock()
+	c.forget()
+	c.l.mu.Unlock()
+	return err
+}
+
+// CloseWrite and SyscallConn are those of the connection beneath, where it has them.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return net.ErrClosed
+}
+
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, syscall.EINVAL
+}
+
+// unwrap finds the limiter's connection, also beneath TLS.
+func unwrap(nc net.Conn) *conn {
+	for {
+		if c, ok := nc.(*conn); ok {
+			return c
+		}
+		inner, ok := nc.(interface{ NetConn() net.Conn })
+		if !ok {
+			return nil
+		}
+		nc = inner.NetConn()
+	}
+}
+
+type connKey struct{}
+
+// Busy marks the connection of a request as one that is not to be closed, until done is called. A request that
+// came another way has none.
+func Busy(ctx context.Context) (done func()) {
+	c, _ := ctx.Value(connKey{}).(*conn)
+	if c == nil {
+		return func() {}
+	}
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.busy++
+	c.work()
+	return func() {
+		c.l.mu.Lock()
+		defer c.l.mu.Unlock()
+		c.busy--
+		c.rest()
+	}
+}

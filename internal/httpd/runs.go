@@ -276,7 +276,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 		return 0, nil, err
 	}
 	out := &api.Events{Events: []api.Event{}, NextAfter: after}
-	wait, leave := c.seated(wait)
+	wait, leave := c.seated(byWait, wait)
 	defer leave()
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
 		if err := c.room(maxEvents); err != nil {
@@ -348,7 +348,7 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 		status = http.StatusAccepted // unless it has ended by then
 	}
 	c.changed = true
-	wait, leave := c.seated(wait)
+	wait, leave := c.seated(byCancel, wait)
 	defer leave()
 	var out *api.Run
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {

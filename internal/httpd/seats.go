@@ -33,7 +33,7 @@ type seats struct {
 }
 
 // seated counts the seats of a tenant. Streams are streams, sockets and waits together.
-type seated struct{ streams, sockets, polls int64 }
+type seated struct{ streams, sockets, polls, cancels int64 }
 
 // socketsOfTenant is how many sockets one tenant may have while others call: each remembers what it watches.
 const socketsOfTenant = 64
@@ -55,10 +55,11 @@ const (
 	bySocket
 	byWait
 	byPoll
+	byCancel // a cancel that waits: it has the bounds of polls, so that streams never keep it out
 )
 
 // transports are the names of these in metrics.
-var transports = [...]string{byStream: "sse", bySocket: "websocket", byWait: "wait", byPoll: "poll"}
+var transports = [...]string{byStream: "sse", bySocket: "websocket", byWait: "wait", byPoll: "poll", byCancel: "cancel"}
 
 // Attached gives how many are attached to this node, by the way they are, and how many may be.
 func (s *Server) Attached() (by map[string]int64, limit int64) {
@@ -117,18 +118,22 @@ func (s *seats) take(how int, t perdure.TenantID) (leave func(), err error) {
 // full says why there is no seat for one more, or nothing.
 func (s *seats) full(how int, of *seated) error {
 	many := s.many.Load()
-	if s.taken.Load()+s.by[byPoll].Load() >= s.blocking {
+	if s.taken.Load()+s.by[byPoll].Load()+s.by[byCancel].Load() >= s.blocking {
 		if how == byPoll {
 			return tooBusy("this node has %d calls that block, as many as it may", s.blocking)
 		}
 		return perdure.Errorf(api.CodeTooManyStreams, "this node has %d calls that block, as many as it may; come back later", s.blocking)
 	}
-	if how == byPoll {
+	if how == byPoll || how == byCancel {
+		own := of.polls
+		if how == byCancel {
+			own = of.cancels
+		}
 		switch {
-		case of.polls >= s.pollsOf && s.pollsOf < s.polls && (s.pollsSet || many):
-			return tooBusy("this tenant has %d polls waiting on this node, as many as it may", s.pollsOf)
-		case s.by[byPoll].Load() >= s.polls:
-			return tooBusy("this node has %d polls waiting, as many as it may", s.polls)
+		case own >= s.pollsOf && s.pollsOf < s.polls && (s.pollsSet || many):
+			return tooBusy("this tenant has %d calls of this kind waiting on this node, as many as it may", s.pollsOf)
+		case s.by[how].Load() >= s.polls:
+			return tooBusy("this node has %d calls of this kind waiting, as many as it may", s.polls)
 		}
 		return nil
 	}
@@ -148,6 +153,9 @@ func (s *seats) count(how int, of *seated, n int64) {
 	switch how {
 	case byPoll:
 		of.polls += n
+		return
+	case byCancel:
+		of.cancels += n
 		return
 	case bySocket:
 		of.sockets += n
@@ -180,7 +188,7 @@ func (c *call) seat(how int) (leave func(), err error) {
 		if own != nil {
 			own()
 		}
-		if how != byWait {
+		if how == byStream || how == bySocket || how == byPoll {
 			c.w.Header().Set("Connection", "close")
 		}
 		return nil, err

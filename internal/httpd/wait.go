@@ -55,9 +55,9 @@ func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (
 
 // seated gives how long a caller may block: no time at all if there is no room for one more who waits. He is
 // answered as if his time had passed, and told to come back a little later.
-func (c *call) seated(limit time.Duration) (time.Duration, func()) {
+func (c *call) seated(how int, limit time.Duration) (time.Duration, func()) {
 	if limit > 0 {
-		if leave, err := c.seat(byWait); err == nil {
+		if leave, err := c.seat(how); err == nil {
 			return limit, leave
 		}
 		c.w.Header().Set("Retry-After", "1")
@@ -70,7 +70,7 @@ func (c *call) seated(limit time.Duration) (time.Duration, func()) {
 // this node, made is what is known.
 func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail, cancelOnDisconnect bool) (int, *api.Run, error) {
 	wanted := limit
-	limit, leave := c.seated(limit)
+	limit, leave := c.seated(byWait, limit)
 	defer leave()
 	ref := store.Ref{Tenant: c.tenant(), Run: id}
 	var out *api.Run

@@ -67,6 +67,7 @@ func commands() []command {
 		{"dlq", "see runs that can't go on, and redrive them", dlqCommand, false},
 		{"webhooks", "say who is told of runs, and see what was sent", webhooksCommand, false},
 		{"keys", "make, list and revoke keys", keysCommand, false},
+		{"tenants", "list tenants and set their limits", tenantsCommand, false},
 		{"doctor", "find out what is wrong", doctor, false},
 		{"watchdog", "see what the watchdog did, and why", watchdogCommand, false},
 		{"fsck", "check the store against its invariants", fsck, false},

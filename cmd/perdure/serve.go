@@ -89,8 +89,12 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 	}
 	url := "http://" + l.Addr().String()
 	hs := server(srv.Handler(), log)
+	bounded, err := srv.Bound(hs, l, true)
+	if err != nil {
+		return err
+	}
 	served := make(chan error, 1)
-	go func() { served <- hs.Serve(l) }()
+	go func() { served <- hs.Serve(bounded) }()
 	log.Info("serving", "url", url, "data", cfg.Data)
 	if greet != nil {
 		greet(url, srv)

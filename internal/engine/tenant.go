@@ -10,7 +10,7 @@ import (
 // ChangeTenant says what holds for a tenant, and makes it if there is none.
 type ChangeTenant struct {
 	Tenant            perdure.TenantID
-	RequireSignatures *bool                 // nil: as it is
+	RequireSignatures *bool // nil: as it is
 	Limits            perdure.TenantLimitChanges
 
 	Row store.TenantRow

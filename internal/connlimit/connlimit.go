@@ -4,7 +4,7 @@
 // A Limiter wraps the listener and is told by net/http what becomes of each connection. While the bound is
 // reached, a new connection takes the place of the one that has been without a call for longest. A call with a
 // valid key marks its connection as busy (see Busy), and a busy connection is never closed. If all are busy, the
-// new connection gets a short 503 and is closed.
+// new connection waits a moment, and then gets a short 503 and is closed.
 //
 // Blocking calls have seats, and there are fewer seats than connections (see Plan). So all connections are busy
 // only while that many ordinary calls are under way at once.
@@ -42,6 +42,7 @@ type Limiter struct {
 	open  int64
 	quiet *list.List // *conn without a call, the one that has been so for longest first
 
+	freed    chan struct{} // signalled when a place may have come free
 	refusing chan struct{}
 	evicted  atomic.Int64
 	refused  atomic.Int64
@@ -50,7 +51,7 @@ type Limiter struct {
 // New makes a limiter for so many connections. plain says that the listener's connections speak HTTP without
 // TLS: only these are told why they are closed.
 func New(maxOpen int64, plain bool) *Limiter {
-	return &Limiter{max: max(1, maxOpen), plain: plain, quiet: list.New(), refusing: make(chan struct{}, maxRefusals)}
+	return &Limiter{max: max(1, maxOpen), plain: plain, quiet: list.New(), freed: make(chan struct{}, 1), refusing: make(chan struct{}, maxRefusals)}
 }
 
 // Attach has a server report to the limiter. The server has to serve a listener that Listen gave.
@@ -90,10 +91,41 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c := l.l.admit(nc); c != nil {
+		if c := l.l.wait(nc); c != nil {
 			return c, nil
 		}
 		l.l.refuse(nc)
+	}
+}
+
+// maxAcceptWait is how long a new connection waits for a place. Others wait in the backlog of the listener
+// meanwhile, where they cost no descriptor.
+const maxAcceptWait = 500 * time.Millisecond
+
+// wait gives a connection a place as soon as there is one, or nil.
+func (l *Limiter) wait(nc net.Conn) *conn {
+	if c := l.admit(nc); c != nil {
+		return c
+	}
+	t := time.NewTimer(maxAcceptWait)
+	defer t.Stop()
+	for {
+		select {
+		case <-l.freed:
+			if c := l.admit(nc); c != nil {
+				return c
+			}
+		case <-t.C:
+			return nil
+		}
+	}
+}
+
+// notify wakes a connection that waits for a place.
+func (l *Limiter) notify() {
+	select {
+	case l.freed <- struct{}{}:
+	default:
 	}
 }
 
@@ -190,6 +222,7 @@ func (c *conn) rest() {
 		return
 	}
 	c.at = c.l.quiet.PushBack(c)
+	c.l.notify()
 }
 
 // work takes a connection out of the quiet ones.
@@ -206,6 +239,7 @@ func (c *conn) forget() {
 	if c.counted {
 		c.counted = false
 		c.l.open--
+		c.l.notify()
 	}
 }
 

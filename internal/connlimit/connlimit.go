@@ -2,8 +2,8 @@
 // that the store, files and webhooks need.
 //
 // A Limiter wraps the listener and is told by net/http what becomes of each connection. While the bound is
-// reached, a new connection takes the place of the one that has been without a call for longest. A call with a
-// valid key marks its connection as busy (see Busy), and a busy connection is never closed. If all are busy, the
+// reached, a new connection takes the place of the one that has been idle for longest, or of one whose call does
+// not arrive. A call with a valid key marks its connection as busy (see Busy), and a busy connection is never closed. If all are busy, the
 // new connection waits a moment, and then gets a short 503 and is closed.
 //
 // Blocking calls have seats, and there are fewer seats than connections (see Plan). So all connections are busy
@@ -37,10 +37,12 @@ const maxRefusals = 8
 type Limiter struct {
 	max   int64
 	plain bool
+	grace time.Duration
 
 	mu    sync.Mutex
 	open  int64
-	quiet *list.List // *conn without a call, the one that has been so for longest first
+	idle  *list.List // *conn that has had its answer, the one that has been idle for longest first
+	young *list.List // *conn that has not sent a whole call, or whose call has no key; the oldest first
 
 	freed    chan struct{} // signalled when a place may have come free
 	refusing chan struct{}
@@ -51,7 +53,7 @@ type Limiter struct {
 // New makes a limiter for so many connections. plain says that the listener's connections speak HTTP without
 // TLS: only these are told why they are closed.
 func New(maxOpen int64, plain bool) *Limiter {
-	return &Limiter{max: max(1, maxOpen), plain: plain, quiet: list.New(), freed: make(chan struct{}, 1), refusing: make(chan struct{}, maxRefusals)}
+	return &Limiter{max: max(1, maxOpen), plain: plain, grace: grace, idle: list.New(), young: list.New(), freed: make(chan struct{}, 1), refusing: make(chan struct{}, maxRefusals)}
 }
 
 // Attach has a server report to the limiter. The server has to serve a listener that Listen gave.
@@ -100,7 +102,7 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // maxAcceptWait is how long a new connection waits for a place. Others wait in the backlog of the listener
 // meanwhile, where they cost no descriptor.
-const maxAcceptWait = 500 * time.Millisecond
+const maxAcceptWait = 3 * time.Second
 
 // wait gives a connection a place as soon as there is one, or nil.
 func (l *Limiter) wait(nc net.Conn) *conn {
@@ -109,14 +111,17 @@ func (l *Limiter) wait(nc net.Conn) *conn {
 	}
 	t := time.NewTimer(maxAcceptWait)
 	defer t.Stop()
+	look := time.NewTicker(100 * time.Millisecond) // a connection's grace may be over
+	defer look.Stop()
 	for {
 		select {
 		case <-l.freed:
-			if c := l.admit(nc); c != nil {
-				return c
-			}
+		case <-look.C:
 		case <-t.C:
 			return nil
+		}
+		if c := l.admit(nc); c != nil {
+			return c
 		}
 	}
 }
@@ -135,23 +140,35 @@ func (l *Limiter) admit(nc net.Conn) *conn {
 	l.mu.Lock()
 	var oldest *conn
 	if l.open >= l.max {
-		front := l.quiet.Front()
-		if front == nil {
+		if oldest = l.oldest(); oldest == nil {
 			l.mu.Unlock()
 			return nil
 		}
-		oldest = front.Value.(*conn)
 		oldest.forget()
 	}
 	l.open++
 	c.counted = true
-	c.rest()
+	c.rest(l.young)
 	l.mu.Unlock()
 	if oldest != nil {
 		l.evicted.Add(1)
 		oldest.Conn.Close()
 	}
 	return c
+}
+
+// grace is how long a connection has for its call to arrive and to be admitted, before it has to make way.
+const grace = 2 * time.Second
+
+// oldest is the connection that makes way for a new one, or nil.
+func (l *Limiter) oldest() *conn {
+	if e := l.idle.Front(); e != nil {
+		return e.Value.(*conn)
+	}
+	if e := l.young.Front(); e != nil && time.Since(e.Value.(*conn).since) > l.grace {
+		return e.Value.(*conn)
+	}
+	return nil
 }
 
 // refuse answers a connection without a place and closes it. The close waits a moment for the other side, so
@@ -197,8 +214,10 @@ func (l *Limiter) state(nc net.Conn, s http.ConnState) {
 	case http.StateHijacked:
 		c.hijacked = true
 		c.work()
-	case http.StateActive, http.StateIdle:
-		c.rest()
+	case http.StateActive:
+		c.rest(l.young)
+	case http.StateIdle:
+		c.rest(l.idle)
 	}
 }
 
@@ -209,27 +228,27 @@ type conn struct {
 	counted  bool
 	hijacked bool
 	busy     int           // calls under way
-	at       *list.Element // among the quiet ones; nil: it is not quiet
+	in       *list.List    // the list that it is in; nil: none
+	at       *list.Element // its place there
+	since    time.Time     // since when
 }
 
-// rest puts a connection at the end of the quiet ones.
-func (c *conn) rest() {
+// rest puts a connection at the end of a list of those that may make way.
+func (c *conn) rest(in *list.List) {
+	c.work()
 	if c.busy > 0 || c.hijacked || !c.counted {
 		return
 	}
-	if c.at != nil {
-		c.l.quiet.MoveToBack(c.at)
-		return
-	}
-	c.at = c.l.quiet.PushBack(c)
+	c.in, c.since = in, time.Now()
+	c.at = in.PushBack(c)
 	c.l.notify()
 }
 
-// work takes a connection out of the quiet ones.
+// work takes a connection out of its list.
 func (c *conn) work() {
-	if c.at != nil {
-		c.l.quiet.Remove(c.at)
-		c.at = nil
+	if c.in != nil {
+		c.in.Remove(c.at)
+		c.in, c.at = nil, nil
 	}
 }
 
@@ -298,6 +317,6 @@ func Busy(ctx context.Context) (done func()) {
 		c.l.mu.Lock()
 		defer c.l.mu.Unlock()
 		c.busy--
-		c.rest()
+		c.rest(c.l.young) // its answer is still to be written
 	}
 }

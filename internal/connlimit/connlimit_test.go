@@ -30,10 +30,11 @@ func TestPlanDividesDescriptors(t *testing.T) {
 	}
 }
 
-// A world is a limited server: /busy blocks with its connection marked, everything else answers at once.
+// serve starts a limited server: /busy blocks with its connection marked, everything else answers at once.
 func serve(t *testing.T, conns int64) (l *Limiter, addr string, release chan struct{}) {
 	t.Helper()
 	l, release = New(conns, true), make(chan struct{})
+	l.grace = 50 * time.Millisecond
 	hs := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/busy" {
 			defer Busy(r.Context())()
@@ -80,7 +81,7 @@ func TestLongestIdleConnectionMakesWay(t *testing.T) {
 	eventually.True(t, "the busy call is under way", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.open == 1 && l.quiet.Len() == 0
+		return l.open == 1 && l.idle.Len()+l.young.Len() == 0
 	})
 	var idle []*bufio.Reader
 	for range 3 {
@@ -112,7 +113,7 @@ func TestConnectionBeyondTheCapIsToldSo(t *testing.T) {
 		eventually.True(t, "the busy call is under way", func() bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return l.open == n+1 && l.quiet.Len() == 0
+			return l.open == n+1 && l.idle.Len()+l.young.Len() == 0
 		})
 	}
 	_, r := dial(t, addr, "/")
@@ -155,6 +156,6 @@ func TestClosedConnectionsGiveUpTheirPlaces(t *testing.T) {
 	eventually.True(t, "no connection is counted", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.open == 0 && l.quiet.Len() == 0
+		return l.open == 0 && l.idle.Len()+l.young.Len() == 0
 	})
 }

@@ -197,7 +197,7 @@ func (c *call) seat(how int) (leave func(), err error) {
 	if own == nil {
 		return leave, nil
 	}
-	return func() { leave(); own() }, nil
+	return both(leave, own), nil
 }
 
 // A keyring knows the keys of the streams and of the calls that block, and ends these when their key is revoked or expires.

@@ -189,7 +189,15 @@ func (s *shares) enterCall(ctx context.Context, t perdure.TenantID) (leave func(
 		own()
 		return nil, err
 	}
-	return func() { leave(); own() }, nil
+	return both(leave, own), nil
+}
+
+// both does two things.
+func both(a, b func()) func() {
+	return func() {
+		a()
+		b()
+	}
 }
 
 func tooBusy(format string, args ...any) error {

@@ -88,6 +88,7 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear", "listen", cfg.Listen)
 	}
 	url := "http://" + l.Addr().String()
+	go boundGarbage(ctx)
 	hs := server(srv.Handler(), log)
 	bounded, err := srv.Bound(hs, l, true)
 	if err != nil {

@@ -213,13 +213,13 @@ func TestLimitsOfATenant(t *testing.T) {
 	w.get(runs+"/"+id+"/stream").refuses(429, "too_many_requests")
 
 	set(`"max_bytes_per_hour":100`)
-	w.do("POST", runs+"/"+id+"/signals/x", `{"payload":"%s"}`, strings.Repeat("p", 200)).is(200)
-	over := w.do("POST", runs+"/"+id+"/signals/x", `{"payload":1}`)
+	w.do("POST", runs+"/"+id+"/signals/x", `{"data":"%s"}`, strings.Repeat("p", 200)).is(200)
+	over := w.do("POST", runs+"/"+id+"/signals/x", `{"data":1}`)
 	if over.refuses(429, "too_many_requests"); over.header.Get("Retry-After") == "1" {
 		t.Errorf("Retry-After = 1, want the time until the tenant may send again")
 	}
 	set(`"max_bytes_per_hour":0`)
-	w.do("POST", runs+"/"+id+"/signals/x", `{"payload":1}`).is(200)
+	w.do("POST", runs+"/"+id+"/signals/x", `{"data":1}`).is(200)
 
 	page := admin.get("/api/admin/tenants?limit=1").is(200)
 	if next := page["next_cursor"]; next != "a" {

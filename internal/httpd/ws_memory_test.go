@@ -24,7 +24,7 @@ func heap() int64 {
 
 // A socket remembers little of each run that it watches, and nothing of the rows that it has read.
 func TestSocketHoldsLittleMemory(t *testing.T) {
-	const sockets, live, most = 12, maxWatched, 240 << 10
+	const sockets, live, most = 12, maxWatched, 300 << 10
 	w := newWorld(t, setup{})
 	big := `"` + string(slices.Repeat([]byte("m"), 1000)) + `"`
 	ops := make([]engine.Op, live)

@@ -36,6 +36,8 @@ type SigningKey struct {
 // ChangeTenant says what holds for a tenant; what is left out stays as it is.
 type ChangeTenant struct {
 	RequireSignatures *bool `json:"require_signatures,omitempty"`
+	// Limits of the tenant: one that is left out stays as it is, and 0 means the server's default.
+	Limits *perdure.TenantLimitChanges `json:"limits,omitempty"`
 }
 
 // A Tenant is whose runs they are.
@@ -43,6 +45,16 @@ type Tenant struct {
 	Tenant            perdure.TenantID `json:"tenant"`
 	CreatedAt         perdure.Instant  `json:"created_at"`
 	RequireSignatures bool             `json:"require_signatures"` // its runs are handed over only with a valid signature
+	// Limits that are set for the tenant; 0: the server's default holds.
+	Limits perdure.TenantLimits `json:"limits"`
+	// LiveRuns is how many live runs the tenant has, counted up to 100 000. It is there when one tenant is looked at.
+	LiveRuns *int64 `json:"live_runs,omitempty"`
+}
+
+// Tenants is a page of tenants, by their names.
+type Tenants struct {
+	Tenants    []Tenant `json:"tenants"`
+	NextCursor string   `json:"next_cursor,omitempty"`
 }
 
 // MediaText is the media type of a text.

@@ -81,6 +81,24 @@ func (c *Client) Tenant(ctx context.Context, tenant perdure.TenantID) (*api.Tena
 	return answer[api.Tenant](ctx, c, &request{method: "GET", path: path("/api/admin/tenants/%s", string(tenant))})
 }
 
+// A TenantFilter chooses a page of tenants. Zero is the first one, of the usual length.
+type TenantFilter struct {
+	Cursor string // the NextCursor of the page before
+	Limit  int
+}
+
+// Tenants lists tenants by their names. It takes a key of the platform.
+func (c *Client) Tenants(ctx context.Context, f TenantFilter) (*api.Tenants, error) {
+	q := url.Values{}
+	if f.Cursor != "" {
+		q.Set("cursor", f.Cursor)
+	}
+	if f.Limit > 0 {
+		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	return answer[api.Tenants](ctx, c, &request{method: "GET", path: "/api/admin/tenants", query: q})
+}
+
 // ChangeTenant says what holds for a tenant, and makes it if there is none of that name. It takes a key of the platform.
 func (c *Client) ChangeTenant(ctx context.Context, tenant perdure.TenantID, in api.ChangeTenant) (*api.Tenant, error) {
 	return answer[api.Tenant](ctx, c, &request{method: "PUT", path: path("/api/admin/tenants/%s", string(tenant)), body: in})

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -14,7 +15,7 @@ func TestStreamsLeaveFileDescriptorsForTheRest(t *testing.T) {
 	n := prepareNode(t)
 	n.files = 700
 	n.start()
-	const seats = 700 - 512
+	const seats = 700 * 3 / 4
 	id := n.submit(obj{"kind": "job", "queue": "nobody"}).RunID
 	attach := func() int {
 		c, err := net.Dial("tcp", n.addr)
@@ -53,4 +54,35 @@ func TestStreamsLeaveFileDescriptorsForTheRest(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// Connections that are open and silent don't keep others out, however many there are and whatever they asked before.
+func TestIdleConnectionsLeaveFileDescriptorsForTheRest(t *testing.T) {
+	n := prepareNode(t)
+	n.files = 256
+	n.start()
+	idle := make([]*bufio.Reader, 400)
+	for i := range idle {
+		c, err := net.Dial("tcp", n.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		idle[i] = bufio.NewReader(c)
+		fmt.Fprint(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		res, err := http.ReadResponse(idle[i], nil)
+		if err != nil || res.StatusCode != 200 {
+			t.Fatalf("connection %d of %d: health is %v %v, want 200", i+1, len(idle), res, err)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := n.submit(obj{"kind": "job", "queue": "nobody"}).RunID
+	if got := n.get(id).State; got != "queued" {
+		t.Errorf("run %s: state = %s, want queued", id, got)
+	}
+	if _, err := idle[0].ReadByte(); err != io.EOF {
+		t.Errorf("the connection that was idle for longest: %v, want that the server closed it", err)
+	}
 }

@@ -9,11 +9,13 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -23,6 +25,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/connlimit"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/metrics"
@@ -46,12 +49,13 @@ type Options struct {
 	// agenttest has the server live by the clock of a synctest bubble this way.
 	Clock func() time.Time
 
-	Origins       []string // origins of pages in browsers that may call the API, such as https://app.example.com
-	MaxStreams    int      // how many streams may be open; default, and at most, three quarters of the file descriptors
-	TenantStreams int      // how many of these one tenant may have; default three quarters of them as soon as others call, too
-	PublicURL     string   // where clients reach the API, such as https://perdure.example.com: links in webhooks begin with it; equal on all nodes
-	WebhookAllow  []string // private networks that webhooks may go to, such as 10.1.0.0/16; default: none
-	WebhookPorts  []int    // ports that webhooks may go to on other networks; default: 80, 443, 8080, 8443
+	Origins       []string             // origins of pages in browsers that may call the API, such as https://app.example.com
+	MaxStreams    int                  // how many streams may be open; default, and at most, three quarters of the file descriptors
+	TenantStreams int                  // how many of these one tenant may have; default three quarters of them as soon as others call, too
+	TenantLimits  perdure.TenantLimits // what a tenant without limits of its own may take; zero: see docs/tenants.md
+	PublicURL     string               // where clients reach the API, such as https://perdure.example.com: links in webhooks begin with it; equal on all nodes
+	WebhookAllow  []string             // private networks that webhooks may go to, such as 10.1.0.0/16; default: none
+	WebhookPorts  []int                // ports that webhooks may go to on other networks; default: 80, 443, 8080, 8443
 
 	// Secrets name what must not be written, logged or sent: env:NAME or file:PATH, never a value itself; equal on all nodes. See docs/redaction.md.
 	Secrets []string
@@ -79,6 +83,9 @@ type Options struct {
 
 // DefaultTenant is the tenant of the first key.
 const DefaultTenant perdure.TenantID = "default"
+
+// DefaultLiveRuns is how many live runs a tenant may have unless something else is said.
+const DefaultLiveRuns = 2_000_000
 
 // KeyFile is the file of the first key, in the data folder.
 const KeyFile = "admin.key"
@@ -160,7 +167,8 @@ func Open(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Counter: counts, Secrets: secrets, Logger: opt.Logger, Signer: signer, SigningRequired: opt.demanded(), SealKeys: sealKeys}); err != nil {
+	if s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Counter: counts, Secrets: secrets, Logger: opt.Logger, Signer: signer, SigningRequired: opt.demanded(), SealKeys: sealKeys,
+		MaxLiveRuns: cmp.Or(opt.TenantLimits.MaxLiveRuns, DefaultLiveRuns)}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if err := checkSigner(s.engine); err != nil {
@@ -172,7 +180,7 @@ func Open(opt Options) (*Server, error) {
 	if opt.Clock != nil {
 		look = 10 * time.Minute // a test would wait for a day of looking every second
 	}
-	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(), Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, StreamsPerTenant: opt.TenantStreams, Webhooks: guard, Sender: sender,
+	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(), Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, StreamsPerTenant: cmp.Or(opt.TenantStreams, int(opt.TenantLimits.MaxStreams)), Tenant: opt.TenantLimits, Webhooks: guard, Sender: sender,
 		Poll: look, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -227,6 +235,25 @@ func (s *Server) tellAbsence(p *perdure.Policy) error {
 
 // Handler is the API, for a listener of the caller's own.
 func (s *Server) Handler() http.Handler { return s.api.Handler() }
+
+// Bound caps the connections of an HTTP server to what the descriptors of the process allow, and gives the listener
+// to serve. plain says that they speak HTTP without TLS. It refuses a process that may open too few.
+func (s *Server) Bound(hs *http.Server, l net.Listener, plain bool) (net.Listener, error) {
+	n := connlimit.Descriptors()
+	if err := connlimit.Check(n); err != nil {
+		return nil, err
+	}
+	plan := connlimit.PlanFor(n)
+	if s.log != nil && n < fewDescriptors {
+		s.log.Warn("few files and sockets may be open: raise the limit (ulimit -n)", "descriptors", n, "connections", plan.Conns, "streams", plan.Streams)
+	}
+	limiter := connlimit.New(plan.Conns, plain)
+	limiter.Attach(hs)
+	return limiter.Listen(l), nil
+}
+
+// fewDescriptors is the limit below which a server says that it is low.
+const fewDescriptors = 1024
 
 // TLSConfig is for the caller's listener; nil where Options name no certificate. It offers HTTP/1.1 alone.
 func (s *Server) TLSConfig() *tls.Config {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // newsLoop has the worker learn at once that a run is asked to stop. While it has runs that are older than a
@@ -22,13 +23,14 @@ func (w *Worker) newsLoop(life context.Context) {
 			continue
 		}
 		sent := time.Now()
-		polled, err := w.c.Poll(life, w.opt.ID, api.Poll{News: true, Holding: w.untold(), Wait: perdure.Duration(w.opt.PollWait), AllTenants: w.opt.AllTenants})
+		one, once := session.SendOnce(life)
+		polled, err := w.c.Poll(one, w.opt.ID, api.Poll{News: true, Holding: w.untold(), Wait: perdure.Duration(w.opt.PollWait), AllTenants: w.opt.AllTenants})
 		switch {
 		case life.Err() != nil, refusesWorker(err): // a server that knows of no news
 			return
 		case err != nil:
 			failed++
-			sleep(life, pause(failed))
+			sleep(life, max(pause(failed), once.After))
 		case polled.News:
 			failed = 0
 			for _, r := range w.holding() {

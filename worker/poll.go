@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // pollLoop leases runs while a pool has free slots, until ctx ends or the server refuses this worker.
@@ -24,7 +25,8 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 			continue
 		}
 		sent := time.Now()
-		polled, err := w.c.Poll(ctx, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: p.kinds, Slots: min(free, perdure.MaxBatch),
+		one, once := session.SendOnce(ctx)
+		polled, err := w.c.Poll(one, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: p.kinds, Slots: min(free, perdure.MaxBatch),
 			Wait: perdure.Duration(w.opt.PollWait), Start: true, AllTenants: w.opt.AllTenants})
 		if ctx.Err() != nil && err != nil {
 			return nil
@@ -38,7 +40,7 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 		w.away.note(err)
 		if err != nil {
 			failed++
-			sleep(ctx, pause(failed))
+			sleep(ctx, max(pause(failed), once.After)) // a server that is busy says for how long
 			continue
 		}
 		failed = 0

@@ -35,6 +35,10 @@ type config struct {
 	TLSCert   string             `toml:"tls_cert"`
 	TLSKey    string             `toml:"tls_key"`
 	Insecure  bool               `toml:"insecure"`
+	Calls     int64              `toml:"tenant_max_calls"`
+	Polls     int64              `toml:"tenant_max_polls"`
+	LiveRuns  int64              `toml:"tenant_max_live_runs"`
+	Bytes     int64              `toml:"tenant_max_bytes_per_hour"`
 	PublicURL string             `toml:"public_url"`
 	Hooks     []string           `toml:"webhook_allow"`
 	HookPorts []int              `toml:"webhook_ports"`
@@ -98,6 +102,9 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 	c.items["origins"] = f.String("origins", "", "`origins` of pages in browsers that may call the API, separated by commas, such as https://app.example.com")
 	c.items["max_streams"] = f.String("max-streams", "", "`number` of streams that may be open at once (default, and at most: three quarters of the file descriptors)")
 	c.items["max_streams_per_tenant"] = f.String("max-streams-per-tenant", "", "`number` of these that one tenant may have (default: three quarters of them as soon as others call, too)")
+	for _, l := range d.tenantLimits() {
+		c.items[l.name] = f.String(strings.ReplaceAll(l.name, "_", "-"), "", l.about)
+	}
 	c.items["public_url"] = f.String("public-url", "", "`address` at which clients reach the API, such as https://perdure.example.com: links in webhooks begin with it (default: they are paths)")
 	c.items["webhook_allow"] = f.String("webhook-allow", "", "private `networks` that webhooks may go to, separated by commas, such as 10.1.0.0/16 (default: none)")
 	c.items["webhook_ports"] = f.String("webhook-ports", "", "`ports` that webhooks may go to on other networks, separated by commas (default 80,443,8080,8443)")
@@ -260,6 +267,15 @@ func (cfg *config) set(name, value string) (err error) {
 		if cfg.Insecure, err = strconv.ParseBool(value); err != nil {
 			return fmt.Errorf("insecure: %q is neither true nor false", value)
 		}
+	case "tenant_max_calls", "tenant_max_polls", "tenant_max_live_runs", "tenant_max_bytes_per_hour":
+		for _, l := range cfg.tenantLimits() {
+			if l.name != name {
+				continue
+			}
+			if *l.value, err = strconv.ParseInt(value, 10, 64); err != nil || *l.value < 1 {
+				return fmt.Errorf("%s: %q is no number above 0", name, value)
+			}
+		}
 	case "public_url":
 		cfg.PublicURL = value
 	case "webhook_allow":
@@ -291,6 +307,21 @@ func (cfg *config) set(name, value string) (err error) {
 		cfg.LogFormat = value
 	}
 	return nil
+}
+
+// A tenantLimit is a setting for tenants that have no limit of their own.
+type tenantLimit struct {
+	name, about, otherwise string
+	value                  *int64
+}
+
+func (cfg *config) tenantLimits() []tenantLimit {
+	return []tenantLimit{
+		{"tenant_max_calls", "`number` of calls that a tenant may have under way on this node (default: 1536)", "1536", &cfg.Calls},
+		{"tenant_max_polls", "`number` of polls of a tenant that may wait on this node (default: three quarters of those of the node as soon as others call, too)", "three quarters of those of the node", &cfg.Polls},
+		{"tenant_max_live_runs", "`number` of live runs that a tenant may have (default: 2000000)", "2000000", &cfg.LiveRuns},
+		{"tenant_max_bytes_per_hour", "`bytes` of request bodies that this node accepts from a tenant in an hour while others call, too (default: 64 GiB)", "64 GiB", &cfg.Bytes},
+	}
 }
 
 // check refuses a configuration that could not work, or would not be safe.
@@ -369,7 +400,7 @@ func (cfg *config) logger(w io.Writer) (*slog.Logger, error) {
 
 func (cfg *config) options(log *slog.Logger) embedded.Options {
 	return embedded.Options{Dir: cfg.Data, Store: cfg.Store, Doorbell: cfg.Doorbell, Policy: &cfg.policy, Hosts: cfg.Hosts, Origins: cfg.Origins,
-		MaxStreams: cfg.Streams, TenantStreams: cfg.PerTenant, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, WebhookPorts: cfg.HookPorts, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, InsecureKeyFile: cfg.OpenKey,
+		MaxStreams: cfg.Streams, TenantStreams: cfg.PerTenant, TenantLimits: perdure.TenantLimits{MaxCalls: cfg.Calls, MaxPolls: cfg.Polls, MaxLiveRuns: cfg.LiveRuns, MaxBytesPerHour: cfg.Bytes}, PublicURL: cfg.PublicURL, WebhookAllow: cfg.Hooks, WebhookPorts: cfg.HookPorts, Secrets: cfg.Secrets, SigningKeys: cfg.Signing, SigningRequired: cfg.Required, InsecureKeyFile: cfg.OpenKey,
 		SealKeys: cfg.Seal, TLSCert: cfg.TLSCert, TLSKey: cfg.TLSKey, Logger: log}
 }
 
@@ -441,7 +472,8 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if *asJSON {
 		return printJSON(stdout, map[string]any{"listen": cfg.Listen, "data": cfg.Data, "store": doorbell.Mask(cfg.Store), "doorbell": doorbell.Mask(cfg.Doorbell), "hosts": cfg.Hosts,
-			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "tls_cert": cfg.TLSCert, "tls_key": cfg.TLSKey, "insecure": cfg.Insecure, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "webhook_ports": cfg.HookPorts, "secrets": cfg.Secrets, "seal_keys": cfg.Seal, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "insecure_key_file": cfg.OpenKey, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
+			"origins": cfg.Origins, "max_streams": cfg.Streams, "max_streams_per_tenant": cfg.PerTenant, "tenant_max_calls": cfg.Calls, "tenant_max_polls": cfg.Polls,
+			"tenant_max_live_runs": cfg.LiveRuns, "tenant_max_bytes_per_hour": cfg.Bytes, "tls_cert": cfg.TLSCert, "tls_key": cfg.TLSKey, "insecure": cfg.Insecure, "public_url": cfg.PublicURL, "webhook_allow": cfg.Hooks, "webhook_ports": cfg.HookPorts, "secrets": cfg.Secrets, "seal_keys": cfg.Seal, "signing_keys": cfg.Signing, "signing_required": cfg.Required, "insecure_key_file": cfg.OpenKey, "log_level": cfg.LogLevel, "log_format": cfg.LogFormat, "policy": policy, "liveness": cfg.Liveness})
 	}
 	streams := "three quarters of the file descriptors"
 	if cfg.Streams > 0 {
@@ -451,9 +483,17 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	if cfg.PerTenant > 0 {
 		share = strconv.Itoa(cfg.PerTenant)
 	}
-	for _, item := range [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
+	items := [][2]string{{"listen", cfg.Listen}, {"data", cfg.Data}, {"store", cfg.storeText()}, {"doorbell", cfg.doorbellText()},
 		{"hosts", strings.Join(cfg.Hosts, ",")}, {"origins", strings.Join(cfg.Origins, ",")}, {"max_streams", streams}, {"max_streams_per_tenant", share},
-		{"tls_cert", cfg.TLSCert}, {"tls_key", cfg.TLSKey}, {"insecure", strconv.FormatBool(cfg.Insecure)}, {"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"webhook_ports", joinPorts(cfg.HookPorts)}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"seal_keys", strings.Join(cfg.Seal, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"insecure_key_file", strconv.FormatBool(cfg.OpenKey)}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}} {
+		{"tls_cert", cfg.TLSCert}, {"tls_key", cfg.TLSKey}, {"insecure", strconv.FormatBool(cfg.Insecure)}, {"public_url", cfg.PublicURL}, {"webhook_allow", strings.Join(cfg.Hooks, ",")}, {"webhook_ports", joinPorts(cfg.HookPorts)}, {"secrets", strings.Join(cfg.Secrets, ",")}, {"seal_keys", strings.Join(cfg.Seal, ",")}, {"signing_keys", strings.Join(cfg.Signing, ",")}, {"signing_required", strings.Join(cfg.Required, ",")}, {"insecure_key_file", strconv.FormatBool(cfg.OpenKey)}, {"log_level", cfg.LogLevel}, {"log_format", cfg.LogFormat}}
+	for _, l := range cfg.tenantLimits() {
+		text := l.otherwise
+		if *l.value > 0 {
+			text = strconv.FormatInt(*l.value, 10)
+		}
+		items = append(items, [2]string{l.name, text})
+	}
+	for _, item := range items {
 		fmt.Fprintln(stdout, strings.TrimRight(fmt.Sprintf("%-16s  %s", item[0], item[1]), " "))
 	}
 	fmt.Fprintln(stdout, "\n[policy]")

@@ -68,6 +68,7 @@ func commands() []command {
 		{"webhooks", "say who is told of runs, and see what was sent", webhooksCommand, false},
 		{"keys", "make, list and revoke keys", keysCommand, false},
 		{"secret", "rotate the store's root secret", secretCommand, false},
+		{"tenants", "list tenants and set their limits", tenantsCommand, false},
 		{"doctor", "find out what is wrong", doctor, false},
 		{"watchdog", "see what the watchdog did, and why", watchdogCommand, false},
 		{"audit", "see who did what, to what, and when", auditCommand, false},

@@ -83,8 +83,13 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 	} else if !cfg.loopback() {
 		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear", "listen", cfg.Listen)
 	}
+	go boundGarbage(ctx)
+	bounded, err := srv.Bound(hs, l, hs.TLSConfig == nil)
+	if err != nil {
+		return err
+	}
 	served := make(chan error, 1)
-	go func() { served <- start(l) }()
+	go func() { served <- start(bounded) }()
 	log.Info("serving", "url", url, "data", cfg.Data)
 	if greet != nil {
 		greet(url, srv)

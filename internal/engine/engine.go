@@ -41,7 +41,8 @@ type Options struct {
 	Signer  *perdure.Signer // signs the runs that are accepted; default: they are not signed
 
 	// SealKeys seal the store's root secret: the first seals, all open. Each has SealKeySize bytes. Default: it is not sealed.
-	SealKeys [][]byte
+	SealKeys    [][]byte
+	MaxLiveRuns int64 // live runs of a tenant that has no limit of its own; default: no limit
 
 	SigningRequired []perdure.TenantID // whose runs have to be signed, beside those of which the store says so; AnyTenant: all
 }
@@ -61,6 +62,7 @@ type Engine struct {
 
 	sealKeys [][]byte
 
+	maxLive  int64              // live runs of a tenant without a limit of its own; zero: no limit
 	demanded []perdure.TenantID // whose runs have to be signed, whatever the store says
 
 	ids   atomic.Uint32 // ids made
@@ -76,6 +78,7 @@ type Engine struct {
 	turns  turns
 	hooks  hooks
 	strict strict
+	live   liveRuns
 	posted postings
 	counts Observer // may be nil
 }
@@ -111,7 +114,7 @@ func Offline(s *store.Store) (*Engine, error) { return bare(s, Options{}) }
 
 // bare makes an engine that does not know the store's secret yet.
 func bare(s *store.Store, opt Options) (*Engine, error) {
-	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, sealKeys: opt.SealKeys, kick: make(chan struct{}, 1), known: make(map[string]bool),
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, sealKeys: opt.SealKeys, maxLive: opt.MaxLiveRuns, kick: make(chan struct{}, 1), known: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.counts = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)

@@ -231,6 +231,12 @@ func (k keyring) signed(body string, mac []byte) bool {
 	return slices.ContainsFunc(k[max(0, len(k)-tokenGenerations):], func(g generation) bool { return hmac.Equal(mac, g.derive("callback\x00"+body)) })
 }
 
+// ValidToken tells whether a callback token bears the store's signature. It reads nothing.
+func (e *Engine) ValidToken(token string) bool {
+	_, _, _, ok := e.readToken(token)
+	return ok
+}
+
 func (e *Engine) readToken(token string) (t perdure.TenantID, run perdure.RunID, wait string, ok bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, "cb_"))
 	if err != nil || len(raw) <= sha256.Size || !strings.HasPrefix(token, "cb_") {

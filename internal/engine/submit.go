@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -202,14 +203,8 @@ func (tx *Tx) ensure(r *perdure.Run) error {
 	if !ok {
 		tx.PutTenant(store.TenantRow{ID: r.Tenant, CreatedAt: tx.Now})
 	}
-	if t.MaxLiveRuns > 0 && r.ContinuationOf == "" { // nor for a quota
-		n, err := tx.CountLive(r.Tenant, int(t.MaxLiveRuns)+1)
-		if err != nil {
-			return err
-		}
-		if int64(n) >= t.MaxLiveRuns {
-			return perdure.Errorf(perdure.CodeQuota, "this tenant may have %d live runs, and has them", t.MaxLiveRuns)
-		}
+	if r.ContinuationOf == "" { // an end must never fail for a quota
+		return tx.e.live.admit(tx, r.Tenant, cmp.Or(t.Limits.MaxLiveRuns, tx.e.maxLive))
 	}
 	return nil
 }

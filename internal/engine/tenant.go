@@ -11,6 +11,7 @@ import (
 type ChangeTenant struct {
 	Tenant            perdure.TenantID
 	RequireSignatures *bool // nil: as it is
+	Limits            perdure.TenantLimitChanges
 
 	Row store.TenantRow
 }
@@ -37,8 +38,12 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 		}
 		row.Signed = *op.RequireSignatures
 	}
+	if err := op.Limits.Apply(&row.Limits); err != nil {
+		return err
+	}
 	if ok {
 		tx.RequireSignatures(op.Tenant, row.Signed)
+		tx.SetLimits(op.Tenant, row.Limits)
 	} else {
 		row.CreatedAt = tx.Now
 		tx.PutTenant(row)
@@ -49,6 +54,7 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 		}
 	}
 	tx.After(tx.e.strict.forget)
+	tx.After(func() { tx.e.live.forget(op.Tenant) })
 	op.Row = row
 	op.Row.Signed = row.Signed || tx.e.demands(op.Tenant)
 	return nil
@@ -65,6 +71,18 @@ func (e *Engine) Tenant(ctx context.Context, id perdure.TenantID) (row store.Ten
 	})
 	row.Signed = row.Signed || e.demands(id)
 	return row, err
+}
+
+// Tenants lists tenants by their names, after one.
+func (e *Engine) Tenants(ctx context.Context, after perdure.TenantID, limit int) (rows []store.TenantRow, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		rows, err = v.Tenants(after, limit)
+		return err
+	})
+	for i := range rows {
+		rows[i].Signed = rows[i].Signed || e.demands(rows[i].ID)
+	}
+	return rows, err
 }
 
 // Signer is what signs the runs that are accepted here; nil: nothing does.

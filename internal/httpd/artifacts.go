@@ -59,6 +59,9 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 	if err := c.hold(); err != nil {
 		return 0, nil, err
 	}
+	if err := c.mayUpload(); err != nil {
+		return 0, nil, err
+	}
 	begin := &engine.BeginArtifact{Tenant: t, RunID: c.run(), Epoch: epoch, Name: c.PathValue("name"), ContentType: c.Header.Get("Content-Type"), Size: max(c.ContentLength, 0)}
 	if err := c.s.engine.Do(c.Context(), begin); err != nil {
 		return 0, nil, err
@@ -102,6 +105,7 @@ func (c *call) receive(put *engine.PutArtifact, want string) error {
 		if have == 0 {
 			break
 		}
+		c.uploaded(have)
 		kept.Write(chunk[:have])
 		put.Size += int64(have)
 		if err := c.s.storeChunk(c.Context(), &engine.AddChunk{Tenant: put.Tenant, Upload: put.Upload, N: n, Data: chunk[:have]}); err != nil {
@@ -164,7 +168,7 @@ func getArtifact(c *call) error {
 	to := &patient{ResponseWriter: c.w, rc: rc, c: c}
 	out := &choosy{ResponseWriter: to}
 	http.ServeContent(out, c.Request, "", time.Time{}, r)
-	_ = rc.SetWriteDeadline(time.Time{})
+	c.s.allow(c.w, 0) // the last bytes are written when the handler has returned
 	switch {
 	case to.dead:
 		panic(http.ErrAbortHandler)
@@ -186,6 +190,7 @@ type patient struct {
 	rc   *http.ResponseController
 	c    *call
 	dead bool
+	pace pace
 }
 
 func (w *patient) Write(b []byte) (int, error) {
@@ -193,8 +198,12 @@ func (w *patient) Write(b []byte) (int, error) {
 		w.dead = true
 		return 0, errKey
 	}
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.c.s.opt.BodyTimeout)) // in process there is none to set
-	return w.ResponseWriter.Write(b)
+	began := time.Now()
+	_ = w.rc.SetWriteDeadline(began.Add(w.pace.left(w.c.s.opt.BodyTimeout, len(b)))) // in process there is none to set
+	n, err := w.ResponseWriter.Write(b)
+	w.pace.sent += int64(n)
+	w.pace.spent += time.Since(began)
+	return n, err
 }
 
 // choosy keeps to itself what is no answer: a range that does not exist is refused as anything else is.

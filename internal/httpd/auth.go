@@ -6,13 +6,21 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/fair"
 )
 
 // admit lets a call pass, or says why not. The tenant comes from the key alone. A key is needed on loopback
 // too.
 func (s *Server) admit(c *call, g guard) error {
 	if g.open {
-		return nil
+		if g.token == nil {
+			return nil
+		}
+		err := g.token(s, c.PathValue("token"))
+		if err != nil && c.ContentLength != 0 {
+			c.w.Header().Set("Connection", "close") // the body is not read
+		}
+		return err
 	}
 	secret, err := c.secret(g.inQuery)
 	if err != nil {
@@ -22,6 +30,7 @@ func (s *Server) admit(c *call, g guard) error {
 		return unauthorized(err)
 	}
 	s.seats.meet(c.key.Tenant)
+	c.Request = c.WithContext(fair.With(c.Context(), c.key.Tenant))
 	if g.platform && !c.key.Platform {
 		return perdure.Errorf(api.CodeForbidden, "this takes a key of the platform")
 	}

@@ -36,6 +36,13 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	if err := c.hold(); err != nil {
 		return 0, nil, err
 	}
+	if wait > 0 {
+		leave, err := c.seat(byPoll)
+		if err != nil {
+			return 0, nil, err
+		}
+		defer leave()
+	}
 	c.s.looks.Add(1)
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()

@@ -33,6 +33,7 @@ type route struct {
 	keyed   bool  // it counts once per Idempotency-Key
 	audited bool  // a call that changes something leaves an entry in the audit log
 	more    []int // other statuses that are no problem
+	large   int64 // bytes that are reserved for its answer before it is made
 	handle  func(*call) (int, any, error)
 
 	raw   func(*call) error // instead of handle: it writes its answer itself, unless it gives an error
@@ -48,6 +49,9 @@ type guard struct {
 	inQuery  bool          // the key may come as a parameter
 
 	remembered bool // while the store is away, a key does that was valid before
+
+	// token checks the token in the path of an open route, before any of the body is read.
+	token func(*Server, string) error
 }
 
 func scope(s perdure.Scope) guard { return guard{scope: s} }
@@ -121,6 +125,12 @@ func (r route) logged() route {
 	return r
 }
 
+// upTo says that the answer may have so many bytes. They are reserved before anything is read for it.
+func (r route) upTo(size int64) route {
+	r.large = size
+	return r
+}
+
 // usual is the status of the usual answer.
 func (r route) usual() int {
 	switch {
@@ -146,6 +156,9 @@ type call struct {
 	key perdure.Key
 
 	release func() // its key, which it holds; nil: it does not
+
+	leaveCall, leaveBody, leaveRoom func() // give back its share of calls, bodies and answers; nil: it has none
+	changed                         bool   // it may have changed something
 }
 
 func (c *call) tenant() perdure.TenantID { return c.key.Tenant }
@@ -180,21 +193,26 @@ func (c *call) body() ([]byte, error) {
 		c.w.Header().Set("Connection", "close")
 		return nil, tooLarge
 	}
-	// A body that drips in must not hold a connection for ever. The deadline is taken back afterwards: a call
-	// may block for long, and the connection is read on meanwhile, to see whether the caller is still there.
-	rc := http.NewResponseController(c.w)
-	_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout)) // in process there is none to set
-	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.Body, limit))
-	if err == nil {
-		_ = rc.SetReadDeadline(time.Time{})
-	} else {
+	if err := c.mayUpload(); err != nil {
+		return nil, err
+	}
+	if err := c.reserveBody(c.ContentLength); err != nil {
+		return nil, err
+	}
+	b, err := c.readBody(limit)
+	if err != nil {
 		c.w.Header().Set("Connection", "close") // what is left of the body is not waited for
 		var big *http.MaxBytesError
-		if errors.As(err, &big) {
+		var refused *perdure.Error
+		switch {
+		case errors.As(err, &big):
 			return nil, tooLarge
+		case errors.As(err, &refused):
+			return nil, err
 		}
 		return nil, c.brokenOff(err)
 	}
+	c.uploaded(len(b))
 	if c.key.ID != "" { // which may have died while the body came
 		if err := c.valid(); err != nil {
 			return nil, err
@@ -207,6 +225,31 @@ func (c *call) body() ([]byte, error) {
 		return nil, perdure.Errorf(api.CodeMediaType, "send Content-Type: application/json")
 	}
 	return c.s.opt.Secrets.JSON(b), nil
+}
+
+// readBody reads a body of at most so many bytes. One of unknown length is taken for the largest as soon as it is
+// no small one.
+func (c *call) readBody(limit int64) ([]byte, error) {
+	// A body that drips in must not hold a connection for ever. The deadline is taken back afterwards: a call
+	// may block for long, and the connection is read on meanwhile, to see whether the caller is still there.
+	rc := http.NewResponseController(c.w)
+	_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout)) // in process there is none to set
+	from := io.Reader(http.MaxBytesReader(c.w, c.Body, limit))
+	var b bytes.Buffer
+	if c.ContentLength > 0 {
+		b.Grow(int(c.ContentLength) + bytes.MinRead)
+	} else if _, err := b.ReadFrom(io.LimitReader(from, smallBody+1)); err != nil {
+		return nil, err
+	} else if b.Len() > smallBody {
+		if err := c.reserveBody(limit); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := b.ReadFrom(from); err != nil {
+		return nil, err
+	}
+	_ = rc.SetReadDeadline(time.Time{})
+	return b.Bytes(), nil
 }
 
 // brokenOff says why a body could not be read, and nothing of who is connected to whom.

@@ -126,6 +126,9 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		if op.Created {
 			made = &engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}
 		}
+		// The input may be large and the wait long: nothing holds it meanwhile.
+		in.Submission, op.Submission = perdure.Submission{}, perdure.Submission{}
+		c.changed = true
 		status, out, err := c.await(op.Run.ID, time.Duration(in.Wait), true, made, op.Run.Options.OnDisconnect == "cancel")
 		if out != nil {
 			out.WebhookSecret = op.WebhookSecret
@@ -275,9 +278,12 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 		return 0, nil, err
 	}
 	out := &api.Events{Events: []api.Event{}, NextAfter: after}
-	wait, leave := c.seated(wait)
+	wait, leave := c.seated(byWait, wait)
 	defer leave()
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
+		if err := c.room(maxEvents); err != nil {
+			return false, err
+		}
 		l := &engine.Look{Tenant: c.tenant(), RunID: c.run(), After: after, Lines: int(limit), Bytes: maxEvents}
 		if err := c.s.engine.Look(c.Context(), l); err != nil {
 			return false, err
@@ -295,7 +301,11 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 			out.Gap = &api.Gap{RunID: c.run(), From: after + 1, To: first - 1}
 		}
 		out.NextAfter, out.Ended = l.Upto(), l.Ended()
-		return out.NextAfter > after || l.Head.State.Terminal(), nil
+		found := out.NextAfter > after || l.Head.State.Terminal()
+		if !found {
+			c.leaveAnswer()
+		}
+		return found, nil
 	})
 	if err != nil {
 		return 0, nil, err
@@ -339,6 +349,9 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 	if wait > 0 {
 		status = http.StatusAccepted // unless it has ended by then
 	}
+	c.changed = true
+	wait, leave := c.seated(byCancel, wait)
+	defer leave()
 	var out *api.Run
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
 		d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
@@ -409,6 +422,15 @@ func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
 		return 0, nil, op.Refused
 	}
 	return 0, &api.SignalSent{RunID: op.Run.ID, Status: op.Run.Status(), ApprovalID: op.Approval}, nil
+}
+
+// callbackToken refuses a token that this store has not signed. Anybody can send one, so nothing else is done
+// for it.
+func callbackToken(s *Server, token string) error {
+	if !s.engine.ValidToken(token) {
+		return perdure.Errorf(perdure.CodeNotFound, "no such callback")
+	}
+	return nil
 }
 
 func useCallback(c *call, in *api.UseCallback) (int, *api.CallbackUsed, error) {

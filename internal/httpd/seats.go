@@ -2,33 +2,41 @@ package httpd
 
 import (
 	"context"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/connlimit"
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// seats bounds how many streams, sockets and waits there are, so that file descriptors are left for those that want an
-// answer. Polls of workers are not counted: whoever works is let in.
+// seats bounds how many calls block, so that connections are left for calls that want an answer: streams, sockets
+// and waits together, polls of workers by their own count, and all of them together.
 type seats struct {
-	limit int64
-	share int64 // how many of them one tenant may have; a node that is called by one alone has them all for it
-	fixed bool  // also then
-	taken atomic.Int64
-	by    [len(transports)]atomic.Int64
+	limit    int64 // of streams, sockets and waits
+	polls    int64 // of polls
+	blocking int64 // of all together
+	share    int64 // how many streams one tenant may have; a node that is called by one alone has them all for it
+	fixed    bool  // also then
+	pollsOf  int64 // how many polls one tenant may have
+	pollsSet bool  // also if it is the only one
+	taken    atomic.Int64
+	by       [len(transports)]atomic.Int64
 
 	mu sync.Mutex
-	of map[perdure.TenantID]int64
+	of map[perdure.TenantID]*seated
 
 	first atomic.Pointer[perdure.TenantID] // who called
 	many  atomic.Bool                      // others did, too
 }
+
+// seated counts the seats of a tenant. Streams are streams, sockets and waits together.
+type seated struct{ streams, sockets, polls, cancels int64 }
+
+// socketsOfTenant is how many sockets one tenant may have while others call: each remembers what it watches.
+const socketsOfTenant = 64
 
 // meet notes whose call this is.
 func (s *seats) meet(t perdure.TenantID) {
@@ -46,10 +54,12 @@ const (
 	byStream = iota
 	bySocket
 	byWait
+	byPoll
+	byCancel // a cancel that waits: it has the bounds of polls, so that streams never keep it out
 )
 
 // transports are the names of these in metrics.
-var transports = [...]string{byStream: "sse", bySocket: "websocket", byWait: "wait"}
+var transports = [...]string{byStream: "sse", bySocket: "websocket", byWait: "wait", byPoll: "poll", byCancel: "cancel"}
 
 // Attached gives how many are attached to this node, by the way they are, and how many may be.
 func (s *Server) Attached() (by map[string]int64, limit int64) {
@@ -60,21 +70,19 @@ func (s *Server) Attached() (by map[string]int64, limit int64) {
 	return by, s.seats.limit
 }
 
-// reserve is how many file descriptors are kept for everything but streams.
-const reserve = 512
-
-// streamLimit is how many streams there may be: three quarters of what the process may open, and never so many that
-// the reserve is touched.
-func streamLimit(configured int) int64 {
-	limit := int64(math.MaxInt64)
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err == nil && r.Cur < math.MaxInt64 {
-		limit = max(1, min(int64(r.Cur)*3/4, int64(r.Cur)-reserve))
+// newSeats divides what the descriptors allow.
+func newSeats(opt *Options) *seats {
+	if opt.Descriptors == 0 {
+		opt.Descriptors = connlimit.Descriptors()
 	}
-	if configured > 0 {
-		limit = min(limit, int64(configured))
+	plan := connlimit.PlanFor(opt.Descriptors)
+	s := &seats{limit: plan.Streams, polls: plan.Polls, blocking: plan.Blocking, of: make(map[perdure.TenantID]*seated)}
+	if opt.Streams > 0 {
+		s.limit = min(s.limit, int64(opt.Streams))
 	}
-	return limit
+	s.share, s.fixed = tenantShare(s.limit, opt.StreamsPerTenant), opt.StreamsPerTenant > 0
+	s.pollsOf, s.pollsSet = tenantShare(s.polls, int(opt.Tenant.MaxPolls)), opt.Tenant.MaxPolls > 0
+	return s
 }
 
 // tenantShare is how many streams one tenant may have: three quarters of those of the node, so that nobody takes all of them.
@@ -89,27 +97,107 @@ func tenantShare(limit int64, configured int) int64 {
 func (s *seats) take(how int, t perdure.TenantID) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of[t] >= s.share && s.share < s.limit && (s.fixed || s.many.Load()) {
-		return nil, perdure.Errorf(api.CodeTooManyStreams, "this tenant has %d streams open on this node, as many as it may; come back, or read the log by polling", s.share)
+	of := s.of[t]
+	if of == nil {
+		of = &seated{}
 	}
-	if s.taken.Add(1) > s.limit {
-		s.taken.Add(-1)
-		return nil, perdure.Errorf(api.CodeTooManyStreams, "this node has %d streams open, as many as it may; come back, or read the log by polling", s.limit)
+	if err := s.full(how, of); err != nil {
+		return nil, err
 	}
-	s.by[how].Add(1)
-	if s.of == nil {
-		s.of = make(map[perdure.TenantID]int64)
-	}
-	s.of[t]++
-	return func() {
+	s.of[t] = of
+	s.count(how, of, 1)
+	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.of[t]--; s.of[t] == 0 {
+		if s.count(how, of, -1); *of == (seated{}) {
 			delete(s.of, t)
 		}
-		s.by[how].Add(-1)
-		s.taken.Add(-1)
-	}, nil
+	}), nil
+}
+
+// full says why there is no seat for one more, or nothing.
+func (s *seats) full(how int, of *seated) error {
+	many := s.many.Load()
+	if s.taken.Load()+s.by[byPoll].Load()+s.by[byCancel].Load() >= s.blocking {
+		if how == byPoll {
+			return tooBusy("this node has %d calls that block, as many as it may", s.blocking)
+		}
+		return perdure.Errorf(api.CodeTooManyStreams, "this node has %d calls that block, as many as it may; come back later", s.blocking)
+	}
+	if how == byPoll || how == byCancel {
+		own := of.polls
+		if how == byCancel {
+			own = of.cancels
+		}
+		switch {
+		case own >= s.pollsOf && s.pollsOf < s.polls && (s.pollsSet || many):
+			return tooBusy("this tenant has %d calls of this kind waiting on this node, as many as it may", s.pollsOf)
+		case s.by[how].Load() >= s.polls:
+			return tooBusy("this node has %d calls of this kind waiting, as many as it may", s.polls)
+		}
+		return nil
+	}
+	switch {
+	case of.streams >= s.share && s.share < s.limit && (s.fixed || many):
+		return perdure.Errorf(api.CodeTooManyStreams, "this tenant has %d streams open on this node, as many as it may; come back, or read the log by polling", s.share)
+	case s.taken.Load() >= s.limit:
+		return perdure.Errorf(api.CodeTooManyStreams, "this node has %d streams open, as many as it may; come back, or read the log by polling", s.limit)
+	case how == bySocket && of.sockets >= socketsOfTenant && many:
+		return perdure.Errorf(api.CodeTooManyStreams, "this tenant has %d sockets open on this node, as many as it may; come back, or use lists and streams", socketsOfTenant)
+	}
+	return nil
+}
+
+func (s *seats) count(how int, of *seated, n int64) {
+	s.by[how].Add(n)
+	switch how {
+	case byPoll:
+		of.polls += n
+		return
+	case byCancel:
+		of.cancels += n
+		return
+	case bySocket:
+		of.sockets += n
+	}
+	of.streams += n
+	s.taken.Add(n)
+}
+
+// seat gives a call that is about to block a seat, and takes back its share of calls. A caller that gets none is
+// told to close its connection, so that it does not stay open for nothing.
+func (c *call) seat(how int) (leave func(), err error) {
+	t := c.tenant()
+	var own func()
+	if l := c.s.shares.of(t); l != nil {
+		gate, what := l.streams, "streams, sockets and waits"
+		if how == byPoll {
+			gate, what = l.polls, "polls"
+		}
+		if gate != nil {
+			var ok bool
+			if own, ok = gate.TryEnter(t, 1); !ok {
+				err = tooBusy("this tenant has as many %s on this node as its limit allows", what)
+			}
+		}
+	}
+	if err == nil {
+		leave, err = c.s.seats.take(how, t)
+	}
+	if err != nil {
+		if own != nil {
+			own()
+		}
+		if how == byStream || how == bySocket || how == byPoll {
+			c.w.Header().Set("Connection", "close")
+		}
+		return nil, err
+	}
+	c.letGo()
+	if own == nil {
+		return leave, nil
+	}
+	return both(leave, own), nil
 }
 
 // A keyring knows the keys of the streams and of the calls that block, and ends these when their key is revoked or expires.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/connlimit"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/redact"
@@ -50,7 +51,13 @@ type Options struct {
 	Webhooks *webhook.Guard // where webhooks may go; nil: to public addresses only
 	Sender   webhook.Sender // of test messages; nil: HTTP, to where webhooks may go
 
+	Tenant      perdure.TenantLimits // defaults of what one tenant may take; zero: see shares.go and seats.go
+	Descriptors int64                // how many files and sockets the process may open; default: what the system says
+	ShareWait   time.Duration        // how long a call waits for its tenant's share before it is refused; default 1 s
+
 	BodyTimeout time.Duration // how long a request's body may take to arrive; default 30 s
+	AnswerTime  time.Duration // how long an ordinary answer may take to be read, beside the time that AnswerRate gives; default 10 s
+	AnswerRate  int64         // the slowest that an answer may be read, in bytes a second; default 64 KiB
 	Beat        time.Duration // how often a stream says that it is there, so that clients notice a dead connection; default 5 s
 	Patience    time.Duration // how long a write to a stream may take: a slower reader is dropped, and comes back with its cursor; default 10 s
 }
@@ -75,7 +82,8 @@ type Server struct {
 	logs    *logs
 	streams sync.WaitGroup // streams that go on without a request
 	glance  time.Duration  // of these; for tests
-	seats   seats
+	seats   *seats
+	shares  *shares
 	keyring keyring
 	looking chan struct{} // sockets that look at the store
 	storing chan struct{} // uploads that store a chunk
@@ -92,8 +100,7 @@ type Server struct {
 // New makes a server over an engine. bell is what the engine rings.
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
-	s.logs, s.seats.limit, s.glance = newLogs(e), streamLimit(opt.Streams), glance
-	s.seats.share, s.seats.fixed = tenantShare(s.seats.limit, opt.StreamsPerTenant), opt.StreamsPerTenant > 0
+	s.logs, s.seats, s.shares, s.glance = newLogs(e), newSeats(&opt), newShares(&opt), glance
 	s.looking, s.storing = make(chan struct{}, socketsAtOnce), make(chan struct{}, storingAtOnce)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -118,6 +125,12 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	if s.opt.BodyTimeout == 0 {
 		s.opt.BodyTimeout = 30 * time.Second
 	}
+	if s.opt.AnswerTime == 0 {
+		s.opt.AnswerTime = defaultAnswerTime
+	}
+	if s.opt.AnswerRate == 0 {
+		s.opt.AnswerRate = defaultAnswerRate
+	}
 	if s.opt.Beat == 0 {
 		s.opt.Beat = 5 * time.Second
 	}
@@ -134,7 +147,11 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.openapi = doc
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, doc); err != nil {
+		return nil, err
+	}
+	s.openapi = append(compact.Bytes(), '\n')
 	refuse := func(w http.ResponseWriter, methods []string) {
 		w.Header().Set("Allow", strings.Join(methods, ", "))
 		s.problem(w, perdure.Errorf(api.CodeMethod, "this path takes %s", strings.Join(methods, ", ")))
@@ -166,12 +183,18 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 // Handler is the API as a handler.
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The answer before this one on the same connection has left its deadline.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // in process there is none to set
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 		if !s.allowedHost(r.Host) {
 			s.problem(w, perdure.Errorf(api.CodeHost, "add the host to the server's allowed hosts"))
+			return
+		}
+		if len(r.Header.Values("Origin")) > 1 { // a check of the first would let the others pass
+			s.problem(w, perdure.Errorf(api.CodeOrigin, "send one Origin header"))
 			return
 		}
 		if s.cors(w, r) {
@@ -243,6 +266,19 @@ func (s *Server) serve(r route) http.HandlerFunc {
 				c.release()
 			}
 		}()
+		if !r.guard.open {
+			defer connlimit.Busy(req.Context())()
+			var err error
+			if c.leaveCall, err = s.shares.enterCall(c.Context(), c.tenant()); err != nil {
+				s.problem(w, err)
+				return
+			}
+			defer c.letGo()
+		}
+		if err := c.room(r.large); err != nil {
+			s.problem(w, err)
+			return
+		}
 		if r.raw != nil {
 			if err := r.raw(c); err != nil {
 				s.problem(w, cmp.Or(c.dead(), err))
@@ -260,7 +296,7 @@ func (s *Server) serve(r route) http.HandlerFunc {
 		if status == 0 {
 			status = r.usual()
 		}
-		s.answer(w, status, out)
+		s.answer(c, status, out)
 	}
 }
 
@@ -295,11 +331,14 @@ func cleanID(v string) bool {
 	return true
 }
 
-func (s *Server) answer(w http.ResponseWriter, status int, body any) {
-	if raw, ok := body.(json.RawMessage); ok {
+// answer writes an answer. What is large has to have room in memory until it is written.
+func (s *Server) answer(c *call, status int, body any) {
+	w := c.w
+	if doc, ok := body.(*json.RawMessage); ok { // it is shared, and has its line break
+		s.allow(w, len(*doc))
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		w.Write(raw)
+		w.Write(*doc)
 		return
 	}
 	b, err := encode(body)
@@ -308,6 +347,15 @@ func (s *Server) answer(w http.ResponseWriter, status int, body any) {
 		s.problem(w, perdure.Errorf(perdure.CodeInternal, "the server has a defect; it is logged"))
 		return
 	}
+	if len(b) <= smallAnswer {
+		c.leaveAnswer()
+	}
+	c.changed = c.changed || !c.reads()
+	if err := c.room(int64(len(b))); err != nil {
+		s.problem(w, err)
+		return
+	}
+	s.allow(w, len(b))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	w.Write(append(b, '\n'))
@@ -319,11 +367,14 @@ func (s *Server) problem(w http.ResponseWriter, err error) {
 	p := api.NewProblem(e.Code, e.Message, e.Field)
 	switch p.Status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusInsufficientStorage:
-		w.Header().Set("Retry-After", "1")
+		if w.Header().Get("Retry-After") == "" {
+			w.Header().Set("Retry-After", "1")
+		}
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	b, _ := json.Marshal(p)
+	s.allow(w, len(b))
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	w.Write(append(b, '\n'))
@@ -364,6 +415,7 @@ func (s *Server) Run(ctx context.Context) error {
 	rung, stop := s.bell.Listen(doorbell.Keys())
 	defer stop()
 	wg.Go(func() { s.keyring.run(ctx, rung) })
+	known := s.lookAtLimits(ctx) == nil
 	look := time.NewTicker(s.opt.Poll)
 	defer look.Stop()
 	renew := time.NewTicker(s.engine.Policy().WaiterTTL / 3)
@@ -374,6 +426,10 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		case <-look.C:
 			s.lookAtQueues(ctx)
+			if known && !s.engine.Store().Shared() {
+				continue // limits change only through this server
+			}
+			known = s.lookAtLimits(ctx) == nil
 		case <-renew.C:
 			s.renewWaiters(ctx)
 		}

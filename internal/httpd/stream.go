@@ -35,7 +35,7 @@ func streamRun(c *call) error {
 	}
 	f := &follower{s: c.s, ref: store.Ref{Tenant: c.tenant(), Run: c.run()}, after: after}
 	defer f.close()
-	if f.leave, err = c.s.seats.take(byStream, c.tenant()); err != nil {
+	if f.leave, err = c.seat(byStream); err != nil {
 		return err
 	}
 	valid, forget := c.s.keyring.watch(c.key.ID)
@@ -53,6 +53,7 @@ func streamRun(c *call) error {
 	case after > p.head.Seq:
 		return perdure.Invalid(named, "lies beyond the end of the log, %d", p.head.Seq)
 	case p.head.State.Terminal() && after == p.head.Seq:
+		c.s.allow(c.w, 0)
 		c.w.WriteHeader(http.StatusNoContent) // there is nothing more; a browser stops asking
 		return nil
 	}

@@ -144,7 +144,7 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, leave := c.seated(limit)
+	limit, leave := c.seated(byWait, limit)
 	defer leave()
 	err = c.watch(c.PathValue("id"), limit, func(bool) (ended bool, err error) {
 		err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {

@@ -55,9 +55,9 @@ func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (
 
 // seated gives how long a caller may block: no time at all if there is no room for one more who waits. He is
 // answered as if his time had passed, and told to come back a little later.
-func (c *call) seated(limit time.Duration) (time.Duration, func()) {
+func (c *call) seated(how int, limit time.Duration) (time.Duration, func()) {
 	if limit > 0 {
-		if leave, err := c.s.seats.take(byWait, c.tenant()); err == nil {
+		if leave, err := c.seat(how); err == nil {
 			return limit, leave
 		}
 		c.w.Header().Set("Retry-After", "1")
@@ -70,7 +70,7 @@ func (c *call) seated(limit time.Duration) (time.Duration, func()) {
 // this node, made is what is known.
 func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail, cancelOnDisconnect bool) (int, *api.Run, error) {
 	wanted := limit
-	limit, leave := c.seated(limit)
+	limit, leave := c.seated(byWait, limit)
 	defer leave()
 	ref := store.Ref{Tenant: c.tenant(), Run: id}
 	var out *api.Run
@@ -82,15 +82,24 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		ended = d.State.Terminal()
 	}
 	look := func() (bool, error) {
+		if err := c.room(largeRun); err != nil {
+			return false, err
+		}
 		d, err := c.s.engine.Get(c.Context(), c.tenant(), id)
 		if err != nil {
 			return false, err
 		}
-		see(&d)
+		if see(&d); !ended {
+			c.leaveAnswer()
+		}
 		return ended, nil
 	}
-	if made != nil {
+	fresh := made != nil
+	if fresh {
 		see(made)
+		if wanted > 0 {
+			made, out = nil, nil // which would be held while it waits
+		}
 	} else if done, err := look(); err != nil || done {
 		return http.StatusOK, out, err
 	}
@@ -101,10 +110,10 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	var err error
 	switch {
 	case arrives:
-		err = c.s.arrive(c.Context(), ref, made != nil)
+		err = c.s.arrive(c.Context(), ref, fresh)
 	case refused && started:
 		detach := &engine.Defer{Tenant: ref.Tenant, RunID: id, Reason: "detached"}
-		if made != nil {
+		if fresh {
 			detach.Node = c.s.opt.Node // it was noted as waiting, and is the only one
 		}
 		err = c.s.engine.Do(c.Context(), detach)
@@ -118,6 +127,9 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		}
 		if c.s.engine.Store().Live(ref.Tenant, id) {
 			return false, nil // nothing has to be read to know that
+		}
+		if err := c.room(largeRun); err != nil {
+			return false, err
 		}
 		if d, ok := c.s.engine.Ended(ref.Tenant, id); ok {
 			see(&d)

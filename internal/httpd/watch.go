@@ -16,7 +16,7 @@ func serveMetrics(c *call) error {
 	if c.s.opt.Metrics == nil {
 		return perdure.Errorf(perdure.CodeNotFound, "this server keeps no metrics")
 	}
-	c.s.opt.Metrics.ServeHTTP(c.w, c.Request)
+	c.s.opt.Metrics.ServeHTTP(timed{c.w, c.s}, c.Request)
 	return nil
 }
 

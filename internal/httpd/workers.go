@@ -46,60 +46,70 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	if len(in.Holding) > 0 {
 		return 0, nil, perdure.Invalid("holding", "is for a poll for news")
 	}
+	op, err := c.claim(in)
+	if err != nil {
+		return 0, nil, err
+	}
+	return c.poll(op, wait)
+}
+
+// claim is what a poll asks for.
+func (c *call) claim(in *pollBody) (*engine.Claim, error) {
 	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Worker: c.PathValue("id"), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}
 	if len(op.Queues) > 100 || len(op.Kinds) > 1000 {
-		return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a poll names at most 100 queues and 1000 kinds")
+		return nil, perdure.Errorf(perdure.CodeTooLarge, "a poll names at most 100 queues and 1000 kinds")
 	}
 	if len(op.Queues)*len(op.Kinds) > maxPairs {
-		return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a poll looks at no more than %d pairs of a queue and a kind", maxPairs)
+		return nil, perdure.Errorf(perdure.CodeTooLarge, "a poll looks at no more than %d pairs of a queue and a kind", maxPairs)
 	}
 	for i, q := range op.Queues {
 		if err := perdure.CheckName(fmt.Sprintf("queues[%d]", i), q); err != nil {
-			return 0, nil, err
+			return nil, err
 		}
 	}
 	for i, k := range op.Kinds {
 		if err := perdure.CheckName(fmt.Sprintf("kinds[%d]", i), k); err != nil {
-			return 0, nil, err
+			return nil, err
 		}
 	}
+	return op, nil
+}
+
+// poll looks for runs until there are some, or the time has passed. It takes a seat before it waits. Without one
+// it has looked once, and is refused if it found nothing.
+func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, error) {
 	topics := pollTopics(op)
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	out := &api.Polled{Runs: []api.Grant{}}
+	var leave func() // its seat; nil: it has none yet
+	defer func() {
+		if leave != nil {
+			leave()
+		}
+	}()
 	for {
 		rung, stop := c.s.bell.Listen(topics...)
-		err := c.valid() // nothing is granted under a key that died meanwhile
-		if err == nil {
-			err = c.s.engine.Do(c.Context(), op)
+		if err := c.lease(op, out); err != nil || len(out.Runs) > 0 {
+			stop()
+			return 0, out, err
+		}
+		if wait == 0 {
+			stop()
+			return 0, out, nil
+		}
+		err := c.hold()
+		if err == nil && leave == nil {
+			leave, err = c.seat(byPoll)
 		}
 		if err != nil {
 			stop()
 			return 0, nil, err
 		}
-		c.s.looks.Add(1)
-		if len(op.Grants) > 0 {
-			stop()
-			for i := range op.Grants {
-				if c.key.Platform {
-					c.s.owners.note(op.Grants[i].Run.ID, op.Grants[i].Run.Tenant)
-				}
-				out.Runs = append(out.Runs, grant(&op.Grants[i], in.AllTenants, c.s.engine.Policy()))
-			}
-			return 0, out, nil
-		}
 		// Nobody needs to look by himself: the server looks for all once a second. This is for what that misses.
-		if wait == 0 {
-			stop()
-			return 0, out, nil
-		}
-		if err := c.hold(); err != nil {
-			stop()
-			return 0, nil, err
-		}
 		again := time.NewTimer(10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll))
 		more := false
 		select {
@@ -117,6 +127,35 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 			return 0, out, nil
 		}
 	}
+}
+
+// lease looks once, and puts what it leases into the answer. Memory for that is reserved before.
+func (c *call) lease(op *engine.Claim, out *api.Polled) error {
+	if err := c.valid(); err != nil { // nothing is granted under a key that died meanwhile
+		return err
+	}
+	room, err := c.pollRoom()
+	if err != nil {
+		return err
+	}
+	op.Room = int(room)
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return err
+	}
+	c.s.looks.Add(1)
+	if len(op.Grants) == 0 {
+		c.leaveAnswer()
+		return nil
+	}
+	c.changed = true
+	for i := range op.Grants {
+		if c.key.Platform {
+			c.s.owners.note(op.Grants[i].Run.ID, op.Grants[i].Run.Tenant)
+		}
+		out.Runs = append(out.Runs, grant(&op.Grants[i], op.AnyTenant, c.s.engine.Policy()))
+	}
+	op.Grants = nil
+	return nil
 }
 
 // pollTopics is what a poll listens for: its kinds in its queues.

@@ -56,12 +56,12 @@ func openSocket(c *call) error {
 	if err := c.checkUpgrade(); err != nil {
 		return err
 	}
-	leave, err := c.s.seats.take(bySocket, c.tenant())
+	leave, err := c.seat(bySocket)
 	if err != nil {
 		return err
 	}
 	valid, forget := c.s.keyring.watch(c.key.ID)
-	w := &socket{s: c.s, tenant: c.tenant(), filter: f, lines: lines, revoked: valid.Done(), watched: make(map[perdure.RunID]*watched)}
+	w := &socket{s: c.s, tenant: c.tenant(), filter: f, lines: lines, revoked: valid.Done(), watched: make(map[perdure.RunID]watched)}
 	close := func() {
 		w.deafen()
 		forget()
@@ -120,7 +120,7 @@ type socket struct {
 	lines   bool
 	revoked <-chan struct{}
 
-	watched map[perdure.RunID]*watched
+	watched map[perdure.RunID]watched
 	looked  perdure.Instant // when
 	floor   perdure.RunID   // runs up to this one were given up: there were too many
 
@@ -129,12 +129,31 @@ type socket struct {
 	stale bool // other runs are watched than are listened for
 }
 
-// What a socket knows of a run.
+// What a socket knows of a run. There may be a thousand of these for each socket, so that they are small and hold
+// nothing of the row.
 type watched struct {
 	seq     int64
-	status  string
-	matches bool            // it was told of, as one that matches
 	ended   perdure.Instant // when
+	status  status
+	matches bool // it was told of, as one that matches
+}
+
+// A status is a run's status as a number.
+type status uint8
+
+// statuses are the names of these. One that is not among them counts as the last.
+var statuses = func() (out []string) {
+	for _, s := range perdure.States {
+		out = append(out, string(s))
+	}
+	return append(out, perdure.StatusDeferred, "")
+}()
+
+func statusOf(name string) status {
+	if i := slices.Index(statuses, name); i >= 0 {
+		return status(i)
+	}
+	return status(len(statuses) - 1)
 }
 
 // listen listens for the runs that are watched, and for new ones.
@@ -192,7 +211,7 @@ func (w *socket) snapshot(ctx context.Context) (*api.Snapshot, error) {
 		}
 		list, w.floor = page.Runs, page.Next // older ones are not watched: there are too many
 		for i := range list {
-			if w.watched[list[i].ID] == nil {
+			if _, ok := w.watched[list[i].ID]; !ok {
 				w.watch(&list[i], w.matches(&list[i]))
 			}
 		}
@@ -204,14 +223,15 @@ func (w *socket) snapshot(ctx context.Context) (*api.Snapshot, error) {
 
 // watch notes what a run is known to be.
 func (w *socket) watch(r *perdure.Run, matches bool) {
-	if w.watched[r.ID] == nil {
-		w.watched[r.ID], w.stale = &watched{}, true
+	x, ok := w.watched[r.ID]
+	if !ok {
+		w.stale = true
 	}
-	x := w.watched[r.ID]
-	x.seq, x.status, x.matches = r.Seq, r.Status(), matches
+	x.seq, x.status, x.matches = r.Seq, statusOf(r.Status()), matches
 	if r.State.Terminal() {
 		x.ended = r.FinishedAt
 	}
+	w.watched[r.ID] = x
 }
 
 // prune stops watching runs that ended a while ago, and the oldest if there are too many: first of those that only may
@@ -242,6 +262,11 @@ func (w *socket) prune() {
 		w.floor = max(w.floor, id)
 	}
 	w.stale = true
+}
+
+func (w *socket) watches(id perdure.RunID) bool {
+	_, ok := w.watched[id]
+	return ok
 }
 
 func (w *socket) ids() []perdure.RunID {
@@ -412,18 +437,18 @@ func (w *socket) moved(v *store.View) ([]perdure.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids = slices.DeleteFunc(ids, func(id perdure.RunID) bool { return w.watched[id] != nil })
+	ids = slices.DeleteFunc(ids, func(id perdure.RunID) bool { return w.watches(id) })
 	heads, err := v.Heads(w.tenant, w.ids())
 	if err != nil {
 		return nil, err
 	}
 	for _, h := range heads {
-		if x := w.watched[h.ID]; x.seq != h.Seq || x.status != perdure.StatusOf(h.State, h.DeferredAt) {
+		if x := w.watched[h.ID]; x.seq != h.Seq || x.status != statusOf(perdure.StatusOf(h.State, h.DeferredAt)) {
 			ids = append(ids, h.ID)
 		}
 	}
 	list, err := v.RunsByID(w.tenant, ids)
-	list = slices.DeleteFunc(list, func(r perdure.Run) bool { return w.watched[r.ID] == nil && w.long(&r) })
+	list = slices.DeleteFunc(list, func(r perdure.Run) bool { return !w.watches(r.ID) && w.long(&r) })
 	slices.SortFunc(list, func(a, b perdure.Run) int { return cmp.Compare(a.ID, b.ID) })
 	return list, err
 }
@@ -435,10 +460,7 @@ func (w *socket) long(r *perdure.Run) bool {
 
 // change is what is told of a run, or nil if it is no business of this socket's.
 func (w *socket) change(v *store.View, r *perdure.Run, room *int) (*api.Change, error) {
-	var told watched
-	if x := w.watched[r.ID]; x != nil {
-		told = *x
-	}
+	told := w.watched[r.ID]
 	matches := w.matches(r)
 	if !matches && !told.matches {
 		return nil, nil

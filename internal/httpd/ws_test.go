@@ -196,12 +196,12 @@ func TestASocketWatchesTheNewest(t *testing.T) {
 	w.do("POST", runs+"/"+ids[0]+"/cancel", "").is(200)
 	x.until(func(c api.Change) bool { return string(c.RunID) == ids[0] && c.Run.State.Terminal() })
 
-	s := &socket{s: w.s, tenant: "a", watched: make(map[perdure.RunID]*watched)}
+	s := &socket{s: w.s, tenant: "a", watched: make(map[perdure.RunID]watched)}
 	for i := range maxWatched + 50 {
-		s.watched[perdure.RunID(fmt.Sprintf("%05d", i))] = &watched{}
+		s.watched[perdure.RunID(fmt.Sprintf("%05d", i))] = watched{}
 	}
 	s.prune()
-	if len(s.watched) != maxWatched || s.watched["00049"] != nil || s.watched["00050"] == nil || s.floor != "00049" {
+	if len(s.watched) != maxWatched || s.watches("00049") || !s.watches("00050") || s.floor != "00049" {
 		t.Errorf("%d watched, from %s on", len(s.watched), s.floor)
 	}
 }

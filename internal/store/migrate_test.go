@@ -51,8 +51,8 @@ func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *diale
 	})
 }
 
-// oldRuns is the table of runs as it was before schema 11.
-func oldRuns() *table[perdure.Run] {
+// runsOfSchema10 is the table of runs as it was before schema 11.
+func runsOfSchema10() *table[perdure.Run] {
 	at := slices.Index(runTable.cols, "place")
 	return &table[perdure.Run]{name: "runs", once: true, keys: runTable.keys, cols: slices.Delete(slices.Clone(runTable.cols), at, at+1),
 		bind: func(r *perdure.Run) []any { return slices.Delete(runTable.bind(r), at, at+1) }}
@@ -65,7 +65,7 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	t.Helper()
 	run := newRun("a", 1e15)
 	run.Options.Webhook = `"https://example.com/a"`
-	list := slices.Concat(oldRuns().insert(d, []perdure.Run{run}), keysTable.insert(d, []perdure.Key{
+	list := slices.Concat(runsOfSchema10().insert(d, []perdure.Run{run}), keysTable.insert(d, []perdure.Key{
 		{ID: "admin", Tenant: "default", Platform: true, Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report", "keys:admin"}},
 		{ID: "worker", Tenant: "default", Platform: true, Scopes: []perdure.Scope{"worker:poll", "worker:report"}},
 		{ID: "tenant", Tenant: "acme", Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report", "keys:admin"}},

@@ -56,10 +56,10 @@ type (
 	}
 	// A TenantRow is an isolation boundary.
 	TenantRow struct {
-		ID          perdure.TenantID
-		CreatedAt   perdure.Instant
-		MaxLiveRuns int64
-		Signed      bool // its runs are granted only with a valid signature
+		ID        perdure.TenantID
+		CreatedAt perdure.Instant
+		Limits    perdure.TenantLimits
+		Signed    bool // its runs are granted only with a valid signature
 	}
 	// A QueueRow is a queue that runs were put into.
 	QueueRow struct {
@@ -258,11 +258,13 @@ var (
 	}
 	tenantTable = &table[TenantRow]{
 		name: "tenants", quiet: true, keys: []string{"id"},
-		cols: []string{"id", "created_at", "max_live_runs", "require_signatures"},
+		cols: []string{"id", "created_at", "max_live_runs", "require_signatures", "limits"},
 		bind: func(t *TenantRow) []any {
-			return []any{string(t.ID), int64(t.CreatedAt), t.MaxLiveRuns, toBit(t.Signed)}
+			return []any{string(t.ID), int64(t.CreatedAt), t.Limits.MaxLiveRuns, toBit(t.Signed), limitsText(t.Limits)}
 		},
-		scan: func(t *TenantRow) []any { return []any{&t.ID, &t.CreatedAt, &t.MaxLiveRuns, bit{&t.Signed}} },
+		scan: func(t *TenantRow) []any {
+			return []any{&t.ID, &t.CreatedAt, &t.Limits.MaxLiveRuns, bit{&t.Signed}, limitsOf{&t.Limits}}
+		},
 	}
 	queueTable = &table[QueueRow]{
 		name: "queues", quiet: true, keys: []string{"tenant", "name"},

@@ -598,7 +598,7 @@ func (tx *Tx) LiveBefore(alarm perdure.Instant, t perdure.TenantID, id perdure.R
 
 // CountLive counts a tenant's live runs, no further than limit.
 func (tx *Tx) CountLive(t perdure.TenantID, limit int) (n int, err error) {
-	err = tx.sess.Query(fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM runs WHERE tenant=? AND alarm_at IS NOT NULL LIMIT %d) AS live", roundUp(limit)),
+	err = tx.sess.Query(fmt.Sprintf(countLive, roundUp(limit)),
 		[]any{string(t)}, func(scan func(...any) error) error { return scan(&n) })
 	for _, k := range tx.runs.dirty {
 		if _, stored := tx.read[k]; !stored && k.t == t {

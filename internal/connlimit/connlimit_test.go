@@ -1,0 +1,161 @@
+package connlimit
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/eventually"
+)
+
+func TestPlanDividesDescriptors(t *testing.T) {
+	for _, c := range []struct{ descriptors, conns, streams int64 }{
+		{64, 16, 12}, {128, 80, 75}, {256, 208, 192}, {512, 448, 384}, {1024, 896, 768}, {20000, 19488, 15000},
+	} {
+		p := PlanFor(c.descriptors)
+		if p.Conns != c.conns || p.Streams != c.streams {
+			t.Errorf("%d descriptors: %d connections and %d streams, want %d and %d", c.descriptors, p.Conns, p.Streams, c.conns, c.streams)
+		}
+		if p.Blocking >= p.Conns || p.Polls > p.Blocking || p.Conns >= p.Descriptors {
+			t.Errorf("%d descriptors: %+v leaves no connection for short calls", c.descriptors, p)
+		}
+	}
+	if Check(MinDescriptors-1) == nil || Check(MinDescriptors) != nil {
+		t.Errorf("the smallest limit is not %d", MinDescriptors)
+	}
+}
+
+// serve starts a limited server: /busy blocks with its connection marked, everything else answers at once.
+func serve(t *testing.T, conns int64) (l *Limiter, addr string, release chan struct{}) {
+	t.Helper()
+	l, release = New(conns, true), make(chan struct{})
+	l.grace = 50 * time.Millisecond
+	hs := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/busy" {
+			defer Busy(r.Context())()
+			<-release
+		}
+		fmt.Fprint(w, "ok")
+	}))
+	hs.Listener = l.Listen(hs.Listener)
+	l.Attach(hs.Config)
+	hs.Start()
+	t.Cleanup(hs.Close)
+	return l, hs.Listener.Addr().String(), release
+}
+
+func dial(t *testing.T, addr, path string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if path != "" {
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+	}
+	return c, bufio.NewReader(c)
+}
+
+func status(t *testing.T, r *bufio.Reader) (int, string) {
+	t.Helper()
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatalf("read an answer: %v", err)
+	}
+	defer res.Body.Close()
+	var b [1 << 10]byte
+	n, _ := res.Body.Read(b[:])
+	return res.StatusCode, string(b[:n])
+}
+
+func TestLongestIdleConnectionMakesWay(t *testing.T) {
+	l, addr, release := serve(t, 4)
+	dial(t, addr, "/busy")
+	eventually.True(t, "the busy call is under way", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.open == 1 && l.idle.Len()+l.young.Len() == 0
+	})
+	var idle []*bufio.Reader
+	for range 3 {
+		_, r := dial(t, addr, "/")
+		if code, _ := status(t, r); code != 200 {
+			t.Fatalf("status = %d, want 200", code)
+		}
+		idle = append(idle, r)
+	}
+	for i := range 3 {
+		_, r := dial(t, addr, "/")
+		if code, body := status(t, r); code != 200 {
+			t.Fatalf("newcomer %d at a full server: %d %s, want 200", i, code, body)
+		}
+		if _, err := idle[i].ReadByte(); err == nil {
+			t.Errorf("idle connection %d is still open", i)
+		}
+	}
+	if l.Open() != 4 || l.Evicted() != 3 || l.Refused() != 0 {
+		t.Errorf("open %d, evicted %d, refused %d, want 4, 3, 0", l.Open(), l.Evicted(), l.Refused())
+	}
+	close(release)
+}
+
+func TestConnectionBeyondTheCapIsToldSo(t *testing.T) {
+	l, addr, release := serve(t, 2)
+	for n := range int64(2) {
+		dial(t, addr, "/busy")
+		eventually.True(t, "the busy call is under way", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.open == n+1 && l.idle.Len()+l.young.Len() == 0
+		})
+	}
+	_, r := dial(t, addr, "/")
+	if code, body := status(t, r); code != 503 || !strings.Contains(body, `"code":"unavailable"`) {
+		t.Errorf("beyond the cap: %d %s, want 503 unavailable", code, body)
+	}
+	if l.Refused() != 1 || l.Open() != 2 {
+		t.Errorf("refused %d, open %d, want 1 and 2", l.Refused(), l.Open())
+	}
+	close(release)
+	eventually.True(t, "a finished call's connection makes way", func() bool {
+		c, r := dial(t, addr, "/")
+		defer c.Close()
+		code, _ := status(t, r)
+		return code == 200
+	})
+}
+
+// A connection that never sends a whole request is as quiet as an idle one.
+func TestSilentConnectionsMakeWay(t *testing.T) {
+	l, addr, _ := serve(t, 3)
+	for range 3 {
+		c, _ := dial(t, addr, "")
+		fmt.Fprint(c, "GET / HT")
+	}
+	eventually.True(t, "they are connected", func() bool { return l.Open() == 3 })
+	_, r := dial(t, addr, "/")
+	if code, _ := status(t, r); code != 200 {
+		t.Errorf("status = %d, want 200", code)
+	}
+}
+
+func TestClosedConnectionsGiveUpTheirPlaces(t *testing.T) {
+	l, addr, _ := serve(t, 8)
+	for range 5 {
+		c, r := dial(t, addr, "/")
+		status(t, r)
+		c.Close()
+	}
+	eventually.True(t, "no connection is counted", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.open == 0 && l.idle.Len()+l.young.Len() == 0
+	})
+}

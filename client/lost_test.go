@@ -23,8 +23,8 @@ import (
 )
 
 // reading are the methods that change nothing.
-var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Backup ChildActivity Close DeadLetter DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History Inbox Invariants
-	Join JoinGroup Journal Keys LateResults List Messages Queues Ready SigningKeys Stream Tenant Tenants Thread Tree Watchdog Webhook Webhooks Workers`)
+var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close DeadLetter DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History Inbox Invariants
+	Join JoinGroup Journal Keys LateResults List Messages PlatformAudit Queues Ready SigningKeys Stream Tenant Tenants Thread Tree Watchdog Webhook Webhooks Workers`)
 
 // A loss is a call whose first answer is lost after the server has done what was asked.
 type loss struct {
@@ -353,6 +353,17 @@ var mutations = map[string]func(l *loss) call{
 		return func(c *client.Client) (any, error) {
 			return c.CreateTenantKey(l.ctx, "acme", api.CreateKey{Name: "k", Scopes: []string{"keys:admin"}})
 		}
+	},
+	"CreatePlatformKey": func(l *loss) call {
+		l.once = func(got any) { l.oneKey(got.(*api.NewKey), l.c) }
+		return func(c *client.Client) (any, error) {
+			return c.CreatePlatformKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"keys:admin"}})
+		}
+	},
+	"RevokePlatformKey": func(l *loss) call {
+		id := ok[*api.NewKey](l.t)(l.c.CreatePlatformKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})).ID
+		l.once = func(got any) { l.same(got, "key_id", "revoked_at") }
+		return func(c *client.Client) (any, error) { return c.RevokePlatformKey(l.ctx, id) }
 	},
 	"RevokeKey": func(l *loss) call {
 		id := ok[*api.NewKey](l.t)(l.c.CreateKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})).ID

@@ -20,9 +20,8 @@ type mallory struct {
 	s    *sim
 	dice stream
 
-	runs    []perdure.RunID
-	threads []perdure.ThreadID
-	made    int
+	runs []perdure.RunID
+	made int
 }
 
 // How much mallory makes in one simulation, and at once.

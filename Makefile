@@ -49,14 +49,14 @@ build: ## compile bin/perdure
 test: test-plain test-postgres test-race ## run every test, on both stores, and the concurrent parts under the race detector
 
 test-plain: python3 chromium
-	PERDURE_SIM_SEEDS=$(SEEDS) $(WITH) $(GO) test $(verbose) -vet=off -count=1 ./...
+	PERDURE_SIM_SEEDS=$(SEEDS) $(WITH) $(GO) test $(verbose) -vet=off -timeout 40m -count=1 ./...
 
 test-postgres: python3
-	PERDURE_TEST_STORE=postgres $(WITH) $(GO) test $(verbose) -vet=off -count=1 $(STORED)
+	PERDURE_TEST_STORE=postgres $(WITH) $(GO) test $(verbose) -vet=off -timeout 40m -count=1 $(STORED)
 
 test-race:
 ifeq ($(CC_FOUND),1)
-	$(WITH) env CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) -vet=off -short -count=1 $(RACE)
+	$(WITH) env CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) -vet=off -timeout 40m -short -count=1 $(RACE)
 else
 	@echo "NOT RUN: the race detector needs a C compiler, and there is none here"
 endif

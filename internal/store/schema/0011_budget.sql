@@ -1,9 +1,8 @@
 -- What an operation leaves to be done later, and the indexes that keep every look short.
 
--- Who goes first among the runs that wait on a thread: 0 interrupted the active one, 1 is a continuation, 2 is any other.
+-- Who goes first among the runs that wait on a thread: 0 interrupted the active one, 1 is a continuation, 2 is any other. Runs
+-- that wait already keep the order of their age.
 ALTER TABLE runs ADD COLUMN place INTEGER NOT NULL DEFAULT 2;
-UPDATE runs SET place = 1 WHERE alarm_at IS NOT NULL AND thread_id <> '' AND continuation_of <> '';
-UPDATE runs SET place = 0 WHERE alarm_at IS NOT NULL AND thread_id <> '' AND rest LIKE '%"first":true%';
 DROP INDEX runs_thread;
 CREATE INDEX runs_thread ON runs (tenant, thread_id, turn, place, created_at, id) WHERE thread_id <> '' AND alarm_at IS NOT NULL;
 

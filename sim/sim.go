@@ -57,7 +57,7 @@ func Run(seed uint64, opt Options) (*Report, error) {
 	}
 	s.cfg = draw(newStream(seed, "swarm"))
 	bounds := newStream(seed, "bounds")
-	s.cfg.opRows, s.cfg.hostile = int(bounds.scaled(30, 2000)), bounds.chance(0.3)
+	s.cfg.opRows, s.cfg.hostile = 30<<bounds.IntN(7), bounds.chance(0.3)
 	if opt.Even {
 		s.cfg.evenly()
 	}

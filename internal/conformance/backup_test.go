@@ -197,7 +197,10 @@ func TestABackupIsWholeAfterEveryScenario(t *testing.T) {
 			before := w.dump(t, "runs", "events", "inbox")
 			v := restored(t, backup(t, w.S), kinds[[]string{"SQLite", "PostgreSQL"}[i/24%2]](t))
 			v.fsck()
-			after := v.dump(t, "runs", "events", "inbox")
+			// The restore itself is in the audit log.
+			after := slices.DeleteFunc(v.dump(t, "runs", "events", "inbox"), func(row string) bool {
+				return strings.HasPrefix(row, "audit ") && strings.Contains(row, `action="restore"`)
+			})
 			for i := range max(len(before), len(after)) {
 				if i >= len(before) || i >= len(after) || before[i] != after[i] {
 					t.Fatalf("they part at line %d:\n%v\n%v", i+1, before[min(i, len(before)):min(i+2, len(before))], after[min(i, len(after)):min(i+2, len(after))])

@@ -18,6 +18,12 @@ import (
 // Every operation has a budget. Each of these makes something of its largest legal size, or large enough that
 // it would not fit, and looks at what each operation has read and written.
 
+// opRows is the budget of an operation here, and over how much more it may write: its own entries, and the part that it had begun.
+const (
+	opRows = 500
+	over   = 400
+)
+
 // A meter notes the most that one operation has cost since it was reset.
 type meter struct{ read, written, bytes, ops int }
 
@@ -31,7 +37,7 @@ func metered(t *testing.T, test func(w *World, m *meter)) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		t.Parallel()
 		m := &meter{}
-		at.Hooks.Spent = m.note
+		at.Hooks.Spent, at.Hooks.OpRows = m.note, opRows
 		w := node(t, at)
 		test(w, m)
 		w.fsck()
@@ -79,7 +85,7 @@ func TestChainOfGroupsEndsInSteps(t *testing.T) {
 		if m.ops < 3 {
 			t.Errorf("%d runs that end one because of the other took %d sweeps, want several", runs, m.ops)
 		}
-		m.within(t, "a sweep", store.MostRead, store.OpRows+100, store.OpBytes)
+		m.within(t, "a sweep", store.MostRead, opRows+over, store.OpBytes)
 		w.ended(ids[0], perdure.TimedOut, perdure.CodeDeadline)
 		for _, id := range ids[1:] {
 			w.state(id, perdure.Cancelled)
@@ -103,7 +109,7 @@ func TestRunHasAtMostAHundredWatchers(t *testing.T) {
 }
 
 func TestLargeChordIsToldInSteps(t *testing.T) {
-	const runs, size = 700, 20 << 10
+	const runs, size = 480, 20 << 10
 	metered(t, func(w *World, m *meter) {
 		th := w.thread()
 		orig, children := w.chord(th, runs)
@@ -119,7 +125,7 @@ func TestLargeChordIsToldInSteps(t *testing.T) {
 		if m.ops < 2 {
 			t.Errorf("a chord of %d took %d sweeps, want several", runs, m.ops)
 		}
-		m.within(t, "a step of a chord", store.MostRead, store.OpRows+500, 2<<20)
+		m.within(t, "a step of a chord", store.MostRead, opRows+over, 2<<20)
 		made := w.get(orig.ID).ContinuedBy
 		if made == "" || w.count(orig.ID, "run:continued") != 1 {
 			t.Fatalf("continued by %q, %d times told, want one continuation", made, w.count(orig.ID, "run:continued"))
@@ -150,11 +156,11 @@ func TestLargeChordIsToldInSteps(t *testing.T) {
 
 func TestCancelDropsLargeChordInSteps(t *testing.T) {
 	metered(t, func(w *World, m *meter) {
-		orig, children := w.chord(w.thread(), 600)
+		orig, children := w.chord(w.thread(), 480)
 		*m = meter{}
 		w.do(&engine.Cancel{Tenant: tenant, RunID: orig.ID})
 		w.sweep()
-		m.within(t, "a step of the cancel", store.MostRead, store.OpRows+200, store.OpBytes)
+		m.within(t, "a step of the cancel", store.MostRead, opRows+over, store.OpBytes)
 		for _, c := range children {
 			w.state(c.RunID, perdure.Cancelled)
 		}
@@ -199,7 +205,7 @@ func TestLargeFamilyIsStoppedInSteps(t *testing.T) {
 		*m = meter{}
 		w.complete(g, `1`)
 		w.sweep()
-		m.within(t, "a step of the cascade", store.MostRead, store.OpRows+200, store.OpBytes)
+		m.within(t, "a step of the cascade", store.MostRead, opRows+over, store.OpBytes)
 		left, err := w.E.List(w.ctx(), tenant, store.RunFilter{Kind: "kid", State: perdure.Queued, Limit: 1000})
 		if err != nil || len(left) != 400 {
 			t.Errorf("%d children go on (%v), want the 400 that may outlive their parent", len(left), err)
@@ -216,7 +222,7 @@ func TestSweepGoesRoundTheTenants(t *testing.T) {
 		*m = meter{}
 		pass := w.W.Pass()
 		w.do(pass)
-		m.within(t, "a sweep", store.MostRead, store.OpRows+100, store.OpBytes)
+		m.within(t, "a sweep", store.MostRead, opRows+over, store.OpBytes)
 		w.ended(ids[0], perdure.TimedOut, perdure.CodeDeadline)
 		if !pass.More {
 			t.Error("the sweep says that there is nothing left, want more")

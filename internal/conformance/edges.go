@@ -62,26 +62,24 @@ var edgeScenarios = []Scenario{
 		w.check(w.get(r.ID).ContinuedBy != "", "and its continuation is there")
 	}},
 	{"a rule that is refused holds nobody up", func(w *World) {
-		// The child's end is refused, because what its chord would tell is damaged; an earlier action of the same
+		// The child's end is refused, because the run that its chord would continue is hidden; an earlier action of the same
 		// sweep writes its row.
-		big := `"` + strings.Repeat("x", store.InlineMax) + `"`
 		w.on(w.thread(), perdure.Submission{Kind: "boss"})
 		o := done(`1`)
 		o.ContinueOn = []string{"a", "b"}
 		w.commit(w.takeKind("boss"), perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid", Timeout: perdure.Duration(time.Minute)}, {Key: "b", Kind: "kid2"}}, Outcome: o})
-		w.complete(w.takeKind("kid2"), big)
+		w.complete(w.takeKind("kid2"), `1`)
 		g := w.takeKind("kid")
 		w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "g", Kind: "grandkid", Timeout: perdure.Duration(59 * time.Second)}},
 			Waits: wait(perdure.WaitSpec{ID: "g", Type: perdure.WaitChildren, Keys: []string{"g"}, Timeout: perdure.Never}), Outcome: suspend})
-		content := w.blobs()
-		w.do(breakIt{"UPDATE blobs SET content='damaged'", nil})
+		boss := w.hide("boss")
 		bystander := w.submit(perdure.Submission{Kind: "x", Timeout: perdure.Duration(2 * time.Minute)})
 		w.sweep()
 		w.away(3 * time.Minute)
 		w.sweep()
 		w.ended(bystander.ID, perdure.TimedOut, perdure.CodeDeadline)
 		w.check(w.get(g.Run.ID).State.Live(), "it can't end yet")
-		w.do(breakIt{"UPDATE blobs SET content=?", []any{content}})
+		boss()
 		w.pass(2 * time.Minute)
 		w.ended(g.Run.ID, perdure.TimedOut, perdure.CodeDeadline)
 	}},
@@ -218,4 +216,14 @@ func (w *World) statelessly(id perdure.RunID) (s perdure.State) {
 		return err
 	})
 	return s
+}
+
+// hide takes the run of a kind out of sight, as damage would, and gives what brings it back.
+func (w *World) hide(kind string) (back func()) {
+	w.t.Helper()
+	runs, err := w.E.List(w.ctx(), tenant, store.RunFilter{Kind: kind, Limit: 1})
+	w.check(err == nil && len(runs) == 1, "runs of kind %s: %d, %v", kind, len(runs), err)
+	const rename = "UPDATE %s SET id=? WHERE id=?"
+	w.do(breakIt{fmt.Sprintf(rename, "runs"), []any{"hidden", string(runs[0].ID)}})
+	return func() { w.do(breakIt{fmt.Sprintf(rename, "runs"), []any{string(runs[0].ID), "hidden"}}) }
 }

@@ -145,11 +145,11 @@ var crowds = []struct {
 		return w.left()
 	}},
 	{"groups", 3, func(w *crowded) func() bool {
-		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
-		w.many(crowd, func(int) engine.Op {
-			return &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{r.ID}, Timeout: perdure.Duration(time.Minute)}
+		ids, _ := w.runs(crowd/50+1, false, perdure.Submission{Kind: "job", Class: perdure.Agent}) // a run has a hundred watchers at most
+		w.many(crowd, func(i int) engine.Op {
+			return &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{ids[i%len(ids)]}, Timeout: perdure.Duration(time.Minute)}
 		})
-		last := w.group(&engine.CreateGroup{RunIDs: []perdure.RunID{r.ID}, Timeout: perdure.Duration(2 * time.Minute)})
+		last := w.group(&engine.CreateGroup{RunIDs: ids[:1], Timeout: perdure.Duration(2 * time.Minute)})
 		w.Now = w.Now.Add(2 * time.Minute)
 		return func() bool { return w.gathering(last.ID).State == perdure.GroupTimedOut }
 	}},

@@ -26,10 +26,12 @@ type followUp struct {
 // How much of what follows is done in one operation, and how much of it at a time.
 const (
 	maxStops  = 256 // runs that are asked to stop
-	groupPart = 64  // members of a gathering, or children of one parent, at a time
+	groupPart = 64  // members of a gathering at a time
+
+	stopsOf = 100 // of one parent, before the next one has its turn
 )
 
-// part is how many members, or children, are dealt with between two looks at the budget.
+// part is how many members are dealt with between two looks at the budget.
 func (tx *Tx) part() int { return max(1, min(groupPart, tx.OpRows()/16)) }
 
 func (tx *Tx) follow(f followUp) { tx.todo = append(tx.todo, f) }
@@ -77,7 +79,7 @@ func (tx *Tx) stopChildrenOf(t perdure.TenantID, id perdure.RunID) error {
 func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 	how := perdure.Cascade{More: true, After: r.Stopped}
 	if !tx.spent() {
-		limit := min(tx.stops, tx.part())
+		limit := max(1, min(stopsOf, tx.stops, tx.OpRows()/16))
 		children, next, done, err := tx.LiveChildren(r.Tenant, r.ID, r.Stopped, limit)
 		if err != nil {
 			return 0, err

@@ -178,6 +178,9 @@ func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
 		// not had is a repair.
 		if i.Epoch > r.Epoch {
 			did = Repair{"inbox-reclaim", fmt.Sprintf("item %d back to pending", i.Seq), fmt.Sprintf("in the hands of epoch %d; the run is %s under epoch %d", i.Epoch, r.State, r.Epoch)}
+			if err := tx.Apply(&r, perdure.Noted{}); err != nil { // of two nodes that look at once, one mends it
+				return Repair{}, err
+			}
 		}
 		i.Status, i.Epoch, i.AlarmAt = perdure.ItemPending, 0, tx.Now.Add(p.PendingWakeup)
 	case i.Status == perdure.ItemProcessing:

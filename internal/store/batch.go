@@ -102,7 +102,7 @@ func (s *Store) Batch(now perdure.Instant, ops ...Op) []error {
 
 func (s *Store) batchIn(l *lane, now perdure.Instant, ops []Op) []error {
 	l.mu.Lock()
-	errs, after := s.batch(l, now, ops, false)
+	errs, after := s.batch(l, now, ops, false, false)
 	l.mu.Unlock()
 	for _, f := range after {
 		f()
@@ -123,8 +123,8 @@ func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
 	}
 }
 
-// batch decides and writes. With again it is part of one that could not be written.
-func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]error, []func()) {
+// batch decides and writes. With paced others wait for it, so that a sweep looks at the time. With again it is part of one that could not be written.
+func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, paced, again bool) ([]error, []func()) {
 	var err error
 	var contended map[any]bool
 	doubt := false
@@ -136,7 +136,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 		}
 		tx := newTx(s, l.read, s.notBefore(now))
 		tx.cache, tx.Again, tx.mayAge = remembered, again || try > 1, try > maxOld
-		tx.doubt, tx.locked, tx.contended = doubt, l.locked, contended
+		tx.doubt, tx.locked, tx.contended, tx.paced = doubt, l.locked, contended, paced
 		if len(contended) > 0 {
 			tx.locked = maps.Clone(contended)
 			maps.Copy(tx.locked, l.locked)
@@ -182,7 +182,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 				continue
 			}
 		case diskFull(err):
-			if s.room.out() {
+			if try < 3 && s.room.out() {
 				continue // in what was kept back
 			}
 			if len(ops) == 1 {
@@ -206,8 +206,8 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, again bool) ([]err
 	if len(ops) > 1 && code != perdure.CodeUnknown && !s.dialect.lost(err) && !s.dialect.busy(err) {
 		// One of them may be to blame; the others shall not pay for it.
 		half := len(ops) / 2
-		errs, after := s.batch(l, now, ops[:half], true)
-		e, a := s.batch(l, now, ops[half:], true)
+		errs, after := s.batch(l, now, ops[:half], paced, true)
+		e, a := s.batch(l, now, ops[half:], paced, true)
 		return append(errs, e...), append(after, a...)
 	}
 	if code == perdure.CodeInternal {
@@ -421,7 +421,7 @@ func (s *Store) atOnce(l *lane, ops []Op) []error {
 			l.mu.Unlock()
 		}
 	}()
-	errs, after := s.batch(l, s.clock(), ops, false)
+	errs, after := s.batch(l, s.clock(), ops, true, false)
 	done = true
 	l.mu.Unlock()
 	for _, f := range after {
@@ -452,7 +452,7 @@ func (s *Store) commitNext(l *lane, ops []Op, from []entry) bool {
 		l.mu.Unlock()
 		return false
 	}
-	errs, after := s.batch(l, s.clock(), ops, false)
+	errs, after := s.batch(l, s.clock(), ops, true, false)
 	l.mu.Unlock()
 	for _, f := range after {
 		f()

@@ -42,9 +42,11 @@ func (tx *Tx) Cost() Cost { return Cost{tx.reads, tx.writes, tx.bytes} }
 // OpRows is how many rows an operation writes before it leaves the rest to a later step.
 func (tx *Tx) OpRows() int { return cmp.Or(tx.s.opt.Hooks.OpRows, OpRows) }
 
-// Late tells whether the batch has been decided on for so long that others wait for it. Where the clock is
-// given, in tests and in the simulator, it never is.
-func (tx *Tx) Late() bool { return tx.s.opt.Hooks.Clock == nil && time.Since(tx.begun) > sweepTime }
+// Late tells whether the batch has been decided on for so long that others wait for it. A batch that is
+// made step by step, in tests and in the simulator, never is.
+func (tx *Tx) Late() bool {
+	return tx.paced && tx.s.opt.Hooks.Clock == nil && time.Since(tx.begun) > sweepTime
+}
 
 // spend counts rows and bytes that are to be written. The caller's undo restores what it gives back.
 func (tx *Tx) spend(rows, bytes int) (before Cost) {

@@ -17,7 +17,10 @@ const (
 // walBytes is how long the file of the log may stay: twice of what it has when it is copied in time. A read that takes
 // long keeps the log from being begun anew, and the file grows. When the read is over, the first commit that begins
 // the log anew cuts the file to this length (PRAGMA journal_size_limit). If there is no commit, the checkpoints do.
-func (s *Store) walBytes() int64 { return 2 * int64(s.walPages()) * (frameHeader + 4096) }
+// On a full disk the reserve is written through the log: it is never cut below that.
+func (s *Store) walBytes() int64 {
+	return max(s.opt.Reserve, 2*int64(s.walPages())*(frameHeader+4096))
+}
 
 func (s *Store) walPages() int {
 	if n := s.opt.Hooks.WALPages; n > 0 {

@@ -25,6 +25,7 @@ type Tx struct {
 	begun   time.Time
 	changes int64 // how often the store had been outdated then
 	mayAge  bool  // it is written although it is outdated
+	paced   bool  // others wait for it; see Late
 
 	s    *Store
 	sess Session

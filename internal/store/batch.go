@@ -151,7 +151,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, paced, again bool)
 				s.opt.Hooks.BeforeWrite()
 			}
 			writing := time.Now()
-			if err = s.commit(l, tx); err == nil && s.opt.Observe != nil && l != s.tester {
+			if err = s.commit(l, tx); err == nil && s.opt.Observe != nil && (l != s.tester || l == s.lanes[LaneWork]) {
 				s.opt.Observe(Written{l.id, len(ops), time.Since(begin), time.Since(writing)})
 			}
 		}

@@ -19,14 +19,16 @@ var keys sync.Map
 
 func open(t *testing.T, opt embedded.Options) *embedded.Server {
 	t.Helper()
-	if key, ok := keys.Load(opt.Store); ok && opt.Store != "" && opt.Dir == "" {
+	test, _, _ := strings.Cut(t.Name(), "/")
+	at := test + " " + opt.Store // databases are used again by other tests
+	if key, ok := keys.Load(at); ok && opt.Store != "" && opt.Dir == "" {
 		opt.Key = key.(string)
 	}
 	s, err := embedded.Open(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys.LoadOrStore(opt.Store, s.Key())
+	keys.LoadOrStore(at, s.Key())
 	t.Cleanup(func() { s.Close() })
 	return s
 }

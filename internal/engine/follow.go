@@ -118,6 +118,9 @@ func (tx *Tx) stopOne(t perdure.TenantID, id perdure.RunID, reason string) (aske
 		return tx.askToStop(&r, reason)
 	})
 	var refused *perdure.Error
+	if store.Locked(err) { // what led to this is tried again later
+		return false, err
+	}
 	if errors.As(err, &refused) {
 		tx.e.log.Error("a run could not be asked to stop", "tenant", t, "run", id, "reason", reason, "error", err)
 		return false, nil

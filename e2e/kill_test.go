@@ -61,6 +61,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if spec := os.Getenv("PERDURE_ATTACK"); spec != "" {
+		if err := attackFrom(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	code := m.Run()
 	if built != "" {
 		os.RemoveAll(built)

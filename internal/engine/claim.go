@@ -40,6 +40,18 @@ type Grant struct {
 	Cancel      bool // asked to stop: clean up and say so
 }
 
+// Size is how many bytes a grant has, about.
+func (g *Grant) Size() int {
+	n := len(g.Input)
+	for i := range g.Journal {
+		n += len(g.Journal[i].Value)
+	}
+	for i := range g.Inbox {
+		n += len(g.Inbox[i].Data)
+	}
+	return n
+}
+
 // GrantMax bounds the bytes of journal and inbox that ride on a grant; the rest is fetched.
 const GrantMax = 1 << 20
 

@@ -52,3 +52,6 @@ func (op *Signal) Weight() (rows, bytes int) { return 4, 1<<10 + len(op.Data) }
 
 // Weight counts the answer.
 func (op *Callback) Weight() (rows, bytes int) { return 4, 1<<10 + len(op.Result) }
+
+// Weight counts the chunk's bytes.
+func (op *AddChunk) Weight() (rows, bytes int) { return 2, 1<<10 + len(op.Data) }

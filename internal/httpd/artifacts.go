@@ -35,7 +35,8 @@ func download(pattern string, g guard, summary string, f func(*call) error) rout
 		in: reflect.TypeFor[none](), out: reflect.TypeFor[none]()}
 }
 
-// storingAtOnce is how many chunks of uploads are being stored at once: they share a transaction, and it must not become long.
+// storingAtOnce is how many chunks of uploads are being stored at once: they share a transaction, and it must not become
+// long. A tenant has all but one of these places.
 const storingAtOnce = 4
 
 func putArtifact(c *call) (int, *perdure.Artifact, error) {
@@ -131,12 +132,11 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 }
 
 func (s *Server) storeChunk(ctx context.Context, op *engine.AddChunk) error {
-	select {
-	case s.storing <- struct{}{}:
-		defer func() { <-s.storing }()
-	case <-ctx.Done():
-		return ctx.Err()
+	leave, err := s.storing.Enter(ctx, op.Tenant, 1)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	return s.engine.Do(ctx, op)
 }
 

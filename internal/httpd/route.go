@@ -158,6 +158,8 @@ type call struct {
 	release func() // its key, which it holds; nil: it does not
 
 	leaveCall, leaveBody, leaveRoom func() // give back its share of calls, bodies and answers; nil: it has none
+	endTurn                         func() // ends its turn; nil: it has none
+	found                           int64  // bytes that were found for its answer, if it says so
 	changed                         bool   // it may have changed something
 }
 
@@ -180,6 +182,11 @@ func (c *call) decode(into any) error {
 	if len(b) == 0 {
 		b = []byte("{}")
 	}
+	end, err := c.turn(int64(len(b)))
+	if err != nil {
+		return err
+	}
+	defer end()
 	return decodeStrict(b, into)
 }
 
@@ -224,6 +231,11 @@ func (c *call) body() ([]byte, error) {
 	if t, _, err := mime.ParseMediaType(c.Header.Get("Content-Type")); err != nil || t != "application/json" {
 		return nil, perdure.Errorf(api.CodeMediaType, "send Content-Type: application/json")
 	}
+	end, err := c.turn(int64(len(b)))
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	return c.s.opt.Secrets.JSON(b), nil
 }
 

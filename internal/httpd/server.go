@@ -28,6 +28,7 @@ import (
 	"github.com/perdure/perdure/internal/connlimit"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/fair"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/webhook"
@@ -86,7 +87,7 @@ type Server struct {
 	shares  *shares
 	keyring keyring
 	looking chan struct{} // sockets that look at the store
-	storing chan struct{} // uploads that store a chunk
+	storing *fair.Gate    // uploads that store a chunk
 
 	addresses addresses
 	owners    owners
@@ -101,7 +102,8 @@ type Server struct {
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
 	s.logs, s.seats, s.shares, s.glance = newLogs(e), newSeats(&opt), newShares(&opt), glance
-	s.looking, s.storing = make(chan struct{}, socketsAtOnce), make(chan struct{}, storingAtOnce)
+	s.looking = make(chan struct{}, socketsAtOnce)
+	s.storing = fair.NewGate(fair.Limits{Size: storingAtOnce, Share: storingAtOnce - 1, Strict: true})
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -285,6 +287,14 @@ func (s *Server) serve(r route) http.HandlerFunc {
 			}
 			return
 		}
+		if r.large >= largePage {
+			end, err := c.turn(r.large)
+			if err != nil {
+				s.problem(w, err)
+				return
+			}
+			c.endTurn = end
+		}
 		status, out, err := r.handle(c)
 		if c.release != nil { // it took its time
 			err = cmp.Or(c.valid(), err)
@@ -341,7 +351,7 @@ func (s *Server) answer(c *call, status int, body any) {
 		w.Write(*doc)
 		return
 	}
-	b, err := encode(body)
+	b, err := s.encode(c, body)
 	if err != nil {
 		s.log.Error("an answer can't be written", "error", err)
 		s.problem(w, perdure.Errorf(perdure.CodeInternal, "the server has a defect; it is logged"))
@@ -359,6 +369,18 @@ func (s *Server) answer(c *call, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	w.Write(append(b, '\n'))
+}
+
+// encode makes the text of an answer. One that may be large is made in a turn. A call that has its turn already ends it here.
+func (s *Server) encode(c *call, body any) ([]byte, error) {
+	if c.endTurn == nil {
+		c.endTurn, _ = c.turn(c.found) // what was found for it is in memory already: it is answered in any case
+	}
+	defer func() {
+		c.endTurn()
+		c.endTurn = nil
+	}()
+	return encode(body)
 }
 
 // problem writes an error as problem+json. What is no refusal is logged, and not told.

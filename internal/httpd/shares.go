@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -14,9 +15,11 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Shares bound what one tenant takes of this node. Three things are divided by gates that go round the tenants:
-// calls under way, bytes of request bodies, and bytes of answers. A call that finds no unit waits a moment and is
-// then refused with 429, before it has changed anything. A call that blocks gives its units back and has a seat
+// Shares bound what one tenant takes of this node. Four things are divided by gates that go round the tenants:
+// calls under way, bytes of request bodies, bytes of answers, and turns. A turn is for work that takes a processor
+// for long: reading a large body, and finding and writing a large answer. A tenant has half of the processors for
+// such work, so that the short calls of others find one free. A call that finds no unit waits a moment and is then
+// refused with 429, before it has changed anything. A call that blocks gives its units back and has a seat
 // instead (see seats.go).
 //
 // Limits that an operator has set for a tenant are kept here as well. A store that other nodes share is asked for
@@ -26,7 +29,7 @@ const (
 	// maxCalls is how many calls are under way at once. A tenant has three quarters of them.
 	maxCalls = 2048
 	// maxBodies and maxAnswers are how many bytes of bodies and of answers are in memory at once. A tenant has
-	// half of them while others want some.
+	// half of them at most.
 	maxBodies  = 64 << 20
 	maxAnswers = 64 << 20
 	// smallBody and smallAnswer are sizes up to which nothing is reserved: the number of calls bounds them.
@@ -50,6 +53,7 @@ const DefaultBytesPerHour = 64 << 30
 
 type shares struct {
 	calls, bodies, answers *fair.Gate
+	turns                  *fair.Gate
 	wait                   time.Duration
 	bytesPerHour           int64 // of a tenant without a limit of its own
 
@@ -76,9 +80,12 @@ func newShares(opt *Options) *shares {
 		share = min(n, maxCalls)
 	}
 	s := &shares{wait: opt.ShareWait, bytesPerHour: opt.Tenant.MaxBytesPerHour, buckets: make(map[perdure.TenantID]*bucket)}
-	s.calls = fair.NewGate(fair.Limits{Size: maxCalls, Share: share, Strict: true}) // a slow body holds one for long
-	s.bodies = fair.NewGate(fair.Limits{Size: maxBodies, Share: maxBodies / 2})
-	s.answers = fair.NewGate(fair.Limits{Size: maxAnswers, Share: maxAnswers / 2})
+	// Shares are strict: whoever sends a body slowly, or does not read its answer, holds its units for long.
+	s.calls = fair.NewGate(fair.Limits{Size: maxCalls, Share: share, Strict: true})
+	s.bodies = fair.NewGate(fair.Limits{Size: maxBodies, Share: maxBodies / 2, Strict: true})
+	s.answers = fair.NewGate(fair.Limits{Size: maxAnswers, Share: maxAnswers / 2, Strict: true})
+	processors := int64(runtime.GOMAXPROCS(0))
+	s.turns = fair.NewGate(fair.Limits{Size: processors, Share: (processors + 1) / 2, Strict: true})
 	if s.wait == 0 {
 		s.wait = defaultShareWait
 	}
@@ -321,6 +328,18 @@ func (c *call) room(size int64) error {
 	return err
 }
 
+// turn waits for a processor to do something with so many bytes. What it gives ends the turn; it is never nil.
+func (c *call) turn(size int64) (end func(), err error) {
+	if size <= smallBody {
+		return func() {}, nil
+	}
+	end, err = c.s.shares.enter(c.Context(), c.s.shares.turns, c.tenant(), 1, c.s.opt.AnswerTime, "this tenant has too many large calls under way")
+	if err != nil {
+		return func() {}, err
+	}
+	return end, nil
+}
+
 // pollRoom reserves memory for what a poll may lease, and tells how many bytes that is.
 func (c *call) pollRoom() (int64, error) {
 	size := min(largePage, max(leastRoom, c.s.shares.answers.Free(c.tenant())/roomPart))
@@ -329,7 +348,7 @@ func (c *call) pollRoom() (int64, error) {
 
 // letGo gives back what the call holds: before it blocks, and when it is answered.
 func (c *call) letGo() {
-	for _, leave := range []*func(){&c.leaveRoom, &c.leaveBody, &c.leaveCall} {
+	for _, leave := range []*func(){&c.endTurn, &c.leaveRoom, &c.leaveBody, &c.leaveCall} {
 		if *leave != nil {
 			(*leave)()
 			*leave = nil

@@ -152,6 +152,7 @@ func (c *call) lease(op *engine.Claim, out *api.Polled) error {
 		if c.key.Platform {
 			c.s.owners.note(op.Grants[i].Run.ID, op.Grants[i].Run.Tenant)
 		}
+		c.found += int64(op.Grants[i].Size())
 		out.Runs = append(out.Runs, grant(&op.Grants[i], op.AnyTenant, c.s.engine.Policy()))
 	}
 	op.Grants = nil

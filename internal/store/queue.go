@@ -16,6 +16,10 @@ import (
 // batchBytes. An operation that is heavier than that has a batch to itself. The operations of one request keep
 // their order, and share a batch as far as they fit.
 //
+// While several tenants wait, a heavy operation has a batch to itself as well, and a batch of light ones comes
+// between two of them: whoever has little to write waits for one heavy operation at most, and not for the rest
+// of its batch.
+//
 // A tenant that has laneShare operations in the queue is refused more of them while another tenant waits. The
 // server's own work is never refused.
 
@@ -27,6 +31,12 @@ const (
 	laneShare  = 512
 )
 
+// A heavy operation writes more than this.
+const (
+	heavyRows  = 400
+	heavyBytes = 512 << 10
+)
+
 // weighing is an operation that says how many rows it is going to write and how many bytes they have, about.
 type weighing interface{ Weight() (rows, bytes int) }
 
@@ -36,15 +46,24 @@ const (
 	usualBytes = 1 << 10
 )
 
+func weigh(op Op) (rows, bytes int) {
+	if x, ok := op.(weighing); ok {
+		return x.Weight()
+	}
+	return usualRows, usualBytes
+}
+
+func isHeavy(op Op) bool {
+	rows, bytes := weigh(op)
+	return rows > heavyRows || bytes > heavyBytes
+}
+
 // A load is what a batch has been given so far.
 type load struct{ ops, rows, bytes int }
 
 // add takes an operation into a batch, unless it is one too many. The first is never too many.
 func (l *load) add(op Op) bool {
-	rows, bytes := usualRows, usualBytes
-	if x, ok := op.(weighing); ok {
-		rows, bytes = x.Weight()
-	}
+	rows, bytes := weigh(op)
 	if l.ops > 0 && (l.ops >= maxBatch || l.rows+rows > batchRows || l.bytes+bytes > batchBytes) {
 		return false
 	}
@@ -140,24 +159,38 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var l load
+	var later []*turn // of tenants whose next operation is heavy, and not for this batch
 	for len(q.round) > 0 {
 		t := q.round[0]
 		r := t.first()
-		if r != nil && !l.add(r.ops[r.next]) {
+		if r == nil {
+			q.round = q.round[1:]
+			delete(q.tenants, t.tenant)
+			continue
+		}
+		op := r.ops[r.next]
+		large := len(q.round)+len(later) > 1 && isHeavy(op)
+		if large && l.ops > 0 {
+			q.round, later = q.round[1:], append(later, t)
+			continue
+		}
+		if !l.add(op) {
 			break
 		}
-		if r != nil {
-			ops, from = append(ops, r.ops[r.next]), append(from, entry{r, r.next})
-			r.next++
-			t.ops--
-			q.queued.Add(-1)
-		}
+		ops, from = append(ops, op), append(from, entry{r, r.next})
+		r.next++
+		t.ops--
+		q.queued.Add(-1)
 		if q.round = q.round[1:]; t.first() != nil {
 			q.round = append(q.round, t)
 		} else {
 			delete(q.tenants, t.tenant)
 		}
+		if large {
+			break
+		}
 	}
+	q.round = append(later, q.round...)
 	return ops, from
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -118,11 +119,12 @@ func TestBatchesGoRoundTheTenants(t *testing.T) {
 	}
 }
 
+// A tenant with light operations waits for one heavy operation of another at most, and then writes all it has.
 func TestHeavyOperationsDoNotShareABatch(t *testing.T) {
 	for _, x := range []struct {
 		name        string
 		rows, bytes int
-	}{{"rows", batchRows, 1}, {"bytes", 1, 2 * batchBytes}} {
+	}{{"rows", heavyRows + 1, 1}, {"bytes", 1, heavyBytes + 1}, {"more rows than a batch has", batchRows, 1}, {"more bytes", 1, 2 * batchBytes}} {
 		t.Run(x.name, func(t *testing.T) {
 			h := holdLane(t)
 			var log batchLog
@@ -130,8 +132,8 @@ func TestHeavyOperationsDoNotShareABatch(t *testing.T) {
 			h.ask(t.Context(), "b", log.op("b0"), log.op("b1"))
 			h.release()
 			h.collect(5)
-			if want := "[[a0] [b0] [a1] [b1] [a2]]"; fmt.Sprint(log.batches) != want {
-				t.Errorf("batches = %v, want %s", log.batches, want)
+			if want := "[[a0] [b0 b1] [a1"; !strings.HasPrefix(fmt.Sprint(log.batches), want) {
+				t.Errorf("batches = %v, want %s …", log.batches, want)
 			}
 		})
 	}

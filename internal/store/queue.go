@@ -3,6 +3,7 @@ package store
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -20,6 +21,9 @@ import (
 // between two of them: whoever has little to write waits for one heavy operation at most, and not for the rest
 // of its batch.
 //
+// While several tenants write, a batch takes batchShare operations of each at most, so that it is a short one:
+// whoever has a single operation waits until its batch is written.
+//
 // A tenant that has laneShare operations in the queue is refused more of them while another tenant waits. The
 // server's own work is never refused.
 
@@ -29,6 +33,9 @@ const (
 	batchRows  = 2000
 	batchBytes = 8 << 20
 	laneShare  = 512
+
+	batchShare = 16
+	mixedFor   = 100 * time.Millisecond // after somebody else wrote, several tenants are taken to write
 )
 
 // A heavy operation writes more than this.
@@ -117,7 +124,9 @@ type queue struct {
 
 	mu      sync.Mutex
 	tenants map[perdure.TenantID]*turn
-	round   []*turn // of the tenants that wait, the next one first
+	round   []*turn          // of the tenants that wait, the next one first
+	last    perdure.TenantID // who asked last
+	mixed   time.Time        // when somebody asked who was not the one before
 }
 
 // A turn is what waits of one tenant.
@@ -125,6 +134,7 @@ type turn struct {
 	tenant   perdure.TenantID
 	requests []*request // those that were withdrawn are dropped when they come first
 	ops      int        // those that wait
+	taken    int        // those that the batch which is being gathered has taken
 }
 
 func newQueue() *queue {
@@ -144,6 +154,9 @@ func (q *queue) push(r *request) error {
 	if r.tenant != "" && t.ops >= laneShare && q.queued.Load() > int64(t.ops) {
 		return perdure.Errorf(perdure.CodeTooMany, "%d operations of this tenant wait to be written, as many as may while others wait too", t.ops)
 	}
+	if r.tenant != q.last && r.tenant != "" {
+		q.last, q.mixed = r.tenant, time.Now()
+	}
 	t.requests = append(t.requests, r)
 	t.ops += len(r.ops)
 	q.queued.Add(int64(len(r.ops)))
@@ -159,9 +172,17 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var l load
-	var later []*turn // of tenants whose next operation is heavy, and not for this batch
+	var later []*turn // of tenants who have had their share, or whose next operation is heavy and not for this batch
+	share := maxBatch
+	if time.Since(q.mixed) < mixedFor {
+		share = batchShare
+	}
 	for len(q.round) > 0 {
 		t := q.round[0]
+		if t.taken >= share {
+			q.round, later = q.round[1:], append(later, t)
+			continue
+		}
 		r := t.first()
 		if r == nil {
 			q.round = q.round[1:]
@@ -180,6 +201,7 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 		ops, from = append(ops, op), append(from, entry{r, r.next})
 		r.next++
 		t.ops--
+		t.taken++
 		q.queued.Add(-1)
 		if q.round = q.round[1:]; t.first() != nil {
 			q.round = append(q.round, t)
@@ -191,6 +213,9 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 		}
 	}
 	q.round = append(later, q.round...)
+	for _, t := range q.round {
+		t.taken = 0
+	}
 	return ops, from
 }
 

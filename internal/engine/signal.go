@@ -28,6 +28,18 @@ type Signal struct {
 	Seq      int64              // of the inbox item
 	Approval perdure.ApprovalID // what was decided
 	Refused  *perdure.Error     // as of Decide
+
+	bad error // what is wrong with it by itself
+}
+
+// prepare looks at the signal by itself.
+func (op *Signal) prepare() {
+	if op.bad = perdure.CheckName("name", op.Name); op.bad == nil && len(op.Data) > 0 {
+		op.bad = perdure.CheckValue("data", op.Data)
+	}
+	if op.bad == nil && op.Decision != nil {
+		op.bad = op.Decision.Validate()
+	}
 }
 
 func (op *Signal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
@@ -35,18 +47,8 @@ func (op *Signal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 // Do sends.
 func (op *Signal) Do(tx *Tx) error {
 	op.Seq, op.Approval, op.Refused = 0, "", nil
-	if err := perdure.CheckName("name", op.Name); err != nil {
-		return err
-	}
-	if len(op.Data) > 0 {
-		if err := perdure.CheckValue("data", op.Data); err != nil {
-			return err
-		}
-	}
-	if op.Decision != nil {
-		if err := op.Decision.Validate(); err != nil {
-			return err
-		}
+	if op.bad != nil {
+		return op.bad
 	}
 	r, err := tx.run(op.Tenant, op.RunID)
 	if err != nil {
@@ -135,6 +137,31 @@ type Callback struct {
 
 	RunID   perdure.RunID
 	Refused *perdure.Error // the wait was over: the refusal is the answer, and the log keeps what came
+
+	body   []byte // what it says
+	digest string
+	bad    error // what is wrong with it by itself
+}
+
+// prepare looks at the answer by itself.
+func (op *Callback) prepare() {
+	op.bad = nil
+	if len(op.Result) > 0 {
+		op.bad = perdure.CheckValue("result", op.Result)
+	}
+	if op.bad == nil && op.Error != nil {
+		if op.bad = perdure.CheckText("error.message", op.Error.Message); op.bad == nil {
+			op.bad = perdure.CheckCode("error.code", op.Error.Code)
+		}
+	}
+	if op.bad != nil {
+		return
+	}
+	op.body, op.bad = json.Marshal(struct {
+		Result json.RawMessage  `json:"result,omitempty"`
+		Error  *perdure.Failure `json:"error,omitempty"`
+	}{op.Result, op.Error})
+	op.digest = store.Digest(string(op.body))
 }
 
 func (op *Callback) Needs() []store.Ref { return nil }
@@ -146,28 +173,11 @@ func (op *Callback) Do(tx *Tx) error {
 	if !ok {
 		return notFound("callback")
 	}
-	if len(op.Result) > 0 {
-		if err := perdure.CheckValue("result", op.Result); err != nil {
-			return err
-		}
-	}
-	if op.Error != nil {
-		if err := perdure.CheckText("error.message", op.Error.Message); err != nil {
-			return err
-		}
-		if err := perdure.CheckCode("error.code", op.Error.Code); err != nil {
-			return err
-		}
+	if op.bad != nil {
+		return op.bad
 	}
 	op.RunID, op.Refused = run, nil
-	body, err := json.Marshal(struct {
-		Result json.RawMessage  `json:"result,omitempty"`
-		Error  *perdure.Failure `json:"error,omitempty"`
-	}{op.Result, op.Error})
-	if err != nil {
-		return err
-	}
-	digest := store.Digest(string(body))
+	body, digest := op.body, op.digest
 	r, err := tx.run(tenant, run)
 	if err != nil {
 		return err

@@ -21,6 +21,24 @@ type Submit struct {
 	Run           perdure.Run
 	Created       bool   // false: the key was known
 	WebhookSecret string // set if this made its webhook's endpoint: it is shown to this call, however often it is made
+
+	checked perdure.Submission // as it is taken
+	digest  string             // of it, if there is a key
+	bad     error
+}
+
+// prepare looks at the submission by itself.
+func (op *Submit) prepare() {
+	op.checked, op.digest = op.Submission, ""
+	if op.bad = op.checked.Validate(); op.bad != nil || op.Key == "" {
+		return
+	}
+	if op.bad = perdure.CheckText("idempotency-key", op.Key); op.bad != nil {
+		return
+	}
+	var body []byte
+	body, op.bad = json.Marshal(&op.checked)
+	op.digest = store.Digest(string(body))
 }
 
 // Needs names nothing: a new run is nowhere yet.
@@ -31,21 +49,12 @@ func (*Submit) Lane() store.Lane { return store.LaneSubmit }
 
 // Do accepts the run.
 func (op *Submit) Do(tx *Tx) error {
-	sub := op.Submission
-	op.WebhookSecret = "" // of a try that was not written
-	if err := sub.Validate(); err != nil {
-		return err
+	if op.bad != nil {
+		return op.bad
 	}
-	digest := ""
+	sub, digest := &op.checked, op.digest
+	op.WebhookSecret = "" // of a try that was not written
 	if op.Key != "" {
-		if err := perdure.CheckText("idempotency-key", op.Key); err != nil {
-			return err
-		}
-		body, err := json.Marshal(sub)
-		if err != nil {
-			return err
-		}
-		digest = store.Digest(string(body))
 		known, ok, err := tx.Key(op.Tenant, "run:"+op.Key)
 		if err != nil {
 			return err

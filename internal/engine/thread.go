@@ -17,16 +17,23 @@ type CreateThread struct {
 
 	Thread  perdure.Thread
 	Created bool // false: the key was known
+
+	bad error // what is wrong with it by itself
+}
+
+// prepare looks at the metadata by itself.
+func (op *CreateThread) prepare() {
+	if op.bad = nil; len(op.Metadata) > 0 {
+		op.bad = perdure.CheckValue("metadata", op.Metadata)
+	}
 }
 
 func (*CreateThread) Needs() []store.Ref { return nil }
 
 // Do makes the thread.
 func (op *CreateThread) Do(tx *Tx) error {
-	if len(op.Metadata) > 0 {
-		if err := perdure.CheckValue("metadata", op.Metadata); err != nil {
-			return err
-		}
+	if op.bad != nil {
+		return op.bad
 	}
 	var err error
 	op.Created, err = tx.underKey(op.Tenant, "thread", op.Key, op.Metadata, func() (string, error) {
@@ -64,14 +71,19 @@ type AppendMessage struct {
 
 	Seq     int64
 	Created bool // false: the key was known
+
+	bad error // what is wrong with it by itself
 }
+
+// prepare looks at the message by itself.
+func (op *AppendMessage) prepare() { op.bad = op.Message.Validate("message") }
 
 func (*AppendMessage) Needs() []store.Ref { return nil }
 
 // Do appends.
 func (op *AppendMessage) Do(tx *Tx) error {
-	if err := op.Message.Validate("message"); err != nil {
-		return err
+	if op.bad != nil {
+		return op.bad
 	}
 	th, err := tx.thread(op.Tenant, op.ThreadID)
 	if err != nil {

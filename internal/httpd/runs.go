@@ -29,6 +29,16 @@ func shown(v perdure.Value) json.RawMessage {
 	return json.RawMessage(v)
 }
 
+// show is a run as this caller sees it. Large values are looked at in a turn.
+func (c *call) show(d *engine.Detail) *api.Run {
+	c.found = int64(len(d.InputText) + len(d.ResultText))
+	if c.endTurn == nil {
+		end, _ := c.turn(c.found) // what was found is in memory already: it is shown in any case
+		defer end()
+	}
+	return c.s.show(d, c.s.engine.Store().Now())
+}
+
 // show is a run as callers see it.
 func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 	r := &d.Run
@@ -150,7 +160,7 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		return status, out, err
 	}
 	// What was accepted is known; nothing has to be read for the answer.
-	out := c.s.show(&engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}, c.s.engine.Store().Now())
+	out := c.show(&engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)})
 	out.WebhookSecret = op.WebhookSecret
 	return http.StatusCreated, out, nil
 }
@@ -160,7 +170,7 @@ func getRun(c *call, _ *none) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, c.s.show(&d, c.s.engine.Store().Now()), nil
+	return 0, c.show(&d), nil
 }
 
 func jobStatus(c *call, _ *none) (int, *api.JobStatus, error) {
@@ -358,7 +368,7 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 		if err != nil {
 			return false, err
 		}
-		out = c.s.show(&d, c.s.engine.Store().Now())
+		out = c.show(&d)
 		if d.State.Terminal() {
 			status = http.StatusOK
 		}
@@ -392,7 +402,7 @@ func (c *call) made(id perdure.RunID, created bool) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return createdOr(created), c.s.show(&d, c.s.engine.Store().Now()), nil
+	return createdOr(created), c.show(&d), nil
 }
 
 // createdOr is the status of an answer with something that was made now, or before.

@@ -78,7 +78,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	counts := false // whoever joins a run of the background is not its waiter: nobody expected one
 	see := func(d *engine.Detail) {
 		counts = d.Options.Foreground
-		out = c.s.show(d, c.s.engine.Store().Now())
+		out = c.show(d)
 		ended = d.State.Terminal()
 	}
 	look := func() (bool, error) {

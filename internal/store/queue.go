@@ -173,8 +173,8 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 	defer q.mu.Unlock()
 	var l load
 	var later []*turn // of tenants who have had their share, or whose next operation is heavy and not for this batch
-	share := maxBatch
-	if time.Since(q.mixed) < mixedFor {
+	several, share := time.Since(q.mixed) < mixedFor, maxBatch
+	if several {
 		share = batchShare
 	}
 	for len(q.round) > 0 {
@@ -190,7 +190,7 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 			continue
 		}
 		op := r.ops[r.next]
-		large := len(q.round)+len(later) > 1 && isHeavy(op)
+		large := several && isHeavy(op)
 		if large && l.ops > 0 {
 			q.round, later = q.round[1:], append(later, t)
 			continue

@@ -120,6 +120,7 @@ func (w *Watchdog) untilNext(ctx context.Context, limit time.Duration) time.Dura
 	if err != nil {
 		return limit
 	}
+	w.engine.Sleep(s.Now().Add(pause)) // an alarm that rings later is no reason to wake
 	return pause
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ import (
 //
 // In an ordinary test run the attacks are small and short, and the bounds are those of a starved bystander: a
 // busy machine must not fail them. PERDURE_TEST_FULL=1 has attacks of full size, and the bounds of the promise.
+// PERDURE_ATTACKS is a regular expression that chooses some of them by their names.
 
 // noise is how large and how long the attacks are, and what the bystander may notice of them.
 type noise struct {
@@ -505,8 +507,9 @@ func hurtNobody(t *testing.T, n *node) {
 	p99 := quantile(alone, 0.99)
 	report := fmt.Sprintf("| attack | calls of the bystander | p50 | p99 | slowest | deadline late | memory |\n| --- | --- | --- | --- | --- | --- | --- |\n"+
 		"| none | %d | %s | %s | %s | | %d MB |\n", len(alone), ms(quantile(alone, 0.5)), ms(p99), ms(slices.Max(alone)), n.memory()>>20)
+	only := regexp.MustCompile(os.Getenv("PERDURE_ATTACKS"))
 	for _, x := range attacks {
-		if only := os.Getenv("PERDURE_ATTACKS"); !strings.Contains(x.name, only) {
+		if !only.MatchString(x.name) {
 			continue
 		}
 		var done attacked

@@ -36,7 +36,7 @@ func download(pattern string, g guard, summary string, f func(*call) error) rout
 }
 
 // storingAtOnce is how many chunks of uploads are being stored at once: they share a transaction, and it must not become
-// long. A tenant has all but one of these places.
+// long. A tenant has half of these places.
 const storingAtOnce = 4
 
 func putArtifact(c *call) (int, *perdure.Artifact, error) {

@@ -103,7 +103,7 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
 	s.logs, s.seats, s.shares, s.glance = newLogs(e), newSeats(&opt), newShares(&opt), glance
 	s.looking = make(chan struct{}, socketsAtOnce)
-	s.storing = fair.NewGate(fair.Limits{Size: storingAtOnce, Share: storingAtOnce - 1, Strict: true})
+	s.storing = fair.NewGate(fair.Limits{Size: storingAtOnce, Share: storingAtOnce / 2, Strict: true})
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/perdure/perdure"
 )
@@ -179,12 +180,16 @@ func (v *View) Workers(t perdure.TenantID) ([]perdure.Worker, error) {
 	return out, err
 }
 
+// waitersTogether is how many microseconds the watchdog lets pass after a waiter has expired. There may be hundreds of them in a
+// second: they are swept together, and not each by itself.
+const waitersTogether = 250_000
+
 // NextAlarm is when the watchdog has something to do next, or zero.
 func (v *View) NextAlarm() (perdure.Instant, error) {
 	var first perdure.Instant
 	err := v.sess.Query("SELECT min(at) FROM (SELECT min(alarm_at) AS at FROM runs WHERE alarm_at IS NOT NULL UNION ALL "+
 		"SELECT min(alarm_at) FROM inbox WHERE alarm_at IS NOT NULL UNION ALL SELECT min(alarm_at) FROM gatherings WHERE alarm_at IS NOT NULL UNION ALL "+
-		"SELECT min(expires_at) FROM waiters) AS alarms", nil, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&first}) })
+		"SELECT min(expires_at)+"+strconv.Itoa(waitersTogether)+" FROM waiters) AS alarms", nil, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&first}) })
 	return first, err
 }
 

@@ -88,7 +88,9 @@ var letterScenarios = []Scenario{
 	{"a call for many dead letters is about the same ones each time", func(w *World) {
 		a, b, c := w.bury("job", "broken"), w.bury("job", "broken"), w.bury("job", "broken")
 		pick := func(key string) *engine.PickLetters {
-			return &engine.PickLetters{Tenant: tenant, What: "redrive", Filter: store.LetterFilter{Cause: "broken", Open: true, Oldest: true, Limit: 2}, Asked: "x", Key: key}
+			found, err := w.E.FindLetters(w.ctx(), tenant, store.LetterFilter{Cause: "broken", Open: true, Oldest: true, Limit: 2})
+			w.check(err == nil, "finding letters: %v", err)
+			return &engine.PickLetters{Tenant: tenant, What: "redrive", Found: found, Asked: "x", Key: key}
 		}
 		op := pick("k")
 		w.do(op)

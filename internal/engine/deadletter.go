@@ -112,10 +112,10 @@ func (op *DropDeadLetter) Do(tx *Tx) error {
 // Key it is the same ones each time, so that a call whose answer was lost does not go on to the next.
 type PickLetters struct {
 	Tenant perdure.TenantID
-	What   string // what is to be done with them: a key counts for that alone
-	IDs    []perdure.RunID
-	Filter store.LetterFilter
-	Asked  any // all that was asked for
+	What   string          // what is to be done with them: a key counts for that alone
+	IDs    []perdure.RunID // the letters that the caller named
+	Found  []perdure.RunID // or those that a filter found, see FindLetters
+	Asked  any             // the whole request, by which a repeated key is told from a reused one
 	Key    string
 
 	Picked []perdure.RunID
@@ -131,12 +131,12 @@ func (op *PickLetters) Do(tx *Tx) error {
 		if len(op.IDs) > 0 {
 			return "", nil
 		}
-		list, err := tx.DeadLetters(op.Tenant, op.Filter)
-		ids := make([]string, len(list))
-		for i, d := range list {
-			op.Picked, ids[i] = append(op.Picked, d.RunID), string(d.RunID)
+		op.Picked = op.Found
+		ids := make([]string, len(op.Found))
+		for i, id := range op.Found {
+			ids[i] = string(id)
 		}
-		return strings.Join(ids, " "), err
+		return strings.Join(ids, " "), nil
 	}, func(ids string) error {
 		for id := range strings.FieldsSeq(ids) {
 			op.Picked = append(op.Picked, perdure.RunID(id))
@@ -145,6 +145,19 @@ func (op *PickLetters) Do(tx *Tx) error {
 	})
 	op.Again = !created
 	return err
+}
+
+// FindLetters names the dead letters that match a filter. It reads before PickLetters is in its lane: a filter that
+// matches few of very many letters reads for long, and nobody else's writes wait for that.
+func (e *Engine) FindLetters(ctx context.Context, t perdure.TenantID, f store.LetterFilter) (ids []perdure.RunID, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		list, err := v.DeadLetters(t, f)
+		for i := range list {
+			ids = append(ids, list[i].RunID)
+		}
+		return err
+	})
+	return ids, err
 }
 
 // A Letter is a dead letter and what led to it.

@@ -185,7 +185,12 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 	if in.Limit != nil {
 		f.Limit = *in.Limit
 	}
-	op := &engine.PickLetters{Tenant: c.tenant(), What: what, IDs: in.IDs, Filter: f, Asked: asked, Key: key}
+	op := &engine.PickLetters{Tenant: c.tenant(), What: what, IDs: in.IDs, Asked: asked, Key: key}
+	if filtered {
+		if op.Found, err = c.s.engine.FindLetters(c.Context(), c.tenant(), f); err != nil {
+			return nil, err
+		}
+	}
 	return op, c.s.engine.Do(c.Context(), op)
 }
 

@@ -149,6 +149,11 @@ func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	leave, err := c.seat(byWait) // the receiver may take its time
+	if err != nil {
+		return 0, nil, err
+	}
+	defer leave()
 	r := c.s.opt.Sender.Send(c.Context(), webhook.Message{ID: id, URL: w.URL, Secrets: c.s.engine.WebhookSecrets(&w, now), Body: body})
 	return 0, &api.WebhookTested{Delivered: r.Status >= 200 && r.Status < 300, Status: r.Status, Error: r.Err, Response: r.Response, TookMS: r.Took.Milliseconds()}, nil
 }

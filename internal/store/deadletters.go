@@ -73,17 +73,13 @@ func (v *View) LetterPage(t perdure.TenantID, f LetterFilter) (out []perdure.Dea
 }
 
 // DeadLetters lists a tenant's dead letters, newest first.
-func (v *View) DeadLetters(t perdure.TenantID, f LetterFilter) ([]perdure.DeadLetter, error) {
-	return deadLetters(v.sess, t, f)
-}
-
-func deadLetters(s Session, t perdure.TenantID, f LetterFilter) (out []perdure.DeadLetter, err error) {
+func (v *View) DeadLetters(t perdure.TenantID, f LetterFilter) (out []perdure.DeadLetter, err error) {
 	where, args := f.where(t)
 	order := " ORDER BY run_id DESC"
 	if f.Oldest {
 		order = " ORDER BY run_id"
 	}
-	err = deadTable.query(s, where+order+atMost, append(args, int64(f.Limit)), func(d *perdure.DeadLetter) error {
+	err = deadTable.query(v.sess, where+order+atMost, append(args, int64(f.Limit)), func(d *perdure.DeadLetter) error {
 		out = append(out, *d)
 		return nil
 	})
@@ -134,11 +130,6 @@ func (v *View) DeadLetter(t perdure.TenantID, run perdure.RunID) (d perdure.Dead
 		return nil
 	})
 	return d, ok, err
-}
-
-// DeadLetters lists a tenant's dead letters as they are stored.
-func (tx *Tx) DeadLetters(t perdure.TenantID, f LetterFilter) ([]perdure.DeadLetter, error) {
-	return deadLetters(tx.sess, t, f)
 }
 
 // EventsOf reads the last lines of some types of a run's log, in their order.

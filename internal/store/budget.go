@@ -21,7 +21,7 @@ const (
 	MostRead    = 4 * MostWritten
 
 	// sweepTime is how long a sweep decides before it stops and leaves the rest to the next one.
-	sweepTime = 100 * time.Millisecond
+	sweepTime = 20 * time.Millisecond
 )
 
 // A Cost is how much a batch, or one operation of it, has read and means to write.

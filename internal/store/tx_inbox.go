@@ -212,10 +212,13 @@ func (tx *Tx) saveMoves() (out []statement) {
 			n++
 		}
 		run := []any{string(first.was.Tenant), string(first.was.RunID)}
-		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=? WHERE tenant=? AND run_id=? AND seq IN (SELECT seq FROM inbox " +
-			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at IS NOT NULL AND alarm_at<=?" + tx.s.dialect.skipLocked + ")",
+		// Both halves name the range of items, so that neither reads the whole inbox; the sum keeps planners from the index of alarms.
+		run = append(run, first.was.Seq, moves[n-1].was.Seq)
+		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=? " +
+			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND seq IN (SELECT seq FROM inbox " +
+			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at+0<=?" + tx.s.dialect.skipLocked + ")",
 			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.Error}, run, run,
-				[]any{first.was.Seq, moves[n-1].was.Seq, first.was.Status, first.was.Epoch, int64(tx.Now)}), anyNumber})
+				[]any{first.was.Status, first.was.Epoch, int64(tx.Now)}), anyNumber})
 		moves = moves[n:]
 	}
 	return out

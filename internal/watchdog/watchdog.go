@@ -134,6 +134,7 @@ type Sweep struct {
 	only *store.Ref // this run alone, among the work of others
 	part string     // this part alone
 	most int        // rows of a part; zero: batch
+	done int        // how often it was decided
 
 	Actions   []Action
 	Held      int         // runs that a gap held back
@@ -186,6 +187,7 @@ func Parts() (names []string) {
 // Do sweeps.
 func (s *Sweep) Do(tx *engine.Tx) error {
 	s.Actions, s.Held, s.Locked, s.Contended, s.More = nil, 0, 0, nil, false
+	s.done++
 	g, err := readGap(tx)
 	if err != nil {
 		return err
@@ -226,6 +228,9 @@ func (s *Sweep) limit(tx *engine.Tx) int {
 	most := batch
 	if s.most > 0 {
 		most = s.most
+	}
+	if s.done > 2 { // somebody changes one of its rows each time: fewer rows are changed less often
+		most = max(8, most>>(s.done-2))
 	}
 	return most + tx.LockedRows() + s.w.aside.count(tx.Now)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -52,15 +53,76 @@ func within(lines, file string) bool {
 	return false
 }
 
+// Every link between the pages leads to a file that exists and, where it names one, to a heading of it.
 func TestLinksOfTheDocsLeadSomewhere(t *testing.T) {
-	for _, page := range append(pages, "examples/README.md") {
-		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`).FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
-			if _, err := os.Stat(filepath.Join("..", filepath.Dir(page), m[1])); err != nil {
-				t.Errorf("%s: %v", page, err)
+	for _, page := range allPages(t) {
+		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
+			}
+			if _, err := os.Stat(filepath.Join("..", target)); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[0], err)
+				continue
+			}
+			if anchor := m[2]; anchor != "" && filepath.Ext(target) == ".md" && !slices.Contains(headings(t, target), anchor) {
+				t.Errorf("%s links to the heading %q of %s, which has no such heading", page, anchor, target)
 			}
 		}
 	}
 }
+
+// Every page of docs is in the index, so that a reader can find it.
+func TestIndexNamesEveryPage(t *testing.T) {
+	for _, folder := range []string{"docs", "docs/decisions"} {
+		index := read(t, folder+"/README.md")
+		for _, page := range glob(t, folder+"/*.md") {
+			name := filepath.Base(page)
+			if name != "README.md" && !strings.Contains(index, "]("+name+")") {
+				t.Errorf("%s/README.md does not link to %s", folder, name)
+			}
+		}
+	}
+}
+
+// allPages are the Markdown files that people read.
+func allPages(t *testing.T) []string {
+	t.Helper()
+	list := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"}
+	for _, folder := range []string{"docs", "docs/decisions", "docs/evidence"} {
+		list = append(list, glob(t, folder+"/*.md")...)
+	}
+	return list
+}
+
+func glob(t *testing.T, pattern string) (out []string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join("..", pattern))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("no file matches %s (%v)", pattern, err)
+	}
+	for _, path := range found {
+		out = append(out, strings.TrimPrefix(path, "../"))
+	}
+	return out
+}
+
+// headings are the anchors that GitHub makes of a page's headings: lower case, without punctuation, spaces as dashes.
+func headings(t *testing.T, page string) (out []string) {
+	t.Helper()
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
+		text := strings.ToLower(strings.TrimSpace(linkText.ReplaceAllString(m[1], "$1")))
+		out = append(out, strings.ReplaceAll(punctuation.ReplaceAllString(text, ""), " ", "-"))
+	}
+	return out
+}
+
+var (
+	link        = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)
+	linkText    = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	heading     = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	punctuation = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
 
 var fenced = regexp.MustCompile("(?ms)^```.*?^```$")
 

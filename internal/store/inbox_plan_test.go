@@ -94,3 +94,45 @@ func TestInboxQuestionsAreIndexed(t *testing.T) {
 		}))
 	}
 }
+
+// PostgreSQL puts off a range of items by their numbers: it reads neither the rest of the inbox nor all items that are due.
+func TestPostgresPutsOffItemsByTheirRange(t *testing.T) {
+	s := open(t, Options{URL: pool.New(t)})
+	must(t, s, insert("x"))
+	for part := range 10 {
+		must(t, s, opFunc(func(tx *Tx) error {
+			for i := range 300 {
+				n := int64(part*300 + i + 1)
+				tx.PutItem(perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: n, Type: perdure.ItemSignal, Status: perdure.ItemPending, Data: "1", AlarmAt: 1})
+			}
+			return nil
+		}))
+	}
+	plan := func(tx *Tx, st statement) (out string) {
+		t.Helper()
+		err := tx.s.lanes[LaneWork].write.Query("EXPLAIN "+st.text, st.args, func(scan func(...any) error) error {
+			var line string
+			err := scan(&line)
+			out += line + "\n"
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	errs := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+		was := perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: 7, Type: perdure.ItemSignal, Status: perdure.ItemPending, AlarmAt: 1}
+		is := was
+		is.AlarmAt = tx.Now.Add(1)
+		tx.MoveItem(was, is)
+		p := plan(tx, tx.saveMoves()[0])
+		if n := strings.Count(p, "seq >="); n != 2 || strings.Contains(p, "inbox_alarm") || strings.Contains(p, "Seq Scan") {
+			t.Errorf("the plan of putting off an item is\n%swant both halves by the range of numbers", p)
+		}
+		return perdure.Errorf(perdure.CodeInvalid, "nothing is written")
+	}))
+	if perdure.CodeOf(errs[0]) != perdure.CodeInvalid {
+		t.Errorf("explaining: %v", errs[0])
+	}
+}

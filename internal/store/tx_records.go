@@ -436,10 +436,6 @@ func (tx *Tx) Waiters(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, error
 	return out, err
 }
 
-// byKey is a waiter's expiry in statements that find it by its key. The sum keeps planners from the index of expiries: PostgreSQL,
-// where it has no statistics yet, takes that index instead, and reads all expired waiters for each one.
-const byKey = "expires_at+0"
-
 // RenewWaiters stages a later expiry of those waiters of a node that have not expired, and says which these are. One that
 // is dropped meanwhile stays dropped.
 func (tx *Tx) RenewWaiters(t perdure.TenantID, node string, ids []perdure.RunID, until perdure.Instant) (kept map[perdure.RunID]bool, err error) {
@@ -449,7 +445,7 @@ func (tx *Tx) RenewWaiters(t perdure.TenantID, node string, ids []perdure.RunID,
 		return waiterTable.query(tx.sess, given, args, func(w *WaiterRow) error {
 			if w.ExpiresAt > tx.Now {
 				kept[w.RunID] = true
-				tx.Stage("UPDATE waiters SET expires_at=? WHERE tenant=? AND run_id=? AND node=? AND "+byKey+">?",
+				tx.Stage("UPDATE waiters SET expires_at=? WHERE tenant=? AND run_id=? AND node=? AND expires_at>?",
 					int64(until), string(t), string(w.RunID), node, int64(tx.Now))
 			}
 			return nil
@@ -493,7 +489,7 @@ func (tx *Tx) DropWaiter(w WaiterRow) {
 		sl.exists = false
 		tx.undo = append(tx.undo, func() { *sl = before })
 	}
-	push(tx, &tx.later, statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND " + byKey + "<=?", []any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})
+	push(tx, &tx.later, statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?", []any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})
 }
 
 // Tenant and HasQueue tell whether the surroundings of a run exist.

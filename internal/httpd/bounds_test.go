@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/fair"
 )
 
 // A connection that pipelines requests and reads no answer is closed when the deadline of an answer passes.
@@ -267,5 +269,36 @@ func TestDefaultBytesBindWhileOthersAsk(t *testing.T) {
 	}
 	if wait := s.maySend("a", now.Add(12*time.Second)); wait != 0 {
 		t.Errorf("a has to wait %s when its bucket has refilled, want not at all", wait)
+	}
+}
+
+// Whoever does not read its answers, or sends its bodies slowly, holds its share for long. It gets no more than that even while nobody
+// else asks, and a tenant that comes later finds its own share free.
+func TestTenantWithItsShareLeavesTheRestToOthers(t *testing.T) {
+	s := newShares(&Options{})
+	processors := max(2, int64(runtime.GOMAXPROCS(0)))
+	for _, x := range []struct {
+		name        string
+		gate        *fair.Gate
+		unit, share int64
+	}{
+		{"bodies", s.bodies, maxBodies / 8, 4},
+		{"answers", s.answers, maxAnswers / 8, 4},
+		{"turns", s.turns, 1, processors / 2},
+		{"calls", s.calls, 1, maxCalls * 3 / 4},
+	} {
+		got := int64(0)
+		for {
+			if _, ok := x.gate.TryEnter("a", x.unit); !ok {
+				break
+			}
+			got++
+		}
+		if got != x.share {
+			t.Errorf("%s: a tenant alone gets %d units, want %d", x.name, got, x.share)
+		}
+		if _, ok := x.gate.TryEnter("b", x.unit); !ok {
+			t.Errorf("%s: another tenant gets none", x.name)
+		}
 	}
 }

@@ -84,8 +84,8 @@ func newShares(opt *Options) *shares {
 	s.calls = fair.NewGate(fair.Limits{Size: maxCalls, Share: share, Strict: true})
 	s.bodies = fair.NewGate(fair.Limits{Size: maxBodies, Share: maxBodies / 2, Strict: true})
 	s.answers = fair.NewGate(fair.Limits{Size: maxAnswers, Share: maxAnswers / 2, Strict: true})
-	processors := int64(runtime.GOMAXPROCS(0))
-	s.turns = fair.NewGate(fair.Limits{Size: processors, Share: (processors + 1) / 2, Strict: true})
+	processors := max(2, int64(runtime.GOMAXPROCS(0)))
+	s.turns = fair.NewGate(fair.Limits{Size: processors, Share: processors / 2, Strict: true})
 	if s.wait == 0 {
 		s.wait = defaultShareWait
 	}

@@ -254,3 +254,20 @@ func TestOperationThatAlwaysConflictsIsSetApart(t *testing.T) {
 		}
 	})
 }
+
+// While several tenants write, a batch has a share of operations for each, so that it stays short. A tenant alone fills batches.
+func TestBatchHasAShareForEachTenant(t *testing.T) {
+	h := holdLane(t)
+	var log batchLog
+	many := make([]Op, 3*batchShare)
+	for i := range many {
+		many[i] = log.op("a")
+	}
+	h.ask(t.Context(), "a", many...)
+	h.ask(t.Context(), "b", log.op("b"))
+	h.release()
+	h.collect(len(many) + 1)
+	if n := len(log.batches[0]); n != batchShare+1 {
+		t.Errorf("the first batch has %d operations, want %d of one tenant and one of the other", n, batchShare)
+	}
+}

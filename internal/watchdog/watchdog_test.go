@@ -3,6 +3,7 @@ package watchdog
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +91,36 @@ func TestTheLoopHonoursDeadlinesAtOnce(t *testing.T) {
 				t.Errorf("%s late: the loop slept through an earlier alarm", late)
 			}
 			synctest.Wait()
+		}
+	})
+}
+
+// An alarm that rings after the one that the loop sleeps until is no reason to sweep: a busy tenant sets hundreds of them in a second.
+func TestLaterAlarmsDoNotWakeTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sweeps atomic.Int64
+		e, _ := live(t, store.Options{Hooks: store.Hooks{
+			Clock: func() perdure.Instant { return perdure.At(time.Now()) },
+			Spent: func(op store.Op, _ store.Cost) {
+				if named, ok := op.(interface{ Name() string }); ok && named.Name() == "watchdog.Sweep" {
+					sweeps.Add(1)
+				}
+			},
+		}})
+		submit := func(timeout time.Duration) {
+			t.Helper()
+			if err := e.Do(t.Context(), &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		submit(100 * time.Millisecond)
+		before := sweeps.Load()
+		for range 50 {
+			submit(200 * time.Millisecond)
+		}
+		if n := sweeps.Load() - before; before == 0 || n != 0 {
+			t.Errorf("%d sweeps for the first alarm and %d for 50 later ones, want some and none", before, n)
 		}
 	})
 }

@@ -37,19 +37,18 @@ func (s *Setting) set(v any) (err error) {
 }
 
 func (s *Setting) setScalar(v any) error {
-	text, isText := v.(string)
-	if _, ok := s.Value.(*string); ok && !isText {
-		return fmt.Errorf("%v is not a text", v)
-	}
 	switch v.(type) {
 	case string, int64, float64, bool:
-		text = fmt.Sprint(v)
 	default:
 		return fmt.Errorf("%v is not a single value", v)
 	}
+	text := fmt.Sprint(v)
 	var err error
 	switch at := s.Value.(type) {
 	case *string:
+		if _, ok := v.(string); !ok {
+			return fmt.Errorf("%v is not a text", v)
+		}
 		*at = text
 	case *bool:
 		if *at, err = strconv.ParseBool(text); err != nil {

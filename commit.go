@@ -432,8 +432,8 @@ func checkWork(prefix, kind string, queue *string, class Class, priority, attemp
 	if priority < -100 || priority > 100 {
 		return Invalid(prefix+"priority", "%d does not lie between -100 and 100", priority)
 	}
-	if attempts < 0 || attempts > 1000 {
-		return Invalid(prefix+"max_attempts", "%d does not lie between 1 and 1000", attempts)
+	if attempts < 0 || attempts > maxAttempts {
+		return Invalid(prefix+"max_attempts", "%d does not lie between 1 and %d", attempts, maxAttempts)
 	}
 	if len(input) > 0 {
 		if err := CheckValue(prefix+"input", input); err != nil {

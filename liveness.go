@@ -56,6 +56,16 @@ func (p *Policy) thresholds(kind, activity string, process bool) Thresholds {
 	return t
 }
 
+// Settings has a row for each threshold.
+func (t *Thresholds) Settings() []Setting {
+	return []Setting{
+		{"silent", &t.Silent, nil, minDuration, nil, "a run without a sign of life is reported after this"},
+		{"no_progress", &t.NoProgress, nil, minDuration, nil, "a run that beats and does not move is reported after this"},
+		{"stale", &t.Stale, nil, minDuration, nil, "a run without a sign of life is `stale` after this; shorter than `dead`"},
+		{"dead", &t.Dead, nil, minDuration, nil, "a run without a sign of life is `dead` after this"},
+	}
+}
+
 func (t *Thresholds) override(by Thresholds) {
 	for _, x := range []struct{ to, by *time.Duration }{
 		{&t.Silent, &by.Silent}, {&t.NoProgress, &by.NoProgress}, {&t.Stale, &by.Stale}, {&t.Dead, &by.Dead}} {
@@ -95,12 +105,11 @@ func (l *Liveness) validate(p *Policy) error {
 		return Invalid("liveness", "has thresholds for more than %d kinds or activities", MaxLiveness)
 	}
 	check := func(field, kind, activity string, own Thresholds) error {
-		for _, d := range []struct {
-			name  string
-			value time.Duration
-		}{{"silent", own.Silent}, {"no_progress", own.NoProgress}, {"stale", own.Stale}, {"dead", own.Dead}} {
-			if d.value != 0 && d.value < minDuration {
-				return Invalid(field+"."+d.name, "must be at least %s, not %s", minDuration, d.value)
+		for _, s := range own.Settings() {
+			if s.Name = field + "." + s.Name; *s.Value.(*time.Duration) != 0 {
+				if err := s.Check(); err != nil {
+					return err
+				}
 			}
 		}
 		if t := p.thresholds(kind, activity, false); t.Stale >= t.Dead {

@@ -34,8 +34,8 @@ type Policy struct {
 	BackoffMax    time.Duration
 	BackoffJitter float64 // ± this share
 
-	MaxAttempts int                     // default of a run
-	Timeouts    map[Class]TimeoutLimits // default and ceiling of a run's timeout
+	MaxAttempts int      // default of a run
+	Timeouts    Timeouts // default and ceiling of a run's timeout
 
 	BeatEvery      time.Duration // a line for an unchanged heartbeat at most this often
 	WaiterTTL      time.Duration // a node's word that somebody waits for a run holds this long
@@ -68,85 +68,31 @@ func (p *Policy) WaitTimeout(name string) time.Duration {
 	return p.SuspendTimeout
 }
 
+// Timeouts has the limits of each class.
+type Timeouts struct{ Task, Agent, Process TimeoutLimits }
+
 // TimeoutLimits are a class's default and greatest timeout.
 type TimeoutLimits struct{ Default, Max time.Duration }
 
-// DefaultPolicy is what a server has when nothing is configured.
-func DefaultPolicy() Policy {
-	return Policy{
-		Lease:                  time.Minute,
-		CancelGrace:            30 * time.Second,
-		CleanupGrace:           10 * time.Minute,
-		DispatchedRetry:        5 * time.Second,
-		DispatchedRetryMax:     5 * time.Minute,
-		DispatchedTimeout:      30 * time.Second,
-		MaxDeliveries:          10,
-		InboxProcessingTimeout: time.Minute,
-		SuspendTimeout:         10 * time.Minute,
-		PendingWakeup:          10 * time.Second,
-		PendingWakeupSkip:      10 * time.Minute,
-		ActiveReap:             30 * time.Minute,
-		QueuedAlert:            5 * time.Minute,
-		Silent:                 30 * time.Second,
-		NoProgress:             10 * time.Minute,
-		StaleAfter:             2 * time.Minute,
-		DeadAfter:              10 * time.Minute,
-		WorkerOffline:          2 * time.Minute,
-		BackoffBase:            time.Second,
-		BackoffMax:             5 * time.Minute,
-		BackoffJitter:          0.2,
-		MaxAttempts:            3,
-		Timeouts: map[Class]TimeoutLimits{
-			Task:    {10 * time.Minute, time.Hour},
-			Agent:   {24 * time.Hour, 30 * 24 * time.Hour},
-			Process: {24 * time.Hour, 30 * 24 * time.Hour},
-		},
-		BeatEvery:        time.Minute,
-		WaiterTTL:        30 * time.Second,
-		DetachGrace:      10 * time.Second,
-		DeadLetterTTL:    24 * time.Hour,
-		IdempotencyTTL:   24 * time.Hour,
-		Retention:        7 * 24 * time.Hour,
-		AuditRetention:   90 * 24 * time.Hour,
-		ArtifactMaxBytes: 64 << 20, ArtifactTotalBytes: 256 << 20,
-		WatchdogInterval: 500 * time.Millisecond,
-		GapAfter:         5 * time.Second,
-		GapSpare:         15 * time.Second,
-		PatrolEvery:      5 * time.Second,
+// Of is the limits of a class, or none for a class that does not exist.
+func (t *Timeouts) Of(c Class) TimeoutLimits {
+	switch c {
+	case Task:
+		return t.Task
+	case Agent:
+		return t.Agent
+	case Process:
+		return t.Process
 	}
+	return TimeoutLimits{}
 }
 
-// A Setting is a duration of a policy by its name, as configuration and documentation know it.
-type Setting struct {
-	Name  string
-	Value *time.Duration
-}
-
-// Settings are all durations of the policy, to be read and changed by name.
-func (p *Policy) Settings() []Setting {
-	return []Setting{
-		{"lease", &p.Lease}, {"cancel_grace", &p.CancelGrace}, {"cleanup_grace", &p.CleanupGrace},
-		{"dispatched_retry", &p.DispatchedRetry}, {"dispatched_retry_max", &p.DispatchedRetryMax},
-		{"dispatched_timeout", &p.DispatchedTimeout}, {"inbox_processing_timeout", &p.InboxProcessingTimeout},
-		{"suspend_timeout", &p.SuspendTimeout}, {"pending_wakeup", &p.PendingWakeup},
-		{"pending_wakeup_skip", &p.PendingWakeupSkip}, {"active_reap", &p.ActiveReap}, {"queued_alert", &p.QueuedAlert},
-		{"silent", &p.Silent}, {"no_progress", &p.NoProgress}, {"stale_after", &p.StaleAfter}, {"dead_after", &p.DeadAfter}, {"worker_offline", &p.WorkerOffline},
-		{"backoff_base", &p.BackoffBase}, {"backoff_max", &p.BackoffMax}, {"beat_every", &p.BeatEvery},
-		{"waiter_ttl", &p.WaiterTTL}, {"detach_grace", &p.DetachGrace}, {"dead_letter_ttl", &p.DeadLetterTTL},
-		{"idempotency_ttl", &p.IdempotencyTTL}, {"retention", &p.Retention}, {"audit_retention", &p.AuditRetention}, {"watchdog_interval", &p.WatchdogInterval},
-		{"gap_after", &p.GapAfter}, {"gap_spare", &p.GapSpare}, {"patrol_every", &p.PatrolEvery},
+// DefaultPolicy is what a server has when nothing is configured: the defaults of Settings.
+func DefaultPolicy() (p Policy) {
+	for _, s := range p.Settings() {
+		s.Reset()
 	}
-}
-
-// A Size is a number of bytes of a policy by its name.
-type Size struct {
-	Name  string
-	Value *int64
-}
-
-// Sizes are those that can be set.
-func (p *Policy) Sizes() []Size {
-	return []Size{{"artifact_max_bytes", &p.ArtifactMaxBytes}, {"artifact_total_bytes", &p.ArtifactTotalBytes}}
+	return p
 }
 
 // What is shorter than these can't be meant: no worker could keep such a lease.
@@ -155,24 +101,103 @@ const (
 	minLease    = 100 * time.Millisecond
 )
 
+// maxAttempts bounds attempts and deliveries, for a run and as a default.
+const maxAttempts = 1000
+
+// maxArtifactBytes bounds what can be asked for artifacts of a run.
+const maxArtifactBytes int64 = 1 << 40
+
+// Settings has a row for each item of the policy that has a fixed name. Liveness has names of the operator's own.
+func (p *Policy) Settings() []Setting {
+	duration := func(name string, at *time.Duration, standard time.Duration, help string) Setting {
+		return Setting{Name: name, Value: at, Default: standard, Min: minDuration, Help: help}
+	}
+	return []Setting{
+		{"lease", &p.Lease, time.Minute, minLease, nil, "a worker's right to execute, from each sign of life"},
+		duration("cancel_grace", &p.CancelGrace, 30*time.Second,
+			"a cancel request that nobody acknowledges is enforced after this"),
+		duration("cleanup_grace", &p.CleanupGrace, 10*time.Minute,
+			"an acknowledged cancel request leaves this long to clean up"),
+		duration("dispatched_retry", &p.DispatchedRetry, 5*time.Second,
+			"a grant that is not heard from may be granted again after this, doubling"),
+		duration("dispatched_retry_max", &p.DispatchedRetryMax, 5*time.Minute,
+			"the longest that `dispatched_retry` doubles to"),
+		duration("dispatched_timeout", &p.DispatchedTimeout, 30*time.Second,
+			"a grant that is not heard from goes back to the queue after this"),
+		{"max_deliveries", &p.MaxDeliveries, 10, 1, maxAttempts,
+			"grants in a row that nobody was heard from, before the run ends as a dead letter"},
+		duration("inbox_processing_timeout", &p.InboxProcessingTimeout, time.Minute,
+			"an inbox item in the hands of a holder that is gone is looked at after this"),
+		duration("suspend_timeout", &p.SuspendTimeout, 10*time.Minute,
+			"the timeout of a wait that has none of its own"),
+		duration("pending_wakeup", &p.PendingWakeup, 10*time.Second,
+			"an inbox item that may satisfy a wait is looked at again after this"),
+		duration("pending_wakeup_skip", &p.PendingWakeupSkip, 10*time.Minute,
+			"an item of a run that has ended is given up after this"),
+		duration("active_reap", &p.ActiveReap, 30*time.Minute,
+			"a running run without any sign of life ends after this; the net under the lease, and not shorter"),
+		duration("queued_alert", &p.QueuedAlert, 5*time.Minute,
+			"a claimable run that nobody takes is reported after this"),
+		duration("silent", &p.Silent, 30*time.Second,
+			"a running run without a sign of life is reported after this"),
+		duration("no_progress", &p.NoProgress, 10*time.Minute,
+			"a running run that beats and does not move is reported after this"),
+		duration("stale_after", &p.StaleAfter, 2*time.Minute,
+			"a running run without a sign of life is `stale`, and reported, after this; shorter than `dead_after`"),
+		duration("dead_after", &p.DeadAfter, 10*time.Minute,
+			"a running run without a sign of life is `dead` after this; a process is given up then"),
+		duration("worker_offline", &p.WorkerOffline, 2*time.Minute,
+			"a worker without a sign of life is shown as offline after this"),
+		duration("backoff_base", &p.BackoffBase, time.Second,
+			"the first retry waits this long, each further one twice as long"),
+		duration("backoff_max", &p.BackoffMax, 5*time.Minute, "the longest that a backoff doubles to"),
+		{"backoff_jitter", &p.BackoffJitter, 0.2, 0.0, 1.0, "the share by which a backoff varies, up or down"},
+		{"max_attempts", &p.MaxAttempts, 3, 1, maxAttempts,
+			"attempts that may be lost in a row, without committed progress; a run may ask for another number"},
+		duration("timeouts.task.default", &p.Timeouts.Task.Default, 10*time.Minute,
+			"the timeout of a task that asks for none; not above its `max`"),
+		duration("timeouts.task.max", &p.Timeouts.Task.Max, time.Hour, "the greatest that a task may ask for"),
+		duration("timeouts.agent.default", &p.Timeouts.Agent.Default, 24*time.Hour,
+			"the timeout of an agent that asks for none"),
+		duration("timeouts.agent.max", &p.Timeouts.Agent.Max, 30*24*time.Hour,
+			"the greatest that an agent may ask for"),
+		duration("timeouts.process.default", &p.Timeouts.Process.Default, 24*time.Hour,
+			"the timeout of a process that asks for none"),
+		duration("timeouts.process.max", &p.Timeouts.Process.Max, 30*24*time.Hour,
+			"the greatest that a process may ask for"),
+		duration("beat_every", &p.BeatEvery, time.Minute,
+			"a heartbeat that says nothing new makes a line in the log at most this often"),
+		duration("waiter_ttl", &p.WaiterTTL, 30*time.Second,
+			"a node's word that somebody waits for a run holds this long"),
+		duration("detach_grace", &p.DetachGrace, 10*time.Second, "a dropped connection defers the run after this"),
+		duration("dead_letter_ttl", &p.DeadLetterTTL, 24*time.Hour, "how long a dead letter is kept"),
+		duration("idempotency_ttl", &p.IdempotencyTTL, 24*time.Hour,
+			"how long an idempotency key is kept, and at least as long as its run lives"),
+		duration("retention", &p.Retention, 7*24*time.Hour,
+			"how long a run is kept after its end; not shorter than `idempotency_ttl` and `dead_letter_ttl`"),
+		duration("audit_retention", &p.AuditRetention, 90*24*time.Hour,
+			"how long an entry of the audit log is kept"),
+		{"artifact_max_bytes", &p.ArtifactMaxBytes, int64(64 << 20), int64(1), maxArtifactBytes,
+			"how large an artifact may be; not above `artifact_total_bytes`"},
+		{"artifact_total_bytes", &p.ArtifactTotalBytes, int64(256 << 20), int64(1), maxArtifactBytes,
+			"how large all that a run leaves may be together"},
+		duration("watchdog_interval", &p.WatchdogInterval, 500*time.Millisecond,
+			"the longest that the watchdog sleeps"),
+		duration("gap_after", &p.GapAfter, 5*time.Second,
+			"nobody has swept for this long: it was a gap; at least twice `watchdog_interval`"),
+		duration("gap_spare", &p.GapSpare, 15*time.Second,
+			"after a gap, the deadline of a run that was leased waits this long"),
+		duration("patrol_every", &p.PatrolEvery, 5*time.Second,
+			"how often a stretch of the live runs is walked through, to mend what should not be"),
+	}
+}
+
 // Validate refuses a policy under which a run might not end or could be taken from a healthy worker.
 func (p *Policy) Validate() error {
 	for _, s := range p.Settings() {
-		if *s.Value < minDuration {
-			return Invalid(s.Name, "must be at least %s, not %s", minDuration, *s.Value)
+		if err := s.Check(); err != nil {
+			return err
 		}
-	}
-	if p.Lease < minLease {
-		return Invalid("lease", "must be at least %s, not %s", minLease, p.Lease)
-	}
-	if p.MaxAttempts < 1 {
-		return Invalid("max_attempts", "must be at least 1, not %d", p.MaxAttempts)
-	}
-	if p.MaxDeliveries < 1 {
-		return Invalid("max_deliveries", "must be at least 1, not %d", p.MaxDeliveries)
-	}
-	if p.BackoffJitter < 0 || p.BackoffJitter > 1 {
-		return Invalid("backoff_jitter", "must lie between 0 and 1, not %v", p.BackoffJitter)
 	}
 	if p.ActiveReap < p.Lease {
 		return Invalid("active_reap", "must not be shorter than the lease: it is the net under it")
@@ -189,18 +214,12 @@ func (p *Policy) Validate() error {
 	if p.Retention < p.IdempotencyTTL || p.Retention < p.DeadLetterTTL {
 		return Invalid("retention", "must not be shorter than idempotency_ttl and dead_letter_ttl: these lead to runs")
 	}
-	for _, s := range p.Sizes() {
-		if *s.Value < 1 || *s.Value > 1<<40 {
-			return Invalid(s.Name, "must lie between 1 and %d bytes, not %d", 1<<40, *s.Value)
-		}
-	}
 	if p.ArtifactMaxBytes > p.ArtifactTotalBytes {
 		return Invalid("artifact_max_bytes", "must not be above artifact_total_bytes, %d", p.ArtifactTotalBytes)
 	}
 	for _, c := range []Class{Task, Agent, Process} {
-		l, ok := p.Timeouts[c]
-		if !ok || l.Default <= 0 || l.Max < l.Default {
-			return Invalid("timeouts."+string(c), "needs a positive default that is not above its maximum")
+		if l := p.Timeouts.Of(c); l.Default > l.Max {
+			return Invalid("timeouts."+string(c)+".default", "%s is above timeouts.%s.max, %s", l.Default, c, l.Max)
 		}
 	}
 	return nil
@@ -209,7 +228,7 @@ func (p *Policy) Validate() error {
 // Deadline is the instant at which a run of that class ends at the latest. A timeout of zero is the
 // class's default.
 func (p *Policy) Deadline(class Class, timeout Duration, from Instant) (Instant, error) {
-	l := p.Timeouts[class]
+	l := p.Timeouts.Of(class)
 	d := time.Duration(timeout)
 	switch {
 	case timeout == 0:

@@ -429,16 +429,18 @@ func TestPolicyRefusesWhatCouldLoseRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, spoil := range map[string]func(*Policy){
-		"lease":            func(p *Policy) { p.Lease = 0 },
-		"max_attempts":     func(p *Policy) { p.MaxAttempts = 0 },
-		"max_deliveries":   func(p *Policy) { p.MaxDeliveries = 0 },
-		"active_reap":      func(p *Policy) { p.ActiveReap = time.Second },
-		"backoff_jitter":   func(p *Policy) { p.BackoffJitter = 2 },
-		"gap_after":        func(p *Policy) { p.GapAfter = p.WatchdogInterval },
-		"timeouts.task":    func(p *Policy) { p.Timeouts = map[Class]TimeoutLimits{} },
-		"suspend_timeout":  func(p *Policy) { p.SuspendTimeout = -1 },
-		"cancel_grace":     func(p *Policy) { p.CancelGrace = 0 },
-		"dispatched_retry": func(p *Policy) { p.DispatchedRetry = 0 },
+		"lease":                  func(p *Policy) { p.Lease = 0 },
+		"max_attempts":           func(p *Policy) { p.MaxAttempts = 0 },
+		"max_deliveries":         func(p *Policy) { p.MaxDeliveries = 0 },
+		"active_reap":            func(p *Policy) { p.ActiveReap = time.Second },
+		"backoff_jitter":         func(p *Policy) { p.BackoffJitter = 2 },
+		"gap_after":              func(p *Policy) { p.GapAfter = p.WatchdogInterval },
+		"timeouts.task.default":  func(p *Policy) { p.Timeouts = Timeouts{} },
+		"timeouts.agent.default": func(p *Policy) { p.Timeouts.Agent.Max = time.Hour },
+		"timeouts.process.max":   func(p *Policy) { p.Timeouts.Process.Max = 0 },
+		"suspend_timeout":        func(p *Policy) { p.SuspendTimeout = -1 },
+		"cancel_grace":           func(p *Policy) { p.CancelGrace = 0 },
+		"dispatched_retry":       func(p *Policy) { p.DispatchedRetry = 0 },
 	} {
 		p := DefaultPolicy()
 		spoil(&p)

@@ -101,10 +101,10 @@ func drawPolicy(r stream) perdure.Policy {
 	p.BeatEvery = r.scaled(5*time.Second, time.Minute)
 	p.WaiterTTL = r.scaled(2*time.Second, 30*time.Second)
 	p.DetachGrace = r.scaled(time.Second, 10*time.Second)
-	p.Timeouts = map[perdure.Class]perdure.TimeoutLimits{
-		perdure.Task:    {Default: r.scaled(10*unit, 100*unit), Max: 6 * hour},
-		perdure.Agent:   {Default: r.scaled(30*unit, 300*unit), Max: 6 * hour},
-		perdure.Process: {Default: r.scaled(10*unit, 200*unit), Max: 6 * hour},
+	p.Timeouts = perdure.Timeouts{
+		Task:    perdure.TimeoutLimits{Default: r.scaled(10*unit, 100*unit), Max: 6 * hour},
+		Agent:   perdure.TimeoutLimits{Default: r.scaled(30*unit, 300*unit), Max: 6 * hour},
+		Process: perdure.TimeoutLimits{Default: r.scaled(10*unit, 200*unit), Max: 6 * hour},
 	}
 	return p
 }

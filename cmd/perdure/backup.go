@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -34,7 +35,7 @@ func backup(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		}
 	case *stopped:
 		write = func(path string) error {
-			file := filepath.Join(first(*conn.data, os.Getenv("PERDURE_DATA"), defaults().Data), "perdure.db")
+			file := filepath.Join(first(*conn.data, os.Getenv("PERDURE_DATA"), settings.DefaultData), "perdure.db")
 			if _, err := os.Stat(file); err != nil {
 				return fmt.Errorf("there is no data: %w", err)
 			}

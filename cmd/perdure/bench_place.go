@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -128,7 +129,7 @@ func (p *benchPlace) policy() perdure.Policy {
 	policy := perdure.DefaultPolicy()
 	for _, s := range policy.Settings() {
 		if slices.Contains(p.patient(), s.Name) {
-			*s.Value = benchPatience
+			*s.Value.(*time.Duration) = benchPatience
 		}
 	}
 	return policy

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/keyfile"
+	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -42,7 +43,7 @@ func (h *keysCall) bootstrap() error {
 			return err
 		}
 	} else {
-		dir = first(dir, os.Getenv("PERDURE_DATA"), defaults().Data)
+		dir = first(dir, os.Getenv("PERDURE_DATA"), settings.DefaultData)
 		opt.Path = filepath.Join(dir, "perdure.db")
 		if _, err := os.Stat(opt.Path); err != nil {
 			return fmt.Errorf("there is no data in %s: %w", dir, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/settings"
 )
 
 // live starts a server behind a socket, and points the commands at it.
@@ -303,14 +304,14 @@ func TestConfigurationFromFileEnvironmentAndFlags(t *testing.T) {
 
 func TestServeUntilItIsToldToStop(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
-	cfg := defaults()
-	cfg.Listen, cfg.Data, cfg.policy = "127.0.0.1:0", filepath.Join(t.TempDir(), "data"), perdure.DefaultPolicy()
+	cfg := settings.Default()
+	cfg.Listen, cfg.Dir = "127.0.0.1:0", filepath.Join(t.TempDir(), "data")
 	up, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
-		ended <- cfg.serve(ctx, os.Stderr, os.Stderr, func(url string, _ *embedded.Server) { up <- url })
+		ended <- serveWith(ctx, cfg, os.Stderr, os.Stderr, func(url string, _ *embedded.Server) { up <- url })
 	}()
 	url := <-up
-	key, err := os.ReadFile(filepath.Join(cfg.Data, embedded.KeyFile))
+	key, err := os.ReadFile(filepath.Join(cfg.Dir, embedded.KeyFile))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -61,7 +62,7 @@ clock of its own.
 		f.Usage()
 		return errUsage
 	}
-	dir := first(*data, os.Getenv("PERDURE_DATA"), defaults().Data)
+	dir := first(*data, os.Getenv("PERDURE_DATA"), settings.DefaultData)
 	report, err := lookAtClock(ctx, dir, *yes)
 	if err != nil {
 		return err

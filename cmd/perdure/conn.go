@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/settings"
 )
 
 // connFlags say which server a command talks to.
@@ -21,7 +22,7 @@ type connFlags struct{ url, key, data, ca *string }
 
 func addConnFlags(f *flag.FlagSet) *connFlags {
 	return &connFlags{
-		url:  f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+defaultListen+")"),
+		url:  f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+settings.DefaultListen+")"),
 		key:  f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
 		ca:   f.String("ca", "", "`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or those of the system)"),
 		data: f.String("data", "", "`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
@@ -30,14 +31,14 @@ func addConnFlags(f *flag.FlagSet) *connFlags {
 
 // address is the server's URL.
 func (c *connFlags) address() string {
-	return first(*c.url, os.Getenv("PERDURE_URL"), "http://"+defaultListen)
+	return first(*c.url, os.Getenv("PERDURE_URL"), "http://"+settings.DefaultListen)
 }
 
 // connect finds the server and a key for it: by flags, by the environment, or in the data folder.
 func (c *connFlags) connect() (*client.Client, error) {
 	key := first(*c.key, os.Getenv("PERDURE_KEY"))
 	if key == "" {
-		path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), defaults().Data), embedded.KeyFile)
+		path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), settings.DefaultData), embedded.KeyFile)
 		b, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("there is no key: set PERDURE_KEY, or say with --data where the server's %s is (not in %s)", embedded.KeyFile, path)

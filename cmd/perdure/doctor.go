@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/settings"
 )
 
 // A finding is one line of the doctor.
@@ -32,18 +33,18 @@ type finding struct {
 func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("doctor", "Looks at the data folder, the store, the doorbell and the server, and says what is wrong and what would help. Exits with 1 if\nsomething is.\n\n  perdure doctor", stderr)
 	conn := addConnFlags(f)
-	c := &configFlags{file: f.String("config", "", "the server's TOML `file`"), items: map[string]*string{"data": conn.data}}
-	addNodeFlags(f, c.items)
+	c := settings.AddFlags(f, "store", "doorbell")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	cfg, err := c.load(os.Getenv)
+	c.Set("data", *conn.data)
+	cfg, err := c.Load(os.Getenv)
 	if err != nil {
 		return err
 	}
-	*conn.data = cfg.Data
-	found := append(lookAtFolder(cfg.Data), cfg.lookAtNodes(ctx)...)
+	*conn.data = cfg.Dir
+	found := append(lookAtFolder(cfg.Dir), lookAtNodes(ctx, cfg)...)
 	found = append(found, conn.lookAtTLS(ctx)...)
 	found = append(found, lookAtServer(ctx, conn)...)
 	bad := 0
@@ -95,8 +96,8 @@ func lookAtFolder(dir string) []finding {
 }
 
 // lookAtNodes tries what several nodes have in common.
-func (cfg *config) lookAtNodes(ctx context.Context) []finding {
-	store := finding{"store", true, cfg.storeText()}
+func lookAtNodes(ctx context.Context, cfg *settings.Config) []finding {
+	store := finding{"store", true, cfg.Text("store")}
 	if cfg.Store != "" {
 		what, err := postgresVersion(ctx, cfg.Store)
 		if store.OK = err == nil; err != nil {
@@ -104,7 +105,7 @@ func (cfg *config) lookAtNodes(ctx context.Context) []finding {
 		}
 		store.Note += ": " + what
 	}
-	bell := finding{"doorbell", true, cfg.doorbellText()}
+	bell := finding{"doorbell", true, cfg.Text("doorbell")}
 	if address := first(cfg.Doorbell, cfg.Store); address != "" && address != "none" {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/httpd"
+	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -33,7 +34,7 @@ func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			found, err = checkStore(ctx, store.Options{URL: *database, AsIs: true})
 		}
 	} else if *stopped {
-		found, err = checkFolder(ctx, first(*conn.data, os.Getenv("PERDURE_DATA"), defaults().Data))
+		found, err = checkFolder(ctx, first(*conn.data, os.Getenv("PERDURE_DATA"), settings.DefaultData))
 	} else if c, cerr := conn.connect(); cerr != nil {
 		err = cerr
 	} else {

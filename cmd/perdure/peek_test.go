@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -114,93 +111,5 @@ func TestLateListsAdoptsAndDiscards(t *testing.T) {
 	has(t, out, `"adopted"`, `"discarded"`, `"size": 8`)
 	for _, args := range [][]string{{"late"}, {"late", "x", "adopt"}, {"late", "x", "adopt", "none"}, {"late", "x", "burn", "1"}, {"late", "x", "adopt", "0"}} {
 		mustRun(t, 2, args...)
-	}
-}
-
-func TestThePolicyInTheFile(t *testing.T) {
-	load := func(text string) (config, error) {
-		path := writeFile(t, "[policy]\n"+text)
-		return (&configFlags{file: &path}).load(func(string) string { return "" })
-	}
-	for _, text := range []string{"artifact_max_bytes = 12", "artifact_max_bytes = \"12\"", "artifact_max_bytes = 12\nartifact_total_bytes = \"12\"\nlease = \"2s\""} {
-		if cfg, err := load(text); err != nil || cfg.policy.ArtifactMaxBytes != 12 {
-			t.Errorf("%q: %d, %v", text, cfg.policy.ArtifactMaxBytes, err)
-		}
-	}
-	for text, want := range map[string]string{
-		"lease = 60":                      "policy.lease: \"60\" is not a duration",
-		"lease = \"1ns\"":                 "policy.lease: must be at least 1ms",
-		"lease = \"5ms\"":                 "policy.lease: must be at least 100ms",
-		"lease = true":                    "a setting of the policy",
-		"lease = [\"1m\"]":                "a setting of the policy",
-		"artifact_max_bytes = 1.5":        "a setting of the policy",
-		"artifact_max_bytes = -1":         "policy.artifact_max_bytes: must lie between",
-		"artifact_total_bytes = 100":      "policy.artifact_max_bytes: must not be above artifact_total_bytes, 100",
-		"artifact_max_bytes = 1000000000": "artifact_total_bytes",
-		"retention = \"1h\"":              "policy.retention: must not be shorter",
-		"nonsense = 1":                    "policy.nonsense",
-	} {
-		if _, err := load(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "invalid:") {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-}
-
-func TestLivenessInTheFile(t *testing.T) {
-	load := func(text string) (config, error) {
-		path := filepath.Join(t.TempDir(), "perdure.toml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c := &configFlags{file: &path}
-		return c.load(func(string) string { return "" })
-	}
-	cfg, err := load(`
-[liveness.activity.llm_thinking]
-silent = "2m"
-[liveness.kind.report]
-dead = "1h"
-[liveness.kind.report.activity."running tests"]
-stale = "30m"
-`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := perdure.Run{Kind: "report", Activity: "running tests"}
-	if got := cfg.policy.Thresholds(&r); got != (perdure.Thresholds{Silent: 30 * time.Second, NoProgress: 10 * time.Minute, Stale: 30 * time.Minute, Dead: time.Hour}) {
-		t.Errorf("%+v", got)
-	}
-	r.Activity = "llm_thinking"
-	if got := cfg.policy.Thresholds(&r); got.Silent != 2*time.Minute || got.Stale != 2*time.Minute {
-		t.Errorf("%+v", got)
-	}
-	var out strings.Builder
-	cfg.Liveness.print(&out)
-	has(t, out.String(), "[liveness.kind.report]\ndead                       1h0m0s\n", "[liveness.activity.llm_thinking]\nsilent", `[liveness.kind.report.activity.running tests]`)
-	for text, want := range map[string]string{
-		"[liveness.kind.report]\nsilent = \"soon\"": "silent",
-		"[liveness.kind.report]\nquiet = \"1m\"":    "quiet",
-		"[liveness.kind.report]\nstale = \"20m\"":   "must be shorter",
-		"[liveness.activity.a]\nsilent = \"-1m\"":   "silent",
-		"[liveness.kind.\"\"]\nsilent = \"1m\"":     "liveness.kind",
-		"[policy]\nstale_after = \"1h\"":            "stale_after",
-		"[liveness.kinds.report]\nsilent = \"1m\"":  "kinds",
-		"[liveness.kind.a]\nsilent = \"0s\"":        "must be positive",
-		"[liveness.kind.a]\nsilent = 5":             "duration",
-		"[liveness.kind.a]\nsilent = \"1ns\"":       "liveness.kind.a.silent: must be at least 1ms",
-		"liveness = 5":                              "liveness",
-		"[liveness]\nkind = 5":                      "liveness.kind is a section",
-		"[liveness]\nkind = \"report\"":             "liveness.kind is a section",
-		"[liveness]\nactivity = true":               "liveness.activity is a section",
-		"[liveness.kind]\nreport = 5":               "liveness.kind.report",
-		"[liveness.kind.report]\nactivity = [1]":    "liveness.kind.report.activity is a section",
-		"[liveness.kind.report.activity]\na = 1":    "liveness.kind.report.activity.a",
-		"[liveness.activity]\na = \"1m\"":           "liveness.activity.a",
-		"[[liveness.kind]]\nsilent = \"1m\"":        "liveness.kind",
-		"policy = 5":                                "policy is a section",
-	} {
-		if _, err := load(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", text, err)
-		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/keyfile"
+	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -45,7 +46,7 @@ func restore(ctx context.Context, args []string, stdout, stderr io.Writer) error
 			return err
 		}
 	} else {
-		r.Into = first(*data, os.Getenv("PERDURE_DATA"), defaults().Data)
+		r.Into = first(*data, os.Getenv("PERDURE_DATA"), settings.DefaultData)
 		opt.Path, r.keyFile = filepath.Join(r.Into, "perdure.db"), filepath.Join(r.Into, embedded.KeyFile)
 		if _, err := os.Lstat(r.keyFile); err == nil && *revoke {
 			return fmt.Errorf("%s is there already, and would not be valid: move it away, a new one is made", r.keyFile)

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/settings"
 )
 
 const secretUsage = `Usage:
@@ -22,9 +23,7 @@ until each is rotated; those are listed. docs/server.md says more.
 func secretCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("secret rotate", "", stderr)
 	f.Usage = func() { fmt.Fprint(stderr, secretUsage) }
-	c := &configFlags{file: f.String("config", "", "the server's TOML `file`"), items: map[string]*string{"data": f.String("data", "", "`folder` of the data")}}
-	addNodeFlags(f, c.items)
-	c.items["seal_keys"] = f.String("seal-keys", "", "")
+	c := settings.AddFlags(f, "data", "store", "doorbell", "seal_keys")
 	asJSON := f.Bool("json", false, "print JSON")
 	words, err := parseMixed(f, args, 1, 1)
 	if err != nil {
@@ -34,11 +33,11 @@ func secretCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 		f.Usage()
 		return errUsage
 	}
-	cfg, err := c.load(os.Getenv)
+	cfg, err := c.Load(os.Getenv)
 	if err != nil {
 		return err
 	}
-	old, err := embedded.RotateSecret(embedded.Options{Dir: cfg.Data, Store: cfg.Store, SealKeys: cfg.Seal})
+	old, err := embedded.RotateSecret(embedded.Options{Dir: cfg.Dir, Store: cfg.Store, SealKeys: cfg.SealKeys})
 	if err != nil {
 		return err
 	}

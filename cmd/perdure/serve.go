@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/settings"
 )
 
 // drainTime bounds how long a server that is asked to stop waits for requests under way.
@@ -23,7 +24,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return cfg.serve(ctx, stdout, stderr, nil)
+	return serveWith(ctx, cfg, stdout, stderr, nil)
 }
 
 func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -32,10 +33,10 @@ func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if len(cfg.Hooks) == 0 {
-		cfg.Hooks = []string{"127.0.0.0/8", "::1/128"} // receivers that one tries out run here
+	if len(cfg.WebhookAllow) == 0 {
+		cfg.WebhookAllow = []string{"127.0.0.0/8", "::1/128"} // receivers that one tries out run here
 	}
-	return cfg.serve(ctx, stdout, stderr, func(url string, srv *embedded.Server) {
+	return serveWith(ctx, cfg, stdout, stderr, func(url string, srv *embedded.Server) {
 		fmt.Fprintf(stdout, `
 Perdure is listening on %[1]s; its data is in %[2]s.
 
@@ -50,13 +51,13 @@ In another terminal:
 
 The API: %[1]s/openapi.json. Ctrl-C stops the server; nothing is lost.
 
-`, url, cfg.Data, embedded.KeyFile)
+`, url, cfg.Dir, embedded.KeyFile)
 	})
 }
 
-// serve opens the data, listens, and works until the context ends or the store is in doubt.
-func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet func(url string, srv *embedded.Server)) error {
-	log, err := cfg.logger(stderr)
+// serveWith opens the data, listens, and works until the context ends or the store is in doubt.
+func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writer, greet func(url string, srv *embedded.Server)) error {
+	log, err := cfg.NewLogger(stderr)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,9 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 		return err
 	}
 	defer l.Close()
-	srv, err := embedded.Open(cfg.options(log))
+	opt := cfg.Options
+	opt.Logger = log
+	srv, err := embedded.Open(opt)
 	if err != nil {
 		return err
 	}
@@ -80,7 +83,7 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 	url, start := "http://"+l.Addr().String(), hs.Serve
 	if hs.TLSConfig = srv.TLSConfig(); hs.TLSConfig != nil {
 		url, start = "https://"+l.Addr().String(), func(l net.Listener) error { return hs.ServeTLS(l, "", "") }
-	} else if !cfg.loopback() {
+	} else if !cfg.Loopback() {
 		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear", "listen", cfg.Listen)
 	}
 	go boundGarbage(ctx)
@@ -90,7 +93,7 @@ func (cfg *config) serve(ctx context.Context, stdout, stderr io.Writer, greet fu
 	}
 	served := make(chan error, 1)
 	go func() { served <- start(bounded) }()
-	log.Info("serving", "url", url, "data", cfg.Data)
+	log.Info("serving", "url", url, "data", cfg.Dir)
 	if greet != nil {
 		greet(url, srv)
 	} else {

@@ -49,6 +49,7 @@ var layers = []struct {
 	{"internal/httpd", []string{"", "internal/redact", "internal/fair", "internal/connlimit", "api", "internal/plant", "internal/doorbell", "internal/store", "internal/engine", "internal/webhook"}},
 	{"internal/metrics", []string{"", "internal/store", "internal/engine", "internal/watchdog"}},
 	{"embedded", []string{"", "internal/redact", "internal/keyfile", "internal/tlscert", "internal/connlimit", "api", "internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},
+	{"internal/settings", []string{"", "internal/doorbell", "embedded"}},
 	{"internal/session", []string{"", "api"}},
 	{"client", []string{"", "api", "internal/session"}},
 	{"agent", []string{"", "api", "internal/session"}},

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
@@ -78,20 +78,20 @@ func TestEveryClockHasARule(t *testing.T) {
 	}
 }
 
-func TestEveryItemOfThePolicyIsExplained(t *testing.T) {
-	fields := make(map[string]bool)
-	policy := reflect.TypeOf(perdure.Policy{})
-	for i := range policy.NumField() {
-		fields[snake(policy.Field(i).Name)] = true
-	}
-	for name := range notes {
-		if !fields[name] {
-			t.Errorf("%s is explained and is not in the policy", name)
+func TestEverySettingIsExplained(t *testing.T) {
+	names := make(map[string]bool)
+	for _, s := range settings.Default().Table() {
+		if names[s.Name] {
+			t.Errorf("%s has two rows", s.Name)
+		}
+		names[s.Name] = true
+		if s.Help == "" {
+			t.Errorf("%s is not explained", s.Name)
 		}
 	}
-	for name := range fields {
-		if notes[name].note == "" {
-			t.Errorf("%s is in the policy and not explained", name)
+	for name := range aliases {
+		if !names["policy."+name] {
+			t.Errorf("%s has another name, and is no setting of the policy", name)
 		}
 	}
 }
@@ -102,9 +102,9 @@ func TestWords(t *testing.T) {
 			t.Errorf("duration(%s) = %q, want %q", in, got, want)
 		}
 	}
-	for in, want := range map[string]string{"Lease": "lease", "WatchdogInterval": "watchdog_interval", "DeadLetterTTL": "dead_letter_ttl"} {
-		if got := snake(in); got != want {
-			t.Errorf("snake(%s) = %q, want %q", in, got, want)
+	for in, want := range map[time.Duration]string{time.Minute: "1m", 90 * time.Second: "1m30s", 24 * time.Hour: "24h", 10 * time.Second: "10s", time.Hour + time.Second: "1h0m1s"} {
+		if got := short(in); got != want {
+			t.Errorf("short(%s) = %q, want %q", in, got, want)
 		}
 	}
 }

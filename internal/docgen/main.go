@@ -1,5 +1,5 @@
 // Command docgen prints the pages of docs/ that say what the code does: the lifecycle, the watchdog's
-// rules, the invariants and the metrics. They are printed from the tables that the program decides by, so that they
+// rules, the settings, the invariants and the metrics. They are printed from the tables that the program decides by, so that they
 // can't drift. Run it with "make docs"; "make check" fails when a page is not what it would print.
 package main
 
@@ -24,6 +24,7 @@ type page struct {
 var pages = []page{
 	{"lifecycle.md", lifecycle},
 	{"watchdog.md", safetyNet},
+	{"configuration.md", configuration},
 	{"invariants.md", invariants},
 	{"metrics.md", metricsPage},
 }

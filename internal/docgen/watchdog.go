@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -54,19 +52,9 @@ and is never away for that long, makes no gap either: if hardly any heartbeat ge
 
 const configText = `## Configuration
 
-The watchdog and the engine decide by one struct, ` + "`perdure.Policy`" + ` in [policy.go](../policy.go); ` + "`DefaultPolicy`" + ` gives what stands here and
-` + "`Validate`" + ` refuses settings under which a run might not end. *Also known as* gives the names of the same settings in other
-systems with such a net, for those who come from there.
-
+The watchdog and the engine decide by one struct, ` + "`perdure.Policy`" + ` in [policy.go](../policy.go). ` + "`DefaultPolicy`" + ` gives its defaults, and
+` + "`Validate`" + ` refuses settings under which a run might not end. [Configuration](configuration.md#policy) has a row for each item.
 `
-
-// elsewhere are the bounds that are no items: they are asked for where they are used.
-var elsewhere = [][4]string{
-	{"a worker's long poll", "30 s", "`wait` of a poll, at most a minute", "worker long poll"},
-	{"a wait", "`suspend_timeout`", "`timeout` of a wait is exact; `never` lasts until the run's deadline", "`options.suspend_timeout_seconds`, `options.timeout_seconds`: of a tool's own and the default, there the greater one counts"},
-	{"a wait for `start_task`", "", "for the signal or the approval of that name, unless the wait says otherwise", "orchestrator wait, `event:{project_id}:start_task`"},
-	{"a wait for `approve_push`", "", "the same", "approval wait, `event:{project_id}:approve_push`"},
-}
 
 func safetyNet(w *strings.Builder) {
 	p := perdure.DefaultPolicy()
@@ -82,98 +70,6 @@ func safetyNet(w *strings.Builder) {
 	w.WriteString("\n" + "The part of W15 that fires schedules comes with that\nfeature; see the status table in the [README](../README.md#status).\n")
 	fmt.Fprintf(w, gapText, duration(p.GapAfter), code("gap_after"), code("lease"), duration(p.GapSpare), code("gap_spare"))
 	w.WriteString(configText)
-	header(w, "item", "default", "what it says", "also known as")
-	for _, i := range items(&p) {
-		row(w, code(i.name), i.value, i.note, i.alias)
-	}
-	w.WriteString("\nSome are no items but are asked for where they are used:\n\n")
-	header(w, "of what", "default", "asked for by", "also known as")
-	for _, e := range elsewhere {
-		for name, d := range perdure.WaitTimeouts {
-			if strings.HasSuffix(e[0], code(name)) {
-				e[1] = duration(d)
-			}
-		}
-		row(w, e[:]...)
-	}
-}
-
-// An item is one field of the policy.
-type item struct{ name, value, note, alias string }
-
-// notes say what each item of the policy is for, and what else it is called. The page can't be printed if
-// one is missing.
-var notes = map[string]struct{ note, alias string }{
-	"lease":                    {"a worker's right to execute, from each sign of life", "`job:{job_id}:lease`"},
-	"cancel_grace":             {"a cancel request that nobody acknowledges is enforced after this", ""},
-	"cleanup_grace":            {"an acknowledged one has this long to clean up", ""},
-	"dispatched_retry":         {"a grant that is not heard from may be granted again after this, doubling", "`pmo.dispatched_retry_seconds`"},
-	"dispatched_retry_max":     {"the longest that doubles to", ""},
-	"dispatched_timeout":       {"a grant that is not heard from goes back to the queue after this", "`pmo.dispatched_timeout_seconds`"},
-	"max_deliveries":           {"grants in a row that nobody was heard from, before the run ends as a dead letter", ""},
-	"inbox_processing_timeout": {"an inbox item in the hands of a holder that is gone is looked at after this", "`worker.inbox_processing_timeout_seconds`"},
-	"suspend_timeout":          {"the timeout of a wait that has none of its own", "`worker.suspend_timeout_seconds`"},
-	"pending_wakeup":           {"an inbox item that may satisfy a wait is looked at again after this", "`pmo.pending_wakeup_seconds`"},
-	"pending_wakeup_skip":      {"an item of a run that has ended is given up after this", "`pmo.pending_wakeup_skip_seconds`"},
-	"active_reap":              {"a running run without any sign of life ends after this; the net under the lease", "`pmo.active_reap_seconds`"},
-	"queued_alert":             {"a claimable run that nobody takes is reported after this", ""},
-	"silent":                   {"a running run without a sign of life is reported after this", ""},
-	"no_progress":              {"one that beats and does not move is reported after this", ""},
-	"stale_after":              {"a running run without a sign of life is `stale`, and reported, after this", ""},
-	"dead_after":               {"and `dead` after this; a process is given up then", ""},
-	"liveness":                 {"the last four for some kinds and activities, see [liveness](liveness.md)", ""},
-	"worker_offline":           {"a worker without a sign of life is shown as offline after this", "`worker:{worker_id}:heartbeat`"},
-	"backoff_base":             {"the first retry waits this long, each further one twice as long", ""},
-	"backoff_max":              {"the longest that doubles to", ""},
-	"backoff_jitter":           {"the share by which a backoff varies, up or down", ""},
-	"max_attempts":             {"attempts that may be lost in a row, without committed progress; a run may ask for another number", "`retry_count`"},
-	"timeouts":                 {"the timeout of a run that asks for none, and the greatest that it may ask for", "`timeout_sec`, job max"},
-	"beat_every":               {"a heartbeat that says nothing new makes a line in the log at most this often", ""},
-	"waiter_ttl":               {"a node's word that somebody waits for a run holds this long", ""},
-	"detach_grace":             {"a dropped connection defers the run after this", ""},
-	"dead_letter_ttl":          {"how long a dead letter is kept", "`job_dlq:{tenant_id}`"},
-	"idempotency_ttl":          {"how long an idempotency key is kept, and at least as long as its run lives", "`job:idempotency:{key}`"},
-	"audit_retention":          {"how long an entry of the [audit log](audit.md) is kept", ""},
-	"retention":                {"how long a run is kept after its end, see [retention](retention.md)", "`job:{job_id}:result`"},
-	"artifact_max_bytes":       {"how large an [artifact](artifacts.md) may be", ""},
-	"artifact_total_bytes":     {"how large all that a run leaves may be together", ""},
-	"watchdog_interval":        {"the longest that the watchdog sleeps", "`pmo.watchdog_interval_seconds`, `worker.watchdog_interval_seconds`"},
-	"gap_after":                {"nobody has swept for this long: it was a gap", ""},
-	"gap_spare":                {"after a gap, the deadline of a run that was leased waits this long", ""},
-	"patrol_every":             {"how often a stretch of the live runs is walked through, to mend what should not be", ""},
-}
-
-// items lists the policy, field by field.
-func items(p *perdure.Policy) []item {
-	var out []item
-	v := reflect.ValueOf(*p)
-	for i := range v.NumField() {
-		name := snake(v.Type().Field(i).Name)
-		n, ok := notes[name]
-		if !ok {
-			panic("the policy has an item that internal/docgen says nothing about: " + name)
-		}
-		out = append(out, item{name, value(v.Field(i).Interface()), n.note, n.alias})
-	}
-	return out
-}
-
-func value(v any) string {
-	switch v := v.(type) {
-	case time.Duration:
-		return duration(v)
-	case float64:
-		return fmt.Sprintf("± %g %%", v*100)
-	case perdure.Liveness:
-		return "none"
-	case map[perdure.Class]perdure.TimeoutLimits:
-		var parts []string
-		for _, c := range []perdure.Class{perdure.Task, perdure.Agent, perdure.Process} {
-			parts = append(parts, fmt.Sprintf("%s %s, at most %s", c, duration(v[c].Default), duration(v[c].Max)))
-		}
-		return strings.Join(parts, "; ")
-	}
-	return fmt.Sprint(v)
 }
 
 // duration writes a duration as people do: "500 ms", "10 min", "30 d".
@@ -187,17 +83,4 @@ func duration(d time.Duration) string {
 		}
 	}
 	return d.String()
-}
-
-// snake turns WatchdogInterval into watchdog_interval, and DeadLetterTTL into dead_letter_ttl.
-func snake(s string) string {
-	var b strings.Builder
-	runes := []rune(s)
-	for i, c := range runes {
-		if unicode.IsUpper(c) && i > 0 && (unicode.IsLower(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1])) {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(c))
-	}
-	return b.String()
 }

@@ -249,7 +249,7 @@ func (tx *Tx) continuation(orig *perdure.Run, trigger string, told []perdure.Mes
 			WebhookLines: orig.Options.WebhookLines},
 	}
 	// An end must not fail because the greatest timeout has been lowered since.
-	r.Options.Timeout = min(r.Options.Timeout, perdure.Duration(tx.e.policy.Timeouts[r.Class].Max))
+	r.Options.Timeout = min(r.Options.Timeout, perdure.Duration(tx.e.policy.Timeouts.Of(r.Class).Max))
 	input := json.RawMessage(perdure.Object("trigger", trigger, "continuation_of_run_id", string(orig.ID)))
 	if err := tx.accept(&r, input, nil, nil, perdure.MultitaskEnqueue); err != nil {
 		return "", err

@@ -1,0 +1,89 @@
+package settings
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// Text is the value of a setting as Print shows it.
+func (c *Config) Text(name string) string { return find(c.Table(), name).Text() }
+
+// Print shows what is in force, without passwords.
+func (c *Config) Print(w io.Writer) {
+	inPolicy := false
+	for _, s := range c.Table() {
+		name, ok := s.inPolicy()
+		if !ok {
+			fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-16s  %s", s.Name, s.Text()), " "))
+			continue
+		}
+		if !inPolicy {
+			inPolicy = true
+			fmt.Fprintf(w, "\n[%s]\n", policySection)
+		}
+		mark := ""
+		if c.given[s.Name] {
+			mark = "  (set)"
+		}
+		fmt.Fprintf(w, "%-26s %s%s\n", name, s.Text(), mark)
+	}
+	c.eachThreshold(func(section []string, t *perdure.Thresholds) {
+		fmt.Fprintf(w, "\n[%s]\n", thresholdName(section))
+		for _, s := range t.Settings() {
+			if d := *s.Value.(*time.Duration); d != 0 {
+				fmt.Fprintf(w, "%-26s %s\n", s.Name, d)
+			}
+		}
+	})
+}
+
+// JSON is what is in force for a program to read, without passwords.
+func (c *Config) JSON() map[string]any {
+	policy, liveness := map[string]string{}, map[string]any{}
+	out := map[string]any{policySection: policy, livenessSection: liveness}
+	for _, s := range c.Table() {
+		if name, ok := s.inPolicy(); ok {
+			policy[name] = s.Text()
+		} else {
+			out[s.Name] = s.json()
+		}
+	}
+	c.eachThreshold(func(section []string, t *perdure.Thresholds) {
+		at := liveness
+		for _, key := range section {
+			if at[key] == nil {
+				at[key] = map[string]any{}
+			}
+			at = at[key].(map[string]any)
+		}
+		for _, s := range t.Settings() {
+			if d := *s.Value.(*time.Duration); d != 0 {
+				at[s.Name] = d.String()
+			}
+		}
+	})
+	return out
+}
+
+// eachThreshold calls f for each section of thresholds, kinds first.
+func (c *Config) eachThreshold(f func(section []string, t *perdure.Thresholds)) {
+	activities := func(section []string, all map[string]perdure.Thresholds) {
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			t := all[name]
+			f(append(section, "activity", name), &t)
+		}
+	}
+	l := &c.Policy.Liveness
+	for _, name := range slices.Sorted(maps.Keys(l.Kinds)) {
+		k := l.Kinds[name]
+		f([]string{"kind", name}, &k.Thresholds)
+		activities([]string{"kind", name}, k.Activities)
+	}
+	activities(nil, l.Activities)
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/golden"
 )
 
 // asks has a run wait for an approval, and gives the approval's id.
@@ -220,7 +221,7 @@ func TestApprovalsAreShownAsTheyAre(t *testing.T) {
 	if err := printApprovals(&b, page, at.Time()); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "approve.txt", b.String())
+	golden.Compare(t, "approve.txt", b.String())
 	if bad := regexp.MustCompile(`[^\n\PC]|[\x{2028}\x{2029}\x{85}]`).FindString(b.String()); bad != "" {
 		t.Errorf("%q is shown as it is", bad)
 	}

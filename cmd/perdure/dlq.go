@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/paint"
 )
 
 const dlqUsage = `Usage:
@@ -29,7 +30,7 @@ Every one takes --json. More in docs/deadletters.md.
 
 // dlqCommand has a word of its own for everything that can be done with dead letters.
 func dlqCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	d := &dlqCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}, painter{on: colourful(stdout)}}
+	d := &dlqCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}, paint.Painter{On: paint.Colourful(stdout)}}
 	return d.say("dlq", dlqUsage, "causes", []word{
 		{"causes", "Counts dead letters by cause and kind, the most first.", d.causes},
 		{"list", "Lists dead letters, newest first.\n\n  perdure dlq list --cause CAUSE", d.list},
@@ -41,7 +42,7 @@ func dlqCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 
 type dlqCall struct {
 	wordCall
-	paint painter
+	paint paint.Painter
 }
 
 // choose is begin, for what takes a positive --limit.
@@ -87,7 +88,7 @@ func (d *dlqCall) causes() error {
 		fmt.Fprintf(w, "%-*s  KIND\tLETTERS\tREDRIVEN\tNEWEST\tEXAMPLE\n", width, "CAUSE")
 		for _, x := range found.Causes {
 			// The colour is around the padding: what counts columns would count it as well.
-			fmt.Fprintf(w, "%s%*s  %s\t%d\t%d\t%s\t%s\n", d.paint.in(red, literal(x.Cause)), width-len(literal(x.Cause)), "", literal(x.Kind), x.Count, x.Redriven, ago(x.NewestAt), x.Example)
+			fmt.Fprintf(w, "%s%*s  %s\t%d\t%d\t%s\t%s\n", d.paint.In(paint.Red, literal(x.Cause)), width-len(literal(x.Cause)), "", literal(x.Kind), x.Count, x.Redriven, ago(x.NewestAt), x.Example)
 		}
 		if found.More {
 			fmt.Fprintln(w, "… and more causes: choose by --kind or --queue")
@@ -117,7 +118,7 @@ func (d *dlqCall) list() error {
 		}
 		fmt.Fprintln(w, "RUN\tKIND\tDIED\tREDRIVEN BY\tCAUSE")
 		for _, x := range page.DeadLetters {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.RunID, literal(x.Kind), ago(x.At), first(string(x.RedrivenBy), "-"), d.paint.in(red, literal(x.Cause)))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.RunID, literal(x.Kind), ago(x.At), first(string(x.RedrivenBy), "-"), d.paint.In(paint.Red, literal(x.Cause)))
 		}
 		if page.NextCursor != "" {
 			fmt.Fprintln(w, "… and perhaps more: --cursor "+literal(page.NextCursor))
@@ -146,7 +147,7 @@ func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
 	}
 	fact("run", string(l.RunID))
 	fact("kind", literal(l.Kind+" in "+l.Queue))
-	fact("cause", d.paint.in(red, literal(l.Cause)))
+	fact("cause", d.paint.In(paint.Red, literal(l.Cause)))
 	fact("", literal(l.Message))
 	fact("died", stamp(l.At)+", kept until "+stamp(l.ExpiresAt))
 	if l.Parent != nil {
@@ -180,7 +181,7 @@ func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
 		fmt.Fprintln(w, "\nSEQ\tAT\tEVENT")
 	}
 	for _, e := range l.Events {
-		fmt.Fprintf(w, "%d\t%s\t%s %s\n", e.Seq, stamp(e.At), literal(e.Type), d.paint.dim(inALine(e.Data)))
+		fmt.Fprintf(w, "%d\t%s\t%s %s\n", e.Seq, stamp(e.At), literal(e.Type), d.paint.Dim(inALine(e.Data)))
 	}
 	if l.RedrivenBy == "" {
 		again := "perdure dlq redrive " + string(l.RunID)
@@ -263,7 +264,7 @@ func (d *dlqCall) done(all *api.LettersDone, err error, said func(*api.LetterDon
 			if x.Error == nil {
 				fmt.Fprintf(w, "%s %s\n", x.RunID, said(x))
 			} else {
-				fmt.Fprintf(w, "%s %s\n", x.RunID, d.paint.in(red, literal(string(x.Error.Code)+": "+x.Error.Detail)))
+				fmt.Fprintf(w, "%s %s\n", x.RunID, d.paint.In(paint.Red, literal(string(x.Error.Code)+": "+x.Error.Detail)))
 			}
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/paint"
 )
 
 // The exit codes of commands that wait for a run, beside 0 for one that completed and 1 for one that failed.
@@ -121,7 +122,7 @@ func shortly(d time.Duration) string {
 
 // statusPainter colours a status, where colours are seen.
 func statusPainter(w io.Writer) func(string) string {
-	if !colourful(w) {
+	if !paint.Colourful(w) {
 		return func(s string) string { return s }
 	}
 	colours := map[string]string{"completed": "32", "failed": "31", "timeout": "31", "cancelled": "33", "running": "36", "dispatched": "36", "deferred": "35", "suspended": "34", "queued": "37"}

@@ -17,6 +17,9 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+
+	"github.com/perdure/perdure/internal/bench"
+	"github.com/perdure/perdure/internal/demo"
 )
 
 // Exit codes. They are part of the interface: scripts act on them.
@@ -78,10 +81,10 @@ func commands() []command {
 		{"clock", "set the clock of a store back that was ahead", clockCommand, false},
 		{"config", "check the configuration", configCommand, false},
 		{"bench", "measure this machine", benchCommand, false},
-		{"demo", "kill a server and a worker in the middle of a run and see it finish", demo, false},
+		{"demo", "kill a server and a worker in the middle of a run and see it finish", demoCommand, false},
 		{"version", "print the version", version, false},
-		{"demo-worker", "the worker that the demo kills", demoWorker, true},
-		{"bench-clients", "the clients that the bench attaches to a server", benchClients, true},
+		{"demo-worker", "the worker that the demo kills", demo.Worker, true},
+		{"bench-clients", "the clients that the bench attaches to a server", bench.Clients, true},
 		{"bench-serve", "a server that the bench profiles", benchServe, true},
 	}
 }

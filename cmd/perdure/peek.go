@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/paint"
 )
 
 func peek(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -104,7 +105,7 @@ func alive(out io.Writer, tier string, silent *int64) string {
 		return ""
 	}
 	text := fmt.Sprintf("%s, silent for %s", tier, millis(*silent))
-	if colour := map[string]string{perdure.TierStale: "33", perdure.TierDead: "31"}[tier]; colour != "" && colourful(out) {
+	if colour := map[string]string{perdure.TierStale: "33", perdure.TierDead: "31"}[tier]; colour != "" && paint.Colourful(out) {
 		text = "\x1b[" + colour + "m" + text + "\x1b[0m"
 	}
 	return " (" + text + ")"

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/tlscert"
 	"github.com/perdure/perdure/internal/tlstest"
@@ -24,19 +25,19 @@ import (
 // secureServer starts "perdure serve" as a process of its own. It gives its URL, and what kills it.
 func secureServer(t *testing.T, listen, data, cert, key string) (url string, kill func()) {
 	t.Helper()
-	p, err := start(t.Context(), "server", nil, "serve", "--listen", listen, "--data", data, "--tls-cert", cert, "--tls-key", key, "--log-level", "error")
+	p, err := child.Start(t.Context(), "server", nil, "serve", "--listen", listen, "--data", data, "--tls-cert", cert, "--tls-key", key, "--log-level", "error")
 	if err != nil {
 		t.Fatal(err)
 	}
 	kill = func() {
-		p.cmd.Process.Kill()
-		p.cmd.Wait()
+		p.Cmd.Process.Kill()
+		p.Cmd.Wait()
 	}
 	t.Cleanup(kill)
-	if !p.said.Scan() {
-		t.Fatalf("the server says nothing: %s", p.grief.String())
+	if !p.Out.Scan() {
+		t.Fatalf("the server says nothing: %s", p.Errors.String())
 	}
-	return p.said.Text(), kill
+	return p.Out.Text(), kill
 }
 
 // serial is that of the certificate that a server shows.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/paint"
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
@@ -71,7 +72,7 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 
 // actionPainter colours what was done by how much it means, where colours are seen: ends, losses and alerts, and what only goes on.
 func actionPainter(w io.Writer) func(string) string {
-	if !colourful(w) {
+	if !paint.Colourful(w) {
 		return func(s string) string { return s }
 	}
 	return func(s string) string {

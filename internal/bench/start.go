@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/perdure/perdure/internal/child"
 )
 
 const (
@@ -19,32 +21,32 @@ const (
 )
 
 // benchStart starts the program itself, on new data and again on the same, and looks at how large it is.
-func benchStart(ctx context.Context, b *bench, p *benchPlace, _ string) ([]benchFigure, error) {
+func measureStart(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, error) {
 	var fresh, again samples
 	begin := time.Now()
-	for i := 0; i < starts && (i < 2 || time.Since(begin) < b.duration); i++ {
+	for i := 0; i < starts && (i < 2 || time.Since(begin) < b.Duration); i++ {
 		b.phase("start %d", i+1)
 		if err := b.startTwice(ctx, p, &fresh, &again); err != nil {
 			return nil, err
 		}
 	}
-	b.phase("idling for %s", b.settle)
+	b.phase("idling for %s", b.Settle)
 	t, err := startBare(ctx, p, "node")
 	if err != nil {
 		return nil, err
 	}
-	pause(ctx, b.settle)
-	memory, err := residentMemory(t.server.cmd.Process.Pid)
+	child.Pause(ctx, b.Settle)
+	memory, err := residentMemory(t.server.Cmd.Process.Pid)
 	if err := errors.Join(err, t.close()); err != nil {
 		return nil, err
 	}
 	size, err := ownSize()
-	return []benchFigure{fresh.latencies(whatFirst, closedLoops), again.latencies(whatAgain, closedLoops),
+	return []Figure{fresh.latencies(whatFirst, closedLoops), again.latencies(whatAgain, closedLoops),
 		{What: whatMemory, Value: float64(memory) / 1e6, Unit: unitMegabytes}, {What: whatBinary, Value: float64(size) / 1e6, Unit: unitMegabytes}}, err
 }
 
 // startTwice starts a server in a new place, and once more in the same.
-func (b *bench) startTwice(ctx context.Context, p *benchPlace, fresh, again *samples) (err error) {
+func (b *Bench) startTwice(ctx context.Context, p *place, fresh, again *samples) (err error) {
 	q, err := b.newPlace(ctx, p.from())
 	if err != nil {
 		return err

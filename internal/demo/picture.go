@@ -1,14 +1,13 @@
-package main
+package demo
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/paint"
 )
 
 // pictureWidth is how many columns stand for the whole time.
@@ -16,14 +15,14 @@ const pictureWidth = 66
 
 // A canvas is a row of the picture: a rune and a colour for each column.
 type canvas struct {
-	p     painter
+	p     paint.Painter
 	runes [pictureWidth + 1]rune
 	hue   [pictureWidth + 1]string
 }
 
 // paper maps instants to columns.
 type paper struct {
-	p        painter
+	p        paint.Painter
 	from, to perdure.Instant
 }
 
@@ -70,32 +69,32 @@ func (c *canvas) String() string {
 		for j < last && c.hue[j] == c.hue[i] {
 			j++
 		}
-		b.WriteString(c.p.in(c.hue[i], string(c.runes[i:j])))
+		b.WriteString(c.p.In(c.hue[i], string(c.runes[i:j])))
 		i = j
 	}
 	return b.String()
 }
 
 // picture draws the run's life from its log, with what the demo itself saw of the processes above it.
-func (s *story) picture(p painter) string {
+func (s *story) picture(p paint.Painter) string {
 	x := &paper{p: p, from: s.Servers[0].Up, to: s.Servers[1].Down}
 	var b strings.Builder
-	write := func(name string, c *canvas) { fmt.Fprintf(&b, "  %s%s\n", p.bold(fmt.Sprintf("%-8s", name)), c) }
+	write := func(name string, c *canvas) { fmt.Fprintf(&b, "  %s%s\n", p.Bold(fmt.Sprintf("%-8s", name)), c) }
 
 	axis, ticks := x.row(), x.row()
 	for at, n := x.from, 0; at <= x.to; at, n = at.Add(time.Second), n+1 {
-		axis.put(x.column(at), "╵", dim)
-		ticks.put(x.column(at), fmt.Sprintf("%d s", n), dim)
+		axis.put(x.column(at), "╵", paint.Faint)
+		ticks.put(x.column(at), fmt.Sprintf("%d s", n), paint.Faint)
 	}
 	lives := func(two [2]life, hue string) *canvas {
 		c := x.row()
 		c.fill(x.column(two[0].Up), x.column(two[0].Down), '█', hue)
-		c.put(x.column(two[0].Down), "✗ kill -9", red)
+		c.put(x.column(two[0].Down), "✗ kill -9", paint.Red)
 		c.fill(max(x.column(two[1].Up), x.column(two[0].Down)+1), x.column(two[1].Down), '█', hue)
 		return c
 	}
-	write("server", lives(s.Servers, blue))
-	write("worker", lives(s.Workers, green))
+	write("server", lives(s.Servers, paint.Blue))
+	write("worker", lives(s.Workers, paint.Green))
 
 	caller, run := x.row(), x.row()
 	draw(x, s.Events, s.Workers[0].Down, caller, run)
@@ -111,17 +110,17 @@ func (s *story) picture(p painter) string {
 			} else if at, ok := s.Ended[m.Step]; ok && worker == 1 {
 				to = at
 			}
-			steps.fill(x.column(m.At), x.column(to), '─', green)
-			steps.put(x.column(m.At), fmt.Sprint(m.Step), green)
-			if worker == 0 && m.Step == demoWorkerDies {
-				steps.put(x.column(to), "✗", red)
+			steps.fill(x.column(m.At), x.column(to), '─', paint.Green)
+			steps.put(x.column(m.At), fmt.Sprint(m.Step), paint.Green)
+			if worker == 0 && m.Step == workerDies {
+				steps.put(x.column(to), "✗", paint.Red)
 			}
 		}
 	}
 	write("steps", steps)
 	write("", axis)
 	write("", ticks)
-	fmt.Fprintf(&b, "\n          %s queued   %s running   %s lost, until its lease runs out   %s somebody waits\n", p.in(yellow, "░░"), p.in(green, "██"), p.in(red, "▒▒"), p.in(cyan, "━━"))
+	fmt.Fprintf(&b, "\n          %s queued   %s running   %s lost, until its lease runs out   %s somebody waits\n", p.In(paint.Yellow, "░░"), p.In(paint.Green, "██"), p.In(paint.Red, "▒▒"), p.In(paint.Cyan, "━━"))
 	return b.String()
 }
 
@@ -134,9 +133,9 @@ func draw(x *paper, lines []api.Event, killed perdure.Instant, caller, run *canv
 	bar := func(to perdure.Instant) {
 		switch state {
 		case perdure.Queued:
-			run.fill(x.column(since), x.column(to), '░', yellow)
+			run.fill(x.column(since), x.column(to), '░', paint.Yellow)
 		case perdure.Running:
-			run.fill(x.column(since), x.column(to), '█', green)
+			run.fill(x.column(since), x.column(to), '█', paint.Green)
 		}
 		since = to
 	}
@@ -152,10 +151,10 @@ func draw(x *paper, lines []api.Event, killed perdure.Instant, caller, run *canv
 				heard = killed
 			}
 			bar(heard)
-			run.fill(x.column(heard), x.column(l.At), '▒', red)
+			run.fill(x.column(heard), x.column(l.At), '▒', paint.Red)
 			state, since = perdure.Queued, l.At
 		case perdure.LineDeferred:
-			caller.fill(x.column(waits), x.column(l.At), '━', cyan)
+			caller.fill(x.column(waits), x.column(l.At), '━', paint.Cyan)
 			waits = 0
 		case perdure.LineReattached:
 			waits = l.At
@@ -164,7 +163,7 @@ func draw(x *paper, lines []api.Event, killed perdure.Instant, caller, run *canv
 		if l.Type == perdure.LineCompleted {
 			bar(l.At)
 			if waits != 0 {
-				caller.fill(x.column(waits), x.column(l.At), '━', cyan)
+				caller.fill(x.column(waits), x.column(l.At), '━', paint.Cyan)
 			}
 		}
 		heard = l.At
@@ -172,9 +171,9 @@ func draw(x *paper, lines []api.Event, killed perdure.Instant, caller, run *canv
 }
 
 // verdict says what was promised, and what became of it.
-func (s *story) verdict(p painter) string {
+func (s *story) verdict(p paint.Painter) string {
 	var b strings.Builder
-	yes, no := p.in(green, "✓"), p.in(red, "✗")
+	yes, no := p.In(paint.Green, "✓"), p.In(paint.Red, "✗")
 	line := func(ok bool, format string, args ...any) {
 		mark := yes
 		if !ok {
@@ -183,20 +182,20 @@ func (s *story) verdict(p painter) string {
 		fmt.Fprintf(&b, "  %s %s\n", mark, fmt.Sprintf(format, args...))
 	}
 	one := func(step, want int) {
-		name := demoSteps[step-1]
+		name := steps[step-1]
 		line(s.recorded(step) == 1 && s.Effects[name] == want, "step %d, %-28s recorded %s, executed %s", step, name, times(s.recorded(step)), times(s.Effects[name]))
 	}
-	fmt.Fprintf(&b, "  %s\n", p.bold("Acknowledged before the server was killed, and still there afterwards"))
+	fmt.Fprintf(&b, "  %s\n", p.Bold("Acknowledged before the server was killed, and still there afterwards"))
 	line(s.Back != nil, "the run itself")
 	for _, step := range s.Acked {
 		one(step, 1)
 	}
-	fmt.Fprintf(&b, "\n  %s\n", p.bold("Done while the server was away, and delivered when it was back"))
-	one(demoServerDies, 1)
+	fmt.Fprintf(&b, "\n  %s\n", p.Bold("Done while the server was away, and delivered when it was back"))
+	one(serverDies, 1)
 	line(s.Back.Attempt == 1, "still attempt %d: the server's death cost nobody anything", s.Back.Attempt)
-	fmt.Fprintf(&b, "\n  %s\n", p.bold("Under way when the worker was killed, so nobody was told that it is done"))
-	one(demoWorkerDies, 2)
-	fmt.Fprintf(&b, "\n  %s\n", p.bold("At the end"))
+	fmt.Fprintf(&b, "\n  %s\n", p.Bold("Under way when the worker was killed, so nobody was told that it is done"))
+	one(workerDies, 2)
+	fmt.Fprintf(&b, "\n  %s\n", p.Bold("At the end"))
 	line(s.Run.State == perdure.Completed, "%s, in attempt %d, with %d lines of log", s.Run.State, s.Run.Attempt, len(s.Events))
 	line(s.Broken == 0, "%d invariants checked over the whole store, %d rows break one", s.Checked, s.Broken)
 	fmt.Fprintln(&b)
@@ -213,48 +212,8 @@ func times(n int) string {
 	return fmt.Sprint(n, " times")
 }
 
-// ---- colour
-
-const (
-	dim    = "2"
-	red    = "31"
-	green  = "32"
-	yellow = "33"
-	blue   = "34"
-	cyan   = "36"
-)
-
-// A painter colours text, or leaves it as it is.
-type painter struct{ on bool }
-
-func (p painter) in(hue, text string) string {
-	if !p.on || hue == "" {
-		return text
-	}
-	return "\x1b[" + hue + "m" + text + "\x1b[0m"
-}
-
-func (p painter) bold(text string) string { return p.in("1", text) }
-func (p painter) dim(text string) string  { return p.in(dim, text) }
-
 // who sets the name of somebody who acts, each in a colour.
-func (p painter) who(name string) string {
-	hue := map[string]string{"server": blue, "caller": cyan, "worker": green, "watchdog": yellow, "demo": red, "store": blue}[name]
-	return p.in(hue, fmt.Sprintf("%-9s", name))
-}
-
-// colourful tells whether colours are wanted: on a terminal, unless NO_COLOR is set, or when FORCE_COLOR says so.
-func colourful(w io.Writer) bool {
-	if f := os.Getenv("FORCE_COLOR"); f != "" {
-		return f != "0"
-	}
-	if os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+func who(p paint.Painter, name string) string {
+	hue := map[string]string{"server": paint.Blue, "caller": paint.Cyan, "worker": paint.Green, "watchdog": paint.Yellow, "demo": paint.Red, "store": paint.Blue}[name]
+	return p.In(hue, fmt.Sprintf("%-9s", name))
 }

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/child"
 )
 
 const (
@@ -19,14 +20,14 @@ const (
 	closedLoops = "closed"
 )
 
-func (b *bench) rateOr(other float64) float64 {
-	if b.rate > 0 {
-		return b.rate
+func (b *Bench) rateOr(other float64) float64 {
+	if b.Rate > 0 {
+		return b.Rate
 	}
 	return other
 }
 
-func benchSubmit(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+func measureSubmit(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
 	t, err := p.target(ctx, target)
 	if err != nil {
 		return nil, err
@@ -40,24 +41,24 @@ func benchSubmit(ctx context.Context, b *bench, p *benchPlace, target string) (f
 		return err
 	}
 	w := startWatch(t)
-	if b.rate > 0 {
-		err := openLoop(ctx, b.rate, b.duration, submit)
-		return []benchFigure{w.throughput(fmt.Sprintf("at %g/s", b.rate), openLoops, s.count(), &s)}, err
+	if b.Rate > 0 {
+		err := openLoop(ctx, b.Rate, b.Duration, submit)
+		return []Figure{w.throughput(fmt.Sprintf("at %g/s", b.Rate), openLoops, s.count(), &s)}, err
 	}
-	err = together(b.callers, func(int) error {
-		for time.Since(w.begin) < b.duration && ctx.Err() == nil {
+	err = together(b.Callers, func(int) error {
+		for time.Since(w.begin) < b.Duration && ctx.Err() == nil {
 			if err := submit(time.Now()); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	return []benchFigure{w.throughput("", closedLoops, s.count(), &s)}, err
+	return []Figure{w.throughput("", closedLoops, s.count(), &s)}, err
 }
 
-func benchDrain(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
-	b.phase("loading %d runs", b.backlog)
-	if err := p.load(ctx, b, b.backlog, func(perdure.Instant) perdure.Submission { return benchRun }); err != nil {
+func measureDrain(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
+	b.phase("loading %d runs", b.Backlog)
+	if err := p.load(ctx, b, b.Backlog, func(perdure.Instant) perdure.Submission { return benchRun }); err != nil {
 		return nil, err
 	}
 	t, err := p.target(ctx, target)
@@ -69,15 +70,15 @@ func benchDrain(ctx context.Context, b *bench, p *benchPlace, target string) (f 
 	var s samples
 	var done atomic.Int64
 	w := startWatch(t)
-	err = b.work(ctx, t, func(l []benchLease, took, ended time.Time) bool {
+	err = b.work(ctx, t, func(l []grant, took, ended time.Time) bool {
 		s.add(ended.Sub(took))
-		return done.Add(int64(len(l))) < int64(b.backlog)
-	}, func() bool { return done.Load() < int64(b.backlog) })
-	return []benchFigure{w.throughput("", closedLoops, int(done.Load()), &s)}, err
+		return done.Add(int64(len(l))) < int64(b.Backlog)
+	}, func() bool { return done.Load() < int64(b.Backlog) })
+	return []Figure{w.throughput("", closedLoops, int(done.Load()), &s)}, err
 }
 
 // load opens the store in this process, puts runs into it, and closes it again.
-func (p *benchPlace) load(ctx context.Context, b *bench, n int, sub func(now perdure.Instant) perdure.Submission) error {
+func (p *place) load(ctx context.Context, b *Bench, n int, sub func(now perdure.Instant) perdure.Submission) error {
 	t, err := openProcess(p)
 	if err != nil {
 		return err
@@ -88,12 +89,12 @@ func (p *benchPlace) load(ctx context.Context, b *bench, n int, sub func(now per
 
 // work has the workers take and finish runs, and tells of every portion when it was asked for and when it was done,
 // until either function says that it is enough.
-func (b *bench) work(ctx context.Context, t benchTarget, done func(l []benchLease, took, ended time.Time) bool, more func() bool) error {
-	return together(b.workers, func(i int) error {
+func (b *Bench) work(ctx context.Context, t system, done func(l []grant, took, ended time.Time) bool, more func() bool) error {
+	return together(b.Workers, func(i int) error {
 		worker := fmt.Sprint("w", i)
 		for more() {
 			took := time.Now()
-			l, err := t.take(ctx, worker, b.slots, 100*time.Millisecond)
+			l, err := t.take(ctx, worker, b.Slots, 100*time.Millisecond)
 			if err != nil {
 				return err
 			}
@@ -114,14 +115,14 @@ func (b *bench) work(ctx context.Context, t benchTarget, done func(l []benchLeas
 
 // benchLife has two loops. The closed one keeps so many runs under way and counts what ends: callers who wait for
 // their answers. In the open one callers come by a schedule.
-func benchLife(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+func measureLife(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
 	t, err := p.target(ctx, target)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
 	b.phase("")
-	if b.rate > 0 {
+	if b.Rate > 0 {
 		return b.openLife(ctx, t)
 	}
 	return b.closedLife(ctx, t)
@@ -130,13 +131,13 @@ func benchLife(ctx context.Context, b *bench, p *benchPlace, target string) (f [
 // errOver ends a loop whose time is up.
 var errOver = errors.New("time is up")
 
-func (b *bench) closedLife(ctx context.Context, t benchTarget) ([]benchFigure, error) {
+func (b *Bench) closedLife(ctx context.Context, t system) ([]Figure, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var s samples
 	var ways trips
 	var done atomic.Int64
-	room := make(chan struct{}, b.callers*8)
+	room := make(chan struct{}, b.Callers*8)
 	arrived := func(way trip, ok bool) {
 		if ok {
 			s.add(way.taken.Sub(way.due))
@@ -157,7 +158,7 @@ func (b *bench) closedLife(ctx context.Context, t benchTarget) ([]benchFigure, e
 			arrived(ways.submitted(id, at, time.Now()))
 		}
 	}
-	finished := func(l []benchLease, _, ended time.Time) bool {
+	finished := func(l []grant, _, ended time.Time) bool {
 		done.Add(int64(len(l)))
 		for _, x := range l {
 			<-room
@@ -167,9 +168,9 @@ func (b *bench) closedLife(ctx context.Context, t benchTarget) ([]benchFigure, e
 	}
 	var both sync.WaitGroup
 	w := startWatch(t)
-	both.Go(func() { cancel(together(b.callers, caller)) })
+	both.Go(func() { cancel(together(b.Callers, caller)) })
 	both.Go(func() { cancel(b.work(ctx, t, finished, func() bool { return ctx.Err() == nil })) })
-	pause(ctx, b.duration)
+	child.Pause(ctx, b.Duration)
 	if err := await(ctx, "a run ends", lastRuns, func() (bool, error) { return s.count() > 0, nil }); err != nil {
 		cancel(err)
 	}
@@ -180,10 +181,10 @@ func (b *bench) closedLife(ctx context.Context, t benchTarget) ([]benchFigure, e
 	if errors.Is(err, errOver) {
 		err = nil
 	}
-	return []benchFigure{f}, err
+	return []Figure{f}, err
 }
 
-func (b *bench) openLife(ctx context.Context, t benchTarget) ([]benchFigure, error) {
+func (b *Bench) openLife(ctx context.Context, t system) ([]Figure, error) {
 	var s samples
 	var ways trips
 	var submitted, done atomic.Int64
@@ -197,7 +198,7 @@ func (b *bench) openLife(ctx context.Context, t benchTarget) ([]benchFigure, err
 	worked := make(chan error, 1)
 	more := func() bool { return ctx.Err() == nil && (!over.Load() || done.Load() < submitted.Load()) }
 	go func() {
-		worked <- b.work(ctx, t, func(l []benchLease, _, ended time.Time) bool {
+		worked <- b.work(ctx, t, func(l []grant, _, ended time.Time) bool {
 			done.Add(int64(len(l)))
 			for _, x := range l {
 				arrived(ways.taken(x.id, ended))
@@ -205,7 +206,7 @@ func (b *bench) openLife(ctx context.Context, t benchTarget) ([]benchFigure, err
 			return true
 		}, more)
 	}()
-	err := openLoop(ctx, b.rate, b.duration, func(at time.Time) error {
+	err := openLoop(ctx, b.Rate, b.Duration, func(at time.Time) error {
 		id, err := t.submit(ctx, benchRun)
 		if err != nil {
 			return err
@@ -219,10 +220,10 @@ func (b *bench) openLife(ctx context.Context, t benchTarget) ([]benchFigure, err
 	}
 	over.Store(true)
 	err = errors.Join(err, <-worked)
-	return []benchFigure{w.throughput(fmt.Sprintf("at %g/s", b.rate), openLoops, int(done.Load()), &s)}, err
+	return []Figure{w.throughput(fmt.Sprintf("at %g/s", b.Rate), openLoops, int(done.Load()), &s)}, err
 }
 
-func benchIdle(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+func measureIdle(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
 	t, err := p.target(ctx, target)
 	if err != nil {
 		return nil, err
@@ -233,7 +234,7 @@ func benchIdle(ctx context.Context, b *bench, p *benchPlace, target string) (f [
 
 // dispatch has runs submitted by a schedule, seldom enough that a worker is waiting, and measures when a worker has
 // them: after the submit returned, and after it was due.
-func (b *bench) dispatch(ctx context.Context, caller, worker benchTarget, by string) ([]benchFigure, error) {
+func (b *Bench) dispatch(ctx context.Context, caller, worker system, by string) ([]Figure, error) {
 	var dispatch, whole samples
 	var ways trips
 	arrived := func(w trip, ok bool) {
@@ -247,7 +248,7 @@ func (b *bench) dispatch(ctx context.Context, caller, worker benchTarget, by str
 	defer stop()
 	worked := make(chan error, 1)
 	go func() {
-		worked <- together(b.workers, func(i int) error {
+		worked <- together(b.Workers, func(i int) error {
 			name := fmt.Sprint("w", i)
 			for {
 				l, err := worker.take(work, name, 1, longPoll)
@@ -268,8 +269,8 @@ func (b *bench) dispatch(ctx context.Context, caller, worker benchTarget, by str
 			}
 		})
 	}()
-	pause(ctx, min(b.duration/10, 200*time.Millisecond)) // the workers are there before the callers
-	err := openLoop(work, b.rateOr(idleRate), b.duration, func(at time.Time) error {
+	child.Pause(ctx, min(b.Duration/10, 200*time.Millisecond)) // the workers are there before the callers
+	err := openLoop(work, b.rateOr(idleRate), b.Duration, func(at time.Time) error {
 		id, err := caller.submit(ctx, benchRun)
 		if err == nil {
 			arrived(ways.submitted(id, at, time.Now()))
@@ -281,7 +282,7 @@ func (b *bench) dispatch(ctx context.Context, caller, worker benchTarget, by str
 	}
 	stop()
 	err = errors.Join(err, <-worked)
-	return []benchFigure{dispatch.latencies(named("dispatch", by), openLoops), whole.latencies(named("submit to worker", by), openLoops)}, err
+	return []Figure{dispatch.latencies(named("dispatch", by), openLoops), whole.latencies(named("submit to worker", by), openLoops)}, err
 }
 
 func named(what, by string) string {
@@ -292,17 +293,17 @@ func named(what, by string) string {
 }
 
 // benchWake has two servers on one database: the caller is at one, and the worker at the other.
-func benchWake(ctx context.Context, b *bench, p *benchPlace, _ string) ([]benchFigure, error) {
+func measureWake(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, error) {
 	out, err := b.across(ctx, p, "LISTEN/NOTIFY")
-	if err != nil || b.doorbell == "" {
+	if err != nil || b.Doorbell == "" {
 		return out, err
 	}
-	p.doorbell = b.doorbell
+	p.doorbell = b.Doorbell
 	more, err := b.across(ctx, p, "NATS")
 	return append(out, more...), err
 }
 
-func (b *bench) across(ctx context.Context, p *benchPlace, by string) (f []benchFigure, err error) {
+func (b *Bench) across(ctx context.Context, p *place, by string) (f []Figure, err error) {
 	b.phase("%s", by)
 	here, err := openServer(ctx, p, "here")
 	if err != nil {

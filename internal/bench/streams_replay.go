@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/worker"
@@ -32,7 +33,7 @@ const (
 )
 
 // write adds lines to the logs of runs, in this process: so many to each.
-func (p *benchPlace) write(ctx context.Context, b *bench, runs []heldRun, lines int, end bool) (err error) {
+func (p *place) write(ctx context.Context, b *Bench, runs []heldRun, lines int, end bool) (err error) {
 	t, err := openProcess(p)
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func (p *benchPlace) write(ctx context.Context, b *bench, runs []heldRun, lines 
 				if end && done+len(said) == lines {
 					c.Outcome = &perdure.Outcome{Type: perdure.OutcomeComplete, Result: benchResult}
 				}
-				ops = append(ops, &engine.Commit{Tenant: benchTenant, Worker: benchWorker, Commit: c})
+				ops = append(ops, &engine.Commit{Tenant: tenant, Worker: workerName, Commit: c})
 				runs[from].seq += int64(len(said))
 			}
 			for _, err := range t.engine.Step(t.store.Now(), ops...) {
@@ -67,13 +68,13 @@ func (p *benchPlace) write(ctx context.Context, b *bench, runs []heldRun, lines 
 }
 
 // benchReplay reads the log of a run that has ended from its beginning.
-func benchReplay(ctx context.Context, b *bench, p *benchPlace, _ string) (f []benchFigure, err error) {
+func measureReplay(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
 	runs, err := p.hold(ctx, b, 1)
 	if err != nil {
 		return nil, err
 	}
-	b.phase("writing %d lines", b.lines)
-	if err := p.write(ctx, b, runs, b.lines, true); err != nil {
+	b.phase("writing %d lines", b.Lines)
+	if err := p.write(ctx, b, runs, b.Lines, true); err != nil {
 		return nil, err
 	}
 	runs[0].seq++ // its end
@@ -89,7 +90,7 @@ func benchReplay(ctx context.Context, b *bench, p *benchPlace, _ string) (f []be
 		b.phase("reading, %s", how.what)
 		var s samples
 		begin := time.Now()
-		for n := 0; n < replays && (n == 0 || time.Since(begin) < b.duration) && err == nil; n++ {
+		for n := 0; n < replays && (n == 0 || time.Since(begin) < b.Duration) && err == nil; n++ {
 			var seq int64
 			at := time.Now()
 			err = how.read(ctx, t, runs[0], func(f *benchFrame) error {
@@ -108,7 +109,7 @@ func benchReplay(ctx context.Context, b *bench, p *benchPlace, _ string) (f []be
 			return f, fmt.Errorf("%s: %w", how.what, err)
 		}
 		slowest := s.spread().Max / 1e3
-		f = append(f, benchFigure{What: how.what, Loop: closedLoops, Count: int(runs[0].seq), Seconds: slowest, Value: slowest, Unit: unitSeconds})
+		f = append(f, Figure{What: how.what, Loop: closedLoops, Count: int(runs[0].seq), Seconds: slowest, Value: slowest, Unit: unitSeconds})
 	}
 	return f, nil
 }
@@ -154,8 +155,8 @@ func byPoll(ctx context.Context, t *httpTarget, run heldRun, on func(*benchFrame
 
 // benchReconnect has streams attached, each to a run of its own; then the server goes away, every run goes on by some
 // lines, and when the server is there again all streams come back.
-func benchReconnect(ctx context.Context, b *bench, p *benchPlace, _ string) (f []benchFigure, err error) {
-	runs, err := p.hold(ctx, b, b.streams)
+func measureReconnect(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
+	runs, err := p.hold(ctx, b, b.Streams)
 	if err != nil {
 		return nil, err
 	}
@@ -168,23 +169,23 @@ func benchReconnect(ctx context.Context, b *bench, p *benchPlace, _ string) (f [
 	if err != nil {
 		return nil, err
 	}
-	b.phase("attaching %d streams", b.streams)
-	_, err = c.ask(ctx, t.attach(runs, b.streams))
+	b.phase("attaching %d streams", b.Streams)
+	_, err = c.ask(ctx, t.attach(runs, b.Streams))
 	if err == nil {
 		_, err = c.ask(ctx, upto(runs))
 	}
 	if err := errors.Join(err, t.close()); err != nil {
 		return nil, err
 	}
-	b.phase("writing %d lines to each of %d runs", b.behind, len(runs))
-	if err := p.write(ctx, b, runs, b.behind, false); err != nil {
+	b.phase("writing %d lines to each of %d runs", b.Behind, len(runs))
+	if err := p.write(ctx, b, runs, b.Behind, false); err != nil {
 		return nil, err
 	}
 	if t, err = openServer(ctx, p, "node"); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
-	b.phase("%d streams come back within %s", b.streams, backWithin)
+	b.phase("%d streams come back within %s", b.Streams, backWithin)
 	var gets samples
 	probing, stop := context.WithCancel(ctx)
 	defer stop()
@@ -196,8 +197,8 @@ func benchReconnect(ctx context.Context, b *bench, p *benchPlace, _ string) (f [
 			return err
 		})
 	}()
-	a := t.attach(runs, b.streams)
-	a.Over = min(backWithin, b.duration)
+	a := t.attach(runs, b.Streams)
+	a.Over = min(backWithin, b.Duration)
 	w := startWatch(t)
 	var told crowdTold
 	if _, err = c.ask(ctx, a); err == nil {
@@ -218,7 +219,7 @@ func benchReconnect(ctx context.Context, b *bench, p *benchPlace, _ string) (f [
 		first, last = min(first, told.Due[i]), max(last, at)
 	}
 	took := time.Duration(last - first).Seconds()
-	return []benchFigure{{What: whatAllBack, Loop: openLoops, Count: b.streams, Seconds: took, Value: took, Unit: unitSeconds, CPU: float64(cpu.Microseconds()) / float64(b.streams)},
+	return []Figure{{What: whatAllBack, Loop: openLoops, Count: b.Streams, Seconds: took, Value: took, Unit: unitSeconds, CPU: float64(cpu.Microseconds()) / float64(b.Streams)},
 		each.latencies(whatEachBack, openLoops), gets.latencies(whatMean, openLoops)}, nil
 }
 
@@ -231,7 +232,7 @@ func aToken(n int) string {
 }
 
 // benchTokens has a worker stream a text token by token, evenly over the time that is measured, and reads it again.
-func benchTokens(ctx context.Context, b *bench, p *benchPlace, _ string) (f []benchFigure, err error) {
+func measureTokens(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
 	before, err := p.size(ctx)
 	if err != nil {
 		return nil, err
@@ -241,7 +242,7 @@ func benchTokens(ctx context.Context, b *bench, p *benchPlace, _ string) (f []be
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
-	b.phase("streaming %d tokens", b.tokens)
+	b.phase("streaming %d tokens", b.Tokens)
 	run, text, took, err := b.stream(ctx, t)
 	if err != nil {
 		return nil, err
@@ -259,22 +260,22 @@ func benchTokens(ctx context.Context, b *bench, p *benchPlace, _ string) (f []be
 		return nil, err
 	}
 	after, err := p.size(ctx)
-	return []benchFigure{{What: whatTokens, Count: b.tokens, Seconds: took.Seconds(), Value: took.Seconds(), Unit: unitSeconds},
+	return []Figure{{What: whatTokens, Count: b.Tokens, Seconds: took.Seconds(), Value: took.Seconds(), Unit: unitSeconds},
 		{What: whatText, Value: float64(len(text)) / 1e6, Unit: unitMegabytes}, {What: whatLines, Value: float64(lines), Unit: unitLines},
 		{What: whatStored, Value: float64(after-before) / 1e6, Unit: unitMegabytes},
 		{What: whatByStream, Count: lines, Value: again[0].Seconds(), Unit: unitSeconds}, {What: whatByPoll, Count: lines, Value: again[1].Seconds(), Unit: unitSeconds}}, err
 }
 
 // stream lets a run say its text, and gives what it said and how long that took, until it had ended.
-func (b *bench) stream(ctx context.Context, t *httpTarget) (run heldRun, text string, took time.Duration, err error) {
+func (b *Bench) stream(ctx context.Context, t *httpTarget) (run heldRun, text string, took time.Duration, err error) {
 	c := client.New(t.url, t.key, client.Options{})
 	defer c.Close()
 	var said strings.Builder
 	w := worker.New(c, worker.Options{})
-	worker.Handle(w, benchKind, func(ctx context.Context, _ json.RawMessage) (string, error) {
+	worker.Handle(w, kind, func(ctx context.Context, _ json.RawMessage) (string, error) {
 		begin := time.Now()
-		for n := range b.tokens {
-			pause(ctx, time.Until(begin.Add(b.duration*time.Duration(n)/time.Duration(b.tokens))))
+		for n := range b.Tokens {
+			child.Pause(ctx, time.Until(begin.Add(b.Duration*time.Duration(n)/time.Duration(b.Tokens))))
 			if err := worker.Delta(ctx, aToken(n)); err != nil {
 				return "", err
 			}
@@ -288,7 +289,7 @@ func (b *bench) stream(ctx context.Context, t *httpTarget) (run heldRun, text st
 	worked := make(chan error, 1)
 	go func() { worked <- w.Run(working) }()
 	at := time.Now()
-	got, _, err := c.Run(ctx, benchRun, b.duration+lastRuns)
+	got, _, err := c.Run(ctx, benchRun, b.Duration+lastRuns)
 	took = time.Since(at)
 	stop()
 	if err = errors.Join(err, <-worked); err != nil {
@@ -297,7 +298,7 @@ func (b *bench) stream(ctx context.Context, t *httpTarget) (run heldRun, text st
 	if got.State != perdure.Completed {
 		return run, "", 0, fmt.Errorf("the run that streams is %s: %+v", got.State, got.Error)
 	}
-	return heldRun{benchLease: benchLease{id: string(got.RunID)}}, said.String(), took, nil
+	return heldRun{grant: grant{id: string(got.RunID)}}, said.String(), took, nil
 }
 
 // replayText reads a run's deltas, which have to be the text, and counts the lines of its log.
@@ -334,7 +335,7 @@ func replayText(ctx context.Context, t *httpTarget, run heldRun, text string, re
 }
 
 // size is how large the database is, when nobody has it open.
-func (p *benchPlace) size(ctx context.Context) (bytes int64, err error) {
+func (p *place) size(ctx context.Context) (bytes int64, err error) {
 	s, err := p.open()
 	if err != nil {
 		return 0, err

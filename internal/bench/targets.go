@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -19,45 +19,46 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-const benchTenant perdure.TenantID = "bench"
+const tenant perdure.TenantID = "bench"
 
-const benchKind = "bench"
+const kind = "bench"
 
 // benchRun is what is submitted.
-var benchRun = perdure.Submission{Kind: benchKind, Input: json.RawMessage(`{"host":"cube","check":"disk"}`)}
+var benchRun = perdure.Submission{Kind: kind, Input: json.RawMessage(`{"host":"cube","check":"disk"}`)}
 
 var benchResult = json.RawMessage(`{"used":"45%"}`)
 
-// A benchTarget is what is measured: the engine in this process, or a server over HTTP.
-type benchTarget interface {
+// A system is what is measured: the engine in this process, or a server over HTTP.
+type system interface {
 	submit(ctx context.Context, sub perdure.Submission) (id string, err error)
 	// ended looks at a run.
 	ended(ctx context.Context, id string) (bool, error)
 	// take leases and starts up to slots runs of the kind that is measured, waiting for some.
-	take(ctx context.Context, worker string, slots int, wait time.Duration) ([]benchLease, error)
-	finish(ctx context.Context, worker string, l []benchLease) error
+	take(ctx context.Context, worker string, slots int, wait time.Duration) ([]grant, error)
+	finish(ctx context.Context, worker string, l []grant) error
 	// What the process has spent so far. In this process the callers are in it.
 	spender
 	close() error
 }
 
-type benchLease struct {
+type grant struct {
 	id    string
 	epoch int64
 }
 
-func (l benchLease) done() perdure.Commit {
+func (l grant) done() perdure.Commit {
 	return perdure.Commit{ID: "done", RunID: perdure.RunID(l.id), Epoch: l.epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: benchResult}}
 }
 
 // target makes a target of a place.
-func (p *benchPlace) target(ctx context.Context, target string) (benchTarget, error) {
+func (p *place) target(ctx context.Context, target string) (system, error) {
 	if target == targetHTTP {
 		return openServer(ctx, p, "node")
 	}
@@ -79,7 +80,7 @@ type processTarget struct {
 }
 
 // openProcess makes an engine that nobody watches over yet.
-func openProcess(p *benchPlace) (*processTarget, error) {
+func openProcess(p *place) (*processTarget, error) {
 	s, err := p.open()
 	if err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func openProcess(p *benchPlace) (*processTarget, error) {
 
 // benchPatience is after how long a queued run is complained about: later than anything here takes, or a large
 // backlog would be written once more in the middle of what is measured.
-const benchPatience = 24 * time.Hour
+const patience = 24 * time.Hour
 
 // watch lets the watchdog run.
 func (t *processTarget) watch() {
@@ -114,14 +115,14 @@ func (t *processTarget) close() error {
 
 // load puts runs into the store by hundreds, quicker than callers could. sub is told the instant at which they
 // are accepted. It gives the id of the last one.
-func (t *processTarget) load(ctx context.Context, b *bench, n int, sub func(now perdure.Instant) perdure.Submission) (last perdure.RunID, err error) {
+func (t *processTarget) load(ctx context.Context, b *Bench, n int, sub func(now perdure.Instant) perdure.Submission) (last perdure.RunID, err error) {
 	const batch = 500
 	for n > 0 && ctx.Err() == nil {
 		now := t.store.Now()
 		s := sub(now)
 		ops := make([]engine.Op, min(n, batch))
 		for i := range ops {
-			ops[i] = &engine.Submit{Tenant: benchTenant, Submission: s}
+			ops[i] = &engine.Submit{Tenant: tenant, Submission: s}
 		}
 		for _, err := range t.engine.Step(now, ops...) {
 			if err != nil {
@@ -145,31 +146,31 @@ func ownCPU() time.Duration {
 }
 
 func (t *processTarget) submit(ctx context.Context, sub perdure.Submission) (string, error) {
-	op := &engine.Submit{Tenant: benchTenant, Submission: sub}
+	op := &engine.Submit{Tenant: tenant, Submission: sub}
 	err := t.engine.Do(ctx, op)
 	return string(op.Run.ID), err
 }
 
 func (t *processTarget) ended(ctx context.Context, id string) (bool, error) {
-	d, err := t.engine.Get(ctx, benchTenant, perdure.RunID(id))
+	d, err := t.engine.Get(ctx, tenant, perdure.RunID(id))
 	if err != nil {
 		return false, err
 	}
 	return d.State.Terminal(), nil
 }
 
-func (t *processTarget) take(ctx context.Context, worker string, slots int, wait time.Duration) ([]benchLease, error) {
-	op := &engine.Claim{Tenant: benchTenant, Worker: worker, Kinds: []string{benchKind}, Slots: slots, Start: true}
+func (t *processTarget) take(ctx context.Context, worker string, slots int, wait time.Duration) ([]grant, error) {
+	op := &engine.Claim{Tenant: tenant, Worker: worker, Kinds: []string{kind}, Slots: slots, Start: true}
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
 	for {
-		rung, stop := t.bell.Listen(doorbell.Queue(benchTenant, perdure.DefaultQueue))
+		rung, stop := t.bell.Listen(doorbell.Queue(tenant, perdure.DefaultQueue))
 		err := t.engine.Do(ctx, op)
 		if err != nil || len(op.Grants) > 0 {
 			stop()
-			out := make([]benchLease, len(op.Grants))
+			out := make([]grant, len(op.Grants))
 			for i, g := range op.Grants {
-				out[i] = benchLease{string(g.Run.ID), g.Run.Epoch}
+				out[i] = grant{string(g.Run.ID), g.Run.Epoch}
 			}
 			return out, err
 		}
@@ -186,9 +187,9 @@ func (t *processTarget) take(ctx context.Context, worker string, slots int, wait
 	}
 }
 
-func (t *processTarget) finish(ctx context.Context, worker string, l []benchLease) error {
+func (t *processTarget) finish(ctx context.Context, worker string, l []grant) error {
 	return together(len(l), func(i int) error {
-		op := &engine.Commit{Tenant: benchTenant, Worker: worker, Commit: l[i].done()}
+		op := &engine.Commit{Tenant: tenant, Worker: worker, Commit: l[i].done()}
 		if err := t.engine.Do(ctx, op); err != nil {
 			return err
 		}
@@ -201,7 +202,7 @@ func (t *processTarget) finish(ctx context.Context, worker string, l []benchLeas
 
 // httpTarget is "perdure serve", a process of its own, as a worker and a caller with a key of their tenant see it.
 type httpTarget struct {
-	server *process
+	server *child.Process
 	up     time.Duration // from the start of the process until it said where it listens
 	url    string
 	key    string
@@ -209,7 +210,7 @@ type httpTarget struct {
 }
 
 // openServer starts a server on a place.
-func openServer(ctx context.Context, p *benchPlace, node string) (*httpTarget, error) {
+func openServer(ctx context.Context, p *place, node string) (*httpTarget, error) {
 	t, err := startBare(ctx, p, node)
 	if err != nil {
 		return nil, err
@@ -228,7 +229,7 @@ func tenantKey(ctx context.Context, c *client.Client) (string, error) {
 	for _, s := range perdure.TenantScopes {
 		in.Scopes = append(in.Scopes, string(s))
 	}
-	k, err := c.CreateTenantKey(ctx, benchTenant, in)
+	k, err := c.CreateTenantKey(ctx, tenant, in)
 	if err != nil {
 		return "", err
 	}
@@ -236,20 +237,20 @@ func tenantKey(ctx context.Context, c *client.Client) (string, error) {
 }
 
 // startBare starts a server, of which nobody has asked anything yet; its key is that of the platform.
-func startBare(ctx context.Context, p *benchPlace, node string) (*httpTarget, error) {
+func startBare(ctx context.Context, p *place, node string) (*httpTarget, error) {
 	begin := time.Now()
 	command := []string{"serve"}
 	if p.profiles != "" {
 		command = []string{"bench-serve", p.profiles}
 	}
-	server, err := start(ctx, "server", p.serveEnv(), append(command, p.serveFlags(node)...)...)
+	server, err := child.Start(ctx, "server", p.serveEnv(), append(command, p.serveFlags(node)...)...)
 	if err != nil {
 		return nil, err
 	}
-	if !server.said.Scan() { // it prints its address
-		return nil, server.gone(ctx)
+	if !server.Out.Scan() { // it prints its address
+		return nil, server.Gone(ctx)
 	}
-	t := &httpTarget{server: server, up: time.Since(begin), url: server.said.Text(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}}
+	t := &httpTarget{server: server, up: time.Since(begin), url: server.Out.Text(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}}
 	key, err := os.ReadFile(filepath.Join(p.data(node), embedded.KeyFile))
 	if err == nil {
 		p.key = strings.TrimSpace(string(key))
@@ -263,19 +264,19 @@ func startBare(ctx context.Context, p *benchPlace, node string) (*httpTarget, er
 // close lets the server end as it likes to.
 func (t *httpTarget) close() error {
 	t.client.CloseIdleConnections()
-	if t.server.dead {
+	if t.server.Dead {
 		return nil
 	}
-	t.server.dead = true
-	t.server.cmd.Process.Signal(syscall.SIGTERM)
-	if err := t.server.cmd.Wait(); err != nil {
-		return fmt.Errorf("the server ended badly: %w %s", err, strings.TrimSpace(t.server.grief.String()))
+	t.server.Dead = true
+	t.server.Cmd.Process.Signal(syscall.SIGTERM)
+	if err := t.server.Cmd.Wait(); err != nil {
+		return fmt.Errorf("the server ended badly: %w %s", err, strings.TrimSpace(t.server.Errors.String()))
 	}
 	return nil
 }
 
 func (t *httpTarget) cpu() time.Duration {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.server.cmd.Process.Pid))
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.server.Cmd.Process.Pid))
 	_, rest, _ := strings.Cut(string(b), ") ") // after the name, which may hold anything
 	var ticks time.Duration
 	if f := strings.Fields(rest); len(f) > 12 {
@@ -335,22 +336,22 @@ func (t *httpTarget) ended(ctx context.Context, id string) (bool, error) {
 	return run.State.Terminal(), err
 }
 
-func (t *httpTarget) take(ctx context.Context, worker string, slots int, wait time.Duration) ([]benchLease, error) {
+func (t *httpTarget) take(ctx context.Context, worker string, slots int, wait time.Duration) ([]grant, error) {
 	var got struct {
 		Runs []brief `json:"runs"`
 	}
-	in := api.Poll{Kinds: []string{benchKind}, Slots: slots, Start: true, Wait: perdure.Duration(max(wait, time.Millisecond))} // none would be the default
+	in := api.Poll{Kinds: []string{kind}, Slots: slots, Start: true, Wait: perdure.Duration(max(wait, time.Millisecond))} // none would be the default
 	if err := t.call(ctx, "POST", "/workers/"+worker+"/poll", in, &got); err != nil {
 		return nil, err
 	}
-	out := make([]benchLease, len(got.Runs))
+	out := make([]grant, len(got.Runs))
 	for i, g := range got.Runs {
-		out[i] = benchLease{g.RunID, g.Epoch}
+		out[i] = grant{g.RunID, g.Epoch}
 	}
 	return out, nil
 }
 
-func (t *httpTarget) finish(ctx context.Context, worker string, l []benchLease) error {
+func (t *httpTarget) finish(ctx context.Context, worker string, l []grant) error {
 	in := api.Commits{Commits: make([]perdure.Commit, len(l))}
 	for i, x := range l {
 		in.Commits[i] = x.done()

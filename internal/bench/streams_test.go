@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"errors"
@@ -6,29 +6,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 )
-
-// hasProfiles looks for the profiles of the two servers of a scenario.
-func hasProfiles(t *testing.T, prefix string) {
-	t.Helper()
-	for _, kind := range []string{"cpu", "heap", "heap.txt", "goroutine"} {
-		files, _ := filepath.Glob(prefix + ".*." + kind)
-		if len(files) != 2 {
-			t.Errorf("%d profiles of two servers: %s", len(files), kind)
-		}
-		for _, f := range files {
-			if info, err := os.Stat(f); err != nil || info.Size() == 0 {
-				t.Errorf("%s is empty, %v", f, err)
-			}
-		}
-	}
-}
 
 func TestFramesOfAStream(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
@@ -146,13 +128,4 @@ func TestOnlyAnEndIsAnEnd(t *testing.T) {
 			t.Errorf("%q: %v", c.body, err)
 		}
 	}
-}
-
-func TestMoreStreamsThanDescriptorsAreFewer(t *testing.T) {
-	if most := mostStreams(); most >= 1<<30 {
-		return // nothing bounds them here
-	}
-	out, progress := mustRun(t, 0, "bench", "--scenario", "submit", "--target", "process", "--store", benchStore(t), "--dir", t.TempDir(), "--duration", "10ms", "--streams", "1000000000")
-	has(t, progress, fmt.Sprintf("1000000000 streams are too many for the file descriptors that a process may have here (ulimit -n); %d are measured", mostStreams()))
-	has(t, out, fmt.Sprintf(" streams=%d ", mostStreams()))
 }

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// profile begins what was asked for, and gives what ends it.
-func profile(cpu, mem string) (stop func() error, err error) {
+// Profile begins what was asked for, and gives what ends it.
+func Profile(cpu, mem string) (stop func() error, err error) {
 	var out *os.File
 	if cpu != "" {
 		if out, err = os.Create(cpu); err != nil {
@@ -47,26 +47,22 @@ func profilesOf(prefix string, pid int) string { return fmt.Sprintf("%s.%d.", pr
 const profileLast = "goroutine"
 
 // snapshot has a server write what is in its memory, when profiles are wanted.
-func (p *benchPlace) snapshot(ctx context.Context, t *httpTarget) error {
+func (p *place) snapshot(ctx context.Context, t *httpTarget) error {
 	if p.profiles == "" {
 		return nil
 	}
-	pid := t.server.cmd.Process.Pid
-	t.server.cmd.Process.Signal(syscall.SIGUSR1)
+	pid := t.server.Cmd.Process.Pid
+	t.server.Cmd.Process.Signal(syscall.SIGUSR1)
 	return await(ctx, "the server has written its profile", time.Minute, func() (bool, error) {
 		info, err := os.Stat(profilesOf(p.profiles, pid) + profileLast)
 		return err == nil && info.Size() > 0, nil
 	})
 }
 
-// benchServe is "perdure serve" with profiles: of its CPU from its start to its end, and of its memory when it is sent
-// SIGUSR1.
-func benchServe(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
-	if len(args) == 0 {
-		return errors.New("this is for perdure bench alone")
-	}
-	prefix := profilesOf(args[0], os.Getpid())
-	stop, err := profile(prefix+"cpu", "")
+// Serve runs a server with profiles: of its CPU from its start to its end, and of its memory when it is sent SIGUSR1.
+func Serve(prefix string, stderr io.Writer, serve func() error) (err error) {
+	prefix = profilesOf(prefix, os.Getpid())
+	stop, err := Profile(prefix+"cpu", "")
 	if err != nil {
 		return err
 	}
@@ -80,7 +76,7 @@ func benchServe(ctx context.Context, args []string, stdout, stderr io.Writer) (e
 			}
 		}
 	}()
-	return serve(ctx, args[1:], stdout, stderr)
+	return serve()
 }
 
 // writeMemory writes what is in this process's memory. As text the heap's profile has the size of the stacks in it as

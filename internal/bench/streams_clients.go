@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -15,11 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/child"
 )
 
-// mostStreams is how many streams a process may have here: as many as a server allows itself, three quarters of its
+// MostStreams is how many streams a process may have here: as many as a server allows itself, three quarters of its
 // file descriptors with some in reserve.
-func mostStreams() int {
+func MostStreams() int {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur > 1<<30 {
 		return 1 << 30
@@ -72,8 +73,8 @@ type noted struct {
 // since is how old something is that bears an instant of the store, which is on this machine.
 func since(at perdure.Instant) time.Duration { return perdure.At(time.Now()).Sub(at) }
 
-// benchClients is the process of the clients. It does what it is asked for until nobody asks any more.
-func benchClients(ctx context.Context, args []string, stdout, _ io.Writer) error {
+// Clients is the process of the clients. It does what it is asked for until nobody asks any more.
+func Clients(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if len(args) != 0 {
 		return errors.New("this is for perdure bench alone")
 	}
@@ -170,7 +171,7 @@ func (c *clients) attach(a *crowdAsk) error {
 		s.live.Store(true)
 		after := a.Over * time.Duration(i) / time.Duration(len(c.streams))
 		s.due = zero + int64(after)
-		pause(c.ctx, time.Until(begin.Add(after)))
+		child.Pause(c.ctx, time.Until(begin.Add(after)))
 		if a.Over == 0 {
 			doors <- struct{}{}
 		}
@@ -282,28 +283,28 @@ func (c *clients) await(a *crowdAsk) (told crowdTold, err error) {
 
 // A crowd is the bench's side of the clients' process.
 type crowd struct {
-	*process
+	*child.Process
 	in *json.Encoder
 }
 
 func startCrowd(ctx context.Context) (*crowd, error) {
-	p, err := start(ctx, "clients", nil, "bench-clients")
+	p, err := child.Start(ctx, "clients", nil, "bench-clients")
 	if err != nil {
 		return nil, err
 	}
-	p.said.Buffer(nil, 1<<30) // an answer may be long
-	return &crowd{process: p, in: json.NewEncoder(p.hears)}, nil
+	p.Out.Buffer(nil, 1<<30) // an answer may be long
+	return &crowd{Process: p, in: json.NewEncoder(p.In)}, nil
 }
 
 // ask waits for what the clients tell, who must not have missed anything.
 func (c *crowd) ask(ctx context.Context, a crowdAsk) (told crowdTold, err error) {
 	if err := c.in.Encode(a); err != nil {
-		return told, errors.Join(err, c.gone(ctx))
+		return told, errors.Join(err, c.Gone(ctx))
 	}
-	if !c.said.Scan() {
-		return told, c.gone(ctx)
+	if !c.Out.Scan() {
+		return told, c.Gone(ctx)
 	}
-	if err := json.Unmarshal(c.said.Bytes(), &told); err != nil {
+	if err := json.Unmarshal(c.Out.Bytes(), &told); err != nil {
 		return told, err
 	}
 	switch {
@@ -317,13 +318,13 @@ func (c *crowd) ask(ctx context.Context, a crowdAsk) (told crowdTold, err error)
 
 // close lets the clients go.
 func (c *crowd) close() error {
-	if c.dead {
+	if c.Dead {
 		return nil
 	}
-	c.dead = true
-	c.hears.Close()
-	if err := c.cmd.Wait(); err != nil {
-		return fmt.Errorf("the clients ended badly: %w %s", err, c.grief.String())
+	c.Dead = true
+	c.In.Close()
+	if err := c.Cmd.Wait(); err != nil {
+		return fmt.Errorf("the clients ended badly: %w %s", err, c.Errors.String())
 	}
 	return nil
 }

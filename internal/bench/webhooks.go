@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -105,7 +105,7 @@ func hook(sink string, n int) (url string, good bool) {
 
 // benchWebhooks has runs end that somebody wants to hear of, while a tenth of those who do can't be reached: first as
 // many as there can be, and then by a schedule.
-func benchWebhooks(ctx context.Context, b *bench, p *benchPlace, _ string) (f []benchFigure, err error) {
+func measureWebhooks(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
 	p.held, p.flags = true, []string{"--webhook-allow", "127.0.0.0/8"}
 	c, err := startCrowd(ctx)
 	if err != nil {
@@ -123,24 +123,24 @@ func benchWebhooks(ctx context.Context, b *bench, p *benchPlace, _ string) (f []
 	defer func() { err = errors.Join(err, t.close()) }()
 
 	h := &hooked{b: b, t: t, c: c, sink: told.URL}
-	most, err := h.most(ctx, min(b.backlog, hookRuns))
+	most, err := h.most(ctx, min(b.Backlog, hookRuns))
 	if err != nil {
 		return nil, err
 	}
 	steady, err := h.steadily(ctx, b.rateOr(hookRate))
-	return []benchFigure{most, steady}, err
+	return []Figure{most, steady}, err
 }
 
 // hooked are runs with a webhook each.
 type hooked struct {
-	b    *bench
+	b    *Bench
 	t    *httpTarget
 	c    *crowd
 	sink string
 }
 
 // take submits runs and takes them; good are those whose webhook works.
-func (h *hooked) take(ctx context.Context, n int) (runs []benchLease, good map[string]bool, err error) {
+func (h *hooked) take(ctx context.Context, n int) (runs []grant, good map[string]bool, err error) {
 	h.b.phase("submitting %d runs", n)
 	good = make(map[string]bool)
 	var mu sync.Mutex
@@ -149,10 +149,10 @@ func (h *hooked) take(ctx context.Context, n int) (runs []benchLease, good map[s
 		next <- i
 	}
 	close(next)
-	err = together(min(h.b.callers, n), func(int) error {
+	err = together(min(h.b.Callers, n), func(int) error {
 		for i := range next {
 			url, ok := hook(h.sink, i)
-			id, err := h.t.submit(ctx, perdure.Submission{Kind: benchKind, Input: benchRun.Input, Webhook: url})
+			id, err := h.t.submit(ctx, perdure.Submission{Kind: kind, Input: benchRun.Input, Webhook: url})
 			if err != nil {
 				return err
 			}
@@ -164,8 +164,8 @@ func (h *hooked) take(ctx context.Context, n int) (runs []benchLease, good map[s
 		return nil
 	})
 	for len(runs) < n && err == nil {
-		var more []benchLease
-		if more, err = h.t.take(ctx, benchWorker, min(h.b.slots, n-len(runs)), time.Second); err == nil && len(more) == 0 {
+		var more []grant
+		if more, err = h.t.take(ctx, workerName, min(h.b.Slots, n-len(runs)), time.Second); err == nil && len(more) == 0 {
 			err = fmt.Errorf("only %d of %d runs could be claimed", len(runs), n)
 		}
 		runs = append(runs, more...)
@@ -174,7 +174,7 @@ func (h *hooked) take(ctx context.Context, n int) (runs []benchLease, good map[s
 }
 
 // most ends all runs at once, and counts what is delivered until everything is.
-func (h *hooked) most(ctx context.Context, n int) (f benchFigure, err error) {
+func (h *hooked) most(ctx context.Context, n int) (f Figure, err error) {
 	runs, good, err := h.take(ctx, n)
 	if err != nil {
 		return f, err
@@ -188,8 +188,8 @@ func (h *hooked) most(ctx context.Context, n int) (f benchFigure, err error) {
 	h.b.phase("delivering %d", want)
 	w, begin := startWatch(h.t), monotonic()
 	for len(runs) > 0 {
-		some := runs[:min(len(runs), h.b.slots)]
-		if err := h.t.finish(ctx, benchWorker, some); err != nil {
+		some := runs[:min(len(runs), h.b.Slots)]
+		if err := h.t.finish(ctx, workerName, some); err != nil {
 			return f, err
 		}
 		runs = runs[len(some):]
@@ -204,26 +204,26 @@ func (h *hooked) most(ctx context.Context, n int) (f benchFigure, err error) {
 		last = max(last, x.At)
 	}
 	took := time.Duration(last - begin).Seconds()
-	return benchFigure{What: whatDelivered, Loop: closedLoops, Count: want, Seconds: took, Value: float64(want) / took, Unit: unitRate, CPU: float64(cpu.Microseconds()) / float64(want)}, nil
+	return Figure{What: whatDelivered, Loop: closedLoops, Count: want, Seconds: took, Value: float64(want) / took, Unit: unitRate, CPU: float64(cpu.Microseconds()) / float64(want)}, nil
 }
 
 // steadily ends runs by a schedule, and measures how old the news is when it comes.
-func (h *hooked) steadily(ctx context.Context, rate float64) (f benchFigure, err error) {
-	mean := rate * h.b.duration.Seconds()
+func (h *hooked) steadily(ctx context.Context, rate float64) (f Figure, err error) {
+	mean := rate * h.b.Duration.Seconds()
 	runs, good, err := h.take(ctx, int(mean+6*math.Sqrt(mean))+1) // as many as chance may have come
 	if err != nil {
 		return f, err
 	}
-	left := make(chan benchLease, len(runs))
+	left := make(chan grant, len(runs))
 	for _, r := range runs {
 		left <- r
 	}
 	h.b.phase("%g ends a second", rate)
 	var want atomic.Int64
-	err = openLoop(ctx, rate, h.b.duration, func(time.Time) error {
+	err = openLoop(ctx, rate, h.b.Duration, func(time.Time) error {
 		select {
 		case l := <-left:
-			if err := h.t.finish(ctx, benchWorker, []benchLease{l}); err != nil {
+			if err := h.t.finish(ctx, workerName, []grant{l}); err != nil {
 				return err
 			}
 			h.b.did(1)

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -32,19 +33,19 @@ const (
 )
 
 // benchAlarms loads live runs whose alarms lie hours ahead, and then rings others.
-func benchAlarms(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+func measureAlarms(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
 	own, err := openProcess(p)
 	if err != nil {
 		return nil, err
 	}
-	b.phase("loading %d live runs", b.live)
+	b.phase("loading %d live runs", b.Live)
 	begin := time.Now()
-	if _, err := own.load(ctx, b, b.live, func(perdure.Instant) perdure.Submission {
+	if _, err := own.load(ctx, b, b.Live, func(perdure.Instant) perdure.Submission {
 		return perdure.Submission{Kind: kindLive, Class: perdure.Agent, Input: benchRun.Input, Delay: perdure.Duration(12 * time.Hour)}
 	}); err != nil {
 		return nil, errors.Join(err, own.close())
 	}
-	each := time.Since(begin) / time.Duration(b.live)
+	each := time.Since(begin) / time.Duration(b.Live)
 	if target == targetProcess {
 		s, err := sweepIdle(b, own)
 		if err != nil {
@@ -52,17 +53,17 @@ func benchAlarms(ctx context.Context, b *bench, p *benchPlace, target string) (f
 		}
 		f = append(f, s)
 	}
-	b.phase("loading %d runs that end at one instant", b.due)
+	b.phase("loading %d runs that end at one instant", b.Due)
 	// Late enough that they are all there, and a server to see them end.
-	due := own.store.Now().Add(2*time.Duration(b.due)*each + time.Second + time.Duration(b.live)*2*time.Microsecond)
+	due := own.store.Now().Add(2*time.Duration(b.Due)*each + time.Second + time.Duration(b.Live)*2*time.Microsecond)
 	wall := time.Now().Add(due.Sub(own.store.Now()))
-	last, err := own.load(ctx, b, b.due, func(now perdure.Instant) perdure.Submission {
+	last, err := own.load(ctx, b, b.Due, func(now perdure.Instant) perdure.Submission {
 		return perdure.Submission{Kind: kindDue, Input: benchRun.Input, Timeout: perdure.Duration(due.Sub(now))}
 	})
 	if err != nil {
 		return nil, errors.Join(err, own.close())
 	}
-	var t benchTarget = own
+	var t system = own
 	if target == targetProcess {
 		own.watch()
 	} else {
@@ -85,7 +86,7 @@ func benchAlarms(ctx context.Context, b *bench, p *benchPlace, target string) (f
 }
 
 // sweepIdle sweeps although nothing is due.
-func sweepIdle(b *bench, t *processTarget) (benchFigure, error) {
+func sweepIdle(b *Bench, t *processTarget) (Figure, error) {
 	b.phase("sweeping")
 	var s samples
 	w := watchdog.New(t.engine, nil)
@@ -93,12 +94,12 @@ func sweepIdle(b *bench, t *processTarget) (benchFigure, error) {
 		pass := w.Pass()
 		at := time.Now()
 		if err := t.engine.Step(t.store.Now(), pass)[0]; err != nil {
-			return benchFigure{}, err
+			return Figure{}, err
 		}
 		s.add(time.Since(at))
 		b.did(1)
 		if len(pass.Actions) > 0 {
-			return benchFigure{}, fmt.Errorf("a sweep with nothing due did something: %+v", pass.Actions[0])
+			return Figure{}, fmt.Errorf("a sweep with nothing due did something: %+v", pass.Actions[0])
 		}
 	}
 	return s.latencies(whatSweep, closedLoops), nil
@@ -106,10 +107,10 @@ func sweepIdle(b *bench, t *processTarget) (benchFigure, error) {
 
 // ringAll waits for the instant at which all deadlines pass, and sees how long it takes until the last of them
 // has ended its run; somebody uses the API meanwhile.
-func (b *bench) ringAll(ctx context.Context, t benchTarget, last string, due time.Time) ([]benchFigure, error) {
+func (b *Bench) ringAll(ctx context.Context, t system, last string, due time.Time) ([]Figure, error) {
 	b.phase("waiting for the instant")
-	pause(ctx, time.Until(due))
-	b.phase("%d deadlines", b.due)
+	child.Pause(ctx, time.Until(due))
+	b.phase("%d deadlines", b.Due)
 	var s samples
 	var took time.Duration
 	probing, stop := context.WithCancel(ctx)
@@ -135,16 +136,16 @@ func (b *bench) ringAll(ctx context.Context, t benchTarget, last string, due tim
 	if perr := <-probed; !errors.Is(perr, context.Canceled) {
 		err = errors.Join(err, perr)
 	}
-	return []benchFigure{{What: whatAtOnce, Count: b.due, Seconds: took.Seconds(), Value: took.Seconds(), Unit: unitSeconds},
+	return []Figure{{What: whatAtOnce, Count: b.Due, Seconds: took.Seconds(), Value: took.Seconds(), Unit: unitSeconds},
 		s.latencies(whatProbe, openLoops)}, err
 }
 
 // ringSteadily has deadlines pass at a steady rate.
-func (b *bench) ringSteadily(ctx context.Context, t benchTarget) error {
+func (b *Bench) ringSteadily(ctx context.Context, t system) error {
 	b.phase("%d deadlines a second", lateRate)
 	var mu sync.Mutex
 	var last string // ids grow with time; calls return in any order
-	err := openLoop(ctx, lateRate, b.duration, func(time.Time) error {
+	err := openLoop(ctx, lateRate, b.Duration, func(time.Time) error {
 		id, err := t.submit(ctx, perdure.Submission{Kind: kindLate, Input: benchRun.Input, Timeout: perdure.Duration(lateAfter)})
 		mu.Lock()
 		last = max(last, id)
@@ -155,16 +156,16 @@ func (b *bench) ringSteadily(ctx context.Context, t benchTarget) error {
 	if err != nil {
 		return err
 	}
-	pause(ctx, lateAfter)
+	child.Pause(ctx, lateAfter)
 	return await(ctx, "the last deadline is acted on", allEnded, func() (bool, error) { return t.ended(ctx, last) })
 }
 
 // readEnds looks into the store: every deadline has ended its run, once, and so late.
-func (b *bench) readEnds(ctx context.Context, p *benchPlace) (benchFigure, error) {
+func (b *Bench) readEnds(ctx context.Context, p *place) (Figure, error) {
 	b.phase("reading how they ended")
 	st, err := p.open()
 	if err != nil {
-		return benchFigure{}, err
+		return Figure{}, err
 	}
 	var s samples
 	var due, late, open, lines, runs int
@@ -193,33 +194,33 @@ func (b *bench) readEnds(ctx context.Context, p *benchPlace) (benchFigure, error
 			return scan(&lines, &runs)
 		})
 	})
-	if err == nil && (open > 0 || due != b.due || lines != runs || runs != due+late) {
-		err = fmt.Errorf("deadlines were not acted on once each: %d runs of %d at one instant, %d later ones, %d that did not end; %d ends of %d runs", due, b.due, late, open, lines, runs)
+	if err == nil && (open > 0 || due != b.Due || lines != runs || runs != due+late) {
+		err = fmt.Errorf("deadlines were not acted on once each: %d runs of %d at one instant, %d later ones, %d that did not end; %d ends of %d runs", due, b.Due, late, open, lines, runs)
 	}
 	return s.latencies(fmt.Sprintf("%s at %d/s", whatLate, lateRate), openLoops), errors.Join(err, st.Close())
 }
 
 // benchBacklog claims one run at a time, first with no other in the queue and then with very many.
-func benchBacklog(ctx context.Context, b *bench, p *benchPlace, target string) ([]benchFigure, error) {
+func measureBacklog(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
 	empty, err := b.claims(ctx, p, target, "empty")
 	if err != nil {
 		return nil, err
 	}
-	b.phase("loading %d queued runs", b.live)
-	if err := p.load(ctx, b, b.live, func(perdure.Instant) perdure.Submission {
-		return perdure.Submission{Kind: benchKind, Class: perdure.Agent, Input: benchRun.Input} // an agent has a day
+	b.phase("loading %d queued runs", b.Live)
+	if err := p.load(ctx, b, b.Live, func(perdure.Instant) perdure.Submission {
+		return perdure.Submission{Kind: kind, Class: perdure.Agent, Input: benchRun.Input} // an agent has a day
 	}); err != nil {
 		return nil, err
 	}
-	full, err := b.claims(ctx, p, target, fmt.Sprintf("%d queued", b.live))
+	full, err := b.claims(ctx, p, target, fmt.Sprintf("%d queued", b.Live))
 	if err != nil {
 		return nil, err
 	}
-	return []benchFigure{empty, full, {What: whatRatio50, Value: full.Latency.P50 / empty.Latency.P50, Unit: unitTimes},
+	return []Figure{empty, full, {What: whatRatio50, Value: full.Latency.P50 / empty.Latency.P50, Unit: unitTimes},
 		{What: whatRatio, Value: full.Latency.P99 / empty.Latency.P99, Unit: unitTimes}}, nil
 }
 
-func (b *bench) claims(ctx context.Context, p *benchPlace, target, what string) (f benchFigure, err error) {
+func (b *Bench) claims(ctx context.Context, p *place, target, what string) (f Figure, err error) {
 	t, err := p.target(ctx, target)
 	if err != nil {
 		return f, err
@@ -228,7 +229,7 @@ func (b *bench) claims(ctx context.Context, p *benchPlace, target, what string) 
 	b.phase("claiming, %s", what)
 	var s samples
 	begin := time.Now()
-	for n := 0; (time.Since(begin) < b.duration || n <= claimWarmup) && ctx.Err() == nil; n++ {
+	for n := 0; (time.Since(begin) < b.Duration || n <= claimWarmup) && ctx.Err() == nil; n++ {
 		if _, err := t.submit(ctx, benchRun); err != nil {
 			return f, err
 		}

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/engine"
 )
 
@@ -32,7 +33,7 @@ const (
 
 // A heldRun is a run that a worker of the bench holds, with the last line of its log.
 type heldRun struct {
-	benchLease
+	grant
 	seq int64
 }
 
@@ -47,7 +48,7 @@ func tick(n int64) perdure.Emitted {
 }
 
 // hold puts runs into the store and has a worker hold them, quicker than over HTTP.
-func (p *benchPlace) hold(ctx context.Context, b *bench, n int) (runs []heldRun, err error) {
+func (p *place) hold(ctx context.Context, b *Bench, n int) (runs []heldRun, err error) {
 	p.held = true
 	b.phase("loading %d runs", n)
 	t, err := openProcess(p)
@@ -56,12 +57,12 @@ func (p *benchPlace) hold(ctx context.Context, b *bench, n int) (runs []heldRun,
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
 	if _, err := t.load(ctx, b, n, func(perdure.Instant) perdure.Submission {
-		return perdure.Submission{Kind: benchKind, Class: perdure.Agent, Input: benchRun.Input} // an agent has a day
+		return perdure.Submission{Kind: kind, Class: perdure.Agent, Input: benchRun.Input} // an agent has a day
 	}); err != nil {
 		return nil, err
 	}
 	for len(runs) < n && ctx.Err() == nil {
-		op := &engine.Claim{Tenant: benchTenant, Worker: benchWorker, Kinds: []string{benchKind}, Slots: min(n-len(runs), 500), Start: true}
+		op := &engine.Claim{Tenant: tenant, Worker: workerName, Kinds: []string{kind}, Slots: min(n-len(runs), 500), Start: true}
 		if err := t.engine.Do(ctx, op); err != nil {
 			return nil, fmt.Errorf("hold: %w", err)
 		}
@@ -69,18 +70,18 @@ func (p *benchPlace) hold(ctx context.Context, b *bench, n int) (runs []heldRun,
 			return nil, fmt.Errorf("hold: only %d of %d runs could be claimed", len(runs), n)
 		}
 		for _, g := range op.Grants {
-			runs = append(runs, heldRun{benchLease{string(g.Run.ID), g.Run.Epoch}, g.Run.Seq})
+			runs = append(runs, heldRun{grant{string(g.Run.ID), g.Run.Epoch}, g.Run.Seq})
 		}
 	}
 	return runs, ctx.Err()
 }
 
-const benchWorker = "w"
+const workerName = "w"
 
 // commit says something about runs in one call.
 func (t *httpTarget) commit(ctx context.Context, commits ...perdure.Commit) error {
 	var out api.CommitResults
-	if err := t.call(ctx, "POST", "/workers/"+benchWorker+"/commit", api.Commits{Commits: commits}, &out); err != nil {
+	if err := t.call(ctx, "POST", "/workers/"+workerName+"/commit", api.Commits{Commits: commits}, &out); err != nil {
 		return err
 	}
 	for _, r := range out.Results {
@@ -110,8 +111,8 @@ func upto(runs []heldRun) crowdAsk {
 }
 
 // benchStreams has streams attached: first each to a run of its own, and then all to the same.
-func benchStreams(ctx context.Context, b *bench, p *benchPlace, _ string) ([]benchFigure, error) {
-	runs, err := p.hold(ctx, b, b.streams)
+func measureStreams(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, error) {
+	runs, err := p.hold(ctx, b, b.Streams)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func benchStreams(ctx context.Context, b *bench, p *benchPlace, _ string) ([]ben
 }
 
 // attached measures what a server needs for streams that nothing happens on, and then does something with them.
-func (b *bench) attached(ctx context.Context, p *benchPlace, runs []heldRun, memory, idle string, then func(*httpTarget, *crowd) error) (f []benchFigure, err error) {
+func (b *Bench) attached(ctx context.Context, p *place, runs []heldRun, memory, idle string, then func(*httpTarget, *crowd) error) (f []Figure, err error) {
 	t, err := openServer(ctx, p, "node")
 	if err != nil {
 		return nil, err
@@ -141,29 +142,29 @@ func (b *bench) attached(ctx context.Context, p *benchPlace, runs []heldRun, mem
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	pid := t.server.cmd.Process.Pid
+	pid := t.server.Cmd.Process.Pid
 	before, err := residentMemory(pid)
 	if err != nil {
 		return nil, err
 	}
-	b.phase("attaching %d streams to %d runs", b.streams, len(runs))
-	if _, err := c.ask(ctx, t.attach(runs, b.streams)); err != nil {
+	b.phase("attaching %d streams to %d runs", b.Streams, len(runs))
+	if _, err := c.ask(ctx, t.attach(runs, b.Streams)); err != nil {
 		return nil, err
 	}
 	if _, err := c.ask(ctx, upto(runs)); err != nil {
 		return nil, err
 	}
-	b.phase("idling for %s", b.settle)
-	pause(ctx, b.settle)
+	b.phase("idling for %s", b.Settle)
+	child.Pause(ctx, b.Settle)
 	w := startWatch(t)
-	pause(ctx, b.duration)
+	child.Pause(ctx, b.Duration)
 	took, cpu := time.Since(w.begin), t.cpu()-w.cpu
 	after, err := residentMemory(pid)
 	if err != nil {
 		return nil, err
 	}
-	f = []benchFigure{{What: memory, Count: b.streams, Value: float64(after-before) / 1e3 / float64(b.streams), Unit: unitKilobytes},
-		{What: idle, Count: b.streams, Seconds: took.Seconds(), Value: 100 * cpu.Seconds() / took.Seconds(), Unit: unitPercent}}
+	f = []Figure{{What: memory, Count: b.Streams, Value: float64(after-before) / 1e3 / float64(b.Streams), Unit: unitKilobytes},
+		{What: idle, Count: b.Streams, Seconds: took.Seconds(), Value: 100 * cpu.Seconds() / took.Seconds(), Unit: unitPercent}}
 	if err := p.snapshot(ctx, t); err != nil {
 		return nil, err
 	}
@@ -175,10 +176,10 @@ func (b *bench) attached(ctx context.Context, p *benchPlace, runs []heldRun, mem
 
 // tellAll has one event go to all streams, again and again. It counts from when the commit is sent to the server: what
 // comes before it is durable is in it.
-func (b *bench) tellAll(ctx context.Context, t *httpTarget, c *crowd, run *heldRun, s *samples) error {
-	b.phase("one event to %d streams", b.streams)
+func (b *Bench) tellAll(ctx context.Context, t *httpTarget, c *crowd, run *heldRun, s *samples) error {
+	b.phase("one event to %d streams", b.Streams)
 	begin := time.Now()
-	for n := 0; (n < rounds || time.Since(begin) < b.duration) && ctx.Err() == nil; n++ {
+	for n := 0; (n < rounds || time.Since(begin) < b.Duration) && ctx.Err() == nil; n++ {
 		sent := monotonic()
 		if err := t.commit(ctx, run.says(fmt.Sprint("all-", n), tick(int64(n)))); err != nil {
 			return err
@@ -197,8 +198,8 @@ func (b *bench) tellAll(ctx context.Context, t *httpTarget, c *crowd, run *heldR
 }
 
 // benchEvents has events of many runs, one call each and by a schedule, while every run has a stream attached.
-func benchEvents(ctx context.Context, b *bench, p *benchPlace, _ string) (f []benchFigure, err error) {
-	runs, err := p.hold(ctx, b, min(b.streams, eventRuns))
+func measureEvents(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
+	runs, err := p.hold(ctx, b, min(b.Streams, eventRuns))
 	if err != nil {
 		return nil, err
 	}
@@ -240,16 +241,16 @@ func benchEvents(ctx context.Context, b *bench, p *benchPlace, _ string) (f []be
 	if len(told.Noted) != len(due) {
 		err = fmt.Errorf("%d events were committed, and %d came", len(due), len(told.Noted))
 	}
-	f = []benchFigure{w.throughput(whatToClient, openLoops, len(due), &commits), dues.latencies(whatDueClient, openLoops)}
+	f = []Figure{w.throughput(whatToClient, openLoops, len(due), &commits), dues.latencies(whatDueClient, openLoops)}
 	return f, err
 }
 
 // tickAll commits events of all runs in turn, and tells when each was due.
-func (b *bench) tickAll(ctx context.Context, t *httpTarget, runs []heldRun, rate float64) (map[int64]int64, error) {
+func (b *Bench) tickAll(ctx context.Context, t *httpTarget, runs []heldRun, rate float64) (map[int64]int64, error) {
 	var mu sync.Mutex
 	dues := make(map[int64]int64)
 	var last atomic.Int64
-	err := openLoop(ctx, rate, b.duration, func(at time.Time) error {
+	err := openLoop(ctx, rate, b.Duration, func(at time.Time) error {
 		due := monotonic() - int64(time.Since(at))
 		n := last.Add(1)
 		run := &runs[n%int64(len(runs))]

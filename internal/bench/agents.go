@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -39,7 +39,7 @@ type agents struct {
 }
 
 // agents opens a server on a place, and has a worker execute what is registered.
-func (p *benchPlace) agents(ctx context.Context, target string, register func(*worker.Worker)) (*agents, error) {
+func (p *place) agents(ctx context.Context, target string, register func(*worker.Worker)) (*agents, error) {
 	a := &agents{worked: make(chan error, 1)}
 	var mine *client.Client
 	if target == targetHTTP {
@@ -107,7 +107,7 @@ type embeddedTarget struct {
 	key    string
 }
 
-func openEmbedded(ctx context.Context, p *benchPlace) (*embeddedTarget, error) {
+func openEmbedded(ctx context.Context, p *place) (*embeddedTarget, error) {
 	policy := p.policy()
 	opt := embedded.Options{Dir: p.dir, Store: p.url, Doorbell: p.doorbell, Policy: &policy}
 	if p.url != "" {
@@ -134,7 +134,7 @@ func (t *embeddedTarget) cpu() time.Duration { return ownCPU() }
 func (t *embeddedTarget) close() error { return t.server.Close() }
 
 // benchAgentSteps has agents record some steps that do nothing, one after the other.
-func benchAgentSteps(ctx context.Context, b *bench, p *benchPlace, target string) ([]benchFigure, error) {
+func measureAgentSteps(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
 	return b.agentRuns(ctx, p, target, agentSteps, func(w *worker.Worker) {
 		worker.Agent(w, agentKind, func(ctx *agent.Context, n int) (sum int, err error) {
 			for range n {
@@ -150,13 +150,13 @@ func benchAgentSteps(ctx context.Context, b *bench, p *benchPlace, target string
 }
 
 // benchAgentChildren has agents spawn children that do nothing, and join them.
-func benchAgentChildren(ctx context.Context, b *bench, p *benchPlace, target string) ([]benchFigure, error) {
+func measureAgentChildren(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
 	return b.agentRuns(ctx, p, target, agentChildren, func(w *worker.Worker) {
-		worker.Handle(w, benchKind, func(context.Context, json.RawMessage) (int, error) { return 1, nil })
+		worker.Handle(w, kind, func(context.Context, json.RawMessage) (int, error) { return 1, nil })
 		worker.Agent(w, agentKind, func(ctx *agent.Context, n int) (sum int, err error) {
 			children := make([]*agent.Future[int], n)
 			for i := range children {
-				children[i] = agent.Spawn[int](ctx, benchKind, benchRun.Input)
+				children[i] = agent.Spawn[int](ctx, kind, benchRun.Input)
 			}
 			ones, err := agent.JoinAll(ctx, children...)
 			for _, one := range ones {
@@ -169,7 +169,7 @@ func benchAgentChildren(ctx context.Context, b *bench, p *benchPlace, target str
 
 // agentRuns has callers who wait for an agent's run and then for the next: one alone, and then many at once. A run counts
 // when its caller has its result, which has to be n.
-func (b *bench) agentRuns(ctx context.Context, p *benchPlace, target string, n int, register func(*worker.Worker)) (f []benchFigure, err error) {
+func (b *Bench) agentRuns(ctx context.Context, p *place, target string, n int, register func(*worker.Worker)) (f []Figure, err error) {
 	a, err := p.agents(ctx, target, register)
 	if err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (b *bench) agentRuns(ctx context.Context, p *benchPlace, target string, n i
 	callers := func(atOnce int, s *samples) error {
 		begin := time.Now()
 		return together(atOnce, func(int) error {
-			for time.Since(begin) < b.duration {
+			for time.Since(begin) < b.Duration {
 				at := time.Now()
 				if err := once(); err != nil {
 					return err
@@ -210,11 +210,11 @@ func (b *bench) agentRuns(ctx context.Context, p *benchPlace, target string, n i
 	if err := callers(1, &alone); err != nil {
 		return nil, err
 	}
-	atOnce := min(b.callers, agentsAtOnce)
+	atOnce := min(b.Callers, agentsAtOnce)
 	b.phase("%d at once", atOnce)
 	w := startWatch(a.server)
 	if err := callers(atOnce, &many); err != nil {
 		return nil, err
 	}
-	return []benchFigure{w.throughput("", closedLoops, many.count(), &many), alone.latencies(whatAlone, closedLoops)}, nil
+	return []Figure{w.throughput("", closedLoops, many.count(), &many), alone.latencies(whatAlone, closedLoops)}, nil
 }

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func storeName(s string) string {
 }
 
 // A benchPlace is where the data of a scenario is: a new folder and, on PostgreSQL, a new database.
-type benchPlace struct {
+type place struct {
 	store string // its name
 	dir   string
 	url   string // of the database; empty: SQLite in the folder
@@ -49,12 +49,12 @@ type benchPlace struct {
 	held     bool     // its runs are held by a worker that says nothing, for as long as it takes
 }
 
-func (b *bench) newPlace(ctx context.Context, st string) (*benchPlace, error) {
-	dir, err := os.MkdirTemp(b.dir, "perdure-bench-")
+func (b *Bench) newPlace(ctx context.Context, st string) (*place, error) {
+	dir, err := os.MkdirTemp(b.Dir, "perdure-bench-")
 	if err != nil {
 		return nil, err
 	}
-	p := &benchPlace{store: storeName(st), dir: dir, profiles: b.profiles}
+	p := &place{store: storeName(st), dir: dir, profiles: b.Profiles}
 	if !isPostgres(st) {
 		return p, nil
 	}
@@ -72,7 +72,7 @@ func (b *bench) newPlace(ctx context.Context, st string) (*benchPlace, error) {
 }
 
 // from is what another place like this one is made of.
-func (p *benchPlace) from() string {
+func (p *place) from() string {
 	if p.url != "" {
 		return p.admin
 	}
@@ -80,7 +80,7 @@ func (p *benchPlace) from() string {
 }
 
 // remove throws the data away.
-func (p *benchPlace) remove(ctx context.Context) error {
+func (p *place) remove(ctx context.Context) error {
 	var err error
 	if p.url != "" {
 		u, _ := url.Parse(p.url)
@@ -100,7 +100,7 @@ func execPostgres(ctx context.Context, url, query string) error {
 }
 
 // open opens the store in this process.
-func (p *benchPlace) open() (*store.Store, error) {
+func (p *place) open() (*store.Store, error) {
 	if p.url != "" {
 		return store.Open(store.Options{URL: p.url})
 	}
@@ -108,16 +108,16 @@ func (p *benchPlace) open() (*store.Store, error) {
 }
 
 // serveFlags are those of a server on this place. Two servers on one database have a folder each.
-func (p *benchPlace) serveFlags(node string) []string {
+func (p *place) serveFlags(node string) []string {
 	out := []string{"--listen", "127.0.0.1:0", "--data", p.data(node), "--log-level", "error"}
 	for _, name := range p.patient() {
-		out = append(out, "--policy", name+"="+benchPatience.String())
+		out = append(out, "--policy", name+"="+patience.String())
 	}
 	return append(out, p.flags...)
 }
 
 // patient names what nothing is to be done about here, neither by a server nor by an engine in this process.
-func (p *benchPlace) patient() []string {
+func (p *place) patient() []string {
 	if p.held {
 		return []string{"queued_alert", "lease", "dispatched_retry", "dispatched_retry_max", "dispatched_timeout", "active_reap", "silent", "no_progress", "worker_offline"}
 	}
@@ -125,11 +125,11 @@ func (p *benchPlace) patient() []string {
 }
 
 // policy is what an engine in this process has.
-func (p *benchPlace) policy() perdure.Policy {
+func (p *place) policy() perdure.Policy {
 	policy := perdure.DefaultPolicy()
 	for _, s := range policy.Settings() {
 		if slices.Contains(p.patient(), s.Name) {
-			*s.Value.(*time.Duration) = benchPatience
+			*s.Value.(*time.Duration) = patience
 		}
 	}
 	return policy
@@ -137,7 +137,7 @@ func (p *benchPlace) policy() perdure.Policy {
 
 // serveEnv is a server's environment: what is set for other servers is not for this one, and passwords are nothing
 // for a command line.
-func (p *benchPlace) serveEnv() (env []string) {
+func (p *place) serveEnv() (env []string) {
 	for _, e := range os.Environ() {
 		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, "PERDURE_") {
 			env = append(env, name+"=")
@@ -147,7 +147,7 @@ func (p *benchPlace) serveEnv() (env []string) {
 }
 
 // data is a server's folder. SQLite's file is in it, whoever opens it.
-func (p *benchPlace) data(node string) string {
+func (p *place) data(node string) string {
 	if p.url == "" {
 		return p.dir
 	}
@@ -155,7 +155,7 @@ func (p *benchPlace) data(node string) string {
 }
 
 // settings are what decides about durability and speed, as the database itself says.
-func (p *benchPlace) settings(ctx context.Context) (map[string]string, error) {
+func (p *place) settings(ctx context.Context) (map[string]string, error) {
 	if p.url != "" {
 		return postgresSettings(ctx, p.url)
 	}

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -30,8 +30,8 @@ const (
 var talks = []int{25, 50, 75, 100}
 
 // journals are the numbers of steps that are replayed: powers of ten.
-func (b *bench) journals() (out []int) {
-	for n := 10; n <= max(b.steps, 10); n *= 10 {
+func (b *Bench) journals() (out []int) {
+	for n := 10; n <= max(b.Steps, 10); n *= 10 {
 		out = append(out, n)
 	}
 	return out
@@ -40,7 +40,7 @@ func (b *bench) journals() (out []int) {
 // benchAgentReplay has agents record steps and then wait for signals. It measures from when a signal is sent until the
 // step behind it begins: the signal is durable, the run is leased, its journal has come to the worker and was replayed, and
 // the signal's arrival is recorded. What is allocated meanwhile is that of the worker and, in process, of the server.
-func benchAgentReplay(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+func measureAgentReplay(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
 	arrived := make(chan time.Time, 1)
 	a, err := p.agents(ctx, target, func(w *worker.Worker) {
 		worker.Agent(w, agentKind, func(ctx *agent.Context, n int) (string, error) {
@@ -72,11 +72,11 @@ func benchAgentReplay(ctx context.Context, b *bench, p *benchPlace, target strin
 			return nil, err
 		}
 		what := fmt.Sprintf("%d steps", n)
-		f = append(f, took.latencies(what, closedLoops), benchFigure{What: named(what, whatGarbage), Value: bytes / 1e3, Unit: unitKilobytes})
+		f = append(f, took.latencies(what, closedLoops), Figure{What: named(what, whatGarbage), Value: bytes / 1e3, Unit: unitKilobytes})
 		before, last = last, took.spread().P50
 	}
 	if before > 0 {
-		f = append(f, benchFigure{What: whatSteeper, Value: last / before, Unit: unitTimes})
+		f = append(f, Figure{What: whatSteeper, Value: last / before, Unit: unitTimes})
 	}
 	return f, nil
 }
@@ -127,7 +127,7 @@ func allocatedBytes() uint64 {
 
 // benchAgentConversation has an agent talk with a model that calls a tool again and again, each conversation on data of its own, and
 // looks at how much the store has grown by. Both answers of a call are recorded as steps and appended to the thread.
-func benchAgentConversation(ctx context.Context, b *bench, p *benchPlace, target string) (f []benchFigure, err error) {
+func measureAgentConversation(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
 	grown := make([]float64, len(talks))
 	var text int
 	for i, calls := range talks {
@@ -137,16 +137,16 @@ func benchAgentConversation(ctx context.Context, b *bench, p *benchPlace, target
 			return nil, err
 		}
 		grown[i] = float64(bytes)
-		f = append(f, benchFigure{What: fmt.Sprintf("%d calls", calls), Count: calls, Value: grown[i] / 1e3, Unit: unitKilobytes})
+		f = append(f, Figure{What: fmt.Sprintf("%d calls", calls), Count: calls, Value: grown[i] / 1e3, Unit: unitKilobytes})
 	}
 	return append(f,
-		benchFigure{What: whatText, Value: float64(text) / 1e3, Unit: unitKilobytes},
-		benchFigure{What: whatTimes, Value: grown[3] / float64(text), Unit: unitTimes},
-		benchFigure{What: whatLater, Value: (grown[3] - grown[2]) / (grown[1] - grown[0]), Unit: unitTimes}), nil
+		Figure{What: whatText, Value: float64(text) / 1e3, Unit: unitKilobytes},
+		Figure{What: whatTimes, Value: grown[3] / float64(text), Unit: unitTimes},
+		Figure{What: whatLater, Value: (grown[3] - grown[2]) / (grown[1] - grown[0]), Unit: unitTimes}), nil
 }
 
 // talk has one conversation in a new place, and tells how much the store has grown by and how long the text is.
-func (b *bench) talk(ctx context.Context, p *benchPlace, target string, calls int) (grown int64, text int, err error) {
+func (b *Bench) talk(ctx context.Context, p *place, target string, calls int) (grown int64, text int, err error) {
 	q, err := b.newPlace(ctx, p.from())
 	if err != nil {
 		return 0, 0, err
@@ -183,7 +183,7 @@ func (a *agents) talk(calls int) (text int, err error) {
 }
 
 // talker registers the agent that has the conversation. It results in how many bytes were said.
-func (b *bench) talker(w *worker.Worker) {
+func (b *Bench) talker(w *worker.Worker) {
 	worker.Agent(w, agentKind, func(ctx *agent.Context, calls int) (bytes int, err error) {
 		for n := range calls {
 			for _, turn := range []struct {

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/child"
 )
 
 // What the demo's agent does, step by step.
-var demoSteps = []string{"read the alert", "ask the model for a plan", "look at the disk", "ask the model what it means", "remove old logs", "write the report"}
+var steps = []string{"read the alert", "ask the model for a plan", "look at the disk", "ask the model what it means", "remove old logs", "write the report"}
 
-const demoKind = "look-into-alert"
+const kind = "look-into-alert"
 
 // news is what a worker tells the demo, one JSON object a line.
 type news struct {
@@ -37,9 +38,9 @@ const (
 	newsRecorded = "recorded" // the server has acknowledged it
 )
 
-// demoWorker is a worker as anybody could write it: it polls, executes one step after the other, and has each
+// Worker is a worker as anybody could write it: it polls, executes one step after the other, and has each
 // recorded before it goes on. What the journal has it does not do again.
-func demoWorker(ctx context.Context, args []string, stdout, _ io.Writer) error {
+func Worker(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if len(args) != 3 {
 		return errors.New("this is for perdure demo alone")
 	}
@@ -56,12 +57,12 @@ func demoWorker(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	}
 	tell(news{What: newsUp})
 	for {
-		polled, err := c.Poll(ctx, name, api.Poll{Kinds: []string{demoKind}, Slots: 1, Start: true})
+		polled, err := c.Poll(ctx, name, api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
-			pause(ctx, 50*time.Millisecond) // the server is away; it will be back
+			child.Pause(ctx, 50*time.Millisecond) // the server is away; it will be back
 			continue
 		}
 		for i := range polled.Runs {
@@ -85,7 +86,7 @@ func demoExecute(ctx context.Context, c *client.Client, worker, dir string, dies
 		_, err := c.Commit(ctx, worker, in)
 		return err
 	}
-	for i, step := range demoSteps {
+	for i, step := range steps {
 		if recorded[step] {
 			continue
 		}
@@ -94,13 +95,13 @@ func demoExecute(ctx context.Context, c *client.Client, worker, dir string, dies
 			return err
 		}
 		if i+1 == dies {
-			pause(ctx, demoLimit)
+			child.Pause(ctx, limit)
 		}
-		pause(ctx, demoStep)
+		child.Pause(ctx, stepTakes)
 		tell(news{What: newsDone, Step: i + 1})
 		err := say(fmt.Sprintf("step-%d", i+1), perdure.Commit{
 			Journal: []perdure.JournalEntry{{Key: step, Value: json.RawMessage(`"done"`)}},
-			Events:  []perdure.Emitted{{Type: demoLine, Data: client.JSON(map[string]any{"step": i + 1, "name": step})}},
+			Events:  []perdure.Emitted{{Type: line, Data: client.JSON(map[string]any{"step": i + 1, "name": step})}},
 		})
 		if err != nil {
 			return err
@@ -111,7 +112,7 @@ func demoExecute(ctx context.Context, c *client.Client, worker, dir string, dies
 }
 
 // demoLine is the type of the worker's own lines in the run's log.
-const demoLine = "x:step"
+const line = "x:step"
 
 // demoEffect is a step's effect on the world: a line in a file, so that everybody can count.
 func demoEffect(dir, step string) error {

@@ -1,6 +1,7 @@
-package main
+package bench
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perdure/perdure/internal/paint"
 )
 
 const (
@@ -27,27 +30,27 @@ const (
 )
 
 // A benchFigure is one line of the table.
-type benchFigure struct {
-	Store    string         `json:"store"`
-	Target   string         `json:"target"`
-	Scenario string         `json:"scenario"`
-	What     string         `json:"what,omitempty"`
-	Loop     string         `json:"loop,omitempty"`
-	Count    int            `json:"count,omitempty"`
-	Seconds  float64        `json:"seconds,omitempty"`
-	Value    float64        `json:"value,omitempty"`
-	Unit     string         `json:"unit,omitempty"`
-	CPU      float64        `json:"cpu_us_each,omitempty"` // what the process under test spent on one, in microseconds
-	Latency  *spread        `json:"latency_ms,omitempty"`
-	Goals    []benchVerdict `json:"goals,omitempty"`
+type Figure struct {
+	Store    string    `json:"store"`
+	Target   string    `json:"target"`
+	Scenario string    `json:"scenario"`
+	What     string    `json:"what,omitempty"`
+	Loop     string    `json:"loop,omitempty"`
+	Count    int       `json:"count,omitempty"`
+	Seconds  float64   `json:"seconds,omitempty"`
+	Value    float64   `json:"value,omitempty"`
+	Unit     string    `json:"unit,omitempty"`
+	CPU      float64   `json:"cpu_us_each,omitempty"` // what the process under test spent on one, in microseconds
+	Latency  *spread   `json:"latency_ms,omitempty"`
+	Goals    []verdict `json:"goals,omitempty"`
 }
 
 // A benchReport is everything that was measured, and where.
-type benchReport struct {
+type Report struct {
 	Machine  machine                      `json:"machine"`
 	Stores   map[string]map[string]string `json:"stores"`
 	Settings map[string]any               `json:"settings"`
-	Figures  []benchFigure                `json:"figures"`
+	Figures  []Figure                     `json:"figures"`
 }
 
 // A benchGoal is a bound that the project has set itself, on a machine with two cores.
@@ -57,19 +60,19 @@ type benchGoal struct {
 	metric         string // p50, p99, or the value
 	least          bool   // the bound is the least, not the most
 	bound          float64
-	at             func(*bench) bool // the size at which it counts; nil: any
+	at             func(*Bench) bool // the size at which it counts; nil: any
 }
 
 // The sizes that goals are meant for.
 var (
-	aMillion = func(b *bench) bool { return b.live >= 1_000_000 && b.due >= 100_000 }
-	aCrowd   = func(b *bench) bool { return b.streams >= min(10_000, mostStreams()) }
-	manyRuns = func(b *bench) bool {
-		return b.streams >= min(eventRuns, mostStreams()) && b.rateOr(eventRate) >= eventRate
+	aMillion = func(b *Bench) bool { return b.Live >= 1_000_000 && b.Due >= 100_000 }
+	aCrowd   = func(b *Bench) bool { return b.Streams >= min(10_000, MostStreams()) }
+	manyRuns = func(b *Bench) bool {
+		return b.Streams >= min(eventRuns, MostStreams()) && b.rateOr(eventRate) >= eventRate
 	}
-	aLongLog = func(b *bench) bool { return b.lines >= 100_000 }
-	manyWait = func(b *bench) bool { return b.callers >= agentsAtOnce }
-	aJournal = func(b *bench) bool { return b.steps >= 10_000 }
+	aLongLog = func(b *Bench) bool { return b.Lines >= 100_000 }
+	manyWait = func(b *Bench) bool { return b.Callers >= agentsAtOnce }
+	aJournal = func(b *Bench) bool { return b.Steps >= 10_000 }
 )
 
 var benchGoals = []benchGoal{
@@ -107,7 +110,7 @@ var benchGoals = []benchGoal{
 }
 
 // A benchVerdict holds a figure against a goal. Ratio is the figure divided by the bound.
-type benchVerdict struct {
+type verdict struct {
 	Metric string  `json:"metric,omitempty"`
 	Least  bool    `json:"at_least,omitempty"`
 	Bound  float64 `json:"bound"`
@@ -116,7 +119,7 @@ type benchVerdict struct {
 	Met    bool    `json:"met"`
 }
 
-func (b *bench) goals(f *benchFigure) (out []benchVerdict) {
+func (b *Bench) goals(f *Figure) (out []verdict) {
 	for _, g := range benchGoals {
 		if g.scenario != f.Scenario || g.what != f.What || g.store != "" && g.store != f.Store || g.target != "" && g.target != f.Target {
 			continue
@@ -135,18 +138,18 @@ func (b *bench) goals(f *benchFigure) (out []benchVerdict) {
 		if g.least {
 			met = v >= g.bound
 		}
-		out = append(out, benchVerdict{Metric: g.metric, Least: g.least, Bound: g.bound, Unit: unit, Ratio: v / g.bound, Met: met})
+		out = append(out, verdict{Metric: g.metric, Least: g.least, Bound: g.bound, Unit: unit, Ratio: v / g.bound, Met: met})
 	}
 	return out
 }
 
-func (v benchVerdict) text(p painter) string {
-	sign, mark, hue := "≤", "✓", green
+func (v verdict) text(p paint.Painter) string {
+	sign, mark, hue := "≤", "✓", paint.Green
 	if v.Least {
 		sign = "≥"
 	}
 	if !v.Met {
-		mark, hue = "✗", red
+		mark, hue = "✗", paint.Red
 	}
 	if v.Metric != "" {
 		sign = v.Metric + " " + sign
@@ -155,11 +158,11 @@ func (v benchVerdict) text(p painter) string {
 	if unit != unitRate {
 		unit = " " + unit
 	}
-	return p.in(hue, fmt.Sprintf("%s %s %g%s: %.2f", mark, sign, v.Bound, unit, v.Ratio))
+	return p.In(hue, fmt.Sprintf("%s %s %g%s: %.2f", mark, sign, v.Bound, unit, v.Ratio))
 }
 
 // print writes the table, with the machine below it.
-func (r *benchReport) print(w io.Writer, p painter) error {
+func (r *Report) Print(w io.Writer, p paint.Painter) error {
 	// Colours would count as columns, so they are put into the last one alone.
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "store\ttarget\tscenario\tloop\tcount\tfigure\tcpu µs\tp50 ms\tp95 ms\tp99 ms\tmax ms\tgoal, figure/goal")
@@ -194,7 +197,7 @@ func (r *benchReport) print(w io.Writer, p painter) error {
 	return err
 }
 
-func (f *benchFigure) figure() string {
+func (f *Figure) figure() string {
 	switch f.Unit {
 	case unitRate:
 		return fmt.Sprintf("%.0f/s", f.Value)
@@ -234,7 +237,7 @@ func (m machine) String() string {
 		sync = fmt.Sprintf("%.2f ms, p99 %.2f", m.Sync.P50, m.Sync.P99)
 	}
 	return fmt.Sprintf("machine: %d cores, %s, %s, Linux %s, %s (sync of a page: p50 %s), load before %s; %s %s, commit %s, %s", m.Cores, m.CPU, m.Memory, m.Kernel,
-		m.FileSystem, sync, m.Load, m.Go, m.Platform, first(m.Commit, "unknown"), m.At.Format(time.RFC3339))
+		m.FileSystem, sync, m.Load, m.Go, m.Platform, cmp.Or(m.Commit, "unknown"), m.At.Format(time.RFC3339))
 }
 
 // readMachine asks the machine about itself; what it doesn't say is left out.
@@ -258,7 +261,7 @@ func readMachine(dir string) machine {
 			}
 		}
 	}
-	if dir = first(dir, os.TempDir()); dir != "" {
+	if dir = cmp.Or(dir, os.TempDir()); dir != "" {
 		m.FileSystem = fileSystem(dir)
 		m.Sync = measureSync(dir)
 	}

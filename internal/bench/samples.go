@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/perdure/perdure/internal/child"
 )
 
 // samples collects latencies of many goroutines.
@@ -51,8 +53,8 @@ func (s *samples) spread() *spread {
 }
 
 // latencies is a figure of nothing but latencies.
-func (s *samples) latencies(what, loop string) benchFigure {
-	return benchFigure{What: what, Loop: loop, Count: s.count(), Latency: s.spread()}
+func (s *samples) latencies(what, loop string) Figure {
+	return Figure{What: what, Loop: loop, Count: s.count(), Latency: s.spread()}
 }
 
 // A stopwatch measures how long something took, and how much of it the processor of a target worked.
@@ -68,9 +70,9 @@ type spender interface{ cpu() time.Duration }
 func startWatch(t spender) stopwatch { return stopwatch{t, time.Now(), t.cpu()} }
 
 // throughput is a figure of so many since then, with latencies beside it.
-func (w stopwatch) throughput(what, loop string, n int, s *samples) benchFigure {
+func (w stopwatch) throughput(what, loop string, n int, s *samples) Figure {
 	took, cpu := time.Since(w.begin), w.t.cpu()-w.cpu
-	return benchFigure{What: what, Loop: loop, Count: n, Seconds: took.Seconds(), Value: float64(n) / took.Seconds(), Unit: unitRate,
+	return Figure{What: what, Loop: loop, Count: n, Seconds: took.Seconds(), Value: float64(n) / took.Seconds(), Unit: unitRate,
 		CPU: float64(cpu.Microseconds()) / float64(max(n, 1)), Latency: s.spread()}
 }
 
@@ -102,7 +104,7 @@ func openLoop(ctx context.Context, rate float64, d time.Duration, f func(at time
 	var waiting atomic.Int64
 	begin := time.Now()
 	for at := begin; at.Sub(begin) < d; at = at.Add(time.Duration(rand.ExpFloat64() / rate * float64(time.Second))) {
-		pause(ctx, time.Until(at))
+		child.Pause(ctx, time.Until(at))
 		if ctx.Err() != nil {
 			break
 		}
@@ -176,7 +178,7 @@ func await(ctx context.Context, what string, limit time.Duration, f func() (bool
 		if ok || err != nil {
 			return err
 		}
-		pause(ctx, 20*time.Millisecond)
+		child.Pause(ctx, 20*time.Millisecond)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -81,7 +81,7 @@ func TestListsTakeLimitAndCursor(t *testing.T) {
 	w := newWorld(t, setup{})
 	for i := range 5 {
 		w.start(fmt.Sprintf(`{"kind":"job","queue":"q%d"}`, i))
-		w.do("POST", fmt.Sprintf("/api/v1/workers/w%d/poll", i), `{"slots":1,"queues":["none"]}`).is(200)
+		w.do("POST", fmt.Sprintf("/api/v1/workers/w%d/poll", i), `{"slots":1,"wait":"0s","queues":["none"]}`).is(200)
 	}
 	for path, c := range map[string]struct {
 		list, id string

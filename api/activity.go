@@ -19,7 +19,7 @@ type Activity struct {
 	WorkerID    string           `json:"worker_id,omitempty"`
 	ElapsedMS   int64            `json:"elapsed_ms"`
 	DeadlineAt  perdure.Instant  `json:"deadline_at"`
-	SilentMS    *int64           `json:"silent_ms,omitempty"` // time since the last sign of life, while a worker holds it
+	SilentMS    *int64           `json:"silent_ms,omitempty"` // since the last sign of life, while a worker holds it
 	Operation   *Operation       `json:"operation,omitempty"`
 	Cancel      *perdure.Cancel  `json:"cancel,omitempty"`
 	Error       *perdure.Failure `json:"error,omitempty"`

@@ -55,7 +55,7 @@ type Submission struct {
 	Foreground bool `json:"-"`
 }
 
-// MultitaskStrategy says what happens when the thread already has an active run.
+// The values of MultitaskStrategy: what happens when the thread already has an active run.
 const (
 	MultitaskEnqueue   = "enqueue"
 	MultitaskReject    = "reject"

@@ -6,10 +6,10 @@
 //
 // A [Run] is a piece of work that a worker executes under a lease and that ends by its deadline.
 // Runs are submitted by callers ([Submission]) or spawned by other runs ([Spawn]). A run can belong
-// to a [Thread], wait for its children, a signal, a timer, a callback or an approval ([Wait],
-// [Approval]), and leave files beside its result ([Artifact]). This package answers one question
-// about it: given a run, an event and the time, what is the run afterwards, and what is written to
-// its log?
+// to a [Thread], and leave files beside its result ([Artifact]). It can wait for its children, a
+// signal, a timer, a callback or an approval ([Wait], [Approval]). This package answers one
+// question about it: given a run, an event and the time, what is the run afterwards, and what is
+// written to its log?
 //
 // # How it works
 //
@@ -37,8 +37,8 @@
 // or taken from one; a worker presents it with every call. A cancel request therefore raises the
 // version but not the epoch, and the worker that holds the run can still finish it.
 //
-// [Clocks]: a clock is a reason why a live run may need attention at some instant, such as the end
-// of its lease or the timeout of a wait. The alarm of a run (AlarmAt) is the earliest of its
+// [Clocks]: a clock is a reason why a live run may need attention at some instant. The end of a
+// lease and the timeout of a wait are examples. The alarm of a run (AlarmAt) is the earliest of its
 // clocks. The watchdog selects runs whose alarm is due and applies the rule that the clock names.
 // The deadline is a clock in every live state, so every live run has an alarm.
 //

@@ -148,7 +148,7 @@ func (r *Run) HasTold(progress Value) bool {
 	return r.Progress == progress && r.ProgressOf == r.Attempt
 }
 
-// OnParentEnd says what happens to a child when its parent ends.
+// The values of OnParentEnd: what happens to a child when its parent ends.
 const (
 	EndWithParent = "cancel"
 	OutliveParent = "continue"

@@ -64,7 +64,7 @@
 // # Without a socket
 //
 // Options.Transport replaces the network. A server of package embedded has a transport that calls
-// it directly, so the same code works with a remote server and with one in the same process.
+// it directly. So the same code works with a remote server and with one in the same process.
 //
 // # Where to start reading
 //

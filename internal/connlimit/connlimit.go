@@ -2,10 +2,10 @@
 // descriptors that the store, files and webhooks need.
 //
 // A [Limiter] wraps the listener and gets the state of each connection from net/http. When the
-// limit is reached, a new connection replaces the one that has been idle for longest, or one whose
-// request has not arrived within a grace period. A request with a valid key marks its connection as
-// busy (see [Busy]), and a busy connection is never closed. If all are busy, the new connection
-// waits up to three seconds, then gets a short 503 and is closed.
+// limit is reached, a new connection replaces the one that has been idle for longest. If none is
+// idle, it replaces one whose request has not arrived within a grace period. A request with a valid
+// key marks its connection as busy (see [Busy]), and a busy connection is never closed. If all are
+// busy, the new connection waits up to three seconds, then gets a short 503 and is closed.
 //
 // Blocking calls are limited separately, to fewer than the connections (see [Plan]). All
 // connections can be busy only while there are that many short calls at once.

@@ -15,7 +15,7 @@
 //
 // A node that may have missed rings, because its connection was broken or its outbox was full,
 // wakes all its listeners ("look at everything"). Topics are hashed with a secret of the
-// installation, the space, so names do not leave the process and other installations on the same
+// installation, the space. So names do not leave the process, and other installations on the same
 // medium are not heard.
 //
 // # What it is not

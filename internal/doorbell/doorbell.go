@@ -46,8 +46,8 @@ type Bell interface {
 
 	// Listen returns a channel that is signalled when one of the topics rings, and a function that
 	// stops listening. A caller reads the store after Listen, not before. A listener of a queue is
-	// woken once and must listen again, so that no ring goes to a listener that is still busy with
-	// the last one.
+	// woken once and must listen again. Otherwise rings would go to listeners that are still busy
+	// with the last one.
 	Listen(...Topic) (<-chan struct{}, func())
 
 	// Run carries rings between nodes until the context ends. It reconnects when the medium is

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A census is cached for freshFor, and for at least restFactor times as long as it took, so that
+// A census is cached for freshFor, and for at least restFactor times as long as it took. So
 // counting is only a small part of the store's work. A scrape waits for a census up to
 // scrapeTimeout. The census then continues, and the next scrape can use it.
 const (

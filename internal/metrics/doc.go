@@ -2,7 +2,7 @@
 //
 // Counters count durable facts: the engine's changes, the watchdog's actions, the store's batches.
 // Each node counts what went through it. Gauges about runs are computed from the store at a scrape,
-// by a census that is cached so that it never takes more than a small part of the store's time.
+// by a census. It is cached, so that it takes only a small part of the store's time.
 //
 // The package decides nothing, and nothing waits for it. Package embedded connects it with the
 // server.

@@ -62,7 +62,7 @@ func (h handler) attr(a slog.Attr) slog.Attr {
 		}
 		a.Value = slog.GroupValue(clean...)
 	case slog.KindAny:
-		// Of any other value only the printed form can be searched.
+		// Any other value is searched in its printed form.
 		if text := fmt.Sprintf("%+v", a.Value.Any()); h.set.Has(text) {
 			a.Value = slog.StringValue(h.set.String(text))
 		}

@@ -3,7 +3,7 @@ package redact
 // This file redacts text that comes in pieces, where a secret can be spread over several of them.
 // The end of a piece that may be the beginning of a secret is held back until the next piece
 // decides. The state between two pieces is a Tail. It names the form and the length of the match
-// but contains no text of the secret, so that it can be stored and continued on another node.
+// but contains no text of the secret. So it can be stored, and another node can continue.
 
 import (
 	"fmt"

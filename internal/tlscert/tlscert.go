@@ -1,9 +1,9 @@
 // Package tlscert holds the certificate of a server, and reads it again when its files change.
 //
 // It has no goroutine: a handshake, or a call of Expires, checks the files, at most once in Every.
-// A handshake keeps the certificate that it began with. If the files cannot be used, for example
-// because only one of them has been replaced so far, the old certificate stays in use and the error
-// is logged once.
+// A handshake keeps the certificate that it began with. If the files cannot be used, the old
+// certificate stays in use and the error is logged once. That happens, for example, while only one
+// of them has been replaced.
 package tlscert
 
 import (

@@ -105,9 +105,9 @@ func (d *Deliverer) queue(b endpoint, now perdure.Instant) *queue {
 }
 
 // makeRoom forgets an endpoint of the tenant that has the most. It prefers endpoints that are not
-// quick, and those with nothing to send now. If the new endpoint is of the same tenant, an endpoint
-// with something to send is not forgotten, and a quick one only if quick ones are most of those
-// known.
+// quick, and those with nothing to send now. If the new endpoint is of the same tenant, two rules
+// are stricter. An endpoint with something to send is never forgotten, and a quick one only if most
+// known endpoints are quick.
 func (d *Deliverer) makeRoom(who perdure.TenantID, now perdure.Instant) bool {
 	if d.full[who] {
 		return false

@@ -167,8 +167,8 @@ type Approval struct {
 	DecidedBy  *Decider    `json:"decided_by,omitempty"`
 	Comment    string      `json:"comment,omitempty"`
 	Answer     Value       `json:"answer,omitempty"`
-	// Digest identifies the decision's body. The same decision sent again is idempotent; a
-	// different one is refused.
+	// Digest identifies the decision and its answer. The same decision sent again is accepted, with
+	// any comment; a different one is refused.
 	Digest string `json:"-"`
 }
 

@@ -68,9 +68,10 @@
 // # Invariants
 //
 //   - Only Apply changes a run, and every write of a run's row goes through it.
-//   - A terminal state is never left, and the last line of a change into one is the line of that state.
-//   - Every live run has an alarm that is not after its deadline, unless [Rearmed] moved it. An ended
-//     run has none.
+//   - A terminal state is never left, and the last line of a change into one is the line of that
+//     state.
+//   - Every live run has an alarm that is not after its deadline, unless [Rearmed] moved it. An
+//     ended run has none.
 //   - Nothing extends a deadline.
 //   - The epoch never falls, and an event that presents an old epoch changes nothing.
 //   - Log lines are numbered without gaps, and the log folds to the state in the row.

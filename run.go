@@ -112,8 +112,8 @@ type Options struct {
 	OnDisconnect string   `json:"on_disconnect,omitempty"` // "continue" (default) or "cancel"
 	Foreground   bool     `json:"foreground,omitempty"`    // a caller waits from the start
 	Process      bool     `json:"process,omitempty"`       // lost by dead_after instead of by its lease
-	// Webhook is the id of the run's webhook. Runs from before webhooks existed have the requested
-	// URL.
+	// Webhook is the id of the run's webhook. Runs from before webhooks were stored have the
+	// requested value.
 	Webhook Value `json:"webhook,omitempty"`
 	// WebhookLines lists the types of lines that the webhook receives, separated by spaces. Empty
 	// means NotifiedLines.

@@ -87,7 +87,8 @@ var Codes = []CodeDef{
 	{perdure.CodeStorageFull, http.StatusInsufficientStorage, "The disk is full; nothing was changed"},
 	{perdure.CodeQueryTimeout, http.StatusServiceUnavailable, "The query took longer than one may; ask for less"},
 	{perdure.CodeUnavailable, http.StatusServiceUnavailable, "Nothing was changed; try again"},
-	{perdure.CodeUnknown, http.StatusServiceUnavailable, "It may or may not have been stored; try again with the same key"},
+	{perdure.CodeUnknown, http.StatusServiceUnavailable,
+		"It may or may not have been stored; try again with the same key"},
 	{perdure.CodeInternal, http.StatusInternalServerError, "The server has a defect"},
 	{CodeUnauthorized, http.StatusUnauthorized, "A valid key is needed"},
 	{CodeForbidden, http.StatusForbidden, "The key does not allow this"},
@@ -100,7 +101,8 @@ var Codes = []CodeDef{
 	{CodeShuttingDown, http.StatusServiceUnavailable, "The server is shutting down"},
 	{CodeOrigin, http.StatusForbidden, "Pages of this origin are not let in"},
 	{CodeUpgrade, http.StatusUpgradeRequired, "This path is a WebSocket"},
-	{CodeTooManyStreams, http.StatusServiceUnavailable, "The node has as many streams as it may, or the tenant its share"},
+	{CodeTooManyStreams, http.StatusServiceUnavailable,
+		"The node has as many streams as it may, or the tenant its share"},
 }
 
 // StatusOf returns the HTTP status of a code.

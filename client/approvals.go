@@ -38,7 +38,7 @@ func (c *Client) Approval(ctx context.Context, id perdure.ApprovalID) (*perdure.
 }
 
 // Decide approves or rejects an action. If the decision has an action hash, it is refused for any
-// other action. The same decision sent again is not an error and counts once.
+// other action. The same decision sent again, with any comment, is not an error and counts once.
 func (c *Client) Decide(ctx context.Context, id perdure.ApprovalID, in api.Decide) (*perdure.Approval, error) {
 	return answer[perdure.Approval](ctx, c, &request{method: "POST", path: path(v1+"/approvals/%s", string(id)),
 		body: in})

@@ -19,7 +19,8 @@
 //
 // # Overview
 //
-//   - Start and find runs: [Client.Start], [Client.Get], [Client.List], [Client.All], [Client.Tree].
+//   - Start and find runs: [Client.Start], [Client.Get], [Client.List], [Client.All],
+//     [Client.Tree].
 //   - Follow a log: [Client.Stream], which reconnects by itself, or [Client.Events] by polling.
 //   - Give a run what it waits for: [Client.Signal], [Client.Callback], [Client.Decide] for an
 //     approval, [Client.Continue] for external work that has finished.

@@ -4,7 +4,8 @@ package worker
 //
 //   - success: the run goes on, or is finished if the commit had its outcome;
 //   - temporary: the same commit is sent again later, and no other run waits for it;
-//   - lease gone: the handler is stopped, and only a finished result is still sent, as a late result;
+//   - lease gone: the handler is stopped, and only a finished result is still sent, as a late
+//     result;
 //   - refused: the agent gets the error, or the run fails with it.
 
 import (

@@ -35,13 +35,14 @@
 //
 // The handler's return value decides the outcome of the run:
 //
-//   - a value: the run completes with it, even after a cancel request. If the lease was lost, the server
-//     keeps the value beside the run as a late result;
-//   - an error: the attempt has failed. The server retries it after a backoff while attempts are left;
+//   - a value: the run completes with it, even after a cancel request. If the lease was lost, the
+//     server keeps the value beside the run as a late result;
+//   - an error: the attempt has failed. The server retries it after a backoff while attempts are
+//     left;
 //   - an error made with [Permanent]: the run fails without a retry;
 //   - an error after a cancel request: the run is cancelled;
-//   - a panic: the attempt has failed, with the stack as its message. The process continues. A handler
-//     that ends its goroutine with [runtime.Goexit] fails likewise, with the code "goexit".
+//   - a panic: the attempt has failed, with the stack as its message. The process continues. A
+//     handler that ends its goroutine with [runtime.Goexit] fails likewise, with the code "goexit".
 //
 // [Fail], or an error with a method FailureCode, gives the failure a code that callers can act on.
 // If the input does not fit the handler's type, the run fails at once with [CodeInput] and the
@@ -92,7 +93,8 @@
 // # Invariants
 //
 //   - A run has at most one commit in flight, and a commit never changes after it has an id.
-//   - A run is in the table of held runs from its grant until its outcome is answered, its lease is lost,
-//     or it is handed back. Its slot is taken for exactly that time.
+//   - A run is in the table of held runs from its grant until its outcome is answered or it is
+//     handed back. After a lost lease it stays until its handler has returned. Its slot is taken
+//     for that time.
 //   - Only the commit loop sends commits, and only the heartbeat loop renews leases.
 package worker

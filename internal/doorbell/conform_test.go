@@ -83,7 +83,7 @@ func TestPostgresBellReconnectsAfterCrash(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {
-			t.Error(err)
+			t.Errorf("stop PostgreSQL: %v", err)
 		}
 	})
 	opt := doorbell.Options{URL: c.URL("postgres")}
@@ -201,7 +201,7 @@ func tapNATS(t testing.TB, url string) belltest.Tap {
 	}
 	return belltest.Tap{Heard: r.heard, Send: func(p belltest.Packet) {
 		if err := conn.Publish(p.Subject, p.Data); err != nil {
-			t.Error(err)
+			t.Errorf("publish through the tap: %v", err)
 		}
 	}}
 }
@@ -245,7 +245,7 @@ func tapPostgres(t testing.TB, url, channel string) belltest.Tap {
 	return belltest.Tap{Heard: r.heard, Send: func(p belltest.Packet) {
 		for _, text := range []string{base64.RawStdEncoding.EncodeToString(p.Data), "no base64!"} {
 			if _, err := out.Exec(ctx, "SELECT pg_notify($1, $2)", channel, text); err != nil {
-				t.Error(err)
+				t.Errorf("notify through the tap: %v", err)
 			}
 		}
 	}}

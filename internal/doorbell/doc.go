@@ -30,8 +30,8 @@
 //
 // # Invariants
 //
-//   - A listener that began to listen before a ring, and reads the store after it is woken, misses nothing
-//     for longer than its fallback polling.
+//   - A listener that began to listen before a ring, and reads the store after it is woken, misses
+//     nothing for longer than its fallback polling.
 //   - The outbox and the inbox are bounded. An overflow becomes "look at everything".
 //   - No lock is held during a call into NATS or PostgreSQL.
 package doorbell

@@ -6,11 +6,12 @@
 //
 // The algorithm has three rules:
 //
-//   - A tenant may hold more than its share only while no other tenant holds or wants units. With Strict it
-//     never may.
+//   - A tenant may hold more than its share only while no other tenant holds or wants units. With
+//     Strict it never may.
 //   - Within a tenant, waiters are served in the order in which they came.
-//   - If the next tenant is within its share but its request does not fit yet, free units are saved up for
-//     it. Otherwise small requests could delay a large one for ever. A tenant that has its share is skipped.
+//   - If the next tenant is within its share but its request does not fit yet, free units are saved
+//     up for it. Otherwise small requests could delay a large one for ever. A tenant that has its
+//     share is skipped.
 //
 // The tenant of a call is in its context: [With] sets it, and [Tenant] reads it.
 package fair

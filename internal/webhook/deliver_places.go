@@ -217,11 +217,11 @@ func (q *queue) before(p *queue) bool {
 // fits tells whether there is a place for a message of an endpoint. The limits are:
 //
 //   - one message at a time to an endpoint that is untried or fails, PerEndpoint to the others;
-//   - three quarters of the places for endpoints that are not quick, so that a quarter is left for quick
-//     ones;
+//   - three quarters of the places for endpoints that are not quick, so that a quarter is left for
+//     quick ones;
 //   - half for endpoints that are slow or fail, and a quarter for those that fail;
-//   - half of all places for one tenant, if there are several, and half of those that are not for quick
-//     endpoints.
+//   - half of all places for one tenant, if there are several, and half of those that are not for
+//     quick endpoints.
 func (d *Deliverer) fits(inFlight *places, q *queue) bool {
 	all, most := d.opt.Concurrency, d.opt.PerEndpoint
 	half, quarter := max(1, all/2), max(1, all/4)

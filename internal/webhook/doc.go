@@ -30,6 +30,7 @@
 // # Invariants
 //
 //   - All attempts of a message have the same id and the same body.
-//   - No connection is made to an address that the guard does not allow, whatever a name resolves to.
+//   - No connection is made to an address that the guard does not allow, whatever a name resolves
+//     to.
 //   - Memory is bounded: by the concurrent messages, and by the number of known endpoints.
 package webhook

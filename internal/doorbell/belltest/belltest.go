@@ -225,8 +225,8 @@ func itsKind(t *testing.T, m *Medium) {
 }
 
 func names(t *testing.T, m *Medium) {
-	all := []string{"a.b", "a", "b", "*", ">", "a b", "ü", "数据", "\x01", "'; DROP TABLE runs", "perdure.all", "Q", "q",
-		string(make([]byte, 300))}
+	all := []string{"a.b", "a", "b", "*", ">", "a b", "ü", "数据", "\x01", "'; DROP TABLE runs", "perdure.all",
+		"Q", "q", string(make([]byte, 300))}
 	heard := make([]<-chan struct{}, len(all))
 	for i, name := range all {
 		w := m.idle(t, doorbell.Queue("t. >*", name), m.Nodes[1])

@@ -61,8 +61,9 @@ func (c *Client) Artifacts(ctx context.Context, id perdure.RunID) ([]perdure.Art
 // Artifact returns the bytes of an artifact as a stream that the caller closes. The bytes are
 // compared with their hash: if they were damaged or truncated on the way, the stream ends with an
 // error.
-func (c *Client) Artifact(ctx context.Context, id perdure.RunID, name string) (io.ReadCloser, *perdure.Artifact,
-	error) {
+func (c *Client) Artifact(
+	ctx context.Context, id perdure.RunID, name string,
+) (io.ReadCloser, *perdure.Artifact, error) {
 	r := &request{method: http.MethodGet, path: path(v1+"/runs/%s/artifacts/%s", string(id), name)}
 	for n := 0; ; n++ {
 		body, found, f := c.download(ctx, r)

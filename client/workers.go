@@ -131,10 +131,8 @@ func leaseQuery(l api.Lease, after int64) url.Values {
 
 // Workers lists the tenant's workers.
 func (c *Client) Workers(ctx context.Context) ([]perdure.Worker, error) {
-	return pages(ctx, c, v1+"/workers", func(p *api.Workers) ([]perdure.Worker,
-		string) {
-		return p.Workers, p.NextCursor
-	})
+	entries := func(p *api.Workers) ([]perdure.Worker, string) { return p.Workers, p.NextCursor }
+	return pages(ctx, c, v1+"/workers", entries)
 }
 
 // Queues lists the tenant's queues with their numbers of runs.

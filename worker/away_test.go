@@ -260,8 +260,7 @@ func TestOlderServerWithoutNewsCall(t *testing.T) {
 			return w.wire.RoundTrip(r)
 		})
 		wk := worker.New(w.client(old), worker.Options{})
-		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int,
-			error) {
+		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
 			<-ctx.Done()
 			return 0, context.Cause(ctx)
 		})

@@ -22,15 +22,13 @@ func TestFullPoolDoesNotBlockTheOther(t *testing.T) {
 		let := make(chan struct{})
 		running := make(chan string, 2)
 		wk := worker.New(w.c, worker.Options{Slots: 1, AgentSlots: 1})
-		worker.Handle(wk, "slow task", func(context.Context, int) (int,
-			error) {
+		worker.Handle(wk, "slow task", func(context.Context, int) (int, error) {
 			running <- "task"
 			<-let
 			return 1, nil
 		})
 		worker.Handle(wk, "task", func(context.Context, int) (int, error) { return 1, nil })
-		worker.Agent(wk, "slow agent", func(*agent.Context, int) (int,
-			error) {
+		worker.Agent(wk, "slow agent", func(*agent.Context, int) (int, error) {
 			running <- "agent"
 			<-let
 			return 1, nil
@@ -146,8 +144,7 @@ func TestFiftySlowRunsDelayNoOther(t *testing.T) {
 				running <- struct{}{}
 				return 1, busy(ctx)
 			})
-			worker.Handle(wk, "other", func(ctx context.Context, _ int) (int,
-				error) {
+			worker.Handle(wk, "other", func(ctx context.Context, _ int) (int, error) {
 				return 1, worker.Emit(ctx, "x:note", 1)
 			})
 			w.work(wk)

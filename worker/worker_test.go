@@ -44,8 +44,7 @@ func TestHandlerDecidesTheOutcome(t *testing.T) {
 			}
 			return report{in.Host, 42}, nil
 		})
-		worker.Handle(wk, "fail", func(context.Context, disk) (int,
-			error) {
+		worker.Handle(wk, "fail", func(context.Context, disk) (int, error) {
 			return 0, worker.Fail("full", "no space on %s", "sda")
 		})
 		worker.Handle(wk, "permanent", func(context.Context, disk) (int, error) {
@@ -55,16 +54,13 @@ func TestHandlerDecidesTheOutcome(t *testing.T) {
 		worker.Handle(wk, "panic", func(context.Context, disk) (int, error) { panic("the disk is on fire") })
 		worker.Handle(wk, "goexit", func(context.Context, disk) (int, error) { runtime.Goexit(); return 0, nil })
 		worker.Handle(wk, "unwritable", func(context.Context, disk) (chan int, error) { return make(chan int), nil })
-		worker.Handle(wk, "twice", func(context.Context, disk) (json.RawMessage,
-			error) {
+		worker.Handle(wk, "twice", func(context.Context, disk) (json.RawMessage, error) {
 			return json.RawMessage(`{"a":1,"a":2}`), nil
 		})
-		worker.Handle(wk, "huge", func(context.Context, disk) (string,
-			error) {
+		worker.Handle(wk, "huge", func(context.Context, disk) (string, error) {
 			return strings.Repeat("<", perdure.MaxValue), nil
 		})
-		worker.Handle(wk, "large", func(context.Context, disk) (string,
-			error) {
+		worker.Handle(wk, "large", func(context.Context, disk) (string, error) {
 			return strings.Repeat("<", perdure.MaxValue-2), nil
 		})
 		worker.Handle(wk, "empty", func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil })

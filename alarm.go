@@ -2,64 +2,85 @@ package perdure
 
 import "time"
 
-// A Clock is one reason why a live run may need attention: in some states it has an instant. The earliest
-// of them is the run's alarm; the rule of the watchdog that bears the clock's name says what happens.
+// A Clock is one reason why a live run may need attention at some instant. The earliest instant of
+// all clocks is the run's alarm. When it is due, the watchdog applies the rule that the clock
+// names.
 type Clock struct {
 	Name string
-	Rule string // the watchdog's rule that it calls
+	// Rule is the number of the watchdog's rule for this clock.
+	Rule string
+	// Note says when the clock is due; docs/lifecycle.md prints it.
 	Note string
-	at   func(p *Policy, r *Run) Instant // zero: this clock does not run
+	// at returns zero while the clock does not run.
+	at func(p *Policy, r *Run) Instant
 }
 
-// Clocks are all there are. Every live state has at least one, the deadline; so every live run has an
-// alarm, and no state without a way out can exist. The order is the order in which clocks that have rung
-// are acted on: ends come before wait timeouts, and the lease before the net under it.
+// Clocks lists all clocks. The deadline runs in every live state, so every live run has an alarm
+// and no live state lacks a way out.
+//
+// The order matters: if several clocks are due, the watchdog acts on the first. Clocks that end a
+// run come before wait timeouts, and the lease comes before the reap, which is its backstop.
 var Clocks = []Clock{
 	{"deadline", "W8", "deadline_at", func(_ *Policy, r *Run) Instant { return r.DeadlineAt }},
-	{"cancel-grace", "W15", "a cancel request: cancel_grace unacknowledged, cleanup_grace once acknowledged", func(p *Policy, r *Run) Instant {
-		switch {
-		case r.Cancel.AckedAt != 0:
-			return r.Cancel.AckedAt.Add(p.CleanupGrace)
-		case r.Cancel.RequestedAt != 0:
-			return r.Cancel.RequestedAt.Add(p.CancelGrace)
-		}
-		return 0
-	}},
-	{"lease", "W6", "running and heard from: the end of its lease", func(p *Policy, r *Run) Instant {
-		return when(r.State == Running && r.Heard && !r.Options.Process, r.LeaseUntil, 0)
-	}},
-	{"dead", "W12", "running and heard from, a process: dead_after after the last sign of life", func(p *Policy, r *Run) Instant {
-		return when(r.State == Running && r.Heard && r.Options.Process, r.SeenAt, p.Thresholds(r).Dead)
-	}},
-	{"undelivered", "W5", "granted and not heard from: dispatched_timeout after the first grant", func(p *Policy, r *Run) Instant {
-		return when(r.State.Leased() && !r.Heard, r.FirstGrantAt, p.DispatchedTimeout)
-	}},
-	{"redeliver", "W4", "granted and not heard from: dispatched_retry, doubling, after the last grant", func(p *Policy, r *Run) Instant {
-		return when(r.State.Leased() && !r.Heard && !r.Ready && r.Deliveries < p.MaxDeliveries, r.GrantedAt, p.RedeliverAfter(r.Deliveries))
-	}},
-	{"reap", "W7", "running: active_reap after the last sign of life", func(p *Policy, r *Run) Instant {
-		return when(r.State == Running, r.SeenAt, p.reapAfter(r))
-	}},
-	{"wait", "W2", "suspended: the first timeout of its open waits", func(_ *Policy, r *Run) Instant {
-		return when(r.State == Suspended, r.WaitAt, 0)
-	}},
-	{"due", "W15", "queued: the end of its delay or backoff", func(_ *Policy, r *Run) Instant {
-		return when(r.State == Queued && !r.Ready && r.Turn != TurnWaiting, r.ReadyAt, 0)
-	}},
-	{"queued-long", "W11", "claimable: queued_alert since then", func(p *Policy, r *Run) Instant {
-		return when(r.State == Queued && r.Ready && r.Said&SaidQueued == 0, r.ReadyAt, p.QueuedAlert)
-	}},
-	{"silent", "W13", "running: silent after the last sign of life", func(p *Policy, r *Run) Instant {
-		return when(r.State == Running && r.Heard && r.Said&SaidSilent == 0, r.SeenAt, p.Thresholds(r).Silent)
-	}},
-	{"no-progress", "W13", "running: no_progress after the last change of activity, event or journal", func(p *Policy, r *Run) Instant {
-		return when(r.State == Running && r.Heard && r.Said&SaidNoProgress == 0, r.MovedAt, p.Thresholds(r).NoProgress)
-	}},
-	{"stale", "W12", "running: stale_after after the last sign of life", func(p *Policy, r *Run) Instant {
-		return when(r.State == Running && r.Heard && r.Said&SaidStale == 0, r.SeenAt, p.Thresholds(r).Stale)
-	}},
+	{"cancel-grace", "W15", "a cancel request: cancel_grace unacknowledged, cleanup_grace once acknowledged",
+		func(p *Policy, r *Run) Instant {
+			switch {
+			case r.Cancel.AckedAt != 0:
+				return r.Cancel.AckedAt.Add(p.CleanupGrace)
+			case r.Cancel.RequestedAt != 0:
+				return r.Cancel.RequestedAt.Add(p.CancelGrace)
+			}
+			return 0
+		}},
+	{"lease", "W6", "running and heard from: the end of its lease",
+		func(p *Policy, r *Run) Instant {
+			return when(r.State == Running && r.Heard && !r.Options.Process, r.LeaseUntil, 0)
+		}},
+	{"dead", "W12", "running and heard from, a process: dead_after after the last sign of life",
+		func(p *Policy, r *Run) Instant {
+			return when(r.State == Running && r.Heard && r.Options.Process, r.SeenAt, p.Thresholds(r).Dead)
+		}},
+	{"undelivered", "W5", "granted and not heard from: dispatched_timeout after the first grant",
+		func(p *Policy, r *Run) Instant {
+			return when(r.State.Leased() && !r.Heard, r.FirstGrantAt, p.DispatchedTimeout)
+		}},
+	{"redeliver", "W4", "granted and not heard from: dispatched_retry, doubling, after the last grant",
+		func(p *Policy, r *Run) Instant {
+			again := !r.Heard && !r.Ready && r.Deliveries < p.MaxDeliveries
+			return when(r.State.Leased() && again, r.GrantedAt, p.RedeliverAfter(r.Deliveries))
+		}},
+	{"reap", "W7", "running: active_reap after the last sign of life",
+		func(p *Policy, r *Run) Instant {
+			return when(r.State == Running, r.SeenAt, p.reapAfter(r))
+		}},
+	{"wait", "W2", "suspended: the first timeout of its open waits",
+		func(_ *Policy, r *Run) Instant {
+			return when(r.State == Suspended, r.WaitAt, 0)
+		}},
+	{"due", "W15", "queued: the end of its delay or backoff",
+		func(_ *Policy, r *Run) Instant {
+			return when(r.State == Queued && !r.Ready && r.Turn != TurnWaiting, r.ReadyAt, 0)
+		}},
+	{"queued-long", "W11", "claimable: queued_alert since then",
+		func(p *Policy, r *Run) Instant {
+			return when(r.State == Queued && r.Ready && r.Said&SaidQueued == 0, r.ReadyAt, p.QueuedAlert)
+		}},
+	{"silent", "W13", "running: silent after the last sign of life",
+		func(p *Policy, r *Run) Instant {
+			return when(r.State == Running && r.Heard && r.Said&SaidSilent == 0, r.SeenAt, p.Thresholds(r).Silent)
+		}},
+	{"no-progress", "W13", "running: no_progress after the last change of activity, event or journal",
+		func(p *Policy, r *Run) Instant {
+			alert := r.Heard && r.Said&SaidNoProgress == 0
+			return when(r.State == Running && alert, r.MovedAt, p.Thresholds(r).NoProgress)
+		}},
+	{"stale", "W12", "running: stale_after after the last sign of life",
+		func(p *Policy, r *Run) Instant {
+			return when(r.State == Running && r.Heard && r.Said&SaidStale == 0, r.SeenAt, p.Thresholds(r).Stale)
+		}},
 }
 
+// when returns from+d if the condition holds and from is set, and zero otherwise.
 func when(holds bool, from Instant, d time.Duration) Instant {
 	if !holds || from == 0 {
 		return 0
@@ -67,7 +88,7 @@ func when(holds bool, from Instant, d time.Duration) Instant {
 	return from.Add(d)
 }
 
-// At is when the clock rings for that run, or zero if it does not run in its state.
+// At returns when the clock is due for a run, or zero if it does not run in the run's state.
 func (c *Clock) At(p *Policy, r *Run) Instant {
 	if !r.State.Live() {
 		return 0
@@ -75,7 +96,7 @@ func (c *Clock) At(p *Policy, r *Run) Instant {
 	return c.at(p, r)
 }
 
-// Alarm is the earliest of a run's clocks; zero for a run that has ended.
+// Alarm returns the earliest instant of a run's clocks, or zero for a run that has ended.
 func (p *Policy) Alarm(r *Run) Instant {
 	var first Instant
 	for i := range Clocks {

@@ -14,60 +14,63 @@ import (
 	"strings"
 )
 
-// An ApprovalID names an approval: "apv_" and what follows from its run and its wait, so that a commit that is
-// sent again asks for the same one.
+// An ApprovalID is "apv_" and a hash of the run and the wait. A commit that is sent again therefore
+// asks for the same approval.
 type ApprovalID string
 
-// IDOfApproval is the id of the approval that a run's wait asks for.
+// IDOfApproval returns the id of the approval that a run's wait asks for.
 func IDOfApproval(t TenantID, run RunID, wait string) ApprovalID {
 	sum := sha256.Sum256([]byte("approval\x00" + string(t) + "\x00" + string(run) + "\x00" + wait))
 	return ApprovalID("apv_" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:26]))
 }
 
-// What a person can say to an action, and what counts if nobody says anything.
+// The two decisions. Either of them can also be the default of an approval that times out.
 const (
 	Approve = "approve"
 	Reject  = "reject"
 )
 
-// Where an approval stands. It leaves ApprovalOpen once, together with its wait.
+// The states of an approval. It leaves ApprovalOpen once, in the transaction that closes its wait.
 const (
 	ApprovalOpen     = "open"
 	ApprovalApproved = "approved"
 	ApprovalRejected = "rejected"
 	ApprovalTimedOut = "timed_out"
-	ApprovalClosed   = "closed" // its run has ended, or no longer cares
+	ApprovalClosed   = "closed" // the run has ended or has closed the wait
 )
 
-// ApprovalStates are all of them.
+// ApprovalStates lists all states of an approval.
 var ApprovalStates = []string{ApprovalOpen, ApprovalApproved, ApprovalRejected, ApprovalTimedOut, ApprovalClosed}
 
-// Bounds of approvals.
+// Limits of approvals.
 const (
-	MaxAction     = 64 << 10 // bytes of an action, of a form, of an answer
+	MaxAction     = 64 << 10 // bytes of an action, a form or an answer, each
 	MaxFormFields = 32
-	MaxOptions    = 100 // of a choice
-	maxDepth      = 64  // of what is hashed
+	MaxOptions    = 100 // options of one choice
+	maxDepth      = 64  // nesting of an action or an answer
 )
 
-// An ApprovalSpec is what a wait for a decision shows to who decides.
+// An ApprovalSpec describes an action to the person who decides about it.
 type ApprovalSpec struct {
-	Title   string          `json:"title,omitempty"`
-	Action  json.RawMessage `json:"action"`            // exactly what will be done
-	Form    []FormField     `json:"form,omitempty"`    // what an approval has to answer
-	Default string          `json:"default,omitempty"` // what silence counts as: "approve" or "reject", which it is unless said
+	Title string `json:"title,omitempty"`
+	// Action is exactly the action that is carried out when it is approved.
+	Action json.RawMessage `json:"action"`
+	// Form lists questions that the person answers when approving.
+	Form []FormField `json:"form,omitempty"`
+	// Default is the decision that counts if the wait times out: "approve", or "reject" when empty.
+	Default string `json:"default,omitempty"`
 }
 
 // The types of form fields.
 const (
-	FieldString  = "string" // a line
-	FieldText    = "text"   // as many lines as it takes
+	FieldString  = "string" // one line
+	FieldText    = "text"   // any number of lines
 	FieldNumber  = "number"
 	FieldBoolean = "boolean"
-	FieldChoice  = "choice" // one of its options
+	FieldChoice  = "choice" // one of the field's options
 )
 
-// A FormField is a question that comes with an approval.
+// A FormField is a question of an approval's form.
 type FormField struct {
 	Name     string   `json:"name"`
 	Label    string   `json:"label,omitempty"`
@@ -144,12 +147,12 @@ func (f *FormField) validate(field string) error {
 	return nil
 }
 
-// An Approval is an action that waits, or waited, for somebody to decide about it.
+// An Approval is an action that a person decides, or has decided, about.
 type Approval struct {
 	Tenant     TenantID    `json:"-"`
 	ID         ApprovalID  `json:"approval_id"`
-	RunID      RunID       `json:"run_id"` // who asks
-	Kind       string      `json:"kind"`   // of that run
+	RunID      RunID       `json:"run_id"` // the run that asks
+	Kind       string      `json:"kind"`   // the run's kind
 	WaitID     string      `json:"wait_id"`
 	Name       string      `json:"name"`
 	Title      string      `json:"title,omitempty"`
@@ -159,21 +162,26 @@ type Approval struct {
 	Default    string      `json:"default,omitempty"`
 	State      string      `json:"state"`
 	OpenedAt   Instant     `json:"opened_at"`
-	ExpiresAt  Instant     `json:"expires_at"` // when its wait ends at the latest, or its run
+	ExpiresAt  Instant     `json:"expires_at"` // the earlier of the wait's timeout and the run's deadline
 	DecidedAt  Instant     `json:"decided_at,omitempty"`
 	DecidedBy  *Decider    `json:"decided_by,omitempty"`
 	Comment    string      `json:"comment,omitempty"`
 	Answer     Value       `json:"answer,omitempty"`
-	Digest     string      `json:"-"` // of the decision's body: the same one again is no other decision
+	// Digest identifies the decision and its answer. The same decision sent again is accepted, with
+	// any comment; a different one is refused.
+	Digest string `json:"-"`
 }
 
-// A Decider is who decided, as far as the server knows: the key that was used.
+// A Decider is the API key with which the decision was made. The server knows no more of the
+// person.
 type Decider struct {
 	KeyID string `json:"key_id"`
 	Name  string `json:"name"`
 }
 
-// Decision is what the approval amounts to for who asked: silence counts as its default, or as no.
+// Decision returns the decision that the run acts on. A timeout counts as the approval's default,
+// and as "reject" if there is none. The result is empty while the approval is open and after it was
+// closed.
 func (a *Approval) Decision() string {
 	switch {
 	case a.State == ApprovalApproved, a.State == ApprovalTimedOut && a.Default == Approve:
@@ -184,15 +192,18 @@ func (a *Approval) Decision() string {
 	return ""
 }
 
-// A Decision is what somebody says to an approval.
+// A Decision is the body of a request that approves or rejects an action.
 type Decision struct {
-	Decision   string          `json:"decision"` // "approve" or "reject"
-	Comment    string          `json:"comment,omitempty"`
-	Answer     json.RawMessage `json:"answer,omitempty"`      // to the form: an object
-	ActionHash string          `json:"action_hash,omitempty"` // of what was shown: a decision about something else is refused
+	Decision string `json:"decision"` // "approve" or "reject"
+	Comment  string `json:"comment,omitempty"`
+	// Answer is an object with the answers to the approval's form.
+	Answer json.RawMessage `json:"answer,omitempty"`
+	// ActionHash is the hash of the action that the person saw. The decision is refused if the
+	// action has another hash.
+	ActionHash string `json:"action_hash,omitempty"`
 }
 
-// Validate checks a decision's shape.
+// Validate checks the shape of a decision.
 func (d *Decision) Validate() error {
 	if d.Decision != Approve && d.Decision != Reject {
 		return Invalid("decision", "%.40q is neither approve nor reject", d.Decision)
@@ -216,7 +227,8 @@ func (d *Decision) Validate() error {
 	return err
 }
 
-// Digest is equal for decisions that say the same.
+// Digest returns a hash over the decision, the comment and the answer in canonical form. Decisions
+// with the same content have the same digest.
 func (d *Decision) Digest() (string, error) {
 	answer := []byte("-")
 	if len(d.Answer) > 0 {
@@ -229,7 +241,7 @@ func (d *Decision) Digest() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// CheckAnswer says whether an answer fits a form, and which of its fields does not.
+// CheckAnswer checks an answer against a form. The error names the first field that does not fit.
 func CheckAnswer(form []FormField, answer json.RawMessage) error {
 	misfit := func(field, format string, args ...any) error {
 		return &Error{Code: CodeAnswerInvalid, Field: field, Message: fmt.Sprintf(format, args...)}
@@ -268,7 +280,7 @@ func CheckAnswer(form []FormField, answer json.RawMessage) error {
 	return nil
 }
 
-// refuses says why a value does not fit, or nothing.
+// refuses returns the reason why a value does not fit the field, or an empty string if it fits.
 func (f *FormField) refuses(v any) string {
 	text, isText := v.(string)
 	switch f.Type {
@@ -296,9 +308,10 @@ func (f *FormField) refuses(v any) string {
 	return ""
 }
 
-// ActionHash is what a decision is bound to: "sha256:<hex>" over the action as canonical JSON. That is JSON without white
-// space, the members of objects in the order of their names, numbers as they were written, and in strings nothing
-// escaped that need not be. An object that has a name twice is refused: who reads it might see either.
+// ActionHash returns the hash that binds a decision to its action: "sha256:<hex>" over the action
+// as canonical JSON. Canonical JSON has no white space, sorts the members of objects by name, keeps
+// numbers as they were written, and escapes in strings only where it must. An object that has a
+// name twice is refused, because parsers differ in which of the two they return.
 func ActionHash(action json.RawMessage) (string, error) {
 	b, err := canonical("action", action)
 	if err != nil {
@@ -308,6 +321,7 @@ func ActionHash(action json.RawMessage) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
+// canonical checks a value and returns it as canonical JSON; see ActionHash.
 func canonical(field string, v json.RawMessage) ([]byte, error) {
 	if err := CheckValue(field, v); err != nil {
 		return nil, err
@@ -326,7 +340,7 @@ func canonical(field string, v json.RawMessage) ([]byte, error) {
 	return b, nil
 }
 
-// appendCanonical reads one value and writes it.
+// appendCanonical reads one value from the decoder and appends its canonical form.
 func appendCanonical(b []byte, d *json.Decoder, depth int) ([]byte, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("is nested more than %d deep", maxDepth)
@@ -395,7 +409,7 @@ func appendObject(b []byte, d *json.Decoder, depth int) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// appendString escapes what has to be, in the shortest way (as RFC 8785 does).
+// appendString appends a JSON string with the shortest escapes, as RFC 8785 defines them.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := range len(s) {

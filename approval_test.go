@@ -8,18 +8,21 @@ import (
 	. "github.com/perdure/perdure"
 )
 
-func TestAnActionsHashIsOfWhatItSays(t *testing.T) {
+// Equal JSON values have the same hash however they are written, and different values differ.
+func TestActionHashDependsOnlyOnContent(t *testing.T) {
 	hash := func(text string) string {
 		t.Helper()
 		h, err := ActionHash(json.RawMessage(text))
 		if err != nil || len(h) != len("sha256:")+64 {
-			t.Fatalf("%s: %q, %v", text, h, err)
+			t.Fatalf("ActionHash(%s) = %q, %v, want sha256: and 64 digits", text, h, err)
 		}
 		return h
 	}
-	// Made with: printf '{"a":[1,2.50,"é\\n"],"b":null}' | sha256sum, where \n is a backslash and an n.
-	if got := hash(`{"b":null,"a":[1,2.50,"é\n"]}`); got != "sha256:43b15683d46e0c2c9d3d3253a7ee108951cede60b85a4c30b6bebc9bd76e03ae" {
-		t.Error(got)
+	// Made with: printf '{"a":[1,2.50,"é\\n"],"b":null}' | sha256sum, where \n is a backslash and
+	// an n.
+	const want = "sha256:43b15683d46e0c2c9d3d3253a7ee108951cede60b85a4c30b6bebc9bd76e03ae"
+	if got := hash(`{"b":null,"a":[1,2.50,"é\n"]}`); got != want {
+		t.Errorf("hash of the example = %s, want %s", got, want)
 	}
 	for _, same := range [][2]string{
 		{`{"a":1,"b":{"x":true,"y":[1,2]}}`, " {\n \"b\" : {\"y\":[1 ,2],\"x\":true}, \"a\":1 }\n"},
@@ -28,24 +31,28 @@ func TestAnActionsHashIsOfWhatItSays(t *testing.T) {
 		{`"\ud83d\ude00"`, `"😀"`},
 	} {
 		if hash(same[0]) != hash(same[1]) {
-			t.Errorf("%s and %s differ", same[0], same[1])
+			t.Errorf("%s and %s have different hashes, want the same", same[0], same[1])
 		}
 	}
-	for _, differ := range [][2]string{{`1`, `1.0`}, {`1`, `"1"`}, {`[1,2]`, `[2,1]`}, {`{"a":1}`, `{"a":2}`}, {`{"a":1}`, `{"A":1}`}, {`"a"`, `"a "`}, {`[]`, `{}`},
-		{`["a,b"]`, `["a","b"]`}, {`"\\n"`, `"\n"`}, {`{"a":{"b":1}}`, `{"a.b":1}`}, {`null`, `false`}, {`""`, `" "`}, {`"\u00e9"`, `"e\u0301"`}} {
+	for _, differ := range [][2]string{{`1`, `1.0`}, {`1`, `"1"`}, {`[1,2]`, `[2,1]`}, {`{"a":1}`, `{"a":2}`},
+		{`{"a":1}`, `{"A":1}`}, {`"a"`, `"a "`}, {`[]`, `{}`},
+		{`["a,b"]`, `["a","b"]`}, {`"\\n"`, `"\n"`}, {`{"a":{"b":1}}`, `{"a.b":1}`}, {`null`, `false`}, {`""`, `" "`},
+		{`"\u00e9"`, `"e\u0301"`}} {
 		if hash(differ[0]) == hash(differ[1]) {
-			t.Errorf("%s and %s are the same", differ[0], differ[1])
+			t.Errorf("%s and %s have the same hash, want different ones", differ[0], differ[1])
 		}
 	}
-	for _, bad := range []string{``, ` `, `{`, `1 2`, `{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, "\"\xff\"", `"\ud800"`, `"\u0000"`, strings.Repeat("[", 70) + strings.Repeat("]", 70)} {
+	for _, bad := range []string{``, ` `, `{`, `1 2`, `{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, "\"\xff\"", `"\ud800"`,
+		`"\u0000"`, strings.Repeat("[", 70) + strings.Repeat("]", 70)} {
 		if h, err := ActionHash(json.RawMessage(bad)); CodeOf(err) != CodeInvalid {
-			t.Errorf("%.20s: %s, %v", bad, h, err)
+			t.Errorf("ActionHash(%.20s) = %q, %v, want the code %s", bad, h, err, CodeInvalid)
 		}
 	}
 }
 
-func TestAnAnswerFitsItsForm(t *testing.T) {
-	form := []FormField{{Name: "s", Type: FieldString}, {Name: "t", Type: FieldText}, {Name: "n", Type: FieldNumber}, {Name: "b", Type: FieldBoolean, Required: true},
+func TestAnswerIsCheckedAgainstItsForm(t *testing.T) {
+	form := []FormField{{Name: "s", Type: FieldString}, {Name: "t", Type: FieldText}, {Name: "n", Type: FieldNumber},
+		{Name: "b", Type: FieldBoolean, Required: true},
 		{Name: "c", Type: FieldChoice, Options: []string{"x", "y"}}}
 	for answer, field := range map[string]string{
 		`{"b":true}`:  "",
@@ -73,15 +80,15 @@ func TestAnAnswerFitsItsForm(t *testing.T) {
 		err := CheckAnswer(form, json.RawMessage(answer))
 		e, _ := err.(*Error)
 		if field == "" && err != nil || field != "" && (e == nil || e.Code != CodeAnswerInvalid || e.Field != field) {
-			t.Errorf("%.60s: %v, want %q", answer, err, field)
+			t.Errorf("CheckAnswer(%.60s) = %v, want an error for the field %q (none if empty)", answer, err, field)
 		}
 	}
 	if CheckAnswer(nil, nil) != nil || CheckAnswer(nil, json.RawMessage(`{}`)) == nil {
-		t.Error("without a form there is no answer")
+		t.Error("without a form: an empty answer is refused, or an object is accepted")
 	}
 }
 
-func TestWhoMayDecide(t *testing.T) {
+func TestWorkerKeysMayNotDecide(t *testing.T) {
 	for _, c := range []struct {
 		key Key
 		ok  bool
@@ -96,7 +103,7 @@ func TestWhoMayDecide(t *testing.T) {
 		{Key{Scopes: []Scope{ScopeRead, ScopePoll}, Platform: true}, false},
 	} {
 		if err := c.key.MayDecide(); (err == nil) != c.ok || err != nil && CodeOf(err) != CodeForbidden {
-			t.Errorf("%+v: %v", c.key, err)
+			t.Errorf("key %+v: MayDecide = %v, want allowed %v", c.key, err, c.ok)
 		}
 	}
 }

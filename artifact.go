@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// An Artifact is something that a run leaves beside its result: a file, by its name, its bytes kept once per tenant by
-// their hash.
+// An Artifact is a named file that a run leaves beside its result. The store keeps its bytes under
+// their hash, once per tenant.
 type Artifact struct {
 	Tenant      TenantID `json:"-"`
 	RunID       RunID    `json:"run_id"`
@@ -16,26 +16,27 @@ type Artifact struct {
 	SHA256      string   `json:"sha256"`
 	ContentType string   `json:"content_type"`
 	At          Instant  `json:"at"`
-	Attempt     int      `json:"attempt"` // that left it
+	Attempt     int      `json:"attempt"` // the attempt that stored it
 }
 
-// MaxArtifacts is how many a run may leave; Policy has how large they may be.
+// MaxArtifacts limits the artifacts of one run. Policy limits their sizes.
 const MaxArtifacts = 100
 
-// AnyContent is the type of an artifact that came without one.
+// AnyContent is the content type of an artifact that was sent without one.
 const AnyContent = "application/octet-stream"
 
 var artifactName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// CheckArtifactName refuses what is no plain name of a file.
+// CheckArtifactName refuses a name that is not a plain file name.
 func CheckArtifactName(name string) error {
 	if !artifactName.MatchString(name) {
-		return Invalid("name", "has up to 128 letters, digits, dots, dashes and underscores, and begins with a letter or a digit")
+		return Invalid("name",
+			"has up to 128 letters, digits, dots, dashes and underscores, and begins with a letter or a digit")
 	}
 	return nil
 }
 
-// CheckContentType gives a content type as it is kept.
+// CheckContentType checks a content type and returns it in the form in which it is stored.
 func CheckContentType(text string) (string, error) {
 	if text == "" {
 		return AnyContent, nil
@@ -60,7 +61,7 @@ func CheckContentType(text string) (string, error) {
 	return out, nil
 }
 
-// CheckSHA256 refuses what is no hash in hexadecimal.
+// CheckSHA256 refuses a text that is not a SHA-256 hash in lower-case hexadecimal.
 func CheckSHA256(text string) error {
 	if !sha256Text.MatchString(text) {
 		return Invalid("sha256", "has 64 hexadecimal digits, in lower case")
@@ -70,7 +71,7 @@ func CheckSHA256(text string) error {
 
 var sha256Text = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// leftOf says in short what artifacts a run left.
+// leftOf summarizes the artifacts of a run for its fallback.
 func leftOf(list []Artifact) (out []Value) {
 	for _, a := range list {
 		out = append(out, object("name", a.Name, "size", a.Size, "sha256", a.SHA256))

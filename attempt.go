@@ -2,31 +2,41 @@ package perdure
 
 import "encoding/json"
 
-// An Attempt is what became of a run in one pair of hands, as its log tells it.
+// An Attempt is one execution of a run, reconstructed from the run's log. An execution that was
+// suspended and resumed stays one attempt.
 type Attempt struct {
-	N         int      `json:"attempt"`
-	Epoch     int64    `json:"epoch"`
-	WorkerID  string   `json:"worker_id,omitempty"`
-	GrantedAt Instant  `json:"granted_at"`
-	StartedAt Instant  `json:"started_at,omitempty"`
-	EndedAt   Instant  `json:"ended_at,omitempty"`
-	Resumed   int      `json:"resumed,omitempty"` // how often it slept in between
-	Outcome   string   `json:"outcome,omitempty"` // failed, lease_lost, not_started, released, suspended, or the state in which the run ended
-	Error     *Failure `json:"error,omitempty"`
+	N         int     `json:"attempt"`
+	Epoch     int64   `json:"epoch"`
+	WorkerID  string  `json:"worker_id,omitempty"`
+	GrantedAt Instant `json:"granted_at"`
+	StartedAt Instant `json:"started_at,omitempty"`
+	EndedAt   Instant `json:"ended_at,omitempty"`
+	Resumed   int     `json:"resumed,omitempty"` // how often it was resumed after a suspend
+	// Outcome is failed, lease_lost, not_started, released, suspended, or the state in which the
+	// run ended. It is empty while the attempt is under way.
+	Outcome string   `json:"outcome,omitempty"`
+	Error   *Failure `json:"error,omitempty"`
 }
 
-// AttemptLines are the lines that Attempts reads.
-var AttemptLines = []string{LineDispatched, LineStarted, LineSuspended, LineReclaimed, LineRetrying, LineCompleted, LineFailed, LineTimedOut, LineCancelled}
+// AttemptLines lists the types of lines that Attempts reads.
+var AttemptLines = []string{
+	LineDispatched, LineStarted, LineSuspended, LineReclaimed, LineRetrying,
+	LineCompleted, LineFailed, LineTimedOut, LineCancelled,
+}
 
-// attemptSleeps is of an attempt that sleeps: what comes next goes on with it.
+// attemptSleeps is the outcome of a suspended attempt. The next grant continues it.
 const attemptSleeps = "suspended"
 
-// Attempts reads who had a run, and what came of it, from lines of its log.
+var stateOfLine = map[string]State{
+	LineCompleted: Completed, LineFailed: Failed, LineTimedOut: TimedOut, LineCancelled: Cancelled,
+}
+
+// Attempts reconstructs the attempts of a run from lines of its log.
 func Attempts(log []Line) []Attempt {
 	var out []Attempt
 	last := func() *Attempt {
 		if len(out) == 0 {
-			return &Attempt{} // its beginning is not among the lines
+			return &Attempt{} // the log begins in the middle: discard the line
 		}
 		return &out[len(out)-1]
 	}
@@ -46,7 +56,7 @@ func Attempts(log []Line) []Attempt {
 			Reason   string   `json:"reason"`
 			Error    *Failure `json:"error"`
 		}
-		_ = json.Unmarshal([]byte(l.Data), &said) // what is not there stays empty
+		_ = json.Unmarshal([]byte(l.Data), &said) // missing fields stay empty
 		switch l.Type {
 		case LineDispatched:
 			if a := last(); a.Outcome == attemptSleeps && a.N == l.Attempt {
@@ -54,7 +64,7 @@ func Attempts(log []Line) []Attempt {
 				a.Epoch, a.WorkerID, a.Outcome, a.EndedAt = l.Epoch, said.WorkerID, "", 0
 				continue
 			}
-			end(l, "not_started", nil) // it was granted again, and nobody said that it was taken away
+			end(l, "not_started", nil) // a second grant without a reclaim: the first holder never started
 			out = append(out, Attempt{N: l.Attempt, Epoch: l.Epoch, WorkerID: said.WorkerID, GrantedAt: l.At})
 		case LineStarted:
 			if a := last(); a.StartedAt == 0 {
@@ -67,11 +77,10 @@ func Attempts(log []Line) []Attempt {
 		case LineRetrying:
 			end(l, string(Failed), said.Error)
 		case LineCompleted, LineFailed, LineTimedOut, LineCancelled:
-			if last().Outcome != "" { // it ended between two of them
+			if last().Outcome != "" { // the run ended while no worker held it
 				continue
 			}
-			how := map[string]State{LineCompleted: Completed, LineFailed: Failed, LineTimedOut: TimedOut, LineCancelled: Cancelled}[l.Type]
-			end(l, string(how), said.Error)
+			end(l, string(stateOfLine[l.Type]), said.Error)
 			if said.Error != nil && said.Error.Code == CodeAttemptsExhausted {
 				last().Outcome = "lease_lost"
 			}

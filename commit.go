@@ -11,7 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what a call may carry.
+// This file has the bodies of the two calls that write most: a caller's submission and a worker's
+// commit. Validate checks their shape and limits; the engine checks them against stored data.
+
+// Limits of the parts of a call.
 const (
 	MaxValue    = 1 << 20 // bytes of one value
 	MaxBatch    = 1000    // entries of one list
@@ -24,10 +27,10 @@ const (
 	MaxCommitEntries = 1000    // entries of all lists of one commit together
 	MaxCommitBytes   = 8 << 20 // bytes of one commit or submission
 	MaxOpenWaits     = 1000    // open waits of one run
-	MaxOpenTargets   = 10000   // children that the open waits of one run name together
+	MaxOpenTargets   = 10000   // children named by all open waits of one run together
 )
 
-// A Submission asks for a run.
+// A Submission is the body of a request for a new run.
 type Submission struct {
 	Kind        string            `json:"kind"`
 	Input       json.RawMessage   `json:"input,omitempty"`
@@ -44,20 +47,22 @@ type Submission struct {
 	Messages          []Message `json:"messages,omitempty"`
 	MultitaskStrategy string    `json:"multitask_strategy,omitempty"`
 	OnDisconnect      string    `json:"on_disconnect,omitempty"`
-	// Webhook is a URL that is told of the run, and WebhookEvents of which of its lines; empty: NotifiedLines.
+	// Webhook is a URL that receives events of the run. WebhookEvents selects them; if it is empty,
+	// the webhook receives NotifiedLines.
 	Webhook       string   `json:"webhook,omitempty"`
 	WebhookEvents []string `json:"webhook_events,omitempty"`
-	Foreground    bool     `json:"-"` // somebody waits for it, or is about to
+	// Foreground says that the caller waits for the run, or is about to.
+	Foreground bool `json:"-"`
 }
 
-// What happens when a thread already has an active run.
+// The values of MultitaskStrategy: what happens when the thread already has an active run.
 const (
 	MultitaskEnqueue   = "enqueue"
 	MultitaskReject    = "reject"
 	MultitaskInterrupt = "interrupt"
 )
 
-// DefaultQueue is where runs go that name none.
+// DefaultQueue is the queue of runs that name none.
 const DefaultQueue = "default"
 
 // Validate checks a submission and fills in its defaults.
@@ -108,7 +113,7 @@ func (s *Submission) Validate() error {
 	return CheckEvents("webhook_events", s.WebhookEvents)
 }
 
-// checkSize bounds what one submission makes the store write.
+// checkSize limits the bytes and messages that one submission makes the store write.
 func (s *Submission) checkSize() error {
 	if len(s.Messages) > MaxBatch {
 		return OverBound("messages", "has %d entries; a submission takes %d", len(s.Messages), MaxBatch)
@@ -119,7 +124,7 @@ func (s *Submission) checkSize() error {
 	return nil
 }
 
-// Size is about how many bytes a submission makes the store write.
+// Size estimates the bytes that a submission makes the store write.
 func (s *Submission) Size() int {
 	n := len(s.Input) + messageBytes(s.Messages)
 	for k, v := range s.Metadata {
@@ -135,9 +140,9 @@ func messageBytes(ms []Message) (n int) {
 	return n
 }
 
-// A Spawn asks for a child.
+// A Spawn is the request for a child run.
 type Spawn struct {
-	Key         string            `json:"key"` // its name in the parent's journal
+	Key         string            `json:"key"` // the child's name in the parent's journal
 	Kind        string            `json:"kind"`
 	Input       json.RawMessage   `json:"input,omitempty"`
 	Class       Class             `json:"class,omitempty"`
@@ -174,20 +179,20 @@ func (s *Spawn) validate(field string) error {
 	return checkWork(field+".", s.Kind, &s.Queue, s.Class, s.Priority, s.MaxAttempts, s.Input, s.Metadata)
 }
 
-// A Message is one line of a thread.
+// A Message is one message of a thread.
 type Message struct {
 	Role     string          `json:"role"`
 	Content  json.RawMessage `json:"content"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
 
-// An Emitted event is one that a worker writes into its run's log.
+// An Emitted event is a line that a worker writes to its run's log.
 type Emitted struct {
 	Type string          `json:"type"`
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// A Commit is what a worker has to say about a run, in one transaction.
+// A Commit is a worker's report about a run. All of it is written in one transaction.
 type Commit struct {
 	ID        string         `json:"commit_id"`
 	RunID     RunID          `json:"run_id"`
@@ -203,7 +208,7 @@ type Commit struct {
 	Outcome   *Outcome       `json:"outcome,omitempty"`
 }
 
-// How a worker ends its hold on a run.
+// The types of outcomes. Each of them ends the worker's hold on the run.
 const (
 	OutcomeComplete  = "complete"
 	OutcomeFail      = "fail"
@@ -212,19 +217,19 @@ const (
 	OutcomeReject    = "reject"
 )
 
-// An Outcome is a commit's last word.
+// An Outcome ends an execution: the run completes, fails, is cancelled, suspends, or is rejected.
 type Outcome struct {
 	Type       string          `json:"type"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	Summary    string          `json:"summary,omitempty"`
-	ContinueOn []string        `json:"continue_on,omitempty"` // children, by run id or journal key
-	Error      *Failure        `json:"error,omitempty"`
-	Retryable  *bool           `json:"retryable,omitempty"` // fail: default true
-	Reason     string          `json:"reason,omitempty"`    // reject
-	Waits      []string        `json:"waits,omitempty"`     // suspend: default all open ones
+	ContinueOn []string        `json:"continue_on,omitempty"` // complete: children, by run id or journal key
+	Error      *Failure        `json:"error,omitempty"`       // fail
+	Retryable  *bool           `json:"retryable,omitempty"`   // fail: true if absent
+	Reason     string          `json:"reason,omitempty"`      // reject
+	Waits      []string        `json:"waits,omitempty"`       // suspend: all open waits if absent
 }
 
-// Validate checks a commit's shape and fills in defaults.
+// Validate checks the shape of a commit and fills in its defaults.
 func (c *Commit) Validate() error {
 	if err := checkName("commit_id", c.ID); err != nil {
 		return err
@@ -234,7 +239,7 @@ func (c *Commit) Validate() error {
 	}
 	for _, l := range c.lists() {
 		if l.n > MaxBatch {
-			return &Error{Code: CodeTooLarge, Field: l.name, Message: fmt.Sprintf("has %d entries; a commit takes %d", l.n, MaxBatch)}
+			return tooLarge(l.name, "has %d entries; a commit takes %d", l.n, MaxBatch)
 		}
 	}
 	if err := c.checkSize(); err != nil {
@@ -285,7 +290,8 @@ func (c *Commit) Validate() error {
 			return Invalid(f+".type", "is longer than %d bytes", MaxName)
 		}
 		if !WorkerMayWrite(c.Events[i].Type) {
-			return Invalid(f+".type", "%q is not for workers: run:progress, worker:tool_started, worker:tool_completed, worker:tool_failed, llm:delta and x:… are", c.Events[i].Type)
+			return Invalid(f+".type", "%q is not for workers: run:progress, worker:tool_started, "+
+				"worker:tool_completed, worker:tool_failed, llm:delta and x:… are", c.Events[i].Type)
 		}
 		if len(c.Events[i].Data) > 0 {
 			if err := CheckValue(f+".data", c.Events[i].Data); err != nil {
@@ -299,22 +305,25 @@ func (c *Commit) Validate() error {
 	return c.Outcome.validate()
 }
 
-// A listLen is how long one of a commit's lists is.
+// A listLen is the length of one of a commit's lists.
 type listLen struct {
 	name string
 	n    int
 }
 
 func (c *Commit) lists() []listLen {
-	return []listLen{{"journal", len(c.Journal)}, {"children", len(c.Children)}, {"waits", len(c.Waits)}, {"close", len(c.Close)},
-		{"messages", len(c.Messages)}, {"events", len(c.Events)}, {"ack", len(c.Ack)}}
+	return []listLen{
+		{"journal", len(c.Journal)}, {"children", len(c.Children)}, {"waits", len(c.Waits)},
+		{"close", len(c.Close)}, {"messages", len(c.Messages)}, {"events", len(c.Events)}, {"ack", len(c.Ack)},
+	}
 }
 
-// checkSize bounds what one commit makes the store write: a commit is never cut.
+// checkSize limits the entries and bytes of one commit, because the store never splits a commit.
 func (c *Commit) checkSize() error {
 	if n := c.Entries(); n > MaxCommitEntries {
 		longest := slices.MaxFunc(c.lists(), func(a, b listLen) int { return a.n - b.n })
-		return OverBound(longest.name, "the commit has %d entries in all its lists, the children that its waits name included; one takes %d: send several", n, MaxCommitEntries)
+		return OverBound(longest.name, "the commit has %d entries in all its lists, "+
+			"the children that its waits name included; one takes %d: send several", n, MaxCommitEntries)
 	}
 	if n := c.Size(); n > MaxCommitBytes {
 		return OverBound("", "the commit has %d bytes; one takes %d: send several", n, MaxCommitBytes)
@@ -322,7 +331,8 @@ func (c *Commit) checkSize() error {
 	return nil
 }
 
-// Entries counts what is in all lists of a commit together. A wait counts as one, or as the children that it names.
+// Entries counts the entries of all lists of a commit. A wait counts once per child that it names,
+// and at least once.
 func (c *Commit) Entries() int {
 	n := len(c.Journal) + len(c.Children) + len(c.Close) + len(c.Messages) + len(c.Events) + len(c.Ack)
 	for i := range c.Waits {
@@ -334,7 +344,7 @@ func (c *Commit) Entries() int {
 	return n
 }
 
-// Size is about how many bytes a commit makes the store write.
+// Size estimates the bytes that a commit makes the store write.
 func (c *Commit) Size() int {
 	n := messageBytes(c.Messages)
 	for i := range c.Journal {
@@ -379,10 +389,10 @@ func (o *Outcome) validate() error {
 		}
 	}
 	if len(o.ContinueOn) > MaxBatch {
-		return &Error{Code: CodeTooLarge, Field: "outcome.continue_on", Message: "names at most 1000 runs"}
+		return tooLarge("outcome.continue_on", "names at most 1000 runs")
 	}
 	if len(o.Waits) > MaxBatch {
-		return &Error{Code: CodeTooLarge, Field: "outcome.waits", Message: "names at most 1000 waits"}
+		return tooLarge("outcome.waits", "names at most 1000 waits")
 	}
 	switch o.Type {
 	case OutcomeComplete, OutcomeCancelled, OutcomeSuspend, OutcomeReject:
@@ -406,17 +416,21 @@ func (o *Outcome) validate() error {
 	return nil
 }
 
-// WorkerMayWrite tells whether a worker may write a line of that type.
+// WorkerMayWrite tells whether a worker may write lines of a type.
 func WorkerMayWrite(typ string) bool {
 	switch typ {
 	case LineProgress, LineToolStarted, LineToolCompleted, LineToolFailed, LineDelta:
 		return true
 	}
-	// A name, so that no line break gets into where a stream's frames are told apart by them.
+	// The type must be a name: a line break in it would split a frame of the event stream.
 	return strings.HasPrefix(typ, "x:") && len(typ) > 2 && checkName("type", typ) == nil
 }
 
-func checkWork(prefix, kind string, queue *string, class Class, priority, attempts int, input json.RawMessage, metadata map[string]string) error {
+// checkWork checks the fields that a submission and a spawn share.
+func checkWork(
+	prefix, kind string, queue *string, class Class, priority, attempts int,
+	input json.RawMessage, metadata map[string]string,
+) error {
 	if err := checkName(prefix+"kind", kind); err != nil {
 		return err
 	}
@@ -469,8 +483,8 @@ func (m *Message) Validate(field string) error {
 
 var nameOK = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.:/#@ +-]*$`)
 
-// checkName holds for kinds, queues, keys, wait ids, roles, signal names: printable, bounded, and without
-// what a path, a terminal or a second store would take for something else.
+// checkName checks kinds, queues, keys, wait ids, roles and signal names. They are printable,
+// short, and free of characters that mean something in a path, a terminal or SQL.
 func checkName(field, s string) error {
 	switch {
 	case s == "":
@@ -478,17 +492,18 @@ func checkName(field, s string) error {
 	case len(s) > MaxName:
 		return Invalid(field, "is longer than %d bytes", MaxName)
 	case !utf8.ValidString(s) || !nameOK.MatchString(s) || strings.Contains(s, "..") || strings.HasSuffix(s, " "):
-		return Invalid(field, "%q is not a name: letters, digits and _ . : / # @ + - and inner spaces, beginning with a letter, digit or _", s)
+		return Invalid(field, "%q is not a name: letters, digits and _ . : / # @ + - and inner spaces, "+
+			"beginning with a letter, digit or _", s)
 	}
 	return nil
 }
 
-// CheckName checks a name that somebody gave: a kind, queue, key, wait id, role or signal.
+// CheckName checks a name from outside: a kind, queue, key, wait id, role or signal.
 func CheckName(field, s string) error { return checkName(field, s) }
 
 func checkText(field, s string) error {
 	if len(s) > MaxText {
-		return &Error{Code: CodeTooLarge, Field: field, Message: fmt.Sprintf("is longer than %d bytes", MaxText)}
+		return tooLarge(field, "is longer than %d bytes", MaxText)
 	}
 	if !cleanText(s) {
 		return Invalid(field, "is not valid UTF-8, or has a NUL byte")
@@ -496,10 +511,10 @@ func checkText(field, s string) error {
 	return nil
 }
 
-// CheckText checks a text that somebody gave: a reason, a summary, a comment.
+// CheckText checks a text from outside: a reason, a summary, a comment.
 func CheckText(field, s string) error { return checkText(field, s) }
 
-// CheckCode checks the code of a failure that somebody gave: an index holds it, so it is short.
+// CheckCode checks the code of a failure from outside. It is short, because it is indexed.
 func CheckCode(field string, code Code) error {
 	if err := checkText(field, string(code)); err != nil {
 		return err
@@ -510,7 +525,7 @@ func CheckCode(field string, code Code) error {
 	return nil
 }
 
-// CheckEpoch checks that a worker names an epoch: they begin at 1.
+// CheckEpoch checks that a worker names an epoch. Epochs begin at 1.
 func CheckEpoch(field string, n int64) error {
 	switch {
 	case n == 0:
@@ -523,14 +538,14 @@ func CheckEpoch(field string, n int64) error {
 
 func cleanText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
-// CheckValue checks a JSON value: bounded, valid, and free of what the two stores would differ on (NUL,
-// invalid UTF-8, lone surrogates).
+// CheckValue checks that a JSON value is within its limit and valid. It refuses NUL, invalid UTF-8
+// and lone surrogates, which SQLite and PostgreSQL treat differently.
 func CheckValue(field string, v json.RawMessage) error {
 	switch {
 	case len(v) == 0:
 		return Invalid(field, "is missing")
 	case len(v) > MaxValue:
-		return &Error{Code: CodeTooLarge, Field: field, Message: fmt.Sprintf("has %d bytes; a value takes %d: put larger things into an artifact", len(v), MaxValue)}
+		return tooLarge(field, "has %d bytes; a value takes %d: put larger things into an artifact", len(v), MaxValue)
 	case !utf8.Valid(v):
 		return Invalid(field, "is not valid UTF-8")
 	case !json.Valid(v):
@@ -542,7 +557,7 @@ func CheckValue(field string, v json.RawMessage) error {
 	return nil
 }
 
-// BadEscape looks for \u0000 and for surrogates without a partner in valid JSON.
+// BadEscape tells whether valid JSON contains \u0000 or a surrogate without its partner.
 func BadEscape(v []byte) bool {
 	if !bytes.Contains(v, []byte(`\u`)) {
 		return false
@@ -575,6 +590,7 @@ func BadEscape(v []byte) bool {
 	return false
 }
 
+// hex4 reads four hexadecimal digits.
 func hex4(b []byte) (n int) {
 	for _, c := range b[:4] {
 		n <<= 4

@@ -7,13 +7,14 @@ import (
 	"slices"
 )
 
-// MaxDelta is how many bytes of data a line takes that is put together of several deltas: far less than what a
-// log shows of a value.
+// MaxDelta limits the data of a line that is joined from several deltas, in bytes. It is far below
+// the size up to which the log shows a value.
 const MaxDelta = 16 << 10
 
-// JoinDeltas makes one line of consecutive llm:delta lines that say the same but for their text: of plain texts,
-// and of objects that differ in "text" alone. Texts are put together as they are written, so that what they mean
-// stays the same to the byte. Whatever stands between two deltas keeps them apart. The events have been validated.
+// JoinDeltas joins consecutive llm:delta events into one line where they differ only in their text.
+// Plain strings are joined with each other, and objects that are equal except for "text". The JSON
+// text is concatenated in its escaped form, so the decoded text stays the same to the byte. An
+// event of another type between two deltas keeps them apart. The events must have been validated.
 func JoinDeltas(events []Emitted) []Emitted {
 	out := make([]Emitted, 0, len(events))
 	for len(events) > 0 {
@@ -24,7 +25,7 @@ func JoinDeltas(events []Emitted) []Emitted {
 	return out
 }
 
-// joinFirst gives the first line, and of how many events it is made.
+// joinFirst returns the first joined line and the number of events that it consumed.
 func joinFirst(events []Emitted) (Emitted, int) {
 	all, ok := readDelta(&events[0])
 	n := 1
@@ -41,11 +42,12 @@ func joinFirst(events []Emitted) (Emitted, int) {
 	return Emitted{Type: LineDelta, Data: all.data()}, n
 }
 
-// A delta is what an llm:delta line says: a text as JSON writes it, without its quotes, and of an object what
-// stands beside it.
+// A delta is a parsed llm:delta event.
 type delta struct {
+	// text is the JSON string as it was written, without its quotes.
 	text []byte
-	rest map[string]json.RawMessage // nil: a plain text
+	// rest holds the other members of an object. It is nil for a plain string.
+	rest map[string]json.RawMessage
 }
 
 func readDelta(e *Emitted) (d delta, ok bool) {
@@ -63,15 +65,17 @@ func readDelta(e *Emitted) (d delta, ok bool) {
 	if len(text) < 2 || text[0] != '"' {
 		return d, false
 	}
-	d.text = slices.Clip(text[1 : len(text)-1]) // what is appended to it leaves the event alone
+	d.text = slices.Clip(text[1 : len(text)-1]) // clipped, so that an append does not overwrite the event
 	return d, true
 }
 
+// like tells whether two deltas may be joined: they have the same shape and the same other members.
 func (d *delta) like(o *delta) bool {
 	return (d.rest == nil) == (o.rest == nil) &&
 		maps.EqualFunc(d.rest, o.rest, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 }
 
+// data writes the delta as JSON, with "text" last.
 func (d *delta) data() json.RawMessage {
 	text := slices.Concat([]byte{'"'}, d.text, []byte{'"'})
 	if d.rest == nil {
@@ -80,7 +84,7 @@ func (d *delta) data() json.RawMessage {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	for _, k := range slices.Sorted(maps.Keys(d.rest)) {
-		name, _ := json.Marshal(k) // a string always can be
+		name, _ := json.Marshal(k) // never fails for a string
 		b.Write(name)
 		b.WriteByte(':')
 		b.Write(d.rest[k])
@@ -92,8 +96,8 @@ func (d *delta) data() json.RawMessage {
 	return b.Bytes()
 }
 
-// Delta takes an llm:delta line apart: its text, and the channel that it goes on with, which is whatever stands beside the
-// text.
+// Delta splits an llm:delta event into its text and its channel. The channel is the event without
+// its text; events of one channel continue each other.
 func (e *Emitted) Delta() (channel, text string, ok bool) {
 	d, ok := readDelta(e)
 	if !ok || json.Unmarshal(slices.Concat([]byte{'"'}, d.text, []byte{'"'}), &text) != nil {
@@ -103,15 +107,15 @@ func (e *Emitted) Delta() (channel, text string, ok bool) {
 	return string(d.data()), text, true
 }
 
-// DeltaOn is an llm:delta line with a text on a channel.
+// DeltaOn returns an llm:delta event with a text on a channel that Delta returned.
 func DeltaOn(channel, text string) Emitted {
 	d, _ := readDelta(&Emitted{Type: LineDelta, Data: json.RawMessage(channel)})
-	quoted, _ := encode(text) // a string always can be
+	quoted, _ := encode(text) // never fails for a string
 	d.text = quoted[1 : len(quoted)-1]
 	return Emitted{Type: LineDelta, Data: d.data()}
 }
 
-// DeltaText is what an llm:delta line says.
+// DeltaText returns the text of an llm:delta line, or an empty string if it has none.
 func DeltaText(data Value) string {
 	d, ok := readDelta(&Emitted{Type: LineDelta, Data: json.RawMessage(data)})
 	text := ""

@@ -6,18 +6,20 @@ import (
 	"fmt"
 )
 
-// maxNested is less than the server allows, since a value stands inside of a call.
+// maxNested limits the nesting of a value. It is below the server's limit, because a call wraps the
+// value.
 const maxNested = 50
 
-// Encode writes a value as JSON that the server takes. It goes through the value once more, because JSON that
-// came from elsewhere as text may be valid and still name a field twice, and a call with that in it is refused
-// as a whole.
+// Encode writes a value as JSON that the server accepts. It decodes and encodes the JSON once more:
+// raw JSON inside the value may name a field twice, and the server would refuse the whole call for
+// it.
 func Encode(v any) (json.RawMessage, error) {
 	b, err := encode(v)
 	if err != nil {
 		return nil, err
 	}
-	// What is far too large is not looked at more closely. A character may have been escaped with six.
+	// A value far over the limit is not decoded. The factor is the longest escape of one byte,
+	// \u0000.
 	if len(b) > 6*MaxValue {
 		return nil, CheckValue("value", b)
 	}
@@ -36,7 +38,7 @@ func Encode(v any) (json.RawMessage, error) {
 	return b, CheckValue("value", b)
 }
 
-// encode writes JSON without escaping <, > and &: a value of many of them would grow past its bound.
+// encode writes JSON without escaping <, > and &, which would let a value grow past its limit.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -47,6 +49,7 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
+// depth returns how deep arrays and objects are nested in a value.
 func depth(v any) int {
 	n := 0
 	switch x := v.(type) {

@@ -2,13 +2,13 @@ package perdure
 
 import "fmt"
 
-// The events that end a run; see event.go for the others.
+// This file has the events that end a run, and their effects. event.go has the others.
 
-// Done completes a run.
+// Done completes a run with its worker's result.
 type Done struct {
 	Epoch   int64
 	Result  Value
-	Shown   Value // the result as the log shows it
+	Shown   Value // the result as the log shows it: shortened if it is large
 	Summary string
 }
 
@@ -35,9 +35,10 @@ func (e Adopted) apply(_ *Policy, r *Run, now Instant, log *history) {
 		"duration_ms", now.Sub(r.CreatedAt).Milliseconds(), "deliverable_id", r.DeliverableID()))
 }
 
-// endWithout ends a run that has no result: it hands over what is known instead.
-func endWithout(r *Run, why Failure, taken bool, line string, log *history) {
-	if taken {
+// endWithout ends a run that has no result, and writes a fallback from its last known progress.
+// revoke raises the epoch, so that a worker that still holds the run is fenced out.
+func endWithout(r *Run, why Failure, revoke bool, line string, log *history) {
+	if revoke {
 		r.Epoch++
 	}
 	r.Failure = &why
@@ -45,13 +46,13 @@ func endWithout(r *Run, why Failure, taken bool, line string, log *history) {
 		"partial", r.Progress, "attempts", r.Attempt, "journal_entries", r.JournalSeq, "seen_at", r.SeenAt)
 	data := []any{"error", why, "deliverable_id", r.DeliverableID()}
 	if line == LineTimedOut {
-		r.Fallback = r.Fallback.with("deadline_at", r.DeadlineAt) // a parent is told by when it should have been done
+		r.Fallback = r.Fallback.with("deadline_at", r.DeadlineAt) // for the parent, which reads the fallback
 		data = append(data, "deadline_at", r.DeadlineAt, "started_at", r.StartedAt, "parent_run_id", string(r.ParentID))
 	}
 	log.add(line, object(data...))
 }
 
-// FailedForGood is a failure that is not retried.
+// FailedForGood ends a run whose failure is not retried.
 type FailedForGood struct {
 	Epoch   int64
 	Failure Failure
@@ -63,7 +64,7 @@ func (e FailedForGood) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, e.Failure, false, LineFailed, log)
 }
 
-// WaitFailed ends a run whose agent did not handle that a wait timed out.
+// WaitFailed ends a run whose agent did not handle the timeout of a wait.
 type WaitFailed struct {
 	Epoch   int64
 	Failure Failure
@@ -75,7 +76,7 @@ func (e WaitFailed) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, e.Failure, false, LineTimedOut, log)
 }
 
-// Spoiled ends a run whose row can't be read.
+// Spoiled ends a run whose stored row is corrupted.
 type Spoiled struct{ Failure Failure }
 
 func (e Spoiled) apply(_ *Policy, r *Run, _ Instant, log *history) {
@@ -83,7 +84,8 @@ func (e Spoiled) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, e.Failure, true, LineFailed, log)
 }
 
-// Rejected ends a run that a worker will not execute, such as one whose signature is wrong.
+// Rejected ends a run that a worker refuses to execute, for example because its signature is
+// invalid.
 type Rejected struct {
 	Epoch   int64
 	Failure Failure
@@ -96,7 +98,7 @@ func (e Rejected) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, e.Failure, false, LineFailed, log)
 }
 
-// CancelConfirmed is the holder's word that it has stopped.
+// CancelConfirmed ends a run whose holder reports that it has stopped.
 type CancelConfirmed struct{ Epoch int64 }
 
 func (e CancelConfirmed) presents() int64 { return e.Epoch }
@@ -110,7 +112,7 @@ func (e CancelConfirmed) apply(_ *Policy, r *Run, now Instant, log *history) {
 	endWithout(r, Failure{CodeCancelled, r.Cancel.Reason}, false, LineCancelled, log)
 }
 
-// CancelEnforced ends a run that was asked to stop, without the holder's word.
+// CancelEnforced ends a run after a cancel request without a confirmation from its holder.
 type CancelEnforced struct{ Why string }
 
 func (e CancelEnforced) allowed(_ *Policy, r *Run, _ Instant) bool {
@@ -134,7 +136,7 @@ func (DeadlinePassed) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, Failure{CodeDeadline, "the run was not done by its deadline"}, true, LineTimedOut, log)
 }
 
-// Reaped ends a run that gave no sign of life for very long.
+// Reaped ends a running run without a sign of life for active_reap, whatever its lease says.
 type Reaped struct{}
 
 func (Reaped) allowed(p *Policy, r *Run, now Instant) bool {
@@ -145,14 +147,15 @@ func (Reaped) apply(p *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, Failure{CodeReaped, "no sign of life for " + p.reapAfter(r).String()}, true, LineFailed, log)
 }
 
-// Orphaned ends a run whose surroundings are gone.
+// Orphaned ends a run whose queue, thread, tenant or parent no longer exists.
 type Orphaned struct{ Missing string }
 
 func (e Orphaned) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, Failure{CodeOrphaned, "its " + e.Missing + " no longer exists"}, true, LineFailed, log)
 }
 
-// DeliveryGaveUp ends a run that was granted many times and that no worker ever spoke of.
+// DeliveryGaveUp ends a run that was granted MaxDeliveries times without a sign of life from a
+// worker.
 type DeliveryGaveUp struct{}
 
 func (DeliveryGaveUp) allowed(p *Policy, r *Run, _ Instant) bool {
@@ -161,6 +164,6 @@ func (DeliveryGaveUp) allowed(p *Policy, r *Run, _ Instant) bool {
 
 func (DeliveryGaveUp) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineDeadLettered, object("cause", CodeDispatchTimeout))
-	endWithout(r, Failure{CodeDispatchTimeout, fmt.Sprintf("%d workers in a row took it and were not heard from", r.Deliveries)},
-		true, LineTimedOut, log)
+	message := fmt.Sprintf("%d workers in a row took it and were not heard from", r.Deliveries)
+	endWithout(r, Failure{CodeDispatchTimeout, message}, true, LineTimedOut, log)
 }

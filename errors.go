@@ -5,43 +5,44 @@ import (
 	"fmt"
 )
 
-// A Code names a refusal or an end. Codes are stable: callers, workers and dashboards act on them.
+// A Code names the reason of a refusal or of a run's end. Codes are stable, because callers,
+// workers and dashboards act on them.
 type Code string
 
-// Codes of refusals: the call changed nothing.
+// Codes of refusals. Except for CodeUnknown, a refused call has changed nothing.
 const (
 	CodeInvalid          Code = "invalid"             // the input is malformed; Field says where
 	CodeTooLarge         Code = "too_large"           // a value or a batch is over its limit
-	CodeOverBound        Code = "over_bound"          // well-formed, and more than one call or one run takes
-	CodeNotFound         Code = "not_found"           // no such thing in this tenant
-	CodeStaleEpoch       Code = "stale_epoch"         // the lease was taken away; stop this run
+	CodeOverBound        Code = "over_bound"          // well-formed, but more than one call or one run may have
+	CodeNotFound         Code = "not_found"           // the tenant has no such thing
+	CodeStaleEpoch       Code = "stale_epoch"         // the worker no longer holds the lease; it stops the run
 	CodeWrongState       Code = "wrong_state"         // the run is not in a state that allows this
-	CodeCancelRequested  Code = "cancel_requested"    // a run that is to be cancelled may not suspend
-	CodeNothingToWaitFor Code = "nothing_to_wait_for" // suspend without an open wait
-	CodeOutcome          Code = "outcome_invalid"     // an outcome that this run can't have
+	CodeCancelRequested  Code = "cancel_requested"    // a run with a cancel request may not suspend
+	CodeNothingToWaitFor Code = "nothing_to_wait_for" // a suspend without an open wait
+	CodeOutcome          Code = "outcome_invalid"     // an outcome that this run cannot have
 	CodeReused           Code = "key_reused"          // the same key or commit_id with another body
-	CodeNondeterminism   Code = "nondeterminism"      // the journal contradicts what the worker now says
+	CodeNondeterminism   Code = "nondeterminism"      // a replayed step contradicts the journal
 	CodeThreadBusy       Code = "thread_busy"         // multitask_strategy reject, or a child on its ancestor's thread
-	CodeInUse            Code = "in_use"              // somebody still refers to what is to be deleted
-	CodeRunEnded         Code = "run_ended"           // the run has ended; it takes no more of this
-	CodeWaitClosed       Code = "wait_closed"         // the wait of the callback or the approval is over
-	CodeAlreadyDecided   Code = "already_decided"     // somebody decided otherwise
-	CodeActionChanged    Code = "action_changed"      // the decision is about another action than this
-	CodeNoOpenApproval   Code = "no_open_approval"    // a decision, and nothing to decide about
+	CodeInUse            Code = "in_use"              // the thing to be deleted is still referred to
+	CodeRunEnded         Code = "run_ended"           // the run has ended and does not accept this any more
+	CodeWaitClosed       Code = "wait_closed"         // the wait of the callback or the approval has ended
+	CodeAlreadyDecided   Code = "already_decided"     // another decision was made before
+	CodeActionChanged    Code = "action_changed"      // the decision names the hash of another action
+	CodeNoOpenApproval   Code = "no_open_approval"    // the run has no open approval
 	CodeAnswerInvalid    Code = "answer_invalid"      // the answer does not fit the form
-	CodeForbidden        Code = "forbidden"           // whoever asks may not do this
-	CodeQuota            Code = "quota_exceeded"      // more live runs than the tenant may have
-	CodeTooMany          Code = "too_many_requests"   // over the tenant's share while others ask too; nothing was changed
+	CodeForbidden        Code = "forbidden"           // the key lacks the permission
+	CodeQuota            Code = "quota_exceeded"      // the tenant has as many live runs as it may have
+	CodeTooMany          Code = "too_many_requests"   // the tenant is over its share while others are active
 	CodeNoSigner         Code = "signing_unavailable" // the tenant requires signatures, and the server has no key
-	CodeURLRefused       Code = "url_refused"         // the server does not send to this address
-	CodeStorageFull      Code = "storage_full"        // the disk is full: nothing was changed, and no new work is taken until there is room
-	CodeQueryTimeout     Code = "query_timeout"       // a query took longer than one may; ask for less
-	CodeUnavailable      Code = "unavailable"         // nothing was changed; try again
-	CodeUnknown          Code = "unknown_outcome"     // it may or may not have been stored; try again with the same key
+	CodeURLRefused       Code = "url_refused"         // the server does not send webhooks to this address
+	CodeStorageFull      Code = "storage_full"        // the disk is full; new work is refused until there is space
+	CodeQueryTimeout     Code = "query_timeout"       // a query took too long; ask for less
+	CodeUnavailable      Code = "unavailable"         // temporary; try again
+	CodeUnknown          Code = "unknown_outcome"     // it may or may not be stored; try again with the same key
 	CodeInternal         Code = "internal"            // a defect of the server
 )
 
-// Codes of ends: they stand in the error of a run.
+// Codes of ends, in the error of a run that did not complete.
 const (
 	CodeDeadline           Code = "deadline_exceeded"
 	CodeDispatchTimeout    Code = "dispatch_timeout"
@@ -63,7 +64,7 @@ const (
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
-	Field   string `json:"field,omitempty"` // which part of the input, when one is to blame
+	Field   string `json:"field,omitempty"` // the part of the input that is wrong, if it is one
 }
 
 func (e *Error) Error() string {
@@ -79,22 +80,23 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code
 }
 
-// Errorf makes an Error.
+// Errorf returns an Error with a formatted message.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Invalid says what is wrong with a field.
+// Invalid returns an Error for a malformed field.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// OverBound refuses what is well-formed and more than one call or one run takes.
+// OverBound returns an Error for a field that is well-formed but over a limit of one call or one
+// run.
 func OverBound(field, format string, args ...any) *Error {
 	return &Error{Code: CodeOverBound, Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// CodeOf is the code of an error, CodeInternal for one that has none, and empty for nil.
+// CodeOf returns the code of an error: CodeInternal if it has none, and empty for nil.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -106,7 +108,7 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// A Failure is why a run ended as it did, or why an attempt was lost.
+// A Failure is the reason why a run ended without a result, or why an attempt was lost.
 type Failure struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message,omitempty"`

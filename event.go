@@ -2,15 +2,22 @@ package perdure
 
 import "time"
 
-// The events that a run can meet, and what each does to its fields and its log; those that end it stand in end.go. Whether an event may happen in
-// a state, and where it leads, is not said here but in Transitions.
+// This file has the events that keep a run live, and their effects on its fields and its log.
+// end.go has the events that end a run. Whether an event may happen in a state, and which state
+// follows, is decided by Transitions, not here.
+//
+// An event may have up to three methods:
+//
+//   - apply changes the run and adds lines to its log. It does not set the state.
+//   - presents returns the epoch of the worker that sends the event (see fenced).
+//   - allowed is a condition on the run beyond its state (see guarded).
 
-// ---- what the server grants and the holder says
+// ---- events of the grant and of the holder
 
 // Granted hands the run to a worker, under a new epoch.
 type Granted struct {
 	Worker string
-	Start  bool // start it in the same write
+	Start  bool // the run starts in the same write
 }
 
 func (e Granted) allowed(_ *Policy, r *Run, _ Instant) bool {
@@ -39,6 +46,7 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	}
 }
 
+// start records that the execution begins.
 func start(r *Run, now Instant, log *history) {
 	if r.StartedAt == 0 {
 		r.StartedAt = now
@@ -47,7 +55,7 @@ func start(r *Run, now Instant, log *history) {
 	log.add(LineStarted, object("worker_id", r.Worker, "epoch", r.Epoch))
 }
 
-// hear notes a sign of life of the current holder: the lease runs anew.
+// hear records a sign of life of the current holder, and renews the lease.
 func hear(p *Policy, r *Run, now Instant, log *history) {
 	if r.State == Dispatched {
 		start(r, now, log)
@@ -62,7 +70,7 @@ func hear(p *Policy, r *Run, now Instant, log *history) {
 	}
 }
 
-// drop takes the run off its holder.
+// drop clears the fields of the holder.
 func drop(r *Run) {
 	r.LeaseUntil, r.GrantedAt = 0, 0
 	r.Heard, r.Ready = false, false
@@ -70,7 +78,8 @@ func drop(r *Run) {
 	r.Said &^= SaidSilent | SaidNoProgress | SaidStale
 }
 
-// enqueue makes the run wait for a poll, from an instant on.
+// enqueue puts the run back into the queue. It becomes claimable at the instant from, if its turn
+// on the thread allows it.
 func enqueue(r *Run, now, from Instant) {
 	drop(r)
 	r.FirstGrantAt = 0
@@ -78,14 +87,14 @@ func enqueue(r *Run, now, from Instant) {
 	r.Ready = from <= now && r.Turn <= TurnActive
 }
 
-// Started says that the holder begins.
+// Started records that the holder has begun the execution.
 type Started struct{ Epoch int64 }
 
 func (e Started) presents() int64 { return e.Epoch }
 
 func (e Started) apply(p *Policy, r *Run, now Instant, log *history) { hear(p, r, now, log) }
 
-// Beat is a heartbeat.
+// Beat is a heartbeat of the holder.
 type Beat struct {
 	Epoch     int64
 	Activity  string
@@ -98,7 +107,8 @@ func (e Beat) presents() int64 { return e.Epoch }
 func (e Beat) apply(p *Policy, r *Run, now Instant, log *history) {
 	hear(p, r, now, log)
 	ackCancel(r, e.CancelAck, now)
-	// What a holder says for the first time is news, also if the one before said the same.
+	// A new holder's first activity counts as a change, even if the holder before reported the
+	// same.
 	changed := e.Activity != "" && (e.Activity != r.Activity || r.ActivityAt < r.GrantedAt)
 	if changed {
 		r.Activity, r.ActivityAt = e.Activity, now
@@ -115,27 +125,29 @@ func (e Beat) apply(p *Policy, r *Run, now Instant, log *history) {
 	}
 }
 
+// moved records progress: the no-progress clock starts again.
 func moved(r *Run, now Instant) {
 	r.MovedAt = now
 	r.Said &^= SaidNoProgress
 }
 
+// ackCancel records the holder's first acknowledgement of a cancel request.
 func ackCancel(r *Run, ack bool, now Instant) {
 	if ack && r.Cancel.RequestedAt != 0 && r.Cancel.AckedAt == 0 {
 		r.Cancel.AckedAt = now
 	}
 }
 
-// Committed is a commit without, or before, its outcome.
+// Committed records a commit. The outcome, if there is one, is a second event.
 type Committed struct {
 	Epoch     int64
 	Journal   int // entries added
 	Children  int // children spawned
-	Acked     int // inbox items done
-	Waits     int // waits opened, less those closed
+	Acked     int // inbox items acknowledged
+	Waits     int // waits opened minus waits closed
 	Lines     []Line
 	Progress  Value
-	Held      string // what is held back of the lines
+	Held      string // text of deltas that is held back; see Run.Held
 	CancelAck bool
 }
 
@@ -163,11 +175,11 @@ func (e Committed) apply(p *Policy, r *Run, now Instant, log *history) {
 	}
 }
 
-// WentToSleep is a suspend.
+// WentToSleep suspends the run until one of its waits ends.
 type WentToSleep struct {
 	Epoch  int64
 	Waits  []string
-	WaitAt Instant
+	WaitAt Instant // the first timeout of these waits
 }
 
 func (e WentToSleep) presents() int64 { return e.Epoch }
@@ -181,7 +193,8 @@ func (e WentToSleep) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineSuspended, object("waits", e.Waits))
 }
 
-// Woken queues a suspended run because a wait is over or a cancel is to be told. Its attempt is unchanged.
+// Woken queues a suspended run because a wait has ended or because a cancel request is to be
+// delivered. Its attempt stays the same.
 type Woken struct {
 	Reason string // satisfied, timeout, stalled, orphaned, cancel
 	WaitID string
@@ -194,9 +207,9 @@ func (e Woken) apply(_ *Policy, r *Run, now Instant, log *history) {
 	log.add(LineResumed, object("reason", e.Reason, "wait_id", e.WaitID))
 }
 
-// Retried is a lost or failed execution with attempts left.
+// Retried queues a run whose execution was lost or failed and that has attempts left.
 type Retried struct {
-	Epoch   int64 // zero: the holder is lost, and the failure says how
+	Epoch   int64 // zero if the holder was lost; Failure then says how
 	Failure Failure
 	Delay   time.Duration
 }
@@ -218,7 +231,7 @@ func (e Retried) apply(_ *Policy, r *Run, now Instant, log *history) {
 	log.add(LineRetrying, object("attempt", r.Attempt, "delay_ms", e.Delay.Milliseconds(), "error", e.Failure))
 }
 
-// GaveUp ends a run that has no attempts left.
+// GaveUp ends a run whose execution was lost or failed and that has no attempts left.
 type GaveUp struct {
 	Epoch   int64
 	Failure Failure
@@ -232,7 +245,7 @@ func (e GaveUp) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, e.Failure, e.Epoch == 0, LineFailed, log)
 }
 
-// Released hands a run back without having finished it.
+// Released queues a run that its holder hands back unfinished.
 type Released struct{ Epoch int64 }
 
 func (e Released) presents() int64 { return e.Epoch }
@@ -246,9 +259,10 @@ func (e Released) apply(_ *Policy, r *Run, now Instant, log *history) {
 	r.Deliveries = 0
 }
 
-// Restored takes a run off whoever held it when the store was backed up, or since, without costing an attempt: the store
-// is another one now.
-type Restored struct{ Epoch int64 } // of the new time line: greater than any that was ever granted
+// Restored queues a leased run after the store was restored from a backup. Its holder is fenced
+// out, and no attempt is spent. Epoch is greater than any epoch that was granted before the
+// restore.
+type Restored struct{ Epoch int64 }
 
 func (e Restored) allowed(_ *Policy, r *Run, _ Instant) bool {
 	return r.Epoch < e.Epoch && r.Cancel.RequestedAt == 0
@@ -261,18 +275,18 @@ func (e Restored) apply(_ *Policy, r *Run, now Instant, log *history) {
 	r.Deliveries = 0
 }
 
-// Renumbered raises the epoch of a restored run that stays where it is: one that nobody holds, or whose holder was asked to
-// stop and is lost now.
+// Renumbered raises the epoch of a restored run that stays in its state: a run without a holder, or
+// one with a cancel request, whose holder is lost.
 type Renumbered struct{ Epoch int64 }
 
 func (e Renumbered) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Epoch < e.Epoch }
 
 func (e Renumbered) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.Epoch = e.Epoch }
 
-// ---- what clocks, threads and people do
+// ---- events of clocks, threads and people
 
-// Due makes a delayed run claimable.
-type Due struct{ Now bool } // Now: whatever its delay was
+// Due makes a delayed run claimable. With Now the rest of its delay is skipped.
+type Due struct{ Now bool }
 
 func (e Due) allowed(_ *Policy, r *Run, now Instant) bool {
 	return r.Turn <= TurnActive && (e.Now || now >= r.ReadyAt)
@@ -292,7 +306,7 @@ func (e TurnCame) apply(_ *Policy, r *Run, now Instant, _ *history) {
 	r.Ready = r.Turn == TurnActive && r.ReadyAt <= now
 }
 
-// Redeliverable lets any poll take a run whose holder was not heard from.
+// Redeliverable lets any poll claim a run whose holder has not been heard from.
 type Redeliverable struct{}
 
 func (Redeliverable) allowed(p *Policy, r *Run, now Instant) bool {
@@ -301,7 +315,7 @@ func (Redeliverable) allowed(p *Policy, r *Run, now Instant) bool {
 
 func (Redeliverable) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.Ready = true }
 
-// Undelivered puts a run whose holder was not heard from back into the queue.
+// Undelivered puts a run back into the queue whose holder has not been heard from.
 type Undelivered struct{}
 
 func (Undelivered) allowed(p *Policy, r *Run, now Instant) bool {
@@ -315,7 +329,7 @@ func (Undelivered) apply(p *Policy, r *Run, now Instant, log *history) {
 	enqueue(r, now, from)
 }
 
-// Slow alerts about a run that may be stuck. It never ends one.
+// Slow alerts about a run that may be stuck. It changes nothing else.
 type Slow struct {
 	Reason string
 	Bit    Said
@@ -326,7 +340,8 @@ func (e Slow) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineSlow, object("reason", e.Reason, "activity", r.Activity, "seen_at", r.SeenAt))
 }
 
-// WentStale alerts about a run that was not heard from for so long that it may be gone. It never ends one.
+// WentStale alerts about a run whose silence is so long that its worker may be gone. It changes
+// nothing else.
 type WentStale struct{}
 
 func (WentStale) allowed(p *Policy, r *Run, now Instant) bool {
@@ -338,7 +353,7 @@ func (WentStale) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineStale, object("tier", TierStale, "activity", r.Activity, "seen_at", r.SeenAt))
 }
 
-// CancelAsked records a request to stop.
+// CancelAsked records a cancel request. A second request changes nothing.
 type CancelAsked struct{ Reason string }
 
 func (e CancelAsked) apply(_ *Policy, r *Run, now Instant, log *history) {
@@ -346,11 +361,11 @@ func (e CancelAsked) apply(_ *Policy, r *Run, now Instant, log *history) {
 		return
 	}
 	r.Cancel = Cancel{RequestedAt: now, Reason: e.Reason}
-	r.Resumed = true // a started run that waits in the queue is told before new ones are begun
+	r.Resumed = true // if it is queued, it is granted before new runs, so that a worker can clean up
 	log.add(LineCancelRequested, object("reason", e.Reason))
 }
 
-// CancelTold records that the holder has been handed the request.
+// CancelTold records that the cancel request was delivered to the holder.
 type CancelTold struct{}
 
 func (CancelTold) apply(_ *Policy, r *Run, now Instant, _ *history) {
@@ -359,7 +374,7 @@ func (CancelTold) apply(_ *Policy, r *Run, now Instant, _ *history) {
 	}
 }
 
-// WentDeferred says that nobody waits for the run any more.
+// WentDeferred records that no caller waits for the run any more.
 type WentDeferred struct {
 	Reason string // timeout, disconnect, detached
 	Attach string
@@ -374,7 +389,7 @@ func (e WentDeferred) apply(_ *Policy, r *Run, now Instant, log *history) {
 	log.add(LineDeferred, object("reason", e.Reason, "attach_url", e.Attach))
 }
 
-// Reattached says that somebody waits again.
+// Reattached records that a caller waits for the run again.
 type Reattached struct{}
 
 func (Reattached) apply(_ *Policy, r *Run, _ Instant, log *history) {
@@ -385,7 +400,7 @@ func (Reattached) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineReattached, object())
 }
 
-// Rearmed sets the alarm later than it would ring by itself.
+// Rearmed sets the alarm to an instant later than its clocks give.
 type Rearmed struct{ Until Instant }
 
 func (e Rearmed) allowed(_ *Policy, r *Run, now Instant) bool {
@@ -394,14 +409,15 @@ func (e Rearmed) allowed(_ *Policy, r *Run, now Instant) bool {
 
 func (Rearmed) apply(*Policy, *Run, Instant, *history) {}
 
-// ClockSetBack says that the store's clock was ahead by some time and was set back to now. Instants of the run that the
-// wrong clock gave lie in the future, and are moved back by as much: nobody is heard from in the future, and a lease that
-// ends there holds the run for nobody. The deadline stays: it is signed, and nothing extends it.
+// ClockSetBack repairs a run after the store's clock was found to be ahead by some time and was set
+// back to now. Instants that the wrong clock gave lie in the future and are moved back by that
+// time. Otherwise a lease would last too long and silence would not be noticed. The deadline stays:
+// it is signed.
 type ClockSetBack struct{ By time.Duration }
 
 func (e ClockSetBack) apply(_ *Policy, r *Run, now Instant, _ *history) { e.move(r, now) }
 
-// Concerns tells whether an instant of the run has to be moved.
+// Concerns tells whether the event would move an instant of the run.
 func (e ClockSetBack) Concerns(r Run, now Instant) bool { return e.move(&r, now) }
 
 func (e ClockSetBack) move(r *Run, now Instant) (moved bool) {
@@ -418,40 +434,41 @@ func (e ClockSetBack) move(r *Run, now Instant) (moved bool) {
 	}
 	back(&r.StartedAt, &r.MovedAt, &r.BeatAt, &r.ActivityAt, &r.DeferredAt)
 	back(&r.Cancel.RequestedAt, &r.Cancel.DeliveredAt, &r.Cancel.AckedAt)
-	// The delay of a first attempt may be an instant that the caller has named: better late than early.
+	// The delay of a first attempt may be the caller's run_at, which must not be moved: late is
+	// better than early.
 	if r.Ready || r.Attempt > 1 {
 		back(&r.ReadyAt)
 	}
 	return moved
 }
 
-// Noted is bookkeeping that rides on the row: it changes no state, but it raises the version, so that two
-// writers who both looked at the run can't both be right.
+// Noted changes counters and references of the row, and no state. It raises the version like every
+// event, so of two writers that read the same row only one succeeds.
 type Noted struct {
 	Lines       []Line
-	Items       int      // inbox items that arrived
+	Items       int      // inbox items added
 	Closed      int      // inbox items done or skipped
-	WaitsEnded  int      // waits that are over
-	Children    int      // children that were added
+	WaitsEnded  int      // waits ended
+	Children    int      // children added
 	Late        int      // late results kept
-	Watched     bool     // a chord or group waits for it
-	Outlives    bool     // it may outlive its parent from now on
-	Cascade     *Cascade // ended: how far its live children have been cancelled
+	Watched     bool     // a chord or group waits for the run
+	Outlives    bool     // from now on the run may outlive its parent
+	Cascade     *Cascade // ended run: how far its live children have been cancelled
 	WaitAt      *Instant
 	ContinuedBy RunID
-	Deliver     *Delivery  // ended: another deliverable
-	NotUndone   []string   // ended: steps that nobody has undone
-	Left        []Artifact // ended: what it left
-	Text        string     // ended: the end of what it was saying
+	Deliver     *Delivery  // ended run: a new deliverable
+	NotUndone   []string   // ended run: saga steps that were not undone
+	Left        []Artifact // ended run: its artifacts
+	Text        string     // ended run: the end of its streamed text
 }
 
-// A Cascade says how far the live children of an ended run have been asked to stop.
+// A Cascade is how far the live children of an ended run have been asked to stop.
 type Cascade struct {
-	More  bool   // some are left
-	After string // those up to this journal key are done
+	More  bool   // some children remain
+	After string // the children up to this journal key are done
 }
 
-// A Delivery replaces the deliverable of an ended run by a late result that was adopted.
+// A Delivery replaces the deliverable of an ended run by an adopted late result.
 type Delivery struct {
 	Result  Value
 	Summary string

@@ -1,28 +1,30 @@
 package perdure
 
-// A Group gathers the ends of runs. Two kinds share the row: a chord is what a run left behind when it
-// ended with continue_on, and makes one continuation when all have ended; a group is a caller's own.
+// A Group counts the ends of a set of runs. There are two kinds. A chord is created when a run
+// completes with continue_on, and starts one continuation when all its members have ended. A group
+// is created by a caller, who waits for it.
 type Group struct {
 	Tenant    TenantID
-	ID        GroupID // a chord bears the id of the run that left it
+	ID        GroupID // for a chord, the id of the run that created it
 	Kind      string
 	Mode      string
 	OnLosers  string // group: "continue" (default) or "cancel"
 	State     string
 	Version   int64
 	CreatedAt Instant
-	// AlarmAt is when the watchdog looks at it: a group's deadline while it is open. Where something is left
-	// to do, for a chord whose runs have all ended and for a group that has ended, it is at once.
+	// AlarmAt is when the watchdog looks at the group. For an open group that is its deadline. For
+	// a chord whose members have all ended, and for a group that has ended, it is now, until the
+	// work that remains is done.
 	AlarmAt Instant
 	EndedAt Instant
-	Total   int
-	Ended   int
-	OK      int
+	Total   int   // members
+	Ended   int   // members that have ended
+	OK      int   // members that have completed
 	Made    RunID // chord: the continuation
-	// Next is how many of its members have been dealt with: a chord has told their results to the thread, a
-	// group that has ended has let go of them.
+	// Next counts the members that are finished with: a chord has written their results to the
+	// thread; a group that has ended has released them.
 	Next int
-	// Members are its runs. A batch that only counts an end leaves them out.
+	// Members lists the runs. It is not loaded by a batch that only counts an end.
 	Members []RunID
 }
 
@@ -34,8 +36,8 @@ const (
 	GroupOpen      = "open"
 	GroupSatisfied = "satisfied"
 	GroupTimedOut  = "timed_out"
-	GroupDropped   = "dropped" // a chord whose ended run was cancelled
+	GroupDropped   = "dropped" // a chord that was dropped because its run was cancelled
 )
 
-// Satisfied judges an open group by its tallies.
+// Satisfied tells whether enough members of an open group have ended for its mode.
 func (g *Group) Satisfied() bool { return Satisfied(g.Mode, g.Total, g.Ended, g.OK) }

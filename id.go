@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// Ids are strings with a type, so that a thread can't be passed where a run is meant. A TenantID comes
-// only from a credential, never from a body.
+// Ids are typed strings, so that the compiler tells a thread from a run. A TenantID comes only from
+// a credential, never from a request body.
 type (
 	TenantID string
 	RunID    string
@@ -14,9 +14,10 @@ type (
 	GroupID  string
 )
 
-// NewID makes a UUIDv7 from an instant, a count and 8 random bytes. All are arguments, so that the same
-// seed gives the same ids. The count, of which 12 bits are used, keeps the ids that one maker makes in one
-// millisecond in order: siblings that are spawned together are taken in the order they were spawned.
+// NewID makes a UUIDv7 from an instant, a count and 8 random bytes. All three are arguments, so
+// that the same seed gives the same ids. The low 12 bits of the count order the ids that one node
+// makes within a millisecond. Siblings that are spawned together are therefore granted in the order
+// of their spawn.
 func NewID(now Instant, count uint32, random io.Reader) (string, error) {
 	var b [16]byte
 	if _, err := io.ReadFull(random, b[8:]); err != nil {
@@ -32,7 +33,8 @@ func NewID(now Instant, count uint32, random io.Reader) (string, error) {
 	return uuid(b), nil
 }
 
-// FirstID is less than every id that is made at an instant or later, and not less than those made before.
+// FirstID returns the lower bound of the ids made at an instant or later: these are greater, and
+// ids of earlier milliseconds are less.
 func FirstID(at Instant) string {
 	var b [16]byte
 	ms := uint64(max(at, 0)) / 1000
@@ -42,7 +44,7 @@ func FirstID(at Instant) string {
 	return uuid(b)
 }
 
-// uuid writes 16 bytes as a UUID.
+// uuid formats 16 bytes as a UUID.
 func uuid(b [16]byte) string {
 	var s [36]byte
 	hex.Encode(s[0:8], b[0:4])

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// An Instant is a point on the store's clock, in microseconds since 1970. Workers' and callers' clocks
-// never become Instants: everything that is compared is compared on one clock. Zero means "not set".
+// An Instant is a point in time on the store's clock, in microseconds since 1970. Times of workers'
+// and callers' clocks are never compared with it. Zero means "not set".
 type Instant int64
 
 // At converts a time to an Instant.
 func At(t time.Time) Instant { return Instant(t.UnixMicro()) }
 
-// Time is the instant as a time in UTC.
+// Time converts the instant to a time in UTC.
 func (i Instant) Time() time.Time { return time.UnixMicro(int64(i)).UTC() }
 
-// Add moves an instant by d, rounding d to microseconds.
+// Add returns the instant moved by d. d is truncated to microseconds.
 func (i Instant) Add(d time.Duration) Instant { return i + Instant(d/time.Microsecond) }
 
-// Sub is the time from j to i.
+// Sub returns the time from j to i.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i-j) * time.Microsecond }
 
 // IsZero tells whether the instant is not set.
@@ -33,7 +33,7 @@ func (i Instant) String() string {
 	return i.Time().Format("2006-01-02T15:04:05.000000Z")
 }
 
-// MarshalJSON writes RFC 3339 with microseconds; an unset instant is null.
+// MarshalJSON writes RFC 3339 with microseconds, or null for an unset instant.
 func (i Instant) MarshalJSON() ([]byte, error) {
 	if i == 0 {
 		return []byte("null"), nil
@@ -55,6 +55,7 @@ func (i *Instant) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// earliest returns the smaller of two instants; an unset one does not count.
 func earliest(a, b Instant) Instant {
 	if a == 0 || (b != 0 && b < a) {
 		return b
@@ -62,11 +63,11 @@ func earliest(a, b Instant) Instant {
 	return a
 }
 
-// A Duration is a time.Duration that reads and writes as "1m30s" in JSON. Never stands for "no limit of
-// its own" where that is allowed.
+// A Duration is a time.Duration that is written as "1m30s" in JSON. Where a field allows it, Never
+// means "no timeout of its own".
 type Duration time.Duration
 
-// Never is the duration of a wait that ends only with its run.
+// Never is the timeout of a wait that ends only with its run.
 const Never Duration = -1
 
 func (d Duration) String() string {

@@ -5,32 +5,35 @@ import (
 	"strings"
 )
 
-// A Scope is something that a key allows.
+// A Scope is a permission of a key.
 type Scope string
 
 // The scopes.
 const (
 	ScopeCreate   Scope = "runs:create"    // submit runs, threads, groups
-	ScopeRead     Scope = "runs:read"      // look at anything of the tenant
+	ScopeRead     Scope = "runs:read"      // read everything of the tenant
 	ScopeControl  Scope = "runs:control"   // cancel, defer, signal, retry, adopt, redrive, continue, delete
-	ScopeApprove  Scope = "runs:approve"   // decide about what runs ask for
+	ScopeApprove  Scope = "runs:approve"   // decide about approvals
 	ScopePoll     Scope = "worker:poll"    // lease runs
 	ScopeReport   Scope = "worker:report"  // start, heartbeat, commit, release
-	ScopeWebhooks Scope = "webhooks:admin" // make and change webhooks, see what was sent, have it sent again
-	ScopeKeys     Scope = "keys:admin"     // make and revoke keys of the tenant
+	ScopeWebhooks Scope = "webhooks:admin" // create and change webhooks, read deliveries, send them again
+	ScopeKeys     Scope = "keys:admin"     // create and revoke keys of the tenant
 	ScopeAudit    Scope = "audit:read"     // read the audit log of the tenant
 
 	ScopePlatformRead  Scope = "platform:read"  // platform keys only: tenants, invariants, the watchdog's log, metrics
 	ScopePlatformAdmin Scope = "platform:admin" // platform keys only: change tenants, take backups
 )
 
-// TenantScopes are the scopes that a key of a tenant can have.
-var TenantScopes = []Scope{ScopeCreate, ScopeRead, ScopeControl, ScopeApprove, ScopePoll, ScopeReport, ScopeWebhooks, ScopeKeys, ScopeAudit}
+// TenantScopes lists the scopes that a tenant's key can have.
+var TenantScopes = []Scope{
+	ScopeCreate, ScopeRead, ScopeControl, ScopeApprove, ScopePoll, ScopeReport, ScopeWebhooks, ScopeKeys, ScopeAudit,
+}
 
-// Scopes are all there are: those of tenants, and those that mean something on a platform key alone.
+// Scopes lists all scopes: those of tenants, and those that only a platform key can have.
 var Scopes = append(slices.Clone(TenantScopes), ScopePlatformRead, ScopePlatformAdmin)
 
-// ParseScopes reads a list such as "runs:create,runs:read".
+// ParseScopes checks a list of scopes, such as "runs:create" and "runs:read", and removes
+// duplicates.
 func ParseScopes(list []string) ([]Scope, error) {
 	var out []Scope
 	for _, s := range list {
@@ -45,7 +48,7 @@ func ParseScopes(list []string) ([]Scope, error) {
 	return out, nil
 }
 
-// A Key is a credential. It belongs to one tenant; a platform key may also look after the others.
+// A Key is an API key. It belongs to one tenant; a platform key can also act on other tenants.
 type Key struct {
 	ID        string   `json:"key_id"`
 	Tenant    TenantID `json:"tenant"`
@@ -58,7 +61,7 @@ type Key struct {
 	RevokedAt Instant  `json:"revoked_at,omitempty"`
 }
 
-// Allows tells whether the key has a scope. That it is the platform's adds none.
+// Allows tells whether the key has a scope. A platform key has no scope that is not listed in it.
 func (k *Key) Allows(s Scope) bool { return slices.Contains(k.Scopes, s) }
 
 // Full tells whether the key is a platform key with every scope, as the first key of a store is.
@@ -66,20 +69,23 @@ func (k *Key) Full() bool {
 	return k.Platform && !slices.ContainsFunc(Scopes, func(s Scope) bool { return !k.Allows(s) })
 }
 
-// MayDecide refuses a key that may not decide about approvals. A key that works on runs can't, whatever its other scopes: an
-// agent would approve its own actions. The one exception is a platform key with every scope.
+// MayDecide returns an error if the key may not decide about approvals. A key with a worker's scope
+// may not, whatever its other scopes: an agent could approve its own actions. The one exception is
+// a platform key with every scope.
 func (k *Key) MayDecide() error {
 	switch {
 	case !k.Allows(ScopeApprove):
 		return Errorf(CodeForbidden, "the key lacks the scope %s", ScopeApprove)
 	case (k.Allows(ScopePoll) || k.Allows(ScopeReport)) && !k.Full():
-		return Errorf(CodeForbidden, "a key that works on runs can't decide about them: use one without %s and %s", ScopePoll, ScopeReport)
+		return Errorf(CodeForbidden, "a key that works on runs can't decide about them: use one without %s and %s",
+			ScopePoll, ScopeReport)
 	}
 	return nil
 }
 
-// MayMake refuses a key that would be allowed more than its maker: a scope that the maker lacks, decisions about approvals, or a
-// longer life. It holds for keys of tenants and of the platform alike.
+// MayMake returns an error if the new key could do more than the key that creates it: if it has a
+// scope that the creator lacks, may decide about approvals and the creator may not, or expires
+// later. The rule is the same for keys of tenants and of the platform.
 func (k *Key) MayMake(made *Key) error {
 	for _, s := range made.Scopes {
 		if !made.Platform && !slices.Contains(TenantScopes, s) {
@@ -103,7 +109,7 @@ func (k *Key) MayMake(made *Key) error {
 	return nil
 }
 
-// Valid tells whether the key counts at an instant.
+// Valid tells whether the key is neither revoked nor expired.
 func (k *Key) Valid(now Instant) bool {
 	return k.RevokedAt == 0 && (k.ExpiresAt == 0 || now < k.ExpiresAt)
 }

@@ -1,30 +1,31 @@
 package perdure
 
-// A LateResult is finished work that came too late: from a fenced attempt, or for a run that had ended.
-// It is kept beside the run until somebody adopts or discards it.
+// A LateResult is a result that came too late: from a worker that was fenced out, or for a run that
+// had ended. It is kept beside the run until it is adopted or discarded.
 type LateResult struct {
 	Tenant   TenantID `json:"-"`
 	RunID    RunID    `json:"-"`
 	N        int      `json:"n"`
 	CommitID string   `json:"commit_id"`
 	Epoch    int64    `json:"epoch"`
-	Attempt  int      `json:"attempt,omitempty"` // which one the epoch was granted for; zero: it is not known any more
+	Attempt  int      `json:"attempt,omitempty"` // the attempt of that epoch; zero if it is no longer known
 	Worker   string   `json:"worker_id,omitempty"`
-	FromRun  RunID    `json:"from_run_id,omitempty"` // a retry whose result this is
+	FromRun  RunID    `json:"from_run_id,omitempty"` // the retry that produced the result, if it was one
 	Result   Value    `json:"result"`
 	Summary  string   `json:"result_summary,omitempty"`
 	State    string   `json:"state"`
 	At       Instant  `json:"at"`
 }
 
-// What became of a late result.
+// The states of a late result.
 const (
 	LateKept      = "kept"
 	LateAdopted   = "adopted"
 	LateDiscarded = "discarded"
 )
 
-// A DeadLetter is a run that can't go on without a person: kept, inspectable, re-drivable.
+// A DeadLetter is the record of a run that ended and needs a person's decision. It can be
+// inspected, redriven as a new run, or discarded.
 type DeadLetter struct {
 	Tenant     TenantID `json:"-"`
 	RunID      RunID    `json:"run_id"`
@@ -37,7 +38,8 @@ type DeadLetter struct {
 	RedrivenBy RunID    `json:"redriven_by_run_id,omitempty"`
 }
 
-// A Worker is a process that leases runs. Its id is informational: (run, epoch) is the right to write.
+// A Worker is a process that leases runs. Its id is informational: only the pair of run and epoch
+// gives the right to write.
 type Worker struct {
 	Tenant  TenantID `json:"-"`
 	ID      string   `json:"worker_id"`

@@ -2,42 +2,46 @@ package perdure
 
 import "time"
 
-// How alive a run looks, by the age of its last sign of life: any heartbeat, event, delta or commit of its holder.
+// The tiers of liveness, by the age of the last sign of life. Signs of life are heartbeats, events,
+// deltas and commits of the holder.
 const (
 	TierFresh = "fresh"
 	TierStale = "stale"
 	TierDead  = "dead"
 )
 
-// Thresholds are how long a run may go without something before it is said, or done. Zero: what holds otherwise.
+// Thresholds are the times without a sign of life, or without progress, after which the watchdog
+// acts. In an override, zero means that the threshold is inherited.
 type Thresholds struct {
-	Silent     time.Duration // no sign of life: run:slow
-	NoProgress time.Duration // signs of life, and nothing changes: run:slow
-	Stale      time.Duration // no sign of life: the tier is stale, and run:stale says so
-	Dead       time.Duration // no sign of life: the tier is dead, and a process is given up
+	Silent     time.Duration // without a sign of life: alert run:slow
+	NoProgress time.Duration // with signs of life but without a change: alert run:slow
+	Stale      time.Duration // without a sign of life: tier stale, alert run:stale
+	Dead       time.Duration // without a sign of life: tier dead; a process is given up
 }
 
-// Liveness has thresholds of their own for kinds of runs and for activities: thinking may be silent longer than a
-// tool. Each threshold is looked for by itself: that of the kind's activity, of the kind, of the activity, of the policy.
+// Liveness overrides thresholds for kinds of runs and for activities; an activity "thinking" may be
+// silent longer than a tool, for example. Each threshold is resolved on its own. The first that is
+// set counts, in this order: the kind's activity, the kind, the activity, the policy.
 type Liveness struct {
 	Kinds      map[string]KindLiveness
 	Activities map[string]Thresholds
 }
 
-// KindLiveness are the thresholds of a kind of runs, and of activities of that kind.
+// KindLiveness has the thresholds of one kind of runs, and of activities within that kind.
 type KindLiveness struct {
 	Thresholds
 	Activities map[string]Thresholds
 }
 
-// MaxLiveness bounds the kinds, and the activities of each, that have thresholds of their own.
+// MaxLiveness limits the number of kinds, and of activities of each, that have their own
+// thresholds.
 const MaxLiveness = 100
 
-// ProcessSilent is how long a process may be silent at least, unless its kind says otherwise: it beats every 30 s or so, and one
-// beat that is late is no silence.
+// ProcessSilent is the least Silent threshold of a process, unless its kind sets one. A process
+// sends a heartbeat about every 30 s, and a single late one is not an alert.
 const ProcessSilent = 75 * time.Second
 
-// Thresholds are those of a run, as it is doing what it does.
+// Thresholds returns the thresholds of a run for its kind and its current activity.
 func (p *Policy) Thresholds(r *Run) Thresholds {
 	return p.thresholds(r.Kind, r.Activity, r.Options.Process)
 }
@@ -66,6 +70,7 @@ func (t *Thresholds) Settings() []Setting {
 	}
 }
 
+// override replaces the thresholds that are set in by.
 func (t *Thresholds) override(by Thresholds) {
 	for _, x := range []struct{ to, by *time.Duration }{
 		{&t.Silent, &by.Silent}, {&t.NoProgress, &by.NoProgress}, {&t.Stale, &by.Stale}, {&t.Dead, &by.Dead}} {
@@ -75,8 +80,8 @@ func (t *Thresholds) override(by Thresholds) {
 	}
 }
 
-// Tier says how alive a run looks; it is empty unless somebody holds the run. Only for a process it decides
-// something: what a lease says of the others is judged by the lease.
+// Tier returns the tier of a run, or an empty string if no worker holds it. The tier is
+// information: only a process is given up by it, all other runs by their lease.
 func (p *Policy) Tier(r *Run, now Instant) string {
 	if !r.State.Leased() {
 		return ""
@@ -91,7 +96,8 @@ func (p *Policy) Tier(r *Run, now Instant) string {
 	return TierDead
 }
 
-// reapAfter is how long a running run may be silent before the net under its lease, or its tiers, catches it.
+// reapAfter returns the silence after which a running run is reaped. It is the backstop of the
+// lease, and of the tiers for a process.
 func (p *Policy) reapAfter(r *Run) time.Duration {
 	if r.Options.Process {
 		return max(p.ActiveReap, p.Thresholds(r).Dead)
@@ -99,7 +105,8 @@ func (p *Policy) reapAfter(r *Run) time.Duration {
 	return p.ActiveReap
 }
 
-// validate refuses thresholds that make no sense, alone or together.
+// validate refuses thresholds that are too short, and combinations in which stale is not before
+// dead.
 func (l *Liveness) validate(p *Policy) error {
 	if len(l.Kinds) > MaxLiveness || len(l.Activities) > MaxLiveness {
 		return Invalid("liveness", "has thresholds for more than %d kinds or activities", MaxLiveness)
@@ -136,7 +143,7 @@ func (l *Liveness) validate(p *Policy) error {
 		if err := check(field, kind, "", k.Thresholds); err != nil {
 			return err
 		}
-		for activity := range l.Activities { // what is left to the activity has to fit what the kind says
+		for activity := range l.Activities { // thresholds inherited from the activity must fit the kind's
 			if err := check(field, kind, activity, k.Thresholds); err != nil {
 				return err
 			}

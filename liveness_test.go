@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestTiersOfKindsAndActivities(t *testing.T) {
+func TestThresholdsOfKindsAndActivities(t *testing.T) {
 	p := DefaultPolicy()
 	p.Liveness = Liveness{
 		Activities: map[string]Thresholds{"thinking": {Stale: 5 * time.Minute, Silent: time.Minute}},
@@ -29,74 +29,83 @@ func TestTiersOfKindsAndActivities(t *testing.T) {
 		r := runIn(Running)
 		r.Kind, r.Activity = c.kind, c.activity
 		if got := p.Thresholds(&r); got != c.want {
-			t.Errorf("%s %s: %+v, want %+v", c.kind, c.activity, got, c.want)
+			t.Errorf("kind %s, activity %q: thresholds %+v, want %+v", c.kind, c.activity, got, c.want)
 		}
-		for age, want := range map[time.Duration]string{c.want.Stale - 1000: TierFresh, c.want.Stale: TierStale, c.want.Dead: TierStale, c.want.Dead + 1000: TierDead} {
+		for age, want := range map[time.Duration]string{c.want.Stale - 1000: TierFresh, c.want.Stale: TierStale,
+			c.want.Dead: TierStale, c.want.Dead + 1000: TierDead} {
 			if got := p.Tier(&r, r.SeenAt.Add(age)); got != want {
-				t.Errorf("%s %s is %s after %s, want %s", c.kind, c.activity, got, age, want)
+				t.Errorf("kind %s, activity %q: tier after %s = %s, want %s", c.kind, c.activity, age, got, want)
 			}
 		}
 	}
 }
 
-// A process beats every 30 s: one that is late is not silent, unless its kind is expected to say more.
-func TestAProcessIsSilentAfterTwoBeats(t *testing.T) {
+// A process sends a heartbeat every 30 s. One late heartbeat is no alert, unless its kind sets a
+// threshold.
+func TestProcessIsSilentAfterTwoMissedHeartbeats(t *testing.T) {
 	p := DefaultPolicy()
 	p.Liveness = Liveness{
 		Activities: map[string]Thresholds{"quick": {Silent: time.Second}, "slow": {Silent: time.Hour}},
-		Kinds:      map[string]KindLiveness{"chatty": {Thresholds: Thresholds{Silent: 10 * time.Second}}, "both": {Activities: map[string]Thresholds{"quick": {Silent: 2 * time.Second}}}},
+		Kinds: map[string]KindLiveness{"chatty": {Thresholds: Thresholds{Silent: 10 * time.Second}},
+			"both": {Activities: map[string]Thresholds{"quick": {Silent: 2 * time.Second}}}},
 	}
 	for _, c := range []struct {
 		kind, activity string
 		want           time.Duration
-	}{{"job", "", 75 * time.Second}, {"job", "quick", 75 * time.Second}, {"job", "slow", time.Hour}, {"chatty", "slow", 10 * time.Second}, {"both", "quick", 2 * time.Second}} {
+	}{{"job", "", 75 * time.Second}, {"job", "quick", 75 * time.Second}, {"job", "slow", time.Hour},
+		{"chatty", "slow", 10 * time.Second}, {"both", "quick", 2 * time.Second}} {
 		r := Run{Kind: c.kind, Activity: c.activity}
 		r.Options.Process = true
 		if got := p.Thresholds(&r).Silent; got != c.want {
-			t.Errorf("%s %s: %s", c.kind, c.activity, got)
+			t.Errorf("kind %s, activity %q: silent after %s, want %s", c.kind, c.activity, got, c.want)
 		}
 	}
 	p.Silent = 2 * time.Minute
 	r := Run{Kind: "job"}
 	r.Options.Process = true
 	if got := p.Thresholds(&r).Silent; got != 2*time.Minute {
-		t.Errorf("%s", got)
+		t.Errorf("with a policy of 2 min: silent after %s, want 2m0s", got)
 	}
 }
 
-func TestThresholdsThatMakeNoSenseAreRefused(t *testing.T) {
-	many := map[string]Thresholds{}
+func TestBadThresholdsAreRefused(t *testing.T) {
+	type (
+		kinds      = map[string]KindLiveness
+		activities = map[string]Thresholds
+	)
+	many := activities{}
 	for i := range MaxLiveness + 1 {
 		many[fmt.Sprint("a", i)] = Thresholds{Silent: time.Second}
 	}
 	for field, l := range map[string]Liveness{
-		"liveness":                           {Activities: many},
-		"liveness.kind.k":                    {Kinds: map[string]KindLiveness{"k": {Activities: many}}},
-		"liveness.kind.short":                {Kinds: map[string]KindLiveness{"short": {Thresholds: Thresholds{Dead: time.Minute}}}},
-		"liveness.activity.long":             {Activities: map[string]Thresholds{"long": {Stale: time.Hour}}},
-		"liveness.kind.k.activity.a":         {Kinds: map[string]KindLiveness{"k": {Activities: map[string]Thresholds{"a": {Stale: time.Hour}}}}},
-		"liveness.kind.k.activity.a.silent":  {Kinds: map[string]KindLiveness{"k": {Activities: map[string]Thresholds{"a": {Silent: -1}}}}},
-		"liveness.activity.a.no_progress":    {Activities: map[string]Thresholds{"a": {NoProgress: -time.Second}}},
-		"liveness.kind":                      {Kinds: map[string]KindLiveness{"": {}}},
-		"liveness.activity":                  {Activities: map[string]Thresholds{"a\x00": {}}},
-		"liveness.kind.together":             {Kinds: map[string]KindLiveness{"together": {Thresholds: Thresholds{Dead: 3 * time.Minute}}}, Activities: map[string]Thresholds{"a": {Stale: 5 * time.Minute}}},
-		"liveness.kind.k.activity." + "long": {Kinds: map[string]KindLiveness{"k": {Activities: map[string]Thresholds{"long": {Dead: time.Second}}}}},
+		"liveness":                          {Activities: many},
+		"liveness.kind.k":                   {Kinds: kinds{"k": {Activities: many}}},
+		"liveness.kind.short":               {Kinds: kinds{"short": {Thresholds: Thresholds{Dead: time.Minute}}}},
+		"liveness.activity.long":            {Activities: activities{"long": {Stale: time.Hour}}},
+		"liveness.kind.k.activity.a":        {Kinds: kinds{"k": {Activities: activities{"a": {Stale: time.Hour}}}}},
+		"liveness.kind.k.activity.a.silent": {Kinds: kinds{"k": {Activities: activities{"a": {Silent: -1}}}}},
+		"liveness.activity.a.no_progress":   {Activities: activities{"a": {NoProgress: -time.Second}}},
+		"liveness.kind":                     {Kinds: kinds{"": {}}},
+		"liveness.activity":                 {Activities: activities{"a\x00": {}}},
+		"liveness.kind.together": {Kinds: kinds{"together": {Thresholds: Thresholds{Dead: 3 * time.Minute}}},
+			Activities: activities{"a": {Stale: 5 * time.Minute}}},
+		"liveness.kind.k.activity.long": {Kinds: kinds{"k": {Activities: activities{"long": {Dead: time.Second}}}}},
 	} {
 		p := DefaultPolicy()
 		p.Liveness = l
 		err, ok := p.Validate().(*Error)
 		if !ok || err.Code != CodeInvalid || err.Field != field {
-			t.Errorf("%s: %v", field, err)
+			t.Errorf("%s: Validate = %v, want %s for this field", field, err, CodeInvalid)
 		}
 	}
 	p := DefaultPolicy()
 	p.StaleAfter = p.DeadAfter
 	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "stale_after") {
-		t.Errorf("%v", err)
+		t.Errorf("stale_after equal to dead_after: %v, want an error for stale_after", err)
 	}
 }
 
-func TestAProcessIsJudgedByItsHeartbeatsAlone(t *testing.T) {
+func TestProcessIsLostByHeartbeatsNotByLease(t *testing.T) {
 	p := DefaultPolicy()
 	p.Liveness.Kinds = map[string]KindLiveness{"slow": {Thresholds: Thresholds{Dead: time.Hour}}}
 	rings := func(r *Run) map[string]time.Duration {
@@ -110,19 +119,21 @@ func TestAProcessIsJudgedByItsHeartbeatsAlone(t *testing.T) {
 	}
 	r := runIn(Running)
 	r.Heard = true
-	if at := rings(&r); at["lease"] != time.Minute || at["dead"] != 0 || at["stale"] != 2*time.Minute || at["reap"] != 30*time.Minute {
-		t.Errorf("a run under a lease: %v", at)
+	if at := rings(&r); at["lease"] != time.Minute || at["dead"] != 0 || at["stale"] != 2*time.Minute ||
+		at["reap"] != 30*time.Minute {
+		t.Errorf("a run under a lease: clocks at %v, want lease 1m, stale 2m, reap 30m and no dead", at)
 	}
 	r.Options.Process = true
-	if at := rings(&r); at["lease"] != 0 || at["dead"] != 10*time.Minute || at["stale"] != 2*time.Minute || at["reap"] != 30*time.Minute {
-		t.Errorf("a process: %v", at)
+	if at := rings(&r); at["lease"] != 0 || at["dead"] != 10*time.Minute || at["stale"] != 2*time.Minute ||
+		at["reap"] != 30*time.Minute {
+		t.Errorf("a process: clocks at %v, want dead 10m, stale 2m, reap 30m and no lease", at)
 	}
 	r.Kind = "slow"
 	if at := rings(&r); at["dead"] != time.Hour || at["reap"] != time.Hour {
-		t.Errorf("the net hangs above what it is under: %v", at)
+		t.Errorf("a process with dead 1h: clocks at %v, want dead and reap at 1h", at)
 	}
 	if _, _, err := p.Apply(r, Reaped{}, r.SeenAt.Add(59*time.Minute)); CodeOf(err) != CodeWrongState {
-		t.Errorf("reaped before it is dead: %v", err)
+		t.Errorf("reaping before the process is dead: %v, want %s", err, CodeWrongState)
 	}
 	for _, c := range []struct {
 		strikes, most int
@@ -134,23 +145,23 @@ func TestAProcessIsJudgedByItsHeartbeatsAlone(t *testing.T) {
 	} {
 		r.Strikes, r.MaxAttempts = c.strikes, c.most
 		if got := p.AfterLoss(&r, 0, Failure{CodeHeartbeatLost, "gone"}, 0.5); got != c.want {
-			t.Errorf("after %d of %d: %+v, want %+v", c.strikes, c.most, got, c.want)
+			t.Errorf("after %d of %d attempts: %+v, want %+v", c.strikes, c.most, got, c.want)
 		}
 	}
 }
 
-func TestStaleIsSaidOncePerSilence(t *testing.T) {
+func TestStaleAlertIsSentOncePerSilence(t *testing.T) {
 	p := DefaultPolicy()
 	r := runIn(Running)
 	r.Heard = true
 	if _, _, err := p.Apply(r, WentStale{}, r.SeenAt.Add(119*time.Second)); CodeOf(err) != CodeWrongState {
-		t.Errorf("too early: %v", err)
+		t.Errorf("WentStale after 119 s: %v, want %s", err, CodeWrongState)
 	}
 	apply := func(e Event, after time.Duration) []Line {
 		t.Helper()
 		next, lines, err := p.Apply(r, e, start0.Add(after))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", EventName(e), err)
 		}
 		r = next
 		return lines
@@ -165,12 +176,12 @@ func TestStaleIsSaidOncePerSilence(t *testing.T) {
 	}
 	lines := apply(WentStale{}, 2*time.Minute)
 	if len(lines) != 1 || lines[0].Type != LineStale || clock() {
-		t.Errorf("%+v", lines)
+		t.Errorf("WentStale: lines %+v and clock running %v, want one run:stale and a stopped clock", lines, clock())
 	}
 	for _, sign := range []Event{Beat{Epoch: 3}, Committed{Epoch: 3}, Started{Epoch: 3}} {
 		r.Said |= SaidStale
 		if apply(sign, 3*time.Minute); !clock() {
-			t.Errorf("%s does not start the clock again", EventName(sign))
+			t.Errorf("%s does not restart the stale clock", EventName(sign))
 		}
 	}
 }

@@ -1,7 +1,7 @@
 package perdure
 
-// A Line is one immutable line of a run's history, numbered from 1 without gaps. On the wire it is called
-// an event.
+// A Line is one immutable line of a run's log. Lines are numbered from 1 without gaps. The API
+// calls a line an event.
 type Line struct {
 	Seq     int64   `json:"seq"`
 	Type    string  `json:"type"`
@@ -35,12 +35,14 @@ const (
 	LineLateResult      = "run:late_result"
 	LineContinued       = "run:continued"
 
-	LineWorkerSpawned   = "worker:spawned"   // on the parent's log while it lives
-	LineWorkerStarted   = "worker:started"   //
-	LineWorkerCompleted = "worker:completed" //
-	LineToolStarted     = "worker:tool_started"
-	LineToolCompleted   = "worker:tool_completed"
-	LineToolFailed      = "worker:tool_failed"
+	// These three tell of a child. They are on the parent's log, while the parent is live.
+	LineWorkerSpawned   = "worker:spawned"
+	LineWorkerStarted   = "worker:started"
+	LineWorkerCompleted = "worker:completed"
+
+	LineToolStarted   = "worker:tool_started"
+	LineToolCompleted = "worker:tool_completed"
+	LineToolFailed    = "worker:tool_failed"
 
 	LineWaitOpened    = "wait:opened"
 	LineWaitSatisfied = "wait:satisfied"
@@ -51,13 +53,17 @@ const (
 	LineDelta   = "llm:delta"
 )
 
-// LineTypes are all of them, beside those that users make up, "x:…".
-var LineTypes = []string{LineCreated, LineDispatched, LineStarted, LineHeartbeat, LineProgress, LineSlow, LineStale, LineSuspended, LineResumed, LineDeferred,
-	LineReattached, LineRetrying, LineReclaimed, LineCancelRequested, LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineDeadLettered, LineLateResult,
-	LineContinued, LineWorkerSpawned, LineWorkerStarted, LineWorkerCompleted, LineToolStarted, LineToolCompleted, LineToolFailed, LineWaitOpened,
-	LineWaitSatisfied, LineWaitTimedOut, LineWaitClosed, LineMessage, LineDelta}
+// LineTypes lists all types except those that users define, "x:…".
+var LineTypes = []string{
+	LineCreated, LineDispatched, LineStarted, LineHeartbeat, LineProgress, LineSlow, LineStale,
+	LineSuspended, LineResumed, LineDeferred, LineReattached, LineRetrying, LineReclaimed,
+	LineCancelRequested, LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineDeadLettered,
+	LineLateResult, LineContinued,
+	LineWorkerSpawned, LineWorkerStarted, LineWorkerCompleted, LineToolStarted, LineToolCompleted, LineToolFailed,
+	LineWaitOpened, LineWaitSatisfied, LineWaitTimedOut, LineWaitClosed, LineMessage, LineDelta,
+}
 
-// TerminalLine is the type of the line that ends a run in that state.
+// TerminalLine returns the type of the line that ends a run in a terminal state.
 func TerminalLine(s State) string {
 	switch s {
 	case Completed:
@@ -72,8 +78,8 @@ func TerminalLine(s State) string {
 	return ""
 }
 
-// Fold gives the state that a log tells of: what the row says must be what its history says. ok is false
-// for a history that can't have happened.
+// Fold computes the state of a run from its log. It must equal the state in the row. ok is false
+// for a log that Transitions does not allow.
 func Fold(lines []Line) (s State, ok bool) {
 	ok = true
 	for _, l := range lines {

@@ -1,18 +1,18 @@
 package perdure
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 )
 
-// MaxMetadataBytes bounds a run's metadata: the bytes of all its keys and values together.
+// MaxMetadataBytes limits the bytes of all keys and values of a run's metadata together.
 const MaxMetadataBytes = 16 << 10
 
-// checkMetadata checks the metadata of a run: the number of entries, the names, the values, and the bytes of all of them.
+// checkMetadata checks the metadata of a run: its entries, their names and values, and the total
+// size.
 func checkMetadata(field string, metadata map[string]string) error {
 	if len(metadata) > MaxMetadata {
-		return &Error{Code: CodeTooLarge, Field: field, Message: fmt.Sprintf("has %d entries; a run takes %d", len(metadata), MaxMetadata)}
+		return tooLarge(field, "has %d entries; a run takes %d", len(metadata), MaxMetadata)
 	}
 	size := 0
 	for _, k := range slices.Sorted(maps.Keys(metadata)) {
@@ -26,8 +26,7 @@ func checkMetadata(field string, metadata map[string]string) error {
 		size += len(k) + len(v)
 	}
 	if size > MaxMetadataBytes {
-		return &Error{Code: CodeTooLarge, Field: field,
-			Message: fmt.Sprintf("has %d bytes of keys and values; a run takes %d", size, MaxMetadataBytes)}
+		return tooLarge(field, "has %d bytes of keys and values; a run takes %d", size, MaxMetadataBytes)
 	}
 	return nil
 }

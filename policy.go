@@ -5,62 +5,62 @@ import (
 	"time"
 )
 
-// Policy is every duration and bound that decides something about a run. The zero value is not usable:
-// start from DefaultPolicy.
+// Policy holds every duration and limit that a decision about a run depends on. Its zero value is
+// not usable: start from DefaultPolicy. W1 to W15 are the watchdog's rules, see docs/watchdog.md.
 type Policy struct {
-	Lease        time.Duration // a worker's right to execute, from each sign of life
-	CancelGrace  time.Duration // a cancel request that nobody acknowledges is enforced after this
-	CleanupGrace time.Duration // an acknowledged one has this long to clean up
+	Lease        time.Duration // how long a worker holds a run after each sign of life
+	CancelGrace  time.Duration // a cancel request that is not acknowledged is enforced after this
+	CleanupGrace time.Duration // an acknowledged one is enforced after this
 
-	DispatchedRetry    time.Duration // a grant not heard from may be granted again after this, doubling
+	DispatchedRetry    time.Duration // a run whose holder is not heard from can be granted again after this, doubling
 	DispatchedRetryMax time.Duration
 	DispatchedTimeout  time.Duration // and goes back to the queue after this
-	MaxDeliveries      int           // grants in a row that nobody was heard from, before it is a dead letter
+	MaxDeliveries      int           // grants in a row without a sign of life before the run is a dead letter
 
-	InboxProcessingTimeout time.Duration // W1
-	SuspendTimeout         time.Duration // a wait without a timeout of its own, or of its name
-	PendingWakeup          time.Duration // W9: look again at an item that may satisfy a wait
-	PendingWakeupSkip      time.Duration // W9: give up an item of a run that has ended
-	ActiveReap             time.Duration // W7
-	QueuedAlert            time.Duration // W11
-	Silent                 time.Duration // W13
-	NoProgress             time.Duration // W13
-	StaleAfter             time.Duration // W12: the tier of a run without a sign of life
-	DeadAfter              time.Duration // W12
-	Liveness               Liveness      // the last four, for kinds and activities
-	WorkerOffline          time.Duration // W14
+	InboxProcessingTimeout time.Duration // W1: an inbox item whose holder is gone is pending again after this
+	SuspendTimeout         time.Duration // the timeout of a wait that has none, by itself or by its name
+	PendingWakeup          time.Duration // W9: check again an item that may satisfy a wait
+	PendingWakeupSkip      time.Duration // W9: skip an item of a run that has ended
+	ActiveReap             time.Duration // W7: a running run without a sign of life ends after this
+	QueuedAlert            time.Duration // W11: alert about a run that is claimable for this long
+	Silent                 time.Duration // W13: see Thresholds
+	NoProgress             time.Duration // W13: see Thresholds
+	StaleAfter             time.Duration // W12: see Thresholds
+	DeadAfter              time.Duration // W12: see Thresholds
+	Liveness               Liveness      // overrides the last four for kinds and activities
+	WorkerOffline          time.Duration // W14: a worker that is not seen for this long is offline
 
 	BackoffBase   time.Duration // a retry waits base × 2ⁿ
 	BackoffMax    time.Duration
-	BackoffJitter float64 // ± this share
+	BackoffJitter float64 // the delay varies by ± this fraction
 
-	MaxAttempts int      // default of a run
-	Timeouts    Timeouts // default and ceiling of a run's timeout
+	MaxAttempts int      // default for runs that set none
+	Timeouts    Timeouts // default and maximum of a run's timeout
 
-	BeatEvery      time.Duration // a line for an unchanged heartbeat at most this often
-	WaiterTTL      time.Duration // a node's word that somebody waits for a run holds this long
-	DetachGrace    time.Duration // a dropped connection defers the run after this
+	BeatEvery      time.Duration // an unchanged heartbeat is written to the log at most this often
+	WaiterTTL      time.Duration // a node's record that a caller waits for a run expires after this
+	DetachGrace    time.Duration // a run whose caller disconnected is deferred after this
 	DeadLetterTTL  time.Duration
 	IdempotencyTTL time.Duration
 	Retention      time.Duration // an ended run is kept this long
 	AuditRetention time.Duration // an entry of the audit log is kept this long
 
-	ArtifactMaxBytes   int64 // of one
-	ArtifactTotalBytes int64 // of all that a run leaves
+	ArtifactMaxBytes   int64 // of one artifact
+	ArtifactTotalBytes int64 // of all artifacts of a run
 
-	WatchdogInterval time.Duration // the longest the watchdog sleeps
-	GapAfter         time.Duration // nobody swept for this long: it was a gap
-	GapSpare         time.Duration // after a gap, deadlines of runs that were leased wait this long
-	PatrolEvery      time.Duration // how often the net under the transactions is drawn through the live runs
+	WatchdogInterval time.Duration // the longest sleep between two sweeps
+	GapAfter         time.Duration // a time without a sweep on any node counts as a gap after this
+	GapSpare         time.Duration // after a gap, the deadline of a leased run is enforced this much later
+	PatrolEvery      time.Duration // how often the patrol checks a part of the live runs and repairs them
 }
 
-// WaitTimeouts are those of waits for a signal or an approval of these names that give none of their own.
+// WaitTimeouts has the default timeouts of waits for a signal or an approval, by its name.
 var WaitTimeouts = map[string]time.Duration{
 	"start_task":   5 * time.Minute,
 	"approve_push": 10 * time.Minute,
 }
 
-// WaitTimeout is how long a wait of that name lasts unless it says otherwise.
+// WaitTimeout returns the default timeout of a wait with that name.
 func (p *Policy) WaitTimeout(name string) time.Duration {
 	if d, ok := WaitTimeouts[name]; ok {
 		return d
@@ -87,7 +87,7 @@ func (t *Timeouts) Of(c Class) TimeoutLimits {
 	return TimeoutLimits{}
 }
 
-// DefaultPolicy is what a server has when nothing is configured: the defaults of Settings.
+// DefaultPolicy returns the policy of a server without configuration: the defaults of Settings.
 func DefaultPolicy() (p Policy) {
 	for _, s := range p.Settings() {
 		s.Reset()
@@ -95,7 +95,7 @@ func DefaultPolicy() (p Policy) {
 	return p
 }
 
-// What is shorter than these can't be meant: no worker could keep such a lease.
+// Shorter durations are taken for mistakes: no worker could renew such a lease in time.
 const (
 	minDuration = time.Millisecond
 	minLease    = 100 * time.Millisecond
@@ -192,7 +192,8 @@ func (p *Policy) Settings() []Setting {
 	}
 }
 
-// Validate refuses a policy under which a run might not end or could be taken from a healthy worker.
+// Validate refuses a policy under which a run might not end, or might be taken from a healthy
+// worker.
 func (p *Policy) Validate() error {
 	for _, s := range p.Settings() {
 		if err := s.Check(); err != nil {
@@ -225,8 +226,8 @@ func (p *Policy) Validate() error {
 	return nil
 }
 
-// Deadline is the instant at which a run of that class ends at the latest. A timeout of zero is the
-// class's default.
+// Deadline returns the deadline of a run that begins at from. A timeout of zero means the default
+// of the class.
 func (p *Policy) Deadline(class Class, timeout Duration, from Instant) (Instant, error) {
 	l := p.Timeouts.Of(class)
 	d := time.Duration(timeout)
@@ -241,17 +242,20 @@ func (p *Policy) Deadline(class Class, timeout Duration, from Instant) (Instant,
 	return from.Add(d), nil
 }
 
-// Backoff is how long the n-th retry waits. roll, between 0 and 1, is the dice of the jitter.
+// Backoff returns the delay of the n-th retry. roll is the random number of the jitter, from 0 to
+// 1.
 func (p *Policy) Backoff(n int, roll float64) time.Duration {
 	d := doubled(p.BackoffBase, n-1, p.BackoffMax)
 	return time.Duration(float64(d) * (1 + p.BackoffJitter*(2*roll-1)))
 }
 
-// RedeliverAfter is how long the n-th delivery has to be heard from before it may be granted again.
+// RedeliverAfter returns how long after the n-th delivery without a sign of life a run can be
+// granted again.
 func (p *Policy) RedeliverAfter(n int) time.Duration {
 	return doubled(p.DispatchedRetry, n-1, p.DispatchedRetryMax)
 }
 
+// doubled returns base doubled some times, up to a limit but never less than base.
 func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
 	d := base
 	for range times {
@@ -263,10 +267,10 @@ func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
 	return d
 }
 
-// AfterLoss resolves a lost or retryably failed execution, before the table is asked, into the event that
-// it amounts to: another attempt while some remain, and otherwise the end. Without this step a run that
-// kills its workers would loop for ever. epoch is what the worker presented, or zero when the watchdog
-// found the lease expired.
+// AfterLoss chooses the event for an execution that was lost or failed retryably: a retry while
+// attempts remain, otherwise the end. This happens before the table is asked; without it, a run
+// that kills its workers would be retried for ever. epoch is the one that the worker presented, or
+// zero if the watchdog found the lease expired.
 func (p *Policy) AfterLoss(r *Run, epoch int64, why Failure, roll float64) Event {
 	switch {
 	case r.Cancel.RequestedAt != 0 && epoch == 0:

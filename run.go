@@ -1,8 +1,8 @@
 package perdure
 
-// A Run is one leased, heartbeating, deadline-bound piece of work: the only executable thing there is.
-// The first half is written once, when the run is accepted; the second half is where it stands, and only
-// Policy.Apply changes it.
+// A Run is one piece of work. A worker executes it under a lease, sends heartbeats, and finishes it
+// by the deadline. The fields before State are written once, when the run is accepted. The others
+// are its current position, and only Policy.Apply changes them.
 type Run struct {
 	Tenant   TenantID
 	ID       RunID
@@ -13,31 +13,31 @@ type Run struct {
 
 	ThreadID       ThreadID
 	ParentID       RunID  // the run that spawned it
-	RootID         RunID  // the run at the top of its tree; its own id when it has no parent
-	JournalKey     string // its name in its parent's journal: (parent, key) is unique
+	RootID         RunID  // the top of its tree; its own id if it has no parent
+	JournalKey     string // its name in its parent's journal; unique per parent
 	ContinuationOf RunID
 	RetryOf        RunID
 
 	Input       Value
 	Metadata    Value // an object of strings
 	CreatedAt   Instant
-	DeadlineAt  Instant // nothing extends it
+	DeadlineAt  Instant // never extended
 	MaxAttempts int
 	Options     Options
-	Signature   Signature // over what it was accepted as, if there was a key to sign it with
+	Signature   Signature // over the accepted fields; empty if the server has no signing key
 
 	State   State
 	Version int64 // rises with every change of the row and guards every write
-	Epoch   int64 // rises when the run changes hands; what a worker presents
+	Epoch   int64 // rises when the run is granted or taken away; a worker presents it
 
 	Attempt    int // rises when a started execution is lost or fails retryably
 	Strikes    int // attempts lost since the last committed progress
 	Deliveries int // grants since the holder was last heard from
 
-	Turn    Turn // its place on its thread
-	Ready   bool // a poll may take it now
-	Heard   bool // the holder of this epoch has been heard from
-	Resumed bool // it has been suspended before: goes ahead of new runs of its priority
+	Turn    Turn // its position on its thread
+	Ready   bool // a poll may claim it now
+	Heard   bool // the holder of this epoch has given a sign of life
+	Resumed bool // it was suspended before, and is granted before new runs of its priority
 
 	ReadyAt      Instant // queued: when it became, or becomes, claimable
 	GrantedAt    Instant
@@ -46,81 +46,89 @@ type Run struct {
 	StartedAt    Instant
 	SeenAt       Instant // last sign of life
 	MovedAt      Instant // last change of activity, event or journal
-	WaitAt       Instant // suspended: when the first of its open waits times out
+	WaitAt       Instant // suspended: the first timeout of its open waits
 	FinishedAt   Instant
-	BeatAt       Instant // last heartbeat that made a line
+	BeatAt       Instant // last heartbeat that was written to the log
 
 	Worker     string
 	Activity   string
-	ActivityAt Instant // since when it says so
+	ActivityAt Instant // when Activity last changed
 	Progress   Value
-	ProgressOf int    // the attempt that said so
-	Said       Said   // alerts already given, so that each is given once
-	Held       string // what is held back of its deltas, because it may be the beginning of a secret
+	ProgressOf int    // the attempt that reported Progress
+	Said       Said   // alerts already sent, so that each is sent once
+	Held       string // the end of its deltas, held back because a secret may begin there
 
 	Cancel     Cancel
-	DeferredAt Instant // set while nobody waits for it any more
-	WasDefer   bool    // a deferral has been told to the thread already
+	DeferredAt Instant // set while the run is deferred: no caller waits for it
+	WasDefer   bool    // it was deferred at least once
 
 	Result      Value
 	Summary     string
 	Failure     *Failure
-	Fallback    Value // the deliverable of a run that ended without a result
+	Fallback    Value // the deliverable if it ended without a result
 	ContinuedBy RunID
 
-	Seq        int64  // last line of its log
-	InboxSeq   int64  // last item of its inbox
-	InboxOpen  int    // items that are neither done nor skipped
-	JournalSeq int64  // last entry of its journal
-	WaitsOpen  int    // waits that are open
+	Seq        int64  // number of the last line of its log
+	InboxSeq   int64  // number of the last item of its inbox
+	InboxOpen  int    // inbox items that are neither done nor skipped
+	JournalSeq int64  // number of the last entry of its journal
+	WaitsOpen  int    // open waits
 	Children   int    // children spawned
 	Late       int    // late results kept
-	Commits    int    // commits before the last one
-	LastCommit Taken  // the last commit that it took
+	Commits    int    // commits before LastCommit
+	LastCommit Taken  // the last accepted commit
 	Watched    bool   // a chord or a group waits for its end
-	Cascade    bool   // it has ended and live children are still to be cancelled
-	Stopped    string // with Cascade: children up to this key have been asked to stop
+	Cascade    bool   // it has ended, and live children remain to be cancelled
+	Stopped    string // with Cascade: the children up to this key have been asked to stop
 
-	AlarmAt Instant // the earliest of its clocks; set in every live state
+	// AlarmAt is the earliest of its clocks. It is set in every live state.
+	AlarmAt Instant
 
-	Damage *Damage // what of its row can't be read; nil for all but those that something happened to outside of the program
+	// Damage is set if the stored row is corrupted.
+	Damage *Damage
 }
 
-// Damage is what of a stored run can't be right: a disk that forgets, a hand in the database. Such a run is not handed over, its
-// holder is turned away, and it ends.
+// Damage describes a corrupted row, for example after a disk error or a manual change in the
+// database. Such a run is not granted, calls of its holder are refused, and the run ends.
 type Damage struct {
-	What string // what is wrong, for people
-	// Texts that can't be read. They are written back as they are, until the run ends.
+	What string // the error, for people
+	// Rest and Commits keep columns that cannot be parsed. They are written back unchanged until
+	// the run ends.
 	Rest, Commits string
 }
 
-// Taken is a commit that was taken, and the answer to it: the same commit again is answered as the first time.
+// Taken is an accepted commit with its answer. The same commit sent again gets the same answer.
 type Taken struct {
 	ID     string
-	Digest string // of what it said
+	Digest string // hash of the commit's content
 	Answer string // as JSON
 }
 
-// Options are what a run was asked for and nobody searches by.
+// Options are fields of a run that no query selects by. They are stored together.
 type Options struct {
 	Timeout      Duration `json:"timeout,omitempty"`
 	RunAt        Instant  `json:"run_at,omitempty"`
 	OnParentEnd  string   `json:"on_parent_end,omitempty"` // "cancel" (default) or "continue"
 	OnDisconnect string   `json:"on_disconnect,omitempty"` // "continue" (default) or "cancel"
-	Foreground   bool     `json:"foreground,omitempty"`    // somebody waits from the start
-	Process      bool     `json:"process,omitempty"`       // its life is judged by its process, not by its lease
-	Webhook      Value    `json:"webhook,omitempty"`       // the id of its endpoint; in runs from before there were any, what was asked for
-	WebhookLines string   `json:"webhook_lines,omitempty"` // which lines it is told of, with spaces between; empty: NotifiedLines
-	Opening      Value    `json:"opening,omitempty"`       // messages appended when its turn on the thread comes
-	First        bool     `json:"first,omitempty"`         // it interrupted the active run: goes first on the thread
-	Depth        int      `json:"depth,omitempty"`         // how many ancestors it has
+	Foreground   bool     `json:"foreground,omitempty"`    // a caller waits from the start
+	Process      bool     `json:"process,omitempty"`       // lost by dead_after instead of by its lease
+	// Webhook is the id of the run's webhook. Runs from before webhooks were stored have the
+	// requested value.
+	Webhook Value `json:"webhook,omitempty"`
+	// WebhookLines lists the types of lines that the webhook receives, separated by spaces. Empty
+	// means NotifiedLines.
+	WebhookLines string `json:"webhook_lines,omitempty"`
+	// Opening has the messages that are appended to the thread when the run becomes its active one.
+	Opening Value `json:"opening,omitempty"`
+	First   bool  `json:"first,omitempty"` // it interrupted the active run, and is the next on the thread
+	Depth   int   `json:"depth,omitempty"` // number of ancestors
 }
 
-// MaxDepth bounds how deep runs may be nested: a child of a child and so on.
+// MaxDepth limits the number of ancestors of a run.
 const MaxDepth = 1000
 
-// Place says who goes first among the runs that wait for their turn on a thread; the lower number does. Of one
-// place the older run goes first.
+// Place orders the runs that wait for their turn on a thread. The lower number is first; of equal
+// ones, the older run.
 func (r *Run) Place() int {
 	switch {
 	case r.Options.First:
@@ -134,25 +142,27 @@ func (r *Run) Place() int {
 // MayOutlive tells whether the run goes on when its parent ends.
 func (r *Run) MayOutlive() bool { return r.Options.OnParentEnd == OutliveParent }
 
-// HasTold tells whether that progress is what the current attempt said last. What an earlier one said is no longer so.
+// HasTold tells whether the current attempt has already reported this progress. Reports of an
+// earlier attempt do not count.
 func (r *Run) HasTold(progress Value) bool {
 	return r.Progress == progress && r.ProgressOf == r.Attempt
 }
 
-// What happens to a child when its parent ends.
+// The values of OnParentEnd: what happens to a child when its parent ends.
 const (
 	EndWithParent = "cancel"
 	OutliveParent = "continue"
 )
 
-// Status is what people see: the state, or "deferred" while the run is live and nobody waits for it.
+// Status returns the status that the API shows; see StatusOf.
 func (r *Run) Status() string { return StatusOf(r.State, r.DeferredAt) }
 
-// StatusURL is where a run is looked at, AttachURL where its log is followed: paths of the API.
+// StatusURL returns the API path of a run. AttachURL returns the path of its event stream.
 func StatusURL(id RunID) string { return "/api/v1/runs/" + string(id) }
 func AttachURL(id RunID) string { return StatusURL(id) + "/stream" }
 
-// StatusOf is the status that people see: deferred while the run is live and nobody waits for it, otherwise the state.
+// StatusOf returns the status that the API shows: "deferred" for a live run that no caller waits
+// for, and the state otherwise.
 func StatusOf(s State, deferred Instant) string {
 	if s.Live() && deferred != 0 {
 		return StatusDeferred
@@ -160,31 +170,31 @@ func StatusOf(s State, deferred Instant) string {
 	return string(s)
 }
 
-// DeliverableID names what an ended run hands over: its result, or the fallback written for it.
+// DeliverableID returns the id of an ended run's deliverable: its result or its fallback.
 func (r *Run) DeliverableID() string { return "dlv_" + string(r.ID) }
 
-// Turn is a run's place on its thread, which has at most one active run.
+// Turn is a run's position on its thread. A thread has at most one active run.
 type Turn int
 
 const (
-	TurnNone    Turn = iota // it has no thread
+	TurnNone    Turn = iota // no thread
 	TurnActive              // claimable, leased or suspended
-	TurnWaiting             // queued behind the active run; unclaimable
-	TurnLater               // its run_at lies ahead; it joins the thread then
+	TurnWaiting             // queued behind the active run; not claimable
+	TurnLater               // joins the thread at its run_at
 )
 
-// Said is the set of alerts that were given since the thing they are about last changed.
+// Said is the set of alerts that were sent and whose cause still holds.
 type Said int
 
 const (
 	SaidQueued     Said = 1 << iota // claimable for too long
 	SaidSilent                      // no sign of life
-	SaidNoProgress                  // beats, but nothing changes
-	SaidStale                       // no sign of life for so long that it may be gone
+	SaidNoProgress                  // heartbeats, but no progress
+	SaidStale                       // no sign of life for so long that the worker may be gone
 )
 
-// Cancel is a request to stop and the proof of what became of it: requested, delivered, acknowledged,
-// stopped, each with its instant.
+// Cancel records a cancel request and each of its steps: requested, delivered to the worker,
+// acknowledged by it, stopped.
 type Cancel struct {
 	RequestedAt Instant `json:"requested_at,omitempty"`
 	DeliveredAt Instant `json:"delivered_at,omitempty"`
@@ -193,11 +203,12 @@ type Cancel struct {
 	Reason      string  `json:"reason,omitempty"`
 }
 
-// Pending tells whether a worker still has to be told.
+// Pending tells whether the request still waits for an acknowledgement.
 func (c Cancel) Pending() bool { return c.RequestedAt != 0 && c.AckedAt == 0 }
 
-// Rank is what every forceful action of the watchdog lowers, lexicographically: attempts left, deliveries
-// left, and how far the state is from an end. It is why every run ends.
+// Rank is a measure of how far a run is from its end: attempts left, deliveries left, and the
+// distance of the state from an end, compared in this order. Every action of the watchdog that ends
+// a run or takes it from its holder lowers the rank. It is bounded below, so every run ends.
 func (r *Run) Rank(p *Policy) [3]int {
 	state := map[State]int{Queued: 1, Dispatched: 2, Running: 3, Suspended: 4}[r.State]
 	return [3]int{r.MaxAttempts - r.Strikes, p.MaxDeliveries - r.Deliveries, state}

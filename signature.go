@@ -15,30 +15,33 @@ import (
 	"strconv"
 )
 
-// A Signature says that a run is what was accepted. It is made with a key that is not in the store, so that whoever changes
-// the store can't make one. docs/signing.md says how to verify it in another language.
+// A Signature proves that a run is as it was accepted. Its key is not in the store, so that write
+// access to the store is not enough to forge one. docs/signing.md says how to verify it in another
+// language.
 type Signature struct {
 	KeyID string `json:"key_id"`
 	Value string `json:"value"` // base64 of 64 bytes
 }
 
-// IsZero tells whether there is none.
+// IsZero tells whether the signature is missing.
 func (s Signature) IsZero() bool { return s == Signature{} }
 
-// A SignedRun is what a signature covers.
+// A SignedRun has the fields that a signature covers.
 type SignedRun struct {
 	Tenant     TenantID
 	RunID      RunID
 	Kind       string
 	Queue      string
-	Input      []byte // JSON; whitespace between its tokens does not count
+	Input      []byte // JSON; white space between its tokens is not signed
 	DeadlineAt Instant
 }
 
-// signatureVersion begins what is signed: nothing else that the key may ever sign begins like this.
+// signatureVersion is the first signed field. Whatever else the key may ever sign must begin
+// differently.
 const signatureVersion = "perdure-run-v1"
 
-// canonical is what is signed: each field with its length before it, so that nothing can move from one to the next.
+// canonical returns the signed bytes. Each field has its length before it, so that no text can be
+// moved from one field to the next without changing the signature.
 func (r *SignedRun) canonical(keyID string) []byte {
 	input := r.Input
 	var compact bytes.Buffer
@@ -47,7 +50,10 @@ func (r *SignedRun) canonical(keyID string) []byte {
 	}
 	digest := sha256.Sum256(input)
 	var b []byte
-	for _, field := range []string{signatureVersion, keyID, string(r.Tenant), string(r.RunID), r.Kind, r.Queue, hex.EncodeToString(digest[:]), r.DeadlineAt.String()} {
+	for _, field := range []string{
+		signatureVersion, keyID, string(r.Tenant), string(r.RunID), r.Kind, r.Queue,
+		hex.EncodeToString(digest[:]), r.DeadlineAt.String(),
+	} {
 		b = strconv.AppendInt(b, int64(len(field)), 10)
 		b = append(b, ':')
 		b = append(b, field...)
@@ -56,15 +62,15 @@ func (r *SignedRun) canonical(keyID string) []byte {
 	return b
 }
 
-// A Signer signs runs: with the first of its keys. It verifies by all of them, so that a new key can be put before the old
-// one without a run being refused.
+// A Signer signs runs with the first of its keys, and verifies with all of them. A new key can
+// therefore be put before the old one without refusing runs that the old one signed.
 type Signer struct {
 	id    string
 	key   ed25519.PrivateKey
 	trust *Trust
 }
 
-// NewSigner makes a signer of private keys, each as PEM of PKCS #8.
+// NewSigner makes a signer from private keys, each a PEM block of PKCS #8.
 func NewSigner(keys ...[]byte) (*Signer, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("no signing key is given")
@@ -94,10 +100,10 @@ func NewSigner(keys ...[]byte) (*Signer, error) {
 	return s, nil
 }
 
-// KeyID is the id of the key that signs.
+// KeyID returns the id of the signing key.
 func (s *Signer) KeyID() string { return s.id }
 
-// Trust is the public halves of all its keys.
+// Trust returns the public halves of all its keys.
 func (s *Signer) Trust() *Trust { return s.trust }
 
 // Sign signs a run.
@@ -105,7 +111,7 @@ func (s *Signer) Sign(r *SignedRun) Signature {
 	return Signature{KeyID: s.id, Value: base64.StdEncoding.EncodeToString(ed25519.Sign(s.key, r.canonical(s.id)))}
 }
 
-// Trust is the public keys whose signatures count.
+// Trust is a set of public keys whose signatures are accepted.
 type Trust struct {
 	keys []PublicKey
 }
@@ -116,19 +122,19 @@ type PublicKey struct {
 	Key ed25519.PublicKey
 }
 
-// PEM is the key as PEM of PKIX.
+// PEM returns the key as a PEM block of PKIX.
 func (k *PublicKey) PEM() []byte {
 	der, err := x509.MarshalPKIXPublicKey(k.Key)
 	if err != nil {
-		panic(fmt.Sprintf("a key that can't be written: %v", err)) // it is one of 32 bytes
+		panic(fmt.Sprintf("a key that can't be written: %v", err)) // never: an Ed25519 key always can be
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-// maxTrusted bounds a set of keys: one signs, one did before, and a few for those who rotate often.
+// maxTrusted limits a set of keys. Two are usual, the signing key and the one before.
 const maxTrusted = 100
 
-// ParseTrust reads sets of public keys: PEM blocks, with anything between them.
+// ParseTrust reads public keys from PEM blocks. Other text between the blocks is ignored.
 func ParseTrust(sets ...[]byte) (*Trust, error) {
 	t := &Trust{}
 	for _, text := range sets {
@@ -159,7 +165,7 @@ func ParseTrust(sets ...[]byte) (*Trust, error) {
 	return t, nil
 }
 
-// add takes a key in and gives its id.
+// add adds a key and returns its id.
 func (t *Trust) add(key ed25519.PublicKey) (string, error) {
 	sum := sha256.Sum256(key)
 	id := hex.EncodeToString(sum[:8])
@@ -181,11 +187,10 @@ func (t *Trust) find(id string) ed25519.PublicKey {
 	return t.keys[i].Key
 }
 
-// Keys are its keys, in the order in which they were given.
+// Keys returns the keys in the order in which they were added.
 func (t *Trust) Keys() []PublicKey { return slices.Clone(t.keys) }
 
-// Verify tells whether a run is what was signed by one of the keys. Its error has the code signature_invalid and says why
-// not.
+// Verify checks that one of the keys has signed the run. Its error has the code signature_invalid.
 func (t *Trust) Verify(r *SignedRun, s Signature) error {
 	if s.IsZero() {
 		return Errorf(CodeSignatureInvalid, "the run bears no signature")
@@ -194,9 +199,10 @@ func (t *Trust) Verify(r *SignedRun, s Signature) error {
 	if key == nil {
 		return Errorf(CodeSignatureInvalid, "the run's signature is by a key that is not known here: %.40q", s.KeyID)
 	}
-	// Decoded and written again it is the same text: base64 has more than one for the same bytes.
+	// Base64 has several texts for the same bytes. Only the one that Sign writes is accepted.
 	value, err := base64.StdEncoding.DecodeString(s.Value)
-	if err != nil || base64.StdEncoding.EncodeToString(value) != s.Value || !ed25519.Verify(key, r.canonical(s.KeyID), value) {
+	if err != nil || base64.StdEncoding.EncodeToString(value) != s.Value ||
+		!ed25519.Verify(key, r.canonical(s.KeyID), value) {
 		return Errorf(CodeSignatureInvalid, "the run is not what was accepted: its signature does not fit")
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// privatePEM is a private key of 32 equal bytes.
+// privatePEM returns the private key whose seed is 32 times the same byte.
 func privatePEM(t testing.TB, seed byte) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize)))
@@ -40,7 +40,8 @@ func signer(t testing.TB, seeds ...byte) *perdure.Signer {
 	return s
 }
 
-// A vector is a signed run as a grant has it, and what was signed, for those who verify in another language.
+// A vector is the test vector of docs/signing.md: a signed run as a grant has it, and the signed
+// bytes.
 type vector struct {
 	PublicKey string `json:"public_key"`
 	Canonical string `json:"canonical"`
@@ -55,8 +56,8 @@ type vector struct {
 	} `json:"grant"`
 }
 
-// The test vector of the documentation, checked by what is written there and nothing else of this program's.
-func TestTheSignatureIsAsDocumented(t *testing.T) {
+// The vector is first verified as the page describes, without this package, and then by it.
+func TestSignatureMatchesDocumentedVector(t *testing.T) {
 	page, err := os.ReadFile("docs/signing.md")
 	if err != nil {
 		t.Fatal(err)
@@ -73,36 +74,40 @@ func TestTheSignatureIsAsDocumented(t *testing.T) {
 	}
 	value, err := base64.StdEncoding.DecodeString(v.Grant.Signature.Value)
 	if err != nil || !ed25519.Verify(raw, []byte(v.Canonical), value) {
-		t.Error("the vector does not verify")
+		t.Errorf("the vector of docs/signing.md does not verify (base64: %v)", err)
 	}
 	s := signer(t, 7)
-	r := &perdure.SignedRun{Tenant: v.Grant.Tenant, RunID: v.Grant.RunID, Kind: v.Grant.Kind, Queue: v.Grant.Queue, Input: v.Grant.Input, DeadlineAt: v.Grant.DeadlineAt}
+	r := &perdure.SignedRun{Tenant: v.Grant.Tenant, RunID: v.Grant.RunID, Kind: v.Grant.Kind, Queue: v.Grant.Queue,
+		Input: v.Grant.Input, DeadlineAt: v.Grant.DeadlineAt}
 	if got := s.Sign(r); got != v.Grant.Signature {
-		t.Errorf("the program signs %+v", got)
+		t.Errorf("Sign = %+v, want the vector's %+v", got, v.Grant.Signature)
 	}
 	if err := s.Trust().Verify(r, v.Grant.Signature); err != nil {
-		t.Error(err)
+		t.Errorf("Verify of the vector: %v", err)
 	}
 }
 
-func TestTheFirstKeySignsAndAllVerify(t *testing.T) {
-	r := &perdure.SignedRun{Tenant: "acme", RunID: "r", Kind: "job", Queue: "default", Input: []byte(`1`), DeadlineAt: 1}
+func TestFirstKeySignsAndAllKeysVerify(t *testing.T) {
+	r := &perdure.SignedRun{Tenant: "acme", RunID: "r", Kind: "job", Queue: "default", Input: []byte(`1`),
+		DeadlineAt: 1}
 	old := signer(t, 1)
 	both := signer(t, 2, 1)
-	if s := both.Sign(r); s.KeyID != both.KeyID() || s.KeyID == old.KeyID() || both.Trust().Verify(r, s) != nil || old.Trust().Verify(r, s) == nil {
-		t.Errorf("%+v", s)
+	if s := both.Sign(r); s.KeyID != both.KeyID() || s.KeyID == old.KeyID() || both.Trust().Verify(r, s) != nil ||
+		old.Trust().Verify(r, s) == nil {
+		t.Errorf("signed by %s, want the first key %s; the old key alone must refuse it", s.KeyID, both.KeyID())
 	}
 	if err := both.Trust().Verify(r, old.Sign(r)); err != nil {
-		t.Error(err)
+		t.Errorf("both keys, signed by the old one: %v", err)
 	}
-	// What is written of the public halves verifies too, however it is put together.
+	// A file with the PEM blocks of the public halves, and other text between them, verifies too.
 	var file []byte
 	for _, k := range both.Trust().Keys() {
 		file = append(append(file, "# key "+k.ID+"\n"...), k.PEM()...)
 	}
 	trust, err := perdure.ParseTrust(file)
-	if err != nil || trust.Verify(r, old.Sign(r)) != nil || len(trust.Keys()) != 2 || trust.Keys()[0].ID != both.KeyID() {
-		t.Error(trust, err)
+	if err != nil || trust.Verify(r, old.Sign(r)) != nil || len(trust.Keys()) != 2 ||
+		trust.Keys()[0].ID != both.KeyID() {
+		t.Errorf("ParseTrust = %v, %v, want both keys, the first one %s", trust, err, both.KeyID())
 	}
 }
 
@@ -111,15 +116,15 @@ func TestWhitespaceBetweenTokensIsNotSigned(t *testing.T) {
 	one := &perdure.SignedRun{RunID: "r", Input: []byte(`{ "a" : "b c" }`)}
 	two := &perdure.SignedRun{RunID: "r", Input: []byte(`{"a":"b c"}`)}
 	if err := s.Trust().Verify(two, s.Sign(one)); err != nil {
-		t.Error(err)
+		t.Errorf("the same input with other white space: %v", err)
 	}
 	two.Input = []byte(`{"a":"bc"}`)
 	if s.Trust().Verify(two, s.Sign(one)) == nil {
-		t.Error("whitespace within a text is not signed")
+		t.Error("an input with a changed string verifies")
 	}
 }
 
-func TestKeysThatAreNone(t *testing.T) {
+func TestBadKeysAreRefused(t *testing.T) {
 	good := privatePEM(t, 1)
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -131,24 +136,26 @@ func TestKeysThatAreNone(t *testing.T) {
 	foreignPublic := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})
 	mine := signer(t, 1).Trust().Keys()[0]
 	for name, keys := range map[string][][]byte{
-		"none": nil, "empty": {nil}, "text": {[]byte("secret")}, "of another kind": {foreign}, "cut off": {good[:60]}, "two in a file": {append(bytes.Clone(good), privatePEM(t, 2)...)},
+		"none": nil, "empty": {nil}, "text": {[]byte("secret")}, "of another kind": {foreign}, "cut off": {good[:60]},
+		"two in a file":  {append(bytes.Clone(good), privatePEM(t, 2)...)},
 		"the same twice": {good, good}, "a public one": {mine.PEM()},
 	} {
 		if s, err := perdure.NewSigner(keys...); err == nil || s != nil {
-			t.Errorf("%s is a signing key", name)
+			t.Errorf("NewSigner accepts a key that is %s", name)
 		}
 	}
 	for name, set := range map[string][]byte{
-		"empty": nil, "text": []byte("key"), "a private one": good, "of another kind": foreignPublic, "the same twice": append(mine.PEM(), mine.PEM()...),
-		"broken": pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: []byte("x")}),
+		"empty": nil, "text": []byte("key"), "a private one": good, "of another kind": foreignPublic,
+		"the same twice": append(mine.PEM(), mine.PEM()...),
+		"broken":         pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: []byte("x")}),
 	} {
 		if trust, err := perdure.ParseTrust(set); err == nil || trust != nil {
-			t.Errorf("%s is a set of public keys", name)
+			t.Errorf("ParseTrust accepts a set that is %s", name)
 		}
 	}
 }
 
-// Whatever is changed of a signed run or of its signature, it verifies no more.
+// A run verifies, and no longer verifies after any change to it or to its signature.
 func FuzzSignedRun(f *testing.F) {
 	f.Add("acme", "01-2", "job", "default", `{"n":1}`, int64(1893456000000001), uint16(3), byte(1))
 	f.Add("a", "b", "c", "d", "", int64(0), uint16(200), byte(0x80))
@@ -157,10 +164,11 @@ func FuzzSignedRun(f *testing.F) {
 	s := signer(f, 1, 2)
 	known := s.Trust().Keys()
 	f.Fuzz(func(t *testing.T, tenant, run, kind, queue, input string, deadline int64, at uint16, xor byte) {
-		r := perdure.SignedRun{Tenant: perdure.TenantID(tenant), RunID: perdure.RunID(run), Kind: kind, Queue: queue, Input: []byte(input), DeadlineAt: perdure.Instant(deadline)}
+		r := perdure.SignedRun{Tenant: perdure.TenantID(tenant), RunID: perdure.RunID(run), Kind: kind, Queue: queue,
+			Input: []byte(input), DeadlineAt: perdure.Instant(deadline)}
 		sig := s.Sign(&r)
 		if err := s.Trust().Verify(&r, sig); err != nil {
-			t.Fatal(err)
+			t.Fatalf("the unchanged run: %v", err)
 		}
 		if xor == 0 {
 			return
@@ -196,7 +204,7 @@ func FuzzSignedRun(f *testing.F) {
 			x, y := r, sig
 			change(&x, &y)
 			if err := s.Trust().Verify(&x, y); perdure.CodeOf(err) != perdure.CodeSignatureInvalid {
-				t.Errorf("another %s verifies: %v", what, err)
+				t.Errorf("changed %s: Verify = %v, want %s", what, err, perdure.CodeSignatureInvalid)
 			}
 		}
 	})

@@ -1,14 +1,14 @@
 package perdure
 
-// A State is where a run stands in its life. Four states are live, four are terminal; a terminal state is
-// final.
+// A State is the state of a run. Four states are live and four are terminal. A terminal state is
+// never left.
 type State string
 
 const (
 	Queued     State = "queued"     // waits for a worker
 	Dispatched State = "dispatched" // granted to a worker that has not started it yet
 	Running    State = "running"    // executed under a lease
-	Suspended  State = "suspended"  // waits for children, a signal, a timer or a callback; holds no worker
+	Suspended  State = "suspended"  // waits for children, a signal, a timer, a callback or an approval; has no worker
 
 	Completed State = "completed"
 	Failed    State = "failed"
@@ -19,12 +19,12 @@ const (
 // States lists all states, live ones first.
 var States = []State{Queued, Dispatched, Running, Suspended, Completed, Failed, TimedOut, Cancelled}
 
-// Terminal tells whether the state is an end.
+// Terminal tells whether the run has ended.
 func (s State) Terminal() bool {
 	return s == Completed || s == Failed || s == TimedOut || s == Cancelled
 }
 
-// Live tells whether the state is not an end.
+// Live tells whether the run has not ended.
 func (s State) Live() bool {
 	return s == Queued || s == Dispatched || s == Running || s == Suspended
 }
@@ -32,11 +32,11 @@ func (s State) Live() bool {
 // Leased tells whether a worker holds the run in this state.
 func (s State) Leased() bool { return s == Dispatched || s == Running }
 
-// Deferred is the status that people see while a run is live and nobody waits for it any more. It is not
-// a State: a deferral is about attention and can't disturb the work.
+// StatusDeferred is the status that the API shows while a run is live and no caller waits for it
+// any more. It is not a State, because it does not affect the execution.
 const StatusDeferred = "deferred"
 
-// A Class decides a run's default and greatest timeouts.
+// A Class selects the default and the maximum timeout of a run.
 type Class string
 
 const (

@@ -1,22 +1,24 @@
 package perdure
 
-// TenantLimits bound what one tenant may take. Zero means the server's default. A limit that is set binds
-// always; a default binds only while other tenants ask, too.
+// TenantLimits are the limits of one tenant. Zero means the server's default. A limit that is set
+// always applies; a default applies only while other tenants are active too.
 type TenantLimits struct {
-	// MaxLiveRuns is how many runs of the tenant may be live at once, on all nodes together.
+	// MaxLiveRuns limits the live runs of the tenant, on all nodes together.
 	MaxLiveRuns int64 `json:"max_live_runs"`
-	// MaxCalls is how many calls of the tenant may be under way at once on each node. Calls that block are
-	// counted as streams or polls instead.
+	// MaxCalls limits the concurrent calls of the tenant on each node. Calls that block are counted
+	// as streams or polls instead.
 	MaxCalls int64 `json:"max_calls"`
-	// MaxStreams is how many streams, sockets and waits of the tenant may be open at once on each node.
+	// MaxStreams limits the open streams, sockets and waits of the tenant on each node.
 	MaxStreams int64 `json:"max_streams"`
-	// MaxPolls is how many polls of the tenant's workers may wait at once on each node.
+	// MaxPolls limits the waiting polls of the tenant's workers on each node.
 	MaxPolls int64 `json:"max_polls"`
-	// MaxBytesPerHour is how many bytes of request bodies each node accepts from the tenant in an hour.
+	// MaxBytesPerHour limits the bytes of request bodies that each node accepts from the tenant per
+	// hour.
 	MaxBytesPerHour int64 `json:"max_bytes_per_hour"`
 }
 
-// TenantLimitChanges change some limits of a tenant. Nil leaves a limit as it is, and zero means the default.
+// TenantLimitChanges changes limits of a tenant. Nil keeps a limit, and zero resets it to the
+// default.
 type TenantLimitChanges struct {
 	MaxLiveRuns     *int64 `json:"max_live_runs,omitempty"`
 	MaxCalls        *int64 `json:"max_calls,omitempty"`
@@ -25,13 +27,14 @@ type TenantLimitChanges struct {
 	MaxBytesPerHour *int64 `json:"max_bytes_per_hour,omitempty"`
 }
 
-// maxTenantLimit bounds the limits themselves. maxLiveLimit bounds the one that is counted.
+// The greatest values of limits. maxLiveLimit is for MaxLiveRuns, which is checked by counting
+// rows.
 const (
 	maxTenantLimit = 1 << 50
 	maxLiveLimit   = 100_000_000
 )
 
-// Apply changes limits, or refuses changes that make no sense.
+// Apply changes the limits, or returns an error for a value out of range.
 func (c TenantLimitChanges) Apply(l *TenantLimits) error {
 	for _, x := range []struct {
 		name   string

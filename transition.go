@@ -2,23 +2,26 @@ package perdure
 
 import "reflect"
 
-// An Event is something that happened to a run. Whether it may happen in a state, and where it leads, is
-// said by Transitions alone; what it does to the run's fields is said by its apply.
+// This file has the table of transitions and Apply, the only function that changes a run.
+
+// An Event is something that happens to a run. Transitions decides in which states it may happen
+// and which state follows. The event's apply changes the other fields of the run.
 type Event interface {
 	apply(p *Policy, r *Run, now Instant, log *history)
 }
 
-// A Transition is one row of the table: in state From, the event On leads to To. A pair that has no row
-// can't happen.
+// A Transition is one row of the table: in state From, the event On leads to state To. A pair of
+// state and event without a row is refused.
 type Transition struct {
 	From State
 	On   string
 	To   State
-	Who  string // who says so: worker, watchdog, server or person
+	Who  string // who causes it: worker, watchdog, server or person
 	Note string
 }
 
-// Transitions is the whole life of a run. docs/lifecycle.md is printed from it.
+// Transitions has all rows of the table. The rows of everyLive and Noted are appended to it when
+// the package is initialized. docs/lifecycle.md is printed from it.
 var Transitions = []Transition{
 	{Queued, "Granted", Dispatched, "worker", "a poll takes it"},
 	{Queued, "GrantedStarted", Running, "worker", "a poll with start:true takes and starts it in one write"},
@@ -35,7 +38,8 @@ var Transitions = []Transition{
 	{Dispatched, "Beat", Running, "worker", "a heartbeat of the current epoch starts it"},
 	{Dispatched, "Released", Queued, "worker", "handed back; no attempt spent"},
 	{Dispatched, "Restored", Queued, "person", "the store was restored from a backup; no attempt spent"},
-	{Dispatched, "Rejected", Failed, "worker, server", "refused before the start, or not handed over: its signature is not valid"},
+	{Dispatched, "Rejected", Failed, "worker, server",
+		"refused before the start, or not handed over: its signature is not valid"},
 
 	{Running, "Granted", Running, "worker", "granted again: the first holder was never heard from"},
 	{Running, "GrantedStarted", Running, "worker", "the same, with start:true"},
@@ -62,23 +66,26 @@ var Transitions = []Transition{
 	{Suspended, "Woken", Queued, "server, watchdog", "a wait is over: resuming is queueing"},
 }
 
-// Every live state has these too.
+// everyLive has the rows that hold in every live state. An empty To means that the state stays the
+// same.
 var everyLive = []Transition{
 	{"", "DeadlinePassed", TimedOut, "watchdog", "the deadline; not retried"},
 	{"", "Orphaned", Failed, "watchdog", "its queue, thread, tenant or parent is gone"},
-	{"", "Spoiled", Failed, "server, watchdog", "what is stored of it can't be read: a dead letter"},
-	{"", "CancelEnforced", Cancelled, "watchdog, person", "nothing has started, or the grace is over, or the holder is lost"},
+	{"", "Spoiled", Failed, "server, watchdog", "its stored row can't be read: a dead letter"},
+	{"", "CancelEnforced", Cancelled, "watchdog, person",
+		"nothing has started, or the grace is over, or the holder is lost"},
 	{"", "Adopted", Completed, "person", "a late result is taken"},
 	{"", "CancelAsked", "", "person", "a request; the holder is told"},
 	{"", "CancelTold", "", "server", "the request was handed to the holder"},
 	{"", "WentDeferred", "", "server", "nobody waits any more; the work goes on"},
 	{"", "Reattached", "", "person", "somebody waits again"},
 	{"", "Renumbered", "", "person", "the store was restored from a backup: older epochs never hold again"},
-	{"", "ClockSetBack", "", "person", "the store's clock was ahead and was set back: what it gave is moved back too"},
+	{"", "ClockSetBack", "", "person",
+		"the store's clock was ahead and was set back: its instants that lie in the future are moved back"},
 	{"", "Rearmed", "", "watchdog", "nothing to do now; look again strictly later"},
 }
 
-// table is Transitions by state and event.
+// table indexes Transitions by state and event.
 var table = func() map[State]map[string]State {
 	t := make(map[State]map[string]State)
 	for _, s := range States {
@@ -97,7 +104,8 @@ var table = func() map[State]map[string]State {
 		}
 	}
 	for _, s := range States {
-		Transitions = append(Transitions, Transition{s, "Noted", s, "server", "bookkeeping that rides on the row; ended runs too"})
+		Transitions = append(Transitions,
+			Transition{s, "Noted", s, "server", "bookkeeping in the row; of ended runs too"})
 	}
 	for _, row := range Transitions {
 		t[row.From][row.On] = row.To
@@ -105,7 +113,7 @@ var table = func() map[State]map[string]State {
 	return t
 }()
 
-// EventName is the name of an event as the table has it.
+// EventName returns the name of an event in the table.
 func EventName(e Event) string {
 	if g, ok := e.(Granted); ok && g.Start {
 		return "GrantedStarted"
@@ -113,22 +121,24 @@ func EventName(e Event) string {
 	return reflect.TypeOf(e).Name()
 }
 
-// fenced events come from the holder of a lease and carry its epoch; zero means that the server speaks.
+// fenced events come from the holder of a lease and carry its epoch. An epoch of zero means that
+// the server itself is the source, and is not checked.
 type fenced interface{ presents() int64 }
 
-// guarded events hold only under a condition of the row.
+// guarded events have a condition on the run beyond its state.
 type guarded interface {
 	allowed(p *Policy, r *Run, now Instant) bool
 }
 
-// Apply decides. It gives the run as it is after the event and the lines that this adds to its log, or
-// refuses and changes nothing. It is the only function that changes a run, it is pure, and every write of
-// a run's row goes through it.
+// Apply applies an event to a run. It returns the run after the event and the new lines of its log,
+// or an error and the run unchanged. Apply is pure. It is the only function that changes a run, and
+// every write of a run's row goes through it.
 func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 	name := EventName(e)
 	if f, ok := e.(fenced); ok {
 		if epoch := f.presents(); epoch != 0 && (epoch != r.Epoch || r.State.Terminal() || r.Damage != nil) {
-			return r, nil, Errorf(CodeStaleEpoch, "epoch %d does not hold this run (any more): it is %s", epoch, r.State)
+			return r, nil, Errorf(CodeStaleEpoch,
+				"epoch %d does not hold this run (any more): it is %s", epoch, r.State)
 		}
 	}
 	to, ok := table[r.State][name]
@@ -148,7 +158,7 @@ func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 		r.LeaseUntil, r.WaitAt, r.ReadyAt, r.FirstGrantAt, r.GrantedAt = 0, 0, 0, 0, 0
 		r.Ready, r.Heard, r.DeferredAt = false, false, 0
 		r.Turn = TurnNone
-		r.Damage = nil // from here on its row is what is known
+		r.Damage = nil // the row is written anew, and is readable from now on
 		if r.Cancel.RequestedAt != 0 {
 			r.Cancel.StoppedAt = now
 		}
@@ -161,7 +171,7 @@ func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 	return r, log.lines, nil
 }
 
-// history collects the lines that an event adds.
+// history collects the lines that an event adds to the log.
 type history struct {
 	run   *Run
 	now   Instant
@@ -170,5 +180,7 @@ type history struct {
 
 func (h *history) add(typ string, data Value) {
 	h.run.Seq++
-	h.lines = append(h.lines, Line{Seq: h.run.Seq, Type: typ, At: h.now, Attempt: h.run.Attempt, Epoch: h.run.Epoch, Data: data})
+	h.lines = append(h.lines, Line{
+		Seq: h.run.Seq, Type: typ, At: h.now, Attempt: h.run.Attempt, Epoch: h.run.Epoch, Data: data,
+	})
 }

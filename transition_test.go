@@ -12,21 +12,28 @@ import (
 
 var start0 = At(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 
-// events is one of each, as it would be said to a run of runIn.
+// events returns one event of each type, with the epoch of the runs of runIn.
 func events() []Event {
 	return []Event{
-		Granted{Worker: "w"}, Granted{Worker: "w", Start: true}, Started{Epoch: 3}, Beat{Epoch: 3, Activity: "thinking"}, Committed{Epoch: 3, Journal: 1},
-		WentToSleep{Epoch: 3, WaitAt: start0.Add(time.Hour)}, Woken{Reason: "satisfied"}, Retried{Epoch: 3, Delay: time.Second}, GaveUp{Epoch: 3},
-		Released{Epoch: 3}, Restored{Epoch: 1 << 32}, Renumbered{Epoch: 1 << 32}, Done{Epoch: 3, Result: "1"}, Adopted{N: 1, Result: "1"}, FailedForGood{Epoch: 3}, WaitFailed{Epoch: 3}, Rejected{Epoch: 3},
-		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"}, Spoiled{Failure: Failure{Code: CodeDamaged}}, DeliveryGaveUp{}, Due{}, TurnCame{Turn: TurnActive},
-		Redeliverable{}, Undelivered{}, Slow{Reason: "silent", Bit: SaidSilent}, WentStale{}, CancelAsked{}, CancelTold{}, WentDeferred{Reason: "timeout"}, Reattached{},
+		Granted{Worker: "w"}, Granted{Worker: "w", Start: true}, Started{Epoch: 3},
+		Beat{Epoch: 3, Activity: "thinking"}, Committed{Epoch: 3, Journal: 1},
+		WentToSleep{Epoch: 3, WaitAt: start0.Add(time.Hour)}, Woken{Reason: "satisfied"},
+		Retried{Epoch: 3, Delay: time.Second}, GaveUp{Epoch: 3},
+		Released{Epoch: 3}, Restored{Epoch: 1 << 32}, Renumbered{Epoch: 1 << 32}, Done{Epoch: 3, Result: "1"},
+		Adopted{N: 1, Result: "1"}, FailedForGood{Epoch: 3}, WaitFailed{Epoch: 3}, Rejected{Epoch: 3},
+		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"},
+		Spoiled{Failure: Failure{Code: CodeDamaged}}, DeliveryGaveUp{}, Due{}, TurnCame{Turn: TurnActive},
+		Redeliverable{}, Undelivered{}, Slow{Reason: "silent", Bit: SaidSilent}, WentStale{}, CancelAsked{},
+		CancelTold{}, WentDeferred{Reason: "timeout"}, Reattached{},
 		ClockSetBack{By: time.Hour}, Rearmed{Until: start0.Add(48 * time.Hour)}, Noted{},
 	}
 }
 
-// runIn is a run in a state, such that every event that the table allows there is allowed by its guard too.
+// runIn returns a run in a state. With suited, every event that the table allows there passes its
+// guard.
 func runIn(s State) Run {
-	r := Run{Tenant: "t", ID: "r", RootID: "r", State: s, Version: 7, Epoch: 3, Attempt: 1, MaxAttempts: 3, CreatedAt: start0, DeadlineAt: start0.Add(time.Hour),
+	r := Run{Tenant: "t", ID: "r", RootID: "r", State: s, Version: 7, Epoch: 3, Attempt: 1, MaxAttempts: 3,
+		CreatedAt: start0, DeadlineAt: start0.Add(time.Hour),
 		ReadyAt: start0, Seq: 4}
 	switch s {
 	case Queued:
@@ -61,10 +68,12 @@ func suited(r Run, e Event) Run {
 	return r
 }
 
-// long is after every clock of runIn.
+// long is later than every clock of runIn.
 var long = start0.Add(24 * time.Hour)
 
-func TestFullProductOfStatesAndEvents(t *testing.T) {
+// Every pair of state and event either follows the table, and keeps the invariants, or changes
+// nothing.
+func TestEveryStateWithEveryEvent(t *testing.T) {
 	p := DefaultPolicy()
 	seen := 0
 	for _, s := range States {
@@ -81,48 +90,50 @@ func TestFullProductOfStatesAndEvents(t *testing.T) {
 					want = CodeStaleEpoch
 				}
 				if code != want {
-					t.Errorf("%s × %s: got %q, want %q", s, name, code, want)
+					t.Errorf("%s × %s: code %q, want %q", s, name, code, want)
 				}
 				if next.Version != r.Version || next.State != s || len(lines) > 0 {
-					t.Errorf("%s × %s is refused and changes something", s, name)
+					t.Errorf("%s × %s is refused, but the run changes: version %d, state %s, %d lines",
+						s, name, next.Version, next.State, len(lines))
 				}
 				continue
 			}
 			seen++
 			if err != nil {
-				t.Errorf("%s × %s: %v", s, name, err)
+				t.Errorf("%s × %s: %v, want no error", s, name, err)
 				continue
 			}
 			if next.State != to {
-				t.Errorf("%s × %s leads to %s, the table says %s", s, name, next.State, to)
+				t.Errorf("%s × %s: state %s, want %s", s, name, next.State, to)
 			}
 			if next.Version != r.Version+1 {
-				t.Errorf("%s × %s: the version goes from %d to %d", s, name, r.Version, next.Version)
+				t.Errorf("%s × %s: version %d, want %d", s, name, next.Version, r.Version+1)
 			}
 			if next.Epoch < r.Epoch {
-				t.Errorf("%s × %s lowers the epoch", s, name)
+				t.Errorf("%s × %s lowers the epoch from %d to %d", s, name, r.Epoch, next.Epoch)
 			}
 			if live := next.State.Live(); live != (next.AlarmAt != 0) {
-				t.Errorf("%s × %s: %s with alarm %s", s, name, next.State, next.AlarmAt)
+				t.Errorf("%s × %s: state %s with alarm %s, want an alarm if and only if it is live",
+					s, name, next.State, next.AlarmAt)
 			}
 			if next.State.Terminal() && s.Live() {
 				if next.FinishedAt != long || next.LeaseUntil != 0 || next.Ready || next.Turn != TurnNone {
-					t.Errorf("%s × %s ends untidily: %+v", s, name, next)
+					t.Errorf("%s × %s: the ended run keeps a lease, a turn or readiness: %+v", s, name, next)
 				}
 				last := lines[len(lines)-1]
 				if last.Type != TerminalLine(next.State) {
-					t.Errorf("%s × %s ends with the line %s", s, name, last.Type)
+					t.Errorf("%s × %s: last line %s, want %s", s, name, last.Type, TerminalLine(next.State))
 				}
 				if next.State != Completed && (next.Failure == nil || next.Fallback == "") {
-					t.Errorf("%s × %s ends without a reason or a fallback", s, name)
+					t.Errorf("%s × %s: failure %v and fallback %q, want both", s, name, next.Failure, next.Fallback)
 				}
 			}
 			if next.DeadlineAt != r.DeadlineAt {
-				t.Errorf("%s × %s moves the deadline", s, name)
+				t.Errorf("%s × %s moves the deadline from %s to %s", s, name, r.DeadlineAt, next.DeadlineAt)
 			}
 			for i, l := range lines {
 				if l.Seq != r.Seq+int64(i)+1 {
-					t.Errorf("%s × %s: line %d has seq %d", s, name, i, l.Seq)
+					t.Errorf("%s × %s: line %d has seq %d, want %d", s, name, i, l.Seq, r.Seq+int64(i)+1)
 				}
 				if !json.Valid([]byte(l.Data)) {
 					t.Errorf("%s × %s: the line %s is not JSON: %s", s, name, l.Type, l.Data)
@@ -135,11 +146,11 @@ func TestFullProductOfStatesAndEvents(t *testing.T) {
 		total += len(m)
 	}
 	if seen != total {
-		t.Errorf("the test has seen %d of the table's %d pairs: an event is missing in events()", seen, total)
+		t.Errorf("the test covers %d of the table's %d pairs: an event is missing in events()", seen, total)
 	}
 }
 
-func TestEveryStateCanEnd(t *testing.T) {
+func TestEveryLiveStateReachesEveryEnd(t *testing.T) {
 	for _, s := range States {
 		if s.Terminal() {
 			for on, to := range table[s] {
@@ -170,7 +181,7 @@ func reaches(from, to State, seen map[State]bool) bool {
 	return false
 }
 
-func TestOnlyAPollDispatches(t *testing.T) {
+func TestOnlyAGrantLeadsToALease(t *testing.T) {
 	for _, row := range Transitions {
 		leased := row.To.Leased() && !row.From.Leased()
 		if leased && !strings.HasPrefix(row.On, "Granted") {
@@ -185,15 +196,15 @@ func TestEveryLiveStateHasAnAlarm(t *testing.T) {
 		r := runIn(s)
 		alarm := p.Alarm(&r)
 		if s.Live() != (alarm != 0) {
-			t.Errorf("%s has the alarm %s", s, alarm)
+			t.Errorf("%s: alarm %s, want one if and only if the state is live", s, alarm)
 		}
 		if s.Live() && alarm > r.DeadlineAt {
-			t.Errorf("%s: the alarm %s is after the deadline", s, alarm)
+			t.Errorf("%s: the alarm %s is after the deadline %s", s, alarm, r.DeadlineAt)
 		}
 		for i := range Clocks {
 			at := Clocks[i].At(&p, &r)
 			if at != 0 && at < alarm {
-				t.Errorf("%s: the clock %s rings before the alarm", s, Clocks[i].Name)
+				t.Errorf("%s: the clock %s is due at %s, before the alarm %s", s, Clocks[i].Name, at, alarm)
 			}
 		}
 	}
@@ -209,15 +220,19 @@ func TestForcefulActionsLowerTheRank(t *testing.T) {
 		fit   func(*Run)
 	}{
 		{"W5", func(Run) Event { return Undelivered{} }, []State{Dispatched, Running}, nil},
-		{"W5, the last", func(Run) Event { return DeliveryGaveUp{} }, []State{Dispatched, Running}, func(r *Run) { r.Deliveries = 10 }},
+		{"W5, the last", func(Run) Event { return DeliveryGaveUp{} }, []State{Dispatched, Running},
+			func(r *Run) { r.Deliveries = 10 }},
 		{"W6", lose, []State{Running}, nil},
 		{"W6, the last", lose, []State{Running}, func(r *Run) { r.Strikes = 2 }},
 		{"W6, under a cancel request", lose, []State{Running}, func(r *Run) { r.Cancel.RequestedAt = start0 }},
 		{"W7", func(Run) Event { return Reaped{} }, []State{Running}, nil},
 		{"W8", func(Run) Event { return DeadlinePassed{} }, []State{Queued, Dispatched, Running, Suspended}, nil},
-		{"W10", func(Run) Event { return Orphaned{Missing: "queue"} }, []State{Queued, Dispatched, Running, Suspended}, nil},
-		{"W10", func(Run) Event { return Spoiled{Failure: Failure{Code: CodeDamaged}} }, []State{Queued, Dispatched, Running, Suspended}, nil},
-		{"cancel grace", func(Run) Event { return CancelEnforced{} }, []State{Queued, Dispatched, Running, Suspended}, func(r *Run) { r.Cancel.RequestedAt = start0 }},
+		{"W10", func(Run) Event { return Orphaned{Missing: "queue"} }, []State{Queued, Dispatched, Running, Suspended},
+			nil},
+		{"W10", func(Run) Event { return Spoiled{Failure: Failure{Code: CodeDamaged}} },
+			[]State{Queued, Dispatched, Running, Suspended}, nil},
+		{"cancel grace", func(Run) Event { return CancelEnforced{} }, []State{Queued, Dispatched, Running, Suspended},
+			func(r *Run) { r.Cancel.RequestedAt = start0 }},
 	} {
 		for _, s := range c.from {
 			r := runIn(s)
@@ -231,50 +246,55 @@ func TestForcefulActionsLowerTheRank(t *testing.T) {
 			}
 			before, after := r.Rank(&p), next.Rank(&p)
 			if slices.Compare(after[:], before[:]) >= 0 {
-				t.Errorf("%s from %s: the rank goes from %v to %v", c.name, s, before, after)
+				t.Errorf("%s from %s: the rank goes from %v to %v, want a lower one", c.name, s, before, after)
 			}
 		}
 	}
 }
 
-func TestRearmingIsStrictlyLater(t *testing.T) {
+func TestRearmedAlarmMustBeLater(t *testing.T) {
 	p := DefaultPolicy()
 	r := runIn(Running)
 	for _, until := range []Instant{0, start0, r.AlarmAt} {
 		if _, _, err := p.Apply(r, Rearmed{Until: until}, r.AlarmAt); CodeOf(err) != CodeWrongState {
-			t.Errorf("rearmed to %s: %v", until, err)
+			t.Errorf("rearmed to %s: %v, want %s", until, err, CodeWrongState)
 		}
 	}
 }
 
-func TestClocksEntitleOnlyTheWatchdog(t *testing.T) {
+// A worker's report counts even after its lease or deadline, until the watchdog has acted.
+func TestExpiredClocksDoNotRefuseWorkers(t *testing.T) {
 	p := DefaultPolicy()
 	r := runIn(Running)
 	r.Heard = true
 	for _, e := range []Event{Beat{Epoch: 3}, Committed{Epoch: 3}, Done{Epoch: 3, Result: "1"}} {
 		if _, _, err := p.Apply(r, e, long); err != nil {
-			t.Errorf("%s after lease end and deadline: %v", EventName(e), err)
+			t.Errorf("%s after lease end and deadline: %v, want no error", EventName(e), err)
 		}
 	}
 	for _, e := range []Event{DeadlinePassed{}, Reaped{}, Redeliverable{}, Undelivered{}} {
 		r := runIn(Running)
 		if _, _, err := p.Apply(r, e, start0.Add(time.Second)); CodeOf(err) != CodeWrongState {
-			t.Errorf("%s too early: %v", EventName(e), err)
+			t.Errorf("%s before its clock is due: %v, want %s", EventName(e), err, CodeWrongState)
 		}
 	}
 }
 
-func TestEpochs(t *testing.T) {
+func TestEpochRisesWhenTheRunChangesHands(t *testing.T) {
 	p := DefaultPolicy()
 	for _, c := range []struct {
 		event Event
 		state State
 		rises bool
 	}{
-		{Granted{Worker: "w"}, Queued, true}, {Granted{Worker: "w"}, Dispatched, true}, {Retried{Failure: Failure{Code: "lease_lost"}}, Running, true},
-		{Retried{Epoch: 3}, Running, false}, {Released{Epoch: 3}, Running, true}, {Undelivered{}, Dispatched, true}, {DeadlinePassed{}, Running, true},
-		{CancelEnforced{}, Running, true}, {Adopted{Result: "1"}, Running, true}, {Done{Epoch: 3, Result: "1"}, Running, false},
-		{WentToSleep{Epoch: 3}, Running, false}, {Woken{}, Suspended, false}, {CancelAsked{}, Running, false}, {Beat{Epoch: 3}, Running, false},
+		{Granted{Worker: "w"}, Queued, true}, {Granted{Worker: "w"}, Dispatched, true},
+		{Retried{Failure: Failure{Code: "lease_lost"}}, Running, true},
+		{Retried{Epoch: 3}, Running, false}, {Released{Epoch: 3}, Running, true}, {Undelivered{}, Dispatched, true},
+		{DeadlinePassed{}, Running, true},
+		{CancelEnforced{}, Running, true}, {Adopted{Result: "1"}, Running, true},
+		{Done{Epoch: 3, Result: "1"}, Running, false},
+		{WentToSleep{Epoch: 3}, Running, false}, {Woken{}, Suspended, false}, {CancelAsked{}, Running, false},
+		{Beat{Epoch: 3}, Running, false},
 	} {
 		r := suited(runIn(c.state), c.event)
 		next, _, err := p.Apply(r, c.event, long)
@@ -283,28 +303,32 @@ func TestEpochs(t *testing.T) {
 			continue
 		}
 		if (next.Epoch > r.Epoch) != c.rises {
-			t.Errorf("%s from %s: the epoch goes from %d to %d", EventName(c.event), c.state, r.Epoch, next.Epoch)
+			t.Errorf("%s from %s: the epoch goes from %d to %d, want it to rise: %v",
+				EventName(c.event), c.state, r.Epoch, next.Epoch, c.rises)
 		}
 	}
 }
 
-func TestAStaleEpochChangesNothing(t *testing.T) {
+func TestStaleEpochChangesNothing(t *testing.T) {
 	p := DefaultPolicy()
 	for _, epoch := range []int64{1, 2, 4, 99} {
-		for _, e := range []Event{Started{epoch}, Beat{Epoch: epoch}, Committed{Epoch: epoch}, Done{Epoch: epoch, Result: "1"}, WentToSleep{Epoch: epoch},
-			FailedForGood{Epoch: epoch}, GaveUp{Epoch: epoch}, Released{epoch}, Rejected{Epoch: epoch}, CancelConfirmed{epoch}, Retried{Epoch: epoch}} {
+		for _, e := range []Event{Started{epoch}, Beat{Epoch: epoch}, Committed{Epoch: epoch},
+			Done{Epoch: epoch, Result: "1"}, WentToSleep{Epoch: epoch},
+			FailedForGood{Epoch: epoch}, GaveUp{Epoch: epoch}, Released{epoch}, Rejected{Epoch: epoch},
+			CancelConfirmed{epoch}, Retried{Epoch: epoch}} {
 			for _, s := range States {
 				r := runIn(s)
 				next, lines, err := p.Apply(r, e, start0)
 				if CodeOf(err) != CodeStaleEpoch || next.Version != r.Version || lines != nil {
-					t.Errorf("%s of epoch %d on %s: %v", EventName(e), epoch, s, err)
+					t.Errorf("%s of epoch %d on %s: %v, version %d, %d lines, want %s and no change",
+						EventName(e), epoch, s, err, next.Version, len(lines), CodeStaleEpoch)
 				}
 			}
 		}
 	}
 }
 
-func TestAttemptsCountOnlyLostExecutions(t *testing.T) {
+func TestOnlyLostExecutionsCostAnAttempt(t *testing.T) {
 	p := DefaultPolicy()
 	r := runIn(Running)
 	r.Heard = true
@@ -324,21 +348,21 @@ func TestAttemptsCountOnlyLostExecutions(t *testing.T) {
 	apply(Granted{Worker: "w", Start: true})
 	apply(Beat{Epoch: r.Epoch})
 	if r.Attempt != 1 || r.Strikes != 0 {
-		t.Errorf("a release and a resume cost an attempt: %d", r.Attempt)
+		t.Errorf("after a release and a resume: attempt %d, strikes %d, want 1 and 0", r.Attempt, r.Strikes)
 	}
 	apply(Retried{Failure: Failure{Code: "lease_lost"}})
 	if r.Attempt != 2 || r.Strikes != 1 {
-		t.Errorf("a lost lease costs none: %d", r.Attempt)
+		t.Errorf("after a lost lease: attempt %d, strikes %d, want 2 and 1", r.Attempt, r.Strikes)
 	}
 	apply(Due{Now: true})
 	apply(Granted{Worker: "w", Start: true})
 	apply(Committed{Epoch: r.Epoch, Journal: 1})
 	if r.Attempt != 2 || r.Strikes != 0 {
-		t.Errorf("progress does not clear the strikes: %d", r.Strikes)
+		t.Errorf("after committed progress: attempt %d, strikes %d, want 2 and 0", r.Attempt, r.Strikes)
 	}
 }
 
-func TestAfterLoss(t *testing.T) {
+func TestLostExecutionIsRetriedOrEnds(t *testing.T) {
 	p := DefaultPolicy()
 	why := Failure{Code: "boom", Message: "it broke"}
 	for _, c := range []struct {
@@ -357,28 +381,30 @@ func TestAfterLoss(t *testing.T) {
 			r.Cancel.RequestedAt = start0
 		}
 		if got := EventName(p.AfterLoss(&r, c.epoch, why, 0.5)); got != c.want {
-			t.Errorf("%+v: %s", c, got)
+			t.Errorf("strikes %d, cancelled %v, epoch %d: AfterLoss = %s, want %s", c.strikes, c.cancelled, c.epoch,
+				got, c.want)
 		}
 	}
 }
 
-func TestBackoff(t *testing.T) {
+func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 	p := DefaultPolicy()
-	for n, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 9: 256 * time.Second, 10: 5 * time.Minute, 1000: 5 * time.Minute} {
+	for n, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second,
+		9: 256 * time.Second, 10: 5 * time.Minute, 1000: 5 * time.Minute} {
 		if got := p.Backoff(n, 0.5); got != want {
 			t.Errorf("retry %d waits %s, want %s", n, got, want)
 		}
 		low, high := p.Backoff(n, 0), p.Backoff(n, 1)
 		if low != want*8/10 || high != want*12/10 {
-			t.Errorf("retry %d waits between %s and %s", n, low, high)
+			t.Errorf("retry %d waits between %s and %s, want %s ± 20 %%", n, low, high, want)
 		}
 	}
 	if got := p.RedeliverAfter(1000); got != 5*time.Minute {
-		t.Errorf("the redelivery waits %s", got)
+		t.Errorf("redelivery 1000 waits %s, want 5m0s", got)
 	}
 }
 
-func TestModes(t *testing.T) {
+func TestModesOfWaits(t *testing.T) {
 	for _, c := range []struct {
 		mode              string
 		total, ended, oks int
@@ -390,28 +416,29 @@ func TestModes(t *testing.T) {
 		{ModeAnyOK, 3, 2, 0, false}, {ModeAnyOK, 3, 1, 1, true}, {ModeAnyOK, 3, 3, 0, true},
 	} {
 		if got := Satisfied(c.mode, c.total, c.ended, c.oks); got != c.want {
-			t.Errorf("%+v: %v", c, got)
+			t.Errorf("Satisfied(%s, %d, %d, %d) = %v, want %v", c.mode, c.total, c.ended, c.oks, got, c.want)
 		}
 	}
 }
 
-func TestTiers(t *testing.T) {
+func TestTierFollowsSilence(t *testing.T) {
 	p := DefaultPolicy()
 	r := runIn(Running)
-	for age, want := range map[time.Duration]string{0: TierFresh, 119 * time.Second: TierFresh, 2 * time.Minute: TierStale, 10 * time.Minute: TierStale, 601 * time.Second: TierDead} {
+	for age, want := range map[time.Duration]string{0: TierFresh, 119 * time.Second: TierFresh,
+		2 * time.Minute: TierStale, 10 * time.Minute: TierStale, 601 * time.Second: TierDead} {
 		if got := p.Tier(&r, r.SeenAt.Add(age)); got != want {
-			t.Errorf("%s after its last sign of life it is %s, want %s", age, got, want)
+			t.Errorf("tier %s after the last sign of life = %s, want %s", age, got, want)
 		}
 	}
 	if r := runIn(Suspended); p.Tier(&r, long) != "" {
-		t.Error("a run that nobody holds has a tier")
+		t.Errorf("a suspended run has the tier %q, want none", p.Tier(&r, long))
 	}
 }
 
-func TestIDs(t *testing.T) {
+func TestIDsSortByTimeAndCount(t *testing.T) {
 	a, err := NewID(start0, 0xfff, bytes.NewReader(bytes.Repeat([]byte{0xff}, 8)))
 	if err != nil || a != "019b7ca9-8c88-7fff-bfff-ffffffffffff" {
-		t.Errorf("%s, %v", a, err)
+		t.Errorf("NewID = %s, %v, want 019b7ca9-8c88-7fff-bfff-ffffffffffff", a, err)
 	}
 	b, _ := NewID(start0.Add(time.Millisecond), 1, bytes.NewReader(make([]byte, 8)))
 	c, _ := NewID(start0.Add(time.Millisecond), 2, bytes.NewReader(make([]byte, 8)))
@@ -419,16 +446,16 @@ func TestIDs(t *testing.T) {
 		t.Errorf("later ids sort before earlier ones: %s, %s, %s", a, b, c)
 	}
 	if _, err := NewID(start0, 0, bytes.NewReader(nil)); err == nil {
-		t.Error("an id without randomness")
+		t.Error("NewID without random bytes: no error, want one")
 	}
 }
 
-func TestPolicyRefusesWhatCouldLoseRuns(t *testing.T) {
+func TestBadPolicyIsRefused(t *testing.T) {
 	good := DefaultPolicy()
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	for name, spoil := range map[string]func(*Policy){
+	for name, change := range map[string]func(*Policy){
 		"lease":                  func(p *Policy) { p.Lease = 0 },
 		"max_attempts":           func(p *Policy) { p.MaxAttempts = 0 },
 		"max_deliveries":         func(p *Policy) { p.MaxDeliveries = 0 },
@@ -443,12 +470,10 @@ func TestPolicyRefusesWhatCouldLoseRuns(t *testing.T) {
 		"dispatched_retry":       func(p *Policy) { p.DispatchedRetry = 0 },
 	} {
 		p := DefaultPolicy()
-		spoil(&p)
-		var e *Error
-		if err := p.Validate(); err == nil {
-			t.Errorf("%s: accepted", name)
-		} else if e, _ = err.(*Error); e == nil || e.Field != name {
-			t.Errorf("%s: %v", name, err)
+		change(&p)
+		err := p.Validate()
+		if e, _ := err.(*Error); e == nil || e.Field != name {
+			t.Errorf("%s: Validate = %v, want an error for this field", name, err)
 		}
 	}
 }
@@ -467,7 +492,8 @@ func TestFoldRefusesImpossibleHistories(t *testing.T) {
 	}{
 		{lines("run:created"), Queued, true},
 		{lines("run:created", "run:dispatched", "run:started", "run:suspended", "run:resumed"), Queued, true},
-		{lines("run:created", "run:dispatched", "run:started", "run:reclaimed", "run:retrying", "run:dispatched"), Dispatched, true},
+		{lines("run:created", "run:dispatched", "run:started", "run:reclaimed", "run:retrying", "run:dispatched"),
+			Dispatched, true},
 		{lines("run:created", "run:dispatched", "run:started", "run:completed", "run:late_result"), Completed, true},
 		{lines("run:created", "run:started"), Running, false},
 		{lines("run:created", "run:completed", "run:failed"), Failed, false},
@@ -475,7 +501,7 @@ func TestFoldRefusesImpossibleHistories(t *testing.T) {
 		{nil, "", false},
 	} {
 		if s, ok := Fold(c.lines); s != c.want || ok != c.ok {
-			t.Errorf("%v: %s, %v", c.lines, s, ok)
+			t.Errorf("Fold(%v) = %q, %v, want %q, %v", c.lines, s, ok, c.want, c.ok)
 		}
 	}
 }

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// A Value is JSON as it is kept: the text itself when it is small, or a reference to content that is
-// stored once, by its hash, written "@<sha256>:<size>". "@" begins no JSON text, so the two can't be
-// taken for each other.
+// A Value is JSON as it is stored. A small value is the text itself. A large one is a reference,
+// "@<sha256>:<size>", to content that is stored once under its hash. No JSON text begins with "@",
+// so the two forms cannot be confused.
 type Value string
 
-// RefValue is a reference to content of that hash and size.
+// RefValue returns a reference to content by its hash and size.
 func RefValue(hash string, size int) Value {
 	return Value("@" + hash + ":" + strconv.Itoa(size))
 }
 
-// Ref gives the hash and the size of a reference; ok is false for a value that stands inline.
+// Ref returns the hash and the size of a reference. ok is false for an inline value.
 func (v Value) Ref() (hash string, size int, ok bool) {
 	rest, found := strings.CutPrefix(string(v), "@")
 	if !found {
@@ -37,7 +37,7 @@ func (v Value) MarshalJSON() ([]byte, error) {
 		return fmt.Appendf(nil, `{"ref":"sha256:%s","size":%d}`, hash, size), nil
 	}
 	if !json.Valid([]byte(v)) {
-		return json.Marshal(string(v)) // damaged: as the text that it is, so that what stands beside it can be shown
+		return json.Marshal(string(v)) // corrupted: written as a string, so that the rest can be shown
 	}
 	return []byte(v), nil
 }
@@ -52,8 +52,8 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// object builds a JSON object from names and values in the given order, leaving out what is not set. The
-// log is compared byte by byte, so its lines must not depend on the order of a map.
+// object builds a JSON object from names and values in the given order, and omits unset values. The
+// order is fixed because logs are compared byte by byte.
 func object(pairs ...any) Value {
 	b := []byte{'{'}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -103,7 +103,7 @@ func object(pairs ...any) Value {
 	return Value(append(b, '}'))
 }
 
-// with gives an object with one more name.
+// with returns an object with one more member.
 func (v Value) with(name string, val any) Value {
 	more := object(name, val)
 	if len(v) <= len("{}") {
@@ -112,5 +112,6 @@ func (v Value) with(name string, val any) Value {
 	return v[:len(v)-1] + "," + more[1:]
 }
 
-// Object builds a log line's payload: names and values in the given order, without what is not set.
+// Object builds the data of a log line from names and values in the given order. Unset values are
+// omitted.
 func Object(pairs ...any) Value { return object(pairs...) }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What a run can wait for.
+// The types of waits.
 const (
 	WaitChildren = "children"
 	WaitSignal   = "signal"
@@ -15,12 +15,12 @@ const (
 	WaitApproval = "approval"
 )
 
-// How many ends of its children (or of a group's runs) satisfy a wait.
+// The modes of a wait for children, and of a group: which ends satisfy it.
 const (
 	ModeAll   = "all"    // every one has ended
-	ModeAllOK = "all_ok" // every one has completed, or the first that did not
-	ModeAny   = "any"    // the first has ended
-	ModeAnyOK = "any_ok" // the first has completed, or all have ended
+	ModeAllOK = "all_ok" // every one has completed, or one has ended otherwise
+	ModeAny   = "any"    // one has ended
+	ModeAnyOK = "any_ok" // one has completed, or all have ended
 )
 
 // ValidMode tells whether m is one of the four modes.
@@ -28,7 +28,8 @@ func ValidMode(m string) bool {
 	return m == ModeAll || m == ModeAllOK || m == ModeAny || m == ModeAnyOK
 }
 
-// Satisfied judges a mode by how many of total have ended, and how many of those completed.
+// Satisfied tells whether a mode is satisfied when, of total runs, some have ended and some of
+// those have completed.
 func Satisfied(mode string, total, ended, completed int) bool {
 	switch mode {
 	case ModeAll:
@@ -43,27 +44,29 @@ func Satisfied(mode string, total, ended, completed int) bool {
 	return false
 }
 
-// Where a wait stands. It leaves WaitOpen once.
+// The states of a wait. It leaves WaitOpen once.
 const (
 	WaitOpen      = "open"
 	WaitSatisfied = "satisfied"
 	WaitTimedOut  = "timed_out"
-	WaitStalled   = "stalled" // a child looks stuck and the wait asked to be told
+	WaitStalled   = "stalled" // a child looks stuck, and the wait has on_stall
 	WaitOrphaned  = "orphaned"
 	WaitClosed    = "closed"
 )
 
-// A WaitSpec opens a wait. Children are named by their keys in the journal, so that a spawn and the wait
-// for it can share a commit, or by their run ids.
+// A WaitSpec opens a wait. Children are named by their run ids or by their keys in the journal.
+// With keys, one commit can both spawn a child and wait for it.
 type WaitSpec struct {
-	ID      string   `json:"id"`
-	Type    string   `json:"type"`
-	Mode    string   `json:"mode,omitempty"` // children: default all
-	Keys    []string `json:"keys,omitempty"`
-	RunIDs  []RunID  `json:"run_ids,omitempty"`
-	Name    string   `json:"name,omitempty"`    // signal and approval: which
-	Timeout Duration `json:"timeout,omitempty"` // exact; none: what its name has, or suspend_timeout; "never": until the run's deadline
-	OnStall bool     `json:"on_stall,omitempty"`
+	ID     string   `json:"id"`
+	Type   string   `json:"type"`
+	Mode   string   `json:"mode,omitempty"` // children: default all
+	Keys   []string `json:"keys,omitempty"`
+	RunIDs []RunID  `json:"run_ids,omitempty"`
+	Name   string   `json:"name,omitempty"` // signal and approval: its name
+	// Timeout is exact. Zero means the default of the wait's name, or else suspend_timeout. "never"
+	// means until the run's deadline.
+	Timeout Duration `json:"timeout,omitempty"`
+	OnStall bool     `json:"on_stall,omitempty"` // children: end the wait when a child looks stuck
 
 	Approval *ApprovalSpec `json:"approval,omitempty"`
 }
@@ -85,7 +88,7 @@ func (w *WaitSpec) Validate(field string) error {
 			return Invalid(field+".keys", "a children wait names at least one child")
 		}
 		if len(w.Keys)+len(w.RunIDs) > MaxBatch {
-			return &Error{Code: CodeTooLarge, Field: field + ".keys", Message: "a wait names at most 1000 children"}
+			return tooLarge(field+".keys", "a wait names at most 1000 children")
 		}
 	case WaitSignal:
 		if err := checkName(field+".name", w.Name); err != nil {
@@ -124,7 +127,7 @@ func (w *WaitSpec) Validate(field string) error {
 	return nil
 }
 
-// size is about how many bytes a wait makes the store write.
+// size estimates the bytes that a wait makes the store write.
 func (w *WaitSpec) size() (n int) {
 	for _, k := range w.Keys {
 		n += len(k)
@@ -138,10 +141,10 @@ func (w *WaitSpec) size() (n int) {
 	return n
 }
 
-// MaxWait bounds a wait's own timeout; the run's deadline bounds it anyway.
+// MaxWait limits the timeout of a wait. The run's deadline limits it too.
 const MaxWait = 366 * 24 * time.Hour
 
-// A Wait is something a run is, or may be, suspended on.
+// A Wait is something that a run waits for, or can wait for when it suspends.
 type Wait struct {
 	Tenant    TenantID
 	RunID     RunID
@@ -152,63 +155,65 @@ type Wait struct {
 	Targets   []RunID // children waits
 	OnStall   bool
 	State     string
-	Named     bool // the suspend that the run is in named it: its end queues the run
+	Named     bool // the current suspend waits for it: its end queues the run
 	OpenedAt  Instant
-	TimeoutAt Instant // zero: only the run's deadline
+	TimeoutAt Instant // zero if only the run's deadline ends it
 	EndedAt   Instant
-	Ended     int // children waits: how many of the targets have ended …
-	OK        int // … and how many of those completed
+	Ended     int // children waits: targets that have ended
+	OK        int // children waits: targets that have completed
 }
 
-// Names tells whether a children wait is about that run.
+// Names tells whether a children wait has that run among its targets.
 func (w *Wait) Names(id RunID) bool { return w.Type == WaitChildren && slices.Contains(w.Targets, id) }
 
-// Satisfied judges an open children wait by its tallies.
+// Satisfied tells whether enough targets of an open children wait have ended for its mode.
 func (w *Wait) Satisfied() bool {
 	return w.Type == WaitChildren && Satisfied(w.Mode, len(w.Targets), w.Ended, w.OK)
 }
 
-// An inbox item's type.
+// The types of inbox items.
 const (
 	ItemChild    = "child"       // a child has ended
-	ItemWait     = "wait"        // a children wait is over: satisfied, stalled or orphaned
-	ItemTimer    = "timer"       // a timer has rung
+	ItemWait     = "wait"        // a children wait has ended: satisfied, stalled or orphaned
+	ItemTimer    = "timer"       // a timer has expired
 	ItemTimeout  = "timeout"     // a wait was not satisfied in time (code tool_timeout)
-	ItemSignal   = "signal"      // somebody sent a signal
-	ItemCallback = "callback"    // somebody used a callback token
-	ItemApproval = "approval"    // somebody decided
-	ItemContinue = "continue"    // work outside has finished
+	ItemSignal   = "signal"      // a signal was sent
+	ItemCallback = "callback"    // a callback token was used
+	ItemApproval = "approval"    // an approval was decided
+	ItemContinue = "continue"    // external work has finished
 	ItemLate     = "late_result" // a child's late result was adopted
 )
 
-// An inbox item's status.
+// The statuses of inbox items.
 const (
 	ItemPending    = "pending"
-	ItemProcessing = "processing" // handed over under an epoch; see Item.StatusOf
+	ItemProcessing = "processing" // handed to the holder of an epoch; see Item.StatusOf
 	ItemDone       = "done"       // acknowledged under that epoch
-	ItemSkipped    = "skipped"    // of no use to anybody any more
+	ItemSkipped    = "skipped"    // no longer needed
 )
 
-// An Item is a durable message to a run. The inbox is the source of truth; doorbells are hints.
+// An Item is a durable message to a run. The inbox is the source of truth; a doorbell only wakes
+// its reader.
 type Item struct {
 	Tenant    TenantID `json:"-"`
 	RunID     RunID    `json:"-"`
 	Seq       int64    `json:"seq"`
 	Type      string   `json:"type"`
 	Status    string   `json:"-"`
-	Epoch     int64    `json:"-"`                 // of the lease it was handed over with
+	Epoch     int64    `json:"-"`                 // the lease under which it was handed over
 	WaitID    string   `json:"wait_id,omitempty"` // the wait that it ends
-	Name      string   `json:"name,omitempty"`    // signal and approval: which; child and late_result: the journal key
-	From      RunID    `json:"run_id,omitempty"`  // child and late_result: who
-	Outcome   string   `json:"outcome,omitempty"` // child: how it ended; wait, timeout and approval: how the wait did
+	Name      string   `json:"name,omitempty"`    // name of a signal or approval; journal key of a child or late_result
+	From      RunID    `json:"run_id,omitempty"`  // child and late_result: the child
+	Outcome   string   `json:"outcome,omitempty"` // how the child ended, or the wait
 	Data      Value    `json:"data,omitempty"`
 	CreatedAt Instant  `json:"at"`
-	AlarmAt   Instant  `json:"-"` // when the watchdog looks at it (W1, W9)
+	AlarmAt   Instant  `json:"-"` // when the watchdog checks it (W1, W9)
 	Error     string   `json:"-"` // why the watchdog skipped it
 }
 
-// StatusOf is an item's status in its run as that is now. An item is processing only under the epoch that it was handed
-// over with, while that holds the run. After the epoch's end it is pending, although its row still says otherwise.
+// StatusOf returns the status of an item, given the current state of its run. An item is processing
+// only while the epoch that it was handed to holds the run. After that it is pending again,
+// although its row still says processing.
 func (i *Item) StatusOf(r *Run) string {
 	if i.Status == ItemProcessing && (i.Epoch != r.Epoch || !r.State.Leased()) {
 		return ItemPending
@@ -216,13 +221,14 @@ func (i *Item) StatusOf(r *Run) string {
 	return i.Status
 }
 
-// Journal entries that the server understands. One step of a saga is recorded together with UndoPrefix and its key, when it
-// has something that undoes it, and UndonePrefix and its key says that this is not wanted any more: mostly because it was done.
-// A run that ends without a result lists the rest in its deliverable, as not_undone.
+// Journal keys that the server understands. A saga step that can be undone is recorded together
+// with an entry of UndoPrefix and its key. An entry of UndonePrefix and its key says that it need
+// not be undone any more, mostly because it was. The deliverable of a run without a result lists
+// the rest as not_undone.
 const (
 	UndoPrefix   = "_undo:"
 	UndonePrefix = "_undone:"
-	MaxNotUndone = 100 // names in a deliverable: the last ones
+	MaxNotUndone = 100 // steps in a deliverable; the last ones are listed
 )
 
 // A JournalEntry is the recorded result of a step.

@@ -14,29 +14,29 @@ import (
 // A WebhookID names an endpoint: "wh_" and a UUID.
 type WebhookID string
 
-// A Webhook is an endpoint that is told of lines of logs: of all runs of its tenant, of those of a thread, or of
-// those that were submitted with its URL.
+// A Webhook is an endpoint to which the server sends lines of logs: of all runs of its tenant, of
+// the runs of a thread, or of the runs that were submitted with its URL.
 type Webhook struct {
 	Tenant      TenantID
 	ID          WebhookID
 	Scope       string   // OfTenant, OfThread or OfRun
-	ThreadID    ThreadID // whose runs, if it is a thread's
+	ThreadID    ThreadID // with OfThread: the thread
 	URL         string
-	Events      []string // which lines; empty: NotifiedLines
+	Events      []string // types of lines; empty means NotifiedLines
 	Description string
 
 	SecretVersion int     // secrets are derived from it, and never stored
-	RotatedAt     Instant // when the version before this one was replaced
+	RotatedAt     Instant // when the last rotation replaced the version before
 
 	CreatedAt      Instant
-	DisabledAt     Instant // set: nothing is sent to it
+	DisabledAt     Instant // if set, nothing is sent
 	DisabledReason string
-	FailingAt      Instant // set while nothing reaches it: since when
-	DeletedAt      Instant // set: it is only there for its history
+	FailingAt      Instant // if set, every delivery has failed since then
+	DeletedAt      Instant // if set, the row is kept only for its history
 	Version        int64
 }
 
-// What a webhook is told of.
+// The scopes of a webhook: the runs whose lines it receives.
 const (
 	OfTenant = "tenant"
 	OfThread = "thread"
@@ -46,34 +46,39 @@ const (
 // Limits of webhooks.
 const (
 	MaxURL      = 2048
-	MaxWebhooks = 100 // of a tenant, beside those of runs
-	// MaxRunWebhooks is how many URLs that were not known a tenant's submissions may name within RunWebhooksIn.
+	MaxWebhooks = 100 // of a tenant, not counting webhooks of runs
+	// MaxRunWebhooks limits the new URLs that a tenant's submissions may name within RunWebhooksIn.
 	MaxRunWebhooks = 10_000
 	RunWebhooksIn  = time.Hour
 	MaxEventNames  = 50
-	RotationGrace  = 24 * time.Hour // for how long the secret before the last rotation still signs
+	RotationGrace  = 24 * time.Hour // the time after a rotation in which the old secret still signs too
 )
 
-// Active tells whether it is sent anything.
+// Active tells whether the webhook is neither disabled nor deleted.
 func (w *Webhook) Active() bool { return w.DisabledAt == 0 && w.DeletedAt == 0 }
 
-// Wants tells whether it is told of a run's line.
+// Wants tells whether the webhook receives a line of a run of that thread.
 func (w *Webhook) Wants(thread ThreadID, line string) bool {
 	return w.Active() && (w.ThreadID == "" || w.ThreadID == thread) && WantsLine(w.Events, line)
 }
 
-// RunWebhookID is the id of the endpoint of runs that are submitted with a URL: whoever makes it first, it is the
-// same.
+// RunWebhookID returns the id of the webhook of runs that are submitted with a URL. It is a hash,
+// so that concurrent submissions create the same webhook.
 func RunWebhookID(t TenantID, url string) WebhookID {
 	h := sha256.Sum256([]byte(string(t) + "\x00" + url))
 	return WebhookID("wh_" + uuid([16]byte(h[:])))
 }
 
-// NotifiedLines are what a webhook is told of that does not say: ends, stalls, and what comes after an end.
-var NotifiedLines = []string{LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineSlow, LineStale, LineContinued, LineLateResult, LineDeadLettered}
+// NotifiedLines lists the types that a webhook without a list of its own receives: ends, stalls,
+// and what follows an end.
+var NotifiedLines = []string{
+	LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineSlow, LineStale,
+	LineContinued, LineLateResult, LineDeadLettered,
+}
 
-// WantsLine tells whether a list of events has a type of line in it: by its name, by "run:*", or by "*", which is
-// everything but what comes in masses. An empty list is NotifiedLines.
+// WantsLine tells whether a list of events includes a type of line: by its name, by a prefix such
+// as "run:*", or by "*". The wildcards do not include heartbeats and deltas, which are too many. An
+// empty list means NotifiedLines.
 func WantsLine(events []string, line string) bool {
 	if len(events) == 0 {
 		return slices.Contains(NotifiedLines, line)
@@ -87,7 +92,7 @@ func WantsLine(events []string, line string) bool {
 	return false
 }
 
-// CheckEvents checks what a webhook asks to be told of.
+// CheckEvents checks a webhook's list of events.
 func CheckEvents(field string, events []string) error {
 	if len(events) > MaxEventNames {
 		return Invalid(field, "names %d events; %d are allowed, and \"*\" is all of them", len(events), MaxEventNames)
@@ -99,18 +104,20 @@ func CheckEvents(field string, events []string) error {
 		case e == LineDelta || e == "llm:*":
 			return Invalid(field, "%q is streamed, and never sent to a webhook", e)
 		case wild && strings.HasSuffix(prefix, ":"):
-			ok = prefix == "x:" || slices.ContainsFunc(LineTypes, func(t string) bool { return strings.HasPrefix(t, prefix) })
+			known := func(t string) bool { return strings.HasPrefix(t, prefix) }
+			ok = prefix == "x:" || slices.ContainsFunc(LineTypes, known)
 		case strings.HasPrefix(e, "x:"):
 			ok = checkName(field, e) == nil && !strings.Contains(e, " ")
 		}
 		if !ok {
-			return Invalid(field, "%.100q is no event: give a type such as \"run:completed\", a prefix such as \"run:*\", or \"*\"", e)
+			return Invalid(field, "%.100q is no event: give a type such as \"run:completed\", "+
+				"a prefix such as \"run:*\", or \"*\"", e)
 		}
 	}
 	return nil
 }
 
-// CheckURL checks the form of a webhook's URL. Whether it may be called is for who calls it to know.
+// CheckURL checks the form of a webhook's URL. The sender checks whether the address is allowed.
 func CheckURL(field, raw string) error {
 	if len(raw) > MaxURL {
 		return Invalid(field, "is longer than %d bytes", MaxURL)
@@ -122,35 +129,38 @@ func CheckURL(field, raw string) error {
 	return nil
 }
 
-// A Notification is a line that a webhook is told of.
+// A Notification is the delivery of one line to one webhook.
 type Notification struct {
-	Tenant    TenantID
-	RunID     RunID
-	Seq       int64 // of the line
-	Webhook   WebhookID
-	Type      string // of the line
-	State     string
-	Attempts  int64 // how often it was taken to be sent: what fences out who took it before
-	Tries     int64 // of these, since its schedule began
+	Tenant  TenantID
+	RunID   RunID
+	Seq     int64 // number of the line
+	Webhook WebhookID
+	Type    string // type of the line
+	State   string
+	// Attempts counts how often a sender claimed it. The number fences out earlier senders.
+	Attempts int64
+	// Tries counts the attempts since its schedule began, which a redelivery by hand restarts.
+	Tries     int64
 	CreatedAt Instant
-	AlarmAt   Instant // when it is sent next; set while it is pending
+	AlarmAt   Instant // pending: the time of the next attempt
 	Status    int     // HTTP status of the last attempt, 0 if there was no answer
-	Error     string  // why the last attempt, or all of it, failed
+	Error     string  // why the last attempt failed, or why it was given up
 	Version   int64
 }
 
 // States of a notification.
 const (
-	NotePending   = "pending"   // it is sent when its alarm rings
-	NoteDelivered = "delivered" // the receiver has it
-	NoteDead      = "dead"      // it was given up; it can be sent again by hand
+	NotePending   = "pending"   // sent when its alarm is due
+	NoteDelivered = "delivered" // the receiver has answered with success
+	NoteDead      = "dead"      // given up; it can be sent again by hand
 	NoteDropped   = "dropped"   // its webhook was deleted
 )
 
-// NoteStates are all of them.
+// NoteStates lists all states of a notification.
 var NoteStates = []string{NotePending, NoteDelivered, NoteDead, NoteDropped}
 
-// ID names the notification: the same with every attempt. It holds what it names, so that nobody has to look it up.
+// ID returns the id of the notification, which is the same for every attempt. It encodes the run,
+// the webhook and the line, so that it can be resolved without a lookup.
 func (n *Notification) ID() string {
 	b := make([]byte, 0, 40)
 	b = append(b, packID(string(n.RunID))...)
@@ -159,7 +169,7 @@ func (n *Notification) ID() string {
 	return "msg_" + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseNotificationID gives the run, the line and the webhook that an id names.
+// ParseNotificationID decodes the run, the line and the webhook of an id.
 func ParseNotificationID(id string) (run RunID, seq int64, w WebhookID, ok bool) {
 	text, found := strings.CutPrefix(id, "msg_")
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
@@ -173,11 +183,11 @@ func ParseNotificationID(id string) (run RunID, seq int64, w WebhookID, ok bool)
 	return run, seq, w, size == len(b)-32 && seq > 0 && again.ID() == id
 }
 
-// packID is a UUID as 16 bytes.
+// packID returns a UUID as 16 bytes.
 func packID(id string) []byte {
 	b, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
 	if err != nil || len(b) != 16 {
-		h := sha256.Sum256([]byte(id)) // no id of ours: it has a name, which leads nowhere
+		h := sha256.Sum256([]byte(id)) // not a UUID: the hash identifies it but cannot be decoded
 		return h[:16]
 	}
 	return b
@@ -193,6 +203,6 @@ type WebhookAttempt struct {
 	At       Instant
 	Took     time.Duration
 	Status   int    // HTTP status, 0 if there was no answer
-	Error    string // why there was none, or why it does not count
-	Response string // the beginning of the answer
+	Error    string // why there was no answer, or why it is not a success
+	Response string // the beginning of the answer's body
 }

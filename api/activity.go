@@ -6,44 +6,44 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// An Activity is what a run is doing, for a person or a parent that waits for it. It has a bounded size, however much has
-// happened.
+// An Activity summarizes what a run is doing, for a person or for the run's parent. Its size is
+// limited.
 type Activity struct {
 	RunID       perdure.RunID    `json:"run_id"`
 	Kind        string           `json:"kind"`
 	Status      string           `json:"status"`
 	State       perdure.State    `json:"state"`
-	Tier        string           `json:"tier,omitempty"` // how alive it looks: fresh, stale or dead
+	Tier        string           `json:"tier,omitempty"` // liveness: fresh, stale or dead
 	Attempt     int              `json:"attempt"`
 	MaxAttempts int              `json:"max_attempts"`
 	WorkerID    string           `json:"worker_id,omitempty"`
 	ElapsedMS   int64            `json:"elapsed_ms"`
 	DeadlineAt  perdure.Instant  `json:"deadline_at"`
-	SilentMS    *int64           `json:"silent_ms,omitempty"` // since its last sign of life, while somebody holds it
+	SilentMS    *int64           `json:"silent_ms,omitempty"` // since the last sign of life, while a worker holds it
 	Operation   *Operation       `json:"operation,omitempty"`
 	Cancel      *perdure.Cancel  `json:"cancel,omitempty"`
 	Error       *perdure.Failure `json:"error,omitempty"`
 	Summary     string           `json:"result_summary,omitempty"`
 
-	Progress     json.RawMessage `json:"progress,omitempty"`      // up to 4 KiB; the run has the rest
-	ProgressSize int             `json:"progress_size,omitempty"` // of one that is larger, and left out
-	Text         string          `json:"text,omitempty"`          // the end of what it streamed in this attempt, up to 2 KiB
+	Progress     json.RawMessage `json:"progress,omitempty"`      // up to 4 KiB; a larger one is only in the run
+	ProgressSize int             `json:"progress_size,omitempty"` // bytes of a progress that is left out
+	Text         string          `json:"text,omitempty"`          // the last 2 KiB streamed in this attempt
 
-	Recent   []Happening     `json:"recent"` // the last 20 things that happened, oldest first
+	Recent   []Happening     `json:"recent"` // the last 20 events, oldest first
 	Waits    []OpenWait      `json:"waits"`
-	Children []ChildActivity `json:"children"` // up to 100, those that live first
-	Spawned  int             `json:"spawned"`  // how many there are
+	Children []ChildActivity `json:"children"` // up to 100, live ones first
+	Spawned  int             `json:"spawned"`  // number of all children
 
 	LastSeq int64 `json:"last_seq"`
 }
 
-// An Operation is what the holder of a run says that it does.
+// An Operation is the activity that the run's holder reports.
 type Operation struct {
 	Activity string          `json:"activity"`
 	Since    perdure.Instant `json:"since"`
 }
 
-// A Happening is a line of a run's log, in short.
+// A Happening is a shortened event of a run's log.
 type Happening struct {
 	Seq     int64           `json:"seq"`
 	Type    string          `json:"type"`
@@ -52,20 +52,20 @@ type Happening struct {
 	Text    string          `json:"text,omitempty"`
 }
 
-// An OpenWait is something that a run waits for.
+// An OpenWait is an open wait of a run.
 type OpenWait struct {
 	WaitID    string           `json:"wait_id"`
 	Type      string           `json:"type"`
 	Mode      string           `json:"mode,omitempty"`
 	Name      string           `json:"name,omitempty"`
 	OnStall   bool             `json:"on_stall,omitempty"`
-	Children  int              `json:"children,omitempty"` // that it is about
-	Ended     int              `json:"ended,omitempty"`    // those of them that have ended
+	Children  int              `json:"children,omitempty"` // number of targets
+	Ended     int              `json:"ended,omitempty"`    // targets that have ended
 	OpenedAt  perdure.Instant  `json:"opened_at"`
 	TimeoutAt *perdure.Instant `json:"timeout_at,omitempty"`
 }
 
-// A ChildActivity is what a child is doing, in a line.
+// A ChildActivity summarizes what a child is doing.
 type ChildActivity struct {
 	RunID     perdure.RunID `json:"run_id"`
 	Key       string        `json:"key,omitempty"`

@@ -2,78 +2,80 @@ package api
 
 import "github.com/perdure/perdure"
 
-// CreateKey asks for a key.
+// CreateKey is the body of a request for a new key.
 type CreateKey struct {
 	Name   string           `json:"name"`
 	Scopes []string         `json:"scopes"`
 	TTL    perdure.Duration `json:"ttl,omitempty"`
 }
 
-// NewKey is a key with its secret, which is shown this once.
+// NewKey is a new key. Its secret is shown only in the answer to the request that created it.
 type NewKey struct {
 	perdure.Key
-	Secret string `json:"secret,omitempty"` // in the answer that made it alone
+	Secret string `json:"secret,omitempty"`
 }
 
-// Keys lists keys, without their secrets.
+// Keys is a page of keys, without their secrets.
 type Keys struct {
 	Keys       []perdure.Key `json:"keys"`
-	NextCursor string        `json:"next_cursor,omitempty"` // where the next page begins; empty: this was the last
+	NextCursor string        `json:"next_cursor,omitempty"` // begin of the next page; empty on the last
 }
 
-// SigningKeys lists what runs are signed with, the one that signs first.
+// SigningKeys lists the public keys of signatures. The one that signs new runs is first.
 type SigningKeys struct {
 	Keys []SigningKey `json:"keys"`
 }
 
-// A SigningKey is the public half of a key that signs runs, or did.
+// A SigningKey is the public half of a key that signs runs now or did before.
 type SigningKey struct {
 	KeyID     string `json:"key_id"`
 	PublicKey string `json:"public_key"` // PEM of PKIX
 	Signs     bool   `json:"signs"`      // new runs are signed with it
 }
 
-// ChangeTenant says what holds for a tenant; what is left out stays as it is.
+// ChangeTenant changes settings of a tenant. A field that is left out keeps its value.
 type ChangeTenant struct {
 	RequireSignatures *bool `json:"require_signatures,omitempty"`
-	// Limits of the tenant: one that is left out stays as it is, and 0 means the server's default.
+	// Limits changes limits: one that is left out keeps its value, and 0 means the server's
+	// default.
 	Limits *perdure.TenantLimitChanges `json:"limits,omitempty"`
 }
 
-// A Tenant is whose runs they are.
+// A Tenant is the owner of runs, threads and keys.
 type Tenant struct {
 	Tenant            perdure.TenantID `json:"tenant"`
 	CreatedAt         perdure.Instant  `json:"created_at"`
-	RequireSignatures bool             `json:"require_signatures"` // its runs are handed over only with a valid signature
-	// Limits that are set for the tenant; 0: the server's default holds.
+	RequireSignatures bool             `json:"require_signatures"` // runs are granted only with a valid signature
+	// Limits are the limits set for the tenant; 0 means the server's default.
 	Limits perdure.TenantLimits `json:"limits"`
-	// LiveRuns is how many live runs the tenant has, counted up to 100 000. It is there when one tenant is looked at.
+	// LiveRuns is the number of the tenant's live runs, counted up to 100 000. A list leaves it
+	// out.
 	LiveRuns *int64 `json:"live_runs,omitempty"`
 }
 
-// Tenants is a page of tenants, by their names.
+// Tenants is a page of tenants, in the order of their names.
 type Tenants struct {
 	Tenants    []Tenant `json:"tenants"`
 	NextCursor string   `json:"next_cursor,omitempty"`
 }
 
-// MediaText is the media type of a text.
+// MediaText is the media type of plain text.
 const MediaText = "text/plain"
 
-// Health says how a node is.
+// Health is the health of a node.
 type Health struct {
 	Status string `json:"status"`
 	Detail string `json:"detail,omitempty"`
 }
 
-// Invariants is the outcome of a check of the whole store.
+// Invariants is the result of a check of the whole store.
 type Invariants struct {
 	Generation   int64       `json:"generation"` // how often the store was restored from a backup
 	Checked      int         `json:"checked"`
 	Violations   []Violation `json:"violations"`
-	Unchecked    []string    `json:"unchecked,omitempty"` // those that there was no time for: on a large store a check takes long
+	Unchecked    []string    `json:"unchecked,omitempty"` // invariants that were not checked for lack of time
 	PastDeadline int         `json:"runs_past_deadline"`
-	PastRuns     []string    `json:"past_deadline_run_ids,omitempty"` // the first of them
+	PastRuns     []string    `json:"past_deadline_run_ids,omitempty"` // the first runs past their deadline
 }
 
 // A Violation is a row that breaks an invariant.
@@ -83,13 +85,13 @@ type Violation struct {
 	Row       string `json:"row"`
 }
 
-// WatchdogLog is what the watchdog did, newest first.
+// WatchdogLog is a page of the watchdog's log, newest first.
 type WatchdogLog struct {
 	Actions    []perdure.WatchdogAction `json:"actions"`
 	NextCursor string                   `json:"next_cursor,omitempty"`
 }
 
-// AuditLog is who did what to what, newest first.
+// AuditLog is a page of the audit log, newest first.
 type AuditLog struct {
 	Entries    []perdure.AuditEntry `json:"entries"`
 	NextCursor string               `json:"next_cursor,omitempty"`

@@ -1,8 +1,3 @@
-// Package api is the wire contract of Perdure: the bodies of its HTTP API, the problems it answers with, and
-// how their codes and HTTP statuses belong together. Server and SDK share it; it imports the domain and
-// nothing else.
-//
-// Durations are written "30s", instants as RFC 3339. Ids are opaque strings.
 package api
 
 import (
@@ -14,17 +9,19 @@ import (
 // Prefix is where the API is mounted.
 const Prefix = "/api/v1"
 
-// StartRun asks for a run. With Wait the answer comes when the run has ended, or when that time has passed:
-// then it is 202 and "deferred", which is no error, and the run goes on.
+// StartRun is the body of a request for a new run. With Wait, the answer comes when the run has
+// ended or when that time has passed. In the second case its status is 202 and the run is
+// "deferred"; this is not an error, and the run continues.
 type StartRun struct {
 	perdure.Submission
 	Wait perdure.Duration `json:"wait,omitempty"`
-	// Foreground says that somebody is about to follow the run: its streams and joins count as waiting, and it is deferred
-	// when nobody does. A start with Wait is one anyway.
+	// Foreground says that the caller is about to follow the run. Its streams and joins then count
+	// as waiting, and the run is deferred when there are none. A start with Wait is always in the
+	// foreground.
 	Foreground bool `json:"foreground,omitempty"`
 }
 
-// A Run is a run as callers see it.
+// A Run is a run as the API shows it.
 type Run struct {
 	RunID       perdure.RunID     `json:"run_id"`
 	ThreadID    perdure.ThreadID  `json:"thread_id,omitempty"`
@@ -32,7 +29,7 @@ type Run struct {
 	Class       perdure.Class     `json:"class"`
 	Queue       string            `json:"queue"`
 	Priority    int               `json:"priority"`
-	Status      string            `json:"status"` // the state, or "deferred" while it is live and nobody waits for it
+	Status      string            `json:"status"` // the state, or "deferred" while no caller waits for a live run
 	State       perdure.State     `json:"state"`
 	Epoch       int64             `json:"epoch"`
 	Attempt     int               `json:"attempt"`
@@ -42,7 +39,7 @@ type Run struct {
 	Summary     string            `json:"result_summary,omitempty"`
 	Error       *perdure.Failure  `json:"error,omitempty"`
 	Activity    string            `json:"activity,omitempty"`
-	Tier        string            `json:"tier,omitempty"` // how alive it looks: fresh, stale or dead
+	Tier        string            `json:"tier,omitempty"` // liveness: fresh, stale or dead
 	Progress    json.RawMessage   `json:"progress,omitempty"`
 	WorkerID    string            `json:"worker_id,omitempty"`
 	Cancel      *perdure.Cancel   `json:"cancel,omitempty"`
@@ -59,23 +56,25 @@ type Run struct {
 	StartedAt  *perdure.Instant `json:"started_at,omitempty"`
 	FinishedAt *perdure.Instant `json:"finished_at,omitempty"`
 	DeferredAt *perdure.Instant `json:"deferred_at,omitempty"`
-	SeenAt     *perdure.Instant `json:"seen_at,omitempty"` // the last sign of life
+	SeenAt     *perdure.Instant `json:"seen_at,omitempty"` // last sign of life
 	ElapsedMS  int64            `json:"elapsed_ms"`
 	DurationMS *int64           `json:"duration_ms,omitempty"`
 
-	LastSeq       int64  `json:"last_seq"` // the last event of its log
+	LastSeq       int64  `json:"last_seq"` // number of the last event
 	LateResults   int    `json:"late_results,omitempty"`
 	DeliverableID string `json:"deliverable_id,omitempty"`
 	AttachURL     string `json:"attach_url"`
 	StatusURL     string `json:"status_url"`
-	Message       string `json:"message,omitempty"` // with 202: what to make of it
-	Damaged       string `json:"damaged,omitempty"` // what of it can't be read, if something happened to the database
+	Message       string `json:"message,omitempty"` // with 202: an explanation for people
+	Damaged       string `json:"damaged,omitempty"` // the error, if the stored run is corrupted
 
-	WebhookID     perdure.WebhookID `json:"webhook_id,omitempty"`     // where it is told of, if it was started with a webhook
-	WebhookSecret string            `json:"webhook_secret,omitempty"` // shown once: to who starts the first run with that webhook
+	// WebhookID is the run's own webhook, if it was started with one.
+	WebhookID perdure.WebhookID `json:"webhook_id,omitempty"`
+	// WebhookSecret is shown once, in the answer to the first start with that webhook.
+	WebhookSecret string `json:"webhook_secret,omitempty"`
 }
 
-// Runs is a page of a list.
+// Runs is a page of runs.
 type Runs struct {
 	Runs       []Run  `json:"runs"`
 	NextCursor string `json:"next_cursor,omitempty"`
@@ -90,36 +89,37 @@ type Event struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-// Events is a part of a log. Ask again with after=NextAfter.
+// Events is a part of a log. The next part begins after NextAfter.
 type Events struct {
 	Events    []Event `json:"events"`
 	NextAfter int64   `json:"next_after"`
-	Ended     bool    `json:"ended"`         // the run has ended and these are the last
-	Gap       *Gap    `json:"gap,omitempty"` // lines after the cursor that are no longer kept
+	Ended     bool    `json:"ended"`         // the run has ended, and there are no more events
+	Gap       *Gap    `json:"gap,omitempty"` // events after the cursor that are no longer stored
 }
 
-// A Deliverable is what an ended run hands over.
+// A Deliverable is the outcome of an ended run: its result, or a fallback if it has none.
 type Deliverable struct {
 	DeliverableID string           `json:"deliverable_id"`
 	RunID         perdure.RunID    `json:"run_id"`
 	Kind          string           `json:"kind"` // "result" or "fallback"
 	Content       json.RawMessage  `json:"content"`
 	Error         *perdure.Failure `json:"error,omitempty"`
-	// Artifacts are what the run left beside it.
+	// Artifacts are the files that the run left.
 	Artifacts []perdure.Artifact `json:"artifacts,omitempty"`
 }
 
-// Artifacts are what a run has left beside its result, by name.
+// Artifacts lists the files that a run has left, by name.
 type Artifacts struct {
 	Artifacts []perdure.Artifact `json:"artifacts"`
 }
 
-// CancelRun asks a run to stop.
+// CancelRun is the body of a cancel request.
 type CancelRun struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// SendSignal is the body of a signal. One that decides an approval of its name has the decision instead of data, or inside.
+// SendSignal is the body of a signal. A signal can also decide the approval of its name; the
+// decision then replaces the data, or is inside it.
 type SendSignal struct {
 	Data json.RawMessage `json:"data,omitempty"`
 
@@ -133,7 +133,7 @@ type SendSignal struct {
 type SignalSent struct {
 	RunID      perdure.RunID      `json:"run_id"`
 	Status     string             `json:"status"`
-	ApprovalID perdure.ApprovalID `json:"approval_id,omitempty"` // what it decided, if it did
+	ApprovalID perdure.ApprovalID `json:"approval_id,omitempty"` // the approval that it decided, if any
 }
 
 // UseCallback is the body of a callback.
@@ -150,24 +150,24 @@ type CallbackUsed struct {
 // LateResults lists a run's late results.
 type LateResults struct {
 	LateResults []LateResult `json:"late_results"`
-	NextCursor  string       `json:"next_cursor,omitempty"` // where the next page begins; empty: this was the last
+	NextCursor  string       `json:"next_cursor,omitempty"` // begin of the next page; empty on the last
 }
 
-// A LateResult is finished work that came too late.
+// A LateResult is a result that came too late.
 type LateResult struct {
 	N         int             `json:"n"`
 	State     string          `json:"state"`
 	Epoch     int64           `json:"epoch"`
-	Attempt   int             `json:"attempt,omitempty"` // whose work it is; of one from another run, that run's
+	Attempt   int             `json:"attempt,omitempty"` // the attempt that produced it, of FromRunID if that is set
 	WorkerID  string          `json:"worker_id,omitempty"`
-	FromRunID perdure.RunID   `json:"from_run_id,omitempty"` // a retry whose result this is
+	FromRunID perdure.RunID   `json:"from_run_id,omitempty"` // the retry that produced it, if it was one
 	Result    json.RawMessage `json:"result,omitempty"`
-	Size      int             `json:"size"` // of the result, in bytes
+	Size      int             `json:"size"` // bytes of the result
 	Summary   string          `json:"result_summary,omitempty"`
 	At        perdure.Instant `json:"at"`
 }
 
-// CreateThread makes a conversation.
+// CreateThread is the body of a request for a new thread.
 type CreateThread struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
@@ -203,7 +203,7 @@ type MessageAppended struct {
 	Seq      int64            `json:"seq"`
 }
 
-// CreateGroup gathers runs.
+// CreateGroup is the body of a request for a new group of runs.
 type CreateGroup struct {
 	Mode     string           `json:"mode,omitempty"`
 	RunIDs   []perdure.RunID  `json:"run_ids"`
@@ -211,7 +211,7 @@ type CreateGroup struct {
 	OnLosers string           `json:"on_losers,omitempty"`
 }
 
-// A Group is a gathering of runs.
+// A Group is a set of runs that can be waited for together.
 type Group struct {
 	GroupID    perdure.GroupID  `json:"group_id"`
 	Mode       string           `json:"mode"`
@@ -221,7 +221,7 @@ type Group struct {
 	Ended      int              `json:"ended"`
 	Completed  int              `json:"completed"`
 	RunIDs     []perdure.RunID  `json:"run_ids"`
-	EndedRuns  []EndedRun       `json:"ended_runs"` // by now, the first to end first
+	EndedRuns  []EndedRun       `json:"ended_runs"` // in the order in which they ended
 	CreatedAt  perdure.Instant  `json:"created_at"`
 	DeadlineAt *perdure.Instant `json:"deadline_at,omitempty"` // while it is open
 	EndedAt    *perdure.Instant `json:"ended_at,omitempty"`
@@ -234,7 +234,7 @@ type EndedRun struct {
 	FinishedAt perdure.Instant `json:"finished_at"`
 }
 
-// ContinueRun says that work outside, which a run started, has finished.
+// ContinueRun reports that external work, which a run has started, has finished.
 type ContinueRun struct {
 	Trigger  string `json:"trigger,omitempty"`
 	JobID    string `json:"job_id"`
@@ -243,13 +243,13 @@ type ContinueRun struct {
 	Summary  string `json:"result_summary,omitempty"`
 }
 
-// Continued is the answer to it.
+// Continued is the answer to ContinueRun.
 type Continued struct {
 	RunID         perdure.RunID `json:"run_id"`
 	ContinuedByID perdure.RunID `json:"continued_by_run_id,omitempty"`
 }
 
-// JobStatus is the shortest answer about a run.
+// JobStatus is a short form of a run.
 type JobStatus struct {
 	JobID     perdure.RunID   `json:"job_id"`
 	Status    string          `json:"status"`
@@ -257,13 +257,13 @@ type JobStatus struct {
 	UpdatedAt perdure.Instant `json:"updated_at"`
 }
 
-// Queues lists queues and what is in them.
+// Queues is a page of queues with their numbers of runs.
 type Queues struct {
 	Queues     []Queue `json:"queues"`
-	NextCursor string  `json:"next_cursor,omitempty"` // where the next page begins; empty: this was the last
+	NextCursor string  `json:"next_cursor,omitempty"` // begin of the next page; empty on the last
 }
 
-// A Queue is where runs wait.
+// A Queue is a named queue and its live runs.
 type Queue struct {
 	Name            string `json:"name"`
 	Queued          int    `json:"queued"`
@@ -271,12 +271,13 @@ type Queue struct {
 	Running         int    `json:"running"`
 	Suspended       int    `json:"suspended"`
 	OldestClaimable int64  `json:"oldest_claimable_ms,omitempty"`
-	// AtLeast says that the tenant has more live runs than are counted: the queue may hold more than these.
+	// AtLeast says that the tenant has more live runs than are counted, so that the numbers are
+	// minima.
 	AtLeast bool `json:"at_least,omitempty"`
 }
 
-// Workers lists workers.
+// Workers is a page of workers.
 type Workers struct {
 	Workers    []perdure.Worker `json:"workers"`
-	NextCursor string           `json:"next_cursor,omitempty"` // where the next page begins; empty: this was the last
+	NextCursor string           `json:"next_cursor,omitempty"` // begin of the next page; empty on the last
 }

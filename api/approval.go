@@ -2,7 +2,7 @@ package api
 
 import "github.com/perdure/perdure"
 
-// Decide says yes or no to an approval.
+// Decide is the body of a decision about an approval.
 type Decide = perdure.Decision
 
 // Approvals is a page of approvals, oldest first.

@@ -8,41 +8,43 @@ type DeadLetters struct {
 	NextCursor  string               `json:"next_cursor,omitempty"`
 }
 
-// DeadLetterCauses is the dead letters by what they died of, the most first.
+// DeadLetterCauses counts dead letters by their cause, the most frequent first.
 type DeadLetterCauses struct {
 	Causes []DeadLetterCause `json:"causes"`
-	More   bool              `json:"more,omitempty"` // there are more causes than are listed
+	More   bool              `json:"more,omitempty"` // the list is truncated
 }
 
-// A DeadLetterCause is the dead letters of a kind that have the same cause.
+// A DeadLetterCause counts the dead letters of one kind and one cause.
 type DeadLetterCause struct {
 	Cause    string          `json:"cause"`
 	Kind     string          `json:"kind"`
 	Count    int             `json:"count"`
-	Redriven int             `json:"redriven"` // how many of them
+	Redriven int             `json:"redriven"` // how many of Count were redriven
 	OldestAt perdure.Instant `json:"oldest_at"`
 	NewestAt perdure.Instant `json:"newest_at"`
-	Example  perdure.RunID   `json:"example_run_id"` // the newest of them
+	Example  perdure.RunID   `json:"example_run_id"` // the newest
 	Message  string          `json:"example_message,omitempty"`
 }
 
-// A DeadLetterStory is a dead letter and what led to it.
+// A DeadLetterStory is a dead letter with the history that led to it.
 type DeadLetterStory struct {
 	perdure.DeadLetter
-	Run      *Run              `json:"run,omitempty"`      // with a large input as {"ref","size"}; not there when the run was deleted
+	// Run has a large input as {"ref","size"}. It is missing if the run was deleted.
+	Run      *Run              `json:"run,omitempty"`
 	Parent   *JobStatus        `json:"parent,omitempty"`   // the run that spawned it
-	Fallback *perdure.Value    `json:"fallback,omitempty"` // what was handed over instead of a result
+	Fallback *perdure.Value    `json:"fallback,omitempty"` // the deliverable of a run without a result
 	Attempts []perdure.Attempt `json:"attempts"`           // the last 50
-	Events   []Event           `json:"events"`             // the last 20 of its log
+	Events   []Event           `json:"events"`             // the last 20
 }
 
-// Redrive says how a dead letter is made a new run.
+// Redrive is the body of a request that starts a new run from a dead letter.
 type Redrive struct {
-	// Resign has the new run signed although the signature of the dead one is not valid: whoever says so has looked at it.
+	// Resign signs the new run although the dead letter's signature is invalid. The caller has
+	// checked that its content is right.
 	Resign bool `json:"resign,omitempty"`
 }
 
-// ChooseLetters says which dead letters are meant: those named, or those of a cause, kind and queue, the oldest first.
+// ChooseLetters selects dead letters: by their ids, or by cause, kind and queue, the oldest first.
 type ChooseLetters struct {
 	IDs   []perdure.RunID `json:"ids,omitempty"`
 	Cause string          `json:"cause,omitempty"`
@@ -51,19 +53,20 @@ type ChooseLetters struct {
 	Limit *int            `json:"limit,omitempty"` // from 1 to 1000; default 100
 }
 
-// RedriveMany makes new runs of many dead letters. By cause, kind or queue it takes those that nobody has redriven.
+// RedriveMany is the body of a request that starts new runs from many dead letters. A selection by
+// cause, kind or queue skips those that were redriven before.
 type RedriveMany struct {
 	ChooseLetters
 	Redrive
 }
 
-// LettersDone says what became of each dead letter.
+// LettersDone has the result for each dead letter of a request.
 type LettersDone struct {
 	Results []LetterDone `json:"results"`
-	Done    int          `json:"done"` // how many of them
+	Done    int          `json:"done"` // number of successes
 }
 
-// A LetterDone says what became of one: it is done, or there is an error.
+// A LetterDone is the result for one dead letter: OK, or an error.
 type LetterDone struct {
 	RunID      perdure.RunID `json:"run_id"`
 	OK         bool          `json:"ok,omitempty"`

@@ -24,7 +24,7 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s: %s", p.Code, p.Detail)
 }
 
-// Is makes errors.Is compare by code, with *perdure.Error too.
+// Is makes errors.Is compare by code, also with *perdure.Error.
 func (p *Problem) Is(target error) bool {
 	switch t := target.(type) {
 	case *Problem:
@@ -35,7 +35,7 @@ func (p *Problem) Is(target error) bool {
 	return false
 }
 
-// Codes of the door, beside those of the domain.
+// Codes of the HTTP layer. The domain has the others.
 const (
 	CodeUnauthorized perdure.Code = "unauthorized"
 	CodeForbidden                 = perdure.CodeForbidden
@@ -52,14 +52,14 @@ const (
 	CodeUpgrade        perdure.Code = "upgrade_required"
 )
 
-// A CodeDef says what a code means and which HTTP status it comes with.
+// A CodeDef is the meaning of a code and its HTTP status.
 type CodeDef struct {
 	Code   perdure.Code
 	Status int
 	Title  string
 }
 
-// Codes is the registry: one line per code, used both ways.
+// Codes has one row per code. The server and the client both use it.
 var Codes = []CodeDef{
 	{perdure.CodeInvalid, http.StatusBadRequest, "The request is malformed"},
 	{perdure.CodeTooLarge, http.StatusRequestEntityTooLarge, "Something is over its limit"},
@@ -87,7 +87,8 @@ var Codes = []CodeDef{
 	{perdure.CodeStorageFull, http.StatusInsufficientStorage, "The disk is full; nothing was changed"},
 	{perdure.CodeQueryTimeout, http.StatusServiceUnavailable, "The query took longer than one may; ask for less"},
 	{perdure.CodeUnavailable, http.StatusServiceUnavailable, "Nothing was changed; try again"},
-	{perdure.CodeUnknown, http.StatusServiceUnavailable, "It may or may not have been stored; try again with the same key"},
+	{perdure.CodeUnknown, http.StatusServiceUnavailable,
+		"It may or may not have been stored; try again with the same key"},
 	{perdure.CodeInternal, http.StatusInternalServerError, "The server has a defect"},
 	{CodeUnauthorized, http.StatusUnauthorized, "A valid key is needed"},
 	{CodeForbidden, http.StatusForbidden, "The key does not allow this"},
@@ -100,10 +101,11 @@ var Codes = []CodeDef{
 	{CodeShuttingDown, http.StatusServiceUnavailable, "The server is shutting down"},
 	{CodeOrigin, http.StatusForbidden, "Pages of this origin are not let in"},
 	{CodeUpgrade, http.StatusUpgradeRequired, "This path is a WebSocket"},
-	{CodeTooManyStreams, http.StatusServiceUnavailable, "The node has as many streams as it may, or the tenant its share"},
+	{CodeTooManyStreams, http.StatusServiceUnavailable,
+		"The node has as many streams as it may, or the tenant its share"},
 }
 
-// StatusOf is the HTTP status of a code.
+// StatusOf returns the HTTP status of a code.
 func StatusOf(code perdure.Code) int { return def(code).Status }
 
 func def(code perdure.Code) CodeDef {
@@ -115,8 +117,11 @@ func def(code perdure.Code) CodeDef {
 	return CodeDef{code, http.StatusInternalServerError, "The server has a defect"}
 }
 
-// NewProblem makes the problem of a code.
+// NewProblem returns the problem of a code, with its type, title and status.
 func NewProblem(code perdure.Code, detail, field string) *Problem {
 	d := def(code)
-	return &Problem{Type: "urn:perdure:problem:" + string(code), Title: d.Title, Status: d.Status, Detail: detail, Code: code, Field: field}
+	return &Problem{
+		Type: "urn:perdure:problem:" + string(code), Title: d.Title, Status: d.Status,
+		Detail: detail, Code: code, Field: field,
+	}
 }

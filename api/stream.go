@@ -5,30 +5,30 @@ import "github.com/perdure/perdure"
 // MediaStream is the media type of a stream of events.
 const MediaStream = "text/event-stream"
 
-// The frames of a stream that are no lines of the log. They bear the cursor as their id.
+// The frames of a stream that are not events of the log. Their id is the cursor.
 const (
-	StreamAttached = "stream:attached" // the first of every connection; its data is Attached
-	StreamGap      = "stream:gap"      // lines that are no longer kept; its data is Gap
-	StreamEnd      = "stream:end"      // the run has ended and everything was told; its data is End
+	StreamAttached = "stream:attached" // the first frame of every connection; its data is Attached
+	StreamGap      = "stream:gap"      // events that are no longer stored; its data is Gap
+	StreamEnd      = "stream:end"      // the run has ended and all events were sent; its data is End
 )
 
-// Attached says where a stream begins.
+// Attached is the position at which a stream begins.
 type Attached struct {
 	RunID   perdure.RunID `json:"run_id"`
-	After   int64         `json:"after"`    // the cursor: what follows comes after this line
-	LastSeq int64         `json:"last_seq"` // the last line of the log at this moment
+	After   int64         `json:"after"`    // the cursor: the stream begins after this event
+	LastSeq int64         `json:"last_seq"` // the last event of the log when the stream began
 	Status  string        `json:"status"`
 	State   perdure.State `json:"state"`
 }
 
-// Gap says which lines a stream can't give any more.
+// Gap is a range of events that are no longer stored.
 type Gap struct {
 	RunID perdure.RunID `json:"run_id"`
 	From  int64         `json:"from"`
 	To    int64         `json:"to"`
 }
 
-// End says how a run ended.
+// End is the state in which a run ended.
 type End struct {
 	RunID   perdure.RunID `json:"run_id"`
 	State   perdure.State `json:"state"`

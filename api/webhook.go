@@ -2,15 +2,18 @@ package api
 
 import "github.com/perdure/perdure"
 
-// CreateWebhook registers a receiver for what happens to a tenant's runs, or to those of a thread.
+// CreateWebhook is the body of a request for a new webhook, for the runs of a tenant or of a
+// thread.
 type CreateWebhook struct {
-	URL         string           `json:"url"`
-	ThreadID    perdure.ThreadID `json:"thread_id,omitempty"` // empty: all runs of the tenant
-	Events      []string         `json:"events,omitempty"`    // types, or prefixes such as "run:*"; empty: ends, stalls, and what follows an end
-	Description string           `json:"description,omitempty"`
+	URL      string           `json:"url"`
+	ThreadID perdure.ThreadID `json:"thread_id,omitempty"` // empty for all runs of the tenant
+	// Events are types, or prefixes such as "run:*". Empty means perdure.NotifiedLines: ends,
+	// stalls, and what follows an end.
+	Events      []string `json:"events,omitempty"`
+	Description string   `json:"description,omitempty"`
 }
 
-// ChangeWebhook changes what is given of a webhook, and nothing else.
+// ChangeWebhook changes the fields of a webhook that are given.
 type ChangeWebhook struct {
 	URL         *string   `json:"url,omitempty"`
 	Events      *[]string `json:"events,omitempty"`
@@ -18,26 +21,29 @@ type ChangeWebhook struct {
 	Disabled    *bool     `json:"disabled,omitempty"`
 }
 
-// A Webhook is a receiver as callers see it.
+// A Webhook is a webhook as the API shows it.
 type Webhook struct {
-	WebhookID      perdure.WebhookID `json:"webhook_id"`
-	URL            string            `json:"url"`
-	Scope          string            `json:"scope"` // whose runs it is told of: "tenant", "thread", or "run" for those that were started with its URL
-	ThreadID       perdure.ThreadID  `json:"thread_id,omitempty"`
-	Events         []string          `json:"events,omitempty"` // of one with the scope "run" they come with each run
-	Description    string            `json:"description,omitempty"`
-	Disabled       bool              `json:"disabled"`
-	DisabledAt     perdure.Instant   `json:"disabled_at,omitempty"`
-	DisabledReason string            `json:"disabled_reason,omitempty"`
-	FailingAt      perdure.Instant   `json:"failing_at,omitempty"` // since when nothing reaches it
-	RotatedAt      perdure.Instant   `json:"rotated_at,omitempty"`
-	CreatedAt      perdure.Instant   `json:"created_at"`
+	WebhookID perdure.WebhookID `json:"webhook_id"`
+	URL       string            `json:"url"`
+	// Scope is "tenant", "thread", or "run" for the runs that were started with its URL.
+	Scope    string           `json:"scope"`
+	ThreadID perdure.ThreadID `json:"thread_id,omitempty"`
+	// Events is empty for the scope "run": each run has its own.
+	Events         []string        `json:"events,omitempty"`
+	Description    string          `json:"description,omitempty"`
+	Disabled       bool            `json:"disabled"`
+	DisabledAt     perdure.Instant `json:"disabled_at,omitempty"`
+	DisabledReason string          `json:"disabled_reason,omitempty"`
+	FailingAt      perdure.Instant `json:"failing_at,omitempty"` // since when every delivery has failed
+	RotatedAt      perdure.Instant `json:"rotated_at,omitempty"`
+	CreatedAt      perdure.Instant `json:"created_at"`
 }
 
-// NewWebhook is a webhook with its secret, which is shown this once: when it is made, and when it is rotated.
+// NewWebhook is a webhook with its secret. The secret is shown when the webhook is created and when
+// it is rotated. An answer that is repeated after another rotation is without it.
 type NewWebhook struct {
 	Webhook
-	Secret string `json:"secret,omitempty"` // not in an answer that is repeated after another rotation
+	Secret string `json:"secret,omitempty"`
 }
 
 // Webhooks lists the registered webhooks.
@@ -45,21 +51,21 @@ type Webhooks struct {
 	Webhooks []Webhook `json:"webhooks"`
 }
 
-// WebhookTested says what came of a test message.
+// WebhookTested is the result of a test message.
 type WebhookTested struct {
 	Delivered bool   `json:"delivered"`
-	Status    int    `json:"status,omitempty"` // of the answer, if one came
+	Status    int    `json:"status,omitempty"` // HTTP status, if there was an answer
 	Error     string `json:"error,omitempty"`
-	Response  string `json:"response,omitempty"` // its beginning
+	Response  string `json:"response,omitempty"` // beginning of the answer's body
 	TookMS    int64  `json:"took_ms"`
 }
 
-// A Delivery is one event on its way to one webhook.
+// A Delivery is the delivery of one event to one webhook.
 type Delivery struct {
-	DeliveryID    string            `json:"delivery_id"` // the webhook-id of the message, the same with every attempt
+	DeliveryID    string            `json:"delivery_id"` // the webhook-id header, the same in every attempt
 	WebhookID     perdure.WebhookID `json:"webhook_id"`
 	RunID         perdure.RunID     `json:"run_id"`
-	Seq           int64             `json:"seq"` // of the event
+	Seq           int64             `json:"seq"` // number of the event
 	Type          string            `json:"type"`
 	State         string            `json:"state"` // "pending", "delivered", "dead" or "dropped"
 	Attempts      int64             `json:"attempts"`
@@ -69,19 +75,19 @@ type Delivery struct {
 	LastError     string            `json:"last_error,omitempty"`
 }
 
-// Deliveries is a page of what a webhook was told, newest first.
+// Deliveries is a page of a webhook's deliveries, newest first.
 type Deliveries struct {
 	Deliveries []Delivery `json:"deliveries"`
 	NextCursor string     `json:"next_cursor,omitempty"`
 }
 
-// DeliveryHistory is a delivery with every attempt that was made.
+// DeliveryHistory is a delivery with all its attempts.
 type DeliveryHistory struct {
 	Delivery
 	History []DeliveryAttempt `json:"history"`
 }
 
-// A DeliveryAttempt is one sending, and what came of it.
+// A DeliveryAttempt is one attempt of a delivery and its result.
 type DeliveryAttempt struct {
 	N        int64           `json:"n"`
 	At       perdure.Instant `json:"at"`

@@ -6,34 +6,36 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// The worker protocol. All calls batch; every write carries run_id and epoch.
+// This file has the bodies of the worker protocol. All calls are batches, and every write carries
+// run_id and epoch.
 
-// Poll leases runs: it waits up to Wait for some.
+// Poll is a request to lease runs. If there are none, it waits up to Wait.
 type Poll struct {
 	Queues []string         `json:"queues,omitempty"`
 	Kinds  []string         `json:"kinds,omitempty"`
 	Slots  int              `json:"slots"`
 	Wait   perdure.Duration `json:"wait,omitempty"`
-	Start  bool             `json:"start,omitempty"` // the worker begins at once
-	// AllTenants leases for all tenants; it takes a key of the platform.
+	Start  bool             `json:"start,omitempty"` // start the runs in the same write
+	// AllTenants leases runs of all tenants. It needs a platform key.
 	AllTenants bool `json:"all_tenants,omitempty"`
-	// News leases nothing, and has no slots: it waits until a run that the worker has is asked to stop.
+	// News leases nothing, and has no slots. The poll waits until one of the worker's runs gets a
+	// cancel request.
 	News bool `json:"news,omitempty"`
-	// Holding is for a poll for news: what the worker has and knows of no wish to stop. One of these that was asked to
-	// stop before the poll came is news.
+	// Holding is for a poll with News: the worker's runs without a known cancel request. The poll
+	// returns at once if one of them already has one.
 	Holding []Lease `json:"holding,omitempty"`
 }
 
 // Polled is the answer to a poll.
 type Polled struct {
 	Runs []Grant `json:"runs"`
-	News bool    `json:"news,omitempty"` // there is some: the answer to a heartbeat says what
+	News bool    `json:"news,omitempty"` // there is a cancel request; the next heartbeat's answer has it
 }
 
 // A Grant is a leased run.
 type Grant struct {
 	RunID       perdure.RunID    `json:"run_id"`
-	Tenant      perdure.TenantID `json:"tenant,omitempty"` // for workers that lease for many, and with a signature
+	Tenant      perdure.TenantID `json:"tenant,omitempty"` // with AllTenants, and with a signature
 	Epoch       int64            `json:"epoch"`
 	Attempt     int              `json:"attempt"`
 	Kind        string           `json:"kind"`
@@ -44,81 +46,83 @@ type Grant struct {
 	RootRunID   perdure.RunID    `json:"root_run_id,omitempty"`
 	State       perdure.State    `json:"state"`
 	Input       json.RawMessage  `json:"input,omitempty"`
-	LeaseMS     int64            `json:"lease_ms"` // counted from when the request was sent
+	LeaseMS     int64            `json:"lease_ms"` // from the time when the poll was sent
 	DeadlineAt  perdure.Instant  `json:"deadline_at"`
-	// Journal and Inbox hold at most 1 MiB, and Inbox 256 items; where a next is set, the rest is fetched.
+	// Journal and Inbox have at most 1 MiB each, and Inbox at most 256 items. If the field with the
+	// suffix Next is set, the worker fetches the rest.
 	Journal     []JournalEntry `json:"journal"`
 	JournalNext int64          `json:"journal_next,omitempty"`
 	Inbox       []perdure.Item `json:"inbox"`
 	InboxNext   int64          `json:"inbox_next,omitempty"`
-	Cancel      bool           `json:"cancel,omitempty"` // asked to stop: clean up and say cancelled
+	Cancel      bool           `json:"cancel,omitempty"` // cancel request: clean up and commit the outcome cancelled
 	CancelWhy   string         `json:"cancel_reason,omitempty"`
-	// Signature is over tenant, run, kind, queue, input and deadline, where the server signs.
+	// Signature covers tenant, run, kind, queue, input and deadline. It is empty if the server does
+	// not sign.
 	Signature *perdure.Signature `json:"signature,omitempty"`
 }
 
-// A JournalEntry is a recorded step.
+// A JournalEntry is the recorded result of a step.
 type JournalEntry struct {
 	Seq   int64           `json:"seq"`
 	Key   string          `json:"key"`
 	Value json.RawMessage `json:"value"`
 }
 
-// JournalPage is more of a journal.
+// JournalPage is a further part of a journal.
 type JournalPage struct {
 	Journal []JournalEntry `json:"journal"`
 	Next    int64          `json:"journal_next,omitempty"`
 }
 
-// InboxPage is more of an inbox.
+// InboxPage is a further part of an inbox.
 type InboxPage struct {
 	Inbox []perdure.Item `json:"inbox"`
 	Next  int64          `json:"inbox_next,omitempty"`
 }
 
-// A Lease is what a worker presents.
+// A Lease identifies a worker's hold on a run.
 type Lease struct {
 	RunID perdure.RunID `json:"run_id"`
 	Epoch int64         `json:"epoch"`
 }
 
-// StartRuns and ReleaseRuns name leases.
+// StartRuns reports that a worker has started runs.
 type StartRuns struct {
 	Runs []Lease `json:"runs"`
 }
 
-// ReleaseRuns hands runs back.
+// ReleaseRuns hands runs back unfinished.
 type ReleaseRuns struct {
 	Runs []Lease `json:"runs"`
 }
 
-// LeaseResults answers for each lease, in order.
+// LeaseResults has one result per lease, in the order of the request.
 type LeaseResults struct {
 	Results []LeaseResult `json:"results"`
 }
 
-// A LeaseResult answers for one lease.
+// A LeaseResult is the result for one lease.
 type LeaseResult struct {
 	RunID  perdure.RunID `json:"run_id"`
-	Epoch  int64         `json:"epoch"` // as it was presented
+	Epoch  int64         `json:"epoch"` // as in the request
 	OK     bool          `json:"ok,omitempty"`
 	Cancel bool          `json:"cancel,omitempty"`
 	Error  *Refusal      `json:"error,omitempty"`
 }
 
-// A Refusal is an error inside of a batch.
+// A Refusal is the error of one entry of a batch.
 type Refusal struct {
 	Code   perdure.Code `json:"code"`
 	Detail string       `json:"detail,omitempty"`
 	Field  string       `json:"field,omitempty"`
 }
 
-// Beats is a heartbeat.
+// Beats is a heartbeat for a worker's runs.
 type Beats struct {
 	Runs []Beat `json:"runs"`
 }
 
-// A Beat is what a heartbeat says of one run.
+// A Beat is the part of a heartbeat about one run.
 type Beat struct {
 	RunID     perdure.RunID   `json:"run_id"`
 	Epoch     int64           `json:"epoch"`
@@ -127,8 +131,8 @@ type Beat struct {
 	CancelAck bool            `json:"cancel_ack,omitempty"`
 }
 
-// Beaten is the answer to a heartbeat: what is lost, and what is to stop. One that is malformed is refused as a
-// whole.
+// Beaten is the answer to a heartbeat: the leases that are lost, and the runs with a cancel
+// request. A malformed heartbeat is refused as a whole.
 type Beaten struct {
 	Lost   []LeaseResult `json:"lost"`
 	Cancel []LeaseResult `json:"cancel"`
@@ -139,12 +143,12 @@ type Commits struct {
 	Commits []perdure.Commit `json:"commits"`
 }
 
-// CommitResults answers for each commit, in order.
+// CommitResults has one result per commit, in the order of the request.
 type CommitResults struct {
 	Results []CommitResult `json:"results"`
 }
 
-// A CommitResult answers for one commit.
+// A CommitResult is the result of one commit.
 type CommitResult struct {
 	RunID     perdure.RunID `json:"run_id"`
 	OK        bool          `json:"ok,omitempty"`
@@ -155,13 +159,13 @@ type CommitResult struct {
 	Error     *Refusal      `json:"error,omitempty"`
 }
 
-// A Child says which run a spawn made.
+// A Child is the run that a spawn created.
 type Child struct {
 	Key   string        `json:"key"`
 	RunID perdure.RunID `json:"run_id"`
 }
 
-// A Callback gives the token of a callback wait.
+// A Callback is the token of a callback wait.
 type Callback struct {
 	WaitID string `json:"wait_id"`
 	Token  string `json:"token"`

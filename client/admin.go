@@ -12,39 +12,43 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// CreateKey makes a key of this key's tenant. Its secret is in the answer, and nowhere else: a key whose answer was lost
-// is revoked, and another one is made. Under an [IdempotencyKey] of the caller's own the second call gives the key
-// without its secret.
+// CreateKey creates a key for the tenant of this client's key. The secret is only in the answer. If
+// the answer is lost, CreateKey revokes the key and creates another one. With an [IdempotencyKey],
+// a second call returns the key without its secret instead.
 func (c *Client) CreateKey(ctx context.Context, in api.CreateKey, opts ...CallOption) (*api.NewKey, error) {
 	return c.createKey(ctx, v1+"/keys", in, opts)
 }
 
-// CreateTenantKey makes a key of any tenant, and the tenant if there is none of that name. It takes a key of the
-// platform. Otherwise it is as [Client.CreateKey].
-func (c *Client) CreateTenantKey(ctx context.Context, tenant perdure.TenantID, in api.CreateKey, opts ...CallOption) (*api.NewKey, error) {
+// CreateTenantKey creates a key for any tenant, and the tenant if it does not exist. It needs a
+// platform key. Otherwise it is like [Client.CreateKey].
+func (c *Client) CreateTenantKey(ctx context.Context, tenant perdure.TenantID, in api.CreateKey,
+	opts ...CallOption) (*api.NewKey, error) {
 	return c.createKey(ctx, path("/api/admin/tenants/%s/keys", string(tenant)), in, opts)
 }
 
-// CreatePlatformKey makes a key of the platform. It takes one, and gives away no scope that the caller's key lacks. Otherwise it is
-// as [Client.CreateKey].
+// CreatePlatformKey creates a platform key. It needs a platform key, and the new key can only have
+// scopes of the caller's key. Otherwise it is like [Client.CreateKey].
 func (c *Client) CreatePlatformKey(ctx context.Context, in api.CreateKey, opts ...CallOption) (*api.NewKey, error) {
 	return c.createKey(ctx, "/api/admin/keys", in, opts)
 }
 
-// createKey makes a key whose secret is known. Where no answer came, the next one says which key was made: nobody has its
-// secret, so it must not stay.
+// createKey creates keys until it gets one with its secret. If an answer was lost, the repeated
+// call returns the key without its secret. Such a key is revoked, because no caller has its secret.
 func (c *Client) createKey(ctx context.Context, keys string, in api.CreateKey, opts []CallOption) (*api.NewKey, error) {
 	for n := 0; ; n++ {
 		r := &request{method: "POST", path: keys, body: in}
 		key, err := answer[api.NewKey](ctx, c, r, opts...)
-		if err != nil || key.Secret != "" || r.given {
+		if err != nil || key.Secret != "" || r.callerKey {
 			return key, err
 		}
 		if _, err := c.do(ctx, &request{method: "DELETE", path: keys + path("/%s", key.ID)}, nil); err != nil {
-			return nil, fmt.Errorf("the answer with the secret of key %s was lost, and the key could not be revoked: %w", key.ID, err)
+			return nil,
+				fmt.Errorf("the answer with the secret of key %s was lost, and the key could not be revoked: %w",
+					key.ID, err)
 		}
 		if n >= c.opt.Retries {
-			return nil, api.NewProblem(perdure.CodeUnavailable, "the answers with the secrets of new keys were lost; these keys are revoked", "")
+			return nil, api.NewProblem(perdure.CodeUnavailable,
+				"the answers with the secrets of new keys were lost; these keys are revoked", "")
 		}
 	}
 }
@@ -54,40 +58,42 @@ func (c *Client) Keys(ctx context.Context) ([]perdure.Key, error) {
 	return pages(ctx, c, v1+"/keys", func(p *api.Keys) ([]perdure.Key, string) { return p.Keys, p.NextCursor })
 }
 
-// RevokeKey ends a key at once.
+// RevokeKey revokes a key at once.
 func (c *Client) RevokeKey(ctx context.Context, id string) (*perdure.Key, error) {
 	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path(v1+"/keys/%s", id)})
 }
 
-// RevokeTenantKey ends a key of any tenant at once. It takes a key of the platform.
+// RevokeTenantKey revokes a key of any tenant at once. It needs a platform key.
 func (c *Client) RevokeTenantKey(ctx context.Context, tenant perdure.TenantID, id string) (*perdure.Key, error) {
-	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path("/api/admin/tenants/%s/keys/%s", string(tenant), id)})
+	return answer[perdure.Key](ctx, c, &request{method: "DELETE",
+		path: path("/api/admin/tenants/%s/keys/%s", string(tenant), id)})
 }
 
-// RevokePlatformKey ends a key of the platform at once. It takes a key of the platform.
+// RevokePlatformKey revokes a platform key at once. It needs a platform key.
 func (c *Client) RevokePlatformKey(ctx context.Context, id string) (*perdure.Key, error) {
 	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path("/api/admin/keys/%s", id)})
 }
 
-// SigningKeys lists the public keys that runs are signed with, the one that signs first.
+// SigningKeys lists the public keys of signatures. The one that signs new runs is first.
 func (c *Client) SigningKeys(ctx context.Context) ([]api.SigningKey, error) {
 	var out api.SigningKeys
 	_, err := c.do(ctx, &request{method: "GET", path: v1 + "/signing-keys"}, &out)
 	return out.Keys, err
 }
 
-// Tenant looks at a tenant. It takes a key of the platform.
+// Tenant returns a tenant. It needs a platform key.
 func (c *Client) Tenant(ctx context.Context, tenant perdure.TenantID) (*api.Tenant, error) {
 	return answer[api.Tenant](ctx, c, &request{method: "GET", path: path("/api/admin/tenants/%s", string(tenant))})
 }
 
-// A TenantFilter chooses a page of tenants. Zero is the first one, of the usual length.
+// A TenantFilter selects a page of tenants. The zero value is the first page with the default
+// length.
 type TenantFilter struct {
 	Cursor string // the NextCursor of the page before
 	Limit  int
 }
 
-// Tenants lists tenants by their names. It takes a key of the platform.
+// Tenants returns a page of tenants, in the order of their names. It needs a platform key.
 func (c *Client) Tenants(ctx context.Context, f TenantFilter) (*api.Tenants, error) {
 	q := url.Values{}
 	if f.Cursor != "" {
@@ -99,13 +105,15 @@ func (c *Client) Tenants(ctx context.Context, f TenantFilter) (*api.Tenants, err
 	return answer[api.Tenants](ctx, c, &request{method: "GET", path: "/api/admin/tenants", query: q})
 }
 
-// ChangeTenant says what holds for a tenant, and makes it if there is none of that name. It takes a key of the platform.
+// ChangeTenant changes settings of a tenant, and creates the tenant if it does not exist. It needs
+// a platform key.
 func (c *Client) ChangeTenant(ctx context.Context, tenant perdure.TenantID, in api.ChangeTenant) (*api.Tenant, error) {
-	return answer[api.Tenant](ctx, c, &request{method: "PUT", path: path("/api/admin/tenants/%s", string(tenant)), body: in})
+	return answer[api.Tenant](ctx, c, &request{method: "PUT", path: path("/api/admin/tenants/%s", string(tenant)),
+		body: in})
 }
 
-// Backup writes a backup of the whole store, as of one moment, and says how many bytes that are. It takes a key of the platform.
-// What is written is whole only if there is no error.
+// Backup writes a consistent backup of the whole store and returns its size in bytes. It needs a
+// platform key. If there is an error, the written backup is incomplete.
 func (c *Client) Backup(ctx context.Context, to io.Writer) (int64, error) {
 	r := &request{method: http.MethodGet, path: "/api/admin/backup"}
 	req, err := c.request(ctx, r)
@@ -119,7 +127,7 @@ func (c *Client) Backup(ctx context.Context, to io.Writer) (int64, error) {
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-		return 0, r.explain(ctx, refused(res, b), false)
+		return 0, r.explain(ctx, readProblem(res, b), false)
 	}
 	n, err := io.Copy(to, res.Body)
 	if err == nil && strconv.FormatInt(n, 10) != res.Header.Get("Content-Length") {
@@ -131,12 +139,12 @@ func (c *Client) Backup(ctx context.Context, to io.Writer) (int64, error) {
 	return n, nil
 }
 
-// Invariants checks the whole store. It takes a key of the platform.
+// Invariants checks the whole store. It needs a platform key.
 func (c *Client) Invariants(ctx context.Context) (*api.Invariants, error) {
 	return answer[api.Invariants](ctx, c, &request{method: "GET", path: "/api/admin/invariants"})
 }
 
-// A WatchdogFilter chooses entries of the watchdog's log. Empty fields choose all.
+// A WatchdogFilter selects entries of the watchdog's log. An empty field selects all.
 type WatchdogFilter struct {
 	Rule   string // W1 to W15, or the name of one of them
 	RunID  perdure.RunID
@@ -145,10 +153,12 @@ type WatchdogFilter struct {
 	Cursor string // NextCursor of the page before
 }
 
-// Watchdog gives a page of what the watchdog did and why, newest first. It takes a key of the platform.
+// Watchdog returns a page of the watchdog's log, newest first. It needs a platform key.
 func (c *Client) Watchdog(ctx context.Context, f WatchdogFilter) (*api.WatchdogLog, error) {
 	q := url.Values{}
-	for name, text := range map[string]string{"rule": f.Rule, "run_id": string(f.RunID), "tenant": string(f.Tenant), "cursor": f.Cursor} {
+	for name, text := range map[string]string{
+		"rule": f.Rule, "run_id": string(f.RunID), "tenant": string(f.Tenant), "cursor": f.Cursor,
+	} {
 		if text != "" {
 			q.Set(name, text)
 		}
@@ -159,7 +169,7 @@ func (c *Client) Watchdog(ctx context.Context, f WatchdogFilter) (*api.WatchdogL
 	return answer[api.WatchdogLog](ctx, c, &request{method: "GET", path: "/api/admin/watchdog", query: q})
 }
 
-// An AuditFilter chooses entries of the audit log. Empty fields choose all.
+// An AuditFilter selects entries of the audit log. An empty field selects all.
 type AuditFilter struct {
 	Action string // one of perdure.AuditActions
 	KeyID  string
@@ -170,7 +180,8 @@ type AuditFilter struct {
 
 func (f *AuditFilter) query() url.Values {
 	q := url.Values{}
-	for name, text := range map[string]string{"action": f.Action, "key_id": f.KeyID, "target": f.Target, "cursor": f.Cursor} {
+	for name, text := range map[string]string{"action": f.Action, "key_id": f.KeyID, "target": f.Target,
+		"cursor": f.Cursor} {
 		if text != "" {
 			q.Set(name, text)
 		}
@@ -181,13 +192,13 @@ func (f *AuditFilter) query() url.Values {
 	return q
 }
 
-// Audit gives a page of what was done in this key's tenant and by whom, newest first.
+// Audit returns a page of the audit log of this key's tenant, newest first.
 func (c *Client) Audit(ctx context.Context, f AuditFilter) (*api.AuditLog, error) {
 	return answer[api.AuditLog](ctx, c, &request{method: "GET", path: v1 + "/audit", query: f.query()})
 }
 
-// PlatformAudit gives a page of what was done in a tenant, or with an empty one in all of them and to the platform itself, newest
-// first. It takes a key of the platform.
+// PlatformAudit returns a page of the audit log of a tenant, newest first. With an empty tenant it
+// is the log of all tenants and of the platform itself. It needs a platform key.
 func (c *Client) PlatformAudit(ctx context.Context, tenant perdure.TenantID, f AuditFilter) (*api.AuditLog, error) {
 	q := f.query()
 	if tenant != "" {
@@ -196,16 +207,17 @@ func (c *Client) PlatformAudit(ctx context.Context, tenant perdure.TenantID, f A
 	return answer[api.AuditLog](ctx, c, &request{method: "GET", path: "/api/admin/audit", query: q})
 }
 
-// Health asks whether the server's process lives. It is asked once.
+// Health asks whether the server's process is alive. The call is not retried.
 func (c *Client) Health(ctx context.Context) (*api.Health, error) {
-	return answer[api.Health](ctx, c, &request{method: "GET", path: "/healthz", single: true})
+	return answer[api.Health](ctx, c, &request{method: "GET", path: "/healthz", noRetry: true})
 }
 
-// Ready asks whether the server should get traffic. A server that says no is an answer, not an error: see
-// Status and Detail. It is asked once.
+// Ready asks whether the server should get traffic. A server that is not ready is an answer, not an
+// error; Status and Detail say why. The call is not retried.
 func (c *Client) Ready(ctx context.Context) (health *api.Health, ready bool, err error) {
 	health = new(api.Health)
-	status, err := c.do(ctx, &request{method: "GET", path: "/readyz", single: true, also: http.StatusServiceUnavailable}, health)
+	r := &request{method: "GET", path: "/readyz", noRetry: true, okStatus: http.StatusServiceUnavailable}
+	status, err := c.do(ctx, r, health)
 	if err != nil {
 		return nil, false, err
 	}

@@ -9,15 +9,15 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// ApprovalFilter narrows a list of approvals.
+// ApprovalFilter selects approvals.
 type ApprovalFilter struct {
 	State  string        // "open" (default), "approved", "rejected", "timed_out", "closed" or "all"
-	RunID  perdure.RunID // of this run
-	Limit  int           // of a page; default 50
-	Cursor string        // where a page begins: NextCursor of the one before
+	RunID  perdure.RunID // only of this run
+	Limit  int           // entries of a page; default 50
+	Cursor string        // NextCursor of the page before
 }
 
-// Approvals gives a page of what runs want to be approved, oldest first.
+// Approvals returns a page of approvals, oldest first.
 func (c *Client) Approvals(ctx context.Context, f ApprovalFilter) (*api.Approvals, error) {
 	q := url.Values{}
 	for name, v := range map[string]string{"state": f.State, "run_id": string(f.RunID), "cursor": f.Cursor} {
@@ -28,16 +28,18 @@ func (c *Client) Approvals(ctx context.Context, f ApprovalFilter) (*api.Approval
 	if f.Limit != 0 {
 		q.Set("limit", strconv.Itoa(f.Limit))
 	}
-	return filled(ctx, c, v1+"/approvals", q, func(p *api.Approvals) (int, string) { return len(p.Approvals), p.NextCursor })
+	count := func(p *api.Approvals) (int, string) { return len(p.Approvals), p.NextCursor }
+	return filled(ctx, c, v1+"/approvals", q, count)
 }
 
-// Approval looks at an approval.
+// Approval returns an approval.
 func (c *Client) Approval(ctx context.Context, id perdure.ApprovalID) (*perdure.Approval, error) {
 	return answer[perdure.Approval](ctx, c, &request{method: "GET", path: path(v1+"/approvals/%s", string(id))})
 }
 
-// Decide approves or rejects. With the hash of the action that was shown, it counts for that action alone. The same decision
-// again is no error, and counts once.
+// Decide approves or rejects an action. If the decision has an action hash, it is refused for any
+// other action. The same decision sent again, with any comment, is not an error and counts once.
 func (c *Client) Decide(ctx context.Context, id perdure.ApprovalID, in api.Decide) (*perdure.Approval, error) {
-	return answer[perdure.Approval](ctx, c, &request{method: "POST", path: path(v1+"/approvals/%s", string(id)), body: in})
+	return answer[perdure.Approval](ctx, c, &request{method: "POST", path: path(v1+"/approvals/%s", string(id)),
+		body: in})
 }

@@ -10,38 +10,46 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-func TestAnApprovalIsDecidedOnceWhateverIsLost(t *testing.T) {
+func TestDecisionWithLostAnswersCountsOnce(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		ctx := context.Background()
 		lossy := &wire{}
 		c := w.client(lossy.wrap)
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "deploy"}))
 		g := ok[*api.Polled](t)(c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
-		ok[[]api.CommitResult](t)(c.Commit(ctx, "w", perdure.Commit{ID: "ask", RunID: g.RunID, Epoch: g.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend},
-			Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitApproval, Name: "approve_push", Approval: &perdure.ApprovalSpec{Action: json.RawMessage(`{"push":"main"}`)}},
-				{ID: "b", Type: perdure.WaitApproval, Name: "approve_push", Approval: &perdure.ApprovalSpec{Action: json.RawMessage(`2`)}}}}))
+		wait := func(id, action string) perdure.WaitSpec {
+			return perdure.WaitSpec{ID: id, Type: perdure.WaitApproval, Name: "approve_push",
+				Approval: &perdure.ApprovalSpec{Action: json.RawMessage(action)}}
+		}
+		ok[[]api.CommitResult](t)(c.Commit(ctx, "w", perdure.Commit{ID: "ask", RunID: g.RunID, Epoch: g.Epoch,
+			Waits:   []perdure.WaitSpec{wait("a", `{"push":"main"}`), wait("b", `2`)},
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}))
 		first := ok[*api.Approvals](t)(c.Approvals(ctx, client.ApprovalFilter{RunID: run.RunID, Limit: 1}))
-		rest := ok[*api.Approvals](t)(c.Approvals(ctx, client.ApprovalFilter{RunID: run.RunID, Limit: 1, Cursor: first.NextCursor}))
+		next := client.ApprovalFilter{RunID: run.RunID, Limit: 1, Cursor: first.NextCursor}
+		rest := ok[*api.Approvals](t)(c.Approvals(ctx, next))
 		if len(first.Approvals) != 1 || len(rest.Approvals) != 1 || rest.NextCursor != "" {
-			t.Fatalf("%+v %+v", first, rest)
+			t.Fatalf("pages: %+v and %+v, want one approval on each", first, rest)
 		}
 		a := ok[*perdure.Approval](t)(c.Approval(ctx, perdure.IDOfApproval("default", run.RunID, "a")))
 		if string(a.Action) != `{"push":"main"}` || a.Kind != "deploy" || a.State != perdure.ApprovalOpen {
-			t.Errorf("%+v", a)
+			t.Errorf("approval: %+v, want it open, with the action and the kind deploy", a)
 		}
 		lossy.loseNext.Store(2)
-		a = ok[*perdure.Approval](t)(c.Decide(ctx, a.ID, api.Decide{Decision: perdure.Approve, Comment: "go", ActionHash: a.ActionHash}))
+		decision := api.Decide{Decision: perdure.Approve, Comment: "go", ActionHash: a.ActionHash}
+		a = ok[*perdure.Approval](t)(c.Decide(ctx, a.ID, decision))
 		if a.State != perdure.ApprovalApproved || a.Comment != "go" || a.DecidedBy == nil || lossy.loseNext.Load() > 0 {
-			t.Errorf("%+v", a)
+			t.Errorf("approval after two lost answers: %+v, want it approved", a)
 		}
-		if _, err := c.Decide(ctx, a.ID, api.Decide{Decision: perdure.Reject}); client.CodeOf(err) != perdure.CodeAlreadyDecided {
-			t.Errorf("%v", err)
+		if _, err := c.Decide(ctx, a.ID,
+			api.Decide{Decision: perdure.Reject}); client.CodeOf(err) != perdure.CodeAlreadyDecided {
+			t.Errorf("the opposite decision: %v, want %s", err, perdure.CodeAlreadyDecided)
 		}
 		if _, err := c.Approval(ctx, "apv_none"); client.CodeOf(err) != perdure.CodeNotFound {
-			t.Errorf("%v", err)
+			t.Errorf("an unknown approval: %v, want %s", err, perdure.CodeNotFound)
 		}
-		if done := ok[*api.Approvals](t)(c.Approvals(ctx, client.ApprovalFilter{State: perdure.ApprovalApproved})); len(done.Approvals) != 1 || done.Approvals[0].ID != a.ID {
-			t.Errorf("%+v", done)
+		done := ok[*api.Approvals](t)(c.Approvals(ctx, client.ApprovalFilter{State: perdure.ApprovalApproved}))
+		if len(done.Approvals) != 1 || done.Approvals[0].ID != a.ID {
+			t.Errorf("approved: %+v, want %s", done, a.ID)
 		}
 	})
 }

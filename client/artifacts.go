@@ -17,18 +17,24 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// uploadWithin is how long the server takes an artifact at most.
+// uploadWithin is the server's time limit for an upload.
 const uploadWithin = time.Hour
 
-// PutArtifact leaves bytes beside the result of a leased run, under a name such as report.pdf and a content type (empty:
-// application/octet-stream). The same name with the same bytes changes nothing; with others it is replaced. A body that is an
-// io.Seeker is sent again, from where it stands now, when a sending fails; any other is sent once.
-func (c *Client) PutArtifact(ctx context.Context, lease api.Lease, name, contentType string, body io.Reader) (*perdure.Artifact, error) {
-	r := &request{method: http.MethodPut, path: path(v1+"/runs/%s/artifacts/%s", string(lease.RunID), name), wait: uploadWithin, media: contentType,
-		query: map[string][]string{"epoch": {strconv.FormatInt(lease.Epoch, 10)}}, raw: func() (io.Reader, int64, error) { return body, -1, nil }}
+// PutArtifact stores a file of a leased run under a name such as report.pdf. An empty content type
+// means application/octet-stream. The same name with the same bytes changes nothing; with other
+// bytes the artifact is replaced. A body that is an io.Seeker is sent again from its current
+// position if an upload fails; any other body is sent once.
+func (c *Client) PutArtifact(
+	ctx context.Context, lease api.Lease, name, contentType string, body io.Reader,
+) (*perdure.Artifact, error) {
+	r := &request{
+		method: http.MethodPut, path: path(v1+"/runs/%s/artifacts/%s", string(lease.RunID), name),
+		query: map[string][]string{"epoch": {strconv.FormatInt(lease.Epoch, 10)}}, wait: uploadWithin,
+		raw: func() (io.Reader, int64, error) { return body, -1, nil }, media: contentType,
+	}
 	seeker, ok := body.(io.Seeker)
 	if !ok {
-		r.single = true
+		r.noRetry = true
 		return answer[perdure.Artifact](ctx, c, r)
 	}
 	from, err := seeker.Seek(0, io.SeekCurrent)
@@ -45,16 +51,19 @@ func (c *Client) PutArtifact(ctx context.Context, lease api.Lease, name, content
 	return answer[perdure.Artifact](ctx, c, r)
 }
 
-// Artifacts lists what a run has left beside its result.
+// Artifacts lists the artifacts of a run.
 func (c *Client) Artifacts(ctx context.Context, id perdure.RunID) ([]perdure.Artifact, error) {
 	var out api.Artifacts
 	_, err := c.do(ctx, &request{method: http.MethodGet, path: path(v1+"/runs/%s/artifacts", string(id))}, &out)
 	return out.Artifacts, err
 }
 
-// Artifact gets an artifact's bytes, as a stream that the caller closes. They are held against their hash: what was damaged or
-// cut off on the way is an error at the end of the stream, and never a short file.
-func (c *Client) Artifact(ctx context.Context, id perdure.RunID, name string) (io.ReadCloser, *perdure.Artifact, error) {
+// Artifact returns the bytes of an artifact as a stream that the caller closes. The bytes are
+// compared with their hash: if they were damaged or truncated on the way, the stream ends with an
+// error.
+func (c *Client) Artifact(
+	ctx context.Context, id perdure.RunID, name string,
+) (io.ReadCloser, *perdure.Artifact, error) {
 	r := &request{method: http.MethodGet, path: path(v1+"/runs/%s/artifacts/%s", string(id), name)}
 	for n := 0; ; n++ {
 		body, found, f := c.download(ctx, r)
@@ -80,24 +89,26 @@ func (c *Client) download(ctx context.Context, r *request) (io.ReadCloser, *perd
 	if res.StatusCode != http.StatusOK {
 		defer res.Body.Close()
 		b, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-		return nil, nil, refused(res, b)
+		return nil, nil, readProblem(res, b)
 	}
 	size, err := strconv.ParseInt(res.Header.Get("Content-Length"), 10, 64)
 	if err != nil {
 		size = res.ContentLength
 	}
-	a := &perdure.Artifact{SHA256: strings.Trim(res.Header.Get("ETag"), `"`), ContentType: res.Header.Get("Content-Type"), Size: size}
-	return &whole{res.Body, sha256.New(), a.SHA256}, a, nil
+	a := &perdure.Artifact{
+		SHA256: strings.Trim(res.Header.Get("ETag"), `"`), ContentType: res.Header.Get("Content-Type"), Size: size,
+	}
+	return &verifiedBody{res.Body, sha256.New(), a.SHA256}, a, nil
 }
 
-// whole is an artifact's bytes: all of them, or an error.
-type whole struct {
+// verifiedBody is a response body whose end is an error if the bytes do not have the expected hash.
+type verifiedBody struct {
 	io.ReadCloser
 	sum  hash.Hash
 	want string
 }
 
-func (w *whole) Read(p []byte) (int, error) {
+func (w *verifiedBody) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	w.sum.Write(p[:n])
 	if errors.Is(err, io.EOF) && hex.EncodeToString(w.sum.Sum(nil)) != w.want {

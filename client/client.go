@@ -25,22 +25,23 @@ import (
 
 // Options of a client. The zero value is usable.
 type Options struct {
-	// Transport carries the requests; default: connections of this client's own.
+	// Transport sends the requests. By default the client has its own connections.
 	Transport http.RoundTripper
-	// RootCAs are the authorities that the certificate of an https server may be of, say of LoadCA; default: those of the
-	// system, or of SSL_CERT_FILE. A Transport of the caller's has its own.
+	// RootCAs are the certificate authorities that are trusted, for example from LoadCA. The
+	// default is those of the system, or of SSL_CERT_FILE. They are not used with a Transport of
+	// the caller.
 	RootCAs *x509.CertPool
-	// Retries is how often a call is sent again before its error is returned; default 8, which is about
-	// twenty seconds; negative: never.
+	// Retries is how often a failed call is sent again before its error is returned. The default is
+	// 8, which takes about twenty seconds. A negative number means never.
 	Retries int
-	// Timeout bounds one sending of a call that the server answers at once; default 30 s. A call that waits
-	// gets that much longer than it waits.
+	// Timeout limits one attempt of a call, 30 s by default. A call that waits on the server gets
+	// its wait in addition.
 	Timeout time.Duration
-	// Logger gets a line, at level debug, for each time a call is sent again.
+	// Logger gets a line at level debug for each retry.
 	Logger *slog.Logger
 }
 
-// Client is a connection to a server, for use by any number of goroutines.
+// Client calls a server. Any number of goroutines may use it.
 type Client struct {
 	base string
 	key  string
@@ -49,9 +50,9 @@ type Client struct {
 	log  *slog.Logger
 }
 
-// New makes a client of the server at baseURL, such as "http://127.0.0.1:7373", with a key of one's tenant. It
-// does not connect: the first call does. A client has connections of its own, which it keeps for a while: a program makes one
-// and keeps it, and one that makes many closes each.
+// New makes a client for the server at baseURL, such as "http://127.0.0.1:7373", with a tenant's
+// key. The first call connects, not New. A client keeps its connections open for a while, so a
+// program makes one client and reuses it. A program that makes many closes each.
 func New(baseURL, key string, opt Options) *Client {
 	if opt.Retries == 0 {
 		opt.Retries = 8
@@ -63,8 +64,8 @@ func New(baseURL, key string, opt Options) *Client {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	if opt.Transport == nil {
-		// Not http.DefaultTransport: a program's other clients must not wait behind this one's long polls,
-		// and two idle connections are too few for a worker.
+		// http.DefaultTransport is shared with other clients, which would wait behind long polls,
+		// and its two idle connections per host are too few for a worker.
 		opt.Transport = &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
 			DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
@@ -78,12 +79,16 @@ func New(baseURL, key string, opt Options) *Client {
 	}
 	return &Client{
 		base: strings.TrimRight(baseURL, "/"), key: key, opt: opt, log: opt.Logger,
-		// A redirect is not followed: the key belongs to the server that was named, and to no other.
-		http: &http.Client{Transport: opt.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{Transport: opt.Transport, CheckRedirect: noRedirect},
 	}
 }
 
-// LoadCA reads certificates of authorities, in PEM, for Options.RootCAs: they are trusted instead of the system's.
+// noRedirect returns a redirect instead of following it, so that the key is not sent to another
+// server.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// LoadCA reads a PEM file of certificate authorities for Options.RootCAs, where they replace the
+// system's.
 func LoadCA(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -96,53 +101,59 @@ func LoadCA(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Close closes the connections that are idle. A client that is no longer used needs no other end.
+// Close closes idle connections. A client that is no longer used needs no other cleanup.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // A CallOption changes one call.
 type CallOption func(*request)
 
-// IdempotencyKey has a call count once, however often and by whomever it is made under this key: an order
-// number, say. Without it, each call has a key of its own, which resolves lost answers and nothing more.
-func IdempotencyKey(key string) CallOption { return func(r *request) { r.key, r.given = key, true } }
+// IdempotencyKey makes calls with the same key count once, even from several processes. An order
+// number is an example. Without it, each call gets a random key, which only protects against lost
+// answers.
+func IdempotencyKey(key string) CallOption {
+	return func(r *request) { r.key, r.callerKey = key, true }
+}
 
-// A request is one call, before and between its sendings.
+// A request describes one call. Each attempt builds an http.Request from it.
 type request struct {
 	method string
 	path   string
 	query  url.Values
 	body   any
-	key    string        // Idempotency-Key; default: a fresh one, for calls that change something
-	given  bool          // it is the caller's own
-	single bool          // not sent again at all: the caller has a loop of its own
-	wait   time.Duration // how long the server may hold back the answer
-	limit  int64         // of the answer's bytes
-	fresh  func()        // called before it is sent again, to shorten what is left of a wait
-	also   int           // a status beside 2xx that is an answer
+	// key is the Idempotency-Key. If it is empty, a call that changes something gets a random one.
+	key       string
+	callerKey bool          // key was set by the caller
+	noRetry   bool          // the caller has its own loop
+	wait      time.Duration // how long the server may delay the answer
+	limit     int64         // maximum bytes of the answer, at least maxAnswer
+	okStatus  int           // a status besides 2xx that is not an error
+	// beforeResend is called before each retry. It shortens the wait to the time that is left.
+	beforeResend func()
 
-	raw   func() (body io.Reader, size int64, err error) // instead of body: bytes, from their beginning; size -1: not known
-	media string                                         // what they are
+	// raw replaces body: it returns the bytes from their beginning. A size of -1 means unknown.
+	raw   func() (body io.Reader, size int64, err error)
+	media string // content type of raw
 }
 
-// maxAnswer bounds what is read of an answer. The server's own bounds are far below it.
+// maxAnswer limits the bytes that are read of an answer. The server's own limits are far below.
 const maxAnswer = 64 << 20
 
-// do makes a call and reads its answer into out, which may be nil.
+// do makes a call, with retries, and decodes its answer into out, which may be nil.
 func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption) (status int, err error) {
 	for _, o := range opts {
 		o(r)
 	}
 	switch {
-	case r.given && r.key == "":
+	case r.callerKey && r.key == "":
 		return 0, api.NewProblem(perdure.CodeInvalid, "an idempotency key is not empty", "Idempotency-Key")
 	case r.key == "" && r.method != http.MethodGet:
 		r.key = rand.Text()
 	}
 	once := session.OnceOf(ctx)
-	maybe := false // an earlier sending may have arrived
+	maybe := false // an earlier attempt may have taken effect
 	for n := 0; ; n++ {
-		if n > 0 && r.fresh != nil {
-			r.fresh()
+		if n > 0 && r.beforeResend != nil {
+			r.beforeResend()
 		}
 		var f *failure
 		status, f = c.send(ctx, r, out)
@@ -154,14 +165,15 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 			once.After = f.after
 			return status, r.explain(ctx, f, maybe)
 		}
-		if ctx.Err() != nil || !f.again || n >= c.opt.Retries || r.single || !c.pause(ctx, n, f.after) {
+		if ctx.Err() != nil || !f.again || n >= c.opt.Retries || r.noRetry || !c.pause(ctx, n, f.after) {
 			return status, r.explain(ctx, f, maybe)
 		}
 		c.log.Debug("a call is sent again", "method", r.method, "path", r.path, "sent", n+1, "error", f.err)
 	}
 }
 
-// answer makes a call whose answer is a T; one that failed gives nothing, rather than something half filled.
+// answer makes a call and returns its decoded answer. After an error it returns nil, never a partly
+// filled value.
 func answer[T any](ctx context.Context, c *Client, r *request, opts ...CallOption) (*T, error) {
 	out := new(T)
 	if _, err := c.do(ctx, r, out, opts...); err != nil {
@@ -170,15 +182,15 @@ func answer[T any](ctx context.Context, c *Client, r *request, opts ...CallOptio
 	return out, nil
 }
 
-// A failure is a sending that brought no answer.
+// A failure is an attempt without a successful answer.
 type failure struct {
 	err   error
-	again bool          // another sending may do better
-	maybe bool          // it may have arrived and counted
-	after time.Duration // the server asks to be left alone for so long
+	again bool          // a retry may succeed
+	maybe bool          // the attempt may have taken effect on the server
+	after time.Duration // the server's Retry-After
 }
 
-// send sends a call once.
+// send makes one attempt of a call.
 func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) {
 	one, cancel := context.WithTimeout(ctx, r.wait+c.opt.Timeout)
 	defer cancel()
@@ -190,9 +202,9 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 	if err != nil {
 		var u *url.Error
 		if errors.As(err, &u) {
-			err = u.Err // the path is said once, by explain
+			err = u.Err // explain adds the method and the path
 		}
-		// A certificate that is not trusted is not trusted a second later either.
+		// A retry does not help against an untrusted certificate.
 		untrusted := errors.As(err, new(*tls.CertificateVerificationError))
 		return 0, &failure{err: err, again: !untrusted, maybe: !unsent(err)}
 	}
@@ -205,27 +217,31 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 	case int64(len(b)) > limit:
 		return res.StatusCode, &failure{err: fmt.Errorf("the answer has more than %d bytes", limit), maybe: true}
 	}
-	if res.StatusCode/100 != 2 && res.StatusCode != r.also {
-		return res.StatusCode, refused(res, b)
+	if res.StatusCode/100 != 2 && res.StatusCode != r.okStatus {
+		return res.StatusCode, readProblem(res, b)
 	}
 	if out == nil {
 		return res.StatusCode, nil
 	}
 	if err := json.Unmarshal(b, out); err != nil {
-		return res.StatusCode, &failure{err: fmt.Errorf("the answer is not what this client knows: %w", err), maybe: true}
+		err = fmt.Errorf("the answer is not what this client knows: %w", err)
+		return res.StatusCode, &failure{err: err, maybe: true}
 	}
 	return res.StatusCode, nil
 }
 
-// unsent tells whether a call that failed never left: there was no connection to send it on.
+// unsent tells whether a call failed before it was sent, because there was no connection.
 func unsent(err error) bool {
 	var dial *net.OpError
-	return errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, new(*tls.CertificateVerificationError))
+	return errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, http.ErrSchemeMismatch) ||
+		errors.As(err, new(*tls.CertificateVerificationError))
 }
 
+// request builds the HTTP request of one attempt.
 func (c *Client) request(ctx context.Context, r *request) (*http.Request, error) {
 	if !strings.HasPrefix(c.base, "http://") && !strings.HasPrefix(c.base, "https://") {
-		return nil, api.NewProblem(perdure.CodeInvalid, fmt.Sprintf("the server's address is %q: it has to be a URL such as http://127.0.0.1:7373", c.base), "")
+		return nil, api.NewProblem(perdure.CodeInvalid,
+			fmt.Sprintf("the server's address is %q: it has to be a URL such as http://127.0.0.1:7373", c.base), "")
 	}
 	target := c.base + r.path
 	if len(r.query) > 0 {
@@ -239,7 +255,7 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 		if err != nil {
 			return nil, fmt.Errorf("read the artifact: %w", err)
 		}
-		body, size, media = io.NopCloser(from), n, r.media // it is the caller's to close
+		body, size, media = io.NopCloser(from), n, r.media // the caller closes it
 		if n == 0 {
 			body = http.NoBody
 		}
@@ -270,7 +286,7 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 	return req, nil
 }
 
-// encode writes JSON without escaping <, > and &: a value of many of them would grow past its bound.
+// encode writes JSON without escaping <, > and &, which would let a value grow past its limit.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -281,7 +297,7 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// path puts ids into a path.
+// path formats a path with escaped ids.
 func path(format string, ids ...string) string {
 	args := make([]any, len(ids))
 	for i, id := range ids {

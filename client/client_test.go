@@ -15,66 +15,70 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-func TestAWholeLife(t *testing.T) {
+// A run is started, executed, joined, listed and retried, and its late result is adopted.
+func TestRunFromStartToLateResult(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
-		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job", Input: client.JSON(map[string]int{"n": 1}), Metadata: map[string]string{"for": "test"}}))
+		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job", Input: client.JSON(map[string]int{"n": 1}),
+			Metadata: map[string]string{"for": "test"}}))
 		if run.State != perdure.Queued {
-			t.Fatalf("%+v", run)
+			t.Fatalf("started run: %+v, want it queued", run)
 		}
 		if id := finish(t, c, `{"sum":"<1>"}`); id != run.RunID {
-			t.Fatalf("%s is not %s", id, run.RunID)
+			t.Fatalf("the worker got run %s, want %s", id, run.RunID)
 		}
 		done, deferred, err := c.Join(ctx, run.RunID, time.Second)
 		if err != nil || deferred {
-			t.Fatal(deferred, err)
+			t.Fatalf("Join: deferred %v, %v, want an ended run", deferred, err)
 		}
 		got, err := client.Result[struct{ Sum string }](done)
 		if err != nil || got.Sum != "<1>" {
-			t.Fatalf("%+v %v", got, err)
+			t.Fatalf("Result = %+v, %v, want the sum <1>", got, err)
 		}
 		var types []string
 		for e, err := range c.Events(ctx, run.RunID, 0) {
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("Events: %v", err)
 			}
 			types = append(types, e.Type)
 		}
-		if s := strings.Join(types, " "); s != "run:created run:dispatched run:started run:completed" {
-			t.Error(s)
+		const want = "run:created run:dispatched run:started run:completed"
+		if s := strings.Join(types, " "); s != want {
+			t.Errorf("events of run %s: %s, want %s", run.RunID, s, want)
 		}
 		d := ok[*api.Deliverable](t)(c.Deliverable(ctx, run.RunID))
 		if d.Kind != "result" || string(d.Content) != string(done.Result) {
-			t.Errorf("%+v", d)
+			t.Errorf("deliverable: %+v, want the result %s", d, done.Result)
 		}
-		page := ok[*api.Runs](t)(c.List(ctx, client.Filter{Kind: "job", State: perdure.Completed, Metadata: map[string]string{"for": "test"}}))
+		page := ok[*api.Runs](t)(c.List(ctx, client.Filter{Kind: "job", State: perdure.Completed,
+			Metadata: map[string]string{"for": "test"}}))
 		if len(page.Runs) != 1 {
-			t.Errorf("%d runs", len(page.Runs))
+			t.Errorf("%d runs match the filter, want 1", len(page.Runs))
 		}
 		again := ok[*api.Run](t)(c.Retry(ctx, run.RunID))
 		finish(t, c, `2`)
 		late := ok[[]api.LateResult](t)(c.LateResults(ctx, run.RunID))
 		if len(late) != 1 || late[0].FromRunID != again.RunID {
-			t.Fatalf("%+v", late)
+			t.Fatalf("late results: %+v, want one from run %s", late, again.RunID)
 		}
 		if r := ok[*api.Run](t)(c.Adopt(ctx, run.RunID, 1)); r.State != perdure.Completed {
-			t.Errorf("%+v", r)
+			t.Errorf("run after Adopt: %+v, want it completed", r)
 		}
 		if tree := ok[*api.Runs](t)(c.Tree(ctx, run.RunID, "")); len(tree.Runs) == 0 {
-			t.Error("no tree")
+			t.Error("the tree is empty, want the run in it")
 		}
 	})
 }
 
-func TestADeferralIsAValue(t *testing.T) {
+func TestRunIsDeferredAndJoinedLater(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
 		run, deferred, err := c.Run(ctx, perdure.Submission{Kind: "job"}, 50*time.Millisecond)
 		if err != nil || !deferred || run.Status != perdure.StatusDeferred || run.State != perdure.Queued {
-			t.Fatalf("%+v %v %v", run, deferred, err)
+			t.Fatalf("Run = %+v, deferred %v, %v, want a queued, deferred run", run, deferred, err)
 		}
 		if _, err := client.Result[int](run); err == nil {
-			t.Error("a run that has not ended has a result")
+			t.Error("Result of a live run: no error, want one")
 		}
 		completed := make(chan error, 1)
 		go func() {
@@ -83,18 +87,18 @@ func TestADeferralIsAValue(t *testing.T) {
 		}()
 		run, deferred, err = c.Join(ctx, run.RunID, 0)
 		if err != nil || deferred {
-			t.Fatalf("%v %v", deferred, err)
+			t.Fatalf("Join: deferred %v, %v, want an ended run", deferred, err)
 		}
 		if n, err := client.Result[int](run); n != 7 || err != nil {
-			t.Error(n, err)
+			t.Errorf("Result = %d, %v, want 7", n, err)
 		}
 		if err := <-completed; err != nil {
-			t.Error(err)
+			t.Errorf("completing the run: %v", err)
 		}
 	})
 }
 
-func TestErrorsAreTyped(t *testing.T) {
+func TestErrorsHaveCodes(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
 		reader := ok[*api.NewKey](t)(c.CreateKey(ctx, api.CreateKey{Name: "reader", Scopes: []string{"runs:read"}}))
@@ -107,7 +111,8 @@ func TestErrorsAreTyped(t *testing.T) {
 			field string
 		}{
 			{"no such run", func() error { _, err := c.Get(ctx, "nothing"); return err }, perdure.CodeNotFound, ""},
-			{"a bad submission", func() error { _, err := c.Start(ctx, perdure.Submission{}); return err }, perdure.CodeInvalid, "kind"},
+			{"a bad submission", func() error { _, err := c.Start(ctx, perdure.Submission{}); return err },
+				perdure.CodeInvalid, "kind"},
 			{"a live run has no deliverable", func() error {
 				run, err := c.Start(ctx, perdure.Submission{Kind: "x", Queue: "elsewhere"})
 				if err == nil {
@@ -115,8 +120,11 @@ func TestErrorsAreTyped(t *testing.T) {
 				}
 				return err
 			}, perdure.CodeWrongState, ""},
-			{"the key lacks a scope", func() error { _, err := only.Start(ctx, perdure.Submission{Kind: "x"}); return err }, api.CodeForbidden, ""},
-			{"no valid key", func() error { _, err := nobody.List(ctx, client.Filter{}); return err }, api.CodeUnauthorized, ""},
+			{"the key lacks a scope",
+				func() error { _, err := only.Start(ctx, perdure.Submission{Kind: "x"}); return err },
+				api.CodeForbidden, ""},
+			{"no valid key", func() error { _, err := nobody.List(ctx, client.Filter{}); return err },
+				api.CodeUnauthorized, ""},
 			{"a key used for two things", func() error {
 				_, err := c.Start(ctx, perdure.Submission{Kind: "a"}, client.IdempotencyKey("k"))
 				if err == nil {
@@ -133,46 +141,47 @@ func TestErrorsAreTyped(t *testing.T) {
 		} {
 			err := row.call()
 			var p *api.Problem
-			if client.CodeOf(err) != row.code || !errors.Is(err, &perdure.Error{Code: row.code}) || !errors.Is(err, &api.Problem{Code: row.code}) || !errors.As(err, &p) || p.Field != row.field {
-				t.Errorf("%s: %v", row.name, err)
+			same := errors.Is(err, &perdure.Error{Code: row.code}) && errors.Is(err, &api.Problem{Code: row.code})
+			if client.CodeOf(err) != row.code || !same || !errors.As(err, &p) || p.Field != row.field {
+				t.Errorf("%s: %v, want the code %s and the field %q", row.name, err, row.code, row.field)
 			}
 			if client.Transient(err) {
-				t.Errorf("%s: transient: %v", row.name, err)
+				t.Errorf("%s: Transient(%v) = true, want false", row.name, err)
 			}
 		}
 	})
 }
 
-func TestALostAnswerOfASubmitIsOneRun(t *testing.T) {
+func TestStartWithLostAnswersMakesOneRun(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		x := &wire{}
 		ctx, c := within(t), w.client(x.wrap)
 		x.loseNext.Store(2)
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 		if n := x.sent.Load(); n != 3 || x.keys[0] == "" || x.keys[0] != x.keys[2] {
-			t.Errorf("sent %d times under %v", n, x.keys)
+			t.Errorf("sent %d times with the keys %v, want 3 times with one key", n, x.keys)
 		}
 		page := ok[*api.Runs](t)(c.List(ctx, client.Filter{}))
 		if len(page.Runs) != 1 || page.Runs[0].RunID != run.RunID {
-			t.Errorf("%d runs", len(page.Runs))
+			t.Errorf("%d runs, want only %s", len(page.Runs), run.RunID)
 		}
 		second := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 		if second.RunID == run.RunID {
-			t.Error("two calls, one run")
+			t.Error("two calls returned the same run, want two runs")
 		}
-		// In the foreground too: the second sending finds the run of the first.
+		// The same holds in the foreground: the second attempt finds the run of the first.
 		x.loseNext.Store(1)
 		_, deferred, err := c.Run(ctx, perdure.Submission{Kind: "job"}, 20*time.Millisecond)
 		if err != nil || !deferred {
-			t.Error(deferred, err)
+			t.Errorf("Run: deferred %v, %v, want a deferred run", deferred, err)
 		}
 		if page := ok[*api.Runs](t)(c.List(ctx, client.Filter{})); len(page.Runs) != 3 {
-			t.Errorf("%d runs", len(page.Runs))
+			t.Errorf("%d runs, want 3", len(page.Runs))
 		}
 	})
 }
 
-func TestPatience(t *testing.T) {
+func TestWhichFailuresAreRetried(t *testing.T) {
 	var answers []func(http.ResponseWriter)
 	var seen []time.Time
 	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -203,15 +212,23 @@ func TestPatience(t *testing.T) {
 		sent    int
 		code    perdure.Code
 	}{
-		{"busy, then fine", []func(http.ResponseWriter){problem(429, api.CodeRate, ""), problem(503, perdure.CodeUnavailable, "0"), fine}, start, 3, ""},
+		{"busy, then fine", []func(http.ResponseWriter){problem(429, api.CodeRate, ""),
+			problem(503, perdure.CodeUnavailable, "0"), fine}, start, 3, ""},
 		{"a gateway, then fine", []func(http.ResponseWriter){page(502), page(504), fine}, start, 3, ""},
-		{"a defect is not tried again", []func(http.ResponseWriter){problem(500, perdure.CodeInternal, "")}, start, 1, perdure.CodeInternal},
+		{"a defect is not tried again", []func(http.ResponseWriter){problem(500, perdure.CodeInternal, "")}, start, 1,
+			perdure.CodeInternal},
 		{"somebody else's page", []func(http.ResponseWriter){page(404)}, start, 1, perdure.CodeInternal},
-		{"retries end", []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "0")}, start, 3, perdure.CodeUnavailable},
-		{"it may have counted: asked again", []func(http.ResponseWriter){problem(503, perdure.CodeUnknown, "0"), fine}, start, 2, ""},
-		{"it may have counted, and nobody says", []func(http.ResponseWriter){page(502), problem(503, perdure.CodeUnavailable, "0")}, start, 3, perdure.CodeUnknown},
-		{"it may have counted, and did not", []func(http.ResponseWriter){page(502), problem(400, perdure.CodeInvalid, "")}, start, 2, perdure.CodeInvalid},
-		{"it may have counted, and the key is no longer good", []func(http.ResponseWriter){page(502), problem(401, api.CodeUnauthorized, "")}, start, 2, perdure.CodeUnknown},
+		{"retries end", []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "0")}, start, 3,
+			perdure.CodeUnavailable},
+		{"it may have counted: asked again", []func(http.ResponseWriter){problem(503, perdure.CodeUnknown, "0"), fine},
+			start, 2, ""},
+		{"it may have counted, and nobody says", []func(http.ResponseWriter){page(502),
+			problem(503, perdure.CodeUnavailable, "0")}, start, 3, perdure.CodeUnknown},
+		{"it may have counted, and did not", []func(http.ResponseWriter){page(502),
+			problem(400, perdure.CodeInvalid, "")}, start, 2, perdure.CodeInvalid},
+		{"it may have counted, and the key is no longer good",
+			[]func(http.ResponseWriter){page(502), problem(401, api.CodeUnauthorized, "")}, start, 2,
+			perdure.CodeUnknown},
 		{"a redirect is not followed", []func(http.ResponseWriter){func(rw http.ResponseWriter) {
 			rw.Header().Set("Location", "http://127.0.0.1:1/")
 			rw.WriteHeader(307)
@@ -220,7 +237,8 @@ func TestPatience(t *testing.T) {
 		answers, seen = row.answers, nil
 		err := row.call(client.New(s.URL+"/", "k", client.Options{Retries: 2}))
 		if len(seen) != row.sent || client.CodeOf(err) != row.code || (err == nil) != (row.code == "") {
-			t.Errorf("%s: sent %d times, %v", row.name, len(seen), err)
+			t.Errorf("%s: sent %d times, %v, want %d times and the code %q", row.name, len(seen), err, row.sent,
+				row.code)
 		}
 	}
 
@@ -228,25 +246,26 @@ func TestPatience(t *testing.T) {
 	if err := start(client.New(s.URL, "k", client.Options{})); err != nil || seen[1].Sub(seen[0]) < time.Second {
 		t.Errorf("Retry-After was not honoured: %v", err)
 	}
-	// Whoever has no time left is told at once.
+	// A caller without enough time for the retry gets the error at once.
 	answers, seen = []func(http.ResponseWriter){problem(503, perdure.CodeUnavailable, "60")}, nil
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 	defer cancel()
-	if _, err := client.New(s.URL, "k", client.Options{}).Start(ctx, perdure.Submission{Kind: "x"}); client.CodeOf(err) != perdure.CodeUnavailable || ctx.Err() != nil {
-		t.Errorf("%v, with %v", err, ctx.Err())
+	_, err := client.New(s.URL, "k", client.Options{}).Start(ctx, perdure.Submission{Kind: "x"})
+	if client.CodeOf(err) != perdure.CodeUnavailable || ctx.Err() != nil {
+		t.Errorf("Start = %v, context %v, want %s before the context ends", err, ctx.Err(), perdure.CodeUnavailable)
 	}
 }
 
-func TestTheCallersContext(t *testing.T) {
+func TestCallsEndWithTheirContext(t *testing.T) {
 	w := open(t, false, nil)
 	c := w.client()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Get(ctx, "r"); !errors.Is(err, context.Canceled) || client.CodeOf(err) != "" {
-		t.Error(err)
+		t.Errorf("Get with a cancelled context: %v, want context.Canceled without a code", err)
 	}
 	if _, err := c.Start(ctx, perdure.Submission{Kind: "x"}); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		t.Errorf("Start with a cancelled context: %v, want context.Canceled", err)
 	}
 	run := ok[*api.Run](t)(c.Start(t.Context(), perdure.Submission{Kind: "x"}))
 	ctx, cancel = context.WithCancel(t.Context())
@@ -254,23 +273,23 @@ func TestTheCallersContext(t *testing.T) {
 	lines := 0
 	for _, err := range c.Events(ctx, run.RunID, 0) {
 		if lines++; lines == 1 && err == nil {
-			cancel() // the next look would wait for 30 s
+			cancel() // the next request would wait for 30 s
 		} else if lines == 2 && !errors.Is(err, context.Canceled) {
-			t.Error(err)
+			t.Errorf("Events after the cancel: %v, want context.Canceled", err)
 		}
 	}
 	if lines != 2 {
-		t.Errorf("%d lines", lines)
+		t.Errorf("Events yielded %d values, want an event and an error", lines)
 	}
 }
 
-func TestAnAnswerIsBounded(t *testing.T) {
+func TestAnswerSizeIsLimited(t *testing.T) {
 	endless := tripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(zeros{}), Request: r}, nil
 	})
 	c := client.New("http://perdure", "k", client.Options{Transport: endless})
 	if _, err := c.Get(t.Context(), "r"); err == nil || !strings.Contains(err.Error(), "more than") {
-		t.Error(err)
+		t.Errorf("an endless answer: %v, want an error about its size", err)
 	}
 }
 
@@ -278,7 +297,7 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-func TestEventsGoOnWhileTheServerIsAway(t *testing.T) {
+func TestEventsContinueAfterFailures(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		x := &wire{onlyPaths: "/events"}
 		ctx := within(t)
@@ -287,10 +306,10 @@ func TestEventsGoOnWhileTheServerIsAway(t *testing.T) {
 		last := int64(0)
 		for e, err := range c.Events(ctx, run.RunID, 0) {
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("Events: %v", err)
 			}
 			if e.Seq != last+1 {
-				t.Errorf("%d after %d", e.Seq, last)
+				t.Errorf("event %d after %d, want %d", e.Seq, last, last+1)
 			}
 			if last = e.Seq; last == 1 {
 				x.dropNext.Store(2)
@@ -299,140 +318,153 @@ func TestEventsGoOnWhileTheServerIsAway(t *testing.T) {
 			}
 		}
 		if last != 4 {
-			t.Errorf("the last line is %d", last)
+			t.Errorf("the last event is %d, want 4", last)
 		}
 	})
 }
 
-func TestAWaitOutlivesTheServersLettingGo(t *testing.T) {
+func TestJoinContinuesAfterServerShutdown(t *testing.T) {
 	w := open(t, false, nil)
 	ctx, c := within(t), w.client()
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
-	// The first join is answered at once, as by a server that goes down; the second reaches its successor.
+	// The first join is answered at once, as by a server that shuts down. The second reaches the
+	// next node.
 	joins := 0
 	x := tripper(func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "/join") {
 			if joins++; joins == 1 {
+				body := `{"run_id":"` + string(run.RunID) + `","state":"queued","status":"deferred"}`
 				return &http.Response{StatusCode: 202, Header: http.Header{}, Request: r,
-					Body: io.NopCloser(strings.NewReader(`{"run_id":"` + string(run.RunID) + `","state":"queued","status":"deferred"}`))}, nil
+					Body: io.NopCloser(strings.NewReader(body))}, nil
 			}
 			finish(t, c, `1`)
 		}
 		return w.wire.RoundTrip(r)
 	})
-	done, deferred, err := client.New(w.url, w.srv.Key(), client.Options{Transport: x}).Join(ctx, run.RunID, time.Minute)
+	done, deferred, err := client.New(w.url, w.srv.Key(), client.Options{Transport: x}).Join(ctx, run.RunID,
+		time.Minute)
 	if err != nil || deferred || done.State != perdure.Completed {
-		t.Errorf("%+v %v %v", done, deferred, err)
+		t.Errorf("Join = %+v, deferred %v, %v, want a completed run", done, deferred, err)
 	}
 }
 
-func TestTheRest(t *testing.T) {
+// Calls that no other test makes.
+func TestOtherCalls(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
 		if h := ok[*api.Health](t)(c.Health(ctx)); h.Status != "ok" {
-			t.Error(h)
+			t.Errorf("Health = %+v, want ok", h)
 		}
 		if h, ready, err := c.Ready(ctx); !ready || err != nil {
-			t.Error(h, err)
+			t.Errorf("Ready = %+v, %v, %v, want true", h, ready, err)
 		}
 
 		th := ok[*api.Thread](t)(c.CreateThread(ctx, client.JSON(map[string]string{"title": "x"})))
-		ok[*api.MessageAppended](t)(c.AppendMessage(ctx, th.ThreadID, perdure.Message{Role: "user", Content: client.JSON("hello")}))
-		if ms := ok[*api.Messages](t)(c.Messages(ctx, th.ThreadID, 0)); len(ms.Messages) != 1 || string(ms.Messages[0].Content) != `"hello"` {
-			t.Errorf("%+v", ms)
+		ok[*api.MessageAppended](t)(c.AppendMessage(ctx, th.ThreadID,
+			perdure.Message{Role: "user", Content: client.JSON("hello")}))
+		ms := ok[*api.Messages](t)(c.Messages(ctx, th.ThreadID, 0))
+		if len(ms.Messages) != 1 || string(ms.Messages[0].Content) != `"hello"` {
+			t.Errorf("messages: %+v, want one with \"hello\"", ms)
 		}
 		if got := ok[*api.Thread](t)(c.Thread(ctx, th.ThreadID)); got.LastSeq != 1 {
-			t.Errorf("%+v", got)
+			t.Errorf("thread: %+v, want the last seq 1", got)
 		}
 
 		a := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "a"}))
 		b := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "b", Queue: "other"}))
-		g := ok[*api.Group](t)(c.CreateGroup(ctx, api.CreateGroup{Mode: "any", RunIDs: []perdure.RunID{a.RunID, b.RunID}}))
+		g := ok[*api.Group](t)(c.CreateGroup(ctx, api.CreateGroup{Mode: "any",
+			RunIDs: []perdure.RunID{a.RunID, b.RunID}}))
 		if _, open, err := c.JoinGroup(ctx, g.GroupID, 20*time.Millisecond); !open || err != nil {
-			t.Error(open, err)
+			t.Errorf("JoinGroup: open %v, %v, want an open group", open, err)
 		}
 		ok[*api.SignalSent](t)(c.Signal(ctx, b.RunID, "go/on", client.JSON(1)))
 		finish(t, c, `1`)
 		if g, open, err := c.JoinGroup(ctx, g.GroupID, time.Minute); open || err != nil || g.Completed != 1 {
-			t.Error(g, open, err)
+			t.Errorf("JoinGroup = %+v, open %v, %v, want one completed run", g, open, err)
 		}
 		if g := ok[*api.Group](t)(c.Group(ctx, g.GroupID)); g.State == "open" {
-			t.Errorf("%+v", g)
+			t.Errorf("group: %+v, want it ended", g)
 		}
 		if r := ok[*api.Run](t)(c.Defer(ctx, b.RunID)); r.State != perdure.Queued {
-			t.Errorf("%+v", r)
+			t.Errorf("run after Defer: %+v, want it queued", r)
 		}
 		if r := ok[*api.Run](t)(c.Cancel(ctx, b.RunID, "enough", time.Second)); r.State != perdure.Cancelled {
-			t.Errorf("%+v", r)
+			t.Errorf("run after Cancel: %+v, want it cancelled", r)
 		}
 
-		// A run that fails for lack of attempts is a dead letter.
+		// A run that fails without attempts left is a dead letter.
 		d := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "d", MaxAttempts: 1}))
 		p := ok[*api.Polled](t)(c.Poll(ctx, "w", api.Poll{Slots: 1}))
 		lease := api.Lease{RunID: p.Runs[0].RunID, Epoch: p.Runs[0].Epoch}
 		if res := ok[[]api.LeaseResult](t)(c.StartRuns(ctx, "w", lease)); !res[0].OK {
-			t.Errorf("%+v", res)
+			t.Errorf("StartRuns: %+v, want OK", res)
 		}
-		if res := ok[[]api.LeaseResult](t)(c.StartRuns(ctx, "w", api.Lease{RunID: lease.RunID, Epoch: 99})); res[0].Error == nil || res[0].Error.Code != perdure.CodeStaleEpoch {
-			t.Errorf("%+v", res)
+		res := ok[[]api.LeaseResult](t)(c.StartRuns(ctx, "w", api.Lease{RunID: lease.RunID, Epoch: 99}))
+		if res[0].Error == nil || res[0].Error.Code != perdure.CodeStaleEpoch {
+			t.Errorf("StartRuns with a wrong epoch: %+v, want %s", res, perdure.CodeStaleEpoch)
 		}
 		ok[*api.JournalPage](t)(c.Journal(ctx, lease, 0))
 		ok[*api.InboxPage](t)(c.Inbox(ctx, lease, 0))
 		ok[*api.Beaten](t)(c.Heartbeat(ctx, "w", api.Beat{RunID: lease.RunID, Epoch: lease.Epoch, Activity: "x"}))
-		fail := perdure.Commit{ID: "f", RunID: lease.RunID, Epoch: lease.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken"}}}
-		for range 2 { // again is as before
-			if res := ok[[]api.CommitResult](t)(c.Commit(ctx, "w", fail)); !res[0].OK || res[0].State != perdure.Failed {
-				t.Errorf("%+v", res)
+		fail := perdure.Commit{ID: "f", RunID: lease.RunID, Epoch: lease.Epoch,
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken"}}}
+		for range 2 { // the second time gets the same answer
+			if res := ok[[]api.CommitResult](t)(c.Commit(ctx, "w", fail)); !res[0].OK ||
+				res[0].State != perdure.Failed {
+				t.Errorf("Commit: %+v, want OK and failed", res)
 			}
 		}
-		if _, err := client.Result[int](ok[*api.Run](t)(c.Get(ctx, d.RunID))); !errors.Is(err, &perdure.Error{Code: "broken"}) {
-			t.Error(err)
+		_, err := client.Result[int](ok[*api.Run](t)(c.Get(ctx, d.RunID)))
+		if !errors.Is(err, &perdure.Error{Code: "broken"}) {
+			t.Errorf("Result of the failed run: %v, want the code broken", err)
 		}
-		if l := ok[*api.DeadLetters](t)(c.DeadLetters(ctx, client.DeadLetterFilter{})); len(l.DeadLetters) != 1 || l.DeadLetters[0].RunID != d.RunID {
-			t.Errorf("%+v", l)
+		l := ok[*api.DeadLetters](t)(c.DeadLetters(ctx, client.DeadLetterFilter{}))
+		if len(l.DeadLetters) != 1 || l.DeadLetters[0].RunID != d.RunID {
+			t.Errorf("dead letters: %+v, want run %s", l, d.RunID)
 		}
 		ok[*api.DeadLetterStory](t)(c.DeadLetter(ctx, d.RunID))
 		r := ok[*api.Run](t)(c.Redrive(ctx, d.RunID, api.Redrive{}))
 		if again := ok[*api.Run](t)(c.Redrive(ctx, d.RunID, api.Redrive{})); again.RunID != r.RunID {
-			t.Error("redriven twice")
+			t.Errorf("the second Redrive made run %s, want %s again", again.RunID, r.RunID)
 		}
 		if err := c.DropDeadLetter(ctx, d.RunID); err != nil {
-			t.Error(err)
+			t.Errorf("DropDeadLetter: %v", err)
 		}
 		if err := c.DropDeadLetter(ctx, d.RunID); client.CodeOf(err) != perdure.CodeNotFound {
-			t.Error(err)
+			t.Errorf("the second DropDeadLetter: %v, want %s", err, perdure.CodeNotFound)
 		}
 
-		k := ok[*api.NewKey](t)(c.CreateTenantKey(ctx, "acme", api.CreateKey{Name: "k", Scopes: []string{"runs:read", "keys:admin"}}))
+		k := ok[*api.NewKey](t)(c.CreateTenantKey(ctx, "acme",
+			api.CreateKey{Name: "k", Scopes: []string{"runs:read", "keys:admin"}}))
 		acme := client.New(w.url, k.Secret, client.Options{Transport: w.wire})
 		if list := ok[[]perdure.Key](t)(acme.Keys(ctx)); len(list) != 1 || list[0].Tenant != "acme" {
-			t.Errorf("%+v", list)
+			t.Errorf("keys: %+v, want one of acme", list)
 		}
 		if _, err := acme.Get(ctx, d.RunID); client.CodeOf(err) != perdure.CodeNotFound {
-			t.Error(err)
+			t.Errorf("another tenant's run: %v, want %s", err, perdure.CodeNotFound)
 		}
 		ok[*perdure.Key](t)(acme.RevokeKey(ctx, k.ID))
 		if _, err := acme.Keys(ctx); client.CodeOf(err) != api.CodeUnauthorized {
-			t.Error(err)
+			t.Errorf("a call with a revoked key: %v, want %s", err, api.CodeUnauthorized)
 		}
 
 		if ws := ok[[]perdure.Worker](t)(c.Workers(ctx)); len(ws) != 1 || ws[0].ID != "w" {
-			t.Errorf("%+v", ws)
+			t.Errorf("workers: %+v, want w", ws)
 		}
 		if qs := ok[[]api.Queue](t)(c.Queues(ctx)); len(qs) == 0 {
-			t.Errorf("%+v", qs)
+			t.Error("no queues, want some")
 		}
 		if inv := ok[*api.Invariants](t)(c.Invariants(ctx)); len(inv.Violations) != 0 || inv.Checked == 0 {
-			t.Errorf("%+v", inv)
+			t.Errorf("invariants: %+v, want some checked and no violations", inv)
 		}
 		n := 0
 		for _, err := range c.All(ctx, client.Filter{Limit: 1}) {
 			if n++; err != nil {
-				t.Fatal(err)
+				t.Fatalf("All: %v", err)
 			}
 		}
 		if n != 4 {
-			t.Errorf("%d runs", n)
+			t.Errorf("All yielded %d runs, want 4", n)
 		}
 	})
 }

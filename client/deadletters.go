@@ -9,13 +9,13 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// A DeadLetterFilter chooses dead letters. Empty fields choose all.
+// A DeadLetterFilter selects dead letters. An empty field selects all.
 type DeadLetterFilter struct {
 	Cause  string
 	Kind   string
 	Queue  string
-	Limit  int    // of a page; default 50
-	Cursor string // where a page begins: NextCursor of the one before
+	Limit  int    // entries of a page; default 50
+	Cursor string // NextCursor of the page before
 }
 
 func (f *DeadLetterFilter) query() url.Values {
@@ -31,38 +31,40 @@ func (f *DeadLetterFilter) query() url.Values {
 	return q
 }
 
-// DeadLetters gives a page of the runs that can't go on without a person, newest first.
+// DeadLetters returns a page of dead letters, newest first.
 func (c *Client) DeadLetters(ctx context.Context, f DeadLetterFilter) (*api.DeadLetters, error) {
-	return filled(ctx, c, v1+"/dlq", f.query(), func(p *api.DeadLetters) (int, string) { return len(p.DeadLetters), p.NextCursor })
+	count := func(p *api.DeadLetters) (int, string) { return len(p.DeadLetters), p.NextCursor }
+	return filled(ctx, c, v1+"/dlq", f.query(), count)
 }
 
-// DeadLetterCauses counts dead letters by cause and kind, the most first.
+// DeadLetterCauses counts dead letters by cause and kind, the most frequent first.
 func (c *Client) DeadLetterCauses(ctx context.Context, f DeadLetterFilter) (*api.DeadLetterCauses, error) {
 	return answer[api.DeadLetterCauses](ctx, c, &request{method: "GET", path: v1 + "/dlq/causes", query: f.query()})
 }
 
-// DeadLetter looks at one and what led to it.
+// DeadLetter returns a dead letter with its history.
 func (c *Client) DeadLetter(ctx context.Context, id perdure.RunID) (*api.DeadLetterStory, error) {
 	return answer[api.DeadLetterStory](ctx, c, &request{method: "GET", path: path(v1+"/dlq/%s", string(id))})
 }
 
-// Redrive makes a new run of a dead letter. Asking again gives the same run.
+// Redrive starts a new run from a dead letter. A second call returns the same run.
 func (c *Client) Redrive(ctx context.Context, id perdure.RunID, in api.Redrive) (*api.Run, error) {
 	return answer[api.Run](ctx, c, &request{method: "POST", path: path(v1+"/dlq/%s/redrive", string(id)), body: in})
 }
 
-// RedriveMany makes new runs of many dead letters, each of them once, and says what became of each.
+// RedriveMany starts new runs from many dead letters, at most one of each, and returns a result for
+// each.
 func (c *Client) RedriveMany(ctx context.Context, in api.RedriveMany) (*api.LettersDone, error) {
 	return answer[api.LettersDone](ctx, c, &request{method: "POST", path: v1 + "/dlq/redrive", body: in})
 }
 
-// DropDeadLetter discards a dead letter; its run stays.
+// DropDeadLetter discards a dead letter. Its run stays.
 func (c *Client) DropDeadLetter(ctx context.Context, id perdure.RunID) error {
 	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/dlq/%s", string(id))}, nil)
 	return err
 }
 
-// DropDeadLetters discards many dead letters, and says what became of each.
+// DropDeadLetters discards many dead letters and returns a result for each.
 func (c *Client) DropDeadLetters(ctx context.Context, in api.ChooseLetters) (*api.LettersDone, error) {
 	return answer[api.LettersDone](ctx, c, &request{method: "POST", path: v1 + "/dlq/discard", body: in})
 }

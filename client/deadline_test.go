@@ -17,9 +17,8 @@ import (
 	"github.com/perdure/perdure/embedded"
 )
 
-// A caller whose own time is shorter than the wait gets a deferral before it is over, with the run in it: who handles a
-// request has less than ten minutes.
-func TestTheCallersDeadlineCutsTheWait(t *testing.T) {
+// A caller whose context ends before the wait gets a deferral in time, with the run's id.
+func TestContextDeadlineShortensTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, err := embedded.Open(embedded.Options{Clock: time.Now})
 		if err != nil {
@@ -43,16 +42,18 @@ func TestTheCallersDeadlineCutsTheWait(t *testing.T) {
 				return group != nil && group.GroupID != "", open, err
 			},
 		} {
-			for _, within := range []time.Duration{30 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second, 20 * time.Minute} {
+			for _, within := range []time.Duration{30 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second,
+				20 * time.Minute} {
 				ctx, cancel := context.WithTimeout(t.Context(), within)
 				began := time.Now()
 				found, deferred, err := wait(ctx)
 				took := time.Since(began)
 				if err != nil || !found || !deferred || ctx.Err() != nil {
-					t.Errorf("%s within %s: %v %v %v after %s", name, within, found, deferred, err, took)
+					t.Errorf("%s within %s: found %v, deferred %v, %v after %s, want a deferral in time",
+						name, within, found, deferred, err, took)
 				}
 				if most := min(within, client.DefaultWait); took < most/2 {
-					t.Errorf("%s within %s took %s", name, within, took)
+					t.Errorf("%s within %s took %s, want at least %s", name, within, took, most/2)
 				}
 				cancel()
 			}
@@ -60,18 +61,23 @@ func TestTheCallersDeadlineCutsTheWait(t *testing.T) {
 	})
 }
 
-// What could not be sent changed nothing, and says so.
-func TestACallThatNeverLeftChangedNothing(t *testing.T) {
+// A call that could not be sent has the code unavailable, not unknown_outcome.
+func TestUnsentCallIsUnavailable(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of the client that hangs up
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // hides the handshake error
 	defer secure.Close()
-	for name, url := range map[string]string{"a plain server": strings.Replace(plain.URL, "http://", "https://", 1), "a certificate of nobody": secure.URL, "nobody": "http://127.0.0.1:1"} {
+	for name, url := range map[string]string{
+		"HTTPS to a plain server":  strings.Replace(plain.URL, "http://", "https://", 1),
+		"an untrusted certificate": secure.URL,
+		"a closed port":            "http://127.0.0.1:1",
+	} {
 		c := client.New(url, "key", client.Options{Retries: -1})
 		defer c.Close()
-		if _, err := c.Start(t.Context(), perdure.Submission{Kind: "x"}); client.CodeOf(err) != perdure.CodeUnavailable {
-			t.Errorf("%s: %v", name, err)
+		if _, err := c.Start(t.Context(),
+			perdure.Submission{Kind: "x"}); client.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("%s: %v, want %s", name, err, perdure.CodeUnavailable)
 		}
 	}
 }

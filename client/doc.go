@@ -1,64 +1,75 @@
-// Package client talks to a Perdure server: it starts runs, waits for them, follows them, tells them things, and asks
-// them to stop. It imports the domain and the wire contract and nothing of the server, so that a program which only
-// starts runs links no database. Programs that do the work use package worker, and agents package agent.
+// Package client calls a Perdure server: it starts runs, waits for them, follows their logs, sends
+// them signals, and cancels them. It imports the domain and the wire contract but nothing of the
+// server, so a program that only starts runs links no database. Programs that execute runs use
+// package worker, and agents use package agent.
 //
 // # A first run
 //
 //	c := client.New("http://127.0.0.1:7373", key, client.Options{})
 //	run, deferred, err := c.Run(ctx, perdure.Submission{Kind: "report", Input: client.JSON(in)}, time.Minute)
 //
-// Three things can have happened, and they are three values. An error means that the call was refused, or
-// that the server did not answer. Otherwise there is a run: it has ended, or the minute has passed and
-// deferred is true. A deferral is no error: a timeout stops waiting, not working. The run goes on, and
-// whoever has its id comes back to it with [Client.Join], now or tomorrow, from here or from elsewhere.
+// The call has three outcomes. An error means that the call was refused or that the server did not
+// answer. Otherwise it returns a run, which has ended or, if the minute has passed, is deferred. A
+// deferral is not an error: the caller stops waiting, and the run continues. Any program that has
+// the run's id can wait for it again with [Client.Join].
 //
-// How the run ended stands in it: State, Result, Error. [Result] turns that into a Go value and a Go error. What a run
-// hands over that has no result, such as how far it got, is its [Client.Deliverable].
+// The fields State, Result and Error of a run say how it ended. [Result] turns them into a Go value
+// and a Go error. [Client.Deliverable] returns what an ended run hands over: its result, or a
+// fallback that says how far it got.
 //
-// # What else there is
+// # Overview
 //
-//   - [Client.Start] starts a run in the background. [Client.Get], [Client.List], [Client.All] and [Client.Tree] find it again.
-//   - [Client.Stream] follows a run's log, and comes back by itself to where it was, whatever breaks; [Client.Events] does so
-//     by polling.
-//   - [Client.Signal] and [Client.Callback] tell a run what it waits for, [Client.Decide] says yes or no to what it wants to do,
-//     [Client.Continue] that work outside has finished.
-//   - [Client.Cancel] asks a run to stop, and waits until it has. [Client.Retry] makes a new run of an ended one;
-//     [Client.LateResults], [Client.Adopt] and [Client.Discard] are for work that was finished too late, [Client.DeadLetters] and
-//     [Client.Redrive] for runs that can't go on without a person.
-//   - [Client.Artifacts] lists what a run has left beside its result, and [Client.Artifact] gets it. [Client.Delete] and
-//     [Client.DeleteThread] remove what nobody needs any more.
-//   - [Client.CreateThread] makes a conversation, which runs take turns on, [Client.CreateGroup] gathers runs that are waited for
-//     together.
-//   - [Client.CreateWebhook] has others told. [Client.CreateKey] lets others in.
+//   - Start and find runs: [Client.Start], [Client.Get], [Client.List], [Client.All],
+//     [Client.Tree].
+//   - Follow a log: [Client.Stream], which reconnects by itself, or [Client.Events] by polling.
+//   - Give a run what it waits for: [Client.Signal], [Client.Callback], [Client.Decide] for an
+//     approval, [Client.Continue] for external work that has finished.
+//   - Stop and repeat: [Client.Cancel], which can wait for the end, and [Client.Retry].
+//   - Results that came too late: [Client.LateResults], [Client.Adopt], [Client.Discard].
+//   - Runs that need a person: [Client.DeadLetters], [Client.Redrive].
+//   - Files of a run: [Client.Artifacts], [Client.Artifact].
+//   - Delete: [Client.Delete], [Client.DeleteThread].
+//   - Conversations and groups: [Client.CreateThread], [Client.CreateGroup].
+//   - Webhooks and keys: [Client.CreateWebhook], [Client.CreateKey].
 //
-// The worker protocol is here too, for those who write a worker of another make.
+// The worker protocol is here too, in workers.go, for other implementations of a worker.
 //
 // # Unknown outcomes
 //
-// A connection that breaks leaves its caller in the dark: was the run accepted? This package does not guess.
-// Every call that changes something carries an Idempotency-Key, made anew for each call, and is sent again
-// under that same key when the network fails or the server asks for patience (429, 503), with growing pauses,
-// within the caller's context. The server answers a key that it knows as it did the first time: one run, one
-// message, one signal, whatever was lost on the way. A program that wants this beyond its own death gives a key of its
-// own, see [IdempotencyKey].
+// When a connection breaks, the caller does not know whether the server has carried out the call.
+// Every call that changes something therefore carries an Idempotency-Key, random for each call. The
+// client retries with the same key when the network fails or the server answers 429 or 503, with
+// growing pauses, within the caller's context. The server answers a known key as it did the first
+// time, so the call counts once. A program that wants this across its own restarts gives its own
+// key, see [IdempotencyKey].
 //
-// Two calls are different. A key's secret is shown once: [Client.CreateKey] revokes a key whose answer was lost, and makes
-// another. [Client.Poll] is sent once, since what a lost answer granted is granted again by itself.
+// Two calls differ. The secret of a key is shown once, so [Client.CreateKey] revokes a key whose
+// answer was lost and creates another. [Client.Poll] is sent once, because the server grants the
+// runs of a lost answer again.
 //
-// When nobody answers for as long as Options.Retries and the context allow, the error says [perdure.CodeUnknown] if the
-// call may have counted. The same call under the same key of one's own finds out, for a day.
+// If no attempt succeeds within Options.Retries and the context, the error has
+// [perdure.CodeUnknown] if the call may have counted. For a day, the same call with the same key
+// finds out.
 //
 // # Errors
 //
-// Every refusal is an [*api.Problem] with a stable code; [CodeOf] reads it, and errors.Is compares by it:
+// Every refusal is an [*api.Problem] with a stable code. [CodeOf] returns it, and errors.Is
+// compares by it:
 //
 //	if errors.Is(err, &perdure.Error{Code: perdure.CodeNotFound}) { … }
 //
-// What the network did to a call is a problem too: [perdure.CodeUnavailable] when it surely changed nothing,
-// [perdure.CodeUnknown] when it may have; the cause is wrapped. [Transient] tells whether it is worth another try.
+// A failure of the network is a problem too: [perdure.CodeUnavailable] if the call has changed
+// nothing, [perdure.CodeUnknown] if it may have. The cause is wrapped. [Transient] tells whether a
+// later attempt may succeed.
 //
 // # Without a socket
 //
-// Options.Transport replaces the network. The server of package embedded has one that leads straight to it, so
-// that the same code runs against a server elsewhere and against one in its own process.
+// Options.Transport replaces the network. A server of package embedded has a transport that calls
+// it directly. So the same code works with a remote server and with one in the same process.
+//
+// # Where to start reading
+//
+// client.go has the options, the request and its attempts; retry.go decides which failures are
+// repeated and makes the errors; runs.go has the calls about runs. stream.go follows a log over
+// many connections, and sse.go parses the frames. The other files have one call after the other.
 package client

@@ -11,16 +11,17 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// eventsWait is how long one look at a log waits for something new.
+// eventsWait is how long one request waits for a new event.
 const eventsWait = 30 * time.Second
 
-// eventsPage is how many lines one look takes: few enough that large ones fit into an answer.
+// eventsPage limits the events of one answer, so that large ones fit into maxAnswer.
 const eventsPage = 200
 
-// Events is [Client.Stream] by asking again and again, for networks that hold an unfinished answer back: the same
-// lines, once and in order, from after a line (zero: from the beginning) until the run has ended and everything was
-// told. A server that is away is waited for as long as the context lives. An error is the last thing it gives: a
-// refusal, such as no such run, or the context's end.
+// Events is [Client.Stream] by long polling, for networks that buffer an unfinished answer. It
+// yields the same events, each once and in order, after the given number (zero: from the beginning)
+// until the run has ended. While the server is away, it retries until the context ends. An error is
+// its last value: a refusal, for example not_found, or the end of the context. Only a [*GapError]
+// does not end it.
 func (c *Client) Events(ctx context.Context, id perdure.RunID, after int64) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		for empty := 0; ; {
@@ -48,11 +49,11 @@ func (c *Client) Events(ctx context.Context, id perdure.RunID, after int64) iter
 			if page.Ended {
 				return
 			}
-			// A server that shuts down lets go at once: not a reason to call it in a circle.
+			// A server that shuts down answers at once. The pause prevents a busy loop.
 			if len(page.Events) > 0 || time.Since(began) > eventsWait/2 {
 				empty = 0
 			} else if empty++; !c.pause(ctx, empty, 0) {
-				<-ctx.Done() // it would be over before the next try
+				<-ctx.Done() // the context ends before the next attempt
 				yield(api.Event{}, ctx.Err())
 				return
 			}
@@ -60,11 +61,15 @@ func (c *Client) Events(ctx context.Context, id perdure.RunID, after int64) iter
 	}
 }
 
-// EventPage gives the next lines of a run's log; without any, it waits for one at most so long.
-func (c *Client) EventPage(ctx context.Context, id perdure.RunID, after int64, wait time.Duration) (*api.Events, error) {
+// EventPage returns the next events of a run's log. If there are none, it waits up to the given
+// time.
+func (c *Client) EventPage(
+	ctx context.Context, id perdure.RunID, after int64, wait time.Duration,
+) (*api.Events, error) {
 	q := url.Values{"after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(eventsPage)}}
 	if wait > 0 {
 		q.Set("wait", wait.String())
 	}
-	return answer[api.Events](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/events", string(id)), query: q, wait: wait})
+	r := &request{method: "GET", path: path(v1+"/runs/%s/events", string(id)), query: q, wait: wait}
+	return answer[api.Events](ctx, c, r)
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Somebody starts a run and waits a moment; the moment passes; the run goes on; he comes back for the result.
+// A caller starts a run and waits briefly. The run is not done in time, continues, and is joined
+// later.
 func Example() {
 	srv, err := embedded.Open(embedded.Options{}) // or a server elsewhere, by its address
 	if err != nil {
@@ -24,10 +25,11 @@ func Example() {
 	ctx := context.Background()
 	c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
 
-	run, deferred, err := c.Run(ctx, perdure.Submission{Kind: "add", Input: client.JSON([]int{1, 2})}, 20*time.Millisecond)
+	run, deferred, err := c.Run(ctx, perdure.Submission{Kind: "add", Input: client.JSON([]int{1, 2})},
+		20*time.Millisecond)
 	fmt.Println("deferred:", deferred, "state:", run.State, "error:", err)
 
-	// A worker turns up.
+	// A worker starts and executes the run.
 	w := worker.New(c, worker.Options{})
 	worker.Handle(w, "add", func(_ context.Context, in []int) (int, error) { return in[0] + in[1], nil })
 	defer begin(w)()
@@ -40,7 +42,7 @@ func Example() {
 	// deferred: false state: completed sum: 3 error: <nil>
 }
 
-// here is a server inside of this process, as in the first example, and a client of it.
+// here opens a server in this process, as in the first example, and returns a client of it.
 func here() (c *client.Client, end func()) {
 	srv, err := embedded.Open(embedded.Options{})
 	if err != nil {
@@ -62,8 +64,8 @@ func begin(w *worker.Worker) (end func()) {
 	}
 }
 
-// A start is answered at once. Whoever has the id joins the run, as often and from wherever he likes; one that has ended
-// is joined at once.
+// Start returns at once. Any program that has the id can join the run, any number of times. Joining
+// an ended run returns at once.
 func ExampleClient_Join() {
 	c, end := here()
 	defer end()
@@ -88,7 +90,7 @@ func ExampleClient_Join() {
 	// hello, Ann <nil>
 }
 
-// Whoever waits for a run may run out of time. That is no error, and the run goes on.
+// A wait can end before the run does. That is not an error, and the run continues.
 func ExampleClient_Run() {
 	c, end := here()
 	defer end()
@@ -119,7 +121,7 @@ func ExampleClient_Run() {
 	// completed 42 false <nil>
 }
 
-// A run that ends otherwise than completed has a code, and so has every refusal.
+// A run that did not complete has a code, and so has every refusal.
 func ExampleResult() {
 	c, end := here()
 	defer end()
@@ -142,7 +144,8 @@ func ExampleResult() {
 	// true
 }
 
-// A run's log, from its first line to its last, as it is written. A loop that stops at any error stops at a gap too.
+// Stream yields the events of a run's log as they are written. A loop that stops at any error also
+// stops at a gap.
 func ExampleClient_Stream() {
 	c, end := here()
 	defer end()
@@ -174,7 +177,7 @@ func ExampleClient_Stream() {
 	// 3 run:cancelled
 }
 
-// The same by polling.
+// Events yields the same by polling.
 func ExampleClient_Events() {
 	c, end := here()
 	defer end()
@@ -199,7 +202,7 @@ func ExampleClient_Events() {
 	// 3 run:cancelled
 }
 
-// A signal tells a run something. It may come before anybody waits for it, and is kept.
+// A signal can be sent before the run waits for it. The server keeps it.
 func ExampleClient_Signal() {
 	c, end := here()
 	defer end()
@@ -228,7 +231,8 @@ func ExampleClient_Signal() {
 	// large tea <nil>
 }
 
-// A cancel waits, if it is asked to, until the run has really stopped: the worker has heard of it, cleaned up and said so.
+// Cancel can wait until the run has stopped: the worker has received the request, cleaned up and
+// confirmed it.
 func ExampleClient_Cancel() {
 	c, end := here()
 	defer end()
@@ -258,7 +262,8 @@ func ExampleClient_Cancel() {
 	// cancelled it rains
 }
 
-// A group is runs that are waited for together: here for the first of them to end. The others go on.
+// A group is a set of runs that are waited for together, here for the first of them to end. The
+// others continue.
 func ExampleClient_CreateGroup() {
 	c, end := here()
 	defer end()
@@ -283,12 +288,14 @@ func ExampleClient_CreateGroup() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("open:", open, "ended:", group.Ended, "of", group.Total, "the hare:", group.EndedRuns[0].RunID == runs[1])
+	fmt.Println("open:", open, "ended:", group.Ended, "of", group.Total, "the hare:",
+		group.EndedRuns[0].RunID == runs[1])
 	// Output:
 	// open: false ended: 1 of 2 the hare: true
 }
 
-// Lost answers are resolved without one. With a key of its own a program that has died and comes back starts nothing twice.
+// A program that gives its own idempotency key and restarts does not start a run twice. Lost
+// answers are handled without one.
 func ExampleIdempotencyKey() {
 	c, end := here()
 	defer end()
@@ -313,7 +320,7 @@ func ExampleIdempotencyKey() {
 	// key_reused
 }
 
-// A thread is a conversation: its runs come one after the other, and what they say stays.
+// A thread is a conversation. Its runs execute one after the other, and their messages stay.
 func ExampleClient_CreateThread() {
 	c, end := here()
 	defer end()
@@ -333,7 +340,8 @@ func ExampleClient_CreateThread() {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := c.AppendMessage(ctx, thread.ThreadID, perdure.Message{Role: "user", Content: client.JSON("tea, please")}); err != nil {
+	if _, err := c.AppendMessage(ctx, thread.ThreadID,
+		perdure.Message{Role: "user", Content: client.JSON("tea, please")}); err != nil {
 		panic(err)
 	}
 	page, err := c.Messages(ctx, thread.ThreadID, 0)
@@ -349,20 +357,22 @@ func ExampleClient_CreateThread() {
 	// 3 user "tea, please"
 }
 
-// Lists are pages; All goes through them.
+// All reads the pages of a list.
 func ExampleClient_All() {
 	c, end := here()
 	defer end()
 	ctx := context.Background()
 	for i := range 5 {
-		_, err := c.Start(ctx, perdure.Submission{Kind: "job", Input: client.JSON(i), Metadata: map[string]string{"customer": fmt.Sprint("no-", i%2)}})
+		_, err := c.Start(ctx, perdure.Submission{Kind: "job", Input: client.JSON(i),
+			Metadata: map[string]string{"customer": fmt.Sprint("no-", i%2)}})
 		if err != nil {
 			panic(err)
 		}
 	}
 
 	n := 0
-	for run, err := range c.All(ctx, client.Filter{State: perdure.Queued, Metadata: map[string]string{"customer": "no-0"}, Limit: 2}) {
+	for run, err := range c.All(ctx, client.Filter{State: perdure.Queued,
+		Metadata: map[string]string{"customer": "no-0"}, Limit: 2}) {
 		if err != nil {
 			panic(err)
 		}
@@ -375,7 +385,7 @@ func ExampleClient_All() {
 	// 3 job no-0
 }
 
-// Refusals have codes.
+// Every refusal has a code.
 func ExampleCodeOf() {
 	c, end := here()
 	defer end()

@@ -22,29 +22,34 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// reading are the methods that change nothing.
-var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close DeadLetter DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History Inbox Invariants
-	Join JoinGroup Journal Keys LateResults List Messages PlatformAudit Queues Ready SigningKeys Stream Tenant Tenants Thread Tree Watchdog Webhook Webhooks Workers`)
+// This file has a row for every method of Client that changes something. The test loses the first
+// answer after the server has carried out the call, and checks that the retry makes it count once.
 
-// A loss is a call whose first answer is lost after the server has done what was asked.
+// reading lists the methods that change nothing.
+var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close
+	DeadLetter DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History
+	Inbox Invariants Join JoinGroup Journal Keys LateResults List Messages PlatformAudit Queues Ready SigningKeys
+	Stream Tenant Tenants Thread Tree Watchdog Webhook Webhooks Workers`)
+
+// A loss is the test of one method.
 type loss struct {
 	t    *testing.T
 	ctx  context.Context
-	c    *client.Client // this one loses nothing
+	c    *client.Client // a client that loses nothing
 	as   func(key string) *client.Client
-	lost map[string]any // the answer that was lost
+	lost map[string]any // the lost answer
 
-	sink    string        // a receiver of webhooks
-	letters <-chan string // the ids of what it got
+	sink    string        // URL of a receiver of webhooks
+	letters <-chan string // ids of the messages that it got
 
-	between func()        // what happens before it is sent again
-	once    func(got any) // checks that it counted once
+	between func()        // runs before the retry
+	once    func(got any) // checks that the call counted once
 }
 
-// A call is a call of a method that changes something. What prepares it is given a loss, and sets once.
+// A call calls the method under test.
 type call func(c *client.Client) (any, error)
 
-// run starts a run.
+// run starts a run and returns its id.
 func (l *loss) run(sub perdure.Submission) perdure.RunID {
 	l.t.Helper()
 	if sub.Kind == "" {
@@ -66,20 +71,21 @@ func (l *loss) commit(lease api.Lease, c perdure.Commit) api.CommitResult {
 	c.ID, c.RunID, c.Epoch = "c", lease.RunID, lease.Epoch
 	res := ok[[]api.CommitResult](l.t)(l.c.Commit(l.ctx, "w", c))[0]
 	if !res.OK {
-		l.t.Fatalf("%+v", res)
+		l.t.Fatalf("commit of run %s: %+v, want OK", lease.RunID, res)
 	}
 	return res
 }
 
-// dead makes a dead letter.
+// dead creates a dead letter.
 func (l *loss) dead() perdure.RunID {
 	l.t.Helper()
 	lease := l.lease(true, perdure.Submission{MaxAttempts: 1})
-	l.commit(lease, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken"}}})
+	fail := &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken"}}
+	l.commit(lease, perdure.Commit{Outcome: fail})
 	return lease.RunID
 }
 
-// late makes an ended run with a late result.
+// late creates an ended run with a late result.
 func (l *loss) late() perdure.RunID {
 	l.t.Helper()
 	id := l.dead()
@@ -90,7 +96,8 @@ func (l *loss) late() perdure.RunID {
 
 func (l *loss) hook() perdure.WebhookID {
 	l.t.Helper()
-	return ok[*api.NewWebhook](l.t)(l.c.CreateWebhook(l.ctx, api.CreateWebhook{URL: l.sink, Events: []string{"run:created"}})).WebhookID
+	in := api.CreateWebhook{URL: l.sink, Events: []string{"run:created"}}
+	return ok[*api.NewWebhook](l.t)(l.c.CreateWebhook(l.ctx, in)).WebhookID
 }
 
 func (l *loss) delivery() string {
@@ -105,7 +112,7 @@ func (l *loss) delivery() string {
 	return page.Deliveries[0].DeliveryID
 }
 
-// lines counts lines of a run's log.
+// lines counts the events of a type in a run's log.
 func (l *loss) lines(id perdure.RunID, typ string) (n int) {
 	l.t.Helper()
 	for _, e := range ok[*api.Events](l.t)(l.c.EventPage(l.ctx, id, 0, 0)).Events {
@@ -116,15 +123,15 @@ func (l *loss) lines(id perdure.RunID, typ string) (n int) {
 	return n
 }
 
-// runs tells how many there are.
+// runs checks the number of runs.
 func (l *loss) runs(want int) {
 	l.t.Helper()
 	if page := ok[*api.Runs](l.t)(l.c.List(l.ctx, client.Filter{})); len(page.Runs) != want {
-		l.t.Errorf("%d runs, not %d", len(page.Runs), want)
+		l.t.Errorf("%d runs, want %d", len(page.Runs), want)
 	}
 }
 
-// same checks that what the caller got is what the lost answer said.
+// same checks that the answer has the same fields as the lost one.
 func (l *loss) same(got any, fields ...string) {
 	l.t.Helper()
 	var have map[string]any
@@ -133,12 +140,13 @@ func (l *loss) same(got any, fields ...string) {
 	}
 	for _, f := range fields {
 		if have[f] == nil || !reflect.DeepEqual(have[f], l.lost[f]) {
-			l.t.Errorf("%s is %v, and was %v in the lost answer", f, have[f], l.lost[f])
+			l.t.Errorf("%s = %v, want %v as in the lost answer", f, have[f], l.lost[f])
 		}
 	}
 }
 
-// mutations are all methods that change something.
+// mutations has a row for every method that changes something. A row prepares the call and sets
+// once.
 var mutations = map[string]func(l *loss) call{
 	"Start": func(l *loss) call {
 		l.once = func(got any) { l.same(got, "run_id"); l.runs(1) }
@@ -149,7 +157,7 @@ var mutations = map[string]func(l *loss) call{
 		return func(c *client.Client) (any, error) {
 			run, deferred, err := c.Run(l.ctx, perdure.Submission{Kind: "job"}, 30*time.Millisecond)
 			if err == nil && !deferred {
-				err = errors.New("it has not been deferred")
+				err = errors.New("the run is not deferred")
 			}
 			return run, err
 		}
@@ -160,13 +168,14 @@ var mutations = map[string]func(l *loss) call{
 			l.same(got, "run_id")
 			g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 			if len(g.Inbox) != 1 {
-				l.t.Errorf("%d signals", len(g.Inbox))
+				l.t.Errorf("%d signals in the inbox, want 1", len(g.Inbox))
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.Signal(l.ctx, id, "go", client.JSON(1)) }
 	},
 	"Cancel": func(l *loss) call {
-		// The run completes after all, and leaves its child to a continuation: nobody has cancelled that.
+		// The run completes before the retry and leaves its child to a continuation. The retry must
+		// not cancel the child.
 		th := ok[*api.Thread](l.t)(l.c.CreateThread(l.ctx, nil))
 		lease := l.lease(true, perdure.Submission{ThreadID: th.ThreadID})
 		var child perdure.RunID
@@ -177,10 +186,10 @@ var mutations = map[string]func(l *loss) call{
 		l.once = func(got any) {
 			l.same(got, "run_id")
 			if n := l.lines(lease.RunID, perdure.LineCancelRequested); n != 1 {
-				l.t.Errorf("asked %d times", n)
+				l.t.Errorf("%d cancel requests in the log, want 1", n)
 			}
 			if r := ok[*api.Run](l.t)(l.c.Get(l.ctx, child)); r.State != perdure.Queued {
-				l.t.Errorf("the child is %s", r.State)
+				l.t.Errorf("the child is %s, want queued", r.State)
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.Cancel(l.ctx, lease.RunID, "enough", 0) }
@@ -190,7 +199,7 @@ var mutations = map[string]func(l *loss) call{
 		l.once = func(got any) {
 			l.same(got, "run_id", "deferred_at")
 			if n := l.lines(id, perdure.LineDeferred); n != 1 {
-				l.t.Errorf("deferred %d times", n)
+				l.t.Errorf("deferred %d times, want once", n)
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.Defer(l.ctx, id) }
@@ -205,7 +214,7 @@ var mutations = map[string]func(l *loss) call{
 		l.once = func(got any) {
 			l.same(got, "run_id", "result")
 			if n := l.lines(id, perdure.LineLateResult); n != 2 { // kept and adopted
-				l.t.Errorf("%d lines", n)
+				l.t.Errorf("%d run:late_result events, want 2", n)
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.Adopt(l.ctx, id, 1) }
@@ -214,8 +223,9 @@ var mutations = map[string]func(l *loss) call{
 		id := l.late()
 		l.once = func(got any) {
 			l.same(got, "run_id")
-			if late := ok[[]api.LateResult](l.t)(l.c.LateResults(l.ctx, id)); len(late) != 1 || late[0].State != perdure.LateDiscarded {
-				l.t.Errorf("%+v", late)
+			late := ok[[]api.LateResult](l.t)(l.c.LateResults(l.ctx, id))
+			if len(late) != 1 || late[0].State != perdure.LateDiscarded {
+				l.t.Errorf("late results: %+v, want one, discarded", late)
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.Discard(l.ctx, id, 1) }
@@ -231,11 +241,13 @@ var mutations = map[string]func(l *loss) call{
 	},
 	"Callback": func(l *loss) call {
 		lease := l.lease(true, perdure.Submission{})
-		res := l.commit(lease, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "x", Type: perdure.WaitCallback}}, Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}})
+		res := l.commit(lease, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "x", Type: perdure.WaitCallback}},
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}})
 		l.once = func(got any) {
 			l.same(got, "run_id")
-			if g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]; len(g.Inbox) != 1 {
-				l.t.Errorf("%d answers", len(g.Inbox))
+			g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+			if len(g.Inbox) != 1 {
+				l.t.Errorf("%d callback items in the inbox, want 1", len(g.Inbox))
 			}
 		}
 		return func(c *client.Client) (any, error) {
@@ -243,13 +255,16 @@ var mutations = map[string]func(l *loss) call{
 		}
 	},
 	"Decide": func(l *loss) call {
-		l.commit(l.lease(true, perdure.Submission{}), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend},
-			Waits: []perdure.WaitSpec{{ID: "x", Type: perdure.WaitApproval, Name: "push", Approval: &perdure.ApprovalSpec{Action: client.JSON("push")}}}})
+		wait := perdure.WaitSpec{ID: "x", Type: perdure.WaitApproval, Name: "push",
+			Approval: &perdure.ApprovalSpec{Action: client.JSON("push")}}
+		l.commit(l.lease(true, perdure.Submission{}), perdure.Commit{Waits: []perdure.WaitSpec{wait},
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}})
 		id := ok[*api.Approvals](l.t)(l.c.Approvals(l.ctx, client.ApprovalFilter{})).Approvals[0].ID
 		l.once = func(got any) {
 			l.same(got, "approval_id", "state")
-			if g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]; len(g.Inbox) != 1 {
-				l.t.Errorf("%d decisions", len(g.Inbox))
+			g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+			if len(g.Inbox) != 1 {
+				l.t.Errorf("%d decisions in the inbox, want 1", len(g.Inbox))
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.Decide(l.ctx, id, api.Decide{Decision: perdure.Approve}) }
@@ -263,7 +278,7 @@ var mutations = map[string]func(l *loss) call{
 		l.once = func(got any) {
 			l.same(got, "thread_id", "seq")
 			if ms := ok[*api.Messages](l.t)(l.c.Messages(l.ctx, th, 0)); len(ms.Messages) != 1 {
-				l.t.Errorf("%d messages", len(ms.Messages))
+				l.t.Errorf("%d messages, want 1", len(ms.Messages))
 			}
 		}
 		return func(c *client.Client) (any, error) {
@@ -277,9 +292,9 @@ var mutations = map[string]func(l *loss) call{
 	},
 	"Redrive": func(l *loss) call {
 		id := l.dead()
-		l.between = func() { // somebody clears up
+		l.between = func() { // the dead letter is discarded before the retry
 			if err := l.c.DropDeadLetter(l.ctx, id); err != nil {
-				l.t.Error(err)
+				l.t.Errorf("DropDeadLetter: %v", err)
 			}
 		}
 		l.once = func(got any) { l.same(got, "run_id"); l.runs(2) }
@@ -290,7 +305,7 @@ var mutations = map[string]func(l *loss) call{
 		l.once = func(got any) {
 			l.same(got, "name", "sha256", "at")
 			if list := ok[[]perdure.Artifact](l.t)(l.c.Artifacts(l.ctx, lease.RunID)); len(list) != 1 {
-				l.t.Errorf("%d artifacts", len(list))
+				l.t.Errorf("%d artifacts, want 1", len(list))
 			}
 		}
 		return func(c *client.Client) (any, error) {
@@ -306,7 +321,7 @@ var mutations = map[string]func(l *loss) call{
 		th := ok[*api.Thread](l.t)(l.c.CreateThread(l.ctx, nil))
 		l.once = func(any) {
 			if _, err := l.c.Thread(l.ctx, th.ThreadID); client.CodeOf(err) != perdure.CodeNotFound {
-				l.t.Error(err)
+				l.t.Errorf("the deleted thread: %v, want %s", err, perdure.CodeNotFound)
 			}
 		}
 		return func(c *client.Client) (any, error) { return nil, c.DeleteThread(l.ctx, th.ThreadID) }
@@ -315,7 +330,7 @@ var mutations = map[string]func(l *loss) call{
 		id := l.dead()
 		l.once = func(any) {
 			if err := l.c.DropDeadLetter(l.ctx, id); client.CodeOf(err) != perdure.CodeNotFound {
-				l.t.Error(err)
+				l.t.Errorf("the discarded dead letter: %v, want %s", err, perdure.CodeNotFound)
 			}
 		}
 		return func(c *client.Client) (any, error) { return nil, c.DropDeadLetter(l.ctx, id) }
@@ -323,7 +338,7 @@ var mutations = map[string]func(l *loss) call{
 	"RedriveMany": func(l *loss) call {
 		l.dead()
 		l.dead()
-		l.once = func(got any) { l.same(got, "results"); l.runs(3) } // of two letters one is redriven, once
+		l.once = func(got any) { l.same(got, "results"); l.runs(3) } // one of two dead letters is redriven, once
 		return func(c *client.Client) (any, error) {
 			return c.RedriveMany(l.ctx, api.RedriveMany{ChooseLetters: api.ChooseLetters{Kind: "job", Limit: new(1)}})
 		}
@@ -361,7 +376,8 @@ var mutations = map[string]func(l *loss) call{
 		}
 	},
 	"RevokePlatformKey": func(l *loss) call {
-		id := ok[*api.NewKey](l.t)(l.c.CreatePlatformKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})).ID
+		id := ok[*api.NewKey](l.t)(l.c.CreatePlatformKey(l.ctx,
+			api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})).ID
 		l.once = func(got any) { l.same(got, "key_id", "revoked_at") }
 		return func(c *client.Client) (any, error) { return c.RevokePlatformKey(l.ctx, id) }
 	},
@@ -371,7 +387,8 @@ var mutations = map[string]func(l *loss) call{
 		return func(c *client.Client) (any, error) { return c.RevokeKey(l.ctx, id) }
 	},
 	"RevokeTenantKey": func(l *loss) call {
-		id := ok[*api.NewKey](l.t)(l.c.CreateTenantKey(l.ctx, "acme", api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})).ID
+		in := api.CreateKey{Name: "k", Scopes: []string{"runs:read"}}
+		id := ok[*api.NewKey](l.t)(l.c.CreateTenantKey(l.ctx, "acme", in)).ID
 		l.once = func(got any) { l.same(got, "key_id", "revoked_at") }
 		return func(c *client.Client) (any, error) { return c.RevokeTenantKey(l.ctx, "acme", id) }
 	},
@@ -379,17 +396,19 @@ var mutations = map[string]func(l *loss) call{
 		l.once = func(got any) {
 			l.same(got, "webhook_id", "secret")
 			if list := ok[[]api.Webhook](l.t)(l.c.Webhooks(l.ctx)); len(list) != 1 {
-				l.t.Errorf("%d webhooks", len(list))
+				l.t.Errorf("%d webhooks, want 1", len(list))
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.CreateWebhook(l.ctx, api.CreateWebhook{URL: l.sink}) }
 	},
 	"ChangeWebhook": func(l *loss) call {
 		id, text, other := l.hook(), "mine", "theirs"
-		l.between = func() { ok[*api.Webhook](l.t)(l.c.ChangeWebhook(l.ctx, id, api.ChangeWebhook{Description: &other})) }
+		l.between = func() {
+			ok[*api.Webhook](l.t)(l.c.ChangeWebhook(l.ctx, id, api.ChangeWebhook{Description: &other}))
+		}
 		l.once = func(got any) {
-			if got.(*api.Webhook).Description != other { // whoever came later is not overruled
-				l.t.Errorf("%+v", got)
+			if got.(*api.Webhook).Description != other { // the retry does not overwrite a later change
+				l.t.Errorf("webhook: %+v, want the description %q", got, other)
 			}
 		}
 		return func(c *client.Client) (any, error) {
@@ -400,7 +419,7 @@ var mutations = map[string]func(l *loss) call{
 		id := l.hook()
 		l.once = func(any) {
 			if err := l.c.DeleteWebhook(l.ctx, id); client.CodeOf(err) != perdure.CodeNotFound {
-				l.t.Error(err)
+				l.t.Errorf("the deleted webhook: %v, want %s", err, perdure.CodeNotFound)
 			}
 		}
 		return func(c *client.Client) (any, error) { return nil, c.DeleteWebhook(l.ctx, id) }
@@ -412,10 +431,10 @@ var mutations = map[string]func(l *loss) call{
 	},
 	"TestWebhook": func(l *loss) call {
 		id := l.hook()
-		l.once = func(got any) { // sent twice, as one message
+		l.once = func(got any) { // sent twice with the same id
 			l.same(got, "delivered", "status")
 			if a, b := <-l.letters, <-l.letters; a != b {
-				l.t.Errorf("%s and %s", a, b)
+				l.t.Errorf("message ids %s and %s, want the same", a, b)
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.TestWebhook(l.ctx, id) }
@@ -425,21 +444,22 @@ var mutations = map[string]func(l *loss) call{
 		delivered := func() bool {
 			return ok[*api.DeliveryHistory](l.t)(l.c.Delivery(l.ctx, id)).State == "delivered"
 		}
-		l.between = func() { eventually.True(l.t, "it is delivered again", delivered) }
+		l.between = func() { eventually.True(l.t, "the redelivery succeeds", delivered) }
 		l.once = func(any) {
-			if d := ok[*api.DeliveryHistory](l.t)(l.c.Delivery(l.ctx, id)); len(d.History) != 2 || d.State != "delivered" {
-				l.t.Errorf("%+v", d)
+			d := ok[*api.DeliveryHistory](l.t)(l.c.Delivery(l.ctx, id))
+			if len(d.History) != 2 || d.State != "delivered" {
+				l.t.Errorf("delivery: %+v, want two attempts and delivered", d)
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.Redeliver(l.ctx, id) }
 	},
 
-	// The worker protocol has keys of its own: a lease, a commit_id.
+	// In the worker protocol, a lease or a commit_id takes the place of the idempotency key.
 	"StartRuns": func(l *loss) call {
 		lease := l.lease(false, perdure.Submission{})
 		l.once = func(got any) {
 			if res := got.([]api.LeaseResult); !res[0].OK || l.lines(lease.RunID, perdure.LineStarted) != 1 {
-				l.t.Errorf("%+v", res)
+				l.t.Errorf("StartRuns: %+v, want OK and one run:started", res)
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.StartRuns(l.ctx, "w", lease) }
@@ -448,7 +468,7 @@ var mutations = map[string]func(l *loss) call{
 		lease := l.lease(true, perdure.Submission{})
 		l.once = func(got any) {
 			if b := got.(*api.Beaten); len(b.Lost) != 0 {
-				l.t.Errorf("%+v", b)
+				l.t.Errorf("Heartbeat: %+v, want nothing lost", b)
 			}
 		}
 		return func(c *client.Client) (any, error) {
@@ -459,34 +479,37 @@ var mutations = map[string]func(l *loss) call{
 		lease := l.lease(true, perdure.Submission{})
 		l.once = func(got any) {
 			if res := got.([]api.CommitResult); !res[0].OK || res[0].State != perdure.Completed {
-				l.t.Errorf("%+v", res)
+				l.t.Errorf("Commit: %+v, want OK and completed", res)
 			}
 		}
 		return func(c *client.Client) (any, error) {
-			return c.Commit(l.ctx, "w", perdure.Commit{ID: "1", RunID: lease.RunID, Epoch: lease.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}})
+			return c.Commit(l.ctx, "w", perdure.Commit{ID: "1", RunID: lease.RunID, Epoch: lease.Epoch,
+				Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}})
 		}
 	},
 	"Release": func(l *loss) call {
 		lease := l.lease(true, perdure.Submission{})
-		l.once = func(got any) { // it has no such lease any more, and the run was handed back once
+		l.once = func(got any) { // the retry finds the lease gone, and the run was released once
 			res := got.([]api.LeaseResult)
 			r := ok[*api.Run](l.t)(l.c.Get(l.ctx, lease.RunID))
-			if res[0].Error == nil || res[0].Error.Code != perdure.CodeStaleEpoch || r.State != perdure.Queued || r.Epoch != lease.Epoch+1 || r.Attempt != 1 {
-				l.t.Errorf("%+v %+v", res, r)
+			stale := res[0].Error != nil && res[0].Error.Code == perdure.CodeStaleEpoch
+			if !stale || r.State != perdure.Queued || r.Epoch != lease.Epoch+1 || r.Attempt != 1 {
+				l.t.Errorf("Release: %+v, run %+v, want %s and the run queued in epoch %d",
+					res, r, perdure.CodeStaleEpoch, lease.Epoch+1)
 			}
 		}
 		return func(c *client.Client) (any, error) { return c.Release(l.ctx, "w", lease) }
 	},
 	"Poll": func(l *loss) call {
 		id := l.run(perdure.Submission{})
-		l.once = func(got any) { // what the lost answer granted is granted again
+		l.once = func(got any) { // the run of the lost answer is granted again
 			if p := got.(*api.Polled); len(p.Runs) != 1 || p.Runs[0].RunID != id || p.Runs[0].Attempt != 1 {
-				l.t.Errorf("%+v", p)
+				l.t.Errorf("Poll: %+v, want run %s in its first attempt", p, id)
 			}
 		}
 		return func(c *client.Client) (any, error) {
 			_, err := c.Poll(l.ctx, "w", api.Poll{Slots: 1})
-			if client.CodeOf(err) != perdure.CodeUnknown { // a worker's loop polls again by itself
+			if client.CodeOf(err) != perdure.CodeUnknown { // Poll is not retried; a worker's loop polls again
 				return nil, fmt.Errorf("sent again: %w", err)
 			}
 			return c.Poll(l.ctx, "w", api.Poll{Slots: 1})
@@ -494,7 +517,7 @@ var mutations = map[string]func(l *loss) call{
 	},
 }
 
-// oneKey checks that of the keys that were made one is good: the one whose secret the caller has.
+// oneKey checks that one of the created keys is valid: the one whose secret the caller has.
 func (l *loss) oneKey(made *api.NewKey, lister *client.Client) {
 	l.t.Helper()
 	mine := l.as(made.Secret)
@@ -508,15 +531,16 @@ func (l *loss) oneKey(made *api.NewKey, lister *client.Client) {
 		}
 	}
 	if good != 1 || l.lost["key_id"] == made.ID {
-		l.t.Errorf("%d good keys; the secret of %v was lost, and %s is used", good, l.lost["key_id"], made.ID)
+		l.t.Errorf("%d valid keys, want 1; the secret of %v was lost, and the caller has %s",
+			good, l.lost["key_id"], made.ID)
 	}
 	ok[[]perdure.Key](l.t)(mine.Keys(l.ctx))
 }
 
-func TestEveryCallWhoseAnswerIsLostCountsOnce(t *testing.T) {
+func TestEveryCallWithLostAnswerCountsOnce(t *testing.T) {
 	for m := range reflect.TypeFor[*client.Client]().Methods() {
 		if _, changes := mutations[m.Name]; changes == slices.Contains(reading, m.Name) {
-			t.Errorf("Client.%s: does it change something? Then it takes a row in mutations, and otherwise its name in reading", m.Name)
+			t.Errorf("Client.%s needs a row in mutations if it changes something, or its name in reading", m.Name)
 		}
 	}
 	for name, prepare := range mutations {
@@ -524,13 +548,16 @@ func TestEveryCallWhoseAnswerIsLostCountsOnce(t *testing.T) {
 			t.Parallel()
 			policy := perdure.DefaultPolicy()
 			policy.DispatchedRetry = 50 * time.Millisecond
-			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: &policy, WebhookAllow: []string{"127.0.0.0/8"}})
+			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: &policy,
+				WebhookAllow: []string{"127.0.0.0/8"}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { srv.Close() })
 			letters := make(chan string, 10)
-			sink := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { letters <- r.Header.Get("webhook-id") }))
+			sink := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				letters <- r.Header.Get("webhook-id")
+			}))
 			t.Cleanup(sink.Close)
 			as := func(key string) *client.Client {
 				return client.New("http://perdure", key, client.Options{Transport: srv.Transport()})
@@ -546,7 +573,7 @@ func TestEveryCallWhoseAnswerIsLostCountsOnce(t *testing.T) {
 				defer res.Body.Close()
 				body, err := io.ReadAll(res.Body)
 				if err != nil || res.StatusCode/100 != 2 || json.Unmarshal(body, &l.lost) != nil {
-					t.Errorf("%d %s %v", res.StatusCode, body, err)
+					t.Errorf("the first answer: %d %s, %v, want 2xx with JSON", res.StatusCode, body, err)
 				}
 				if l.between != nil {
 					l.between()
@@ -555,50 +582,52 @@ func TestEveryCallWhoseAnswerIsLostCountsOnce(t *testing.T) {
 			})
 			got, err := call(client.New("http://perdure", srv.Key(), client.Options{Transport: wire}))
 			if err != nil || sent < 2 {
-				t.Fatalf("sent %d times: %v", sent, err)
+				t.Fatalf("sent %d times: %v, want at least 2 times and no error", sent, err)
 			}
 			l.once(got)
 		})
 	}
 }
 
-func TestAKeyOfTheCallersOwn(t *testing.T) {
+func TestCallersIdempotencyKey(t *testing.T) {
 	w := open(t, false, nil)
 	ctx, c := within(t), w.client()
 	in := api.CreateKey{Name: "k", Scopes: []string{"runs:read"}}
 	first := ok[*api.NewKey](t)(c.CreateKey(ctx, in, client.IdempotencyKey("mine")))
-	// Whoever has its secret is not to lose the key by somebody's asking again.
+	// A second call must not revoke the key, whose secret the first caller has.
 	again := ok[*api.NewKey](t)(c.CreateKey(ctx, in, client.IdempotencyKey("mine")))
 	if first.Secret == "" || again.Secret != "" || again.ID != first.ID || again.RevokedAt != 0 {
-		t.Errorf("%+v, then %+v", first, again)
+		t.Errorf("keys %+v, then %+v, want the same key, the second time without its secret", first, again)
 	}
 	a := ok[*api.Thread](t)(c.CreateThread(ctx, nil, client.IdempotencyKey("mine")))
 	if b := ok[*api.Thread](t)(c.CreateThread(ctx, nil, client.IdempotencyKey("mine"))); a.ThreadID != b.ThreadID {
-		t.Errorf("%+v, then %+v", a, b)
+		t.Errorf("threads %s, then %s, want the same", a.ThreadID, b.ThreadID)
 	}
 	if _, err := c.CreateThread(ctx, nil, client.IdempotencyKey("")); client.CodeOf(err) != perdure.CodeInvalid {
-		t.Error(err) // not sent without one: nobody could tell what became of it
+		t.Errorf("an empty idempotency key: %v, want %s", err, perdure.CodeInvalid)
 	}
 }
 
-func TestACancelWaitsOnWhenTheServerLetsGo(t *testing.T) {
+func TestCancelContinuesAfterServerShutdown(t *testing.T) {
 	w := open(t, false, nil)
 	ctx, c := within(t), w.client()
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 	g := ok[*api.Polled](t)(c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
-	// The first answer comes before the run has ended, as from a server that goes down.
+	// The first answer comes before the run has ended, as from a server that shuts down.
 	var keys []string
 	x := tripper(func(r *http.Request) (*http.Response, error) {
 		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) == 1 {
 			r.URL.RawQuery = "wait=0s"
 		} else {
-			ok[[]api.CommitResult](t)(c.Commit(ctx, "w", perdure.Commit{ID: "c", RunID: g.RunID, Epoch: g.Epoch, CancelAck: true,
-				Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}}))
+			ok[[]api.CommitResult](t)(c.Commit(ctx, "w",
+				perdure.Commit{ID: "c", RunID: g.RunID, Epoch: g.Epoch, CancelAck: true,
+					Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}}))
 		}
 		return w.wire.RoundTrip(r)
 	})
-	run, err := client.New(w.url, w.srv.Key(), client.Options{Transport: x}).Cancel(ctx, run.RunID, "enough", time.Minute)
+	run, err := client.New(w.url, w.srv.Key(), client.Options{Transport: x}).Cancel(ctx, run.RunID, "enough",
+		time.Minute)
 	if err != nil || run.State != perdure.Cancelled || len(keys) != 2 || keys[0] != keys[1] {
-		t.Errorf("%+v %v, under %v", run, err, keys)
+		t.Errorf("Cancel = %+v, %v, with the keys %v, want a cancelled run and one key used twice", run, err, keys)
 	}
 }

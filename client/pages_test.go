@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-// A server that looks at a bounded number of rows for a page gives empty pages with a cursor. The client goes on.
-func TestClientFollowsPages(t *testing.T) {
+// The server reads a limited number of rows for a page, so a page with a cursor can be empty.
+func TestClientSkipsEmptyPages(t *testing.T) {
 	answers := map[string]string{
 		"/api/v1/runs":           `{"runs":[],"next_cursor":"b"}`,
 		"/api/v1/runs?cursor=b":  `{"runs":[],"next_cursor":"c"}`,

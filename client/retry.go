@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	firstPause  = 100 * time.Millisecond
-	longPause   = 5 * time.Second
-	longestPlea = time.Minute // of a Retry-After that is believed
+	firstPause    = 100 * time.Millisecond
+	longPause     = 5 * time.Second
+	maxRetryAfter = time.Minute // longer values of Retry-After are cut to this
 )
 
-// backoff is the pause after the n-th failure: doubling, and never twice the same, so that clients which failed
-// together don't come back together.
+// backoff returns the pause after the n-th failure. It doubles each time, with jitter, so that
+// clients that failed together do not retry together.
 func backoff(n int) time.Duration {
 	d := longPause
 	if n < 6 {
@@ -32,7 +32,7 @@ func backoff(n int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// pause waits before a call is sent again. It tells false when the caller would be gone by then.
+// pause waits before a retry. It returns false if the context ends before the pause does.
 func (c *Client) pause(ctx context.Context, n int, atLeast time.Duration) bool {
 	d := max(backoff(n), atLeast)
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < d {
@@ -48,15 +48,16 @@ func (c *Client) pause(ctx context.Context, n int, atLeast time.Duration) bool {
 	}
 }
 
-// refused reads an answer that is no success.
-func refused(res *http.Response, body []byte) *failure {
+// readProblem turns an unsuccessful answer into a failure.
+func readProblem(res *http.Response, body []byte) *failure {
 	p := &api.Problem{}
 	t, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	ours := t == "application/problem+json" && json.Unmarshal(body, p) == nil && p.Code != ""
 	f := &failure{err: p}
-	if !ours { // something between here and the server answered
+	if !ours { // a proxy answered, not the server
 		text := strings.ToValidUTF8(string(body[:min(len(body), 200)]), "")
-		p = api.NewProblem(perdure.CodeInternal, strings.TrimSpace(fmt.Sprintf("HTTP %d: %s", res.StatusCode, text)), "")
+		p = api.NewProblem(perdure.CodeInternal, strings.TrimSpace(fmt.Sprintf("HTTP %d: %s", res.StatusCode, text)),
+			"")
 		f.err = p
 		f.maybe = res.StatusCode >= 500
 	}
@@ -64,7 +65,7 @@ func refused(res *http.Response, body []byte) *failure {
 	switch res.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		f.again = true
-		f.after = min(retryAfter(res.Header.Get("Retry-After")), longestPlea)
+		f.after = min(retryAfter(res.Header.Get("Retry-After")), maxRetryAfter)
 		f.maybe = f.maybe || p.Code == perdure.CodeUnknown
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
 		f.again = true
@@ -75,7 +76,7 @@ func refused(res *http.Response, body []byte) *failure {
 	return f
 }
 
-// retryAfter reads the header: seconds, or a date.
+// retryAfter parses the header Retry-After: seconds or a date.
 func retryAfter(text string) time.Duration {
 	if n, err := strconv.Atoi(text); err == nil && n >= 0 {
 		return time.Duration(n) * time.Second
@@ -86,8 +87,8 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// explain makes the error that a caller gets: always a problem with a code, unless the caller himself gave up
-// a call that changes nothing.
+// explain makes the error for the caller. It is always a problem with a code, except when the
+// context of a read-only call ended.
 func (r *request) explain(ctx context.Context, f *failure, maybe bool) error {
 	changes := r.method != http.MethodGet
 	err := f.err
@@ -98,22 +99,24 @@ func (r *request) explain(ctx context.Context, f *failure, maybe bool) error {
 	}
 	what := r.method + " " + r.path
 	switch {
-	case said && (!maybe || knows(p)):
-		return err // the server's own word
+	case said && (!maybe || coversEarlier(p)):
+		return err // the server's answer
 	case changes && maybe:
-		return fmt.Errorf("%w: %w", api.NewProblem(perdure.CodeUnknown, what+" may or may not have counted", ""), err)
+		unknown := api.NewProblem(perdure.CodeUnknown, what+" may or may not have counted", "")
+		return fmt.Errorf("%w: %w", unknown, err)
 	case said:
 		return err
 	case ctx.Err() != nil && !changes:
 		return fmt.Errorf("%s: %w", what, err)
 	default:
-		return fmt.Errorf("%w: %w", api.NewProblem(perdure.CodeUnavailable, what+" did not arrive, or was not answered", ""), err)
+		unavailable := api.NewProblem(perdure.CodeUnavailable, what+" did not arrive, or was not answered", "")
+		return fmt.Errorf("%w: %w", unavailable, err)
 	}
 }
 
-// knows tells whether a refusal answers for the earlier sendings of its call too. One that came before the server looked
-// at the call itself says nothing about them.
-func knows(p *api.Problem) bool {
+// coversEarlier tells whether a refusal also decides the earlier attempts of the call. A refusal
+// from before the server has read the call, such as a missing permission, does not.
+func coversEarlier(p *api.Problem) bool {
 	switch p.Code {
 	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost, api.CodeRate:
 		return false
@@ -121,9 +124,9 @@ func knows(p *api.Problem) bool {
 	return p.Status/100 == 4
 }
 
-// CodeOf is the code of an error of this package: of the server's refusal, or of what the network did. It is
-// empty for nil, and for a call that changes nothing whose context ended; one that may have changed something by then
-// says [perdure.CodeUnknown].
+// CodeOf returns the code of an error of this package, from the server or from the network. It is
+// empty for nil, and for a read-only call whose context ended. A call that may have changed
+// something before its context ended has [perdure.CodeUnknown].
 func CodeOf(err error) perdure.Code {
 	var p *api.Problem
 	if errors.As(err, &p) {
@@ -136,11 +139,12 @@ func CodeOf(err error) perdure.Code {
 	return ""
 }
 
-// Transient tells whether an error says nothing about the call itself: the server was not reached, was busy, or
-// is going down. The same call may succeed later; one that changes something, under the same key.
+// Transient tells whether the same call may succeed later: the server was not reached, was busy, or
+// is shutting down. A call that changes something is repeated with the same key.
 func Transient(err error) bool {
 	switch CodeOf(err) {
-	case perdure.CodeUnavailable, perdure.CodeUnknown, perdure.CodeQuota, perdure.CodeStorageFull, perdure.CodeNoSigner, api.CodeRate, api.CodeShuttingDown:
+	case perdure.CodeUnavailable, perdure.CodeUnknown, perdure.CodeQuota, perdure.CodeStorageFull,
+		perdure.CodeNoSigner, api.CodeRate, api.CodeShuttingDown:
 		return true
 	}
 	return false

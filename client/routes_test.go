@@ -17,24 +17,25 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-// unmet are the routes that no method calls, and why.
+// unmet lists the routes that no method calls, with the reason.
 var unmet = map[string]string{
-	"GET /api/v1/ws":                 "it is for pages; Stream follows a run, and List finds them",
-	"GET /api/v1/jobs/{id}/status":   "Get says more",
+	"GET /api/v1/ws":                 "for web pages; Stream follows a run, and List finds runs",
+	"GET /api/v1/jobs/{id}/status":   "Get returns more",
 	"POST /api/v1/threads/{id}/runs": "Start takes a thread_id",
-	"GET /metrics":                   "it is for Prometheus",
-	"GET /openapi.json":              "it is for other languages",
+	"GET /metrics":                   "for Prometheus",
+	"GET /openapi.json":              "for other languages",
 }
 
-// TestEveryRouteHasAMethod calls every method of a client, and compares what they ask for with what the server offers.
+// The test calls every method of a client and compares the requests with the server's routes.
 func TestEveryRouteHasAMethod(t *testing.T) {
 	w := open(t, false, nil)
-	asked := make(map[string]string) // a call, and the method that made it
+	asked := make(map[string]string) // request → the method that made it
 	var name string
 	refusing := tripper(func(r *http.Request) (*http.Response, error) {
 		asked[r.Method+" "+r.URL.EscapedPath()] = name
-		return &http.Response{StatusCode: 404, Header: http.Header{"Content-Type": {"application/problem+json"}}, Request: r,
-			Body: io.NopCloser(strings.NewReader(`{"code":"not_found"}`))}, nil
+		return &http.Response{StatusCode: 404, Header: http.Header{"Content-Type": {"application/problem+json"}},
+			Request: r,
+			Body:    io.NopCloser(strings.NewReader(`{"code":"not_found"}`))}, nil
 	})
 	c := reflect.ValueOf(client.New(w.url, "k", client.Options{Transport: refusing}))
 	for m, f := range c.Methods() {
@@ -55,15 +56,16 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 		Paths map[string]map[string]json.RawMessage
 	}
 	if err := json.NewDecoder(res.Body).Decode(&doc); err != nil || len(doc.Paths) == 0 {
-		t.Fatal(doc, err)
+		t.Fatalf("openapi.json: %d paths, %v, want some", len(doc.Paths), err)
 	}
-	// A path without names in it goes before one that it would fit too.
+	// Paths with fewer parameters come first, because a path with more of them may match too.
 	paths := slices.SortedFunc(maps.Keys(doc.Paths), func(a, b string) int {
 		return cmp.Or(cmp.Compare(strings.Count(a, "{"), strings.Count(b, "{")), cmp.Compare(a, b))
 	})
 	for _, path := range paths {
 		methods := doc.Paths[path]
-		pattern := regexp.MustCompile("^" + regexp.MustCompile(`\\\{\w+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), "[^/]+") + "$")
+		anyID := regexp.MustCompile(`\\\{\w+\\\}`).ReplaceAllString(regexp.QuoteMeta(path), "[^/]+")
+		pattern := regexp.MustCompile("^" + anyID + "$")
 		for method := range methods {
 			route := strings.ToUpper(method) + " " + path
 			met := false
@@ -74,12 +76,13 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 				}
 			}
 			if met == (unmet[route] != "") {
-				t.Errorf("%s: a method calls it: %t; it is said to have none: %q", route, met, unmet[route])
+				t.Errorf("route %s: called by a method: %t; reason for no method: %q; want one of the two", route, met,
+					unmet[route])
 			}
 		}
 	}
 	for call, name := range asked {
-		t.Errorf("Client.%s calls %s, which there is not", name, call)
+		t.Errorf("Client.%s calls %s, which is not a route of the server", name, call)
 	}
 }
 
@@ -92,7 +95,8 @@ func must(t *testing.T, url string) *http.Request {
 	return req
 }
 
-// arguments makes arguments of a method: something for each of its parameters, and one for those that take many.
+// arguments returns arguments for a method: one for each parameter, and one for a variadic
+// parameter.
 func arguments(t *testing.T, f reflect.Type) (args []reflect.Value) {
 	for i := range f.NumIn() {
 		p := f.In(i)

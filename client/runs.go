@@ -17,17 +17,17 @@ import (
 
 const v1 = api.Prefix
 
-// DefaultWait is how long [Client.Run] and the joins wait when they are given no time.
+// DefaultWait is the wait of [Client.Run] and the joins if none is given.
 const DefaultWait = 10 * time.Minute
 
-// longestWait is the longest that the server blocks on one call; longer waits are several.
-const longestWait = time.Hour
+// maxWait is the longest wait of one call on the server. A longer wait takes several calls.
+const maxWait = time.Hour
 
-// lastStretch of a wait is not worth another call: a server's timer and ours never agree that well.
-const lastStretch = 50 * time.Millisecond
+// minRemaining is the rest of a wait that is not worth another call.
+const minRemaining = 50 * time.Millisecond
 
-// JSON is a value as JSON: an input, a signal's data, a message's content. It panics on what JSON can't hold
-// (a channel, a function, a cycle), which is a mistake in the program and not in its data.
+// JSON encodes a value for an input, a signal's data or a message's content. It panics on a value
+// that JSON cannot hold, such as a channel or a cycle, because that is a mistake in the program.
 func JSON(v any) json.RawMessage {
 	b, err := encode(v)
 	if err != nil {
@@ -36,7 +36,8 @@ func JSON(v any) json.RawMessage {
 	return b
 }
 
-// A RunError says that a run ended otherwise than completed, or has not ended. errors.Is compares its code.
+// A RunError says that a run has not completed: it ended otherwise, or is still live. errors.Is
+// compares its code.
 type RunError struct {
 	RunID   perdure.RunID
 	State   perdure.State
@@ -61,7 +62,7 @@ func (e *RunError) Is(target error) bool {
 	return false
 }
 
-// Result is what a completed run resulted in. For any other run it is a [*RunError].
+// Result decodes the result of a completed run. For any other run it returns a [*RunError].
 func Result[T any](run *api.Run) (T, error) {
 	var out T
 	if run.State != perdure.Completed {
@@ -82,57 +83,67 @@ func Result[T any](run *api.Run) (T, error) {
 
 // Start starts a run in the background and returns at once.
 func (c *Client) Start(ctx context.Context, sub perdure.Submission, opts ...CallOption) (*api.Run, error) {
-	return answer[api.Run](ctx, c, &request{method: "POST", path: v1 + "/runs", body: api.StartRun{Submission: sub, Foreground: sub.Foreground}}, opts...)
+	body := api.StartRun{Submission: sub, Foreground: sub.Foreground}
+	return answer[api.Run](ctx, c, &request{method: "POST", path: v1 + "/runs", body: body}, opts...)
 }
 
-// Run starts a run in the foreground and waits for its end, at most so long (zero: [DefaultWait]). When that
-// passes, deferred is true and the run goes on. A server that restarts meanwhile is waited for like a run. A context
-// that ends sooner cuts the wait: the deferral comes a little before its deadline, up to a second, so that the run is known.
-func (c *Client) Run(ctx context.Context, sub perdure.Submission, wait time.Duration, opts ...CallOption) (run *api.Run, deferred bool, err error) {
+// Run starts a run in the foreground and waits for its end, up to the given time (zero:
+// [DefaultWait]). When the time has passed, deferred is true and the run continues. If the server
+// restarts meanwhile, Run waits for it. A context with an earlier deadline shortens the wait: Run
+// returns up to a second before that deadline, so that the caller gets the run's id.
+func (c *Client) Run(
+	ctx context.Context, sub perdure.Submission, wait time.Duration, opts ...CallOption,
+) (run *api.Run, deferred bool, err error) {
 	left := countdown(ctx, wait)
 	body := &api.StartRun{Submission: sub}
 	r := &request{method: "POST", path: v1 + "/runs", body: body}
-	r.fresh = func() {
+	r.beforeResend = func() {
 		r.wait = left()
 		body.Wait = perdure.Duration(r.wait)
 	}
-	r.fresh()
+	r.beforeResend()
 	run = new(api.Run)
 	status, err := c.do(ctx, r, run, opts...)
 	if err != nil {
 		return nil, false, err
 	}
-	return c.stay(ctx, run, status, left)
+	return c.rejoin(ctx, run, status, left)
 }
 
-// Join waits for the end of a run, at most so long (zero: [DefaultWait]); the outcomes are those of
-// [Client.Run]. Any number of callers may join a run, and a run that has ended is joined at once.
-func (c *Client) Join(ctx context.Context, id perdure.RunID, wait time.Duration) (run *api.Run, deferred bool, err error) {
+// Join waits for the end of a run, up to the given time (zero: [DefaultWait]). It returns the same
+// values as [Client.Run]. Any number of callers may join a run. Joining an ended run returns at
+// once.
+func (c *Client) Join(
+	ctx context.Context, id perdure.RunID, wait time.Duration,
+) (run *api.Run, deferred bool, err error) {
 	left := countdown(ctx, wait)
 	run, status, err := c.join(ctx, id, left)
 	if err != nil {
 		return nil, false, err
 	}
-	return c.stay(ctx, run, status, left)
+	return c.rejoin(ctx, run, status, left)
 }
 
 func (c *Client) join(ctx context.Context, id perdure.RunID, left func() time.Duration) (*api.Run, int, error) {
 	r := &request{method: "GET", path: path(v1+"/runs/%s/join", string(id))}
-	r.fresh = func() {
+	r.beforeResend = func() {
 		r.wait = left()
 		r.query = url.Values{"timeout": {r.wait.String()}}
 	}
-	r.fresh()
+	r.beforeResend()
 	out := new(api.Run)
 	status, err := c.do(ctx, r, out)
 	return out, status, err
 }
 
-// stay joins again when a server let go before the time was over: it shuts down, and its successor, or itself
-// after a restart, knows the run too. What is known by then is an answer, even if nobody comes back.
-func (c *Client) stay(ctx context.Context, run *api.Run, status int, left func() time.Duration) (*api.Run, bool, error) {
+// rejoin joins a run again if the server answered before the time was over, because it shuts down.
+// Another node, or the same one after its restart, continues the wait. If none answers, the run as
+// it was last seen is returned as deferred.
+func (c *Client) rejoin(
+	ctx context.Context, run *api.Run, status int, left func() time.Duration,
+) (*api.Run, bool, error) {
 	for n := 0; status == http.StatusAccepted && !run.State.Terminal(); n++ {
-		if left() <= lastStretch || !c.pause(ctx, min(n, 4), 0) {
+		if left() <= minRemaining || !c.pause(ctx, min(n, 4), 0) {
 			return run, true, nil
 		}
 		next, s, err := c.join(ctx, run.RunID, left)
@@ -147,9 +158,10 @@ func (c *Client) stay(ctx context.Context, run *api.Run, status int, left func()
 	return run, false, nil
 }
 
-// countdown gives what is left of a wait, bounded by what one call may take. The server refuses a wait of
-// nothing at a start, so that the last bit stays. Of the caller's own time some is kept for the answer to arrive: who
-// is gone by then does not even have the run's id.
+// countdown returns a function that gives the rest of a wait, limited by the maximum of one call.
+// It is at least a millisecond, because the server refuses a start with a wait of zero. A third of
+// the context's time, up to a second, is reserved for the answer: without it the caller would not
+// learn the run's id.
 func countdown(ctx context.Context, wait time.Duration) func() time.Duration {
 	if wait <= 0 {
 		wait = DefaultWait
@@ -161,16 +173,16 @@ func countdown(ctx context.Context, wait time.Duration) func() time.Duration {
 	}
 	end := now.Add(wait)
 	return func() time.Duration {
-		return min(max(time.Until(end), time.Millisecond), longestWait).Round(time.Microsecond)
+		return min(max(time.Until(end), time.Millisecond), maxWait).Round(time.Microsecond)
 	}
 }
 
-// Get looks at a run.
+// Get returns a run.
 func (c *Client) Get(ctx context.Context, id perdure.RunID) (*api.Run, error) {
 	return answer[api.Run](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s", string(id))})
 }
 
-// A Filter selects runs; what is empty selects all.
+// A Filter selects runs. An empty field selects all.
 type Filter struct {
 	Status      string // a state, or "deferred"
 	State       perdure.State
@@ -180,14 +192,17 @@ type Filter struct {
 	ParentRunID perdure.RunID
 	RootRunID   perdure.RunID
 	Metadata    map[string]string
-	Limit       int    // of a page; default 50
-	Cursor      string // where a page begins: NextCursor of the one before
+	Limit       int    // entries of a page; default 50
+	Cursor      string // NextCursor of the page before
 }
 
 func (f *Filter) query() url.Values {
 	q := url.Values{}
-	for name, v := range map[string]string{"status": f.Status, "state": string(f.State), "kind": f.Kind, "queue": f.Queue, "thread_id": string(f.ThreadID),
-		"parent_run_id": string(f.ParentRunID), "root_run_id": string(f.RootRunID), "cursor": f.Cursor} {
+	for name, v := range map[string]string{
+		"status": f.Status, "state": string(f.State), "kind": f.Kind, "queue": f.Queue,
+		"thread_id": string(f.ThreadID), "parent_run_id": string(f.ParentRunID),
+		"root_run_id": string(f.RootRunID), "cursor": f.Cursor,
+	} {
 		if v != "" {
 			q.Set(name, v)
 		}
@@ -201,13 +216,15 @@ func (f *Filter) query() url.Values {
 	return q
 }
 
-// List gives a page of runs, newest first, without their inputs and results. A page may have fewer runs than its limit and still have a
-// NextCursor: it is bounded in bytes, and in how many runs are looked at for it.
+// List returns a page of runs, newest first, without their inputs and results. A page with fewer
+// runs than its limit can still have a NextCursor, because the server also limits its bytes and the
+// rows it reads.
 func (c *Client) List(ctx context.Context, f Filter) (*api.Runs, error) {
 	return filled(ctx, c, v1+"/runs", f.query(), ofRuns)
 }
 
-// All goes through all runs of a filter, newest first, page by page. An error is the last thing it gives.
+// All yields all runs of a filter, newest first, and reads page by page. An error is its last
+// value.
 func (c *Client) All(ctx context.Context, f Filter) iter.Seq2[api.Run, error] {
 	return func(yield func(api.Run, error) bool) {
 		for {
@@ -228,108 +245,123 @@ func (c *Client) All(ctx context.Context, f Filter) iter.Seq2[api.Run, error] {
 	}
 }
 
-// Tree gives a page of the runs of a run's tree.
+// Tree returns a page of the runs in a run's tree.
 func (c *Client) Tree(ctx context.Context, id perdure.RunID, cursor string) (*api.Runs, error) {
 	return filled(ctx, c, path(v1+"/runs/%s/tree", string(id)), cursorQuery(cursor), ofRuns)
 }
 
-// Signal sends a named signal to a run. One that nobody waits for yet is kept for the wait to come.
-func (c *Client) Signal(ctx context.Context, id perdure.RunID, name string, data json.RawMessage, opts ...CallOption) (*api.SignalSent, error) {
-	return answer[api.SignalSent](ctx, c, &request{method: "POST", path: path(v1+"/runs/%s/signals/%s", string(id), name), body: api.SendSignal{Data: data}}, opts...)
+// Signal sends a named signal to a run. If the run does not wait for it yet, the server keeps it
+// for a later wait.
+func (c *Client) Signal(
+	ctx context.Context, id perdure.RunID, name string, data json.RawMessage, opts ...CallOption,
+) (*api.SignalSent, error) {
+	at := path(v1+"/runs/%s/signals/%s", string(id), name)
+	return answer[api.SignalSent](ctx, c, &request{method: "POST", path: at, body: api.SendSignal{Data: data}}, opts...)
 }
 
-// Cancel asks a run to stop, and waits for its end at most so long; zero does not wait. Cancelling an ended run
-// is no error. The run that is returned says how far it got: requested, delivered, acknowledged, stopped.
+// Cancel asks a run to stop and waits for its end, up to the given time; zero does not wait.
+// Cancelling an ended run is not an error. The field Cancel of the returned run says how far the
+// request got: requested, delivered, acknowledged, stopped.
 func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wait time.Duration) (*api.Run, error) {
 	r := &request{method: "POST", path: path(v1+"/runs/%s/cancel", string(id)), body: api.CancelRun{Reason: reason}}
 	if wait <= 0 {
 		return answer[api.Run](ctx, c, r)
 	}
 	left := countdown(ctx, wait)
-	r.fresh = func() {
+	r.beforeResend = func() {
 		r.wait = left()
 		r.query = url.Values{"wait": {r.wait.String()}}
 	}
 	var run *api.Run
 	for n := 0; ; n++ {
-		r.fresh()
-		next, err := answer[api.Run](ctx, c, r) // the same request, under the same key: it only waits on
+		r.beforeResend()
+		next, err := answer[api.Run](ctx, c, r) // the same idempotency key, so it only continues the wait
 		switch {
 		case err != nil && run != nil && (ctx.Err() != nil || Transient(err)):
 			return run, nil
 		case err != nil:
 			return nil, err
 		}
-		if run = next; run.State.Terminal() || left() <= lastStretch || !c.pause(ctx, min(n, 4), 0) {
+		if run = next; run.State.Terminal() || left() <= minRemaining || !c.pause(ctx, min(n, 4), 0) {
 			return run, nil
 		}
 	}
 }
 
-// Activity shows what a run is doing: its operation, what happened last, what it waits for, and its children in a line each.
+// Activity returns a summary of what a run is doing: its operation, recent events, waits and
+// children.
 func (c *Client) Activity(ctx context.Context, id perdure.RunID) (*api.Activity, error) {
 	return answer[api.Activity](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/activity", string(id))})
 }
 
-// ChildActivity shows what a child of a leased run is doing, to who holds the lease.
+// ChildActivity returns the activity of a child, for the worker that holds the lease of its parent.
 func (c *Client) ChildActivity(ctx context.Context, parent api.Lease, child perdure.RunID) (*api.Activity, error) {
-	return answer[api.Activity](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/children/%s/activity", string(parent.RunID), string(child)),
-		query: url.Values{"epoch": {strconv.FormatInt(parent.Epoch, 10)}}})
+	return answer[api.Activity](ctx, c, &request{
+		method: "GET", path: path(v1+"/runs/%s/children/%s/activity", string(parent.RunID), string(child)),
+		query: url.Values{"epoch": {strconv.FormatInt(parent.Epoch, 10)}},
+	})
 }
 
-// Defer says that nobody waits for a run any more. The run goes on.
+// Defer marks a run as deferred: no caller waits for it any more. The run continues.
 func (c *Client) Defer(ctx context.Context, id perdure.RunID) (*api.Run, error) {
 	return c.act(ctx, path(v1+"/runs/%s/defer", string(id)))
 }
 
-// Retry makes a new run with the input of an ended one.
+// Retry starts a new run with the input of an ended one.
 func (c *Client) Retry(ctx context.Context, id perdure.RunID, opts ...CallOption) (*api.Run, error) {
 	return c.act(ctx, path(v1+"/runs/%s/retry", string(id)), opts...)
 }
 
-// act is a call without a body that answers with a run.
+// act makes a call without a body whose answer is a run.
 func (c *Client) act(ctx context.Context, path string, opts ...CallOption) (*api.Run, error) {
 	return answer[api.Run](ctx, c, &request{method: "POST", path: path}, opts...)
 }
 
-// Delete removes an ended run and all that belongs to it: its log, its result, what it left. Nothing brings it back.
+// Delete removes an ended run with its log, its result and its artifacts. It cannot be undone.
 func (c *Client) Delete(ctx context.Context, id perdure.RunID, opts ...CallOption) error {
 	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/runs/%s", string(id))}, nil, opts...)
 	return err
 }
 
-// Deliverable gets what an ended run hands over: its result, or the fallback that was written for it.
+// Deliverable returns the deliverable of an ended run: its result, or its fallback.
 func (c *Client) Deliverable(ctx context.Context, id perdure.RunID) (*api.Deliverable, error) {
 	return answer[api.Deliverable](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/deliverable", string(id))})
 }
 
-// LateResults lists finished work of a run that came too late.
+// LateResults lists the results of a run that came too late.
 func (c *Client) LateResults(ctx context.Context, id perdure.RunID) ([]api.LateResult, error) {
-	return pages(ctx, c, path(v1+"/runs/%s/late-results", string(id)), func(p *api.LateResults) ([]api.LateResult, string) { return p.LateResults, p.NextCursor })
+	entries := func(p *api.LateResults) ([]api.LateResult, string) { return p.LateResults, p.NextCursor }
+	return pages(ctx, c, path(v1+"/runs/%s/late-results", string(id)), entries)
 }
 
-// Adopt takes a late result: it completes a live run, and becomes the deliverable of an ended one.
+// Adopt accepts a late result: it completes a live run, and becomes the deliverable of an ended
+// one.
 func (c *Client) Adopt(ctx context.Context, id perdure.RunID, n int) (*api.Run, error) {
 	return c.act(ctx, path(v1+"/runs/%s/late-results/%s/adopt", string(id), strconv.Itoa(n)))
 }
 
-// Discard throws a late result away.
+// Discard discards a late result.
 func (c *Client) Discard(ctx context.Context, id perdure.RunID, n int) (*api.Run, error) {
 	return c.act(ctx, path(v1+"/runs/%s/late-results/%s/discard", string(id), strconv.Itoa(n)))
 }
 
-// Continue says that work outside, which a run started, has finished. It counts once per job.
+// Continue reports that external work, which a run has started, has finished. It counts once per
+// job.
 func (c *Client) Continue(ctx context.Context, id perdure.RunID, in api.ContinueRun) (*api.Continued, error) {
-	return answer[api.Continued](ctx, c, &request{method: "POST", path: path("/api/internal/runs/%s/continue", string(id)), body: in})
+	at := path("/api/internal/runs/%s/continue", string(id))
+	return answer[api.Continued](ctx, c, &request{method: "POST", path: at, body: in})
 }
 
-// Callback answers a callback wait by its token; it needs no key. The same answer again is no error.
+// Callback answers a callback wait by its token. It needs no key. The same answer sent again is not
+// an error.
 func (c *Client) Callback(ctx context.Context, token string, in api.UseCallback) (*api.CallbackUsed, error) {
 	return answer[api.CallbackUsed](ctx, c, &request{method: "POST", path: path(v1+"/callbacks/%s", token), body: in})
 }
 
 // pages reads all pages of a list.
-func pages[P, T any](ctx context.Context, c *Client, path string, entries func(*P) (list []T, next string)) (out []T, err error) {
+func pages[P, T any](
+	ctx context.Context, c *Client, path string, entries func(*P) (list []T, next string),
+) (out []T, err error) {
 	for cursor := ""; ; {
 		page, err := answer[P](ctx, c, &request{method: "GET", path: path, query: cursorQuery(cursor)})
 		if err != nil {
@@ -343,9 +375,11 @@ func pages[P, T any](ctx context.Context, c *Client, path string, entries func(*
 	}
 }
 
-// filled reads pages until one has an entry, or there are no more. The server looks at a bounded number of rows for a page, which may
-// then be empty although there is more to come.
-func filled[P any](ctx context.Context, c *Client, path string, q url.Values, entries func(*P) (n int, next string)) (*P, error) {
+// filled reads pages until one has an entry or there are no more. The server reads a limited number
+// of rows for a page, so a page can be empty although later ones are not.
+func filled[P any](
+	ctx context.Context, c *Client, path string, q url.Values, entries func(*P) (n int, next string),
+) (*P, error) {
 	for {
 		page, err := answer[P](ctx, c, &request{method: "GET", path: path, query: q})
 		if err != nil {

@@ -7,37 +7,38 @@ import (
 	"io"
 )
 
-// maxFrame bounds a line of an event stream, and the data of a frame. A value has at most a megabyte, and the largest
-// stand in a log by reference.
+// maxFrame limits a line of an event stream, and the data of a frame. It is more than the server
+// sends: a value has at most a megabyte, and large ones are in the log by reference.
 const maxFrame = 2 << 20
 
-// errFrame says that a stream is none of ours: a line or a frame has no end.
+// errFrame is returned for a line or a frame over the limit.
 var errFrame = errors.New("a frame of the event stream is too large")
 
-// A frame is one event of a stream, as it came.
+// A frame is one frame of an event stream.
 type frame struct {
-	event string // empty: none was named
+	event string // empty if the frame has no event field
 	data  []byte // valid until the next frame is read
 }
 
-// A frameReader takes an event stream apart, as the HTML standard has it (server-sent events): lines end with LF, CR or
-// both, a byte order mark may come first, a colon begins a comment, an empty line ends a frame. A frame without a data
-// field is none, and neither is one that breaks off. Ids and pauses are not looked at: our events say their number themselves, and
-// how to come back is the caller's affair.
+// A frameReader parses an event stream (server-sent events) as the HTML standard defines it. Lines
+// end with LF, CR or CRLF, and the stream may begin with a byte order mark. A line that begins with
+// a colon is a comment, and an empty line ends a frame. A frame without a data field is dropped,
+// and so is a last frame without its end. The fields id and retry are ignored: the data of an event
+// has its number, and Stream has its own backoff.
 type frameReader struct {
 	r     *bufio.Reader
 	line  []byte
 	data  []byte
 	begun bool
-	cr    bool // the last line ended with CR: an LF that follows belongs to it
+	cr    bool // the last line ended with CR; a following LF belongs to it
 }
 
 func newFrameReader(r io.Reader) *frameReader { return &frameReader{r: bufio.NewReaderSize(r, 16<<10)} }
 
-// next reads to the end of a frame. io.EOF means that the stream ended, between frames or within one.
+// next reads the next frame. io.EOF means that the stream ended, between frames or within one.
 func (f *frameReader) next() (frame, error) {
 	var out frame
-	some := false // a data field was there, even an empty one
+	some := false // the frame has a data field, maybe an empty one
 	f.data = f.data[:0]
 	for {
 		line, err := f.readLine()
@@ -69,7 +70,8 @@ func (f *frameReader) next() (frame, error) {
 	}
 }
 
-// readLine gives a line without its end. An LF after a CR is taken with the next line, because it may never come.
+// readLine returns a line without its end. After a CR it does not wait for an LF, which may never
+// come; the next call skips it.
 func (f *frameReader) readLine() ([]byte, error) {
 	f.line = f.line[:0]
 	for {

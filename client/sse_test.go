@@ -23,7 +23,7 @@ func readAll(r io.Reader) (out []told, err error) {
 	}
 }
 
-func TestFramesAsTheStandardHasThem(t *testing.T) {
+func TestFramesFollowTheStandard(t *testing.T) {
 	for _, x := range []struct {
 		name, in string
 		want     []told
@@ -46,20 +46,24 @@ func TestFramesAsTheStandardHasThem(t *testing.T) {
 		{"unknown fields and pauses", "retry: 1000\nfoo: bar\nfoo\nid: 7\ndata: 1\n\n", []told{{"", "1"}}},
 		{"names are exact", "Data: 1\n data: 2\ndata : 3\n\n", nil},
 		{"the last name counts", "event: a\nevent: b\ndata: 1\n\n", []told{{"b", "1"}}},
-		{"longer than any buffer", "data: " + strings.Repeat("x", 1<<20) + "\n\n", []told{{"", strings.Repeat("x", 1<<20)}}},
+		{"longer than any buffer", "data: " + strings.Repeat("x", 1<<20) + "\n\n",
+			[]told{{"", strings.Repeat("x", 1<<20)}}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			for how, r := range map[string]io.Reader{"at once": strings.NewReader(x.in), "byte by byte": iotest.OneByteReader(strings.NewReader(x.in))} {
+			for how, r := range map[string]io.Reader{
+				"at once":      strings.NewReader(x.in),
+				"byte by byte": iotest.OneByteReader(strings.NewReader(x.in)),
+			} {
 				got, err := readAll(r)
 				if !errors.Is(err, io.EOF) || !reflect.DeepEqual(got, x.want) {
-					t.Errorf("%s: %.200q, %v", how, got, err)
+					t.Errorf("%s: frames %.200q, %v, want %.200q and io.EOF", how, got, err, x.want)
 				}
 			}
 		})
 	}
 }
 
-func TestFramesAreBounded(t *testing.T) {
+func TestFrameSizeIsLimited(t *testing.T) {
 	for _, x := range []struct{ name, first, then string }{
 		{"a line without an end", "data: ", strings.Repeat("x", 1000)},
 		{"a comment without an end", ": ", strings.Repeat("x", 1000)},
@@ -69,24 +73,24 @@ func TestFramesAreBounded(t *testing.T) {
 		r := &endless{text: []byte(x.then)}
 		got, err := readAll(io.MultiReader(strings.NewReader(x.first), r))
 		if !errors.Is(err, errFrame) || len(got) > 0 || r.read > 6*maxFrame {
-			t.Errorf("%s: %d frames, %v, after %d bytes", x.name, len(got), err, r.read)
+			t.Errorf("%s: %d frames, %v, after %d bytes, want none and %v", x.name, len(got), err, r.read, errFrame)
 		}
 	}
 }
 
-// A line that has come is given before anything follows: the second half of a CRLF may never come.
-func TestAFrameIsGivenWhenItsLastByteIsThere(t *testing.T) {
+// The reader does not wait for the LF of a CRLF, which may never come.
+func TestFrameIsReturnedAtItsLastByte(t *testing.T) {
 	for _, end := range []string{"\n\n", "\r\r", "\r\n\r"} {
 		r, w := io.Pipe()
 		go io.WriteString(w, "data: 1"+end)
 		if f, err := newFrameReader(r).next(); err != nil || string(f.data) != "1" {
-			t.Errorf("%q: %q %v", end, f.data, err)
+			t.Errorf("frame that ends with %q: data %q, %v, want 1", end, f.data, err)
 		}
 		w.Close()
 	}
 }
 
-// endless is a text that is repeated for ever.
+// endless repeats a text without end.
 type endless struct {
 	text []byte
 	at   int
@@ -103,7 +107,8 @@ func (r *endless) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// plainly reads a whole stream the way the standard says it, with nothing clever: what the reader is compared with.
+// plainly is a simple parser of a whole stream, as the standard describes it. The fuzz test
+// compares with it.
 func plainly(in []byte) (out []told) {
 	in = bytes.TrimPrefix(in, []byte("\xef\xbb\xbf"))
 	text := strings.ReplaceAll(strings.ReplaceAll(string(in), "\r\n", "\n"), "\r", "\n")
@@ -129,11 +134,15 @@ func plainly(in []byte) (out []told) {
 }
 
 func FuzzFrames(f *testing.F) {
-	f.Add([]byte("retry: 1000\n\nid: 0\nevent: stream:attached\ndata: {}\n\n: hb\nid: 1\nevent: run:created\ndata: {\"seq\":1}\n\n"))
+	f.Add([]byte("retry: 1000\n\nid: 0\nevent: stream:attached\ndata: {}\n\n" +
+		": hb\nid: 1\nevent: run:created\ndata: {\"seq\":1}\n\n"))
 	f.Add([]byte("\xef\xbb\xbfdata: a\r\ndata\r\rdata: b\n\r\n:x\n\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		want := plainly(in)
-		for _, r := range []io.Reader{bytes.NewReader(in), iotest.OneByteReader(bytes.NewReader(in)), iotest.HalfReader(bytes.NewReader(in)), iotest.DataErrReader(bytes.NewReader(in))} {
+		for _, r := range []io.Reader{
+			bytes.NewReader(in), iotest.OneByteReader(bytes.NewReader(in)),
+			iotest.HalfReader(bytes.NewReader(in)), iotest.DataErrReader(bytes.NewReader(in)),
+		} {
 			got, err := readAll(r)
 			if !errors.Is(err, io.EOF) || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%q: got %q, want %q (%v)", in, got, want, err)

@@ -17,29 +17,30 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// streamSilence is how long a stream may say nothing. The server says something every five seconds, so that a
-// connection which is silent for longer is dead, whatever the network believes.
+// streamSilence is the read timeout of a stream. The server sends something every five seconds, so
+// a connection that is silent for longer is dead.
 const streamSilence = 20 * time.Second
 
-// A GapError says that lines of a run's log are no longer there: they are older than the server keeps them.
+// A GapError says that events of a run's log are no longer stored, because they are older than the
+// server keeps them.
 type GapError struct {
 	RunID    perdure.RunID
-	From, To int64 // the first and the last line that is missing
+	From, To int64 // the first and the last missing event
 }
 
 func (e *GapError) Error() string {
 	return fmt.Sprintf("the log of run %s has no lines %d to %d any more", e.RunID, e.From, e.To)
 }
 
-// Stream follows a run's log from after a line (zero: from the beginning) as it is written, until the run has ended
-// and everything was told. Every line comes once and in order.
+// Stream yields the events of a run's log as they are written, after the given number (zero: from
+// the beginning), until the run has ended. Every event comes once and in order.
 //
-// It attaches again by itself, with its cursor, when the connection breaks or falls silent, when the server goes away,
-// restarts, or has no room for a stream now, for as long as the context lives. A refusal, such as no such run, and the
-// context's end are errors, and the last thing it gives.
+// When the connection breaks or is silent, or the server restarts or is full, Stream attaches again
+// after the last event. It does so until the context ends. A refusal, for example not_found, and
+// the end of the context are errors and the last value.
 //
-// Lines that the server no longer keeps are told too, by a [*GapError] in their place. It does not end the iteration:
-// whoever goes on gets the lines that follow.
+// For events that are no longer stored, Stream yields a [*GapError] in their place. It does not end
+// the iteration: a loop that continues gets the events after the gap.
 func (c *Client) Stream(ctx context.Context, id perdure.RunID, after int64) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		s := &stream{client: c, id: id, after: after, yield: yield}
@@ -57,11 +58,11 @@ func (c *Client) Stream(ctx context.Context, id perdure.RunID, after int64) iter
 				return
 			}
 			if s.after > at || time.Since(began) > streamSilence {
-				n = 0 // it was a good one
+				n = 0 // the connection worked, so the backoff starts again
 			}
 			c.log.Debug("a stream is attached again", "run", id, "after", s.after, "error", f.err)
 			if !c.pause(ctx, n, f.after) {
-				<-ctx.Done() // it would be over before the next try
+				<-ctx.Done() // the context ends before the next attempt
 				yield(api.Event{}, ctx.Err())
 				return
 			}
@@ -69,16 +70,16 @@ func (c *Client) Stream(ctx context.Context, id perdure.RunID, after int64) iter
 	}
 }
 
-// A stream is one iteration, over any number of connections.
+// A stream is one iteration of Stream, over any number of connections.
 type stream struct {
 	client *Client
 	id     perdure.RunID
-	after  int64 // the cursor: the last line that was given
+	after  int64 // the cursor: the last event that was yielded
 	yield  func(api.Event, error) bool
 }
 
-// attach reads the log over one connection. Without a failure nothing is left to do: the log has ended, or the caller
-// has had enough.
+// attach reads the log over one connection. It returns nil if the log has ended or the caller has
+// stopped the iteration.
 func (s *stream) attach(ctx context.Context) *failure {
 	one, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -95,7 +96,7 @@ func (s *stream) attach(ctx context.Context) *failure {
 		return &failure{err: broken(one, err), again: true}
 	}
 	defer res.Body.Close()
-	body := &attentive{r: res.Body, quiet: quiet}
+	body := &idleTimeoutReader{r: res.Body, quiet: quiet}
 	switch kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); {
 	case res.StatusCode == http.StatusNoContent:
 		return nil
@@ -104,7 +105,7 @@ func (s *stream) attach(ctx context.Context) *failure {
 		if err != nil {
 			return &failure{err: broken(one, err), again: true}
 		}
-		f := refused(res, b)
+		f := readProblem(res, b)
 		f.again = f.again || Transient(f.err)
 		return f
 	case kind != api.MediaStream:
@@ -128,7 +129,8 @@ func (s *stream) attach(ctx context.Context) *failure {
 	}
 }
 
-// take gives the caller what a frame holds, and tells whether there may be more.
+// take yields the content of a frame. It returns false if the stream has ended or the caller has
+// stopped.
 func (s *stream) take(fr frame) (more bool, err error) {
 	switch fr.event {
 	case api.StreamEnd:
@@ -141,14 +143,14 @@ func (s *stream) take(fr frame) (more bool, err error) {
 		return s.passOver(gap.To), nil
 	}
 	if fr.event == "" || strings.HasPrefix(fr.event, "stream:") {
-		return true, nil // about the stream, not of the log
+		return true, nil // about the stream, not an event of the log
 	}
 	var e api.Event
 	if err := json.Unmarshal(fr.data, &e); err != nil {
 		return false, fmt.Errorf("the stream is not what this client knows: %w", err)
 	}
 	if e.Seq <= s.after {
-		return true, nil // given already
+		return true, nil // yielded before
 	}
 	if !s.passOver(e.Seq - 1) {
 		return false, nil
@@ -157,7 +159,7 @@ func (s *stream) take(fr frame) (more bool, err error) {
 	return s.yield(e, nil), nil
 }
 
-// passOver moves the cursor over lines that do not come, and says so.
+// passOver moves the cursor over missing events and yields a GapError for them.
 func (s *stream) passOver(to int64) bool {
 	if to <= s.after {
 		return true
@@ -169,7 +171,7 @@ func (s *stream) passOver(to int64) bool {
 
 var errSilent = fmt.Errorf("nothing was heard for %s", streamSilence)
 
-// broken says why a connection is no more: the reason that it was given up for, if it was.
+// broken returns why a connection ended: the cause of its cancellation, or else the error.
 func broken(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -177,14 +179,14 @@ func broken(ctx context.Context, err error) error {
 	return err
 }
 
-// attentive is a body whose reads may not take too long. The clock stands still between them: a caller may take his
-// time with what he got.
-type attentive struct {
+// idleTimeoutReader is a body with a timeout for each read. Time between reads does not count, so a
+// caller may take long with an event.
+type idleTimeoutReader struct {
 	r     io.Reader
 	quiet *time.Timer
 }
 
-func (a *attentive) Read(b []byte) (int, error) {
+func (a *idleTimeoutReader) Read(b []byte) (int, error) {
 	a.quiet.Reset(streamSilence)
 	defer a.quiet.Stop()
 	return a.r.Read(b)

@@ -18,40 +18,43 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-// emit leases the next run, writes lines into its log, each in a commit of its own, and completes it.
+// emit leases the next run, writes events to its log, each in its own commit, and completes it.
 func emit(t *testing.T, c *client.Client, lines int) {
 	t.Helper()
 	ctx := context.Background()
 	polled, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
-		t.Errorf("nothing to do: %+v %v", polled, err)
+		t.Errorf("Poll = %+v, %v, want one run", polled, err)
 		return
 	}
 	g := polled.Runs[0]
 	for i := range lines + 1 {
-		commit := perdure.Commit{ID: fmt.Sprint(i), RunID: g.RunID, Epoch: g.Epoch, Events: []perdure.Emitted{{Type: "x:line", Data: client.JSON(strings.Repeat("é<", i%50))}}}
+		commit := perdure.Commit{ID: fmt.Sprint(i), RunID: g.RunID, Epoch: g.Epoch,
+			Events: []perdure.Emitted{{Type: "x:line", Data: client.JSON(strings.Repeat("é<", i%50))}}}
 		if i == lines {
-			commit.Events, commit.Outcome = nil, &perdure.Outcome{Type: perdure.OutcomeComplete, Result: client.JSON("done")}
+			commit.Events, commit.Outcome = nil, &perdure.Outcome{Type: perdure.OutcomeComplete,
+				Result: client.JSON("done")}
 		}
 		if _, err := c.Commit(ctx, "w", commit); err != nil {
-			t.Error(err)
+			t.Errorf("commit %d: %v", i, err)
 			return
 		}
 	}
 }
 
+// gather collects all events of an iteration.
 func gather(t *testing.T, events func(func(api.Event, error) bool)) (out []api.Event) {
 	t.Helper()
 	for e, err := range events {
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("after %d events: %v", len(out), err)
 		}
 		out = append(out, e)
 	}
 	return out
 }
 
-func TestAStreamTellsARunFromItsFirstLineToItsLast(t *testing.T) {
+func TestStreamYieldsTheWholeLog(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
@@ -59,7 +62,7 @@ func TestAStreamTellsARunFromItsFirstLineToItsLast(t *testing.T) {
 		var live []api.Event
 		for e, err := range c.Stream(ctx, run.RunID, 0) {
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("Stream: %v", err)
 			}
 			if live = append(live, e); e.Type == perdure.LineCreated {
 				go func() { defer close(worked); emit(t, c, 30) }()
@@ -68,21 +71,21 @@ func TestAStreamTellsARunFromItsFirstLineToItsLast(t *testing.T) {
 		<-worked
 		polled := gather(t, c.Events(ctx, run.RunID, 0))
 		if len(live) != 34 || !reflect.DeepEqual(live, polled) {
-			t.Errorf("the stream told %v, the log is %v", live, polled)
+			t.Errorf("the stream yielded %v, want the 34 events of the log %v", live, polled)
 		}
 		if again := gather(t, c.Stream(ctx, run.RunID, 0)); !reflect.DeepEqual(again, live) {
-			t.Errorf("told afterwards: %v", again)
+			t.Errorf("after the end the stream yielded %v, want %v", again, live)
 		}
 		if rest := gather(t, c.Stream(ctx, run.RunID, 30)); !reflect.DeepEqual(rest, live[30:]) {
-			t.Errorf("told from the middle: %v", rest)
+			t.Errorf("after event 30 the stream yielded %v, want %v", rest, live[30:])
 		}
 		if none := gather(t, c.Stream(ctx, run.RunID, live[33].Seq)); len(none) > 0 {
-			t.Errorf("told after the end: %v", none)
+			t.Errorf("after the last event the stream yielded %v, want nothing", none)
 		}
 	})
 }
 
-// A cutter is a network on which answers break off.
+// A cutter truncates the first ten answers of a stream.
 type cutter struct {
 	rng  *rand.Rand
 	cuts int
@@ -99,6 +102,7 @@ func (x *cutter) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
+// cut is a body that fails after some bytes.
 type cut struct {
 	io.ReadCloser
 	left int
@@ -113,7 +117,7 @@ func (c *cut) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func TestAStreamThatIsCutTellsEverythingOnce(t *testing.T) {
+func TestBrokenStreamYieldsEveryEventOnce(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
@@ -125,15 +129,15 @@ func TestAStreamThatIsCutTellsEverythingOnce(t *testing.T) {
 		got := gather(t, w.client(x.wrap).Stream(ctx, run.RunID, 0))
 		<-worked
 		if want := gather(t, c.Events(ctx, run.RunID, 0)); len(want) != 304 || !reflect.DeepEqual(got, want) {
-			t.Errorf("%d lines, want %d", len(got), len(want))
+			t.Errorf("the stream yielded %d events, the log has %d, want the same 304", len(got), len(want))
 		}
 		if x.cuts < 10 {
-			t.Errorf("cut only %d times", x.cuts)
+			t.Errorf("%d connections were cut, want 10", x.cuts)
 		}
 	})
 }
 
-// A script answers the requests for a stream, one after the other, and notes their cursors.
+// A script answers requests for a stream with given answers, and records their cursors and times.
 type script struct {
 	answers []func(ctx context.Context) *http.Response
 	cursors []string
@@ -168,7 +172,7 @@ func streams(frames string) func(context.Context) *http.Response {
 	return says(200, api.MediaStream, "retry: 1000\nid: 0\nevent: stream:attached\ndata: {}\n\n"+frames)
 }
 
-// drips gives its parts one after the other, and then nothing: it never ends by itself.
+// drips sends its parts and then stays silent. The body does not end by itself.
 func drips(parts ...string) func(context.Context) *http.Response {
 	return func(ctx context.Context) *http.Response {
 		r, w := io.Pipe()
@@ -182,10 +186,13 @@ func drips(parts ...string) func(context.Context) *http.Response {
 	}
 }
 
+// never does not answer.
 func never(context.Context) *http.Response { return nil }
 
+// line returns the frame of event n.
 func line(n int) string {
-	return fmt.Sprintf("id: %d\nevent: x:line\ndata: {\"seq\":%d,\"type\":\"x:line\",\"at\":\"2026-01-01T00:00:00Z\",\"attempt\":1,\"data\":null}\n\n", n, n)
+	const data = `{"seq":%d,"type":"x:line","at":"2026-01-01T00:00:00Z","attempt":1,"data":null}`
+	return fmt.Sprintf("id: %d\nevent: x:line\ndata: "+data+"\n\n", n, n)
 }
 
 func problem(code perdure.Code, header ...string) func(context.Context) *http.Response {
@@ -195,34 +202,47 @@ func problem(code perdure.Code, header ...string) func(context.Context) *http.Re
 
 const end = "id: 9\nevent: stream:end\ndata: {}\n\n"
 
-// What a stream does with what a server, or the network, may answer. Time is virtual.
-func TestWhatAStreamMakesOfItsAnswers(t *testing.T) {
+// Each row is a series of answers of a server or network, and the values that Stream yields. Time
+// is virtual.
+func TestStreamWithScriptedAnswers(t *testing.T) {
 	type answers = []func(context.Context) *http.Response
 	for _, x := range []struct {
 		name    string
 		answers answers
-		want    string // lines, and errors
-		cursors string
-		least   time.Duration // in total
-		most    time.Duration
+		want    string        // events and errors
+		cursors string        // of the requests
+		least   time.Duration // least total time
+		most    time.Duration // most total time
 	}{
 		{"an end", answers{streams(line(1) + line(2) + end)}, "1 2", "0", 0, 0},
 		{"nothing more", answers{says(204, "", "")}, "", "0", 0, 0},
 		{"cut between frames", answers{streams(line(1)), streams(line(2) + end)}, "1 2", "0 1", 1, time.Second},
-		{"cut within a frame", answers{streams(line(1) + line(2)[:40]), streams(line(2) + end)}, "1 2", "0 1", 1, time.Second},
-		{"an end that was cut", answers{streams(line(1) + end[:len(end)-1]), says(204, "", "")}, "1", "0 1", 1, time.Second},
-		{"cut before anything", answers{streams(""), streams(""), streams(line(1) + end)}, "1", "0 0 0", 1, time.Second},
-		{"told twice", answers{streams(line(1) + line(2)), streams(line(1) + line(2) + line(3) + end)}, "1 2 3", "0 2", 1, time.Second},
-		{"a gap", answers{streams("id: 4\nevent: stream:gap\ndata: {\"from\":1,\"to\":4}\n\n" + line(5) + end)}, "gap 1-4 5", "0", 0, 0},
-		{"a gap, then a cut", answers{streams("id: 4\nevent: stream:gap\ndata: {\"from\":1,\"to\":4}\n\n"), streams(line(5) + end)}, "gap 1-4 5", "0 4", 1, time.Second},
+		{"cut within a frame", answers{streams(line(1) + line(2)[:40]), streams(line(2) + end)}, "1 2", "0 1", 1,
+			time.Second},
+		{"an end that was cut", answers{streams(line(1) + end[:len(end)-1]), says(204, "", "")}, "1", "0 1", 1,
+			time.Second},
+		{"cut before anything", answers{streams(""), streams(""), streams(line(1) + end)}, "1", "0 0 0", 1,
+			time.Second},
+		{"told twice", answers{streams(line(1) + line(2)), streams(line(1) + line(2) + line(3) + end)}, "1 2 3", "0 2",
+			1, time.Second},
+		{"a gap", answers{streams("id: 4\nevent: stream:gap\ndata: {\"from\":1,\"to\":4}\n\n" + line(5) + end)},
+			"gap 1-4 5", "0", 0, 0},
+		{"a gap, then a cut", answers{streams("id: 4\nevent: stream:gap\ndata: {\"from\":1,\"to\":4}\n\n"),
+			streams(line(5) + end)}, "gap 1-4 5", "0 4", 1, time.Second},
 		{"a jump is a gap", answers{streams(line(1) + line(4) + end)}, "1 gap 2-3 4", "0", 0, 0},
-		{"frames that nobody knows", answers{streams("data: hello\n\nevent: stream:news\ndata: hello\n\n: hb\n" + line(1) + end)}, "1", "0", 0, 0},
-		{"silence", answers{drips(line(1)), drips(": hb\n"), streams(line(2) + end)}, "1 2", "0 1 1", 40 * time.Second, 45 * time.Second},
+		{"frames that nobody knows",
+			answers{streams("data: hello\n\nevent: stream:news\ndata: hello\n\n: hb\n" + line(1) + end)}, "1", "0", 0,
+			0},
+		{"silence", answers{drips(line(1)), drips(": hb\n"), streams(line(2) + end)}, "1 2", "0 1 1", 40 * time.Second,
+			45 * time.Second},
 		{"no answer at all", answers{never, streams(line(1) + end)}, "1", "0 0", 20 * time.Second, 25 * time.Second},
-		{"no room", answers{problem(perdure.CodeUnavailable, "Retry-After", "7"), streams(line(1) + end)}, "1", "0 0", 7 * time.Second, 8 * time.Second},
-		{"going down", answers{problem(api.CodeShuttingDown), says(502, "text/html", "bad gateway"), streams(line(1) + end)}, "1", "0 0 0", 1, time.Second},
+		{"no room", answers{problem(perdure.CodeUnavailable, "Retry-After", "7"), streams(line(1) + end)}, "1", "0 0",
+			7 * time.Second, 8 * time.Second},
+		{"going down", answers{problem(api.CodeShuttingDown), says(502, "text/html", "bad gateway"),
+			streams(line(1) + end)}, "1", "0 0 0", 1, time.Second},
 		{"a refusal", answers{problem(perdure.CodeNotFound)}, "not_found", "0", 0, 0},
-		{"a refusal after a cut", answers{streams(line(1)), problem(api.CodeUnauthorized)}, "1 unauthorized", "0 1", 1, time.Second},
+		{"a refusal after a cut", answers{streams(line(1)), problem(api.CodeUnauthorized)}, "1 unauthorized", "0 1", 1,
+			time.Second},
 		{"something else", answers{says(200, "text/html", "<html>")}, `error`, "0", 0, 0},
 		{"something worse", answers{streams("event: x:line\ndata: {\n\n")}, `error`, "0", 0, 0},
 	} {
@@ -248,21 +268,24 @@ func TestWhatAStreamMakesOfItsAnswers(t *testing.T) {
 					}
 				}
 				if told := strings.Join(got, " "); told != x.want {
-					t.Errorf("told %q, want %q", told, x.want)
+					t.Errorf("yielded %q, want %q", told, x.want)
 				}
 				if cursors := strings.Join(s.cursors, " "); cursors != x.cursors {
-					t.Errorf("asked with %q, want %q", cursors, x.cursors)
+					t.Errorf("cursors of the requests: %q, want %q", cursors, x.cursors)
 				}
 				if took := time.Since(begin); took < x.least || took > x.most {
-					t.Errorf("it took %s", took)
+					t.Errorf("it took %s, want %s to %s", took, x.least, x.most)
 				}
 			})
 		})
 	}
 }
 
-func TestAStreamEndsWithItsContext(t *testing.T) {
-	for name, answers := range map[string][]func(context.Context) *http.Response{"attached": {drips(line(1))}, "while the server is away": {streams(line(1))}} {
+func TestStreamEndsWithItsContext(t *testing.T) {
+	for name, answers := range map[string][]func(context.Context) *http.Response{
+		"attached":                 {drips(line(1))},
+		"while the server is away": {streams(line(1))},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := client.New("http://perdure", "key", client.Options{Transport: &script{answers: answers}})
@@ -277,15 +300,16 @@ func TestAStreamEndsWithItsContext(t *testing.T) {
 					}
 				}
 				if lines != 1 || !errors.Is(last, context.DeadlineExceeded) || time.Since(begin) != 10*time.Second {
-					t.Errorf("%d lines, %v, after %s", lines, last, time.Since(begin))
+					t.Errorf("%d events, %v, after %s, want 1 and the deadline after 10s", lines, last,
+						time.Since(begin))
 				}
 			})
 		})
 	}
 }
 
-// A caller may take his time with a line: that is not the server's silence.
-func TestASlowCallerIsNoDeadServer(t *testing.T) {
+// The time that a caller takes for an event does not count as silence of the server.
+func TestSlowCallerKeepsItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{answers: []func(context.Context) *http.Response{drips(line(1), line(2), end)}}
 		c := client.New("http://perdure", "key", client.Options{Transport: s})
@@ -294,19 +318,18 @@ func TestASlowCallerIsNoDeadServer(t *testing.T) {
 		lines := 0
 		for _, err := range c.Stream(ctx, "r", 0) {
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("after %d events: %v", lines, err)
 			}
 			lines++
 			time.Sleep(time.Hour)
 		}
 		if lines != 2 || len(s.cursors) != 1 {
-			t.Errorf("%d lines over %d connections", lines, len(s.cursors))
+			t.Errorf("%d events over %d connections, want 2 over 1", lines, len(s.cursors))
 		}
 	})
 }
 
-// Clients whose server is away come back more and more slowly, and not together.
-func TestPausesOfAStreamGrow(t *testing.T) {
+func TestStreamBacksOffWhileServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{}
 		c := client.New("http://perdure", "key", client.Options{Transport: s})
@@ -314,16 +337,16 @@ func TestPausesOfAStreamGrow(t *testing.T) {
 		defer cancel()
 		for _, err := range c.Stream(ctx, "r", 0) {
 			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%v", err)
+				t.Errorf("Stream: %v, want context.DeadlineExceeded", err)
 			}
 		}
 		if n := len(s.at); n < 10 || n > 40 {
-			t.Errorf("asked %d times in a minute", n)
+			t.Errorf("%d requests in a minute, want 10 to 40", n)
 		}
 	})
 }
 
-func TestACallerThatHasEnoughIsGone(t *testing.T) {
+func TestStoppedIterationClosesItsConnection(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
@@ -340,7 +363,7 @@ func TestACallerThatHasEnoughIsGone(t *testing.T) {
 		select {
 		case <-closed:
 		case <-ctx.Done():
-			t.Error("the connection stays")
+			t.Error("the connection stays open after the loop has ended")
 		}
 	})
 }

@@ -12,55 +12,63 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// CreateThread makes a conversation.
-func (c *Client) CreateThread(ctx context.Context, metadata json.RawMessage, opts ...CallOption) (*api.Thread, error) {
-	return answer[api.Thread](ctx, c, &request{method: "POST", path: v1 + "/threads", body: api.CreateThread{Metadata: metadata}}, opts...)
+// CreateThread creates a thread.
+func (c *Client) CreateThread(
+	ctx context.Context, metadata json.RawMessage, opts ...CallOption,
+) (*api.Thread, error) {
+	body := api.CreateThread{Metadata: metadata}
+	return answer[api.Thread](ctx, c, &request{method: "POST", path: v1 + "/threads", body: body}, opts...)
 }
 
-// Thread looks at a thread.
+// Thread returns a thread.
 func (c *Client) Thread(ctx context.Context, id perdure.ThreadID) (*api.Thread, error) {
 	return answer[api.Thread](ctx, c, &request{method: "GET", path: path(v1+"/threads/%s", string(id))})
 }
 
-// DeleteThread removes a thread and its messages. Runs that were on it stay.
+// DeleteThread removes a thread and its messages. Its runs stay.
 func (c *Client) DeleteThread(ctx context.Context, id perdure.ThreadID, opts ...CallOption) error {
 	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/threads/%s", string(id))}, nil, opts...)
 	return err
 }
 
-// Messages gives a thread's messages after one (zero: from the first), at most a hundred: go on with NextAfter
-// until there are none.
+// Messages returns up to a hundred messages of a thread after the given number (zero: from the
+// first). The next ones begin after NextAfter; there are no more when the answer is empty.
 func (c *Client) Messages(ctx context.Context, id perdure.ThreadID, after int64) (*api.Messages, error) {
 	return answer[api.Messages](ctx, c, &request{method: "GET", path: path(v1+"/threads/%s/messages", string(id)),
 		query: url.Values{"after": {strconv.FormatInt(after, 10)}}})
 }
 
 // AppendMessage appends a message to a thread.
-func (c *Client) AppendMessage(ctx context.Context, id perdure.ThreadID, m perdure.Message, opts ...CallOption) (*api.MessageAppended, error) {
-	return answer[api.MessageAppended](ctx, c, &request{method: "POST", path: path(v1+"/threads/%s/messages", string(id)), body: m}, opts...)
+func (c *Client) AppendMessage(
+	ctx context.Context, id perdure.ThreadID, m perdure.Message, opts ...CallOption,
+) (*api.MessageAppended, error) {
+	at := path(v1+"/threads/%s/messages", string(id))
+	return answer[api.MessageAppended](ctx, c, &request{method: "POST", path: at, body: m}, opts...)
 }
 
-// CreateGroup gathers runs, so that they can be waited for together.
+// CreateGroup creates a group of runs that can be waited for together.
 func (c *Client) CreateGroup(ctx context.Context, in api.CreateGroup, opts ...CallOption) (*api.Group, error) {
 	return answer[api.Group](ctx, c, &request{method: "POST", path: v1 + "/groups", body: in}, opts...)
 }
 
-// Group looks at a group.
+// Group returns a group.
 func (c *Client) Group(ctx context.Context, id perdure.GroupID) (*api.Group, error) {
 	return answer[api.Group](ctx, c, &request{method: "GET", path: path(v1+"/groups/%s", string(id))})
 }
 
-// JoinGroup waits for a group, at most so long (zero: [DefaultWait]). When that passes, open is true, and the
-// group and its runs go on.
-func (c *Client) JoinGroup(ctx context.Context, id perdure.GroupID, wait time.Duration) (group *api.Group, open bool, err error) {
+// JoinGroup waits for the end of a group, up to the given time (zero: [DefaultWait]). When the time
+// has passed, open is true, and the group and its runs continue.
+func (c *Client) JoinGroup(
+	ctx context.Context, id perdure.GroupID, wait time.Duration,
+) (group *api.Group, open bool, err error) {
 	left := countdown(ctx, wait)
 	for n := 0; ; n++ {
 		r := &request{method: "GET", path: path(v1+"/groups/%s/join", string(id))}
-		r.fresh = func() {
+		r.beforeResend = func() {
 			r.wait = left()
 			r.query = url.Values{"timeout": {r.wait.String()}}
 		}
-		r.fresh()
+		r.beforeResend()
 		next := new(api.Group)
 		status, err := c.do(ctx, r, next)
 		switch {
@@ -71,7 +79,7 @@ func (c *Client) JoinGroup(ctx context.Context, id perdure.GroupID, wait time.Du
 		case status != http.StatusAccepted:
 			return next, false, nil
 		}
-		if group = next; left() <= lastStretch || !c.pause(ctx, min(n, 4), 0) {
+		if group = next; left() <= minRemaining || !c.pause(ctx, min(n, 4), 0) {
 			return group, true, nil
 		}
 	}

@@ -12,27 +12,30 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// The worker protocol as it is on the wire. Package worker is what programs use; these are for those who write
-// a worker of another make.
+// This file has the calls of the worker protocol. Programs use package worker; these methods are
+// for other implementations of a worker.
 
-// Poll leases runs for a worker; without any it waits as long as in.Wait says (zero: 30 s). It is sent once: an
-// answer that was lost may have granted runs, and they are granted again by themselves.
+// Poll leases runs for a worker. If there are none, it waits for in.Wait (zero: 30 s). It is not
+// retried: runs of a lost answer are granted again by the server.
 func (c *Client) Poll(ctx context.Context, workerID string, in api.Poll) (*api.Polled, error) {
 	wait := time.Duration(in.Wait)
 	if wait == 0 {
 		wait = 30 * time.Second
 	}
-	// Per run its input, a journal and an inbox, of a MiB each, and room for how JSON escapes them.
+	// Each run has an input, a journal and an inbox of up to a MiB each, plus their JSON escapes.
 	limit := maxAnswer + int64(in.Slots)*(8<<20)
-	return answer[api.Polled](ctx, c, &request{method: "POST", path: path(v1+"/workers/%s/poll", workerID), body: in, wait: wait, limit: limit, single: true})
+	return answer[api.Polled](ctx, c, &request{
+		method: "POST", path: path(v1+"/workers/%s/poll", workerID), body: in,
+		wait: wait, limit: limit, noRetry: true,
+	})
 }
 
-// StartRuns says that a worker begins with runs that it has leased without starting them.
+// StartRuns reports that a worker has started runs that it leased without api.Poll.Start.
 func (c *Client) StartRuns(ctx context.Context, workerID string, leases ...api.Lease) ([]api.LeaseResult, error) {
 	return c.leases(ctx, "start", workerID, leases)
 }
 
-// Release hands runs back that a worker won't finish. It costs them no attempt.
+// Release hands back runs that a worker will not finish. It costs them no attempt.
 func (c *Client) Release(ctx context.Context, workerID string, leases ...api.Lease) ([]api.LeaseResult, error) {
 	return c.leases(ctx, "release", workerID, leases)
 }
@@ -41,7 +44,8 @@ func (c *Client) leases(ctx context.Context, verb, workerID string, leases []api
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	out, err := answer[api.LeaseResults](ctx, c, &request{method: "POST", path: path(v1+"/workers/%s/"+verb, workerID), body: api.StartRuns{Runs: leases}})
+	r := &request{method: "POST", path: path(v1+"/workers/%s/"+verb, workerID), body: api.StartRuns{Runs: leases}}
+	out, err := answer[api.LeaseResults](ctx, c, r)
 	if p := entryRefused(err, len(leases)); p != nil {
 		return []api.LeaseResult{{RunID: leases[0].RunID, Error: p}}, nil
 	}
@@ -51,22 +55,24 @@ func (c *Client) leases(ctx context.Context, verb, workerID string, leases []api
 	return out.Results, nil
 }
 
-// Heartbeat keeps a worker's leases alive. The answer says which are lost and which runs are asked to stop.
+// Heartbeat renews a worker's leases. The answer lists lost leases and runs with a cancel request.
 func (c *Client) Heartbeat(ctx context.Context, workerID string, beats ...api.Beat) (*api.Beaten, error) {
 	if beats == nil {
 		beats = []api.Beat{}
 	}
-	return answer[api.Beaten](ctx, c, &request{method: "POST", path: path(v1+"/workers/%s/heartbeat", workerID), body: api.Beats{Runs: beats}})
+	at := path(v1+"/workers/%s/heartbeat", workerID)
+	return answer[api.Beaten](ctx, c, &request{method: "POST", path: at, body: api.Beats{Runs: beats}})
 }
 
-// Commit says what happened to leased runs. Each commit has a result of its own, in order; one that was refused
-// says so there, also when it is the only one. A commit may be sent again under its commit_id for as long as its
-// run is kept: the answer is that of the first time.
+// Commit reports what happened to leased runs. Each commit has its own result, in order. A refused
+// commit has its error there, also if it is the only one. A commit can be sent again with its
+// commit_id as long as its run is stored, and gets the same answer.
 func (c *Client) Commit(ctx context.Context, workerID string, commits ...perdure.Commit) ([]api.CommitResult, error) {
 	if len(commits) == 0 {
 		return nil, nil
 	}
-	out, err := answer[api.CommitResults](ctx, c, &request{method: "POST", path: path(v1+"/workers/%s/commit", workerID), body: api.Commits{Commits: commits}})
+	r := &request{method: "POST", path: path(v1+"/workers/%s/commit", workerID), body: api.Commits{Commits: commits}}
+	out, err := answer[api.CommitResults](ctx, c, r)
 	if p := entryRefused(err, len(commits)); p != nil {
 		return []api.CommitResult{{RunID: commits[0].RunID, Error: p}}, nil
 	}
@@ -76,8 +82,9 @@ func (c *Client) Commit(ctx context.Context, workerID string, commits ...perdure
 	return out.Results, nil
 }
 
-// entryRefused turns the problem of a call with a single entry into the result of that entry, so that a batch of
-// one is read as any other. What is said about the caller, not about the entry, stays an error.
+// entryRefused converts the problem of a batch with one entry into the result of that entry, so
+// that callers handle all batches alike. A problem about the caller, not about the entry, stays an
+// error.
 func entryRefused(err error, entries int) *api.Refusal {
 	var p *api.Problem
 	if entries != 1 || !errors.As(err, &p) {
@@ -86,9 +93,9 @@ func entryRefused(err error, entries int) *api.Refusal {
 	switch p.Code {
 	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost, api.CodeMethod, api.CodeMediaType:
 		return nil
-	case perdure.CodeQuota: // 429, and only what this entry asks for is too much
+	case perdure.CodeQuota: // has status 429, but is about the entry
 	case perdure.CodeInternal:
-		if p.Status != http.StatusInternalServerError { // something between here and the server said it
+		if p.Status != http.StatusInternalServerError { // a proxy answered, not the server
 			return nil
 		}
 	default:
@@ -99,20 +106,23 @@ func entryRefused(err error, entries int) *api.Refusal {
 	return &api.Refusal{Code: p.Code, Detail: p.Detail, Field: p.Field}
 }
 
-// Journal reads more of a leased run's journal than its grant had room for.
+// Journal reads the part of a leased run's journal that its grant left out.
 func (c *Client) Journal(ctx context.Context, lease api.Lease, after int64) (*api.JournalPage, error) {
-	return answer[api.JournalPage](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/journal", string(lease.RunID)), query: leaseQuery(lease, after)})
+	at := path(v1+"/runs/%s/journal", string(lease.RunID))
+	return answer[api.JournalPage](ctx, c, &request{method: "GET", path: at, query: leaseQuery(lease, after)})
 }
 
-// Inbox takes more of a leased run's inbox than its grant had room for.
+// Inbox takes the part of a leased run's inbox that its grant left out.
 func (c *Client) Inbox(ctx context.Context, lease api.Lease, after int64) (*api.InboxPage, error) {
-	return answer[api.InboxPage](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/inbox", string(lease.RunID)), query: leaseQuery(lease, after)})
+	at := path(v1+"/runs/%s/inbox", string(lease.RunID))
+	return answer[api.InboxPage](ctx, c, &request{method: "GET", path: at, query: leaseQuery(lease, after)})
 }
 
-// History reads the messages of a leased run's thread after one (zero: from the first): go on with NextAfter until
-// there are none. A run without a thread has none.
+// History reads the messages of a leased run's thread after the given number (zero: from the
+// first). The next ones begin after NextAfter. A run without a thread has none.
 func (c *Client) History(ctx context.Context, lease api.Lease, after int64) (*api.Messages, error) {
-	return answer[api.Messages](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/messages", string(lease.RunID)), query: leaseQuery(lease, after)})
+	at := path(v1+"/runs/%s/messages", string(lease.RunID))
+	return answer[api.Messages](ctx, c, &request{method: "GET", path: at, query: leaseQuery(lease, after)})
 }
 
 func leaseQuery(l api.Lease, after int64) url.Values {
@@ -121,10 +131,11 @@ func leaseQuery(l api.Lease, after int64) url.Values {
 
 // Workers lists the tenant's workers.
 func (c *Client) Workers(ctx context.Context) ([]perdure.Worker, error) {
-	return pages(ctx, c, v1+"/workers", func(p *api.Workers) ([]perdure.Worker, string) { return p.Workers, p.NextCursor })
+	entries := func(p *api.Workers) ([]perdure.Worker, string) { return p.Workers, p.NextCursor }
+	return pages(ctx, c, v1+"/workers", entries)
 }
 
-// Queues lists the tenant's queues and what is in them.
+// Queues lists the tenant's queues with their numbers of runs.
 func (c *Client) Queues(ctx context.Context) ([]api.Queue, error) {
 	return pages(ctx, c, v1+"/queues", func(p *api.Queues) ([]api.Queue, string) { return p.Queues, p.NextCursor })
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// A world is a server and a way to it.
+// A world is a server and a transport to it.
 type world struct {
 	srv  *embedded.Server
 	url  string
@@ -39,7 +39,7 @@ func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 	if socket {
 		l := httptest.NewServer(srv.Handler())
 		t.Cleanup(l.Close)
-		t.Cleanup(srv.Drain) // whoever is blocked is answered, or the listener waits for them
+		t.Cleanup(srv.Drain) // answers blocked calls, for which the listener would wait
 		wire := &http.Transport{MaxIdleConnsPerHost: 64}
 		t.Cleanup(wire.CloseIdleConnections)
 		w.url, w.wire = l.URL, wire
@@ -47,7 +47,7 @@ func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 	return w
 }
 
-// both runs a test against a server in the process, and over a socket.
+// both runs a test twice: with a server in the process, and over a socket.
 func both(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Run("in process", func(t *testing.T) { f(t, open(t, false, nil)) })
 	t.Run("over a socket", func(t *testing.T) { f(t, open(t, true, nil)) })
@@ -65,12 +65,12 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A wire can lose things.
+// A wire loses requests and answers.
 type wire struct {
 	sent      atomic.Int64
-	loseNext  atomic.Int64 // so many answers are lost after the server gave them
-	dropNext  atomic.Int64 // so many requests never arrive
-	onlyPaths string
+	loseNext  atomic.Int64 // number of answers to lose after the server has given them
+	dropNext  atomic.Int64 // number of requests that do not arrive
+	onlyPaths string       // suffix of the paths that are affected; empty for all
 
 	mu   sync.Mutex
 	keys []string // Idempotency-Keys seen
@@ -98,7 +98,7 @@ func (x *wire) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// finish leases the next run and completes it.
+// finish leases the next run, completes it and returns its id.
 func finish(t *testing.T, c *client.Client, result string) perdure.RunID {
 	t.Helper()
 	id, err := complete(c, result)
@@ -115,13 +115,15 @@ func complete(c *client.Client, result string) (perdure.RunID, error) {
 		return "", fmt.Errorf("%+v %w", polled, err)
 	}
 	g := polled.Runs[0]
-	res, err := c.Commit(ctx, "w", perdure.Commit{ID: "c", RunID: g.RunID, Epoch: g.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: []byte(result)}})
+	res, err := c.Commit(ctx, "w", perdure.Commit{ID: "c", RunID: g.RunID, Epoch: g.Epoch,
+		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: []byte(result)}})
 	if err != nil || len(res) != 1 || !res[0].OK || res[0].State != perdure.Completed {
 		return "", fmt.Errorf("%+v %w", res, err)
 	}
 	return g.RunID, nil
 }
 
+// ok returns the value of a call, and fails the test if the call has an error.
 func ok[T any](t *testing.T) func(v T, err error) T {
 	t.Helper()
 	return func(v T, err error) T {

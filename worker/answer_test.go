@@ -26,7 +26,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A diary keeps what a worker logs.
+// A diary collects a worker's log.
 type diary struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,14 +40,14 @@ func (d *diary) Write(b []byte) (int, error) {
 
 func (d *diary) logger() *slog.Logger { return slog.New(slog.NewTextHandler(d, nil)) }
 
-// says counts the lines that have a text in them.
+// says counts the occurrences of a text in the log.
 func (d *diary) says(what string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return strings.Count(d.text.String(), what)
 }
 
-// setQuota bounds the tenant's live runs.
+// setQuota is a store operation that limits the tenant's live runs.
 type setQuota int64
 
 func (setQuota) Needs() []store.Ref { return nil }
@@ -57,7 +57,7 @@ func (q setQuota) Do(tx *store.Tx) error {
 	return nil
 }
 
-// quota bounds the live runs of a virtual world. Only an operator can do that, so it is done while the server is down.
+// quota limits the live runs of a virtual world, while its server is down.
 func (w *world) quota(n int64) {
 	w.t.Helper()
 	w.srv.Close()
@@ -71,13 +71,14 @@ func (w *world) quota(n int64) {
 	w.srv = w.serve()
 }
 
-// within waits for a run's end, and minds how long that takes.
+// within waits for a run's end and checks its state, its attempt and the time that it took.
 func (w *world) within(limit time.Duration, id perdure.RunID, want perdure.State) *api.Run {
 	w.t.Helper()
 	began := time.Now()
 	run := w.end(id)
 	if took := time.Since(began); took > limit || run.State != want || run.Attempt != 1 {
-		w.t.Errorf("%s is %s, %+v, attempt %d, after %s", run.Kind, run.State, run.Error, run.Attempt, took)
+		w.t.Errorf("run of %s: %s, %+v, attempt %d, after %s, want %s in attempt 1 within %s",
+			run.Kind, run.State, run.Error, run.Attempt, took, want, limit)
 	}
 	return run
 }
@@ -92,8 +93,8 @@ func stepper(ctx *agent.Context, _ int) (int, error) {
 	return 5, nil
 }
 
-// What an agent has to commit when its function returns may still be refused. The run has failed then.
-func TestNoRunCompletesWithoutWhatItsAgentCommits(t *testing.T) {
+// A commit that an agent leaves when its function returns can still be refused. The run then fails.
+func TestRunFailsWhenItsLastCommitIsRefused(t *testing.T) {
 	for _, behind := range []int{0, 600 << 10} { // with the outcome, and in a commit before it
 		t.Run(fmt.Sprint(behind), func(t *testing.T) {
 			t.Parallel()
@@ -105,14 +106,16 @@ func TestNoRunCompletesWithoutWhatItsAgentCommits(t *testing.T) {
 			wk := worker.New(w.c, worker.Options{})
 			worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (string, error) {
 				agent.Message(ctx, "assistant", "first")
-				agent.Spawn[int](ctx, "kid", nil, agent.Options{ThreadID: ctx.ThreadID(), Outlive: true}) // its parent has the thread
+				// The spawn is refused, because its parent has the thread.
+				agent.Spawn[int](ctx, "kid", nil, agent.Options{ThreadID: ctx.ThreadID(), Outlive: true})
 				agent.Message(ctx, "assistant", strings.Repeat("x", behind))
 				return "all is well", nil
 			})
 			w.work(wk)
 			run := w.end(w.start(perdure.Submission{Kind: "agent", ThreadID: thread.ThreadID}))
 			if run.State != perdure.Failed || run.Error.Code != perdure.CodeThreadBusy || run.Attempt != 1 {
-				t.Errorf("%s, attempt %d: %+v, %s", run.State, run.Attempt, run.Error, run.Result)
+				t.Errorf("%s, attempt %d: %+v, result %s, want failed with %s in attempt 1",
+					run.State, run.Attempt, run.Error, run.Result, perdure.CodeThreadBusy)
 			}
 			said, err := w.c.Messages(w.ctx, thread.ThreadID, 0)
 			if err != nil {
@@ -120,29 +123,32 @@ func TestNoRunCompletesWithoutWhatItsAgentCommits(t *testing.T) {
 			}
 			for _, m := range said.Messages {
 				if string(m.Content) == `"first"` {
-					t.Error("a part of what was refused is there")
+					t.Error("a message of the refused commit is in the thread")
 				}
 			}
 		})
 	}
 }
 
-// A child that can't be made is no lease that is lost.
-func TestAChildOnAThreadThatIsNotThere(t *testing.T) {
+// The refusal of a child is the run's failure, not a lost lease.
+func TestSpawnOnUnknownThreadFailsTheRun(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
 	worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (int, error) {
-		return agent.Spawn[int](ctx, "kid", nil, agent.Options{ThreadID: "01990000-0000-7000-8000-000000000000"}).Join(ctx)
+		return agent.Spawn[int](ctx, "kid", nil,
+			agent.Options{ThreadID: "01990000-0000-7000-8000-000000000000"}).Join(ctx)
 	})
 	w.work(wk)
-	if run := w.end(w.start(perdure.Submission{Kind: "agent"})); run.State != perdure.Failed || run.Error.Code != perdure.CodeNotFound || run.Attempt != 1 {
-		t.Errorf("%s, attempt %d: %+v", run.State, run.Attempt, run.Error)
+	run := w.end(w.start(perdure.Submission{Kind: "agent"}))
+	if run.State != perdure.Failed || run.Error.Code != perdure.CodeNotFound || run.Attempt != 1 {
+		t.Errorf("%s, attempt %d: %+v, want failed with %s in attempt 1",
+			run.State, run.Attempt, run.Error, perdure.CodeNotFound)
 	}
 }
 
-// A run whose children find no room waits, and nobody else does.
-func TestARunOverItsQuotaHoldsUpNoOther(t *testing.T) {
+// A run whose children exceed the quota waits, and other runs do not.
+func TestRunOverQuotaDelaysNoOther(t *testing.T) {
 	virtual(t, func(w *world) {
 		w.quota(3)
 		var log diary
@@ -163,8 +169,9 @@ func TestARunOverItsQuotaHoldsUpNoOther(t *testing.T) {
 			w.within(time.Second, w.start(perdure.Submission{Kind: "stepper"}), perdure.Completed)
 			time.Sleep(3 * time.Second)
 		}
-		if waits, away := log.says("waits for its tenant's quota"), log.says("does not answer"); waits != 1 || away != 0 {
-			t.Errorf("said %d times that a run waits for its quota, and %d times that the server does not answer", waits, away)
+		waits, away := log.says("waits for its tenant's quota"), log.says("does not answer")
+		if waits != 1 || away != 0 {
+			t.Errorf("%d log lines about the quota and %d about a missing server, want 1 and 0", waits, away)
 		}
 		close(leave)
 		w.within(10*time.Second, sitter, perdure.Completed)
@@ -172,8 +179,7 @@ func TestARunOverItsQuotaHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// A run that waits for room is asked to stop, and does.
-func TestACancelEndsTheWaitForAQuota(t *testing.T) {
+func TestCancelEndsTheWaitForQuota(t *testing.T) {
 	virtual(t, func(w *world) {
 		w.quota(1)
 		wk := worker.New(w.c, worker.Options{})
@@ -199,14 +205,14 @@ func TestACancelEndsTheWaitForAQuota(t *testing.T) {
 	})
 }
 
-// A defect makes a server refuse some commits, as one whose code fails on them: alone with a 500, among others in
-// their results.
+// A defect answers some commits with an internal error: with status 500 if the commit is alone in
+// its call, otherwise in its result.
 type defect struct {
 	next  http.RoundTripper
 	hits  func(*perdure.Commit) bool
-	takes time.Duration // a call, so that others gather meanwhile
-	alone atomic.Int64
-	among atomic.Int64
+	takes time.Duration // duration of a call, so that commits collect meanwhile
+	alone atomic.Int64  // errors with status 500
+	among atomic.Int64  // errors in a result
 }
 
 func (d *defect) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -250,7 +256,8 @@ func (d *defect) RoundTrip(r *http.Request) (*http.Response, error) {
 	all := api.CommitResults{}
 	for i, c := range in.Commits {
 		if hit[i] {
-			all.Results = append(all.Results, api.CommitResult{RunID: c.RunID, Error: &api.Refusal{Code: problem.Code, Detail: problem.Detail}})
+			refusal := &api.Refusal{Code: problem.Code, Detail: problem.Detail}
+			all.Results = append(all.Results, api.CommitResult{RunID: c.RunID, Error: refusal})
 			continue
 		}
 		all.Results = append(all.Results, out.Results[0])
@@ -259,18 +266,20 @@ func (d *defect) RoundTrip(r *http.Request) (*http.Response, error) {
 	return reply(r, http.StatusOK, all), nil
 }
 
-// reply is an answer of the server's kind.
+// reply returns an answer as the server writes it.
 func reply(r *http.Request, status int, body any) *http.Response {
 	b, _ := json.Marshal(body)
 	typ := "application/json"
 	if status != http.StatusOK {
 		typ = "application/problem+json"
 	}
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {typ}}, Body: io.NopCloser(bytes.NewReader(b)), ContentLength: int64(len(b)), Request: r}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {typ}}, Request: r,
+		Body: io.NopCloser(bytes.NewReader(b)), ContentLength: int64(len(b))}
 }
 
-// A defect of the server that one run meets is waited out for a while, whoever commits beside it, and holds up no other.
-func TestADefectIsOfTheRunThatMeetsIt(t *testing.T) {
+// A commit with an internal error is retried for a while. If the error stays, its run fails. Other
+// runs are not delayed.
+func TestInternalErrorAffectsOnlyItsRun(t *testing.T) {
 	for _, beside := range []bool{false, true} {
 		t.Run(fmt.Sprintf("beside others %v", beside), func(t *testing.T) {
 			virtual(t, func(w *world) {
@@ -312,18 +321,18 @@ func TestADefectIsOfTheRunThatMeetsIt(t *testing.T) {
 				w.within(time.Second+12*x.takes, w.start(perdure.Submission{Kind: "stepper"}), perdure.Completed)
 				run := w.within(time.Minute, staying, perdure.Failed)
 				if run.Error == nil || run.Error.Code != worker.CodeRefused {
-					t.Errorf("%+v", run.Error)
+					t.Errorf("error of the run with the lasting defect: %+v, want %s", run.Error, worker.CodeRefused)
 				}
 				if !beside && x.alone.Load() < 10 || beside && x.among.Load() == 0 {
-					t.Errorf("it was met %d times alone and %d times among others", x.alone.Load(), x.among.Load())
+					t.Errorf("%d errors alone and %d among others: the test did not exercise the case beside=%v",
+						x.alone.Load(), x.among.Load(), beside)
 				}
 			})
 		})
 	}
 }
 
-// A server that asks to be left alone is.
-func TestAWorkerWaitsAsLongAsTheServerAsks(t *testing.T) {
+func TestWorkerHonoursRetryAfter(t *testing.T) {
 	virtual(t, func(w *world) {
 		var calls atomic.Int64
 		busy := tripper(func(r *http.Request) (*http.Response, error) {
@@ -340,13 +349,13 @@ func TestAWorkerWaitsAsLongAsTheServerAsks(t *testing.T) {
 		began := time.Now()
 		w.within(32*time.Second, w.start(perdure.Submission{Kind: "job"}), perdure.Completed)
 		if took := time.Since(began); took < 30*time.Second || calls.Load() != 2 {
-			t.Errorf("%d calls in %s", calls.Load(), took)
+			t.Errorf("%d calls in %s, want 2 in at least 30s", calls.Load(), took)
 		}
 	})
 }
 
-// The lines of an agent and of its steps may be more than one commit takes.
-func TestLinesThatAreTooManyTogether(t *testing.T) {
+// Together, the lines of an agent and of its steps can exceed the limit of one commit.
+func TestLinesOverTheCommitLimitAreSplit(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
@@ -370,16 +379,16 @@ func TestLinesThatAreTooManyTogether(t *testing.T) {
 	id := w.start(perdure.Submission{Kind: "agent"})
 	run := w.end(id)
 	if run.State != perdure.Completed || run.Attempt != 1 {
-		t.Errorf("%s, attempt %d: %+v", run.State, run.Attempt, run.Error)
+		t.Errorf("run %s: %s, attempt %d: %+v, want completed in attempt 1", id, run.State, run.Attempt, run.Error)
 	}
 	if lines := w.lines(id); lines["x:in"] != 900 || lines["x:out"] != 900 {
-		t.Errorf("%d and %d lines", lines["x:in"], lines["x:out"])
+		t.Errorf("run %s: %d x:in and %d x:out lines, want 900 each", id, lines["x:in"], lines["x:out"])
 	}
 }
 
-// A run may wake, and be granted to the same worker, before that has heard that it sleeps. What is said about the lease
-// that is over is not about the new one.
-func TestAWakeUpThatOvertakesTheAnswerToItsSuspend(t *testing.T) {
+// A run can be resumed and granted to the same worker before the answer to its suspend arrives.
+// That answer must not affect the new lease.
+func TestResumeBeforeTheAnswerToItsSuspend(t *testing.T) {
 	virtual(t, func(w *world) {
 		slow := tripper(func(r *http.Request) (*http.Response, error) {
 			res, err := w.wire.RoundTrip(r)
@@ -389,7 +398,8 @@ func TestAWakeUpThatOvertakesTheAnswerToItsSuspend(t *testing.T) {
 			return res, err
 		})
 		var log diary
-		wk := worker.New(w.client(slow), worker.Options{Logger: log.logger(), AgentSlots: 20, HeartbeatEvery: 3 * time.Second})
+		opt := worker.Options{Logger: log.logger(), AgentSlots: 20, HeartbeatEvery: 3 * time.Second}
+		wk := worker.New(w.client(slow), opt)
 		var lost atomic.Int64
 		worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (string, error) {
 			if err := agent.Sleep(ctx, time.Second); err != nil {
@@ -411,7 +421,8 @@ func TestAWakeUpThatOvertakesTheAnswerToItsSuspend(t *testing.T) {
 			w.within(3*time.Minute, id, perdure.Completed)
 		}
 		if lost.Load() > 0 || log.says("lease is lost") > 0 {
-			t.Errorf("%d were told that they had lost their lease, and the log says so %d times", lost.Load(), log.says("lease is lost"))
+			t.Errorf("%d handlers lost their lease, and %d log lines say so, want none", lost.Load(),
+				log.says("lease is lost"))
 		}
 	})
 }

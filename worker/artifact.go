@@ -8,10 +8,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// PutArtifact leaves bytes beside the run's result, under a name such as report.pdf and a content type (empty:
-// application/octet-stream), and returns when the server has them. It is for what is no value: files, and results beyond a MiB.
-// They are there for everybody at once, and stay if the run fails. The same name again replaces it; what can be read anew, an
-// io.Seeker, is sent again when a sending fails.
+// PutArtifact stores a file beside the run's result, under a name such as report.pdf, and returns
+// when the server has it. It is for files and for results above a MiB. An empty content type means
+// application/octet-stream. The artifact is visible at once and stays if the run fails. The same
+// name again replaces it. A body that is an io.Seeker is sent again if an upload fails.
 func PutArtifact(ctx context.Context, name, contentType string, body io.Reader) (*perdure.Artifact, error) {
 	r := from(ctx)
 	if r == nil {

@@ -10,13 +10,12 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// What a handler leaves stays, also if it fails then.
-func TestWhatAHandlerLeavesStays(t *testing.T) {
+func TestArtifactStaysWhenTheRunFails(t *testing.T) {
 	both(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		worker.Handle(wk, "job", func(ctx context.Context, _ struct{}) (int, error) {
 			if _, err := worker.PutArtifact(ctx, "../x", "", strings.NewReader("no")); err == nil {
-				t.Error("a name with a path was taken")
+				t.Error("PutArtifact accepts a name with a path, want an error")
 			}
 			if _, err := worker.PutArtifact(ctx, "notes.txt", "text/plain", strings.NewReader("so far")); err != nil {
 				return 0, err
@@ -26,7 +25,7 @@ func TestWhatAHandlerLeavesStays(t *testing.T) {
 		w.work(wk)
 		id := w.start(perdure.Submission{Kind: "job"})
 		if run := w.end(id); run.State != perdure.Failed {
-			t.Fatalf("%+v", run)
+			t.Fatalf("run: %+v, want it failed", run)
 		}
 		from, a, err := w.c.Artifact(t.Context(), id, "notes.txt")
 		if err != nil {
@@ -34,10 +33,10 @@ func TestWhatAHandlerLeavesStays(t *testing.T) {
 		}
 		defer from.Close()
 		if b, err := io.ReadAll(from); err != nil || string(b) != "so far" || a.ContentType != "text/plain" {
-			t.Errorf("%q %v %+v", b, err, a)
+			t.Errorf("artifact %+v: %q, %v, want \"so far\" as text/plain", a, b, err)
 		}
 		if _, err := worker.PutArtifact(t.Context(), "x", "", strings.NewReader("x")); err == nil {
-			t.Error("left by nobody")
+			t.Error("PutArtifact outside a handler: no error, want one")
 		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A server that is away for an hour costs nobody an attempt: who works works on, who is done waits to say so.
-func TestAnHourWithoutTheServer(t *testing.T) {
+// While the server is away, handlers continue and finished results wait. No attempt is lost.
+func TestHourWithoutServerCostsNoAttempt(t *testing.T) {
 	virtual(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		for kind, takes := range map[string]time.Duration{"short": time.Minute, "long": 70 * time.Minute} {
@@ -31,21 +31,23 @@ func TestAnHourWithoutTheServer(t *testing.T) {
 			})
 		}
 		w.work(wk)
-		short := w.start(perdure.Submission{Kind: "short", Class: perdure.Agent, Timeout: perdure.Duration(3 * time.Hour)})
-		long := w.start(perdure.Submission{Kind: "long", Class: perdure.Agent, Timeout: perdure.Duration(3 * time.Hour)})
+		short := w.start(perdure.Submission{Kind: "short", Class: perdure.Agent,
+			Timeout: perdure.Duration(3 * time.Hour)})
+		long := w.start(perdure.Submission{Kind: "long", Class: perdure.Agent,
+			Timeout: perdure.Duration(3 * time.Hour)})
 		time.Sleep(5 * time.Second)
 		w.srv.Close()
 		time.Sleep(time.Hour)
 		w.srv = w.serve()
 		for _, id := range []perdure.RunID{short, long} {
 			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
-				t.Errorf("%s: %s, attempt %d", run.Kind, run.State, run.Attempt)
+				t.Errorf("run of %s: %s, attempt %d, want completed in attempt 1", run.Kind, run.State, run.Attempt)
 			}
 		}
 	})
 }
 
-// A stuck wire holds back the calls of one name until it is let go.
+// A stuck wire blocks the calls of one name until let is set.
 type stuck struct {
 	next http.RoundTripper
 	name string
@@ -60,25 +62,23 @@ func (s *stuck) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.next.RoundTrip(r)
 }
 
-// Heartbeats that hang hold up no result.
-func TestHeartbeatsThatHangHoldUpNoResult(t *testing.T) {
+func TestHangingHeartbeatsDelayNoResult(t *testing.T) {
 	virtual(t, func(w *world) {
 		wk := worker.New(w.client(&stuck{next: w.wire, name: "heartbeat"}), worker.Options{})
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
-			time.Sleep(3 * time.Second) // a heartbeat is under way by now
+			time.Sleep(3 * time.Second) // a heartbeat hangs by now
 			return 1, worker.Emit(ctx, "x:note", 1)
 		})
 		w.work(wk)
 		began := time.Now()
 		run := w.end(w.start(perdure.Submission{Kind: "job"}))
 		if took := time.Since(began); run.State != perdure.Completed || run.Attempt != 1 || took > 4*time.Second {
-			t.Errorf("%s, attempt %d, after %s", run.State, run.Attempt, took)
+			t.Errorf("%s, attempt %d, after %s, want completed in attempt 1 within 4s", run.State, run.Attempt, took)
 		}
 	})
 }
 
-// Commits that hang cost nobody his lease, and are delivered when they can be.
-func TestCommitsThatHangCostNoLease(t *testing.T) {
+func TestHangingCommitsCostNoLease(t *testing.T) {
 	virtual(t, func(w *world) {
 		x := &stuck{next: w.wire, name: "commit"}
 		wk := worker.New(w.client(x), worker.Options{})
@@ -95,17 +95,17 @@ func TestCommitsThatHangCostNoLease(t *testing.T) {
 		x.let.Store(true)
 		for _, id := range []perdure.RunID{done, busy} {
 			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
-				t.Errorf("%s, attempt %d", run.State, run.Attempt)
+				t.Errorf("run %s: %s, attempt %d, want completed in attempt 1", id, run.State, run.Attempt)
 			}
 		}
 		if calls.Load() != 2 {
-			t.Errorf("%d calls", calls.Load())
+			t.Errorf("%d calls of the handler, want 2", calls.Load())
 		}
 	})
 }
 
-// A kind that fences itself has stopped by the time at which another worker may have its run.
-func TestAFencedKindStopsByItsOwnClock(t *testing.T) {
+// A worker that is cut off stops a kind in SelfFence before another worker can get its run.
+func TestSelfFenceStopsBeforeTheLeaseExpires(t *testing.T) {
 	virtual(t, func(w *world) {
 		x := &wire{next: w.wire}
 		wk := worker.New(w.client(x), worker.Options{ID: "cut off", Slots: 2, SelfFence: []string{"careful"}})
@@ -123,11 +123,12 @@ func TestAFencedKindStopsByItsOwnClock(t *testing.T) {
 			})
 		}
 		w.work(wk)
-		careful := w.start(perdure.Submission{Kind: "careful", Class: perdure.Agent, Timeout: perdure.Duration(3 * time.Hour)})
+		careful := w.start(perdure.Submission{Kind: "careful", Class: perdure.Agent,
+			Timeout: perdure.Duration(3 * time.Hour)})
 		w.start(perdure.Submission{Kind: "plain", Class: perdure.Agent, Timeout: perdure.Duration(3 * time.Hour)})
-		time.Sleep(10 * time.Minute) // as long as it is heard it works
+		time.Sleep(10 * time.Minute) // while the server answers, the handler continues
 		if len(stopped["careful"]) != 0 {
-			t.Fatal("it stopped although the server answers")
+			t.Fatal("the fenced handler stopped although the server answers")
 		}
 		x.cut.Store(true)
 		taken := make(chan time.Time, 1)
@@ -135,35 +136,36 @@ func TestAFencedKindStopsByItsOwnClock(t *testing.T) {
 		worker.Handle(next, "careful", func(context.Context, int) (int, error) { taken <- time.Now(); return 2, nil })
 		w.work(next)
 		if run := w.end(careful); run.State != perdure.Completed || run.Attempt != 2 {
-			t.Errorf("%s, attempt %d", run.State, run.Attempt)
+			t.Errorf("run %s: %s, attempt %d, want completed in attempt 2", careful, run.State, run.Attempt)
 		}
 		synctest.Wait()
 		if len(stopped["careful"]) == 0 {
-			t.Fatal("it works on although another has its run")
+			t.Fatal("the fenced handler continues although another worker has its run")
 		}
 		if first, second := <-stopped["careful"], <-taken; !first.Before(second) {
-			t.Errorf("it stopped at %s, and at %s another had begun", first, second)
+			t.Errorf("the fenced handler stopped at %s, the second worker began at %s, want it after", first, second)
 		}
 		if len(stopped["plain"]) != 0 {
-			t.Error("a kind that does not fence itself stopped")
+			t.Error("a handler without a fence stopped, want it to continue")
 		}
 		x.cut.Store(false)
-		<-stopped["plain"] // now it is told
+		<-stopped["plain"] // it learns of the lost lease from the server
 	})
 }
 
-func TestAFenceIsForAKindThatIsThere(t *testing.T) {
+func TestSelfFenceOfUnknownKindIsAnError(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{SelfFence: []string{"jobb"}})
 	worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 0, nil })
 	if err := wk.Run(w.ctx); err == nil {
-		t.Error("a kind without a handler is fenced")
+		t.Error("Run with SelfFence of a kind without a handler: no error, want one")
 	}
 }
 
-// A cancel reaches a handler at once, also on a worker that has no slot free.
-func TestACancelIsHeardAtOnce(t *testing.T) {
+// A cancel request reaches a handler at once, even if the worker has no free slot and does not
+// poll.
+func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
 	virtual(t, func(w *world) {
 		heard := make(chan time.Time, 1)
 		wk := worker.New(w.c, worker.Options{Slots: 1})
@@ -173,23 +175,26 @@ func TestACancelIsHeardAtOnce(t *testing.T) {
 			return 0, context.Cause(ctx)
 		})
 		w.work(wk)
-		for _, after := range []time.Duration{2500 * time.Millisecond, 7 * time.Second, 5 * time.Minute, 31 * time.Second, 32 * time.Second, 5*time.Minute + 3*time.Second} {
+		for _, after := range []time.Duration{
+			2500 * time.Millisecond, 7 * time.Second, 5 * time.Minute, 31 * time.Second, 32 * time.Second,
+			5*time.Minute + 3*time.Second,
+		} {
 			id := w.start(perdure.Submission{Kind: "job"})
 			time.Sleep(after)
 			asked := time.Now()
 			run, err := w.c.Cancel(w.ctx, id, "enough", time.Minute)
 			if err != nil || run.State != perdure.Cancelled {
-				t.Fatalf("%+v %v", run, err)
+				t.Fatalf("Cancel after %s of work = %+v, %v, want a cancelled run", after, run, err)
 			}
 			if took := (<-heard).Sub(asked); took > time.Second {
-				t.Errorf("after %s of work it took %s", after, took)
+				t.Errorf("the cancel after %s of work took %s, want at most 1s", after, took)
 			}
 		}
 	})
 }
 
-// A cancel that comes while no call waits for news is news to the next one that does.
-func TestACancelBetweenTwoCallsForNewsIsHeardAtOnce(t *testing.T) {
+// A cancel request that arrives while no news call waits is found by the next one.
+func TestCancelBetweenTwoNewsCallsIsFoundAtOnce(t *testing.T) {
 	virtual(t, func(w *world) {
 		between := make(chan func(), 1)
 		x := tripper(func(r *http.Request) (*http.Response, error) {
@@ -216,28 +221,29 @@ func TestACancelBetweenTwoCallsForNewsIsHeardAtOnce(t *testing.T) {
 			return 0, context.Cause(ctx)
 		})
 		w.work(wk)
-		for _, after := range []time.Duration{time.Millisecond, time.Minute} { // before its first call for news, and before a later one
+		// The cancel comes before the first news call, and before a later one.
+		for _, after := range []time.Duration{time.Millisecond, time.Minute} {
 			id := w.start(perdure.Submission{Kind: "job"})
 			time.Sleep(after)
 			asked := make(chan time.Time, 1)
 			between <- func() {
 				asked <- time.Now()
 				if _, err := w.c.Cancel(w.ctx, id, "enough", 0); err != nil {
-					t.Error(err)
+					t.Errorf("Cancel: %v", err)
 				}
 			}
 			if run := w.end(id); run.State != perdure.Cancelled {
-				t.Errorf("%s", run.State)
+				t.Errorf("run %s: %s, want cancelled", id, run.State)
 			}
 			if took := (<-heard).Sub(<-asked); took > time.Second {
-				t.Errorf("after %s of work it took %s", after, took)
+				t.Errorf("the cancel after %s of work took %s, want at most 1s", after, took)
 			}
 		}
 	})
 }
 
-// A server that knows nothing of news is asked once, and cancels come with the heartbeats.
-func TestAnOlderServerHasNoNews(t *testing.T) {
+// A server without the news call gets it once. Cancel requests then come with the heartbeats.
+func TestOlderServerWithoutNewsCall(t *testing.T) {
 	virtual(t, func(w *world) {
 		var asked atomic.Int64
 		old := tripper(func(r *http.Request) (*http.Response, error) {
@@ -254,13 +260,16 @@ func TestAnOlderServerHasNoNews(t *testing.T) {
 			return w.wire.RoundTrip(r)
 		})
 		wk := worker.New(w.client(old), worker.Options{})
-		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, context.Cause(ctx) })
+		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
+			<-ctx.Done()
+			return 0, context.Cause(ctx)
+		})
 		w.work(wk)
 		id := w.start(perdure.Submission{Kind: "job"})
 		time.Sleep(5 * time.Minute)
 		run, err := w.c.Cancel(w.ctx, id, "enough", time.Minute)
 		if err != nil || run.State != perdure.Cancelled || asked.Load() != 1 {
-			t.Errorf("%+v %v, asked %d times", run, err, asked.Load())
+			t.Errorf("Cancel = %+v, %v, with %d news calls, want a cancelled run and 1 call", run, err, asked.Load())
 		}
 	})
 }

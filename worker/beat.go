@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-// beatLoop keeps the leases alive, all of them in one call. It has a goroutine of its own, so that neither a
-// handler nor a result that can't be delivered holds it up.
+// beatLoop renews the leases, all of them in one call. It has its own goroutine, so that neither a
+// handler nor an undeliverable result delays it.
 func (w *Worker) beatLoop(life context.Context) {
 	for {
 		due, wait := w.nextBeat(time.Now())
@@ -20,7 +20,7 @@ func (w *Worker) beatLoop(life context.Context) {
 			for part := range slices.Chunk(due, perdure.MaxBatch) {
 				w.beat(life, part)
 			}
-			if !sleep(life, soonest) {
+			if !sleep(life, minHeartbeat) {
 				return
 			}
 			continue
@@ -37,8 +37,9 @@ func (w *Worker) beatLoop(life context.Context) {
 	}
 }
 
-// nextBeat gives the runs whose heartbeat is due, or how long until one is. What is due soon goes along: one call
-// for twenty runs costs the server what one for a single run does.
+// nextBeat returns the runs whose heartbeat is due, or the time until the next one is. Runs that
+// are due soon are included, because one call for twenty runs costs the server no more than one for
+// a single run.
 func (w *Worker) nextBeat(now time.Time) (due []*run, wait time.Duration) {
 	wait = time.Hour
 	var soon []*run
@@ -64,26 +65,27 @@ func (w *Worker) nextBeat(now time.Time) (due []*run, wait time.Duration) {
 	return due, wait
 }
 
-// beat sends one heartbeat and acts on its answer.
+// beat sends one heartbeat and handles its answer.
 func (w *Worker) beat(life context.Context, runs []*run) {
 	beats := make([]api.Beat, len(runs))
 	byLease := make(map[api.Lease]*run, len(runs))
 	patience := w.opt.HeartbeatEvery
 	for i, r := range runs {
 		r.mu.Lock()
-		beats[i] = api.Beat{RunID: r.lease.RunID, Epoch: r.lease.Epoch, Activity: r.activity, Progress: r.progress, CancelAck: r.cancel}
+		beats[i] = api.Beat{RunID: r.lease.RunID, Epoch: r.lease.Epoch,
+			Activity: r.activity, Progress: r.progress, CancelAck: r.cancel}
 		r.beatAt = time.Now().Add(r.every)
 		r.mu.Unlock()
 		byLease[r.lease] = r
 		patience = min(patience, r.every)
 	}
 	sent := time.Now()
-	// A call that hangs must not cost the others their leases: the next heartbeat is another call.
+	// A call that hangs is given up in time for the next heartbeat, or leases would be lost.
 	ctx, cancel := context.WithTimeout(life, max(patience, time.Second))
 	defer cancel()
 	answer, err := w.c.Heartbeat(ctx, w.opt.ID, beats...)
 	if err != nil && !client.Transient(err) && ctx.Err() == nil {
-		// Something that was said about one of the runs is not acceptable. The leases are what counts.
+		// The activity or the progress of a run was refused. The leases must be renewed anyway.
 		w.log.Error("a heartbeat was refused; it is sent without activities and progress", "error", err)
 		for i := range beats {
 			beats[i].Activity, beats[i].Progress = "", nil
@@ -121,21 +123,21 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 	}
 }
 
-// ending tells whether the run's last word is on its way. Its answer says what became of the lease: a heartbeat that
-// crosses it finds the run at rest, or ended, and that is as it should be.
+// ending tells whether the run's outcome has been sent. A heartbeat that crosses it may find the
+// run suspended or ended, which is not a lost lease. The answer to the outcome decides.
 func (r *run) ending() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.over || r.flying != nil && r.flying.Outcome != nil
+	return r.over || r.inFlight != nil && r.inFlight.Outcome != nil
 }
 
-// leaseLeft is how long a lease lasts that was given or renewed by a call sent then. The server counts from when
-// it got the call, so it is the later one to give the run away.
+// leaseLeft returns the rest of a lease that was granted or renewed by a call sent at that time.
+// The server counts from when it received the call, so its lease ends later than this worker's.
 func (r *run) leaseLeft(sent time.Time) time.Duration {
 	return time.Duration(r.grant.LeaseMS)*time.Millisecond - time.Since(sent)
 }
 
-// told forgets what a heartbeat has said, unless there is news since.
+// told clears the progress that a heartbeat has reported, unless there is a newer one.
 func (r *run) told(b *api.Beat) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,13 +146,14 @@ func (r *run) told(b *api.Beat) {
 	}
 }
 
-// forget drops what the server does not take.
+// forget drops an activity and a progress that the server has refused.
 func (r *run) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.activity, r.progress = "", nil
 }
 
+// dueNow makes the run's heartbeat due at once.
 func (r *run) dueNow() {
 	r.mu.Lock()
 	r.beatAt = time.Now()
@@ -158,7 +161,7 @@ func (r *run) dueNow() {
 	kick(r.w.kickBeat)
 }
 
-// say notes what a handler has to say and has it told soon.
+// say records a handler's activity or progress, and makes a heartbeat due if it changed.
 func (r *run) say(activity string, progress json.RawMessage) {
 	r.mu.Lock()
 	news := false

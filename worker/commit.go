@@ -1,5 +1,10 @@
 package worker
 
+// This file sends commits. Each run has at most one commit in flight, and its bytes never change:
+// its id stands for them, so that a retry counts once. One loop sends the commits of all runs, in
+// batches. Outcomes are sent at once; log lines are collected until the next flush, a tick that all
+// runs share.
+
 import (
 	"context"
 	"fmt"
@@ -12,20 +17,20 @@ import (
 )
 
 const (
-	// maxCall keeps a call of many commits well below what the server reads.
+	// maxCall limits the bytes of a batch of commits. It is well below the server's limit.
 	maxCall = 8 << 20
-	// gather is the time from one sending of log lines to the next, of all runs alike; an outcome is sent at once.
-	// What a model streams is thereby twenty lines a second and not as many as it has tokens.
-	gather = 50 * time.Millisecond
+	// flushEvery is the time between two flushes of log lines, for all runs together. A streaming
+	// model thereby makes twenty lines a second instead of one per token.
+	flushEvery = 50 * time.Millisecond
 )
 
-// commitLoop delivers what handlers lead to. One call carries whatever has come up since the last one, so that
-// a busy worker makes few large calls. A commit that got no answer is sent again as it was.
+// commitLoop sends commits. One call carries everything since the last one, so that a busy worker
+// makes few large calls. A commit without an answer is sent again unchanged.
 func (w *Worker) commitLoop(life context.Context) {
 	for failed := 0; ; {
 		batch, more, wait := w.nextCommits(time.Now())
 		if len(batch) == 0 {
-			if !w.somethingToCommit(life, wait) {
+			if !w.waitForCommit(life, wait) {
 				return
 			}
 			continue
@@ -47,8 +52,9 @@ func (w *Worker) commitLoop(life context.Context) {
 	}
 }
 
-// somethingToCommit waits for that, at most so long.
-func (w *Worker) somethingToCommit(life context.Context, wait time.Duration) bool {
+// waitForCommit waits until there may be something to commit, up to the given time. It returns
+// false when the worker ends.
+func (w *Worker) waitForCommit(life context.Context, wait time.Duration) bool {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
@@ -61,15 +67,15 @@ func (w *Worker) somethingToCommit(life context.Context, wait time.Duration) boo
 	return true
 }
 
-// nextSending is when lines that are said now are sent: at the next beat of a clock that all runs share, so that
-// one call carries the lines of all.
-func (w *Worker) nextSending() time.Time {
+// nextFlush returns when lines that are written now are sent: at the next tick of a clock that all
+// runs share, so that one call carries the lines of all.
+func (w *Worker) nextFlush() time.Time {
 	now := time.Now()
-	return now.Add(gather - now.Sub(w.born)%gather)
+	return now.Add(flushEvery - now.Sub(w.born)%flushEvery)
 }
 
-// nextCommits gives the runs that have something to commit now, as much as fits into a call; if there is none,
-// how long until there may be.
+// nextCommits returns the runs that have something to commit now, as many as fit into a call. more
+// tells whether others are left. If there are none, wait is the time until there may be.
 func (w *Worker) nextCommits(now time.Time) (batch []*run, more bool, wait time.Duration) {
 	size := 0
 	wait = time.Hour
@@ -88,8 +94,9 @@ func (w *Worker) nextCommits(now time.Time) (batch []*run, more bool, wait time.
 	return batch, false, wait
 }
 
-// prepare makes the run's next commit, unless one is on its way, and gives its size; zero: there is nothing to
-// say yet, or it is put off. A commit never changes once it is made: its id stands for its bytes.
+// prepare makes the run's next commit, unless one is in flight, and returns its size. Zero means
+// that there is nothing to commit yet or that the commit is postponed; later is the time until
+// then.
 func (r *run) prepare(now time.Time) (size int, later time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,32 +104,33 @@ func (r *run) prepare(now time.Time) (size int, later time.Duration) {
 		return 0, time.Hour
 	}
 	switch {
-	case r.flying != nil && now.Before(r.notBefore):
+	case r.inFlight != nil && now.Before(r.notBefore):
 		return 0, r.notBefore.Sub(now)
-	case r.flying != nil: // it got no answer
+	case r.inFlight != nil: // it got no answer, and is sent again
 	case r.outcome == nil && r.sendAt.IsZero():
 		return 0, time.Hour
 	case r.outcome == nil && now.Before(r.sendAt):
 		return 0, r.sendAt.Sub(now)
 	case !r.compose(now):
-		r.sendAt = time.Time{} // what there is ends within a character
+		r.sendAt = time.Time{} // there is only a part of a character
 		return 0, time.Hour
 	}
-	return sizeOf(r.flying), 0
+	return sizeOf(r.inFlight), 0
 }
 
-// compose makes a commit of what there is, if there is anything. The caller holds r.mu.
+// compose makes a commit of everything that waits, and returns false if there is nothing. The
+// caller holds r.mu.
 func (r *run) compose(now time.Time) bool {
 	p := r.fromAgent()
 	r.cutDelta(r.outcome != nil && !p.more)
 	if r.outcome != nil && r.progress != nil && len(r.events) < perdure.MaxBatch {
-		// No heartbeat will say it any more, and the last of it is what people look for.
+		// No heartbeat follows, so the last progress goes with the outcome.
 		r.events = append(r.events, perdure.Emitted{Type: perdure.LineProgress, Data: r.progress})
 		r.progress = nil
 	}
 	if p.commit != nil && len(r.events) > 0 && len(r.events)+p.commit.Entries() > perdure.MaxCommitEntries {
 		held := p
-		r.held, p = &held, part{more: true} // the handler's lines come first, by themselves
+		r.held, p = &held, part{more: true} // together they are too large: the handler's lines go first
 	}
 	if r.outcome == nil && len(r.events) == 0 && p.commit == nil {
 		return false
@@ -132,16 +140,17 @@ func (r *run) compose(now time.Time) bool {
 	if p.commit != nil {
 		c = *p.commit
 	}
-	c.ID, c.RunID, c.Epoch, c.CancelAck = fmt.Sprintf("e%d-%d", r.lease.Epoch, r.commits), r.lease.RunID, r.lease.Epoch, r.cancel
+	c.ID = fmt.Sprintf("e%d-%d", r.lease.Epoch, r.commits)
+	c.RunID, c.Epoch, c.CancelAck = r.lease.RunID, r.lease.Epoch, r.cancel
 	r.own = len(r.events)
 	c.Events = append(r.events, c.Events...)
 	if r.outcome != nil && c.Entries() > 0 && c.Entries()+len(r.outcome.ContinueOn) > perdure.MaxCommitEntries {
-		p.more = true // the outcome comes by itself
+		p.more = true // the outcome goes into the next commit
 	}
 	if r.outcome != nil && !p.more {
 		c.Outcome = r.outcome
 	}
-	r.flying, r.asked = &c, p.answered
+	r.inFlight, r.asked = &c, p.answered
 	r.events, r.size, r.sendAt = nil, 0, time.Time{}
 	if p.more {
 		r.sendAt = now
@@ -151,7 +160,7 @@ func (r *run) compose(now time.Time) bool {
 	return true
 }
 
-// sizeOf is about how many bytes a commit takes.
+// sizeOf estimates the bytes of a commit.
 func sizeOf(c *perdure.Commit) int {
 	n := 512
 	for _, e := range c.Events {
@@ -172,31 +181,32 @@ func sizeOf(c *perdure.Commit) int {
 	return n
 }
 
-// A part is what an agent has for one commit; see session.Source.
+// A part is an agent's content for one commit; see session.Source.
 type part struct {
 	commit   *perdure.Commit
 	more     bool
 	answered func(*api.CommitResult)
 }
 
-// fromAgent asks the run's agent, if it is one, what it has to commit. The caller holds r.mu.
+// fromAgent returns what the run's agent has to commit, if the run is an agent. The caller holds
+// r.mu.
 func (r *run) fromAgent() (p part) {
 	switch {
 	case r.held != nil:
 		p, r.held = *r.held, nil
-		p.more = true // there may be by now
+		p.more = true // the agent may have more by now
 	case r.source != nil:
 		p.commit, p.more, p.answered = r.source()
 	}
 	return p
 }
 
-// commit sends a batch. An error means that the call failed: nothing is known of any, and all of it stays to be sent
-// again, not before the server wants to hear of it. What is said about a single one holds up that one alone.
+// commit sends a batch. An error means that the call failed and that all commits are to be sent
+// again, not before the returned time. A refusal of one commit only affects its run.
 func (w *Worker) commit(life context.Context, batch []*run) (after time.Duration, err error) {
 	commits := make([]perdure.Commit, len(batch))
 	for i, r := range batch {
-		commits[i] = *r.flying // only this goroutine changes it
+		commits[i] = *r.inFlight // only this goroutine changes it
 	}
 	ctx, once := session.SendOnce(life)
 	results, err := w.c.Commit(ctx, w.opt.ID, commits...)
@@ -204,7 +214,7 @@ func (w *Worker) commit(life context.Context, batch []*run) (after time.Duration
 	case err == nil:
 		w.away.note(nil)
 		for i, r := range batch {
-			r.heard(&results[i])
+			r.commitResult(&results[i])
 		}
 		return 0, nil
 	case life.Err() != nil:
@@ -213,10 +223,10 @@ func (w *Worker) commit(life context.Context, batch []*run) (after time.Duration
 		w.away.note(err)
 		return once.After, err
 	case len(batch) == 1:
-		batch[0].putOff(client.CodeOf(err), err)
+		batch[0].postpone(client.CodeOf(err), err)
 		return 0, nil
 	}
-	// One of them spoils the call for all. Alone, each gets its own answer.
+	// One commit makes the server refuse the whole call. Sent alone, each gets its own answer.
 	for _, r := range batch {
 		if after, err := w.commit(life, []*run{r}); err != nil {
 			return after, err
@@ -225,7 +235,7 @@ func (w *Worker) commit(life context.Context, batch []*run) (after time.Duration
 	return 0, nil
 }
 
-// refusesCaller tells whether a refusal is about the worker, whatever it commits.
+// refusesCaller tells whether a refusal is about the worker's key or host, not about the commits.
 func refusesCaller(err error) bool {
 	switch client.CodeOf(err) {
 	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost:

@@ -10,10 +10,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Delta streams text, such as the tokens of a model as they come. What is said within some fifty milliseconds
-// becomes one line "llm:delta" of the run's log, {"text": …}; all of them together are the text, whatever
-// pieces it came in: a character may even be cut in two. Lines of other kinds stand where they were written.
-// Delta collects and returns, like [Emit]. Bytes that are no UTF-8 become U+FFFD.
+// Delta streams text, such as the tokens of a model. Text of about fifty milliseconds becomes one
+// line "llm:delta" of the run's log, {"text": …}. The concatenated lines are the text, even if a
+// piece ends within a character. The order with lines of other types is kept. Like [Emit], Delta
+// buffers and returns. Invalid UTF-8 becomes U+FFFD.
 func Delta(ctx context.Context, text string) error {
 	r := from(ctx)
 	if r == nil {
@@ -33,16 +33,16 @@ func Delta(ctx context.Context, text string) error {
 	return nil
 }
 
-// maxPiece is so much text that it fits into a line however it is written.
+// maxPiece is the number of bytes that fit into a line even if every one of them is escaped.
 const maxPiece = (perdure.MaxDelta-len(`{"text":""}`))/len(`\u0000`) - utf8.UTFMax
 
-// stream adds to the text that is being streamed and gives how many bytes that took. The caller holds r.mu.
+// stream appends to the streamed text and returns the bytes that were added. The caller holds r.mu.
 func (r *run) stream(piece string) int {
 	whole := string(r.tail) + piece
 	r.tail = []byte(whole[len(whole)-cutOff(whole):])
 	b, err := encode(whole[:len(whole)-len(r.tail)])
 	if err != nil {
-		return 0 // a string can always be written
+		return 0 // never: a string can always be encoded
 	}
 	b = b[1 : len(b)-1]
 	if len(r.text)+len(b)+len(`{"text":""}`) > perdure.MaxDelta {
@@ -52,8 +52,8 @@ func (r *run) stream(piece string) int {
 	return len(b)
 }
 
-// cutDelta makes a line of the text so far. At the end that includes what was left of a character. The caller
-// holds r.mu.
+// cutDelta makes a line of the text so far. At the end of the stream, an incomplete character
+// becomes U+FFFD. The caller holds r.mu.
 func (r *run) cutDelta(end bool) {
 	if end && len(r.tail) > 0 {
 		r.tail = nil
@@ -62,11 +62,13 @@ func (r *run) cutDelta(end bool) {
 	if len(r.text) == 0 {
 		return
 	}
-	r.events = append(r.events, perdure.Emitted{Type: perdure.LineDelta, Data: slices.Concat([]byte(`{"text":"`), r.text, []byte(`"}`))})
+	data := slices.Concat([]byte(`{"text":"`), r.text, []byte(`"}`))
+	r.events = append(r.events, perdure.Emitted{Type: perdure.LineDelta, Data: data})
 	r.text = nil
 }
 
-// cutOff counts the bytes at the end of a text that begin a character and don't finish it.
+// cutOff returns the number of bytes at the end of a text that are the beginning of an incomplete
+// character.
 func cutOff(s string) int {
 	for n := 1; n <= min(len(s), utf8.UTFMax-1); n++ {
 		if last := s[len(s)-n:]; utf8.RuneStart(last[0]) {

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// texts puts the deltas of a log together, by attempt, with other lines of workers as "[type]".
+// texts joins the deltas of a run's log, by attempt. Lines of type x:… appear as "[x:…]".
 func (w *world) texts(id perdure.RunID) (byAttempt map[int]string, lines, bytes int) {
 	w.t.Helper()
 	byAttempt = make(map[int]string)
@@ -33,7 +33,7 @@ func (w *world) texts(id perdure.RunID) (byAttempt map[int]string, lines, bytes 
 			bytes += len(e.Data)
 			text := textOf(w.t, e)
 			if len(text) > perdure.MaxDelta {
-				w.t.Errorf("a line of %d bytes", len(text))
+				w.t.Errorf("run %s: a delta of %d bytes, want at most %d", id, len(text), perdure.MaxDelta)
 			}
 			b[e.Attempt].WriteString(text)
 		case strings.HasPrefix(e.Type, "x:"):
@@ -50,12 +50,12 @@ func textOf(t *testing.T, e api.Event) string {
 	t.Helper()
 	var d map[string]string
 	if err := json.Unmarshal(e.Data, &d); err != nil || len(d) != 1 {
-		t.Fatalf("%s: %v", e.Data, err)
+		t.Fatalf("delta %s: %v, want an object with text alone", e.Data, err)
 	}
 	return d["text"]
 }
 
-func TestAHundredThousandTokensAreFewLines(t *testing.T) {
+func TestManyTokensAreJoinedIntoFewLines(t *testing.T) {
 	both(t, func(w *world) {
 		const many = 100_000
 		token := func(i int) string { return fmt.Sprintf(" tök%d", i%1000) }
@@ -83,21 +83,22 @@ func TestAHundredThousandTokensAreFewLines(t *testing.T) {
 		w.work(wk)
 		id := w.start(perdure.Submission{Kind: "talk"})
 		if run := w.end(id); run.State != perdure.Completed {
-			w.t.Fatalf("%+v", run)
+			w.t.Fatalf("run: %+v, want it completed", run)
 		}
 		got, lines, bytes := w.texts(id)
 		if got[1] != want.String() {
-			w.t.Errorf("the text came back otherwise: %d bytes, not %d", len(got[1]), want.Len())
+			w.t.Errorf("the log has another text: %d bytes, want %d", len(got[1]), want.Len())
 		}
 		if lines > 3000 || bytes > 3*want.Len() {
-			w.t.Errorf("%d lines of %d bytes for a text of %d", lines, bytes, want.Len())
+			w.t.Errorf("%d lines of %d bytes for a text of %d, want at most 3000 lines and thrice the bytes",
+				lines, bytes, want.Len())
 		}
 		w.t.Logf("%d lines of %d bytes for a text of %d", lines, bytes, want.Len())
 	})
 }
 
-// A model that streams while other runs of the worker end all the time makes no more lines for that.
-func TestDeltasAreGatheredWhateverElseIsCommitted(t *testing.T) {
+// Outcomes of other runs are sent at once, but do not flush the deltas of a streaming run.
+func TestOutcomesDoNotFlushDeltas(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	x := &wire{next: w.wire}
@@ -128,17 +129,18 @@ func TestDeltasAreGatheredWhateverElseIsCommitted(t *testing.T) {
 	took := run.FinishedAt.Sub(run.CreatedAt)
 	got, lines, _ := w.texts(id)
 	if most := int(took.Milliseconds())/50 + 3; lines > most || fmt.Sprint(len(got[1])) != string(run.Result) {
-		t.Errorf("%d lines in %s for %d of %s tokens", lines, took, len(got[1]), run.Result)
+		t.Errorf("%d lines in %s, want at most %d; %d tokens in the log, want %s", lines, took, most, len(got[1]),
+			run.Result)
 	}
 }
 
-func TestATextComesBackWhateverPiecesItIsCutInto(t *testing.T) {
+func TestTextIsKeptHoweverItIsCut(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
 	type cut struct {
 		Seed uint64
-		Text string // what the log has to give
+		Text string // the text that the log must have
 	}
 	worker.Handle(wk, "talk", func(ctx context.Context, seed uint64) (cut, error) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -177,28 +179,29 @@ func TestATextComesBackWhateverPiecesItIsCutInto(t *testing.T) {
 		run := w.end(id)
 		var want cut
 		if err := json.Unmarshal(run.Result, &want); err != nil {
-			t.Fatalf("%+v: %v", run, err)
+			t.Fatalf("result of run %+v: %v", run, err)
 		}
 		if got, _, _ := w.texts(id); got[1] != want.Text {
-			t.Errorf("seed %d: %.200q is not %.200q", seed, got[1], want.Text)
+			t.Errorf("seed %d: the log has %.200q, want %.200q", seed, got[1], want.Text)
 		}
 	}
 	id := w.start(perdure.Submission{Kind: "broken"})
 	if run := w.end(id); run.State != perdure.Completed {
-		t.Errorf("%+v", run)
+		t.Errorf("run with invalid UTF-8: %+v, want it completed", run)
 	}
 	if got, _, _ := w.texts(id); got[1] != "a\ufffdb€c\ufffd" {
-		t.Errorf("%q", got[1])
+		t.Errorf("text with invalid UTF-8: %q, want \"a\ufffdb€c\ufffd\"", got[1])
 	}
 	if worker.Delta(t.Context(), "x") == nil {
-		t.Error("a delta of no run")
+		t.Error("Delta outside a handler: no error, want one")
 	}
 }
 
 func someText(r *rand.Rand, n int) string {
 	var b strings.Builder
 	for b.Len() < n {
-		c := []rune{rune(1 + r.IntN(0x20)), '"', '\\', '<', '\u2028', rune('a' + r.IntN(26)), rune(r.IntN(utf8.MaxRune + 1))}[r.IntN(7)]
+		c := []rune{rune(1 + r.IntN(0x20)), '"', '\\', '<', '\u2028', rune('a' + r.IntN(26)),
+			rune(r.IntN(utf8.MaxRune + 1))}[r.IntN(7)]
 		if c != 0 && utf8.ValidRune(c) {
 			b.WriteRune(c)
 		}
@@ -206,8 +209,9 @@ func someText(r *rand.Rand, n int) string {
 	return b.String()
 }
 
-// What is streamed by a worker that dies stays in the log under its attempt; the next attempt's text is its own.
-func TestAStreamThatIsBegunAgain(t *testing.T) {
+// The text of a lost attempt stays in the log under that attempt. The next attempt has its own
+// text.
+func TestDeltasAreKeptPerAttempt(t *testing.T) {
 	virtual(t, func(w *world) {
 		tokens := func(ctx context.Context, n int) error {
 			for i := range n {
@@ -223,13 +227,14 @@ func TestAStreamThatIsBegunAgain(t *testing.T) {
 			fmt.Fprintf(&whole, "%d ", i)
 		}
 		x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
-		x.lose.Store(2)                                                              // answers, so that commits are sent again
-		first := worker.New(w.client(x), worker.Options{Slots: 1, DrainTimeout: -1}) // it leases nothing while it hangs
+		x.lose.Store(2) // so that commits are sent again
+		// With one slot, the worker leases no other run while its handler hangs.
+		first := worker.New(w.client(x), worker.Options{Slots: 1, DrainTimeout: -1})
 		worker.Handle(first, "talk", func(ctx context.Context, _ int) (int, error) {
 			if err := tokens(ctx, many/2); err != nil {
 				return 0, err
 			}
-			for e, err := range w.c.Events(ctx, mustInfo(ctx).RunID, 0) { // until some of it is in the log
+			for e, err := range w.c.Events(ctx, mustInfo(ctx).RunID, 0) { // until a part of it is in the log
 				if err != nil {
 					return 0, err
 				}
@@ -238,7 +243,7 @@ func TestAStreamThatIsBegunAgain(t *testing.T) {
 				}
 			}
 			x.cut.Store(true)
-			<-ctx.Done() // of a lease that nobody keeps
+			<-ctx.Done() // the lease is not renewed any more
 			return 0, ctx.Err()
 		})
 		stop := w.work(first)
@@ -248,13 +253,14 @@ func TestAStreamThatIsBegunAgain(t *testing.T) {
 		worker.Handle(second, "talk", func(ctx context.Context, _ int) (int, error) { return many, tokens(ctx, many) })
 		w.work(second)
 		if run := w.end(id); run.State != perdure.Completed || run.Attempt != 2 {
-			t.Errorf("%+v", run)
+			t.Errorf("run: %+v, want it completed in attempt 2", run)
 		}
 		x.cut.Store(false)
 		stop()
 		got, _, _ := w.texts(id)
 		if got[1] == "" || !strings.HasPrefix(whole.String(), got[1]) || got[2] != whole.String() {
-			t.Errorf("attempt 1 said %d bytes, attempt 2 %d of %d", len(got[1]), len(got[2]), whole.Len())
+			t.Errorf("attempt 1 has %d bytes, attempt 2 %d, want a part of the text and all %d",
+				len(got[1]), len(got[2]), whole.Len())
 		}
 	})
 }

@@ -1,79 +1,100 @@
-// Package worker executes runs. A program registers a function for each kind of run that it knows, and Run
-// leases runs from the server, calls the functions and delivers what they return:
+// Package worker executes runs. A program registers a function for each kind of run that it knows.
+// Run leases runs from the server, calls the functions, and delivers their results:
 //
 //	w := worker.New(c, worker.Options{Queues: []string{"default"}, Slots: 20})
 //	worker.Handle(w, "check-disk", func(ctx context.Context, in Input) (Output, error) { … })
 //	worker.Agent(w, "supervisor", func(ctx *agent.Context, in Task) (Answer, error) { … })
 //	err := w.Run(ctx)
 //
-// It imports the domain, the wire contract, the client and package agent, and nothing of the server. Whether the
-// server is elsewhere or in the same process is decided by the client's transport alone.
+// The package imports the domain, the wire contract, the client and package agent, but nothing of
+// the server. The client's transport decides whether the server is remote or in the same process.
 //
 // # Tasks and agents
 //
-// [Handle] registers a task: a function that does something and returns. [Agent] registers one that thinks in
-// recorded steps and waits for others, for hours if need be; package agent is about those. Each has slots of its
-// own, so that neither keeps the other from being executed, and an agent that waits holds none: with a single
-// slot a tree of agents of any depth comes to its end.
+// [Handle] registers a task: a function that does something and returns. [Agent] registers an
+// agent: a function of recorded steps that can wait for hours; package agent describes those. Tasks
+// and agents have separate slots, so that neither blocks the other. An agent that waits holds no
+// slot, so a tree of agents of any depth completes with a single slot.
 //
-// A worker asks for runs only as long as it has a free slot, by a call that waits half a minute for one. That is
-// all that an idle worker does: four calls a minute, if it has both.
+// A worker polls only while it has a free slot, with a call that waits half a minute. An idle
+// worker with tasks and agents makes four calls a minute.
 //
-// # What a handler can count on
+// # Guarantees for a handler
 //
-// A handler is called at least once for each run, and the first result that the server takes is the run's
-// result. Between the two stands the lease: the server's word that nobody else has this run, given for a
-// minute, kept by heartbeats that this package sends from a goroutine of its own, all of them in one call,
-// however busy the handlers are.
+// A handler is called at least once for each run. The first result that the server accepts is the
+// run's result. A lease says that no other worker has the run. It lasts a minute and is renewed by
+// heartbeats, which this package sends from its own goroutine, for all runs in one call.
 //
-// The handler's context ends when it should stop, and [context.Cause] says why: [ErrCancelled] when somebody
-// asked the run to stop, [ErrLeaseLost] when the server has given the run to somebody else or ended it,
-// [ErrShutdown] when this worker drains and the time for that is over. It does not end because the server is
-// away: see below.
+// The handler's context ends when the handler should stop. [context.Cause] says why:
 //
-// What a handler returns decides what becomes of the run:
+//   - [ErrCancelled]: the run has a cancel request;
+//   - [ErrLeaseLost]: the server has granted the run to another worker, or has ended it;
+//   - [ErrShutdown]: the worker drains, and DrainTimeout is over.
 //
-//   - a value: the run is completed with it, also when it was asked to stop meanwhile. Finished work counts,
-//     and what comes after the lease was lost is kept beside the run as a late result;
-//   - an error: the attempt failed. The server tries again, after a pause, while attempts are left;
-//   - an error made with [Permanent]: trying again would not help, the run has failed;
-//   - an error after a cancel: the run is cancelled;
-//   - a panic: the attempt failed, and its stack is the message. The process goes on. A handler that ends its
-//     goroutine, as [runtime.Goexit] does, fails likewise, with the code "goexit".
+// It does not end because the server is away; see below.
 //
-// [Fail], or an error with a method FailureCode, gives the failure a code that callers can act on. An input that
-// is not what the handler takes fails the run at once, with [CodeInput], and the handler is not called.
+// The handler's return value decides the outcome of the run:
 //
-// # What a handler can say
+//   - a value: the run completes with it, even after a cancel request. If the lease was lost, the
+//     server keeps the value beside the run as a late result;
+//   - an error: the attempt has failed. The server retries it after a backoff while attempts are
+//     left;
+//   - an error made with [Permanent]: the run fails without a retry;
+//   - an error after a cancel request: the run is cancelled;
+//   - a panic: the attempt has failed, with the stack as its message. The process continues. A
+//     handler that ends its goroutine with [runtime.Goexit] fails likewise, with the code "goexit".
 //
-// [Heartbeat] says what it is doing, [Progress] how far it got, [Delta] streams text as a model writes it, [Emit]
-// writes a line of any other kind into the run's log, [Info] tells which run this is, and [Logger] logs for the
-// people who run the worker. They never wait for the server, but for Delta and Emit when a thousand lines are
-// undelivered. [PutArtifact] leaves a file beside the result, and returns when the server has it.
+// [Fail], or an error with a method FailureCode, gives the failure a code that callers can act on.
+// If the input does not fit the handler's type, the run fails at once with [CodeInput] and the
+// handler is not called.
 //
-// # Around all of them
+// # Reporting from a handler
 //
-// A [Middleware] stands around every execution of every kind: [Worker.Use] adds it. Metrics, traces and
+//   - [Heartbeat] reports an activity, [Progress] how far the run is.
+//   - [Delta] streams text of a model, [Emit] writes any other line to the run's log.
+//   - [Info] describes the run, and [Logger] logs for the operators of the worker.
+//   - [PutArtifact] stores a file beside the result, and returns when the server has it.
+//
+// Except for PutArtifact they do not wait for the server. Delta and Emit wait if a thousand lines
+// are undelivered.
+//
+// # Middleware
+//
+// A [Middleware] wraps every execution of every kind. [Worker.Use] adds it. Metrics, traces and
 // deadlines belong there.
 //
-// # When the server is away
+// # While the server is away
 //
-// Handlers work on. Their results are kept and sent again, each under the commit_id that it had the first time,
-// until the server takes or refuses them, so that a result counts once however many answers were lost.
-// Heartbeats fail quietly. A server that comes back waits one lease before it takes a run from anybody. So a
-// restart, or an hour's absence, costs no attempt.
+// Handlers continue. Their results are kept and sent again, each with its first commit_id, until
+// the server accepts or refuses them. A result therefore counts once, however many answers were
+// lost. Failed heartbeats are ignored. A server that comes back waits one lease before it takes a
+// run from a worker. So a restart, or an hour's absence, costs no attempt.
 //
-// What the server has against a single run holds up no other: an agent whose children find no room under the tenant's
-// quota waits for it, and a cancel or its deadline ends that; a defect of the server that one run meets is waited out
-// for some seconds, and is then the run's failure.
+// A refusal of one run does not delay the others. An agent whose children exceed the tenant's quota
+// waits until there is room, a cancel request, or its deadline. An internal error of the server is
+// retried for some seconds, and then fails the run.
 //
-// A worker that is cut off from a server that lives is another matter: its runs go to others when their leases
-// end, and it learns of that when it is back. Two of them may be at the same work for that long. For work that
-// can't bear it, Options.SelfFence names kinds whose context ends, with [ErrLeaseLost], before another worker can
-// have the run.
+// A worker that is cut off from a running server is different: its runs are granted to other
+// workers when their leases expire, and it learns of that later. Until then two workers may execute
+// the same run. For kinds that must not be executed twice, Options.SelfFence ends the handler's
+// context with [ErrLeaseLost] before another worker can get the run.
 //
-// # Coming down
+// # Shutdown
 //
-// When its context ends, Run leases nothing more, lets the handlers finish for DrainTimeout, then ends their
-// contexts, hands back what is still unfinished, which costs no attempt either, and returns.
+// When its context ends, Run leases no more runs and lets the handlers finish for DrainTimeout.
+// Then it ends their contexts, hands back unfinished runs, which costs no attempt, and returns.
+//
+// # Where to start reading
+//
+// worker.go has the options, Run and the drain. poll.go leases runs, run.go executes one. beat.go,
+// news.go and commit.go are the three loops beside the polls: heartbeats, cancel requests and
+// commits. answer.go handles the server's answers to commits.
+//
+// # Invariants
+//
+//   - A run has at most one commit in flight, and a commit never changes after it has an id.
+//   - A run is in the table of held runs from its grant until its outcome is answered or it is
+//     handed back. After a lost lease it stays until its handler has returned. Its slot is taken
+//     for that time.
+//   - Only the commit loop sends commits, and only the heartbeat loop renews leases.
 package worker

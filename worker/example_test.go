@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A server, a worker and a caller in one process, without a socket. With another base URL and no Transport the
-// same worker serves a server elsewhere.
+// A server, a worker and a caller in one process, without a socket. With another base URL and no
+// Transport, the same worker uses a remote server.
 func Example() {
 	srv, err := embedded.Open(embedded.Options{})
 	if err != nil {
@@ -49,7 +49,7 @@ func Example() {
 	// the worker drained: <nil>
 }
 
-// here is a server inside of this process, as in the first example, and a client of it.
+// here opens a server in this process, as in the first example, and returns a client of it.
 func here() (c *client.Client, end func()) {
 	srv, err := embedded.Open(embedded.Options{})
 	if err != nil {
@@ -80,7 +80,7 @@ func call(c *client.Client, kind string, input any) *api.Run {
 	return run
 }
 
-// A handler takes and gives any type that JSON can say. What it returns is the run's result.
+// A handler's input and result can be any type that JSON can encode.
 func ExampleHandle() {
 	c, end := here()
 	defer end()
@@ -102,8 +102,8 @@ func ExampleHandle() {
 	// failed invalid_input 1
 }
 
-// Agents think in steps that are recorded, and wait for others without holding a slot; package agent is about
-// them. A worker has both: tasks and agents.
+// Agents have recorded steps and wait without holding a slot; see package agent. A worker can
+// execute both tasks and agents.
 func ExampleAgent() {
 	c, end := here()
 	defer end()
@@ -128,7 +128,7 @@ func ExampleAgent() {
 	// completed 10
 }
 
-// Middleware sees every execution, of tasks and of agents: to measure, to trace, to log, to refuse.
+// Middleware wraps every execution of tasks and agents, for metrics, traces, logs or checks.
 func ExampleWorker_Use() {
 	c, end := here()
 	defer end()
@@ -156,8 +156,7 @@ func ExampleWorker_Use() {
 	// check-disk ends: which host?
 }
 
-// What a handler says can be read while it works, and afterwards: a stream of text, lines of one's own, how far
-// it got.
+// Streamed text, log lines and progress of a handler can be read while it runs, and afterwards.
 func ExampleDelta() {
 	c, end := here()
 	defer end()
@@ -198,7 +197,7 @@ func ExampleDelta() {
 	// rating 5
 }
 
-// An error says what became of the attempt: its code goes to the caller, and Permanent has it tried no more.
+// The code of a handler's error is in the run's error. Permanent prevents a retry.
 func ExamplePermanent() {
 	c, end := here()
 	defer end()
@@ -214,13 +213,12 @@ func ExamplePermanent() {
 	// failed 1 no_such_host nobody knows cube
 }
 
-// A worker that comes down hands back what it can't finish in time. That costs no attempt: whoever gets the run
-// next begins with all of them.
+// A worker that shuts down hands back runs that it cannot finish in time. That costs no attempt.
 func ExampleWorker_Run() {
 	c, end := here()
 	defer end()
 	running := make(chan struct{})
-	first := worker.New(c, worker.Options{DrainTimeout: -1}) // not for a moment
+	first := worker.New(c, worker.Options{DrainTimeout: -1}) // no time to finish
 	worker.Handle(first, "think", func(ctx context.Context, _ string) (string, error) {
 		close(running)
 		<-ctx.Done()

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// Why a handler's context ended; see [context.Cause].
+// The causes of a handler's ended context; see [context.Cause].
 var (
 	ErrCancelled = agent.ErrCancelled
 	ErrLeaseLost = errors.New("the run is no longer this worker's")
@@ -23,16 +23,17 @@ var (
 	errDone      = errors.New("the run's result is delivered")
 )
 
-// Codes of failures that this package gives; see [Fail] for a handler's own.
+// Codes of failures that this package makes. [Fail] makes those of a handler.
 const (
-	CodeInput   perdure.Code = "invalid_input"  // the input is not what the handler takes: not retried
-	CodeResult  perdure.Code = "invalid_result" // the result can't be written as JSON: not retried
-	CodeRefused perdure.Code = "result_refused" // the server takes no such result (its size, say): not retried
+	CodeInput   perdure.Code = "invalid_input"  // the input does not fit the handler's type; not retried
+	CodeResult  perdure.Code = "invalid_result" // the result cannot be written as JSON; not retried
+	CodeRefused perdure.Code = "result_refused" // the server refuses the result, e.g. for its size; not retried
 	CodePanic   perdure.Code = "panic"
 )
 
-// Handle registers the function that executes runs of a kind. Its input is read from JSON, what is missing being
-// zero; its result is written as JSON. It panics when the kind is no name, or has a handler already.
+// Handle registers the function that executes runs of a kind. Its input is decoded from JSON, with
+// zero for what is missing, and its result is encoded as JSON. Handle panics if the kind is not a
+// valid name or already has a handler.
 func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in In) (Out, error)) {
 	w.register(kind, handler{call: func(ctx context.Context, r *run) *perdure.Outcome {
 		var result json.RawMessage
@@ -58,7 +59,7 @@ func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in 
 	}})
 }
 
-// read makes the input what a handler takes.
+// read decodes an input into the handler's type.
 func read[In any](input json.RawMessage) (in In, err error) {
 	if text := bytes.TrimSpace(input); len(text) > 0 {
 		if err := json.Unmarshal(text, &in); err != nil {
@@ -68,7 +69,7 @@ func read[In any](input json.RawMessage) (in In, err error) {
 	return in, nil
 }
 
-// write makes a run's result of what a handler returned.
+// write encodes a handler's result.
 func write(out any) (json.RawMessage, error) {
 	b, err := encode(out)
 	if err != nil {
@@ -77,8 +78,8 @@ func write(out any) (json.RawMessage, error) {
 	return b, nil
 }
 
-// encode writes JSON without escaping <, > and &: a value of many of them would grow past its bound. It leaves what is
-// JSON already as it is, and the server to judge it.
+// encode writes JSON without escaping <, > and &, which would let a value grow past its limit. Raw
+// JSON inside the value is not checked; the server does that.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -89,15 +90,15 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// Permanent marks an error as one that trying again won't mend: the run fails at once. So does any error with a
-// method Permanent that says true.
+// Permanent marks an error that is not to be retried: the run fails at once. Any error with a
+// method Permanent that returns true has the same effect.
 func Permanent(err error) error { return session.Permanent(err) }
 
-// Fail makes an error with a code, which callers find in the run's error. It is retried, unless wrapped by
-// [Permanent].
+// Fail makes an error with a code, which callers find in the run's error. It is retried unless it
+// is wrapped by [Permanent].
 func Fail(code perdure.Code, format string, args ...any) error {
 	return perdure.Errorf(code, format, args...)
 }
 
-// A Coder is an error that knows the code of the failure it leads to.
+// A Coder is an error with the code of the failure that it leads to.
 type Coder interface{ FailureCode() perdure.Code }

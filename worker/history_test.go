@@ -10,12 +10,12 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// An agent reads its thread by its lease: neither does its worker's key need to read what it has no lease for, nor is it
-// in the way that the thread is another tenant's.
-func TestAnAgentReadsItsThreadWhateverItsWorkersKeyIs(t *testing.T) {
+// An agent reads its thread with its lease. The worker's key needs no scope to read, and can be of
+// another tenant.
+func TestAgentReadsItsThreadByItsLease(t *testing.T) {
 	for name, scopes := range map[string][]string{
 		"a key that only works": {string(perdure.ScopePoll), string(perdure.ScopeReport)},
-		"one of the platform":   nil, // and for all tenants
+		"one of the platform":   nil, // leases runs of all tenants
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +36,8 @@ func TestAnAgentReadsItsThreadWhateverItsWorkersKeyIs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := w.c.AppendMessage(w.ctx, thread.ThreadID, perdure.Message{Role: "user", Content: []byte(`"hello"`)}); err != nil {
+			hello := perdure.Message{Role: "user", Content: []byte(`"hello"`)}
+			if _, err := w.c.AppendMessage(w.ctx, thread.ThreadID, hello); err != nil {
 				t.Fatal(err)
 			}
 			wk := worker.New(by, worker.Options{AllTenants: scopes == nil})
@@ -50,7 +51,8 @@ func TestAnAgentReadsItsThreadWhateverItsWorkersKeyIs(t *testing.T) {
 			w.work(wk)
 			run := w.end(w.start(perdure.Submission{Kind: "agent", ThreadID: thread.ThreadID, MaxAttempts: 1}))
 			if string(run.Result) != `"\"hello\""` {
-				t.Errorf("%s %s: %+v", run.State, run.Result, run.Error)
+				t.Errorf("run %s: %s, result %s, %+v, want the message \"hello\"", run.RunID, run.State, run.Result,
+					run.Error)
 			}
 		})
 	}

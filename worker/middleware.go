@@ -6,15 +6,16 @@ import (
 	"log/slog"
 )
 
-// A Middleware stands around every execution of a handler or an agent: next goes on with it, under the context
-// that it is given, and returns its error. What the middleware returns counts, so it can change an error, or
-// have the attempt fail without calling next; it can't make a success of a failure, since there is no result.
+// A Middleware wraps every execution of a handler or an agent. next executes it with the given
+// context and returns its error. The error that the middleware returns counts. So it can change an
+// error, or fail the attempt without calling next. It cannot turn a failure into a success, because
+// there is no result.
 //
-// A panic passes through, to fail the attempt. An agent that begins to wait leaves by ending its goroutine: next
-// does not return then, and only what is deferred runs. For an agent next may be called once.
+// A panic passes through and fails the attempt. An agent that begins to wait ends its goroutine:
+// next then does not return, and only deferred calls run. For an agent, next may be called once.
 type Middleware func(ctx context.Context, run RunInfo, next func(context.Context) error) error
 
-// Use adds middleware, the first one outermost. It is for all kinds, whenever they are registered.
+// Use adds middleware for all kinds. The first one is the outermost. Use is called before Run.
 func (w *Worker) Use(m ...Middleware) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -24,7 +25,7 @@ func (w *Worker) Use(m ...Middleware) {
 	w.middleware = append(w.middleware, m...)
 }
 
-// around calls f inside of the middleware. Its error is nil only when f has succeeded.
+// around calls f inside the middleware. It returns nil only if f has succeeded.
 func (w *Worker) around(ctx context.Context, f func(context.Context) error) error {
 	if len(w.middleware) == 0 {
 		return f(ctx)
@@ -57,8 +58,8 @@ var (
 	errNoResult    = errors.New("worker: a middleware returned no error, and there is no result")
 )
 
-// Logger is the worker's logger, with the run, kind and attempt of the handler whose context this is on every
-// line. For any other context it is the default logger.
+// Logger returns the worker's logger with the run, kind and attempt of the handler that has this
+// context. For any other context it returns the default logger.
 func Logger(ctx context.Context) *slog.Logger {
 	r := from(ctx)
 	if r == nil {

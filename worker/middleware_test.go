@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,10 +16,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/worker"
 )
 
-// A notebook is written by several goroutines.
+// A notebook collects lines from several goroutines.
 type notebook struct {
 	mu    sync.Mutex
 	lines []string
@@ -38,8 +40,9 @@ func (n *notebook) read() []string {
 
 type whoKey struct{}
 
-// The first is outermost, each sees the error and the run, and what one puts into the context is there inside.
-func TestMiddlewareStandsAroundEveryExecution(t *testing.T) {
+// The first middleware is the outermost. Each gets the run and the error, and can add to the
+// context.
+func TestMiddlewareWrapsEveryExecution(t *testing.T) {
 	both(t, func(w *world) {
 		var book notebook
 		wk := worker.New(w.c, worker.Options{})
@@ -56,26 +59,36 @@ func TestMiddlewareStandsAroundEveryExecution(t *testing.T) {
 		worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (any, error) {
 			return agent.Step(ctx, "who", func(ctx context.Context) (any, error) { return ctx.Value(whoKey{}), nil })
 		})
-		worker.Handle(wk, "failing", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+		worker.Handle(wk, "failing", func(context.Context, int) (int, error) {
+			return 0, worker.Permanent(errors.New("no"))
+		})
 		w.work(wk)
 		for _, row := range []struct {
 			kind, result, err string
 			state             perdure.State
-		}{{"task", `"outer inner "`, "<nil>", perdure.Completed}, {"agent", `"outer inner "`, "<nil>", perdure.Completed}, {"failing", "", "no", perdure.Failed}} {
-			if run := w.end(w.start(perdure.Submission{Kind: row.kind})); run.State != row.state || string(run.Result) != row.result {
-				w.t.Errorf("%s: %s %s", row.kind, run.State, run.Result)
+		}{
+			{"task", `"outer inner "`, "<nil>", perdure.Completed},
+			{"agent", `"outer inner "`, "<nil>", perdure.Completed},
+			{"failing", "", "no", perdure.Failed},
+		} {
+			run := w.end(w.start(perdure.Submission{Kind: row.kind}))
+			if run.State != row.state || string(run.Result) != row.result {
+				w.t.Errorf("%s: %s with result %s, want %s with %s", row.kind, run.State, run.Result, row.state,
+					row.result)
 			}
 			got := book.read()
-			want := []string{"outer begins " + row.kind + ", attempt 1", "inner begins " + row.kind + ", attempt 1", "inner ends: " + row.err, "outer ends: " + row.err}
+			want := []string{"outer begins " + row.kind + ", attempt 1", "inner begins " + row.kind + ", attempt 1",
+				"inner ends: " + row.err, "outer ends: " + row.err}
 			if !slices.Equal(got[len(got)-4:], want) {
-				w.t.Errorf("%q", got)
+				w.t.Errorf("%s: the middleware did %q, want %q at the end", row.kind, got, want)
 			}
 		}
 	})
 }
 
-// What a middleware returns decides, but there is no success without a result.
-func TestWhatAMiddlewareMakesOfARun(t *testing.T) {
+// The error that a middleware returns decides the outcome, but there is no success without a
+// result.
+func TestMiddlewareDecidesTheOutcome(t *testing.T) {
 	both(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
@@ -140,39 +153,47 @@ func TestWhatAMiddlewareMakesOfARun(t *testing.T) {
 				said, code = run.Error.Message, run.Error.Code
 			}
 			if run.State != row.state || code != row.code || !strings.Contains(said, row.says) {
-				w.t.Errorf("%s: %s %s %.200s", row.kind, run.State, code, said)
+				w.t.Errorf("%s: %s, code %q, %.200s, want %s, code %q, with %q",
+					row.kind, run.State, code, said, row.state, row.code, row.says)
 			}
 		}
 	})
 }
 
-// An agent that begins to wait leaves through the middleware: what is deferred runs, nothing else does.
-func TestAnAgentThatWaitsLeavesThroughTheMiddleware(t *testing.T) {
+// When an agent begins to wait, the middleware's deferred calls run, and next does not return.
+func TestSuspendingAgentRunsDeferredCallsOfMiddleware(t *testing.T) {
 	both(t, func(w *world) {
 		var book notebook
 		wk := worker.New(w.c, worker.Options{})
 		wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
 			if run.Kind == "parent" {
-				defer book.note("left")
+				defer book.note("%d left", run.Epoch)
 				err := next(ctx)
-				book.note("returned")
+				book.note("%d returned", run.Epoch)
 				return err
 			}
 			return next(ctx)
 		})
 		worker.Handle(wk, "child", func(context.Context, int) (int, error) { return 1, nil })
-		worker.Agent(wk, "parent", func(ctx *agent.Context, _ int) (int, error) { return agent.Spawn[int](ctx, "child", 1).Join(ctx) })
+		worker.Agent(wk, "parent", func(ctx *agent.Context, _ int) (int, error) {
+			return agent.Spawn[int](ctx, "child", 1).Join(ctx)
+		})
 		w.work(wk)
-		if run := w.end(w.start(perdure.Submission{Kind: "parent"})); run.State != perdure.Completed || string(run.Result) != "1" {
-			w.t.Errorf("%s %s", run.State, run.Result)
+		run := w.end(w.start(perdure.Submission{Kind: "parent"}))
+		if run.State != perdure.Completed || string(run.Result) != "1" {
+			w.t.Errorf("parent: %s with result %s, want completed with 1", run.State, run.Result)
 		}
-		if got := book.read(); !slices.Equal(got, []string{"left", "returned", "left"}) {
-			w.t.Errorf("%q", got)
+		// The second execution can end before the deferred calls of the first have run.
+		eventually.True(w.t, "both executions have left the middleware", func() bool { return len(book.read()) >= 3 })
+		got := book.read()
+		slices.SortStableFunc(got, func(a, b string) int { return cmp.Compare(a[:1], b[:1]) }) // by epoch
+		if want := []string{"1 left", "2 returned", "2 left"}; !slices.Equal(got, want) {
+			w.t.Errorf("the middleware did %q, want %q", got, want)
 		}
 	})
 }
 
-func TestMiddlewareIsAddedBeforeRun(t *testing.T) {
+func TestUseAfterRunPanics(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
@@ -184,19 +205,22 @@ func TestMiddlewareIsAddedBeforeRun(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("middleware was added to a worker that runs")
+			t.Error("Use after Run: no panic, want one")
 		}
 	}()
 	wk.Use(nil)
 }
 
-// Every line about a run says which one, of what kind, and the how-manieth attempt.
+// Every log line about a run has its id, its kind and its attempt.
 func TestLogLinesNameTheirRun(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	var text locked
 	wk := worker.New(w.c, worker.Options{Logger: slog.New(slog.NewJSONHandler(&text, nil))})
-	worker.Handle(wk, "says", func(ctx context.Context, _ int) (int, error) { worker.Logger(ctx).Info("hello"); return 1, nil })
+	worker.Handle(wk, "says", func(ctx context.Context, _ int) (int, error) {
+		worker.Logger(ctx).Info("hello")
+		return 1, nil
+	})
 	worker.Handle(wk, "fails", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
 	worker.Handle(wk, "panics", func(context.Context, int) (int, error) { panic("no") })
 	worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
@@ -206,12 +230,12 @@ func TestLogLinesNameTheirRun(t *testing.T) {
 		id := w.start(perdure.Submission{Kind: kind})
 		w.end(id)
 		if want := fmt.Sprintf(`"run":%q,"kind":%q,"attempt":1`, id, kind); strings.Count(text.String(), want) != 1 {
-			t.Errorf("not one line with %s:\n%s", want, text.String())
+			t.Errorf("want exactly one log line with %s, got:\n%s", want, text.String())
 		}
 	}
 	stop()
 	if worker.Logger(w.ctx) != slog.Default() {
-		t.Error("a context of no run has a logger of its own")
+		t.Error("Logger outside a handler is not slog.Default()")
 	}
 }
 
@@ -232,12 +256,11 @@ func (l *locked) String() string {
 	return l.b.String()
 }
 
-// echo registers a kind that gives back what it was given.
+// echo registers a kind whose result is its input.
 func echo[T any](wk *worker.Worker, kind string) {
 	worker.Handle(wk, kind, func(_ context.Context, in T) (T, error) { return in, nil })
 }
 
-// What JSON can say, a handler can take and give.
 func TestInputsAndResultsOfAnyType(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
@@ -250,16 +273,26 @@ func TestInputsAndResultsOfAnyType(t *testing.T) {
 	echo[map[string]*int](wk, "map")
 	echo[time.Duration](wk, "number")
 	echo[string](wk, "string")
-	worker.Handle(wk, "bad raw", func(context.Context, int) (json.RawMessage, error) { return json.RawMessage("{"), nil })
-	worker.Handle(wk, "loop", func(context.Context, int) (any, error) { m := map[string]any{}; m["m"] = m; return m, nil })
+	worker.Handle(wk, "bad raw", func(context.Context, int) (json.RawMessage, error) {
+		return json.RawMessage("{"), nil
+	})
+	worker.Handle(wk, "loop", func(context.Context, int) (any, error) {
+		m := map[string]any{}
+		m["m"] = m
+		return m, nil
+	})
 	w.work(wk)
 	for _, row := range []struct{ kind, input, result, code string }{
-		{"nothing", ``, `{}`, ""}, {"nothing", `null`, `{}`, ""}, {"nothing", `{"a":1}`, `{}`, ""}, {"nothing", `[1]`, ``, "invalid_input"},
+		{"nothing", ``, `{}`, ""}, {"nothing", `null`, `{}`, ""}, {"nothing", `{"a":1}`, `{}`, ""},
+		{"nothing", `[1]`, ``, "invalid_input"},
 		{"raw", ``, `null`, ""}, {"raw", `null`, `null`, ""}, {"raw", `{"a":[1,"x"]}`, `{"a":[1,"x"]}`, ""},
-		{"pointer", ``, `null`, ""}, {"pointer", `null`, `null`, ""}, {"pointer", `{"Host":"cube"}`, `{"Host":"cube"}`, ""}, {"pointer", `3`, ``, "invalid_input"},
+		{"pointer", ``, `null`, ""}, {"pointer", `null`, `null`, ""},
+		{"pointer", `{"Host":"cube"}`, `{"Host":"cube"}`, ""}, {"pointer", `3`, ``, "invalid_input"},
 		{"any", ``, `null`, ""}, {"any", `[true,null,"é"]`, `[true,null,"é"]`, ""},
-		{"slice", ``, `null`, ""}, {"slice", `[]`, `[]`, ""}, {"slice", `[3,4]`, `[3,4]`, ""}, {"slice", `[3.5]`, ``, "invalid_input"},
-		{"map", `{"a":1,"b":null}`, `{"a":1,"b":null}`, ""}, {"number", `5000`, `5000`, ""}, {"string", `"\u0001x"`, `"\u0001x"`, ""},
+		{"slice", ``, `null`, ""}, {"slice", `[]`, `[]`, ""}, {"slice", `[3,4]`, `[3,4]`, ""},
+		{"slice", `[3.5]`, ``, "invalid_input"},
+		{"map", `{"a":1,"b":null}`, `{"a":1,"b":null}`, ""}, {"number", `5000`, `5000`, ""},
+		{"string", `"\u0001x"`, `"\u0001x"`, ""},
 		{"bad raw", `1`, ``, "invalid_result"}, {"loop", `1`, ``, "invalid_result"},
 	} {
 		run := w.end(w.start(perdure.Submission{Kind: row.kind, Input: json.RawMessage(row.input)}))
@@ -268,7 +301,8 @@ func TestInputsAndResultsOfAnyType(t *testing.T) {
 			code = string(run.Error.Code)
 		}
 		if string(run.Result) != row.result || code != row.code || run.Attempt != 1 {
-			t.Errorf("%s(%s): %s %q, attempt %d", row.kind, row.input, run.Result, code, run.Attempt)
+			t.Errorf("%s(%s): result %s, code %q, attempt %d, want %s, code %q, attempt 1",
+				row.kind, row.input, run.Result, code, run.Attempt, row.result, row.code)
 		}
 	}
 }

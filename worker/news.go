@@ -9,9 +9,10 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// newsLoop has the worker learn at once that a run is asked to stop. While it has runs that are older than a
-// heartbeat, one call waits at the server for that; what it brings hurries the next heartbeat on, and says no
-// more. Whatever it misses, the heartbeats find.
+// newsLoop lets the worker learn of cancel requests at once. While the worker has runs, one call
+// waits at the server until one of them gets a cancel request. The answer only makes the heartbeats
+// due, and their answers say which run it is. Requests that the call misses are found by the next
+// heartbeat.
 func (w *Worker) newsLoop(life context.Context) {
 	for failed := 0; ; {
 		select {
@@ -24,9 +25,10 @@ func (w *Worker) newsLoop(life context.Context) {
 		}
 		sent := time.Now()
 		one, once := session.SendOnce(life)
-		polled, err := w.c.Poll(one, w.opt.ID, api.Poll{News: true, Holding: w.untold(), Wait: perdure.Duration(w.opt.PollWait), AllTenants: w.opt.AllTenants})
+		polled, err := w.c.Poll(one, w.opt.ID, api.Poll{News: true, Holding: w.withoutCancel(),
+			Wait: perdure.Duration(w.opt.PollWait), AllTenants: w.opt.AllTenants})
 		switch {
-		case life.Err() != nil, refusesWorker(err): // a server that knows of no news
+		case life.Err() != nil, refusesWorker(err): // the latter from a server without this call
 			return
 		case err != nil:
 			failed++
@@ -38,7 +40,7 @@ func (w *Worker) newsLoop(life context.Context) {
 			}
 		default:
 			failed = 0
-			if time.Since(sent) < w.opt.PollWait/2 { // a server that shuts down
+			if time.Since(sent) < w.opt.PollWait/2 { // the server shuts down
 				sleep(life, pause(1))
 			}
 			kick(w.kickNews)
@@ -46,9 +48,9 @@ func (w *Worker) newsLoop(life context.Context) {
 	}
 }
 
-// untold gives the leases whose handlers do not know of a wish to stop. The server looks at them when the call comes:
-// what was asked for while no call waited is not lost.
-func (w *Worker) untold() (out []api.Lease) {
+// withoutCancel returns the leases without a known cancel request. The server checks them when the
+// call arrives, so that a request from between two calls is not missed.
+func (w *Worker) withoutCancel() (out []api.Lease) {
 	for _, r := range w.holding() {
 		r.mu.Lock()
 		if !r.cancel && !r.gone && !r.released && len(out) < perdure.MaxBatch {

@@ -13,7 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// pollLoop leases runs while a pool has free slots, until ctx ends or the server refuses this worker.
+// pollLoop leases runs while a pool has free slots, until ctx ends or the server refuses this
+// worker.
 func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 	for failed := 0; ctx.Err() == nil; {
 		free, changed := w.slots(p)
@@ -26,8 +27,9 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 		}
 		sent := time.Now()
 		one, once := session.SendOnce(ctx)
-		polled, err := w.c.Poll(one, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: p.kinds, Slots: min(free, perdure.MaxBatch),
-			Wait: perdure.Duration(w.opt.PollWait), Start: true, AllTenants: w.opt.AllTenants})
+		polled, err := w.c.Poll(one, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: p.kinds,
+			Slots: min(free, perdure.MaxBatch), Wait: perdure.Duration(w.opt.PollWait),
+			Start: true, AllTenants: w.opt.AllTenants})
 		if ctx.Err() != nil && err != nil {
 			return nil
 		}
@@ -40,14 +42,14 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 		w.away.note(err)
 		if err != nil {
 			failed++
-			sleep(ctx, max(pause(failed), once.After)) // a server that is busy says for how long
+			sleep(ctx, max(pause(failed), once.After)) // a busy server sends Retry-After
 			continue
 		}
 		failed = 0
 		for i := range polled.Runs {
 			w.accept(life, &polled.Runs[i], sent)
 		}
-		// A server that shuts down answers at once and with nothing.
+		// A server that shuts down answers at once, without runs. The pause prevents a busy loop.
 		if len(polled.Runs) == 0 && time.Since(sent) < w.opt.PollWait/2 {
 			sleep(ctx, pause(1))
 		}
@@ -64,7 +66,7 @@ func refusesWorker(err error) bool {
 	return false
 }
 
-// pause is how long the n-th failure in a row is waited out: up to 5 s, spread.
+// pause returns the backoff after the n-th failure in a row: up to 5 s, with jitter.
 func pause(n int) time.Duration {
 	d := 5 * time.Second
 	if n < 7 {
@@ -73,7 +75,7 @@ func pause(n int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// accept takes on a granted run.
+// accept starts the execution of a granted run.
 func (w *Worker) accept(life context.Context, g *api.Grant, sent time.Time) {
 	r := newRun(w, life, g, sent)
 	if slices.Contains(w.opt.SelfFence, g.Kind) {
@@ -92,13 +94,14 @@ func (w *Worker) accept(life context.Context, g *api.Grant, sent time.Time) {
 	}
 	switch {
 	case g.Cancel && h.agent:
-		r.cancelled() // what it did before may have to be undone
+		r.cancelled() // the agent is called, because it may have to undo earlier steps
 	case g.Cancel:
-		// It was asked to stop before it got here. A function that has not begun has nothing to clean up.
+		// The cancel request is older than the grant. A handler that has not begun has nothing to
+		// clean up.
 		r.stop(ErrCancelled)
 		r.finish(&perdure.Outcome{Type: perdure.OutcomeCancelled})
 		return
-	case !ok: // the server was asked for registered kinds only
+	case !ok: // not expected: the poll names the registered kinds
 		w.log.Error("a run of a kind without a handler is handed back", "run", g.RunID, "kind", g.Kind)
 		r.abandon()
 		go w.release(life, []api.Lease{r.lease})

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// How far a handler got is told also when it ends before a heartbeat could.
-func TestTheLastProgressIsTold(t *testing.T) {
+// The last progress is committed with the outcome if no heartbeat has reported it.
+func TestLastProgressIsReported(t *testing.T) {
 	both(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		worker.Handle(wk, "job", func(ctx context.Context, _ struct{}) (int, error) {
@@ -18,10 +18,10 @@ func TestTheLastProgressIsTold(t *testing.T) {
 		w.work(wk)
 		id := w.start(perdure.Submission{Kind: "job"})
 		if run := w.end(id); run.State != perdure.Completed {
-			t.Fatalf("%+v", run)
+			t.Fatalf("run: %+v, want it completed", run)
 		}
 		if lines := w.lines(id); lines[perdure.LineProgress] != 1 {
-			t.Errorf("%v", lines)
+			t.Errorf("run %s: log lines %v, want one %s", id, lines, perdure.LineProgress)
 		}
 	})
 }

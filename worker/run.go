@@ -15,54 +15,59 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// A run is a leased run, from its grant until its result is delivered.
+// A run is a leased run, from its grant until its outcome is delivered or the lease is lost.
 type run struct {
 	w     *Worker
 	grant *api.Grant
 	lease api.Lease
 	ctx   context.Context
 	stop  context.CancelCauseFunc
-	// leased ends when the run is no longer this worker's; a cancel ends ctx and not this.
-	leased context.Context
-	unhand context.CancelCauseFunc
-	every  time.Duration // between its heartbeats
-	fence  *time.Timer   // when a kind that fences itself stops; nil for others
+	// leased ends when this worker no longer holds the run. A cancel request ends ctx, but not
+	// leased.
+	leased   context.Context
+	endLease context.CancelCauseFunc
+	every    time.Duration // between its heartbeats
+	fence    *time.Timer   // stops the handler of a kind in SelfFence; nil for others
 
 	mu       sync.Mutex
 	beatAt   time.Time // when its next heartbeat is due
 	activity string
-	progress json.RawMessage // not told yet
-	cancel   bool            // it was asked to stop, and that is acknowledged with the next heartbeat
+	progress json.RawMessage // not reported yet
+	cancel   bool            // a cancel request was received; heartbeats and commits acknowledge it
 
-	events    []perdure.Emitted       // not committed yet
-	text      []byte                  // what is said after them of a text that is being streamed, as JSON writes it
-	tail      []byte                  // bytes of it that are not a whole character yet
-	size      int                     // of them all, in bytes
-	sendAt    time.Time               // when they are committed; zero: there are none
-	room      chan struct{}           // closed when events were taken
-	commits   int                     // made so far: their ids count them
-	outcome   *perdure.Outcome        // what the handler led to
-	own       int                     // how many lines of the commit that is flying are the handler's own
-	flying    *perdure.Commit         // sent, or about to be, and not yet answered
-	source    session.Source          // what an agent has to commit
-	held      *part                   // what it had, and has to wait for the handler's lines
-	asked     func(*api.CommitResult) // the agent, about the commit that is flying
-	refused   *api.Refusal            // of something that the agent had to commit: the run can't end as if it had been taken
-	notTaken  int                     // how often the commit that is flying was put off
-	defects   int                     // how often by a defect of the server
-	putOffBy  perdure.Code            // what that was last; it is logged once
-	notBefore time.Time               // when it is sent again
-	over      bool                    // its outcome is taken
-	gone      bool                    // the lease is lost, or handed back: only finished work is still delivered
-	released  bool
+	// Lines that are not in a commit yet.
+	events []perdure.Emitted
+	text   []byte        // streamed text after the events, as escaped JSON
+	tail   []byte        // bytes of an incomplete character after text
+	size   int           // bytes of them all
+	sendAt time.Time     // when they are committed; zero if there are none
+	room   chan struct{} // closed when a commit has taken them
+
+	// The commit in flight, and what follows it.
+	commits     int                     // number of commits so far; their ids count them
+	outcome     *perdure.Outcome        // the handler's outcome
+	inFlight    *perdure.Commit         // sent, or about to be, and not yet answered
+	own         int                     // lines of inFlight that are the handler's, not the agent's
+	source      session.Source          // the content that an agent has for commits
+	held        *part                   // content of the agent that waits for the handler's lines
+	asked       func(*api.CommitResult) // gives the agent the result of inFlight
+	refused     *api.Refusal            // a commit of the agent was refused: the run cannot complete
+	postponed   int                     // how often inFlight was postponed
+	defects     int                     // how often because of an internal error of the server
+	postponedBy perdure.Code            // the last reason; each is logged once
+	notBefore   time.Time               // when inFlight is sent again
+
+	over     bool // the server has accepted the outcome
+	gone     bool // the lease is lost: only a finished result is still sent
+	released bool // the run was handed back
 }
 
 func newRun(w *Worker, life context.Context, g *api.Grant, sent time.Time) *run {
 	r := &run{w: w, grant: g, lease: api.Lease{RunID: g.RunID, Epoch: g.Epoch}, room: make(chan struct{})}
 	quarter := time.Duration(g.LeaseMS) * time.Millisecond / 4
-	r.every = max(min(w.opt.HeartbeatEvery, quarter), soonest)
-	r.beatAt = sent.Add(min(firstBeat, r.every))
-	r.leased, r.unhand = context.WithCancelCause(context.WithValue(life, runKey{}, r))
+	r.every = max(min(w.opt.HeartbeatEvery, quarter), minHeartbeat)
+	r.beatAt = sent.Add(min(firstHeartbeat, r.every))
+	r.leased, r.endLease = context.WithCancelCause(context.WithValue(life, runKey{}, r))
 	r.ctx, r.stop = context.WithCancelCause(r.leased)
 	return r
 }
@@ -74,13 +79,13 @@ func from(ctx context.Context) *run {
 	return r
 }
 
-// execute calls the handler and keeps what came of it for delivery.
+// execute calls the handler and passes its outcome to finish.
 func (r *run) execute(h handler) {
 	var out *perdure.Outcome
 	returned := false
 	defer func() {
 		if !returned {
-			p := recover() // nil when the handler ended its goroutine
+			p := recover() // nil if the handler called runtime.Goexit
 			out = panicked(p)
 			r.log().Error("a handler panicked, or ended its goroutine", "panic", p)
 		}
@@ -97,7 +102,7 @@ func panicked(p any) *perdure.Outcome {
 	return session.Failed(CodePanic, fmt.Sprintf("panic: %v\n\n%s", p, debug.Stack()), true)
 }
 
-// finish hands the outcome over to the commit loop, or lets go of a run that nobody is to hear from.
+// finish passes the outcome to the commit loop, or drops the run if there is nothing to send.
 func (r *run) finish(out *perdure.Outcome) {
 	r.mu.Lock()
 	cause := context.Cause(r.ctx)
@@ -110,10 +115,10 @@ func (r *run) finish(out *perdure.Outcome) {
 		r.mu.Unlock()
 		r.w.drop(r.lease)
 		return
-	case errors.Is(cause, ErrCancelled) && out.Error != nil && !tells(out.Error.Code):
+	case errors.Is(cause, ErrCancelled) && out.Error != nil && !outlivesCancel(out.Error.Code):
 		out = &perdure.Outcome{Type: perdure.OutcomeCancelled}
 	case errors.Is(cause, ErrShutdown):
-		// Not a failure of the run: whoever gets it next begins anew, with all its attempts.
+		// The shutdown is not a failure of the run: it is handed back, which costs no attempt.
 		r.released = true
 		r.mu.Unlock()
 		r.w.release(context.WithoutCancel(r.ctx), []api.Lease{r.lease})
@@ -127,8 +132,9 @@ func (r *run) finish(out *perdure.Outcome) {
 	kick(r.w.kickOutcome)
 }
 
-// tells is true of failures that a cancel does not explain: something may not have been undone.
-func tells(c perdure.Code) bool {
+// outlivesCancel tells whether a failure is reported although the run was cancelled: it is not
+// explained by the cancel, or something was not undone.
+func outlivesCancel(c perdure.Code) bool {
 	switch c {
 	case CodePanic, agent.CodeNotUndone, agent.CodeMisuse, perdure.CodeNondeterminism:
 		return true
@@ -136,8 +142,8 @@ func tells(c perdure.Code) bool {
 	return false
 }
 
-// abandon tells whether the run is to be handed back: its handler has not returned. From here on it is too late
-// for it.
+// abandon marks a run as handed back, unless its handler has returned. After that, the handler's
+// outcome is ignored.
 func (r *run) abandon() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,12 +151,12 @@ func (r *run) abandon() bool {
 		return false
 	}
 	r.released = true
-	r.unhand(ErrShutdown)
+	r.endLease(ErrShutdown)
 	return true
 }
 
-// lost ends a run that is no longer this worker's. The handler is told; a result that it may still bring is
-// delivered, to be kept as a late one.
+// lost stops the handler of a run that this worker no longer holds. If the handler still returns a
+// result, it is sent, and the server keeps it as a late result.
 func (r *run) lost(why error) {
 	r.mu.Lock()
 	already := r.gone
@@ -159,23 +165,26 @@ func (r *run) lost(why error) {
 	r.mu.Unlock()
 	switch {
 	case already:
-	case !time.Now().Before(r.grant.DeadlineAt.Time()): // that is how it is meant to be
-		r.w.log.Info("a run has run out of its time; its handler is told to stop", "run", r.lease.RunID, "kind", r.grant.Kind)
+	case !time.Now().Before(r.grant.DeadlineAt.Time()): // expected, not a warning
+		r.w.log.Info("a run has run out of its time; its handler is told to stop",
+			"run", r.lease.RunID, "kind", r.grant.Kind)
 	default:
-		r.w.log.Warn("a lease is lost; its handler is told to stop", "run", r.lease.RunID, "kind", r.grant.Kind, "error", why)
+		r.w.log.Warn("a lease is lost; its handler is told to stop",
+			"run", r.lease.RunID, "kind", r.grant.Kind, "error", why)
 	}
 	r.stop(ErrLeaseLost)
-	r.unhand(ErrLeaseLost)
+	r.endLease(ErrLeaseLost)
 }
 
-// cancelled tells the handler that the run was asked to stop, and has that acknowledged.
+// cancelled stops the handler because of a cancel request, and makes a heartbeat due that
+// acknowledges it.
 func (r *run) cancelled() {
 	r.mu.Lock()
 	first := !r.cancel
 	r.cancel = true
 	if first {
 		r.beatAt = time.Now()
-		r.notBefore = time.Time{} // a commit that waits for room need not wait any longer
+		r.notBefore = time.Time{} // a commit that waits for the quota is sent now
 	}
 	r.mu.Unlock()
 	if first {

@@ -10,10 +10,10 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// RunInfo tells a handler which run it executes.
+// RunInfo describes the run that a handler executes.
 type RunInfo struct {
 	RunID       perdure.RunID
-	Tenant      perdure.TenantID // of a worker that leases for all tenants
+	Tenant      perdure.TenantID // with Options.AllTenants
 	Kind        string
 	Class       perdure.Class
 	Queue       string
@@ -23,33 +23,37 @@ type RunInfo struct {
 	ParentRunID perdure.RunID
 	RootRunID   perdure.RunID
 	DeadlineAt  perdure.Instant // on the server's clock
-	Inbox       []perdure.Item  // what was sent to the run before it was leased
+	Inbox       []perdure.Item  // items that arrived before the grant
 	WorkerID    string
 }
 
-// Info tells about the run whose handler has this context; ok is false for any other context.
+// Info returns the run whose handler has this context. ok is false for any other context.
 func Info(ctx context.Context) (info RunInfo, ok bool) {
 	r := from(ctx)
 	if r == nil {
 		return RunInfo{}, false
 	}
 	g := r.grant
-	return RunInfo{RunID: g.RunID, Tenant: g.Tenant, Kind: g.Kind, Class: g.Class, Queue: g.Queue, Epoch: g.Epoch, Attempt: g.Attempt, ThreadID: g.ThreadID,
-		ParentRunID: g.ParentRunID, RootRunID: g.RootRunID, DeadlineAt: g.DeadlineAt, Inbox: g.Inbox, WorkerID: r.w.opt.ID}, true
+	return RunInfo{
+		RunID: g.RunID, Tenant: g.Tenant, Kind: g.Kind, Class: g.Class, Queue: g.Queue,
+		Epoch: g.Epoch, Attempt: g.Attempt, ThreadID: g.ThreadID,
+		ParentRunID: g.ParentRunID, RootRunID: g.RootRunID,
+		DeadlineAt: g.DeadlineAt, Inbox: g.Inbox, WorkerID: r.w.opt.ID,
+	}, true
 }
 
 var errNoRun = errors.New("worker: the context is not a handler's")
 
-// Heartbeat says what the run is doing, such as "llm_call_started" or "copying files". The lease needs no help
-// from the handler; this is for those who watch. It does not wait.
+// Heartbeat reports what the run is doing, such as "llm_call_started" or "copying files". It is for
+// people who watch the run; the lease is renewed without it. It does not wait.
 func Heartbeat(ctx context.Context, activity string) {
 	if r := from(ctx); r != nil {
 		r.say(session.Text(activity, perdure.MaxText), nil)
 	}
 }
 
-// Progress says how far the run got. Of several in quick succession the last one is told. It does not wait; an
-// error means that the value can't be told at all.
+// Progress reports how far the run is. Of several reports in quick succession only the last one is
+// sent. It does not wait. An error means that the value cannot be encoded or is too large.
 func Progress(ctx context.Context, v any) error {
 	r := from(ctx)
 	if r == nil {
@@ -63,17 +67,18 @@ func Progress(ctx context.Context, v any) error {
 	return nil
 }
 
-// Emit writes a line into the run's log: "x:…" for one's own, or one of the types that workers may write, such as
-// "run:progress" and "worker:tool_started"; text that a model streams goes through [Delta]. Lines keep their order
-// and come before the run's end. Emit collects and returns, unless so much is undelivered that it has to wait: then
-// the end of the context ends it.
+// Emit writes a line to the run's log. Its type is "x:…" for a program's own lines, or one of those
+// that workers may write, such as "run:progress" and "worker:tool_started". Streamed text of a
+// model is written with [Delta]. Lines keep their order and come before the run's end. Emit buffers
+// and returns. Only if too much is undelivered does it wait, at most until the context ends.
 func Emit(ctx context.Context, typ string, v any) error {
 	r := from(ctx)
 	if r == nil {
 		return errNoRun
 	}
 	if !perdure.WorkerMayWrite(typ) || len(typ) > perdure.MaxName {
-		return fmt.Errorf("worker: emit: %q is not for workers: x:…, run:progress, worker:tool_… and llm:delta are", typ)
+		return fmt.Errorf("worker: emit: %q is not for workers: x:…, run:progress, worker:tool_… and llm:delta are",
+			typ)
 	}
 	b, err := perdure.Encode(v)
 	if err != nil {
@@ -86,8 +91,8 @@ func Emit(ctx context.Context, typ string, v any) error {
 	})
 }
 
-// add has something put into the run's next commit, as soon as there is room for so many bytes of it; put gives
-// how many it was.
+// add calls put as soon as the run's next commit has room for atMost bytes. put appends to the
+// commit and returns the bytes that it added.
 func (r *run) add(ctx context.Context, atMost int, put func() int) error {
 	for {
 		r.mu.Lock()
@@ -102,7 +107,7 @@ func (r *run) add(ctx context.Context, atMost int, put func() int) error {
 			r.size += put()
 			news := r.sendAt.IsZero()
 			if news {
-				r.sendAt = r.w.nextSending()
+				r.sendAt = r.w.nextFlush()
 			}
 			r.mu.Unlock()
 			if news {
@@ -122,8 +127,8 @@ func (r *run) add(ctx context.Context, atMost int, put func() int) error {
 	}
 }
 
-// full tells whether so many bytes more are too much for one commit: as a line, with a delta before it and one
-// after it.
+// full tells whether a commit has no room for more bytes. A new line can take three entries:
+// itself, a delta before it and one after it.
 func (r *run) full(bytes int) bool {
 	return len(r.events) > perdure.MaxBatch-3 || r.size > 0 && r.size+bytes >= maxCall/2
 }

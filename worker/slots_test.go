@@ -17,15 +17,22 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A pool that is full keeps the other one from nothing.
-func TestAgentsAndTasksHaveSlotsOfTheirOwn(t *testing.T) {
+func TestFullPoolDoesNotBlockTheOther(t *testing.T) {
 	both(t, func(w *world) {
 		let := make(chan struct{})
 		running := make(chan string, 2)
 		wk := worker.New(w.c, worker.Options{Slots: 1, AgentSlots: 1})
-		worker.Handle(wk, "slow task", func(context.Context, int) (int, error) { running <- "task"; <-let; return 1, nil })
+		worker.Handle(wk, "slow task", func(context.Context, int) (int, error) {
+			running <- "task"
+			<-let
+			return 1, nil
+		})
 		worker.Handle(wk, "task", func(context.Context, int) (int, error) { return 1, nil })
-		worker.Agent(wk, "slow agent", func(*agent.Context, int) (int, error) { running <- "agent"; <-let; return 1, nil })
+		worker.Agent(wk, "slow agent", func(*agent.Context, int) (int, error) {
+			running <- "agent"
+			<-let
+			return 1, nil
+		})
 		worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 1, nil })
 		w.work(wk)
 		for _, slow := range []string{"slow task", "slow agent"} {
@@ -35,11 +42,11 @@ func TestAgentsAndTasksHaveSlotsOfTheirOwn(t *testing.T) {
 			waits := w.start(perdure.Submission{Kind: slow[len("slow "):]})
 			for range 3 {
 				if run := w.end(w.start(perdure.Submission{Kind: other})); run.State != perdure.Completed {
-					w.t.Errorf("%s, attempt %d", run.State, run.Attempt)
+					w.t.Errorf("%s beside a %s: %s, attempt %d, want completed", other, slow, run.State, run.Attempt)
 				}
 			}
 			if run, err := w.c.Get(w.ctx, waits); err != nil || run.State != perdure.Queued {
-				w.t.Errorf("beyond the slots of its pool: %+v %v", run, err)
+				w.t.Errorf("a run over the slots of its pool: %+v, %v, want it queued", run, err)
 			}
 			let <- struct{}{}
 			w.end(id)
@@ -48,8 +55,8 @@ func TestAgentsAndTasksHaveSlotsOfTheirOwn(t *testing.T) {
 	})
 }
 
-// Agents that wait for agents hold no slots: one slot is enough for any depth.
-func TestAParentDoesNotStarveItsChildren(t *testing.T) {
+// An agent that waits holds no slot, so a tree of agents completes with one slot.
+func TestTreeOfAgentsCompletesWithOneSlot(t *testing.T) {
 	virtual(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{Slots: 1, AgentSlots: 1})
 		worker.Handle(wk, "leaf", func(context.Context, int) (int, error) { return 1, nil })
@@ -72,13 +79,13 @@ func TestAParentDoesNotStarveItsChildren(t *testing.T) {
 		w.work(wk)
 		run := w.end(w.start(perdure.Submission{Kind: "tree", Input: client.JSON(3)}))
 		if got, err := client.Result[int](run); got != 16 || err != nil {
-			t.Error(got, err)
+			t.Errorf("leaves of the tree: %d, %v, want 16", got, err)
 		}
 	})
 }
 
-// A run wakes the poll that takes it, and not the other one, whichever was first.
-func TestBothPoolsAreWokenAtOnce(t *testing.T) {
+// A new run wakes the poll of its pool, whichever of the two polls came first.
+func TestNewRunWakesThePollOfItsPool(t *testing.T) {
 	virtual(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		worker.Handle(wk, "task", func(context.Context, int) (int, error) { return 1, nil })
@@ -89,14 +96,13 @@ func TestBothPoolsAreWokenAtOnce(t *testing.T) {
 			began := time.Now()
 			w.end(w.start(perdure.Submission{Kind: kind}))
 			if took := time.Since(began); took > 100*time.Millisecond {
-				t.Errorf("%s: it was found after %s", kind, took)
+				t.Errorf("run of %s took %s, want at most 100ms", kind, took)
 			}
 		}
 	})
 }
 
-// An idle worker asks for work, and makes no other call.
-func TestAnIdleWorkerMakesFewCalls(t *testing.T) {
+func TestIdleWorkerOnlyPolls(t *testing.T) {
 	virtual(t, func(w *world) {
 		var mu sync.Mutex
 		calls := make(map[string]int)
@@ -110,7 +116,7 @@ func TestAnIdleWorkerMakesFewCalls(t *testing.T) {
 		worker.Handle(wk, "task", func(context.Context, int) (int, error) { return 1, nil })
 		worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 1, nil })
 		w.work(wk)
-		for _, kind := range []string{"task", "agent"} { // it has worked before
+		for _, kind := range []string{"task", "agent"} { // the worker is idle after some work
 			w.end(w.start(perdure.Submission{Kind: kind}))
 		}
 		synctest.Wait()
@@ -122,12 +128,12 @@ func TestAnIdleWorkerMakesFewCalls(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if polls := calls["poll"]; polls > 2*20 || polls < 2*19 || len(calls) != 1 {
-			t.Errorf("in ten minutes %v: a poll of each pool takes half a minute", calls)
+			t.Errorf("calls in ten minutes: %v, want 38 to 40 polls and nothing else", calls)
 		}
 	})
 }
 
-// Model calls that take their time, talking or not, delay nobody who has a slot.
+// Slow handlers, silent or streaming, do not delay runs that have a slot.
 func TestFiftySlowRunsDelayNoOther(t *testing.T) {
 	const slow, others = 50, 10
 	pace := func(t *testing.T, busy func(context.Context) error) (longest time.Duration) {
@@ -138,7 +144,9 @@ func TestFiftySlowRunsDelayNoOther(t *testing.T) {
 				running <- struct{}{}
 				return 1, busy(ctx)
 			})
-			worker.Handle(wk, "other", func(ctx context.Context, _ int) (int, error) { return 1, worker.Emit(ctx, "x:note", 1) })
+			worker.Handle(wk, "other", func(ctx context.Context, _ int) (int, error) {
+				return 1, worker.Emit(ctx, "x:note", 1)
+			})
 			w.work(wk)
 			var ids []perdure.RunID
 			for range slow {
@@ -149,15 +157,16 @@ func TestFiftySlowRunsDelayNoOther(t *testing.T) {
 			}
 			for range others {
 				began := time.Now()
-				if run := w.end(w.start(perdure.Submission{Kind: "other"})); run.State != perdure.Completed || run.Attempt != 1 {
-					t.Errorf("%s, attempt %d", run.State, run.Attempt)
+				run := w.end(w.start(perdure.Submission{Kind: "other"}))
+				if run.State != perdure.Completed || run.Attempt != 1 {
+					t.Errorf("other run: %s, attempt %d, want completed in attempt 1", run.State, run.Attempt)
 				}
 				longest = max(longest, time.Since(began))
 				time.Sleep(100 * time.Millisecond)
 			}
 			for _, id := range ids {
 				if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
-					t.Errorf("%s, attempt %d", run.State, run.Attempt)
+					t.Errorf("slow run %s: %s, attempt %d, want completed in attempt 1", id, run.State, run.Attempt)
 				}
 			}
 		})
@@ -177,15 +186,15 @@ func TestFiftySlowRunsDelayNoOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if longest := pace(t, busy); longest > 10*time.Millisecond {
-				t.Errorf("a run beside them waited %s", longest)
+				t.Errorf("a run beside them took %s, want at most 10ms", longest)
 			}
 		})
 	}
 }
 
-// A run that is asked to stop while nobody has it is executed once more if it is an agent's, under a context that
-// has ended: it may have something to undo.
-func TestAnAgentThatIsAskedToStopWhileItWaitsIsCalled(t *testing.T) {
+// A cancelled agent that is suspended is called once more, with an ended context, because it may
+// have something to undo.
+func TestSuspendedAgentIsCalledForItsCancel(t *testing.T) {
 	both(t, func(w *world) {
 		calls := make(chan error, 2)
 		wk := worker.New(w.c, worker.Options{})
@@ -205,13 +214,13 @@ func TestAnAgentThatIsAskedToStopWhileItWaitsIsCalled(t *testing.T) {
 		}
 		run, err := w.c.Cancel(w.ctx, id, "enough", w.patience)
 		if err != nil || run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 {
-			w.t.Errorf("%+v %v", run, err)
+			w.t.Errorf("Cancel = %+v, %v, want a cancelled run with an acknowledgement", run, err)
 		}
 		if len(calls) != 2 {
-			w.t.Fatalf("called %d times", len(calls))
+			w.t.Fatalf("the agent was called %d times, want 2", len(calls))
 		}
 		if first, second := <-calls, <-calls; first != nil || !errors.Is(second, worker.ErrCancelled) {
-			w.t.Errorf("%v, then %v", first, second)
+			w.t.Errorf("causes of the contexts: %v, then %v, want nil, then %v", first, second, worker.ErrCancelled)
 		}
 	})
 }

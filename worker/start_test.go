@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A worker that can't ever get a run does not go on as if it could.
-func TestAWorkerThatCanNotWorkSaysSo(t *testing.T) {
+// Run returns an error if the worker can never get a run.
+func TestRunRefusesBadOptionsAndAddress(t *testing.T) {
 	virtual(t, func(w *world) {
 		elsewhere := client.New(w.url+"/perdure", w.srv.Key(), client.Options{Transport: w.wire})
 		for want, wk := range map[string]*worker.Worker{
@@ -27,17 +27,18 @@ func TestAWorkerThatCanNotWorkSaysSo(t *testing.T) {
 			worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 1, nil })
 			ctx, cancel := context.WithTimeout(w.ctx, time.Hour)
 			if err := wk.Run(ctx); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v", want, err)
+				t.Errorf("Run = %v, want an error with %q", err, want)
 			}
 			cancel()
 		}
 	})
 }
 
-// One call that fails is nothing to talk about; a server that stays away is, now and then.
-func TestAServerThatStaysAwayIsMentionedNowAndThen(t *testing.T) {
+// A single failed call is not logged. A server that stays away is logged once, and then every
+// minute.
+func TestAbsentServerIsLoggedEachMinute(t *testing.T) {
 	virtual(t, func(w *world) {
-		var fail atomic.Int64 // so many polls
+		var fail atomic.Int64 // number of polls that fail
 		x := tripper(func(r *http.Request) (*http.Response, error) {
 			if path.Base(r.URL.Path) == "poll" && fail.Add(-1) >= 0 {
 				return nil, errors.New("the connection was reset")
@@ -51,23 +52,23 @@ func TestAServerThatStaysAwayIsMentionedNowAndThen(t *testing.T) {
 		fail.Store(1)
 		time.Sleep(5 * time.Minute)
 		if n := log.says("level="); n != 0 {
-			t.Errorf("%d lines about a single call", n)
+			t.Errorf("%d log lines about a single failed call, want none", n)
 		}
 		fail.Store(1 << 30)
 		time.Sleep(10*time.Minute + 30*time.Second)
-		if first, again := log.says("the server does not answer"), log.says("still does not answer"); first != 1 || again < 8 || again > 10 {
-			t.Errorf("said %d times, and %d times again", first, again)
+		first, again := log.says("the server does not answer"), log.says("still does not answer")
+		if first != 1 || again < 8 || again > 10 {
+			t.Errorf("%d first and %d further log lines in 10 minutes, want 1 and 8 to 10", first, again)
 		}
 		fail.Store(0)
 		time.Sleep(time.Minute)
 		if back := log.says("answers again"); back != 1 {
-			t.Errorf("%d times back", back)
+			t.Errorf("%d log lines that the server answers again, want 1", back)
 		}
 	})
 }
 
-// A run that runs out of its time is as it should be.
-func TestARunThatTimesOutIsNoWarning(t *testing.T) {
+func TestDeadlineOfARunIsNotAWarning(t *testing.T) {
 	virtual(t, func(w *world) {
 		var log diary
 		wk := worker.New(w.c, worker.Options{Logger: log.logger()})
@@ -80,16 +81,16 @@ func TestARunThatTimesOutIsNoWarning(t *testing.T) {
 		defer w.work(wk)()
 		w.end(w.start(perdure.Submission{Kind: "hangs", Timeout: perdure.Duration(5 * time.Second)}))
 		if err := <-stopped; !errors.Is(err, worker.ErrLeaseLost) {
-			t.Error(err)
+			t.Errorf("the handler's context ended with %v, want %v", err, worker.ErrLeaseLost)
 		}
 		if out, warned := log.says("out of its time"), log.says("level=WARN"); out != 1 || warned != 0 {
-			t.Errorf("%d lines, %d warnings: %s", out, warned, log.text.String())
+			t.Errorf("%d lines about the deadline and %d warnings, want 1 and 0: %s", out, warned, log.text.String())
 		}
 	})
 }
 
-// A result that the server does not take fails the run, in words about the result.
-func TestARefusedResultIsWorded(t *testing.T) {
+// A result that the server refuses fails the run, with a message about the result.
+func TestRefusedResultFailsTheRun(t *testing.T) {
 	virtual(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		worker.Handle(wk, "job", func(_ context.Context, n int) (string, error) {
@@ -106,7 +107,7 @@ func TestARefusedResultIsWorded(t *testing.T) {
 		} {
 			run := w.end(w.start(perdure.Submission{Kind: "job", Input: []byte(input)}))
 			if run.Error == nil || run.Error.Code != worker.CodeRefused || !strings.HasPrefix(run.Error.Message, want) {
-				t.Errorf("%s: %s %+v", input, run.State, run.Error)
+				t.Errorf("input %s: %s, %+v, want %s with %q", input, run.State, run.Error, worker.CodeRefused, want)
 			}
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// LoadTrust reads the public keys that runs have to be signed by from files, such as "perdure keys signing public" writes.
+// LoadTrust reads trusted public keys from files, such as "perdure keys signing public" writes.
 func LoadTrust(files ...string) (*perdure.Trust, error) {
 	var sets [][]byte
 	for _, file := range files {
@@ -26,8 +26,8 @@ func LoadTrust(files ...string) (*perdure.Trust, error) {
 	return t, nil
 }
 
-// verify tells whether a granted run is what was accepted and signed, and still may be executed. A worker that trusts nobody in particular takes the
-// server's word.
+// verify checks the signature of a granted run, and that its deadline has not passed long ago.
+// Without Options.Trust nothing is checked.
 func (w *Worker) verify(g *api.Grant) error {
 	if w.opt.Trust == nil {
 		return nil
@@ -36,17 +36,19 @@ func (w *Worker) verify(g *api.Grant) error {
 	if g.Signature != nil {
 		s = *g.Signature
 	}
-	err := w.opt.Trust.Verify(&perdure.SignedRun{Tenant: g.Tenant, RunID: g.RunID, Kind: g.Kind, Queue: g.Queue, Input: g.Input, DeadlineAt: g.DeadlineAt}, s)
-	if err != nil {
+	signed := &perdure.SignedRun{
+		Tenant: g.Tenant, RunID: g.RunID, Kind: g.Kind, Queue: g.Queue, Input: g.Input, DeadlineAt: g.DeadlineAt,
+	}
+	if err := w.opt.Trust.Verify(signed, s); err != nil {
 		return err
 	}
 	if late := time.Since(g.DeadlineAt.Time()); late > clockSlack {
-		return perdure.Errorf(perdure.CodeSignatureInvalid, "the run's signed deadline, %s, passed %s ago by this worker's clock: the run is replayed, or the clock is wrong",
-			g.DeadlineAt, late.Round(time.Second))
+		return perdure.Errorf(perdure.CodeSignatureInvalid, "the run's signed deadline, %s, passed %s ago "+
+			"by this worker's clock: the run is replayed, or the clock is wrong", g.DeadlineAt, late.Round(time.Second))
 	}
 	return nil
 }
 
-// clockSlack is how far a worker's clock may be ahead. No server grants a run after its deadline, so a grant that is later
-// than this is a replay of an old one.
+// clockSlack is how far a worker's clock may be ahead. A server does not grant a run after its
+// deadline, so a grant that is later than this replays an old one.
 const clockSlack = 5 * time.Minute

@@ -25,7 +25,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// newKey makes a signing key, and gives its file and that of its public half.
+// newKey makes a signing key and returns the files of its private and its public half.
 func newKey(t *testing.T) (private, public string) {
 	t.Helper()
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
@@ -50,7 +50,7 @@ func newKey(t *testing.T) (private, public string) {
 	return private, write("public", "PUBLIC KEY", der, err)
 }
 
-// altered changes what a server says of the runs that it hands over.
+// altered changes the grants that a server sends.
 func altered(wire http.RoundTripper, change func(grant map[string]any)) http.RoundTripper {
 	return tripper(func(r *http.Request) (*http.Response, error) {
 		res, err := wire.RoundTrip(r)
@@ -74,44 +74,50 @@ func altered(wire http.RoundTripper, change func(grant map[string]any)) http.Rou
 	})
 }
 
-// A worker that trusts a key executes what that key has signed, as it was signed, and nothing else.
-func TestAWorkerExecutesOnlyWhatIsSigned(t *testing.T) {
+// A worker with Trust executes only runs that are exactly as a trusted key has signed them.
+func TestWorkerExecutesOnlySignedRuns(t *testing.T) {
 	key, public := newKey(t)
 	other, otherPublic := newKey(t)
 	flip := func(text any) string { return "x" + text.(string)[1:] }
 	set := func(name string, to func(g map[string]any) any) func(map[string]any) {
 		return func(g map[string]any) { g[name] = to(g) }
 	}
-	for name, x := range map[string]struct {
-		keys   []string // of the server
-		trust  []string // of the worker
-		change func(map[string]any)
-		good   bool
-	}{
+	type row struct {
+		keys   []string             // the server's signing keys
+		trust  []string             // the worker's trusted keys
+		change func(map[string]any) // changes the grant
+		good   bool                 // the run is executed
+	}
+	changed := func(change func(map[string]any)) row {
+		return row{keys: []string{key}, trust: []string{public}, change: change}
+	}
+	for name, x := range map[string]row{
 		"as it was signed":             {keys: []string{key}, trust: []string{public}, good: true},
 		"by the older of two keys":     {keys: []string{other, key}, trust: []string{public, otherPublic}, good: true},
 		"by a key that is not trusted": {keys: []string{other, key}, trust: []string{public}},
 		"not signed":                   {trust: []string{public}},
-		"not signed, and nobody asks":  {good: true},
-		"another input":                {keys: []string{key}, trust: []string{public}, change: set("input", func(map[string]any) any { return 2 })},
-		"no input":                     {keys: []string{key}, trust: []string{public}, change: func(g map[string]any) { delete(g, "input") }},
-		"another queue":                {keys: []string{key}, trust: []string{public}, change: set("queue", func(g map[string]any) any { return flip(g["queue"]) })},
-		"another tenant":               {keys: []string{key}, trust: []string{public}, change: set("tenant", func(g map[string]any) any { return flip(g["tenant"]) })},
-		"another deadline": {keys: []string{key}, trust: []string{public}, change: set("deadline_at", func(g map[string]any) any {
+		"not signed, without trust":    {good: true},
+		"another input":                changed(set("input", func(map[string]any) any { return 2 })),
+		"no input":                     changed(func(g map[string]any) { delete(g, "input") }),
+		"another queue":                changed(set("queue", func(g map[string]any) any { return flip(g["queue"]) })),
+		"another tenant":               changed(set("tenant", func(g map[string]any) any { return flip(g["tenant"]) })),
+		"another deadline": changed(set("deadline_at", func(g map[string]any) any {
 			return g["deadline_at"].(string)[:20] + "000001Z"
-		})},
-		"another kind":       {keys: []string{key}, trust: []string{public}, change: set("kind", func(map[string]any) any { return "agent" })},
-		"a signature of air": {keys: []string{key}, trust: []string{public}, change: func(g map[string]any) { g["signature"].(map[string]any)["value"] = "" }},
-		"without signature":  {keys: []string{key}, trust: []string{public}, change: func(g map[string]any) { delete(g, "signature") }},
+		})),
+		"another kind":       changed(set("kind", func(map[string]any) any { return "agent" })),
+		"an empty signature": changed(func(g map[string]any) { g["signature"].(map[string]any)["value"] = "" }),
+		"without signature":  changed(func(g map[string]any) { delete(g, "signature") }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: steady(), SigningKeys: x.keys})
+			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: steady(),
+				SigningKeys: x.keys})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { srv.Close() })
-			w := &world{t: t, ctx: t.Context(), srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 100 * time.Second}
+			w := &world{t: t, ctx: t.Context(), srv: srv, url: "http://perdure", wire: srv.Transport(),
+				patience: 100 * time.Second}
 			w.c = w.client(w.wire)
 			wire := w.wire
 			if x.change != nil {
@@ -131,22 +137,25 @@ func TestAWorkerExecutesOnlyWhatIsSigned(t *testing.T) {
 			r := w.end(w.start(perdure.Submission{Kind: "job", Input: json.RawMessage(` 1 `)}))
 			if x.good {
 				if r.State != perdure.Completed || executed.Load() != 1 {
-					t.Errorf("%s %+v, executed %d times", r.State, r.Error, executed.Load())
+					t.Errorf("run %s: %s, %+v, executed %d times, want completed once",
+						r.RunID, r.State, r.Error, executed.Load())
 				}
 				return
 			}
 			if r.State != perdure.Failed || r.Error.Code != perdure.CodeSignatureInvalid || executed.Load() != 0 {
-				t.Errorf("%s %+v, executed %d times", r.State, r.Error, executed.Load())
+				t.Errorf("run %s: %s, %+v, executed %d times, want failed with %s and not executed",
+					r.RunID, r.State, r.Error, executed.Load(), perdure.CodeSignatureInvalid)
 			}
 			if d, err := w.c.DeadLetter(w.ctx, r.RunID); err != nil || d.Cause != string(perdure.CodeSignatureInvalid) {
-				t.Errorf("%+v %v", d, err)
+				t.Errorf("dead letter of run %s: %+v, %v, want the cause %s", r.RunID, d, err,
+					perdure.CodeSignatureInvalid)
 			}
 		})
 	}
 }
 
-// A grant whose signed deadline has passed is a replay: a worker's clock may be wrong by minutes, and not by more.
-func TestAWorkerRejectsAGrantLongPastItsDeadline(t *testing.T) {
+// A grant long after its signed deadline is a replay. A worker's clock may be ahead by minutes.
+func TestWorkerRejectsReplayedGrants(t *testing.T) {
 	key, public := newKey(t)
 	text, err := os.ReadFile(key)
 	if err != nil {
@@ -162,17 +171,21 @@ func TestAWorkerRejectsAGrantLongPastItsDeadline(t *testing.T) {
 	}{"within the slack of clocks": {time.Minute, true}, "long past it": {6 * time.Minute, false}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: steady(), SigningKeys: []string{key}})
+			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: steady(),
+				SigningKeys: []string{key}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { srv.Close() })
-			w := &world{t: t, ctx: t.Context(), srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 100 * time.Second}
+			w := &world{t: t, ctx: t.Context(), srv: srv, url: "http://perdure", wire: srv.Transport(),
+				patience: 100 * time.Second}
 			w.c = w.client(w.wire)
 			wire := altered(w.wire, func(g map[string]any) {
 				at := perdure.At(time.Now().Add(-x.late))
-				s := signer.Sign(&perdure.SignedRun{Tenant: perdure.TenantID(g["tenant"].(string)), RunID: perdure.RunID(g["run_id"].(string)), Kind: "job",
-					Queue: g["queue"].(string), Input: []byte("1"), DeadlineAt: at})
+				s := signer.Sign(&perdure.SignedRun{
+					Tenant: perdure.TenantID(g["tenant"].(string)), RunID: perdure.RunID(g["run_id"].(string)),
+					Kind: "job", Queue: g["queue"].(string), Input: []byte("1"), DeadlineAt: at,
+				})
 				g["deadline_at"], g["signature"] = at.String(), map[string]any{"key_id": s.KeyID, "value": s.Value}
 			})
 			trust, err := worker.LoadTrust(public)
@@ -180,25 +193,29 @@ func TestAWorkerRejectsAGrantLongPastItsDeadline(t *testing.T) {
 				t.Fatal(err)
 			}
 			var executed atomic.Int64
-			wk := worker.New(client.New(w.url, srv.Key(), client.Options{Transport: wire}), worker.Options{Trust: trust})
+			wk := worker.New(client.New(w.url, srv.Key(), client.Options{Transport: wire}),
+				worker.Options{Trust: trust})
 			worker.Handle(wk, "job", func(_ context.Context, n int) (int, error) { executed.Add(1); return n, nil })
 			w.work(wk)
 			r := w.end(w.start(perdure.Submission{Kind: "job", Input: json.RawMessage("1")}))
 			switch {
 			case x.good && (r.State != perdure.Completed || executed.Load() != 1):
-				t.Errorf("run %s: %s %+v, executed %d times; want completed", r.RunID, r.State, r.Error, executed.Load())
-			case !x.good && (r.State != perdure.Failed || r.Error.Code != perdure.CodeSignatureInvalid || executed.Load() != 0):
-				t.Errorf("run %s: %s %+v, executed %d times; want failed with signature_invalid", r.RunID, r.State, r.Error, executed.Load())
+				t.Errorf("run %s: %s %+v, executed %d times; want completed", r.RunID, r.State, r.Error,
+					executed.Load())
+			case x.good:
+			case r.State != perdure.Failed || r.Error.Code != perdure.CodeSignatureInvalid || executed.Load() != 0:
+				t.Errorf("run %s: %s %+v, executed %d times; want failed with signature_invalid",
+					r.RunID, r.State, r.Error, executed.Load())
 			}
 		})
 	}
 }
 
-func TestKeysThatCantBeTrusted(t *testing.T) {
+func TestLoadTrustRefusesBadFiles(t *testing.T) {
 	key, _ := newKey(t)
 	for _, files := range [][]string{nil, {"/nowhere"}, {key}, {t.TempDir()}} {
 		if trust, err := worker.LoadTrust(files...); err == nil || trust != nil {
-			t.Errorf("%v: %v", files, trust)
+			t.Errorf("LoadTrust(%v) = %v, want an error", files, trust)
 		}
 	}
 }

@@ -20,42 +20,47 @@ import (
 
 // Options of a worker. The zero value is usable.
 type Options struct {
-	// Queues are where runs are leased from, all alike; default: "default".
+	// Queues lists the queues to lease from, without an order. The default is "default".
 	Queues []string
-	// Slots is how many runs are executed at once of the kinds registered with [Handle]; default 20.
+	// Slots limits the concurrent runs of the kinds registered with [Handle]. The default is 20.
 	Slots int
-	// AgentSlots is the same for agents; default 5. Each has slots of its own, so that agents which wait for
-	// what tasks do can't keep them from being done.
+	// AgentSlots is the same for agents; the default is 5. Tasks and agents have separate slots, so
+	// that agents that wait for tasks cannot block them.
 	AgentSlots int
-	// ID names this worker in lists and logs; it decides nothing. Default: the host's name and a random part.
+	// ID names this worker in lists and logs. The default is the host's name with a random part.
 	ID string
-	// AllTenants leases the runs of every tenant; it takes a key of the platform.
+	// AllTenants leases runs of all tenants. It needs a platform key.
 	AllTenants bool
-	// DrainTimeout is how long handlers may go on after Run's context has ended; default 30 s, negative: not
-	// at all.
+	// DrainTimeout is how long handlers may continue after Run's context has ended. The default is
+	// 30 s; a negative value means not at all.
 	DrainTimeout time.Duration
-	// PollWait is how long a poll waits for a run, at most a minute; default 30 s.
+	// PollWait is how long a poll waits for a run, up to a minute. The default is 30 s.
 	PollWait time.Duration
-	// HeartbeatEvery is the time between two heartbeats; default 10 s. A lease that is shorter than four of
-	// them is kept by more frequent ones.
+	// HeartbeatEvery is the time between two heartbeats, 10 s by default. It is shortened to a
+	// quarter of the lease if that is less.
 	HeartbeatEvery time.Duration
-	// SelfFence names kinds that must never be executed twice at the same time, not even by a worker that is cut
-	// off: when the server has not been heard for as long as a lease lasts, and may have given the run to another
-	// by then, the handler's context ends with ErrLeaseLost. Other kinds work on.
+	// SelfFence lists kinds that must never be executed twice at the same time. If the server does
+	// not answer for the length of a lease, it may grant the run to another worker. The handler's
+	// context then ends with ErrLeaseLost. Handlers of other kinds continue.
 	SelfFence []string
-	// Trust is the public keys whose signatures count; see [LoadTrust]. With it, a run that is not signed by one of them is
-	// rejected before anything of it is executed. Default: signatures are not looked at.
+	// Trust is the set of trusted public keys; see [LoadTrust]. With it, a run that is not signed
+	// by one of them is rejected and not executed. By default signatures are not checked.
 	Trust *perdure.Trust
-	// Logger gets what a worker can't return: handlers that fail, a server that is away, results refused.
+	// Logger gets events that Run cannot return: failed handlers, a server that is away, refused
+	// results.
 	Logger *slog.Logger
 }
 
-// The clocks of a worker that nobody needs to set.
+// Durations of a worker that are not options.
 const (
-	firstBeat = 2 * time.Second        // a grant that nobody is heard from is given away again after 5 s
-	soonest   = 250 * time.Millisecond // between two heartbeats, however much there is to say
-	letGo     = 2 * time.Second        // from the end of a handler's context to when its run is handed back
-	lastWords = 5 * time.Second        // of a draining worker, for what is still to be delivered or released
+	// firstHeartbeat is early, because the server grants a run again if it hears nothing for 5 s.
+	firstHeartbeat = 2 * time.Second
+	// minHeartbeat is the least time between two heartbeats.
+	minHeartbeat = 250 * time.Millisecond
+	// stopTimeout is the time from the end of a handler's context until its run is handed back.
+	stopTimeout = 2 * time.Second
+	// finalTimeout limits the last deliveries and releases of a draining worker.
+	finalTimeout = 5 * time.Second
 )
 
 // Worker executes runs. Handlers are registered before Run.
@@ -70,32 +75,32 @@ type Worker struct {
 
 	mu      sync.Mutex
 	started bool
-	held    map[api.Lease]*run // whatever the server believes this worker has
+	held    map[api.Lease]*run // the runs that the server has granted to this worker
 	tasks   pool
 	agents  pool
-	changed chan struct{} // something was taken from held: closed, and made anew
+	changed chan struct{} // closed and replaced when a run is removed from held
 
-	kickBeat    chan struct{} // there is something to beat about
-	kickNews    chan struct{} // the server knows that this worker has runs
-	kickCommit  chan struct{} // there are lines for a log to commit
-	kickOutcome chan struct{} // there is an outcome to commit
+	kickBeat    chan struct{} // wakes beatLoop: a heartbeat may be due
+	kickNews    chan struct{} // wakes newsLoop: the worker has runs
+	kickCommit  chan struct{} // wakes commitLoop: there are log lines
+	kickOutcome chan struct{} // wakes commitLoop: there is an outcome
 	away        awayLog
 }
 
 // A handler executes the runs of a kind.
 type handler struct {
-	call  func(ctx context.Context, r *run) *perdure.Outcome // what came of it
-	agent bool                                               // it takes a slot of the agents
+	call  func(ctx context.Context, r *run) *perdure.Outcome
+	agent bool // it takes a slot of the agents
 }
 
-// A pool is the slots that some kinds share. Each is filled by a poll of its own: where one poll asked for both,
-// what is free for the one would wait for the other.
+// A pool is the set of slots that the tasks or the agents share. Each pool has its own poll,
+// because a single poll could not ask for free slots of only one of them.
 type pool struct {
 	kinds []string
 	free  int
 }
 
-// New makes a worker that talks through a client.
+// New makes a worker that uses a client.
 func New(c *client.Client, opt Options) *Worker {
 	if len(opt.Queues) == 0 {
 		opt.Queues = []string{perdure.DefaultQueue}
@@ -123,11 +128,16 @@ func New(c *client.Client, opt Options) *Worker {
 	}
 	log := opt.Logger.With("worker", opt.ID)
 	return &Worker{
-		c: c, opt: opt, log: log, born: time.Now(), handlers: make(map[string]handler), held: make(map[api.Lease]*run),
-		tasks: pool{free: opt.Slots}, agents: pool{free: opt.AgentSlots}, changed: make(chan struct{}), kickBeat: make(chan struct{}, 1), kickNews: make(chan struct{}, 1), kickCommit: make(chan struct{}, 1), kickOutcome: make(chan struct{}, 1), away: awayLog{log: log},
+		c: c, opt: opt, log: log, born: time.Now(),
+		handlers: make(map[string]handler), held: make(map[api.Lease]*run),
+		tasks: pool{free: opt.Slots}, agents: pool{free: opt.AgentSlots}, changed: make(chan struct{}),
+		kickBeat: make(chan struct{}, 1), kickNews: make(chan struct{}, 1),
+		kickCommit: make(chan struct{}, 1), kickOutcome: make(chan struct{}, 1),
+		away: awayLog{log: log},
 	}
 }
 
+// defaultID returns the host's name, without special characters, and a random part.
 func defaultID() string {
 	host, _ := os.Hostname()
 	host = strings.Map(func(r rune) rune {
@@ -142,10 +152,10 @@ func defaultID() string {
 	return host[:min(len(host), 100)] + "-" + strings.ToLower(rand.Text()[:8])
 }
 
-// ID is the worker's name.
+// ID returns the worker's id.
 func (w *Worker) ID() string { return w.opt.ID }
 
-// register adds a handler. What can be wrong here is a mistake in the program, as with http.Handle.
+// register adds a handler. It panics on a mistake of the program, as http.Handle does.
 func (w *Worker) register(kind string, h handler) {
 	if err := perdure.CheckName("kind", kind); err != nil {
 		panic("worker.Handle: " + err.Error())
@@ -163,7 +173,7 @@ func (w *Worker) register(kind string, h handler) {
 	p.kinds = append(p.kinds, kind)
 }
 
-// pool is where runs of a kind have their slots.
+// pool returns the pool of a kind.
 func (w *Worker) pool(kind string) *pool {
 	if w.handlers[kind].agent {
 		return &w.agents
@@ -171,9 +181,10 @@ func (w *Worker) pool(kind string) *pool {
 	return &w.tasks
 }
 
-// Run leases and executes runs until its context ends, then drains and returns nil. It returns an error when
-// the server refuses this worker as such: a key that is not valid or lacks a scope, a queue that is no name, an address where
-// there is no such server; or when its options can't be. A server that is away is waited for. It runs once.
+// Run leases and executes runs until its context ends, then drains and returns nil. It returns an
+// error for invalid options, and when the server refuses this worker: an invalid key, a missing
+// scope, a queue that is not a name, or a wrong address. While the server is away, Run retries. Run
+// can be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.started {
@@ -186,7 +197,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("worker: no handler is registered")
 	}
 	if w.opt.Slots < 0 || w.opt.AgentSlots < 0 {
-		return fmt.Errorf("worker: Slots is %d and AgentSlots %d: neither can be negative", w.opt.Slots, w.opt.AgentSlots)
+		return fmt.Errorf("worker: Slots is %d and AgentSlots %d: neither can be negative", w.opt.Slots,
+			w.opt.AgentSlots)
 	}
 	for _, kind := range w.opt.SelfFence {
 		if _, ok := w.handlers[kind]; !ok {
@@ -194,8 +206,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 
-	// Handlers, heartbeats and commits outlive ctx: it says that the worker is to come down, not that the
-	// work is to be dropped.
+	// The end of ctx starts the drain. Handlers, heartbeats and commits continue until the drain is
+	// over.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	var services sync.WaitGroup
 	services.Go(func() { w.beatLoop(life) })
@@ -231,7 +243,8 @@ func (w *Worker) poll(ctx, life context.Context) error {
 	return <-refused
 }
 
-// drain waits for the handlers and their results, and gives back what is not done in time.
+// drain waits for the handlers and the delivery of their results. It hands back runs that are not
+// finished in time.
 func (w *Worker) drain(life context.Context) {
 	if w.quiet(w.opt.DrainTimeout) {
 		return
@@ -239,7 +252,7 @@ func (w *Worker) drain(life context.Context) {
 	for _, r := range w.holding() {
 		r.stop(ErrShutdown)
 	}
-	if w.quiet(letGo) {
+	if w.quiet(stopTimeout) {
 		return
 	}
 	var leases []api.Lease
@@ -252,16 +265,17 @@ func (w *Worker) drain(life context.Context) {
 		w.log.Info("unfinished runs are handed back", "runs", len(leases))
 		w.release(life, leases)
 	}
-	if !w.quiet(lastWords) {
+	if !w.quiet(finalTimeout) {
 		for _, r := range w.holding() {
-			w.log.Warn("a result could not be delivered before the worker ended; the run is executed again", "run", r.lease.RunID, "kind", r.grant.Kind)
+			w.log.Warn("a result could not be delivered before the worker ended; the run is executed again",
+				"run", r.lease.RunID, "kind", r.grant.Kind)
 		}
 	}
 }
 
-// release hands runs back, as well as can be done now: a lease that can't be handed back ends by itself.
+// release hands runs back. If that fails, their leases expire.
 func (w *Worker) release(life context.Context, leases []api.Lease) {
-	ctx, cancel := context.WithTimeout(life, lastWords)
+	ctx, cancel := context.WithTimeout(life, finalTimeout)
 	defer cancel()
 	for part := range slices.Chunk(leases, perdure.MaxBatch) {
 		if _, err := w.c.Release(ctx, w.opt.ID, part...); err != nil {
@@ -273,7 +287,7 @@ func (w *Worker) release(life context.Context, leases []api.Lease) {
 	}
 }
 
-// ---- what is held
+// ---- held runs
 
 func (w *Worker) holding() []*run {
 	w.mu.Lock()
@@ -287,7 +301,8 @@ func (w *Worker) holds(r *run) bool {
 	return w.held[r.lease] == r
 }
 
-// hold takes a run on. An earlier lease of the same run is over: the server says so by granting this one.
+// hold adds a granted run. An earlier lease of the same run is lost, because the server has granted
+// it again.
 func (w *Worker) hold(r *run) {
 	w.mu.Lock()
 	var before []*run
@@ -300,14 +315,16 @@ func (w *Worker) hold(r *run) {
 	w.pool(r.grant.Kind).free--
 	w.mu.Unlock()
 	for _, b := range before {
-		if !b.ending() { // else it is as it should be: a run that suspends may wake before this worker hears that it does
+		// A run whose outcome is sent may have suspended and been resumed before the answer
+		// arrived.
+		if !b.ending() {
 			b.lost(errRegranted)
 		}
 	}
 	kick(w.kickBeat)
 }
 
-// drop forgets a run: its result is delivered, or nobody wants it.
+// drop removes a run whose outcome is delivered or not wanted, and frees its slot.
 func (w *Worker) drop(l api.Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -317,7 +334,7 @@ func (w *Worker) drop(l api.Lease) {
 	}
 	delete(w.held, l)
 	w.pool(r.grant.Kind).free++
-	r.unhand(errDone)
+	r.endLease(errDone)
 	if r.fence != nil {
 		r.fence.Stop()
 	}
@@ -325,13 +342,14 @@ func (w *Worker) drop(l api.Lease) {
 	w.changed = make(chan struct{})
 }
 
+// slots returns the free slots of a pool, and a channel that is closed when that may change.
 func (w *Worker) slots(p *pool) (free int, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return p.free, w.changed
 }
 
-// quiet waits until nothing is held, at most so long.
+// quiet waits until no run is held, up to the given time, and tells whether that is so.
 func (w *Worker) quiet(limit time.Duration) bool {
 	end := time.NewTimer(max(limit, 0))
 	defer end.Stop()
@@ -350,6 +368,7 @@ func (w *Worker) quiet(limit time.Duration) bool {
 	}
 }
 
+// kick wakes the reader of a channel with a buffer of one.
 func kick(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -357,7 +376,7 @@ func kick(ch chan struct{}) {
 	}
 }
 
-// sleep waits, and tells false when the context ended first.
+// sleep waits. It returns false if the context ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -369,18 +388,19 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// awayLog says that the server is away, now and then while it is, and that it is back, whatever call notices. A single
-// call that fails is not worth a word: the next one is made at once.
+// awayLog logs that the server is away, again each minute, and that it is back. All calls report to
+// it. A single failed call is not logged, because it is retried at once.
 type awayLog struct {
 	log   *slog.Logger
 	mu    sync.Mutex
-	since time.Time // zero: it is there
-	said  time.Time // zero: not yet
+	since time.Time // the first failure; zero while the server answers
+	said  time.Time // the last log line; zero if there was none
 }
 
-// remind is how often it is said again.
-const remind = time.Minute
+// repeatEvery is the time between two log lines while the server is away.
+const repeatEvery = time.Minute
 
+// note records the result of a call.
 func (a *awayLog) note(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -397,7 +417,7 @@ func (a *awayLog) note(err error) {
 	case a.said.IsZero():
 		a.said = now
 		a.log.Warn("the server does not answer, or refuses to; the worker works on", "error", err)
-	case now.Sub(a.said) >= remind:
+	case now.Sub(a.said) >= repeatEvery:
 		a.said = now
 		a.log.Warn("the server still does not answer, or refuses to", "after", away, "error", err)
 	}

@@ -32,18 +32,21 @@ type broken struct{}
 func (broken) Error() string             { return "out of paper" }
 func (broken) FailureCode() perdure.Code { return "paper" }
 
-// What a handler does decides what becomes of its run.
-func TestOutcomes(t *testing.T) {
+// Each row is a handler's behaviour and the outcome of its run.
+func TestHandlerDecidesTheOutcome(t *testing.T) {
 	both(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{ID: "tester"})
 		worker.Handle(wk, "ok", func(ctx context.Context, in disk) (report, error) {
 			info, ok := worker.Info(ctx)
-			if !ok || info.Attempt != 1 || info.Kind != "ok" || info.WorkerID != "tester" || info.RunID == "" || info.Epoch < 1 {
-				return report{}, worker.Permanent(fmt.Errorf("%+v", info))
+			known := info.Kind == "ok" && info.WorkerID == "tester" && info.RunID != ""
+			if !ok || info.Attempt != 1 || !known || info.Epoch < 1 {
+				return report{}, worker.Permanent(fmt.Errorf("Info = %+v, %v", info, ok))
 			}
 			return report{in.Host, 42}, nil
 		})
-		worker.Handle(wk, "fail", func(context.Context, disk) (int, error) { return 0, worker.Fail("full", "no space on %s", "sda") })
+		worker.Handle(wk, "fail", func(context.Context, disk) (int, error) {
+			return 0, worker.Fail("full", "no space on %s", "sda")
+		})
 		worker.Handle(wk, "permanent", func(context.Context, disk) (int, error) {
 			return 0, fmt.Errorf("checking: %w", worker.Permanent(errors.New("no such disk")))
 		})
@@ -51,9 +54,15 @@ func TestOutcomes(t *testing.T) {
 		worker.Handle(wk, "panic", func(context.Context, disk) (int, error) { panic("the disk is on fire") })
 		worker.Handle(wk, "goexit", func(context.Context, disk) (int, error) { runtime.Goexit(); return 0, nil })
 		worker.Handle(wk, "unwritable", func(context.Context, disk) (chan int, error) { return make(chan int), nil })
-		worker.Handle(wk, "twice", func(context.Context, disk) (json.RawMessage, error) { return json.RawMessage(`{"a":1,"a":2}`), nil })
-		worker.Handle(wk, "huge", func(context.Context, disk) (string, error) { return strings.Repeat("<", perdure.MaxValue), nil })
-		worker.Handle(wk, "large", func(context.Context, disk) (string, error) { return strings.Repeat("<", perdure.MaxValue-2), nil })
+		worker.Handle(wk, "twice", func(context.Context, disk) (json.RawMessage, error) {
+			return json.RawMessage(`{"a":1,"a":2}`), nil
+		})
+		worker.Handle(wk, "huge", func(context.Context, disk) (string, error) {
+			return strings.Repeat("<", perdure.MaxValue), nil
+		})
+		worker.Handle(wk, "large", func(context.Context, disk) (string, error) {
+			return strings.Repeat("<", perdure.MaxValue-2), nil
+		})
 		worker.Handle(wk, "empty", func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil })
 		var tries atomic.Int64
 		worker.Handle(wk, "third", func(ctx context.Context, _ disk) (int, error) {
@@ -97,14 +106,17 @@ func TestOutcomes(t *testing.T) {
 			if run.Error != nil {
 				said, code = run.Error.Message, run.Error.Code
 			}
-			if run.State != row.state || code != row.code || !strings.Contains(said, row.says) || run.Attempt != row.attempt {
-				w.t.Errorf("%s(%s): %s, attempt %d, %+v %.300s", row.kind, row.input, run.State, run.Attempt, run.Error, said)
+			if run.State != row.state || code != row.code || !strings.Contains(said, row.says) ||
+				run.Attempt != row.attempt {
+				w.t.Errorf("%s(%s): %s, attempt %d, code %q, %.300s, want %s, attempt %d, code %q, with %q", row.kind,
+					row.input,
+					run.State, run.Attempt, code, said, row.state, row.attempt, row.code, row.says)
 			}
 		}
 	})
 }
 
-func TestADeferredRunIsJoinedLater(t *testing.T) {
+func TestDeferredRunIsJoinedLater(t *testing.T) {
 	both(t, func(w *world) {
 		let := make(chan struct{})
 		wk := worker.New(w.c, worker.Options{})
@@ -112,16 +124,16 @@ func TestADeferredRunIsJoinedLater(t *testing.T) {
 		w.work(wk)
 		run, deferred, err := w.c.Run(w.ctx, perdure.Submission{Kind: "slow"}, 50*time.Millisecond)
 		if err != nil || !deferred || run.Status != perdure.StatusDeferred {
-			w.t.Fatalf("%+v %v %v", run, deferred, err)
+			w.t.Fatalf("Run = %+v, deferred %v, %v, want a deferred run", run, deferred, err)
 		}
 		close(let)
 		if got, err := client.Result[string](w.end(run.RunID)); got != "done" || err != nil {
-			w.t.Error(got, err)
+			w.t.Errorf("Result = %q, %v, want done", got, err)
 		}
 	})
 }
 
-func TestACancelReachesTheHandler(t *testing.T) {
+func TestCancelEndsTheHandlersContext(t *testing.T) {
 	both(t, func(w *world) {
 		running := make(chan struct{}, 3)
 		causes := make(chan error, 3)
@@ -135,25 +147,28 @@ func TestACancelReachesTheHandler(t *testing.T) {
 		worker.Handle(wk, "finishes", func(ctx context.Context, _ int) (int, error) { wait(ctx); return 7, nil })
 		worker.Handle(wk, "panics", func(ctx context.Context, _ int) (int, error) { wait(ctx); panic("at the end") })
 		w.work(wk)
-		for kind, state := range map[string]perdure.State{"stops": perdure.Cancelled, "finishes": perdure.Completed, "panics": perdure.Failed} {
+		for kind, state := range map[string]perdure.State{
+			"stops": perdure.Cancelled, "finishes": perdure.Completed, "panics": perdure.Failed,
+		} {
 			id := w.start(perdure.Submission{Kind: kind})
 			<-running
 			run, err := w.c.Cancel(w.ctx, id, "enough", w.patience)
 			if err != nil || run.State != state {
-				w.t.Errorf("%s: %+v %v", kind, run, err)
+				w.t.Errorf("%s: Cancel = %+v, %v, want the state %s", kind, run, err, state)
 			}
 			if cause := <-causes; !errors.Is(cause, worker.ErrCancelled) {
-				w.t.Errorf("%s: the context ended because %v", kind, cause)
+				w.t.Errorf("%s: the context ended with %v, want %v", kind, cause, worker.ErrCancelled)
 			}
 			if run.Cancel == nil || run.Cancel.DeliveredAt == 0 {
-				w.t.Errorf("%s: no proof of the cancel: %+v", kind, run.Cancel)
+				w.t.Errorf("%s: cancel %+v, want a time of its delivery", kind, run.Cancel)
 			}
 		}
 	})
 }
 
-// The handler is told once, and the server that it was: then there is time to clean up.
-func TestACancelIsAcknowledged(t *testing.T) {
+// The worker acknowledges a cancel request, so that the handler gets cleanup_grace instead of
+// cancel_grace.
+func TestCancelIsAcknowledged(t *testing.T) {
 	virtual(t, func(w *world) {
 		grace := perdure.DefaultPolicy().CancelGrace
 		running := make(chan struct{})
@@ -161,7 +176,7 @@ func TestACancelIsAcknowledged(t *testing.T) {
 		worker.Handle(wk, "cleans", func(ctx context.Context, _ int) (int, error) {
 			close(running)
 			<-ctx.Done()
-			time.Sleep(2 * grace) // cleaning up takes longer than a worker that says nothing is given
+			time.Sleep(2 * grace) // the cleanup takes longer than cancel_grace
 			return 0, ctx.Err()
 		})
 		w.work(wk)
@@ -171,13 +186,14 @@ func TestACancelIsAcknowledged(t *testing.T) {
 			t.Fatal(err)
 		}
 		run := w.end(id)
-		if run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 || run.FinishedAt.Sub(run.Cancel.RequestedAt) < 2*grace {
-			t.Errorf("%+v %+v", run, run.Cancel)
+		if run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 ||
+			run.FinishedAt.Sub(run.Cancel.RequestedAt) < 2*grace {
+			t.Errorf("run: %+v, cancel %+v, want cancelled after at least %s", run, run.Cancel, 2*grace)
 		}
 	})
 }
 
-func TestHeartbeatsKeepARunAlive(t *testing.T) {
+func TestHeartbeatsRenewTheLease(t *testing.T) {
 	virtual(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		worker.Handle(wk, "long", func(ctx context.Context, _ int) (int, error) {
@@ -194,13 +210,14 @@ func TestHeartbeatsKeepARunAlive(t *testing.T) {
 		})
 		w.work(wk)
 		run := w.end(w.start(perdure.Submission{Kind: "long"}))
-		if run.State != perdure.Completed || run.Attempt != 1 || run.Activity != "thinking" || string(run.Progress) != `{"percent":50}` {
-			w.t.Errorf("%+v", run)
+		if run.State != perdure.Completed || run.Attempt != 1 || run.Activity != "thinking" ||
+			string(run.Progress) != `{"percent":50}` {
+			w.t.Errorf("run: %+v, want completed in attempt 1, thinking, 50 percent", run)
 		}
 	})
 }
 
-func TestWorkGoesOnWhileTheServerIsAway(t *testing.T) {
+func TestResultIsDeliveredAfterTheServerWasAway(t *testing.T) {
 	both(t, func(w *world) {
 		x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
 		running, let := make(chan struct{}), make(chan struct{})
@@ -215,20 +232,20 @@ func TestWorkGoesOnWhileTheServerIsAway(t *testing.T) {
 		<-running
 		x.cut.Store(true)
 		close(let)
-		<-x.failed // the worker has noticed, one way or another
+		<-x.failed // two calls have failed
 		<-x.failed
 		if run, err := w.c.Get(w.ctx, id); err != nil || run.State != perdure.Running {
-			w.t.Fatalf("%+v %v", run, err)
+			w.t.Fatalf("run while the server is away: %+v, %v, want it running", run, err)
 		}
 		x.cut.Store(false)
 		run := w.end(id)
 		if run.State != perdure.Completed || run.Attempt != 1 || string(run.Result) != `"late but here"` {
-			w.t.Errorf("%+v", run)
+			w.t.Errorf("run: %+v, want completed in attempt 1 with the kept result", run)
 		}
 	})
 }
 
-func TestALostAnswerOfACommitCompletesOnce(t *testing.T) {
+func TestCommitWithLostAnswersCountsOnce(t *testing.T) {
 	both(t, func(w *world) {
 		x := &wire{next: w.wire}
 		x.lose.Store(3)
@@ -245,10 +262,12 @@ func TestALostAnswerOfACommitCompletesOnce(t *testing.T) {
 		stop := w.work(wk)
 		id := w.start(perdure.Submission{Kind: "job"})
 		w.end(id)
-		stop() // the worker has had its answer
+		stop() // waits until the worker has its answer
 		got := w.lines(id)
-		if calls.Load() != 1 || got["run:completed"] != 1 || got["x:step"] != 3 || got["run:late_result"] != 0 || x.commits.Load() < 4 {
-			w.t.Errorf("%d calls, %d commits sent, %v", calls.Load(), x.commits.Load(), got)
+		once := calls.Load() == 1 && got["run:completed"] == 1
+		if !once || got["x:step"] != 3 || got["run:late_result"] != 0 || x.commits.Load() < 4 {
+			w.t.Errorf("%d calls, %d commits, lines %v, want 1 call, at least 4 commits, 1 run:completed, 3 x:step",
+				calls.Load(), x.commits.Load(), got)
 		}
 	})
 }
@@ -256,7 +275,7 @@ func TestALostAnswerOfACommitCompletesOnce(t *testing.T) {
 func TestLinesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
-	const many = 2500 // more than a commit takes
+	const many = 2500 // more than the limit of a commit
 	wk := worker.New(w.c, worker.Options{})
 	worker.Handle(wk, "chatty", func(ctx context.Context, _ int) (int, error) {
 		if err := worker.Emit(ctx, "run:completed", nil); err == nil {
@@ -281,16 +300,16 @@ func TestLinesKeepTheirOrder(t *testing.T) {
 		}
 		if e.Type == "x:n" {
 			if string(e.Data) != fmt.Sprintf(`{"n":%d}`, n) {
-				t.Fatalf("%s is not %d", e.Data, n)
+				t.Fatalf("line %d has the data %s, want n = %d", e.Seq, e.Data, n)
 			}
 			n++
 		}
 	}
 	if run := w.end(id); n != many || run.State != perdure.Completed {
-		t.Errorf("%d lines, %+v", n, run)
+		t.Errorf("%d lines of run %+v, want %d and completed", n, run, many)
 	}
 	if err := worker.Emit(w.ctx, "x:n", 1); err == nil {
-		t.Error("a line of no run")
+		t.Error("Emit outside a handler: no error, want one")
 	}
 }
 
@@ -308,7 +327,7 @@ func TestTwoWorkersShareAQueue(t *testing.T) {
 				close(all)
 			}
 			mu.Unlock()
-			<-all // nobody is done until both are full
+			<-all // no run ends before both workers are full
 			return info.WorkerID, nil
 		}
 		for _, id := range []string{"a", "b"} {
@@ -322,18 +341,18 @@ func TestTwoWorkersShareAQueue(t *testing.T) {
 		}
 		for _, id := range ids {
 			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
-				w.t.Errorf("%+v", run)
+				w.t.Errorf("run: %+v, want completed in attempt 1", run)
 			}
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		if by["a"] != each || by["b"] != each {
-			w.t.Error(by)
+			w.t.Errorf("runs by worker: %v, want %d each", by, each)
 		}
 	})
 }
 
-func TestADrainFinishesWhatItCanAndHandsBackTheRest(t *testing.T) {
+func TestDrainFinishesOrReleasesRuns(t *testing.T) {
 	both(t, func(w *world) {
 		running := make(chan string, 4)
 		let := make(chan struct{})
@@ -359,18 +378,18 @@ func TestADrainFinishesWhatItCanAndHandsBackTheRest(t *testing.T) {
 		stop()
 		close(deaf)
 		if run := w.end(ends); run.State != perdure.Completed {
-			w.t.Errorf("%+v", run)
+			w.t.Errorf("run that ends in time: %+v, want completed", run)
 		}
 		if cause := <-causes; !errors.Is(cause, worker.ErrShutdown) {
-			w.t.Error(cause)
+			w.t.Errorf("the context ended with %v, want %v", cause, worker.ErrShutdown)
 		}
 		for _, id := range []perdure.RunID{listens, ignores} {
 			run, err := w.c.Get(w.ctx, id)
 			if err != nil || run.State != perdure.Queued || run.Attempt != 1 {
-				w.t.Errorf("%+v %v", run, err)
+				w.t.Errorf("released run %s: %+v, %v, want queued in attempt 1", id, run, err)
 			}
 		}
-		// Whoever comes next gets them, at once and with all their attempts.
+		// The next worker gets them at once, with all their attempts.
 		next := worker.New(w.c, worker.Options{})
 		for _, kind := range []string{"listens", "deaf"} {
 			worker.Handle(next, kind, func(context.Context, int) (int, error) { return 2, nil })
@@ -378,19 +397,20 @@ func TestADrainFinishesWhatItCanAndHandsBackTheRest(t *testing.T) {
 		w.work(next)
 		for _, id := range []perdure.RunID{listens, ignores} {
 			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
-				w.t.Errorf("%+v", run)
+				w.t.Errorf("run %s at the next worker: %+v, want completed in attempt 1", id, run)
 			}
 		}
 	})
 }
 
-// A worker that was cut off for longer than its lease is told so, and what it finished is kept.
-func TestALostLease(t *testing.T) {
+// A worker that was cut off for longer than its lease stops its handler, and the result is kept as
+// a late one.
+func TestLostLeaseKeepsALateResult(t *testing.T) {
 	virtual(t, func(w *world) {
 		x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
 		running := make(chan struct{}, 1)
 		cause := make(chan error, 1)
-		wk := worker.New(w.client(x), worker.Options{ID: "first", Slots: 1}) // full: it leases nothing more meanwhile
+		wk := worker.New(w.client(x), worker.Options{ID: "first", Slots: 1}) // full, so it does not poll
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (string, error) {
 			running <- struct{}{}
 			<-ctx.Done()
@@ -400,7 +420,8 @@ func TestALostLease(t *testing.T) {
 		w.work(wk)
 		id := w.start(perdure.Submission{Kind: "job"})
 		<-running
-		for e, err := range w.c.Events(w.ctx, id, 0) { // until it has been heard from: a grant that never was is no lease
+		// Until its first heartbeat the run would be redelivered, not lost.
+		for e, err := range w.c.Events(w.ctx, id, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -414,11 +435,11 @@ func TestALostLease(t *testing.T) {
 		w.work(other)
 		run := w.end(id)
 		if run.State != perdure.Completed || run.Attempt != 2 || string(run.Result) != `"done by another"` {
-			t.Errorf("%+v", run)
+			t.Errorf("run: %+v, want completed in attempt 2 by the other worker", run)
 		}
 		x.cut.Store(false)
 		if err := <-cause; !errors.Is(err, worker.ErrLeaseLost) {
-			t.Error(err)
+			t.Errorf("the context ended with %v, want %v", err, worker.ErrLeaseLost)
 		}
 		for after := run.LastSeq; ; {
 			page, err := w.c.EventPage(w.ctx, id, after, time.Minute)
@@ -431,20 +452,23 @@ func TestALostLease(t *testing.T) {
 		}
 		late, err := w.c.LateResults(w.ctx, id)
 		if err != nil || len(late) != 1 || string(late[0].Result) != `"finished nevertheless"` {
-			t.Errorf("%+v %v", late, err)
+			t.Errorf("late results: %+v, %v, want the one of the first worker", late, err)
 		}
 	})
 }
 
-// A run that was asked to stop while nobody had it ends as cancelled, without its handler.
-func TestACancelBeforeTheNextAttempt(t *testing.T) {
+// A run that is cancelled between two attempts ends without another call of its handler.
+func TestCancelBetweenTwoAttempts(t *testing.T) {
 	t.Parallel()
 	p := steady()
-	p.BackoffBase, p.BackoffMax = time.Hour, time.Hour // the second attempt would come late
+	p.BackoffBase, p.BackoffMax = time.Hour, time.Hour // there is no second attempt during the test
 	w := open(t, false, p)
 	wk := worker.New(w.c, worker.Options{})
 	calls := make(chan struct{}, 9)
-	worker.Handle(wk, "job", func(context.Context, int) (int, error) { calls <- struct{}{}; return 0, errors.New("again") })
+	worker.Handle(wk, "job", func(context.Context, int) (int, error) {
+		calls <- struct{}{}
+		return 0, errors.New("again")
+	})
 	w.work(wk)
 	id := w.start(perdure.Submission{Kind: "job"})
 	for e, err := range w.c.Events(w.ctx, id, 0) {
@@ -457,29 +481,29 @@ func TestACancelBeforeTheNextAttempt(t *testing.T) {
 	}
 	run, err := w.c.Cancel(w.ctx, id, "enough", w.patience)
 	if err != nil || run.State != perdure.Cancelled || len(calls) != 1 {
-		t.Errorf("%+v %v, %d calls", run, err, len(calls))
+		t.Errorf("Cancel = %+v, %v, %d calls of the handler, want a cancelled run and 1 call", run, err, len(calls))
 	}
 }
 
-func TestAWorkerThatIsRefusedSaysSo(t *testing.T) {
+func TestRunReturnsRefusals(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	noop := func(context.Context, int) (int, error) { return 0, nil }
 	wk := worker.New(client.New(w.url, "prd_wrong", client.Options{Transport: w.wire}), worker.Options{})
 	worker.Handle(wk, "job", noop)
 	if err := wk.Run(w.ctx); client.CodeOf(err) != api.CodeUnauthorized {
-		t.Error(err)
+		t.Errorf("Run with a wrong key: %v, want %s", err, api.CodeUnauthorized)
 	}
 	if err := wk.Run(w.ctx); err == nil {
-		t.Error("it ran twice")
+		t.Error("the second Run: no error, want one")
 	}
 	wk = worker.New(w.c, worker.Options{Queues: []string{"\n"}})
 	worker.Handle(wk, "job", noop)
 	if err := wk.Run(w.ctx); client.CodeOf(err) != perdure.CodeInvalid {
-		t.Error(err)
+		t.Errorf("Run with a bad queue: %v, want %s", err, perdure.CodeInvalid)
 	}
 	if err := worker.New(w.c, worker.Options{}).Run(w.ctx); err == nil {
-		t.Error("it ran without a handler")
+		t.Error("Run without a handler: no error, want one")
 	}
 	for name, f := range map[string]func(){
 		"twice":   func() { worker.Handle(wk, "job", noop) },
@@ -488,7 +512,7 @@ func TestAWorkerThatIsRefusedSaysSo(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s: registered", name)
+					t.Errorf("Handle, %s: no panic, want one", name)
 				}
 			}()
 			f()
@@ -496,8 +520,8 @@ func TestAWorkerThatIsRefusedSaysSo(t *testing.T) {
 	}
 }
 
-// Not parallel: it counts goroutines.
-func TestNothingIsLeftBehind(t *testing.T) {
+// The test is not parallel, because it counts goroutines.
+func TestStoppedWorkerLeavesNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	func() {
 		w := open(t, false, nil)
@@ -521,8 +545,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	settled(t, before)
 }
 
-// Every call of a worker goes through its client: it has no way of its own to a network.
-func TestOneWayOut(t *testing.T) {
+// Every call of a worker goes through its client.
+func TestWorkerUsesOnlyItsClient(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	paths := make(chan string, 100)
@@ -540,7 +564,7 @@ func TestOneWayOut(t *testing.T) {
 	close(paths)
 	for p := range paths {
 		if !strings.HasPrefix(p, "/api/v1/workers/w/") {
-			t.Error(p)
+			t.Errorf("the worker called %s, want only paths of /api/v1/workers/w/", p)
 		}
 	}
 }

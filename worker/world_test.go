@@ -22,21 +22,22 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A world is a server and a way to it.
+// A world is a server and a transport to it.
 type world struct {
 	t    *testing.T
 	ctx  context.Context
 	srv  *embedded.Server
-	live atomic.Pointer[embedded.Server] // the one that is reached: see serve
-	dir  string                          // of a server that can be opened again
+	live atomic.Pointer[embedded.Server] // the server that gets the calls; see serve
+	dir  string                          // data folder of a server that can be opened again
 	url  string
 	wire http.RoundTripper
-	c    *client.Client // for the caller's side: nothing happens to it
+	c    *client.Client // the caller's client, which loses nothing
 
-	patience time.Duration // with a run
+	patience time.Duration // longest wait for a run
 }
 
-// steady is a policy that retries at once, and under which no busy machine loses a lease or has a run granted twice.
+// steady returns a policy that retries at once, and under which a busy machine loses no lease and
+// grants no run twice.
 func steady() *perdure.Policy {
 	p := perdure.DefaultPolicy()
 	p.DispatchedRetry, p.DispatchedTimeout = p.Lease, 5*p.Lease
@@ -70,7 +71,7 @@ func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 	return w
 }
 
-// virtual is a world in a bubble, whose clock stands still while anybody works: what takes time there was waited for.
+// virtual runs a test in a synctest bubble. Its clock advances only while all goroutines wait.
 func virtual(t *testing.T, f func(*world)) {
 	t.Helper()
 	t.Parallel()
@@ -85,7 +86,7 @@ func virtual(t *testing.T, f func(*world)) {
 	})
 }
 
-// serve opens a server on the world's folder, by the bubble's clock.
+// serve opens a server on the world's folder, with the bubble's clock.
 func (w *world) serve() *embedded.Server {
 	w.t.Helper()
 	srv, err := embedded.Open(embedded.Options{Dir: w.dir, Clock: time.Now})
@@ -96,6 +97,7 @@ func (w *world) serve() *embedded.Server {
 	return srv
 }
 
+// both runs a test twice: with a server in the process, and over a socket.
 func both(t *testing.T, f func(*world)) {
 	t.Run("in process", func(t *testing.T) { t.Parallel(); f(open(t, false, nil)) })
 	t.Run("over a socket", func(t *testing.T) { t.Parallel(); f(open(t, true, nil)) })
@@ -121,10 +123,10 @@ func (w *world) work(wk *worker.Worker) (stop func()) {
 		select {
 		case err := <-done:
 			if err != nil {
-				w.t.Errorf("the worker ended with %v", err)
+				w.t.Errorf("Run of the worker = %v, want nil", err)
 			}
 		case <-time.After(w.patience):
-			w.t.Error("the worker does not end")
+			w.t.Errorf("the worker has not ended after %s", w.patience)
 		}
 	}
 	w.t.Cleanup(stop)
@@ -145,7 +147,7 @@ func (w *world) end(id perdure.RunID) *api.Run {
 	w.t.Helper()
 	run, deferred, err := w.c.Join(w.ctx, id, w.patience)
 	if err != nil || deferred {
-		w.t.Fatalf("deferred: %v, error: %v", deferred, err)
+		w.t.Fatalf("run %s: deferred %v, %v, want its end within %s", id, deferred, err, w.patience)
 	}
 	return run
 }
@@ -167,13 +169,13 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A wire can be cut, and can lose answers.
+// A wire can be cut, and can lose the answers of commits.
 type wire struct {
 	next    http.RoundTripper
 	cut     atomic.Bool
-	lose    atomic.Int64 // answers of commits
-	commits atomic.Int64
-	failed  chan struct{} // a signal for each call that failed, as far as somebody listens
+	lose    atomic.Int64  // number of commit answers to lose
+	commits atomic.Int64  // commit calls so far
+	failed  chan struct{} // gets a signal for each failed call, if there is room
 }
 
 func (x *wire) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -203,7 +205,8 @@ func settled(t *testing.T, before int) {
 	for deadline := time.Now().Add(eventually.Within); runtime.NumGoroutine() > before; {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+			t.Fatalf("%d goroutines, want at most %d:\n%s", runtime.NumGoroutine(), before,
+				buf[:runtime.Stack(buf, true)])
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

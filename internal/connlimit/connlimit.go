@@ -1,13 +1,14 @@
-// Package connlimit bounds the connections that a server has open, so that clients never take the descriptors
-// that the store, files and webhooks need.
+// Package connlimit limits the open connections of a server, so that clients never use up the
+// descriptors that the store, files and webhooks need.
 //
-// A Limiter wraps the listener and is told by net/http what becomes of each connection. While the bound is
-// reached, a new connection takes the place of the one that has been idle for longest, or of one whose call does
-// not arrive. A call with a valid key marks its connection as busy (see Busy), and a busy connection is never closed. If all are busy, the
-// new connection waits a moment, and then gets a short 503 and is closed.
+// A [Limiter] wraps the listener and gets the state of each connection from net/http. When the
+// limit is reached, a new connection replaces the one that has been idle for longest. If none is
+// idle, it replaces one whose request has not arrived within a grace period. A request with a valid
+// key marks its connection as busy (see [Busy]), and a busy connection is never closed. If all are
+// busy, the new connection waits up to three seconds, then gets a short 503 and is closed.
 //
-// Blocking calls have seats, and there are fewer seats than connections (see Plan). So all connections are busy
-// only while that many ordinary calls are under way at once.
+// Blocking calls are limited separately, to fewer than the connections (see [Plan]). All
+// connections can be busy only while there are that many short calls at once.
 package connlimit
 
 import (
@@ -22,18 +23,19 @@ import (
 	"time"
 )
 
-// refusal is the whole answer to a connection for which there is no place.
+// refusal is the complete answer to a refused connection.
 var refusal = func() []byte {
 	const body = `{"type":"urn:perdure:problem:unavailable","title":"Nothing was changed; try again","status":503,` +
 		`"detail":"this node has as many connections as it may; try again","code":"unavailable"}` + "\n"
-	return fmt.Appendf(nil, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\n"+
-		"Connection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	return fmt.Appendf(nil, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"+
+		"Retry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }()
 
-// maxRefusals bounds how many connections are being refused at once. Further ones are closed without a word.
+// maxRefusals limits the refusals that are being written at once. Further connections are closed
+// without an answer.
 const maxRefusals = 8
 
-// A Limiter bounds open connections. It is safe for concurrent use.
+// A Limiter limits open connections. It is safe for concurrent use.
 type Limiter struct {
 	max   int64
 	plain bool
@@ -41,22 +43,26 @@ type Limiter struct {
 
 	mu    sync.Mutex
 	open  int64
-	idle  *list.List // *conn that has had its answer, the one that has been idle for longest first
-	young *list.List // *conn that has not sent a whole call, or whose call has no key; the oldest first
+	idle  *list.List // of *conn that wait for the next request; the longest idle first
+	young *list.List // of *conn whose request has not arrived or has no valid key; the oldest first
 
-	freed    chan struct{} // signalled when a place may have come free
-	refusing chan struct{}
+	freed    chan struct{} // signalled when a connection may be admitted
+	refusing chan struct{} // has an entry for each refusal that is being written
 	evicted  atomic.Int64
 	refused  atomic.Int64
 }
 
-// New makes a limiter for so many connections. plain says that the listener's connections speak HTTP without
-// TLS: only these are told why they are closed.
+// New makes a limiter for a number of connections. plain says that the listener has no TLS; only
+// then can a refused connection get an answer.
 func New(maxOpen int64, plain bool) *Limiter {
-	return &Limiter{max: max(1, maxOpen), plain: plain, grace: grace, idle: list.New(), young: list.New(), freed: make(chan struct{}, 1), refusing: make(chan struct{}, maxRefusals)}
+	return &Limiter{
+		max: max(1, maxOpen), plain: plain, grace: grace, idle: list.New(), young: list.New(),
+		freed: make(chan struct{}, 1), refusing: make(chan struct{}, maxRefusals),
+	}
 }
 
-// Attach has a server report to the limiter. The server has to serve a listener that Listen gave.
+// Attach makes a server report the states of its connections. The server must use a listener from
+// Listen.
 func (l *Limiter) Attach(s *http.Server) {
 	s.ConnState = l.state
 	s.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
@@ -67,14 +73,15 @@ func (l *Limiter) Attach(s *http.Server) {
 	}
 }
 
-// Open is how many connections are open.
+// Open returns the number of open connections.
 func (l *Limiter) Open() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open
 }
 
-// Evicted and Refused count connections that were closed for others, and those that found no place.
+// Evicted counts connections that were closed for new ones. Refused counts new connections that
+// were refused.
 func (l *Limiter) Evicted() int64 { return l.evicted.Load() }
 func (l *Limiter) Refused() int64 { return l.refused.Load() }
 
@@ -86,7 +93,7 @@ type listener struct {
 	l *Limiter
 }
 
-// Accept gives the next connection for which there is a place.
+// Accept returns the next connection that is admitted.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		nc, err := l.Listener.Accept()
@@ -100,18 +107,18 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// maxAcceptWait is how long a new connection waits for a place. Others wait in the backlog of the listener
-// meanwhile, where they cost no descriptor.
+// maxAcceptWait is how long a new connection waits to be admitted. Others wait in the listener's
+// backlog meanwhile, where they use no descriptor.
 const maxAcceptWait = 3 * time.Second
 
-// wait gives a connection a place as soon as there is one, or nil.
+// wait admits a connection as soon as possible. It returns nil after maxAcceptWait.
 func (l *Limiter) wait(nc net.Conn) *conn {
 	if c := l.admit(nc); c != nil {
 		return c
 	}
 	t := time.NewTimer(maxAcceptWait)
 	defer t.Stop()
-	look := time.NewTicker(100 * time.Millisecond) // a connection's grace may be over
+	look := time.NewTicker(100 * time.Millisecond) // notices that a grace period is over
 	defer look.Stop()
 	for {
 		select {
@@ -126,7 +133,7 @@ func (l *Limiter) wait(nc net.Conn) *conn {
 	}
 }
 
-// notify wakes a connection that waits for a place.
+// notify wakes a connection that waits to be admitted.
 func (l *Limiter) notify() {
 	select {
 	case l.freed <- struct{}{}:
@@ -134,7 +141,7 @@ func (l *Limiter) notify() {
 	}
 }
 
-// admit gives a connection a place: a free one, or that of the longest quiet one.
+// admit admits a connection, if need be in place of an idle one. It returns nil if all are busy.
 func (l *Limiter) admit(nc net.Conn) *conn {
 	c := &conn{Conn: nc, l: l}
 	l.mu.Lock()
@@ -157,10 +164,11 @@ func (l *Limiter) admit(nc net.Conn) *conn {
 	return c
 }
 
-// grace is how long a connection has for its call to arrive and to be admitted, before it has to make way.
+// grace is the time in which a request must arrive and be authenticated before its connection can
+// be evicted.
 const grace = 2 * time.Second
 
-// oldest is the connection that makes way for a new one, or nil.
+// oldest returns the connection to evict for a new one, or nil.
 func (l *Limiter) oldest() *conn {
 	if e := l.idle.Front(); e != nil {
 		return e.Value.(*conn)
@@ -171,8 +179,8 @@ func (l *Limiter) oldest() *conn {
 	return nil
 }
 
-// refuse answers a connection without a place and closes it. The close waits a moment for the other side, so
-// that the answer is not lost with it.
+// refuse answers a connection with 503 and closes it. It first waits briefly for the other side to
+// close, or the answer could be lost.
 func (l *Limiter) refuse(nc net.Conn) {
 	l.refused.Add(1)
 	select {
@@ -202,7 +210,7 @@ func (l *Limiter) refuse(nc net.Conn) {
 	}()
 }
 
-// state hears from net/http what becomes of a connection.
+// state handles a change of a connection's state, reported by net/http.
 func (l *Limiter) state(nc net.Conn, s http.ConnState) {
 	c := unwrap(nc)
 	if c == nil {
@@ -221,19 +229,19 @@ func (l *Limiter) state(nc net.Conn, s http.ConnState) {
 	}
 }
 
-// A conn is a connection with a place. Its fields are guarded by the limiter's lock.
+// A conn is an admitted connection. The limiter's lock guards its fields.
 type conn struct {
 	net.Conn
 	l        *Limiter
 	counted  bool
 	hijacked bool
-	busy     int           // calls under way
-	in       *list.List    // the list that it is in; nil: none
-	at       *list.Element // its place there
-	since    time.Time     // since when
+	busy     int           // authenticated requests under way
+	in       *list.List    // the list that it is in, or nil
+	at       *list.Element // its element in that list
+	since    time.Time     // when it was added to the list
 }
 
-// rest puts a connection at the end of a list of those that may make way.
+// rest adds a connection to a list of connections that can be evicted, unless it is busy.
 func (c *conn) rest(in *list.List) {
 	c.work()
 	if c.busy > 0 || c.hijacked || !c.counted {
@@ -244,7 +252,7 @@ func (c *conn) rest(in *list.List) {
 	c.l.notify()
 }
 
-// work takes a connection out of its list.
+// work removes a connection from its list.
 func (c *conn) work() {
 	if c.in != nil {
 		c.in.Remove(c.at)
@@ -252,7 +260,7 @@ func (c *conn) work() {
 	}
 }
 
-// forget gives up a connection's place.
+// forget stops counting a connection.
 func (c *conn) forget() {
 	c.work()
 	if c.counted {
@@ -262,7 +270,7 @@ func (c *conn) forget() {
 	}
 }
 
-// Close closes the connection and gives up its place.
+// Close closes the connection and stops counting it.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
 	c.l.mu.Lock()
@@ -271,7 +279,7 @@ func (c *conn) Close() error {
 	return err
 }
 
-// CloseWrite and SyscallConn are those of the connection beneath, where it has them.
+// CloseWrite and SyscallConn call the underlying connection, if it has them.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -286,7 +294,7 @@ func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	return nil, syscall.EINVAL
 }
 
-// unwrap finds the limiter's connection, also beneath TLS.
+// unwrap returns the limiter's connection, also from under TLS.
 func unwrap(nc net.Conn) *conn {
 	for {
 		if c, ok := nc.(*conn); ok {
@@ -302,8 +310,8 @@ func unwrap(nc net.Conn) *conn {
 
 type connKey struct{}
 
-// Busy marks the connection of a request as one that is not to be closed, until done is called. A request that
-// came another way has none.
+// Busy protects the connection of a request from eviction until done is called. It has no effect
+// for a request that did not come through a Limiter.
 func Busy(ctx context.Context) (done func()) {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	if c == nil {
@@ -317,6 +325,6 @@ func Busy(ctx context.Context) (done func()) {
 		c.l.mu.Lock()
 		defer c.l.mu.Unlock()
 		c.busy--
-		c.rest(c.l.young) // its answer is still to be written
+		c.rest(c.l.young) // not idle yet: its answer is still being written
 	}
 }

@@ -19,18 +19,20 @@ func TestPlanDividesDescriptors(t *testing.T) {
 	} {
 		p := PlanFor(c.descriptors)
 		if p.Conns != c.conns || p.Streams != c.streams {
-			t.Errorf("%d descriptors: %d connections and %d streams, want %d and %d", c.descriptors, p.Conns, p.Streams, c.conns, c.streams)
+			t.Errorf("%d descriptors: %d connections and %d streams, want %d and %d",
+				c.descriptors, p.Conns, p.Streams, c.conns, c.streams)
 		}
 		if p.Blocking >= p.Conns || p.Polls > p.Blocking || p.Conns >= p.Descriptors {
 			t.Errorf("%d descriptors: %+v leaves no connection for short calls", c.descriptors, p)
 		}
 	}
 	if Check(MinDescriptors-1) == nil || Check(MinDescriptors) != nil {
-		t.Errorf("the smallest limit is not %d", MinDescriptors)
+		t.Errorf("Check does not begin to accept at %d descriptors", MinDescriptors)
 	}
 }
 
-// serve starts a limited server: /busy blocks with its connection marked, everything else answers at once.
+// serve starts a server with a limiter. /busy blocks with a busy connection; other paths answer at
+// once.
 func serve(t *testing.T, conns int64) (l *Limiter, addr string, release chan struct{}) {
 	t.Helper()
 	l, release = New(conns, true), make(chan struct{})
@@ -75,7 +77,7 @@ func status(t *testing.T, r *bufio.Reader) (int, string) {
 	return res.StatusCode, string(b[:n])
 }
 
-func TestLongestIdleConnectionMakesWay(t *testing.T) {
+func TestLongestIdleConnectionIsEvicted(t *testing.T) {
 	l, addr, release := serve(t, 4)
 	dial(t, addr, "/busy")
 	eventually.True(t, "the busy call is under way", func() bool {
@@ -106,7 +108,7 @@ func TestLongestIdleConnectionMakesWay(t *testing.T) {
 	close(release)
 }
 
-func TestConnectionBeyondTheCapIsToldSo(t *testing.T) {
+func TestConnectionOverTheLimitGets503(t *testing.T) {
 	l, addr, release := serve(t, 2)
 	for n := range int64(2) {
 		dial(t, addr, "/busy")
@@ -118,13 +120,13 @@ func TestConnectionBeyondTheCapIsToldSo(t *testing.T) {
 	}
 	_, r := dial(t, addr, "/")
 	if code, body := status(t, r); code != 503 || !strings.Contains(body, `"code":"unavailable"`) {
-		t.Errorf("beyond the cap: %d %s, want 503 unavailable", code, body)
+		t.Errorf("over the limit: %d %s, want 503 unavailable", code, body)
 	}
 	if l.Refused() != 1 || l.Open() != 2 {
 		t.Errorf("refused %d, open %d, want 1 and 2", l.Refused(), l.Open())
 	}
 	close(release)
-	eventually.True(t, "a finished call's connection makes way", func() bool {
+	eventually.True(t, "the connection of a finished call is evicted", func() bool {
 		c, r := dial(t, addr, "/")
 		defer c.Close()
 		code, _ := status(t, r)
@@ -132,8 +134,7 @@ func TestConnectionBeyondTheCapIsToldSo(t *testing.T) {
 	})
 }
 
-// A connection that never sends a whole request is as quiet as an idle one.
-func TestSilentConnectionsMakeWay(t *testing.T) {
+func TestConnectionsWithPartialRequestsAreEvicted(t *testing.T) {
 	l, addr, _ := serve(t, 3)
 	for range 3 {
 		c, _ := dial(t, addr, "")
@@ -146,7 +147,7 @@ func TestSilentConnectionsMakeWay(t *testing.T) {
 	}
 }
 
-func TestClosedConnectionsGiveUpTheirPlaces(t *testing.T) {
+func TestClosedConnectionsAreNotCounted(t *testing.T) {
 	l, addr, _ := serve(t, 8)
 	for range 5 {
 		c, r := dial(t, addr, "/")

@@ -7,36 +7,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MinDescriptors is the smallest descriptor limit that a server runs with.
+// MinDescriptors is the smallest descriptor limit with which a server starts.
 const MinDescriptors = 64
 
-// noLimit stands for a process whose descriptors are not limited.
+// noLimit is assumed for a process without a descriptor limit.
 const noLimit = 1 << 20
 
-// A Plan divides the descriptors of a process. Blocking calls are fewer than connections, so that there is
-// always a connection for a health check or a short call.
+// A Plan divides the descriptors of a process. Blocking calls are limited to fewer than the
+// connections, so that a health check or a short call always finds one.
 type Plan struct {
-	// Descriptors is how many files and sockets the process may have open.
+	// Descriptors is the limit of open files and sockets of the process.
 	Descriptors int64
-	// Conns is how many connections of clients may be open. The rest is for the store, files and webhooks.
+	// Conns limits the connections of clients. The rest is for the store, files and webhooks.
 	Conns int64
-	// Blocking is how many calls may block at once: streams, sockets, waits and polls together.
+	// Blocking limits all blocking calls together: streams, sockets, waits and polls.
 	Blocking int64
-	// Streams is how many of them may be streams, sockets and waits: three quarters of the descriptors.
+	// Streams limits streams, sockets and waits, to three quarters of the descriptors.
 	Streams int64
-	// Polls is how many of them may be polls of workers.
+	// Polls limits the polls of workers, to half of the descriptors.
 	Polls int64
 }
 
-// PlanFor divides so many descriptors. An eighth, from 48 to 512, is kept from clients.
+// PlanFor divides a number of descriptors. An eighth of them, from 48 to 512, is reserved for the
+// server.
 func PlanFor(descriptors int64) Plan {
 	d := max(1, min(descriptors, noLimit))
 	conns := max(8, d-min(512, max(48, d/8)))
 	blocking := conns - max(4, conns/16)
-	return Plan{Descriptors: d, Conns: conns, Blocking: blocking, Streams: min(blocking, d*3/4), Polls: max(1, min(blocking, d/2))}
+	return Plan{
+		Descriptors: d, Conns: conns, Blocking: blocking,
+		Streams: min(blocking, d*3/4), Polls: max(1, min(blocking, d/2)),
+	}
 }
 
-// Descriptors is how many files and sockets this process may have open.
+// Descriptors returns the limit of open files and sockets of this process.
 func Descriptors() int64 {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur > math.MaxInt32 {
@@ -45,10 +49,11 @@ func Descriptors() int64 {
 	return int64(r.Cur)
 }
 
-// Check refuses a limit with which a server could not work.
+// Check returns an error for a descriptor limit that is too small for a server.
 func Check(descriptors int64) error {
 	if descriptors < MinDescriptors {
-		return fmt.Errorf("this process may open %d files and sockets, and needs at least %d: raise the limit (ulimit -n)", descriptors, MinDescriptors)
+		return fmt.Errorf("this process may open %d files and sockets, and needs at least %d: "+
+			"raise the limit (ulimit -n)", descriptors, MinDescriptors)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// two nodes that hear one another, by medium.
+// media opens two connected nodes, by medium.
 var media = map[string]func(testing.TB) (a, b doorbell.Bell){
 	"local": func(testing.TB) (a, b doorbell.Bell) {
 		l := &doorbell.Local{}
@@ -27,7 +27,7 @@ var media = map[string]func(testing.TB) (a, b doorbell.Bell){
 	},
 }
 
-// BenchmarkRing rings of one run after the other, for whom somebody might wait elsewhere.
+// BenchmarkRing measures Ring for runs without a local listener.
 func BenchmarkRing(b *testing.B) {
 	topics := make([]doorbell.Topic, 4096)
 	for i := range topics {
@@ -48,7 +48,8 @@ func BenchmarkRing(b *testing.B) {
 	}
 }
 
-// BenchmarkWake is the time from a ring on one node to a listener's wake-up on another, when little happens.
+// BenchmarkWake measures the time from a ring on one node to the wake-up on another, with little
+// load.
 func BenchmarkWake(b *testing.B) {
 	for name, open := range media {
 		b.Run(name, func(b *testing.B) {

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Check sends a message to itself over the medium that an address names, and gives the time that it took.
-// It disturbs nobody.
+// Check sends a message to itself over the medium of an address and returns the time that it took.
+// It uses a channel of its own, so that no node is woken.
 func Check(ctx context.Context, address string) (time.Duration, error) {
 	if err := (Options{URL: address}).Validate(); err != nil {
 		return 0, err
@@ -27,7 +27,8 @@ func Check(ctx context.Context, address string) (time.Duration, error) {
 	return checkNATS(ctx, address, "perdure.check."+word)
 }
 
-// checkPostgres listens on one connection and notifies on another: a pooler between would carry neither.
+// checkPostgres listens on one connection and notifies on another. Behind a pooler that assigns
+// connections per transaction, the notification does not arrive.
 func checkPostgres(ctx context.Context, address, channel string) (time.Duration, error) {
 	config, err := pgConfig(address)
 	if err != nil {
@@ -52,7 +53,8 @@ func checkPostgres(ctx context.Context, address, channel string) (time.Duration,
 	}
 	if err := in.WaitForNotification(ctx); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = errors.New("LISTEN does not hear NOTIFY: a pooler that hands out connections per transaction can't carry it")
+			err = errors.New("LISTEN does not hear NOTIFY: " +
+				"a pooler that hands out connections per transaction can't carry it")
 		}
 		return 0, err
 	}
@@ -60,7 +62,7 @@ func checkPostgres(ctx context.Context, address, channel string) (time.Duration,
 }
 
 func checkNATS(ctx context.Context, address, subject string) (time.Duration, error) {
-	conn, err := nats.Connect(address, nats.Name("perdure check"), nats.Timeout(patience))
+	conn, err := nats.Connect(address, nats.Name("perdure check"), nats.Timeout(stepTimeout))
 	if err != nil {
 		return 0, err
 	}

@@ -25,7 +25,8 @@ func TestLocalConforms(t *testing.T) {
 func TestNATSConforms(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, natstest.Options{User: "perdure", Password: "p.w d/é"})
-	m := belltest.Medium{Quiet: doorbell.Quiet, Stop: s.Kill, Start: s.Restart, Tap: func(t testing.TB) belltest.Tap { return tapNATS(t, s.URL()) }}
+	m := belltest.Medium{Quiet: doorbell.Quiet, Stop: s.Kill, Start: s.Restart}
+	m.Tap = func(t testing.TB) belltest.Tap { return tapNATS(t, s.URL()) }
 	for i := range m.Nodes {
 		m.Nodes[i] = node(t, doorbell.Options{URL: s.URL(), Space: "conformance"})
 	}
@@ -44,8 +45,8 @@ func TestPostgresConforms(t *testing.T) {
 	belltest.Conform(t, m)
 }
 
-// outOfReach gives functions that end all connections to a database and refuse new ones, and that let them in
-// again.
+// outOfReach returns a function that ends all connections to a database and refuses new ones, and a
+// function that allows them again.
 func outOfReach(t testing.TB, address string) (stop, start func()) {
 	t.Helper()
 	config, err := pgx.ParseConfig(address)
@@ -74,7 +75,7 @@ func outOfReach(t testing.TB, address string) (stop, start func()) {
 		}
 }
 
-func TestPostgresIsFoundAgainAfterACrash(t *testing.T) {
+func TestPostgresBellReconnectsAfterCrash(t *testing.T) {
 	t.Parallel()
 	c, err := pgtest.Start(pgtest.Options{})
 	if err != nil {
@@ -82,7 +83,7 @@ func TestPostgresIsFoundAgainAfterACrash(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if err := c.Stop(); err != nil {
-			t.Error(err)
+			t.Errorf("stop PostgreSQL: %v", err)
 		}
 	})
 	opt := doorbell.Options{URL: c.URL("postgres")}
@@ -97,7 +98,7 @@ func TestPostgresIsFoundAgainAfterACrash(t *testing.T) {
 	hears(t, b, a)
 }
 
-func TestWhoCouldNotHearLooksAgain(t *testing.T) {
+func TestListenersAreWokenAfterReconnect(t *testing.T) {
 	t.Parallel()
 	url := pgtest.New(t)
 	opt := doorbell.Options{URL: url}
@@ -113,18 +114,21 @@ func TestWhoCouldNotHearLooksAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	// Only what listens is cut off: whoever notifies notices nothing and has nothing to make good for.
-	if _, err := conn.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname=current_database() AND query LIKE 'LISTEN %'"); err != nil {
+	// Only the listening connections are ended. The notifying ones continue and do not send
+	// flagAll.
+	const end = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname=current_database() AND query LIKE 'LISTEN %'`
+	if _, err := conn.Exec(ctx, end); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case <-c:
 	case <-time.After(20 * time.Second):
-		t.Error("something may have rung meanwhile, and nobody looks")
+		t.Error("the listener was not woken after the reconnect")
 	}
 }
 
-// hears waits until what rings at a wakes who listens at b, once everybody who is new has been woken.
+// hears waits until a ring at a wakes a listener at b.
 func hears(t testing.TB, a, b doorbell.Bell) {
 	t.Helper()
 	settled(t, a)
@@ -139,7 +143,7 @@ func hears(t testing.TB, a, b doorbell.Bell) {
 			return
 		case <-time.After(20 * time.Millisecond):
 		case <-limit:
-			t.Fatal("one node never hears the other")
+			t.Fatal("no ring of one node has reached the other within 30s")
 		}
 	}
 }
@@ -157,13 +161,13 @@ func node(t testing.TB, opt doorbell.Options) doorbell.Bell {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Error(err)
+			t.Errorf("Run of the bell = %v, want nil", err)
 		}
 	})
 	return b
 }
 
-// A record is what a tap has overheard.
+// A record has the messages that a tap has received.
 type record struct {
 	mu      sync.Mutex
 	packets []belltest.Packet
@@ -197,7 +201,7 @@ func tapNATS(t testing.TB, url string) belltest.Tap {
 	}
 	return belltest.Tap{Heard: r.heard, Send: func(p belltest.Packet) {
 		if err := conn.Publish(p.Subject, p.Data); err != nil {
-			t.Error(err)
+			t.Errorf("publish through the tap: %v", err)
 		}
 	}}
 }
@@ -227,7 +231,7 @@ func tapPostgres(t testing.TB, url, channel string) belltest.Tap {
 			}
 			b, err := base64.RawStdEncoding.DecodeString(n.Payload)
 			if err != nil {
-				continue // one of our own
+				continue // sent by the tap itself
 			}
 			r.add("", b)
 		}
@@ -241,7 +245,7 @@ func tapPostgres(t testing.TB, url, channel string) belltest.Tap {
 	return belltest.Tap{Heard: r.heard, Send: func(p belltest.Packet) {
 		for _, text := range []string{base64.RawStdEncoding.EncodeToString(p.Data), "no base64!"} {
 			if _, err := out.Exec(ctx, "SELECT pg_notify($1, $2)", channel, text); err != nil {
-				t.Error(err)
+				t.Errorf("notify through the tap: %v", err)
 			}
 		}
 	}}

@@ -1,11 +1,3 @@
-// Package doorbell carries hints that there may be work. A ring may be lost, doubled, forged or late
-// without any effect but latency: whoever is woken looks into the store, and looks from time to time
-// anyway. Nothing is ever decided by a ring, and no ring says more than "look now". It is not a queue and
-// not a bus. The engine rings; the API listens.
-//
-// Local is a bell within one process. Postgres and NATS carry rings to other nodes: they wake who listens
-// here first, and what nobody here has use for goes out, from a goroutine of its own. Ring and Listen never
-// wait for a network.
 package doorbell
 
 import (
@@ -17,82 +9,89 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A Topic is what a ring is about: something to claim in a queue, or news of a run, a group, what a worker has, or keys.
+// A Topic is the subject of a ring: a queue with claimable runs, a run, a group, a worker's runs,
+// or the keys.
 type Topic struct {
 	Tenant perdure.TenantID
 	Queue  string // set for queues
-	Kind   string // of what is in the queue; empty: any
-	ID     string // set for runs, groups and workers
+	Kind   string // with Queue: the kind of the runs; empty for any
+	ID     string // set for runs, groups, workers and keys
 }
 
-// Queue is the topic of a queue; with no tenant, that of the queue of any tenant.
+// Queue returns the topic of a queue. Without a tenant it is the queue of that name of any tenant.
 func Queue(t perdure.TenantID, name string) Topic { return Topic{Tenant: t, Queue: name} }
 
-// Of is the topic of a queue's runs of one kind. Its rings wake those who listen for the kind, or for the whole
-// queue; who takes other kinds sleeps on.
+// Of returns the topic of a queue's runs of one kind. Its rings wake listeners of that kind and of
+// the whole queue, but not listeners of other kinds.
 func (t Topic) Of(kind string) Topic {
 	t.Kind = kind
 	return t
 }
 
-// Run is the topic of a run, a thread or a group.
+// Run returns the topic of a run, a thread or a group.
 func Run(t perdure.TenantID, id string) Topic { return Topic{Tenant: t, ID: id} }
 
-// Worker is the topic of the runs that a worker has; with no tenant, of one that has runs of any tenant.
+// Worker returns the topic of a worker's runs. Without a tenant it is a worker for all tenants.
 func Worker(t perdure.TenantID, id string) Topic { return Topic{Tenant: t, ID: "worker " + id} }
 
-// Keys is the topic of keys that are revoked, of whatever tenant.
+// Keys returns the topic of revoked keys, of all tenants.
 func Keys() Topic { return Topic{ID: "keys"} }
 
 // A Ringer rings.
 type Ringer interface{ Ring(Topic) }
 
-// A Bell rings and is heard.
+// A Bell rings and can be listened to.
 type Bell interface {
 	Ringer
 
-	// Listen gives a channel that is signalled when one of the topics rings, and a function that ends this.
-	// Whoever listens looks into the store afterwards. A listener of a queue is woken once and must listen
-	// again, so that a ring is not spent on one who is busy with the last.
+	// Listen returns a channel that is signalled when one of the topics rings, and a function that
+	// stops listening. A caller reads the store after Listen, not before. A listener of a queue is
+	// woken once and must listen again. Otherwise rings would go to listeners that are still busy
+	// with the last one.
 	Listen(...Topic) (<-chan struct{}, func())
 
-	// Run carries rings between nodes until the context ends. A medium that is away is waited for.
+	// Run carries rings between nodes until the context ends. It reconnects when the medium is
+	// away.
 	Run(context.Context) error
 
 	Stats() Stats
 }
 
-// Silent is a ringer that nobody hears.
+// Silent is a Ringer without listeners.
 type Silent struct{}
 
 // Ring does nothing.
 func (Silent) Ring(Topic) {}
 
-// Stats are the counters of a bell since its start. A bell within the process has none.
+// Stats are the counters of a bell since its start. Those of Local are zero.
 type Stats struct {
-	Connected bool  // whether other nodes can be heard right now
-	Connects  int64 // how often a connection was made
+	Connected bool  // rings of other nodes can arrive now
+	Connects  int64 // connections made
 	Sent      int64 // messages sent
-	Lost      int64 // messages that could not be sent, or came faster than they were read
+	Lost      int64 // messages that could not be sent, or overflowed the inbox
 	Received  int64 // messages of other nodes
-	Ignored   int64 // messages that made no sense
+	Ignored   int64 // invalid messages
 }
 
 type counters struct {
-	connected                                atomic.Bool
-	connects, sent, lost, received, nonsense atomic.Int64
+	connected                               atomic.Bool
+	connects, sent, lost, received, invalid atomic.Int64
 }
 
-// Stats gives the counters.
+// Stats returns the counters.
 func (c *counters) Stats() Stats {
-	return Stats{c.connected.Load(), c.connects.Load(), c.sent.Load(), c.lost.Load(), c.received.Load(), c.nonsense.Load()}
+	return Stats{
+		Connected: c.connected.Load(), Connects: c.connects.Load(), Sent: c.sent.Load(),
+		Lost: c.lost.Load(), Received: c.received.Load(), Ignored: c.invalid.Load(),
+	}
 }
 
-// A key stands for a topic on the wire and in the lists of listeners. Names don't leave the process: they
-// may hold anything, and are nobody's business. Two topics with one key would share their rings.
+// A key is the hash of a topic, used on the wire and in the lists of listeners. Names do not leave
+// the process, because they may contain confidential text. Two topics with the same key would only
+// share their rings.
 type key uint64
 
-// keyOf hashes a topic within a space; nodes of another space have other keys.
+// keyOf hashes a topic within a space. Nodes of another space have other keys.
 func keyOf(space string, t Topic) key {
 	var room [256]byte
 	b := append(room[:0], space...)
@@ -111,15 +110,17 @@ func keyOf(space string, t Topic) key {
 	return key(binary.BigEndian.Uint64(sum[:]))
 }
 
-// A ring is what travels: of a run (n is 0), or of a queue in which n runs became claimable. Where nobody waits
-// for the kind in the tenant's queue, it goes to those who wait for the first that somebody waits for: any kind
-// in that queue, the kind in any tenant's, any kind in any tenant's.
+// A ring is a wake-up on its way. n is 0 for a run, and for a queue the number of runs that became
+// claimable. If a queue's ring finds no listener for its key, the keys in or are tried in order:
+// any kind in the tenant's queue, the kind in the queue of any tenant, any kind in the queue of any
+// tenant.
 type ring struct {
 	key key
 	or  [3]key
 	n   int
 }
 
+// ringOf returns the ring of a topic.
 func ringOf(space string, t Topic) ring {
 	r := ring{key: keyOf(space, t)}
 	if t.Queue != "" {

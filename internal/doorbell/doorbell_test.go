@@ -2,6 +2,7 @@ package doorbell
 
 import "testing"
 
+// rung tells whether a listener was woken.
 func rung(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -11,7 +12,7 @@ func rung(c <-chan struct{}) bool {
 	}
 }
 
-func TestOneRunWakesOneWorker(t *testing.T) {
+func TestQueueRingWakesOneListener(t *testing.T) {
 	var l Local
 	var cs []<-chan struct{}
 	for range 3 {
@@ -30,38 +31,38 @@ func TestOneRunWakesOneWorker(t *testing.T) {
 	for i, topic := range []Topic{Queue("t", "a"), Queue("t", "b"), Queue("t", "a")} {
 		l.Ring(topic)
 		if n := count(); n != 1 {
-			t.Errorf("ring %d woke %d", i, n)
+			t.Errorf("ring %d woke %d listeners, want 1", i, n)
 		}
 	}
-	l.Ring(Queue("t", "a")) // everybody has been woken and has not listened again
+	l.Ring(Queue("t", "a")) // all listeners were woken and have not listened again
 	l.Ring(Queue("other", "a"))
 	if n := count(); n != 0 {
-		t.Errorf("woke %d", n)
+		t.Errorf("%d listeners were woken, want none", n)
 	}
 }
 
-func TestARunWakesEverybodyWhoListens(t *testing.T) {
+func TestRunRingWakesAllListeners(t *testing.T) {
 	var l Local
 	a, stopA := l.Listen(Run("t", "r"))
 	b, stopB := l.Listen(Run("t", "r"), Run("t", "s"))
 	l.Ring(Run("t", "r"))
 	l.Ring(Run("t", "r")) // doubled
 	if !rung(a) || !rung(b) || rung(a) {
-		t.Error("each is woken, and a second ring is the same ring")
+		t.Error("want both listeners woken once by two rings")
 	}
 	stopA()
 	l.Ring(Run("t", "r"))
 	if rung(a) || !rung(b) {
-		t.Error("one who has stopped listening is woken")
+		t.Error("want only the listener woken that has not stopped")
 	}
 	stopB()
 	stopB()
-	if len(l.rooms) != 0 {
-		t.Errorf("%d topics are left", len(l.rooms))
+	if len(l.topics) != 0 {
+		t.Errorf("%d topics after all have stopped, want 0", len(l.topics))
 	}
 }
 
-func TestAWorkerThatGivesUpDoesNotSwallowARing(t *testing.T) {
+func TestStoppedListenerTakesNoRing(t *testing.T) {
 	var l Local
 	_, stop := l.Listen(Queue("t", "a"))
 	b, stopB := l.Listen(Queue("t", "a"))
@@ -69,6 +70,6 @@ func TestAWorkerThatGivesUpDoesNotSwallowARing(t *testing.T) {
 	stop()
 	l.Ring(Queue("t", "a"))
 	if !rung(b) {
-		t.Error("the ring is lost")
+		t.Error("the second listener was not woken after the first has stopped")
 	}
 }

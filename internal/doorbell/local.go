@@ -7,53 +7,54 @@ import (
 	"time"
 )
 
-// Local is a bell within the process. A ring of a queue wakes one listener, not all: one run needs one
-// worker. A ring of a run wakes everybody who listens for it.
+// Local is a bell within the process. A ring of a queue wakes one listener, because one run needs
+// one worker. A ring of a run wakes all its listeners.
 type Local struct {
 	space string // set before the first use
 
-	mu      sync.Mutex
-	rooms   map[key]*room
-	herd    time.Time // when everybody was last woken
-	herding bool      // everybody will be
+	mu             sync.Mutex
+	topics         map[key]*waitList
+	allWokenAt     time.Time // when all listeners were last woken
+	wakeAllPending bool      // a timer will wake all listeners
 }
 
-// A room is where the listeners of a topic sit, the one who came first in front.
-type room struct {
-	queue bool
-	seats list.List // of *listener
+// A waitList has the listeners of a topic, in the order in which they came.
+type waitList struct {
+	queue     bool
+	listeners list.List // of *listener
 }
 
+// A listener is one call of Listen, with its positions in the lists of its topics.
 type listener struct {
-	c     chan struct{}
-	seats []seat
+	c         chan struct{}
+	positions []position
 }
 
-type seat struct {
+type position struct {
 	key key
 	at  *list.Element
 }
 
-// herdPause is the least time between two occasions at which everybody is woken: whoever can make this
-// happen can't keep all of them busy.
-const herdPause = time.Second
+// wakeAllPause is the least time between two wake-ups of all listeners. It limits the load that a
+// faulty or malicious sender can cause.
+const wakeAllPause = time.Second
 
-// Listen listens.
+// Listen implements Bell.
 func (l *Local) Listen(topics ...Topic) (<-chan struct{}, func()) {
-	li := &listener{c: make(chan struct{}, 1), seats: make([]seat, 0, len(topics))}
+	li := &listener{c: make(chan struct{}, 1), positions: make([]position, 0, len(topics))}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rooms == nil {
-		l.rooms = make(map[key]*room)
+	if l.topics == nil {
+		l.topics = make(map[key]*waitList)
 	}
 	for _, t := range topics {
 		k := keyOf(l.space, t)
-		r := l.rooms[k]
+		r := l.topics[k]
 		if r == nil {
-			r = &room{queue: t.Queue != ""}
-			l.rooms[k] = r
+			r = &waitList{queue: t.Queue != ""}
+			l.topics[k] = r
 		}
-		li.seats = append(li.seats, seat{k, r.seats.PushBack(li)})
+		li.positions = append(li.positions, position{k, r.listeners.PushBack(li)})
 	}
 	return li.c, func() {
 		l.mu.Lock()
@@ -62,98 +63,103 @@ func (l *Local) Listen(topics ...Topic) (<-chan struct{}, func()) {
 	}
 }
 
+// leave removes a listener from all its lists. The caller holds l.mu.
 func (l *Local) leave(li *listener) {
-	for _, s := range li.seats {
-		r := l.rooms[s.key]
-		r.seats.Remove(s.at)
-		if r.seats.Len() == 0 {
-			delete(l.rooms, s.key)
+	for _, s := range li.positions {
+		r := l.topics[s.key]
+		r.listeners.Remove(s.at)
+		if r.listeners.Len() == 0 {
+			delete(l.topics, s.key)
 		}
 	}
-	li.seats = nil
+	li.positions = nil
 }
 
-// Ring wakes whoever listens.
+// Ring wakes listeners of the topic.
 func (l *Local) Ring(t Topic) { l.wake(ringOf(l.space, t)) }
 
-// Run has nothing to do.
+// Run waits for the end of the context.
 func (l *Local) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// Stats are all zero.
+// Stats returns zeros.
 func (l *Local) Stats() Stats { return Stats{} }
 
-// wake wakes those whom a ring concerns, and says how many of a queue's runs somebody was woken for.
+// wake delivers a ring. For a queue it returns how many of its runs have woken a listener.
 func (l *Local) wake(r ring) (woken int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.n == 0 {
-		l.empty(r.key)
+		l.wakeListeners(r.key)
 		return 0
 	}
 	for ; woken < r.n; woken++ {
-		x := l.rooms[r.key]
+		x := l.topics[r.key]
 		for _, k := range r.or {
 			if x == nil {
-				x = l.rooms[k]
+				x = l.topics[k]
 			}
 		}
 		if x == nil {
 			break
 		}
-		l.call(x.seats.Front().Value.(*listener), x)
+		l.signal(x.listeners.Front().Value.(*listener), x)
 	}
 	return woken
 }
 
-// wakeRoom wakes everybody who listens for a topic.
-func (l *Local) wakeRoom(k key) {
+// wakeTopic wakes all listeners of a topic.
+func (l *Local) wakeTopic(k key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.empty(k)
+	l.wakeListeners(k)
 }
 
-// wakeAll wakes everybody: something may have been missed.
+// wakeAll wakes all listeners, because rings may have been missed. Within wakeAllPause of the last
+// time, it waits for the rest of the pause.
 func (l *Local) wakeAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	wait := time.Until(l.herd.Add(herdPause))
+	wait := time.Until(l.allWokenAt.Add(wakeAllPause))
 	if wait <= 0 {
-		l.stampede()
-	} else if !l.herding {
-		l.herding = true
+		l.wakeAllNow()
+	} else if !l.wakeAllPending {
+		l.wakeAllPending = true
 		time.AfterFunc(wait, func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.herding = false
-			l.stampede()
+			l.wakeAllPending = false
+			l.wakeAllNow()
 		})
 	}
 }
 
-func (l *Local) stampede() {
-	l.herd = time.Now()
-	for k := range l.rooms {
-		l.empty(k)
+// wakeAllNow wakes all listeners. The caller holds l.mu.
+func (l *Local) wakeAllNow() {
+	l.allWokenAt = time.Now()
+	for k := range l.topics {
+		l.wakeListeners(k)
 	}
 }
 
-func (l *Local) empty(k key) {
-	r := l.rooms[k]
+// wakeListeners wakes all listeners of a topic. The caller holds l.mu.
+func (l *Local) wakeListeners(k key) {
+	r := l.topics[k]
 	if r == nil {
 		return
 	}
-	for r.queue && r.seats.Len() > 0 {
-		l.call(r.seats.Front().Value.(*listener), r)
+	for r.queue && r.listeners.Len() > 0 {
+		l.signal(r.listeners.Front().Value.(*listener), r)
 	}
-	for e := r.seats.Front(); e != nil; e = e.Next() {
-		l.call(e.Value.(*listener), r)
+	for e := r.listeners.Front(); e != nil; e = e.Next() {
+		l.signal(e.Value.(*listener), r)
 	}
 }
 
-func (l *Local) call(li *listener, r *room) {
+// signal wakes a listener. One of a queue is removed from its lists. The caller holds l.mu.
+func (l *Local) signal(li *listener, r *waitList) {
 	select {
 	case li.c <- struct{}{}:
 	default:
@@ -163,9 +169,9 @@ func (l *Local) call(li *listener, r *room) {
 	}
 }
 
-// listens tells whether anybody listens for a topic.
+// listens tells whether a topic has listeners.
 func (l *Local) listens(k key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.rooms[k] != nil
+	return l.topics[k] != nil
 }

@@ -13,23 +13,25 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// NATS is a bell between nodes by core NATS: no stream, nothing stored.
+// NATS is a bell between nodes by core NATS, without JetStream. Nothing is stored.
 //
-// Rings of runs go to all nodes, many in one message. A ring of a queue goes to one node that has an idle
-// listener for it: nodes that have one share the queue's subject as a group, of which NATS picks a member.
-// A member that has nobody idle when a ring comes leaves the group and passes the ring on to who is left.
-// Whoever waits for a queue of any tenant, or for any kind, has a subject of his own, so where workers of a
-// tenant and of the platform, of this kind and of all, wait for the same queue elsewhere, one of each is woken.
+// Rings of runs go to all nodes, many in one message. A ring of a queue goes to one node that has
+// an idle listener for it. For that, each queue has a subject, and the nodes with listeners
+// subscribe to it as a queue group, of which NATS picks one member per message. A member without an
+// idle listener leaves the group and publishes the ring again for the remaining members.
+//
+// Listeners of the queue of any tenant, or of any kind, have their own subjects. If several of
+// these have members on other nodes, a ring wakes one listener of each.
 type NATS struct {
 	remote
 	prefix string
 	inbox  chan *nats.Msg
 
-	mu     sync.Mutex
-	joined map[key]*nats.Subscription // groups that this node is in, for sure
-	wanted map[key]struct{}           // groups that it should be in
-	caught int64                      // the connection since which nothing was missed, by number
-	change chan struct{}              // signalled when there is a group to join, or a new connection
+	mu       sync.Mutex
+	joined   map[key]*nats.Subscription // groups that this node has joined
+	wanted   map[key]struct{}           // groups that it is to join
+	caughtUp int64                      // number of the connection after which all listeners were woken
+	change   chan struct{}              // signalled for a new entry in wanted, and for a new connection
 }
 
 const (
@@ -38,26 +40,31 @@ const (
 	inboxSize = 4096 // messages that wait to be read; more are lost
 	maxHops   = 16   // how often a ring is passed on
 
-	// settle is how long a listener stays before its node joins a group for it. Whoever finds something to do
-	// at once is not worth it.
-	settle = 2 * time.Millisecond
+	// joinDelay is how long a listener must stay before its node joins a group for it. A listener
+	// that finds a run at once is not worth a subscription.
+	joinDelay = 2 * time.Millisecond
 
-	// tidyEvery is how often groups are left that nobody has listened for since.
+	// tidyEvery is the interval at which groups without listeners are left.
 	tidyEvery = 10 * time.Second
 )
 
 func newNATS(opt Options) *NATS {
-	n := &NATS{inbox: make(chan *nats.Msg, inboxSize), joined: make(map[key]*nats.Subscription), wanted: make(map[key]struct{}), change: make(chan struct{}, 1)}
+	n := &NATS{
+		inbox: make(chan *nats.Msg, inboxSize), joined: make(map[key]*nats.Subscription),
+		wanted: make(map[key]struct{}), change: make(chan struct{}, 1),
+	}
 	n.init(opt)
 	n.prefix = "perdure." + n.name
 	return n
 }
 
+// everybody is the subject that all nodes read.
 func (n *NATS) everybody() string { return n.prefix + ".all" }
 
+// subject is the subject of a queue.
 func (n *NATS) subject(k key) string { return fmt.Sprintf("%s.q.%016x", n.prefix, uint64(k)) }
 
-// Ring wakes whoever listens.
+// Ring wakes local listeners, and listeners of other nodes if there are none for a queue here.
 func (n *NATS) Ring(t Topic) {
 	r := ringOf(n.local.space, t)
 	if n.local.wake(r) == 0 {
@@ -65,8 +72,8 @@ func (n *NATS) Ring(t Topic) {
 	}
 }
 
-// Listen listens. The first listener of a queue is woken once for nothing, when this node has joined the
-// queue's group: whatever rang before that went elsewhere, so he has to look again.
+// Listen implements Bell. The first listener of a queue gets a wake-up when this node has joined
+// the queue's group. Rings from before went to other nodes, so it has to read the store again.
 func (n *NATS) Listen(topics ...Topic) (<-chan struct{}, func()) {
 	c, stop := n.local.Listen(topics...)
 	news := false
@@ -93,7 +100,7 @@ func (n *NATS) changed() {
 	}
 }
 
-// Run connects, and carries rings until the context ends. It does not fail because NATS is away.
+// Run connects and carries rings until the context ends. It retries while NATS is away.
 func (n *NATS) Run(ctx context.Context) error {
 	conn, err := n.connect()
 	if err != nil {
@@ -130,15 +137,18 @@ func (n *NATS) connect() (*nats.Conn, error) {
 	}
 	return nats.Connect(address,
 		nats.Name("perdure"), nats.NoEcho(),
-		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.CustomReconnectDelay(pause),
-		nats.ReconnectBufSize(-1), // a ring that is late is worth nothing
-		nats.Timeout(2*time.Second), nats.PingInterval(10*time.Second), nats.FlusherTimeout(patience), nats.ReconnectOnFlusherError(),
-		nats.ConnectHandler(up), nats.ReconnectHandler(up), nats.DisconnectErrHandler(down), nats.ReconnectErrHandler(down),
+		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(),
+		nats.CustomReconnectDelay(pause),
+		nats.ReconnectBufSize(-1), // no buffer: a late ring has no use
+		nats.Timeout(2*time.Second), nats.PingInterval(10*time.Second),
+		nats.FlusherTimeout(stepTimeout), nats.ReconnectOnFlusherError(),
+		nats.ConnectHandler(up), nats.ReconnectHandler(up),
+		nats.DisconnectErrHandler(down), nats.ReconnectErrHandler(down),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			switch {
 			case errors.Is(err, nats.ErrSlowConsumer):
 				n.lost.Add(1)
-			case !n.connected.Load(): // it won't have us; that is tried again
+			case !n.connected.Load(): // NATS refuses the connection, which is retried
 				o.begins(log, address, err)
 			default:
 				log.Warn("the doorbell complains", "doorbell", Mask(address), "error", err)
@@ -146,7 +156,7 @@ func (n *NATS) connect() (*nats.Conn, error) {
 		}), nats.NoCallbacksAfterClientClose())
 }
 
-// send publishes what has gathered; what gathers while NATS is away stays until it is there.
+// send publishes the rings of the outbox. While NATS is away they stay in the outbox.
 func (n *NATS) send(ctx context.Context, conn *nats.Conn) {
 	for {
 		select {
@@ -174,16 +184,18 @@ func (n *NATS) send(ctx context.Context, conn *nats.Conn) {
 		for _, b := range n.batch(rings, flags, maxMessage) {
 			n.publish(conn, n.everybody(), b)
 		}
-		if !sleep(ctx, breath) {
+		if !sleep(ctx, sendPause) {
 			return
 		}
 	}
 }
 
+// ringQueue publishes a ring of a queue. hops counts how often it was passed on.
 func (n *NATS) ringQueue(conn *nats.Conn, k key, count int, hops byte) {
 	n.publish(conn, n.subject(k), binary.AppendUvarint([]byte{wireVersion, hops}, uint64(min(count, maxCount))))
 }
 
+// publish sends a message. If that fails, all nodes are asked to look at everything.
 func (n *NATS) publish(conn *nats.Conn, subject string, b []byte) {
 	if err := conn.Publish(subject, b); err != nil {
 		n.lost.Add(1)
@@ -193,7 +205,7 @@ func (n *NATS) publish(conn *nats.Conn, subject string, b []byte) {
 	n.sent.Add(1)
 }
 
-// read wakes listeners for what others rang.
+// read handles messages of other nodes.
 func (n *NATS) read(ctx context.Context, conn *nats.Conn) {
 	for {
 		select {
@@ -201,23 +213,24 @@ func (n *NATS) read(ctx context.Context, conn *nats.Conn) {
 			return
 		case m := <-n.inbox:
 			if m.Subject == n.everybody() {
-				n.hear(m.Data)
+				n.receive(m.Data)
 			} else {
-				n.hearQueue(conn, m)
+				n.receiveQueue(conn, m)
 			}
 		}
 	}
 }
 
-func (n *NATS) hearQueue(conn *nats.Conn, m *nats.Msg) {
+// receiveQueue wakes listeners of a queue, and passes on the runs for which there are none.
+func (n *NATS) receiveQueue(conn *nats.Conn, m *nats.Msg) {
 	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, n.prefix+".q."), 16, 64)
 	if err != nil || len(m.Data) < 3 || m.Data[0] != wireVersion {
-		n.nonsense.Add(1)
+		n.invalid.Add(1)
 		return
 	}
 	count, size := binary.Uvarint(m.Data[2:])
 	if size != len(m.Data)-2 || count == 0 || count > maxCount {
-		n.nonsense.Add(1)
+		n.invalid.Add(1)
 		return
 	}
 	n.received.Add(1)
@@ -226,15 +239,15 @@ func (n *NATS) hearQueue(conn *nats.Conn, m *nats.Msg) {
 	if left == 0 {
 		return
 	}
-	n.leaveGroup(k) // before it is passed on, so that it doesn't come back
+	n.leaveGroup(k) // before the ring is passed on, so that NATS does not send it back
 	if hops < maxHops {
 		n.ringQueue(conn, k, left, hops+1)
 	}
 }
 
-// leaveGroup leaves the group of a queue unless somebody listens for it. What is on its way to this node by then
-// still comes, and is passed on. Nothing of NATS is called with the lock held: it may take its time, and Listen
-// must not.
+// leaveGroup leaves the group of a queue without listeners. Messages that are already on their way
+// still arrive and are passed on. NATS is called without the lock, because the call may block and
+// Listen must not.
 func (n *NATS) leaveGroup(k key) {
 	n.mu.Lock()
 	sub := n.joined[k]
@@ -247,11 +260,11 @@ func (n *NATS) leaveGroup(k key) {
 	if n.connected.Load() {
 		_ = sub.Drain()
 	} else {
-		_ = sub.Unsubscribe() // nothing is on its way, and a new connection must not take it up again
+		_ = sub.Unsubscribe() // nothing is on its way, and a reconnect must not subscribe again
 	}
 }
 
-// join keeps this node in the groups of the queues that somebody here listens for.
+// join keeps this node in the groups of the queues that have local listeners.
 func (n *NATS) join(ctx context.Context, conn *nats.Conn) {
 	tidy := time.NewTicker(tidyEvery)
 	defer tidy.Stop()
@@ -262,7 +275,7 @@ func (n *NATS) join(ctx context.Context, conn *nats.Conn) {
 		case <-tidy.C:
 			n.tidy()
 		case <-n.change:
-			if !sleep(ctx, settle) {
+			if !sleep(ctx, joinDelay) {
 				return
 			}
 			n.joinGroups(ctx, conn)
@@ -270,6 +283,7 @@ func (n *NATS) join(ctx context.Context, conn *nats.Conn) {
 	}
 }
 
+// tidy leaves the groups of queues without listeners.
 func (n *NATS) tidy() {
 	n.mu.Lock()
 	keys := make([]key, 0, len(n.joined))
@@ -282,7 +296,8 @@ func (n *NATS) tidy() {
 	}
 }
 
-// joinGroups joins what is wanted, and has everybody look who could not be reached before.
+// joinGroups joins the wanted groups and wakes their listeners. After a reconnect it wakes all
+// listeners, because rings were missed.
 func (n *NATS) joinGroups(ctx context.Context, conn *nats.Conn) {
 	now := n.connects.Load()
 	var keys []key
@@ -294,7 +309,7 @@ func (n *NATS) joinGroups(ctx context.Context, conn *nats.Conn) {
 		}
 		keys = append(keys, k)
 	}
-	missed := now != n.caught
+	missed := now != n.caughtUp
 	n.mu.Unlock()
 	if len(keys) == 0 && !missed {
 		return
@@ -303,12 +318,12 @@ func (n *NATS) joinGroups(ctx context.Context, conn *nats.Conn) {
 	for i, k := range keys {
 		var err error
 		if subs[i], err = conn.ChanQueueSubscribe(n.subject(k), group, n.inbox); err != nil {
-			return // closed
+			return // the connection is closed
 		}
 	}
 	if n.connected.Load() {
-		waiting, cancel := context.WithTimeout(ctx, patience)
-		_ = conn.FlushWithContext(waiting) // if this fails, a new connection makes good for it
+		waiting, cancel := context.WithTimeout(ctx, stepTimeout)
+		_ = conn.FlushWithContext(waiting) // a failure leads to a reconnect, which wakes all listeners
 		cancel()
 	}
 	n.mu.Lock()
@@ -316,10 +331,10 @@ func (n *NATS) joinGroups(ctx context.Context, conn *nats.Conn) {
 	for i, k := range keys {
 		n.joined[k] = subs[i]
 		delete(n.wanted, k)
-		n.local.wakeRoom(k)
+		n.local.wakeTopic(k)
 	}
 	if missed {
-		n.caught = now
+		n.caughtUp = now
 		n.local.wakeAll()
 	}
 }

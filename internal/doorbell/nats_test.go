@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/natstest"
 )
 
-func TestNATSThatIsAwayAtTheStartIsFound(t *testing.T) {
+func TestNATSThatStartsLaterIsFound(t *testing.T) {
 	s := natstest.Start(t, natstest.Options{})
 	s.Kill()
 	opt := doorbell.Options{URL: s.URL()}
@@ -30,14 +30,15 @@ func TestNATSThatIsAwayAtTheStartIsFound(t *testing.T) {
 	select {
 	case <-c:
 	case <-time.After(20 * time.Second):
-		t.Error("a worker who waited before NATS was there does not look")
+		t.Error("a listener from before the connection was not woken")
 	}
 }
 
-func TestNATSThatDoesNotLetUsInIsAskedAgain(t *testing.T) {
+func TestRefusedConnectionIsRetried(t *testing.T) {
 	s := natstest.Start(t, natstest.Options{User: "u", Password: "right"})
 	var log logged
-	opt := doorbell.Options{URL: strings.Replace(s.URL(), "right", "wrong", 1), Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	opt := doorbell.Options{URL: strings.Replace(s.URL(), "right", "wrong", 1)}
+	opt.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	b, err := doorbell.Open(opt)
@@ -46,7 +47,7 @@ func TestNATSThatDoesNotLetUsInIsAskedAgain(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx) }()
-	eventually.True(t, "something is said about it", func() bool { return strings.Contains(log.String(), "Authorization") })
+	eventually.True(t, "the refusal is logged", func() bool { return strings.Contains(log.String(), "Authorization") })
 	b.Ring(doorbell.Run("t", "r"))
 	s.Kill()
 	lenient := natstest.Start(t, natstest.Options{User: "u", Password: "wrong", Port: s.Port()})
@@ -54,14 +55,16 @@ func TestNATSThatDoesNotLetUsInIsAskedAgain(t *testing.T) {
 	hears(t, b, node(t, opt))
 	cancel()
 	if err := <-ended; err != nil {
-		t.Error(err)
+		t.Errorf("Run = %v, want nil", err)
 	}
-	if text := log.String(); strings.Contains(text, "wrong") || strings.Count(text, "WARN") != 1 || strings.Count(text, "the doorbell is there") != 1 {
-		t.Errorf("%s", text)
+	text := log.String()
+	if strings.Contains(text, "wrong") || strings.Count(text, "WARN") != 1 ||
+		strings.Count(text, "the doorbell is there") != 1 {
+		t.Errorf("log: %s\nwant one warning, one recovery and no password", text)
 	}
 }
 
-// logged is a log that is read while it is written.
+// logged is a log that can be read while it is written.
 type logged struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -79,7 +82,7 @@ func (l *logged) String() string {
 	return l.b.String()
 }
 
-func TestNATSThatAnswersNothingBlocksNobody(t *testing.T) {
+func TestFrozenNATSBlocksNoCaller(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t, natstest.Options{})
 	opt := doorbell.Options{URL: s.URL()}
@@ -89,7 +92,7 @@ func TestNATSThatAnswersNothingBlocksNobody(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := range 100_000 { // far more than sockets and buffers hold
+		for i := range 100_000 { // more than the buffers of sockets hold
 			q := doorbell.Queue("t", fmt.Sprint(i))
 			_, stop := b.Listen(q)
 			a.Ring(q)
@@ -100,7 +103,7 @@ func TestNATSThatAnswersNothingBlocksNobody(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):
-		t.Error("who rings or listens waits for NATS")
+		t.Error("Ring or Listen waits for NATS")
 	}
 	s.Thaw()
 	<-done
@@ -109,7 +112,8 @@ func TestNATSThatAnswersNothingBlocksNobody(t *testing.T) {
 
 func TestOtherSpacesAreNotHeard(t *testing.T) {
 	s := natstest.Start(t, natstest.Options{})
-	a, b := node(t, doorbell.Options{URL: s.URL(), Space: "one"}), node(t, doorbell.Options{URL: s.URL(), Space: "one"})
+	one := doorbell.Options{URL: s.URL(), Space: "one"}
+	a, b := node(t, one), node(t, one)
 	other := node(t, doorbell.Options{URL: s.URL(), Space: "two"})
 	hears(t, a, b)
 	hears(t, b, a)
@@ -118,11 +122,11 @@ func TestOtherSpacesAreNotHeard(t *testing.T) {
 	defer stop()
 	hears(t, a, b)
 	if got := other.Stats().Received; got != 0 || len(c) != 0 {
-		t.Errorf("%d messages of another space came", got)
+		t.Errorf("%d messages and %d wake-ups from another space, want none", got, len(c))
 	}
 }
 
-func TestGroupsOfQueuesThatNobodyListensForAreLeft(t *testing.T) {
+func TestGroupsWithoutListenersAreLeft(t *testing.T) {
 	s := natstest.Start(t, natstest.Options{})
 	b := node(t, doorbell.Options{URL: s.URL()})
 	_, stop := b.Listen(doorbell.Queue("t", "a"))
@@ -130,20 +134,20 @@ func TestGroupsOfQueuesThatNobodyListensForAreLeft(t *testing.T) {
 	defer stay()
 	settled(t, b)
 	if n := doorbell.Groups(b); n != 2 {
-		t.Fatalf("in %d groups", n)
+		t.Fatalf("in %d groups, want 2", n)
 	}
 	stop()
-	_, again := b.Listen(doorbell.Queue("t", "b")) // the first was woken when its group was joined
+	_, again := b.Listen(doorbell.Queue("t", "b")) // the first listener was woken by the join
 	defer again()
 	doorbell.Tidy(b)
 	if n := doorbell.Groups(b); n != 1 {
-		t.Errorf("in %d groups, and one is listened for", n)
+		t.Errorf("in %d groups, want 1", n)
 	}
 }
 
-// A node that has nobody idle any more leaves the group of a queue while the next ring is on its way to it: that one
-// is passed on too.
-func TestNATSPassesOnWhatIsOnItsWay(t *testing.T) {
+// A node without idle listeners leaves a queue's group. Rings that are already on their way to it
+// are passed on as well.
+func TestRingsAfterLeavingAGroupArePassedOn(t *testing.T) {
 	s := natstest.Start(t, natstest.Options{})
 	opt := doorbell.Options{URL: s.URL()}
 	a, b := node(t, opt), node(t, opt)
@@ -156,7 +160,7 @@ func TestNATSPassesOnWhatIsOnItsWay(t *testing.T) {
 		q := doorbell.Queue("t", fmt.Sprint("passed-", round))
 		var idle []<-chan struct{}
 		listen := func(b doorbell.Bell, n int) {
-			first, stop := b.Listen(q) // whoever is first looks once for nothing
+			first, stop := b.Listen(q) // the first listener is woken by the join
 			t.Cleanup(stop)
 			<-first
 			for range n {
@@ -178,7 +182,7 @@ func TestNATSPassesOnWhatIsOnItsWay(t *testing.T) {
 			select {
 			case <-c:
 			case <-time.After(20 * time.Second):
-				t.Fatalf("round %d: a hundred runs did not wake worker %d of a hundred", round, i)
+				t.Fatalf("round %d: listener %d of 100 was not woken by 100 rings", round, i)
 			}
 		}
 	}

@@ -2,16 +2,17 @@ package doorbell
 
 import "sync"
 
-// maxRings bounds how many different rings wait to be sent. More become one: look at everything.
+// maxRings limits the different rings that wait to be sent. More are replaced by "look at
+// everything".
 const maxRings = 8192
 
-// An outbox gathers rings while the last ones are under way. It never blocks who rings and never grows past
-// its bound: equal rings are one ring, of queues with the sum of their runs.
+// An outbox collects rings while the last batch is being sent. It never blocks the ringer and is
+// bounded. Equal rings become one; for queues the numbers of their runs are added.
 type outbox struct {
 	mu    sync.Mutex
 	rings map[key]ring
-	spare map[key]ring // the other one of two that take turns
-	flags byte         // what else is to be said; with flagAll the rings don't matter
+	spare map[key]ring // the second of two maps that are used in turns
+	flags byte         // flags of the next message; with flagAll the rings are not needed
 
 	once sync.Once
 	more chan struct{} // signalled when there is something to send
@@ -39,7 +40,7 @@ func (o *outbox) put(r ring) {
 	o.signal()
 }
 
-// mark has something said beside the rings.
+// mark adds flags to the next message.
 func (o *outbox) mark(flags byte) {
 	o.mu.Lock()
 	o.flags |= flags
@@ -57,13 +58,13 @@ func (o *outbox) signal() {
 	}
 }
 
-// take empties the box. What it gives is good until the next call.
+// take empties the outbox. The returned map is valid until the next call.
 func (o *outbox) take() (rings map[key]ring, flags byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	rings, flags = o.rings, o.flags
 	o.rings, o.flags = o.spare, 0
-	if len(rings) > maxRings/8 { // a map that was large once is slow to walk for ever
+	if len(rings) > maxRings/8 { // a map that was large stays slow to iterate: release it
 		o.spare = nil
 	} else {
 		o.spare = rings

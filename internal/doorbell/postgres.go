@@ -13,46 +13,50 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Postgres is a bell between the nodes on one PostgreSQL, by LISTEN and NOTIFY. Every node hears every ring,
-// so a ring of a queue that nobody waits for where it rang wakes one listener on each of the others: one
-// finds the run, the others nothing. NATS does better, and spares the database.
+// Postgres is a bell between the nodes on one PostgreSQL, by LISTEN and NOTIFY. Every node gets
+// every ring. A ring of a queue without a local listener therefore wakes one listener on each other
+// node: one finds the run, the others nothing. NATS avoids that, and the load on the database.
 //
-// One connection listens and one notifies. Neither takes part in anybody's transaction.
+// One connection listens and one notifies. Neither takes part in a transaction of the store.
 type Postgres struct {
 	remote
 	config  *pgconn.Config
 	channel string
-	buf     []byte // what a notification says
+	buf     []byte // the decoded notification
 
-	heard   atomic.Int64 // when another node was last heard of
-	company atomic.Bool  // whether there is another node: one that is alone tells nobody
+	heard    atomic.Int64 // when a message of another node last arrived
+	hasPeers atomic.Bool  // there is another node; without one, nothing is sent
 }
 
 const (
-	notifyLimit = 7800 / 4 * 3 // bytes of a message before base64; PostgreSQL takes less than 8000 characters
+	// notifyLimit is the size of a message before base64. PostgreSQL accepts less than 8000
+	// characters.
+	notifyLimit = 7800 / 4 * 3
 
-	helloEvery = 5 * time.Second  // how often a node says that it is there
-	goneAfter  = 15 * time.Second // without a word a node counts as gone
-	idleCheck  = 15 * time.Second // how often a silent connection is asked whether it lives
+	helloEvery = 5 * time.Second  // interval of a node's flagHello
+	goneAfter  = 15 * time.Second // without a message for this long, there are no other nodes
+	idleCheck  = 15 * time.Second // a silent connection is pinged after this
 )
 
+// pgConfig parses an address and sets the parameters of the doorbell's connections.
 func pgConfig(address string) (*pgconn.Config, error) {
 	c, err := pgconn.ParseConfig(address)
 	if err != nil {
-		// Not with what pgx says: it may quote what it took for a port and is a piece of a password.
+		// The error of pgx is left out: it may quote a part of the password that it took for a
+		// port.
 		return nil, fmt.Errorf("%s is not an address such as postgres://user@host:5432/database", Mask(address))
 	}
 	for name := range c.RuntimeParams {
-		if strings.HasPrefix(name, "pool_") { // of a pool on the same address
+		if strings.HasPrefix(name, "pool_") { // settings of a pgx pool with the same address
 			delete(c.RuntimeParams, name)
 		}
 	}
 	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = patience
+		c.ConnectTimeout = stepTimeout
 	}
-	c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // a standby carries no rings
+	c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // NOTIFY fails on a standby
 	c.RuntimeParams["application_name"] = "perdure doorbell"
-	// A ring is never truth, so nobody waits for a disk because of it.
+	// A ring need not be durable, so NOTIFY does not wait for the disk.
 	c.RuntimeParams["synchronous_commit"] = "off"
 	return c, nil
 }
@@ -69,10 +73,10 @@ func newPostgres(opt Options) (*Postgres, error) {
 	return p, nil
 }
 
-// Ring wakes whoever listens.
+// Ring wakes local listeners, and listeners of other nodes if there are none for a queue here.
 func (p *Postgres) Ring(t Topic) {
 	r := ringOf(p.local.space, t)
-	if p.local.wake(r) == 0 && p.company.Load() {
+	if p.local.wake(r) == 0 && p.hasPeers.Load() {
 		p.out.put(r)
 	}
 }
@@ -80,14 +84,15 @@ func (p *Postgres) Ring(t Topic) {
 // Run listens and notifies until the context ends.
 func (p *Postgres) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { p.persist(ctx, p.listen) })
-	wg.Go(func() { p.persist(ctx, p.notify) })
+	wg.Go(func() { p.keepConnected(ctx, p.listen) })
+	wg.Go(func() { p.keepConnected(ctx, p.notify) })
 	wg.Wait()
 	return nil
 }
 
-// persist gives a conversation a connection, and another one whenever it breaks off.
-func (p *Postgres) persist(ctx context.Context, talk func(context.Context, *pgconn.PgConn, func()) error) {
+// keepConnected calls talk with a connection, and again with a new one whenever it fails. talk
+// calls its last argument when the connection works.
+func (p *Postgres) keepConnected(ctx context.Context, talk func(context.Context, *pgconn.PgConn, func()) error) {
 	var o outage
 	for n := 0; ctx.Err() == nil; n++ {
 		conn, err := pgconn.ConnectConfig(ctx, p.config)
@@ -109,7 +114,7 @@ func (p *Postgres) persist(ctx context.Context, talk func(context.Context, *pgco
 	}
 }
 
-// listen hears what others say until the connection breaks.
+// listen receives notifications until the connection breaks.
 func (p *Postgres) listen(ctx context.Context, conn *pgconn.PgConn, up func()) error {
 	if err := conn.Exec(ctx, "LISTEN "+p.channel).Close(); err != nil {
 		return err
@@ -117,14 +122,14 @@ func (p *Postgres) listen(ctx context.Context, conn *pgconn.PgConn, up func()) e
 	up()
 	p.connected.Store(true)
 	defer p.connected.Store(false)
-	p.local.wakeAll() // what rang before can't be heard any more
+	p.local.wakeAll() // rings from before the LISTEN were missed
 	p.out.mark(flagHello | flagAnswer)
 	for {
 		waiting, cancel := context.WithTimeout(ctx, idleCheck)
 		err := conn.WaitForNotification(waiting)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) {
-			asking, cancel := context.WithTimeout(ctx, patience)
+			asking, cancel := context.WithTimeout(ctx, stepTimeout)
 			err = conn.Ping(asking)
 			cancel()
 		}
@@ -134,30 +139,31 @@ func (p *Postgres) listen(ctx context.Context, conn *pgconn.PgConn, up func()) e
 	}
 }
 
-// notified reads what somebody has said.
+// notified handles a notification.
 func (p *Postgres) notified(text string) {
 	var err error
 	if p.buf, err = base64.RawStdEncoding.AppendDecode(p.buf[:0], []byte(text)); err != nil {
-		p.nonsense.Add(1)
+		p.invalid.Add(1)
 		return
 	}
-	if p.hear(p.buf) {
-		p.meet()
+	if p.receive(p.buf) {
+		p.sawPeer()
 	}
 }
 
-// meet notes that there is another node.
-func (p *Postgres) meet() {
+// sawPeer records that there is another node.
+func (p *Postgres) sawPeer() {
 	p.heard.Store(time.Now().UnixNano())
-	if !p.company.Swap(true) {
-		p.out.mark(flagAll) // it was told nothing so far
+	if !p.hasPeers.Swap(true) {
+		p.out.mark(flagAll) // nothing was sent to it so far
 	}
 	if p.last.flags&flagAnswer != 0 {
 		p.out.mark(flagHello)
 	}
 }
 
-// notify sends what has gathered until the connection breaks. While one send is under way the next gathers.
+// notify sends the rings of the outbox until the connection breaks. Rings that arrive during a send
+// go into the next batch.
 func (p *Postgres) notify(ctx context.Context, conn *pgconn.PgConn, up func()) error {
 	hello := time.NewTicker(helloEvery)
 	defer hello.Stop()
@@ -168,7 +174,7 @@ func (p *Postgres) notify(ctx context.Context, conn *pgconn.PgConn, up func()) e
 			return ctx.Err()
 		case <-hello.C:
 			if time.Since(time.Unix(0, p.heard.Load())) > goneAfter {
-				p.company.Store(false)
+				p.hasPeers.Store(false)
 			}
 			p.out.mark(flagHello)
 			continue
@@ -182,17 +188,17 @@ func (p *Postgres) notify(ctx context.Context, conn *pgconn.PgConn, up func()) e
 		if len(texts) == 0 {
 			continue
 		}
-		sending, cancel := context.WithTimeout(ctx, patience)
+		sending, cancel := context.WithTimeout(ctx, stepTimeout)
 		_, err := conn.ExecParams(sending, "SELECT pg_notify($1, x) FROM unnest($2::text[]) AS x",
 			[][]byte{[]byte(p.channel), []byte("{" + strings.Join(texts, ",") + "}")}, nil, nil, nil).Close()
 		cancel()
 		if err != nil {
 			p.lost.Add(int64(len(texts)))
-			p.out.mark(flagAll | flagHello | flagAnswer) // to be sent on the next connection
+			p.out.mark(flagAll | flagHello | flagAnswer) // sent on the next connection
 			return err
 		}
 		p.sent.Add(int64(len(texts)))
-		if !sleep(ctx, breath) {
+		if !sleep(ctx, sendPause) {
 			return ctx.Err()
 		}
 	}

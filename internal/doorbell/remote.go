@@ -15,14 +15,17 @@ import (
 	"time"
 )
 
-// Options of a bell. The zero value is one within the process.
+// Options of a bell. The zero value is a bell within the process.
 type Options struct {
-	URL    string // nats://… (several separated by commas), postgres://…; empty or "none": within the process
-	Space  string // the nodes that hear one another have the same; whoever knows it can forge rings
+	// URL is nats://… (several are separated by commas) or postgres://…. Empty or "none" means
+	// within the process.
+	URL string
+	// Space is a secret that the nodes of an installation share. Rings can be forged with it.
+	Space  string
 	Logger *slog.Logger
 }
 
-// Open makes the bell that an address names. It connects to nothing: Run does.
+// Open makes the bell for an address. It does not connect; Run does.
 func Open(opt Options) (Bell, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
@@ -40,7 +43,7 @@ func Open(opt Options) (Bell, error) {
 	}
 }
 
-// Validate refuses an address that is none. What it says holds no password.
+// Validate refuses an invalid address. Its error contains no password.
 func (o Options) Validate() error {
 	switch scheme(o.URL) {
 	case "none":
@@ -65,17 +68,17 @@ func (o Options) Validate() error {
 	return fmt.Errorf("%s is no address that begins with nats://, tls://, ws://, wss:// or postgres://", Mask(o.URL))
 }
 
-// scheme is what an address begins with.
+// scheme returns the part of an address before "://".
 func scheme(address string) string {
 	s, _, _ := strings.Cut(address, "://")
 	return s
 }
 
-// masked stands in the place of a secret.
+// masked replaces a secret.
 const masked = "xxxxx"
 
-// Mask gives an address, or several of NATS separated by commas, without its secrets, for logs and people.
-// It reads what is no good address too, and then rather hides too much.
+// Mask returns an address, or several of NATS separated by commas, without its secrets, for logs
+// and people. Of an invalid address it hides too much rather than too little.
 func Mask(address string) string {
 	pg := strings.HasPrefix(address, "postgres")
 	parts := []string{address}
@@ -97,7 +100,7 @@ func Mask(address string) string {
 			if ok {
 				user += ":" + masked
 			} else if !pg {
-				user = masked // NATS takes a name alone for a token
+				user = masked // a user without a password is a token in NATS
 			}
 			main = user + main[at:]
 		}
@@ -116,15 +119,15 @@ func Mask(address string) string {
 	return strings.Join(parts, ",")
 }
 
-// A remote is what the bells between nodes have in common: listeners here, and a box for what goes out.
+// A remote is the common part of the bells between nodes: the local listeners and the outbox.
 type remote struct {
 	opt  Options
-	node uint64 // who this is, for messages that come back to their sender
-	name string // of the space, in subjects and channels
+	node uint64 // random id of this node, to recognize its own messages
+	name string // hash of the space, used in subjects and channels
 	counters
 	local Local
 	out   outbox
-	last  message // the one being read
+	last  message // the message being read
 }
 
 func (r *remote) init(opt Options) {
@@ -135,13 +138,13 @@ func (r *remote) init(opt Options) {
 	r.local.space = opt.Space
 }
 
-// Listen listens.
+// Listen implements Bell.
 func (r *remote) Listen(topics ...Topic) (<-chan struct{}, func()) { return r.local.Listen(topics...) }
 
-// hear does what a message of another node asks for. It tells whether it was one.
-func (r *remote) hear(b []byte) bool {
+// receive handles a message. It returns false if the message is invalid or from this node.
+func (r *remote) receive(b []byte) bool {
 	if err := r.last.decode(b); err != nil {
-		r.nonsense.Add(1)
+		r.invalid.Add(1)
 		return false
 	}
 	if r.last.node == r.node {
@@ -157,7 +160,7 @@ func (r *remote) hear(b []byte) bool {
 	return true
 }
 
-// batch writes rings into as few messages of at most so many bytes as it takes.
+// batch encodes rings into as few messages as possible, each of at most limit bytes.
 func (r *remote) batch(rings map[key]ring, flags byte, limit int) (out [][]byte) {
 	b := appendHeader(nil, flags, r.node)
 	full := flags != 0
@@ -175,20 +178,21 @@ func (r *remote) batch(rings map[key]ring, flags byte, limit int) (out [][]byte)
 }
 
 const (
-	// breath is the least time between two sends: what rings meanwhile goes along with the next. The first
-	// ring after a silence waits for nothing.
-	breath = time.Millisecond
+	// sendPause is the least time between two sends. Rings within it go into one batch. The first
+	// ring after a pause is sent at once.
+	sendPause = time.Millisecond
 
-	patience = 5 * time.Second // with one step of a conversation
+	// stepTimeout limits one request to the medium.
+	stepTimeout = 5 * time.Second
 )
 
-// pause is how long to wait before the nth attempt to connect.
+// pause returns the backoff before the n-th attempt to connect.
 func pause(n int) time.Duration {
 	d := 50 * time.Millisecond << min(n, 6)
 	return d/2 + mrand.N(d/2)
 }
 
-// sleep waits, or tells that it is over.
+// sleep waits. It returns false if the context ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -200,7 +204,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// An outage is logged once when it begins and once when it ends.
+// An outage logs the loss of a connection once, and its end once.
 type outage struct {
 	mu   sync.Mutex
 	down bool
@@ -210,7 +214,8 @@ func (o *outage) begins(log *slog.Logger, address string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.down {
-		log.Warn("the doorbell is away: other nodes are not heard, and what they do is found by looking", "doorbell", Mask(address), "error", err)
+		log.Warn("the doorbell is away: other nodes are not heard, and what they do is found by looking",
+			"doorbell", Mask(address), "error", err)
 	}
 	o.down = true
 }

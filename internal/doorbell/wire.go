@@ -5,12 +5,13 @@ import (
 	"errors"
 )
 
-// A message is a batch of rings: a version, what it is for, who sent it, and the rings, each with a letter
-// before it.
+// A message is a batch of rings. Its format is a version, flags, the sender's node id, and the
+// rings, each with a letter for its type:
 //
 //	2 flags node[8] ('r' key[8] | 'q' key[8] or[3][8] n)…
 //
-// Whoever reads it trusts nothing of it and needs nothing of it: it says where to look.
+// 'r' is a ring of a run, 'q' of a queue with n runs as a varint. Numbers are big-endian. The
+// reader trusts nothing in it: a ring only says where to look.
 type message struct {
 	flags byte
 	node  uint64
@@ -19,14 +20,14 @@ type message struct {
 
 const (
 	flagAll    = 1 << iota // look at everything
-	flagHello              // the sender is there
-	flagAnswer             // and would like to know who else is
+	flagHello              // the sender exists
+	flagAnswer             // the sender asks the others for a flagHello
 
 	wireVersion = 2
 	wireHeader  = 10
-	wireRing    = 1 + 4*8 + binary.MaxVarintLen32 // at most
+	wireRing    = 1 + 4*8 + binary.MaxVarintLen32 // the largest size
 	maxMessage  = 64 << 10
-	maxCount    = 1 << 20 // of runs in one ring
+	maxCount    = 1 << 20 // runs in one ring
 )
 
 func appendHeader(b []byte, flags byte, node uint64) []byte {
@@ -44,13 +45,13 @@ func appendRing(b []byte, r ring) []byte {
 	return binary.AppendUvarint(b, uint64(min(r.n, maxCount)))
 }
 
-var errNonsense = errors.New("not a message of a doorbell")
+var errInvalid = errors.New("not a message of a doorbell")
 
-// decode reads a message whole, or not at all.
+// decode parses a message. A message with any error is refused as a whole.
 func (m *message) decode(b []byte) error {
 	m.rings = m.rings[:0]
 	if len(b) < wireHeader || len(b) > maxMessage || b[0] != wireVersion {
-		return errNonsense
+		return errInvalid
 	}
 	m.flags, m.node = b[1], binary.BigEndian.Uint64(b[2:])
 	for b = b[wireHeader:]; len(b) > 0; {
@@ -65,11 +66,11 @@ func (m *message) decode(b []byte) error {
 			}
 			n, size := binary.Uvarint(b)
 			if size <= 0 || n == 0 || n > maxCount {
-				return errNonsense
+				return errInvalid
 			}
 			r.n, b = int(n), b[size:]
 		default:
-			return errNonsense
+			return errInvalid
 		}
 		m.rings = append(m.rings, r)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestAMessageIsReadAsItWasWritten(t *testing.T) {
+func TestMessageRoundTrip(t *testing.T) {
 	r := remote{node: 7}
 	rings := make(map[key]ring)
 	for i := range 5000 {
@@ -22,43 +22,49 @@ func TestAMessageIsReadAsItWasWritten(t *testing.T) {
 		for i, b := range r.batch(rings, flagHello, limit) {
 			var m message
 			if err := m.decode(b); err != nil || len(b) > limit || m.node != 7 || (m.flags == flagHello) != (i == 0) {
-				t.Fatalf("%d bytes, %+v %v", len(b), m, err)
+				t.Fatalf("message %d of %d bytes (limit %d): %+v, %v", i, len(b), limit, m, err)
 			}
 			for _, x := range m.rings {
 				if rings[x.key] != x {
-					t.Fatalf("%+v, not %+v", x, rings[x.key])
+					t.Fatalf("ring = %+v, want %+v", x, rings[x.key])
 				}
 				left--
 			}
 		}
 		if left != 0 {
-			t.Errorf("%d rings are not in a message of at most %d bytes", left, limit)
+			t.Errorf("limit %d: %d rings are in no message", limit, left)
 		}
 	}
 	if out := r.batch(nil, 0, maxMessage); out != nil {
-		t.Errorf("%v: a message that says nothing", out)
+		t.Errorf("no rings and no flags make the messages %v, want none", out)
 	}
 }
 
-func TestHalfAMessageIsNone(t *testing.T) {
+func TestTruncatedMessageIsInvalid(t *testing.T) {
 	for _, r := range []ring{{key: 2}, {key: 3, or: [3]key{4, 5, 6}, n: 500}} {
 		good := appendRing(appendHeader(nil, 0, 1), r)
 		var m message
 		if err := m.decode(good); err != nil {
 			t.Fatal(err)
 		}
-		if m.decode(append(good, 'x')) == nil || m.decode(append([]byte{wireVersion + 1}, good[1:]...)) == nil || m.decode(make([]byte, maxMessage+1)) == nil {
-			t.Error("nonsense is taken for a message")
+		for name, b := range map[string][]byte{
+			"a trailing byte": append(good, 'x'),
+			"another version": append([]byte{wireVersion + 1}, good[1:]...),
+			"too many bytes":  make([]byte, maxMessage+1),
+		} {
+			if m.decode(b) == nil {
+				t.Errorf("decode accepts a message with %s", name)
+			}
 		}
 		for n := range good {
 			if n != wireHeader && m.decode(good[:n]) == nil {
-				t.Errorf("%d of %d bytes are taken for a message", n, len(good))
+				t.Errorf("decode accepts the first %d of %d bytes", n, len(good))
 			}
 		}
 	}
 }
 
-func FuzzWhatIsNoMessageIsIgnored(f *testing.F) {
+func FuzzDecode(f *testing.F) {
 	good := appendRing(appendRing(appendHeader(nil, 0, 1), ring{key: 2}), ring{key: 3, or: [3]key{4, 5, 6}, n: 5})
 	f.Add(good)
 	f.Add(good[:len(good)-1])
@@ -70,13 +76,13 @@ func FuzzWhatIsNoMessageIsIgnored(f *testing.F) {
 		}
 		for _, r := range m.rings {
 			if r.n < 0 || r.n > maxCount {
-				t.Errorf("%+v", r)
+				t.Errorf("decode returns the ring %+v, want n from 0 to %d", r, maxCount)
 			}
 		}
 	})
 }
 
-func TestTheOutboxIsBoundedAndCountsRuns(t *testing.T) {
+func TestOutboxIsBoundedAndCountsRuns(t *testing.T) {
 	var o outbox
 	for range 3 {
 		o.put(ringOf("", Queue("t", "q")))
@@ -84,62 +90,62 @@ func TestTheOutboxIsBoundedAndCountsRuns(t *testing.T) {
 	}
 	rings, flags := o.take()
 	if q := rings[keyOf("", Queue("t", "q"))]; len(rings) != 2 || q.n != 3 || flags != 0 {
-		t.Errorf("%v %d", rings, flags)
+		t.Errorf("outbox: %v, flags %d, want two rings, the queue with 3 runs, and no flags", rings, flags)
 	}
 	for i := range 2 * maxRings {
 		o.put(ringOf("", Run("t", fmt.Sprint(i))))
 	}
 	if rings, flags = o.take(); len(rings) != 0 || flags != flagAll {
-		t.Errorf("%d rings, flags %d: too many become one", len(rings), flags)
+		t.Errorf("after an overflow: %d rings, flags %d, want 0 and flagAll", len(rings), flags)
 	}
 	if rings, flags = o.take(); len(rings) != 0 || flags != 0 {
-		t.Errorf("%d rings, flags %d are sent twice", len(rings), flags)
+		t.Errorf("the second take: %d rings, flags %d, want nothing", len(rings), flags)
 	}
 }
 
-func TestANodeThatIsAloneTellsNobody(t *testing.T) {
+func TestNodeWithoutPeersSendsNothing(t *testing.T) {
 	p, err := newPostgres(Options{URL: "postgres://h/d"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Ring(Run("t", "r"))
 	if len(p.out.rings) != 0 {
-		t.Error("a ring waits for nobody")
+		t.Error("without peers a ring is in the outbox, want none")
 	}
-	if p.hear(appendHeader(nil, flagHello, p.node)) {
-		t.Error("it takes itself for somebody else")
+	if p.receive(appendHeader(nil, flagHello, p.node)) {
+		t.Error("the node accepts its own message")
 	}
-	p.hear(appendHeader(nil, flagHello|flagAnswer, p.node+1))
-	p.meet()
+	p.receive(appendHeader(nil, flagHello|flagAnswer, p.node+1))
+	p.sawPeer()
 	if p.out.flags != flagAll|flagHello {
-		t.Errorf("flags %d: who comes is told to look at everything, and gets an answer", p.out.flags)
+		t.Errorf("flags for a new peer = %d, want flagAll and flagHello", p.out.flags)
 	}
 	p.out.take()
 	p.Ring(Run("t", "r"))
 	if len(p.out.rings) != 1 {
-		t.Error("the other node is told nothing")
+		t.Errorf("%d rings in the outbox for a peer, want 1", len(p.out.rings))
 	}
 }
 
-func TestEverybodyIsNotWokenAgainAndAgain(t *testing.T) {
+func TestWakeAllIsLimitedToOncePerSecond(t *testing.T) {
 	t.Parallel()
 	var l Local
 	c, stop := l.Listen(Run("t", "r"))
 	defer stop()
 	l.wakeAll()
 	if !rung(c) {
-		t.Fatal("the first time it is at once")
+		t.Fatal("the first wakeAll did not wake the listener at once")
 	}
 	for range 1000 {
 		l.wakeAll()
 	}
 	if rung(c) {
-		t.Error("the second time it is a second later")
+		t.Error("the second wakeAll woke the listener at once, want a second later")
 	}
 	<-c
 }
 
-func TestSecretsAreMasked(t *testing.T) {
+func TestMaskHidesSecrets(t *testing.T) {
 	for address, want := range map[string]string{
 		"":                                "",
 		"none":                            "none",
@@ -154,12 +160,13 @@ func TestSecretsAreMasked(t *testing.T) {
 		"postgres://u:hun/ter#2@h/d":      "postgres://u:xxxxx@h/d",
 		"postgres://u:hun?ter2@h/d":       "xxxxx",
 		"postgres://h/d?password=hunter2": "postgres://h/d?password=xxxxx",
-		"postgres://u:p@h/d?sslmode=require&sslpassword=hunter2": "postgres://u:xxxxx@h/d?sslmode=require&sslpassword=xxxxx",
-		"host=h password=hunter2":                                "xxxxx",
-		"u:hunter2@h":                                            "xxxxx",
+		"postgres://u:p@h/d?sslmode=require&sslpassword=hunter2": "" +
+			"postgres://u:xxxxx@h/d?sslmode=require&sslpassword=xxxxx",
+		"host=h password=hunter2": "xxxxx",
+		"u:hunter2@h":             "xxxxx",
 	} {
 		if got := Mask(address); got != want || strings.Contains(got, "ter2") {
-			t.Errorf("%s, not %s", got, want)
+			t.Errorf("Mask(%s) = %s, want %s", address, got, want)
 		}
 	}
 }

@@ -1,9 +1,19 @@
-// Package fair divides something scarce between tenants: readers of the store, places in a queue, bytes of
-// memory. A Gate lets a fixed number of units through at once. Whoever finds no unit free waits, and the
-// units that come free go round the tenants that wait, so that a tenant with a thousand callers and one with
-// a single caller get their turns alike.
+// Package fair shares a limited resource between tenants: readers of the store, places in a queue,
+// bytes of memory. A [Gate] is a weighted semaphore with round-robin between tenants: it has a
+// fixed number of units, and a caller that finds none free waits. Units that become free go to the
+// waiting tenants in turn. A tenant with a thousand callers therefore gets no more turns than one
+// with a single caller.
 //
-// The tenant of a call travels in its context: With puts it there, Tenant reads it.
+// The algorithm has three rules:
+//
+//   - A tenant may hold more than its share only while no other tenant holds or wants units. With
+//     Strict it never may.
+//   - Within a tenant, waiters are served in the order in which they came.
+//   - If the next tenant is within its share but its request does not fit yet, free units are saved
+//     up for it. Otherwise small requests could delay a large one for ever. A tenant that has its
+//     share is skipped.
+//
+// The tenant of a call is in its context: [With] sets it, and [Tenant] reads it.
 package fair
 
 import (
@@ -15,37 +25,37 @@ import (
 
 type tenantKey struct{}
 
-// With notes in a context on whose behalf a call is made.
+// With returns a context with the tenant on whose behalf a call is made.
 func With(ctx context.Context, t perdure.TenantID) context.Context {
 	return context.WithValue(ctx, tenantKey{}, t)
 }
 
-// Tenant says on whose behalf a call is made. Work of the server itself has no tenant.
+// Tenant returns the tenant on whose behalf a call is made. It is empty for work of the server
+// itself.
 func Tenant(ctx context.Context) perdure.TenantID {
 	t, _ := ctx.Value(tenantKey{}).(perdure.TenantID)
 	return t
 }
 
-// Limits of a gate. Share zero means Size: a tenant may have everything.
+// Limits of a gate. A Share of zero means Size: one tenant may hold all units.
 type Limits struct {
-	// Size is how many units are let through at once.
+	// Size is the number of units.
 	Size int64
-	// Share is how many of them one tenant may hold while another tenant holds or wants some.
+	// Share limits the units of one tenant while another tenant holds or wants some.
 	Share int64
-	// Strict holds a tenant to its share even when nobody else asks. It is for units that are held for so
-	// long that a newcomer could not wait until one comes free.
+	// Strict limits a tenant to its share even while it is alone. It is for units that are held so
+	// long that a newcomer could not wait for one.
 	Strict bool
 }
 
-// A Gate lets a bounded number of units through at once, and goes round the tenants. It is safe for
-// concurrent use.
+// A Gate shares a fixed number of units between tenants. It is safe for concurrent use.
 type Gate struct {
 	lim Limits
 
 	mu      sync.Mutex
 	used    int64
 	tenants map[perdure.TenantID]*tenant
-	round   []perdure.TenantID // tenants that wait, the next one first
+	round   []perdure.TenantID // tenants with waiters; the next one is first
 }
 
 type tenant struct {
@@ -55,7 +65,7 @@ type tenant struct {
 
 type waiter struct {
 	units int64
-	in    chan struct{} // closed when the units are the waiter's
+	in    chan struct{} // closed when the waiter has got its units
 }
 
 // NewGate makes a gate.
@@ -66,8 +76,9 @@ func NewGate(lim Limits) *Gate {
 	return &Gate{lim: lim, tenants: make(map[perdure.TenantID]*tenant)}
 }
 
-// Enter waits until units are free for a tenant, or the context ends. What it gives returns them; it may be
-// called more than once. More units than the tenant could ever have count as that many.
+// Enter takes units for a tenant. It waits until they are free or the context ends. leave returns
+// them, and may be called more than once. A request for more than the share is reduced to the
+// share.
 func (g *Gate) Enter(ctx context.Context, t perdure.TenantID, units int64) (leave func(), err error) {
 	units = g.clamp(units)
 	g.mu.Lock()
@@ -87,7 +98,7 @@ func (g *Gate) Enter(ctx context.Context, t perdure.TenantID, units int64) (leav
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case <-w.in: // in the same moment: the units go to whoever is next
+	case <-w.in: // granted at the same moment: return the units
 		g.release(t, units)
 	default:
 		g.withdraw(t, w)
@@ -95,7 +106,7 @@ func (g *Gate) Enter(ctx context.Context, t perdure.TenantID, units int64) (leav
 	return nil, ctx.Err()
 }
 
-// TryEnter takes units if they are free now and nobody of the tenant waits for some.
+// TryEnter takes units if they are free now and no other caller of the tenant waits.
 func (g *Gate) TryEnter(t perdure.TenantID, units int64) (leave func(), ok bool) {
 	units = g.clamp(units)
 	g.mu.Lock()
@@ -109,7 +120,7 @@ func (g *Gate) TryEnter(t perdure.TenantID, units int64) (leave func(), ok bool)
 	return g.leaver(t, units), true
 }
 
-// Free is how many units a tenant could take now.
+// Free returns the units that a tenant could take now.
 func (g *Gate) Free(t perdure.TenantID) int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,7 +133,7 @@ func (g *Gate) Free(t perdure.TenantID) int64 {
 	return max(0, free)
 }
 
-// Used is how many units are held.
+// Used returns the units that are held.
 func (g *Gate) Used() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,6 +142,7 @@ func (g *Gate) Used() int64 {
 
 func (g *Gate) clamp(units int64) int64 { return max(1, min(units, g.lim.Share)) }
 
+// of returns the state of a tenant, and creates it if needed.
 func (g *Gate) of(t perdure.TenantID) *tenant {
 	of := g.tenants[t]
 	if of == nil {
@@ -140,7 +152,7 @@ func (g *Gate) of(t perdure.TenantID) *tenant {
 	return of
 }
 
-// others tells whether anybody but this tenant holds or wants something.
+// others tells whether another tenant holds or wants units.
 func (g *Gate) others(of *tenant) bool {
 	if g.used > of.used {
 		return true
@@ -152,6 +164,7 @@ func (g *Gate) others(of *tenant) bool {
 	return waiting > 0
 }
 
+// fits tells whether a tenant may take units now.
 func (g *Gate) fits(of *tenant, units int64) bool {
 	if g.used+units > g.lim.Size {
 		return false
@@ -159,7 +172,7 @@ func (g *Gate) fits(of *tenant, units int64) bool {
 	return of.used+units <= g.lim.Share || !g.lim.Strict && !g.others(of)
 }
 
-// saving tells whether free units are saved up for a waiter that may have them.
+// saving tells whether free units are saved up for a waiter whose tenant is within its share.
 func (g *Gate) saving() bool {
 	for _, t := range g.round {
 		if of := g.tenants[t]; of.used+of.waiting[0].units <= g.lim.Share {
@@ -182,6 +195,7 @@ func (g *Gate) join(t perdure.TenantID, w *waiter) {
 	of.waiting = append(of.waiting, w)
 }
 
+// withdraw removes a waiter that has given up.
 func (g *Gate) withdraw(t perdure.TenantID, w *waiter) {
 	of := g.of(t)
 	for i := range of.waiting {
@@ -194,7 +208,7 @@ func (g *Gate) withdraw(t perdure.TenantID, w *waiter) {
 		g.leaveRound(t)
 	}
 	g.forget(t)
-	g.admit() // the one who left may have been what the others waited behind
+	g.admit() // units may have been saved up for this waiter
 }
 
 func (g *Gate) leaveRound(t perdure.TenantID) {
@@ -224,16 +238,16 @@ func (g *Gate) release(t perdure.TenantID, units int64) {
 	g.admit()
 }
 
-// forget drops what is known of a tenant that neither holds nor wants anything.
+// forget removes the state of a tenant that neither holds nor wants units.
 func (g *Gate) forget(t perdure.TenantID) {
 	if of := g.tenants[t]; of != nil && of.used == 0 && len(of.waiting) == 0 {
 		delete(g.tenants, t)
 	}
 }
 
-// admit lets in whoever fits, one waiter of a tenant at a time, round the tenants. A tenant whose next waiter
-// does not fit is passed over if it has its share already; otherwise the units are saved up for it, so that a
-// large request is not overtaken for ever by small ones.
+// admit grants free units to waiters, one waiter of each tenant in turn. A tenant whose next waiter
+// does not fit is skipped if it has its share already. Otherwise admit stops, and the units are
+// saved up for it.
 func (g *Gate) admit() {
 	for passed := 0; passed < len(g.round); {
 		t := g.round[0]

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// enter waits in the background and says into a channel whose turn it was.
+// enter waits for units, and then sends its tenant and its leave function to the channels.
 func enter(g *Gate, t perdure.TenantID, units int64, turns chan<- perdure.TenantID, leaves chan<- func()) {
 	leave, err := g.Enter(context.Background(), t, units)
 	if err == nil {
@@ -47,7 +47,7 @@ func TestFreeUnitsGoRoundTheTenants(t *testing.T) {
 	})
 }
 
-func TestShareBindsWhileOthersAsk(t *testing.T) {
+func TestShareLimitsWhileOthersAreActive(t *testing.T) {
 	g := NewGate(Limits{Size: 4, Share: 2})
 	var held []func()
 	for i := range 4 {
@@ -70,7 +70,7 @@ func TestShareBindsWhileOthersAsk(t *testing.T) {
 	}
 }
 
-func TestStrictShareBindsAlways(t *testing.T) {
+func TestStrictShareLimitsAlways(t *testing.T) {
 	g := NewGate(Limits{Size: 4, Share: 3, Strict: true})
 	for range 3 {
 		if _, ok := g.TryEnter("a", 1); !ok {
@@ -85,14 +85,14 @@ func TestStrictShareBindsAlways(t *testing.T) {
 	}
 }
 
-func TestWaiterThatGivesUpHoldsUpNobody(t *testing.T) {
+func TestWaiterThatGivesUpBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(Limits{Size: 2})
 		one, _ := g.TryEnter("a", 1)
 		ctx, cancel := context.WithCancel(context.Background())
 		gone := make(chan error, 1)
 		go func() {
-			_, err := g.Enter(ctx, "b", 2) // saved up for
+			_, err := g.Enter(ctx, "b", 2) // units are saved up for it
 			gone <- err
 		}()
 		synctest.Wait()
@@ -104,7 +104,7 @@ func TestWaiterThatGivesUpHoldsUpNobody(t *testing.T) {
 		}
 		cancel()
 		if err := <-gone; !errors.Is(err, context.Canceled) {
-			t.Errorf("error of the one who gave up = %v, want %v", err, context.Canceled)
+			t.Errorf("error of the waiter that gave up = %v, want %v", err, context.Canceled)
 		}
 		synctest.Wait()
 		if len(turns) != 1 {

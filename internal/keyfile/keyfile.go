@@ -1,5 +1,6 @@
-// Package keyfile reads and writes the file of a key, admin.key. The file is for its owner alone. It knows nothing of stores and
-// servers: package embedded and the commands call it.
+// Package keyfile reads and writes a file with an API key, such as admin.key. Only the file's owner
+// may have access to it. Package embedded and the commands use it; it knows nothing of stores and
+// servers.
 package keyfile
 
 import (
@@ -12,7 +13,8 @@ import (
 	"strings"
 )
 
-// Read reads a key from its file. A file that is open to others than its owner is refused, unless insecure permits it.
+// Read reads a key from its file. It refuses a file that others than its owner can access, unless
+// insecure is set.
 func Read(path string, insecure bool) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -23,16 +25,19 @@ func Read(path string, insecure bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 && !insecure && runtime.GOOS != "windows" { // which has no such modes
-		return "", fmt.Errorf("%s is open to others (its mode is %#o): chmod 600 %s, and think about who has read it; --insecure-key-file permits it", path, mode, path)
+	// Windows has no such modes.
+	if mode := info.Mode().Perm(); mode&0o077 != 0 && !insecure && runtime.GOOS != "windows" {
+		return "", fmt.Errorf("%s is open to others (its mode is %#o): chmod 600 %s, "+
+			"and think about who has read it; --insecure-key-file permits it", path, mode, path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, 1<<16))
 	return strings.TrimSpace(string(b)), err
 }
 
-// Write writes a secret so that it is there whole or not at all, for its owner alone.
+// Write writes a secret to a file that only its owner can access. The file is replaced atomically
+// and synced, because the secret exists nowhere else.
 func Write(path, secret string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // 0600
+	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // has the mode 0600
 	if err != nil {
 		return err
 	}
@@ -48,5 +53,5 @@ func Write(path, secret string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close()) // the store makes no other
+	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -15,39 +15,42 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// How the store is counted: a count is good for a second, and for so many times as long as it took, so that counting never is more
-// than a small part of what the store does. Whoever asks waits no longer than patience; the count goes on, and is there the next time.
+// A census is cached for freshFor, and for at least restFactor times as long as it took. So
+// counting is only a small part of the store's work. A scrape waits for a census up to
+// scrapeTimeout. The census then continues, and the next scrape can use it.
 const (
-	freshFor = time.Second
-	share    = 20
-	atMost   = time.Minute
-	patience = 2 * time.Second
+	freshFor      = time.Second
+	restFactor    = 20
+	maxCensus     = time.Minute // limit of a census, and of the time for which it is cached
+	scrapeTimeout = 2 * time.Second
 )
 
-// A census is what of the metrics is read from the store.
+// A census is the collector of the metrics that are computed from the store.
 type census struct {
-	count    func() (*store.Census, perdure.Instant, error)
-	patience time.Duration
-	descs    map[string]*prometheus.Desc
+	count   func() (*store.Census, perdure.Instant, error)
+	timeout time.Duration
+	descs   map[string]*prometheus.Desc
 
 	mu    sync.Mutex
 	last  *counted
-	until time.Time     // last is good until then
-	going chan struct{} // closed when the count under way has ended; nil: none is
+	until time.Time     // last is valid until then
+	going chan struct{} // closed when the running census ends; nil if none runs
 }
 
-// counted is a count, the instant on the store's clock, how long it took, and when it had ended.
+// counted is the result of a census.
 type counted struct {
 	*store.Census
-	at    perdure.Instant
+	at    perdure.Instant // on the store's clock
 	took  time.Duration
-	ended time.Time
+	ended time.Time // on this node's clock
 }
 
 func newCensus(e *engine.Engine) *census {
-	return &census{patience: patience, descs: describe(queueDepth, queueOldest, runs, runsDeferred, runTiers, pastDeadline, lettersHeld, workersSeen, quietest, sweepAge, fanOuts, scrapeOK, scrapeTook),
+	return &census{timeout: scrapeTimeout,
+		descs: describe(queueDepth, queueOldest, runs, runsDeferred, runTiers, pastDeadline, lettersHeld,
+			workersSeen, quietest, sweepAge, fanOuts, scrapeOK, scrapeTook),
 		count: func() (out *store.Census, now perdure.Instant, err error) {
-			ctx, cancel := context.WithTimeout(context.Background(), atMost)
+			ctx, cancel := context.WithTimeout(context.Background(), maxCensus)
 			defer cancel()
 			err = e.Store().Count(ctx, func(v *store.View) (err error) {
 				now = v.Now
@@ -73,7 +76,7 @@ func (c *census) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// look gives a count that is fresh, or nil if there is none in time.
+// look returns a valid census, or nil if there is none in time. It starts one if needed.
 func (c *census) look() *counted {
 	c.mu.Lock()
 	if c.last != nil && time.Now().Before(c.until) {
@@ -87,7 +90,7 @@ func (c *census) look() *counted {
 	}
 	done := c.going
 	c.mu.Unlock()
-	t := time.NewTimer(c.patience)
+	t := time.NewTimer(c.timeout)
 	defer t.Stop()
 	select {
 	case <-done:
@@ -99,6 +102,7 @@ func (c *census) look() *counted {
 	}
 }
 
+// run makes a census and closes done.
 func (c *census) run(done chan struct{}) {
 	begin := time.Now()
 	found, at, err := c.count()
@@ -110,11 +114,11 @@ func (c *census) run(done chan struct{}) {
 	if err == nil {
 		c.last = &counted{found, at, took, ended}
 	}
-	c.until = time.Now().Add(min(atMost, max(freshFor, share*took)))
+	c.until = time.Now().Add(min(maxCensus, max(freshFor, restFactor*took)))
 	close(done)
 }
 
-// Collect gives what was counted.
+// Collect sends the metrics of the current census.
 func (c *census) Collect(out chan<- prometheus.Metric) {
 	give := func(name string, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(c.descs[name], prometheus.GaugeValue, v, labels...)
@@ -124,7 +128,7 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 		give(scrapeOK, 0)
 		return
 	}
-	now := n.at.Add(time.Since(n.ended)) // what it says the age of has aged since
+	now := n.at.Add(time.Since(n.ended)) // ages have grown since the census
 	give(scrapeOK, 1)
 	give(scrapeTook, n.took.Seconds())
 	give(pastDeadline, float64(n.PastDeadline))
@@ -138,13 +142,15 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 	for _, tier := range []string{perdure.TierFresh, perdure.TierStale, perdure.TierDead} {
 		give(runTiers, float64(n.Tiers[tier]), tier)
 	}
-	for _, q := range largest(n.Queues, func(a, b store.QueueLoad) int { return cmp.Compare(a.Claimable, b.Claimable) }, func(a, b store.QueueLoad) store.QueueLoad {
+	deeper := func(a, b store.QueueLoad) int { return cmp.Compare(a.Claimable, b.Claimable) }
+	add := func(a, b store.QueueLoad) store.QueueLoad {
 		if a.Since == 0 || b.Since != 0 && b.Since < a.Since {
 			a.Since = b.Since
 		}
 		a.Claimable += b.Claimable
 		return a
-	}) {
+	}
+	for _, q := range largest(n.Queues, deeper, add) {
 		give(queueDepth, float64(q.value.Claimable), q.name)
 		give(queueOldest, seconds(q.value.Since, now), q.name)
 	}
@@ -169,9 +175,9 @@ type labelled[T any] struct {
 	value T
 }
 
-// largest gives the largest of what callers have named, as many as there may be labels, and the rest together.
+// largest returns the maxLabels largest entries by name, and the sum of the others as one entry.
 func largest[T any](all map[string]T, compare func(a, b T) int, sum func(a, b T) T) []labelled[T] {
-	joined := make(map[string]T, len(all)) // names that are the same as labels are one
+	joined := make(map[string]T, len(all)) // names with the same label are one entry
 	for name, v := range all {
 		if before, ok := joined[label(name)]; ok {
 			v = sum(before, v)
@@ -198,7 +204,7 @@ func largest[T any](all map[string]T, compare func(a, b T) int, sum func(a, b T)
 	return append(kept, rest)
 }
 
-// A node is what this process knows of itself.
+// A node is the collector of the metrics of this process.
 type node struct {
 	store    *store.Store
 	attached func() (map[string]int64, int64)

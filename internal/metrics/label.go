@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// named are the counters of one metric whose labels are known beforehand: all are there from the start, at 0.
+// named has the counters of a metric whose label values are known in advance. All exist from the
+// start, at 0.
 type named struct{ by map[string]prometheus.Counter }
 
 func (m *Metrics) named(metric string, values ...string) *named {
@@ -25,17 +26,18 @@ func (n *named) inc(value string) {
 	}
 }
 
-// Names that callers make up, such as queues, are labels for the first so many of them; the rest is one together.
+// Names from callers, such as queues, become label values up to maxLabels. The others share one
+// value.
 const (
 	maxLabels = 100
 	maxLength = 128
 	other     = "other"
 )
 
-// capped are the counters of one metric whose labels callers make up.
+// capped has the counters of a metric whose label values come from callers.
 type capped struct {
 	vec  *prometheus.CounterVec
-	size int // labels
+	size int // number of labels
 
 	mu sync.RWMutex
 	by map[[2]string]prometheus.Counter
@@ -71,7 +73,7 @@ func (c *capped) add(key [2]string) prometheus.Counter {
 	return counter
 }
 
-// label makes a name fit for a label.
+// label makes a name a valid label value.
 func label(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxLength)], "")
 }

@@ -1,10 +1,3 @@
-// Package metrics counts what happens and looks at what there is, for Prometheus.
-//
-// Counters are fed with what is durable: the engine's changes, the watchdog's actions, the store's batches. Each node counts
-// what went through it. Gauges that are about runs are counted in the store when somebody asks, and not more often than the store can bear.
-// No label has more values than a bound: never a run, a thread, a tenant or a worker.
-//
-// It decides nothing, and nothing waits for it. Package embedded wires it.
 package metrics
 
 import (
@@ -23,15 +16,15 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// Metrics are those of one server. It is an engine's Observer.
+// Metrics has the metrics of one server. It implements the engine's Observer.
 type Metrics struct {
 	registry *prometheus.Registry
-	now      func() perdure.Instant // the store's clock; nil: it is not known yet
+	now      func() perdure.Instant // the store's clock; nil before Look
 
 	created, late, lost prometheus.Counter
 
 	ended, detached, alerts, sent *named
-	actions                       *named // by the rule's name
+	actions                       *named // by name of the rule
 	aside                         *named
 	timeouts, letters             *capped
 	took                          map[perdure.State]prometheus.Observer
@@ -41,10 +34,12 @@ type Metrics struct {
 	operations       []prometheus.Counter
 }
 
-// New makes metrics that count from zero. Look has them look at a server as well.
+// New returns metrics that count from zero. Look adds the gauges of a server.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), took: make(map[perdure.State]prometheus.Observer)}
-	m.created, m.late, m.lost = m.counter(runsCreated).WithLabelValues(), m.counter(lateResults).WithLabelValues(), m.counter(leasesLost).WithLabelValues()
+	m.created = m.counter(runsCreated).WithLabelValues()
+	m.late = m.counter(lateResults).WithLabelValues()
+	m.lost = m.counter(leasesLost).WithLabelValues()
 	m.detached = m.named(detached, "timeout", "disconnect", "detached")
 	m.alerts = m.named(alerts, "queued", "silent", "no_progress", "stale")
 	m.sent = m.named(attempts, "delivered", "refused", "unreachable", "stopped")
@@ -53,7 +48,8 @@ func New() *Metrics {
 		m.letters.add([2]string{string(cause)})
 	}
 
-	durations := m.histogram(runDuration, []float64{.1, .5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600})
+	durations := m.histogram(runDuration,
+		[]float64{.1, .5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600})
 	var ends []string
 	for _, s := range perdure.States {
 		if s.Terminal() {
@@ -62,8 +58,10 @@ func New() *Metrics {
 		}
 	}
 	m.ended = m.named(runsEnded, ends...)
-	m.lateness = m.histogram(lateness, []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}).WithLabelValues()
-	m.cancel = m.histogram(cancelTook, []float64{.005, .025, .1, .25, 1, 2.5, 5, 15, 30, 60, 300, 600}).WithLabelValues()
+	m.lateness = m.histogram(lateness,
+		[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}).WithLabelValues()
+	m.cancel = m.histogram(cancelTook,
+		[]float64{.005, .025, .1, .25, 1, 2.5, 5, 15, 30, 60, 300, 600}).WithLabelValues()
 
 	acts := m.counter(actions)
 	m.actions = &named{by: make(map[string]prometheus.Counter)}
@@ -80,17 +78,20 @@ func New() *Metrics {
 		m.commits = append(m.commits, commit.WithLabelValues(l.String()))
 		m.operations = append(m.operations, ops.WithLabelValues(l.String()))
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.build()
 	return m
 }
 
-// ownCauses are those of dead letters that the server gives itself: they are there from the start, at 0, so that the first one is seen to
-// rise. Workers make up others.
-var ownCauses = []perdure.Code{perdure.CodeAttemptsExhausted, perdure.CodeDispatchTimeout, perdure.CodeRejected, perdure.CodeSignatureInvalid,
-	perdure.CodeHeartbeatLost, perdure.CodeDamaged}
+// ownCauses lists the causes of dead letters that the server sets. They exist from the start, at 0,
+// so that an alert sees the first one as an increase. Other causes come from workers.
+var ownCauses = []perdure.Code{
+	perdure.CodeAttemptsExhausted, perdure.CodeDispatchTimeout, perdure.CodeRejected, perdure.CodeSignatureInvalid,
+	perdure.CodeHeartbeatLost, perdure.CodeDamaged,
+}
 
-// Observe counts what happened to runs.
+// Observe counts changes of runs.
 func (m *Metrics) Observe(list []engine.Change) {
 	for i := range list {
 		switch c := &list[i]; c.What {
@@ -114,7 +115,7 @@ func (m *Metrics) Observe(list []engine.Change) {
 	}
 }
 
-// end counts an end.
+// end counts the end of a run.
 func (m *Metrics) end(c *engine.Change) {
 	took := m.took[c.State]
 	if took == nil {
@@ -137,7 +138,7 @@ func (m *Metrics) end(c *engine.Change) {
 	}
 }
 
-// Acted counts what the watchdog did.
+// Acted counts actions of the watchdog.
 func (m *Metrics) Acted(list []watchdog.Action) {
 	for i := range list {
 		m.actions.inc(list[i].Name)
@@ -150,23 +151,26 @@ func (m *Metrics) Acted(list []watchdog.Action) {
 // SetAside counts a row that the watchdog could not act on.
 func (m *Metrics) SetAside(part string) { m.aside.inc(part) }
 
-// Written counts a batch of the store's.
+// Written counts a batch of the store.
 func (m *Metrics) Written(w store.Written) {
 	m.batches[w.Lane].Observe(w.Took.Seconds())
 	m.commits[w.Lane].Observe(w.Commit.Seconds())
 	m.operations[w.Lane].Add(float64(w.Operations))
 }
 
-// Look has the metrics look at a server: at its store, and at who is attached. It is called once, before anything is counted.
+// Look adds the gauges of a server: of its store, and of the attached clients. It is called once,
+// before anything is counted.
 func (m *Metrics) Look(e *engine.Engine, attached func() (by map[string]int64, limit int64)) {
 	m.now = e.Store().Now
 	m.registry.MustRegister(newCensus(e), newNode(e.Store(), attached))
 }
 
-// Certificate tells when the certificate that this node shows expires. It is called once, where there is one.
+// Certificate adds the gauge of the expiry of this node's TLS certificate. It is called once, if
+// there is one.
 func (m *Metrics) Certificate(expires func() time.Time) {
 	r := row(certExpires)
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: r.Name, Help: r.Help}, func() float64 { return float64(expires().Unix()) }))
+	at := func() float64 { return float64(expires().Unix()) }
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: r.Name, Help: r.Help}, at))
 }
 
 // ServeHTTP answers a scrape.
@@ -198,7 +202,7 @@ func (m *Metrics) histogram(name string, buckets []float64) *prometheus.Histogra
 	return v
 }
 
-// build says what runs.
+// build adds the metric of the version.
 func (m *Metrics) build() {
 	version, commit := "unknown", "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -217,7 +221,7 @@ func (m *Metrics) build() {
 	m.registry.MustRegister(v)
 }
 
-// seconds from one instant to another; none if the first is not known.
+// seconds returns the time from one instant to another, and 0 if the first is not set.
 func seconds(from, to perdure.Instant) float64 {
 	if from == 0 {
 		return 0

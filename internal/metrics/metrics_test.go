@@ -21,18 +21,18 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// A family is a metric as a scrape has it.
+// A family is a metric of a scrape.
 type family struct {
 	typ, help string
 	samples   []sample
 }
 
 type sample struct {
-	names, values []string // of its labels
+	names, values []string // of the labels
 	value         float64
 }
 
-// gather gives what a scrape would, by name.
+// gather returns the metrics of a scrape, by name.
 func gather(t *testing.T, m *Metrics) map[string]*family {
 	t.Helper()
 	list, err := m.registry.Gather()
@@ -54,7 +54,7 @@ func gather(t *testing.T, m *Metrics) map[string]*family {
 	return out
 }
 
-// sum adds the values of a metric up.
+// sum returns the sum of a metric's values.
 func (f *family) sum() (sum float64) {
 	for _, s := range f.samples {
 		sum += s.value
@@ -62,7 +62,7 @@ func (f *family) sum() (sum float64) {
 	return sum
 }
 
-// looking makes metrics that look at a server with something of everything.
+// looking returns the metrics of a server that has some of everything.
 func looking(t *testing.T) *Metrics {
 	t.Helper()
 	m := New()
@@ -84,7 +84,8 @@ func looking(t *testing.T) *Metrics {
 		}
 	}
 	do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "waits"}})
-	do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "late", Timeout: perdure.Duration(time.Second)}})
+	do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "late",
+		Timeout: perdure.Duration(time.Second)}})
 	do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "bad"}})
 	poll := &engine.Claim{Tenant: "t", Worker: "w", Kinds: []string{"bad"}, Slots: 1, Start: true}
 	do(poll)
@@ -96,32 +97,32 @@ func looking(t *testing.T) *Metrics {
 	return m
 }
 
-func TestWhatIsServedIsWhatTheTableSays(t *testing.T) {
+func TestScrapeMatchesTheTable(t *testing.T) {
 	found := gather(t, looking(t))
 	for _, r := range Table {
 		f := found[r.Name]
 		if f == nil {
-			t.Errorf("%s is in the table and not served", r.Name)
+			t.Errorf("%s is in the table, but not in the scrape", r.Name)
 			continue
 		}
 		if f.typ != string(r.Type) || f.help != r.Help {
-			t.Errorf("%s is a %s: %s", r.Name, f.typ, f.help)
+			t.Errorf("%s is a %s with the help %q, want a %s with %q", r.Name, f.typ, f.help, r.Type, r.Help)
 		}
 		want := slices.Sorted(slices.Values(r.Labels))
 		for _, s := range f.samples {
 			if !slices.Equal(s.names, want) {
-				t.Errorf("%s has the labels %v, not %v", r.Name, s.names, want)
+				t.Errorf("%s has the labels %v, want %v", r.Name, s.names, want)
 			}
 		}
 		for _, l := range r.Labels {
 			if slices.Contains([]string{"run", "run_id", "tenant", "thread", "thread_id", "worker", "worker_id"}, l) {
-				t.Errorf("%s has the label %s, which has no bound", r.Name, l)
+				t.Errorf("%s has the label %s, whose values are not limited", r.Name, l)
 			}
 		}
 	}
 	for name := range found {
 		if strings.HasPrefix(name, "perdure_") && row(name) == nil {
-			t.Errorf("%s is served and not in the table", name)
+			t.Errorf("%s is in the scrape, but not in the table", name)
 		}
 	}
 	for _, prefix := range []string{"go_", "process_"} {
@@ -130,12 +131,12 @@ func TestWhatIsServedIsWhatTheTableSays(t *testing.T) {
 			any = any || strings.HasPrefix(name, prefix)
 		}
 		if !any {
-			t.Errorf("nothing begins with %s", prefix)
+			t.Errorf("no metric begins with %s", prefix)
 		}
 	}
 }
 
-func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
+func TestNamesPassPromlint(t *testing.T) {
 	list, err := looking(t).registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -152,16 +153,17 @@ func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 func TestEveryRuleIsCountedFromTheStart(t *testing.T) {
 	f := gather(t, New())[actions]
 	if n := len(f.samples); n != len(watchdog.Rules) || f.sum() != 0 {
-		t.Errorf("%d rules are counted, of %d: %v", n, len(watchdog.Rules), f.samples)
+		t.Errorf("%d rules with the sum %v, want %d rules at 0: %v", n, f.sum(), len(watchdog.Rules), f.samples)
 	}
 }
 
-func TestLabelsThatCallersMakeUpAreBounded(t *testing.T) {
+func TestLabelValuesOfCallersAreLimited(t *testing.T) {
 	m := New()
 	const many = 5000
 	for i := range many {
 		m.Observe([]engine.Change{
-			{What: perdure.LineTimedOut, State: perdure.TimedOut, Queue: fmt.Sprint("q", i), Kind: fmt.Sprint("k", i), Code: perdure.CodeDispatchTimeout},
+			{What: perdure.LineTimedOut, State: perdure.TimedOut, Queue: fmt.Sprint("q", i), Kind: fmt.Sprint("k", i),
+				Code: perdure.CodeDispatchTimeout},
 			{What: perdure.LineDeadLettered, Code: perdure.Code(strings.Repeat("x", 1000) + fmt.Sprint(i))},
 		})
 	}
@@ -169,7 +171,8 @@ func TestLabelsThatCallersMakeUpAreBounded(t *testing.T) {
 	found := gather(t, m)
 	for name, want := range map[string]float64{runTimeouts: many, letters: many + 1} {
 		if f := found[name]; len(f.samples) > maxLabels+1 || f.sum() != want {
-			t.Errorf("%s has %d values that count %v", name, len(f.samples), f.sum())
+			t.Errorf("%s has %d label values with the sum %v, want at most %d with %v",
+				name, len(f.samples), f.sum(), maxLabels+1, want)
 		}
 	}
 	loads := make(map[string]store.QueueLoad)
@@ -182,14 +185,16 @@ func TestLabelsThatCallersMakeUpAreBounded(t *testing.T) {
 	m.registry.MustRegister(c)
 	f := gather(t, m)[queueDepth]
 	if len(f.samples) > maxLabels+1 || f.sum() != many*(many-1)/2+many {
-		t.Errorf("%d queues with %v runs", len(f.samples), f.sum())
+		t.Errorf("%d queues with %v runs, want at most %d with %d",
+			len(f.samples), f.sum(), maxLabels+1, many*(many-1)/2+many)
 	}
-	if deepest := fmt.Sprint("q", many-1); !slices.ContainsFunc(f.samples, func(s sample) bool { return s.values[0] == deepest }) {
-		t.Error("the deepest queue is not shown")
+	deepest := fmt.Sprint("q", many-1)
+	if !slices.ContainsFunc(f.samples, func(s sample) bool { return s.values[0] == deepest }) {
+		t.Errorf("the deepest queue %s has no label of its own", deepest)
 	}
 }
 
-func TestAScrapeDoesNotWaitForAStoreThatHangs(t *testing.T) {
+func TestScrapeDoesNotWaitForAHangingStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, counts := make(chan bool), new(atomic.Int32)
 		c := newCensus(nil)
@@ -204,24 +209,24 @@ func TestAScrapeDoesNotWaitForAStoreThatHangs(t *testing.T) {
 		for range 3 {
 			begin := time.Now()
 			if ok() != 0 || gather(t, m)[pastDeadline] != nil {
-				t.Error("it says what it does not know")
+				t.Error("without a census: scrape_ok is not 0, or a gauge of the store is present")
 			}
-			if took := time.Since(begin); took > 3*patience {
-				t.Errorf("two scrapes took %s", took)
+			if took := time.Since(begin); took > 3*scrapeTimeout {
+				t.Errorf("two scrapes took %s, want at most %s", took, 3*scrapeTimeout)
 			}
 		}
 		if n := counts.Load(); n != 1 {
-			t.Errorf("%d counts were begun while one was under way", n)
+			t.Errorf("%d censuses were started, want 1", n)
 		}
 		close(release)
 		synctest.Wait()
 		if ok() != 1 {
-			t.Error("the store answers, and it does not say so")
+			t.Error("scrape_ok is not 1 after the census has ended")
 		}
 	})
 }
 
-func TestCountingTakesAPartOfTheTimeOnly(t *testing.T) {
+func TestCensusTakesASmallPartOfTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts, took, fails := 0, time.Millisecond, error(nil)
 		c := newCensus(nil)
@@ -238,25 +243,25 @@ func TestCountingTakesAPartOfTheTimeOnly(t *testing.T) {
 			return counts - before
 		}
 		if n := looks(10 * time.Second); n > 10 {
-			t.Errorf("counted %d times in ten seconds", n)
+			t.Errorf("%d censuses of 1 ms in ten seconds, want at most 10", n)
 		}
 		time.Sleep(time.Minute)
 		took = time.Second
 		if n := looks(time.Minute); n > 3 {
-			t.Errorf("a count that takes a second was made %d times in a minute", n)
+			t.Errorf("%d censuses of 1 s in a minute, want at most 3", n)
 		}
 		time.Sleep(time.Minute)
 		fails = errors.New("away")
 		if c.look() != nil {
-			t.Error("an old count is given for a new one")
+			t.Error("look returns a census although the last one has failed")
 		}
 	})
 }
 
-// perdureMetric is a name of ours in a rule, with what Prometheus makes of a histogram.
+// perdureMetric matches the name of a metric in an alert rule, with a histogram's suffix.
 var perdureMetric = regexp.MustCompile(`perdure_\w+`)
 
-func TestTheAlertsAreAboutMetricsThatThereAre(t *testing.T) {
+func TestAlertsUseExistingMetrics(t *testing.T) {
 	text, err := os.ReadFile("../../docs/alerts.yml")
 	if err != nil {
 		t.Fatal(err)
@@ -272,53 +277,57 @@ func TestTheAlertsAreAboutMetricsThatThereAre(t *testing.T) {
 	}
 	names := perdureMetric.FindAllString(string(text), -1)
 	if len(names) < 10 {
-		t.Fatalf("%v", names)
+		t.Fatalf("docs/alerts.yml names %v, want at least 10 metrics", names)
 	}
 	for _, name := range names {
 		if !known[name] {
-			t.Errorf("%s is not a metric", name)
+			t.Errorf("docs/alerts.yml names %s, which is not a metric", name)
 		}
 	}
 }
 
-func TestCountingALifeAllocatesNothing(t *testing.T) {
+func TestCountingDoesNotAllocate(t *testing.T) {
 	m := New()
-	life := []engine.Change{{What: perdure.LineCreated, State: perdure.Queued}, {What: perdure.LineCompleted, State: perdure.Completed, CreatedAt: 1, FinishedAt: 2}}
+	life := []engine.Change{
+		{What: perdure.LineCreated, State: perdure.Queued},
+		{What: perdure.LineCompleted, State: perdure.Completed, CreatedAt: 1, FinishedAt: 2},
+	}
 	acts := []watchdog.Action{{Rule: "W15", Name: "due"}}
 	if n := testing.AllocsPerRun(100, func() {
 		m.Observe(life)
 		m.Acted(acts)
 		m.Written(store.Written{Lane: store.LaneClaim, Operations: 3, Took: time.Millisecond})
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations for counting a run, want 0", n)
 	}
 }
 
-// A count is kept for a while; what it says the age of grows older meanwhile.
-func TestAgesGrowWhileACountIsKept(t *testing.T) {
+func TestAgesGrowWhileACensusIsCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const at = perdure.Instant(1e15)
 		counts := 0
 		c := newCensus(nil)
 		c.count = func() (*store.Census, perdure.Instant, error) {
 			counts++
-			time.Sleep(time.Second) // so that it is good for a while
+			time.Sleep(time.Second) // so that it is cached for a while
 			return &store.Census{SweptAt: at.Add(-time.Second), Quietest: at.Add(-2 * time.Second),
 				Queues: map[string]store.QueueLoad{"q": {Claimable: 1, Since: at.Add(-3 * time.Second)}}}, at, nil
 		}
 		m := New()
 		m.registry.MustRegister(c)
-		for _, later := range []time.Duration{0, share * time.Second / 2} {
+		for _, later := range []time.Duration{0, restFactor * time.Second / 2} {
 			time.Sleep(later)
 			found := gather(t, m)
-			for name, age := range map[string]time.Duration{sweepAge: time.Second, quietest: 2 * time.Second, queueOldest: 3 * time.Second} {
+			for name, age := range map[string]time.Duration{
+				sweepAge: time.Second, quietest: 2 * time.Second, queueOldest: 3 * time.Second,
+			} {
 				if got, want := found[name].samples[0].value, (age + later).Seconds(); got != want {
-					t.Errorf("%s: %v, not %v", name, got, want)
+					t.Errorf("%s = %v after %s, want %v", name, got, later, want)
 				}
 			}
 		}
 		if counts != 1 {
-			t.Errorf("%d counts", counts)
+			t.Errorf("%d censuses, want 1", counts)
 		}
 	})
 }

@@ -1,16 +1,17 @@
 package metrics
 
-// A Metric is one row of the table: what is measured, and when somebody should look. docs/metrics.md is printed from these.
+// A Metric is one row of the table: what is measured, and when to be alerted. docs/metrics.md is
+// printed from it.
 type Metric struct {
 	Name   string
 	Type   Type
 	Labels []string
 	Help   string
-	Watch  string // when to be alerted; empty: it is there to look at
-	Local  bool   // each node has its own; the others are of the store, and equal on all nodes
+	Watch  string // when to be alerted; empty if never
+	Local  bool   // of a node; otherwise of the store, and equal on all nodes
 }
 
-// A Type says how a metric moves.
+// A Type is the Prometheus type of a metric.
 type Type string
 
 const (
@@ -59,42 +60,77 @@ const (
 	buildInfo    = "perdure_build_info"
 )
 
-// Table is all there is, beside what the Go runtime and the process tell of themselves.
+// Table lists all metrics except those of the Go runtime and the process.
 var Table = []Metric{
 	{Name: pastDeadline, Type: Gauge, Help: "Live runs whose deadline passed more than two seconds ago.",
 		Watch: "above 0: the watchdog does not do what it is for"},
-	{Name: queueDepth, Type: Gauge, Labels: []string{"queue"}, Help: "Runs that a worker could take now.", Watch: "grows for long"},
-	{Name: queueOldest, Type: Gauge, Labels: []string{"queue"}, Help: "How long the run that waits longest could have been taken.", Watch: "above what callers put up with"},
+	{Name: queueDepth, Type: Gauge, Labels: []string{"queue"}, Help: "Runs that a worker could take now.",
+		Watch: "grows for long"},
+	{Name: queueOldest, Type: Gauge, Labels: []string{"queue"},
+		Help: "Time for which the oldest claimable run has been claimable.", Watch: "above what callers put up with"},
 	{Name: runs, Type: Gauge, Labels: []string{"state"}, Help: "Live runs by state."},
-	{Name: runsDeferred, Type: Gauge, Help: "Live runs that nobody waits for any more."},
-	{Name: runTiers, Type: Gauge, Labels: []string{"tier"}, Help: "Leased runs by how alive they look.", Watch: "stale or dead above 0 for long"},
+	{Name: runsDeferred, Type: Gauge, Help: "Live runs that no caller waits for any more."},
+	{Name: runTiers, Type: Gauge, Labels: []string{"tier"}, Help: "Leased runs by tier of liveness.",
+		Watch: "stale or dead above 0 for long"},
 	{Name: runsCreated, Type: Counter, Local: true, Help: "Runs accepted."},
-	{Name: runsEnded, Type: Counter, Labels: []string{"state"}, Local: true, Help: "Runs ended, by how.", Watch: "the share of failed and timeout"},
-	{Name: runDuration, Type: Histogram, Labels: []string{"state"}, Local: true, Help: "Time from a run's acceptance to its end."},
+	{Name: runsEnded, Type: Counter, Labels: []string{"state"}, Local: true, Help: "Runs ended, by state.",
+		Watch: "the share of failed and timeout"},
+	{Name: runDuration, Type: Histogram, Labels: []string{"state"}, Local: true,
+		Help: "Time from a run's acceptance to its end."},
 	{Name: runTimeouts, Type: Counter, Labels: []string{"queue", "kind"}, Local: true, Help: "Runs ended as timeout."},
-	{Name: lateness, Type: Histogram, Local: true, Help: "How long after its deadline a run was ended by it, and that was durable.", Watch: "above a second, unless a server was away"},
+	{Name: lateness, Type: Histogram, Local: true,
+		Help:  "Time from a deadline until the end that it caused was durable.",
+		Watch: "above a second, unless a server was away"},
 	{Name: cancelTook, Type: Histogram, Local: true, Help: "Time from the request to stop until the run had ended."},
-	{Name: detached, Type: Counter, Labels: []string{"reason"}, Local: true, Help: "Waits that stopped waiting while the run went on; the last one of a run counts."},
-	{Name: alerts, Type: Counter, Labels: []string{"reason"}, Local: true, Help: "Alerts about runs that may be stuck: run:slow by its reason, and run:stale.", Watch: "queued: too few workers; the others: look at the runs"},
-	{Name: leasesLost, Type: Counter, Local: true, Help: "Leases that were taken from a worker that was not heard from.", Watch: "rises: workers die, or are cut off"},
-	{Name: letters, Type: Counter, Labels: []string{"cause"}, Local: true, Help: "Runs that became dead letters.", Watch: "rises"},
-	{Name: lettersHeld, Type: Gauge, Labels: []string{"cause"}, Help: "Dead letters that wait for somebody to redrive or discard them.", Watch: "above 0: they expire"},
+	{Name: detached, Type: Counter, Labels: []string{"reason"}, Local: true,
+		Help: "Waits that ended before their run; the last one of a run counts."},
+	{Name: alerts, Type: Counter, Labels: []string{"reason"}, Local: true,
+		Help:  "Alerts about runs that may be stuck: run:slow by its reason, and run:stale.",
+		Watch: "queued: too few workers; the others: look at the runs"},
+	{Name: leasesLost, Type: Counter, Local: true,
+		Help:  "Leases that were taken from a worker that was not heard from.",
+		Watch: "rises: workers die, or are cut off"},
+	{Name: letters, Type: Counter, Labels: []string{"cause"}, Local: true, Help: "Runs that became dead letters.",
+		Watch: "rises"},
+	{Name: lettersHeld, Type: Gauge, Labels: []string{"cause"},
+		Help: "Dead letters that wait for somebody to redrive or discard them.", Watch: "above 0: they expire"},
 	{Name: lateResults, Type: Counter, Local: true, Help: "Results that came too late and were kept beside their run."},
-	{Name: actions, Type: Counter, Labels: []string{"rule", "name"}, Local: true, Help: "What the watchdog did, by rule.", Watch: "W1, W3, W10: a transaction left something undone; W4, W5: workers take runs and are not heard from"},
-	{Name: setAside, Type: Counter, Labels: []string{"part"}, Local: true, Help: "Rows that the watchdog could not act on and left alone for a minute, by the part of the sweep.", Watch: "rises: the server's log names the row and the error"},
-	{Name: sweepAge, Type: Gauge, Help: "Time since a watchdog of any node said that it sweeps; it says so once a second.", Watch: "above 10: nobody sweeps"},
-	{Name: workersSeen, Type: Gauge, Labels: []string{"state"}, Help: "Workers, online or offline.", Watch: "no one is online; many went offline"},
-	{Name: quietest, Type: Gauge, Help: "Time since the online worker that is silent for longest was heard from."},
-	{Name: fanOuts, Type: Gauge, Help: "Events that wait to become messages to several webhooks; 10,000 are counted at most.", Watch: "grows for long: one tenant has more events than can be sent"},
-	{Name: attempts, Type: Counter, Labels: []string{"outcome"}, Local: true, Help: "Attempts to send a webhook.", Watch: "the share of refused and unreachable"},
-	{Name: streams, Type: Gauge, Labels: []string{"transport"}, Local: true, Help: "Calls that block: event streams, sockets, waits, polls of workers, and cancels that wait."},
-	{Name: streamsLimit, Type: Gauge, Local: true, Help: "How many streams, sockets and waits may be open on this node.", Watch: "nearly reached"},
-	{Name: batches, Type: Histogram, Labels: []string{"lane"}, Local: true, Help: "Time to decide and write a batch that was written."},
-	{Name: commits, Type: Histogram, Labels: []string{"lane"}, Local: true, Help: "Time to write a batch and have it on disk.", Watch: "its 99th percentile"},
-	{Name: operations, Type: Counter, Labels: []string{"lane"}, Local: true, Help: "Operations in batches that were written."},
-	{Name: writable, Type: Gauge, Local: true, Help: "1 while this node's store takes writes; 0 while it is read-only, locked, away, or its disk is full.", Watch: "0"},
-	{Name: scrapeOK, Type: Gauge, Local: true, Help: "1 if the store was counted in time; if not, what is of the store is missing.", Watch: "0 for long"},
-	{Name: scrapeTook, Type: Gauge, Local: true, Help: "How long it last took to count the store."},
-	{Name: certExpires, Type: Gauge, Local: true, Help: "When the TLS certificate that this node shows expires, in seconds since 1970; absent without TLS.", Watch: "less than 14 days ahead"},
-	{Name: buildInfo, Type: Gauge, Labels: []string{"version", "commit", "goversion"}, Local: true, Help: "1, for what runs."},
+	{Name: actions, Type: Counter, Labels: []string{"rule", "name"}, Local: true,
+		Help:  "Actions of the watchdog, by rule.",
+		Watch: "W1, W3, W10: a transaction left something undone; W4, W5: workers take runs and are not heard from"},
+	{Name: setAside, Type: Counter, Labels: []string{"part"}, Local: true,
+		Help:  "Rows that the watchdog could not act on and left alone for a minute, by the part of the sweep.",
+		Watch: "rises: the server's log names the row and the error"},
+	{Name: sweepAge, Type: Gauge,
+		Help:  "Time since the last recorded sweep of any node; a sweep is recorded once a second.",
+		Watch: "above 10: nobody sweeps"},
+	{Name: workersSeen, Type: Gauge, Labels: []string{"state"}, Help: "Workers, online or offline.",
+		Watch: "no one is online; many went offline"},
+	{Name: quietest, Type: Gauge, Help: "Longest time since the last heartbeat of an online worker."},
+	{Name: fanOuts, Type: Gauge,
+		Help:  "Events that wait to become messages to several webhooks; 10,000 are counted at most.",
+		Watch: "grows for long: one tenant has more events than can be sent"},
+	{Name: attempts, Type: Counter, Labels: []string{"outcome"}, Local: true, Help: "Attempts to send a webhook.",
+		Watch: "the share of refused and unreachable"},
+	{Name: streams, Type: Gauge, Labels: []string{"transport"}, Local: true,
+		Help: "Calls that block: event streams, sockets, waits, polls of workers, and cancels that wait."},
+	{Name: streamsLimit, Type: Gauge, Local: true,
+		Help: "How many streams, sockets and waits may be open on this node.", Watch: "nearly reached"},
+	{Name: batches, Type: Histogram, Labels: []string{"lane"}, Local: true,
+		Help: "Time to decide and write a batch that was written."},
+	{Name: commits, Type: Histogram, Labels: []string{"lane"}, Local: true,
+		Help: "Time to write a batch and have it on disk.", Watch: "its 99th percentile"},
+	{Name: operations, Type: Counter, Labels: []string{"lane"}, Local: true,
+		Help: "Operations in batches that were written."},
+	{Name: writable, Type: Gauge, Local: true,
+		Help:  "1 while this node's store takes writes; 0 while it is read-only, locked, away, or its disk is full.",
+		Watch: "0"},
+	{Name: scrapeOK, Type: Gauge, Local: true,
+		Help: "1 if the store was counted in time; if not, the metrics of the store are missing.", Watch: "0 for long"},
+	{Name: scrapeTook, Type: Gauge, Local: true, Help: "Duration of the last count of the store."},
+	{Name: certExpires, Type: Gauge, Local: true,
+		Help:  "Expiry of this node's TLS certificate, in seconds since 1970; absent without TLS.",
+		Watch: "less than 14 days ahead"},
+	{Name: buildInfo, Type: Gauge, Labels: []string{"version", "commit", "goversion"}, Local: true,
+		Help: "1, with the running version as labels."},
 }

@@ -12,8 +12,8 @@ import (
 	"unicode/utf16"
 )
 
-// formsOf gives a secret in the forms in which it travels: as it is, as JSON writes it (once, and once more inside of a
-// text of JSON), in addresses, in base64 wherever it begins, in hexadecimal.
+// formsOf returns the encodings of a secret that are searched for: plain, JSON (also JSON within
+// JSON), URL escapes, base64 at any offset, and hexadecimal.
 func formsOf(secret string) []string {
 	list := []string{secret, hex.EncodeToString([]byte(secret)), strings.ToUpper(hex.EncodeToString([]byte(secret)))}
 	once := quoted(secret)
@@ -34,14 +34,15 @@ func formsOf(secret string) []string {
 
 var lowerEscapes = regexp.MustCompile("%[0-9A-F]{2}")
 
-// quoted gives a text as JSON writes it: as it is, with the characters of HTML escaped, with all but ASCII escaped.
+// quoted returns a text as JSON encoders write it: with and without HTML escapes, with all but
+// ASCII escaped, and with escaped slashes.
 func quoted(text string) []string {
 	var list []string
 	for _, html := range []bool{false, true} {
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(html)
-		if e.Encode(text) != nil { // a string always can be
+		if e.Encode(text) != nil { // never: a string can always be encoded
 			continue
 		}
 		q := b.String()
@@ -51,6 +52,7 @@ func quoted(text string) []string {
 	return list
 }
 
+// ascii escapes all characters but ASCII as JSON does.
 func ascii(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -67,7 +69,7 @@ func ascii(text string) string {
 	return b.String()
 }
 
-// everyByte escapes every byte that may be, as some do.
+// everyByte percent-escapes every byte except letters and digits.
 func everyByte(text string) string {
 	var b strings.Builder
 	for _, c := range []byte(text) {
@@ -80,8 +82,8 @@ func everyByte(text string) string {
 	return b.String()
 }
 
-// inBase64 gives what a secret becomes in base64 when some bytes stand before it, without the characters that its
-// neighbours have a part in.
+// inBase64 returns the base64 form of a secret with some bytes before it. Characters that also
+// depend on bytes before or after the secret are left out.
 func inBase64(enc *base64.Encoding, secret string, before int) string {
 	text := enc.EncodeToString(append(make([]byte, before), secret...))
 	return text[(before*8+5)/6 : (before+len(secret))*8/6]

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// JSON takes the secrets out of the strings, names and numbers of a JSON text, however they are escaped. What is valid stays
-// valid, and what has no secret stays as it is, to the byte. A text that is not valid is treated as any other.
+// JSON redacts the strings, names and numbers of a JSON text, however they are escaped. Valid JSON
+// stays valid, and a text without secrets stays the same to the byte. Invalid JSON is redacted like
+// any text.
 func (s *Set) JSON(raw []byte) []byte {
 	if s == nil || bytes.IndexByte(raw, '\\') < 0 && !s.Has(string(raw)) {
 		return raw
@@ -15,10 +16,11 @@ func (s *Set) JSON(raw []byte) []byte {
 	return s.each(raw, s.String)
 }
 
-// Values is JSON for values that others may follow: pieces of secrets at the ends of their strings go too.
+// Values is like JSON, and also redacts pieces of secrets at the ends of strings, because another
+// value may follow; see Whole.
 func (s *Set) Values(raw []byte) []byte { return s.each(raw, s.Whole) }
 
-// Text takes the secrets out of what may be JSON or not.
+// Text redacts a text that may be JSON.
 func (s *Set) Text(text string) string {
 	if s == nil || !s.Has(text) {
 		return text
@@ -29,6 +31,7 @@ func (s *Set) Text(text string) string {
 	return s.String(text)
 }
 
+// each applies a function to the strings and names of a JSON text, and redacts its numbers.
 func (s *Set) each(raw []byte, of func(string) string) []byte {
 	if s == nil || len(raw) == 0 {
 		return raw
@@ -36,7 +39,7 @@ func (s *Set) each(raw []byte, of func(string) string) []byte {
 	if !json.Valid(raw) {
 		return []byte(s.String(string(raw)))
 	}
-	var out []byte // nil: nothing is different yet
+	var out []byte // nil while nothing has changed
 	last := 0
 	put := func(from, to int, with string) {
 		out = append(append(out, raw[last:from]...), with...)
@@ -85,6 +88,6 @@ func quote(text string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // a string always can be
+	_ = e.Encode(text) // never fails for a string
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// Handler takes the secrets out of what a log is told. With a nil set it is h.
+// Handler returns a slog.Handler that redacts messages and attributes. With a nil set it returns h.
 func (s *Set) Handler(h slog.Handler) slog.Handler {
 	if s == nil {
 		return h
@@ -62,7 +62,7 @@ func (h handler) attr(a slog.Attr) slog.Attr {
 		}
 		a.Value = slog.GroupValue(clean...)
 	case slog.KindAny:
-		// Whatever it is, only what it would be printed as can be looked at.
+		// Any other value is searched in its printed form.
 		if text := fmt.Sprintf("%+v", a.Value.Any()); h.set.Has(text) {
 			a.Value = slog.StringValue(h.set.String(text))
 		}

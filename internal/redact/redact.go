@@ -1,8 +1,3 @@
-// Package redact takes secrets out of text: the values that the configuration names, in whatever form they travel. It is
-// pure; who reads and writes calls it: httpd before a request is looked at, the engine where a text comes in pieces,
-// the store before anything is written, the log before a line is.
-//
-// A nil *Set has no secrets and costs nothing.
 package redact
 
 import (
@@ -16,30 +11,34 @@ import (
 	"unicode/utf8"
 )
 
-// Mark is what a secret becomes.
+// Mark replaces a secret.
 const Mark = "[redacted]"
 
-// MinLength is the least that a secret has: a shorter one would be found in harmless text.
+// MinLength is the least length of a secret. A shorter one would be found in harmless text.
 const MinLength = 8
 
-// What a set takes.
+// Limits of a set.
 const (
 	MaxLength  = 4 << 10
 	MaxSecrets = 256
 )
 
-// A Set is the secrets to take out, each in all its forms.
+// A Set is a set of secrets, each in all its forms.
+//
+// The search looks at every position of a text. pair is a bit set over the first two bytes of all
+// forms and rejects almost every position. Only if it matches are the forms in begins compared.
 type Set struct {
-	forms   []string             // sorted, no two alike
-	begins  map[[2]byte][]int    // the forms that begin with two bytes, longest first
-	pair    [1 << 16 / 64]uint64 // which two bytes some form begins with
-	single  [256]bool            // which byte some form begins with
-	ends    map[byte][]int       // the forms that end with a byte
+	forms   []string             // sorted and unique
+	begins  map[[2]byte][]int    // forms by their first two bytes, longest first
+	pair    [1 << 16 / 64]uint64 // bit set of the first two bytes of all forms
+	single  [256]bool            // the first bytes of all forms
+	ends    map[byte][]int       // forms by their last byte
 	longest int
-	tag     string // tells this set from another one
+	tag     string // identifies the set
 }
 
-// New makes a set. Secrets that would be found everywhere, or could not be taken out, are refused; an error never shows one.
+// New makes a set. It refuses secrets that are too short, too common or overlap with Mark. An error
+// never contains a secret.
 func New(secrets []string) (*Set, error) {
 	if len(secrets) == 0 {
 		return nil, nil
@@ -69,7 +68,7 @@ func New(secrets []string) (*Set, error) {
 	for _, list := range s.begins {
 		slices.SortFunc(list, func(a, b int) int { return cmp.Compare(len(s.forms[b]), len(s.forms[a])) })
 	}
-	// Two bytes of a hash tell sets apart and are of no use to anybody who guesses.
+	// Two bytes of a hash distinguish sets, and are too few to guess a secret from.
 	s.tag = fmt.Sprintf("%x", hash.Sum(nil)[:2])
 	return s, nil
 }
@@ -94,7 +93,8 @@ func check(secret string) error {
 	return nil
 }
 
-// match gives the length of the longest form that text has at i, or 0. A mark is not looked into.
+// match returns the length of the longest form at position i of a text, or 0. A form that overlaps
+// with a Mark does not count.
 func (s *Set) match(text string, i int) int {
 	if len(text)-i < 2 {
 		return 0
@@ -111,13 +111,13 @@ func (s *Set) match(text string, i int) int {
 	return 0
 }
 
-// crosses tells whether a mark begins inside of text[i:i+n].
+// crosses tells whether a Mark begins within text[i:i+n].
 func crosses(text string, i, n int) bool {
 	at := strings.Index(text[i:min(len(text), i+n-1+len(Mark))], Mark)
 	return at >= 0 && at < n
 }
 
-// next finds the first form in text from i on; length is 0 when there is none.
+// next finds the first form in a text from position i on. length is 0 if there is none.
 func (s *Set) next(text string, i int) (at, length int) {
 	for ; i < len(text); i++ {
 		if text[i] == Mark[0] && strings.HasPrefix(text[i:], Mark) {
@@ -131,7 +131,7 @@ func (s *Set) next(text string, i int) (at, length int) {
 	return len(text), 0
 }
 
-// String takes the secrets out of a text.
+// String redacts a text.
 func (s *Set) String(text string) string {
 	if s == nil {
 		return text
@@ -151,7 +151,7 @@ func (s *Set) String(text string) string {
 	return b.String()
 }
 
-// Has tells whether there is a secret in a text.
+// Has tells whether a text contains a secret.
 func (s *Set) Has(text string) bool {
 	if s == nil {
 		return false
@@ -160,13 +160,16 @@ func (s *Set) Has(text string) bool {
 	return n > 0
 }
 
-// Within tells whether one of the secrets, in some form, is part of the given text: of words that nobody can do without.
+// Within tells whether a form of a secret is part of a vocabulary that must not be redacted, such
+// as the names of the API.
 func (s *Set) Within(vocabulary []byte) bool {
-	return s != nil && slices.ContainsFunc(s.forms, func(f string) bool { return bytes.Contains(vocabulary, []byte(f)) })
+	return s != nil && slices.ContainsFunc(s.forms,
+		func(f string) bool { return bytes.Contains(vocabulary, []byte(f)) })
 }
 
-// Whole takes the secrets out of a text that may be followed by another one: a piece of a secret at its ends that is at
-// least half of it goes too, so that no two such texts put together are a secret.
+// Whole redacts a text that another one may follow. It also redacts a piece of a secret at either
+// end, if it is at least half of the secret. So two such texts together never contain a whole
+// secret.
 func (s *Set) Whole(text string) string {
 	if s == nil || text == "" {
 		return text
@@ -178,7 +181,8 @@ func (s *Set) Whole(text string) string {
 	return s.Behind(text)
 }
 
-// Behind takes the end of a secret out of the beginning of a text, if it is at least half of it: nobody knows what stood before.
+// Behind redacts the end of a secret at the beginning of a text, if it is at least half of the
+// secret. It is for a text whose preceding part is unknown.
 func (s *Set) Behind(text string) string {
 	if s == nil || text == "" {
 		return text
@@ -189,8 +193,8 @@ func (s *Set) Behind(text string) string {
 	return text
 }
 
-// tail finds where the end of text begins that is the beginning of a secret; len(text) when there is none. With half it
-// is at least half of that.
+// tail returns the position at which the end of a text may begin a secret, or len(text). With half,
+// only matches of at least half of the secret count.
 func (s *Set) tail(text string, half bool) int {
 	from := max(0, len(text)-s.longest+1)
 	if at := strings.LastIndex(text[max(0, from-len(Mark)+1):], Mark); at >= 0 {
@@ -204,9 +208,9 @@ func (s *Set) tail(text string, half bool) int {
 	return len(text)
 }
 
-// begun gives a form that is longer than a piece and begins with it, or -1.
+// begun returns a form that begins with a piece and is longer, or -1.
 func (s *Set) begun(piece string, half bool) int {
-	i, _ := slices.BinarySearch(s.forms, piece) // those that begin with it stand together
+	i, _ := slices.BinarySearch(s.forms, piece) // forms with the same beginning are adjacent
 	for ; i < len(s.forms) && strings.HasPrefix(s.forms[i], piece); i++ {
 		if n := len(s.forms[i]); n > len(piece) && (!half || 2*len(piece) >= n) {
 			return i
@@ -215,7 +219,8 @@ func (s *Set) begun(piece string, half bool) int {
 	return -1
 }
 
-// head gives the length of the beginning of text that is the end of a secret, and at least half of it.
+// head returns the length of the beginning of a text that is the end of a secret, and at least half
+// of it.
 func (s *Set) head(text string) int {
 	limit := min(len(text), s.longest-1)
 	if at := strings.Index(text[:min(len(text), limit+len(Mark))], Mark); at >= 0 {

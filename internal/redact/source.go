@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Load reads secrets from where they are: env:NAME is an environment variable, file:PATH a file, each line of either a secret
-// of its own. What is missing, empty or too short is an error: who asks for a secret to be kept out is not served without.
+// Load reads secrets from their sources: env:NAME is an environment variable, file:PATH a file.
+// Each line is a secret. A source that is missing, empty or too short is an error, because the
+// server must not start without a secret that it is to redact.
 func Load(sources []string) (*Set, error) {
 	var secrets []string
 	for _, source := range sources {
@@ -24,7 +25,7 @@ func Load(sources []string) (*Set, error) {
 	return set, nil
 }
 
-// maxFile bounds a file of secrets.
+// maxFile limits a file of secrets.
 const maxFile = 1 << 20
 
 func read(source string) ([]string, error) {
@@ -50,13 +51,15 @@ func read(source string) ([]string, error) {
 		}
 		text = string(b)
 	default:
-		// It may be a secret itself, written where only its name belongs: it is not repeated.
-		return nil, fmt.Errorf("a secret is named as env:NAME or file:PATH; its value has no place in the configuration")
+		// The source may be the secret itself, so the error does not repeat it.
+		return nil,
+			fmt.Errorf("a secret is named as env:NAME or file:PATH; its value has no place in the configuration")
 	}
 	return lines(source, text)
 }
 
-// lines gives the secrets of a text. Of a key in PEM what frames it is none, nor its last line if that is short.
+// lines returns the secrets of a text. The BEGIN and END lines of a PEM key are skipped, and so is
+// a short last line.
 func lines(source, text string) (out []string, err error) {
 	pem := strings.HasPrefix(text, "-----BEGIN ")
 	n := 0

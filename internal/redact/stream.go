@@ -1,5 +1,10 @@
 package redact
 
+// This file redacts text that comes in pieces, where a secret can be spread over several of them.
+// The end of a piece that may be the beginning of a secret is held back until the next piece
+// decides. The state between two pieces is a Tail. It names the form and the length of the match
+// but contains no text of the secret. So it can be stored, and another node can continue.
+
 import (
 	"fmt"
 	"io"
@@ -7,17 +12,18 @@ import (
 	"strings"
 )
 
-// A Tail is the end of a text that may be the beginning of a secret, held back until it is known what follows. It says
-// which one and how far, and has nothing of the secret itself, so that it can be stored and taken up by another node with
-// the same secrets. The zero value holds nothing.
+// A Tail is the end of a text that may be the beginning of a secret. Its format is
+// "<tag>.<form>.<length>.<shown>": the set of secrets, the index of the form, the length of the
+// match, and how much of it was shown. The zero value holds nothing.
 type Tail string
 
-// showAtOnce is how many bytes may be the beginning of a secret and are shown all the same: a word that ends with the letter
-// that some secret begins with shall not wait for what follows. They are remembered, so that the rest does not follow them.
+// showAtOnce is the number of bytes that are shown although they may begin a secret. Without it, a
+// word that ends with the first letter of a secret would always be delayed. The Tail remembers
+// these bytes, so that the rest of the secret is still redacted.
 const showAtOnce = 2
 
-// Hold takes the secrets out of a text that comes in pieces: what was held back and the next piece become what can be shown,
-// and what is held back now.
+// Hold redacts the next piece of a text. It returns the text that can be shown now, which includes
+// text that was held back before, and the new Tail.
 func (s *Set) Hold(t Tail, piece string) (out string, held Tail) {
 	before, shown := s.held(t)
 	if s == nil {
@@ -38,8 +44,9 @@ func (s *Set) Hold(t Tail, piece string) (out string, held Tail) {
 	return out, s.tailOf(text, shown)
 }
 
-// Release gives what was held back when nothing follows for now: as it is, or as a mark where it is at least half of a secret.
-// What is left remembers it as shown, so that the rest of a secret does not follow it after all.
+// Release returns the text that is held back, because no piece follows for now. If it is at least
+// half of a secret, it is replaced by Mark. The new Tail remembers it as shown, so that the rest of
+// the secret is still redacted if it follows later.
 func (s *Set) Release(t Tail) (out string, left Tail) {
 	text, shown := s.held(t)
 	if s == nil || text == "" {
@@ -62,13 +69,13 @@ func (s *Set) Release(t Tail) (out string, left Tail) {
 	return out[same:], left
 }
 
-// Hides tells whether something of a text is held back, and not only remembered.
+// Hides tells whether a Tail holds text that has not been shown.
 func (s *Set) Hides(t Tail) bool {
 	text, shown := s.held(t)
 	return len(text) > shown
 }
 
-// after takes the secrets out of a text of which the first bytes are shown already.
+// after redacts a text whose first bytes have been shown already, and returns the rest.
 func (s *Set) after(text string, shown int) string {
 	for at, n := s.next(text, 0); n > 0 && at < shown; at, n = s.next(text, at+n) {
 		if at+n > shown {
@@ -78,7 +85,8 @@ func (s *Set) after(text string, shown int) string {
 	return s.String(text[shown:])
 }
 
-// cut finds from where on a text has to wait for what follows. A secret that is there already is not cut into.
+// cut returns the position from which a text must be held back. It is never within a complete
+// secret.
 func (s *Set) cut(text string) int {
 	i := s.tail(text, false)
 	for at := 0; ; {
@@ -86,18 +94,19 @@ func (s *Set) cut(text string) int {
 		if n == 0 || from >= i {
 			return i
 		}
-		if at = from + n; at > i { // it reaches into the tail: that begins behind it
+		if at = from + n; at > i { // the secret reaches into the tail, which begins after it
 			i = at + s.tail(text[at:], false)
 		}
 	}
 }
 
+// tailOf encodes a Tail.
 func (s *Set) tailOf(text string, shown int) Tail {
 	return Tail(fmt.Sprintf("%s.%d.%d.%d", s.tag, s.begun(text, false), len(text), shown))
 }
 
-// held gives the text of a tail, and how much of it has been shown. One that was held by a node with other secrets can't be
-// told, and is taken for one.
+// held decodes a Tail into its text and how much of it has been shown. A Tail of a node with other
+// secrets cannot be decoded; it counts as a secret and becomes Mark.
 func (s *Set) held(t Tail) (text string, shown int) {
 	if t == "" {
 		return "", 0
@@ -127,7 +136,8 @@ func (s *Set) held(t Tail) (text string, shown int) {
 	return s.forms[n[0]][:n[1]], n[2]
 }
 
-// Reader takes the secrets out of what is read from r, whatever the pieces in which it comes. With a nil set it is r.
+// Reader returns a reader that redacts the text of r, also across the borders of reads. With a nil
+// set it returns r.
 func (s *Set) Reader(r io.Reader) io.Reader {
 	if s == nil {
 		return r
@@ -139,8 +149,8 @@ type reader struct {
 	set  *Set
 	from io.Reader
 	buf  []byte
-	tail string // read, and held back
-	out  string // ready to be given
+	tail string // read and held back
+	out  string // redacted and not yet returned
 	err  error
 }
 

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// A Once has the client send a call once, whatever comes of it: for a loop that sends again by itself, and has more
-// to do than to wait for this call.
+// A Once makes the client send a call once, without retries. It is for loops that repeat the call
+// themselves and must not block in its retries.
 type Once struct {
-	After time.Duration // the server asks to be left alone for so long
+	After time.Duration // the server's Retry-After, set by the client
 }
 
 type onceKey struct{}
 
-// SendOnce makes a context whose next call is sent once.
+// SendOnce returns a context whose calls are sent without retries.
 func SendOnce(ctx context.Context) (context.Context, *Once) {
 	o := new(Once)
 	return context.WithValue(ctx, onceKey{}, o), o
 }
 
-// OnceOf is how a call is to be sent; nil: as the client does by itself.
+// OnceOf returns the Once of a context, or nil if its calls are retried as usual.
 func OnceOf(ctx context.Context) *Once {
 	o, _ := ctx.Value(onceKey{}).(*Once)
 	return o

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// Permanent marks an error as one that trying again won't mend.
+// Permanent marks an error that is not to be retried.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -22,13 +22,15 @@ type permanent struct{ error }
 func (p *permanent) Unwrap() error   { return p.error }
 func (p *permanent) Permanent() bool { return true }
 
-// IsPermanent tells whether trying again is of no use, as far as the error knows.
+// IsPermanent tells whether an error, or one that it wraps, has a method Permanent that returns
+// true.
 func IsPermanent(err error) bool {
 	var p interface{ Permanent() bool }
 	return errors.As(err, &p) && p.Permanent()
 }
 
-// Describe gives what is kept of an error: its code and its text.
+// Describe converts an error into a failure. Its code is, in this order, that of a method
+// FailureCode, of a *perdure.Error or of an *api.Problem, and otherwise "failed".
 func Describe(err error) perdure.Failure {
 	code, message := perdure.CodeFailed, err.Error()
 	var (
@@ -41,7 +43,7 @@ func Describe(err error) perdure.Failure {
 		code = coder.FailureCode()
 	case errors.As(err, &own) && own.Code != "":
 		code = own.Code
-		if message == own.Error() { // not said twice
+		if message == own.Error() { // the code is not repeated in the message
 			message = own.Message
 		}
 	case errors.As(err, &problem) && problem.Code != "":
@@ -50,19 +52,20 @@ func Describe(err error) perdure.Failure {
 	return perdure.Failure{Code: perdure.Code(Text(string(code), 200)), Message: Text(message, perdure.MaxText)}
 }
 
-// Failure is what a function's error makes of the attempt.
+// Failure returns the outcome of a function that returned an error.
 func Failure(err error) *perdure.Outcome {
 	f := Describe(err)
 	return Failed(f.Code, f.Message, !IsPermanent(err))
 }
 
-// Failed is a failure.
+// Failed returns the outcome of a failure. Code and message are cut to their limits.
 func Failed(code perdure.Code, message string, retryable bool) *perdure.Outcome {
-	return &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: perdure.Code(Text(string(code), 200)), Message: Text(message, perdure.MaxText)}, Retryable: &retryable}
+	why := &perdure.Failure{Code: perdure.Code(Text(string(code), 200)), Message: Text(message, perdure.MaxText)}
+	return &perdure.Outcome{Type: perdure.OutcomeFail, Error: why, Retryable: &retryable}
 }
 
-// Refusal is what a server said against a commit, in words for who wrote the function: that it was a commit, and how many
-// there were in the call, is nothing to him.
+// Refusal returns the message of a refused commit for the author of the function. The commit's
+// position in the call is removed from the field, because that author does not know of commits.
 func Refusal(r *api.Refusal) string {
 	field := r.Field
 	if strings.HasPrefix(field, "commits[") {
@@ -77,8 +80,8 @@ func Refusal(r *api.Refusal) string {
 	return field + ": " + r.Detail
 }
 
-// Text makes a string acceptable: valid, without NUL, bounded. What is cut off is the end: a message begins with
-// what matters.
+// Text makes a string acceptable to the server: valid UTF-8, without NUL, and at most limit bytes.
+// The end is cut off.
 func Text(s string, limit int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "")
 	if len(s) <= limit {

@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-func TestARefusalIsWordedForWhoWroteTheFunction(t *testing.T) {
+func TestRefusalHidesTheCommit(t *testing.T) {
 	for _, x := range []struct{ field, detail, want string }{
 		{"", "this request is too large", "this request is too large"},
 		{"commits[0].outcome.result", "has 2 bytes", "the result has 2 bytes"},
@@ -16,7 +16,7 @@ func TestARefusalIsWordedForWhoWroteTheFunction(t *testing.T) {
 		{"waits[0].timeout", "is too long", "waits[0].timeout: is too long"},
 	} {
 		if got := Refusal(&api.Refusal{Field: x.field, Detail: x.detail}); got != x.want {
-			t.Errorf("%q: %q, not %q", x.field, got, x.want)
+			t.Errorf("Refusal of the field %q = %q, want %q", x.field, got, x.want)
 		}
 	}
 }

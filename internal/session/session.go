@@ -1,6 +1,7 @@
-// Package session is where package worker and package agent meet: a leased run as a worker lends it to its agent.
-// It is the seam between the two, and between worker and client, and nothing that a program needs, so that it stands in
-// nobody's documentation.
+// Package session is the interface between packages worker, agent and client that is not part of
+// the public SDK. A [Session] is a leased run as package worker offers it to package agent.
+// [SendOnce] lets package worker turn off the client's retries for one call. outcome.go converts
+// errors into failures in the same way for handlers and agents.
 package session
 
 import (
@@ -13,31 +14,33 @@ import (
 
 // A Session is a leased run. Package worker provides it.
 type Session interface {
-	// Grant is what was leased.
+	// Grant returns the leased run.
 	Grant() *api.Grant
-	// Leased ends when the run is no longer this worker's. A cancel does not end it.
+	// Leased returns a context that ends when this worker no longer holds the run. A cancel request
+	// does not end it.
 	Leased() context.Context
-	// Journal and Inbox read what had no room in the grant.
+	// Journal and Inbox read the parts that the grant left out.
 	Journal(ctx context.Context, after int64) (*api.JournalPage, error)
 	Inbox(ctx context.Context, after int64) (*api.InboxPage, error)
 	// Messages reads the run's thread.
 	Messages(ctx context.Context, after int64) (*api.Messages, error)
-	// Bind names who is asked, at every commit, for what it carries.
+	// Bind sets the source that is asked for the content of every commit.
 	Bind(Source)
-	// Commit has one made: now, or soon.
+	// Commit requests a commit: at once, or with the next flush of log lines.
 	Commit(now bool)
-	// What a run says to those who watch.
+	// Heartbeat, Progress, Emit and Delta are the functions of package worker with these names.
 	Heartbeat(activity string)
 	Progress(v json.RawMessage)
 	Emit(ctx context.Context, typ string, v any) error
 	Delta(ctx context.Context, text string) error
 }
 
-// A Source gives what the next commit of its run carries (nil: nothing), and whether there is more for another one.
-// Answered is called once, when the server has answered, or never, when the lease ends first.
+// A Source returns the content of the run's next commit, or nil, and whether there is more for
+// another commit. answered is called once with the server's answer, or never if the lease ends
+// first.
 type Source func() (part *perdure.Commit, more bool, answered func(*api.CommitResult))
 
-// Execute runs an agent's function under a session and tells what came of it: an outcome to deliver, or nil when
-// there is nothing more to say, since the run is suspended or no longer this worker's. The function gets an
-// *agent.Context. Package agent sets it.
+// Execute calls an agent's function with an *agent.Context and returns the outcome to deliver. It
+// returns nil if there is none, because the run is suspended or this worker no longer holds it.
+// Package agent sets the variable.
 var Execute func(ctx context.Context, s Session, f func(ctx any) (result json.RawMessage, err error)) *perdure.Outcome

@@ -1,8 +1,9 @@
-// Package tlscert holds the certificate that a server shows, and reads it again when its files change.
+// Package tlscert holds the certificate of a server, and reads it again when its files change.
 //
-// There is no goroutine: a handshake, or whoever asks when the certificate expires, looks at the files, at most once in
-// Every. A handshake under way keeps the certificate that it began with. A pair of files that can't be used, say because one
-// of the two has been replaced and the other not yet, leaves the certificate in force and is logged once.
+// It has no goroutine: a handshake, or a call of Expires, checks the files, at most once in Every.
+// A handshake keeps the certificate that it began with. If the files cannot be used, the old
+// certificate stays in use and the error is logged once. That happens, for example, while only one
+// of them has been replaced.
 package tlscert
 
 import (
@@ -15,25 +16,25 @@ import (
 	"time"
 )
 
-// Every is the least time between two looks at the files.
+// Every is the least time between two checks of the files.
 const Every = time.Second
 
-// A Pair is a certificate with its chain and its private key, each in a file of PEM.
+// A Pair is a certificate with its chain, and its private key, each in a PEM file.
 type Pair struct {
 	cert, key string
 	log       *slog.Logger
 	now       func() time.Time // for tests
 
 	mu     sync.Mutex
-	looked time.Time // when the files were last looked at
+	looked time.Time // when the files were last checked
 	seen   [2]mark   // the files that held was read from
 	held   *tls.Certificate
-	// refused is why the files can't be used now; empty: they can.
+	// refused is the error of the current files. It is empty if they can be used.
 	refused string
 }
 
-// A mark tells a file from what it was before. A file that is replaced by renaming another has another inode, also when
-// size and time are equal.
+// A mark identifies a version of a file. A file that was replaced by a rename has another inode,
+// even if size and time are equal.
 type mark struct {
 	size, modified int64
 	info           os.FileInfo
@@ -43,7 +44,7 @@ func (m mark) same(o mark) bool {
 	return m.info != nil && o.info != nil && m.size == o.size && m.modified == o.modified && os.SameFile(m.info, o.info)
 }
 
-// Load reads a certificate and its key. It fails where a server could not use them.
+// Load reads a certificate and its key. It returns an error if a server could not use them.
 func Load(cert, key string, log *slog.Logger) (*Pair, error) {
 	switch {
 	case cert == "":
@@ -56,7 +57,7 @@ func Load(cert, key string, log *slog.Logger) (*Pair, error) {
 	}
 	p := &Pair{cert: cert, key: key, log: log, now: time.Now}
 	p.looked = p.now()
-	p.seen = [2]mark{markOf(cert), markOf(key)} // before they are read: a change meanwhile is seen at the next look
+	p.seen = [2]mark{markOf(cert), markOf(key)} // before reading, so that a change meanwhile is noticed
 	var err error
 	p.held, err = read(cert, key)
 	return p, err
@@ -82,12 +83,15 @@ func read(cert, key string) (*tls.Certificate, error) {
 	}
 	c, err := tls.X509KeyPair(chain, private)
 	if err != nil {
-		return nil, fmt.Errorf("tls_cert and tls_key: %s and %s are no certificate with its private key, both in PEM: %w", cert, key, err)
+		return nil,
+			fmt.Errorf("tls_cert and tls_key: %s and %s are no certificate with its private key, both in PEM: %w",
+				cert, key, err)
 	}
 	return &c, nil
 }
 
-// current is the certificate in force, of files that were looked at within Every.
+// current returns the certificate in use. It first checks the files, if the last check is older
+// than Every.
 func (p *Pair) current() *tls.Certificate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +105,7 @@ func (p *Pair) current() *tls.Certificate {
 		return p.held
 	}
 	c, err := read(p.cert, p.key)
-	if err != nil { // tried again at each look: permissions change without a trace in the mark
+	if err != nil { // retried at each check: changed permissions do not change the mark
 		if p.refused != err.Error() {
 			p.log.Error("new TLS certificate refused, the old one stays in force", "error", err)
 		}
@@ -113,13 +117,13 @@ func (p *Pair) current() *tls.Certificate {
 	return p.held
 }
 
-// Expires is when the certificate in force expires.
+// Expires returns when the certificate in use expires.
 func (p *Pair) Expires() time.Time { return p.current().Leaf.NotAfter }
 
-// Config is for a listener. Versions and ciphers are Go's defaults: TLS 1.2 and later.
+// Config returns the configuration of a listener: TLS 1.2 and later, with Go's default ciphers.
 //
-// It offers HTTP/1.1 and not HTTP/2: a stream takes its connection over to hold no more memory than it needs, and a
-// WebSocket has to. Neither is possible on a connection that carries other requests too.
+// It offers HTTP/1.1 but not HTTP/2. WebSockets and, to save memory, event streams take over their
+// connection, which is not possible if it carries other requests too.
 func (p *Pair) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,

@@ -12,11 +12,12 @@ import (
 	"github.com/perdure/perdure/internal/tlstest"
 )
 
-// files are a certificate and its key, and the clock of the pair that reads them.
+// files writes a certificate and its key, and returns their paths and the time of expiry.
 func files(t *testing.T) (ca *tlstest.CA, cert, key string, expires time.Time) {
 	t.Helper()
 	ca, dir := tlstest.New(t), t.TempDir()
-	cert, key, expires = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), time.Now().Add(time.Hour).Truncate(time.Second)
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	expires = time.Now().Add(time.Hour).Truncate(time.Second)
 	ca.Issue(cert, key, expires)
 	return ca, cert, key, expires
 }
@@ -40,7 +41,7 @@ func TestChangedFilesAreReadAgain(t *testing.T) {
 	first := shown()
 	second := ca.Issue(cert, key, expires.Add(time.Hour))
 	if got := shown(); got != first {
-		t.Errorf("certificate %d is shown before the files are looked at again, want %d", got, first)
+		t.Errorf("certificate %d is shown before the files are checked again, want %d", got, first)
 	}
 	now = now.Add(Every)
 	if got := shown(); got != second || !p.Expires().Equal(expires.Add(time.Hour)) {

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// maxBody is what a body may have: receivers need not take more.
+// maxBody limits the bytes of a body, so that receivers need not accept more.
 const maxBody = 20000
 
 type body struct {
@@ -30,19 +30,22 @@ type data struct {
 	Event          perdure.Line     `json:"event"`
 }
 
-// omitted stands where something was too large; status_url has it.
+// omitted replaces a part that is too large. The receiver gets it from status_url.
 type omitted struct {
 	Omitted bool `json:"omitted"`
 	Size    int  `json:"size"`
 }
 
-// Body is what a receiver gets: the line as everybody gets it, and whose it is. It is made of what never changes.
-// Whatever makes it too large is left out: first the result, then all that the line says, then the metadata.
+// Body returns the body of a message: the line, and the run that it belongs to. It uses only data
+// that never changes, so that every attempt has the same body. Parts that make it too large are
+// left out: first the result, then all data of the line, then the metadata.
 func Body(base string, r *perdure.Run, l *perdure.Line) ([]byte, error) {
 	status := base + api.Prefix + "/runs/" + string(r.ID)
 	b := body{Type: l.Type, Timestamp: l.At, Data: data{
-		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Queue: r.Queue, ParentID: r.ParentID, RootID: r.RootID, ContinuationOf: r.ContinuationOf,
-		Metadata: json.RawMessage(r.Metadata), StatusURL: status, AttachURL: status + "/stream", Event: *l}}
+		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Queue: r.Queue,
+		ParentID: r.ParentID, RootID: r.RootID, ContinuationOf: r.ContinuationOf,
+		Metadata: json.RawMessage(r.Metadata), StatusURL: status, AttachURL: status + "/stream", Event: *l,
+	}}
 	for _, cut := range []func(*data) error{withoutResult, withoutEvent, withoutMetadata} {
 		text, err := json.Marshal(b)
 		if err != nil || len(text) <= maxBody {

@@ -17,68 +17,84 @@ import (
 
 // Options of a deliverer. The zero value is usable.
 type Options struct {
-	Sender      Sender // default: HTTP, to public addresses only
-	Logger      *slog.Logger
-	BaseURL     string        // what the URLs in a message begin with; empty: they begin with a slash
-	Concurrency int           // how many messages are on their way at once; default 64
-	PerEndpoint int           // how many of them to one endpoint; default 4
-	Look        time.Duration // how often it looks for what other nodes left, and what nobody told it of; default 1 s
+	// Sender is HTTP to public addresses by default.
+	Sender Sender
+	Logger *slog.Logger
+	// BaseURL is the beginning of the URLs in a message. If it is empty, they begin with a slash.
+	BaseURL string
+	// Concurrency limits the messages in flight, 64 by default. PerEndpoint limits those to one
+	// endpoint, 4 by default.
+	Concurrency, PerEndpoint int
+	// Look is the fallback polling interval, 1 s by default. A look finds messages that other nodes
+	// left behind, and those of which no signal came.
+	Look time.Duration
 }
 
-// Bounds of what is in memory and of what is asked for at once.
+// Durations and limits that are not options.
 const (
-	minHold = time.Second     // how long an endpoint that failed is left alone, doubled each time …
-	maxHold = time.Minute     // … up to this
-	grace   = time.Second     // how long messages that are on their way have to arrive when the node stops
-	lazy    = 2 * time.Second // an endpoint that takes longer to answer is slow
+	// An endpoint that failed gets nothing for minHold, doubled with each failure up to maxHold.
+	minHold = time.Second
+	maxHold = time.Minute
 
-	page     = 500  // endpoints that one look visits
-	idle     = 5    // looks that are left out when nothing is due
-	maxBoxes = 4000 // endpoints that are known at once
+	// grace is the time that messages in flight have when the node stops.
+	grace = time.Second
+	// slowAfter is the time of an answer from which on an endpoint counts as slow.
+	slowAfter = 2 * time.Second
 
-	// rest is for how many times as long as a step took that fans events out, or gives messages up, the next one waits.
-	rest = 3
-	// builders is how many messages are made at once: each reads a whole line, which may have a large result in it.
+	page         = 500  // endpoints that one look reads
+	idleLooks    = 5    // with nothing due, a look comes after this many intervals
+	maxEndpoints = 4000 // endpoints that are known at once
+
+	// stepPause is the pause after a step that fans events out or gives messages up, in multiples
+	// of the time that the step took. It leaves the store to other work.
+	stepPause = 3
+	// builders limits the messages that are built at once. Each reads a whole line, with a large
+	// result perhaps.
 	builders = 8
 )
 
-// A Deliverer sends what is due. Any number of nodes do so at once: what one has taken nobody else sends, until a
-// minute has passed without a word of it. So a message is sent at least once, and the order between messages is
-// not kept.
+// A Deliverer sends messages that are due. Any number of nodes can run one. A message that one node
+// has claimed is not sent by another one, unless a minute passes without a result. So a message is
+// sent at least once, and the order between messages is not kept.
 //
-// Every endpoint has a queue of its own. One that hangs, fails or has a hundred thousand messages before it takes no
-// place from others: few of its messages are on their way at once, and only one until the first was answered or while
-// it fails. A share of the places is for endpoints that are known to be quick, and no tenant has more than half of
-// them while there are others. One that fails is left alone for a while, which is kept in memory: each node finds out by
-// itself.
+// Every endpoint has its own queue. An endpoint that hangs, fails or has very many messages does
+// not delay others: few of its messages are in flight at once, and only one until the first answer
+// and while it fails. A part of the concurrency is reserved for endpoints that are known to be
+// quick. A tenant has at most half of it while there are others. An endpoint that fails gets
+// nothing for a while; this is kept in memory, and each node finds out by itself.
+//
+// One goroutine, Run, owns all fields. Attempts run in goroutines of their own and report to
+// finished.
 type Deliverer struct {
 	engine *engine.Engine
 	opt    Options
 	log    *slog.Logger
 
-	boxes   map[box]*queue
-	shares  map[perdure.TenantID]*share
-	full    map[perdure.TenantID]bool // who has asked for more endpoints than can be known, in this pass
-	looked  store.Mailbox             // how far the last look came
-	deep    []store.Mailbox           // tenants with more endpoints than a look visits, each with how far it came there
-	lookAt  perdure.Instant
-	next    perdure.Instant // when something rings of what was looked at, or a look is due anyway
-	around  bool            // everything was looked at once
-	flying  places          // messages on their way, by what their endpoint was known to be then
-	landed  chan landing    // what became of them
-	results []engine.Sent   // and is not written down yet
+	endpoints map[endpoint]*queue
+	shares    map[perdure.TenantID]*share
+	full      map[perdure.TenantID]bool // tenants for which no more endpoints can be known, in this pass
+
+	looked      store.Mailbox   // the last endpoint of the last look
+	unfinished  []store.Mailbox // tenants with more endpoints than a look reads, each with the last one read
+	lookAt      perdure.Instant // when the next look is
+	next        perdure.Instant // the next alarm that the looks have found, or the next fallback look
+	lookedAtAll bool            // all endpoints were read at least once
+
+	inFlight places             // messages in flight, by the health of their endpoint when they were sent
+	finished chan attemptResult // results of attempts
+	results  []engine.Sent      // results that are not stored yet
 
 	fanning  bool             // there are events that wait for their fan-out
-	fanned   perdure.TenantID // the tenant whose turn it was last
+	fanned   perdure.TenantID // the tenant of the last fan-out step
 	fanAt    perdure.Instant  // when the next step is
-	building *fair.Gate       // places of messages that are being made
+	building *fair.Gate       // limits the messages that are being built
 }
 
-// A landing is what became of a message, and what its endpoint was known to be when it left.
-type landing struct {
+// An attemptResult is the result of an attempt, with the health of the endpoint when it was sent.
+type attemptResult struct {
 	engine.Sent
-	as   standing
-	late bool // the answer took long
+	as   health
+	late bool // the answer took longer than slowAfter
 }
 
 // New makes a deliverer for an engine.
@@ -95,16 +111,20 @@ func New(e *engine.Engine, opt Options) *Deliverer {
 	if opt.Look <= 0 {
 		opt.Look = time.Second
 	}
-	d := &Deliverer{engine: e, opt: opt, log: opt.Logger, boxes: make(map[box]*queue), shares: make(map[perdure.TenantID]*share),
-		full: make(map[perdure.TenantID]bool), landed: make(chan landing, opt.Concurrency), building: fair.NewGate(fair.Limits{Size: builders, Share: builders / 2})}
+	d := &Deliverer{
+		engine: e, opt: opt, log: opt.Logger,
+		endpoints: make(map[endpoint]*queue), shares: make(map[perdure.TenantID]*share),
+		full: make(map[perdure.TenantID]bool), finished: make(chan attemptResult, opt.Concurrency),
+		building: fair.NewGate(fair.Limits{Size: builders, Share: builders / 2}),
+	}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	return d
 }
 
-// Run delivers until the context ends. What is on its way then has a moment to arrive; what does not is due again at
-// once, for whoever is there.
+// Run delivers until the context ends. Messages in flight then have grace to arrive. Those that do
+// not are due again at once, for any node.
 func (d *Deliverer) Run(ctx context.Context) error {
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -114,8 +134,8 @@ func (d *Deliverer) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return d.drain(sending, stop)
-		case s := <-d.landed:
-			d.land(s)
+		case s := <-d.finished:
+			d.finish(s)
 		case <-d.engine.Posted():
 		case <-timer.C:
 		}
@@ -127,13 +147,13 @@ func (d *Deliverer) Run(ctx context.Context) error {
 	}
 }
 
-// pass writes down what became of messages, takes what is due, and has it sent. It gives the time until there may be
-// more to do.
+// pass stores results, claims due messages and starts their attempts. It returns the time until
+// there may be more to do.
 func (d *Deliverer) pass(ctx, sending context.Context) (time.Duration, error) {
 	for more := true; more; {
 		select {
-		case s := <-d.landed:
-			d.land(s)
+		case s := <-d.finished:
+			d.finish(s)
 		default:
 			more = false
 		}
@@ -145,12 +165,12 @@ func (d *Deliverer) pass(ctx, sending context.Context) (time.Duration, error) {
 			d.fanning = true
 			continue
 		}
-		q := d.queue(box{p.Tenant, p.Webhook}, now)
+		q := d.queue(endpoint{p.Tenant, p.Webhook}, now)
 		if q == nil {
 			continue
 		}
 		if q.ring(now); p.Anew {
-			q.anew, q.hold, q.fails = true, 0, 0
+			q.changed, q.hold, q.fails = true, 0, 0
 		}
 	}
 	if now >= d.lookAt {
@@ -158,22 +178,23 @@ func (d *Deliverer) pass(ctx, sending context.Context) (time.Duration, error) {
 			return d.opt.Look, err
 		}
 	}
-	fanErr := d.fanOut(ctx, now) // what is due already is sent all the same
+	fanErr := d.fanOut(ctx, now) // an error does not keep due messages from being sent
 	op := &engine.Deliver{Sent: d.results, Want: d.wants(now)}
 	if len(op.Sent)+len(op.Want) > 0 {
 		began := time.Now()
 		if err := d.engine.Do(ctx, op); err != nil {
-			return d.opt.Look, fmt.Errorf("take and settle: %w", err) // what became of messages is kept, and written down later
+			return d.opt.Look, fmt.Errorf("take and settle: %w", err) // the results are kept for the next pass
 		}
 		d.results = nil
-		if more := d.took(sending, op, now, now.Add(rest*time.Since(began))); more {
+		if more := d.took(sending, op, now, now.Add(stepPause*time.Since(began))); more {
 			return 0, fanErr
 		}
 	}
 	return d.pause(now), fanErr
 }
 
-// fanOut makes notifications of events that wait for it, one step of many. Between steps the store is left to others.
+// fanOut does one step of the fan-out: it makes notifications of events that have several webhooks.
+// Steps are separated by pauses.
 func (d *Deliverer) fanOut(ctx context.Context, now perdure.Instant) error {
 	if !d.fanning || now < d.fanAt {
 		return nil
@@ -184,12 +205,12 @@ func (d *Deliverer) fanOut(ctx context.Context, now perdure.Instant) error {
 		d.fanAt = now.Add(d.opt.Look)
 		return fmt.Errorf("fan events out: %w", err)
 	}
-	d.fanned, d.fanning, d.fanAt = op.Last, op.More, now.Add(rest*time.Since(began))
+	d.fanned, d.fanning, d.fanAt = op.Last, op.More, now.Add(stepPause*time.Since(began))
 	return nil
 }
 
-// look asks the store which endpoints have something to send, and when: of a page of them each time. Of those with nothing
-// to send yet it remembers when to look again.
+// look reads a page of endpoints with pending messages and their next alarms from the store. For
+// endpoints that are not due yet it only remembers the earliest alarm.
 func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 	var list, more []store.Mailbox
 	err := d.engine.Store().View(ctx, func(v *store.View) (err error) {
@@ -200,21 +221,21 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 			}
 			d.fanning = n > 0
 		}
-		if list, err = v.Mailboxes(d.looked, page); err == nil && len(d.deep) > 0 {
-			more, err = v.MailboxesOf(d.deep[0], page)
+		if list, err = v.Mailboxes(d.looked, page); err == nil && len(d.unfinished) > 0 {
+			more, err = v.MailboxesOf(d.unfinished[0], page)
 		}
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("look for what is due: %w", err)
 	}
-	if d.looked == (store.Mailbox{}) && len(d.deep) == 0 {
-		d.next = now.Add(idle * d.opt.Look)
+	if d.looked == (store.Mailbox{}) && len(d.unfinished) == 0 {
+		d.next = now.Add(idleLooks * d.opt.Look)
 	}
-	d.deepen(list, more)
+	d.noteUnfinished(list, more)
 	for _, m := range slices.Concat(list, more) {
-		b := box{m.Tenant, m.Webhook}
-		q := d.boxes[b]
+		b := endpoint{m.Tenant, m.Webhook}
+		q := d.endpoints[b]
 		if m.Due <= now {
 			q = d.queue(b, now)
 		}
@@ -228,30 +249,32 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 	if len(list) == page {
 		d.looked = list[page-1]
 	}
-	if len(list) == page || len(d.deep) > 0 { // the others are looked at next time, and at once if they never were
-		if d.lookAt = now; d.around {
+	// The other endpoints are read by the next look, which follows at once until all were read.
+	if len(list) == page || len(d.unfinished) > 0 {
+		if d.lookAt = now; d.lookedAtAll {
 			d.lookAt = now.Add(d.opt.Look)
 		}
 		return nil
 	}
-	d.around = true
-	for _, q := range d.boxes { // of those with nothing to send little is remembered
-		if q.due == 0 && q.flying == 0 && !q.anew && q.hold <= now && q.known != quick {
+	d.lookedAtAll = true
+	for _, q := range d.endpoints { // forget idle endpoints that are not known to be quick
+		if q.due == 0 && q.inFlight == 0 && !q.changed && q.hold <= now && q.known != quick {
 			d.forget(q)
 		}
 	}
 	return nil
 }
 
-// deepen notes the tenants of which a look has seen some endpoints and not the others. These have their turns one tenant after the
-// other, a page each time: one with a hundred thousand endpoints delays no look at anybody else's.
-func (d *Deliverer) deepen(list, more []store.Mailbox) {
-	var done perdure.TenantID // it begins anew with a later look
-	if len(d.deep) > 0 {
-		done = d.deep[0].Tenant
-		d.deep = slices.Delete(d.deep, 0, 1)
+// noteUnfinished records tenants whose endpoints a look has read only in part. Their pages are read
+// in turns, one tenant per look, so that a tenant with a hundred thousand endpoints does not delay
+// the others.
+func (d *Deliverer) noteUnfinished(list, more []store.Mailbox) {
+	var done perdure.TenantID // begins again with a later look
+	if len(d.unfinished) > 0 {
+		done = d.unfinished[0].Tenant
+		d.unfinished = slices.Delete(d.unfinished, 0, 1)
 		if len(more) == page {
-			d.deep = append(d.deep, more[page-1])
+			d.unfinished = append(d.unfinished, more[page-1])
 		}
 	}
 	each := 0
@@ -259,39 +282,40 @@ func (d *Deliverer) deepen(list, more []store.Mailbox) {
 		if each++; i > 0 && list[i-1].Tenant != m.Tenant {
 			each = 1
 		}
-		if each == store.MailboxesEach && m.Tenant != done && !slices.ContainsFunc(d.deep, func(x store.Mailbox) bool { return x.Tenant == m.Tenant }) {
-			d.deep = append(d.deep, m)
+		known := slices.ContainsFunc(d.unfinished, func(x store.Mailbox) bool { return x.Tenant == m.Tenant })
+		if each == store.MailboxesEach && m.Tenant != done && !known {
+			d.unfinished = append(d.unfinished, m)
 		}
 	}
 }
 
-// took has what was taken sent. It tells whether there is more to be had at once. Endpoints with more to give up have their next
-// turn at an instant.
+// took starts the attempts of claimed messages, and tells whether more can be claimed at once. turn
+// is the next time for endpoints that have more messages to give up.
 func (d *Deliverer) took(sending context.Context, op *engine.Deliver, now, turn perdure.Instant) (more bool) {
-	got := make(map[box]int)
+	got := make(map[endpoint]int)
 	for _, o := range op.Taken {
-		b := box{o.Tenant, o.Webhook}
+		b := endpoint{o.Tenant, o.Webhook}
 		got[b]++
-		q := d.boxes[b]
+		q := d.endpoints[b]
 		as := q.known
-		q.flying, q.served = q.flying+1, now
-		q.of.flying[as]++
-		d.flying[as]++
-		go func() { d.landed <- d.send(sending, &o, as) }()
+		q.inFlight, q.served = q.inFlight+1, now
+		q.of.inFlight[as]++
+		d.inFlight[as]++
+		go func() { d.finished <- d.send(sending, &o, as) }()
 	}
 	for _, w := range op.Want {
-		b := box{w.Tenant, w.Webhook}
-		q := d.boxes[b]
-		if q.anew = slices.Contains(op.More, w); q.anew {
+		b := endpoint{w.Tenant, w.Webhook}
+		q := d.endpoints[b]
+		if q.changed = slices.Contains(op.More, w); q.changed {
 			q.turn = turn
 			q.ring(now)
 			more = more || turn <= now
 		} else if got[b] < w.Most {
-			q.due = 0 // there is no more, until somebody says so
+			q.due = 0 // nothing more, until a signal or a look says otherwise
 		}
 	}
 	for _, m := range op.Again {
-		if q := d.boxes[box{m.Tenant, m.Webhook}]; q != nil {
+		if q := d.endpoints[endpoint{m.Tenant, m.Webhook}]; q != nil {
 			q.ring(m.Due)
 			more = more || q.ready(now)
 		}
@@ -299,9 +323,9 @@ func (d *Deliverer) took(sending context.Context, op *engine.Deliver, now, turn 
 	return more
 }
 
-// send makes one attempt.
-func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing, as standing) landing {
-	s := landing{Sent: engine.Sent{Notification: o.Notification, At: d.engine.Store().Now()}, as: as}
+// send builds a message and makes one attempt.
+func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing, as health) attemptResult {
+	s := attemptResult{Sent: engine.Sent{Notification: o.Notification, At: d.engine.Store().Now()}, as: as}
 	m, err := d.build(ctx, o)
 	if err != nil {
 		s.Unsent, s.Stopped, s.Error = true, ctx.Err() != nil, "the server could not read what to send"
@@ -315,7 +339,7 @@ func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing, as standing) l
 	}
 	began := time.Now()
 	r := d.opt.Sender.Send(ctx, m)
-	s.late = time.Since(began) > lazy
+	s.late = time.Since(began) > slowAfter
 	s.Took, s.Status, s.Error, s.Response, s.RetryAfter = r.Took, r.Status, r.Err, r.Response, r.RetryAfter
 	s.Stopped = ctx.Err() != nil && r.Status == 0
 	if s.Error == "" && !s.OK() {
@@ -324,7 +348,8 @@ func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing, as standing) l
 	return s
 }
 
-// build makes a message when there is a place for it: what was read is let go of before it is sent.
+// build makes a message, within the limit of builders. The line that it reads is released before
+// the message is sent.
 func (d *Deliverer) build(ctx context.Context, o *engine.Outgoing) (Message, error) {
 	leave, err := d.building.Enter(ctx, o.Tenant, 1)
 	if err != nil {
@@ -336,7 +361,7 @@ func (d *Deliverer) build(ctx context.Context, o *engine.Outgoing) (Message, err
 
 var errGone = errors.New("the event is no longer there")
 
-// message makes a message out of what never changes, so that it is the same with every attempt.
+// message makes a message from data that never changes, so that every attempt is the same.
 func (d *Deliverer) message(ctx context.Context, o *engine.Outgoing) (Message, error) {
 	l := &engine.Look{Tenant: o.Tenant, RunID: o.RunID, After: o.Seq - 1, Lines: 1, Bytes: math.MaxInt, Whole: true}
 	if err := d.engine.Look(ctx, l); err != nil {
@@ -346,27 +371,28 @@ func (d *Deliverer) message(ctx context.Context, o *engine.Outgoing) (Message, e
 		return Message{}, errGone
 	}
 	body, err := Body(d.opt.BaseURL, &l.Run, &l.Log[0])
-	return Message{ID: o.ID(), URL: o.To.URL, Secrets: d.engine.WebhookSecrets(&o.To, d.engine.Store().Now()), Body: body}, err
+	secrets := d.engine.WebhookSecrets(&o.To, d.engine.Store().Now())
+	return Message{ID: o.ID(), URL: o.To.URL, Secrets: secrets, Body: body}, err
 }
 
-// land notes what became of a message. It is written down with the next pass.
-func (d *Deliverer) land(s landing) {
+// finish records the result of an attempt. The next pass stores it.
+func (d *Deliverer) finish(s attemptResult) {
 	d.results = append(d.results, s.Sent)
 	now := d.engine.Store().Now()
-	q := d.boxes[box{s.Tenant, s.Webhook}]
-	q.flying--
-	q.of.flying[s.as]--
-	d.flying[s.as]--
+	q := d.endpoints[endpoint{s.Tenant, s.Webhook}]
+	q.inFlight--
+	q.of.inFlight[s.as]--
+	d.inFlight[s.as]--
 	switch {
 	case s.Stopped:
-		q.hold = max(q.hold, now.Add(minHold)) // it is the end
-	case s.Gone: // that is between the message and the store
+		q.hold = max(q.hold, now.Add(minHold)) // the node stops
+	case s.Gone: // says nothing about the endpoint
 	case s.Unsent:
 		q.backOff(s.At, now, 0)
 	case s.Down():
 		q.known = failing
 		q.backOff(s.At, now, s.RetryAfter)
-	default: // it was answered: whether it was taken is about this message alone
+	default: // the endpoint answers; a refusal is about this message only
 		q.known, q.fails, q.hold = quick, 0, 0
 		if s.late {
 			q.known = slow
@@ -374,29 +400,30 @@ func (d *Deliverer) land(s landing) {
 	}
 }
 
-// pause is the time until there may be something to do of which nobody tells.
+// pause returns the time until the next alarm. Signals and results wake Run earlier.
 func (d *Deliverer) pause(now perdure.Instant) time.Duration {
 	next := d.lookAt
 	if d.fanning {
 		next = min(next, d.fanAt)
 	}
-	for _, q := range d.boxes {
-		if q.anew && q.turn > now {
+	for _, q := range d.endpoints {
+		if q.changed && q.turn > now {
 			next = min(next, q.turn)
 		}
-		if at := max(q.due, q.hold, q.turn); q.due != 0 && at > now { // what is due already waits for a place, and there is word when one is free
+		// A message that is due already waits for a result, which wakes Run.
+		if at := max(q.due, q.hold, q.turn); q.due != 0 && at > now {
 			next = min(next, at)
 		}
 	}
 	return max(0, next.Sub(now))
 }
 
-// drain waits for what is on its way, though not for long, and writes down what became of it.
+// drain waits for messages in flight, up to grace, and stores their results.
 func (d *Deliverer) drain(sending context.Context, stop context.CancelFunc) error {
 	late := time.AfterFunc(grace, stop)
 	defer late.Stop()
-	for d.flying.all() > 0 {
-		d.land(<-d.landed)
+	for d.inFlight.all() > 0 {
+		d.finish(<-d.finished)
 	}
 	if len(d.results) == 0 {
 		return nil

@@ -1,5 +1,10 @@
 package webhook
 
+// This file chooses which messages are sent next. Concurrency is a number of places. Each pass
+// gives free places one by one: to the tenant with the fewest, there to the endpoint with the
+// fewest, and among these to the one that has waited longest. Limits by the endpoint's health keep
+// places free for endpoints that answer quickly; see fits.
+
 import (
 	"cmp"
 	"time"
@@ -8,66 +13,69 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// A box names an endpoint.
-type box struct {
+// An endpoint identifies a webhook.
+type endpoint struct {
 	tenant perdure.TenantID
 	id     perdure.WebhookID
 }
 
-// A queue is what a node knows of an endpoint. It may be forgotten at any time when none of its messages is on its way.
+// A queue is the state of an endpoint on this node. It can be forgotten whenever none of its
+// messages is in flight; a later look finds the endpoint again.
 type queue struct {
-	box
-	of     *share
-	due    perdure.Instant // when there is something to send, as far as is known; 0: nothing
-	anew   bool            // somebody has changed the endpoint
-	known  standing
-	flying int             // messages on their way
-	want   int             // and those for which a place was found just now
-	served perdure.Instant // when it last had a place
-	hold   perdure.Instant // until when it is left alone
-	turn   perdure.Instant // when the next portion of what is to be given up has its turn
-	fails  int             // how often it has failed in a row
-	failed perdure.Instant // when it was last seen to
+	endpoint
+	of       *share
+	due      perdure.Instant // the next alarm that is known; 0 if there is none
+	changed  bool            // the webhook was changed, and its messages may have to be given up
+	known    health
+	inFlight int             // messages in flight
+	want     int             // places that this pass has given to it
+	served   perdure.Instant // when it last got a place
+	hold     perdure.Instant // it gets nothing before this
+	turn     perdure.Instant // when the next part of its messages is given up
+	fails    int             // failures in a row
+	failed   perdure.Instant // when the last failure was recorded
 }
 
-// A share is what the endpoints of a tenant have of the places.
+// A share counts the places of a tenant's endpoints.
 type share struct {
-	boxes        int // endpoints that are known
-	flying, want places
+	endpoints      int // known endpoints
+	inFlight, want places
 }
 
-// places are counted by what the endpoints that have them were known to be then.
-type places [standings]int
+// places counts places by the health of their endpoints when they were given.
+type places [healthCount]int
 
-// unsure are those that are not with quick ones.
+// unsure counts the places of endpoints that are not quick.
 func (p places) unsure() int { return p[untried] + p[failing] + p[slow] }
 
 func (p places) all() int { return p.unsure() + p[quick] }
 
-// What is known of an endpoint.
-type standing int
+// A health is what is known of an endpoint.
+type health int
 
 const (
-	untried   standing = iota
-	failing            // it was not reached, or takes nothing for now
-	slow               // it answers, and late
-	quick              // it answers soon
-	standings = iota
+	untried health = iota
+	failing        // not reachable, or refuses messages for now
+	slow           // answers late
+	quick          // answers soon
+
+	healthCount = iota
 )
 
-// ready tells whether there is something that could be sent.
+// ready tells whether a message could be sent now.
 func (q *queue) ready(now perdure.Instant) bool {
 	return q.due != 0 && max(q.due, q.hold, q.turn) <= now
 }
 
-// ring notes that there is something to send at an instant.
+// ring records that a message is due at an instant.
 func (q *queue) ring(at perdure.Instant) {
 	if q.due == 0 || at < q.due {
 		q.due = at
 	}
 }
 
-// backOff has the endpoint left alone for twice as long as the last time. Those that were on their way together fail together.
+// backOff doubles the time for which the endpoint gets nothing. Messages that were in flight
+// together count as one failure.
 func (q *queue) backOff(sent, now perdure.Instant, atLeast time.Duration) {
 	if sent >= q.failed {
 		q.fails++
@@ -76,12 +84,13 @@ func (q *queue) backOff(sent, now perdure.Instant, atLeast time.Duration) {
 	q.hold = now.Add(max(min(minHold<<min(max(q.fails-1, 0), 10), maxHold), atLeast))
 }
 
-// queue gives what is known of an endpoint, or nil if no more can be known now: a later look finds it.
-func (d *Deliverer) queue(b box, now perdure.Instant) *queue {
-	if q := d.boxes[b]; q != nil {
+// queue returns the state of an endpoint, and creates it if needed. It returns nil if there are too
+// many; a later look finds the endpoint again.
+func (d *Deliverer) queue(b endpoint, now perdure.Instant) *queue {
+	if q := d.endpoints[b]; q != nil {
 		return q
 	}
-	if len(d.boxes) >= maxBoxes && !d.makeRoom(b.tenant, now) {
+	if len(d.endpoints) >= maxEndpoints && !d.makeRoom(b.tenant, now) {
 		return nil
 	}
 	of := d.shares[b.tenant]
@@ -89,29 +98,30 @@ func (d *Deliverer) queue(b box, now perdure.Instant) *queue {
 		of = &share{}
 		d.shares[b.tenant] = of
 	}
-	of.boxes++
-	q := &queue{box: b, of: of}
-	d.boxes[b] = q
+	of.endpoints++
+	q := &queue{endpoint: b, of: of}
+	d.endpoints[b] = q
 	return q
 }
 
-// makeRoom forgets an endpoint of the tenant with the most, rather none that is known to be quick, and rather one that has
-// nothing to send now. For another one of the same tenant none makes way that has something to send, and no quick one, unless
-// they are most of what is known.
+// makeRoom forgets an endpoint of the tenant that has the most. It prefers endpoints that are not
+// quick, and those with nothing to send now. If the new endpoint is of the same tenant, two rules
+// are stricter. An endpoint with something to send is never forgotten, and a quick one only if most
+// known endpoints are quick.
 func (d *Deliverer) makeRoom(who perdure.TenantID, now perdure.Instant) bool {
 	if d.full[who] {
 		return false
 	}
 	most := who
 	for t, s := range d.shares {
-		if d.shares[most] == nil || s.boxes > d.shares[most].boxes {
+		if d.shares[most] == nil || s.endpoints > d.shares[most].endpoints {
 			most = t
 		}
 	}
 	var victims [4]*queue
 	quicks := 0
-	for _, q := range d.boxes {
-		if q.tenant != most || q.flying > 0 || q.anew || (q.ready(now) && most == who) {
+	for _, q := range d.endpoints {
+		if q.tenant != most || q.inFlight > 0 || q.changed || (q.ready(now) && most == who) {
 			continue
 		}
 		cost := 0
@@ -126,12 +136,12 @@ func (d *Deliverer) makeRoom(who perdure.TenantID, now perdure.Instant) bool {
 			break
 		}
 	}
-	if most == who && quicks <= maxBoxes/2 {
+	if most == who && quicks <= maxEndpoints/2 {
 		victims[2] = nil
 	}
 	victim := cmp.Or(victims[:]...)
 	if victim == nil {
-		d.full[who] = true // until the next pass: there may be thousands that ask
+		d.full[who] = true // until the next pass, so that thousands of requests need no search
 		return false
 	}
 	d.forget(victim)
@@ -139,30 +149,30 @@ func (d *Deliverer) makeRoom(who perdure.TenantID, now perdure.Instant) bool {
 }
 
 func (d *Deliverer) forget(q *queue) {
-	delete(d.boxes, q.box)
-	if q.of.boxes--; q.of.boxes == 0 {
+	delete(d.endpoints, q.endpoint)
+	if q.of.endpoints--; q.of.endpoints == 0 {
 		delete(d.shares, q.tenant)
 	}
 }
 
-// wants says which messages there is a place for. Places are given one by one: to the tenant who has the fewest, there to
-// the endpoint that has the fewest, and among those to the one that waits longest.
+// wants gives the free places and returns how many messages to claim for each endpoint. It also
+// returns changed endpoints without a place, whose messages may have to be given up.
 func (d *Deliverer) wants(now perdure.Instant) []engine.Want {
 	var ready []*queue
 	for _, s := range d.shares {
 		s.want = places{}
 	}
-	for _, q := range d.boxes {
+	for _, q := range d.endpoints {
 		if q.want = 0; q.ready(now) {
 			ready = append(ready, q)
 		}
 	}
 	var asked []*queue
-	flying := d.flying
+	inFlight := d.inFlight
 	for {
 		best := -1
 		for i := 0; i < len(ready); {
-			if !d.fits(&flying, ready[i]) { // nor will it: here places are taken, and none is given back
+			if !d.fits(&inFlight, ready[i]) { // nor will it in this pass: places are only taken
 				ready[i] = ready[len(ready)-1]
 				ready = ready[:len(ready)-1]
 				continue
@@ -181,43 +191,55 @@ func (d *Deliverer) wants(now perdure.Instant) []engine.Want {
 		}
 		q.want++
 		q.of.want[q.known]++
-		flying[q.known]++
+		inFlight[q.known]++
 	}
 	var out []engine.Want
 	for _, q := range asked {
 		out = append(out, engine.Want{Tenant: q.tenant, Webhook: q.id, Most: q.want})
 	}
-	for b, q := range d.boxes {
-		if q.anew && q.want == 0 && q.turn <= now {
+	for b, q := range d.endpoints {
+		if q.changed && q.want == 0 && q.turn <= now {
 			out = append(out, engine.Want{Tenant: b.tenant, Webhook: b.id})
 		}
 	}
 	return out
 }
 
+// before tells whether an endpoint gets a place before another one.
 func (q *queue) before(p *queue) bool {
-	return cmp.Or(cmp.Compare(q.of.flying.all()+q.of.want.all(), p.of.flying.all()+p.of.want.all()), cmp.Compare(q.flying+q.want, p.flying+p.want),
-		cmp.Compare(max(q.due, q.hold, q.served), max(p.due, p.hold, p.served))) < 0
+	return cmp.Or(
+		cmp.Compare(q.of.inFlight.all()+q.of.want.all(), p.of.inFlight.all()+p.of.want.all()),
+		cmp.Compare(q.inFlight+q.want, p.inFlight+p.want),
+		cmp.Compare(max(q.due, q.hold, q.served), max(p.due, p.hold, p.served)),
+	) < 0
 }
 
-// fits tells whether there is a place for a message of an endpoint. A quarter of them is for those that are known to be
-// quick; those that are known not to be have half, and those that fail a quarter. A tenant who is not the only one has half
-// of the places, and half of those that are not for the quick.
-func (d *Deliverer) fits(flying *places, q *queue) bool {
+// fits tells whether there is a place for a message of an endpoint. The limits are:
+//
+//   - one message at a time to an endpoint that is untried or fails, PerEndpoint to the others;
+//   - three quarters of the places for endpoints that are not quick, so that a quarter is left for
+//     quick ones;
+//   - half for endpoints that are slow or fail, and a quarter for those that fail;
+//   - half of all places for one tenant, if there are several, and half of those that are not for
+//     quick endpoints.
+func (d *Deliverer) fits(inFlight *places, q *queue) bool {
 	all, most := d.opt.Concurrency, d.opt.PerEndpoint
 	half, quarter := max(1, all/2), max(1, all/4)
 	if q.known == untried || q.known == failing {
 		most = 1
 	}
-	if q.flying+q.want >= most || flying.all() >= all || (len(d.shares) > 1 && q.of.flying.all()+q.of.want.all() >= half) {
+	if q.inFlight+q.want >= most || inFlight.all() >= all ||
+		(len(d.shares) > 1 && q.of.inFlight.all()+q.of.want.all() >= half) {
 		return false
 	}
 	if q.known == quick {
 		return true
 	}
 	spare := max(1, all-quarter)
-	if flying.unsure() >= spare || (len(d.shares) > 1 && q.of.flying.unsure()+q.of.want.unsure() >= max(1, spare/2)) {
+	if inFlight.unsure() >= spare || (len(d.shares) > 1 &&
+		q.of.inFlight.unsure()+q.of.want.unsure() >= max(1, spare/2)) {
 		return false
 	}
-	return q.known == untried || (flying[failing]+flying[slow] < half && (q.known == slow || flying[failing] < quarter))
+	return q.known == untried || (inFlight[failing]+inFlight[slow] < half &&
+		(q.known == slow || inFlight[failing] < quarter))
 }

@@ -23,13 +23,13 @@ import (
 
 const tenant perdure.TenantID = "acme"
 
-// A receiver takes messages without a network in between, so that time can be virtual.
+// A receiver is a Sender without a network, so that time can be virtual.
 type receiver struct {
 	mu     sync.Mutex
 	got    []Message
 	at     []time.Time
-	answer map[string]func(context.Context) Result // by URL; others are taken
-	judge  func(Message) Result                    // or by message
+	answer map[string]func(context.Context) Result // by URL; others get 200
+	judge  func(Message) Result                    // if set, decides by message
 }
 
 func (r *receiver) Send(ctx context.Context, m Message) Result {
@@ -46,7 +46,7 @@ func (r *receiver) Send(ctx context.Context, m Message) Result {
 	return Result{Status: 200, Response: "ok"}
 }
 
-// of gives what came for a URL, and when.
+// of returns the messages for a URL, and when they came.
 func (r *receiver) of(url string) (got []Message, at []time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +72,7 @@ func hangs(ctx context.Context) Result {
 	return Result{Err: "no answer within 15s"}
 }
 
-// A world is an engine on a store, with what a test says to it.
+// A world is an engine on a store, with helpers for tests.
 type world struct {
 	t   *testing.T
 	e   *engine.Engine
@@ -88,9 +88,10 @@ func newWorld(t *testing.T, at store.Options) *world {
 	return &world{t, e, tenant}
 }
 
-// virtual is a world in which time is the bubble's.
+// virtual returns a world with the clock of a synctest bubble.
 func virtual(t *testing.T) *world {
-	return newWorld(t, store.Options{Hooks: store.Hooks{Clock: func() perdure.Instant { return perdure.At(time.Now()) }}})
+	return newWorld(t,
+		store.Options{Hooks: store.Hooks{Clock: func() perdure.Instant { return perdure.At(time.Now()) }}})
 }
 
 func (w *world) do(op engine.Op) {
@@ -109,11 +110,12 @@ func (w *world) hook(url string, events ...string) perdure.Webhook {
 
 func (w *world) start(kind string) engine.Grant {
 	w.t.Helper()
-	w.do(&engine.Submit{Tenant: w.who, Submission: perdure.Submission{Kind: kind, Timeout: perdure.Duration(time.Hour), Metadata: map[string]string{"for": "test"}}})
+	w.do(&engine.Submit{Tenant: w.who, Submission: perdure.Submission{Kind: kind,
+		Timeout: perdure.Duration(time.Hour), Metadata: map[string]string{"for": "test"}}})
 	claim := &engine.Claim{Tenant: w.who, Worker: "w1", Kinds: []string{kind}, Slots: 1, Start: true}
 	w.do(claim)
 	if len(claim.Grants) != 1 {
-		w.t.Fatal("nothing to claim")
+		w.t.Fatalf("Claim of %s: %d grants, want 1", kind, len(claim.Grants))
 	}
 	return claim.Grants[0]
 }
@@ -123,18 +125,19 @@ func (w *world) commit(g engine.Grant, id string, c perdure.Commit) {
 	c.ID, c.RunID, c.Epoch = id, g.Run.ID, g.Run.Epoch
 	op := &engine.Commit{Tenant: w.who, Worker: "w1", Commit: c}
 	if w.do(op); op.Refused != nil {
-		w.t.Fatal(op.Refused)
+		w.t.Fatalf("commit %s of run %s is refused: %v", id, g.Run.ID, op.Refused)
 	}
 }
 
 func (w *world) end() perdure.RunID {
 	w.t.Helper()
 	g := w.start("job")
-	w.commit(g, "c", perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`{"n":1}`)}})
+	done := &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`{"n":1}`)}
+	w.commit(g, "c", perdure.Commit{Outcome: done})
 	return g.Run.ID
 }
 
-// many notes so many lines of one run, for whoever wants lines "x:many".
+// many writes n lines of the type x:many to the log of one run.
 func (w *world) many(n int) {
 	w.t.Helper()
 	g := w.start("many")
@@ -161,7 +164,7 @@ func (w *world) run(service func(context.Context) error) (stop func()) {
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			w.t.Error(err)
+			w.t.Errorf("the service ended with %v, want nil", err)
 		}
 	})
 	w.t.Cleanup(stop)
@@ -182,13 +185,18 @@ func (w *world) deliveries(id perdure.WebhookID, state string) (out []perdure.No
 
 func (w *world) attempts(n perdure.Notification) (out []perdure.WebhookAttempt) {
 	w.t.Helper()
-	if err := w.e.Store().View(context.Background(), func(v *store.View) (err error) { out, err = v.Attempts(&n); return err }); err != nil {
+	err := w.e.Store().View(context.Background(), func(v *store.View) (err error) {
+		out, err = v.Attempts(&n)
+		return err
+	})
+	if err != nil {
 		w.t.Fatal(err)
 	}
 	return out
 }
 
-func TestTwelveMinutesOfSilentThinkingAreToldAndKillNothing(t *testing.T) {
+// Twelve minutes of heartbeats without progress cause an alert, and the run continues.
+func TestAlertOfALongActivityIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		sink := &receiver{}
@@ -198,13 +206,17 @@ func TestTwelveMinutesOfSilentThinkingAreToldAndKillNothing(t *testing.T) {
 		g := w.start("think")
 		for range 12 * 60 / 10 {
 			time.Sleep(10 * time.Second)
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch}, Activity: "thinking"}}})
+			lease := engine.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch}
+			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+				Beats: []engine.BeatOf{{Lease: lease, Activity: "thinking"}}})
 		}
 		d, err := w.e.Get(context.Background(), tenant, g.Run.ID)
 		if err != nil || d.State != perdure.Running || d.Epoch != g.Run.Epoch || d.Attempt != 1 {
-			t.Fatalf("%s, epoch %d, attempt %d, %v", d.State, d.Epoch, d.Attempt, err)
+			t.Fatalf("run: %s, epoch %d, attempt %d, %v, want running in epoch %d and attempt 1",
+				d.State, d.Epoch, d.Attempt, err, g.Run.Epoch)
 		}
-		w.commit(g, "c", perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`)}})
+		w.commit(g, "c", perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete,
+			Result: json.RawMessage(`1`)}})
 		synctest.Wait()
 		var types []string
 		got, _ := sink.of(hook.URL)
@@ -219,14 +231,14 @@ func TestTwelveMinutesOfSilentThinkingAreToldAndKillNothing(t *testing.T) {
 			}
 			types = append(types, b.Type+" "+why.Reason)
 		}
-		if !slices.Equal(types, []string{"run:slow no_progress", "run:completed "}) {
-			t.Errorf("it was told %q", types)
+		if want := []string{"run:slow no_progress", "run:completed "}; !slices.Equal(types, want) {
+			t.Errorf("the webhook got %q, want %q", types, want)
 		}
 		storetest.Check(t, w.e.Store())
 	})
 }
 
-func TestWhatFailsIsSentAgainOverADayWithTheSameIDAndBody(t *testing.T) {
+func TestFailedMessageIsRetriedForADayUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		sink := &receiver{answer: map[string]func(context.Context) Result{"https://a.example/": always(500)}}
@@ -236,38 +248,44 @@ func TestWhatFailsIsSentAgainOverADayWithTheSameIDAndBody(t *testing.T) {
 		time.Sleep(30 * time.Hour)
 		got, at := sink.of(hook.URL)
 		if len(got) != 10 {
-			t.Fatalf("sent %d times", len(got))
+			t.Fatalf("sent %d times, want 10", len(got))
 		}
 		for i, m := range got[1:] {
 			if m.ID != got[0].ID || string(m.Body) != string(got[0].Body) {
-				t.Errorf("attempt %d is another message: %+v", i+2, m)
+				t.Errorf("attempt %d has another id or body: %+v", i+2, m)
 			}
-			if wait, plan := at[i+1].Sub(at[i]), []int{5, 295, 1500, 5400, 10800, 18000, 14400, 21600, 14400}[i]; wait.Seconds() < float64(plan)*.79 || wait.Seconds() > float64(plan)*1.21 {
-				t.Errorf("attempt %d came after %s", i+2, wait)
+			wait := at[i+1].Sub(at[i]).Seconds()
+			plan := []float64{5, 295, 1500, 5400, 10800, 18000, 14400, 21600, 14400}[i]
+			if wait < plan*.79 || wait > plan*1.21 {
+				t.Errorf("attempt %d came after %.0f s, want %.0f s ± 21 %%", i+2, wait, plan)
 			}
 		}
 		dead := w.deliveries(hook.ID, perdure.NoteDead)
 		if len(dead) != 1 || len(w.attempts(dead[0])) != 10 {
-			t.Fatalf("%+v", dead)
+			t.Fatalf("dead deliveries: %+v, want one with 10 attempts", dead)
 		}
 		sink.mu.Lock()
 		clear(sink.answer)
 		sink.mu.Unlock()
 		w.do(&engine.Redeliver{Tenant: tenant, DeliveryID: dead[0].ID()})
 		synctest.Wait()
-		if again, when := sink.of(hook.URL); len(again) != 11 || again[10].ID != got[0].ID || string(again[10].Body) != string(got[0].Body) || when[10] != time.Now() {
-			t.Errorf("redelivered: %+v", again[10:])
+		again, when := sink.of(hook.URL)
+		if len(again) != 11 || again[10].ID != got[0].ID || string(again[10].Body) != string(got[0].Body) ||
+			when[10] != time.Now() {
+			t.Errorf("redelivered: %+v, want the same message at once", again[10:])
 		}
 		storetest.Check(t, w.e.Store())
 	})
 }
 
-func TestAReceiverIsSentWhatIsDueAtOnceAndRetryAfterIsKept(t *testing.T) {
+func TestMessagesAreSentAtOnceAndHonourRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		busy := func(context.Context) Result { return Result{Status: 429, RetryAfter: time.Hour} }
-		sink := &receiver{answer: map[string]func(context.Context) Result{"https://busy.example/": busy, "https://gone.example/": always(410)}}
-		fine, later, gone := w.hook("https://fine.example/"), w.hook("https://busy.example/"), w.hook("https://gone.example/")
+		sink := &receiver{answer: map[string]func(context.Context) Result{"https://busy.example/": busy,
+			"https://gone.example/": always(410)}}
+		fine, later, gone := w.hook("https://fine.example/"), w.hook("https://busy.example/"),
+			w.hook("https://gone.example/")
 		w.deliver(Options{Sender: sink})
 		began := time.Now()
 		for range 3 {
@@ -276,29 +294,29 @@ func TestAReceiverIsSentWhatIsDueAtOnceAndRetryAfterIsKept(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if _, at := sink.of(fine.URL); len(at) != 3 || at[2].Sub(began) > 50*time.Millisecond {
-			t.Errorf("sent at %v", at)
+			t.Errorf("sent at %v, want 3 messages within 50ms of %v", at, began)
 		}
 		if got, _ := sink.of(gone.URL); len(got) != 1 || len(w.deliveries(gone.ID, perdure.NotePending)) != 0 {
-			t.Errorf("one that is gone was sent %d", len(got))
+			t.Errorf("an endpoint that answers 410 got %d messages, want 1 and none pending", len(got))
 		}
 		time.Sleep(50 * time.Minute)
 		if got, _ := sink.of(later.URL); len(got) != 1 {
-			t.Errorf("one that wants to be left alone was sent %d", len(got))
+			t.Errorf("within its Retry-After an endpoint got %d messages, want 1", len(got))
 		}
 		time.Sleep(20 * time.Minute)
 		if got, _ := sink.of(later.URL); len(got) < 2 {
-			t.Errorf("one that wants to be left alone for an hour was sent %d", len(got))
+			t.Errorf("after its Retry-After an endpoint got %d messages, want at least 2", len(got))
 		}
 		storetest.Check(t, w.e.Store())
 	})
 }
 
-func TestAnEndpointThatHangsAndOneWithManyMessagesDelayNobody(t *testing.T) {
+func TestHangingEndpointsDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		answer := make(map[string]func(context.Context) Result)
 		sink := &receiver{answer: answer}
-		for i := range 40 { // more than there are places for
+		for i := range 40 { // more than there are places
 			url := fmt.Sprintf("https://hangs%d.example/", i)
 			answer[url] = hangs
 			w.hook(url, "x:*", "run:completed")
@@ -318,20 +336,20 @@ func TestAnEndpointThatHangsAndOneWithManyMessagesDelayNobody(t *testing.T) {
 					break
 				}
 				if time.Since(began) > time.Second {
-					t.Fatalf("not sent within a second")
+					t.Fatal("the message of a quick endpoint was not sent within a second")
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
 			time.Sleep(7 * time.Second)
 		}
 		if got, _ := sink.of(broken.URL); len(got) < 3 || len(got) > 20 {
-			t.Errorf("one that fails was called %d times in a minute", len(got))
+			t.Errorf("an endpoint that fails got %d messages in a minute, want 3 to 20", len(got))
 		}
 		storetest.Check(t, w.e.Store())
 	})
 }
 
-func TestEndpointsThatFailLeavePlacesToNewOnes(t *testing.T) {
+func TestFailingEndpointsLeavePlacesForNewOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		sink := &receiver{answer: make(map[string]func(context.Context) Result)}
@@ -342,13 +360,13 @@ func TestEndpointsThatFailLeavePlacesToNewOnes(t *testing.T) {
 		}
 		w.many(50)
 		w.deliver(Options{Sender: sink, Concurrency: 8})
-		time.Sleep(2 * time.Minute) // each of them was tried, and they take turns
+		time.Sleep(2 * time.Minute) // each of them was tried
 		for i := range 20 {
 			fresh := w.hook(fmt.Sprintf("https://fresh%d.example/", i))
 			w.end()
 			synctest.Wait()
 			if got, _ := sink.of(fresh.URL); len(got) != 1 {
-				t.Fatalf("a new one was sent %d", len(got))
+				t.Fatalf("new endpoint %d got %d messages at once, want 1", i, len(got))
 			}
 			time.Sleep(time.Second)
 			w.do(&engine.DeleteWebhook{Tenant: tenant, ID: fresh.ID})
@@ -356,7 +374,7 @@ func TestEndpointsThatFailLeavePlacesToNewOnes(t *testing.T) {
 	})
 }
 
-func TestAnEndpointWithTwentyThousandMessagesIsSteppedOver(t *testing.T) {
+func TestEndpointWithManyMessagesDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		sink := &receiver{answer: map[string]func(context.Context) Result{"https://a.example/": hangs}}
@@ -367,17 +385,17 @@ func TestAnEndpointWithTwentyThousandMessagesIsSteppedOver(t *testing.T) {
 		w.end()
 		synctest.Wait()
 		if got, _ := sink.of(fine.URL); len(got) != 1 {
-			t.Errorf("sent %d", len(got))
+			t.Errorf("the other endpoint got %d messages, want 1", len(got))
 		}
 		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: full.ID})
 		time.Sleep(AttemptTimeout + time.Second)
 		if n := len(w.deliveries(full.ID, perdure.NotePending)); n != 0 {
-			t.Errorf("%d are left for one that was deleted", n)
+			t.Errorf("%d messages of a deleted webhook are pending, want 0", n)
 		}
 	})
 }
 
-func TestAnEndpointThatFailedIsSentTheRestWhenItIsBack(t *testing.T) {
+func TestRecoveredEndpointGetsTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		sink := &receiver{answer: map[string]func(context.Context) Result{"https://a.example/": always(503)}}
@@ -386,25 +404,25 @@ func TestAnEndpointThatFailedIsSentTheRestWhenItIsBack(t *testing.T) {
 		w.deliver(Options{Sender: sink})
 		time.Sleep(10 * time.Minute)
 		if got, _ := sink.of(hook.URL); len(got) > 25 {
-			t.Errorf("called %d times while it was down", len(got))
+			t.Errorf("called %d times in 10 minutes while it was down, want at most 25", len(got))
 		}
 		sink.mu.Lock()
 		clear(sink.answer)
 		sink.mu.Unlock()
 		time.Sleep(3 * time.Minute)
-		// What was tried and failed waits for its turn; the rest has arrived.
+		// Messages that have failed wait for their next attempt. The others have arrived.
 		if done := len(w.deliveries(hook.ID, perdure.NoteDelivered)); done < 270 {
-			t.Errorf("%d of 300 have arrived", done)
+			t.Errorf("%d of 300 messages have arrived after 3 minutes, want at least 270", done)
 		}
 		time.Sleep(time.Hour)
 		if done := len(w.deliveries(hook.ID, perdure.NoteDelivered)); done != 300 {
-			t.Errorf("%d of 300 have arrived", done)
+			t.Errorf("%d of 300 messages have arrived after an hour, want all", done)
 		}
 		storetest.Check(t, w.e.Store())
 	})
 }
 
-func TestANodeThatStopsLeavesWhatIsOnItsWayToTheNext(t *testing.T) {
+func TestStoppedNodeLeavesMessagesToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		sink := &receiver{answer: map[string]func(context.Context) Result{"https://a.example/": hangs}}
@@ -415,7 +433,7 @@ func TestANodeThatStopsLeavesWhatIsOnItsWayToTheNext(t *testing.T) {
 		began := time.Now()
 		stop()
 		if took := time.Since(began); took != grace {
-			t.Errorf("stopping took %s", took)
+			t.Errorf("stopping took %s, want %s", took, grace)
 		}
 		next := &receiver{}
 		w.deliver(Options{Sender: next})
@@ -423,15 +441,15 @@ func TestANodeThatStopsLeavesWhatIsOnItsWayToTheNext(t *testing.T) {
 		got, _ := next.of(hook.URL)
 		before, _ := sink.of(hook.URL)
 		if len(got) != 1 || got[0].ID != before[0].ID || string(got[0].Body) != string(before[0].Body) {
-			t.Errorf("the next node sent %+v", got)
+			t.Errorf("the next node sent %+v, want the same message once", got)
 		}
 		if n := w.deliveries(hook.ID, "")[0]; n.State != perdure.NoteDelivered || n.Tries != 1 || n.Attempts != 2 {
-			t.Errorf("%+v", n)
+			t.Errorf("notification: %+v, want delivered with 1 try and 2 attempts", n)
 		}
 	})
 }
 
-func TestANodeThatDiesAfterItHasSentHasItSentAgain(t *testing.T) {
+func TestMessageOfADeadNodeIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		first, second := &receiver{}, &receiver{}
@@ -441,22 +459,22 @@ func TestANodeThatDiesAfterItHasSentHasItSentAgain(t *testing.T) {
 		if _, err := dies.pass(context.Background(), context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // it has sent, and never says so
+		synctest.Wait() // it has sent the message, and never stores the result
 		w.deliver(Options{Sender: second})
 		time.Sleep(engine.SendLease - time.Second)
 		if got, _ := second.of(hook.URL); len(got) != 0 {
-			t.Errorf("sent by two nodes at once")
+			t.Errorf("a second node sent %d messages within the claim of the first, want 0", len(got))
 		}
 		time.Sleep(2 * time.Second)
 		a, _ := first.of(hook.URL)
 		b, _ := second.of(hook.URL)
 		if len(a) != 1 || len(b) != 1 || a[0].ID != b[0].ID || string(a[0].Body) != string(b[0].Body) {
-			t.Errorf("%+v, then %+v", a, b)
+			t.Errorf("the nodes sent %+v and %+v, want the same message once each", a, b)
 		}
 	})
 }
 
-func TestEveryMessageIsSentByOneOfManyNodes(t *testing.T) {
+func TestEveryMessageIsSentByOneNode(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) []*world{
 		"SQLite": func(t *testing.T) []*world {
 			w := newWorld(t, store.Options{Path: t.TempDir() + "/perdure.db"})
@@ -477,21 +495,23 @@ func TestEveryMessageIsSentByOneOfManyNodes(t *testing.T) {
 				w.deliver(Options{Sender: sink, PerEndpoint: 16, Look: 10 * time.Millisecond})
 			}
 			nodes[0].many(500)
-			eventually.True(t, "everything is delivered", func() bool { return len(nodes[1].deliveries(hook.ID, perdure.NoteDelivered)) == 500 })
+			eventually.True(t, "everything is delivered", func() bool {
+				return len(nodes[1].deliveries(hook.ID, perdure.NoteDelivered)) == 500
+			})
 			got, _ := sink.of(hook.URL)
 			ids := make(map[string]int)
 			for _, m := range got {
 				ids[m.ID]++
 			}
 			if len(got) != 500 || len(ids) != 500 {
-				t.Errorf("%d messages were sent %d times", len(ids), len(got))
+				t.Errorf("%d messages were sent %d times, want 500 once each", len(ids), len(got))
 			}
 			storetest.Check(t, nodes[0].e.Store())
 		})
 	}
 }
 
-func TestARealReceiverVerifiesWhatItIsSent(t *testing.T) {
+func TestReceiverOverHTTPVerifiesTheMessage(t *testing.T) {
 	w := newWorld(t, storetest.OnDisk(t))
 	type arrival struct {
 		header http.Header
@@ -514,7 +534,7 @@ func TestARealReceiverVerifiesWhatItIsSent(t *testing.T) {
 	a := <-arrived
 	for _, secret := range []string{op.Secret, rotate.Secret} {
 		if err := verify(t, secret, a.header, a.body); err != nil {
-			t.Errorf("%v: %s", err, a.body)
+			t.Errorf("signature of %s: %v", a.body, err)
 		}
 	}
 	var got struct {
@@ -528,14 +548,17 @@ func TestARealReceiverVerifiesWhatItIsSent(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(a.body, &got); err != nil || got.Type != "run:completed" || got.Data.RunID != string(id) || got.Data.Event.Data.Result.N != 1 ||
+	if err := json.Unmarshal(a.body, &got); err != nil || got.Type != "run:completed" ||
+		got.Data.RunID != string(id) || got.Data.Event.Data.Result.N != 1 ||
 		got.Data.StatusURL != "/api/v1/runs/"+string(id) || got.Data.Metadata["for"] != "test" {
-		t.Errorf("%v: %s", err, a.body)
+		t.Errorf("body %s, %v, want run:completed of run %s with its result, URL and metadata", a.body, err, id)
 	}
-	eventually.True(t, "it is delivered", func() bool { return len(w.deliveries(op.Webhook.ID, perdure.NoteDelivered)) == 1 })
+	eventually.True(t, "the message is recorded as delivered", func() bool {
+		return len(w.deliveries(op.Webhook.ID, perdure.NoteDelivered)) == 1
+	})
 }
 
-func TestABodyThatIsTooLargeSaysWhatIsLeftOut(t *testing.T) {
+func TestLargeBodyOmitsParts(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("a", n) }
 	r := &perdure.Run{ID: "r", RootID: "r", Kind: "k", Queue: "q"}
 	for _, c := range []struct {
@@ -544,28 +567,34 @@ func TestABodyThatIsTooLargeSaysWhatIsLeftOut(t *testing.T) {
 		meta           int
 		want, wantNone []string
 	}{
-		{"all fits", 100, 100, 100, []string{`"result":"aaa`, `"other":"aaa`, `"metadata":{"m":"aaa`}, []string{"omitted"}},
-		{"the result", 19000, 1000, 100, []string{`"result":{"omitted":true,"size":19002}`, `"other":"aaa`, `"metadata":{"m":"aaa`}, nil},
-		{"the line", 19000, 20000, 100, []string{`"data":{"omitted":true,"size":`, `"metadata":{"m":"aaa`}, []string{`"other"`}},
+		{"all fits", 100, 100, 100, []string{`"result":"aaa`, `"other":"aaa`, `"metadata":{"m":"aaa`},
+			[]string{"omitted"}},
+		{"the result", 19000, 1000, 100, []string{`"result":{"omitted":true,"size":19002}`, `"other":"aaa`,
+			`"metadata":{"m":"aaa`}, nil},
+		{"the line", 19000, 20000, 100, []string{`"data":{"omitted":true,"size":`, `"metadata":{"m":"aaa`},
+			[]string{`"other"`}},
 		{"the metadata", 100, 100, 20000, []string{`"data":{"omitted":true`}, []string{`"metadata"`}},
 	} {
 		r.Metadata = perdure.Object("m", long(c.meta))
-		line := &perdure.Line{Seq: 1, Type: "run:completed", At: 1, Data: perdure.Object("result", long(c.result), "other", long(c.other))}
+		line := &perdure.Line{Seq: 1, Type: "run:completed", At: 1,
+			Data: perdure.Object("result", long(c.result), "other", long(c.other))}
 		b, err := Body("https://perdure.example", r, line)
-		if err != nil || len(b) > maxBody || !json.Valid(b) || !strings.Contains(string(b), `"status_url":"https://perdure.example/api/v1/runs/r"`) {
-			t.Errorf("%s: %d bytes, %v", c.name, len(b), err)
+		const url = `"status_url":"https://perdure.example/api/v1/runs/r"`
+		if err != nil || len(b) > maxBody || !json.Valid(b) || !strings.Contains(string(b), url) {
+			t.Errorf("%s: %d bytes, %v, want valid JSON of at most %d bytes with the status URL", c.name, len(b), err,
+				maxBody)
 		}
 		if i := slices.IndexFunc(c.want, func(s string) bool { return !strings.Contains(string(b), s) }); i >= 0 {
-			t.Errorf("%s: lacks %s", c.name, c.want[i])
+			t.Errorf("%s: the body lacks %s", c.name, c.want[i])
 		}
 		if i := slices.IndexFunc(c.wantNone, func(s string) bool { return strings.Contains(string(b), s) }); i >= 0 {
-			t.Errorf("%s: has %s", c.name, c.wantNone[i])
+			t.Errorf("%s: the body has %s, want it omitted", c.name, c.wantNone[i])
 		}
 	}
 }
 
-// Events that an operation left for the fan-out are found by a deliverer that nobody told of them, as after a crash.
-func TestEventsThatWaitAreFannedOutAndSentOnceEach(t *testing.T) {
+// A deliverer finds events that wait for the fan-out without a signal, as after a crash.
+func TestWaitingEventsAreFannedOutWithoutASignal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		sink := &receiver{}
@@ -578,7 +607,7 @@ func TestEventsThatWaitAreFannedOutAndSentOnceEach(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		for i := range 8 {
 			if got, _ := sink.of(fmt.Sprintf("https://a%d.example/", i)); len(got) != 100 {
-				t.Errorf("endpoint %d was sent %d messages, want 100", i, len(got))
+				t.Errorf("endpoint %d got %d messages, want 100", i, len(got))
 			}
 		}
 		storetest.Check(t, w.e.Store())

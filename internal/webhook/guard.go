@@ -20,40 +20,44 @@ import (
 	"github.com/perdure/perdure/internal/redact"
 )
 
-// A Guard keeps the server from being used to reach what only it can reach: its own machine, its network, a cloud's
-// metadata service. Addresses are checked when they are saved, so that who saves one learns why not, and again when
-// a connection is made, on the address that is really dialled: what a name resolves to may change in between.
+// A Guard prevents server-side request forgery: that the server is used to reach its own machine,
+// its network or a cloud's metadata service. URLs are checked when they are saved, so that the
+// caller gets an error. The address is checked again when it is dialled, because a name may resolve
+// to another one by then.
 //
-// The zero value allows the public internet by https, on DefaultPorts, and nothing else. It is safe for concurrent use.
+// The zero value allows the public internet by https, on DefaultPorts, and nothing else. It is safe
+// for concurrent use.
 type Guard struct {
-	// Allow are networks that may be reached although they are not public. Into these, http is allowed as well, and every port.
+	// Allow lists networks that may be reached although they are not public. There, http and every
+	// port are allowed as well.
 	Allow []netip.Prefix
 
-	// Ports are those that may be reached elsewhere. Nil means DefaultPorts.
+	// Ports lists the ports that may be reached elsewhere. Nil means DefaultPorts.
 	Ports []int
 
-	// Resolver looks names up; nil: the system's.
+	// Resolver resolves names. Nil means the system's resolver.
 	Resolver *net.Resolver
 }
 
-// DefaultPorts are what web servers listen on. Other ports have services behind them that may take a request for something else.
+// DefaultPorts are the usual ports of web servers. Services on other ports may misread a request.
 var DefaultPorts = []int{80, 443, 8080, 8443}
 
-// lookup bounds the look at a name when an address is saved.
+// lookup limits the resolution of a name when a URL is saved.
 const lookup = 2 * time.Second
 
-// besides is what has a public address and belongs to the machine all the same: Azure's virtual host.
+// besides lists public addresses that belong to the machine: Azure's virtual host.
 var besides = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32")}
 
-// errDenied is what an address is refused with. It names none. That a name leads to one that is not public is said all the
-// same, when it is saved and in its attempts: so much of what the server's resolver knows its owner can find out.
+// errDenied refuses an address without naming it. That a name resolves to a private address is
+// still disclosed to the webhook's owner.
 var errDenied = errors.New("the address is not public")
 
-// errPort is what a connection to a port is refused with that is not on the list.
+// errPort refuses a port that is not on the list.
 var errPort = errors.New("the port is not one that webhooks may use")
 
-// CheckURL tells whether messages may be sent to an address: code invalid for what is no usable URL, url_refused for what
-// leads where the server does not send. A name that can't be looked up now is let pass: it is checked again whenever it is dialled.
+// CheckURL checks whether messages may be sent to a URL. The code is invalid for an unusable URL,
+// and url_refused for an address that is not allowed. An https name that cannot be resolved now is
+// accepted, because it is checked again whenever it is dialled.
 func (g *Guard) CheckURL(ctx context.Context, raw string) error {
 	u, err := g.parse(raw)
 	if err != nil {
@@ -70,7 +74,7 @@ func (g *Guard) CheckURL(ctx context.Context, raw string) error {
 		if u.Scheme == "http" {
 			return refused(u.Scheme, "%s can't be looked up", host)
 		}
-		if !g.onList(portOf(u)) && len(g.Allow) == 0 { // wherever it leads
+		if !g.onList(portOf(u)) && len(g.Allow) == 0 { // not allowed at any address
 			return g.portRefused(u)
 		}
 		return nil
@@ -83,7 +87,7 @@ func (g *Guard) CheckURL(ctx context.Context, raw string) error {
 	return nil
 }
 
-// judge refuses a URL that leads to an address which may not be reached by its scheme, or not on its port.
+// judge checks one address of a URL, with its scheme and port.
 func (g *Guard) judge(u *url.URL, ip netip.Addr, format string) error {
 	switch err := g.check(u.Scheme, netip.AddrPortFrom(ip, uint16(portOf(u)))); {
 	case errors.Is(err, errPort):
@@ -94,13 +98,14 @@ func (g *Guard) judge(u *url.URL, ip netip.Addr, format string) error {
 	return nil
 }
 
-// portRefused says which port it is about, and which setting.
+// portRefused returns the error for a port, which names the setting.
 func (g *Guard) portRefused(u *url.URL) error {
 	var list []string
 	for _, p := range g.ports() {
 		list = append(list, strconv.Itoa(p))
 	}
-	return perdure.Errorf(perdure.CodeURLRefused, "port %d is none of those that webhooks may use (%s); the operator may allow it with webhook_ports", portOf(u), strings.Join(list, ", "))
+	return perdure.Errorf(perdure.CodeURLRefused, "port %d is none of those that webhooks may use (%s); "+
+		"the operator may allow it with webhook_ports", portOf(u), strings.Join(list, ", "))
 }
 
 func (g *Guard) ports() []int {
@@ -112,7 +117,7 @@ func (g *Guard) ports() []int {
 
 func (g *Guard) onList(port int) bool { return slices.Contains(g.ports(), port) }
 
-// portOf gives the port that a URL leads to. parse has checked what it says.
+// portOf returns the port of a URL that parse has checked.
 func portOf(u *url.URL) int {
 	if n, err := strconv.Atoi(u.Port()); err == nil {
 		return n
@@ -125,7 +130,8 @@ func portOf(u *url.URL) int {
 
 func refused(scheme, format string, args ...any) *perdure.Error {
 	if scheme == "http" {
-		return perdure.Errorf(perdure.CodeURLRefused, "has to begin with https://: http is for networks that the operator has allowed")
+		return perdure.Errorf(perdure.CodeURLRefused,
+			"has to begin with https://: http is for networks that the operator has allowed")
 	}
 	return perdure.Errorf(perdure.CodeURLRefused, format+"; the operator may allow its network", args...)
 }
@@ -140,23 +146,26 @@ func (g *Guard) resolver() *net.Resolver {
 var (
 	isLabel = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?$`)
 
-	// isNumber finds what some parsers take for the last part of an IPv4 address: 2130706433, 0x7f.1, 0177.0.0.1.
+	// isNumber matches what some parsers read as the last part of an IPv4 address: 2130706433,
+	// 0x7f.1.
 	isNumber = regexp.MustCompile(`^([0-9]+|0[xX][0-9A-Fa-f]*)$`)
 )
 
-// parse reads an address as far as that goes without looking anything up. Whatever two parsers could take for two
-// different hosts is refused.
+// parse parses a URL without resolving its name. It refuses anything that two parsers could read as
+// different hosts.
 func (g *Guard) parse(raw string) (*url.URL, error) {
 	if len(raw) > perdure.MaxURL {
 		return nil, perdure.Errorf(perdure.CodeInvalid, "has more than %d bytes", perdure.MaxURL)
 	}
 	for _, r := range raw {
 		if r <= ' ' || r > '~' || r == '\\' {
-			return nil, perdure.Errorf(perdure.CodeInvalid, "has a blank, a backslash, a control character or one beyond ASCII: escape it, and write a name in its xn-- form")
+			return nil, perdure.Errorf(perdure.CodeInvalid, "has a blank, a backslash, a control character "+
+				"or one beyond ASCII: escape it, and write a name in its xn-- form")
 		}
 	}
 	if strings.Contains(raw, redact.Mark) {
-		return nil, perdure.Errorf(perdure.CodeInvalid, "has a secret in it, which is not stored: let the receiver check the signature instead")
+		return nil, perdure.Errorf(perdure.CodeInvalid,
+			"has a secret in it, which is not stored: let the receiver check the signature instead")
 	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Opaque != "" || u.Host == "" {
@@ -186,7 +195,8 @@ func (g *Guard) parse(raw string) (*url.URL, error) {
 		}
 	}
 	if isNumber.MatchString(labels[len(labels)-1]) {
-		return nil, perdure.Errorf(perdure.CodeInvalid, "has an IP address that is not written in full, such as 192.0.2.1")
+		return nil, perdure.Errorf(perdure.CodeInvalid,
+			"has an IP address that is not written in full, such as 192.0.2.1")
 	}
 	return u, nil
 }
@@ -197,8 +207,8 @@ func isPort(text string) bool {
 	return err == nil && n >= 1 && n <= 65535
 }
 
-// check tells whether an address may be reached by a scheme. http, and ports that are not on the list, only go where the operator has
-// said so.
+// check tells whether an address may be reached with a scheme. http and ports that are not on the
+// list are only allowed in the networks of Allow.
 func (g *Guard) check(scheme string, to netip.AddrPort) error {
 	ip := to.Addr().Unmap()
 	for _, p := range g.Allow {
@@ -215,10 +225,10 @@ func (g *Guard) check(scheme string, to netip.AddrPort) error {
 	return nil
 }
 
-// guardian knows what is not public.
+// guardian knows the networks that are not public.
 var guardian = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(besides...))
 
-// control is asked by a dialer for every address that it is about to connect to.
+// control returns a function that a dialer calls with every address before it connects.
 func (g *Guard) control(scheme string) func(network, address string, _ syscall.RawConn) error {
 	return func(network, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)

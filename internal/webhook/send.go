@@ -18,26 +18,27 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// Bounds of what a receiver may make of an attempt.
+// Limits of one attempt.
 const (
-	AttemptTimeout = 15 * time.Second // from the look-up of its name to the last byte that is read
-	maxAnswer      = 64 << 10         // bytes of its answer that are read
-	keptAnswer     = 1 << 10          // bytes of it that are kept
+	AttemptTimeout = 15 * time.Second // from resolving the name to the last byte that is read
+	maxAnswer      = 64 << 10         // bytes of the answer that are read
+	keptAnswer     = 1 << 10          // bytes of the answer that are stored
 )
 
 // HTTPOptions of a sender. The zero value is usable.
 type HTTPOptions struct {
-	Guard   *Guard        // nil: one that allows nothing but the public internet
-	Timeout time.Duration // of one attempt; default 15 s
+	Guard   *Guard        // nil means the zero Guard: the public internet only
+	Timeout time.Duration // of one attempt; default AttemptTimeout
 	Agent   string        // the User-Agent; default "perdure"
 }
 
-// HTTP sends messages by POST, signed as Standard Webhooks has it. It follows no redirect, uses no proxy and unpacks nothing.
+// HTTP sends messages by POST, signed as Standard Webhooks defines it. It follows no redirects,
+// uses no proxy and does not decompress answers.
 type HTTP struct {
 	guard   *Guard
 	timeout time.Duration
 	agent   string
-	by      map[string]*http.Transport // by scheme: the guard says other things of http than of https
+	by      map[string]*http.Transport // by scheme, because the guard treats http and https differently
 }
 
 // NewHTTP makes a sender.
@@ -71,21 +72,21 @@ func NewHTTP(opt HTTPOptions) *HTTP {
 	return s
 }
 
-// Close lets go of connections that nobody uses.
+// Close closes idle connections.
 func (s *HTTP) Close() {
 	for _, t := range s.by {
 		t.CloseIdleConnections()
 	}
 }
 
-// Send makes one attempt. Any status is a result; it is for the caller to say which is a success.
+// Send makes one attempt. Any status is a result; the caller decides which is a success.
 func (s *HTTP) Send(ctx context.Context, m Message) (r Result) {
 	began := time.Now()
 	defer func() { r.Took = time.Since(began) }()
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 
-	// The transport is used as it is, without a client around it: nothing here follows a redirect or keeps a cookie.
+	// The transport is used without an http.Client, which would follow redirects and keep cookies.
 	u, err := s.guard.parse(m.URL)
 	if err != nil {
 		return Result{Err: "the URL can't be used any more"}
@@ -108,16 +109,18 @@ func (s *HTTP) Send(ctx context.Context, m Message) (r Result) {
 	if err != nil {
 		return Result{Err: s.reason(ctx, err)}
 	}
-	// The status is the answer. A body that does not end, or not in time, changes nothing about it.
+	// The status decides. It counts even if the body does not end, or not in time.
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if n, err := resp.Body.Read(make([]byte, 1)); n > 0 || err != io.EOF {
-		cancel() // there is more: the connection is closed instead of being read to the end
+		cancel() // there is more: close the connection instead of reading to the end
 	}
 	resp.Body.Close()
-	return Result{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now()), Response: printable(b)}
+	after := retryAfter(resp.Header.Get("Retry-After"), time.Now())
+	return Result{Status: resp.StatusCode, RetryAfter: after, Response: printable(b)}
 }
 
-// reason says why no answer came, in words of our own: what the system says has addresses in it that only it should know.
+// reason returns why there was no answer. It does not use the error's text, which contains
+// addresses of the internal network.
 func (s *HTTP) reason(ctx context.Context, err error) string {
 	var (
 		name   *net.DNSError
@@ -144,13 +147,15 @@ func (s *HTTP) reason(ctx context.Context, err error) string {
 		return "the certificate is for another name"
 	case errors.As(err, &cert):
 		return "the certificate is not trusted"
-	case errors.As(err, &record), errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error"): // as TLS calls its alerts
+	case errors.As(err, &record),
+		errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error"): // the names of TLS alerts
 		return "TLS could not be agreed on"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "the connection was refused"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return "there is no way to the address"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the connection was closed without an answer"
 	case errors.As(err, &late) && late.Timeout():
 		return "no answer within " + s.timeout.String()
@@ -158,7 +163,7 @@ func (s *HTTP) reason(ctx context.Context, err error) string {
 	return "the answer could not be read"
 }
 
-// retryAfter reads the header: a number of seconds, or a date. What lies further away than a day is a day.
+// retryAfter parses the header Retry-After: a number of seconds or a date. It is limited to a day.
 func retryAfter(text string, now time.Time) time.Duration {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -178,7 +183,8 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), engine.MaxRetryAfter)
 }
 
-// printable is the beginning of an answer as it may be stored and shown: valid UTF-8, without control characters.
+// printable returns the beginning of an answer as valid UTF-8 without control characters, fit to be
+// stored and shown.
 func printable(b []byte) string {
 	text := strings.Map(func(r rune) rune {
 		switch {

@@ -7,8 +7,9 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// Settle returns when every node knows of the webhooks that were changed before it was called. Whoever changes one calls
-// it before saying so: what happens after that is told.
+// Settle returns when every node knows the webhooks that were changed before the call. A handler
+// that changes a webhook calls it before it answers, so that the webhook gets all events after the
+// answer.
 func Settle(ctx context.Context, e *engine.Engine) error {
 	delay := e.WebhookDelay()
 	if delay == 0 {

@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// Sign gives the webhook-signature of a message sent at an instant: one for each secret, so that a receiver that knows
-// any of them can tell. What is signed is id.timestamp.body, by the scheme v1 of Standard Webhooks.
+// Sign returns the header webhook-signature of a message: one signature for each secret, so that a
+// receiver needs to know only one of them. It signs id.timestamp.body by the scheme v1 of Standard
+// Webhooks.
 func Sign(secrets []string, id string, at time.Time, body []byte) (string, error) {
 	var out []string
 	for _, s := range secrets {
 		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(s, "whsec_"))
 		if err != nil || len(key) == 0 {
-			return "", fmt.Errorf("sign %s: a secret can't be read", id) // the secret itself is not told
+			return "", fmt.Errorf("sign %s: a secret can't be read", id) // without the secret
 		}
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))

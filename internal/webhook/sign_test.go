@@ -16,7 +16,7 @@ var (
 	two = "whsec_" + base64.StdEncoding.EncodeToString([]byte("fedcba9876543210fedcba9876543210"))
 )
 
-// verify asks the reference implementation.
+// verify checks a signature with the reference implementation.
 func verify(t *testing.T, secret string, h http.Header, body []byte) error {
 	t.Helper()
 	wh, err := standard.NewWebhook(secret)
@@ -39,20 +39,20 @@ func signed(t *testing.T, secrets []string, at time.Time, body []byte) http.Head
 	return h
 }
 
-func TestTheReferenceImplementationVerifiesASignature(t *testing.T) {
+func TestReferenceImplementationVerifiesSignatures(t *testing.T) {
 	body := []byte(`{"type":"run:completed","data":{"name":"Ünïcode"}}`)
 	h := signed(t, []string{one}, time.Now(), body)
 	if err := verify(t, one, h, body); err != nil {
-		t.Fatal(err)
+		t.Fatalf("the right secret: %v", err)
 	}
 	if verify(t, two, h, body) == nil {
-		t.Error("another secret verifies it")
+		t.Error("another secret verifies the message")
 	}
 	for i := range body {
 		flipped := append([]byte{}, body...)
 		flipped[i] ^= 1
 		if verify(t, one, h, flipped) == nil {
-			t.Fatalf("byte %d may be changed unnoticed", i)
+			t.Fatalf("the message verifies with byte %d changed", i)
 		}
 	}
 	for _, name := range []string{"webhook-id", "webhook-timestamp", "webhook-signature"} {
@@ -61,31 +61,31 @@ func TestTheReferenceImplementationVerifiesASignature(t *testing.T) {
 		v[len(v)-2] ^= 1
 		h.Set(name, string(v))
 		if verify(t, one, h, body) == nil {
-			t.Errorf("%s may be changed unnoticed", name)
+			t.Errorf("the message verifies with %s changed", name)
 		}
 	}
 	if verify(t, one, signed(t, []string{one}, time.Now().Add(-time.Hour), body), body) == nil {
-		t.Error("a message of an hour ago is taken")
+		t.Error("a message of an hour ago verifies")
 	}
 }
 
-func TestBothSecretsSignWhileOneIsRotated(t *testing.T) {
+func TestBothSecretsSignAfterARotation(t *testing.T) {
 	body := []byte(`{}`)
 	h := signed(t, []string{two, one}, time.Now(), body)
 	for _, s := range []string{one, two} {
 		if err := verify(t, s, h, body); err != nil {
-			t.Errorf("%s: %v", s, err)
+			t.Errorf("secret %s: %v", s, err)
 		}
 	}
 }
 
-func TestAnUnreadableSecretIsNotTold(t *testing.T) {
+func TestErrorDoesNotContainTheSecret(t *testing.T) {
 	for _, secrets := range [][]string{nil, {""}, {"whsec_"}, {"whsec_not base64"}, {one, "secret!"}} {
 		s, err := Sign(secrets, "dlv_1", time.Now(), nil)
 		if err == nil || s != "" {
-			t.Errorf("%q: signed as %q", secrets, s)
+			t.Errorf("Sign with %q = %q, want an error", secrets, s)
 		} else if strings.Contains(err.Error(), "base64") || strings.Contains(err.Error(), "secret!") {
-			t.Errorf("%q: %v", secrets, err)
+			t.Errorf("Sign with %q: the error contains the secret: %v", secrets, err)
 		}
 	}
 }

@@ -1,7 +1,3 @@
-// Package webhook tells receivers outside what happened to runs: signed messages, sent again until they are taken
-// or a day has passed. Which notifications there are is decided by the engine, in the transaction of the event;
-// this package finds those that are due, sends them, and has the outcome recorded. It is no queue of its own, and a
-// run never waits for it. The server runs it; the API asks its guard about addresses.
 package webhook
 
 import (
@@ -9,7 +5,7 @@ import (
 	"time"
 )
 
-// A Message is one notification on its way to one receiver. ID and Body are the same in every attempt.
+// A Message is one notification to one receiver. ID and Body are the same in every attempt.
 type Message struct {
 	ID      string
 	URL     string
@@ -17,16 +13,16 @@ type Message struct {
 	Body    []byte
 }
 
-// A Result is what came of one attempt. Status is 0 when no answer came, and Err says why.
+// A Result is the result of one attempt. If there was no answer, Status is 0 and Err says why.
 type Result struct {
 	Status     int
 	Err        string
-	RetryAfter time.Duration // what the receiver asked for; 0: nothing
-	Response   string        // the beginning of what it answered
+	RetryAfter time.Duration // the receiver's Retry-After, or 0
+	Response   string        // the beginning of the answer's body
 	Took       time.Duration
 }
 
-// A Sender makes one attempt. It blocks for a bounded time, and reports instead of failing.
+// A Sender makes one attempt. It blocks for a limited time and reports failures in the Result.
 type Sender interface {
 	Send(ctx context.Context, m Message) Result
 }

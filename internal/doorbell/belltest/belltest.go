@@ -1,5 +1,5 @@
-// Package belltest is what every doorbell has to pass: each promise as a scenario, over nodes that share a
-// medium. It is for tests alone.
+// Package belltest is the conformance suite of doorbells. Each guarantee of package doorbell is a
+// scenario over three nodes that share a medium. It is only used by tests.
 package belltest
 
 import (
@@ -13,31 +13,31 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// A Medium is what carries rings between nodes, and three nodes on it that run.
+// A Medium carries rings between three running nodes.
 type Medium struct {
-	Nodes   [3]doorbell.Bell         // one bell three times where there is one process
-	PerNode bool                     // a ring of a queue wakes a listener on each node, not one altogether
-	Quiet   func(doorbell.Bell) bool // whether a bell has nothing left to do
+	Nodes   [3]doorbell.Bell         // the same bell three times for a bell within the process
+	PerNode bool                     // a ring of a queue wakes one listener on each node, not one in all
+	Quiet   func(doorbell.Bell) bool // tells whether a bell is idle
 
-	Stop  func() // kills the medium; nil if that can't be done
+	Stop  func() // stops the medium; nil if that is not possible
 	Start func()
 
-	Tap func(testing.TB) Tap // nil if there is nothing to overhear
+	Tap func(testing.TB) Tap // nil if the messages cannot be read
 }
 
-// A Tap overhears a medium and speaks on it.
+// A Tap reads and sends messages of a medium.
 type Tap struct {
-	Heard func() []Packet // so far
+	Heard func() []Packet // all messages so far
 	Send  func(Packet)
 }
 
-// A Packet is what travels.
+// A Packet is a message of a medium.
 type Packet struct {
 	Subject string
 	Data    []byte
 }
 
-// soon is how long anything may take; only a failure takes that long.
+// soon limits every wait. Only a failure takes that long.
 const soon = 20 * time.Second
 
 type scenario struct {
@@ -45,29 +45,29 @@ type scenario struct {
 	run  func(*testing.T, *Medium)
 }
 
-// Conform runs every scenario that there can be on a medium.
+// Conform runs every scenario that a medium supports.
 func Conform(t *testing.T, m Medium) {
 	scenarios := []scenario{
-		{"a ring is heard on every node", heardEverywhere},
+		{"a ring reaches every node", heardEverywhere},
 		{"one run wakes one worker", oneWorker},
 		{"ten runs wake ten workers", tenWorkers},
-		{"a worker next door is woken before one elsewhere", nextDoor},
-		{"a ring that a busy node gets finds the idle one", busyNode},
+		{"a local worker is woken before a remote one", nextDoor},
+		{"a ring at a busy node is passed on to an idle one", busyNode},
 		{"a ring right after listening is not missed", atOnce},
-		{"everybody who waits for a run is woken", everybody},
+		{"all waiters of a run are woken", everybody},
 		{"a worker for any tenant is woken", anyTenant},
-		{"a run wakes who takes its kind", itsKind},
-		{"names may be anything", names},
-		{"a ring that nobody hears leaves nothing behind", nobody},
-		{"listening and stopping while it rings", races},
-		{"thousands of runs at once are told apart", thousands},
-		{"a burst blocks nobody", burst},
+		{"a run wakes only workers of its kind", itsKind},
+		{"names may contain any characters", names},
+		{"a ring without listeners is not kept", nobody},
+		{"concurrent Listen, stop and Ring", races},
+		{"thousands of rings wake only their listeners", thousands},
+		{"a burst of rings blocks no caller", burst},
 	}
 	if m.Tap != nil {
-		scenarios = append(scenarios, scenario{"doubled, reordered and forged messages only wake", forged})
+		scenarios = append(scenarios, scenario{"repeated, reordered and forged messages do no harm", forged})
 	}
 	if m.Stop != nil {
-		scenarios = append(scenarios, scenario{"a medium that is away blocks nobody and is found again", restart})
+		scenarios = append(scenarios, scenario{"a stopped medium blocks no caller and is reconnected", restart})
 	}
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -84,11 +84,11 @@ func heardEverywhere(t *testing.T, m *Medium) {
 		for j, b := range m.Nodes {
 			c, stop := b.Listen(doorbell.Run("t", "r"))
 			a.Ring(doorbell.Run("t", "r"))
-			within(t, c, soon, "node %d does not hear node %d", j, i)
+			within(t, c, soon, "node %d got no ring of a run from node %d", j, i)
 			stop()
 			w := m.idle(t, doorbell.Queue("t", "q"), b)
 			a.Ring(doorbell.Queue("t", "q"))
-			within(t, w[0].c, soon, "a worker on node %d does not hear node %d", j, i)
+			within(t, w[0].c, soon, "a worker on node %d got no ring from node %d", j, i)
 			dismiss(w)
 		}
 	}
@@ -96,23 +96,26 @@ func heardEverywhere(t *testing.T, m *Medium) {
 
 func oneWorker(t *testing.T, m *Medium) {
 	q := doorbell.Queue("t", "one")
-	w := m.idle(t, q, m.Nodes[1], m.Nodes[1], m.Nodes[1], m.Nodes[1], m.Nodes[1], m.Nodes[2], m.Nodes[2], m.Nodes[2], m.Nodes[2], m.Nodes[2])
+	w := m.idle(t, q, append(slices.Repeat([]doorbell.Bell{m.Nodes[1]}, 5),
+		slices.Repeat([]doorbell.Bell{m.Nodes[2]}, 5)...)...)
 	defer dismiss(w)
 	m.Nodes[0].Ring(q)
 	m.fence(t)
 	n1, n2 := woken(w[:5]), woken(w[5:])
 	if m.PerNode && (n1 != 1 || n2 != 1) || !m.PerNode && n1+n2 != 1 {
-		t.Errorf("%d and %d of five workers each were woken by one run", n1, n2)
+		t.Errorf("one run woke %d and %d workers of two nodes, want one (one of each with PerNode = %v)", n1, n2,
+			m.PerNode)
 	}
 }
 
 func tenWorkers(t *testing.T, m *Medium) {
 	q := doorbell.Queue("t", "ten")
 	var w []*worker
-	if m.PerNode { // each node has enough for all
+	if m.PerNode { // one node has a worker for each run
 		w = m.idle(t, q, slices.Repeat([]doorbell.Bell{m.Nodes[1]}, 10)...)
 	} else {
-		w = m.idle(t, q, append(slices.Repeat([]doorbell.Bell{m.Nodes[1]}, 4), slices.Repeat([]doorbell.Bell{m.Nodes[2]}, 6)...)...)
+		w = m.idle(t, q, append(slices.Repeat([]doorbell.Bell{m.Nodes[1]}, 4),
+			slices.Repeat([]doorbell.Bell{m.Nodes[2]}, 6)...)...)
 	}
 	defer dismiss(w)
 	for range 10 {
@@ -134,11 +137,11 @@ func nextDoor(t *testing.T, m *Medium) {
 		return
 	}
 	if woken(near) != 1 {
-		t.Error("the worker next door was not woken at once")
+		t.Error("the local worker was not woken at once")
 	}
 	m.fence(t)
 	if woken(far) != 0 {
-		t.Error("the ring went out although somebody was woken")
+		t.Error("the remote worker was woken although a local one was")
 	}
 }
 
@@ -147,9 +150,9 @@ func busyNode(t *testing.T, m *Medium) {
 	for range 10 {
 		busy := m.idle(t, q, m.Nodes[1])
 		idle := m.idle(t, q, m.Nodes[2])
-		dismiss(busy) // the node may not have told anybody
+		dismiss(busy) // other nodes may not know of that yet
 		m.Nodes[0].Ring(q)
-		within(t, idle[0].c, soon, "the ring ended at a node with nobody idle")
+		within(t, idle[0].c, soon, "the ring was not passed on by a node without idle workers")
 		dismiss(idle)
 	}
 }
@@ -161,8 +164,8 @@ func atOnce(t *testing.T, m *Medium) {
 		waiter, stopWaiter := m.Nodes[1].Listen(r)
 		m.Nodes[0].Ring(q)
 		m.Nodes[0].Ring(r)
-		within(t, worker, soon, "a worker who had just begun to listen was not woken")
-		within(t, waiter, soon, "a waiter who had just begun to listen was not woken")
+		within(t, worker, soon, "a worker that had just begun to listen was not woken")
+		within(t, waiter, soon, "a waiter that had just begun to listen was not woken")
 		stopWorker()
 		stopWaiter()
 	}
@@ -212,17 +215,18 @@ func itsKind(t *testing.T, m *Medium) {
 	for _, whole := range []doorbell.Topic{q, doorbell.Queue("", "kinds").Of("job"), doorbell.Queue("", "kinds")} {
 		w := m.idle(t, whole, m.Nodes[1])
 		m.Nodes[0].Ring(q.Of("job"))
-		within(t, w[0].c, soon, "who waits for %+v was not woken", whole)
+		within(t, w[0].c, soon, "the listener of %+v was not woken", whole)
 		dismiss(w)
 	}
 	m.fence(t)
 	if n := woken(others); n != 0 {
-		t.Errorf("%d workers that don't take the kind were woken", n)
+		t.Errorf("%d workers of another kind were woken, want 0", n)
 	}
 }
 
 func names(t *testing.T, m *Medium) {
-	all := []string{"a.b", "a", "b", "*", ">", "a b", "ü", "数据", "\x01", "'; DROP TABLE runs", "perdure.all", "Q", "q", string(make([]byte, 300))}
+	all := []string{"a.b", "a", "b", "*", ">", "a b", "ü", "数据", "\x01", "'; DROP TABLE runs", "perdure.all",
+		"Q", "q", string(make([]byte, 300))}
 	heard := make([]<-chan struct{}, len(all))
 	for i, name := range all {
 		w := m.idle(t, doorbell.Queue("t. >*", name), m.Nodes[1])
@@ -230,15 +234,15 @@ func names(t *testing.T, m *Medium) {
 		c, stop := m.Nodes[1].Listen(doorbell.Run("t. >*", name))
 		defer stop()
 		m.Nodes[0].Ring(doorbell.Queue("t. >*", name))
-		within(t, w[0].c, soon, "the queue %q is not heard", name)
+		within(t, w[0].c, soon, "the listener of the queue %q was not woken", name)
 		heard[i] = c
 	}
 	for i, name := range all {
 		m.Nodes[0].Ring(doorbell.Run("t. >*", name))
-		within(t, heard[i], soon, "%q is not heard", name)
+		within(t, heard[i], soon, "the listener of the run %q was not woken", name)
 		for j, c := range heard {
 			if rung(c) {
-				t.Errorf("%q rings for %q", name, all[j])
+				t.Errorf("a ring of the run %q woke the listener of %q", name, all[j])
 			}
 		}
 	}
@@ -253,7 +257,7 @@ func nobody(t *testing.T, m *Medium) {
 	for i := range 100 {
 		c, stop := m.Nodes[1].Listen(doorbell.Run("t", fmt.Sprint(i)))
 		if rung(c) {
-			t.Error("a ring was kept for one who came later")
+			t.Errorf("a ring of run %d was kept for a later listener", i)
 		}
 		stop()
 	}
@@ -300,15 +304,15 @@ func thousands(t *testing.T, m *Medium) {
 		m.Nodes[0].Ring(doorbell.Run("t", fmt.Sprint(i)))
 	}
 	for i, c := range heard {
-		within(t, c, soon, "run %d was not heard", i)
+		within(t, c, soon, "the listener of run %d was not woken", i)
 	}
 	m.fence(t)
 	if n := m.Nodes[0].Stats().Lost - lost; n != 0 || rung(other) {
-		t.Errorf("%d messages were lost, or everybody was woken", n)
+		t.Errorf("%d messages were lost, want 0; or all listeners were woken", n)
 	}
 }
 
-// many are more rings than anybody keeps.
+// many is more rings than an outbox keeps.
 const many = 100_000
 
 func burst(t *testing.T, m *Medium) {
@@ -318,7 +322,7 @@ func burst(t *testing.T, m *Medium) {
 		m.Nodes[0].Ring(doorbell.Run("t", fmt.Sprint(i)))
 	}
 	m.Nodes[0].Ring(doorbell.Run("t", "last"))
-	within(t, c, soon, "the last ring of a burst got lost")
+	within(t, c, soon, "the last ring of a burst was lost")
 }
 
 func forged(t *testing.T, m *Medium) {
@@ -333,19 +337,22 @@ func forged(t *testing.T, m *Medium) {
 	dismiss(w)
 	heard := tap.Heard()
 	if len(heard) < 20 {
-		t.Fatalf("only %d messages were overheard", len(heard))
+		t.Fatalf("the tap has %d messages, want at least 20", len(heard))
 	}
 	before := m.Nodes[1].Stats()
 	slices.Reverse(heard)
-	for range 3 { // again, and backwards
+	for range 3 { // repeated, and in reverse order
 		for _, p := range heard {
 			tap.Send(p)
-			for _, bad := range [][]byte{nil, {0}, p.Data[:len(p.Data)/2], append(slices.Clone(p.Data), 'x'), []byte("hello"), slices.Repeat([]byte{'q'}, 5000)} {
+			for _, bad := range [][]byte{
+				nil, {0}, p.Data[:len(p.Data)/2], append(slices.Clone(p.Data), 'x'),
+				[]byte("hello"), slices.Repeat([]byte{'q'}, 5000),
+			} {
 				tap.Send(Packet{p.Subject, bad})
 			}
 		}
 	}
-	eventually.True(t, "forged messages are neither heard nor ignored", func() bool {
+	eventually.True(t, "repeated messages are received, and forged ones ignored", func() bool {
 		s := m.Nodes[1].Stats()
 		return s.Received > before.Received && s.Ignored > before.Ignored
 	})
@@ -356,8 +363,8 @@ func forged(t *testing.T, m *Medium) {
 	defer stop()
 	m.Nodes[0].Ring(run)
 	m.Nodes[0].Ring(queue)
-	within(t, c, soon, "a run is no longer heard")
-	within(t, w[0].c, soon, "a queue is no longer heard")
+	within(t, c, soon, "the listener of a run is no longer woken")
+	within(t, w[0].c, soon, "the listener of a queue is no longer woken")
 }
 
 func restart(t *testing.T, m *Medium) {
@@ -365,7 +372,7 @@ func restart(t *testing.T, m *Medium) {
 		c, stop := m.Nodes[1].Listen(doorbell.Run("t", "missed"))
 		w := m.idle(t, doorbell.Queue("t", "missed"), m.Nodes[1])
 		m.Stop()
-		eventually.True(t, "nobody noticed that the medium is away", func() bool {
+		eventually.True(t, "the nodes notice that the medium is away", func() bool {
 			return !m.Nodes[0].Stats().Connected && !m.Nodes[1].Stats().Connected
 		})
 		for i := range many {
@@ -375,12 +382,12 @@ func restart(t *testing.T, m *Medium) {
 		near, stopNear := m.Nodes[0].Listen(doorbell.Run("t", "near"))
 		m.Nodes[0].Ring(doorbell.Run("t", "near"))
 		if !rung(near) {
-			t.Error("a ring within the node needs the medium")
+			t.Error("a local ring does not arrive without the medium")
 		}
 		stopNear()
 		m.Start()
-		within(t, c, soon, "who waited while the medium was away does not look again")
-		within(t, w[0].c, soon, "a worker who waited while the medium was away does not look again")
+		within(t, c, soon, "a waiter was not woken after the reconnect")
+		within(t, w[0].c, soon, "a worker was not woken after the reconnect")
 		stop()
 		dismiss(w)
 		m.settle(t)
@@ -390,12 +397,12 @@ func restart(t *testing.T, m *Medium) {
 
 // ---- nodes and workers
 
-// settle waits until the nodes hear one another and nothing is under way.
+// settle waits until rings arrive between all nodes and all bells are idle.
 func (m *Medium) settle(t *testing.T) {
 	t.Helper()
 	for i, a := range m.Nodes {
 		for j, b := range m.Nodes {
-			eventually.True(t, fmt.Sprintf("node %d never hears node %d", j, i), func() bool {
+			eventually.True(t, fmt.Sprintf("node %d gets rings of node %d", j, i), func() bool {
 				c, stop := b.Listen(doorbell.Run("t", "settle"))
 				defer stop()
 				a.Ring(doorbell.Run("t", "settle"))
@@ -416,11 +423,11 @@ func (m *Medium) settle(t *testing.T) {
 func (m *Medium) quiet(t *testing.T) {
 	t.Helper()
 	for i, b := range m.Nodes {
-		eventually.True(t, fmt.Sprintf("node %d is never done", i), func() bool { return m.Quiet(b) })
+		eventually.True(t, fmt.Sprintf("node %d is idle", i), func() bool { return m.Quiet(b) })
 	}
 }
 
-// fence returns when all that was rung before has arrived, and what that has led to.
+// fence returns when all earlier rings, and those that they caused, have arrived.
 func (m *Medium) fence(t *testing.T) {
 	t.Helper()
 	for range 2 {
@@ -428,7 +435,7 @@ func (m *Medium) fence(t *testing.T) {
 			for j, b := range m.Nodes {
 				c, stop := b.Listen(doorbell.Run("t", "fence"))
 				a.Ring(doorbell.Run("t", "fence"))
-				within(t, c, soon, "node %d does not hear node %d", j, i)
+				within(t, c, soon, "node %d got no ring of a run from node %d", j, i)
 				stop()
 			}
 		}
@@ -442,7 +449,8 @@ type worker struct {
 	stop  func()
 }
 
-// idle gives a worker on each of the nodes, who has looked and found nothing, and whom a ring reaches.
+// idle returns a listener on each of the nodes, after the wake-ups of joining, so that only a ring
+// wakes it.
 func (m *Medium) idle(t *testing.T, topic doorbell.Topic, nodes ...doorbell.Bell) []*worker {
 	t.Helper()
 	out := make([]*worker, len(nodes))
@@ -451,7 +459,7 @@ func (m *Medium) idle(t *testing.T, topic doorbell.Topic, nodes ...doorbell.Bell
 		out[i].listen()
 	}
 	m.quiet(t)
-	for _, w := range out { // who was woken has looked again
+	for _, w := range out { // listen again after the wake-up of joining
 		if rung(w.c) {
 			w.stop()
 			w.listen()
@@ -463,12 +471,14 @@ func (m *Medium) idle(t *testing.T, topic doorbell.Topic, nodes ...doorbell.Bell
 
 func (w *worker) listen() { w.c, w.stop = w.bell.Listen(w.topic) }
 
+// dismiss stops the listeners.
 func dismiss(ws []*worker) {
 	for _, w := range ws {
 		w.stop()
 	}
 }
 
+// woken counts the listeners that were woken.
 func woken(ws []*worker) (n int) {
 	for _, w := range ws {
 		if rung(w.c) {
@@ -487,6 +497,7 @@ func rung(c <-chan struct{}) bool {
 	}
 }
 
+// within fails the test with a message if the channel is not signalled in time.
 func within(t *testing.T, c <-chan struct{}, d time.Duration, format string, args ...any) {
 	t.Helper()
 	limit := time.NewTimer(d)

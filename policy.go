@@ -45,6 +45,10 @@ type Policy struct {
 	Retention      time.Duration // an ended run is kept this long
 	AuditRetention time.Duration // an entry of the audit log is kept this long
 
+	WorkerRetention  time.Duration // a worker is listed this long after its last sign of life; at least a lease
+	WebhookRetention time.Duration // a webhook is kept this long after it was deleted, or last needed; at least Retention
+	KeyRetention     time.Duration // a key is listed this long after it was revoked, or expired; at least IdempotencyTTL
+
 	ArtifactMaxBytes   int64 // of one
 	ArtifactTotalBytes int64 // of all that a run leaves
 
@@ -108,6 +112,9 @@ func DefaultPolicy() Policy {
 		IdempotencyTTL:   24 * time.Hour,
 		Retention:        7 * 24 * time.Hour,
 		AuditRetention:   90 * 24 * time.Hour,
+		WorkerRetention:  24 * time.Hour,
+		WebhookRetention: 30 * 24 * time.Hour,
+		KeyRetention:     90 * 24 * time.Hour,
 		ArtifactMaxBytes: 64 << 20, ArtifactTotalBytes: 256 << 20,
 		WatchdogInterval: 500 * time.Millisecond,
 		GapAfter:         5 * time.Second,
@@ -133,7 +140,8 @@ func (p *Policy) Settings() []Setting {
 		{"silent", &p.Silent}, {"no_progress", &p.NoProgress}, {"stale_after", &p.StaleAfter}, {"dead_after", &p.DeadAfter}, {"worker_offline", &p.WorkerOffline},
 		{"backoff_base", &p.BackoffBase}, {"backoff_max", &p.BackoffMax}, {"beat_every", &p.BeatEvery},
 		{"waiter_ttl", &p.WaiterTTL}, {"detach_grace", &p.DetachGrace}, {"dead_letter_ttl", &p.DeadLetterTTL},
-		{"idempotency_ttl", &p.IdempotencyTTL}, {"retention", &p.Retention}, {"audit_retention", &p.AuditRetention}, {"watchdog_interval", &p.WatchdogInterval},
+		{"idempotency_ttl", &p.IdempotencyTTL}, {"retention", &p.Retention}, {"audit_retention", &p.AuditRetention},
+		{"worker_retention", &p.WorkerRetention}, {"webhook_retention", &p.WebhookRetention}, {"key_retention", &p.KeyRetention}, {"watchdog_interval", &p.WatchdogInterval},
 		{"gap_after", &p.GapAfter}, {"gap_spare", &p.GapSpare}, {"patrol_every", &p.PatrolEvery},
 	}
 }

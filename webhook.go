@@ -33,6 +33,7 @@ type Webhook struct {
 	DisabledReason string
 	FailingAt      Instant // set while nothing reaches it: since when
 	DeletedAt      Instant // set: it is only there for its history
+	UnusedAt       Instant // of a run's: no run that came with it lives longer
 	Version        int64
 }
 

@@ -17,9 +17,7 @@ func (c *Client) CreateWebhook(ctx context.Context, in api.CreateWebhook, opts .
 
 // Webhooks lists the registered receivers. Those that came with a run are not among them.
 func (c *Client) Webhooks(ctx context.Context) ([]api.Webhook, error) {
-	var out api.Webhooks
-	_, err := c.do(ctx, &request{method: "GET", path: v1 + "/webhooks"}, &out)
-	return out.Webhooks, err
+	return pages(ctx, c, v1+"/webhooks", func(p *api.Webhooks) ([]api.Webhook, string) { return p.Webhooks, p.NextCursor })
 }
 
 // Webhook looks at one.

@@ -77,7 +77,7 @@ func (s *Server) table() []route {
 		on("POST", v1+"/dlq/discard", control, "Discard many dead letters", dropDeadLetters).once().logged(),
 
 		on("POST", v1+"/webhooks", hooks, "Register a webhook", createWebhook).creates().once().logged(),
-		on("GET", v1+"/webhooks", hooks, "List registered webhooks", listWebhooks),
+		on("GET", v1+"/webhooks", hooks, "List registered webhooks", listWebhooks).takes("limit", "cursor"),
 		on("GET", v1+"/webhooks/{id}", hooks, "Look at a webhook", getWebhook),
 		on("PATCH", v1+"/webhooks/{id}", hooks, "Change, disable or enable a webhook", changeWebhook).once().logged(),
 		on("DELETE", v1+"/webhooks/{id}", hooks, "Delete a webhook", deleteWebhook).once().logged(),

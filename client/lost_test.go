@@ -24,7 +24,7 @@ import (
 
 // reading are the methods that change nothing.
 var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close DeadLetter DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History Inbox Invariants
-	Join JoinGroup Journal Keys LateResults List Messages PlatformAudit Queues Ready SigningKeys Stream Tenant Tenants Thread Tree Watchdog Webhook Webhooks Workers`)
+	Join JoinGroup Journal Keys LateResults List Messages PlatformAudit Queues Ready SigningKeys Stream Tenant Tenants Thread Threads Tree Watchdog Webhook Webhooks Workers`)
 
 // A loss is a call whose first answer is lost after the server has done what was asked.
 type loss struct {

@@ -29,8 +29,8 @@ func (tx *Tx) DropCredentials(before perdure.Instant, limit int) (n int, err err
 	due := func(column string) string {
 		return fmt.Sprintf("SELECT id FROM (SELECT id FROM keys WHERE %s>0 AND %s<=? ORDER BY %s, id LIMIT %d) AS %s", column, column, column, limit, column)
 	}
-	list := "WITH due AS MATERIALIZED (" + due("revoked_at") + " UNION " + due("expires_at") + ") "
-	if err := tx.count(&n, list+"SELECT count(*) FROM due", int64(before), int64(before)); err != nil || n == 0 {
+	list := "WITH due AS MATERIALIZED (" + due("revoked_at") + " UNION ALL " + due("expires_at") + ") "
+	if err := tx.count(&n, list+"SELECT count(DISTINCT id) FROM due", int64(before), int64(before)); err != nil || n == 0 {
 		return 0, err
 	}
 	push(tx, &tx.later, statement{list + "DELETE FROM keys WHERE id IN (SELECT id FROM due)", []any{int64(before), int64(before)}, anyNumber})

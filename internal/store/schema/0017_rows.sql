@@ -14,11 +14,8 @@ CREATE INDEX webhooks_unused ON webhooks (unused_at, tenant, id) WHERE unused_at
 -- The greatest secret version of the removed ones: an endpoint that is made again for the same URL begins above it.
 ALTER TABLE webhook_quota ADD COLUMN removed_version BIGINT NOT NULL DEFAULT 0;
 
--- Threads in the order of their last activity, with what a list shows of each: both texts are bounded.
+-- Threads in the order of their last activity. The title is bounded; a list makes out that of an older thread from its messages.
 ALTER TABLE threads ADD COLUMN updated_at BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE threads ADD COLUMN title {text} NOT NULL DEFAULT '';
-ALTER TABLE threads ADD COLUMN last_role {text} NOT NULL DEFAULT '';
-ALTER TABLE threads ADD COLUMN last_text {text} NOT NULL DEFAULT '';
-ALTER TABLE threads ADD COLUMN last_at BIGINT NOT NULL DEFAULT 0;
 UPDATE threads SET updated_at = coalesce((SELECT m.at FROM messages m WHERE m.tenant = threads.tenant AND m.thread_id = threads.id AND m.seq = threads.seq), created_at);
 CREATE INDEX threads_updated ON threads (tenant, updated_at DESC, id DESC);

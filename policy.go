@@ -45,6 +45,10 @@ type Policy struct {
 	Retention      time.Duration // an ended run is kept this long
 	AuditRetention time.Duration // an entry of the audit log is kept this long
 
+	WorkerRetention  time.Duration // a worker is listed this long after its last sign of life; at least a lease
+	WebhookRetention time.Duration // a webhook is kept this long after it was deleted, or last needed
+	KeyRetention     time.Duration // a key is listed this long after it was revoked, or expired
+
 	ArtifactMaxBytes   int64 // of one artifact
 	ArtifactTotalBytes int64 // of all artifacts of a run
 
@@ -177,6 +181,12 @@ func (p *Policy) Settings() []Setting {
 			"how long a run is kept after its end; not shorter than `idempotency_ttl` and `dead_letter_ttl`"),
 		duration("audit_retention", &p.AuditRetention, 90*24*time.Hour,
 			"how long an entry of the audit log is kept"),
+		duration("worker_retention", &p.WorkerRetention, 24*time.Hour,
+			"how long a worker is listed after its last sign of life; counts for `lease` at least"),
+		duration("webhook_retention", &p.WebhookRetention, 30*24*time.Hour,
+			"how long a webhook is kept that was deleted, or came with runs that are over; for `retention` at least"),
+		duration("key_retention", &p.KeyRetention, 90*24*time.Hour,
+			"how long a key is listed that was revoked or has expired; for `idempotency_ttl` at least"),
 		{"artifact_max_bytes", &p.ArtifactMaxBytes, int64(64 << 20), int64(1), maxArtifactBytes,
 			"how large an artifact may be; not above `artifact_total_bytes`"},
 		{"artifact_total_bytes", &p.ArtifactTotalBytes, int64(256 << 20), int64(1), maxArtifactBytes,

@@ -33,6 +33,7 @@ type Webhook struct {
 	DisabledReason string
 	FailingAt      Instant // if set, every delivery has failed since then
 	DeletedAt      Instant // if set, the row is kept only for its history
+	UnusedAt       Instant // for a webhook of runs: no run that came with it lives longer
 	Version        int64
 }
 

@@ -181,6 +181,37 @@ type Thread struct {
 	LastSeq   int64            `json:"last_seq"`
 }
 
+// Threads is a page of threads, the one on which something happened last first.
+type Threads struct {
+	Threads    []ListedThread `json:"threads"`
+	NextCursor string         `json:"next_cursor,omitempty"` // where the next page begins; empty: this was the last
+}
+
+// A ListedThread is a thread as a list shows it.
+type ListedThread struct {
+	ThreadID    perdure.ThreadID `json:"thread_id"`
+	Title       string           `json:"title"` // of its metadata, or the beginning of its first message of a user
+	CreatedAt   perdure.Instant  `json:"created_at"`
+	UpdatedAt   perdure.Instant  `json:"updated_at"` // when a message, or a run, last came or ended
+	LastSeq     int64            `json:"last_seq"`
+	LastMessage *LastMessage     `json:"last_message,omitempty"`
+	LiveRun     *LiveRun         `json:"live_run,omitempty"`
+}
+
+// LastMessage is the beginning of the last message of a thread.
+type LastMessage struct {
+	Role string          `json:"role"`
+	Text string          `json:"text"`
+	At   perdure.Instant `json:"at"`
+}
+
+// LiveRun is the active run of a thread.
+type LiveRun struct {
+	RunID perdure.RunID `json:"run_id"`
+	Kind  string        `json:"kind"`
+	State perdure.State `json:"state"`
+}
+
 // A Message is a message of a thread.
 type Message struct {
 	Seq      int64           `json:"seq"`

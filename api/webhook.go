@@ -48,7 +48,8 @@ type NewWebhook struct {
 
 // Webhooks lists the registered webhooks.
 type Webhooks struct {
-	Webhooks []Webhook `json:"webhooks"`
+	Webhooks   []Webhook `json:"webhooks"`
+	NextCursor string    `json:"next_cursor,omitempty"` // where the next page begins; empty: this was the last
 }
 
 // WebhookTested is the result of a test message.

@@ -18,6 +18,9 @@ func TestClientSkipsEmptyPages(t *testing.T) {
 		"/api/v1/runs?cursor=d":  `{"runs":[]}`,
 		"/api/v1/keys":           `{"keys":[{"key_id":"k1"}],"next_cursor":"k1"}`,
 		"/api/v1/keys?cursor=k1": `{"keys":[{"key_id":"k2"}]}`,
+
+		"/api/v1/webhooks":           `{"webhooks":[{"webhook_id":"h1"}],"next_cursor":"h1"}`,
+		"/api/v1/webhooks?cursor=h1": `{"webhooks":[{"webhook_id":"h2"}]}`,
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -41,5 +44,8 @@ func TestClientSkipsEmptyPages(t *testing.T) {
 	}
 	if keys, err := c.Keys(t.Context()); err != nil || len(keys) != 2 {
 		t.Errorf("keys of two pages: %v, %v; want 2", keys, err)
+	}
+	if hooks, err := c.Webhooks(t.Context()); err != nil || len(hooks) != 2 {
+		t.Errorf("webhooks of two pages: %v, %v; want 2", hooks, err)
 	}
 }

@@ -25,6 +25,24 @@ func (c *Client) Thread(ctx context.Context, id perdure.ThreadID) (*api.Thread, 
 	return answer[api.Thread](ctx, c, &request{method: "GET", path: path(v1+"/threads/%s", string(id))})
 }
 
+// A ThreadFilter chooses a page of threads. Zero is the first one, of the usual length.
+type ThreadFilter struct {
+	Limit  int    // of a page; default 50, at most 200
+	Cursor string // where a page begins: NextCursor of the one before
+}
+
+// Threads gives a page of threads, the one on which something happened last first.
+func (c *Client) Threads(ctx context.Context, f ThreadFilter) (*api.Threads, error) {
+	q := url.Values{}
+	if f.Cursor != "" {
+		q.Set("cursor", f.Cursor)
+	}
+	if f.Limit > 0 {
+		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	return answer[api.Threads](ctx, c, &request{method: "GET", path: v1 + "/threads", query: q})
+}
+
 // DeleteThread removes a thread and its messages. Its runs stay.
 func (c *Client) DeleteThread(ctx context.Context, id perdure.ThreadID, opts ...CallOption) error {
 	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/threads/%s", string(id))}, nil, opts...)

@@ -18,9 +18,7 @@ func (c *Client) CreateWebhook(ctx context.Context, in api.CreateWebhook, opts .
 // Webhooks lists the webhooks of the tenant and of threads, without those that were given with a
 // run.
 func (c *Client) Webhooks(ctx context.Context) ([]api.Webhook, error) {
-	var out api.Webhooks
-	_, err := c.do(ctx, &request{method: "GET", path: v1 + "/webhooks"}, &out)
-	return out.Webhooks, err
+	return pages(ctx, c, v1+"/webhooks", func(p *api.Webhooks) ([]api.Webhook, string) { return p.Webhooks, p.NextCursor })
 }
 
 // Webhook returns a webhook.

@@ -62,6 +62,7 @@ func commands() []command {
 		{"bg", "leave a run to itself", bg, false},
 		{"wait", "wait for a run to end", waitCommand, false},
 		{"artifacts", "list or get what a run has left beside its result", artifactsCommand, false},
+		{"threads", "list threads and what was last said", threadsCommand, false},
 		{"rm", "delete ended runs, or threads", rmCommand, false},
 		{"kill", "ask runs to stop", kill, false},
 		{"late", "see work that was finished too late, and take it", late, false},

@@ -77,7 +77,8 @@ func settingSamples(t *testing.T, dir string) []sample {
 	durations := `lease cancel_grace cleanup_grace dispatched_retry dispatched_retry_max dispatched_timeout
 		inbox_processing_timeout suspend_timeout pending_wakeup pending_wakeup_skip active_reap queued_alert
 		silent no_progress stale_after dead_after worker_offline backoff_base backoff_max beat_every waiter_ttl
-		detach_grace dead_letter_ttl idempotency_ttl retention audit_retention watchdog_interval gap_after
+		detach_grace dead_letter_ttl idempotency_ttl retention audit_retention worker_retention
+		webhook_retention key_retention watchdog_interval gap_after
 		gap_spare patrol_every`
 	fitting := map[string]string{"watchdog_interval": "400ms", "retention": "200h0m0s", "dead_after": "40m0s",
 		"active_reap": "40m0s"} // where another setting bounds it

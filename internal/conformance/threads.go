@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -33,6 +35,40 @@ func (w *World) texts(th perdure.ThreadID) (out []string) {
 }
 
 var threadScenarios = []Scenario{
+	{"threads are listed by their last activity, with a title, the last message and the live run", func(w *World) {
+		named := &engine.CreateThread{Tenant: tenant, Metadata: json.RawMessage(`{"title":"named"}`)}
+		w.do(named)
+		w.Now = w.Now.Add(time.Second)
+		chat := w.thread()
+		w.Now = w.Now.Add(time.Second)
+		r := w.submit(perdure.Submission{Kind: "chat", ThreadID: chat, Messages: []perdure.Message{{Role: "user", Content: json.RawMessage(`"where is\n Oslo?"`)}}})
+		list := func() (out []string) {
+			w.view(func(v *store.View) error {
+				page, _, err := v.ThreadPage(tenant, store.Page{Limit: 10})
+				for _, th := range page {
+					live, err := v.LiveRuns(tenant, []perdure.RunID{th.Active})
+					w.check(err == nil, "live runs: %v", err)
+					last, err := v.LastMessages(tenant, []perdure.ThreadID{th.ID})
+					w.check(err == nil, "last messages: %v", err)
+					out = append(out, fmt.Sprintf("%s: %s: %s %s", th.Title, last[th.ID].Role, last[th.ID].Text, live[th.Active].State))
+				}
+				return err
+			})
+			return out
+		}
+		want := []string{"where is Oslo?: user: where is Oslo? queued", "named: :  "}
+		w.check(slices.Equal(list(), want), "threads: %q, want %q", list(), want)
+		w.Now = w.Now.Add(time.Second)
+		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: named.Thread.ID, Message: perdure.Message{Role: "user", Content: big("said")}})
+		w.check(strings.HasPrefix(list()[0], "named: user: "+canary), "threads: %q, want the named one first", list())
+		w.Now = w.Now.Add(time.Second)
+		g := w.take("w1")
+		w.check(g.Run.ID == r.ID, "leased %s, want %s", g.Run.ID, r.ID)
+		w.commit(g, perdure.Commit{Messages: []perdure.Message{{Role: "assistant", Content: json.RawMessage(`[{"type":"text","text":"north"}]`)}}, Outcome: done(`1`)})
+		w.check(list()[0] == "where is Oslo?: assistant: north ", "threads: %q, want the one whose run has ended first", list())
+		w.do(&engine.DeleteThread{Tenant: tenant, ThreadID: chat})
+		w.check(len(list()) == 1, "threads: %q, want the named one", list())
+	}},
 	{"a thread has one active run; the others wait their turn", func(w *World) {
 		th := w.thread()
 		a := w.on(th, perdure.Submission{Messages: user("one")})

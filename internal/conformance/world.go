@@ -27,7 +27,7 @@ type Scenario struct {
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, part := range [][]Scenario{lifeScenarios, leaseScenarios, waitScenarios, childScenarios, cancelScenarios, threadScenarios,
-		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios, fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios, livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, deletionScenarios, endScenarios, boundScenarios, secretScenarios} {
+		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios, fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios, livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios, deletionScenarios, endScenarios, boundScenarios, secretScenarios} {
 		all = append(all, part...)
 	}
 	return all

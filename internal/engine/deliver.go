@@ -248,6 +248,9 @@ func (tx *Tx) sent(s *Sent) (again perdure.Instant, err error) {
 	return n.AlarmAt, tx.reached(&w, s)
 }
 
+// goneReason is why an endpoint is disabled that says itself that it is gone.
+const goneReason = "the receiver answered 410"
+
 // reached notes whether an endpoint can be reached, and that it wants no more.
 func (tx *Tx) reached(w *perdure.Webhook, s *Sent) error {
 	switch {
@@ -258,7 +261,7 @@ func (tx *Tx) reached(w *perdure.Webhook, s *Sent) error {
 			tx.PutWebhook(*w)
 		}
 	case s.Status == 410:
-		w.DisabledAt, w.DisabledReason = tx.Now, "the receiver answered 410"
+		w.DisabledAt, w.DisabledReason = tx.Now, goneReason
 		tx.putWebhook(*w)
 		_, _, err := tx.settlePending(w, settledAtOnce)
 		return err

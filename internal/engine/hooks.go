@@ -23,7 +23,13 @@ type hooks struct {
 	changes int64 // how often something was forgotten: what was read before that is not remembered
 	hooked  cachedTenants
 	tenants map[perdure.TenantID]cachedHooks
-	there   map[perdure.WebhookID]perdure.Instant // endpoints of runs, until when they are known to be there
+	there   map[perdure.WebhookID]runHook // endpoints of runs
+}
+
+// A runHook is what is known of an endpoint of runs.
+type runHook struct {
+	until  perdure.Instant // until when it is known to be there
+	needed perdure.Instant // until when it is needed, and not removed
 }
 
 // cached says how long something is believed, and which batch has read it.
@@ -160,20 +166,30 @@ func (h *hooks) forget(t perdure.TenantID) {
 func (h *hooks) isThere(tx *Tx, id perdure.WebhookID) (ok bool, changes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !tx.Again && tx.Now < h.there[id], h.changes
+	return !tx.Again && tx.Now < h.there[id].until, h.changes
 }
 
-// saw remembers that it is there, unless something was changed since.
-func (h *hooks) saw(id perdure.WebhookID, now perdure.Instant, changes int64) {
+// needed tells until when the endpoint of a run is known to be needed, or zero.
+func (h *hooks) needed(tx *Tx, id perdure.WebhookID) perdure.Instant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if x := h.there[id]; !tx.Again && tx.Now < x.until {
+		return x.needed
+	}
+	return 0
+}
+
+// saw remembers that it is there, and until when it is needed, unless something was changed since.
+func (h *hooks) saw(id perdure.WebhookID, now, needed perdure.Instant, changes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.changes != changes {
 		return
 	}
 	if len(h.there) >= maxKnown || h.there == nil {
-		h.there = make(map[perdure.WebhookID]perdure.Instant)
+		h.there = make(map[perdure.WebhookID]runHook)
 	}
-	h.there[id] = now.Add(hookTTL)
+	h.there[id] = runHook{now.Add(hookTTL), needed}
 }
 
 // A Posting says that there is something to send to an endpoint, or that there may be. With no endpoint, an event waits for its fan-out.

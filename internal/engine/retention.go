@@ -16,13 +16,15 @@ const (
 type Retention struct {
 	Tenant perdure.TenantID
 	After  perdure.RunID
+	Hook   store.HookCursor // where it is among the unused webhooks
 }
 
 // Retained is what a step of it did.
 type Retained struct {
 	Tenant perdure.TenantID
-	Runs   int  // that are gone
-	More   bool // there is more to do at once
+	Runs   int    // that are gone
+	Rows   Unused // beside them
+	More   bool   // there is more to do at once
 }
 
 // Retain removes a bounded part of what has had its time: runs that ended longer ago than the policy's retention, and to which
@@ -37,14 +39,19 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 		return at, did, err
 	}
 	more = more || aged
+	rows, unused, err := tx.dropUnused(&at)
+	if err != nil {
+		return at, did, err
+	}
+	more = more || unused
 	before := tx.Now.Add(-tx.e.policy.Retention)
 	for range retainTenants {
 		if at.Tenant == "" {
 			if at.Tenant, err = tx.NextTenant(""); err != nil || at.Tenant == "" {
-				return at, Retained{More: more}, err
+				return at, Retained{Rows: rows, More: more}, err
 			}
 		}
-		did = Retained{Tenant: at.Tenant}
+		did = Retained{Tenant: at.Tenant, Rows: rows}
 		if did.Runs, at.After, err = tx.retire(at.Tenant, at.After, before); err != nil {
 			return at, did, err
 		}

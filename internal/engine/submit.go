@@ -133,6 +133,11 @@ func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]
 	if r.MaxAttempts == 0 {
 		r.MaxAttempts = p.MaxAttempts
 	}
+	if id := string(r.Options.Webhook); strings.HasPrefix(id, "wh_") {
+		if err := tx.needWebhook(r.Tenant, perdure.WebhookID(id), r.DeadlineAt); err != nil {
+			return err
+		}
+	}
 	if err := tx.ensure(r); err != nil {
 		return err
 	}

@@ -45,6 +45,9 @@ func (op *CreateThread) Do(tx *Tx) error {
 			return "", err
 		}
 		op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id), Metadata: tx.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
+		if op.Thread.Title, err = tx.MetadataTitle(op.Tenant, op.Thread.Metadata); err != nil {
+			return "", err
+		}
 		tx.PutThread(op.Thread)
 		return id, nil
 	}, func(id string) (err error) {
@@ -93,7 +96,9 @@ func (op *AppendMessage) Do(tx *Tx) error {
 		if err := tx.Room(); err != nil {
 			return "", err
 		}
-		op.Seq = tx.say(&th, "", op.Message)
+		if op.Seq, err = tx.say(&th, "", op.Message); err != nil {
+			return "", err
+		}
 		return strconv.FormatInt(op.Seq, 10), nil
 	}, func(seq string) (err error) {
 		op.Seq, err = strconv.ParseInt(seq, 10, 64)
@@ -102,13 +107,32 @@ func (op *AppendMessage) Do(tx *Tx) error {
 	return err
 }
 
-// say appends a message to a thread.
-func (tx *Tx) say(th *perdure.Thread, run perdure.RunID, m perdure.Message) int64 {
+// say appends a message to a thread, which has its title from the first one of a user unless its metadata gives it one.
+func (tx *Tx) say(th *perdure.Thread, run perdure.RunID, m perdure.Message) (int64, error) {
+	content := tx.Intern(th.Tenant, string(th.ID), tx.e.secrets.Values(m.Content))
+	if th.Title == "" && m.Role == perdure.RoleUser {
+		if err := tx.entitle(th, content); err != nil {
+			return 0, err
+		}
+	}
 	th.Seq++
 	tx.PutThread(*th)
 	tx.AddMessage(perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq, Role: m.Role, RunID: run, At: tx.Now,
-		Content: tx.Intern(th.Tenant, string(th.ID), tx.e.secrets.Values(m.Content)), Metadata: tx.Intern(th.Tenant, string(th.ID), m.Metadata)})
-	return th.Seq
+		Content: content, Metadata: tx.Intern(th.Tenant, string(th.ID), m.Metadata)})
+	return th.Seq, nil
+}
+
+// entitle gives a thread its title from a message that comes: from what is stored of it, without secrets. A thread from before there
+// were titles has it from its first messages.
+func (tx *Tx) entitle(th *perdure.Thread, content perdure.Value) error {
+	if th.Seq > 0 {
+		if err := tx.FindTitle(th); err != nil || th.Title != "" {
+			return err
+		}
+	}
+	text, err := tx.Resolve(th.Tenant, content)
+	th.Title = perdure.Excerpt(string(text), perdure.MaxThreadTitle)
+	return err
 }
 
 // sayFor appends messages of a run to its thread and gives the lines that tell of them. A thread that is
@@ -123,7 +147,10 @@ func (tx *Tx) sayFor(r *perdure.Run, ms []perdure.Message) ([]perdure.Line, erro
 	}
 	var lines []perdure.Line
 	for _, m := range ms {
-		seq := tx.say(&th, r.ID, m)
+		seq, err := tx.say(&th, r.ID, m)
+		if err != nil {
+			return nil, err
+		}
 		lines = append(lines, perdure.Line{Type: perdure.LineMessage, Data: perdure.Object("thread_id", string(r.ThreadID), "message_seq", seq, "role", m.Role)})
 	}
 	return lines, nil

@@ -400,12 +400,17 @@ func (tx *Tx) runWebhook(t perdure.TenantID, url string, room func(perdure.Tenan
 		if err := room(t); err != nil {
 			return id, "", err
 		}
-		// One that was deleted comes back with another secret: whoever had the first one was not asked.
-		w = perdure.Webhook{Tenant: t, ID: id, Scope: perdure.OfRun, URL: url, SecretVersion: w.SecretVersion + 1, CreatedAt: tx.Now, Version: w.Version}
+		// One that was deleted comes back with another secret, also after its row was removed: whoever had the first one was not asked.
+		q, err := tx.WebhookQuota(t, perdure.OfRun)
+		if err != nil {
+			return id, "", err
+		}
+		version := max(w.SecretVersion, int(q.Removed)) + 1
+		w = perdure.Webhook{Tenant: t, ID: id, Scope: perdure.OfRun, URL: url, SecretVersion: version, CreatedAt: tx.Now, Version: w.Version}
 		tx.PutWebhook(w)
 		return id, tx.e.webhookSecret(&w, w.SecretVersion), nil
 	}
-	tx.After(func() { tx.e.hooks.saw(id, tx.Now, changes) })
+	tx.After(func() { tx.e.hooks.saw(id, tx.Now, w.UnusedAt, changes) })
 	return id, "", nil
 }
 
@@ -492,5 +497,8 @@ func (tx *Tx) ownWebhook(r *perdure.Run) (perdure.WebhookID, error) {
 	}
 	// A run that was accepted is told of, whatever the quota is.
 	id, _, err := tx.runWebhook(r.Tenant, url, func(perdure.TenantID) error { return nil })
+	if err == nil {
+		err = tx.needWebhook(r.Tenant, id, r.DeadlineAt)
+	}
 	return id, err
 }

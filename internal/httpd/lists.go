@@ -36,6 +36,57 @@ func listWorkers(c *call, _ *none) (int, *api.Workers, error) {
 	return 0, out, err
 }
 
+// maxThreads is how many threads a page has at most.
+const maxThreads = 200
+
+func listThreads(c *call, _ *none) (int, *api.Threads, error) {
+	page, err := c.listPage()
+	if err != nil {
+		return 0, nil, err
+	}
+	limit, err := c.whole("limit", 50, 1, maxThreads)
+	if err != nil {
+		return 0, nil, err
+	}
+	page.Limit = int(limit)
+	out := &api.Threads{Threads: []api.ListedThread{}}
+	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		list, next, err := v.ThreadPage(c.tenant(), page)
+		if err != nil {
+			return err
+		}
+		var active []perdure.RunID
+		ids := make([]perdure.ThreadID, len(list))
+		for i := range list {
+			if ids[i] = list[i].ID; list[i].Active != "" {
+				active = append(active, list[i].Active)
+			}
+		}
+		live, err := v.LiveRuns(c.tenant(), active)
+		if err != nil {
+			return err
+		}
+		last, err := v.LastMessages(c.tenant(), ids)
+		for i := range list {
+			out.Threads = append(out.Threads, listedThread(&list[i], last, live))
+		}
+		out.NextCursor = next
+		return err
+	})
+	return 0, out, err
+}
+
+func listedThread(th *perdure.Thread, last map[perdure.ThreadID]store.LastMessage, live map[perdure.RunID]store.LiveRun) api.ListedThread {
+	out := api.ListedThread{ThreadID: th.ID, Title: th.Title, CreatedAt: th.CreatedAt, UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq}
+	if m, ok := last[th.ID]; ok {
+		out.LastMessage = &api.LastMessage{Role: m.Role, Text: m.Text, At: m.At}
+	}
+	if r, ok := live[th.Active]; ok {
+		out.LiveRun = &api.LiveRun{RunID: r.ID, Kind: r.Kind, State: r.State}
+	}
+	return out
+}
+
 func listQueues(c *call, _ *none) (int, *api.Queues, error) {
 	page, err := c.listPage()
 	if err != nil {

@@ -96,6 +96,26 @@ func TestListsTakeLimitAndCursor(t *testing.T) {
 	}
 }
 
+func TestWebhooksArePaged(t *testing.T) {
+	w := newWorld(t, setup{})
+	for i := range 5 {
+		if err := w.e.Do(t.Context(), &engine.CreateWebhook{Tenant: "a", URL: fmt.Sprintf("https://example.com/%d", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := w.get("/api/v1/webhooks?limit=2").is(200)
+	if n := len(first["webhooks"].([]any)); n != 2 || first["next_cursor"] == nil {
+		t.Errorf("the first page has %d webhooks and the cursor %v, want 2 and one", n, first["next_cursor"])
+	}
+	if _, seen := w.follow("/api/v1/webhooks?limit=2", "webhooks", "webhook_id"); len(seen) != 5 {
+		t.Errorf("webhooks, 2 a page: %v, want 5", seen)
+	}
+	if all := w.get("/api/v1/webhooks").is(200); len(all["webhooks"].([]any)) != 5 || all["next_cursor"] != nil {
+		t.Errorf("webhooks without a limit: %v, want 5 and no cursor", all)
+	}
+	w.get("/api/v1/webhooks?limit=1001").refuses(400, "invalid")
+}
+
 // The results of late work are in full in their list: 16 of 1 MiB are more than one answer holds.
 func TestLateResultsArePaged(t *testing.T) {
 	w := newWorld(t, setup{})

@@ -50,6 +50,7 @@ func (s *Server) table() []route {
 		on("POST", "/api/internal/runs/{id}/continue", control, "Say that work outside has finished", continueRun).creates().also(http.StatusOK),
 
 		on("POST", v1+"/threads", create, "Make a thread", createThread).creates().once(),
+		on("GET", v1+"/threads", read, "List threads, newest activity first", listThreads).takes("limit", "cursor"),
 		on("GET", v1+"/threads/{id}", read, "Look at a thread", getThread),
 		on("DELETE", v1+"/threads/{id}", control, "Delete a thread and its messages", deleteThread).once().logged(),
 		on("GET", v1+"/threads/{id}/messages", read, "Read a thread's messages", threadMessages).takes("after", "limit").upTo(largePage),
@@ -77,7 +78,7 @@ func (s *Server) table() []route {
 		on("POST", v1+"/dlq/discard", control, "Discard many dead letters", dropDeadLetters).once().logged(),
 
 		on("POST", v1+"/webhooks", hooks, "Register a webhook", createWebhook).creates().once().logged(),
-		on("GET", v1+"/webhooks", hooks, "List registered webhooks", listWebhooks),
+		on("GET", v1+"/webhooks", hooks, "List registered webhooks", listWebhooks).takes("limit", "cursor"),
 		on("GET", v1+"/webhooks/{id}", hooks, "Look at a webhook", getWebhook),
 		on("PATCH", v1+"/webhooks/{id}", hooks, "Change, disable or enable a webhook", changeWebhook).once().logged(),
 		on("DELETE", v1+"/webhooks/{id}", hooks, "Delete a webhook", deleteWebhook).once().logged(),

@@ -45,12 +45,17 @@ func createWebhook(c *call, in *api.CreateWebhook) (int, *api.NewWebhook, error)
 }
 
 func listWebhooks(c *call, _ *none) (int, *api.Webhooks, error) {
+	page, err := c.listPage()
+	if err != nil {
+		return 0, nil, err
+	}
 	out := &api.Webhooks{Webhooks: []api.Webhook{}}
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, err := v.Webhooks(c.tenant())
+	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
+		list, next, err := v.WebhookPage(c.tenant(), page)
 		for i := range list {
 			out.Webhooks = append(out.Webhooks, *showWebhook(&list[i]))
 		}
+		out.NextCursor = next
 		return err
 	})
 	return 0, out, err

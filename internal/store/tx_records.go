@@ -191,8 +191,11 @@ func (tx *Tx) Thread(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, b
 	return th, ok, err
 }
 
-// PutThread stages a thread. Its version is counted when the batch is written.
-func (tx *Tx) PutThread(th perdure.Thread) { tx.threads.put(tx, threadKey{th.Tenant, th.ID}, th) }
+// PutThread stages a thread, on which something happens now. Its version is counted when the batch is written.
+func (tx *Tx) PutThread(th perdure.Thread) {
+	th.UpdatedAt = tx.Now
+	tx.threads.put(tx, threadKey{th.Tenant, th.ID}, th)
+}
 
 // AddMessage stages a message; its thread is staged by the caller, with the new Seq.
 func (tx *Tx) AddMessage(m perdure.ThreadMessage) {

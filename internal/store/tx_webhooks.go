@@ -124,6 +124,7 @@ type WebhookQuota struct {
 	Scope   string
 	Since   perdure.Instant
 	Made    int64
+	Removed int64 // the greatest secret version of endpoints of runs that were removed
 	Version int64
 }
 
@@ -134,11 +135,13 @@ type quotaKey struct {
 
 var quotaTable = &table[WebhookQuota]{
 	name: "webhook_quota", versioned: true, keys: []string{"tenant", "scope"},
-	cols: []string{"tenant", "scope", "since", "made", "version"},
+	cols: []string{"tenant", "scope", "since", "made", "removed_version", "version"},
 	bind: func(q *WebhookQuota) []any {
-		return []any{string(q.Tenant), q.Scope, int64(q.Since), q.Made, q.Version}
+		return []any{string(q.Tenant), q.Scope, int64(q.Since), q.Made, q.Removed, q.Version}
 	},
-	scan: func(q *WebhookQuota) []any { return []any{&q.Tenant, &q.Scope, &q.Since, &q.Made, &q.Version} },
+	scan: func(q *WebhookQuota) []any {
+		return []any{&q.Tenant, &q.Scope, &q.Since, &q.Made, &q.Removed, &q.Version}
+	},
 }
 
 // WebhookQuota gives a tenant's row. It is read before the webhooks are counted.

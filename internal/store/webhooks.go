@@ -33,14 +33,15 @@ var (
 	webhookTable = &table[perdure.Webhook]{
 		name: "webhooks", versioned: true, keys: []string{"tenant", "id"},
 		cols: []string{"tenant", "id", "scope", "thread_id", "url", "events", "description", "secret_version", "rotated_at",
-			"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "version"},
+			"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "unused_at", "version"},
 		bind: func(w *perdure.Webhook) []any {
 			return []any{string(w.Tenant), string(w.ID), w.Scope, string(w.ThreadID), w.URL, strings.Join(w.Events, " "), w.Description, int64(w.SecretVersion),
-				int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt), w.DisabledReason, int64(w.FailingAt), int64(w.DeletedAt), w.Version}
+				int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt), w.DisabledReason, int64(w.FailingAt), int64(w.DeletedAt),
+				int64(max(w.UnusedAt, w.DeletedAt)), w.Version}
 		},
 		scan: func(w *perdure.Webhook) []any {
 			return []any{&w.Tenant, &w.ID, &w.Scope, &w.ThreadID, &w.URL, wordList{&w.Events}, &w.Description, &w.SecretVersion,
-				&w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt, &w.Version}
+				&w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt, &w.UnusedAt, &w.Version}
 		},
 	}
 	noteTable = &table[perdure.Notification]{

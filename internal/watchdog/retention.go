@@ -69,6 +69,18 @@ func (op *Retire) Do(tx *engine.Tx) error {
 		op.Actions = append(op.Actions, op.w.action(tx.Now, "retention", did.Tenant, "", fmt.Sprintf("%d runs removed", did.Runs),
 			"they ended more than "+span(tx.Policy().Retention)+" ago"))
 	}
+	for _, x := range []struct {
+		n            int
+		things, over string
+	}{
+		{did.Rows.Workers, "workers", "they gave no sign of life for more than " + span(tx.Policy().WorkerRetention)},
+		{did.Rows.Webhooks, "webhooks", "they were deleted, or last needed, more than " + span(tx.Policy().WebhookRetention) + " ago"},
+		{did.Rows.Keys, "keys", "they were revoked, or expired, more than " + span(tx.Policy().KeyRetention) + " ago"},
+	} {
+		if x.n > 0 {
+			op.Actions = append(op.Actions, op.w.action(tx.Now, "retention", "", "", fmt.Sprintf("%d %s removed", x.n, x.things), x.over))
+		}
+	}
 	op.w.note(tx, op.Actions)
 	op.More = did.More
 	tx.After(func() { op.w.retain = at })

@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// How many rows of a kind that nobody needs any more the retention removes in one step, and how many webhooks it looks at for that.
+const (
+	unusedRows  = 500
+	unusedHooks = 100
+)
+
+// Unused says how many rows of each kind a step of the retention removed.
+type Unused struct{ Workers, Webhooks, Keys int }
+
+// dropUnused removes a bounded part of the workers, webhooks and keys that nobody needs any more. Webhooks are walked through once a
+// round: some stay that are due.
+func (tx *Tx) dropUnused(at *Retention) (did Unused, more bool, err error) {
+	p := &tx.e.policy
+	if did.Workers, err = tx.DropWorkers(tx.Now.Add(-max(p.WorkerRetention, p.Lease)), unusedRows); err != nil {
+		return did, false, err
+	}
+	if did.Keys, err = tx.DropCredentials(tx.Now.Add(-max(p.KeyRetention, p.IdempotencyTTL)), unusedRows); err != nil {
+		return did, false, err
+	}
+	if at.Tenant == "" || at.Hook != (store.HookCursor{}) {
+		if did.Webhooks, at.Hook, err = tx.dropWebhooks(at.Hook); err != nil {
+			return did, false, err
+		}
+	}
+	return did, did.Workers == unusedRows || did.Keys >= unusedRows || at.Hook != (store.HookCursor{}), nil
+}
+
+// dropWebhooks removes webhooks that were deleted, and those that came with runs of which none is kept any more.
+func (tx *Tx) dropWebhooks(at store.HookCursor) (n int, next store.HookCursor, err error) {
+	p := &tx.e.policy
+	list, next, err := tx.UnusedWebhooks(at, tx.Now.Add(-max(p.WebhookRetention, p.Retention)), unusedHooks)
+	if err != nil {
+		return 0, at, err
+	}
+	for i := range list {
+		w := &list[i]
+		if w.DeletedAt == 0 && w.DisabledAt != 0 && w.DisabledReason != goneReason {
+			continue // somebody disabled it: the next run with its URL must not enable it
+		}
+		if w.Scope == perdure.OfRun {
+			q, err := tx.WebhookQuota(w.Tenant, perdure.OfRun)
+			if err != nil {
+				return n, at, err
+			}
+			q.Removed = max(q.Removed, int64(w.SecretVersion))
+			tx.PutWebhookQuota(q)
+		}
+		tx.DropWebhook(w)
+		n++
+	}
+	return n, next, nil
+}
+
+// neededAhead is how far the instant until which a run's webhook is needed is set ahead, so that it is not written for every run.
+const neededAhead = time.Hour
+
+// needWebhook keeps the webhook that came with a run until the run's deadline: it is not removed before.
+func (tx *Tx) needWebhook(t perdure.TenantID, id perdure.WebhookID, until perdure.Instant) error {
+	if tx.e.hooks.needed(tx, id) >= until {
+		return nil
+	}
+	w, ok, err := tx.Webhook(t, id)
+	if err != nil || !ok || w.DeletedAt != 0 || w.Scope != perdure.OfRun || w.UnusedAt >= until {
+		return err
+	}
+	w.UnusedAt = until.Add(neededAhead)
+	tx.PutWebhook(w)
+	return nil
+}

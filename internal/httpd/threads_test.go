@@ -1,0 +1,81 @@
+package httpd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// listed gives the threads of a page.
+func (w *world) listed(query string) (list []obj, next any) {
+	w.t.Helper()
+	page := w.get("/api/v1/threads" + query).is(200)
+	for _, x := range page["threads"].([]any) {
+		list = append(list, x.(obj))
+	}
+	return list, page["next_cursor"]
+}
+
+func TestThreadsAreListedByTheirLastActivity(t *testing.T) {
+	w := newWorld(t, setup{})
+	if list, next := w.listed(""); len(list) != 0 || next != nil {
+		t.Errorf("threads of a tenant without any: %v, %v", list, next)
+	}
+	var ids []string
+	for i := range 5 {
+		ids = append(ids, w.do("POST", "/api/v1/threads", `{"metadata":{"title":"t%d"}}`, i).is(201)["thread_id"].(string))
+	}
+	w.do("POST", "/api/v1/threads/"+ids[1]+"/messages", `{"role":"user","content":"again"}`).is(201)
+	run := w.do("POST", "/api/v1/threads/"+ids[3]+"/runs", `{"kind":"chat"}`).is(201)["run_id"]
+	want := []string{ids[3], ids[1], ids[4], ids[2], ids[0]}
+	_, seen := w.follow("/api/v1/threads?limit=2", "threads", "thread_id")
+	if !slices.Equal(seen, want) {
+		t.Errorf("threads, 2 a page: %v, want %v", seen, want)
+	}
+	list, _ := w.listed("")
+	if live, _ := list[0]["live_run"].(obj); live["run_id"] != run || live["kind"] != "chat" || live["state"] != "queued" || list[0]["title"] != "t3" {
+		t.Errorf("the first thread: %v, want t3 with the run %v", list[0], run)
+	}
+	if list[1]["live_run"] != nil {
+		t.Errorf("a thread without a run has one: %v", list[1])
+	}
+	// The end of its run counts as activity as well.
+	w.do("POST", "/api/v1/threads/"+ids[1]+"/messages", `{"role":"user","content":"more"}`).is(201)
+	w.commits(w.lease("w", `,"start":true`), complete)
+	if list, _ = w.listed("?limit=1"); list[0]["thread_id"] != ids[3] || list[0]["live_run"] != nil {
+		t.Errorf("the first thread after its run has ended: %v, want %s without a run", list[0], ids[3])
+	}
+	w.do("DELETE", "/api/v1/threads/"+ids[3], "").is(200)
+	if list, _ = w.listed("?limit=1"); list[0]["thread_id"] != ids[1] {
+		t.Errorf("the first thread after the other was deleted: %v, want %s", list[0], ids[1])
+	}
+	for _, bad := range []string{"?limit=201", "?limit=0", "?cursor=x", "?cursor=1", "?cursor=x." + ids[0], "?cursor=" + strings.Repeat("1", 300)} {
+		w.get("/api/v1/threads"+bad).refuses(400, "invalid")
+	}
+}
+
+func TestListedThreadShowsTitleAndLastMessage(t *testing.T) {
+	w := newWorld(t, setup{})
+	path := "/api/v1/threads/" + w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string) + "/messages"
+	if list, _ := w.listed(""); list[0]["title"] != "" || list[0]["last_message"] != nil || list[0]["last_seq"] != 0.0 {
+		t.Errorf("an empty thread: %v, want no title and no message", list[0])
+	}
+	w.do("POST", path, `{"role":"system","content":"You are kind."}`).is(201)
+	w.do("POST", path, `{"role":"user","content":[{"type":"text","text":"Where is\n Oslo?"}]}`).is(201)
+	w.do("POST", path, `{"role":"user","content":"another"}`).is(201)
+	w.do("POST", path, `{"role":"assistant","content":"%s"}`, strings.Repeat("é ", 20_000)).is(201)
+	list, _ := w.listed("")
+	last := list[0]["last_message"].(obj)
+	if list[0]["title"] != "Where is Oslo?" || list[0]["last_seq"] != 4.0 || last["role"] != "assistant" || last["at"] == nil {
+		t.Errorf("a thread with messages: %.300s", fmt.Sprint(list[0]))
+	}
+	if text := []rune(last["text"].(string)); len(text) > 240 || len(text) < 230 || !strings.HasSuffix(string(text), "…") {
+		t.Errorf("the last message is shown with %d characters, want some 240: %q", len(text), string(text))
+	}
+	w.do("POST", "/api/v1/threads", `{"metadata":{"title":"%s"}}`, strings.Repeat("x", 20_000)).is(201)
+	list, _ = w.listed("?limit=1")
+	if title := []rune(list[0]["title"].(string)); len(title) != 120 || title[119] != '…' {
+		t.Errorf("a long title is shown with %d characters, want 120: %q", len(title), string(title))
+	}
+}

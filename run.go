@@ -145,6 +145,12 @@ const (
 	OutliveParent = "continue"
 )
 
+// What the last waiter of a run in the foreground does to it by closing its connection.
+const (
+	OnDisconnectContinue = "continue"
+	OnDisconnectCancel   = "cancel"
+)
+
 // Status is what people see: the state, or "deferred" while the run is live and nobody waits for it.
 func (r *Run) Status() string { return StatusOf(r.State, r.DeferredAt) }
 

@@ -65,7 +65,26 @@ type WaitSpec struct {
 	Timeout Duration `json:"timeout,omitempty"` // exact; none: what its name has, or suspend_timeout; "never": until the run's deadline
 	OnStall bool     `json:"on_stall,omitempty"`
 
+	Tool     *ToolOptions  `json:"tool,omitempty"`
 	Approval *ApprovalSpec `json:"approval,omitempty"`
+}
+
+// ToolOptions are those of the definition of a tool that a run waits for. They count for a wait without a timeout of its
+// own: it lasts as long as they say, and never shorter than by default.
+type ToolOptions struct {
+	SuspendTimeout Duration `json:"suspend_timeout,omitempty"`
+	Timeout        Duration `json:"timeout,omitempty"` // counts without a suspend_timeout
+}
+
+func (o *ToolOptions) validate(field string) error {
+	const outside = "must lie between 0s and %s"
+	if o.SuspendTimeout < 0 || time.Duration(o.SuspendTimeout) > MaxWait {
+		return Invalid(field+".suspend_timeout", outside, MaxWait)
+	}
+	if o.Timeout < 0 || time.Duration(o.Timeout) > MaxWait {
+		return Invalid(field+".timeout", outside, MaxWait)
+	}
+	return nil
 }
 
 // Validate checks the shape of a wait.
@@ -117,6 +136,11 @@ func (w *WaitSpec) Validate(field string) error {
 	}
 	if w.Type != WaitApproval && w.Approval != nil {
 		return Invalid(field+".approval", "belongs to an approval wait")
+	}
+	if w.Tool != nil {
+		if err := w.Tool.validate(field + ".tool"); err != nil {
+			return err
+		}
 	}
 	if time.Duration(w.Timeout) > MaxWait {
 		return Invalid(field+".timeout", "%s is above the greatest wait, %s", w.Timeout, MaxWait)

@@ -275,7 +275,7 @@ type JobStatus struct {
 	JobID     perdure.RunID   `json:"job_id"`
 	Status    string          `json:"status"`
 	State     perdure.State   `json:"state"`
-	UpdatedAt perdure.Instant `json:"updated_at"`
+	UpdatedAt perdure.Instant `json:"updated_at"` // when something last happened to it
 }
 
 // Queues lists queues and what is in them.

@@ -167,12 +167,15 @@ func getRun(c *call, _ *none) (int, *api.Run, error) {
 }
 
 func jobStatus(c *call, _ *none) (int, *api.JobStatus, error) {
-	d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+	r, changed, err := c.s.engine.JobStatus(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, &api.JobStatus{JobID: d.ID, Status: d.Status(), State: d.State,
-		UpdatedAt: max(d.CreatedAt, d.StartedAt, d.SeenAt, d.FinishedAt)}, nil
+	return 0, jobStatusOf(&r, changed), nil
+}
+
+func jobStatusOf(r *perdure.Run, changed perdure.Instant) *api.JobStatus {
+	return &api.JobStatus{JobID: r.ID, Status: r.Status(), State: r.State, UpdatedAt: changed}
 }
 
 func joinRun(c *call, _ *none) (int, *api.Run, error) {

@@ -22,6 +22,24 @@ func (v *View) LastEvents(t perdure.TenantID, run perdure.RunID, limit, bytes in
 	return out, err
 }
 
+// ChangedAt gives when something last happened to a run: a sign of life, a line of its log, an item of its inbox. The row
+// alone does not tell, because a signal that nobody waits for writes none of its instants.
+func (v *View) ChangedAt(r *perdure.Run) (perdure.Instant, error) {
+	at := max(r.CreatedAt, r.StartedAt, r.SeenAt, r.FinishedAt)
+	lines, err := v.LastEvents(r.Tenant, r.ID, 1, 1)
+	if err != nil {
+		return 0, err
+	}
+	for i := range lines {
+		at = max(at, lines[i].At)
+	}
+	err = itemTable.query(v.sess, "WHERE tenant=? AND run_id=? AND seq=?", []any{string(r.Tenant), string(r.ID), r.InboxSeq}, func(i *perdure.Item) error {
+		at = max(at, i.CreatedAt)
+		return nil
+	})
+	return at, err
+}
+
 // LastLines gives the lines of a type that a run's log has after one, the last one first, until enough is said. A value that is
 // stored by its hash is given in full.
 func (v *View) LastLines(t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool) error {

@@ -228,7 +228,9 @@ type Item struct {
 	Data      Value    `json:"data,omitempty"`
 	CreatedAt Instant  `json:"at"`
 	AlarmAt   Instant  `json:"-"` // when the watchdog looks at it (W1, W9)
-	Error     string   `json:"-"` // why the watchdog skipped it
+	// WatchdogError says why the watchdog skipped the item, and WatchdogAt when.
+	WatchdogError string  `json:"-"`
+	WatchdogAt    Instant `json:"-"`
 }
 
 // StatusOf is an item's status in its run as that is now. An item is processing only under the epoch that it was handed

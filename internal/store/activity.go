@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/perdure/perdure"
 )
@@ -38,6 +39,16 @@ func (v *View) ChangedAt(r *perdure.Run) (perdure.Instant, error) {
 		return nil
 	})
 	return at, err
+}
+
+// SkippedItems gives what the watchdog skipped of a run's inbox: the last ones, oldest first.
+func (v *View) SkippedItems(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
+	err = itemTable.query(v.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
+		out = append(out, *i)
+		return nil
+	})
+	slices.Reverse(out)
+	return out, err
 }
 
 // LastLines gives the lines of a type that a run's log has after one, the last one first, until enough is said. A value that is

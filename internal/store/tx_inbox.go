@@ -192,7 +192,7 @@ func (tx *Tx) PutItem(i perdure.Item) {
 	tx.items.put(tx, k, i)
 }
 
-// An itemMove changes the status, epoch, alarm and error of an item that is still what it was when its alarm rang.
+// An itemMove changes the status, epoch, alarm and watchdog's note of an item that is still what it was when its alarm rang.
 type itemMove struct{ was, is perdure.Item }
 
 // MoveItem stages a change of an item's status, epoch, alarm and error without a change of its run. It happens only if the
@@ -212,9 +212,9 @@ func (tx *Tx) saveMoves() (out []statement) {
 			n++
 		}
 		run := []any{string(first.was.Tenant), string(first.was.RunID)}
-		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=? WHERE tenant=? AND run_id=? AND seq IN (SELECT seq FROM inbox " +
+		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=?, watchdog_at=? WHERE tenant=? AND run_id=? AND seq IN (SELECT seq FROM inbox " +
 			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at IS NOT NULL AND alarm_at<=?" + tx.s.dialect.skipLocked + ")",
-			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.Error}, run, run,
+			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.WatchdogError, orNull(first.is.WatchdogAt)}, run, run,
 				[]any{first.was.Seq, moves[n-1].was.Seq, first.was.Status, first.was.Epoch, int64(tx.Now)}), anyNumber})
 		moves = moves[n:]
 	}
@@ -225,7 +225,8 @@ func (tx *Tx) saveMoves() (out []statement) {
 func (m *itemMove) alike(o *itemMove, nth int64) bool {
 	return o.was.Tenant == m.was.Tenant && o.was.RunID == m.was.RunID && o.was.Seq == m.was.Seq+nth &&
 		o.was.Status == m.was.Status && o.was.Epoch == m.was.Epoch &&
-		o.is.Status == m.is.Status && o.is.Epoch == m.is.Epoch && o.is.AlarmAt == m.is.AlarmAt && o.is.Error == m.is.Error
+		o.is.Status == m.is.Status && o.is.Epoch == m.is.Epoch && o.is.AlarmAt == m.is.AlarmAt && o.is.WatchdogError == m.is.WatchdogError &&
+		o.is.WatchdogAt == m.is.WatchdogAt
 }
 
 // saveItems gives the statements that write inbox items. Those of a run that are handed over or done together are many

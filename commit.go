@@ -90,7 +90,7 @@ func (s *Submission) Validate() error {
 		return Invalid("multitask_strategy", "%q is none of enqueue, reject, interrupt", s.MultitaskStrategy)
 	}
 	switch s.OnDisconnect {
-	case "", "continue", "cancel":
+	case "", OnDisconnectContinue, OnDisconnectCancel:
 	default:
 		return Invalid("on_disconnect", "%q is neither continue nor cancel", s.OnDisconnect)
 	}

@@ -1,6 +1,7 @@
 package perdure
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -64,12 +65,17 @@ var WaitTimeouts = map[string]time.Duration{
 	"approve_push": 10 * time.Minute,
 }
 
-// WaitTimeout returns the default timeout of a wait with that name.
-func (p *Policy) WaitTimeout(name string) time.Duration {
-	if d, ok := WaitTimeouts[name]; ok {
-		return d
+// WaitTimeout returns how long a wait lasts that has no timeout of its own: the default of its name,
+// or else suspend_timeout, or more if the tool that it is for says so.
+func (p *Policy) WaitTimeout(w *WaitSpec) time.Duration {
+	d, ok := WaitTimeouts[w.Name]
+	if !ok {
+		d = p.SuspendTimeout
 	}
-	return p.SuspendTimeout
+	if w.Tool != nil {
+		d = max(d, time.Duration(cmp.Or(w.Tool.SuspendTimeout, w.Tool.Timeout)))
+	}
+	return d
 }
 
 // Timeouts has the limits of each class.

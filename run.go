@@ -154,6 +154,12 @@ const (
 	OutliveParent = "continue"
 )
 
+// What closing the last waiter's connection does to a run in the foreground.
+const (
+	OnDisconnectContinue = "continue"
+	OnDisconnectCancel   = "cancel"
+)
+
 // Status returns the status that the API shows; see StatusOf.
 func (r *Run) Status() string { return StatusOf(r.State, r.DeferredAt) }
 

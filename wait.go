@@ -68,7 +68,26 @@ type WaitSpec struct {
 	Timeout Duration `json:"timeout,omitempty"`
 	OnStall bool     `json:"on_stall,omitempty"` // children: end the wait when a child looks stuck
 
+	Tool     *ToolOptions  `json:"tool,omitempty"`
 	Approval *ApprovalSpec `json:"approval,omitempty"`
+}
+
+// ToolOptions are those of the definition of a tool that a run waits for. They count for a wait without a timeout of its
+// own: it lasts as long as they say, and never shorter than by default.
+type ToolOptions struct {
+	SuspendTimeout Duration `json:"suspend_timeout,omitempty"`
+	Timeout        Duration `json:"timeout,omitempty"` // counts without a suspend_timeout
+}
+
+func (o *ToolOptions) validate(field string) error {
+	const outside = "must lie between 0s and %s"
+	if o.SuspendTimeout < 0 || time.Duration(o.SuspendTimeout) > MaxWait {
+		return Invalid(field+".suspend_timeout", outside, MaxWait)
+	}
+	if o.Timeout < 0 || time.Duration(o.Timeout) > MaxWait {
+		return Invalid(field+".timeout", outside, MaxWait)
+	}
+	return nil
 }
 
 // Validate checks the shape of a wait.
@@ -120,6 +139,11 @@ func (w *WaitSpec) Validate(field string) error {
 	}
 	if w.Type != WaitApproval && w.Approval != nil {
 		return Invalid(field+".approval", "belongs to an approval wait")
+	}
+	if w.Tool != nil {
+		if err := w.Tool.validate(field + ".tool"); err != nil {
+			return err
+		}
 	}
 	if time.Duration(w.Timeout) > MaxWait {
 		return Invalid(field+".timeout", "%s is above the greatest wait, %s", w.Timeout, MaxWait)
@@ -208,7 +232,9 @@ type Item struct {
 	Data      Value    `json:"data,omitempty"`
 	CreatedAt Instant  `json:"at"`
 	AlarmAt   Instant  `json:"-"` // when the watchdog checks it (W1, W9)
-	Error     string   `json:"-"` // why the watchdog skipped it
+	// WatchdogError says why the watchdog skipped the item, and WatchdogAt when.
+	WatchdogError string  `json:"-"`
+	WatchdogAt    Instant `json:"-"`
 }
 
 // StatusOf returns the status of an item, given the current state of its run. An item is processing

@@ -54,9 +54,17 @@ func Message(ctx *Context, role string, content any) error {
 	return nil
 }
 
-// History is what the run's thread says up to now, oldest first, the run's own messages among it. It is not
-// recorded, only how far it went: every execution reads the same, and a long conversation is stored once.
+// History is what the run's thread says up to now, oldest first, the run's own messages among it. The server's notices
+// are left out, because a model would take them for words of its own. History is not recorded, only how far it went:
+// every execution reads the same, and a long conversation is stored once.
 func (ctx *Context) History() ([]api.Message, error) {
+	said, err := ctx.HistoryWithNotices()
+	return slices.DeleteFunc(said, func(m api.Message) bool { return m.Notice() }), err
+}
+
+// HistoryWithNotices is [Context.History] with what the server wrote into the thread for people, such as "Still working
+// on this in the background".
+func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 	c := ctx.c
 	if err := c.enter(); err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ type Activity struct {
 	Waits    []OpenWait      `json:"waits"`
 	Children []ChildActivity `json:"children"` // up to 100, live ones first
 	Spawned  int             `json:"spawned"`  // number of all children
+	Skipped  []SkippedItem   `json:"skipped"`  // up to 20 inbox items that the watchdog skipped, the last ones
 
 	LastSeq int64 `json:"last_seq"`
 }
@@ -63,6 +64,17 @@ type OpenWait struct {
 	Ended     int              `json:"ended,omitempty"`    // targets that have ended
 	OpenedAt  perdure.Instant  `json:"opened_at"`
 	TimeoutAt *perdure.Instant `json:"timeout_at,omitempty"`
+}
+
+// A SkippedItem is an item of a run's inbox that the watchdog skipped, because nobody will read it any more.
+type SkippedItem struct {
+	Seq  int64           `json:"seq"`
+	Type string          `json:"type"`
+	Name string          `json:"name,omitempty"`
+	At   perdure.Instant `json:"at"` // when it came
+	// WatchdogError says why it was skipped, and WatchdogAt when. Items that an older server skipped have no instant.
+	WatchdogError string           `json:"watchdog_error"`
+	WatchdogAt    *perdure.Instant `json:"watchdog_at,omitempty"`
 }
 
 // A ChildActivity summarizes what a child is doing.

@@ -222,6 +222,27 @@ type Message struct {
 	At       perdure.Instant `json:"at"`
 }
 
+// Notice tells whether the server wrote the message for people: that a run goes on in the background, or ended without a
+// result. Its metadata has the status and the id of the run that it is about, which is the run that it belongs to.
+// Notices are no part of the conversation, and have no place in a model's prompt.
+func (m *Message) Notice() bool {
+	if m.RunID == "" || m.Role == "tool" {
+		return false
+	}
+	var about struct {
+		Status string        `json:"status"`
+		RunID  perdure.RunID `json:"run_id"`
+	}
+	if json.Unmarshal(m.Metadata, &about) != nil || about.RunID != m.RunID {
+		return false
+	}
+	switch about.Status {
+	case perdure.StatusDeferred, string(perdure.Failed), string(perdure.TimedOut), string(perdure.Cancelled):
+		return true
+	}
+	return false
+}
+
 // Messages is a part of a thread.
 type Messages struct {
 	Messages  []Message `json:"messages"`
@@ -285,7 +306,7 @@ type JobStatus struct {
 	JobID     perdure.RunID   `json:"job_id"`
 	Status    string          `json:"status"`
 	State     perdure.State   `json:"state"`
-	UpdatedAt perdure.Instant `json:"updated_at"`
+	UpdatedAt perdure.Instant `json:"updated_at"` // when something last happened to it
 }
 
 // Queues is a page of queues with their numbers of runs.

@@ -67,17 +67,16 @@ func (n *node) ends(t *testing.T, id, state string) {
 	})
 }
 
-// lines gives a run's log.
-func (n *node) lines(id string) (out []struct {
+// A logLine is an event of a run's log.
+type logLine struct {
 	Type string
+	At   time.Time
 	Data map[string]any
-}) {
-	var page struct {
-		Events []struct {
-			Type string
-			Data map[string]any
-		}
-	}
+}
+
+// lines gives a run's log.
+func (n *node) lines(id string) []logLine {
+	var page struct{ Events []logLine }
 	n.insist("GET", "/api/v1/runs/"+id+"/events?limit=1000", "", nil, &page)
 	return page.Events
 }

@@ -66,6 +66,9 @@ func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 	for _, x := range a.Waits {
 		item("waits for", "%s", waitText(&x, now))
 	}
+	for _, x := range a.Skipped {
+		item("skipped", "%s %s: %s", visible(x.Type), visible(x.Name), visible(x.WatchdogError))
+	}
 	if err := w.Flush(); err != nil {
 		return err
 	}

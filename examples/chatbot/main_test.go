@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -53,8 +54,8 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
-// ask asks the chatbot a question, and gives how the run ended and what was streamed.
-func ask(t *testing.T, model http.Handler, question string) (run *api.Run, streamed string) {
+// serve runs the chatbot on a server of its own, with a model.
+func serve(t *testing.T, model http.Handler) *client.Client {
 	t.Helper()
 	endpoint := httptest.NewServer(model)
 	t.Cleanup(endpoint.Close)
@@ -75,7 +76,13 @@ func ask(t *testing.T, model http.Handler, question string) (run *api.Run, strea
 	})
 	t.Cleanup(working.Wait)
 	t.Cleanup(stop)
+	return c
+}
 
+// ask asks the chatbot a question, and gives how the run ended and what was streamed.
+func ask(t *testing.T, model http.Handler, question string) (run *api.Run, streamed string) {
+	t.Helper()
+	c, ctx := serve(t, model), t.Context()
 	thread, err := c.CreateThread(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +132,36 @@ func TestAModelUsesATool(t *testing.T) {
 		if i >= len(want) || !strings.HasPrefix(string(m), want[i]) {
 			t.Errorf("message %d is %s", i+1, m)
 		}
+	}
+}
+
+// That a run goes on in the background is for people. The model is not told that it said so.
+func TestModelIsNotSentTheDeferralOfAnEarlierTurn(t *testing.T) {
+	s := &script{answers: [][]string{{`{"content":"Seven."}`}, {`{"content":"Eight."}`}}}
+	s.mu.Lock() // the model thinks until the caller has stopped waiting
+	c, ctx := serve(t, s), t.Context()
+	thread, err := c.CreateThread(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn := func(question string) perdure.Submission {
+		return perdure.Submission{Kind: "chat", ThreadID: thread.ThreadID, Messages: []perdure.Message{{Role: "user", Content: client.JSON(question)}}}
+	}
+	run, deferred, err := c.Run(ctx, turn("Three and four?"), time.Millisecond)
+	if err != nil || !deferred {
+		t.Fatalf("first turn: deferred %v, error %v, want a deferred run", deferred, err)
+	}
+	s.mu.Unlock()
+	if _, _, err := c.Join(ctx, run.RunID, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if run, _, err = c.Run(ctx, turn("And one more?"), time.Minute); err != nil || string(run.Result) != `"Eight."` {
+		t.Fatalf("second turn: result %s, error %v, want Eight.", run.Result, err)
+	}
+	got := fmt.Sprintf("%s", s.asked[1])
+	want := `[{"role":"user","content":"Three and four?"} {"role":"assistant","content":"Seven."} {"role":"user","content":"And one more?"}]`
+	if got != want {
+		t.Errorf("messages sent to the model in the second turn = %s, want %s", got, want)
 	}
 }
 

@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/metrics"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -112,10 +115,14 @@ func (w *World) waits(rule *watchdog.Rule, x trap) {
 // springs has a rule act at its time and not before.
 func (w *World) springs(rule *watchdog.Rule, x trap) {
 	w.t.Helper()
+	counts := metrics.New()
+	w.W.Told = counts.Acted
 	w.waits(rule, x)
 	since := len(w.Acted)
 	w.Now = max(w.Now, x.due)
+	w.counted(counts, rule, 0)
 	w.look(x)
+	w.counted(counts, rule, 1)
 	got := w.did(rule, since)
 	w.check(len(got) == 1 && got[0].Run == x.run && got[0].At == w.Now && got[0].What != "" && got[0].Why != "", "it did %v; all that was done: %v", got, w.Acted[since:])
 	w.view(func(v *store.View) error {
@@ -128,6 +135,19 @@ func (w *World) springs(rule *watchdog.Rule, x trap) {
 	x.then()
 	if x.more != nil {
 		x.more()
+	}
+}
+
+// counted checks how often the metric of a rule has moved.
+func (w *World) counted(counts *metrics.Metrics, rule *watchdog.Rule, n int) {
+	w.t.Helper()
+	out := httptest.NewRecorder()
+	counts.ServeHTTP(out, httptest.NewRequest("GET", "/metrics", nil))
+	want := fmt.Sprintf("perdure_watchdog_actions_total{name=%q,rule=%q} %d\n", rule.Name, rule.ID, n)
+	if !strings.Contains(out.Body.String(), want) {
+		_, got, _ := strings.Cut(out.Body.String(), fmt.Sprintf("perdure_watchdog_actions_total{name=%q,", rule.Name))
+		got, _, _ = strings.Cut(got, "\n")
+		w.t.Fatalf("metric of rule %s = …%s, want %s", rule.Name, got, want)
 	}
 }
 

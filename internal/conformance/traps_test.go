@@ -244,7 +244,7 @@ func trapPending(w *World) trap {
 		w.check(w.items(r.ID)[0].Status == perdure.ItemPending, "not yet")
 		w.pass(time.Microsecond)
 		i := w.items(r.ID)[0]
-		w.check(i.Status == perdure.ItemSkipped && i.Error == "run_ended" && w.get(r.ID).InboxOpen == 0, "%+v", i)
+		w.check(i.Status == perdure.ItemSkipped && i.WatchdogError == "run_ended" && w.get(r.ID).InboxOpen == 0, "%+v", i)
 	}}
 }
 

@@ -119,7 +119,7 @@ var triggers = []Scenario{
 		w.check(w.items(r.ID)[1].Status == perdure.ItemPending, "not yet")
 		w.pass(time.Microsecond)
 		i := w.items(r.ID)[1]
-		w.check(i.Status == perdure.ItemSkipped && i.Error == "run_ended", "%+v", i)
+		w.check(i.Status == perdure.ItemSkipped && i.WatchdogError == "run_ended", "%+v", i)
 	}},
 
 	{"Timeout Test", func(w *World) {

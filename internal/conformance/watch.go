@@ -77,7 +77,10 @@ var watchdogScenarios = []Scenario{
 		w.pass(11 * time.Minute)
 		w.view(func(v *store.View) error {
 			items, err := v.Items(tenant, r.ID)
-			w.check(items[0].Status == perdure.ItemSkipped && items[0].Error == "run_ended", "%+v", items)
+			last := w.Acted[len(w.Acted)-1]
+			w.check(last.Name == "pending-wakeup" && last.Run == r.ID, "the last action is %+v, want the skipped item of run %s", last, r.ID)
+			w.check(items[0].Status == perdure.ItemSkipped && items[0].WatchdogError == "run_ended" && items[0].WatchdogAt == last.At,
+				"items %+v, want the first one skipped at %s", items, last.At)
 			return err
 		})
 	}},

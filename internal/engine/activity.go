@@ -24,6 +24,7 @@ const (
 	maxSoFar     = 4 << 10   // bytes of progress
 	maxOpenWaits = 100
 	maxChildren  = 100
+	maxSkipped   = 20
 )
 
 // An Activity is what a run is doing, in the words of its log: the view of who looks over its shoulder.
@@ -33,7 +34,8 @@ type Activity struct {
 	Text        string // the end of what it streamed in this attempt
 	Recent      []Happening
 	Waits       []perdure.Wait
-	Family      []perdure.Run // children: those that live first
+	Family      []perdure.Run  // children: those that live first
+	Skipped     []perdure.Item // what the watchdog skipped of its inbox: the last ones, oldest first
 }
 
 // A Happening is a line of a log that a person cares about, in short.
@@ -113,7 +115,12 @@ func look(v *store.View, r perdure.Run) (a Activity, err error) {
 		}
 	}
 	if r.Children > 0 {
-		a.Family, err = v.Family(r.Tenant, r.ID, maxChildren)
+		if a.Family, err = v.Family(r.Tenant, r.ID, maxChildren); err != nil {
+			return a, err
+		}
+	}
+	if r.State.Terminal() && r.InboxSeq > 0 {
+		a.Skipped, err = v.SkippedItems(r.Tenant, r.ID, maxSkipped)
 	}
 	return a, err
 }

@@ -32,20 +32,25 @@ func (op *Cancel) Do(tx *Tx) error {
 		return err
 	}
 	_, err = tx.underKey(op.Tenant, "cancel:"+string(r.ID), op.Key, op.Reason, func() (string, error) {
-		if err := op.audit(tx, &r); err != nil {
-			return "", err
-		}
-		if r.State.Terminal() {
-			return string(r.ID), tx.dropChord(&r)
-		}
-		return string(r.ID), tx.askToStop(&r, op.Reason)
+		return string(r.ID), tx.cancelFor(&r, op.Reason)
 	}, func(string) error { return nil })
 	op.Run = r
 	return err
 }
 
-// audit tells of the request, unless it changes nothing: the run was asked before, or has ended and left no chord.
-func (op *Cancel) audit(tx *Tx, r *perdure.Run) error {
+// cancelFor cancels a run for the actor of the operation.
+func (tx *Tx) cancelFor(r *perdure.Run, reason string) error {
+	if err := tx.auditCancel(r); err != nil {
+		return err
+	}
+	if r.State.Terminal() {
+		return tx.dropChord(r)
+	}
+	return tx.askToStop(r, reason)
+}
+
+// auditCancel tells of the request, unless it changes nothing: the run was asked before, or has ended and left no chord.
+func (tx *Tx) auditCancel(r *perdure.Run) error {
 	if tx.actor == nil || !r.State.Terminal() && r.Cancel.RequestedAt != 0 {
 		return nil
 	}
@@ -54,7 +59,7 @@ func (op *Cancel) audit(tx *Tx, r *perdure.Run) error {
 			return err
 		}
 	}
-	return tx.audit(op.Tenant, perdure.AuditRunCancel, string(r.ID))
+	return tx.audit(r.Tenant, perdure.AuditRunCancel, string(r.ID))
 }
 
 // askToStop requests that a live run stops, and ends it if nothing has started.

@@ -163,11 +163,13 @@ func (e *Engine) FindLetters(ctx context.Context, t perdure.TenantID, f store.Le
 // A Letter is a dead letter and what led to it.
 type Letter struct {
 	perdure.DeadLetter
-	Run      perdure.Run // without its input, where that is kept by reference
-	Kept     bool        // the run is still there
-	Parent   perdure.Run
-	Attempts []perdure.Attempt
-	Events   []perdure.Line // the last of its log
+	Run    perdure.Run // without its input, where that is kept by reference
+	Kept   bool        // the run is still there
+	Parent perdure.Run
+	// ParentChangedAt is when something last happened to the parent.
+	ParentChangedAt perdure.Instant
+	Attempts        []perdure.Attempt
+	Events          []perdure.Line // the last of its log
 }
 
 // How much a letter tells.
@@ -191,7 +193,10 @@ func (e *Engine) Letter(ctx context.Context, t perdure.TenantID, id perdure.RunI
 			return err
 		}
 		if l.Run.ParentID != "" {
-			if l.Parent, _, err = v.Run(t, l.Run.ParentID); err != nil {
+			if l.Parent, ok, err = v.Run(t, l.Run.ParentID); err == nil && ok {
+				l.ParentChangedAt, err = v.ChangedAt(&l.Parent)
+			}
+			if err != nil {
 				return err
 			}
 		}

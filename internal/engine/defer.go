@@ -8,6 +8,10 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
+// expected stands for the node of a follower that a start in the foreground announces and that is not attached yet.
+// Its row expires after DetachGrace. The first waiter that attaches, on any node, takes its place.
+const expected = ""
+
 // Attach notes that somebody on a node waits for runs, and renews that note. Re-attaching to a deferred
 // run ends its deferral.
 type Attach struct {
@@ -38,6 +42,11 @@ func (op *Attach) Do(tx *Tx) error {
 				return err
 			}
 		}
+		for _, w := range waiters {
+			if w.Node == expected {
+				tx.DropWaiter(w) // the follower that the start expected is here
+			}
+		}
 		tx.PutWaiter(store.WaiterRow{Tenant: op.Tenant, RunID: id, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
 		if r.DeferredAt != 0 {
 			if err := tx.Apply(&r, perdure.Reattached{}); err != nil {
@@ -50,12 +59,16 @@ func (op *Attach) Do(tx *Tx) error {
 
 // Defer says that a waiter on a node has stopped waiting. When nobody else waits, the run is deferred: at
 // once when the wait's own time was up or the caller said so, after DetachGrace when the connection was
-// dropped. The work goes on in any case.
+// dropped. The work goes on, unless the run was started with on_disconnect=cancel and its last waiter has closed the
+// connection: then the run is asked to stop.
 type Defer struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
 	Node   string // empty: whoever waits, the caller wants it deferred
 	Reason string // timeout, disconnect, detached
+	// Closed says of a disconnect that the waiter closed the connection, and that this node saw it. A connection that
+	// the server ended (a shutdown, a revoked key, a slow reader) was not closed in this sense.
+	Closed bool
 
 	Run perdure.Run
 }
@@ -76,26 +89,45 @@ func (op *Defer) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
+	var own *store.WaiterRow
 	others := false
-	for _, w := range waiters {
-		switch {
-		case op.Node == "": // one who was cut off, and might come back, does not keep others from saying so
+	for i := range waiters {
+		switch w := &waiters[i]; {
+		case op.Node == "": // a waiter that was cut off, and may come back, does not keep others from deferring
 			others = others || w.ExpiresAt > tx.Now.Add(tx.e.policy.DetachGrace)
-		case w.Node != op.Node:
-			others = others || w.ExpiresAt > tx.Now
-		case op.Reason == "disconnect":
-			w.ExpiresAt = min(w.ExpiresAt, tx.Now.Add(tx.e.policy.DetachGrace))
-			tx.PutWaiter(w)
-			others = true
+		case w.Node == op.Node:
+			own = w
 		default:
-			tx.DropWaiter(w)
+			others = others || w.ExpiresAt > tx.Now
 		}
 	}
-	if !others {
-		err = tx.deferRun(&r, op.Reason)
+	cancels := op.Closed && r.Options.OnDisconnect == perdure.OnDisconnectCancel
+	if own != nil && op.Reason == "disconnect" && (!cancels || !others) {
+		own.ExpiresAt = min(own.ExpiresAt, tx.Now.Add(tx.e.policy.DetachGrace))
+		tx.PutWaiter(*own)
+	} else {
+		err = op.leave(tx, &r, own, others)
+	}
+	if err == nil && cancels && !others {
+		err = tx.cancelFor(&r, "its caller disconnected")
 	}
 	op.Run = r
 	return err
+}
+
+// leave drops the node's waiter at once and defers the run if it was the last. If others wait, the run's row is written
+// all the same: of two nodes that leave at once, the second looks again and finds that it is the last.
+func (op *Defer) leave(tx *Tx, r *perdure.Run, own *store.WaiterRow, others bool) error {
+	if own != nil {
+		tx.DropWaiter(*own)
+	}
+	switch {
+	case !others:
+		return tx.deferRun(r, op.Reason)
+	case own != nil:
+		return tx.Apply(r, perdure.Noted{})
+	}
+	return nil
 }
 
 // deferRun marks a run as deferred; the first time, its thread is told.

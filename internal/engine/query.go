@@ -43,6 +43,22 @@ func (e *Engine) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) 
 	return d, err
 }
 
+// JobStatus reads a run without its values, and when something last happened to it.
+func (e *Engine) JobStatus(ctx context.Context, t perdure.TenantID, id perdure.RunID) (r perdure.Run, changed perdure.Instant, err error) {
+	err = e.store.View(ctx, func(v *store.View) (err error) {
+		var ok bool
+		if r, ok, err = v.Run(t, id); err != nil {
+			return err
+		}
+		if !ok {
+			return notFound("run")
+		}
+		changed, err = v.ChangedAt(&r)
+		return err
+	})
+	return r, changed, err
+}
+
 // Ended gives a run that has ended, as Get does, if nothing has to be read for that.
 func (e *Engine) Ended(t perdure.TenantID, id perdure.RunID) (d Detail, ok bool) {
 	r, ok := e.store.Ended(t, id)

@@ -200,10 +200,10 @@ func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
 // skipItem gives up an item whose run has ended or is gone.
 func (tx *Tx) skipItem(r *perdure.Run, exists bool, i perdure.Item) (Repair, error) {
 	was, age := i, tx.Now.Sub(i.CreatedAt).Round(time.Millisecond)
-	i.Status, i.AlarmAt, i.Error = perdure.ItemSkipped, 0, "run_ended"
+	i.Status, i.AlarmAt, i.WatchdogError, i.WatchdogAt = perdure.ItemSkipped, 0, "run_ended", tx.Now
 	did := Repair{"pending-wakeup", fmt.Sprintf("item %d skipped", i.Seq), fmt.Sprintf("unread for %s, and its run has ended", age)}
 	if !exists {
-		i.Error, did.Why = "run_gone", fmt.Sprintf("unread for %s, and its run is gone", age)
+		i.WatchdogError, did.Why = "run_gone", fmt.Sprintf("unread for %s, and its run is gone", age)
 		tx.MoveItem(was, i)
 		return did, nil
 	}

@@ -17,6 +17,7 @@ type Submit struct {
 	Submission perdure.Submission
 	Key        string
 	Node       string // somebody waits for it there, from the start
+	Expects    bool   // nobody waits yet, and a follower has DetachGrace to attach
 
 	Run           perdure.Run
 	Created       bool   // false: the key was known
@@ -95,8 +96,11 @@ func (op *Submit) Do(tx *Tx) error {
 		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest, Ref: string(r.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
-	if op.Node != "" {
+	switch {
+	case op.Node != "":
 		tx.PutWaiter(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
+	case op.Expects:
+		tx.PutWaiter(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: expected, ExpiresAt: tx.Now.Add(tx.e.policy.DetachGrace)})
 	}
 	op.Run, op.Created = r, true
 	return nil

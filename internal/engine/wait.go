@@ -41,7 +41,7 @@ func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer
 	case spec.Timeout > 0:
 		w.TimeoutAt = tx.Now.Add(time.Duration(spec.Timeout))
 	default:
-		w.TimeoutAt = tx.Now.Add(tx.e.policy.WaitTimeout(spec.Name))
+		w.TimeoutAt = tx.Now.Add(tx.e.policy.WaitTimeout(spec))
 	}
 	for _, c := range children {
 		if c.State.Terminal() && !plant.Is("wait-checked-outside") {

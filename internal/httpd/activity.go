@@ -38,7 +38,7 @@ func (s *Server) showActivity(a *engine.Activity) *api.Activity {
 	short := s.childLine(r, now)
 	out := &api.Activity{RunID: r.ID, Kind: r.Kind, Status: short.Status, State: r.State, Tier: short.Tier, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts,
 		WorkerID: r.Worker, ElapsedMS: short.ElapsedMS, DeadlineAt: r.DeadlineAt, SilentMS: short.SilentMS, Operation: short.Operation, Error: r.Failure,
-		Summary: short.Summary, Text: a.Text, Recent: []api.Happening{}, Waits: []api.OpenWait{}, Children: []api.ChildActivity{}, Spawned: r.Children, LastSeq: r.Seq}
+		Summary: short.Summary, Text: a.Text, Recent: []api.Happening{}, Waits: []api.OpenWait{}, Children: []api.ChildActivity{}, Skipped: []api.SkippedItem{}, Spawned: r.Children, LastSeq: r.Seq}
 	if r.Cancel.RequestedAt != 0 {
 		out.Cancel = &r.Cancel
 	}
@@ -56,6 +56,10 @@ func (s *Server) showActivity(a *engine.Activity) *api.Activity {
 	}
 	for i := range a.Family {
 		out.Children = append(out.Children, s.childLine(&a.Family[i], now))
+	}
+	for i := range a.Skipped {
+		x := &a.Skipped[i]
+		out.Skipped = append(out.Skipped, api.SkippedItem{Seq: x.Seq, Type: x.Type, Name: x.Name, At: x.CreatedAt, WatchdogError: x.WatchdogError, WatchdogAt: set(x.WatchdogAt)})
 	}
 	return out
 }

@@ -91,7 +91,7 @@ func getDeadLetter(c *call, _ *none) (int, *api.DeadLetterStory, error) {
 		}
 	}
 	if p := &l.Parent; p.ID != "" {
-		out.Parent = &api.JobStatus{JobID: p.ID, Status: p.Status(), State: p.State, UpdatedAt: max(p.CreatedAt, p.StartedAt, p.SeenAt, p.FinishedAt)}
+		out.Parent = jobStatusOf(p, l.ParentChangedAt)
 	}
 	for i := range l.Events {
 		out.Events = append(out.Events, event(&l.Events[i]))

@@ -30,6 +30,7 @@ func pieceOf(text []byte) piece {
 type outlet interface {
 	send(piece) bool
 	left() <-chan struct{} // closed when nobody reads any more
+	broken() bool          // a send failed because the connection is closed, and not because it took too long
 }
 
 // borrowed writes to the answer of a request that is still being served: in a process without sockets, and for
@@ -39,17 +40,23 @@ type borrowed struct {
 	rc       *http.ResponseController
 	gone     <-chan struct{}
 	patience time.Duration
+	failed   bool
 }
+
+func (o *borrowed) broken() bool { return o.failed }
 
 func (o *borrowed) left() <-chan struct{} { return o.gone }
 
 func (o *borrowed) send(p piece) bool {
 	_ = o.rc.SetWriteDeadline(time.Now().Add(o.patience)) // in process there is none to set
-	if _, err := o.w.Write(p.text); err != nil {
-		return false
+	_, err := o.w.Write(p.text)
+	if err == nil {
+		if err = o.rc.Flush(); errors.Is(err, http.ErrNotSupported) {
+			err = nil
+		}
 	}
-	err := o.rc.Flush()
-	return err == nil || errors.Is(err, http.ErrNotSupported)
+	o.failed = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	return err == nil
 }
 
 // taken writes to a connection of its own, in chunks as HTTP/1.1 has them. A request that is being served holds
@@ -59,6 +66,7 @@ type taken struct {
 	gone     chan struct{}
 	patience time.Duration
 	glance   time.Duration
+	failed   bool
 
 	revoked, closing <-chan struct{} // the stream has to end, also in the middle of a write
 }
@@ -123,6 +131,8 @@ func (o *taken) listen() {
 
 func (o *taken) left() <-chan struct{} { return o.gone }
 
+func (o *taken) broken() bool { return o.failed }
+
 func (o *taken) send(p piece) bool { return o.write(p.chunk) }
 
 // closed tells whether a channel is.
@@ -150,7 +160,8 @@ func (o *taken) write(b []byte) bool {
 		if b = b[n:]; err == nil {
 			return true
 		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) || closed(o.revoked) || closed(o.closing) || time.Since(began) > o.patience {
+		o.failed = !errors.Is(err, os.ErrDeadlineExceeded)
+		if o.failed || closed(o.revoked) || closed(o.closing) || time.Since(began) > o.patience {
 			return false
 		}
 	}
@@ -177,6 +188,7 @@ func (o *taken) writeTLS(conn *tls.Conn, b []byte) bool {
 		_ = conn.SetWriteDeadline(time.Now()) // the stream ends: no write follows that this could hurt
 	}).Stop()
 	_, err := conn.Write(b)
+	o.failed = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	return err == nil
 }
 

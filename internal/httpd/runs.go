@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -128,6 +127,7 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 	if in.Wait > 0 {
 		op.Node = c.s.opt.Node
 	}
+	op.Expects = in.Foreground
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -139,18 +139,11 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		// The input may be large and the wait long: nothing holds it meanwhile.
 		in.Submission, op.Submission = perdure.Submission{}, perdure.Submission{}
 		c.changed = true
-		status, out, err := c.await(op.Run.ID, time.Duration(in.Wait), true, made, op.Run.Options.OnDisconnect == "cancel")
+		status, out, err := c.await(op.Run.ID, time.Duration(in.Wait), true, made)
 		if out != nil {
 			out.WebhookSecret = op.WebhookSecret
 		}
 		return status, out, err
-	}
-	if in.Foreground && op.Created {
-		// Whoever is about to come has the time that one has who was cut off.
-		ref := store.Ref{Tenant: c.tenant(), Run: op.Run.ID}
-		if err := c.s.arrive(c.Context(), ref, false); err == nil {
-			c.s.leave(context.WithoutCancel(c.Context()), ref, "disconnect", false)
-		}
 	}
 	if !op.Created {
 		status, out, err := c.made(op.Run.ID, false)
@@ -174,12 +167,15 @@ func getRun(c *call, _ *none) (int, *api.Run, error) {
 }
 
 func jobStatus(c *call, _ *none) (int, *api.JobStatus, error) {
-	d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+	r, changed, err := c.s.engine.JobStatus(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, &api.JobStatus{JobID: d.ID, Status: d.Status(), State: d.State,
-		UpdatedAt: max(d.CreatedAt, d.StartedAt, d.SeenAt, d.FinishedAt)}, nil
+	return 0, jobStatusOf(&r, changed), nil
+}
+
+func jobStatusOf(r *perdure.Run, changed perdure.Instant) *api.JobStatus {
+	return &api.JobStatus{JobID: r.ID, Status: r.Status(), State: r.State, UpdatedAt: changed}
 }
 
 func joinRun(c *call, _ *none) (int, *api.Run, error) {
@@ -187,7 +183,7 @@ func joinRun(c *call, _ *none) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return c.await(c.run(), d, false, nil, false)
+	return c.await(c.run(), d, false, nil)
 }
 
 func listRuns(c *call, _ *none) (int, *api.Runs, error) {

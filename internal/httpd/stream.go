@@ -67,14 +67,15 @@ func streamRun(c *call) error {
 		if err := c.s.arrive(c.Context(), f.ref, false); err != nil {
 			return err
 		}
-		f.waits = true
+		f.waits, f.actor = true, c.actor()
 	}
 	if out := takeOver(c, f); out != nil {
 		// The stream goes on by itself: what a request needs, which is most of it, is let go.
 		mine := *f
 		if c.s.detach(func() {
 			defer mine.close()
-			out.finish(mine.follow(out, p))
+			mine.how = mine.follow(out, p)
+			out.finish(mine.how)
 		}) {
 			*f = follower{}
 		} else {
@@ -82,7 +83,7 @@ func streamRun(c *call) error {
 		}
 		return nil
 	}
-	if how := f.follow(&borrowed{w: c.w, rc: http.NewResponseController(c.w), gone: c.Context().Done(), patience: c.s.opt.Patience}, p); how == cut {
+	if f.how = f.follow(&borrowed{w: c.w, rc: http.NewResponseController(c.w), gone: c.Context().Done(), patience: c.s.opt.Patience}, p); f.how == cut {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
@@ -92,22 +93,28 @@ func streamRun(c *call) error {
 type follower struct {
 	s     *Server
 	ref   store.Ref
-	after int64 // the cursor
-	waits bool  // it counts as somebody who waits for the run
-	ended bool  // the run has
+	after int64        // the cursor
+	waits bool         // it counts as somebody who waits for the run
+	actor engine.Actor // of the call, in case that its close cancels the run
+	how   ending       // of the stream, once it is over
+	ended bool         // the run has
 
 	rung, revoked       <-chan struct{}
 	leave, forget, stop func() // give back the seat, the key and the place where rings are heard
 }
 
 func (f *follower) close() {
+	reason := "disconnect"
+	if f.how == left && !closed(f.revoked) && !closed(f.s.closing) {
+		reason = hungUp
+	}
 	for _, give := range []func(){f.stop, f.forget, f.leave} {
 		if give != nil {
 			give()
 		}
 	}
 	if f.waits {
-		f.s.leave(context.Background(), f.ref, "disconnect", f.ended)
+		f.s.leave(engine.WithActor(context.Background(), f.actor), f.ref, reason, f.ended)
 	}
 }
 
@@ -120,6 +127,14 @@ const (
 	cut                // it goes on elsewhere, or later
 )
 
+// lost tells how a stream ends that could not be written to: left, if the other side closed the connection.
+func lost(out outlet) ending {
+	if out.broken() || closed(out.left()) {
+		return left
+	}
+	return cut
+}
+
 // looksEvery is how many beats pass before a log is looked at without a ring: one may have been lost.
 const looksEvery = 2
 
@@ -130,22 +145,22 @@ func (f *follower) follow(out outlet, p *page) ending {
 		attached.Status = string(p.head.State) // whoever attaches ends the deferral
 	}
 	if !out.send(control(api.StreamAttached, f.after, attached)) {
-		return cut
+		return lost(out)
 	}
 	ticker := time.NewTicker(f.s.opt.Beat)
 	defer ticker.Stop()
 	for beats := 0; ; {
 		if p.gap > f.after+1 && !out.send(control(api.StreamGap, p.gap-1, api.Gap{RunID: f.ref.Run, From: f.after + 1, To: p.gap - 1})) {
-			return cut
+			return lost(out)
 		}
 		if len(p.lines.text) > 0 && !out.send(p.lines) {
-			return cut
+			return lost(out)
 		}
 		f.after = p.upto
 		if p.ended && !p.kept {
 			f.ended = true
 			if !out.send(control(api.StreamEnd, f.after, api.End{RunID: f.ref.Run, State: p.head.State, LastSeq: f.after})) {
-				return cut
+				return lost(out)
 			}
 			return told
 		}
@@ -173,7 +188,7 @@ func (f *follower) follow(out outlet, p *page) ending {
 				done = r.done
 			case <-ticker.C:
 				if !out.send(beat) {
-					return cut
+					return lost(out)
 				}
 				if beats++; r == nil && beats%looksEvery == 0 {
 					w.idle = true

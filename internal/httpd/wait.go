@@ -68,7 +68,7 @@ func (c *call) seated(how int, limit time.Duration) (time.Duration, func()) {
 // await blocks until a run has ended, at most so long. When the time passes, the caller gets 202 and the run
 // goes on: a timeout stops waiting, not working. Of a run that was just made, and that is known to have a waiter on
 // this node, made is what is known.
-func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail, cancelOnDisconnect bool) (int, *api.Run, error) {
+func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail) (int, *api.Run, error) {
 	wanted := limit
 	limit, leave := c.seated(byWait, limit)
 	defer leave()
@@ -149,12 +149,12 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	default:
 	}
 	gone := c.Context().Err() != nil
+	if gone && c.dead() == nil && !closed(c.s.closing) {
+		reason = hungUp
+	}
 	// The caller may be gone; what is said about that is said anyway.
 	if arrives {
-		c.s.leave(context.WithoutCancel(c.Context()), ref, reason, ended)
-	}
-	if gone && cancelOnDisconnect && !ended && c.dead() == nil {
-		_ = c.s.engine.Do(context.WithoutCancel(c.Context()), &engine.Cancel{Tenant: ref.Tenant, RunID: id, Reason: "its caller disconnected"})
+		c.s.leave(engine.WithActor(context.WithoutCancel(c.Context()), c.actor()), ref, reason, ended)
 	}
 	if gone {
 		return 0, nil, c.Context().Err()
@@ -213,6 +213,10 @@ func (s *Server) depart(ref store.Ref) (last bool) {
 	return true
 }
 
+// hungUp is the reason of a waiter that closed its connection. It is a disconnect, and cancels a run that was started with
+// on_disconnect=cancel if the waiter was the last.
+const hungUp = "hung up"
+
 // leave notes that one fewer waits; the last one defers the run, unless somebody came meanwhile.
 func (s *Server) leave(ctx context.Context, ref store.Ref, reason string, ended bool) {
 	turn := s.turn(ref)
@@ -225,7 +229,11 @@ func (s *Server) leave(ctx context.Context, ref store.Ref, reason string, ended 
 }
 
 func (s *Server) deferRun(ctx context.Context, ref store.Ref, reason string) {
-	if err := s.engine.Do(ctx, &engine.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: s.opt.Node, Reason: reason}); err != nil {
+	op := &engine.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: s.opt.Node, Reason: reason}
+	if reason == hungUp {
+		op.Reason, op.Closed = "disconnect", true
+	}
+	if err := s.engine.Do(ctx, op); err != nil {
 		s.log.Warn("a run could not be deferred; its waiter expires by itself", "run", ref.Run, "error", err)
 	}
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/perdure/perdure"
 )
@@ -19,6 +20,34 @@ func (v *View) LastEvents(t perdure.TenantID, run perdure.RunID, limit, bytes in
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
+	return out, err
+}
+
+// ChangedAt gives when something last happened to a run: a sign of life, a line of its log, an item of its inbox. The row
+// alone does not tell, because a signal that nobody waits for writes none of its instants.
+func (v *View) ChangedAt(r *perdure.Run) (perdure.Instant, error) {
+	at := max(r.CreatedAt, r.StartedAt, r.SeenAt, r.FinishedAt)
+	lines, err := v.LastEvents(r.Tenant, r.ID, 1, 1)
+	if err != nil {
+		return 0, err
+	}
+	for i := range lines {
+		at = max(at, lines[i].At)
+	}
+	err = itemTable.query(v.sess, "WHERE tenant=? AND run_id=? AND seq=?", []any{string(r.Tenant), string(r.ID), r.InboxSeq}, func(i *perdure.Item) error {
+		at = max(at, i.CreatedAt)
+		return nil
+	})
+	return at, err
+}
+
+// SkippedItems gives what the watchdog skipped of a run's inbox: the last ones, oldest first.
+func (v *View) SkippedItems(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
+	err = itemTable.query(v.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
+		out = append(out, *i)
+		return nil
+	})
+	slices.Reverse(out)
 	return out, err
 }
 

@@ -161,14 +161,14 @@ var (
 	}
 	itemTable = &table[perdure.Item]{
 		name: "inbox", keys: []string{"tenant", "run_id", "seq"},
-		cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome", "data", "created_at", "alarm_at", "error"},
+		cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome", "data", "created_at", "alarm_at", "error", "watchdog_at"},
 		bind: func(i *perdure.Item) []any {
 			return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name, string(i.From), i.Outcome, string(i.Data),
-				int64(i.CreatedAt), orNull(i.AlarmAt), i.Error}
+				int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError, orNull(i.WatchdogAt)}
 		},
 		scan: func(i *perdure.Item) []any {
 			return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From, &i.Outcome, &i.Data, &i.CreatedAt,
-				nullable[perdure.Instant]{&i.AlarmAt}, &i.Error}
+				nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError, nullable[perdure.Instant]{&i.WatchdogAt}}
 		},
 	}
 	threadTable = &table[perdure.Thread]{

@@ -192,7 +192,7 @@ func (tx *Tx) PutItem(i perdure.Item) {
 	tx.items.put(tx, k, i)
 }
 
-// An itemMove changes the status, epoch, alarm and error of an item that is still what it was when its alarm rang.
+// An itemMove changes the status, epoch, alarm and watchdog's note of an item that is still what it was when its alarm rang.
 type itemMove struct{ was, is perdure.Item }
 
 // MoveItem stages a change of an item's status, epoch, alarm and error without a change of its run. It happens only if the
@@ -214,10 +214,10 @@ func (tx *Tx) saveMoves() (out []statement) {
 		run := []any{string(first.was.Tenant), string(first.was.RunID)}
 		// Both halves name the range of items, so that neither reads the whole inbox; the sum keeps planners from the index of alarms.
 		run = append(run, first.was.Seq, moves[n-1].was.Seq)
-		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=? " +
+		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=?, watchdog_at=? " +
 			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND seq IN (SELECT seq FROM inbox " +
 			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at+0<=?" + tx.s.dialect.skipLocked + ")",
-			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.Error}, run, run,
+			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.WatchdogError, orNull(first.is.WatchdogAt)}, run, run,
 				[]any{first.was.Status, first.was.Epoch, int64(tx.Now)}), anyNumber})
 		moves = moves[n:]
 	}
@@ -228,7 +228,8 @@ func (tx *Tx) saveMoves() (out []statement) {
 func (m *itemMove) alike(o *itemMove, nth int64) bool {
 	return o.was.Tenant == m.was.Tenant && o.was.RunID == m.was.RunID && o.was.Seq == m.was.Seq+nth &&
 		o.was.Status == m.was.Status && o.was.Epoch == m.was.Epoch &&
-		o.is.Status == m.is.Status && o.is.Epoch == m.is.Epoch && o.is.AlarmAt == m.is.AlarmAt && o.is.Error == m.is.Error
+		o.is.Status == m.is.Status && o.is.Epoch == m.is.Epoch && o.is.AlarmAt == m.is.AlarmAt && o.is.WatchdogError == m.is.WatchdogError &&
+		o.is.WatchdogAt == m.is.WatchdogAt
 }
 
 // saveItems gives the statements that write inbox items. Those of a run that are handed over or done together are many

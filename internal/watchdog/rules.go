@@ -106,7 +106,7 @@ var Rules = []Rule{
 		Action:    "back to `pending`", Bound: "`inbox_processing_timeout`"},
 	{ID: "W9", Name: "pending-wakeup", Held: true,
 		Condition: "an item that satisfies an open wait is `pending`; or one of a run that has ended or is gone",
-		Action:    "the wait is evaluated again, run queued, ring; or `skipped`. A signal nobody waits for yet is kept", Bound: "`pending_wakeup`; `pending_wakeup_skip`"},
+		Action:    "the wait is evaluated again, run queued, ring; or `skipped` with `watchdog_error` and `watchdog_at`. A signal nobody waits for yet is kept", Bound: "`pending_wakeup`; `pending_wakeup_skip`"},
 	{ID: "W3", Name: "resume-replay",
 		Condition: "`suspended` although a wait is over; a chord or group whose condition holds; a live child whose parent ended and that may not outlive it",
 		Action:    "queued; continued; cancel requested", Bound: "the next patrol, every `patrol_every`"},

@@ -492,7 +492,7 @@ func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 		err := s.one(tx, "waiters", x.Tenant, x.RunID, func() error {
 			deferred, err := tx.ExpireWaiter(x)
 			if err == nil && deferred {
-				s.did(tx, "waiters", x.Tenant, x.RunID, "deferred; the work goes on", fmt.Sprintf("nobody waits for it any more: the word of node %s expired %s ago", x.Node, span(tx.Now.Sub(x.ExpiresAt))))
+				s.did(tx, "waiters", x.Tenant, x.RunID, "deferred; the work goes on", expiredWaiter(x, tx.Now))
 			}
 			return err
 		}, func() error {
@@ -505,6 +505,14 @@ func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 		}
 	}
 	return nil
+}
+
+// expiredWaiter says why nobody waits any more. A row without a node is a follower that never came.
+func expiredWaiter(x store.WaiterRow, now perdure.Instant) string {
+	if x.Node == "" {
+		return fmt.Sprintf("nobody has come to follow it: its time for that passed %s ago", span(now.Sub(x.ExpiresAt)))
+	}
+	return fmt.Sprintf("nobody waits for it any more: the word of node %s expired %s ago", x.Node, span(now.Sub(x.ExpiresAt)))
 }
 
 func (s *Sweep) workers(tx *engine.Tx, g *gap) error {

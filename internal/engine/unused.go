@@ -9,7 +9,7 @@ import (
 
 // How many rows of a kind that nobody needs any more the retention removes in one step, and how many webhooks it looks at for that.
 const (
-	unusedRows  = 500
+	unusedRows  = 250
 	unusedHooks = 100
 )
 

@@ -521,8 +521,8 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 		"S12": "UPDATE ru" + "ns SET alarm_at=deadline_at+4000000000",
 		"S19": "UPDATE ru" + "ns SET strikes=3",
 		"P14": "INSERT INTO blob_refs VALUES ('acme','a','nowhere')",
-		"P9":  "INSERT INTO threads VALUES ('acme','t','',1,1,'',5)",
-		"P7":  "INSERT INTO threads VALUES ('acme','t','',1,1,'nobody',0)",
+		"P9":  "INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) VALUES ('acme','t','',1,1,'',5)",
+		"P7":  "INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) VALUES ('acme','t','',1,1,'nobody',0)",
 		"S18": "INSERT INTO dead_letters VALUES ('acme','a','k','q','c','',1,1,'')",
 		"P10": "INSERT INTO gatherings VALUES ('acme','g','group','all','','open',1,1,NULL,0,1,0,0,'','a',0)",
 	} {

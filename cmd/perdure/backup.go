@@ -19,7 +19,7 @@ func backup(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	stopped := f.Bool("stopped", false, "the server is stopped: read the files in the data folder")
 	database := f.String("store", "", "read the database at this `address`, postgres://…, without a server")
 	asJSON := f.Bool("json", false, "print JSON")
-	names, err := parseMixed(f, args, 1, 1)
+	names, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}

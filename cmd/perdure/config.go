@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -90,7 +89,7 @@ type policyFlag []string
 func (p *policyFlag) String() string     { return strings.Join(*p, ",") }
 func (p *policyFlag) Set(s string) error { *p = append(*p, s); return nil }
 
-func addConfigFlags(f *flag.FlagSet) *configFlags {
+func addConfigFlags(f *flagSet) *configFlags {
 	d := defaults()
 	c := &configFlags{items: map[string]*string{}}
 	c.file = f.String("config", "", "TOML `file` with the same names as these flags")
@@ -120,7 +119,7 @@ func addConfigFlags(f *flag.FlagSet) *configFlags {
 }
 
 // optional adds a flag that may stand without a value, which means true.
-func optional(f *flag.FlagSet, name, about string) *string {
+func optional(f *flagSet, name, about string) *string {
 	var text string
 	f.BoolFunc(name, about, func(v string) error {
 		text = v
@@ -130,13 +129,13 @@ func optional(f *flag.FlagSet, name, about string) *string {
 }
 
 // addNodeFlags adds what several nodes have in common.
-func addNodeFlags(f *flag.FlagSet, items map[string]*string) {
+func addNodeFlags(f *flagSet, items map[string]*string) {
 	items["store"] = f.String("store", "", "`address` of a PostgreSQL database that several nodes share, postgres://… (default: SQLite in the data folder)")
 	items["doorbell"] = f.String("doorbell", "", "`address` of the NATS that wakes other nodes, nats://… (default: LISTEN/NOTIFY where PostgreSQL is the store; none: by looking alone)")
 }
 
 // addTLSFlags adds what a listener needs to be reached from elsewhere.
-func addTLSFlags(f *flag.FlagSet, items map[string]*string) {
+func addTLSFlags(f *flagSet, items map[string]*string) {
 	items["tls_cert"] = f.String("tls-cert", "", "`file` of the TLS certificate and its chain, in PEM; read again when it changes (default: plain HTTP)")
 	items["tls_key"] = f.String("tls-key", "", "`file` of the certificate's private key, in PEM")
 	items["insecure"] = new(string)
@@ -151,7 +150,7 @@ func (b *boolFlag) IsBoolFlag() bool   { return true }
 func (b *boolFlag) Set(s string) error { *b = boolFlag(s); return nil }
 
 // configure reads the flags of a command that runs a server, and everything else that is set.
-func configure(f *flag.FlagSet, args []string) (config, error) {
+func configure(f *flagSet, args []string) (config, error) {
 	c := addConfigFlags(f)
 	if err := parse(f, args); err != nil {
 		return config{}, err

@@ -6,9 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -19,7 +24,7 @@ import (
 // connFlags say which server a command talks to.
 type connFlags struct{ url, key, data, ca *string }
 
-func addConnFlags(f *flag.FlagSet) *connFlags {
+func addConnFlags(f *flagSet) *connFlags {
 	return &connFlags{
 		url:  f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+defaultListen+")"),
 		key:  f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
@@ -34,7 +39,13 @@ func (c *connFlags) address() string {
 }
 
 // connect finds the server and a key for it: by flags, by the environment, or in the data folder.
+//
+// A server that is not there is noticed at once. The client would try again for a while, as it does for a server that
+// restarts under a call.
 func (c *connFlags) connect() (*client.Client, error) {
+	if err := c.reach(); err != nil {
+		return nil, err
+	}
 	key := first(*c.key, os.Getenv("PERDURE_KEY"))
 	if key == "" {
 		path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), defaults().Data), embedded.KeyFile)
@@ -52,6 +63,34 @@ func (c *connFlags) connect() (*client.Client, error) {
 		return nil, err
 	}
 	return client.New(c.address(), key, client.Options{RootCAs: ca}), nil
+}
+
+// errNoServer says that nothing listens where the server should be.
+var errNoServer = errors.New("there is no server")
+
+// reach says how to start a server where a connection is refused. Any other trouble is left to the client.
+func (c *connFlags) reach() error {
+	u, err := url.Parse(c.address())
+	if err != nil || u.Hostname() == "" {
+		return nil
+	}
+	if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u}); proxy != nil || err != nil {
+		return nil
+	}
+	port := u.Port()
+	if port == "" {
+		if port = "80"; u.Scheme == "https" {
+			port = "443"
+		}
+	}
+	tcp, err := net.DialTimeout("tcp", net.JoinHostPort(u.Hostname(), port), time.Second)
+	if err == nil {
+		return tcp.Close()
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return nil
+	}
+	return fmt.Errorf("%w at %s: start one with perdure dev, or say with --url or PERDURE_URL where it is", errNoServer, c.address())
 }
 
 // caFile reads the authorities that a flag, or else the environment, names; nil: those of the system.
@@ -89,8 +128,8 @@ func first(texts ...string) string {
 	return ""
 }
 
-// parseMixed reads flags and arguments in any order, and at least and at most so many arguments.
-func parseMixed(f *flag.FlagSet, args []string, least, most int) ([]string, error) {
+// parseMixed reads flags and arguments in any order. There have to be as many arguments as the usage names.
+func parseMixed(f *flagSet, args []string) ([]string, error) {
 	var out []string
 	for {
 		if err := f.Parse(args); err != nil {
@@ -105,9 +144,5 @@ func parseMixed(f *flag.FlagSet, args []string, least, most int) ([]string, erro
 		}
 		out, args = append(out, args[0]), args[1:]
 	}
-	if len(out) < least || len(out) > most {
-		f.Usage()
-		return nil, errUsage
-	}
-	return out, nil
+	return out, f.checkArguments(out)
 }

@@ -160,7 +160,10 @@ func (c *connFlags) lookAtTLS(ctx context.Context) []finding {
 
 func lookAtServer(ctx context.Context, conn *connFlags) []finding {
 	c, err := conn.connect()
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoServer):
+		return []finding{{"server", false, err.Error()}}
+	case err != nil:
 		return []finding{{"key", false, err.Error()}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -20,13 +20,14 @@ until each is rotated; those are listed. docs/server.md says more.
 
 // secretCommand is "perdure secret".
 func secretCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("secret rotate", "", stderr)
+	f := flags("secret", "", stderr)
+	f.takes = []string{"rotate"}
 	f.Usage = func() { fmt.Fprint(stderr, secretUsage) }
 	c := &configFlags{file: f.String("config", "", "the server's TOML `file`"), items: map[string]*string{"data": f.String("data", "", "`folder` of the data")}}
 	addNodeFlags(f, c.items)
 	c.items["seal_keys"] = f.String("seal-keys", "", "")
 	asJSON := f.Bool("json", false, "print JSON")
-	words, err := parseMixed(f, args, 1, 1)
+	words, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// noServer points the commands at a port where nothing listens.
+func noServer(t *testing.T) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address = "http://" + l.Addr().String()
+	l.Close()
+	t.Setenv("PERDURE_URL", address)
+	t.Setenv("PERDURE_DATA", t.TempDir())
+	return address
+}
+
+// A command whose server is not there says so without trying again, and names what starts one. The client's own error,
+// after its retries, has other words.
+func TestCommandsSayHowToStartAServer(t *testing.T) {
+	address := noServer(t)
+	for _, key := range []string{"", "prd_none"} { // without a server there is no key either
+		t.Setenv("PERDURE_KEY", key)
+		for _, args := range [][]string{{"jobs"}, {"run", "x"}, {"fg", "x"}, {"kill", "x"}, {"dlq"}, {"keys", "list"}} {
+			_, stderr := mustRun(t, exitFail, args...)
+			has(t, stderr, "no server at "+address, "perdure dev", "PERDURE_URL")
+		}
+	}
+}
+
+func TestUsageNamesArguments(t *testing.T) {
+	for command, want := range map[string]string{
+		"run": "run KIND", "logs": "logs RUN", "peek": "peek RUN", "fg": "fg RUN", "bg": "bg RUN…", "wait": "wait RUN", "kill": "kill RUN…", "rm": "rm ID…",
+		"artifacts": "artifacts RUN [NAME]", "late": "late RUN [adopt|discard N]", "signal": "signal RUN NAME [JSON]", "approve": "approve [ID]",
+		"backup": "backup FILE", "restore": "restore FILE", "clock": "clock [reset]", "dlq show": "dlq show RUN_ID", "dlq redrive": "dlq redrive [RUN_ID…]",
+		"webhooks add": "webhooks add URL", "webhooks redeliver": "webhooks redeliver DELIVERY_ID", "keys create": "keys create NAME", "keys revoke": "keys revoke ID",
+		"keys signing public": "keys signing public FILE…", "keys signing require": "keys signing require TENANT on|off", "tenants set": "tenants set TENANT",
+	} {
+		_, stderr := mustRun(t, exitOK, append(strings.Fields(command), "-h")...)
+		has(t, stderr, "Usage: perdure "+want+" [flags]\n")
+	}
+}
+
+func TestMissingArgumentIsNamed(t *testing.T) {
+	noServer(t)
+	for _, c := range []struct{ args, want string }{
+		{"run", "perdure run: KIND is missing\n"},
+		{"run --input 1", "perdure run: KIND is missing\n"},
+		{"kill", "perdure kill: RUN is missing\n"},
+		{"signal r", "perdure signal: NAME is missing\n"},
+		{"late r adopt", "perdure late: N is missing\n"},
+		{"dlq show", "perdure dlq show: RUN_ID is missing\n"},
+		{"keys signing require acme", "perdure keys signing require: on|off is missing\n"},
+		{"run a b", "perdure run: b is one argument too many\n"},
+		{"webhooks list b", "perdure webhooks list: b is one argument too many\n"},
+	} {
+		_, stderr := mustRun(t, exitUsage, strings.Fields(c.args)...)
+		has(t, stderr, c.want, "Usage")
+	}
+}
+
+// The exit codes are said in one sentence, wherever they are said.
+func TestExitCodesAreTheSameEverywhere(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{"docs/server.md": string(manual)}
+	texts["help"], _ = mustRun(t, exitOK, "help")
+	for _, command := range []string{"run", "fg", "wait"} {
+		_, texts[command] = mustRun(t, exitOK, command, "-h")
+	}
+	const want = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes on without us, 4 the run timed out, 5 it was cancelled, 74 the disk failed"
+	for name, text := range texts {
+		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
+			t.Errorf("%s does not say %q", name, want)
+		}
+	}
+}
+
+func TestDoctorSaysThatTheServerIsMissing(t *testing.T) {
+	address := noServer(t)
+	stdout, _ := mustRun(t, exitFail, "doctor")
+	has(t, stdout, "BAD  server", "no server at "+address)
+}
+
+// A worker that is there again soon leaves little room for the label of the one that was killed.
+func TestPictureKeepsItsLabelsWhole(t *testing.T) {
+	at := func(column int) perdure.Instant { return perdure.Instant(1_000_000 * (column + 1)) }
+	x := &paper{from: at(0), to: at(pictureWidth)}
+	for _, c := range []struct {
+		name           string
+		up, down, next int
+		want           string
+	}{
+		{"room after it", 0, 20, 40, "████████████████████✗ kill -9           ██████████████████████████"},
+		{"room before it alone", 0, 20, 23, "███████████ kill -9 ✗  ███████████████████████████████████████████"},
+		{"no room", 0, 3, 5, "███✗ kill -9██████████████████████████████████████████████████████"},
+	} {
+		two := [2]life{{Up: at(c.up), Down: at(c.down)}, {Up: at(c.next), Down: at(pictureWidth)}}
+		if got := x.lives(two, blue).String(); got != c.want {
+			t.Errorf("%s:\n%s, want\n%s", c.name, got, c.want)
+		}
+	}
+}

@@ -22,7 +22,7 @@ func fg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func bg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return conn.each(ids, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) { return c.Defer(ctx, id) })
+	return conn.each(ctx, ids, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) { return c.Defer(ctx, id) })
 }
 
 func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -53,7 +53,7 @@ func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		fmt.Fprintln(stderr, "perdure wait: --timeout has to be positive")
 		return errUsage
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func backupStore(ctx context.Context, opt store.Options, path string, stderr io.
 }
 
 func backupServer(ctx context.Context, conn *connFlags, path string, stderr io.Writer) error {
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

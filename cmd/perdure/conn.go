@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"crypto/x509"
 	"errors"
 	"flag"
@@ -22,14 +24,18 @@ import (
 )
 
 // connFlags say which server a command talks to.
-type connFlags struct{ url, key, data, ca *string }
+type connFlags struct {
+	url, key, data, ca *string
+	stderr             io.Writer
+}
 
 func addConnFlags(f *flagSet) *connFlags {
 	return &connFlags{
-		url:  f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+defaultListen+")"),
-		key:  f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
-		ca:   f.String("ca", "", "`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or those of the system)"),
-		data: f.String("data", "", "`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
+		stderr: f.Output(),
+		url:    f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+defaultListen+")"),
+		key:    f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
+		ca:     f.String("ca", "", "`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or those of the system)"),
+		data:   f.String("data", "", "`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
 	}
 }
 
@@ -38,35 +44,59 @@ func (c *connFlags) address() string {
 	return first(*c.url, os.Getenv("PERDURE_URL"), "http://"+defaultListen)
 }
 
-// connect finds the server and a key for it: by flags, by the environment, or in the data folder.
-//
-// A server that is not there is noticed at once. The client would try again for a while, as it does for a server that
-// restarts under a call.
-func (c *connFlags) connect() (*client.Client, error) {
-	if err := c.reach(); err != nil {
-		return nil, err
-	}
-	key := first(*c.key, os.Getenv("PERDURE_KEY"))
-	if key == "" {
-		path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), defaults().Data), embedded.KeyFile)
-		b, err := os.ReadFile(path)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("there is no key: set PERDURE_KEY, or say with --data where the server's %s is (not in %s)", embedded.KeyFile, path)
-		}
-		if err != nil {
-			return nil, err
-		}
-		key = strings.TrimSpace(string(b))
+// connect finds the server and a key for it: by flags, by the environment, or in the data folder. A server that is not
+// there is said at once. Where there is a key it may be about to restart, so that the command waits for it a little.
+func (c *connFlags) connect(ctx context.Context) (*client.Client, error) {
+	missing := c.reach()
+	key, err := c.findKey()
+	if err != nil {
+		return nil, cmp.Or(missing, err)
 	}
 	ca, err := caFile(*c.ca)
 	if err != nil {
 		return nil, err
 	}
+	if missing != nil {
+		fmt.Fprintf(c.stderr, "%v\n", missing)
+		if err := c.await(ctx, missing); err != nil {
+			return nil, err
+		}
+	}
 	return client.New(c.address(), key, client.Options{RootCAs: ca}), nil
+}
+
+func (c *connFlags) findKey() (string, error) {
+	if key := first(*c.key, os.Getenv("PERDURE_KEY")); key != "" {
+		return key, nil
+	}
+	path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), defaults().Data), embedded.KeyFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("there is no key: set PERDURE_KEY, or say with --data where the server's %s is (not in %s)", embedded.KeyFile, path)
+	}
+	return strings.TrimSpace(string(b)), err
 }
 
 // errNoServer says that nothing listens where the server should be.
 var errNoServer = errors.New("there is no server")
+
+// serverPatience is how long a command waits for a server that may be restarting.
+var serverPatience = 5 * time.Second
+
+// await waits until something listens where the server should be.
+func (c *connFlags) await(ctx context.Context, missing error) error {
+	for end := time.Now().Add(serverPatience); missing != nil; missing = c.reach() {
+		if time.Now().After(end) {
+			return fmt.Errorf("%w at %s, for %s", errNoServer, c.address(), serverPatience)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
+}
 
 // reach says how to start a server where a connection is refused. Any other trouble is left to the client.
 func (c *connFlags) reach() error {
@@ -102,8 +132,8 @@ func caFile(file string) (*x509.CertPool, error) {
 }
 
 // each does something with runs, one after the other, and prints what became of each.
-func (c *connFlags) each(ids []string, stdout io.Writer, asJSON bool, do func(*client.Client, perdure.RunID) (*api.Run, error)) error {
-	conn, err := c.connect()
+func (c *connFlags) each(ctx context.Context, ids []string, stdout io.Writer, asJSON bool, do func(*client.Client, perdure.RunID) (*api.Run, error)) error {
+	conn, err := c.connect(ctx)
 	if err != nil {
 		return err
 	}

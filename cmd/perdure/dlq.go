@@ -53,7 +53,7 @@ func (d *dlqCall) choose(limit *int) (*client.Client, error) {
 		fmt.Fprintf(d.stderr, "perdure %s: --limit has to be positive\n", d.flags.Name())
 		return nil, errUsage
 	}
-	return d.conn.connect()
+	return d.conn.connect(d.ctx)
 }
 
 // choice adds the flags that choose dead letters.
@@ -225,7 +225,7 @@ func (d *dlqCall) chosen() (in api.ChooseLetters, c *client.Client, err error) {
 		d.flags.Usage()
 		return in, nil, errUsage
 	}
-	c, err = d.conn.connect()
+	c, err = d.conn.connect(d.ctx)
 	return in, c, err
 }
 

@@ -159,11 +159,11 @@ func (c *connFlags) lookAtTLS(ctx context.Context) []finding {
 }
 
 func lookAtServer(ctx context.Context, conn *connFlags) []finding {
-	c, err := conn.connect()
-	switch {
-	case errors.Is(err, errNoServer):
+	if err := conn.reach(); err != nil {
 		return []finding{{"server", false, err.Error()}}
-	case err != nil:
+	}
+	c, err := conn.connect(ctx)
+	if err != nil {
 		return []finding{{"key", false, err.Error()}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -57,7 +57,7 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintln(stderr, "perdure jobs: --limit has to be positive")
 		return errUsage
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if sub.Input, err = readJSON("--input", *input); err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func logs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	var last *api.Run
 	for _, id := range ids {
-		err := conn.each([]string{id}, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (_ *api.Run, err error) {
+		err := conn.each(ctx, []string{id}, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (_ *api.Run, err error) {
 			last, err = c.Cancel(ctx, id, *reason, *wait)
 			return last, err
 		})

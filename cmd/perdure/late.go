@@ -36,7 +36,7 @@ live, and otherwise makes it what the run hands over.
 			return errUsage
 		}
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ decided about if the run has asked under that name before.
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

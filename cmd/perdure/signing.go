@@ -135,7 +135,7 @@ func (h *signingCall) require() error {
 		h.flags.Usage()
 		return errUsage
 	}
-	c, err := h.conn.connect()
+	c, err := h.conn.connect(h.ctx)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -23,16 +27,53 @@ func noServer(t *testing.T) (address string) {
 	return address
 }
 
-// A command whose server is not there says so without trying again, and names what starts one. The client's own error,
-// after its retries, has other words.
+// A command whose server is not there names what starts one. Without a server there is no key either.
 func TestCommandsSayHowToStartAServer(t *testing.T) {
 	address := noServer(t)
-	for _, key := range []string{"", "prd_none"} { // without a server there is no key either
+	defer func(d time.Duration) { serverPatience = d }(serverPatience)
+	for _, key := range []string{"", "prd_none"} {
 		t.Setenv("PERDURE_KEY", key)
+		if key != "" {
+			serverPatience = 0
+		}
 		for _, args := range [][]string{{"jobs"}, {"run", "x"}, {"fg", "x"}, {"kill", "x"}, {"dlq"}, {"keys", "list"}} {
 			_, stderr := mustRun(t, exitFail, args...)
 			has(t, stderr, "no server at "+address, "perdure dev", "PERDURE_URL")
 		}
+	}
+}
+
+// onWrite is called with what is written.
+type onWrite func(text string)
+
+func (f onWrite) Write(b []byte) (int, error) {
+	f(string(b))
+	return len(b), nil
+}
+
+// A command that was typed while its server restarts says so at once, and goes on when the server is there.
+func TestCommandsWaitForAServerThatRestarts(t *testing.T) {
+	address := noServer(t)
+	t.Setenv("PERDURE_KEY", "prd_none")
+	var said strings.Builder
+	var hs *httptest.Server
+	code := run([]string{"jobs"}, io.Discard, onWrite(func(text string) {
+		said.WriteString(text)
+		if hs != nil {
+			return
+		}
+		l, err := net.Listen("tcp", strings.TrimPrefix(address, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hs = &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, `{"runs":[]}`)
+		})}}
+		hs.Start()
+		t.Cleanup(hs.Close)
+	}))
+	if code != exitOK || !strings.HasPrefix(said.String(), "there is no server at "+address) {
+		t.Errorf("exit code %d, want 0; stderr: %s", code, &said)
 	}
 }
 

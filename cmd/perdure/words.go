@@ -71,7 +71,7 @@ func (h *wordCall) begin() ([]string, *client.Client, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := h.conn.connect()
+	c, err := h.conn.connect(h.ctx)
 	return args, c, err
 }
 

@@ -20,6 +20,8 @@ const (
 	MaxMetadata = 16      // entries of a run's metadata
 	MaxLate     = 16      // late results kept of one run
 	MaxCode     = 200     // bytes of a failure's code
+	MaxPriority = 100     // of a run, and the least is as far below zero
+	MaxAttempts = 1000    // that a run may have
 
 	MaxCommitEntries = 1000    // entries of all lists of one commit together
 	MaxCommitBytes   = 8 << 20 // bytes of one commit or submission
@@ -429,11 +431,11 @@ func checkWork(prefix, kind string, queue *string, class Class, priority, attemp
 	if !class.Valid() {
 		return Invalid(prefix+"class", "%q is none of task, agent, process", class)
 	}
-	if priority < -100 || priority > 100 {
-		return Invalid(prefix+"priority", "%d does not lie between -100 and 100", priority)
+	if priority < -MaxPriority || priority > MaxPriority {
+		return Invalid(prefix+"priority", "%d does not lie between %d and %d", priority, -MaxPriority, MaxPriority)
 	}
-	if attempts < 0 || attempts > 1000 {
-		return Invalid(prefix+"max_attempts", "%d does not lie between 1 and 1000", attempts)
+	if attempts < 0 || attempts > MaxAttempts {
+		return Invalid(prefix+"max_attempts", "%d does not lie between 1 and %d", attempts, MaxAttempts)
 	}
 	if len(input) > 0 {
 		if err := CheckValue(prefix+"input", input); err != nil {

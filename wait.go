@@ -124,6 +124,29 @@ func (w *WaitSpec) Validate(field string) error {
 	return nil
 }
 
+// UnmarshalJSON reads a wait. A timeout that is given is exact: one of 0s passes at once, and is not taken for none. That of a
+// timer stays what it is, and is refused.
+func (w *WaitSpec) UnmarshalJSON(b []byte) error {
+	type plain WaitSpec
+	read := struct {
+		*plain
+		Timeout *Duration `json:"timeout"`
+	}{plain: (*plain)(w)}
+	if err := json.Unmarshal(b, &read); err != nil {
+		return err
+	}
+	if read.Timeout == nil {
+		return nil
+	}
+	if w.Timeout = *read.Timeout; w.Timeout == 0 && w.Type != WaitTimer {
+		w.Timeout = shortest
+	}
+	return nil
+}
+
+// shortest is the least timeout that is none of the default. It is below what an instant can tell.
+const shortest Duration = 1
+
 // size is about how many bytes a wait makes the store write.
 func (w *WaitSpec) size() (n int) {
 	for _, k := range w.Keys {

@@ -156,6 +156,15 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	sub.Kind, sub.ThreadID, sub.Class = names[0], perdure.ThreadID(*thread), perdure.Class(*class)
+	for _, zero := range []struct {
+		flag string
+		is   bool
+	}{{"max-attempts", sub.MaxAttempts == 0}, {"timeout", sub.Timeout == 0}} {
+		if zero.is && f.given(zero.flag) {
+			fmt.Fprintf(stderr, "perdure run: --%s has to be positive; leave it out for the default\n", zero.flag)
+			return errUsage
+		}
+	}
 	if sub.Input, err = readJSON("--input", *input); err != nil {
 		return err
 	}

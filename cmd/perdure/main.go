@@ -182,6 +182,12 @@ func flags(usage, about string, stderr io.Writer) *flagSet {
 // isArgument tells a letter that the words of commands don't have.
 func isArgument(r rune) bool { return unicode.IsUpper(r) || r == '[' }
 
+// given tells whether a flag was set.
+func (f *flagSet) given(name string) (yes bool) {
+	f.Visit(func(g *flag.Flag) { yes = yes || g.Name == name })
+	return yes
+}
+
 // line is the first line of the usage.
 func (f *flagSet) line() string {
 	words := append(append([]string{"Usage: perdure", f.Name()}, f.takes...), "[flags]")

@@ -151,6 +151,9 @@ func listArtifacts(c *call, _ *none) (int, *api.Artifacts, error) {
 // getArtifact gives the bytes of an artifact. They are whatever a worker has sent: a browser saves them, and never shows or
 // executes them as a page of this server.
 func getArtifact(c *call) error {
+	if err := perdure.CheckArtifactName(c.PathValue("name")); err != nil {
+		return err
+	}
 	r, err := c.s.engine.Artifact(c.Context(), c.tenant(), c.run(), c.PathValue("name"))
 	if err != nil {
 		return err

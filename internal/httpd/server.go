@@ -309,6 +309,10 @@ func (s *Server) serve(r route) http.HandlerFunc {
 		}
 		if err != nil {
 			s.problem(w, err)
+			if perdure.CodeOf(err) == perdure.CodeTooLarge {
+				c.letGo()
+				c.drain()
+			}
 			return
 		}
 		if status == 0 {

@@ -2,6 +2,7 @@ package perdure
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -59,6 +60,24 @@ const (
 	MultitaskInterrupt = "interrupt"
 )
 
+// MultitaskStrategies are all of them.
+var MultitaskStrategies = []string{MultitaskEnqueue, MultitaskReject, MultitaskInterrupt}
+
+// Dispositions say what becomes of a run whose caller or parent is gone, or of a group's runs when the group is over.
+var Dispositions = []string{OutliveParent, EndWithParent}
+
+// oneOf refuses a word that is not in a list.
+func oneOf[S ~string](field string, word S, list []S) error {
+	if slices.Contains(list, word) {
+		return nil
+	}
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = string(s)
+	}
+	return Invalid(field, "%q is none of %s", word, strings.Join(names, ", "))
+}
+
 // DefaultQueue is where runs go that name none.
 const DefaultQueue = "default"
 
@@ -79,17 +98,14 @@ func (s *Submission) Validate() error {
 	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
 		return Invalid("delay", "must lie between 0 and %s", MaxWait)
 	}
-	switch s.MultitaskStrategy {
-	case "":
-		s.MultitaskStrategy = MultitaskEnqueue
-	case MultitaskEnqueue, MultitaskReject, MultitaskInterrupt:
-	default:
-		return Invalid("multitask_strategy", "%q is none of enqueue, reject, interrupt", s.MultitaskStrategy)
+	s.MultitaskStrategy = cmp.Or(s.MultitaskStrategy, MultitaskEnqueue)
+	if err := oneOf("multitask_strategy", s.MultitaskStrategy, MultitaskStrategies); err != nil {
+		return err
 	}
-	switch s.OnDisconnect {
-	case "", "continue", "cancel":
-	default:
-		return Invalid("on_disconnect", "%q is neither continue nor cancel", s.OnDisconnect)
+	if s.OnDisconnect != "" {
+		if err := oneOf("on_disconnect", s.OnDisconnect, Dispositions); err != nil {
+			return err
+		}
 	}
 	if len(s.Messages) > 0 && s.ThreadID == "" {
 		return Invalid("messages", "a run without a thread writes no messages")
@@ -163,12 +179,9 @@ func (s *Spawn) validate(field string) error {
 			s.Class = Agent
 		}
 	}
-	switch s.OnParentEnd {
-	case "":
-		s.OnParentEnd = EndWithParent
-	case EndWithParent, OutliveParent:
-	default:
-		return Invalid(field+".on_parent_end", "%q is neither cancel nor continue", s.OnParentEnd)
+	s.OnParentEnd = cmp.Or(s.OnParentEnd, EndWithParent)
+	if err := oneOf(field+".on_parent_end", s.OnParentEnd, Dispositions); err != nil {
+		return err
 	}
 	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
 		return Invalid(field+".delay", "must lie between 0 and %s", MaxWait)
@@ -213,6 +226,9 @@ const (
 	OutcomeSuspend   = "suspend"
 	OutcomeReject    = "reject"
 )
+
+// OutcomeTypes are all of them.
+var OutcomeTypes = []string{OutcomeComplete, OutcomeFail, OutcomeCancelled, OutcomeSuspend, OutcomeReject}
 
 // An Outcome is a commit's last word.
 type Outcome struct {
@@ -386,14 +402,11 @@ func (o *Outcome) validate() error {
 	if len(o.Waits) > MaxBatch {
 		return &Error{Code: CodeTooLarge, Field: "outcome.waits", Message: "names at most 1000 waits"}
 	}
-	switch o.Type {
-	case OutcomeComplete, OutcomeCancelled, OutcomeSuspend, OutcomeReject:
-	case OutcomeFail:
-		if o.Error == nil || o.Error.Code == "" {
-			return Invalid("outcome.error", "a failure says why: {code, message}")
-		}
-	default:
-		return Invalid("outcome.type", "%q is none of complete, fail, cancelled, suspend, reject", o.Type)
+	if err := oneOf("outcome.type", o.Type, OutcomeTypes); err != nil {
+		return err
+	}
+	if o.Type == OutcomeFail && (o.Error == nil || o.Error.Code == "") {
+		return Invalid("outcome.error", "a failure says why: {code, message}")
 	}
 	switch {
 	case o.Type != OutcomeComplete && (len(o.Result) > 0 || o.Summary != "" || len(o.ContinueOn) > 0):
@@ -428,8 +441,8 @@ func checkWork(prefix, kind string, queue *string, class Class, priority, attemp
 	if err := checkName(prefix+"queue", *queue); err != nil {
 		return err
 	}
-	if !class.Valid() {
-		return Invalid(prefix+"class", "%q is none of task, agent, process", class)
+	if err := oneOf(prefix+"class", class, Classes); err != nil {
+		return err
 	}
 	if priority < -MaxPriority || priority > MaxPriority {
 		return Invalid(prefix+"priority", "%d does not lie between %d and %d", priority, -MaxPriority, MaxPriority)

@@ -37,5 +37,8 @@ const (
 	GroupDropped   = "dropped" // a chord whose ended run was cancelled
 )
 
+// GroupStates are those that a caller's group can have.
+var GroupStates = []string{GroupOpen, GroupSatisfied, GroupTimedOut}
+
 // Satisfied judges an open group by its tallies.
 func (g *Group) Satisfied() bool { return Satisfied(g.Mode, g.Total, g.Ended, g.OK) }

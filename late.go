@@ -24,6 +24,9 @@ const (
 	LateDiscarded = "discarded"
 )
 
+// LateStates are all of them.
+var LateStates = []string{LateKept, LateAdopted, LateDiscarded}
+
 // A DeadLetter is a run that can't go on without a person: kept, inspectable, re-drivable.
 type DeadLetter struct {
 	Tenant     TenantID `json:"-"`

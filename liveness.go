@@ -9,6 +9,9 @@ const (
 	TierDead  = "dead"
 )
 
+// Tiers are all of them.
+var Tiers = []string{TierFresh, TierStale, TierDead}
+
 // Thresholds are how long a run may go without something before it is said, or done. Zero: what holds otherwise.
 type Thresholds struct {
 	Silent     time.Duration // no sign of life: run:slow

@@ -1,5 +1,7 @@
 package perdure
 
+import "slices"
+
 // A State is where a run stands in its life. Four states are live, four are terminal; a terminal state is
 // final.
 type State string
@@ -45,5 +47,8 @@ const (
 	Process Class = "process"
 )
 
+// Classes are all of them.
+var Classes = []Class{Task, Agent, Process}
+
 // Valid tells whether c is one of the classes.
-func (c Class) Valid() bool { return c == Task || c == Agent || c == Process }
+func (c Class) Valid() bool { return slices.Contains(Classes, c) }

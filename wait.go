@@ -15,6 +15,9 @@ const (
 	WaitApproval = "approval"
 )
 
+// WaitTypes are all of them.
+var WaitTypes = []string{WaitChildren, WaitSignal, WaitTimer, WaitCallback, WaitApproval}
+
 // How many ends of its children (or of a group's runs) satisfy a wait.
 const (
 	ModeAll   = "all"    // every one has ended
@@ -23,10 +26,11 @@ const (
 	ModeAnyOK = "any_ok" // the first has completed, or all have ended
 )
 
+// Modes are all of them.
+var Modes = []string{ModeAll, ModeAllOK, ModeAny, ModeAnyOK}
+
 // ValidMode tells whether m is one of the four modes.
-func ValidMode(m string) bool {
-	return m == ModeAll || m == ModeAllOK || m == ModeAny || m == ModeAnyOK
-}
+func ValidMode(m string) bool { return slices.Contains(Modes, m) }
 
 // Satisfied judges a mode by how many of total have ended, and how many of those completed.
 func Satisfied(mode string, total, ended, completed int) bool {
@@ -78,8 +82,8 @@ func (w *WaitSpec) Validate(field string) error {
 		if w.Mode == "" {
 			w.Mode = ModeAll
 		}
-		if !ValidMode(w.Mode) {
-			return Invalid(field+".mode", "%q is none of all, all_ok, any, any_ok", w.Mode)
+		if err := oneOf(field+".mode", w.Mode, Modes); err != nil {
+			return err
 		}
 		if len(w.Keys)+len(w.RunIDs) == 0 {
 			return Invalid(field+".keys", "a children wait names at least one child")
@@ -107,7 +111,7 @@ func (w *WaitSpec) Validate(field string) error {
 			return err
 		}
 	default:
-		return Invalid(field+".type", "%q is none of children, signal, timer, callback, approval", w.Type)
+		return oneOf(field+".type", w.Type, WaitTypes)
 	}
 	if w.Type != WaitChildren && (w.Mode != "" || len(w.Keys)+len(w.RunIDs) > 0 || w.OnStall) {
 		return Invalid(field, "mode, keys, run_ids and on_stall belong to children waits")

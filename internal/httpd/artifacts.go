@@ -40,7 +40,7 @@ func download(pattern string, g guard, summary string, f func(*call) error) rout
 const storingAtOnce = 4
 
 func putArtifact(c *call) (int, *perdure.Artifact, error) {
-	epoch, err := c.whole("epoch", 0, 1, 1<<53)
+	epoch, err := c.whole("epoch", 0, 1, maxSeq)
 	if err != nil {
 		return 0, nil, err
 	}

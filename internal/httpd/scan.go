@@ -67,7 +67,7 @@ func shapeOf(t reflect.Type) *shape {
 		of.fields = make(map[string]*shape)
 		for name, ft := range fieldsOf(t) {
 			field := shapeOf(ft)
-			switch refuses := boundsOf(t)[name].refusesZero(); {
+			switch refuses := boundsOf(t)[name].zero; {
 			case refuses && field == duration:
 				field = positive
 			case refuses:

@@ -129,7 +129,7 @@ func isZero(t reflect.Type, tok json.Token) bool {
 }
 
 func refuseZero(path string, b bound) error {
-	if b.positive {
+	if b.least == nil {
 		return perdure.Invalid(path, `takes a duration above 0s such as "30s"; leave it out for the default`)
 	}
 	return perdure.Invalid(path, "0 does not lie between %d and %d; leave it out for the default", *b.least, *b.most)
@@ -174,7 +174,7 @@ func (s *strict) object(t reflect.Type, path string) error {
 			return perdure.Invalid(at, "is no field of this call")
 		default:
 			err = s.value(of, at, true)
-			if err == nil && s.zero && boundsOf(t)[key].refusesZero() {
+			if err == nil && s.zero && boundsOf(t)[key].zero {
 				err = refuseZero(at, boundsOf(t)[key])
 			}
 		}

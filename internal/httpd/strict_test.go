@@ -216,9 +216,9 @@ func (g *gen) value(t reflect.Type) {
 			switch {
 			case g.IntN(8) == 0:
 				g.WriteString("null")
-			case g.odd == 0 && boundsOf(t)[name].positive:
+			case g.odd == 0 && boundsOf(t)[name].zero && of == reflect.TypeFor[perdure.Duration]():
 				g.one(`"30s"`, `"1h15m"`)
-			case g.odd == 0 && boundsOf(t)[name].refusesZero():
+			case g.odd == 0 && boundsOf(t)[name].zero:
 				g.one("1", "42", "-1") // what is wrong otherwise is said by who reads it
 			default:
 				g.value(of)

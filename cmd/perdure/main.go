@@ -200,11 +200,11 @@ func (f *flagSet) checkArguments(args []string) error {
 		fmt.Fprintf(f.Output(), "perdure %s: "+format+"\n\n%s", f.Name(), visible(arg), f.line())
 		return errUsage
 	}
-	for _, name := range f.takes[min(len(args), len(f.takes)):] {
-		if strings.HasPrefix(name, "[") {
-			break // this one and the rest may be missing
+	if len(args) < len(f.takes) {
+		// One that begins a bracket may be missing, with the rest.
+		if name := f.takes[len(args)]; !strings.HasPrefix(name, "[") {
+			return complain("%s is missing", strings.Trim(name, "[]…"))
 		}
-		return complain("%s is missing", strings.Trim(name, "[]…"))
 	}
 	many := len(f.takes) > 0 && strings.Contains(f.takes[len(f.takes)-1], "…")
 	if len(args) > len(f.takes) && !many {

@@ -34,7 +34,7 @@ RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false' '-gcflags=github.com/n
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-plain test-postgres test-race services python3 chromium planted demo check sim docs bench campaign compile compile-plain compile-race clean
+.PHONY: help build test test-plain test-postgres test-race services python3 chromium generated planted demo check sim docs bench campaign compile compile-plain compile-race clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -80,6 +80,9 @@ python3:
 chromium:
 	@$(call install,chromium) || \
 		{ echo "Chromium is missing, and the streams can't be tried in a browser: apt-get install chromium"; exit 1; }
+
+generated: ## generate a Go client from the OpenAPI document, compile it and call a server with it
+	cd internal/generated && $(GO) mod download && $(GO) test $(verbose) -count=1 ./...
 
 planted: ## plant faults, and see the simulator find each
 	$(GO) test -tags plant -vet=off ./sim -run Planted $(verbose) -count=1

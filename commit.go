@@ -2,6 +2,7 @@ package perdure
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -23,6 +24,8 @@ const (
 	MaxMetadata = 16      // entries of a run's metadata
 	MaxLate     = 16      // late results kept of one run
 	MaxCode     = 200     // bytes of a failure's code
+	MaxPriority = 100     // of a run, and the least is as far below zero
+	MaxAttempts = 1000    // that a run may have
 
 	MaxCommitEntries = 1000    // entries of all lists of one commit together
 	MaxCommitBytes   = 8 << 20 // bytes of one commit or submission
@@ -62,6 +65,24 @@ const (
 	MultitaskInterrupt = "interrupt"
 )
 
+// MultitaskStrategies are all of them.
+var MultitaskStrategies = []string{MultitaskEnqueue, MultitaskReject, MultitaskInterrupt}
+
+// Dispositions say what becomes of a run whose caller or parent is gone, or of a group's runs when the group is over.
+var Dispositions = []string{OutliveParent, EndWithParent}
+
+// oneOf refuses a word that is not in a list.
+func oneOf[S ~string](field string, word S, list []S) error {
+	if slices.Contains(list, word) {
+		return nil
+	}
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = string(s)
+	}
+	return Invalid(field, "%q is none of %s", word, strings.Join(names, ", "))
+}
+
 // DefaultQueue is the queue of runs that name none.
 const DefaultQueue = "default"
 
@@ -82,17 +103,14 @@ func (s *Submission) Validate() error {
 	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
 		return Invalid("delay", "must lie between 0 and %s", MaxWait)
 	}
-	switch s.MultitaskStrategy {
-	case "":
-		s.MultitaskStrategy = MultitaskEnqueue
-	case MultitaskEnqueue, MultitaskReject, MultitaskInterrupt:
-	default:
-		return Invalid("multitask_strategy", "%q is none of enqueue, reject, interrupt", s.MultitaskStrategy)
+	s.MultitaskStrategy = cmp.Or(s.MultitaskStrategy, MultitaskEnqueue)
+	if err := oneOf("multitask_strategy", s.MultitaskStrategy, MultitaskStrategies); err != nil {
+		return err
 	}
-	switch s.OnDisconnect {
-	case "", OnDisconnectContinue, OnDisconnectCancel:
-	default:
-		return Invalid("on_disconnect", "%q is neither continue nor cancel", s.OnDisconnect)
+	if s.OnDisconnect != "" {
+		if err := oneOf("on_disconnect", s.OnDisconnect, Dispositions); err != nil {
+			return err
+		}
 	}
 	if len(s.Messages) > 0 && s.ThreadID == "" {
 		return Invalid("messages", "a run without a thread writes no messages")
@@ -166,12 +184,9 @@ func (s *Spawn) validate(field string) error {
 			s.Class = Agent
 		}
 	}
-	switch s.OnParentEnd {
-	case "":
-		s.OnParentEnd = EndWithParent
-	case EndWithParent, OutliveParent:
-	default:
-		return Invalid(field+".on_parent_end", "%q is neither cancel nor continue", s.OnParentEnd)
+	s.OnParentEnd = cmp.Or(s.OnParentEnd, EndWithParent)
+	if err := oneOf(field+".on_parent_end", s.OnParentEnd, Dispositions); err != nil {
+		return err
 	}
 	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
 		return Invalid(field+".delay", "must lie between 0 and %s", MaxWait)
@@ -216,6 +231,9 @@ const (
 	OutcomeSuspend   = "suspend"
 	OutcomeReject    = "reject"
 )
+
+// OutcomeTypes are all of them.
+var OutcomeTypes = []string{OutcomeComplete, OutcomeFail, OutcomeCancelled, OutcomeSuspend, OutcomeReject}
 
 // An Outcome ends an execution: the run completes, fails, is cancelled, suspends, or is rejected.
 type Outcome struct {
@@ -394,14 +412,11 @@ func (o *Outcome) validate() error {
 	if len(o.Waits) > MaxBatch {
 		return tooLarge("outcome.waits", "names at most 1000 waits")
 	}
-	switch o.Type {
-	case OutcomeComplete, OutcomeCancelled, OutcomeSuspend, OutcomeReject:
-	case OutcomeFail:
-		if o.Error == nil || o.Error.Code == "" {
-			return Invalid("outcome.error", "a failure says why: {code, message}")
-		}
-	default:
-		return Invalid("outcome.type", "%q is none of complete, fail, cancelled, suspend, reject", o.Type)
+	if err := oneOf("outcome.type", o.Type, OutcomeTypes); err != nil {
+		return err
+	}
+	if o.Type == OutcomeFail && (o.Error == nil || o.Error.Code == "") {
+		return Invalid("outcome.error", "a failure says why: {code, message}")
 	}
 	switch {
 	case o.Type != OutcomeComplete && (len(o.Result) > 0 || o.Summary != "" || len(o.ContinueOn) > 0):
@@ -440,14 +455,14 @@ func checkWork(
 	if err := checkName(prefix+"queue", *queue); err != nil {
 		return err
 	}
-	if !class.Valid() {
-		return Invalid(prefix+"class", "%q is none of task, agent, process", class)
+	if err := oneOf(prefix+"class", class, Classes); err != nil {
+		return err
 	}
-	if priority < -100 || priority > 100 {
-		return Invalid(prefix+"priority", "%d does not lie between -100 and 100", priority)
+	if priority < -MaxPriority || priority > MaxPriority {
+		return Invalid(prefix+"priority", "%d does not lie between %d and %d", priority, -MaxPriority, MaxPriority)
 	}
-	if attempts < 0 || attempts > maxAttempts {
-		return Invalid(prefix+"max_attempts", "%d does not lie between 1 and %d", attempts, maxAttempts)
+	if attempts < 0 || attempts > MaxAttempts {
+		return Invalid(prefix+"max_attempts", "%d does not lie between 1 and %d", attempts, MaxAttempts)
 	}
 	if len(input) > 0 {
 		if err := CheckValue(prefix+"input", input); err != nil {

@@ -39,5 +39,8 @@ const (
 	GroupDropped   = "dropped" // a chord that was dropped because its run was cancelled
 )
 
+// GroupStates are those that a caller's group can have.
+var GroupStates = []string{GroupOpen, GroupSatisfied, GroupTimedOut}
+
 // Satisfied tells whether enough members of an open group have ended for its mode.
 func (g *Group) Satisfied() bool { return Satisfied(g.Mode, g.Total, g.Ended, g.OK) }

@@ -49,7 +49,7 @@ func (i *Instant) UnmarshalJSON(b []byte) error {
 	}
 	var t time.Time
 	if err := json.Unmarshal(b, &t); err != nil {
-		return fmt.Errorf("an instant is written as RFC 3339, such as \"2026-01-02T15:04:05Z\": %w", err)
+		return fmt.Errorf("%.60s is not an instant such as \"2026-01-02T15:04:05Z\"", b)
 	}
 	*i = At(t)
 	return nil
@@ -88,7 +88,7 @@ func (d *Duration) UnmarshalText(b []byte) error {
 		return nil
 	}
 	v, err := time.ParseDuration(s)
-	if err != nil {
+	if err != nil || strings.Trim(s, "+-") == "0" { // which would be the only one without a unit
 		return fmt.Errorf("%q is not a duration such as \"30s\" or \"1h15m\"", s)
 	}
 	if v < 0 {

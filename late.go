@@ -24,6 +24,9 @@ const (
 	LateDiscarded = "discarded"
 )
 
+// LateStates are all of them.
+var LateStates = []string{LateKept, LateAdopted, LateDiscarded}
+
 // A DeadLetter is the record of a run that ended and needs a person's decision. It can be
 // inspected, redriven as a new run, or discarded.
 type DeadLetter struct {

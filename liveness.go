@@ -10,6 +10,9 @@ const (
 	TierDead  = "dead"
 )
 
+// Tiers are all of them.
+var Tiers = []string{TierFresh, TierStale, TierDead}
+
 // Thresholds are the times without a sign of life, or without progress, after which the watchdog
 // acts. In an override, zero means that the threshold is inherited.
 type Thresholds struct {

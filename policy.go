@@ -111,9 +111,6 @@ const (
 	minLease    = 100 * time.Millisecond
 )
 
-// maxAttempts bounds attempts and deliveries, for a run and as a default.
-const maxAttempts = 1000
-
 // maxArtifactBytes bounds what can be asked for artifacts of a run.
 const maxArtifactBytes int64 = 1 << 40
 
@@ -134,7 +131,7 @@ func (p *Policy) Settings() []Setting {
 			"the longest that `dispatched_retry` doubles to"),
 		duration("dispatched_timeout", &p.DispatchedTimeout, 30*time.Second,
 			"a grant that is not heard from goes back to the queue after this"),
-		{"max_deliveries", &p.MaxDeliveries, 10, 1, maxAttempts,
+		{"max_deliveries", &p.MaxDeliveries, 10, 1, MaxAttempts,
 			"grants in a row that nobody was heard from, before the run ends as a dead letter"},
 		duration("inbox_processing_timeout", &p.InboxProcessingTimeout, time.Minute,
 			"an inbox item in the hands of a holder that is gone is looked at after this"),
@@ -162,7 +159,7 @@ func (p *Policy) Settings() []Setting {
 			"the first retry waits this long, each further one twice as long"),
 		duration("backoff_max", &p.BackoffMax, 5*time.Minute, "the longest that a backoff doubles to"),
 		{"backoff_jitter", &p.BackoffJitter, 0.2, 0.0, 1.0, "the share by which a backoff varies, up or down"},
-		{"max_attempts", &p.MaxAttempts, 3, 1, maxAttempts,
+		{"max_attempts", &p.MaxAttempts, 3, 1, MaxAttempts,
 			"attempts that may be lost in a row, without committed progress; a run may ask for another number"},
 		duration("timeouts.task.default", &p.Timeouts.Task.Default, 10*time.Minute,
 			"the timeout of a task that asks for none; not above its `max`"),

@@ -1,5 +1,7 @@
 package perdure
 
+import "slices"
+
 // A State is the state of a run. Four states are live and four are terminal. A terminal state is
 // never left.
 type State string
@@ -45,5 +47,8 @@ const (
 	Process Class = "process"
 )
 
+// Classes are all of them.
+var Classes = []Class{Task, Agent, Process}
+
 // Valid tells whether c is one of the classes.
-func (c Class) Valid() bool { return c == Task || c == Agent || c == Process }
+func (c Class) Valid() bool { return slices.Contains(Classes, c) }

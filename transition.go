@@ -113,6 +113,19 @@ var table = func() map[State]map[string]State {
 	return t
 }()
 
+// deeds say in a refusal what an event would have done to a run. Events have names of their own for readers of the code.
+var deeds = map[string]string{
+	"Granted": "leased", "GrantedStarted": "leased and started", "Due": "made claimable", "TurnCame": "made its thread's active run",
+	"Slow": "called slow", "Redeliverable": "leased again", "Undelivered": "put back into its queue", "DeliveryGaveUp": "given up",
+	"Started": "started", "Beat": "kept alive by a heartbeat", "Released": "handed back", "Restored": "restored",
+	"Rejected": "rejected", "Committed": "committed to", "WentToSleep": "suspended", "Retried": "retried", "GaveUp": "given up",
+	"Done": "completed", "FailedForGood": "failed", "WaitFailed": "timed out by a wait", "CancelConfirmed": "cancelled by its worker",
+	"Reaped": "ended for its silence", "WentStale": "called stale", "Woken": "resumed", "DeadlinePassed": "timed out",
+	"Orphaned": "orphaned", "Spoiled": "ended for its damage", "CancelEnforced": "cancelled", "Adopted": "completed by a late result",
+	"CancelAsked": "asked to stop", "CancelTold": "told to stop", "WentDeferred": "deferred", "Reattached": "attached to",
+	"Renumbered": "given a new epoch", "ClockSetBack": "set back in time", "Rearmed": "looked at later", "Noted": "added to",
+}
+
 // EventName returns the name of an event in the table.
 func EventName(e Event) string {
 	if g, ok := e.(Granted); ok && g.Start {
@@ -143,10 +156,10 @@ func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 	}
 	to, ok := table[r.State][name]
 	if !ok {
-		return r, nil, Errorf(CodeWrongState, "a run that is %s takes no %s", r.State, name)
+		return r, nil, Errorf(CodeWrongState, "a run that is %s can't be %s", r.State, deeds[name])
 	}
 	if g, ok := e.(guarded); ok && !g.allowed(p, &r, now) {
-		return r, nil, Errorf(CodeWrongState, "%s does not hold for this run now", name)
+		return r, nil, Errorf(CodeWrongState, "this run can't be %s now", deeds[name])
 	}
 	log := history{run: &r, now: now}
 	from := r.State

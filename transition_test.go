@@ -524,3 +524,12 @@ func ExamplePolicy_Apply() {
 	// 2 run:started
 	// stale_epoch
 }
+
+// A refusal says in words what could not be done, for every event there is.
+func TestEveryEventHasWordsForItsRefusal(t *testing.T) {
+	for _, row := range Transitions {
+		if deeds[row.On] == "" {
+			t.Errorf("event %s has no words", row.On)
+		}
+	}
+}

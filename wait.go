@@ -15,6 +15,9 @@ const (
 	WaitApproval = "approval"
 )
 
+// WaitTypes are all of them.
+var WaitTypes = []string{WaitChildren, WaitSignal, WaitTimer, WaitCallback, WaitApproval}
+
 // The modes of a wait for children, and of a group: which ends satisfy it.
 const (
 	ModeAll   = "all"    // every one has ended
@@ -23,10 +26,11 @@ const (
 	ModeAnyOK = "any_ok" // one has completed, or all have ended
 )
 
+// Modes are all of them.
+var Modes = []string{ModeAll, ModeAllOK, ModeAny, ModeAnyOK}
+
 // ValidMode tells whether m is one of the four modes.
-func ValidMode(m string) bool {
-	return m == ModeAll || m == ModeAllOK || m == ModeAny || m == ModeAnyOK
-}
+func ValidMode(m string) bool { return slices.Contains(Modes, m) }
 
 // Satisfied tells whether a mode is satisfied when, of total runs, some have ended and some of
 // those have completed.
@@ -100,8 +104,8 @@ func (w *WaitSpec) Validate(field string) error {
 		if w.Mode == "" {
 			w.Mode = ModeAll
 		}
-		if !ValidMode(w.Mode) {
-			return Invalid(field+".mode", "%q is none of all, all_ok, any, any_ok", w.Mode)
+		if err := oneOf(field+".mode", w.Mode, Modes); err != nil {
+			return err
 		}
 		if len(w.Keys)+len(w.RunIDs) == 0 {
 			return Invalid(field+".keys", "a children wait names at least one child")
@@ -129,7 +133,7 @@ func (w *WaitSpec) Validate(field string) error {
 			return err
 		}
 	default:
-		return Invalid(field+".type", "%q is none of children, signal, timer, callback, approval", w.Type)
+		return oneOf(field+".type", w.Type, WaitTypes)
 	}
 	if w.Type != WaitChildren && (w.Mode != "" || len(w.Keys)+len(w.RunIDs) > 0 || w.OnStall) {
 		return Invalid(field, "mode, keys, run_ids and on_stall belong to children waits")
@@ -150,6 +154,29 @@ func (w *WaitSpec) Validate(field string) error {
 	}
 	return nil
 }
+
+// UnmarshalJSON reads a wait. A timeout that is given is exact: one of 0s passes at once, and is not taken for none. That of a
+// timer stays what it is, and is refused.
+func (w *WaitSpec) UnmarshalJSON(b []byte) error {
+	type plain WaitSpec
+	read := struct {
+		*plain
+		Timeout *Duration `json:"timeout"`
+	}{plain: (*plain)(w)}
+	if err := json.Unmarshal(b, &read); err != nil {
+		return err
+	}
+	if read.Timeout == nil {
+		return nil
+	}
+	if w.Timeout = *read.Timeout; w.Timeout == 0 && w.Type != WaitTimer {
+		w.Timeout = shortest
+	}
+	return nil
+}
+
+// shortest is the least timeout that is none of the default. It is below what an instant can tell.
+const shortest Duration = 1
 
 // size estimates the bytes that a wait makes the store write.
 func (w *WaitSpec) size() (n int) {

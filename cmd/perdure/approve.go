@@ -29,7 +29,7 @@ What is approved is the action as it is shown: if it were another one by then, n
   perdure approve ID --yes --answer '{"where":"eu"}'`
 
 func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("approve", approveAbout, stderr)
+	f := flags("approve [ID]", approveAbout, stderr)
 	conn := addConnFlags(f)
 	var filter client.ApprovalFilter
 	run := f.String("run", "", "list only those of this `run`")
@@ -40,7 +40,7 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	comment := f.String("comment", "", "a `text` for who asks")
 	answer := f.String("answer", "", "the answer to its form: `JSON`, @file, or - for standard input")
 	asJSON := f.Bool("json", false, "print JSON")
-	ids, err := parseMixed(f, args, 0, 1)
+	ids, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		fmt.Fprintln(stderr, "perdure approve: --limit has to be positive")
 		return errUsage
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

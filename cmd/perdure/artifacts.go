@@ -14,18 +14,18 @@ import (
 )
 
 func artifactsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("artifacts", `Lists what a run has left beside its result, or gets one of them: to the standard output, or into a file.
+	f := flags("artifacts RUN [NAME]", `Lists what a run has left beside its result, or gets one of them: to the standard output, or into a file.
 
   perdure artifacts RUN
   perdure artifacts RUN NAME [-o FILE]`, stderr)
 	conn := addConnFlags(f)
 	file := f.String("o", "", "write it to this `file`, when all of it has come, and nowhere else")
 	asJSON := f.Bool("json", false, "print JSON")
-	words, err := parseMixed(f, args, 1, 2)
+	words, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -77,17 +77,17 @@ func getArtifact(ctx context.Context, c *client.Client, run perdure.RunID, name,
 }
 
 func rmCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("rm", `Deletes ended runs with all that belongs to them, or with --thread threads with their messages. Nothing brings them back.
+	f := flags("rm ID…", `Deletes ended runs with all that belongs to them, or with --thread threads with their messages. Nothing brings them back.
 
   perdure rm RUN…
   perdure rm --thread THREAD…`, stderr)
 	conn := addConnFlags(f)
 	threads := f.Bool("thread", false, "what is named are threads")
-	words, err := parseMixed(f, args, 1, 1000)
+	words, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

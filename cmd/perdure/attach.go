@@ -12,19 +12,17 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-const exitCodes = "Exit codes: 0 completed, 1 failed, 3 it goes on without us, 4 timeout, 5 cancelled."
-
 func fg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("fg", "Comes back to a run: its events from the first, or from --after, then its result.\nCtrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure fg RUN", stderr)
+	f := flags("fg RUN", "Comes back to a run: its events from the first, or from --after, then its result.\nCtrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure fg RUN", stderr)
 	conn := addConnFlags(f)
 	after := f.Int64("after", 0, "only events after this `number`")
 	wait := f.Duration("wait", time.Hour, "stay with it for so long")
 	asJSON := f.Bool("json", false, "print JSON")
-	ids, err := parseMixed(f, args, 1, 1)
+	ids, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -32,22 +30,22 @@ func fg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func bg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("bg", "Says that nobody waits for a run any more. The run goes on.\n\n  perdure bg RUN…", stderr)
+	f := flags("bg RUN…", "Says that nobody waits for a run any more. The run goes on.\n\n  perdure bg RUN…", stderr)
 	conn := addConnFlags(f)
 	asJSON := f.Bool("json", false, "print JSON")
-	ids, err := parseMixed(f, args, 1, 1000)
+	ids, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
-	return conn.each(ids, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) { return c.Defer(ctx, id) })
+	return conn.each(ctx, ids, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) { return c.Defer(ctx, id) })
 }
 
 func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("wait", "Waits for a run to end, and prints its result.\nCtrl-C stops waiting; the run goes on. "+exitCodes+"\n\n  perdure wait RUN [--timeout 5m]", stderr)
+	f := flags("wait RUN", "Waits for a run to end, and prints its result.\nCtrl-C stops waiting; the run goes on. "+exitCodes+"\n\n  perdure wait RUN [--timeout 5m]", stderr)
 	conn := addConnFlags(f)
 	timeout := f.Duration("timeout", time.Hour, "wait for so long")
 	asJSON := f.Bool("json", false, "print JSON")
-	ids, err := parseMixed(f, args, 1, 1)
+	ids, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
@@ -55,7 +53,7 @@ func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		fmt.Fprintln(stderr, "perdure wait: --timeout has to be positive")
 		return errUsage
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

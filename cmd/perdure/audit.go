@@ -35,7 +35,7 @@ func auditCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		fmt.Fprintf(stderr, "perdure audit: there is no action %q%s\nThe actions are %s\n", filter.Action, meant(filter.Action, perdure.AuditActions), strings.Join(perdure.AuditActions, ", "))
 		return errUsage
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

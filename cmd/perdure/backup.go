@@ -20,7 +20,7 @@ func backup(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	stopped := f.Bool("stopped", false, "the server is stopped: read the files in the data folder")
 	database := f.String("store", "", "read the database at this `address`, postgres://…, without a server")
 	asJSON := f.Bool("json", false, "print JSON")
-	names, err := parseMixed(f, args, 1, 1)
+	names, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func backupStore(ctx context.Context, opt store.Options, path string, stderr io.
 }
 
 func backupServer(ctx context.Context, conn *connFlags, path string, stderr io.Writer) error {
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ clock of its own.
 	data := f.String("data", "", "`folder` of the data (default: PERDURE_DATA, or perdure-data)")
 	yes := f.Bool("yes", false, "set the clock back; without it nothing is changed")
 	asJSON := f.Bool("json", false, "print JSON, with all runs")
-	words, err := parseMixed(f, args, 0, 1)
+	words, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}

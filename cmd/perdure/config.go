@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -11,8 +10,8 @@ import (
 )
 
 // configure reads the flags of a command that runs a server, and everything else that is set.
-func configure(f *flag.FlagSet, args []string) (*settings.Config, error) {
-	c := settings.AddFlags(f)
+func configure(f *flagSet, args []string) (*settings.Config, error) {
+	c := settings.AddFlags(f.FlagSet)
 	if err := parse(f, args); err != nil {
 		return nil, err
 	}
@@ -30,7 +29,7 @@ func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	asJSON := f.Bool("json", false, "print JSON")
 	if len(args) == 0 || args[0] != "check" {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {
-			settings.AddFlags(f)
+			settings.AddFlags(f.FlagSet)
 			f.Usage()
 			return nil
 		}

@@ -1,14 +1,21 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -18,14 +25,18 @@ import (
 )
 
 // connFlags say which server a command talks to.
-type connFlags struct{ url, key, data, ca *string }
+type connFlags struct {
+	url, key, data, ca *string
+	stderr             io.Writer
+}
 
-func addConnFlags(f *flag.FlagSet) *connFlags {
+func addConnFlags(f *flagSet) *connFlags {
 	return &connFlags{
-		url:  f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+settings.DefaultListen+")"),
-		key:  f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
-		ca:   f.String("ca", "", "`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or those of the system)"),
-		data: f.String("data", "", "`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
+		stderr: f.Output(),
+		url:    f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+settings.DefaultListen+")"),
+		key:    f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
+		ca:     f.String("ca", "", "`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or those of the system)"),
+		data:   f.String("data", "", "`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
 	}
 }
 
@@ -34,25 +45,83 @@ func (c *connFlags) address() string {
 	return first(*c.url, os.Getenv("PERDURE_URL"), "http://"+settings.DefaultListen)
 }
 
-// connect finds the server and a key for it: by flags, by the environment, or in the data folder.
-func (c *connFlags) connect() (*client.Client, error) {
-	key := first(*c.key, os.Getenv("PERDURE_KEY"))
-	if key == "" {
-		path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), settings.DefaultData), embedded.KeyFile)
-		b, err := os.ReadFile(path)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("there is no key: set PERDURE_KEY, or say with --data where the server's %s is (not in %s)", embedded.KeyFile, path)
-		}
-		if err != nil {
-			return nil, err
-		}
-		key = strings.TrimSpace(string(b))
+// connect finds the server and a key for it: by flags, by the environment, or in the data folder. A server that is not
+// there is said at once. Where there is a key it may be about to restart, so that the command waits for it a little.
+func (c *connFlags) connect(ctx context.Context) (*client.Client, error) {
+	missing := c.reach()
+	key, err := c.findKey()
+	if err != nil {
+		return nil, cmp.Or(missing, err)
 	}
 	ca, err := caFile(*c.ca)
 	if err != nil {
 		return nil, err
 	}
+	if missing != nil {
+		fmt.Fprintf(c.stderr, "%v\n", missing)
+		if err := c.await(ctx, missing); err != nil {
+			return nil, err
+		}
+	}
 	return client.New(c.address(), key, client.Options{RootCAs: ca}), nil
+}
+
+func (c *connFlags) findKey() (string, error) {
+	if key := first(*c.key, os.Getenv("PERDURE_KEY")); key != "" {
+		return key, nil
+	}
+	path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), settings.DefaultData), embedded.KeyFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("there is no key: set PERDURE_KEY, or say with --data where the server's %s is (not in %s)", embedded.KeyFile, path)
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// errNoServer says that nothing listens where the server should be.
+var errNoServer = errors.New("there is no server")
+
+// serverPatience is how long a command waits for a server that may be restarting.
+var serverPatience = 5 * time.Second
+
+// await waits until something listens where the server should be.
+func (c *connFlags) await(ctx context.Context, missing error) error {
+	for end := time.Now().Add(serverPatience); missing != nil; missing = c.reach() {
+		if time.Now().After(end) {
+			return fmt.Errorf("%w at %s, for %s", errNoServer, c.address(), serverPatience)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// reach says how to start a server where a connection is refused. Any other trouble is left to the client.
+func (c *connFlags) reach() error {
+	u, err := url.Parse(c.address())
+	if err != nil || u.Hostname() == "" {
+		return nil
+	}
+	if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u}); proxy != nil || err != nil {
+		return nil
+	}
+	port := u.Port()
+	if port == "" {
+		if port = "80"; u.Scheme == "https" {
+			port = "443"
+		}
+	}
+	tcp, err := net.DialTimeout("tcp", net.JoinHostPort(u.Hostname(), port), time.Second)
+	if err == nil {
+		return tcp.Close()
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return nil
+	}
+	return fmt.Errorf("%w at %s: start one with perdure dev, or say with --url or PERDURE_URL where it is", errNoServer, c.address())
 }
 
 // caFile reads the authorities that a flag, or else the environment, names; nil: those of the system.
@@ -64,8 +133,8 @@ func caFile(file string) (*x509.CertPool, error) {
 }
 
 // each does something with runs, one after the other, and prints what became of each.
-func (c *connFlags) each(ids []string, stdout io.Writer, asJSON bool, do func(*client.Client, perdure.RunID) (*api.Run, error)) error {
-	conn, err := c.connect()
+func (c *connFlags) each(ctx context.Context, ids []string, stdout io.Writer, asJSON bool, do func(*client.Client, perdure.RunID) (*api.Run, error)) error {
+	conn, err := c.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,8 +159,8 @@ func first(texts ...string) string {
 	return ""
 }
 
-// parseMixed reads flags and arguments in any order, and at least and at most so many arguments.
-func parseMixed(f *flag.FlagSet, args []string, least, most int) ([]string, error) {
+// parseMixed reads flags and arguments in any order. There have to be as many arguments as the usage names.
+func parseMixed(f *flagSet, args []string) ([]string, error) {
 	var out []string
 	for {
 		if err := f.Parse(args); err != nil {
@@ -106,9 +175,5 @@ func parseMixed(f *flag.FlagSet, args []string, least, most int) ([]string, erro
 		}
 		out, args = append(out, args[0]), args[1:]
 	}
-	if len(out) < least || len(out) > most {
-		f.Usage()
-		return nil, errUsage
-	}
-	return out, nil
+	return out, f.checkArguments(out)
 }

@@ -34,9 +34,9 @@ func dlqCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return d.say("dlq", dlqUsage, "causes", []word{
 		{"causes", "Counts dead letters by cause and kind, the most first.", d.causes},
 		{"list", "Lists dead letters, newest first.\n\n  perdure dlq list --cause CAUSE", d.list},
-		{"show", "Shows a dead letter and what led to it.\n\n  perdure dlq show RUN_ID", d.show},
-		{"redrive", "Makes new runs of dead letters: of those named, or of those of a cause, a kind or a queue that nobody has redriven, the oldest first.\n\n  perdure dlq redrive RUN_ID…\n  perdure dlq redrive --cause CAUSE", d.redrive},
-		{"discard", "Discards dead letters; their runs stay.\n\n  perdure dlq discard RUN_ID…\n  perdure dlq discard --cause CAUSE", d.discard},
+		{"show RUN_ID", "Shows a dead letter and what led to it.\n\n  perdure dlq show RUN_ID", d.show},
+		{"redrive [RUN_ID…]", "Makes new runs of dead letters: of those named, or of those of a cause, a kind or a queue that nobody has redriven, the oldest first.\n\n  perdure dlq redrive RUN_ID…\n  perdure dlq redrive --cause CAUSE", d.redrive},
+		{"discard [RUN_ID…]", "Discards dead letters; their runs stay.\n\n  perdure dlq discard RUN_ID…\n  perdure dlq discard --cause CAUSE", d.discard},
 	})
 }
 
@@ -47,18 +47,18 @@ type dlqCall struct {
 
 // choose is begin, for what takes a positive --limit.
 func (d *dlqCall) choose(limit *int) (*client.Client, error) {
-	if _, err := parseMixed(d.flags, d.args, 0, 0); err != nil {
+	if _, err := parseMixed(d.flags, d.args); err != nil {
 		return nil, err
 	}
 	if *limit < 1 {
 		fmt.Fprintf(d.stderr, "perdure %s: --limit has to be positive\n", d.flags.Name())
 		return nil, errUsage
 	}
-	return d.conn.connect()
+	return d.conn.connect(d.ctx)
 }
 
 // choice adds the flags that choose dead letters.
-func choice(f *flag.FlagSet, cause, kind, queue *string, limit *int, otherwise int) {
+func choice(f *flagSet, cause, kind, queue *string, limit *int, otherwise int) {
 	f.StringVar(cause, "cause", "", "only of this `cause`: the code of the run's error")
 	f.StringVar(kind, "kind", "", "only of this `kind`")
 	f.StringVar(queue, "queue", "", "only of this `queue`")
@@ -127,7 +127,7 @@ func (d *dlqCall) list() error {
 }
 
 func (d *dlqCall) show() error {
-	args, c, err := d.begin(1)
+	args, c, err := d.begin()
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func firstLine(text string) string {
 func (d *dlqCall) chosen() (in api.ChooseLetters, c *client.Client, err error) {
 	limit := 100
 	choice(d.flags, &in.Cause, &in.Kind, &in.Queue, &limit, limit)
-	ids, err := parseMixed(d.flags, d.args, 0, perdure.MaxBatch)
+	ids, err := parseMixed(d.flags, d.args)
 	if err != nil {
 		return in, nil, err
 	}
@@ -226,7 +226,7 @@ func (d *dlqCall) chosen() (in api.ChooseLetters, c *client.Client, err error) {
 		d.flags.Usage()
 		return in, nil, errUsage
 	}
-	c, err = d.conn.connect()
+	c, err = d.conn.connect(d.ctx)
 	return in, c, err
 }
 

@@ -33,7 +33,7 @@ type finding struct {
 func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("doctor", "Looks at the data folder, the store, the doorbell and the server, and says what is wrong and what would help. Exits with 1 if\nsomething is.\n\n  perdure doctor", stderr)
 	conn := addConnFlags(f)
-	c := settings.AddFlags(f, "store", "doorbell")
+	c := settings.AddFlags(f.FlagSet, "store", "doorbell")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args); err != nil {
 		return err
@@ -160,7 +160,10 @@ func (c *connFlags) lookAtTLS(ctx context.Context) []finding {
 }
 
 func lookAtServer(ctx context.Context, conn *connFlags) []finding {
-	c, err := conn.connect()
+	if err := conn.reach(); err != nil {
+		return []finding{{"server", false, err.Error()}}
+	}
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return []finding{{"key", false, err.Error()}}
 	}

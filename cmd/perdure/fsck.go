@@ -35,7 +35,7 @@ func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	} else if *stopped {
 		found, err = checkFolder(ctx, first(*conn.data, os.Getenv("PERDURE_DATA"), settings.DefaultData))
-	} else if c, cerr := conn.connect(); cerr != nil {
+	} else if c, cerr := conn.connect(ctx); cerr != nil {
 		err = cerr
 	} else {
 		found, err = c.Invariants(ctx)

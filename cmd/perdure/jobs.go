@@ -58,7 +58,7 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintln(stderr, "perdure jobs: --limit has to be positive")
 		return errUsage
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func statusPainter(w io.Writer) func(string) string {
 }
 
 func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("run", "Starts a run and stays with it: its events as they happen, then its result.\nCtrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure run KIND [--input JSON] [flags]", stderr)
+	f := flags("run KIND", "Starts a run and stays with it: its events as they happen, then its result.\nCtrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure run KIND [--input JSON] [flags]", stderr)
 	conn := addConnFlags(f)
 	var sub perdure.Submission
 	input := f.String("input", "", "the input: `JSON`, @file, or - for standard input")
@@ -152,15 +152,24 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	detach := f.Bool("detach", false, "don't stay: print its id")
 	f.BoolVar(detach, "d", false, "the same as --detach")
 	asJSON := f.Bool("json", false, "print JSON")
-	names, err := parseMixed(f, args, 1, 1)
+	names, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
 	sub.Kind, sub.ThreadID, sub.Class = names[0], perdure.ThreadID(*thread), perdure.Class(*class)
+	for _, zero := range []struct {
+		flag string
+		is   bool
+	}{{"max-attempts", sub.MaxAttempts == 0}, {"timeout", sub.Timeout == 0}} {
+		if zero.is && f.given(zero.flag) {
+			fmt.Fprintf(stderr, "perdure run: --%s has to be positive; leave it out for the default\n", zero.flag)
+			return errUsage
+		}
+	}
 	if sub.Input, err = readJSON("--input", *input); err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -237,16 +246,16 @@ func printEvent(w io.Writer, e *api.Event, asJSON bool) error {
 }
 
 func logs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("logs", "Prints a run's events; with -f until it has ended.\n\n  perdure logs [-f] RUN", stderr)
+	f := flags("logs RUN", "Prints a run's events; with -f until it has ended.\n\n  perdure logs [-f] RUN", stderr)
 	conn := addConnFlags(f)
 	stay := f.Bool("f", false, "follow it until it has ended")
 	after := f.Int64("after", 0, "only events after this `number`")
 	asJSON := f.Bool("json", false, "print JSON, an event a line")
-	ids, err := parseMixed(f, args, 1, 1)
+	ids, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -275,12 +284,12 @@ func logs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("kill", "Asks runs to stop, waits until they have, and shows the proof: requested, delivered, acknowledged, stopped.\n\n  perdure kill RUN…", stderr)
+	f := flags("kill RUN…", "Asks runs to stop, waits until they have, and shows the proof: requested, delivered, acknowledged, stopped.\n\n  perdure kill RUN…", stderr)
 	conn := addConnFlags(f)
 	reason := f.String("reason", "perdure kill", "why; the run is told")
 	wait := f.Duration("wait", time.Minute, "wait for so long; 0 only asks")
 	asJSON := f.Bool("json", false, "print JSON")
-	ids, err := parseMixed(f, args, 1, 1000)
+	ids, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
@@ -290,7 +299,7 @@ func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	var last *api.Run
 	for _, id := range ids {
-		err := conn.each([]string{id}, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (_ *api.Run, err error) {
+		err := conn.each(ctx, []string{id}, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (_ *api.Run, err error) {
 			last, err = c.Cancel(ctx, id, *reason, *wait)
 			return last, err
 		})

@@ -22,9 +22,9 @@ const keysUsage = `Usage:
 func keysCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	k := &keysCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
 	return k.say("keys", keysUsage, "", []word{
-		{"create", "Makes a key. Its secret is printed once, and stored nowhere.\n\n  perdure keys create NAME --scopes runs:create,runs:read", k.create},
+		{"create NAME", "Makes a key. Its secret is printed once, and stored nowhere.\n\n  perdure keys create NAME --scopes runs:create,runs:read", k.create},
 		{"list", "Lists the keys of the tenant, without their secrets.\n\n  perdure keys list", k.list},
-		{"revoke", "Ends a key at once.\n\n  perdure keys revoke KEY_ID", k.revoke},
+		{"revoke ID", "Ends a key at once.\n\n  perdure keys revoke KEY_ID", k.revoke},
 		{"bootstrap", bootstrapAbout, k.bootstrap},
 		{"signing", "", func() error { return signingCommand(ctx, k.args, stdout, stderr) }},
 	})
@@ -38,7 +38,7 @@ func (h *keysCall) create() error {
 	tenant := h.flags.String("tenant", "", "of another `tenant`, which is made if need be (takes a key of the platform)")
 	var in api.CreateKey
 	h.flags.TextVar(&in.TTL, "ttl", perdure.Duration(0), "when it expires; 0s: never")
-	name, c, err := h.begin(1)
+	name, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func scopeNames(list string, platform bool) (names []string) {
 }
 
 func (h *keysCall) list() error {
-	_, c, err := h.begin(0)
+	_, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func printKeys(w io.Writer, list []perdure.Key) {
 }
 
 func (h *keysCall) revoke() error {
-	ids, c, err := h.begin(1)
+	ids, c, err := h.begin()
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func late(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("late", `Lists work of a run that was finished too late: it was refused, and kept. Adopting one completes the run if it is still
+	f := flags("late RUN [adopt|discard N]", `Lists work of a run that was finished too late: it was refused, and kept. Adopting one completes the run if it is still
 live, and otherwise makes it what the run hands over.
 
   perdure late RUN
@@ -22,7 +22,7 @@ live, and otherwise makes it what the run hands over.
   perdure late RUN discard N`, stderr)
 	conn := addConnFlags(f)
 	asJSON := f.Bool("json", false, "print JSON")
-	words, err := parseMixed(f, args, 1, 3)
+	words, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ live, and otherwise makes it what the run hands over.
 			return errUsage
 		}
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

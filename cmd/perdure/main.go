@@ -15,8 +15,10 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/perdure/perdure/internal/bench"
 	"github.com/perdure/perdure/internal/demo"
@@ -29,6 +31,9 @@ const (
 	exitUsage = 2  // it was asked for something that makes no sense
 	exitIO    = 74 // the disk failed; only a restart finds out what is stored
 )
+
+// exitCodes is the sentence of docs/server.md, for the help.
+const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes on without us, 4 the run timed out, 5 it was cancelled,\n74 the disk failed."
 
 // errUsage is a mistake on the command line that has been explained already.
 var errUsage = errors.New("usage")
@@ -152,22 +157,68 @@ func usage(w io.Writer) {
 			fmt.Fprintf(w, "  %-10s %s\n", c.name, c.about)
 		}
 	}
-	fmt.Fprint(w, "\nperdure <command> -h explains a command. Exit codes: 0 done, 1 failed, 2 wrong usage.\n")
+	fmt.Fprint(w, "\nperdure <command> -h explains a command.\n"+exitCodes+"\n")
 }
 
-// flags makes the flag set of a command.
-func flags(name, about string, stderr io.Writer) *flag.FlagSet {
-	f := flag.NewFlagSet(name, flag.ContinueOnError)
+// A flagSet is the flags and arguments of a command.
+type flagSet struct {
+	*flag.FlagSet
+	// takes names the arguments: RUN, RUN… for one or more, and in brackets those that may be missing, all together.
+	takes []string
+}
+
+// flags makes the flag set of a command. Its usage is its words, in small letters, and then its arguments.
+func flags(usage, about string, stderr io.Writer) *flagSet {
+	words := strings.Fields(usage)
+	n := slices.IndexFunc(words, func(w string) bool { return strings.ContainsFunc(w, isArgument) })
+	if n < 0 {
+		n = len(words)
+	}
+	f := &flagSet{flag.NewFlagSet(strings.Join(words[:n], " "), flag.ContinueOnError), words[n:]}
 	f.SetOutput(stderr)
 	f.Usage = func() {
-		fmt.Fprintf(stderr, "Usage: perdure %s [flags]\n\n%s\n\nFlags:\n\n", name, about)
+		fmt.Fprintf(stderr, "%s\n%s\n\nFlags:\n\n", f.line(), about)
 		f.PrintDefaults()
 	}
 	return f
 }
 
+// isArgument tells a letter that the words of commands don't have.
+func isArgument(r rune) bool { return unicode.IsUpper(r) || r == '[' }
+
+// given tells whether a flag was set.
+func (f *flagSet) given(name string) (yes bool) {
+	f.Visit(func(g *flag.Flag) { yes = yes || g.Name == name })
+	return yes
+}
+
+// line is the first line of the usage.
+func (f *flagSet) line() string {
+	words := append(append([]string{"Usage: perdure", f.Name()}, f.takes...), "[flags]")
+	return strings.Join(words, " ") + "\n"
+}
+
+// checkArguments compares arguments with those that the command takes, and names one that is missing or too many.
+func (f *flagSet) checkArguments(args []string) error {
+	complain := func(format, arg string) error {
+		fmt.Fprintf(f.Output(), "perdure %s: "+format+"\n\n%s", f.Name(), visible(arg), f.line())
+		return errUsage
+	}
+	if len(args) < len(f.takes) {
+		// One that begins a bracket may be missing, with the rest.
+		if name := f.takes[len(args)]; !strings.HasPrefix(name, "[") {
+			return complain("%s is missing", strings.Trim(name, "[]…"))
+		}
+	}
+	many := len(f.takes) > 0 && strings.Contains(f.takes[len(f.takes)-1], "…")
+	if len(args) > len(f.takes) && !many {
+		return complain("%s is one argument too many", args[len(f.takes)])
+	}
+	return nil
+}
+
 // parse reads the flags of a command that takes no arguments.
-func parse(f *flag.FlagSet, args []string) error {
+func parse(f *flagSet, args []string) error {
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return err

@@ -14,14 +14,14 @@ import (
 )
 
 func peek(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("peek", "Shows what a run is doing: since when, what happened last, what it waits for, and its children.\n\n  perdure peek RUN", stderr)
+	f := flags("peek RUN", "Shows what a run is doing: since when, what happened last, what it waits for, and its children.\n\n  perdure peek RUN", stderr)
 	conn := addConnFlags(f)
 	asJSON := f.Bool("json", false, "print JSON")
-	ids, err := parseMixed(f, args, 1, 1)
+	ids, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

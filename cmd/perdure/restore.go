@@ -32,7 +32,7 @@ func restore(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	database := f.String("store", "", "restore into the database at this `address`, postgres://…")
 	revoke := f.Bool("revoke-keys", false, "revoke every key of the backup and make one platform key: admin.key in the folder, or printed with --store")
 	asJSON := f.Bool("json", false, "print JSON")
-	names, err := parseMixed(f, args, 1, 1)
+	names, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}

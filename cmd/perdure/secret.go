@@ -21,11 +21,12 @@ until each is rotated; those are listed. docs/server.md says more.
 
 // secretCommand is "perdure secret".
 func secretCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("secret rotate", "", stderr)
+	f := flags("secret", "", stderr)
+	f.takes = []string{"rotate"}
 	f.Usage = func() { fmt.Fprint(stderr, secretUsage) }
-	c := settings.AddFlags(f, "data", "store", "doorbell", "seal_keys")
+	c := settings.AddFlags(f.FlagSet, "data", "store", "doorbell", "seal_keys")
 	asJSON := f.Bool("json", false, "print JSON")
-	words, err := parseMixed(f, args, 1, 1)
+	words, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func signalCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("signal", `Sends a signal to a run. One that nobody waits for yet is kept for the wait to come. Where the run asks for an
+	f := flags("signal RUN NAME [JSON]", `Sends a signal to a run. One that nobody waits for yet is kept for the wait to come. Where the run asks for an
 approval of that name, it is the decision: {"decision": "approve"} or "reject", and with the "action_hash" of what is
 decided about if the run has asked under that name before.
 
@@ -18,7 +18,7 @@ decided about if the run has asked under that name before.
 	conn := addConnFlags(f)
 	key := f.String("idempotency-key", "", "send it once per `key`")
 	asJSON := f.Bool("json", false, "print JSON")
-	words, err := parseMixed(f, args, 2, 3)
+	words, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ decided about if the run has asked under that name before.
 	if err != nil {
 		return err
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -33,15 +33,15 @@ func signingCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 		{"new", "", func() error { return signingNew(k.args, stderr) }},
 		{"public", "", func() error { return signingPublic(k.args, stdout, stderr) }},
 		{"list", "Lists the public halves of the keys that the server signs runs with, and did.\n\n  perdure keys signing list", k.list},
-		{"require", "Says whether a tenant's runs are handed over only with a valid signature. It takes a key of the platform.\n\n  perdure keys signing require TENANT on|off", k.require},
+		{"require TENANT on|off", "Says whether a tenant's runs are handed over only with a valid signature. It takes a key of the platform.\n\n  perdure keys signing require TENANT on|off", k.require},
 	})
 }
 
 type signingCall struct{ wordCall }
 
 func signingNew(args []string, stderr io.Writer) error {
-	f := flags("keys signing new", "Makes a key that signs runs: an Ed25519 private key in PEM, in a file that its owner alone can read.\n\n  perdure keys signing new FILE", stderr)
-	file, err := parseMixed(f, args, 1, 1)
+	f := flags("keys signing new FILE", "Makes a key that signs runs: an Ed25519 private key in PEM, in a file that its owner alone can read.\n\n  perdure keys signing new FILE", stderr)
+	file, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,8 @@ func signingNew(args []string, stderr io.Writer) error {
 }
 
 func signingPublic(args []string, stdout, stderr io.Writer) error {
-	f := flags("keys signing public", "Prints the public halves of keys that sign runs, as workers take them.\n\n  perdure keys signing public FILE…", stderr)
-	files, err := parseMixed(f, args, 1, 100)
+	f := flags("keys signing public FILE…", "Prints the public halves of keys that sign runs, as workers take them.\n\n  perdure keys signing public FILE…", stderr)
+	files, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func signingPublic(args []string, stdout, stderr io.Writer) error {
 }
 
 func (h *signingCall) list() error {
-	_, c, err := h.begin(0)
+	_, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (h *signingCall) list() error {
 }
 
 func (h *signingCall) require() error {
-	said, err := parseMixed(h.flags, h.args, 2, 2)
+	said, err := parseMixed(h.flags, h.args)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (h *signingCall) require() error {
 		h.flags.Usage()
 		return errUsage
 	}
-	c, err := h.conn.connect()
+	c, err := h.conn.connect(h.ctx)
 	if err != nil {
 		return err
 	}

@@ -24,15 +24,15 @@ func tenantsCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	h := &tenantsCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
 	return h.say("tenants", tenantsUsage, "list", []word{
 		{"list", "Lists tenants and the limits that are set for them.\n\n  perdure tenants list", h.list},
-		{"show", "Shows a tenant, its limits and how many live runs it has.\n\n  perdure tenants show acme", h.show},
-		{"set", "Sets limits of a tenant, and makes the tenant if there is none of that name. Limits that are not named stay.\nEach node holds to them within a second.\n\n  perdure tenants set acme --max-live-runs 10000 --max-calls 64", h.set},
+		{"show TENANT", "Shows a tenant, its limits and how many live runs it has.\n\n  perdure tenants show acme", h.show},
+		{"set TENANT", "Sets limits of a tenant, and makes the tenant if there is none of that name. Limits that are not named stay.\nEach node holds to them within a second.\n\n  perdure tenants set acme --max-live-runs 10000 --max-calls 64", h.set},
 	})
 }
 
 type tenantsCall struct{ wordCall }
 
 func (h *tenantsCall) list() error {
-	_, c, err := h.begin(0)
+	_, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (h *tenantsCall) list() error {
 }
 
 func (h *tenantsCall) show() error {
-	names, c, err := h.begin(1)
+	names, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (h *tenantsCall) set() error {
 			return nil
 		})
 	}
-	names, c, err := h.begin(1)
+	names, c, err := h.begin()
 	if err != nil {
 		return err
 	}

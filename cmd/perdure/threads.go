@@ -24,7 +24,7 @@ func threadsCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 		fmt.Fprintln(stderr, "perdure threads: -n takes 1 to 200")
 		return errUsage
 	}
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		return errUsage
 	}
 	filter.RunID, filter.Tenant = perdure.RunID(*run), perdure.TenantID(*tenant)
-	c, err := conn.connect()
+	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -34,16 +34,16 @@ func webhooksCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	h := &hooksCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
 	return h.say("webhooks", webhooksUsage, "list", []word{
 		{"list", "Lists the registered webhooks.", h.list},
-		{"add", "Registers a webhook. Its secret is printed once, and stored nowhere.\n\n  perdure webhooks add URL", h.add},
-		{"show", "Shows a webhook.\n\n  perdure webhooks show ID", h.show},
-		{"rm", "Deletes a webhook. What it was told can still be looked at.\n\n  perdure webhooks rm ID", h.remove},
-		{"rotate", "Gives a webhook a new secret. For a day messages are signed with the one before as well.\n\n  perdure webhooks rotate ID", h.rotate},
-		{"enable", "Has a webhook told of things again.\n\n  perdure webhooks enable ID", func() error { return h.able(false) }},
-		{"disable", "Has a webhook told of nothing any more; what is on its way to it is given up.\n\n  perdure webhooks disable ID", func() error { return h.able(true) }},
-		{"test", "Sends a webhook a message that is about nothing, and says what came of it.\n\n  perdure webhooks test ID", h.test},
-		{"deliveries", "Lists what a webhook was told, newest first.\n\n  perdure webhooks deliveries ID", h.deliveries},
-		{"attempts", "Lists every attempt of a delivery.\n\n  perdure webhooks attempts DELIVERY_ID", h.attempts},
-		{"redeliver", "Has a delivery sent again, now: with the same id and the same body.\n\n  perdure webhooks redeliver DELIVERY_ID", h.redeliver},
+		{"add URL", "Registers a webhook. Its secret is printed once, and stored nowhere.\n\n  perdure webhooks add URL", h.add},
+		{"show ID", "Shows a webhook.\n\n  perdure webhooks show ID", h.show},
+		{"rm ID", "Deletes a webhook. What it was told can still be looked at.\n\n  perdure webhooks rm ID", h.remove},
+		{"rotate ID", "Gives a webhook a new secret. For a day messages are signed with the one before as well.\n\n  perdure webhooks rotate ID", h.rotate},
+		{"enable ID", "Has a webhook told of things again.\n\n  perdure webhooks enable ID", func() error { return h.able(false) }},
+		{"disable ID", "Has a webhook told of nothing any more; what is on its way to it is given up.\n\n  perdure webhooks disable ID", func() error { return h.able(true) }},
+		{"test ID", "Sends a webhook a message that is about nothing, and says what came of it.\n\n  perdure webhooks test ID", h.test},
+		{"deliveries ID", "Lists what a webhook was told, newest first.\n\n  perdure webhooks deliveries ID", h.deliveries},
+		{"attempts DELIVERY_ID", "Lists every attempt of a delivery.\n\n  perdure webhooks attempts DELIVERY_ID", h.attempts},
+		{"redeliver DELIVERY_ID", "Has a delivery sent again, now: with the same id and the same body.\n\n  perdure webhooks redeliver DELIVERY_ID", h.redeliver},
 	})
 }
 
@@ -51,7 +51,7 @@ func webhooksCommand(ctx context.Context, args []string, stdout, stderr io.Write
 type hooksCall struct{ wordCall }
 
 func (h *hooksCall) list() error {
-	_, c, err := h.begin(0)
+	_, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (h *hooksCall) add() error {
 	events := h.flags.String("events", "", "`types` of events, separated by commas, such as run:completed,x:* (default: ends, stalls, and what follows an end)")
 	thread := h.flags.String("thread", "", "only runs of this `thread`")
 	h.flags.StringVar(&in.Description, "description", "", "what it is for")
-	args, c, err := h.begin(1)
+	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (h *hooksCall) secret(made *api.NewWebhook) error {
 }
 
 func (h *hooksCall) rotate() error {
-	args, c, err := h.begin(1)
+	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (h *hooksCall) rotate() error {
 }
 
 func (h *hooksCall) show() error {
-	args, c, err := h.begin(1)
+	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func stamp(i perdure.Instant) string {
 }
 
 func (h *hooksCall) remove() error {
-	args, c, err := h.begin(1)
+	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (h *hooksCall) remove() error {
 }
 
 func (h *hooksCall) able(disabled bool) error {
-	args, c, err := h.begin(1)
+	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (h *hooksCall) able(disabled bool) error {
 }
 
 func (h *hooksCall) test() error {
-	args, c, err := h.begin(1)
+	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (h *hooksCall) deliveries() error {
 	var filter client.DeliveryFilter
 	h.flags.StringVar(&filter.State, "state", "", "only those that are pending, delivered, dead or dropped")
 	h.flags.IntVar(&filter.Limit, "limit", 20, "at most so many")
-	args, c, err := h.begin(1)
+	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (h *hooksCall) deliveries() error {
 }
 
 func (h *hooksCall) attempts() error {
-	args, c, err := h.begin(1)
+	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (h *hooksCall) attempts() error {
 }
 
 func (h *hooksCall) redeliver() error {
-	args, c, err := h.begin(1)
+	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}

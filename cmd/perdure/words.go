@@ -12,10 +12,15 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-// A word is what can be said after a command that has words of its own.
+// A word is what can be said after a command that has words of its own. Its usage is its name and its arguments.
 type word struct {
-	name, about string
-	run         func() error
+	usage, about string
+	run          func() error
+}
+
+func (w *word) name() string {
+	name, _, _ := strings.Cut(w.usage, " ")
+	return name
 }
 
 // wordCall is one call of such a command.
@@ -23,7 +28,7 @@ type wordCall struct {
 	ctx            context.Context
 	args           []string
 	stdout, stderr io.Writer
-	flags          *flag.FlagSet
+	flags          *flagSet
 	conn           *connFlags
 	asJSON         *bool
 }
@@ -35,10 +40,10 @@ func (h *wordCall) say(command, usage, otherwise string, words []word) error {
 		name, h.args = h.args[0], h.args[1:]
 	}
 	for _, w := range words {
-		if w.name != name {
+		if w.name() != name {
 			continue
 		}
-		h.flags = flags(command+" "+name, w.about, h.stderr)
+		h.flags = flags(command+" "+w.usage, w.about, h.stderr)
 		h.conn = addConnFlags(h.flags)
 		h.asJSON = h.flags.Bool("json", false, "print JSON")
 		if name == otherwise {
@@ -49,7 +54,7 @@ func (h *wordCall) say(command, usage, otherwise string, words []word) error {
 	if name != "" {
 		names := make([]string, len(words))
 		for i := range words {
-			names[i] = words[i].name
+			names[i] = words[i].name()
 		}
 		fmt.Fprintf(h.stderr, "perdure %s: there is no %q%s\n\n", command, name, meant(name, names))
 	}
@@ -60,13 +65,13 @@ func (h *wordCall) say(command, usage, otherwise string, words []word) error {
 	return errUsage
 }
 
-// begin reads the flags and so many arguments, and gives a client.
-func (h *wordCall) begin(arguments int) ([]string, *client.Client, error) {
-	args, err := parseMixed(h.flags, h.args, arguments, arguments)
+// begin reads the flags and the arguments, and gives a client.
+func (h *wordCall) begin() ([]string, *client.Client, error) {
+	args, err := parseMixed(h.flags, h.args)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := h.conn.connect()
+	c, err := h.conn.connect(h.ctx)
 	return args, c, err
 }
 

@@ -73,6 +73,25 @@ func TestThePageIsTrue(t *testing.T) {
 	}
 }
 
+// Somebody whose port is taken is told so: the page's first commands don't wait for a server that has ended.
+func TestTakenPortEndsTheFirstCommands(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir, address := t.TempDir(), taken.Addr().String()
+	build(t, filepath.Join(dir, "bin", "perdure"), "../../cmd/perdure")
+	typed := strings.TrimPrefix(strings.ReplaceAll(shellBlocks(t)[0].typed, "127.0.0.1:7373", address), "make build\n")
+	cmd := exec.CommandContext(t.Context(), "timeout", "30", "sh", "-c", typed)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PERDURE_LISTEN="+address, "PERDURE_DATA=", "PERDURE_CONFIG=")
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() == 124 || !bytes.Contains(out, []byte("address already in use")) {
+		t.Errorf("with a taken port: %v, and it says %q, want that the address is in use", err, out)
+	}
+}
+
 // A shellBlock is what the page has typed, and what it says that comes of it.
 type shellBlock struct{ typed, shown string }
 

@@ -50,3 +50,23 @@ func TestPicture(t *testing.T) {
 		t.Errorf("a recorded step that was executed again is not found: %v", err)
 	}
 }
+
+// A worker that is there again soon leaves little room for the label of the one that was killed.
+func TestPictureKeepsItsLabelsWhole(t *testing.T) {
+	at := func(column int) perdure.Instant { return perdure.Instant(1_000_000 * (column + 1)) }
+	x := &paper{from: at(0), to: at(pictureWidth)}
+	for _, c := range []struct {
+		name           string
+		up, down, next int
+		want           string
+	}{
+		{"room after it", 0, 20, 40, "████████████████████✗ kill -9           ██████████████████████████"},
+		{"room before it alone", 0, 20, 23, "███████████ kill -9 ✗  ███████████████████████████████████████████"},
+		{"no room", 0, 3, 5, "███✗ kill -9██████████████████████████████████████████████████████"},
+	} {
+		two := [2]life{{Up: at(c.up), Down: at(c.down)}, {Up: at(c.next), Down: at(pictureWidth)}}
+		if got := x.lives(two, paint.Blue).String(); got != c.want {
+			t.Errorf("%s:\n%s, want\n%s", c.name, got, c.want)
+		}
+	}
+}

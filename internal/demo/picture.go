@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -75,6 +76,23 @@ func (c *canvas) String() string {
 	return b.String()
 }
 
+// lives draws two processes, of which the first was killed. The label stands after its end. Where the second begins too
+// soon for that, the label stands before the end, and over the bars if the first was too short as well.
+func (x *paper) lives(two [2]life, hue string) *canvas {
+	const label, before = "✗ kill -9", " kill -9 ✗"
+	c := x.row()
+	up, down, next := x.column(two[0].Up), x.column(two[0].Down), x.column(two[1].Up)
+	c.fill(up, down, '█', hue)
+	c.fill(max(next, down+1), x.column(two[1].Down), '█', hue)
+	long, room := utf8.RuneCountInString(label), utf8.RuneCountInString(before)
+	if next-down < long && down-up >= room {
+		c.put(down+1-room, before, paint.Red)
+	} else {
+		c.put(down, label, paint.Red)
+	}
+	return c
+}
+
 // picture draws the run's life from its log, with what the demo itself saw of the processes above it.
 func (s *story) picture(p paint.Painter) string {
 	x := &paper{p: p, from: s.Servers[0].Up, to: s.Servers[1].Down}
@@ -86,15 +104,8 @@ func (s *story) picture(p paint.Painter) string {
 		axis.put(x.column(at), "╵", paint.Faint)
 		ticks.put(x.column(at), fmt.Sprintf("%d s", n), paint.Faint)
 	}
-	lives := func(two [2]life, hue string) *canvas {
-		c := x.row()
-		c.fill(x.column(two[0].Up), x.column(two[0].Down), '█', hue)
-		c.put(x.column(two[0].Down), "✗ kill -9", paint.Red)
-		c.fill(max(x.column(two[1].Up), x.column(two[0].Down)+1), x.column(two[1].Down), '█', hue)
-		return c
-	}
-	write("server", lives(s.Servers, paint.Blue))
-	write("worker", lives(s.Workers, paint.Green))
+	write("server", x.lives(s.Servers, paint.Blue))
+	write("worker", x.lives(s.Workers, paint.Green))
 
 	caller, run := x.row(), x.row()
 	draw(x, s.Events, s.Workers[0].Down, caller, run)

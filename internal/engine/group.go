@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -33,9 +34,7 @@ func (op *CreateGroup) Do(tx *Tx) error {
 	if !perdure.ValidMode(op.Mode) {
 		return perdure.Invalid("mode", "%q is none of all, all_ok, any, any_ok", op.Mode)
 	}
-	switch op.OnLosers {
-	case "", "continue", "cancel":
-	default:
+	if op.OnLosers != "" && !slices.Contains(perdure.Dispositions, op.OnLosers) {
 		return perdure.Invalid("on_losers", "%q is neither continue nor cancel", op.OnLosers)
 	}
 	if len(op.RunIDs) == 0 {

@@ -66,7 +66,7 @@ func (op *Signal) Do(tx *Tx) error {
 			return err
 		}
 		if ok {
-			if known.Digest != digest {
+			if !digest.is(known.Digest) {
 				return perdure.Errorf(perdure.CodeReused, "this idempotency key was used with another signal")
 			}
 			return nil
@@ -85,7 +85,7 @@ func (op *Signal) Do(tx *Tx) error {
 		return err
 	}
 	if op.Key != "" {
-		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest, Ref: string(r.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest.value, Ref: string(r.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	if decided {
 		return nil
@@ -108,16 +108,21 @@ func (op *Signal) Do(tx *Tx) error {
 }
 
 // digest is equal for signals that say the same.
-func (op *Signal) digest() (string, error) {
-	text := op.Name + "\x00" + string(op.Data)
+func (op *Signal) digest() (d bodyDigest, err error) {
+	var decision []byte
 	if op.Decision != nil {
-		b, err := json.Marshal(op.Decision)
-		if err != nil {
-			return "", err
+		if decision, err = json.Marshal(op.Decision); err != nil {
+			return d, err
 		}
-		text += "\x00" + string(b)
 	}
-	return store.Digest(text), nil
+	of := func(data, decision []byte) string {
+		text := op.Name + "\x00" + string(data)
+		if op.Decision != nil {
+			text += "\x00" + string(decision)
+		}
+		return store.Digest(text)
+	}
+	return bodyDigest{of(canonical(op.Data), canonical(decision)), of(op.Data, decision)}, nil
 }
 
 // matchSignal satisfies a new wait by the oldest signal of its name that satisfied none.
@@ -139,7 +144,7 @@ type Callback struct {
 	Refused *perdure.Error // the wait was over: the refusal is the answer, and the log keeps what came
 
 	body   []byte // what it says
-	digest string
+	digest bodyDigest
 	bad    error // what is wrong with it by itself
 }
 
@@ -161,7 +166,7 @@ func (op *Callback) prepare() {
 		Result json.RawMessage  `json:"result,omitempty"`
 		Error  *perdure.Failure `json:"error,omitempty"`
 	}{op.Result, op.Error})
-	op.digest = store.Digest(string(op.body))
+	op.digest = digestBody(op.body)
 }
 
 func (op *Callback) Needs() []store.Ref { return nil }
@@ -199,7 +204,7 @@ func (op *Callback) Do(tx *Tx) error {
 		switch {
 		case used.Ref != string(run):
 			return tooLate
-		case used.Digest != digest:
+		case !digest.is(used.Digest):
 			return perdure.Errorf(perdure.CodeReused, "this callback was answered with another body")
 		}
 		return nil
@@ -213,7 +218,7 @@ func (op *Callback) Do(tx *Tx) error {
 		}
 		tooLate = perdure.Errorf(perdure.CodeWaitClosed, "the wait is %s", w.State)
 	}
-	row := store.KeyRow{Tenant: tenant, Key: key, Digest: digest, Ref: string(run), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)}
+	row := store.KeyRow{Tenant: tenant, Key: key, Digest: digest.value, Ref: string(run), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)}
 	if w.State != perdure.WaitOpen {
 		op.Refused = tooLate
 		row.Ref = "too late"

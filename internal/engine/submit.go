@@ -24,13 +24,13 @@ type Submit struct {
 	WebhookSecret string // set if this made its webhook's endpoint: it is shown to this call, however often it is made
 
 	checked perdure.Submission // as it is taken
-	digest  string             // of it, if there is a key
+	digest  bodyDigest         // of it, if there is a key
 	bad     error
 }
 
 // prepare looks at the submission by itself.
 func (op *Submit) prepare() {
-	op.checked, op.digest = op.Submission, ""
+	op.checked, op.digest = op.Submission, bodyDigest{}
 	if op.bad = op.checked.Validate(); op.bad != nil || op.Key == "" {
 		return
 	}
@@ -39,7 +39,7 @@ func (op *Submit) prepare() {
 	}
 	var body []byte
 	body, op.bad = json.Marshal(&op.checked)
-	op.digest = store.Digest(string(body))
+	op.digest = digestBody(body)
 }
 
 // Needs names nothing: a new run is nowhere yet.
@@ -61,7 +61,7 @@ func (op *Submit) Do(tx *Tx) error {
 			return err
 		}
 		if ok {
-			if known.Digest != digest {
+			if !digest.is(known.Digest) {
 				return perdure.Errorf(perdure.CodeReused, "this idempotency key was used with another body")
 			}
 			op.Created = false
@@ -93,7 +93,7 @@ func (op *Submit) Do(tx *Tx) error {
 		return err
 	}
 	if op.Key != "" {
-		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest, Ref: string(r.ID),
+		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest.value, Ref: string(r.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	switch {

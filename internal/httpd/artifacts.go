@@ -40,7 +40,7 @@ func download(pattern string, g guard, summary string, f func(*call) error) rout
 const storingAtOnce = 4
 
 func putArtifact(c *call) (int, *perdure.Artifact, error) {
-	epoch, err := c.whole("epoch", 0, 1, 1<<53)
+	epoch, err := c.whole("epoch", 0, 1, maxSeq)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -151,6 +151,9 @@ func listArtifacts(c *call, _ *none) (int, *api.Artifacts, error) {
 // getArtifact gives the bytes of an artifact. They are whatever a worker has sent: a browser saves them, and never shows or
 // executes them as a page of this server.
 func getArtifact(c *call) error {
+	if err := perdure.CheckArtifactName(c.PathValue("name")); err != nil {
+		return err
+	}
 	r, err := c.s.engine.Artifact(c.Context(), c.tenant(), c.run(), c.PathValue("name"))
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ var auditFilters = []string{"action", "key_id", "target", "limit", "cursor"}
 
 // auditFilter reads which entries are meant.
 func (c *call) auditFilter() (f store.AuditFilter, err error) {
-	limit, err := c.whole("limit", 50, 1, 1000)
+	limit, err := c.whole("limit", 50, 1, maxPage)
 	if err != nil {
 		return f, err
 	}

@@ -1,10 +1,17 @@
 package httpd
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/webhook"
 )
 
@@ -215,4 +222,69 @@ func TestATestMessageThatIsSentAgainIsTheSameMessage(t *testing.T) {
 	if ids[0] != ids[1] || ids[1] == ids[2] {
 		t.Error(ids)
 	}
+}
+
+// A key's body is compared by its values: the order of keys, spaces and escapes don't matter. Numbers count as they are
+// written.
+func TestBodiesUnderAKeyAreComparedByValue(t *testing.T) {
+	w := newWorld(t, setup{})
+	g, res := w.sleeping(`{"kind":"waits"}`, `{"id":"c","type":"callback"}`)
+	thread := w.makeThread()
+	token := res["callbacks"].([]any)[0].(obj)["token"]
+	for _, c := range []struct{ path, body string }{
+		{"/api/v1/runs", `{"kind":"job","input":%s}`},
+		{"/api/v1/threads", `{"metadata":%s}`},
+		{"/api/v1/threads/" + thread + "/messages", `{"role":"user","content":%s}`},
+		{fmt.Sprintf("/api/v1/runs/%s/signals/s", g["run_id"]), `{"data":%s}`},
+		{fmt.Sprintf("/api/v1/callbacks/%s", token), `{"result":%s}`},
+	} {
+		send := func(value string) *answer {
+			return w.send(ask{method: "POST", path: c.path, key: w.key, body: fmt.Sprintf(c.body, value), header: http.Header{"Idempotency-Key": {"k"}}})
+		}
+		if first := send(`{"a":1,"b":{"d":"\u0041","c":[1.5,null]}}`); first.status/100 != 2 {
+			t.Errorf("%s: %d %s", first.what, first.status, first.body)
+		}
+		send(` { "b" : {"c":[1.5 ,null],"d":"A"}, "a":1}`).is(200)
+		for _, other := range []string{`{"a":1,"b":{"d":"A","c":[null,1.5]}}`, `{"a":1.0,"b":{"d":"A","c":[1.5,null]}}`, `{"a":1,"b":{"d":"A","c":[1.5]}}`, `{"a":1}`} {
+			if a := send(other); strings.Contains(c.path, "callbacks") {
+				a.refuses(409, "callback_answered")
+			} else {
+				a.refuses(422, "key_reused")
+			}
+		}
+	}
+}
+
+// A forgedKey stores an idempotency key as it was made before bodies were compared by value.
+type forgedKey struct{ row store.KeyRow }
+
+func (op *forgedKey) Needs() []store.Ref { return nil }
+func (op *forgedKey) Do(tx *engine.Tx) error {
+	op.row.ExpiresAt = tx.Now.Add(time.Hour)
+	tx.PutKey(op.row)
+	return nil
+}
+
+func TestKeysOfBeforeStillCount(t *testing.T) {
+	w := newWorld(t, setup{})
+	id := w.start(`{"kind":"job"}`)
+	sub := perdure.Submission{Kind: "job", Input: json.RawMessage(`{"b":1,"a":2}`)}
+	if err := sub.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(&sub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := store.KeyRow{Tenant: "a", Key: "run:old", Digest: store.Digest(string(text)), Ref: id}
+	if err := w.e.Do(t.Context(), &forgedKey{row}); err != nil {
+		t.Fatal(err)
+	}
+	send := func(input string) *answer {
+		return w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"job","input":` + input + `}`, header: http.Header{"Idempotency-Key": {"old"}}})
+	}
+	if got := send(`{"b":1,"a":2}`).is(200); got["run_id"] != id {
+		t.Errorf("a key of before gives run %v, want %s", got["run_id"], id)
+	}
+	send(`{"b":1,"a":3}`).refuses(422, "key_reused")
 }

@@ -11,7 +11,7 @@ import (
 // listPage reads limit and cursor of a list whose cursor is the id or the name of its last entry. Without a limit it is as many as a
 // page may have.
 func (c *call) listPage() (store.Page, error) {
-	limit, err := c.whole("limit", 1000, 1, 1000)
+	limit, err := c.whole("limit", 1000, 1, maxPage)
 	if err != nil {
 		return store.Page{}, err
 	}
@@ -124,7 +124,7 @@ func listKeys(c *call, _ *none) (int, *api.Keys, error) {
 
 // runLateResults lists the late results of a run, in full, up to the bytes of a page.
 func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
-	limit, err := c.whole("limit", perdure.MaxLate, 1, 1000)
+	limit, err := c.whole("limit", perdure.MaxLate, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -15,21 +15,21 @@ import (
 
 // describe makes the OpenAPI 3.1 document out of the table: what is not in the one is not in the other.
 func describe(routes []route) ([]byte, error) {
-	schemas := map[string]any{}
+	c := &components{schemas: map[string]any{}, asked: askedTypes(routes)}
 	paths := map[string]map[string]any{}
 	codes := make([]string, len(api.Codes))
 	for i, c := range api.Codes {
 		codes[i] = string(c.Code)
 	}
-	problem := schemaOf(reflect.TypeFor[api.Problem](), schemas)
-	schemas["Problem"].(map[string]any)["properties"].(map[string]any)["code"] = map[string]any{"type": "string", "enum": codes}
+	problem := schemaOf(reflect.TypeFor[api.Problem](), c)
+	c.schemas["Problem"].(map[string]any)["properties"].(map[string]any)["code"] = map[string]any{"type": "string", "enum": codes}
 	for _, r := range routes {
-		op := map[string]any{"summary": r.summary, "operationId": operationID(r), "responses": responses(r, schemas, problem)}
+		op := map[string]any{"summary": r.summary, "operationId": operationID(r), "responses": responses(r, c, problem)}
 		if params := parameters(r); len(params) > 0 {
 			op["parameters"] = params
 		}
 		if r.in != reflect.TypeFor[none]() {
-			op["requestBody"] = map[string]any{"content": map[string]any{"application/json": map[string]any{"schema": schemaOf(r.in, schemas)}}}
+			op["requestBody"] = map[string]any{"content": map[string]any{"application/json": map[string]any{"schema": schemaOf(r.in, c)}}}
 		}
 		if r.bytes {
 			op["requestBody"] = map[string]any{"content": map[string]any{perdure.AnyContent: map[string]any{}}}
@@ -55,7 +55,7 @@ func describe(routes []route) ([]byte, error) {
 			"description": "A durable runtime for AI-agent runs. Timeouts stop waiting, not working."},
 		"security": []any{map[string]any{"key": []any{}}},
 		"paths":    paths,
-		"components": map[string]any{"schemas": schemas,
+		"components": map[string]any{"schemas": c.schemas,
 			"securitySchemes": map[string]any{"key": map[string]any{"type": "http", "scheme": "bearer"}}},
 	}, "", " ")
 }
@@ -73,18 +73,19 @@ func parameters(r route) (out []any) {
 		out = append(out, map[string]any{"name": m[1], "in": "path", "required": true, "schema": map[string]any{"type": "string"}})
 	}
 	for _, q := range r.query {
-		out = append(out, map[string]any{"name": q, "in": "query", "schema": map[string]any{"type": "string"}})
+		schema := queryBound(r, q).describe(map[string]any{"type": "string"})
+		out = append(out, map[string]any{"name": q, "in": "query", "schema": schema})
 	}
 	if r.keyed {
-		out = append(out, map[string]any{"name": "Idempotency-Key", "in": "header", "schema": map[string]any{"type": "string"}})
+		out = append(out, map[string]any{"name": "Idempotency-Key", "in": "header", "schema": map[string]any{"type": "string", "maxLength": maxKey}})
 	}
 	return out
 }
 
-func responses(r route, schemas map[string]any, problem any) map[string]any {
+func responses(r route, c *components, problem any) map[string]any {
 	body := map[string]any{r.media: map[string]any{"schema": map[string]any{"type": "string"}}}
 	if r.raw == nil {
-		body = map[string]any{"application/json": map[string]any{"schema": schemaOf(r.out, schemas)}}
+		body = map[string]any{"application/json": map[string]any{"schema": schemaOf(r.out, c)}}
 	}
 	out := map[string]any{"default": map[string]any{"description": "A problem",
 		"content": map[string]any{"application/problem+json": map[string]any{"schema": problem}}}}
@@ -98,29 +99,61 @@ func responses(r route, schemas map[string]any, problem any) map[string]any {
 	return out
 }
 
+// components are the schemas that have a name.
+type components struct {
+	schemas map[string]any
+	asked   map[reflect.Type]bool // types of which bodies are made, and no answers
+}
+
+// askedTypes finds the types that are in bodies and in no answer.
+func askedTypes(routes []route) map[reflect.Type]bool {
+	in, out := make(map[reflect.Type]bool), make(map[reflect.Type]bool)
+	var visit func(t reflect.Type, seen map[reflect.Type]bool)
+	visit = func(t reflect.Type, seen map[reflect.Type]bool) {
+		switch {
+		case isRaw(t) || seen[t]:
+		case t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map:
+			visit(t.Elem(), seen)
+		case t.Kind() == reflect.Struct:
+			seen[t] = true
+			for _, f := range fieldsOf(t) {
+				visit(f, seen)
+			}
+		}
+	}
+	for _, r := range routes {
+		visit(r.in, in)
+		visit(r.out, out)
+	}
+	for t := range out {
+		delete(in, t)
+	}
+	return in
+}
+
 // schemaOf gives the JSON schema of a type; named structs become components.
-func schemaOf(t reflect.Type, schemas map[string]any) any {
+func schemaOf(t reflect.Type, c *components) any {
 	switch t {
 	case reflect.TypeFor[perdure.Instant]():
 		return map[string]any{"type": "string", "format": "date-time"}
 	case reflect.TypeFor[perdure.Duration]():
-		return map[string]any{"type": "string", "examples": []any{"30s", "1h15m"}}
+		return map[string]any{"type": "string", "pattern": durationPattern, "examples": []any{"30s", "1h15m"}}
 	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[perdure.Value]():
 		return map[string]any{"description": "any JSON value"}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return schemaOf(t.Elem(), schemas)
+		return schemaOf(t.Elem(), c)
 	case reflect.Slice:
-		return map[string]any{"type": "array", "items": schemaOf(t.Elem(), schemas)}
+		return map[string]any{"type": "array", "items": schemaOf(t.Elem(), c)}
 	case reflect.Map:
-		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem(), schemas)}
+		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem(), c)}
 	case reflect.String:
-		return map[string]any{"type": "string"}
+		return bound{enum: enums[t]}.describe(map[string]any{"type": "string"})
 	case reflect.Bool:
 		return map[string]any{"type": "boolean"}
 	case reflect.Struct:
-		return structSchema(t, schemas)
+		return structSchema(t, c)
 	}
 	return map[string]any{"type": "integer"}
 }
@@ -140,16 +173,17 @@ func schemaName(t reflect.Type) string {
 	return t.Name()
 }
 
-func structSchema(t reflect.Type, schemas map[string]any) any {
+func structSchema(t reflect.Type, c *components) any {
 	name := schemaName(t)
 	ref := map[string]any{"$ref": "#/components/schemas/" + name}
-	if _, ok := schemas[name]; ok {
+	if _, ok := c.schemas[name]; ok {
 		return ref
 	}
 	properties := map[string]any{}
 	schema := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
-	schemas[name] = schema
+	c.schemas[name] = schema
 	var required []string
+	limits, top := boundsOf(t), t
 	var add func(t reflect.Type)
 	add = func(t reflect.Type) {
 		for i := range t.NumField() {
@@ -162,7 +196,14 @@ func structSchema(t reflect.Type, schemas map[string]any) any {
 			if tag == "-" || tag == "" {
 				continue
 			}
-			properties[tag] = schemaOf(f.Type, schemas)
+			properties[tag] = schemaOf(f.Type, c)
+			if schema, ok := properties[tag].(map[string]any); ok && schema["$ref"] == nil {
+				limit := limits[tag]
+				if limit.items == 0 && c.asked[top] {
+					limit.items = perdure.MaxBatch // which holds for every list of a body
+				}
+				limit.describe(schema)
+			}
 			if !strings.Contains(opts, "omitempty") {
 				required = append(required, tag)
 			}

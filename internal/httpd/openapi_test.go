@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,10 @@ type document struct {
 type operation struct {
 	OperationID string
 	Summary     string
-	Parameters  []struct{ Name, In string }
+	Parameters  []struct {
+		Name, In string
+		Schema   *schema
+	}
 	RequestBody struct{ Content map[string]media }
 	Responses   map[string]struct{ Content map[string]media }
 }
@@ -37,6 +41,10 @@ type schema struct {
 	Type                 string
 	Format               string
 	Enum                 []string
+	Pattern              string
+	Minimum, Maximum     *float64
+	MaxLength, MaxItems  *int
+	MaxProperties        *int
 	Properties           map[string]*schema
 	Required             []string
 	Items                *schema
@@ -77,6 +85,37 @@ func (d *document) check(method, path string, status int, body []byte) error {
 	return d.validate(res.Content["application/json"].Schema, v, "answer")
 }
 
+// checkRequest validates the body of a call that was accepted. A field that is null is one that is not given.
+func (d *document) checkRequest(method, path string, body []byte) error {
+	content, ok := d.Paths[path][strings.ToLower(method)].RequestBody.Content["application/json"]
+	if !ok || len(body) == 0 || string(body) == "{}" { // a list that is not there is an empty one
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal(body, &v); err != nil {
+		return err
+	}
+	return d.validate(content.Schema, withoutNulls(v, true), "body")
+}
+
+// withoutNulls takes out the fields that are null, but not inside of values of any shape, where null is one.
+func withoutNulls(v any, top bool) any {
+	o, ok := v.(obj)
+	if !ok {
+		return v
+	}
+	for name, x := range o {
+		if x == nil {
+			delete(o, name)
+		} else if list, ok := x.([]any); ok && top {
+			for i := range list {
+				list[i] = withoutNulls(list[i], true)
+			}
+		}
+	}
+	return o
+}
+
 func (d *document) resolve(s *schema) (*schema, error) {
 	if s == nil {
 		return nil, errors.New("no schema")
@@ -109,15 +148,27 @@ func (d *document) validate(s *schema, v any, at string) error {
 		if ok && s.Enum != nil && !slices.Contains(s.Enum, text) {
 			return fmt.Errorf("%s: %q is none of %v", at, text, s.Enum)
 		}
+		if ok && s.MaxLength != nil && len(text) > *s.MaxLength {
+			return fmt.Errorf("%s has %d bytes, more than %d", at, len(text), *s.MaxLength)
+		}
+		if ok && s.Pattern != "" && !regexp.MustCompile(s.Pattern).MatchString(text) {
+			return fmt.Errorf("%s: %q does not match %s", at, text, s.Pattern)
+		}
 	case "integer":
 		var n float64
 		n, ok = v.(float64)
 		ok = ok && n == float64(int64(n))
+		if ok && (s.Minimum != nil && n < *s.Minimum || s.Maximum != nil && n > *s.Maximum) {
+			return fmt.Errorf("%s: %v is out of bounds", at, n)
+		}
 	case "boolean":
 		_, ok = v.(bool)
 	case "array":
 		var list []any
 		if list, ok = v.([]any); ok {
+			if s.MaxItems != nil && len(list) > *s.MaxItems {
+				return fmt.Errorf("%s has %d entries, more than %d", at, len(list), *s.MaxItems)
+			}
 			for i, x := range list {
 				if err := d.validate(s.Items, x, fmt.Sprintf("%s[%d]", at, i)); err != nil {
 					return err
@@ -139,6 +190,9 @@ func (d *document) validate(s *schema, v any, at string) error {
 }
 
 func (d *document) validateObject(s *schema, o obj, at string) error {
+	if s.MaxProperties != nil && len(o) > *s.MaxProperties {
+		return fmt.Errorf("%s has %d entries, more than %d", at, len(o), *s.MaxProperties)
+	}
 	for _, name := range s.Required {
 		if _, ok := o[name]; !ok {
 			return fmt.Errorf("%s lacks %s", at, name)
@@ -293,5 +347,85 @@ func TestTheValidatorRefuses(t *testing.T) {
 	}
 	if err := w.doc.check("GET", "/healthz", 418, []byte(`{}`)); err == nil {
 		t.Error("418 passes")
+	}
+}
+
+// The document says what values there are and how large they may be, as the code checks them.
+func TestTheDocumentHasEnumsAndBounds(t *testing.T) {
+	w := newWorld(t, setup{})
+	field := func(name, property string) *schema {
+		s := w.doc.Components.Schemas[name]
+		if s == nil || s.Properties[property] == nil {
+			t.Fatalf("no schema of %s.%s", name, property)
+		}
+		return s.Properties[property]
+	}
+	states := oneOf(perdure.States...).enum
+	for _, c := range []struct {
+		schema, property string
+		want             []string
+	}{
+		{"Run", "state", states}, {"Run", "status", append(slices.Clone(states), "deferred")}, {"Run", "class", []string{"task", "agent", "process"}},
+		{"Run", "tier", perdure.Tiers}, {"StartRun", "multitask_strategy", perdure.MultitaskStrategies}, {"StartRun", "on_disconnect", perdure.Dispositions},
+		{"Spawn", "on_parent_end", perdure.Dispositions}, {"WaitSpec", "type", perdure.WaitTypes}, {"WaitSpec", "mode", perdure.Modes},
+		{"Outcome", "type", perdure.OutcomeTypes}, {"CreateGroup", "mode", perdure.Modes}, {"Group", "state", perdure.GroupStates},
+		{"Decision", "decision", []string{"approve", "reject"}}, {"Delivery", "state", perdure.NoteStates}, {"LateResult", "state", perdure.LateStates},
+		{"Approval", "state", perdure.ApprovalStates},
+	} {
+		if got := field(c.schema, c.property).Enum; !slices.Equal(got, c.want) {
+			t.Errorf("%s.%s: enum %v, want %v", c.schema, c.property, got, c.want)
+		}
+	}
+	if s := field("StartRun", "priority"); *s.Minimum != -perdure.MaxPriority || *s.Maximum != perdure.MaxPriority {
+		t.Errorf("priority from %v to %v", *s.Minimum, *s.Maximum)
+	}
+	if s := field("StartRun", "max_attempts"); *s.Minimum != 1 || *s.Maximum != perdure.MaxAttempts {
+		t.Errorf("max_attempts from %v to %v", *s.Minimum, *s.Maximum)
+	}
+	if n := *field("StartRun", "kind").MaxLength; n != perdure.MaxName {
+		t.Errorf("a kind has %d bytes", n)
+	}
+	if n := *field("StartRun", "metadata").MaxProperties; n != perdure.MaxMetadata {
+		t.Errorf("metadata has %d entries", n)
+	}
+	for _, list := range []struct{ schema, property string }{{"StartRun", "messages"}, {"Commits", "commits"}, {"Commit", "journal"}, {"Beats", "runs"}, {"CreateGroup", "run_ids"}} {
+		if s := field(list.schema, list.property); s.MaxItems == nil || *s.MaxItems != perdure.MaxBatch {
+			t.Errorf("%s.%s: at most %v entries, want %d", list.schema, list.property, s.MaxItems, perdure.MaxBatch)
+		}
+	}
+}
+
+// A whole number of a query is refused below and above what the document says, and the refusal names it.
+func TestParametersHaveTheBoundsOfTheDocument(t *testing.T) {
+	w := newWorld(t, setup{})
+	g := w.running(`{"kind":"job"}`)
+	id := fmt.Sprint(g["run_id"])
+	typed := 0
+	for path, ops := range w.doc.Paths {
+		for method, op := range ops {
+			for _, p := range op.Parameters {
+				if p.In != "query" || p.Schema.Type != "integer" {
+					continue
+				}
+				typed++
+				key := w.key
+				if strings.HasPrefix(path, "/api/admin/") {
+					key = w.admin
+				}
+				target := strings.NewReplacer("{id}", id, "{child}", id, "{name}", "x").Replace(path)
+				if strings.Contains(path, "webhooks/{id}") {
+					continue // which needs a webhook
+				}
+				for _, n := range []int64{int64(*p.Schema.Minimum) - 1, int64(*p.Schema.Maximum) + 1} {
+					a := w.send(ask{method: strings.ToUpper(method), path: fmt.Sprintf("%s?%s=%d", target, p.Name, n), key: key})
+					if a.status != 400 || !strings.Contains(a.problem()["field"].(string), p.Name) && p.Name != "after" && p.Name != "last_event_id" {
+						t.Errorf("%s: %d %s, want 400 and the field %s", a.what, a.status, a.body, p.Name)
+					}
+				}
+			}
+		}
+	}
+	if typed < 20 {
+		t.Errorf("only %d parameters are whole numbers", typed)
 	}
 }

@@ -264,6 +264,22 @@ func (c *call) readBody(limit int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// What is read, and dropped, of a body that was refused for its size.
+const (
+	drainBytes = 4 * maxBody
+	drainTime  = 5 * time.Second
+)
+
+// drain sends the answer and reads what is left of the body. A client that writes all of it before it reads would
+// otherwise find its connection closed, and never see the answer. One that waits for 100 Continue sends no more.
+func (c *call) drain() {
+	rc := http.NewResponseController(c.w)
+	if c.Header.Get("Expect") != "" || rc.Flush() != nil || rc.SetReadDeadline(time.Now().Add(drainTime)) != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, c.Body, drainBytes) // a client that is gone needs no answer
+}
+
 // brokenOff says why a body could not be read, and nothing of who is connected to whom.
 func (c *call) brokenOff(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {

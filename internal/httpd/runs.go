@@ -95,7 +95,7 @@ func (c *call) idempotencyKey() (string, error) {
 	if u, err := strconv.Unquote(key); err == nil {
 		key = u
 	}
-	if key == "" || len(key) > 255 {
+	if key == "" || len(key) > maxKey {
 		return "", perdure.Invalid("Idempotency-Key", "has 1 to 255 bytes")
 	}
 	return key, perdure.CheckText("Idempotency-Key", key)
@@ -202,7 +202,7 @@ var runFilters = []string{"status", "state", "kind", "queue", "thread_id", "pare
 
 // runFilter reads which runs are meant.
 func (c *call) runFilter(otherwise int64) (f store.RunFilter, err error) {
-	limit, err := c.whole("limit", otherwise, 1, 1000)
+	limit, err := c.whole("limit", otherwise, 1, maxPage)
 	if err != nil {
 		return f, err
 	}
@@ -252,7 +252,7 @@ func (c *call) page(f store.RunFilter) (int, *api.Runs, error) {
 }
 
 func runTree(c *call, _ *none) (int, *api.Runs, error) {
-	limit, err := c.whole("limit", 200, 1, 1000)
+	limit, err := c.whole("limit", 200, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -271,11 +271,11 @@ func runTree(c *call, _ *none) (int, *api.Runs, error) {
 const maxEvents = 4 << 20
 
 func runEvents(c *call, _ *none) (int, *api.Events, error) {
-	after, err := c.whole("after", 0, 0, 1<<53)
+	after, err := c.whole("after", 0, 0, maxSeq)
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, err := c.whole("limit", 500, 1, 10000)
+	limit, err := c.whole("limit", 500, 1, maxEventPage)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -25,6 +25,7 @@ func scan(b []byte, t reflect.Type) bool {
 type shape struct {
 	kind   reflect.Kind // of a type that has none of the shapes below
 	bits   int
+	above  bool // a number that is zero is left to checkStrict
 	elem   *shape
 	fields map[string]*shape
 }
@@ -33,6 +34,7 @@ var (
 	raw      = &shape{} // a value of no type, up to a size
 	anything = &shape{} // what is in one
 	duration = &shape{}
+	positive = &shape{} // a duration above zero
 	instant  = &shape{}
 	unsure   = &shape{} // left to checkStrict
 )
@@ -56,7 +58,7 @@ func shapeOf(t reflect.Type) *shape {
 		return duration
 	case t == reflect.TypeFor[perdure.Instant]():
 		return instant
-	case p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()), p.Implements(reflect.TypeFor[json.Unmarshaler]()):
+	case t.Kind() != reflect.Struct && (p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) || p.Implements(reflect.TypeFor[json.Unmarshaler]())):
 		return unsure
 	}
 	of := &shape{kind: t.Kind()}
@@ -64,7 +66,14 @@ func shapeOf(t reflect.Type) *shape {
 	case reflect.Struct:
 		of.fields = make(map[string]*shape)
 		for name, ft := range fieldsOf(t) {
-			of.fields[name] = shapeOf(ft)
+			field := shapeOf(ft)
+			switch refuses := boundsOf(t)[name].zero; {
+			case refuses && field == duration:
+				field = positive
+			case refuses:
+				field = &shape{kind: field.kind, bits: field.bits, above: true}
+			}
+			of.fields[name] = field
 		}
 	case reflect.Map, reflect.Slice:
 		of.elem = shapeOf(t.Elem())
@@ -118,9 +127,9 @@ func (s *scanner) value(of *shape, orNull bool, depth int) bool {
 	case c == '"':
 		text, plain, ok := s.text()
 		switch of {
-		case duration:
+		case duration, positive:
 			var d perdure.Duration
-			return ok && plain && d.UnmarshalText(text) == nil
+			return ok && plain && d.UnmarshalText(text) == nil && (of == duration || d > 0)
 		case instant:
 			var i perdure.Instant
 			return ok && plain && i.UnmarshalJSON(s.b[from:s.i]) == nil
@@ -135,7 +144,9 @@ func (s *scanner) value(of *shape, orNull bool, depth int) bool {
 	var err error
 	if of != anything {
 		ok = ok && of.bits > 0
-		_, err = strconv.ParseInt(string(s.b[from:s.i]), 10, of.bits)
+		var n int64
+		n, err = strconv.ParseInt(string(s.b[from:s.i]), 10, of.bits)
+		ok = ok && (n != 0 || !of.above)
 	} else if !bounded {
 		_, err = strconv.ParseFloat(string(s.b[from:s.i]), 64)
 	}

@@ -202,7 +202,7 @@ func (s *Server) Handler() http.Handler {
 		if s.cors(w, r) {
 			return
 		}
-		if r.URL.Path != cleanPath(r.URL.Path) {
+		if r.URL.Path != cleanPath(r.URL.Path) && !namesArtifact(r.URL.EscapedPath()) {
 			// Not redirected as the standard mux would: a path with tricks names nothing.
 			s.problem(w, perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path"))
 			return
@@ -222,6 +222,14 @@ func cleanPath(p string) string {
 		return ""
 	}
 	return p
+}
+
+// namesArtifact tells whether a path, as it was sent, is that of an artifact. Its handler says what is wrong with a name of
+// slashes, backslashes or dots.
+func namesArtifact(escaped string) bool {
+	rest, ok := strings.CutPrefix(escaped, api.Prefix+"/runs/")
+	parts := strings.Split(rest, "/")
+	return ok && len(parts) == 3 && isID.MatchString(parts[0]) && parts[1] == "artifacts" && cleanPath("/"+parts[2]) != "" && parts[2] != ""
 }
 
 // allowedHost holds off pages that had their name resolved to this machine: a request has to be addressed to
@@ -301,6 +309,10 @@ func (s *Server) serve(r route) http.HandlerFunc {
 		}
 		if err != nil {
 			s.problem(w, err)
+			if perdure.CodeOf(err) == perdure.CodeTooLarge {
+				c.letGo()
+				c.drain()
+			}
 			return
 		}
 		if status == 0 {

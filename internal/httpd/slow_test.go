@@ -3,9 +3,11 @@ package httpd
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"testing"
 	"time"
 )
@@ -35,3 +37,53 @@ func TestSlowBodies(t *testing.T) {
 		t.Errorf("the poll came back after %s", time.Since(begin))
 	}
 }
+
+// A client that writes all of its body before it reads still gets the answer to one that is too large, and not a broken pipe.
+func TestTooLargeIsToldToWhoWritesFirst(t *testing.T) {
+	w := newWorld(t, setup{})
+	w.e.Policy().ArtifactMaxBytes = 1 << 20
+	hs := httptest.NewServer(w.s.Handler())
+	defer hs.Close()
+	g := w.running(`{"kind":"job"}`)
+	artifact := fmt.Sprintf("PUT /api/v1/runs/%s/artifacts/x?epoch=%v", g["run_id"], g["epoch"])
+	for _, c := range []struct{ name, call, length string }{
+		{"with a length", "POST /api/v1/runs", fmt.Sprint("Content-Length: ", 2*maxBody)},
+		{"in chunks", "POST /api/v1/runs", "Transfer-Encoding: chunked"},
+		{"an artifact", artifact, fmt.Sprint("Content-Length: ", 2*maxBody)},
+	} {
+		conn, err := net.Dial("tcp", hs.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(time.Minute))
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s\r\n\r\n", c.call, w.key, c.length)
+		body := io.WriteCloser(plainBody{conn})
+		if c.name == "in chunks" {
+			body = httputil.NewChunkedWriter(conn)
+		}
+		if _, err := io.CopyN(body, spaces{}, 2*maxBody); err != nil {
+			t.Errorf("%s: the body can't be written: %v", c.name, err)
+			continue
+		}
+		body.Close()
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || res.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s: %v %v, want 413", c.name, res, err)
+		}
+	}
+}
+
+// spaces are as many as are read.
+type spaces struct{}
+
+func (spaces) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = ' '
+	}
+	return len(b), nil
+}
+
+type plainBody struct{ io.Writer }
+
+func (plainBody) Close() error { return nil }

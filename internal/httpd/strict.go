@@ -61,12 +61,15 @@ func checkStrict(b []byte, t reflect.Type) error {
 }
 
 // strict walks a body along a type.
-type strict struct{ d *json.Decoder }
+type strict struct {
+	d    *json.Decoder
+	zero bool // the value just read is a number or a duration, and not above zero
+}
 
 func newStrict(b []byte) *strict {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
-	return &strict{d}
+	return &strict{d: d}
 }
 
 func (s *strict) token() (json.Token, error) {
@@ -96,6 +99,7 @@ func (s *strict) value(t reflect.Type, path string, orNull bool) error {
 		return newStrict(raw).any(path)
 	}
 	tok, err := s.token()
+	s.zero = false
 	switch {
 	case err != nil:
 		return err
@@ -106,7 +110,29 @@ func (s *strict) value(t reflect.Type, path string, orNull bool) error {
 	case tok == json.Delim('[') && t.Kind() == reflect.Slice:
 		return s.list(t.Elem(), path)
 	}
-	return leaf(t, path, tok)
+	err = leaf(t, path, tok)
+	s.zero = err == nil && isZero(t, tok)
+	return err
+}
+
+// isZero tells whether a token of that type is a number or a duration that is not above zero.
+func isZero(t reflect.Type, tok json.Token) bool {
+	switch v := tok.(type) {
+	case json.Number:
+		n, err := v.Int64()
+		return err == nil && n == 0
+	case string:
+		var d perdure.Duration
+		return t == reflect.TypeFor[perdure.Duration]() && d.UnmarshalText([]byte(v)) == nil && d <= 0
+	}
+	return false
+}
+
+func refuseZero(path string, b bound) error {
+	if b.least == nil {
+		return perdure.Invalid(path, `takes a duration above 0s such as "30s"; leave it out for the default`)
+	}
+	return perdure.Invalid(path, "0 does not lie between %d and %d; leave it out for the default", *b.least, *b.most)
 }
 
 func isRaw(t reflect.Type) bool {
@@ -148,6 +174,9 @@ func (s *strict) object(t reflect.Type, path string) error {
 			return perdure.Invalid(at, "is no field of this call")
 		default:
 			err = s.value(of, at, true)
+			if err == nil && s.zero && boundsOf(t)[key].zero {
+				err = refuseZero(at, boundsOf(t)[key])
+			}
 		}
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -211,10 +212,16 @@ func (g *gen) value(t reflect.Type) {
 		names := slices.Sorted(maps.Keys(fields))
 		g.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 		g.object(names[:g.IntN(len(names)+1)], func(name string) {
-			if g.IntN(8) == 0 {
+			of := fields[name]
+			switch {
+			case g.IntN(8) == 0:
 				g.WriteString("null")
-			} else {
-				g.value(fields[name])
+			case g.odd == 0 && boundsOf(t)[name].zero && of == reflect.TypeFor[perdure.Duration]():
+				g.one(`"30s"`, `"1h15m"`)
+			case g.odd == 0 && boundsOf(t)[name].zero:
+				g.one("1", "42", "-1") // what is wrong otherwise is said by who reads it
+			default:
+				g.value(of)
 			}
 		})
 	case t.Kind() == reflect.Map:
@@ -309,5 +316,59 @@ func BenchmarkStrict(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// Answers speak of runs and of what was asked, and not of the server's own types and layouts.
+func TestRefusalsDoNotLeakInternals(t *testing.T) {
+	w := newWorld(t, setup{})
+	queued := w.start(`{"kind":"job"}`)
+	g := w.running(`{"kind":"other"}`)
+	w.commits(g, `"waits":[{"id":"s","type":"signal","name":"go"}],"outcome":{"type":"suspend"}`)
+	start := func(id, epoch any) string {
+		return string(w.do("POST", "/api/v1/workers/w/start", `{"runs":[{"run_id":%q,"epoch":%v}]}`, id, epoch).body)
+	}
+	texts := []string{start(queued, 0), start(g["run_id"], g["epoch"]), string(w.commit(g, complete).body),
+		string(w.do("POST", "/api/v1/runs", `{"kind":"job","run_at":"tomorrow"}`).body),
+		string(w.do("POST", "/api/v1/runs", `{"kind":"job","run_at":"2026-13-01T00:00:00Z"}`).body),
+		string(w.do("POST", "/api/v1/runs", `{"kind":"job","run_at":5}`).body)}
+	for _, row := range perdure.Transitions {
+		for _, text := range texts {
+			if regexp.MustCompile(`\b` + row.On + `\b`).MatchString(text) {
+				t.Errorf("an answer has the event %s: %s", row.On, text)
+			}
+		}
+	}
+	for _, text := range texts {
+		for _, leak := range []string{"2006-01-02", "parsing time", "Time.UnmarshalJSON", "cannot parse"} {
+			if strings.Contains(text, leak) {
+				t.Errorf("an answer has %q: %s", leak, text)
+			}
+		}
+	}
+}
+
+// A wait's timeout is exact: one of 0s passes at once. Without one the wait has suspend_timeout.
+func TestWaitTimeoutOfZeroPassesAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		name, wait string
+		passed     bool
+	}{
+		{"0s", `{"id":"s","type":"signal","name":"go","timeout":"0s"}`, true},
+		{"callback of 0s", `{"id":"s","type":"callback","timeout":"0s"}`, true},
+		{"none", `{"id":"s","type":"signal","name":"go"}`, false},
+		{"null", `{"id":"s","type":"signal","name":"go","timeout":null}`, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, setup{})
+			g := w.running(`{"kind":"job"}`)
+			w.commits(g, `"waits":[`+c.wait+`]`)
+			opened := w.events(fmt.Sprint(g["run_id"]))
+			line := opened[len(opened)-1]
+			passed := line["data"].(obj)["timeout_at"] == line["at"]
+			if line["type"] != "wait:opened" || passed != c.passed {
+				t.Errorf("%v: passes at once: %v, want %v", line, passed, c.passed)
+			}
+		})
 	}
 }

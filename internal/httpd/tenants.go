@@ -28,7 +28,7 @@ func getTenant(c *call, _ *none) (int, *api.Tenant, error) {
 }
 
 func listTenants(c *call, _ *none) (int, *api.Tenants, error) {
-	limit, err := c.whole("limit", 100, 1, 1000)
+	limit, err := c.whole("limit", 100, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}

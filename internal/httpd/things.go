@@ -44,11 +44,11 @@ func getThread(c *call, _ *none) (int, *api.Thread, error) {
 }
 
 func threadMessages(c *call, _ *none) (int, *api.Messages, error) {
-	after, err := c.whole("after", 0, 0, 1<<53)
+	after, err := c.whole("after", 0, 0, maxSeq)
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, err := c.whole("limit", 100, 1, 1000)
+	limit, err := c.whole("limit", 100, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -25,7 +25,7 @@ var isLogID = regexp.MustCompile(`^[0-9a-f]{14}(-[0-9a-f]{8}){2}$`)
 
 func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 	q := c.URL.Query()
-	limit, err := c.whole("limit", 50, 1, 1000)
+	limit, err := c.whole("limit", 50, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}

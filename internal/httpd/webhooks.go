@@ -172,7 +172,7 @@ func showDelivery(n *perdure.Notification) api.Delivery {
 
 // webhookDeliveries lists what an endpoint was told, of one that was deleted too.
 func webhookDeliveries(c *call, _ *none) (int, *api.Deliveries, error) {
-	limit, err := c.whole("limit", 50, 1, 1000)
+	limit, err := c.whole("limit", 50, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -493,10 +493,10 @@ func runMessages(c *call, _ *none) (int, *api.Messages, error) {
 }
 
 func (c *call) leaseQuery() (epoch, after int64, limit int, t perdure.TenantID, err error) {
-	if epoch, err = c.whole("epoch", 0, 0, 1<<53); err != nil {
+	if epoch, err = c.whole("epoch", 0, 0, maxSeq); err != nil {
 		return 0, 0, 0, "", err
 	}
-	if after, err = c.whole("after", 0, 0, 1<<53); err != nil {
+	if after, err = c.whole("after", 0, 0, maxSeq); err != nil {
 		return 0, 0, 0, "", err
 	}
 	n, err := c.whole("limit", perdure.MaxBatch, 1, perdure.MaxBatch)

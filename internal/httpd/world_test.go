@@ -255,12 +255,12 @@ func (w *world) send(a ask) *answer {
 	rec := httptest.NewRecorder()
 	w.s.Handler().ServeHTTP(rec, req)
 	out := &answer{w.t, a.method + " " + a.path, rec.Code, rec.Header(), rec.Body.Bytes()}
-	w.conforms(req, out)
+	w.conforms(req, []byte(a.body), out)
 	return out
 }
 
-// conforms checks an answer against the OpenAPI document.
-func (w *world) conforms(req *http.Request, a *answer) {
+// conforms checks an answer, and what was asked if it was accepted, against the OpenAPI document.
+func (w *world) conforms(req *http.Request, sent []byte, a *answer) {
 	w.t.Helper()
 	if a.status >= 500 && a.status != http.StatusServiceUnavailable && a.status != http.StatusInsufficientStorage {
 		w.t.Errorf("%s: %d %s", a.what, a.status, a.body)
@@ -271,6 +271,11 @@ func (w *world) conforms(req *http.Request, a *answer) {
 	}
 	_, pattern := w.s.mux.Handler(req)
 	method, path, _ := strings.Cut(pattern, " ")
+	if a.status/100 == 2 && !bytes.Contains(a.body, []byte(`"error":{"code"`)) { // of an entry of a batch
+		if err := w.doc.checkRequest(method, path, sent); err != nil {
+			w.t.Errorf("%s: %.300s is accepted\n%v", a.what, sent, err)
+		}
+	}
 	if err := w.doc.check(method, path, a.status, a.body); err != nil {
 		w.t.Errorf("%s: %d %.300s\n%v", a.what, a.status, a.body, err)
 	}

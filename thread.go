@@ -57,9 +57,10 @@ func MetadataTitle(metadata string) string {
 	return Excerpt(string(m.Title), MaxThreadTitle)
 }
 
-// Excerpt is the beginning of a message's text, on one line: its content if that is a string, and otherwise the strings in it that stand
-// alone in a list or are called text or content. Where there are none it is the JSON itself. It has at most so many characters,
-// the last of which says whether something was left out.
+// Excerpt is the beginning of a message's text, on one line: its content if that is a string, and
+// otherwise the strings in it that stand alone in a list or are called text or content. Where there
+// are none it is the JSON itself. It has at most so many characters, the last of which says whether
+// something was left out.
 func Excerpt(content string, limit int) string {
 	whole := len(content) <= ExcerptBytes
 	if !whole {
@@ -72,7 +73,8 @@ func Excerpt(content string, limit int) string {
 	return out
 }
 
-// textsIn finds the texts in the beginning of a JSON value, until there are enough characters. The value may break off anywhere.
+// textsIn finds the texts in the beginning of a JSON value, until there are enough characters. The
+// value may break off anywhere.
 func textsIn(value string, enough int) (out []string) {
 	key, found := "", 0
 	for at := 0; at < len(value) && found <= enough; {
@@ -97,7 +99,8 @@ func textsIn(value string, enough int) (out []string) {
 	return out
 }
 
-// stringEnd is where a string ends that begins at a place: at its quote, or at the end of the value.
+// stringEnd is where a string ends that begins at a place: at its quote, or at the end of the
+// value.
 func stringEnd(value string, at int) int {
 	for at < len(value) && value[at] != '"' {
 		if value[at] == '\\' {
@@ -127,7 +130,8 @@ func unquote(s string) (text string) {
 	return ""
 }
 
-// cut puts a text on one line, without characters that can't be shown, and shortens it. whole: it is all there was.
+// cut puts a text on one line, without characters that can't be shown, and shortens it. whole: it
+// is all there was.
 func cut(text string, limit int, whole bool) string {
 	var b strings.Builder
 	n, space := 0, false

@@ -31,7 +31,7 @@ func TestThreadsOnTheCommandLine(t *testing.T) {
 	if strings.Index(text, string(chat.ThreadID)) > strings.Index(text, string(named.ThreadID)) {
 		t.Errorf("the thread with the last activity is not the first:\n%s", text)
 	}
-	text, errs := mustRun(t, 0, "threads", "-n", "1", "--json")
+	text, _ = mustRun(t, 0, "threads", "-n", "1", "--json")
 	var page api.Threads
 	if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Threads) != 1 || page.Threads[0].LiveRun == nil || page.NextCursor == "" {
 		t.Errorf("threads as JSON: %s (%v), want the first one and a cursor", text, err)

@@ -122,8 +122,8 @@ func (tx *Tx) say(th *perdure.Thread, run perdure.RunID, m perdure.Message) (int
 	return th.Seq, nil
 }
 
-// entitle gives a thread its title from a message that comes: from what is stored of it, without secrets. A thread from before there
-// were titles has it from its first messages.
+// entitle gives a thread its title from a message that comes: from what is stored of it, without
+// secrets. A thread from before there were titles has it from its first messages.
 func (tx *Tx) entitle(th *perdure.Thread, content perdure.Value) error {
 	if th.Seq > 0 {
 		if err := tx.FindTitle(th); err != nil || th.Title != "" {

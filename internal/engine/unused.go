@@ -7,7 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// How many rows of a kind that nobody needs any more the retention removes in one step, and how many webhooks it looks at for that.
+// How many rows of a kind that nobody needs any more the retention removes in one step, and how
+// many webhooks it looks at for that.
 const (
 	unusedRows  = 250
 	unusedHooks = 100
@@ -16,8 +17,8 @@ const (
 // Unused says how many rows of each kind a step of the retention removed.
 type Unused struct{ Workers, Webhooks, Keys int }
 
-// dropUnused removes a bounded part of the workers, webhooks and keys that nobody needs any more. Webhooks are walked through once a
-// round: some stay that are due.
+// dropUnused removes a bounded part of the workers, webhooks and keys that nobody needs any more.
+// Webhooks are walked through once a round: some stay that are due.
 func (tx *Tx) dropUnused(at *Retention) (did Unused, more bool, err error) {
 	p := &tx.e.policy
 	if did.Workers, err = tx.DropWorkers(tx.Now.Add(-max(p.WorkerRetention, p.Lease)), unusedRows); err != nil {
@@ -34,7 +35,8 @@ func (tx *Tx) dropUnused(at *Retention) (did Unused, more bool, err error) {
 	return did, did.Workers == unusedRows || did.Keys >= unusedRows || at.Hook != (store.HookCursor{}), nil
 }
 
-// dropWebhooks removes webhooks that were deleted, and those that came with runs of which none is kept any more.
+// dropWebhooks removes webhooks that were deleted, and those that came with runs of which none is
+// kept any more.
 func (tx *Tx) dropWebhooks(at store.HookCursor) (n int, next store.HookCursor, err error) {
 	p := &tx.e.policy
 	list, next, err := tx.UnusedWebhooks(at, tx.Now.Add(-max(p.WebhookRetention, p.Retention)), unusedHooks)
@@ -60,10 +62,12 @@ func (tx *Tx) dropWebhooks(at store.HookCursor) (n int, next store.HookCursor, e
 	return n, next, nil
 }
 
-// neededAhead is how far the instant until which a run's webhook is needed is set ahead, so that it is not written for every run.
+// neededAhead is how far the instant until which a run's webhook is needed is set ahead, so that it
+// is not written for every run.
 const neededAhead = time.Hour
 
-// needWebhook keeps the webhook that came with a run until the run's deadline: it is not removed before.
+// needWebhook keeps the webhook that came with a run until the run's deadline: it is not removed
+// before.
 func (tx *Tx) needWebhook(t perdure.TenantID, id perdure.WebhookID, until perdure.Instant) error {
 	if tx.e.hooks.needed(tx, id) >= until {
 		return nil

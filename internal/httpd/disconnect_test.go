@@ -22,7 +22,7 @@ func (w *world) remain(id string, n int) {
 	})
 	turn := w.s.turn(ref)
 	turn.Lock() // the last one holds it until its departure is written
-	turn.Unlock()
+	defer turn.Unlock()
 }
 
 // following opens a stream that counts as a waiter, until hangUp is called.

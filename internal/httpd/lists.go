@@ -76,8 +76,11 @@ func listThreads(c *call, _ *none) (int, *api.Threads, error) {
 	return 0, out, err
 }
 
-func listedThread(th *perdure.Thread, last map[perdure.ThreadID]store.LastMessage, live map[perdure.RunID]store.LiveRun) api.ListedThread {
-	out := api.ListedThread{ThreadID: th.ID, Title: th.Title, CreatedAt: th.CreatedAt, UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq}
+func listedThread(
+	th *perdure.Thread, last map[perdure.ThreadID]store.LastMessage, live map[perdure.RunID]store.LiveRun,
+) api.ListedThread {
+	out := api.ListedThread{ThreadID: th.ID, Title: th.Title, CreatedAt: th.CreatedAt,
+		UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq}
 	if m, ok := last[th.ID]; ok {
 		out.LastMessage = &api.LastMessage{Role: m.Role, Text: m.Text, At: m.At}
 	}

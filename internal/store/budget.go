@@ -20,8 +20,10 @@ const (
 	MostWritten = OpRows + 4*1000
 	MostRead    = 4 * MostWritten
 
-	// sweepTime is how long a sweep decides before it stops and leaves the rest to the next one.
+	// sweepTime is how long a sweep decides before it stops and leaves the rest to the next one. It has to
+	// have staged sweepRows by then, so that it gets on however slow the database is.
 	sweepTime = 20 * time.Millisecond
+	sweepRows = 64
 )
 
 // A Cost is how much a batch, or one operation of it, has read and means to write.
@@ -42,10 +44,10 @@ func (tx *Tx) Cost() Cost { return Cost{tx.reads, tx.writes, tx.bytes} }
 // OpRows is how many rows an operation writes before it leaves the rest to a later step.
 func (tx *Tx) OpRows() int { return cmp.Or(tx.s.opt.Hooks.OpRows, OpRows) }
 
-// Late tells whether the batch has been decided on for so long that others wait for it. A batch that is
+// Late tells whether the batch has staged something and has been decided on for so long that others wait for it. A batch that is
 // made step by step, in tests and in the simulator, never is.
 func (tx *Tx) Late() bool {
-	return tx.paced && tx.s.opt.Hooks.Clock == nil && time.Since(tx.begun) > sweepTime
+	return tx.paced && tx.s.opt.Hooks.Clock == nil && tx.writes >= sweepRows && time.Since(tx.begun) > sweepTime
 }
 
 // spend counts rows and bytes that are to be written. The caller's undo restores what it gives back.

@@ -62,7 +62,8 @@ func (v *View) CredentialPage(t perdure.TenantID, platform bool, p Page) ([]perd
 // WebhookPage lists a tenant's registered webhooks by id.
 func (v *View) WebhookPage(t perdure.TenantID, p Page) ([]perdure.Webhook, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Webhook) error) error {
-		return webhookTable.query(v.sess, "WHERE tenant=? AND id>? AND scope<>'run' AND deleted_at=0 ORDER BY id"+atMost, []any{string(t), after, int64(n)}, row)
+		return webhookTable.query(v.sess, "WHERE tenant=? AND id>? AND scope<>'run' AND deleted_at=0 ORDER BY id"+atMost,
+			[]any{string(t), after, int64(n)}, row)
 	}, func(w *perdure.Webhook) string { return string(w.ID) }, func(w *perdure.Webhook) int {
 		bytes := 1024 + quoted(w.URL) + quoted(w.Description) + quoted(w.DisabledReason)
 		for _, e := range w.Events {

@@ -10,9 +10,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A list of threads reads an index in the order of their last activity. Of each thread it reads the last message, and no more of that
-// than an excerpt takes. The title stands in the thread's row; a row from before schema 17 has none, and it is looked for in the first
-// messages.
+// A list of threads reads an index in the order of their last activity. Of each thread it reads the
+// last message, and no more of that than an excerpt takes. The title stands in the thread's row; a
+// row from before schema 17 has none, and it is looked for in the first messages.
 
 // threadHeads are threads without their metadata.
 var threadHeads = &table[perdure.Thread]{
@@ -23,15 +23,16 @@ var threadHeads = &table[perdure.Thread]{
 	},
 }
 
-// ThreadPage lists a tenant's threads, the one on which something happened last first. A thread on which something happens while
-// somebody reads page after page is on the first page again.
+// ThreadPage lists a tenant's threads, the one on which something happened last first. A thread on
+// which something happens while somebody reads page after page is on the first page again.
 func (v *View) ThreadPage(t perdure.TenantID, p Page) ([]perdure.Thread, string, error) {
 	if _, _, ok := threadPlace(p.After); !ok {
 		return nil, "", perdure.Invalid("cursor", "takes the next_cursor of the page before")
 	}
 	out, next, err := paged(p, func(after string, n int, row func(*perdure.Thread) error) error {
 		at, id, _ := threadPlace(after)
-		return threadHeads.query(v.sess, "WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost, []any{string(t), at, id, int64(n)}, row)
+		return threadHeads.query(v.sess, "WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost,
+			[]any{string(t), at, id, int64(n)}, row)
 	}, func(th *perdure.Thread) string {
 		return strconv.FormatInt(int64(th.UpdatedAt), 10) + "." + string(th.ID)
 	}, func(th *perdure.Thread) int {
@@ -45,7 +46,8 @@ func (v *View) ThreadPage(t perdure.TenantID, p Page) ([]perdure.Thread, string,
 	return out, next, err
 }
 
-// threadPlace reads a cursor: the instant and the id of the last entry. An empty one is before the first.
+// threadPlace reads a cursor: the instant and the id of the last entry. An empty one is before the
+// first.
 func threadPlace(cursor string) (at int64, id string, ok bool) {
 	if cursor == "" {
 		return 1 << 62, "", true
@@ -67,8 +69,8 @@ func (v *View) LastMessages(t perdure.TenantID, threads []perdure.ThreadID) (map
 	large := make(map[string][]perdure.ThreadID) // by the hash of what they said
 	err := eachPart(v.dialect, texts(threads), func(part []string) error {
 		cond, args := v.dialect.anyOf("t.id", part)
-		return v.sess.Query("SELECT m.thread_id, m.role, m.content, m.at FROM threads t JOIN messages m ON m.tenant=t.tenant AND m.thread_id=t.id AND m.seq=t.seq "+
-			"WHERE t.tenant=? AND "+cond, append([]any{string(t)}, args...), func(scan func(...any) error) error {
+		return v.sess.Query("SELECT m.thread_id, m.role, m.content, m.at FROM threads t "+
+			"JOIN messages m ON m.tenant=t.tenant AND m.thread_id=t.id AND m.seq=t.seq WHERE t.tenant=? AND "+cond, append([]any{string(t)}, args...), func(scan func(...any) error) error {
 			var id perdure.ThreadID
 			var m LastMessage
 			var content perdure.Value
@@ -105,13 +107,15 @@ func (v *View) LastMessages(t perdure.TenantID, threads []perdure.ThreadID) (map
 	return out, err
 }
 
-// FindTitle makes out the title of a thread that is from before threads had one, if it can have one.
+// FindTitle makes out the title of a thread that is from before threads had one, if it can have
+// one.
 func (tx *Tx) FindTitle(th *perdure.Thread) error { return findTitle(tx.sess, th) }
 
 // titleWithin is among how many of its first messages the title of an old thread is looked for.
 const titleWithin = 8
 
-// findTitle makes out the title of an old thread, from values that are small enough to stand in their rows.
+// findTitle makes out the title of an old thread, from values that are small enough to stand in
+// their rows.
 func findTitle(s Session, th *perdure.Thread) error {
 	key := []any{string(th.Tenant), string(th.ID)}
 	err := threadTable.query(s, "WHERE tenant=? AND id=?", key, func(x *perdure.Thread) error {
@@ -121,7 +125,8 @@ func findTitle(s Session, th *perdure.Thread) error {
 	if err != nil || th.Seq == 0 || th.Title != "" {
 		return err
 	}
-	return messageTable.query(s, "WHERE tenant=? AND thread_id=? AND seq<=? ORDER BY seq", append(key, int64(titleWithin)), func(m *perdure.ThreadMessage) error {
+	first := append(key, int64(titleWithin))
+	return messageTable.query(s, "WHERE tenant=? AND thread_id=? AND seq<=? ORDER BY seq", first, func(m *perdure.ThreadMessage) error {
 		if _, _, large := m.Content.Ref(); th.Title == "" && m.Role == perdure.RoleUser && !large {
 			th.Title = perdure.Excerpt(string(m.Content), perdure.MaxThreadTitle)
 		}
@@ -150,7 +155,8 @@ func (v *View) LiveRuns(t perdure.TenantID, ids []perdure.RunID) (map[perdure.Ru
 	out := make(map[perdure.RunID]LiveRun, len(ids))
 	err := eachPart(v.dialect, texts(ids), func(part []string) error {
 		cond, args := v.dialect.anyOf("id", part)
-		return v.sess.Query("SELECT id, kind, state FROM runs WHERE tenant=? AND "+cond+" AND alarm_at IS NOT NULL", append([]any{string(t)}, args...), func(scan func(...any) error) error {
+		query := "SELECT id, kind, state FROM runs WHERE tenant=? AND " + cond + " AND alarm_at IS NOT NULL"
+		return v.sess.Query(query, append([]any{string(t)}, args...), func(scan func(...any) error) error {
 			var r LiveRun
 			err := scan(&r.ID, &r.Kind, &r.State)
 			out[r.ID] = r

@@ -7,14 +7,17 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Rows that nobody needs any more: workers that are gone, keys that are invalid, webhooks that were deleted or that came with runs
-// which are over. Each kind has an index by the instant from which on it is unused, so that a step reads only rows that are due.
+// Rows that nobody needs any more: workers that are gone, keys that are invalid, webhooks that were
+// deleted or that came with runs which are over. Each kind has an index by the instant from which
+// on it is unused, so that a step reads only rows that are due.
 
-// DropWorkers removes workers that are offline and were last heard from at an instant or before, at most so many. It gives how
-// many it has staged to go. A worker that comes back at this moment stays.
+// DropWorkers removes workers that are offline and were last heard from at an instant or before, at
+// most so many. It gives how many it has staged to go. A worker that comes back at this moment
+// stays.
 func (tx *Tx) DropWorkers(before perdure.Instant, limit int) (n int, err error) {
 	const gone = "offline=1 AND seen_at<=?"
-	due := fmt.Sprintf("WITH due AS MATERIALIZED (SELECT tenant,id FROM workers WHERE "+gone+" ORDER BY seen_at, tenant, id LIMIT %d) ", limit)
+	due := fmt.Sprintf("WITH due AS MATERIALIZED (SELECT tenant,id FROM workers WHERE "+gone+
+		" ORDER BY seen_at, tenant, id LIMIT %d) ", limit)
 	if err := tx.count(&n, due+"SELECT count(*) FROM due", int64(before)); err != nil || n == 0 {
 		return 0, err
 	}
@@ -23,17 +26,19 @@ func (tx *Tx) DropWorkers(before perdure.Instant, limit int) (n int, err error) 
 	return n, tx.alone("workers removed")
 }
 
-// DropCredentials removes keys that were revoked or expired at an instant or before, at most so many of either. It gives how many
-// it has staged to go.
+// DropCredentials removes keys that were revoked or expired at an instant or before, at most so
+// many of either. It gives how many it has staged to go.
 func (tx *Tx) DropCredentials(before perdure.Instant, limit int) (n int, err error) {
 	due := func(column string) string {
-		return fmt.Sprintf("SELECT id FROM (SELECT id FROM keys WHERE %s>0 AND %s<=? ORDER BY %s, id LIMIT %d) AS %s", column, column, column, limit, column)
+		return fmt.Sprintf("SELECT id FROM (SELECT id FROM keys WHERE %[1]s>0 AND %[1]s<=? ORDER BY %[1]s, id LIMIT %[2]d) AS %[1]s",
+			column, limit)
 	}
 	list := "WITH due AS MATERIALIZED (" + due("revoked_at") + " UNION ALL " + due("expires_at") + ") "
-	if err := tx.count(&n, list+"SELECT count(DISTINCT id) FROM due", int64(before), int64(before)); err != nil || n == 0 {
+	args := []any{int64(before), int64(before)}
+	if err := tx.count(&n, list+"SELECT count(DISTINCT id) FROM due", args...); err != nil || n == 0 {
 		return 0, err
 	}
-	push(tx, &tx.later, statement{list + "DELETE FROM keys WHERE id IN (SELECT id FROM due)", []any{int64(before), int64(before)}, anyNumber})
+	push(tx, &tx.later, statement{list + "DELETE FROM keys WHERE id IN (SELECT id FROM due)", args, anyNumber})
 	return n, tx.alone("keys removed")
 }
 
@@ -44,11 +49,15 @@ type HookCursor struct {
 	ID     perdure.WebhookID
 }
 
-// UnusedWebhooks gives webhooks behind a place that are unused since an instant or before and have no deliveries left, which go with
-// their runs. It looks at a bounded number of rows; next is where to go on, or zero at the end.
-func (tx *Tx) UnusedWebhooks(after HookCursor, before perdure.Instant, limit int) (out []perdure.Webhook, next HookCursor, err error) {
+// UnusedWebhooks gives webhooks behind a place that are unused since an instant or before and have
+// no deliveries left, which go with their runs. It looks at a bounded number of rows; next is where
+// to go on, or zero at the end.
+func (tx *Tx) UnusedWebhooks(after HookCursor, before perdure.Instant, limit int) (
+	out []perdure.Webhook, next HookCursor, err error,
+) {
 	// A column, and no condition: it is looked up for the rows of this page alone, along the index.
-	const told = "coalesce((SELECT 1 FROM outbox o WHERE o.tenant=webhooks.tenant AND o.target=webhooks.id ORDER BY o.created_at LIMIT 1), 0)"
+	const told = "coalesce((SELECT 1 FROM outbox o WHERE o.tenant=webhooks.tenant AND o.target=webhooks.id " +
+		"ORDER BY o.created_at LIMIT 1), 0)"
 	rows := 0
 	err = tx.sess.Query("SELECT "+strings.Join(webhookTable.cols, ",")+", "+told+" FROM webhooks WHERE unused_at>0 AND unused_at<=? "+
 		"AND (unused_at,tenant,id)>(?,?,?) ORDER BY unused_at, tenant, id"+atMost,
@@ -74,5 +83,6 @@ func (tx *Tx) DropWebhook(w *perdure.Webhook) {
 	k := webhookKey{w.Tenant, w.ID}
 	tx.webhooks.absorb(k, *w, true)
 	tx.webhooks.drop(tx, k)
-	push(tx, &tx.later, statement{"DELETE FROM webhooks WHERE tenant=? AND id=? AND version=?", []any{string(w.Tenant), string(w.ID), w.Version}, 1})
+	push(tx, &tx.later, statement{"DELETE FROM webhooks WHERE tenant=? AND id=? AND version=?",
+		[]any{string(w.Tenant), string(w.ID), w.Version}, 1})
 }

@@ -66,7 +66,8 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 	})
 }
 
-// A store from before threads had titles: they are listed all the same, and webhooks of runs stay while a run of then is live.
+// A store from before threads had titles: they are listed all the same, and webhooks of runs stay
+// while a run of then is live.
 func TestStoreOfSchema16IsBroughtUp(t *testing.T) {
 	onOld(t, 16, func(t *testing.T, old Session, d *dialect, at Options) {
 		const first = 1000

@@ -36,7 +36,7 @@ func TestThreadsOnTheCommandLine(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Threads) != 1 || page.Threads[0].LiveRun == nil || page.NextCursor == "" {
 		t.Errorf("threads as JSON: %s (%v), want the first one and a cursor", text, err)
 	}
-	_, errs = mustRun(t, 0, "threads", "-n", "1")
+	_, errs := mustRun(t, 0, "threads", "-n", "1")
 	has(t, errs, "There are more")
 	text, _ = mustRun(t, 0, "threads", "--cursor", page.NextCursor)
 	has(t, text, string(named.ThreadID))

@@ -292,7 +292,7 @@ var attacks = []struct {
 	}},
 	{"events for a hundred webhooks", func(a *attacker) {
 		for i := range a.no.scale(20, 100) {
-			a.call("POST", "/api/v1/webhooks", obj{"url": fmt.Sprintf("https://192.0.2.1/%d", i), "events": []string{"x:noise"}}, nil)
+			a.call("POST", "/api/v1/webhooks", obj{"url": fmt.Sprintf("http://127.0.0.1:9/%d", i), "events": []string{"x:noise"}}, nil)
 		}
 		a.submits(4, obj{"kind": "loud"})
 		var events []obj
@@ -469,9 +469,14 @@ func (n *node) memory() int64 {
 	return 0
 }
 
+// nearby lets webhooks go to this machine, where nobody listens on their port.
+var nearby = []string{"--webhook-allow", "127.0.0.0/8"}
+
 func TestHostileTenantsHurtNobody(t *testing.T) {
-	t.Run("SQLite", func(t *testing.T) { hurtNobody(t, newNode(t)) })
-	t.Run("PostgreSQL", func(t *testing.T) { hurtNobody(t, newNode(t, "--store", storetest.Postgres(t))) })
+	t.Run("SQLite", func(t *testing.T) { hurtNobody(t, newNode(t, nearby...)) })
+	t.Run("PostgreSQL", func(t *testing.T) {
+		hurtNobody(t, newNode(t, append([]string{"--store", storetest.Postgres(t)}, nearby...)...))
+	})
 }
 
 func hurtNobody(t *testing.T, n *node) {

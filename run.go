@@ -154,7 +154,7 @@ const (
 	OutliveParent = "continue"
 )
 
-// What closing the last waiter's connection does to a run in the foreground.
+// The values of OnDisconnect: the effect of closing the last waiter's connection on a run in the foreground.
 const (
 	OnDisconnectContinue = "continue"
 	OnDisconnectCancel   = "cancel"

@@ -162,7 +162,7 @@ func (a *attacker) request(method, path string) string {
 	return method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + a.key + "\r\n\r\n"
 }
 
-// The attacker is a process of its own: what it spends on its own calls must not slow down the bystander's.
+// The attacker is a process of its own, so that its client does not slow down that of the bystander.
 
 // attacked is what an attack says of itself when it is over.
 type attacked struct {

@@ -128,7 +128,7 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[api.Webhook]():       {"scope": oneOf(perdure.OfTenant, perdure.OfThread, perdure.OfRun)},
 }
 
-// What query parameters may be. Calls read them by these.
+// The types of query parameters. Calls read them by these.
 const (
 	maxPage      = 1000    // entries of a page
 	maxEventPage = 10_000  // lines of a page

@@ -272,8 +272,8 @@ func TestDefaultBytesBindWhileOthersAsk(t *testing.T) {
 	}
 }
 
-// Whoever does not read its answers, or sends its bodies slowly, holds its share for long. It gets no more than that even while nobody
-// else asks, and a tenant that comes later finds its own share free.
+// A tenant that does not read its answers, or sends its bodies slowly, holds its share for long. The tenant gets no
+// more than its share even while no other asks, so that one that comes later finds its own share free.
 func TestTenantWithItsShareLeavesTheRestToOthers(t *testing.T) {
 	s := newShares(&Options{})
 	processors := max(2, int64(runtime.GOMAXPROCS(0)))

@@ -264,7 +264,7 @@ func (c *call) readBody(limit int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// What is read, and dropped, of a body that was refused for its size.
+// How much is read, and dropped, of a body that was refused for its size.
 const (
 	drainBytes = 4 * maxBody
 	drainTime  = 5 * time.Second

@@ -80,7 +80,7 @@ func newShares(opt *Options) *shares {
 		share = min(n, maxCalls)
 	}
 	s := &shares{wait: opt.ShareWait, bytesPerHour: opt.Tenant.MaxBytesPerHour, buckets: make(map[perdure.TenantID]*bucket)}
-	// Shares are strict: whoever sends a body slowly, or does not read its answer, holds its units for long.
+	// Shares are strict: a caller that sends its body slowly, or does not read its answer, holds its units for long.
 	s.calls = fair.NewGate(fair.Limits{Size: maxCalls, Share: share, Strict: true})
 	s.bodies = fair.NewGate(fair.Limits{Size: maxBodies, Share: maxBodies / 2, Strict: true})
 	s.answers = fair.NewGate(fair.Limits{Size: maxAnswers, Share: maxAnswers / 2, Strict: true})
@@ -328,7 +328,8 @@ func (c *call) room(size int64) error {
 	return err
 }
 
-// turn waits for a processor to do something with so many bytes. What it gives ends the turn; it is never nil.
+// turn waits until the tenant may work on so many bytes. The function that it returns ends the turn, and is
+// never nil.
 func (c *call) turn(size int64) (end func(), err error) {
 	if size <= smallBody {
 		return func() {}, nil

@@ -44,8 +44,8 @@ func (tx *Tx) Cost() Cost { return Cost{tx.reads, tx.writes, tx.bytes} }
 // OpRows is how many rows an operation writes before it leaves the rest to a later step.
 func (tx *Tx) OpRows() int { return cmp.Or(tx.s.opt.Hooks.OpRows, OpRows) }
 
-// Late tells whether the batch has staged something and has been decided on for so long that others wait for it. A batch that is
-// made step by step, in tests and in the simulator, never is.
+// Late tells whether the batch has staged sweepRows and has been decided on for longer than sweepTime, so that
+// others wait for it. A batch that is made step by step, in tests and in the simulator, is never late.
 func (tx *Tx) Late() bool {
 	return tx.paced && tx.s.opt.Hooks.Clock == nil && tx.writes >= sweepRows && time.Since(tx.begun) > sweepTime
 }

@@ -17,17 +17,15 @@ import (
 // batchBytes. An operation that is heavier than that has a batch to itself. The operations of one request keep
 // their order, and share a batch as far as they fit.
 //
-// While several tenants wait, a heavy operation has a batch to itself as well, and a batch of light ones comes
-// between two of them: whoever has little to write waits for one heavy operation at most, and not for the rest
-// of its batch.
-//
-// While several tenants write, a batch takes batchShare operations of each at most, so that it is a short one:
-// whoever has a single operation waits until its batch is written.
+// While several tenants write, a heavy operation has a batch to itself as well, and a batch of light ones comes
+// between two of them. So a light operation waits for one heavy operation at most. A batch also takes no more
+// than batchShare operations of each tenant then, so that it stays short. Several tenants write if two have
+// asked for something within mixedFor.
 //
 // A tenant that has laneShare operations in the queue is refused more of them while another tenant waits. The
 // server's own work is never refused.
 
-// What a batch holds at most, and how many operations of a tenant may wait while others wait too.
+// The bounds of a batch, and of the operations of one tenant that may wait while others wait too.
 const (
 	maxBatch   = 256
 	batchRows  = 2000
@@ -35,7 +33,7 @@ const (
 	laneShare  = 512
 
 	batchShare = 16
-	mixedFor   = 100 * time.Millisecond // after somebody else wrote, several tenants are taken to write
+	mixedFor   = 100 * time.Millisecond // see above
 )
 
 // A heavy operation writes more than this.

@@ -77,7 +77,7 @@ func TestNamesAreBytes(t *testing.T) {
 			w.check(len(op.Grants) == 1 && op.Grants[0].Run.Queue == name, "%q: %d grants", name, len(op.Grants))
 		}
 		w.view(func(v *store.View) error {
-			ready, err := v.Ready()
+			ready, err := v.Ready(new(store.ReadyRound))
 			note("ready", ready, err)
 			queues, err := v.Queues(tenant)
 			note("queues", queues, err)

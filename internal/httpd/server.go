@@ -73,7 +73,8 @@ type Server struct {
 	routes  []route
 	openapi []byte
 
-	closing chan struct{} // closed when the server shuts down: whoever is blocked is answered
+	closing chan struct{}    // closed when the server shuts down: whoever is blocked is answered
+	ready   store.ReadyRound // of Run
 
 	mu      sync.Mutex
 	closed  bool
@@ -473,7 +474,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) lookAtQueues(ctx context.Context) {
 	var ready []store.Ready
 	err := s.engine.Store().Keep(ctx, func(v *store.View) (err error) {
-		ready, err = v.Ready()
+		ready, err = v.Ready(&s.ready)
 		return err
 	})
 	if err != nil && ctx.Err() == nil {

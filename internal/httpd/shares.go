@@ -18,9 +18,10 @@ import (
 // Shares bound what one tenant takes of this node. Four things are divided by gates that go round the tenants:
 // calls under way, bytes of request bodies, bytes of answers, and turns. A turn is for work that takes a processor
 // for long: reading a large body, and finding and writing a large answer. A tenant has half of the processors for
-// such work, so that the short calls of others find one free. A call that finds no unit waits a moment and is then
-// refused with 429, before it has changed anything. A call that blocks gives its units back and has a seat
-// instead (see seats.go).
+// such work, so that the short calls of others find one free. A turn lasts longer than its work: the tenant rests
+// turnRest times as long as it worked, so that such work takes a part of those processors only. A tenant that calls
+// alone needs no turns. A call that finds no unit waits a moment and is then refused with 429, before it has changed
+// anything. A call that blocks gives its units back and has a seat instead (see seats.go).
 //
 // Limits that an operator has set for a tenant are kept here as well. A store that other nodes share is asked for
 // them every Poll; on a store of one node they change only through this server.
@@ -46,6 +47,12 @@ const (
 	defaultShareWait = time.Second
 	// otherCallers is how long a tenant counts as one that asks after its last call.
 	otherCallers = time.Minute
+
+	// A rest is turnRest times as long as the work before it, and maxTurnRest at most. A tenant rests for those
+	// that have called within turnCallers.
+	turnRest    = 2
+	maxTurnRest = 300 * time.Millisecond
+	turnCallers = time.Second
 )
 
 // DefaultBytesPerHour is how many bytes of bodies a node accepts from one tenant while others call.
@@ -85,7 +92,7 @@ func newShares(opt *Options) *shares {
 	s.bodies = fair.NewGate(fair.Limits{Size: maxBodies, Share: maxBodies / 2, Strict: true})
 	s.answers = fair.NewGate(fair.Limits{Size: maxAnswers, Share: maxAnswers / 2, Strict: true})
 	processors := max(2, int64(runtime.GOMAXPROCS(0)))
-	s.turns = fair.NewGate(fair.Limits{Size: processors, Share: processors / 2, Strict: true})
+	s.turns = fair.NewGate(fair.Limits{Size: (1 + turnRest) * processors, Share: processors / 2, Strict: true})
 	if s.wait == 0 {
 		s.wait = defaultShareWait
 	}
@@ -107,13 +114,20 @@ func (s *shares) meet(t perdure.TenantID, now time.Time) {
 }
 
 // others tells whether another tenant has called lately. It is called with the lock held.
-func (s *shares) others(t perdure.TenantID, now time.Time) bool {
+func (s *shares) others(t perdure.TenantID, now time.Time, lately time.Duration) bool {
 	for _, c := range s.recent {
-		if !c.at.IsZero() && c.tenant != t && now.Sub(c.at) < otherCallers {
+		if !c.at.IsZero() && c.tenant != t && now.Sub(c.at) < lately {
 			return true
 		}
 	}
 	return false
+}
+
+// alone tells whether no other tenant calls at this time.
+func (s *shares) alone(t perdure.TenantID, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.others(t, now, turnCallers)
 }
 
 // of gives the limits that are set for a tenant, or nil.
@@ -233,7 +247,7 @@ func (s *shares) maySend(t perdure.TenantID, now time.Time) time.Duration {
 	defer s.mu.Unlock()
 	limit, set := s.byteLimit(t)
 	b := s.buckets[t]
-	if b == nil || !set && !s.others(t, now) {
+	if b == nil || !set && !s.others(t, now, otherCallers) {
 		return 0
 	}
 	if b.refill(limit, now); b.left > 0 {
@@ -328,17 +342,19 @@ func (c *call) room(size int64) error {
 	return err
 }
 
-// turn waits until the tenant may work on so many bytes. The function that it returns ends the turn, and is
-// never nil.
+// turn waits until the tenant may work on so many bytes. The function that it returns ends the work, and is never nil.
+// The turn ends after the tenant's rest.
 func (c *call) turn(size int64) (end func(), err error) {
-	if size <= smallBody {
+	if size <= smallBody || c.s.shares.alone(c.tenant(), time.Now()) {
 		return func() {}, nil
 	}
-	end, err = c.s.shares.enter(c.Context(), c.s.shares.turns, c.tenant(), 1, c.s.opt.AnswerTime, "this tenant has too many large calls under way")
+	leave, err := c.s.shares.enter(c.Context(), c.s.shares.turns, c.tenant(), 1, c.s.opt.AnswerTime,
+		"this tenant has too many large calls under way")
 	if err != nil {
 		return func() {}, err
 	}
-	return end, nil
+	begin := time.Now()
+	return func() { time.AfterFunc(min(maxTurnRest, turnRest*time.Since(begin)), leave) }, nil
 }
 
 // pollRoom reserves memory for what a poll may lease, and tells how many bytes that is.

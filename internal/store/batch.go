@@ -390,10 +390,11 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	if x, ok := ops[0].(inLane); ok {
 		l = s.lanes[x.Lane()]
 	}
-	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fit(ops)) && l.mu.TryLock() {
-		return s.atOnce(l, ops) // nobody to share a commit with, and no goroutine to wait for
+	t := fair.Tenant(ctx)
+	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fit(ops)) && l.queue.mayPass(t, ops) && l.mu.TryLock() {
+		return s.atOnce(l, t, ops) // nobody to share a commit with, and no goroutine to wait for
 	}
-	r := newRequest(fair.Tenant(ctx), ops)
+	r := newRequest(t, ops)
 	if err := l.queue.push(r); err != nil {
 		return all(len(ops), err)
 	}
@@ -411,9 +412,9 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	return r.errs
 }
 
-// atOnce makes a batch of its own, in the goroutine of who asked. The caller holds l.mu.
-func (s *Store) atOnce(l *lane, ops []Op) []error {
-	done := false
+// atOnce makes a batch of its own, in the caller's goroutine. The caller holds l.mu.
+func (s *Store) atOnce(l *lane, t perdure.TenantID, ops []Op) []error {
+	done, begin := false, time.Now()
 	defer func() {
 		if !done {
 			// Whoever called may live through a panic; what is half done must not be gone on with.
@@ -423,6 +424,7 @@ func (s *Store) atOnce(l *lane, ops []Op) []error {
 	}()
 	errs, after := s.batch(l, s.clock(), ops, true, false)
 	done = true
+	l.queue.wrote(t, ops, time.Since(begin))
 	l.mu.Unlock()
 	for _, f := range after {
 		f()
@@ -452,7 +454,9 @@ func (s *Store) commitNext(l *lane, ops []Op, from []entry) bool {
 		l.mu.Unlock()
 		return false
 	}
+	begin := time.Now()
 	errs, after := s.batch(l, s.clock(), ops, true, false)
+	l.queue.wrote(from[0].r.tenant, ops[:1], time.Since(begin))
 	l.mu.Unlock()
 	for _, f := range after {
 		f()

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,11 +20,17 @@ import (
 //
 // While several tenants write, a heavy operation has a batch to itself as well, and a batch of light ones comes
 // between two of them. So a light operation waits for one heavy operation at most. A batch also takes no more
-// than batchShare operations of each tenant then, so that it stays short. Several tenants write if two have
-// asked for something within mixedFor.
+// than batchShare operations of each tenant then, so that it stays short. A tenant counts as one of several if
+// another has asked for something within mixedFor.
 //
-// A tenant that has laneShare operations in the queue is refused more of them while another tenant waits. The
-// server's own work is never refused.
+// A heavy operation is also followed by a rest: the tenant's next one waits restFactor times as long as that one
+// took, maxRest at most, while several tenants write. So the heavy operations of a tenant take a small part of
+// the lane's time, and few calls of others meet one. Heavy requests have a turn of their own, so that a tenant's
+// light operations, its heartbeats above all, do not wait for its heavy ones.
+//
+// A tenant that has laneShare operations in the queue is refused more of them while another tenant waits. One that
+// has heavyShare operations in its heavy turn is refused more of those while several tenants write. The server's own
+// work is never refused and never rests.
 
 // The bounds of a batch, and of the operations of one tenant that may wait while others wait too.
 const (
@@ -34,6 +41,10 @@ const (
 
 	batchShare = 16
 	mixedFor   = 100 * time.Millisecond // see above
+
+	heavyShare = 16
+	restFactor = 12
+	maxRest    = time.Second
 )
 
 // A heavy operation writes more than this.
@@ -63,6 +74,8 @@ func isHeavy(op Op) bool {
 	return rows > heavyRows || bytes > heavyBytes
 }
 
+func anyHeavy(ops []Op) bool { return slices.ContainsFunc(ops, isHeavy) }
+
 // A load is what a batch has been given so far.
 type load struct{ ops, rows, bytes int }
 
@@ -91,16 +104,16 @@ func fit(ops []Op) bool {
 
 // A request is operations that came together. Its fields but done belong to the queue until done is closed.
 type request struct {
-	tenant perdure.TenantID
-	ops    []Op
-	errs   []error       // one per operation
-	next   int           // the first operation that is in no batch yet
-	open   int           // operations without an answer
-	done   chan struct{} // closed when every operation has its answer
+	turnKey
+	ops  []Op
+	errs []error       // one per operation
+	next int           // the first operation that is in no batch yet
+	open int           // operations without an answer
+	done chan struct{} // closed when every operation has its answer
 }
 
 func newRequest(t perdure.TenantID, ops []Op) *request {
-	return &request{tenant: t, ops: ops, errs: make([]error, len(ops)), open: len(ops), done: make(chan struct{})}
+	return &request{turnKey: turnKey{t, anyHeavy(ops)}, ops: ops, errs: make([]error, len(ops)), open: len(ops), done: make(chan struct{})}
 }
 
 func (r *request) answer(i int, err error) {
@@ -120,76 +133,158 @@ type queue struct {
 	bell   chan struct{} // has an element when something may be waiting
 	queued atomic.Int64  // operations that wait
 
-	mu      sync.Mutex
-	tenants map[perdure.TenantID]*turn
-	round   []*turn          // of the tenants that wait, the next one first
-	last    perdure.TenantID // who asked last
-	mixed   time.Time        // when somebody asked who was not the one before
+	mu    sync.Mutex
+	turns map[turnKey]*turn
+	round []*turn                        // of those that have requests, the next one first
+	rests map[perdure.TenantID]time.Time // until when the heavy operations of a tenant rest
+	asked [2]asker                       // the two tenants that asked last, the last one first
 }
 
-// A turn is what waits of one tenant.
+type asker struct {
+	tenant perdure.TenantID
+	at     time.Time
+}
+
+// A tenant has a turn for its heavy requests and one for the others.
+type turnKey struct {
+	tenant perdure.TenantID
+	heavy  bool
+}
+
+// A turn holds the requests of a tenant that wait.
 type turn struct {
-	tenant   perdure.TenantID
+	turnKey
 	requests []*request // those that were withdrawn are dropped when they come first
 	ops      int        // those that wait
 	taken    int        // those that the batch which is being gathered has taken
 }
 
 func newQueue() *queue {
-	return &queue{bell: make(chan struct{}, 1), tenants: make(map[perdure.TenantID]*turn)}
+	return &queue{bell: make(chan struct{}, 1), turns: make(map[turnKey]*turn), rests: make(map[perdure.TenantID]time.Time)}
 }
 
 // push has a request wait, or refuses it.
 func (q *queue) push(r *request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t := q.tenants[r.tenant]
+	q.meet(r.tenant)
+	t := q.turns[r.turnKey]
 	if t == nil {
-		t = &turn{tenant: r.tenant}
-		q.tenants[r.tenant] = t
+		t = &turn{turnKey: r.turnKey}
+		q.turns[r.turnKey] = t
 		q.round = append(q.round, t)
 	}
 	if r.tenant != "" && t.ops >= laneShare && q.queued.Load() > int64(t.ops) {
 		return perdure.Errorf(perdure.CodeTooMany, "%d operations of this tenant wait to be written, as many as may while others wait too", t.ops)
 	}
-	if r.tenant != q.last && r.tenant != "" {
-		q.last, q.mixed = r.tenant, time.Now()
+	if r.tenant != "" && r.heavy && t.ops >= heavyShare && !q.others(r.tenant).IsZero() {
+		return perdure.Errorf(perdure.CodeTooMany, "%d large writes of this tenant wait, as many as may while others write too", t.ops)
 	}
 	t.requests = append(t.requests, r)
 	t.ops += len(r.ops)
 	q.queued.Add(int64(len(r.ops)))
+	q.ring()
+	return nil
+}
+
+func (q *queue) ring() {
 	select {
 	case q.bell <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
-// gather appends the next batch to two empty lists: the operations, and where they come from.
+// meet notes that a tenant writes. The caller holds the lock.
+func (q *queue) meet(t perdure.TenantID) {
+	if t == "" {
+		return
+	}
+	if t != q.asked[0].tenant {
+		q.asked[1] = q.asked[0]
+	}
+	q.asked[0] = asker{t, time.Now()}
+}
+
+// others gives the time until which a tenant counts as one that does not write alone; zero if it does. The caller
+// holds the lock.
+func (q *queue) others(t perdure.TenantID) (until time.Time) {
+	for _, a := range q.asked {
+		if end := a.at.Add(mixedFor); a.tenant != t && a.tenant != "" && time.Until(end) > 0 {
+			return end
+		}
+	}
+	return time.Time{}
+}
+
+// InUse tells whether a tenant has written something a moment ago, or waits to.
+func (s *Store) InUse() bool {
+	return slices.ContainsFunc(s.lanes[:], func(l *lane) bool {
+		l.queue.mu.Lock()
+		defer l.queue.mu.Unlock()
+		return !l.queue.others("").IsZero()
+	})
+}
+
+// mayPass tells whether operations may be written at once when nobody waits. Heavy ones have to wait for the end
+// of their tenant's rest.
+func (q *queue) mayPass(t perdure.TenantID, ops []Op) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.meet(t)
+	return q.restOf(t) == 0 || !anyHeavy(ops)
+}
+
+// restOf tells how much longer the heavy operations of a tenant wait. The caller holds the lock.
+func (q *queue) restOf(t perdure.TenantID) time.Duration {
+	until, rests := q.rests[t]
+	if !rests {
+		return 0
+	}
+	return max(0, min(time.Until(until), time.Until(q.others(t))))
+}
+
+// wrote notes how long a batch of a tenant's operations took. After a heavy one the tenant rests.
+func (q *queue) wrote(t perdure.TenantID, ops []Op, took time.Duration) {
+	if t == "" || !anyHeavy(ops) {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for other, until := range q.rests {
+		if time.Until(until) < 0 {
+			delete(q.rests, other)
+		}
+	}
+	q.rests[t] = time.Now().Add(min(maxRest, restFactor*took))
+}
+
+// gather appends the next batch to two empty lists: the operations, and where they come from. If all that waits
+// rests, it rings when the first rest is over.
 func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var l load
-	var later []*turn // of tenants who have had their share, or whose next operation is heavy and not for this batch
-	several, share := time.Since(q.mixed) < mixedFor, maxBatch
-	if several {
-		share = batchShare
-	}
+	var later []*turn // turns that have had their share, or whose next operation is heavy and not for this batch
+	var rest time.Duration
 	for len(q.round) > 0 {
 		t := q.round[0]
-		if t.taken >= share {
+		several := !q.others(t.tenant).IsZero()
+		if t.taken >= maxBatch || several && t.taken >= batchShare {
 			q.round, later = q.round[1:], append(later, t)
 			continue
 		}
 		r := t.first()
 		if r == nil {
 			q.round = q.round[1:]
-			delete(q.tenants, t.tenant)
+			delete(q.turns, t.turnKey)
 			continue
 		}
 		op := r.ops[r.next]
 		large := several && isHeavy(op)
-		if large && l.ops > 0 {
+		if d := q.restOf(t.tenant); large && (l.ops > 0 || d > 0) {
+			if d > 0 && (rest == 0 || d < rest) {
+				rest = d
+			}
 			q.round, later = q.round[1:], append(later, t)
 			continue
 		}
@@ -204,7 +299,7 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 		if q.round = q.round[1:]; t.first() != nil {
 			q.round = append(q.round, t)
 		} else {
-			delete(q.tenants, t.tenant)
+			delete(q.turns, t.turnKey)
 		}
 		if large {
 			break
@@ -213,6 +308,9 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 	q.round = append(later, q.round...)
 	for _, t := range q.round {
 		t.taken = 0
+	}
+	if len(ops) == 0 && rest > 0 {
+		time.AfterFunc(rest, q.ring)
 	}
 	return ops, from
 }
@@ -246,7 +344,7 @@ func (q *queue) withdraw(r *request, err error) {
 	if left == 0 {
 		return
 	}
-	q.tenants[r.tenant].ops -= left
+	q.turns[r.turnKey].ops -= left
 	q.queued.Add(-int64(left))
 	for ; left > 0; left-- {
 		r.next++

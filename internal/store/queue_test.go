@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -139,6 +140,116 @@ func TestHeavyOperationsDoNotShareABatch(t *testing.T) {
 	}
 }
 
+// A heavyQueue is a queue without a lane, in virtual time.
+type heavyQueue struct {
+	*queue
+	t *testing.T
+}
+
+func (q heavyQueue) ask(t perdure.TenantID, ops ...Op) error { return q.push(newRequest(t, ops)) }
+
+// batch gathers a batch and says whose operations it has and how many.
+func (q heavyQueue) batch() string {
+	_, from := q.gather(nil, nil)
+	var out []string
+	for _, e := range from {
+		out = append(out, string(e.r.tenant))
+	}
+	return strings.Join(out, " ")
+}
+
+func (q heavyQueue) want(when, want string) {
+	q.t.Helper()
+	if got := q.batch(); got != want {
+		q.t.Errorf("%s the batch has operations of %q, want %q", when, got, want)
+	}
+}
+
+// A heavy operation is followed by a rest while others write. The tenant's light operations do not wait for it.
+func TestTenantRestsAfterAHeavyOperation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := heavyQueue{newQueue(), t}
+		light, large := Op(opFunc(nil)), Op(heavy{rows: heavyRows + 1})
+		others := func() {
+			q.ask("b", light)
+			q.want("for the other tenant", "b")
+		}
+		q.ask("a", light)
+		q.want("at first", "a")
+		others()
+		q.ask("a", large, large)
+		q.want("before the first heavy operation", "a")
+		q.wrote("a", []Op{large}, 50*time.Millisecond)
+		others()
+		if q.mayPass("a", []Op{large}) || !q.mayPass("a", []Op{light}) || !q.mayPass("b", []Op{large}) {
+			t.Errorf("during the rest only heavy operations of the tenant that rests should wait")
+		}
+		q.want("during the rest", "")
+		q.ask("a", light)
+		q.want("during the rest, for a light one,", "a")
+		for range 11 {
+			time.Sleep(50 * time.Millisecond)
+			others()
+			q.want("during the rest, later,", "")
+		}
+		time.Sleep(50 * time.Millisecond)
+		q.want("after the rest", "a")
+		if n := q.queued.Load(); n != 0 {
+			t.Errorf("left in the queue: %d operations, want none", n)
+		}
+	})
+}
+
+// A tenant that writes alone does not rest, and the lane is told when a rest is over.
+func TestRestEndsWhenOthersStopWriting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := heavyQueue{newQueue(), t}
+		light, large := Op(opFunc(nil)), Op(heavy{rows: heavyRows + 1})
+		q.ask("b", light)
+		q.ask("a", large, large)
+		q.want("at first", "b")
+		q.want("then", "a")
+		q.wrote("a", []Op{large}, time.Second)
+		<-q.bell
+		q.want("during the rest", "")
+		began := time.Now()
+		<-q.bell
+		if waited := time.Since(began); waited > mixedFor {
+			t.Errorf("the lane is told after %s, want after %s at most", waited, mixedFor)
+		}
+		q.want("after the others have stopped", "a")
+	})
+}
+
+// Heavy operations that would wait for long are refused, and others are not.
+func TestHeavyOperationsBeyondTheirShareAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := heavyQueue{newQueue(), t}
+		light, large := Op(opFunc(nil)), Op(heavy{rows: heavyRows + 1})
+		q.ask("b", light)
+		for i := range heavyShare {
+			if err := q.ask("a", large); err != nil {
+				t.Fatalf("heavy operation %d: %v, want it to wait", i, err)
+			}
+		}
+		if err := q.ask("a", large); perdure.CodeOf(err) != perdure.CodeTooMany {
+			t.Errorf("heavy operation %d: %v, want %s", heavyShare, err, perdure.CodeTooMany)
+		}
+		for _, x := range []struct {
+			tenant perdure.TenantID
+			op     Op
+		}{{"a", light}, {"b", large}, {"", large}} {
+			if err := q.ask(x.tenant, x.op); err != nil {
+				t.Errorf("operation of tenant %q: %v, want it to wait", x.tenant, err)
+			}
+		}
+		time.Sleep(mixedFor)
+		if err := q.ask("b", light); err != nil {
+			t.Errorf("light operation of tenant b: %v, want it to wait", err)
+		}
+	})
+}
+
 // Operations that came together are cut as well when nobody else waits.
 func TestIdleLaneCutsWhatDoesNotFitABatch(t *testing.T) {
 	s := open(t, Options{})
@@ -199,8 +310,8 @@ func TestCallerThatGoesAwayWithdrawsWhatIsNotBegun(t *testing.T) {
 	q := h.lane.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.queued.Load(); n != 0 || len(q.tenants) != 0 || len(q.round) != 0 {
-		t.Errorf("left in the queue: %d operations, %d tenants, %d turns, want none", n, len(q.tenants), len(q.round))
+	if n := q.queued.Load(); n != 0 || len(q.turns) != 0 || len(q.round) != 0 {
+		t.Errorf("left in the queue: %d operations, %d turns, %d of them in the round, want none", n, len(q.turns), len(q.round))
 	}
 }
 

@@ -283,19 +283,51 @@ type Ready struct {
 	Queue, Kind string
 }
 
-// Ready is what polls fall back on when a ring is lost.
-func (v *View) Ready() (out []Ready, err error) {
-	t, q, k := "", "", ""
-	for {
-		found := false
-		err := v.sess.Query("SELECT tenant, queue, kind FROM runs WHERE ready=1 AND (tenant,queue,kind)>(?,?,?) ORDER BY tenant, queue, kind LIMIT 1",
-			[]any{t, q, k}, func(scan func(...any) error) error {
-				found = true
-				return scan(&t, &q, &k)
-			})
-		if err != nil || !found || len(out) >= 10000 {
+// A ReadyRound says how far the last look at what is ready came. A tenant with very many kinds has its turn in parts, so
+// that it neither delays others nor costs much. The zero value begins a round.
+type ReadyRound struct {
+	after perdure.TenantID           // the last tenant that was looked at
+	rests map[perdure.TenantID]Ready // of tenants with more kinds than one look takes, the last one that was seen
+}
+
+// How many kinds one look takes of a tenant and in all, and of how many tenants a rest is remembered.
+const (
+	readyOfTenant = 64
+	readyAtOnce   = 512
+	maxRests      = 1000
+)
+
+// Ready gives kinds of which there is something to claim, and goes on where the look before ended. Polls fall back on it
+// when a ring is lost.
+func (v *View) Ready(round *ReadyRound) (out []Ready, err error) {
+	if round.rests == nil || len(round.rests) > maxRests {
+		round.rests = make(map[perdure.TenantID]Ready)
+	}
+	for len(out) < readyAtOnce {
+		t := perdure.TenantID("")
+		err := v.sess.Query("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", []any{string(round.after)},
+			func(scan func(...any) error) error { return scan(&t) })
+		if round.after = t; err != nil || t == "" {
 			return out, err
 		}
-		out = append(out, Ready{perdure.TenantID(t), q, k})
+		at := round.rests[t]
+		delete(round.rests, t)
+		for n := 0; ; n++ {
+			if n == readyOfTenant {
+				round.rests[t] = at
+				break
+			}
+			next := Ready{Tenant: t}
+			err := v.sess.Query("SELECT queue, kind FROM runs WHERE ready=1 AND tenant=? AND (queue,kind)>(?,?) ORDER BY queue, kind LIMIT 1",
+				[]any{string(t), at.Queue, at.Kind}, func(scan func(...any) error) error { return scan(&next.Queue, &next.Kind) })
+			if err != nil {
+				return out, err
+			}
+			if next.Queue == "" {
+				break
+			}
+			out, at = append(out, next), next
+		}
 	}
+	return out, nil
 }

@@ -399,22 +399,22 @@ func (tx *Tx) Ringing(limit int) ([]perdure.Run, error) {
 }
 
 // RingingRound gives runs whose alarm has rung where there are more than one sweep can do: it goes round the tenants, from the one
-// after a given one on, and takes the oldest alarms of each. last is the tenant that it ended with.
-func (tx *Tx) RingingRound(after perdure.TenantID, limit int) (out []perdure.Run, last perdure.TenantID, err error) {
+// after a given one on, and takes the oldest alarms of each.
+func (tx *Tx) RingingRound(after perdure.TenantID, limit int) (out []perdure.Run, err error) {
 	due, err := tx.dueTenants("runs", after)
 	if err != nil || len(due) == 0 {
-		return nil, "", err
+		return nil, err
 	}
 	for _, t := range due[:min(len(due), limit)] {
 		part, err := tx.runsWhere("WHERE tenant=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, id", []any{string(t), int64(tx.Now)}, max(1, limit/len(due)),
 			func(r *perdure.Run) bool { return r.Tenant == t && r.AlarmAt != 0 && r.AlarmAt <= tx.Now },
 			func(a, b *perdure.Run) int { return cmp.Or(cmp.Compare(a.AlarmAt, b.AlarmAt), byID(a, b)) })
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
-		out, last = append(out, part...), t
+		out = append(out, part...)
 	}
-	return out, last, nil
+	return out, nil
 }
 
 // maxDueTenants bounds how many tenants a round looks at. The next one begins where it ended.

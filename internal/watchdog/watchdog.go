@@ -33,9 +33,9 @@ type Watchdog struct {
 	// Aside is called when a row is set aside, with the part of the sweep that it belongs to. It must not block.
 	Aside func(part string)
 
-	aside asideList        // rows that can't be acted on
-	turn  int              // the part of a sweep that the next one begins with
-	after perdure.TenantID // the tenant that the last round ended with
+	aside asideList                   // rows that can't be acted on
+	turn  int                         // the part of a sweep that the next one begins with
+	after map[string]perdure.TenantID // by part, the tenant that was acted on last
 
 	acts      atomic.Uint32   // actions noted
 	untrimmed atomic.Int64    // of them written since the log was trimmed
@@ -47,7 +47,7 @@ func New(e *engine.Engine, log *slog.Logger) *Watchdog {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Watchdog{engine: e, log: log}
+	return &Watchdog{engine: e, log: log, after: make(map[string]perdure.TenantID)}
 }
 
 // batch bounds how many rows of a kind one sweep looks at; aside is how long a row is left alone that made an error, and waitAside
@@ -81,9 +81,13 @@ func (w *Watchdog) Run(ctx context.Context) error {
 	}
 }
 
+// maxYield is how long the watchdog pauses at most between two sweeps when there is more to do. While callers write, it
+// pauses as long as the sweep took, so that it leaves half of the store's time to them.
+const maxYield = 100 * time.Millisecond
+
 // Once sweeps, and says how long to sleep until the next time.
 func (w *Watchdog) Once(ctx context.Context) (pause time.Duration) {
-	op := w.Pass()
+	op, begin := w.Pass(), time.Now()
 	err := w.engine.Do(ctx, op)
 	if err != nil && ctx.Err() == nil {
 		w.log.Error("a sweep failed", "error", err)
@@ -97,6 +101,9 @@ func (w *Watchdog) Once(ctx context.Context) (pause time.Duration) {
 	case err != nil:
 	case op.More:
 		pause = 0
+		if w.engine.Store().InUse() {
+			pause = min(maxYield, time.Since(begin))
+		}
 	case op.Locked > 0 || w.aside.some(): // their alarms ring on: that is no reason not to sleep
 	default:
 		pause = w.untilNext(ctx, pause)
@@ -251,24 +258,13 @@ func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
 	ringing, err := tx.Ringing(limit)
 	if err == nil && len(ringing) == limit {
 		s.More = true
-		var last perdure.TenantID
-		if ringing, last, err = tx.RingingRound(s.w.after, limit); err == nil {
-			tx.After(func() { s.w.after = last })
-		}
+		ringing, err = tx.RingingRound(s.w.after["runs"], limit)
 	}
 	if err != nil {
 		return err
 	}
-	for i := range ringing {
-		if i > 0 && tx.Spent() {
-			s.More = true
-			return nil
-		}
-		if err := s.run(tx, g, ringing[i].Tenant, ringing[i].ID); err != nil {
-			return err
-		}
-	}
-	return nil
+	return eachInTurn(s, tx, "runs", ringing, func(r *perdure.Run) perdure.TenantID { return r.Tenant },
+		func(r *perdure.Run) error { return s.run(tx, g, r.Tenant, r.ID) })
 }
 
 // run acts on one of the runs whose alarm has rung.
@@ -414,23 +410,15 @@ func (s *Sweep) items(tx *engine.Tx, g *gap) error {
 		return err
 	}
 	s.More = s.More || len(ringing) == limit
-	for _, i := range ringing {
-		if tx.Spent() {
-			s.More = true
+	return eachInTurn(s, tx, "items", ringing, func(i *perdure.Item) perdure.TenantID { return i.Tenant }, func(i *perdure.Item) error {
+		if s.w.aside.has(tx.Now, "items", i.Tenant, string(i.RunID)) {
 			return nil
 		}
-		if s.w.aside.has(tx.Now, "items", i.Tenant, string(i.RunID)) {
-			continue
-		}
-		err := s.one(tx, "inbox", i.Tenant, i.RunID, func() error {
-			did, err := tx.LookAtItem(i, tx.Now < g.HoldUntil)
+		return s.one(tx, "inbox", i.Tenant, i.RunID, func() error {
+			did, err := tx.LookAtItem(*i, tx.Now < g.HoldUntil)
 			return s.mended(tx, i.Tenant, i.RunID, did, err)
-		}, func() error { return tx.PutOffItem(i, tx.Now.Add(aside)) })
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		}, func() error { return tx.PutOffItem(*i, tx.Now.Add(aside)) })
+	})
 }
 
 // mended notes what a look has mended.
@@ -448,17 +436,12 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	s.More = s.More || len(ringing) == limit
-	for i := range ringing {
-		if tx.Spent() {
-			s.More = true
+	return eachInTurn(s, tx, "groups", ringing, func(g *perdure.Group) perdure.TenantID { return g.Tenant }, func(g *perdure.Group) error {
+		if s.w.aside.has(tx.Now, "groups", g.Tenant, string(g.ID)) {
 			return nil
 		}
-		if s.w.aside.has(tx.Now, "groups", ringing[i].Tenant, string(ringing[i].ID)) {
-			continue
-		}
-		due := ringing[i].AlarmAt
-		g := &ringing[i]
-		err := s.one(tx, "group-deadline", g.Tenant, perdure.RunID(g.ID), func() error {
+		due := g.AlarmAt
+		return s.one(tx, "group-deadline", g.Tenant, perdure.RunID(g.ID), func() error {
 			passed := g.State == perdure.GroupOpen && g.Kind == perdure.GroupOfCaller
 			if err := tx.GoOn(g); err != nil || !passed {
 				s.More = s.More || err == nil && g.AlarmAt != 0
@@ -467,11 +450,7 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 			s.did(tx, "group-deadline", g.Tenant, perdure.RunID(g.ID), "the group "+string(g.ID)+" is "+g.State, fmt.Sprintf("its deadline passed %s ago; %d of its %d runs have ended", span(tx.Now.Sub(due)), g.Ended, g.Total))
 			return nil
 		}, nil)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
@@ -481,30 +460,22 @@ func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	s.More = s.More || len(gone) == limit
-	for _, x := range gone {
-		if tx.Spent() {
-			s.More = true
+	return eachInTurn(s, tx, "waiters", gone, func(x *store.WaiterRow) perdure.TenantID { return x.Tenant }, func(x *store.WaiterRow) error {
+		if s.w.aside.has(tx.Now, "waiters", x.Tenant, string(x.RunID)) {
 			return nil
 		}
-		if s.w.aside.has(tx.Now, "waiters", x.Tenant, string(x.RunID)) {
-			continue
-		}
-		err := s.one(tx, "waiters", x.Tenant, x.RunID, func() error {
-			deferred, err := tx.ExpireWaiter(x)
+		return s.one(tx, "waiters", x.Tenant, x.RunID, func() error {
+			deferred, err := tx.ExpireWaiter(*x)
 			if err == nil && deferred {
-				s.did(tx, "waiters", x.Tenant, x.RunID, "deferred; the work goes on", expiredWaiter(x, tx.Now))
+				s.did(tx, "waiters", x.Tenant, x.RunID, "deferred; the work goes on", expiredWaiter(*x, tx.Now))
 			}
 			return err
 		}, func() error {
 			x.ExpiresAt = tx.Now.Add(aside)
-			tx.PutWaiter(x)
+			tx.PutWaiter(*x)
 			return nil
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 // expiredWaiter says why nobody waits any more. A row without a node is a follower that never came.

@@ -1,0 +1,56 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// A tenant with very many kinds is looked at in parts, and delays no other.
+func TestReadyGoesRoundTheTenants(t *testing.T) {
+	s := open(t, Options{})
+	const kinds = 3*readyOfTenant + 5
+	err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
+		add := func(tenant perdure.TenantID, kind string) {
+			r := newRun(fmt.Sprintf("%s-%s", tenant, kind), tx.Now)
+			r.Tenant, r.Kind, r.Ready = tenant, kind, true
+			tx.Put(r, nil)
+		}
+		for i := range kinds {
+			add("a", fmt.Sprintf("k%04d", i))
+		}
+		add("b", "only")
+		return nil
+	}))[0]
+	if err != nil {
+		t.Fatal(err)
+	}
+	var round ReadyRound
+	seen := make(map[Ready]bool)
+	for look := range 4 {
+		ofB := 0
+		err := s.View(t.Context(), func(v *View) error {
+			ready, err := v.Ready(&round)
+			if len(ready) > readyOfTenant+1 {
+				t.Errorf("look %d gives %d kinds, want %d at most", look, len(ready), readyOfTenant+1)
+			}
+			for _, r := range ready {
+				seen[r] = true
+				if r.Tenant == "b" {
+					ofB++
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ofB != 1 {
+			t.Errorf("look %d gives %d kinds of tenant b, want 1", look, ofB)
+		}
+	}
+	if len(seen) != kinds+1 {
+		t.Errorf("%d kinds were seen in four looks, want all %d", len(seen), kinds+1)
+	}
+}

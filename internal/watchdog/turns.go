@@ -1,0 +1,64 @@
+package watchdog
+
+import (
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+// A sweep may have to stop before it has acted on all rows that it has found. So it takes the tenants in turns: the
+// first row of each, then the second of each. The next sweep begins with the tenant behind the last one that was acted
+// on. A tenant with thousands of due rows then delays the rows of another tenant by a round, and not by thousands.
+
+// takeTurns orders the rows of a part in this way. Rows of one tenant stay in their order.
+func takeTurns[T any](rows []T, after perdure.TenantID, tenant func(*T) perdure.TenantID) []T {
+	byTenant := make(map[perdure.TenantID][]T)
+	var tenants []perdure.TenantID
+	for i := range rows {
+		t := tenant(&rows[i])
+		if byTenant[t] == nil {
+			tenants = append(tenants, t)
+		}
+		byTenant[t] = append(byTenant[t], rows[i])
+	}
+	if len(tenants) < 2 {
+		return rows
+	}
+	slices.Sort(tenants)
+	first, found := slices.BinarySearch(tenants, after)
+	if found {
+		first++
+	}
+	tenants = slices.Concat(tenants[first:], tenants[:first])
+	out := make([]T, 0, len(rows))
+	for n := 0; len(out) < len(rows); n++ {
+		for _, t := range tenants {
+			if n < len(byTenant[t]) {
+				out = append(out, byTenant[t][n])
+			}
+		}
+	}
+	return out
+}
+
+// eachInTurn calls act for the rows of a part until the sweep has done enough. It notes the tenant that was last, once
+// the sweep is written. The first row is acted on in any case, so that every sweep gets on.
+func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant func(*T) perdure.TenantID, act func(*T) error) error {
+	rows = takeTurns(rows, s.w.after[part], tenant)
+	var last perdure.TenantID
+	for i := range rows {
+		if i > 0 && tx.Spent() {
+			s.More = true
+			break
+		}
+		last = tenant(&rows[i])
+		if err := act(&rows[i]); err != nil {
+			return err
+		}
+	}
+	if len(rows) > 0 {
+		tx.After(func() { s.w.after[part] = last })
+	}
+	return nil
+}

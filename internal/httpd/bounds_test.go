@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -301,4 +302,44 @@ func TestTenantWithItsShareLeavesTheRestToOthers(t *testing.T) {
 			t.Errorf("%s: another tenant gets none", x.name)
 		}
 	}
+}
+
+// Beside others a tenant rests after it has worked on a large body. Alone it does not, and has no turns either.
+func TestTenantRestsAfterALargeBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{shares: newShares(&Options{}), opt: Options{AnswerTime: time.Second}}
+		c := &call{Request: httptest.NewRequestWithContext(t.Context(), "POST", "/", nil), s: s, key: perdure.Key{ID: "k", Tenant: "a"}}
+		// work has so many turns at once, works for 50 ms, and says how long it waited for the turns.
+		work := func(turns int) (waited time.Duration) {
+			t.Helper()
+			begin := time.Now()
+			for range turns {
+				end, err := c.turn(smallBody + 1)
+				if err != nil {
+					t.Fatalf("the tenant has no turn: %v", err)
+				}
+				defer end()
+			}
+			defer time.Sleep(50 * time.Millisecond)
+			return time.Since(begin)
+		}
+		all := max(2, runtime.GOMAXPROCS(0)) / 2
+		s.shares.meet("a", time.Now())
+		for i := range 3 {
+			if waited := work(2 * all); waited != 0 {
+				t.Errorf("alone, call %d waits %s, want not at all", i, waited)
+			}
+		}
+		s.shares.meet("b", time.Now())
+		if waited := work(all); waited != 0 {
+			t.Errorf("the first turns beside another tenant wait %s, want not at all", waited)
+		}
+		if waited, want := work(1), turnRest*50*time.Millisecond; waited != want {
+			t.Errorf("after them the next one waits %s, want %s", waited, want)
+		}
+		if end, _ := c.turn(smallBody); end == nil {
+			t.Error("a small body has no function that ends its turn")
+		}
+		time.Sleep(maxTurnRest)
+	})
 }

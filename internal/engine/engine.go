@@ -146,6 +146,15 @@ func (e *Engine) Policy() *perdure.Policy { return &e.policy }
 // Store is where it writes.
 func (e *Engine) Store() *store.Store { return e.store }
 
+// Now is the store's clock.
+func (e *Engine) Now() perdure.Instant { return e.store.Now() }
+
+// A Ref names a run.
+type Ref = store.Ref
+
+// A Page says which part of a list is wanted; see the store's.
+type Page = store.Page
+
 // An Op is a use case with its input and, afterwards, its answer.
 type Op interface {
 	Needs() []store.Ref

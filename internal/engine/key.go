@@ -165,6 +165,7 @@ type RevokeKey struct {
 	Tenant   perdure.TenantID
 	ID       string
 	Platform bool // the key has to be one of the platform
+	Tenants  bool // the key must not be one of the platform, which shares its tenant with other keys
 
 	Key perdure.Key
 }
@@ -177,7 +178,7 @@ func (op *RevokeKey) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	if !ok || k.Tenant != op.Tenant || op.Platform && !k.Platform {
+	if !ok || k.Tenant != op.Tenant || op.Platform && !k.Platform || op.Tenants && k.Platform {
 		return notFound("key")
 	}
 	if k.RevokedAt == 0 {
@@ -328,4 +329,15 @@ func (e *Engine) forgetKey(id string) {
 	defer e.mu.Unlock()
 	delete(e.keys, id)
 	e.revoked++
+}
+
+// Keys reads a page of a tenant's keys by id, those of the platform only if they are wanted.
+func (e *Engine) Keys(
+	ctx context.Context, t perdure.TenantID, platform bool, p Page,
+) (list []perdure.Key, next string, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		list, next, err = v.CredentialPage(t, platform, p)
+		return err
+	})
+	return list, next, err
 }

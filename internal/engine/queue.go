@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// A Queue is a queue with what is in it.
+type Queue struct {
+	store.QueueDepth
+	OldestFor time.Duration // how long its oldest claimable run has been that
+}
+
+// Queues reads a page of a tenant's queues by name.
+func (e *Engine) Queues(ctx context.Context, t perdure.TenantID, p Page) (list []Queue, next string, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		var rows []store.QueueDepth
+		rows, next, err = v.QueuePage(t, p, store.PageRows)
+		for _, q := range rows {
+			x := Queue{QueueDepth: q}
+			if q.Oldest != 0 {
+				x.OldestFor = v.Now.Sub(q.Oldest)
+			}
+			list = append(list, x)
+		}
+		return err
+	})
+	return list, next, err
+}
+
+// Ready names a kind and a queue in which there is something to claim.
+type Ready = store.Ready
+
+// Ready reads of which kinds and in which queues there is something to claim. It waits for no reads
+// of callers.
+func (e *Engine) Ready(ctx context.Context) (list []Ready, err error) {
+	err = e.store.Keep(ctx, func(v *store.View) error {
+		list, err = v.Ready()
+		return err
+	})
+	return list, err
+}
+
+// Workers reads a page of a tenant's workers by id.
+func (e *Engine) Workers(
+	ctx context.Context, t perdure.TenantID, p Page,
+) (list []perdure.Worker, next string, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		list, next, err = v.WorkerPage(t, p)
+		return err
+	})
+	return list, next, err
+}

@@ -4,7 +4,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
 )
 
 func createKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
@@ -43,19 +42,7 @@ func (c *call) makeKey(op *engine.CreateKey, in *api.CreateKey) (status int, out
 
 // revokeKey ends a key. A key of the platform shares its tenant with others, and is none of theirs.
 func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
-	if !c.key.Platform {
-		err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-			k, ok, err := v.Credential(c.PathValue("id"))
-			if err == nil && ok && k.Platform {
-				err = perdure.Errorf(perdure.CodeNotFound, "no such key")
-			}
-			return err
-		})
-		if err != nil {
-			return 0, nil, err
-		}
-	}
-	return c.revoke(&engine.RevokeKey{Tenant: c.tenant()})
+	return c.revoke(&engine.RevokeKey{Tenant: c.tenant(), Tenants: !c.key.Platform})
 }
 
 func revokeTenantKey(c *call, _ *none) (int, *perdure.Key, error) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
 )
 
 // logs reads the logs that the streams of this node follow. Streams that want the same are given the same, and one
@@ -33,7 +32,7 @@ type logs struct {
 
 // A want is for what a log has after a line.
 type want struct {
-	ref   store.Ref
+	ref   engine.Ref
 	after int64
 	whole bool // the run is wanted as well
 	idle  bool // there is no reason to think that something is new: it may wait for others
@@ -48,7 +47,7 @@ type reading struct {
 
 // A page is what a log had.
 type page struct {
-	head  store.Head
+	head  engine.Head
 	run   perdure.Run
 	lines piece // as frames of a stream
 	upto  int64 // the last of them, or the cursor

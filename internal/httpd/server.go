@@ -30,7 +30,6 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/fair"
 	"github.com/perdure/perdure/internal/redact"
-	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/webhook"
 )
 
@@ -77,8 +76,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	closed  bool
-	waiting map[store.Ref]int // waiters of this node, by run
-	turns   [64]sync.Mutex    // of those who come and leave
+	waiting map[engine.Ref]int // waiters of this node, by run
+	turns   [64]sync.Mutex     // of those who come and leave
 
 	logs    *logs
 	streams sync.WaitGroup // streams that go on without a request
@@ -100,7 +99,7 @@ type Server struct {
 
 // New makes a server over an engine. bell is what the engine rings.
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
-	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
+	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[engine.Ref]int)}
 	s.logs, s.seats, s.shares, s.glance = newLogs(e), newSeats(&opt), newShares(&opt), glance
 	s.looking = make(chan struct{}, socketsAtOnce)
 	s.storing = fair.NewGate(fair.Limits{Size: storingAtOnce, Share: storingAtOnce / 2, Strict: true})
@@ -115,7 +114,7 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	}
 	s.keyring = keyring{engine: e, every: keysEvery, keys: make(map[string]*held), some: make(chan struct{}, 1)}
 	s.tried.try = s.tryStore
-	if !e.Store().Shared() {
+	if !e.Shared() {
 		s.keyring.every = s.opt.Poll
 	}
 	if s.opt.Webhooks == nil {
@@ -460,7 +459,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		case <-look.C:
 			s.lookAtQueues(ctx)
-			if known && !s.engine.Store().Shared() {
+			if known && !s.engine.Shared() {
 				continue // limits change only through this server
 			}
 			known = s.lookAtLimits(ctx) == nil
@@ -471,11 +470,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) lookAtQueues(ctx context.Context) {
-	var ready []store.Ready
-	err := s.engine.Store().Keep(ctx, func(v *store.View) (err error) {
-		ready, err = v.Ready()
-		return err
-	})
+	ready, err := s.engine.Ready(ctx)
 	if err != nil && ctx.Err() == nil {
 		s.log.Error("the queues could not be looked at", "error", err)
 	}
@@ -507,7 +502,7 @@ func (s *Server) renew(ctx context.Context, t perdure.TenantID, ids []perdure.Ru
 		return err
 	}
 	for _, id := range ids {
-		ref := store.Ref{Tenant: t, Run: id}
+		ref := engine.Ref{Tenant: t, Run: id}
 		turn := s.turn(ref)
 		turn.Lock()
 		switch waits, lost := s.waits(ref), slices.Contains(op.Lost, id); {

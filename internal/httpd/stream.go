@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
 )
 
 var (
@@ -33,7 +32,7 @@ func streamRun(c *call) error {
 	if err != nil {
 		return err
 	}
-	f := &follower{s: c.s, ref: store.Ref{Tenant: c.tenant(), Run: c.run()}, after: after}
+	f := &follower{s: c.s, ref: engine.Ref{Tenant: c.tenant(), Run: c.run()}, after: after}
 	defer f.close()
 	if f.leave, err = c.seat(byStream); err != nil {
 		return err
@@ -92,7 +91,7 @@ func streamRun(c *call) error {
 // A follower is a stream that is told.
 type follower struct {
 	s     *Server
-	ref   store.Ref
+	ref   engine.Ref
 	after int64        // the cursor
 	waits bool         // it counts as somebody who waits for the run
 	actor engine.Actor // of the call, in case that its close cancels the run

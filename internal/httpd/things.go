@@ -8,7 +8,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
 )
 
 // ---- threads
@@ -100,7 +99,7 @@ func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
 }
 
 // showGroup is a group as callers see it: with those who have ended, the first of them first.
-func showGroup(g *perdure.Group, ends []store.End) *api.Group {
+func showGroup(g *perdure.Group, ends []engine.End) *api.Group {
 	out := &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total, Ended: g.Ended, Completed: g.OK,
 		RunIDs: g.Members, EndedRuns: []api.EndedRun{}, CreatedAt: g.CreatedAt, EndedAt: set(g.EndedAt)}
 	if g.State == perdure.GroupOpen {
@@ -112,31 +111,11 @@ func showGroup(g *perdure.Group, ends []store.End) *api.Group {
 	return out
 }
 
-// group reads a group that a caller made.
-func (c *call) group(v *store.View) (perdure.Group, error) {
-	g, ok, err := v.Gathering(c.tenant(), perdure.GroupID(c.PathValue("id")))
-	if err == nil && (!ok || g.Kind != perdure.GroupOfCaller) {
-		err = perdure.Errorf(perdure.CodeNotFound, "no such group")
-	}
-	return g, err
-}
-
-func (c *call) readGroup() (out *api.Group, err error) {
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		g, err := c.group(v)
-		if err != nil {
-			return err
-		}
-		ends, err := v.Ends(g.Tenant, g.Members)
-		out = showGroup(&g, ends)
-		return err
-	})
-	return out, err
-}
+func (c *call) groupID() perdure.GroupID { return perdure.GroupID(c.PathValue("id")) }
 
 func getGroup(c *call, _ *none) (int, *api.Group, error) {
-	out, err := c.readGroup()
-	return 0, out, err
+	g, ends, err := c.s.engine.Group(c.Context(), c.tenant(), c.groupID())
+	return 0, showGroup(&g, ends), err
 }
 
 func joinGroup(c *call, _ *none) (int, *api.Group, error) {
@@ -146,18 +125,13 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	}
 	limit, leave := c.seated(byWait, limit)
 	defer leave()
-	err = c.watch(c.PathValue("id"), limit, func(bool) (ended bool, err error) {
-		err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-			g, err := c.group(v)
-			ended = g.State != perdure.GroupOpen
-			return err
-		})
-		return ended, err
+	err = c.watch(c.PathValue("id"), limit, func(bool) (bool, error) {
+		return c.s.engine.GroupEnded(c.Context(), c.tenant(), c.groupID())
 	})
 	if err != nil {
 		return 0, nil, err
 	}
-	out, err := c.readGroup()
+	_, out, err := getGroup(c, nil)
 	if err == nil && out.State == perdure.GroupOpen {
 		return http.StatusAccepted, out, nil
 	}

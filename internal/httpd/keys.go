@@ -40,6 +40,15 @@ func (c *call) makeKey(op *engine.CreateKey, in *api.CreateKey) (status int, out
 	return createdOr(op.Created), &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
 }
 
+func listKeys(c *call, _ *none) (int, *api.Keys, error) {
+	page, err := c.listPage()
+	if err != nil {
+		return 0, nil, err
+	}
+	list, next, err := c.s.engine.Keys(c.Context(), c.tenant(), c.key.Platform, page)
+	return 0, &api.Keys{Keys: append([]perdure.Key{}, list...), NextCursor: next}, err
+}
+
 // revokeKey ends a key. A key of the platform shares its tenant with others, and is none of theirs.
 func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
 	return c.revoke(&engine.RevokeKey{Tenant: c.tenant(), Tenants: !c.key.Platform})

@@ -1,8 +1,6 @@
 package httpd
 
 import (
-	"strconv"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
@@ -31,39 +29,6 @@ func listWorkers(c *call, _ *none) (int, *api.Workers, error) {
 	return 0, &api.Workers{Workers: append([]perdure.Worker{}, list...), NextCursor: next}, err
 }
 
-// maxThreads is how many threads a page has at most.
-const maxThreads = 200
-
-func listThreads(c *call, _ *none) (int, *api.Threads, error) {
-	page, err := c.listPage()
-	if err != nil {
-		return 0, nil, err
-	}
-	limit, err := c.whole("limit", 50, 1, maxThreads)
-	if err != nil {
-		return 0, nil, err
-	}
-	page.Limit = int(limit)
-	list, next, err := c.s.engine.Threads(c.Context(), c.tenant(), page)
-	out := &api.Threads{Threads: []api.ListedThread{}, NextCursor: next}
-	for i := range list {
-		out.Threads = append(out.Threads, listedThread(&list[i]))
-	}
-	return 0, out, err
-}
-
-func listedThread(th *engine.ListedThread) api.ListedThread {
-	out := api.ListedThread{ThreadID: th.ID, Title: th.Title, CreatedAt: th.CreatedAt,
-		UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq}
-	if m := th.Last; m != nil {
-		out.LastMessage = &api.LastMessage{Role: m.Role, Text: m.Text, At: m.At}
-	}
-	if r := th.Live; r != nil {
-		out.LiveRun = &api.LiveRun{RunID: r.ID, Kind: r.Kind, State: r.State}
-	}
-	return out
-}
-
 func listQueues(c *call, _ *none) (int, *api.Queues, error) {
 	page, err := c.listPage()
 	if err != nil {
@@ -74,37 +39,6 @@ func listQueues(c *call, _ *none) (int, *api.Queues, error) {
 	for _, q := range list {
 		out.Queues = append(out.Queues, api.Queue{Name: q.Name, Queued: q.Queued, Claimable: q.Claimable, Running: q.Running,
 			Suspended: q.Suspended, AtLeast: q.AtLeast, OldestClaimable: q.OldestFor.Milliseconds()})
-	}
-	return 0, out, err
-}
-
-func listKeys(c *call, _ *none) (int, *api.Keys, error) {
-	page, err := c.listPage()
-	if err != nil {
-		return 0, nil, err
-	}
-	list, next, err := c.s.engine.Keys(c.Context(), c.tenant(), c.key.Platform, page)
-	return 0, &api.Keys{Keys: append([]perdure.Key{}, list...), NextCursor: next}, err
-}
-
-// runLateResults lists the late results of a run, in full, up to the bytes of a page.
-func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
-	limit, err := c.whole("limit", perdure.MaxLate, 1, maxPage)
-	if err != nil {
-		return 0, nil, err
-	}
-	after, err := c.whole("cursor", 0, 0, 1<<31)
-	if err != nil {
-		return 0, nil, err
-	}
-	list, next, err := c.s.engine.LateResults(c.Context(), c.tenant(), c.run(), int(after), int(limit))
-	out := &api.LateResults{LateResults: []api.LateResult{}}
-	if next > 0 {
-		out.NextCursor = strconv.Itoa(next)
-	}
-	for _, l := range list {
-		out.LateResults = append(out.LateResults, api.LateResult{N: l.N, State: l.State, Epoch: l.Epoch, Attempt: l.Attempt, WorkerID: l.Worker,
-			FromRunID: l.FromRun, Result: shown(l.Result), Size: len(l.Result), Summary: l.Summary, At: l.At})
 	}
 	return 0, out, err
 }

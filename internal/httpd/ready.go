@@ -10,6 +10,8 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
+func healthz(*call, *none) (int, *api.Health, error) { return 0, &api.Health{Status: "ok"}, nil }
+
 func readyz(c *call, _ *none) (int, *api.Health, error) {
 	no := func(status, detail string) (int, *api.Health, error) {
 		return http.StatusServiceUnavailable, &api.Health{Status: status, Detail: detail}, nil

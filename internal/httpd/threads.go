@@ -1,16 +1,10 @@
 package httpd
 
 import (
-	"encoding/json"
-	"net/http"
-	"time"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
 )
-
-// ---- threads
 
 func showThread(th *perdure.Thread) *api.Thread {
 	out := &api.Thread{ThreadID: th.ID, CreatedAt: th.CreatedAt, ActiveRun: th.Active, LastSeq: th.Seq}
@@ -84,65 +78,35 @@ func appendMessage(c *call, in *perdure.Message) (int, *api.MessageAppended, err
 	return createdOr(op.Created), &api.MessageAppended{ThreadID: op.ThreadID, Seq: op.Seq}, nil
 }
 
-// ---- groups
+// maxThreads is how many threads a page has at most.
+const maxThreads = 200
 
-func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
-	key, err := c.idempotencyKey()
+func listThreads(c *call, _ *none) (int, *api.Threads, error) {
+	page, err := c.listPage()
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.CreateGroup{Tenant: c.tenant(), Mode: in.Mode, RunIDs: in.RunIDs, Timeout: in.Timeout, OnLosers: in.OnLosers, Key: key}
-	if err := c.s.engine.Do(c.Context(), op); err != nil {
+	limit, err := c.whole("limit", 50, 1, maxThreads)
+	if err != nil {
 		return 0, nil, err
 	}
-	return createdOr(op.Created), showGroup(&op.Group, op.Ends), nil
+	page.Limit = int(limit)
+	list, next, err := c.s.engine.Threads(c.Context(), c.tenant(), page)
+	out := &api.Threads{Threads: []api.ListedThread{}, NextCursor: next}
+	for i := range list {
+		out.Threads = append(out.Threads, listedThread(&list[i]))
+	}
+	return 0, out, err
 }
 
-// showGroup is a group as callers see it: with those who have ended, the first of them first.
-func showGroup(g *perdure.Group, ends []engine.End) *api.Group {
-	out := &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total, Ended: g.Ended, Completed: g.OK,
-		RunIDs: g.Members, EndedRuns: []api.EndedRun{}, CreatedAt: g.CreatedAt, EndedAt: set(g.EndedAt)}
-	if g.State == perdure.GroupOpen {
-		out.DeadlineAt = set(g.AlarmAt)
+func listedThread(th *engine.ListedThread) api.ListedThread {
+	out := api.ListedThread{ThreadID: th.ID, Title: th.Title, CreatedAt: th.CreatedAt,
+		UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq}
+	if m := th.Last; m != nil {
+		out.LastMessage = &api.LastMessage{Role: m.Role, Text: m.Text, At: m.At}
 	}
-	for _, e := range ends {
-		out.EndedRuns = append(out.EndedRuns, api.EndedRun{RunID: e.ID, State: e.State, FinishedAt: e.At})
+	if r := th.Live; r != nil {
+		out.LiveRun = &api.LiveRun{RunID: r.ID, Kind: r.Kind, State: r.State}
 	}
 	return out
-}
-
-func (c *call) groupID() perdure.GroupID { return perdure.GroupID(c.PathValue("id")) }
-
-func getGroup(c *call, _ *none) (int, *api.Group, error) {
-	g, ends, err := c.s.engine.Group(c.Context(), c.tenant(), c.groupID())
-	return 0, showGroup(&g, ends), err
-}
-
-func joinGroup(c *call, _ *none) (int, *api.Group, error) {
-	limit, err := c.span("timeout", 10*time.Minute, maxWait)
-	if err != nil {
-		return 0, nil, err
-	}
-	limit, leave := c.seated(byWait, limit)
-	defer leave()
-	err = c.watch(c.PathValue("id"), limit, func(bool) (bool, error) {
-		return c.s.engine.GroupEnded(c.Context(), c.tenant(), c.groupID())
-	})
-	if err != nil {
-		return 0, nil, err
-	}
-	_, out, err := getGroup(c, nil)
-	if err == nil && out.State == perdure.GroupOpen {
-		return http.StatusAccepted, out, nil
-	}
-	return http.StatusOK, out, err
-}
-
-// ---- the server itself
-
-func healthz(*call, *none) (int, *api.Health, error) { return 0, &api.Health{Status: "ok"}, nil }
-
-func openapi(c *call, _ *none) (int, *json.RawMessage, error) {
-	doc := json.RawMessage(c.s.openapi)
-	return 0, &doc, nil
 }

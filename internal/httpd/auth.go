@@ -29,7 +29,7 @@ func (s *Server) admit(c *call, g guard) error {
 	if c.key, err = s.authenticate(c.Context(), secret, g.remembered); err != nil {
 		return unauthorized(err)
 	}
-	s.seats.meet(c.key.Tenant)
+	s.seats.Meet(c.key.Tenant)
 	c.Request = c.WithContext(fair.With(c.Context(), c.key.Tenant))
 	if g.platform && !c.key.Platform {
 		return perdure.Errorf(api.CodeForbidden, "this takes a key of the platform")

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // lettersAtOnce is how many dead letters of one call share a batch.
@@ -84,7 +85,7 @@ func getDeadLetter(c *call, _ *none) (int, *api.DeadLetterStory, error) {
 		out.Parent = jobStatusOf(p, l.ParentChangedAt)
 	}
 	for i := range l.Events {
-		out.Events = append(out.Events, event(&l.Events[i]))
+		out.Events = append(out.Events, stream.Event(&l.Events[i]))
 	}
 	return 0, out, nil
 }

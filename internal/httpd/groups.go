@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
@@ -46,7 +47,7 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, leave := c.seated(byWait, limit)
+	limit, leave := c.seated(stream.Wait, limit)
 	defer leave()
 	err = c.watch(c.PathValue("id"), limit, func(bool) (bool, error) {
 		return c.s.engine.GroupEnded(c.Context(), c.tenant(), c.groupID())

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // pollNews waits until a run that the worker has is asked to stop. It listens first and looks afterwards at the runs
@@ -36,7 +37,7 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 		return 0, nil, err
 	}
 	if wait > 0 {
-		leave, err := c.seat(byPoll)
+		leave, err := c.seat(stream.Poll)
 		if err != nil {
 			return 0, nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 func healthz(*call, *none) (int, *api.Health, error) { return 0, &api.Health{Status: "ok"}, nil }
@@ -19,7 +20,7 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 	if err := c.s.engine.Failed(); err != nil {
 		return no("failed", "the store takes no writes: it failed, and only a restart finds out what is stored")
 	}
-	if closed(c.s.closing) {
+	if stream.Closed(c.s.closing) {
 		return no("shutting down", "")
 	}
 	if err := c.s.engine.Away(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // maxWait bounds how long a caller may block.
@@ -283,7 +284,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 		return 0, nil, err
 	}
 	out := &api.Events{Events: []api.Event{}, NextAfter: after}
-	wait, leave := c.seated(byWait, wait)
+	wait, leave := c.seated(stream.Wait, wait)
 	defer leave()
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
 		if err := c.room(maxEvents); err != nil {
@@ -300,7 +301,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 			return false, perdure.Invalid("after", "lies beyond the end of the log, %d", l.Head.Seq)
 		}
 		for i := range l.Log {
-			out.Events = append(out.Events, event(&l.Log[i]))
+			out.Events = append(out.Events, stream.Event(&l.Log[i]))
 		}
 		if first := l.First(); first > after+1 {
 			out.Gap = &api.Gap{RunID: c.run(), From: after + 1, To: first - 1}
@@ -355,7 +356,7 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 		status = http.StatusAccepted // unless it has ended by then
 	}
 	c.changed = true
-	wait, leave := c.seated(byCancel, wait)
+	wait, leave := c.seated(stream.Cancel, wait)
 	defer leave()
 	var out *api.Run
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {

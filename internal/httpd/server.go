@@ -29,6 +29,7 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/fair"
+	"github.com/perdure/perdure/internal/httpd/stream"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/webhook"
 )
@@ -51,7 +52,7 @@ type Options struct {
 	Webhooks *webhook.Guard // where webhooks may go; nil: to public addresses only
 	Sender   webhook.Sender // of test messages; nil: HTTP, to where webhooks may go
 
-	Tenant      perdure.TenantLimits // defaults of what one tenant may take; zero: see shares.go and seats.go
+	Tenant      perdure.TenantLimits // defaults of what one tenant may take; zero: see shares.go and stream/limit.go
 	Descriptors int64                // how many files and sockets the process may open; default: what the system says
 	ShareWait   time.Duration        // how long a call waits for its tenant's share before it is refused; default 1 s
 
@@ -79,10 +80,10 @@ type Server struct {
 	waiting map[engine.Ref]int // waiters of this node, by run
 	turns   [64]sync.Mutex     // of those who come and leave
 
-	logs    *logs
+	logs    *stream.Reader
 	streams sync.WaitGroup // streams that go on without a request
 	glance  time.Duration  // of these; for tests
-	seats   *seats
+	seats   *stream.Limiter
 	shares  *shares
 	keyring keyring
 	looking chan struct{} // sockets that look at the store
@@ -100,7 +101,9 @@ type Server struct {
 // New makes a server over an engine. bell is what the engine rings.
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[engine.Ref]int)}
-	s.logs, s.seats, s.shares, s.glance = newLogs(e), newSeats(&opt), newShares(&opt), glance
+	s.logs, s.shares, s.glance = stream.NewReader(e), newShares(&opt), stream.Glance
+	s.seats = stream.NewLimiter(stream.Limits{Descriptors: opt.Descriptors, Streams: opt.Streams,
+		StreamsPerTenant: opt.StreamsPerTenant, PollsPerTenant: int(opt.Tenant.MaxPolls)})
 	s.looking = make(chan struct{}, socketsAtOnce)
 	s.storing = fair.NewGate(fair.Limits{Size: storingAtOnce, Share: storingAtOnce / 2, Strict: true})
 	if s.log == nil {
@@ -391,7 +394,7 @@ func (s *Server) encode(c *call, body any) ([]byte, error) {
 		c.endTurn()
 		c.endTurn = nil
 	}()
-	return encode(body)
+	return stream.Encode(body)
 }
 
 // problem writes an error as problem+json. What is no refusal is logged, and not told.
@@ -444,7 +447,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer s.letStreamsGo()
-	wg.Go(func() { s.logs.run(ctx) })
+	wg.Go(func() { s.logs.Run(ctx) })
 	rung, stop := s.bell.Listen(doorbell.Keys())
 	defer stop()
 	wg.Go(func() { s.keyring.run(ctx, rung) })
@@ -564,16 +567,4 @@ func (s *Server) letStreamsGo() {
 	case <-done:
 	case <-t.C:
 	}
-}
-
-// encode writes JSON and leaves values as they were given: <, > and & are not escaped, so that what a worker has
-// recorded comes back to it byte by byte.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

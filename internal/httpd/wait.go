@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // watch calls look until it is satisfied, the time has passed, the caller is gone or the server shuts down.
@@ -54,7 +55,7 @@ func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (
 
 // seated gives how long a caller may block: no time at all if there is no room for one more who waits. He is
 // answered as if his time had passed, and told to come back a little later.
-func (c *call) seated(how int, limit time.Duration) (time.Duration, func()) {
+func (c *call) seated(how stream.Transport, limit time.Duration) (time.Duration, func()) {
 	if limit > 0 {
 		if leave, err := c.seat(how); err == nil {
 			return limit, leave
@@ -69,7 +70,7 @@ func (c *call) seated(how int, limit time.Duration) (time.Duration, func()) {
 // this node, made is what is known.
 func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail) (int, *api.Run, error) {
 	wanted := limit
-	limit, leave := c.seated(byWait, limit)
+	limit, leave := c.seated(stream.Wait, limit)
 	defer leave()
 	ref := engine.Ref{Tenant: c.tenant(), Run: id}
 	var out *api.Run
@@ -148,7 +149,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	default:
 	}
 	gone := c.Context().Err() != nil
-	if gone && c.dead() == nil && !closed(c.s.closing) {
+	if gone && c.dead() == nil && !stream.Closed(c.s.closing) {
 		reason = hungUp
 	}
 	// The caller may be gone; what is said about that is said anyway.

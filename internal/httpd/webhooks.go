@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd/stream"
 	"github.com/perdure/perdure/internal/webhook"
 )
 
@@ -145,7 +146,7 @@ func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	leave, err := c.seat(byWait) // the receiver may take its time
+	leave, err := c.seat(stream.Wait) // the receiver may take its time
 	if err != nil {
 		return 0, nil, err
 	}

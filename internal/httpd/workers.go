@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // maxPoll bounds a long poll, and maxPairs what it looks at: all of it is one step of the store's only writer.
@@ -102,7 +103,7 @@ func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, err
 		}
 		err := c.hold()
 		if err == nil && leave == nil {
-			leave, err = c.seat(byPoll)
+			leave, err = c.seat(stream.Poll)
 		}
 		if err != nil {
 			stop()

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 const (
@@ -55,7 +56,7 @@ func openSocket(c *call) error {
 	if err := c.checkUpgrade(); err != nil {
 		return err
 	}
-	leave, err := c.seat(bySocket)
+	leave, err := c.seat(stream.Socket)
 	if err != nil {
 		return err
 	}
@@ -336,7 +337,7 @@ func (w *socket) end(ctx context.Context, cut func()) {
 	case <-ctx.Done():
 		return
 	}
-	t := time.NewTimer(glance)
+	t := time.NewTimer(stream.Glance)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -366,7 +367,7 @@ func (w *socket) ping(ctx context.Context, end func()) {
 }
 
 func (w *socket) tell(ctx context.Context, v any) bool {
-	b, err := encode(v)
+	b, err := stream.Encode(v)
 	if err != nil {
 		w.s.log.Error("a message can't be written", "error", err)
 		return false
@@ -400,7 +401,7 @@ func (w *socket) look(ctx context.Context) bool {
 		w.watch(&seen.Runs[i], w.matches(&seen.Runs[i]))
 	}
 	for _, c := range changes {
-		if closed(w.revoked) || closed(w.s.closing) {
+		if stream.Closed(w.revoked) || stream.Closed(w.s.closing) {
 			return true // whoever goes on with this socket ends it
 		}
 		if !w.tell(ctx, c) {
@@ -447,7 +448,7 @@ func (w *socket) change(r *perdure.Run, log []perdure.Line) *api.Change {
 	}
 	c := &api.Change{Type: api.SocketChange, RunID: r.ID, Seq: r.Seq, Left: !matches, Run: w.s.show(&engine.Detail{Run: *r}, w.s.engine.Now())}
 	for i := range log {
-		c.Events = append(c.Events, event(&log[i]))
+		c.Events = append(c.Events, stream.Event(&log[i]))
 	}
 	return c
 }

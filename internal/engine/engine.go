@@ -6,6 +6,8 @@
 // clock, so that the simulator can drive it. Do runs an Op through the store's group commit; Step runs a
 // batch of them at a given instant.
 //
+// A read is a method of Engine that looks at the store at one moment; it stands in the file of its noun.
+//
 // The path of a run: submit.go, claim.go, commit.go, end.go, and the transition table of the domain.
 package engine
 

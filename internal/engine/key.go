@@ -165,7 +165,9 @@ type RevokeKey struct {
 	Tenant   perdure.TenantID
 	ID       string
 	Platform bool // the key has to be one of the platform
-	Tenants  bool // the key must not be one of the platform, which shares its tenant with other keys
+
+	// NotPlatform refuses keys of the platform, which share their tenant with other keys.
+	NotPlatform bool
 
 	Key perdure.Key
 }
@@ -178,7 +180,7 @@ func (op *RevokeKey) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	if !ok || k.Tenant != op.Tenant || op.Platform && !k.Platform || op.Tenants && k.Platform {
+	if !ok || k.Tenant != op.Tenant || op.Platform && !k.Platform || op.NotPlatform && k.Platform {
 		return notFound("key")
 	}
 	if k.RevokedAt == 0 {

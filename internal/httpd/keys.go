@@ -51,7 +51,7 @@ func listKeys(c *call, _ *none) (int, *api.Keys, error) {
 
 // revokeKey ends a key. A key of the platform shares its tenant with others, and is none of theirs.
 func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
-	return c.revoke(&engine.RevokeKey{Tenant: c.tenant(), Tenants: !c.key.Platform})
+	return c.revoke(&engine.RevokeKey{Tenant: c.tenant(), NotPlatform: !c.key.Platform})
 }
 
 func revokeTenantKey(c *call, _ *none) (int, *perdure.Key, error) {

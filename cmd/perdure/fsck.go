@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/internal/store"
@@ -83,5 +84,9 @@ func checkStore(ctx context.Context, opt store.Options) (*api.Invariants, error)
 		return nil, err
 	}
 	defer s.Close()
-	return httpd.Invariants(ctx, s, 0)
+	e, err := engine.Offline(s)
+	if err != nil {
+		return nil, err
+	}
+	return httpd.Invariants(ctx, e, 0)
 }

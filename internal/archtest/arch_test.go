@@ -46,7 +46,8 @@ var layers = []struct {
 	{"internal/engine", []string{"", "internal/redact", "internal/plant", "internal/doorbell", "internal/store"}},
 	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
 	{"internal/webhook", []string{"", "internal/redact", "api", "internal/plant", "internal/fair", "internal/store", "internal/engine"}},
-	{"internal/httpd", []string{"", "internal/redact", "internal/fair", "internal/connlimit", "api", "internal/plant", "internal/doorbell", "internal/store", "internal/engine", "internal/webhook"}},
+	{"internal/httpd/stream", []string{"", "internal/connlimit", "api", "internal/engine"}},
+	{"internal/httpd", []string{"", "internal/redact", "internal/fair", "internal/connlimit", "api", "internal/plant", "internal/doorbell", "internal/engine", "internal/webhook", "internal/httpd/stream"}},
 	{"internal/metrics", []string{"", "internal/store", "internal/engine", "internal/watchdog"}},
 	{"embedded", []string{"", "internal/redact", "internal/keyfile", "internal/tlscert", "internal/connlimit", "api", "internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},
 	{"internal/settings", []string{"", "internal/doorbell", "embedded"}},
@@ -153,6 +154,35 @@ func TestArchitecture(t *testing.T) {
 					t.Errorf("%s imports %s: nothing stands above the command", name(rest), name(to))
 				}
 			}
+		}
+	})
+
+	t.Run("httpd asks the engine, never the store", func(t *testing.T) {
+		looked := 0
+		for rest, p := range ours {
+			if rest != "internal/httpd" && !strings.HasPrefix(rest, "internal/httpd/") {
+				continue
+			}
+			looked++
+			if slices.Contains(p.Imports, module+"/internal/store") {
+				t.Errorf("%s imports internal/store: give the engine a method that reads what is needed", name(rest))
+			}
+			for _, f := range parse(t, p) {
+				ast.Inspect(f.file, func(n ast.Node) bool {
+					call, ok := n.(*ast.CallExpr)
+					if !ok || len(call.Args) > 0 {
+						return true
+					}
+					if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Store" {
+						at := f.set.Position(n.Pos())
+						t.Errorf("%s:%d takes the engine's store: give the engine a method instead", at.Filename, at.Line)
+					}
+					return true
+				})
+			}
+		}
+		if looked == 0 {
+			t.Error("there is no internal/httpd: this test looks at nothing")
 		}
 	})
 

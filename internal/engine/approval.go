@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"strings"
 
@@ -235,4 +236,33 @@ func speaksOfDecision(data json.RawMessage) bool {
 		Decision *json.RawMessage `json:"decision"`
 	}
 	return len(data) > 0 && json.Unmarshal(data, &in) == nil && in.Decision != nil
+}
+
+// An ApprovalFilter chooses approvals of a list; see the store's.
+type ApprovalFilter = store.ApprovalFilter
+
+// Approvals reads a page of a tenant's approvals, oldest first. next is its cursor if there may be
+// more.
+func (e *Engine) Approvals(
+	ctx context.Context, t perdure.TenantID, f ApprovalFilter,
+) (list []perdure.Approval, next perdure.ApprovalID, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		list, next, err = v.ApprovalPage(t, f)
+		return err
+	})
+	return list, next, err
+}
+
+// Approval reads an approval.
+func (e *Engine) Approval(
+	ctx context.Context, t perdure.TenantID, id perdure.ApprovalID,
+) (a perdure.Approval, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		var ok bool
+		if a, ok, err = v.Approval(t, id); err == nil && !ok {
+			err = notFound("approval")
+		}
+		return err
+	})
+	return a, err
 }

@@ -198,6 +198,9 @@ func (op *PutArtifact) Do(tx *Tx) error {
 	return tx.Tx.PutArtifact(op.Artifact, op.Upload)
 }
 
+// ChunkSize is how many bytes of an artifact are stored at once; the last chunk may have fewer.
+const ChunkSize = store.ChunkSize
+
 // Artifacts lists what a run has left.
 func (e *Engine) Artifacts(ctx context.Context, t perdure.TenantID, id perdure.RunID) (list []perdure.Artifact, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {

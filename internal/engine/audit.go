@@ -75,3 +75,16 @@ func (tx *Tx) forgetAudit() (more bool, err error) {
 	n, err := tx.TrimAudit(tx.Now.Add(-tx.e.policy.AuditRetention), auditBatch)
 	return n == auditBatch, err
 }
+
+// An AuditFilter chooses entries of the audit log; see the store's.
+type AuditFilter = store.AuditFilter
+
+// AuditLog reads a page of the audit log, newest entries first. next is its cursor if there may be
+// more.
+func (e *Engine) AuditLog(ctx context.Context, f AuditFilter) (list []perdure.AuditEntry, next string, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		list, next, err = v.Audited(f)
+		return err
+	})
+	return list, next, err
+}

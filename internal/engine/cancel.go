@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"context"
+	"maps"
+	"slices"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/store"
@@ -83,4 +87,25 @@ func (tx *Tx) askToStop(r *perdure.Run, reason string) error {
 		return tx.Apply(r, perdure.Due{Now: true})
 	}
 	return nil
+}
+
+// AnyToStop tells whether one of some leases stands, and its run was asked to stop and its worker
+// has not said that it knows. The leases are epochs by run and tenant.
+func (e *Engine) AnyToStop(
+	ctx context.Context, leases map[perdure.TenantID]map[perdure.RunID]int64,
+) (found bool, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		for t, epochs := range leases {
+			runs, err := v.RunsByID(t, slices.Sorted(maps.Keys(epochs)))
+			if err != nil {
+				return err
+			}
+			for i := range runs {
+				r := &runs[i]
+				found = found || r.State.Live() && r.Epoch == epochs[r.ID] && r.Cancel.Pending()
+			}
+		}
+		return nil
+	})
+	return found, err
 }

@@ -33,7 +33,7 @@ type Claim struct {
 type Grant struct {
 	Run         perdure.Run
 	Input       perdure.Value
-	Journal     []store.JournalRow
+	Journal     []JournalRow
 	JournalNext int64 // more of the journal follows after this one; 0: that is all
 	Inbox       []perdure.Item
 	InboxNext   int64
@@ -247,7 +247,7 @@ func (tx *Tx) grant(r perdure.Run, worker string, start bool) (Grant, error) {
 }
 
 // journalPage reads what of the journal fits.
-func (tx *Tx) journalPage(r *perdure.Run, after int64, room *int) (page []store.JournalRow, next int64, err error) {
+func (tx *Tx) journalPage(r *perdure.Run, after int64, room *int) (page []JournalRow, next int64, err error) {
 	for after < r.JournalSeq {
 		rows, err := tx.Journal(r.Tenant, r.ID, after, 256)
 		if err != nil {
@@ -342,6 +342,9 @@ func (e *Engine) sawWorker(t perdure.TenantID, worker string, now perdure.Instan
 	e.workers[string(t)+"\x00"+worker] = now
 }
 
+// A JournalRow is an entry of a run's journal.
+type JournalRow = store.JournalRow
+
 // Journal reads more of a leased run's journal than its grant had room for.
 type Journal struct {
 	Tenant perdure.TenantID
@@ -349,7 +352,7 @@ type Journal struct {
 	Epoch  int64
 	After  int64
 
-	Page []store.JournalRow
+	Page []JournalRow
 	Next int64
 }
 

@@ -147,9 +147,12 @@ func (op *PickLetters) Do(tx *Tx) error {
 	return err
 }
 
+// A LetterFilter chooses dead letters; see the store's.
+type LetterFilter = store.LetterFilter
+
 // FindLetters names the dead letters that match a filter. It reads before PickLetters is in its lane: a filter that
 // matches few of very many letters reads for long, and nobody else's writes wait for that.
-func (e *Engine) FindLetters(ctx context.Context, t perdure.TenantID, f store.LetterFilter) (ids []perdure.RunID, err error) {
+func (e *Engine) FindLetters(ctx context.Context, t perdure.TenantID, f LetterFilter) (ids []perdure.RunID, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		list, err := v.DeadLetters(t, f)
 		for i := range list {
@@ -158,6 +161,29 @@ func (e *Engine) FindLetters(ctx context.Context, t perdure.TenantID, f store.Le
 		return err
 	})
 	return ids, err
+}
+
+// DeadLetters reads a page of a tenant's dead letters. next is its cursor if there may be more.
+func (e *Engine) DeadLetters(
+	ctx context.Context, t perdure.TenantID, f LetterFilter,
+) (list []perdure.DeadLetter, next perdure.RunID, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		list, next, err = v.LetterPage(t, f)
+		return err
+	})
+	return list, next, err
+}
+
+// A LetterGroup is the dead letters of a kind that have the same cause; see the store's.
+type LetterGroup = store.LetterGroup
+
+// LetterGroups counts a tenant's dead letters by cause and kind, the largest groups first.
+func (e *Engine) LetterGroups(ctx context.Context, t perdure.TenantID, f LetterFilter) (list []LetterGroup, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		list, err = v.LetterGroups(t, f)
+		return err
+	})
+	return list, err
 }
 
 // A Letter is a dead letter and what led to it.

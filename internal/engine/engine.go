@@ -6,6 +6,8 @@
 // clock, so that the simulator can drive it. Do runs an Op through the store's group commit; Step runs a
 // batch of them at a given instant.
 //
+// A read is a method of Engine that looks at the store at one moment; it stands in the file of its noun.
+//
 // The path of a run: submit.go, claim.go, commit.go, end.go, and the transition table of the domain.
 package engine
 
@@ -145,6 +147,15 @@ func (e *Engine) Policy() *perdure.Policy { return &e.policy }
 
 // Store is where it writes.
 func (e *Engine) Store() *store.Store { return e.store }
+
+// Now is the store's clock.
+func (e *Engine) Now() perdure.Instant { return e.store.Now() }
+
+// A Ref names a run.
+type Ref = store.Ref
+
+// A Page says which part of a list is wanted; see the store's.
+type Page = store.Page
 
 // An Op is a use case with its input and, afterwards, its answer.
 type Op interface {

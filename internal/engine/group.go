@@ -1,12 +1,16 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
 )
+
+// An End says when and how a run has ended.
+type End = store.End
 
 // CreateGroup gathers runs under one of the four modes, with a deadline of its own: what a wait is inside
 // an agent, as a resource for callers outside. With a Key it is idempotent.
@@ -19,8 +23,8 @@ type CreateGroup struct {
 	Key      string
 
 	Group   perdure.Group
-	Ends    []store.End // of those that have ended, the first first
-	Created bool        // false: the key was known
+	Ends    []End // of those that have ended, the first first
+	Created bool  // false: the key was known
 }
 
 func (op *CreateGroup) Needs() []store.Ref { return refs(op.Tenant, op.RunIDs...) }
@@ -70,7 +74,7 @@ func (op *CreateGroup) Do(tx *Tx) error {
 			return err
 		}
 		if ok && r.State.Terminal() {
-			op.Ends = append(op.Ends, store.End{ID: id, State: r.State, At: r.FinishedAt})
+			op.Ends = append(op.Ends, End{ID: id, State: r.State, At: r.FinishedAt})
 		}
 	}
 	store.SortEnds(op.Ends, op.Group.Members)
@@ -109,4 +113,35 @@ func (op *CreateGroup) gather(tx *Tx) error {
 	op.Group, _, err = tx.Gathering(g.Tenant, g.ID)
 	op.Group.Members = all
 	return err
+}
+
+// Group reads a group that a caller made, and which of its runs have ended, the first first.
+func (e *Engine) Group(
+	ctx context.Context, t perdure.TenantID, id perdure.GroupID,
+) (g perdure.Group, ends []End, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		if g, err = groupOfCaller(v, t, id); err == nil {
+			ends, err = v.Ends(t, g.Members)
+		}
+		return err
+	})
+	return g, ends, err
+}
+
+// GroupEnded tells whether a group that a caller made is open no more. It does not read its runs.
+func (e *Engine) GroupEnded(ctx context.Context, t perdure.TenantID, id perdure.GroupID) (ended bool, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		g, err := groupOfCaller(v, t, id)
+		ended = g.State != perdure.GroupOpen
+		return err
+	})
+	return ended, err
+}
+
+func groupOfCaller(v *store.View, t perdure.TenantID, id perdure.GroupID) (perdure.Group, error) {
+	g, ok, err := v.Gathering(t, id)
+	if err == nil && (!ok || g.Kind != perdure.GroupOfCaller) {
+		err = notFound("group")
+	}
+	return g, err
 }

@@ -166,6 +166,9 @@ type RevokeKey struct {
 	ID       string
 	Platform bool // the key has to be one of the platform
 
+	// NotPlatform refuses keys of the platform, which share their tenant with other keys.
+	NotPlatform bool
+
 	Key perdure.Key
 }
 
@@ -177,7 +180,7 @@ func (op *RevokeKey) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	if !ok || k.Tenant != op.Tenant || op.Platform && !k.Platform {
+	if !ok || k.Tenant != op.Tenant || op.Platform && !k.Platform || op.NotPlatform && k.Platform {
 		return notFound("key")
 	}
 	if k.RevokedAt == 0 {
@@ -328,4 +331,15 @@ func (e *Engine) forgetKey(id string) {
 	defer e.mu.Unlock()
 	delete(e.keys, id)
 	e.revoked++
+}
+
+// Keys reads a page of a tenant's keys by id, those of the platform only if they are wanted.
+func (e *Engine) Keys(
+	ctx context.Context, t perdure.TenantID, platform bool, p Page,
+) (list []perdure.Key, next string, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		list, next, err = v.CredentialPage(t, platform, p)
+		return err
+	})
+	return list, next, err
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/perdure/perdure"
@@ -139,4 +140,46 @@ func (tx *Tx) adopt(r *perdure.Run, late *perdure.LateResult) error {
 	_, err = tx.deliver(&parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID, Outcome: string(perdure.Completed),
 		Data: tx.Share(r.Tenant, string(parent.ID), late.Result)})
 	return err
+}
+
+// LateResults lists the late results of a run after the one numbered after, in full, up to the
+// bytes of a page. next is the number of the last one if there are more, and zero otherwise.
+func (e *Engine) LateResults(
+	ctx context.Context, t perdure.TenantID, id perdure.RunID, after, limit int,
+) (list []perdure.LateResult, next int, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		if _, ok, err := v.Run(t, id); err != nil {
+			return err
+		} else if !ok {
+			return notFound("run")
+		}
+		all, err := v.LateResults(t, id)
+		if err != nil {
+			return err
+		}
+		list, next, err = latePage(v, all, after, limit)
+		return err
+	})
+	return list, next, err
+}
+
+func latePage(
+	v *store.View, all []perdure.LateResult, after, limit int,
+) (list []perdure.LateResult, next int, err error) {
+	left := store.PageBytes
+	for _, l := range all {
+		if l.N <= after {
+			continue
+		}
+		if l.Result, err = v.Resolve(l.Tenant, l.Result); err != nil {
+			return nil, 0, err
+		}
+		n := len(list)
+		// The summary is a text, of which JSON makes up to six times as many bytes.
+		if left -= len(l.Result) + 6*len(l.Summary) + 1024; n == limit || n > 0 && left < 0 {
+			return list, list[n-1].N, nil
+		}
+		list = append(list, l)
+	}
+	return list, 0, nil
 }

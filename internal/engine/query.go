@@ -117,14 +117,34 @@ func deeper(text []byte, than int) bool {
 	return false
 }
 
+// Live tells whether a run is known to be live, if nothing has to be read for that.
+func (e *Engine) Live(t perdure.TenantID, id perdure.RunID) bool { return e.store.Live(t, id) }
+
+// TenantOf gives the tenant of a run: likely, if it has the run or if there is no such run.
+func (e *Engine) TenantOf(
+	ctx context.Context, id perdure.RunID, likely perdure.TenantID,
+) (t perdure.TenantID, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		t, err = v.TenantOf(id, likely)
+		return err
+	})
+	return t, err
+}
+
+// A RunFilter chooses runs of a list; see the store's.
+type RunFilter = store.RunFilter
+
+// A RunPage is a part of a list of runs; see the store's.
+type RunPage = store.RunPage
+
 // List reads the runs of a page of a tenant's runs, newest first.
-func (e *Engine) List(ctx context.Context, t perdure.TenantID, f store.RunFilter) ([]perdure.Run, error) {
+func (e *Engine) List(ctx context.Context, t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
 	p, err := e.Page(ctx, t, f)
 	return p.Runs, err
 }
 
 // Page reads a page of a tenant's runs, newest first.
-func (e *Engine) Page(ctx context.Context, t perdure.TenantID, f store.RunFilter) (p store.RunPage, err error) {
+func (e *Engine) Page(ctx context.Context, t perdure.TenantID, f RunFilter) (p RunPage, err error) {
 	if f.Limit < 1 || f.Limit > 1000 {
 		return p, perdure.Invalid("limit", "%d does not lie between 1 and 1000", f.Limit)
 	}
@@ -134,6 +154,24 @@ func (e *Engine) Page(ctx context.Context, t perdure.TenantID, f store.RunFilter
 	})
 	return p, err
 }
+
+// Pages reads the first pages of several lists of a tenant's runs, all as of one moment.
+func (e *Engine) Pages(ctx context.Context, t perdure.TenantID, lists ...RunFilter) (pages []RunPage, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		for _, f := range lists {
+			p, err := v.RunPage(t, f)
+			if err != nil {
+				return err
+			}
+			pages = append(pages, p)
+		}
+		return nil
+	})
+	return pages, err
+}
+
+// A Head says how far a run's log goes, and what state the run is in; see the store's.
+type Head = store.Head
 
 // A Look is a look at a run's log from a cursor on, and what is seen.
 type Look struct {
@@ -145,7 +183,7 @@ type Look struct {
 	Whole  bool // the run is wanted as well
 
 	Found bool
-	Head  store.Head
+	Head  Head
 	Run   perdure.Run // with Whole
 	Log   []perdure.Line
 }

@@ -7,13 +7,16 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
+// A TenantRow is a tenant as it is stored.
+type TenantRow = store.TenantRow
+
 // ChangeTenant says what holds for a tenant, and makes it if there is none.
 type ChangeTenant struct {
 	Tenant            perdure.TenantID
 	RequireSignatures *bool // nil: as it is
 	Limits            perdure.TenantLimitChanges
 
-	Row store.TenantRow
+	Row TenantRow
 }
 
 func (*ChangeTenant) Needs() []store.Ref { return nil }
@@ -61,7 +64,7 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 }
 
 // Tenant looks at a tenant.
-func (e *Engine) Tenant(ctx context.Context, id perdure.TenantID) (row store.TenantRow, err error) {
+func (e *Engine) Tenant(ctx context.Context, id perdure.TenantID) (row TenantRow, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		var ok bool
 		if row, ok, err = v.Tenant(id); err == nil && !ok {
@@ -74,7 +77,7 @@ func (e *Engine) Tenant(ctx context.Context, id perdure.TenantID) (row store.Ten
 }
 
 // Tenants lists tenants by their names, after one.
-func (e *Engine) Tenants(ctx context.Context, after perdure.TenantID, limit int) (rows []store.TenantRow, err error) {
+func (e *Engine) Tenants(ctx context.Context, after perdure.TenantID, limit int) (rows []TenantRow, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		rows, err = v.Tenants(after, limit)
 		return err
@@ -82,6 +85,36 @@ func (e *Engine) Tenants(ctx context.Context, after perdure.TenantID, limit int)
 	for i := range rows {
 		rows[i].Signed = rows[i].Signed || e.demands(rows[i].ID)
 	}
+	return rows, err
+}
+
+// CountLive counts the live runs of a tenant, and no further than most.
+func (e *Engine) CountLive(ctx context.Context, t perdure.TenantID, most int) (n int, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		n, err = v.CountLive(t, most)
+		return err
+	})
+	return n, err
+}
+
+// limitsAtOnce is how many tenants with limits are read at a time.
+const limitsAtOnce = 1000
+
+// LimitedTenants reads all tenants that have limits of their own.
+func (e *Engine) LimitedTenants(ctx context.Context) (rows []TenantRow, err error) {
+	err = e.store.Keep(ctx, func(v *store.View) error {
+		after := perdure.TenantID("")
+		for {
+			page, err := v.LimitedTenants(after, limitsAtOnce)
+			if err != nil {
+				return err
+			}
+			if rows = append(rows, page...); len(page) < limitsAtOnce {
+				return nil
+			}
+			after = page[len(page)-1].ID
+		}
+	})
 	return rows, err
 }
 

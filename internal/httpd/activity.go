@@ -34,7 +34,7 @@ func childActivity(c *call, _ *none) (int, *api.Activity, error) {
 }
 
 func (s *Server) showActivity(a *engine.Activity) *api.Activity {
-	r, now := &a.Run, s.engine.Store().Now()
+	r, now := &a.Run, s.engine.Now()
 	short := s.childLine(r, now)
 	out := &api.Activity{RunID: r.ID, Kind: r.Kind, Status: short.Status, State: r.State, Tier: short.Tier, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts,
 		WorkerID: r.Worker, ElapsedMS: short.ElapsedMS, DeadlineAt: r.DeadlineAt, SilentMS: short.SilentMS, Operation: short.Operation, Error: r.Failure,

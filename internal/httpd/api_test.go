@@ -421,6 +421,11 @@ func TestLateResults(t *testing.T) {
 	if len(list) != 2 || list[0].(obj)["result"] != "one" || list[0].(obj)["state"] != "kept" {
 		t.Fatalf("%v", list)
 	}
+	first := w.get(path + "/late-results?limit=1").is(200)
+	rest := w.get(path + "/late-results?limit=1&cursor=1").is(200)
+	if first["next_cursor"] != "1" || rest["next_cursor"] != nil || rest["late_results"].([]any)[0].(obj)["n"] != 2.0 {
+		t.Errorf("one late result a page: %v, then %v; want the cursor 1, then the second and no cursor", first, rest)
+	}
 	if run := w.do("POST", path+"/late-results/1/discard", "").is(200); run["state"] != "running" {
 		t.Errorf("%v", run)
 	}

@@ -4,7 +4,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
 )
 
 // approvalPage bounds the bytes of a page of approvals.
@@ -16,7 +15,7 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 		return 0, nil, err
 	}
 	q := c.URL.Query()
-	f := store.ApprovalFilter{State: q.Get("state"), RunID: perdure.RunID(q.Get("run_id")), After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
+	f := engine.ApprovalFilter{State: q.Get("state"), RunID: perdure.RunID(q.Get("run_id")), After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
 	switch f.State {
 	case "":
 		f.State = perdure.ApprovalOpen
@@ -24,30 +23,14 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 		f.State = ""
 	}
 	out := &api.Approvals{Approvals: []perdure.Approval{}}
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, next, err := v.ApprovalPage(c.tenant(), f)
-		out.Approvals, out.NextCursor = append(out.Approvals, list...), string(next)
-		return err
-	})
-	if err != nil {
-		return 0, nil, err
-	}
-	return 0, out, nil
+	list, next, err := c.s.engine.Approvals(c.Context(), c.tenant(), f)
+	out.Approvals, out.NextCursor = append(out.Approvals, list...), string(next)
+	return 0, out, err
 }
 
 func getApproval(c *call, _ *none) (int, *perdure.Approval, error) {
-	var a perdure.Approval
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) (err error) {
-		var ok bool
-		if a, ok, err = v.Approval(c.tenant(), perdure.ApprovalID(c.PathValue("id"))); err == nil && !ok {
-			err = perdure.Errorf(perdure.CodeNotFound, "no such approval")
-		}
-		return err
-	})
-	if err != nil {
-		return 0, nil, err
-	}
-	return 0, &a, nil
+	a, err := c.s.engine.Approval(c.Context(), c.tenant(), perdure.ApprovalID(c.PathValue("id")))
+	return 0, &a, err
 }
 
 func decide(c *call, in *api.Decide) (int, *perdure.Approval, error) {

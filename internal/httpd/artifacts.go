@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
 )
 
 // upload makes a route out of a handler that reads its body itself, as it comes: bytes of any kind.
@@ -90,7 +89,7 @@ func (c *call) receive(put *engine.PutArtifact, want string) error {
 	limit := c.s.engine.Policy().ArtifactMaxBytes
 	sent, kept := sha256.New(), sha256.New()
 	body := c.s.opt.Secrets.Reader(io.TeeReader(http.MaxBytesReader(c.w, c.Body, limit), sent))
-	chunk := make([]byte, store.ChunkSize)
+	chunk := make([]byte, engine.ChunkSize)
 	for n, ended := int64(0), false; !ended; n++ {
 		_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout)) // in process there is none to set
 		have, err := fill(body, chunk)

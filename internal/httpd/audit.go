@@ -7,7 +7,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
 )
 
 // actor is who makes the call, for the audit log. The address is that of the connection: headers that a proxy adds can be forged.
@@ -23,7 +22,7 @@ func (c *call) actor() engine.Actor {
 var auditFilters = []string{"action", "key_id", "target", "limit", "cursor"}
 
 // auditFilter reads which entries are meant.
-func (c *call) auditFilter() (f store.AuditFilter, err error) {
+func (c *call) auditFilter() (f engine.AuditFilter, err error) {
 	limit, err := c.whole("limit", 50, 1, maxPage)
 	if err != nil {
 		return f, err
@@ -33,7 +32,7 @@ func (c *call) auditFilter() (f store.AuditFilter, err error) {
 		return f, err
 	}
 	q := c.URL.Query()
-	f = store.AuditFilter{Action: q.Get("action"), KeyID: q.Get("key_id"), Target: q.Get("target"), Before: string(cursor), Limit: int(limit)}
+	f = engine.AuditFilter{Action: q.Get("action"), KeyID: q.Get("key_id"), Target: q.Get("target"), Before: string(cursor), Limit: int(limit)}
 	if f.Action != "" && !slices.Contains(perdure.AuditActions, f.Action) {
 		return f, perdure.Invalid("action", "is none of %v", perdure.AuditActions)
 	}
@@ -82,12 +81,7 @@ func platformAudit(c *call, _ *none) (int, *api.AuditLog, error) {
 	return 0, out, err
 }
 
-func (c *call) auditPage(f store.AuditFilter) (*api.AuditLog, error) {
-	out := &api.AuditLog{Entries: []perdure.AuditEntry{}}
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, next, err := v.Audited(f)
-		out.Entries, out.NextCursor = append(out.Entries, list...), next
-		return err
-	})
-	return out, err
+func (c *call) auditPage(f engine.AuditFilter) (*api.AuditLog, error) {
+	list, next, err := c.s.engine.AuditLog(c.Context(), f)
+	return &api.AuditLog{Entries: append([]perdure.AuditEntry{}, list...), NextCursor: next}, err
 }

@@ -29,7 +29,7 @@ func (s *Server) admit(c *call, g guard) error {
 	if c.key, err = s.authenticate(c.Context(), secret, g.remembered); err != nil {
 		return unauthorized(err)
 	}
-	s.seats.meet(c.key.Tenant)
+	s.seats.Meet(c.key.Tenant)
 	c.Request = c.WithContext(fair.With(c.Context(), c.key.Tenant))
 	if g.platform && !c.key.Platform {
 		return perdure.Errorf(api.CodeForbidden, "this takes a key of the platform")
@@ -42,7 +42,7 @@ func (s *Server) admit(c *call, g guard) error {
 
 // authenticate gives the key that a secret is. While the store can't say, it may be one that is remembered.
 func (s *Server) authenticate(ctx context.Context, secret string, remembered bool) (perdure.Key, error) {
-	if remembered && s.engine.Store().Away() != nil { // it would be asked in vain, and that takes its time
+	if remembered && s.engine.Away() != nil { // it would be asked in vain, and that takes its time
 		if k, err := s.engine.Remembered(secret); err == nil {
 			return k, nil
 		}

@@ -27,7 +27,7 @@ func getBackup(c *call) error {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "backup")
-	if _, err := c.s.engine.Store().Backup(c.Context(), path, nil); err != nil {
+	if err := c.s.engine.Backup(c.Context(), path); err != nil {
 		return err
 	}
 	f, err := os.Open(path)

@@ -119,7 +119,7 @@ func TestPollsHaveSeats(t *testing.T) {
 	const poll = `{"slots":1,"wait":"30s"}`
 	first := w.later("POST", "/api/v1/workers/w1/poll", poll)
 	w.later("POST", "/api/v1/workers/w2/poll", `{"slots":0,"news":true,"wait":"30s"}`)
-	eventually.True(t, "two polls wait", func() bool { return w.s.seats.by[byPoll].Load() == 2 })
+	eventually.True(t, "two polls wait", func() bool { return w.attached("poll") == 2 })
 	if by, _ := w.s.Attached(); by["poll"] != 2 {
 		t.Errorf("polls in the metrics = %d, want 2", by["poll"])
 	}
@@ -142,7 +142,7 @@ func TestCancelThatWaitsHasASeat(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.running(`{"kind":"job"}`)["run_id"].(string)
 	w.later("POST", runs+"/"+id+"/cancel?wait=30s", "")
-	eventually.True(t, "the cancel has a seat", func() bool { return w.s.seats.by[byCancel].Load() == 1 })
+	eventually.True(t, "the cancel has a seat", func() bool { return w.attached("cancel") == 1 })
 }
 
 // Whoever holds all that a tenant may hold of a gate is refused, and others are not.

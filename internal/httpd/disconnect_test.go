@@ -169,7 +169,7 @@ func TestDisconnectThatNobodySawCancelsNothing(t *testing.T) {
 		id := w.leased(`{"kind":"job","on_disconnect":"cancel"}`)
 		hangUp := w.following(id)
 		hangUp()
-		eventually.True(t, "the stream is over", func() bool { return w.s.seats.taken.Load() == 0 })
+		eventually.True(t, "the stream is over", func() bool { return w.streams() == 0 })
 		w.expectCancel(id, "a stream of a background run closed", false)
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // lettersAtOnce is how many dead letters of one call share a batch.
@@ -16,13 +16,13 @@ const lettersAtOnce = 64
 const maxLetters = 1000
 
 // letterFilter reads which dead letters are meant.
-func (c *call) letterFilter(otherwise int64) (f store.LetterFilter, err error) {
+func (c *call) letterFilter(otherwise int64) (f engine.LetterFilter, err error) {
 	limit, err := c.whole("limit", otherwise, 1, maxLetters)
 	if err != nil {
 		return f, err
 	}
 	q := c.URL.Query()
-	f = store.LetterFilter{Cause: q.Get("cause"), Kind: q.Get("kind"), Queue: q.Get("queue"), Limit: int(limit)}
+	f = engine.LetterFilter{Cause: q.Get("cause"), Kind: q.Get("kind"), Queue: q.Get("queue"), Limit: int(limit)}
 	return f, checkLetters(f.Cause, f.Kind, f.Queue)
 }
 
@@ -46,13 +46,8 @@ func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
 	if f.Before, err = c.cursor(); err != nil {
 		return 0, nil, err
 	}
-	out := &api.DeadLetters{DeadLetters: []perdure.DeadLetter{}}
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, next, err := v.LetterPage(c.tenant(), f)
-		out.DeadLetters, out.NextCursor = append(out.DeadLetters, list...), string(next)
-		return err
-	})
-	return 0, out, err
+	list, next, err := c.s.engine.DeadLetters(c.Context(), c.tenant(), f)
+	return 0, &api.DeadLetters{DeadLetters: append([]perdure.DeadLetter{}, list...), NextCursor: string(next)}, err
 }
 
 func deadLetterCauses(c *call, _ *none) (int, *api.DeadLetterCauses, error) {
@@ -62,16 +57,12 @@ func deadLetterCauses(c *call, _ *none) (int, *api.DeadLetterCauses, error) {
 	}
 	limit := f.Limit
 	f.Limit++
-	out := &api.DeadLetterCauses{Causes: []api.DeadLetterCause{}}
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, err := v.LetterGroups(c.tenant(), f)
-		out.More = len(list) > limit
-		for _, g := range list[:min(limit, len(list))] {
-			out.Causes = append(out.Causes, api.DeadLetterCause{Cause: g.Cause, Kind: g.Kind, Count: g.Count, Redriven: g.Redriven, OldestAt: g.Oldest,
-				NewestAt: g.Newest, Example: g.Example, Message: g.Message})
-		}
-		return err
-	})
+	list, err := c.s.engine.LetterGroups(c.Context(), c.tenant(), f)
+	out := &api.DeadLetterCauses{Causes: []api.DeadLetterCause{}, More: len(list) > limit}
+	for _, g := range list[:min(limit, len(list))] {
+		out.Causes = append(out.Causes, api.DeadLetterCause{Cause: g.Cause, Kind: g.Kind, Count: g.Count, Redriven: g.Redriven, OldestAt: g.Oldest,
+			NewestAt: g.Newest, Example: g.Example, Message: g.Message})
+	}
 	return 0, out, err
 }
 
@@ -82,7 +73,7 @@ func getDeadLetter(c *call, _ *none) (int, *api.DeadLetterStory, error) {
 	}
 	out := &api.DeadLetterStory{DeadLetter: l.DeadLetter, Attempts: append([]perdure.Attempt{}, l.Attempts...), Events: []api.Event{}}
 	if l.Kept {
-		out.Run = c.s.show(&engine.Detail{Run: l.Run}, c.s.engine.Store().Now())
+		out.Run = c.s.show(&engine.Detail{Run: l.Run}, c.s.engine.Now())
 		if l.Run.Input != "" {
 			out.Run.Input, _ = l.Run.Input.MarshalJSON()
 		}
@@ -94,7 +85,7 @@ func getDeadLetter(c *call, _ *none) (int, *api.DeadLetterStory, error) {
 		out.Parent = jobStatusOf(p, l.ParentChangedAt)
 	}
 	for i := range l.Events {
-		out.Events = append(out.Events, event(&l.Events[i]))
+		out.Events = append(out.Events, stream.Event(&l.Events[i]))
 	}
 	return 0, out, nil
 }
@@ -181,7 +172,7 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 	if err := checkLetters(in.Cause, in.Kind, in.Queue); err != nil {
 		return nil, err
 	}
-	f := store.LetterFilter{Cause: in.Cause, Kind: in.Kind, Queue: in.Queue, Open: open, Oldest: true, Limit: 100}
+	f := engine.LetterFilter{Cause: in.Cause, Kind: in.Kind, Queue: in.Queue, Open: open, Oldest: true, Limit: 100}
 	if in.Limit != nil {
 		f.Limit = *in.Limit
 	}

@@ -4,7 +4,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
 )
 
 func createKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
@@ -41,21 +40,18 @@ func (c *call) makeKey(op *engine.CreateKey, in *api.CreateKey) (status int, out
 	return createdOr(op.Created), &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
 }
 
+func listKeys(c *call, _ *none) (int, *api.Keys, error) {
+	page, err := c.listPage()
+	if err != nil {
+		return 0, nil, err
+	}
+	list, next, err := c.s.engine.Keys(c.Context(), c.tenant(), c.key.Platform, page)
+	return 0, &api.Keys{Keys: append([]perdure.Key{}, list...), NextCursor: next}, err
+}
+
 // revokeKey ends a key. A key of the platform shares its tenant with others, and is none of theirs.
 func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
-	if !c.key.Platform {
-		err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-			k, ok, err := v.Credential(c.PathValue("id"))
-			if err == nil && ok && k.Platform {
-				err = perdure.Errorf(perdure.CodeNotFound, "no such key")
-			}
-			return err
-		})
-		if err != nil {
-			return 0, nil, err
-		}
-	}
-	return c.revoke(&engine.RevokeKey{Tenant: c.tenant()})
+	return c.revoke(&engine.RevokeKey{Tenant: c.tenant(), NotPlatform: !c.key.Platform})
 }
 
 func revokeTenantKey(c *call, _ *none) (int, *perdure.Key, error) {

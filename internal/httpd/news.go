@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // pollNews waits until a run that the worker has is asked to stop. It listens first and looks afterwards at the runs
@@ -37,7 +37,7 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 		return 0, nil, err
 	}
 	if wait > 0 {
-		leave, err := c.seat(byPoll)
+		leave, err := c.seat(stream.Poll)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -58,35 +58,20 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 
 // anyToStop tells whether one of these leases stands, and its run was asked to stop and its worker has not said that
 // it knows.
-func (c *call) anyToStop(held []api.Lease) (found bool, err error) {
+func (c *call) anyToStop(held []api.Lease) (bool, error) {
 	if len(held) == 0 {
 		return false, nil
 	}
-	ids := make([]perdure.RunID, len(held))
-	epochs := make(map[perdure.RunID]int64, len(held))
-	for i, l := range held {
-		ids[i], epochs[l.RunID] = l.RunID, l.Epoch
-	}
-	parts, err := c.byTenant(ids)
-	if err != nil {
-		return false, err
-	}
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		for t, at := range parts {
-			of := make([]perdure.RunID, len(at))
-			for k, i := range at {
-				of[k] = ids[i]
-			}
-			runs, err := v.RunsByID(t, of)
-			if err != nil {
-				return err
-			}
-			for i := range runs {
-				r := &runs[i]
-				found = found || r.State.Live() && r.Epoch == epochs[r.ID] && r.Cancel.Pending()
-			}
+	leases := make(map[perdure.TenantID]map[perdure.RunID]int64)
+	for _, l := range held {
+		t, err := c.tenantOf(l.RunID)
+		if err != nil {
+			return false, err
 		}
-		return nil
-	})
-	return found, err
+		if leases[t] == nil {
+			leases[t] = make(map[perdure.RunID]int64)
+		}
+		leases[t][l.RunID] = l.Epoch
+	}
+	return c.s.engine.AnyToStop(c.Context(), leases)
 }

@@ -216,3 +216,8 @@ func structSchema(t reflect.Type, c *components) any {
 	}
 	return ref
 }
+
+func openapi(c *call, _ *none) (int, *json.RawMessage, error) {
+	doc := json.RawMessage(c.s.openapi)
+	return 0, &doc, nil
+}

@@ -88,7 +88,7 @@ func whileTheyBlock(t *testing.T, opt setup, key func(*engine.CreateKey), do fun
 	if list := w.get("/api/v1/runs?state=dispatched").is(200)["runs"].([]any); len(list) > 0 {
 		t.Errorf("granted: %v", list)
 	}
-	if n := w.s.seats.taken.Load(); n != 0 {
+	if n := w.streams(); n != 0 {
 		t.Errorf("%d seats are taken", n)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // maxWait bounds how long a caller may block.
@@ -35,7 +35,7 @@ func (c *call) show(d *engine.Detail) *api.Run {
 		end, _ := c.turn(c.found) // what was found is in memory already: it is shown in any case
 		defer end()
 	}
-	return c.s.show(d, c.s.engine.Store().Now())
+	return c.s.show(d, c.s.engine.Now())
 }
 
 // show is a run as callers see it.
@@ -201,13 +201,13 @@ func listRuns(c *call, _ *none) (int, *api.Runs, error) {
 var runFilters = []string{"status", "state", "kind", "queue", "thread_id", "parent_run_id", "root_run_id", "limit", "metadata.*"}
 
 // runFilter reads which runs are meant.
-func (c *call) runFilter(otherwise int64) (f store.RunFilter, err error) {
+func (c *call) runFilter(otherwise int64) (f engine.RunFilter, err error) {
 	limit, err := c.whole("limit", otherwise, 1, maxPage)
 	if err != nil {
 		return f, err
 	}
 	q := c.URL.Query()
-	f = store.RunFilter{Status: q.Get("status"), State: perdure.State(q.Get("state")), Kind: q.Get("kind"), Queue: q.Get("queue"),
+	f = engine.RunFilter{Status: q.Get("status"), State: perdure.State(q.Get("state")), Kind: q.Get("kind"), Queue: q.Get("queue"),
 		ThreadID: perdure.ThreadID(q.Get("thread_id")), ParentID: perdure.RunID(q.Get("parent_run_id")), RootID: perdure.RunID(q.Get("root_run_id")),
 		Limit: int(limit)}
 	for name := range q {
@@ -236,7 +236,7 @@ func (c *call) runFilter(otherwise int64) (f store.RunFilter, err error) {
 // pageTime is how long the rows for one page are looked for. The caller goes on with the cursor.
 const pageTime = 250 * time.Millisecond
 
-func (c *call) page(f store.RunFilter) (int, *api.Runs, error) {
+func (c *call) page(f engine.RunFilter) (int, *api.Runs, error) {
 	began := time.Now()
 	f.Over = func() bool { return c.Context().Err() != nil || time.Since(began) > pageTime }
 	p, err := c.s.engine.Page(c.Context(), c.tenant(), f)
@@ -244,7 +244,7 @@ func (c *call) page(f store.RunFilter) (int, *api.Runs, error) {
 		return 0, nil, err
 	}
 	out := &api.Runs{Runs: []api.Run{}, NextCursor: string(p.Next)}
-	now := c.s.engine.Store().Now()
+	now := c.s.engine.Now()
 	for i := range p.Runs {
 		out.Runs = append(out.Runs, *c.s.show(&engine.Detail{Run: p.Runs[i]}, now))
 	}
@@ -264,7 +264,7 @@ func runTree(c *call, _ *none) (int, *api.Runs, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return c.page(store.RunFilter{RootID: d.RootID, Before: before, Limit: int(limit)})
+	return c.page(engine.RunFilter{RootID: d.RootID, Before: before, Limit: int(limit)})
 }
 
 // maxEvents is about how many bytes of a log one answer holds.
@@ -284,7 +284,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 		return 0, nil, err
 	}
 	out := &api.Events{Events: []api.Event{}, NextAfter: after}
-	wait, leave := c.seated(byWait, wait)
+	wait, leave := c.seated(stream.Wait, wait)
 	defer leave()
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
 		if err := c.room(maxEvents); err != nil {
@@ -301,7 +301,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 			return false, perdure.Invalid("after", "lies beyond the end of the log, %d", l.Head.Seq)
 		}
 		for i := range l.Log {
-			out.Events = append(out.Events, event(&l.Log[i]))
+			out.Events = append(out.Events, stream.Event(&l.Log[i]))
 		}
 		if first := l.First(); first > after+1 {
 			out.Gap = &api.Gap{RunID: c.run(), From: after + 1, To: first - 1}
@@ -356,7 +356,7 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 		status = http.StatusAccepted // unless it has ended by then
 	}
 	c.changed = true
-	wait, leave := c.seated(byCancel, wait)
+	wait, leave := c.seated(stream.Cancel, wait)
 	defer leave()
 	var out *api.Run
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {

@@ -29,8 +29,8 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/fair"
+	"github.com/perdure/perdure/internal/httpd/stream"
 	"github.com/perdure/perdure/internal/redact"
-	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/webhook"
 )
 
@@ -52,7 +52,7 @@ type Options struct {
 	Webhooks *webhook.Guard // where webhooks may go; nil: to public addresses only
 	Sender   webhook.Sender // of test messages; nil: HTTP, to where webhooks may go
 
-	Tenant      perdure.TenantLimits // defaults of what one tenant may take; zero: see shares.go and seats.go
+	Tenant      perdure.TenantLimits // defaults of what one tenant may take; zero: see shares.go and stream/limit.go
 	Descriptors int64                // how many files and sockets the process may open; default: what the system says
 	ShareWait   time.Duration        // how long a call waits for its tenant's share before it is refused; default 1 s
 
@@ -74,17 +74,17 @@ type Server struct {
 	openapi []byte
 
 	closing chan struct{}    // closed when the server shuts down: whoever is blocked is answered
-	ready   store.ReadyRound // of Run
+	ready   engine.ReadyRound // of Run
 
 	mu      sync.Mutex
 	closed  bool
-	waiting map[store.Ref]int // waiters of this node, by run
-	turns   [64]sync.Mutex    // of those who come and leave
+	waiting map[engine.Ref]int // waiters of this node, by run
+	turns   [64]sync.Mutex     // of those who come and leave
 
-	logs    *logs
+	logs    *stream.Reader
 	streams sync.WaitGroup // streams that go on without a request
 	glance  time.Duration  // of these; for tests
-	seats   *seats
+	seats   *stream.Limiter
 	shares  *shares
 	keyring keyring
 	looking chan struct{} // sockets that look at the store
@@ -101,8 +101,10 @@ type Server struct {
 
 // New makes a server over an engine. bell is what the engine rings.
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
-	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[store.Ref]int)}
-	s.logs, s.seats, s.shares, s.glance = newLogs(e), newSeats(&opt), newShares(&opt), glance
+	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), closing: make(chan struct{}), waiting: make(map[engine.Ref]int)}
+	s.logs, s.shares, s.glance = stream.NewReader(e), newShares(&opt), stream.Glance
+	s.seats = stream.NewLimiter(stream.Limits{Descriptors: opt.Descriptors, Streams: opt.Streams,
+		StreamsPerTenant: opt.StreamsPerTenant, PollsPerTenant: int(opt.Tenant.MaxPolls)})
 	s.looking = make(chan struct{}, socketsAtOnce)
 	s.storing = fair.NewGate(fair.Limits{Size: storingAtOnce, Share: storingAtOnce / 2, Strict: true})
 	if s.log == nil {
@@ -116,7 +118,7 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	}
 	s.keyring = keyring{engine: e, every: keysEvery, keys: make(map[string]*held), some: make(chan struct{}, 1)}
 	s.tried.try = s.tryStore
-	if !e.Store().Shared() {
+	if !e.Shared() {
 		s.keyring.every = s.opt.Poll
 	}
 	if s.opt.Webhooks == nil {
@@ -393,7 +395,7 @@ func (s *Server) encode(c *call, body any) ([]byte, error) {
 		c.endTurn()
 		c.endTurn = nil
 	}()
-	return encode(body)
+	return stream.Encode(body)
 }
 
 // problem writes an error as problem+json. What is no refusal is logged, and not told.
@@ -446,7 +448,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer s.letStreamsGo()
-	wg.Go(func() { s.logs.run(ctx) })
+	wg.Go(func() { s.logs.Run(ctx) })
 	rung, stop := s.bell.Listen(doorbell.Keys())
 	defer stop()
 	wg.Go(func() { s.keyring.run(ctx, rung) })
@@ -461,7 +463,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		case <-look.C:
 			s.lookAtQueues(ctx)
-			if known && !s.engine.Store().Shared() {
+			if known && !s.engine.Shared() {
 				continue // limits change only through this server
 			}
 			known = s.lookAtLimits(ctx) == nil
@@ -472,11 +474,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) lookAtQueues(ctx context.Context) {
-	var ready []store.Ready
-	err := s.engine.Store().Keep(ctx, func(v *store.View) (err error) {
-		ready, err = v.Ready(&s.ready)
-		return err
-	})
+	ready, err := s.engine.Ready(ctx, &s.ready)
 	if err != nil && ctx.Err() == nil {
 		s.log.Error("the queues could not be looked at", "error", err)
 	}
@@ -508,7 +506,7 @@ func (s *Server) renew(ctx context.Context, t perdure.TenantID, ids []perdure.Ru
 		return err
 	}
 	for _, id := range ids {
-		ref := store.Ref{Tenant: t, Run: id}
+		ref := engine.Ref{Tenant: t, Run: id}
 		turn := s.turn(ref)
 		turn.Lock()
 		switch waits, lost := s.waits(ref), slices.Contains(op.Lost, id); {
@@ -570,16 +568,4 @@ func (s *Server) letStreamsGo() {
 	case <-done:
 	case <-t.C:
 	}
-}
-
-// encode writes JSON and leaves values as they were given: <, > and & are not escaped, so that what a worker has
-// recorded comes back to it byte by byte.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }

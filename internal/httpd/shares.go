@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/fair"
-	"github.com/perdure/perdure/internal/store"
 )
 
 // Shares bound what one tenant takes of this node. Four things are divided by gates that go round the tenants:
@@ -138,7 +138,7 @@ func (s *shares) of(t perdure.TenantID) *limited {
 }
 
 // replace takes over the limits of all tenants that have some.
-func (s *shares) replace(rows []store.TenantRow) {
+func (s *shares) replace(rows []engine.TenantRow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := make(map[perdure.TenantID]*limited, len(rows))

@@ -22,8 +22,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A stream is one that a test reads.
-type stream struct {
+// An sseReader is a stream that a test reads.
+type sseReader struct {
 	t    *testing.T
 	res  *http.Response
 	text *bufio.Reader
@@ -34,19 +34,19 @@ type stream struct {
 type frameRead struct{ id, event, data string }
 
 // attach opens a stream over a socket.
-func (w *world) attach(id, query string, header ...string) *stream {
+func (w *world) attach(id, query string, header ...string) *sseReader {
 	w.t.Helper()
 	hs := httptest.NewServer(w.s.Handler())
 	w.t.Cleanup(hs.Close)
 	return w.attachAt(hs.URL, id, query, header...)
 }
 
-func (w *world) attachAt(url, id, query string, header ...string) *stream {
+func (w *world) attachAt(url, id, query string, header ...string) *sseReader {
 	w.t.Helper()
 	return w.attachBy(http.DefaultTransport, url, id, query, header...)
 }
 
-func (w *world) attachBy(client http.RoundTripper, url, id, query string, header ...string) *stream {
+func (w *world) attachBy(client http.RoundTripper, url, id, query string, header ...string) *sseReader {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	w.t.Cleanup(stop)
@@ -63,11 +63,11 @@ func (w *world) attachBy(client http.RoundTripper, url, id, query string, header
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { res.Body.Close() })
-	return &stream{w.t, res, bufio.NewReader(res.Body), stop}
+	return &sseReader{w.t, res, bufio.NewReader(res.Body), stop}
 }
 
 // frame reads the next frame; comments and hints are passed over.
-func (s *stream) frame() (f frameRead, err error) {
+func (s *sseReader) frame() (f frameRead, err error) {
 	for {
 		line, err := s.text.ReadString('\n')
 		if err != nil {
@@ -89,7 +89,7 @@ func (s *stream) frame() (f frameRead, err error) {
 }
 
 // next reads a frame that has to come.
-func (s *stream) next(event string) frameRead {
+func (s *sseReader) next(event string) frameRead {
 	s.t.Helper()
 	f, err := s.frame()
 	if err != nil || f.event != event {
@@ -99,7 +99,7 @@ func (s *stream) next(event string) frameRead {
 }
 
 // rest reads to the end, and tells how that came.
-func (s *stream) rest() (frames []frameRead, err error) {
+func (s *sseReader) rest() (frames []frameRead, err error) {
 	for {
 		f, err := s.frame()
 		if err != nil {
@@ -243,7 +243,7 @@ func TestTheKeyOfAStreamMayComeInItsAddress(t *testing.T) {
 
 // A stream that is cut off can be told from one that has ended.
 func TestAStreamThatIsCutOff(t *testing.T) {
-	cut := func(t *testing.T, s *stream) {
+	cut := func(t *testing.T, s *sseReader) {
 		t.Helper()
 		if frames, err := s.rest(); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%v %v", frames, err)
@@ -296,15 +296,14 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 			s.next("stream:attached") // and no more, until what sockets hold is full
 			last, same := -1, 0
 			eventually.True(t, "it is stuck", func() bool {
-				w.s.logs.mu.Lock()
-				defer w.s.logs.mu.Unlock()
-				if same++; w.s.logs.at != last {
-					last, same = w.s.logs.at, 0
+				at := w.s.logs.Place()
+				if same++; at != last {
+					last, same = at, 0
 				}
 				return same > 50
 			})
 			end(w, strings.Split(secret, "_")[1])
-			eventually.True(t, "it is over", func() bool { return w.s.seats.taken.Load() == 0 })
+			eventually.True(t, "it is over", func() bool { return w.streams() == 0 })
 		})
 	}
 	t.Run("when nobody reads for it any more", func(t *testing.T) {
@@ -327,7 +326,7 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 		lines := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 50), ",") + `]`
 		w.commits(g, lines) // more than sockets hold
 		w.commits(g, complete)
-		eventually.True(t, "the reader is dropped", func() bool { return w.s.seats.taken.Load() == 0 })
+		eventually.True(t, "the reader is dropped", func() bool { return w.streams() == 0 })
 		frames, err := s.rest()
 		if !errors.Is(err, io.ErrUnexpectedEOF) && !strings.Contains(fmt.Sprint(err), "reset") {
 			t.Errorf("%d frames, then %v", len(frames), err)
@@ -399,7 +398,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 	one.stop()
 	two.stop()
-	eventually.True(t, "seats are free", func() bool { return w.s.seats.taken.Load() == 0 })
+	eventually.True(t, "seats are free", func() bool { return w.streams() == 0 })
 	w.attach(id, "").next("stream:attached")
 }
 
@@ -469,7 +468,7 @@ func TestAStreamWaits(t *testing.T) {
 	two := w.attach(id, "")
 	two.next("stream:attached")
 	one.stop()
-	eventually.True(t, "one of two has gone", func() bool { return w.s.seats.taken.Load() == 1 })
+	eventually.True(t, "one of two has gone", func() bool { return w.streams() == 1 })
 	if got := w.get(runs + "/" + id).is(200); got["status"] != "queued" {
 		t.Errorf("deferred although somebody waits: %v", got)
 	}
@@ -493,7 +492,7 @@ func TestAStreamWaits(t *testing.T) {
 	s := w.attach(background, "")
 	s.next("stream:attached")
 	s.stop()
-	eventually.True(t, "it has gone", func() bool { return w.s.seats.taken.Load() == 0 })
+	eventually.True(t, "it has gone", func() bool { return w.streams() == 0 })
 	if got := w.types(background); !slices.Equal(got, []string{"run:created"}) {
 		t.Errorf("%v", got)
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
 )
 
 // maxLiveShown is how far the live runs of a tenant are counted for whoever looks at it.
@@ -17,13 +16,10 @@ func getTenant(c *call, _ *none) (int, *api.Tenant, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+	n, err := c.s.engine.CountLive(c.Context(), row.ID, maxLiveShown)
+	live := int64(n)
 	out := showTenant(&row)
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		n, err := v.CountLive(row.ID, maxLiveShown)
-		live := int64(n)
-		out.LiveRuns = &live
-		return err
-	})
+	out.LiveRuns = &live
 	return 0, out, err
 }
 
@@ -65,29 +61,13 @@ func changeTenant(c *call, in *api.ChangeTenant) (int, *api.Tenant, error) {
 	return 0, showTenant(&op.Row), nil
 }
 
-func showTenant(row *store.TenantRow) *api.Tenant {
+func showTenant(row *engine.TenantRow) *api.Tenant {
 	return &api.Tenant{Tenant: row.ID, CreatedAt: row.CreatedAt, RequireSignatures: row.Signed, Limits: row.Limits}
 }
 
-// limitsAtOnce is how many tenants with limits are read at a time.
-const limitsAtOnce = 1000
-
 // lookAtLimits reads the limits of all tenants that have some.
 func (s *Server) lookAtLimits(ctx context.Context) error {
-	var rows []store.TenantRow
-	err := s.engine.Store().Keep(ctx, func(v *store.View) error {
-		after := perdure.TenantID("")
-		for {
-			page, err := v.LimitedTenants(after, limitsAtOnce)
-			if err != nil {
-				return err
-			}
-			if rows = append(rows, page...); len(page) < limitsAtOnce {
-				return nil
-			}
-			after = page[len(page)-1].ID
-		}
-	})
+	rows, err := s.engine.LimitedTenants(ctx)
 	if err == nil {
 		s.shares.replace(rows)
 	}

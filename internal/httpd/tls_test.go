@@ -60,10 +60,9 @@ func (w *world) narrowTLS() (*httptest.Server, *http.Client) {
 func (w *world) stuck() {
 	last, same := -1, 0
 	eventually.True(w.t, "the stream is stuck", func() bool {
-		w.s.logs.mu.Lock()
-		defer w.s.logs.mu.Unlock()
-		if same++; w.s.logs.at != last {
-			last, same = w.s.logs.at, 0
+		at := w.s.logs.Place()
+		if same++; at != last {
+			last, same = at, 0
 		}
 		return same > 50
 	})
@@ -71,7 +70,7 @@ func (w *world) stuck() {
 
 func TestStreamsOverTLS(t *testing.T) {
 	big := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 20), ",") + `]`
-	begin := func(t *testing.T, patience time.Duration) (w *world, g obj, s *stream, key string) {
+	begin := func(t *testing.T, patience time.Duration) (w *world, g obj, s *sseReader, key string) {
 		w = newWorld(t, setup{options: func(o *Options) { o.Patience = patience }})
 		w.s.glance = time.Millisecond
 		g = w.running(`{"kind":"job"}`)
@@ -95,7 +94,7 @@ func TestStreamsOverTLS(t *testing.T) {
 	})
 	t.Run("a reader that is too slow is dropped", func(t *testing.T) {
 		w, _, s, _ := begin(t, 100*time.Millisecond)
-		eventually.True(t, "the reader is dropped", func() bool { return w.s.seats.taken.Load() == 0 })
+		eventually.True(t, "the reader is dropped", func() bool { return w.streams() == 0 })
 		if frames, err := s.rest(); !errors.Is(err, io.ErrUnexpectedEOF) && !strings.Contains(fmt.Sprint(err), "reset") {
 			t.Errorf("%d frames, then %v; want a stream that was cut off", len(frames), err)
 		}
@@ -107,7 +106,7 @@ func TestStreamsOverTLS(t *testing.T) {
 		if err := w.e.Do(context.Background(), &engine.RevokeKey{Tenant: "a", ID: key}); err != nil {
 			t.Fatal(err)
 		}
-		eventually.True(t, "the stream is over", func() bool { return w.s.seats.taken.Load() == 0 })
+		eventually.True(t, "the stream is over", func() bool { return w.streams() == 0 })
 	})
 	t.Run("a WebSocket works", func(t *testing.T) {
 		w := newWorld(t, setup{})

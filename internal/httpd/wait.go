@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // watch calls look until it is satisfied, the time has passed, the caller is gone or the server shuts down.
@@ -55,7 +55,7 @@ func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (
 
 // seated gives how long a caller may block: no time at all if there is no room for one more who waits. He is
 // answered as if his time had passed, and told to come back a little later.
-func (c *call) seated(how int, limit time.Duration) (time.Duration, func()) {
+func (c *call) seated(how stream.Transport, limit time.Duration) (time.Duration, func()) {
 	if limit > 0 {
 		if leave, err := c.seat(how); err == nil {
 			return limit, leave
@@ -70,9 +70,9 @@ func (c *call) seated(how int, limit time.Duration) (time.Duration, func()) {
 // this node, made is what is known.
 func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail) (int, *api.Run, error) {
 	wanted := limit
-	limit, leave := c.seated(byWait, limit)
+	limit, leave := c.seated(stream.Wait, limit)
 	defer leave()
-	ref := store.Ref{Tenant: c.tenant(), Run: id}
+	ref := engine.Ref{Tenant: c.tenant(), Run: id}
 	var out *api.Run
 	ended := false
 	counts := false // whoever joins a run of the background is not its waiter: nobody expected one
@@ -125,7 +125,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		if itself {
 			return look()
 		}
-		if c.s.engine.Store().Live(ref.Tenant, id) {
+		if c.s.engine.Live(ref.Tenant, id) {
 			return false, nil // nothing has to be read to know that
 		}
 		if err := c.room(largeRun); err != nil {
@@ -149,7 +149,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	default:
 	}
 	gone := c.Context().Err() != nil
-	if gone && c.dead() == nil && !closed(c.s.closing) {
+	if gone && c.dead() == nil && !stream.Closed(c.s.closing) {
 		reason = hungUp
 	}
 	// The caller may be gone; what is said about that is said anyway.
@@ -172,7 +172,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 
 // arrive notes that one more waits for a run on this node. The first is written down, unless it is already; the node
 // renews that.
-func (s *Server) arrive(ctx context.Context, ref store.Ref, written bool) error {
+func (s *Server) arrive(ctx context.Context, ref engine.Ref, written bool) error {
 	turn := s.turn(ref)
 	turn.Lock()
 	defer turn.Unlock()
@@ -192,18 +192,18 @@ func (s *Server) arrive(ctx context.Context, ref store.Ref, written bool) error 
 
 // turn has those who come to a run and those who leave it do so one after the other: a run for which somebody waits is
 // not deferred by the one who left before.
-func (s *Server) turn(ref store.Ref) *sync.Mutex {
+func (s *Server) turn(ref engine.Ref) *sync.Mutex {
 	h := fnv.New32a()
 	h.Write([]byte(ref.Run))
 	return &s.turns[h.Sum32()%uint32(len(s.turns))]
 }
 
-func (s *Server) attach(ctx context.Context, ref store.Ref) error {
+func (s *Server) attach(ctx context.Context, ref engine.Ref) error {
 	return s.engine.Do(ctx, &engine.Attach{Tenant: ref.Tenant, Node: s.opt.Node, RunIDs: []perdure.RunID{ref.Run}})
 }
 
 // depart counts one who waited, and tells whether he was the last.
-func (s *Server) depart(ref store.Ref) (last bool) {
+func (s *Server) depart(ref engine.Ref) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting[ref]--; s.waiting[ref] > 0 {
@@ -218,7 +218,7 @@ func (s *Server) depart(ref store.Ref) (last bool) {
 const hungUp = "hung up"
 
 // leave notes that one fewer waits; the last one defers the run, unless somebody came meanwhile.
-func (s *Server) leave(ctx context.Context, ref store.Ref, reason string, ended bool) {
+func (s *Server) leave(ctx context.Context, ref engine.Ref, reason string, ended bool) {
 	turn := s.turn(ref)
 	turn.Lock()
 	defer turn.Unlock()
@@ -228,7 +228,7 @@ func (s *Server) leave(ctx context.Context, ref store.Ref, reason string, ended 
 	s.deferRun(ctx, ref, reason)
 }
 
-func (s *Server) deferRun(ctx context.Context, ref store.Ref, reason string) {
+func (s *Server) deferRun(ctx context.Context, ref engine.Ref, reason string) {
 	op := &engine.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: s.opt.Node, Reason: reason}
 	if reason == hungUp {
 		op.Reason, op.Closed = "disconnect", true
@@ -239,7 +239,7 @@ func (s *Server) deferRun(ctx context.Context, ref store.Ref, reason string) {
 }
 
 // waits tells whether anybody here waits for a run.
-func (s *Server) waits(ref store.Ref) bool {
+func (s *Server) waits(ref engine.Ref) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.waiting[ref] > 0

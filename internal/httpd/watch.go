@@ -8,7 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/engine"
 )
 
 // serveMetrics gives what Prometheus asks for.
@@ -29,7 +29,7 @@ func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	f := store.WatchFilter{Rule: q.Get("rule"), Tenant: perdure.TenantID(q.Get("tenant")), Run: perdure.RunID(q.Get("run_id")), Before: q.Get("cursor"), Limit: int(limit)}
+	f := engine.WatchFilter{Rule: q.Get("rule"), Tenant: perdure.TenantID(q.Get("tenant")), Run: perdure.RunID(q.Get("run_id")), Before: q.Get("cursor"), Limit: int(limit)}
 	if f.Before != "" && !isLogID.MatchString(f.Before) {
 		return 0, nil, perdure.Invalid("cursor", "takes the next_cursor of the page before")
 	}
@@ -43,77 +43,41 @@ func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 	if f.Rule != "" && !slices.Contains(c.s.opt.Rules, f.Rule) {
 		return 0, nil, perdure.Invalid("rule", "there is no rule %q: it is W1 to W15, or the name of one", f.Rule)
 	}
-	out := &api.WatchdogLog{Actions: []perdure.WatchdogAction{}}
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, err := v.Watched(f)
-		if err == nil && len(list) == 0 && f.Run != "" && f.Before == "" {
-			err = c.someRun(v, f.Tenant, f.Run) // that nothing was done to it would be said of a mistyped one too
-		}
-		out.Actions = append(out.Actions, list...)
-		return err
-	})
-	if n := len(out.Actions); n == int(limit) {
-		out.NextCursor = out.Actions[n-1].ID
+	list, err := c.s.engine.WatchdogLog(c.Context(), f, c.tenant())
+	out := &api.WatchdogLog{Actions: append([]perdure.WatchdogAction{}, list...)}
+	if n := len(list); n == int(limit) {
+		out.NextCursor = list[n-1].ID
 	}
 	return 0, out, err
-}
-
-// someRun refuses an id that no run has: of that tenant, or of any.
-func (c *call) someRun(v *store.View, t perdure.TenantID, id perdure.RunID) (err error) {
-	if t == "" {
-		if t, err = v.TenantOf(id, c.tenant()); err != nil {
-			return err
-		}
-	}
-	if _, ok, err := v.Run(t, id); err != nil || ok {
-		return err
-	}
-	return perdure.Errorf(perdure.CodeNotFound, "no such run")
 }
 
 // How long a check that was asked for over HTTP goes on, and how much of what it finds is told.
 const (
 	checkWithin = 2 * time.Minute
 	maxFound    = 1000
-	maxPast     = 20
 )
 
 func checkInvariants(c *call, _ *none) (int, *api.Invariants, error) {
 	if err := c.hold(); err != nil {
 		return 0, nil, err
 	}
-	out, err := Invariants(c.Context(), c.s.engine.Store(), checkWithin)
+	out, err := Invariants(c.Context(), c.s.engine, checkWithin)
 	return 0, out, err
 }
 
 // Invariants checks a whole store, and goes no further after so long; zero: however long it takes.
-func Invariants(ctx context.Context, s *store.Store, within time.Duration) (*api.Invariants, error) {
-	out := &api.Invariants{Violations: []api.Violation{}}
-	err := s.Audit(ctx, func(v *store.View) error {
-		var err error
-		if out.Generation, err = v.Generation(); err != nil {
-			return err
-		}
-		n, first, err := v.PastDeadline(maxPast)
-		if err != nil {
-			return err
-		}
-		out.PastDeadline = n
-		for _, id := range first {
-			out.PastRuns = append(out.PastRuns, string(id))
-		}
-		found, left, err := v.CheckWithin(ctx, within)
-		if err != nil {
-			return err
-		}
-		out.Checked, out.Unchecked = len(store.Invariants)+1-len(left), left
-		for _, x := range found[:min(len(found), maxFound)] {
-			out.Violations = append(out.Violations, api.Violation{ID: x.ID, Statement: x.Statement, Row: x.Row})
-		}
-		return nil
-	})
+func Invariants(ctx context.Context, e *engine.Engine, within time.Duration) (*api.Invariants, error) {
+	found, err := e.CheckInvariants(ctx, within)
 	if err != nil {
 		return nil, err
+	}
+	out := &api.Invariants{Generation: found.Generation, Checked: found.Checked, Violations: []api.Violation{},
+		Unchecked: found.Unchecked, PastDeadline: found.PastDeadline}
+	for _, id := range found.PastRuns {
+		out.PastRuns = append(out.PastRuns, string(id))
+	}
+	for _, x := range found.Violations[:min(len(found.Violations), maxFound)] {
+		out.Violations = append(out.Violations, api.Violation{ID: x.ID, Statement: x.Statement, Row: x.Row})
 	}
 	return out, nil
 }

@@ -3,15 +3,17 @@ package httpd
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/httpd/stream"
 	"github.com/perdure/perdure/internal/webhook"
 )
 
@@ -49,30 +51,19 @@ func listWebhooks(c *call, _ *none) (int, *api.Webhooks, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	out := &api.Webhooks{Webhooks: []api.Webhook{}}
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		list, next, err := v.WebhookPage(c.tenant(), page)
-		for i := range list {
-			out.Webhooks = append(out.Webhooks, *showWebhook(&list[i]))
-		}
-		out.NextCursor = next
-		return err
-	})
+	list, next, err := c.s.engine.Webhooks(c.Context(), c.tenant(), page)
+	out := &api.Webhooks{Webhooks: []api.Webhook{}, NextCursor: next}
+	for i := range list {
+		out.Webhooks = append(out.Webhooks, *showWebhook(&list[i]))
+	}
 	return 0, out, err
 }
 
 func (c *call) webhookID() perdure.WebhookID { return perdure.WebhookID(c.PathValue("id")) }
 
 // webhook reads the endpoint that the path names.
-func (c *call) webhook() (w perdure.Webhook, err error) {
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		var ok bool
-		if w, ok, err = v.Webhook(c.tenant(), c.webhookID()); err == nil && (!ok || w.DeletedAt != 0) {
-			err = perdure.Errorf(perdure.CodeNotFound, "no such webhook")
-		}
-		return err
-	})
-	return w, err
+func (c *call) webhook() (perdure.Webhook, error) {
+	return c.s.engine.Webhook(c.Context(), c.tenant(), c.webhookID())
 }
 
 func getWebhook(c *call, _ *none) (int, *api.Webhook, error) {
@@ -147,14 +138,15 @@ func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
 	}
 	id := "test_" + rand.Text()
 	if key != "" {
-		id = "test_" + store.Digest(string(c.tenant()) + "\x00" + string(w.ID) + "\x00" + key)[:26]
+		sum := sha256.Sum256([]byte(string(c.tenant()) + "\x00" + string(w.ID) + "\x00" + key))
+		id = fmt.Sprintf("test_%x", sum[:13])
 	}
-	now := c.s.engine.Store().Now()
+	now := c.s.engine.Now()
 	body, err := json.Marshal(map[string]any{"type": "webhook:test", "timestamp": now, "data": map[string]any{"webhook_id": w.ID}})
 	if err != nil {
 		return 0, nil, err
 	}
-	leave, err := c.seat(byWait) // the receiver may take its time
+	leave, err := c.seat(stream.Wait) // the receiver may take its time
 	if err != nil {
 		return 0, nil, err
 	}
@@ -177,49 +169,24 @@ func webhookDeliveries(c *call, _ *none) (int, *api.Deliveries, error) {
 		return 0, nil, err
 	}
 	q := c.URL.Query()
+	list, err := c.s.engine.Deliveries(c.Context(), c.tenant(), c.webhookID(), q.Get("state"), q.Get("cursor"), int(limit))
 	out := &api.Deliveries{Deliveries: []api.Delivery{}}
-	err = c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		if _, ok, err := v.Webhook(c.tenant(), c.webhookID()); err != nil {
-			return err
-		} else if !ok {
-			return perdure.Errorf(perdure.CodeNotFound, "no such webhook")
-		}
-		list, err := v.Deliveries(c.tenant(), c.webhookID(), q.Get("state"), q.Get("cursor"), int(limit))
-		for i := range list {
-			out.Deliveries = append(out.Deliveries, showDelivery(&list[i]))
-		}
-		if len(list) == int(limit) {
-			out.NextCursor = out.Deliveries[len(list)-1].DeliveryID
-		}
-		return err
-	})
-	if err != nil {
-		return 0, nil, err
+	for i := range list {
+		out.Deliveries = append(out.Deliveries, showDelivery(&list[i]))
 	}
-	return 0, out, nil
+	if len(list) == int(limit) {
+		out.NextCursor = out.Deliveries[len(list)-1].DeliveryID
+	}
+	return 0, out, err
 }
 
 func getDelivery(c *call, _ *none) (int, *api.DeliveryHistory, error) {
-	out := &api.DeliveryHistory{History: []api.DeliveryAttempt{}}
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) error {
-		n, ok, err := v.Delivery(c.tenant(), c.PathValue("id"))
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return perdure.Errorf(perdure.CodeNotFound, "no such delivery")
-		}
-		out.Delivery = showDelivery(&n)
-		list, err := v.Attempts(&n)
-		for _, a := range list {
-			out.History = append(out.History, api.DeliveryAttempt{N: a.N, At: a.At, TookMS: a.Took.Milliseconds(), Status: a.Status, Error: a.Error, Response: a.Response})
-		}
-		return err
-	})
-	if err != nil {
-		return 0, nil, err
+	n, tries, err := c.s.engine.Delivery(c.Context(), c.tenant(), c.PathValue("id"))
+	out := &api.DeliveryHistory{Delivery: showDelivery(&n), History: []api.DeliveryAttempt{}}
+	for _, a := range tries {
+		out.History = append(out.History, api.DeliveryAttempt{N: a.N, At: a.At, TookMS: a.Took.Milliseconds(), Status: a.Status, Error: a.Error, Response: a.Response})
 	}
-	return 0, out, nil
+	return 0, out, err
 }
 
 func redeliver(c *call, _ *none) (int, *api.Delivery, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // maxPoll bounds a long poll, and maxPairs what it looks at: all of it is one step of the store's only writer.
@@ -103,7 +103,7 @@ func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, err
 		}
 		err := c.hold()
 		if err == nil && leave == nil {
-			leave, err = c.seat(byPoll)
+			leave, err = c.seat(stream.Poll)
 		}
 		if err != nil {
 			stop()
@@ -193,7 +193,7 @@ func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
 	return out
 }
 
-func journal(rows []store.JournalRow) []api.JournalEntry {
+func journal(rows []engine.JournalRow) []api.JournalEntry {
 	out := make([]api.JournalEntry, len(rows))
 	for i, j := range rows {
 		out[i] = api.JournalEntry{Seq: j.Seq, Key: j.Key, Value: json.RawMessage(cmp.Or(j.Value, "null"))}
@@ -216,12 +216,7 @@ func (c *call) tenantOf(id perdure.RunID) (perdure.TenantID, error) {
 	if t, ok := c.s.owners.of(id); ok {
 		return t, nil
 	}
-	t := c.tenant()
-	err := c.s.engine.Store().View(c.Context(), func(v *store.View) (err error) {
-		t, err = v.TenantOf(id, c.tenant())
-		return err
-	})
-	return t, err
+	return c.s.engine.TenantOf(c.Context(), id, c.tenant())
 }
 
 // owners remembers whose the runs are that were leased to workers of the platform: that never changes, and every

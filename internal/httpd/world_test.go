@@ -403,6 +403,18 @@ func (w *world) commit(g obj, rest string) *answer {
 	return w.do("POST", "/api/v1/workers/w/commit", `{"commits":[{"commit_id":"c%d","run_id":"%s","epoch":%v,%s}]}`, w.n, g["run_id"], g["epoch"], rest)
 }
 
+// attached counts those who are attached to the node by these transports.
+func (w *world) attached(by ...string) (n int64) {
+	all, _ := w.s.Attached()
+	for _, name := range by {
+		n += all[name]
+	}
+	return n
+}
+
+// streams counts the streams, sockets and waits of the node.
+func (w *world) streams() int64 { return w.attached("sse", "websocket", "wait") }
+
 // commits sends one that is taken and gives its result.
 func (w *world) commits(g obj, rest string) obj {
 	w.t.Helper()

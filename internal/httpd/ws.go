@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 const (
@@ -56,7 +56,7 @@ func openSocket(c *call) error {
 	if err := c.checkUpgrade(); err != nil {
 		return err
 	}
-	leave, err := c.seat(bySocket)
+	leave, err := c.seat(stream.Socket)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ type socket struct {
 	s       *Server
 	conn    *websocket.Conn
 	tenant  perdure.TenantID
-	filter  store.RunFilter
+	filter  engine.RunFilter
 	lines   bool
 	revoked <-chan struct{}
 
@@ -175,7 +175,7 @@ func (w *socket) deafen() {
 }
 
 // base chooses the runs that match or may come to.
-func (w *socket) base() store.RunFilter {
+func (w *socket) base() engine.RunFilter {
 	f := w.filter
 	f.Status, f.State, f.Limit = "", "", maxWatched
 	return f
@@ -188,37 +188,30 @@ func (w *socket) matches(r *perdure.Run) bool {
 // snapshot reads what matches, and begins to watch.
 func (w *socket) snapshot(ctx context.Context) (*api.Snapshot, error) {
 	out := &api.Snapshot{Type: api.SocketSnapshot, Runs: []api.Run{}}
-	w.looked = w.s.engine.Store().Now()
-	err := w.s.engine.Store().View(ctx, func(v *store.View) error {
-		f := w.filter
-		f.Limit++
-		page, err := v.RunPage(w.tenant, f)
-		if err != nil {
-			return err
+	w.looked = w.s.engine.Now()
+	matching, live := w.filter, w.base()
+	matching.Limit++
+	live.Live = true
+	pages, err := w.s.engine.Pages(ctx, w.tenant, matching, live)
+	if err != nil {
+		return nil, err
+	}
+	list := pages[0].Runs
+	if out.Truncated = pages[0].Next != ""; len(list) == matching.Limit {
+		list = list[:w.filter.Limit]
+	}
+	for i := range list {
+		out.Runs = append(out.Runs, *w.s.show(&engine.Detail{Run: list[i]}, w.looked))
+		w.watch(&list[i], true)
+	}
+	list, w.floor = pages[1].Runs, pages[1].Next // older ones are not watched: there are too many
+	for i := range list {
+		if _, ok := w.watched[list[i].ID]; !ok {
+			w.watch(&list[i], w.matches(&list[i]))
 		}
-		list := page.Runs
-		if out.Truncated = page.Next != ""; len(list) == f.Limit {
-			list = list[:w.filter.Limit]
-		}
-		for i := range list {
-			out.Runs = append(out.Runs, *w.s.show(&engine.Detail{Run: list[i]}, w.looked))
-			w.watch(&list[i], true)
-		}
-		live := w.base()
-		live.Live = true
-		if page, err = v.RunPage(w.tenant, live); err != nil {
-			return err
-		}
-		list, w.floor = page.Runs, page.Next // older ones are not watched: there are too many
-		for i := range list {
-			if _, ok := w.watched[list[i].ID]; !ok {
-				w.watch(&list[i], w.matches(&list[i]))
-			}
-		}
-		return nil
-	})
+	}
 	w.prune()
-	return out, err
+	return out, nil
 }
 
 // watch notes what a run is known to be.
@@ -237,7 +230,7 @@ func (w *socket) watch(r *perdure.Run, matches bool) {
 // prune stops watching runs that ended a while ago, and the oldest if there are too many: first of those that only may
 // come to match, so that a backlog does not hide what was asked for.
 func (w *socket) prune() {
-	now := w.s.engine.Store().Now()
+	now := w.s.engine.Now()
 	for id, x := range w.watched {
 		if x.ended != 0 && now.Sub(x.ended) > lateness {
 			delete(w.watched, id)
@@ -344,7 +337,7 @@ func (w *socket) end(ctx context.Context, cut func()) {
 	case <-ctx.Done():
 		return
 	}
-	t := time.NewTimer(glance)
+	t := time.NewTimer(stream.Glance)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -374,7 +367,7 @@ func (w *socket) ping(ctx context.Context, end func()) {
 }
 
 func (w *socket) tell(ctx context.Context, v any) bool {
-	b, err := encode(v)
+	b, err := stream.Encode(v)
 	if err != nil {
 		w.s.log.Error("a message can't be written", "error", err)
 		return false
@@ -391,34 +384,24 @@ func (w *socket) look(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	now, room := w.s.engine.Store().Now(), lookBytes
+	now := w.s.engine.Now()
+	seen, err := w.moved(ctx, now)
 	var changes []*api.Change
-	var seen []perdure.Run
-	err := w.s.engine.Store().View(ctx, func(v *store.View) (err error) {
-		if seen, err = w.moved(v); err != nil {
-			return err
+	for i := range seen.Runs {
+		if c := w.change(&seen.Runs[i], seen.Logs[seen.Runs[i].ID]); c != nil {
+			changes = append(changes, c)
 		}
-		for i := range seen {
-			c, err := w.change(v, &seen[i], &room)
-			if err != nil {
-				return err
-			}
-			if c != nil {
-				changes = append(changes, c)
-			}
-		}
-		return nil
-	})
+	}
 	<-w.s.looking
 	if err != nil {
 		return ctx.Err() == nil
 	}
 	w.looked = now
-	for i := range seen {
-		w.watch(&seen[i], w.matches(&seen[i]))
+	for i := range seen.Runs {
+		w.watch(&seen.Runs[i], w.matches(&seen.Runs[i]))
 	}
 	for _, c := range changes {
-		if closed(w.revoked) || closed(w.s.closing) {
+		if stream.Closed(w.revoked) || stream.Closed(w.s.closing) {
 			return true // whoever goes on with this socket ends it
 		}
 		if !w.tell(ctx, c) {
@@ -429,66 +412,43 @@ func (w *socket) look(ctx context.Context) bool {
 	return true
 }
 
-// moved finds the runs that are new, and those that have changed.
-func (w *socket) moved(v *store.View) ([]perdure.Run, error) {
-	fresh := w.base()
-	fresh.After = max(w.floor, perdure.RunID(perdure.FirstID(w.looked.Add(-lateness))))
-	ids, err := v.RunIDs(w.tenant, fresh)
-	if err != nil {
-		return nil, err
+// moved finds the runs that are new, and those that have changed, with their lines as far as these
+// are told.
+func (w *socket) moved(ctx context.Context, now perdure.Instant) (*engine.Survey, error) {
+	// long tells whether a run that is not watched ended so long ago that it need not be.
+	long := func(r *perdure.Run) bool {
+		return !w.watches(r.ID) && r.State.Terminal() && now.Sub(r.FinishedAt) > lateness
 	}
-	ids = slices.DeleteFunc(ids, func(id perdure.RunID) bool { return w.watches(id) })
-	heads, err := v.Heads(w.tenant, w.ids())
-	if err != nil {
-		return nil, err
+	s := &engine.Survey{Tenant: w.tenant, Fresh: w.base(), Known: w.ids(), Knows: w.watches,
+		Lines: changeLines, Bytes: changeBytes, AllBytes: lookBytes}
+	s.Fresh.After = max(w.floor, perdure.RunID(perdure.FirstID(w.looked.Add(-lateness))))
+	s.Changed = func(h *engine.Head) bool {
+		x := w.watched[h.ID]
+		return x.seq != h.Seq || x.status != statusOf(perdure.StatusOf(h.State, h.DeferredAt))
 	}
-	for _, h := range heads {
-		if x := w.watched[h.ID]; x.seq != h.Seq || x.status != statusOf(perdure.StatusOf(h.State, h.DeferredAt)) {
-			ids = append(ids, h.ID)
+	s.Wants = func(r *perdure.Run) int64 {
+		told := w.watched[r.ID]
+		if !w.lines || r.Seq == told.seq || long(r) || !w.matches(r) && !told.matches {
+			return -1
 		}
+		// Of a run that did not match until now, and of one that was left alone for long, the last
+		// lines.
+		return max(told.seq, r.Seq-changeLines)
 	}
-	list, err := v.RunsByID(w.tenant, ids)
-	list = slices.DeleteFunc(list, func(r perdure.Run) bool { return !w.watches(r.ID) && w.long(&r) })
-	slices.SortFunc(list, func(a, b perdure.Run) int { return cmp.Compare(a.ID, b.ID) })
-	return list, err
-}
-
-// long tells whether a run that is not watched ended so long ago that it need not be.
-func (w *socket) long(r *perdure.Run) bool {
-	return r.State.Terminal() && w.s.engine.Store().Now().Sub(r.FinishedAt) > lateness
+	err := w.s.engine.Survey(ctx, s)
+	s.Runs = slices.DeleteFunc(s.Runs, func(r perdure.Run) bool { return long(&r) })
+	return s, err
 }
 
 // change is what is told of a run, or nil if it is no business of this socket's.
-func (w *socket) change(v *store.View, r *perdure.Run, room *int) (*api.Change, error) {
-	told := w.watched[r.ID]
+func (w *socket) change(r *perdure.Run, log []perdure.Line) *api.Change {
 	matches := w.matches(r)
-	if !matches && !told.matches {
-		return nil, nil
+	if !matches && !w.watched[r.ID].matches {
+		return nil
 	}
-	c := &api.Change{Type: api.SocketChange, RunID: r.ID, Seq: r.Seq, Left: !matches, Run: w.s.show(&engine.Detail{Run: *r}, w.s.engine.Store().Now())}
-	if !w.lines || r.Seq == told.seq || *room <= 0 {
-		return c, nil
-	}
-	// Of a run that did not match until now, and of one that was left alone for long, the last lines.
-	after := max(told.seq, r.Seq-changeLines)
-	log, err := v.EventsWithin(w.tenant, r.ID, after, changeLines, changeBytes)
-	if err != nil {
-		return nil, err
-	}
-	if n := len(log); n == 0 || log[n-1].Seq < r.Seq {
-		return c, nil // too much: whoever wants it reads it
-	}
-	size := 0
+	c := &api.Change{Type: api.SocketChange, RunID: r.ID, Seq: r.Seq, Left: !matches, Run: w.s.show(&engine.Detail{Run: *r}, w.s.engine.Now())}
 	for i := range log {
-		size += len(log[i].Data)
+		c.Events = append(c.Events, stream.Event(&log[i]))
 	}
-	if size > changeBytes {
-		return c, nil
-	}
-	*room -= size
-	for i := range log {
-		log[i].Data = engine.WithRunID(log[i].Type, log[i].Data, r.ID)
-		c.Events = append(c.Events, event(&log[i]))
-	}
-	return c, nil
+	return c
 }

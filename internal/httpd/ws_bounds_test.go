@@ -108,7 +108,7 @@ func TestAHandshakeThatIsNoneIsAProblem(t *testing.T) {
 			t.Errorf("%s: %s: %v", name, value, res)
 		}
 	}
-	eventually.True(t, "nobody keeps a seat", func() bool { return w.s.seats.taken.Load() == 0 })
+	eventually.True(t, "nobody keeps a seat", func() bool { return w.streams() == 0 })
 }
 
 func TestASocketFindsRunsOfAnotherNode(t *testing.T) {

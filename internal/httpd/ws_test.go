@@ -215,7 +215,7 @@ func TestASocketThatIsNotRead(t *testing.T) {
 	lines := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 600)+`"},`, 50), ",") + `]`
 	eventually.True(t, "it is dropped", func() bool {
 		w.commits(g, lines)
-		return w.s.seats.taken.Load() == 0
+		return w.streams() == 0
 	})
 }
 
@@ -254,7 +254,7 @@ func TestWhoMayOpenASocket(t *testing.T) {
 		if res.StatusCode != http.StatusSwitchingProtocols {
 			json.NewDecoder(res.Body).Decode(&p)
 		}
-		eventually.True(t, "its seat is free", func() bool { return w.s.seats.taken.Load() == 0 })
+		eventually.True(t, "its seat is free", func() bool { return w.streams() == 0 })
 		return res.StatusCode, string(p.Code)
 	}
 	key := http.Header{"Authorization": {"Bearer " + w.key}}

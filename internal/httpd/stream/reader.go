@@ -1,4 +1,4 @@
-package httpd
+package stream
 
 import (
 	"context"
@@ -7,14 +7,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/store"
 )
 
-// logs reads the logs that the streams of this node follow. Streams that want the same are given the same, and one
+// A Reader reads the logs that the streams of a node follow. Streams that want the same are given the same, and one
 // look at the store serves many: an event that ten thousand wait for is read a few times. What was wanted after a look
 // has begun is looked at anew. A few pages are kept: the lines of a log never change, so that one that has some
 // is as good as a new one to whoever goes on from there.
-type logs struct {
+type Reader struct {
 	engine *engine.Engine
 
 	mu      sync.Mutex
@@ -23,7 +22,7 @@ type logs struct {
 	now     []want // in the order in which they came
 	idle    []want
 
-	recent map[want]*page // with lines
+	recent map[want]*Page // with lines
 	ring   [keptPages]want
 	at     int
 
@@ -33,7 +32,7 @@ type logs struct {
 
 // A want is for what a log has after a line.
 type want struct {
-	ref   store.Ref
+	ref   engine.Ref
 	after int64
 	whole bool // the run is wanted as well
 	idle  bool // there is no reason to think that something is new: it may wait for others
@@ -42,14 +41,14 @@ type want struct {
 // A reading is what those who want the same wait for.
 type reading struct {
 	done chan struct{}
-	page *page
+	page *Page
 	err  error
 }
 
-// A page is what a log had.
-type page struct {
-	head  store.Head
-	run   perdure.Run
+// A Page is what a log had.
+type Page struct {
+	Head  engine.Head
+	Run   perdure.Run
 	lines piece // as frames of a stream
 	upto  int64 // the last of them, or the cursor
 	gap   int64 // the first line that there is
@@ -69,12 +68,13 @@ const (
 	idlePause     = 200 * time.Millisecond
 )
 
-func newLogs(e *engine.Engine) *logs {
-	return &logs{engine: e, asked: make(map[want]*reading), recent: make(map[want]*page), more: make(chan struct{}, 1), someIdle: make(chan struct{}, 1)}
+// NewReader makes a Reader, which reads while its Run goes on.
+func NewReader(e *engine.Engine) *Reader {
+	return &Reader{engine: e, asked: make(map[want]*reading), recent: make(map[want]*Page), more: make(chan struct{}, 1), someIdle: make(chan struct{}, 1)}
 }
 
 // ask begins to read what a log has after a line, as of a moment after this was called.
-func (l *logs) ask(a want) *reading {
+func (l *Reader) ask(a want) *reading {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stopped {
@@ -108,9 +108,9 @@ var over = func() chan struct{} {
 	return c
 }()
 
-// read asks and waits, unless left is closed before.
-func (l *logs) read(left <-chan struct{}, a want) (*page, error) {
-	r := l.ask(a)
+// First reads a run and what its log has after a line, unless left is closed before.
+func (l *Reader) First(left <-chan struct{}, ref engine.Ref, after int64) (*Page, error) {
+	r := l.ask(want{ref: ref, after: after, whole: true})
 	select {
 	case <-r.done:
 		return r.page, r.err
@@ -126,8 +126,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// run reads until the context ends.
-func (l *logs) run(ctx context.Context) {
+// Run reads until the context ends.
+func (l *Reader) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range readersOfLogs {
 		wg.Go(func() {
@@ -154,7 +154,7 @@ func (l *logs) run(ctx context.Context) {
 	}
 }
 
-func (l *logs) wait(ctx context.Context, c chan struct{}, pause time.Duration) bool {
+func (l *Reader) wait(ctx context.Context, c chan struct{}, pause time.Duration) bool {
 	select {
 	case <-c:
 	case <-ctx.Done():
@@ -174,7 +174,7 @@ func (l *logs) wait(ctx context.Context, c chan struct{}, pause time.Duration) b
 }
 
 // look answers the next wants, and tells whether there may be more.
-func (l *logs) look(ctx context.Context, from *[]want, limit int, next chan struct{}) bool {
+func (l *Reader) look(ctx context.Context, from *[]want, limit int, next chan struct{}) bool {
 	l.mu.Lock()
 	n := min(limit, len(*from))
 	wants := append([]want(nil), (*from)[:n]...)
@@ -206,7 +206,7 @@ func (l *logs) look(ctx context.Context, from *[]want, limit int, next chan stru
 }
 
 // settle answers those who wait for a reading.
-func (l *logs) settle(r *reading, w want, k *engine.Look, err error) {
+func (l *Reader) settle(r *reading, w want, k *engine.Look, err error) {
 	defer close(r.done)
 	switch {
 	case err != nil:
@@ -221,8 +221,15 @@ func (l *logs) settle(r *reading, w want, k *engine.Look, err error) {
 	}
 }
 
+// Place is where the next page is kept. It changes as long as streams are read for.
+func (l *Reader) Place() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at
+}
+
 // keep keeps a page instead of the one that was kept for longest.
-func (l *logs) keep(w want, p *page) {
+func (l *Reader) keep(w want, p *Page) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.recent[w] == nil {
@@ -231,4 +238,20 @@ func (l *logs) keep(w want, p *page) {
 		l.at = (l.at + 1) % keptPages
 	}
 	l.recent[w] = p
+}
+
+// newPage is what was seen of a log, as frames.
+func newPage(l *engine.Look) (*Page, error) {
+	p := &Page{Head: l.Head, Run: l.Run, upto: l.Upto(), ended: l.Ended(), gap: l.First()}
+	if len(l.Log) > 0 {
+		var frames []byte
+		for i := range l.Log {
+			var err error
+			if frames, err = frame(frames, &l.Log[i]); err != nil {
+				return nil, err
+			}
+		}
+		p.lines = pieceOf(frames)
+	}
+	return p, nil
 }

@@ -1,4 +1,4 @@
-package httpd
+package stream
 
 import (
 	"crypto/tls"
@@ -6,31 +6,24 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// A piece is some text of a stream, and the same as a chunk of HTTP/1.1. Those who are told the same share it.
-type piece struct{ text, chunk []byte }
-
-// pieceOf wraps a text.
-func pieceOf(text []byte) piece {
-	b := make([]byte, 0, len(text)+16)
-	b = append(strconv.AppendInt(b, int64(len(text)), 16), "\r\n"...)
-	at := len(b)
-	b = append(b, text...)
-	return piece{text: b[at:len(b):len(b)], chunk: append(b, "\r\n"...)}
-}
-
-// An outlet is where a stream is written to. Each send is on its way when it returns; one that fails, or takes too
+// A Conn is where a stream is written to. Each send is on its way when it returns; one that fails, or takes too
 // long, was the last.
-type outlet interface {
+type Conn interface {
 	send(piece) bool
 	left() <-chan struct{} // closed when nobody reads any more
 	broken() bool          // a send failed because the connection is closed, and not because it took too long
+}
+
+// Borrow gives a Conn that writes to the answer of a request, which is served as long as the stream
+// goes on.
+func Borrow(w http.ResponseWriter, r *http.Request, patience time.Duration) Conn {
+	return &borrowed{w: w, rc: http.NewResponseController(w), gone: r.Context().Done(), patience: patience}
 }
 
 // borrowed writes to the answer of a request that is still being served: in a process without sockets, and for
@@ -59,34 +52,39 @@ func (o *borrowed) send(p piece) bool {
 	return err == nil
 }
 
-// taken writes to a connection of its own, in chunks as HTTP/1.1 has them. A request that is being served holds
+// Hijacked writes to a connection of its own, in chunks as HTTP/1.1 has them. A request that is being served holds
 // buffers and a stack that are ten times what a stream needs, and most streams are silent most of the time.
-type taken struct {
-	conn     net.Conn
-	gone     chan struct{}
-	patience time.Duration
-	glance   time.Duration
-	failed   bool
-
-	revoked, closing <-chan struct{} // the stream has to end, also in the middle of a write
+type Hijacked struct {
+	conn   net.Conn
+	gone   chan struct{}
+	failed bool
+	Bounds
 }
 
-// takeOver takes a connection over and writes the head of the answer. It gives nil where that can't be done.
-func takeOver(c *call, f *follower) *taken {
-	if !c.ProtoAtLeast(1, 1) || c.ProtoMajor != 1 {
+// Bounds are what ends a write to a connection.
+type Bounds struct {
+	Patience         time.Duration   // how long a write may take
+	Glance           time.Duration   // how long it may take before is looked whether the stream has to end
+	Revoked, Closing <-chan struct{} // the stream has to end, also in the middle of a write
+}
+
+// Hijack takes the connection of a request over and writes the head of the answer. It gives nil
+// where that can't be done.
+func Hijack(w http.ResponseWriter, r *http.Request, b Bounds) *Hijacked {
+	if !r.ProtoAtLeast(1, 1) || r.ProtoMajor != 1 {
 		return nil
 	}
 	head := []byte("HTTP/1.1 200 OK\r\nDate: " + time.Now().UTC().Format(http.TimeFormat) + "\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n")
-	for name, values := range c.w.Header() {
+	for name, values := range w.Header() {
 		for _, v := range values { // names and values of our own: none has a line break
 			head = append(head, name+": "+v+"\r\n"...)
 		}
 	}
-	conn, _, err := http.NewResponseController(c.w).Hijack()
+	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return nil
 	}
-	o := &taken{conn: conn, gone: make(chan struct{}), patience: c.s.opt.Patience, glance: c.s.glance, revoked: f.revoked, closing: f.s.closing}
+	o := &Hijacked{conn: conn, gone: make(chan struct{}), Bounds: b}
 	o.hurry()
 	o.write(append(head, "\r\n"...)) // if this fails, so does the first frame
 	go o.listen()
@@ -97,7 +95,7 @@ func takeOver(c *call, f *follower) *taken {
 // gone would be kept for a quarter of an hour.
 const silence = 30 * time.Second
 
-func (o *taken) hurry() {
+func (o *Hijacked) hurry() {
 	t, ok := socketOf(o.conn).(syscall.Conn)
 	if !ok {
 		return
@@ -119,7 +117,7 @@ func socketOf(c net.Conn) net.Conn {
 
 // listen notices when the other side closes the connection. Whatever it sends is of no interest, and not much of it
 // is listened to.
-func (o *taken) listen() {
+func (o *Hijacked) listen() {
 	defer close(o.gone)
 	var b [64]byte
 	for range 64 {
@@ -129,14 +127,14 @@ func (o *taken) listen() {
 	}
 }
 
-func (o *taken) left() <-chan struct{} { return o.gone }
+func (o *Hijacked) left() <-chan struct{} { return o.gone }
 
-func (o *taken) broken() bool { return o.failed }
+func (o *Hijacked) broken() bool { return o.failed }
 
-func (o *taken) send(p piece) bool { return o.write(p.chunk) }
+func (o *Hijacked) send(p piece) bool { return o.write(p.chunk) }
 
-// closed tells whether a channel is.
-func closed(c <-chan struct{}) bool {
+// Closed tells whether a channel is.
+func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -145,15 +143,15 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// glance is how long a write may take before is looked whether the stream has to end.
-const glance = 500 * time.Millisecond
+// Glance is the usual Bounds.Glance.
+const Glance = 500 * time.Millisecond
 
-func (o *taken) write(b []byte) bool {
+func (o *Hijacked) write(b []byte) bool {
 	if t, ok := o.conn.(*tls.Conn); ok {
 		return o.writeTLS(t, b)
 	}
 	for began := time.Now(); ; {
-		if o.conn.SetWriteDeadline(time.Now().Add(min(o.glance, o.patience))) != nil {
+		if o.conn.SetWriteDeadline(time.Now().Add(min(o.Glance, o.Patience))) != nil {
 			return false
 		}
 		n, err := o.conn.Write(b)
@@ -161,7 +159,7 @@ func (o *taken) write(b []byte) bool {
 			return true
 		}
 		o.failed = !errors.Is(err, os.ErrDeadlineExceeded)
-		if o.failed || closed(o.revoked) || closed(o.closing) || time.Since(began) > o.patience {
+		if o.failed || Closed(o.Revoked) || Closed(o.Closing) || time.Since(began) > o.Patience {
 			return false
 		}
 	}
@@ -169,16 +167,16 @@ func (o *taken) write(b []byte) bool {
 
 // writeTLS writes in one go: after a write that timed out a TLS connection can't be written to any more. A timer looks
 // meanwhile whether the stream has to end, and then ends the write by its deadline.
-func (o *taken) writeTLS(conn *tls.Conn, b []byte) bool {
-	if conn.SetWriteDeadline(time.Now().Add(o.patience)) != nil {
+func (o *Hijacked) writeTLS(conn *tls.Conn, b []byte) bool {
+	if conn.SetWriteDeadline(time.Now().Add(o.Patience)) != nil {
 		return false
 	}
 	written := make(chan struct{})
 	defer close(written)
-	defer time.AfterFunc(o.glance, func() {
-		every := time.NewTicker(o.glance)
+	defer time.AfterFunc(o.Glance, func() {
+		every := time.NewTicker(o.Glance)
 		defer every.Stop()
-		for !closed(o.revoked) && !closed(o.closing) {
+		for !Closed(o.Revoked) && !Closed(o.Closing) {
 			select {
 			case <-written:
 				return
@@ -192,13 +190,13 @@ func (o *taken) writeTLS(conn *tls.Conn, b []byte) bool {
 	return err == nil
 }
 
-// finish ends the answer if everything was told, and closes the connection. Without the last chunk the other side
+// Finish ends the answer if everything was told, and closes the connection. Without the last chunk the other side
 // knows that the answer was cut off.
-func (o *taken) finish(how ending) {
-	if how == told {
+func (o *Hijacked) Finish(how Ending) {
+	if how == Told {
 		o.write([]byte("0\r\n\r\n"))
 	}
-	if how == told {
+	if how == Told {
 		o.conn.Close()
 		return
 	}

@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// A ListedThread is a thread as a list shows it.
+type ListedThread struct {
+	perdure.Thread
+	Last *store.LastMessage // nil: it has no messages
+	Live *store.LiveRun     // its active run; nil: none is live
+}
+
+// Threads reads a page of a tenant's threads. next is its cursor if there may be more.
+func (e *Engine) Threads(
+	ctx context.Context, t perdure.TenantID, p Page,
+) (list []ListedThread, next string, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		var rows []perdure.Thread
+		if rows, next, err = v.ThreadPage(t, p); err != nil {
+			return err
+		}
+		var active []perdure.RunID
+		ids := make([]perdure.ThreadID, len(rows))
+		for i := range rows {
+			if ids[i] = rows[i].ID; rows[i].Active != "" {
+				active = append(active, rows[i].Active)
+			}
+		}
+		live, err := v.LiveRuns(t, active)
+		if err != nil {
+			return err
+		}
+		last, err := v.LastMessages(t, ids)
+		for _, th := range rows {
+			x := ListedThread{Thread: th}
+			if m, ok := last[th.ID]; ok {
+				x.Last = &m
+			}
+			if r, ok := live[th.Active]; ok {
+				x.Live = &r
+			}
+			list = append(list, x)
+		}
+		return err
+	})
+	return list, next, err
+}

@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Webhooks reads a page of a tenant's endpoints by id.
+func (e *Engine) Webhooks(
+	ctx context.Context, t perdure.TenantID, p Page,
+) (list []perdure.Webhook, next string, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		list, next, err = v.WebhookPage(t, p)
+		return err
+	})
+	return list, next, err
+}
+
+// Webhook reads an endpoint that was not deleted.
+func (e *Engine) Webhook(ctx context.Context, t perdure.TenantID, id perdure.WebhookID) (w perdure.Webhook, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		var ok bool
+		if w, ok, err = v.Webhook(t, id); err == nil && (!ok || w.DeletedAt != 0) {
+			err = notFound("webhook")
+		}
+		return err
+	})
+	return w, err
+}
+
+// Deliveries lists what an endpoint was told, of one that was deleted too: those before one, so
+// many of them.
+func (e *Engine) Deliveries(
+	ctx context.Context, t perdure.TenantID, id perdure.WebhookID, state, before string, limit int,
+) (list []perdure.Notification, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		if _, ok, err := v.Webhook(t, id); err != nil {
+			return err
+		} else if !ok {
+			return notFound("webhook")
+		}
+		list, err = v.Deliveries(t, id, state, before, limit)
+		return err
+	})
+	return list, err
+}
+
+// Delivery reads a delivery and its attempts.
+func (e *Engine) Delivery(
+	ctx context.Context, t perdure.TenantID, id string,
+) (n perdure.Notification, tries []perdure.WebhookAttempt, err error) {
+	err = e.store.View(ctx, func(v *store.View) error {
+		var ok bool
+		if n, ok, err = v.Delivery(t, id); err != nil {
+			return err
+		}
+		if !ok {
+			return notFound("delivery")
+		}
+		tries, err = v.Attempts(&n)
+		return err
+	})
+	return n, tries, err
+}

@@ -1,0 +1,63 @@
+package httpd
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd/stream"
+)
+
+func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.CreateGroup{Tenant: c.tenant(), Mode: in.Mode, RunIDs: in.RunIDs, Timeout: in.Timeout, OnLosers: in.OnLosers, Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return createdOr(op.Created), showGroup(&op.Group, op.Ends), nil
+}
+
+// showGroup is a group as callers see it: with those who have ended, the first of them first.
+func showGroup(g *perdure.Group, ends []engine.End) *api.Group {
+	out := &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total, Ended: g.Ended, Completed: g.OK,
+		RunIDs: g.Members, EndedRuns: []api.EndedRun{}, CreatedAt: g.CreatedAt, EndedAt: set(g.EndedAt)}
+	if g.State == perdure.GroupOpen {
+		out.DeadlineAt = set(g.AlarmAt)
+	}
+	for _, e := range ends {
+		out.EndedRuns = append(out.EndedRuns, api.EndedRun{RunID: e.ID, State: e.State, FinishedAt: e.At})
+	}
+	return out
+}
+
+func (c *call) groupID() perdure.GroupID { return perdure.GroupID(c.PathValue("id")) }
+
+func getGroup(c *call, _ *none) (int, *api.Group, error) {
+	g, ends, err := c.s.engine.Group(c.Context(), c.tenant(), c.groupID())
+	return 0, showGroup(&g, ends), err
+}
+
+func joinGroup(c *call, _ *none) (int, *api.Group, error) {
+	limit, err := c.span("timeout", 10*time.Minute, maxWait)
+	if err != nil {
+		return 0, nil, err
+	}
+	limit, leave := c.seated(stream.Wait, limit)
+	defer leave()
+	err = c.watch(c.PathValue("id"), limit, func(bool) (bool, error) {
+		return c.s.engine.GroupEnded(c.Context(), c.tenant(), c.groupID())
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	_, out, err := getGroup(c, nil)
+	if err == nil && out.State == perdure.GroupOpen {
+		return http.StatusAccepted, out, nil
+	}
+	return http.StatusOK, out, err
+}

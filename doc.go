@@ -18,7 +18,7 @@
 //
 // [Event]: an event is a Go type such as [Granted], [Beat], [Committed] or [DeadlinePassed]. Its
 // apply method changes fields of the run and adds lines to its log. event.go has the events that
-// keep a run live, end.go those that end it.
+// keep a run live, end.go those that end it, and fact.go those that leave its state as it is.
 //
 // [Transitions]: the table says in which states an event may happen and to which state it leads. A
 // pair of state and event that has no row is refused. docs/lifecycle.md is printed from the table.
@@ -60,7 +60,7 @@
 //
 //   - state.go and run.go: the states, and the fields of a run.
 //   - transition.go: the table, and Apply.
-//   - event.go and end.go: the effect of each event.
+//   - event.go, end.go and fact.go: the effect of each event.
 //   - alarm.go and policy.go: clocks, alarms, and the durations behind them.
 //   - commit.go: the body of a submission and of a worker's commit, and their limits.
 //   - transition_test.go: the same rules as properties, over every pair of state and event.

@@ -3,8 +3,8 @@ package perdure
 import "time"
 
 // This file has the events that keep a run live, and their effects on its fields and its log.
-// end.go has the events that end a run. Whether an event may happen in a state, and which state
-// follows, is decided by Transitions, not here.
+// end.go has the events that end a run, fact.go those that leave the state as it is. Whether an
+// event may happen in a state, and which state follows, is decided by Transitions, not here.
 //
 // An event may have up to three methods:
 //
@@ -13,6 +13,17 @@ import "time"
 //   - allowed is a condition on the run beyond its state (see guarded).
 
 // ---- events of the grant and of the holder
+
+// Accepted writes the first line of a new run's log.
+type Accepted struct{}
+
+func (Accepted) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Version == 0 }
+
+func (Accepted) apply(_ *Policy, r *Run, _ Instant, log *history) {
+	log.add(LineCreated, object("thread_id", string(r.ThreadID), "task", r.Kind, "queue", r.Queue,
+		"deadline_at", r.DeadlineAt, "parent_run_id", string(r.ParentID),
+		"continuation_of_run_id", string(r.ContinuationOf), "retry_of_run_id", string(r.RetryOf)))
+}
 
 // Granted hands the run to a worker, under a new epoch.
 type Granted struct {
@@ -144,7 +155,6 @@ type Committed struct {
 	Journal   int // entries added
 	Children  int // children spawned
 	Acked     int // inbox items acknowledged
-	Waits     int // waits opened minus waits closed
 	Lines     []Line
 	Progress  Value
 	Held      string // text of deltas that is held back; see Run.Held
@@ -163,16 +173,13 @@ func (e Committed) apply(p *Policy, r *Run, now Instant, log *history) {
 	r.Held = e.Held
 	r.Children += e.Children
 	r.InboxOpen -= e.Acked
-	r.WaitsOpen += e.Waits
 	if e.Progress != "" {
 		r.Progress, r.ProgressOf = e.Progress, r.Attempt
 	}
 	if e.Journal > 0 || len(e.Lines) > 0 || e.Children > 0 {
 		moved(r, now)
 	}
-	for _, l := range e.Lines {
-		log.add(l.Type, l.Data)
-	}
+	log.addAll(e.Lines)
 }
 
 // WentToSleep suspends the run until one of its waits ends.
@@ -365,15 +372,6 @@ func (e CancelAsked) apply(_ *Policy, r *Run, now Instant, log *history) {
 	log.add(LineCancelRequested, object("reason", e.Reason))
 }
 
-// CancelTold records that the cancel request was delivered to the holder.
-type CancelTold struct{}
-
-func (CancelTold) apply(_ *Policy, r *Run, now Instant, _ *history) {
-	if r.Cancel.RequestedAt != 0 && r.Cancel.DeliveredAt == 0 {
-		r.Cancel.DeliveredAt = now
-	}
-}
-
 // WentDeferred records that no caller waits for the run any more.
 type WentDeferred struct {
 	Reason string // timeout, disconnect, detached
@@ -440,74 +438,4 @@ func (e ClockSetBack) move(r *Run, now Instant) (moved bool) {
 		back(&r.ReadyAt)
 	}
 	return moved
-}
-
-// Noted changes counters and references of the row, and no state. It raises the version like every
-// event, so of two writers that read the same row only one succeeds.
-type Noted struct {
-	Lines       []Line
-	Items       int      // inbox items added
-	Closed      int      // inbox items done or skipped
-	WaitsEnded  int      // waits ended
-	Children    int      // children added
-	Late        int      // late results kept
-	Watched     bool     // a chord or group waits for the run
-	Outlives    bool     // from now on the run may outlive its parent
-	Cascade     *Cascade // ended run: how far its live children have been cancelled
-	WaitAt      *Instant
-	ContinuedBy RunID
-	Deliver     *Delivery  // ended run: a new deliverable
-	NotUndone   []string   // ended run: saga steps that were not undone
-	Left        []Artifact // ended run: its artifacts
-	Text        string     // ended run: the end of its streamed text
-}
-
-// A Cascade is how far the live children of an ended run have been asked to stop.
-type Cascade struct {
-	More  bool   // some children remain
-	After string // the children up to this journal key are done
-}
-
-// A Delivery replaces the deliverable of an ended run by an adopted late result.
-type Delivery struct {
-	Result  Value
-	Summary string
-}
-
-func (e Noted) apply(_ *Policy, r *Run, _ Instant, log *history) {
-	r.InboxSeq += int64(e.Items)
-	r.InboxOpen += e.Items - e.Closed
-	r.WaitsOpen -= e.WaitsEnded
-	r.Children += e.Children
-	r.Late += e.Late
-	r.Watched = r.Watched || e.Watched
-	if e.Outlives {
-		r.Options.OnParentEnd = OutliveParent
-	}
-	if e.Cascade != nil {
-		if r.Cascade, r.Stopped = e.Cascade.More, e.Cascade.After; !r.Cascade {
-			r.Stopped = ""
-		}
-	}
-	if e.WaitAt != nil {
-		r.WaitAt = *e.WaitAt
-	}
-	if e.ContinuedBy != "" {
-		r.ContinuedBy = e.ContinuedBy
-	}
-	if e.Deliver != nil {
-		r.Result, r.Summary = e.Deliver.Result, e.Deliver.Summary
-	}
-	if len(e.NotUndone) > 0 {
-		r.Fallback = r.Fallback.with("not_undone", e.NotUndone)
-	}
-	if e.Text != "" {
-		r.Fallback = r.Fallback.with("partial_text", e.Text)
-	}
-	if len(e.Left) > 0 {
-		r.Fallback = r.Fallback.with("artifacts", leftOf(e.Left))
-	}
-	for _, l := range e.Lines {
-		log.add(l.Type, l.Data)
-	}
 }

@@ -1,6 +1,9 @@
 package perdure
 
-import "reflect"
+import (
+	"reflect"
+	"slices"
+)
 
 // This file has the table of transitions and Apply, the only function that changes a run.
 
@@ -20,9 +23,10 @@ type Transition struct {
 	Note string
 }
 
-// Transitions has all rows of the table. The rows of everyLive and Noted are appended to it when
-// the package is initialized. docs/lifecycle.md is printed from it.
+// Transitions has all rows of the table. The rows of everyLive, everyEnd and everyState are appended
+// to it when the package is initialized. docs/lifecycle.md is printed from it.
 var Transitions = []Transition{
+	{Queued, "Accepted", Queued, "person, worker, server", "a new run: the first line of its log"},
 	{Queued, "Granted", Dispatched, "worker", "a poll takes it"},
 	{Queued, "GrantedStarted", Running, "worker", "a poll with start:true takes and starts it in one write"},
 	{Queued, "Due", Queued, "watchdog", "its delay or backoff is over: claimable"},
@@ -40,6 +44,7 @@ var Transitions = []Transition{
 	{Dispatched, "Restored", Queued, "person", "the store was restored from a backup; no attempt spent"},
 	{Dispatched, "Rejected", Failed, "worker, server",
 		"refused before the start, or not handed over: its signature is not valid"},
+	{Dispatched, "ItemsHandedOver", Dispatched, "worker", "its holder reads more of its inbox"},
 
 	{Running, "Granted", Running, "worker", "granted again: the first holder was never heard from"},
 	{Running, "GrantedStarted", Running, "worker", "the same, with start:true"},
@@ -49,6 +54,9 @@ var Transitions = []Transition{
 	{Running, "Started", Running, "worker", "said again"},
 	{Running, "Beat", Running, "worker", ""},
 	{Running, "Committed", Running, "worker", "journal, children, waits, messages, events"},
+	{Running, "WaitOpened", Running, "worker", "a commit opens a wait"},
+	{Running, "WaitWithdrawn", Running, "worker", "a commit closes a wait"},
+	{Running, "ItemsHandedOver", Running, "worker", "its holder reads more of its inbox"},
 	{Running, "WentToSleep", Suspended, "worker", "suspend: the worker is free"},
 	{Running, "Retried", Queued, "worker, watchdog", "lost or failed with attempts left"},
 	{Running, "GaveUp", Failed, "worker, watchdog", "lost or failed with none left: a dead letter"},
@@ -64,7 +72,14 @@ var Transitions = []Transition{
 	{Running, "WentStale", Running, "watchdog", "silent for longer: an alert, never a kill"},
 
 	{Suspended, "Woken", Queued, "server, watchdog", "a wait is over: resuming is queueing"},
+	{Suspended, "WaitClockReset", Suspended, "server, watchdog", "the first timeout of its open waits is another one"},
+
+	{Failed, "FindingsListed", Failed, "server", findingsNote},
+	{TimedOut, "FindingsListed", TimedOut, "server", findingsNote},
+	{Cancelled, "FindingsListed", Cancelled, "server", findingsNote},
 }
+
+const findingsNote = "its fallback lists its artifacts, its last text and the steps that were not undone"
 
 // everyLive has the rows that hold in every live state. An empty To means that the state stays the
 // same.
@@ -76,36 +91,59 @@ var everyLive = []Transition{
 		"nothing has started, or the grace is over, or the holder is lost"},
 	{"", "Adopted", Completed, "person", "a late result is taken"},
 	{"", "CancelAsked", "", "person", "a request; the holder is told"},
-	{"", "CancelTold", "", "server", "the request was handed to the holder"},
 	{"", "WentDeferred", "", "server", "nobody waits any more; the work goes on"},
 	{"", "Reattached", "", "person", "somebody waits again"},
 	{"", "Renumbered", "", "person", "the store was restored from a backup: older epochs never hold again"},
 	{"", "ClockSetBack", "", "person",
 		"the store's clock was ahead and was set back: its instants that lie in the future are moved back"},
 	{"", "Rearmed", "", "watchdog", "nothing to do now; look again strictly later"},
+	{"", "AlarmRepaired", "", "watchdog", "its alarm was missing or too late, and is set anew"},
+	{"", "WaitEnded", "", "person, server, watchdog", "a wait is satisfied, timed out, stalled or orphaned"},
+	{"", "WaitsClosed", "", "server", "it is about to end: all of its open waits are closed"},
+	{"", "ItemArrived", "", "person, server, watchdog", "its inbox has one more item"},
+	{"", "ItemReclaimed", "", "watchdog", "an inbox item of an epoch that it never had is pending again"},
+	{"", "ItemsContinued", "", "server",
+		"it is about to end: a continuation takes over the outside work in its inbox"},
+	{"", "ChildStarted", "", "worker", "a child has started"},
+	{"", "ChildEnded", "", "server", "a child has ended: an inbox item and a line of its log"},
+	{"", "Gathered", "", "person, worker", "a chord or a group counts it"},
+	{"", "WaiterAttached", "", "person", "one more node has a caller that waits for it"},
+	{"", "WaiterLeft", "", "person", "a node has no such caller any more, and others have"},
+}
+
+// everyEnd has the rows that hold in every terminal state.
+var everyEnd = []Transition{
+	{"", "CascadeAdvanced", "", "server, watchdog", "some of its live children have been asked to stop"},
+	{"", "ItemExpired", "", "watchdog", "an inbox item that nobody will read is skipped"},
+	{"", "LateResultAdopted", "", "person", "a late result replaces its deliverable"},
+}
+
+// everyState has the rows that hold in every state, live or terminal.
+var everyState = []Transition{
+	{"", "MessagesAppended", "", "server", "its thread has messages of it"},
+	{"", "Continued", "", "server", "a continuation of it was made on its thread"},
+	{"", "LateResultKept", "", "worker, server", "a result that came too late is kept beside it"},
+	{"", "LateResultDiscarded", "", "person", "a late result is discarded"},
+	{"", "Repeated", "", "person", "a new run has its input: a retry, or a dead letter that is redriven"},
+	{"", "CallbackRefused", "", "person", "a callback came after its wait was over: its log keeps it"},
 }
 
 // table indexes Transitions by state and event.
 var table = func() map[State]map[string]State {
 	t := make(map[State]map[string]State)
 	for _, s := range States {
-		t[s] = map[string]State{"Noted": s}
-	}
-	for _, s := range States {
-		if !s.Live() {
-			continue
+		t[s] = make(map[string]State)
+		own := everyEnd
+		if s.Live() {
+			own = everyLive
 		}
-		for _, row := range everyLive {
+		for _, row := range slices.Concat(own, everyState) {
 			row.From = s
 			if row.To == "" {
 				row.To = s
 			}
 			Transitions = append(Transitions, row)
 		}
-	}
-	for _, s := range States {
-		Transitions = append(Transitions,
-			Transition{s, "Noted", s, "server", "bookkeeping in the row; of ended runs too"})
 	}
 	for _, row := range Transitions {
 		t[row.From][row.On] = row.To
@@ -122,8 +160,19 @@ var deeds = map[string]string{
 	"Done": "completed", "FailedForGood": "failed", "WaitFailed": "timed out by a wait", "CancelConfirmed": "cancelled by its worker",
 	"Reaped": "ended for its silence", "WentStale": "called stale", "Woken": "resumed", "DeadlinePassed": "timed out",
 	"Orphaned": "orphaned", "Spoiled": "ended for its damage", "CancelEnforced": "cancelled", "Adopted": "completed by a late result",
-	"CancelAsked": "asked to stop", "CancelTold": "told to stop", "WentDeferred": "deferred", "Reattached": "attached to",
-	"Renumbered": "given a new epoch", "ClockSetBack": "set back in time", "Rearmed": "looked at later", "Noted": "added to",
+	"CancelAsked": "asked to stop", "WentDeferred": "deferred", "Reattached": "attached to",
+	"Renumbered": "given a new epoch", "ClockSetBack": "set back in time", "Rearmed": "looked at later",
+	"Accepted": "accepted", "AlarmRepaired": "given a new alarm", "WaitOpened": "given a wait",
+	"WaitWithdrawn": "relieved of a wait", "WaitsClosed": "relieved of its waits", "WaitEnded": "told of the end of a wait",
+	"WaitClockReset": "given another time to wake", "CallbackRefused": "sent a callback too late",
+	"ItemArrived": "sent an inbox item", "ItemsHandedOver": "asked for its inbox",
+	"ItemReclaimed": "given back an inbox item", "ItemsContinued": "continued for its inbox",
+	"ItemExpired": "relieved of an inbox item", "ChildStarted": "told of the start of a child",
+	"ChildEnded": "told of the end of a child", "CascadeAdvanced": "followed by its children",
+	"Gathered": "counted by a group", "MessagesAppended": "given messages", "Continued": "continued",
+	"LateResultKept": "given a late result", "LateResultDiscarded": "relieved of a late result",
+	"LateResultAdopted": "given a late result as its deliverable", "FindingsListed": "given a list of its findings",
+	"WaiterAttached": "waited for", "WaiterLeft": "left by a waiter", "Repeated": "repeated",
 }
 
 // EventName returns the name of an event in the table.
@@ -196,4 +245,10 @@ func (h *history) add(typ string, data Value) {
 	h.lines = append(h.lines, Line{
 		Seq: h.run.Seq, Type: typ, At: h.now, Attempt: h.run.Attempt, Epoch: h.run.Epoch, Data: data,
 	})
+}
+
+func (h *history) addAll(lines []Line) {
+	for _, l := range lines {
+		h.add(l.Type, l.Data)
+	}
 }

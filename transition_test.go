@@ -24,8 +24,13 @@ func events() []Event {
 		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"},
 		Spoiled{Failure: Failure{Code: CodeDamaged}}, DeliveryGaveUp{}, Due{}, TurnCame{Turn: TurnActive},
 		Redeliverable{}, Undelivered{}, Slow{Reason: "silent", Bit: SaidSilent}, WentStale{}, CancelAsked{},
-		CancelTold{}, WentDeferred{Reason: "timeout"}, Reattached{},
-		ClockSetBack{By: time.Hour}, Rearmed{Until: start0.Add(48 * time.Hour)}, Noted{},
+		WentDeferred{Reason: "timeout"}, Reattached{},
+		ClockSetBack{By: time.Hour}, Rearmed{Until: start0.Add(48 * time.Hour)},
+		Accepted{}, WaitOpened{}, WaitEnded{}, WaitWithdrawn{}, WaitsClosed{}, WaitClockReset{}, CallbackRefused{},
+		ItemArrived{}, ItemsHandedOver{}, ItemReclaimed{}, ItemsContinued{}, ItemExpired{},
+		ChildStarted{}, ChildEnded{}, CascadeAdvanced{}, Gathered{}, MessagesAppended{}, Continued{},
+		LateResultKept{}, LateResultDiscarded{}, LateResultAdopted{}, FindingsListed{},
+		WaiterAttached{}, WaiterLeft{}, Repeated{}, AlarmRepaired{},
 	}
 }
 
@@ -64,6 +69,8 @@ func suited(r Run, e Event) Run {
 		r.Cancel.RequestedAt = start0
 	case DeliveryGaveUp:
 		r.Deliveries = 10
+	case Accepted:
+		r.Version, r.Seq = 0, 0
 	}
 	return r
 }

@@ -44,14 +44,15 @@ func TestCheckFindsAPageThatDrifted(t *testing.T) {
 
 // Every row of the table is on the page, and the rows of all live states are told once.
 func TestEveryTransitionIsTold(t *testing.T) {
-	everywhere, everyLive, own := groupTransitions()
+	everywhere, everyLive, everyEnd, own := groupTransitions()
 	live := 0
 	for _, s := range perdure.States {
 		if s.Live() {
 			live++
 		}
 	}
-	if n := len(everywhere)*len(perdure.States) + len(everyLive)*live + len(own); n != len(perdure.Transitions) {
+	n := len(everywhere)*len(perdure.States) + len(everyLive)*live + len(everyEnd)*(len(perdure.States)-live) + len(own)
+	if n != len(perdure.Transitions) {
 		t.Errorf("the page tells of %d rows, the table has %d", n, len(perdure.Transitions))
 	}
 	for _, r := range own {
@@ -59,6 +60,13 @@ func TestEveryTransitionIsTold(t *testing.T) {
 			if r.On == e.On {
 				t.Errorf("%s is told for %s and for every live state", r.On, r.From)
 			}
+		}
+	}
+	var page strings.Builder
+	lifecycle(&page)
+	for _, r := range perdure.Transitions {
+		if !strings.Contains(page.String(), "\n| `"+r.On+"` |") {
+			t.Errorf("the page has no row for %s, which may happen in %s", r.On, r.From)
 		}
 	}
 }

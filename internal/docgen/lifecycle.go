@@ -23,7 +23,7 @@ says that it begins, then *running*; one that waits for children, a signal, a ti
 `
 
 func lifecycle(w *strings.Builder) {
-	everywhere, everyLive, own := groupTransitions()
+	everywhere, everyLive, everyEnd, own := groupTransitions()
 	w.WriteString(lifecycleIntro)
 	diagram(w, everyLive, own)
 
@@ -46,6 +46,12 @@ func lifecycle(w *strings.Builder) {
 		row(w, code(t.On), target(t), t.Who, t.Note)
 	}
 
+	w.WriteString("\n## In every state\n\nThese hold for ended runs too.\n\n")
+	header(w, "event", "leads to", "who says so", "what it means")
+	for _, t := range everywhere {
+		row(w, code(t.On), target(t), t.Who, t.Note)
+	}
+
 	w.WriteString("\n## Ends\n\nNothing leads out of an end: ")
 	var ends []string
 	for _, s := range perdure.States {
@@ -53,13 +59,31 @@ func lifecycle(w *strings.Builder) {
 			ends = append(ends, code(string(s)))
 		}
 	}
-	w.WriteString(strings.Join(ends, ", ") + ". What may still happen to an ended run, as to any other, is bookkeeping that\n" +
-		"changes no state, such as a late result that is kept beside it:\n\n")
-	header(w, "event", "leads to", "who says so", "what it means")
-	for _, t := range everywhere {
-		row(w, code(t.On), target(t), t.Who, t.Note)
+	w.WriteString(strings.Join(ends, ", ") + ". What happens to an ended run\nleaves its state as it is. Beside the events of every state, these are:\n\n")
+	header(w, "event", "of a run that is", "who says so", "what it means")
+	for _, t := range everyEnd {
+		row(w, code(t.On), "ended", t.Who, t.Note)
 	}
+	ofSomeEnds(w, own)
 	clocks(w)
+}
+
+// ofSomeEnds writes the rows that hold in some of the terminal states, one for each event.
+func ofSomeEnds(w *strings.Builder, own []perdure.Transition) {
+	in := make(map[string][]string)
+	var firsts []perdure.Transition
+	for _, t := range own {
+		if t.From.Live() {
+			continue
+		}
+		if in[t.On] == nil {
+			firsts = append(firsts, t)
+		}
+		in[t.On] = append(in[t.On], code(string(t.From)))
+	}
+	for _, t := range firsts {
+		row(w, code(t.On), strings.Join(in[t.On], ", "), t.Who, t.Note)
+	}
 }
 
 var stateNotes = map[perdure.State]string{
@@ -69,8 +93,9 @@ var stateNotes = map[perdure.State]string{
 	perdure.Suspended:  "It sleeps on its open waits. It keeps its thread and its deadline; it holds no lease and no worker.",
 }
 
-// groupTransitions tells rows that hold in every state and in every live state from those of one state.
-func groupTransitions() (everywhere, everyLive, own []perdure.Transition) {
+// groupTransitions separates the rows that hold in every state, in every live state and in every terminal state from
+// those of single states.
+func groupTransitions() (everywhere, everyLive, everyEnd, own []perdure.Transition) {
 	live := 0
 	for _, s := range perdure.States {
 		if s.Live() {
@@ -105,11 +130,14 @@ func groupTransitions() (everywhere, everyLive, own []perdure.Transition) {
 		case n == live && !slices.ContainsFunc(from[m], perdure.State.Terminal):
 			everyLive = append(everyLive, shared)
 			done[m] = true
+		case n == len(perdure.States)-live && !slices.ContainsFunc(from[m], perdure.State.Live):
+			everyEnd = append(everyEnd, shared)
+			done[m] = true
 		default:
 			own = append(own, t)
 		}
 	}
-	return everywhere, everyLive, own
+	return everywhere, everyLive, everyEnd, own
 }
 
 func target(t perdure.Transition) string {

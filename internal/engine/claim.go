@@ -389,7 +389,7 @@ func (op *Inbox) Do(tx *Tx) error {
 		return err
 	}
 	// The hand-over rides on the run's row, so that nobody takes the run away in the same moment.
-	if err := tx.Apply(&r, perdure.Noted{}); err != nil {
+	if err := tx.Apply(&r, perdure.ItemsHandedOver{}); err != nil {
 		return err
 	}
 	room := GrantMax

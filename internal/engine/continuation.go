@@ -33,12 +33,12 @@ func (tx *Tx) leaveChord(r *perdure.Run, names []string) error {
 		}
 		members = append(members, c)
 	}
-	return tx.gather(&g, members, perdure.Noted{Watched: true, Outlives: true})
+	return tx.gather(&g, members, perdure.Gathered{Outlives: true})
 }
 
 // gather makes a chord or a group over runs, counting those that have ended. The row of each live member is
 // written, so that one that ends at this moment on another node is not missed.
-func (tx *Tx) gather(g *perdure.Group, members []perdure.Run, mark perdure.Noted) error {
+func (tx *Tx) gather(g *perdure.Group, members []perdure.Run, mark perdure.Gathered) error {
 	g.State, g.CreatedAt = perdure.GroupOpen, tx.Now
 	if err := tx.watchable(g.Tenant, members); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (tx *Tx) tellResults(orig *perdure.Run, ids []perdure.RunID) error {
 	if *orig, err = tx.run(orig.Tenant, orig.ID); err != nil {
 		return err
 	}
-	return tx.Apply(orig, perdure.Noted{Lines: lines})
+	return tx.Apply(orig, perdure.MessagesAppended{Lines: lines})
 }
 
 // continuation makes the run that goes on where an earlier one on the thread ended: same thread, same root,
@@ -254,11 +254,10 @@ func (tx *Tx) continuation(orig *perdure.Run, trigger string, told []perdure.Mes
 	if err := tx.accept(&r, input, nil, nil, perdure.MultitaskEnqueue); err != nil {
 		return "", err
 	}
-	lines = append(lines, perdure.Line{Type: perdure.LineContinued, Data: perdure.Object("continued_by_run_id", string(r.ID), "trigger", trigger)})
 	if *orig, err = tx.run(orig.Tenant, orig.ID); err != nil {
 		return "", err
 	}
-	return r.ID, tx.Apply(orig, perdure.Noted{ContinuedBy: r.ID, Lines: lines})
+	return r.ID, tx.Apply(orig, perdure.Continued{By: r.ID, Trigger: trigger, Messages: lines})
 }
 
 // dropChord forgets the chord of an ended run that is cancelled, and stops the runs of it.
@@ -384,7 +383,7 @@ func (tx *Tx) continueUnheard(r *perdure.Run) error {
 	if len(told) == 0 {
 		return nil
 	}
-	if err := tx.Apply(r, perdure.Noted{Closed: len(told)}); err != nil {
+	if err := tx.Apply(r, perdure.ItemsContinued{Count: len(told)}); err != nil {
 		return err
 	}
 	made, err := tx.continuation(r, "external", told)

@@ -69,7 +69,7 @@ func (op *Redrive) redrive(tx *Tx) error {
 		return err
 	}
 	// The original's row guards the letter: two who redrive at once make one run.
-	return tx.Apply(&orig, perdure.Noted{})
+	return tx.Apply(&orig, perdure.Repeated{})
 }
 
 // vouched refuses to sign what nobody stands up for: a run whose signature is not valid, unless it is to be signed anew.

@@ -38,7 +38,7 @@ func (op *Attach) Do(tx *Tx) error {
 		}
 		if !slices.ContainsFunc(waiters, func(w store.WaiterRow) bool { return w.Node == op.Node && w.ExpiresAt > tx.Now }) {
 			// A new waiter writes the run's row: whoever finds at this moment that nobody waits looks again.
-			if err := tx.Apply(&r, perdure.Noted{}); err != nil {
+			if err := tx.Apply(&r, perdure.WaiterAttached{}); err != nil {
 				return err
 			}
 		}
@@ -125,7 +125,7 @@ func (op *Defer) leave(tx *Tx, r *perdure.Run, own *store.WaiterRow, others bool
 	case !others:
 		return tx.deferRun(r, op.Reason)
 	case own != nil:
-		return tx.Apply(r, perdure.Noted{})
+		return tx.Apply(r, perdure.WaiterLeft{})
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (tx *Tx) deferRun(r *perdure.Run, reason string) error {
 	if err != nil || len(lines) == 0 {
 		return err
 	}
-	return tx.Apply(r, perdure.Noted{Lines: lines})
+	return tx.Apply(r, perdure.MessagesAppended{Lines: lines})
 }
 
 // ExpireWaiter drops a waiter that its node no longer vouches for, and defers the run if it was the last.

@@ -101,7 +101,7 @@ func (tx *Tx) explain(r, ended *perdure.Run) error {
 	if err != nil || len(lines) == 0 {
 		return err
 	}
-	return tx.Apply(r, perdure.Noted{Lines: lines})
+	return tx.Apply(r, perdure.MessagesAppended{Lines: lines})
 }
 
 // listFindings adds to the fallback of a run what there is of its work: what it left, what it was saying, and what its journal
@@ -122,7 +122,7 @@ func (tx *Tx) listFindings(r *perdure.Run) error {
 	if err != nil || len(left)+len(text)+len(undo) == 0 {
 		return err
 	}
-	return tx.Apply(r, perdure.Noted{NotUndone: undo, Left: left, Text: text})
+	return tx.Apply(r, perdure.FindingsListed{NotUndone: undo, Text: text, Artifacts: left})
 }
 
 // maxWords is how many bytes of the text that a run was streaming a fallback has.
@@ -194,9 +194,8 @@ func (tx *Tx) tellParent(r *perdure.Run) error {
 		}
 		item.Data = tx.Intern(r.Tenant, string(parent.ID), []byte(inFull(r.Fallback, r.Progress, full)))
 	}
-	line := perdure.Line{Type: perdure.LineWorkerCompleted, Data: perdure.Object("job_id", string(r.ID), "status", string(r.State),
-		"result_summary", r.Summary, "error", r.Failure)}
-	if _, err := tx.deliver(&parent, item, line); err != nil {
+	tx.putNextItem(&parent, item)
+	if err := tx.Apply(&parent, perdure.ChildEnded{Child: r.ID, State: r.State, Summary: r.Summary, Failure: r.Failure}); err != nil {
 		return err
 	}
 	return tx.childEnded(&parent, r)

@@ -77,7 +77,7 @@ func (tx *Tx) stopChildrenOf(t perdure.TenantID, id perdure.RunID) error {
 
 // StopChildren asks some of an ended run's live children to stop, and notes how far it came.
 func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
-	how := perdure.Cascade{More: true, After: r.Stopped}
+	how := perdure.CascadeAdvanced{More: true, After: r.Stopped}
 	if !tx.spent() {
 		limit := max(1, min(stopsOf, tx.stops, tx.OpRows()/16))
 		children, next, done, err := tx.LiveChildren(r.Tenant, r.ID, r.Stopped, limit)
@@ -93,7 +93,7 @@ func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 				stopped++
 			}
 		}
-		how = perdure.Cascade{More: !done, After: next}
+		how = perdure.CascadeAdvanced{More: !done, After: next}
 	}
 	if how.More == r.Cascade && (!how.More || how.After == r.Stopped) {
 		return stopped, nil
@@ -102,7 +102,7 @@ func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 	if *r, err = tx.run(r.Tenant, r.ID); err != nil {
 		return stopped, err
 	}
-	return stopped, tx.Apply(r, perdure.Noted{Cascade: &how})
+	return stopped, tx.Apply(r, how)
 }
 
 // stopOne asks a run to stop, if it lives. One that can't be asked is logged and passed over: the others

@@ -104,7 +104,7 @@ func (op *CreateGroup) gather(tx *Tx) error {
 	if op.Timeout > 0 {
 		g.AlarmAt = tx.Now.Add(time.Duration(op.Timeout))
 	}
-	if err := tx.gather(&g, members, perdure.Noted{Watched: true}); err != nil {
+	if err := tx.gather(&g, members, perdure.Gathered{}); err != nil {
 		return err
 	}
 	tx.wakeAt(g.AlarmAt)

@@ -27,8 +27,7 @@ func (tx *Tx) keepLate(r *perdure.Run, l perdure.LateResult, result json.RawMess
 		}
 	}
 	tx.PutLate(l)
-	return true, tx.Apply(r, perdure.Noted{Late: 1, Lines: []perdure.Line{{Type: perdure.LineLateResult,
-		Data: perdure.Object("n", l.N, "epoch", l.Epoch, "of_attempt", l.Attempt, "worker_id", l.Worker, "from_run_id", string(l.FromRun), "result_summary", l.Summary)}}})
+	return true, tx.Apply(r, perdure.LateResultKept{Late: l})
 }
 
 // tellOriginal keeps a retry's result as a late result of the run that it retries.
@@ -102,7 +101,7 @@ func (op *Adopt) Do(tx *Tx) error {
 	}
 	if op.Discard {
 		// The run's row is written too, so that nobody adopts it in the same moment.
-		err = tx.Apply(&r, perdure.Noted{Lines: []perdure.Line{{Type: perdure.LineLateResult, Data: perdure.Object("n", late.N, "discarded", true)}}})
+		err = tx.Apply(&r, perdure.LateResultDiscarded{N: late.N})
 	} else {
 		err = tx.adopt(&r, late)
 	}
@@ -121,13 +120,12 @@ func (tx *Tx) adopt(r *perdure.Run, late *perdure.LateResult) error {
 		return err
 	}
 	if r.State.Live() {
-		if err := tx.Apply(r, perdure.Noted{Lines: told}); err != nil {
+		if err := tx.Apply(r, perdure.MessagesAppended{Lines: told}); err != nil {
 			return err
 		}
 		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result, Shown: tx.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
 	}
-	lines := append(told, perdure.Line{Type: perdure.LineLateResult, Data: perdure.Object("n", late.N, "adopted", true)})
-	if err := tx.Apply(r, perdure.Noted{Deliver: &perdure.Delivery{Result: late.Result, Summary: late.Summary}, Lines: lines}); err != nil {
+	if err := tx.Apply(r, perdure.LateResultAdopted{N: late.N, Result: late.Result, Summary: late.Summary, Messages: told}); err != nil {
 		return err
 	}
 	if r.ParentID == "" {

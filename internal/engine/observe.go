@@ -41,7 +41,7 @@ func (tx *Tx) note(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
 		switch c.What {
 		case perdure.LineCreated, perdure.LineStale:
 		case perdure.LineLateResult:
-			if noted, ok := ev.(perdure.Noted); !ok || noted.Late == 0 {
+			if _, kept := ev.(perdure.LateResultKept); !kept {
 				continue // somebody decided about one that was counted when it came
 			}
 		case perdure.LineSlow:

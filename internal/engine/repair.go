@@ -23,11 +23,11 @@ func (tx *Tx) Mend(r *perdure.Run) (Repair, error) {
 		return tx.EndDamaged(r)
 	}
 	if r.AlarmAt == 0 {
-		return Repair{"damaged", "its alarm is set anew", "it was " + string(r.State) + " without an alarm"}, tx.Apply(r, perdure.Noted{})
+		return Repair{"damaged", "its alarm is set anew", "it was " + string(r.State) + " without an alarm"}, tx.Apply(r, perdure.AlarmRepaired{})
 	}
 	if latest := max(r.DeadlineAt, tx.Now.Add(maxAside)); r.AlarmAt > latest {
 		why := fmt.Sprintf("its alarm was set for %s, after its deadline", r.AlarmAt)
-		return Repair{"damaged", "its alarm is set anew", why}, tx.Apply(r, perdure.Noted{})
+		return Repair{"damaged", "its alarm is set anew", why}, tx.Apply(r, perdure.AlarmRepaired{})
 	}
 	if missing, err := tx.missing(r); err != nil {
 		return Repair{}, err
@@ -178,7 +178,7 @@ func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
 		// not had is a repair.
 		if i.Epoch > r.Epoch {
 			did = Repair{"inbox-reclaim", fmt.Sprintf("item %d back to pending", i.Seq), fmt.Sprintf("in the hands of epoch %d; the run is %s under epoch %d", i.Epoch, r.State, r.Epoch)}
-			if err := tx.Apply(&r, perdure.Noted{}); err != nil { // of two nodes that look at once, one mends it
+			if err := tx.Apply(&r, perdure.ItemReclaimed{}); err != nil { // of two nodes that look at once, one mends it
 				return Repair{}, err
 			}
 		}
@@ -208,7 +208,7 @@ func (tx *Tx) skipItem(r *perdure.Run, exists bool, i perdure.Item) (Repair, err
 		return did, nil
 	}
 	tx.PutItem(i)
-	return did, tx.Apply(r, perdure.Noted{Closed: 1})
+	return did, tx.Apply(r, perdure.ItemExpired{})
 }
 
 // PutOffItem has an inbox item looked at later: looking at it now makes an error.

@@ -51,7 +51,7 @@ func (op *Retry) Do(tx *Tx) error {
 	if op.Key != "" {
 		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(op.Run.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
-	return tx.Apply(&orig, perdure.Noted{}) // whoever removes it at this moment sees that it is needed
+	return tx.Apply(&orig, perdure.Repeated{}) // whoever removes it at this moment sees that it is needed
 }
 
 // again makes a new run with the input of an ended one.

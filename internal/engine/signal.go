@@ -223,8 +223,7 @@ func (op *Callback) Do(tx *Tx) error {
 		op.Refused = tooLate
 		row.Ref = "too late"
 		tx.PutKey(row)
-		return tx.Apply(&r, perdure.Noted{Lines: []perdure.Line{{Type: perdure.LineWaitClosed,
-			Data: perdure.Object("wait_id", wait, "too_late", tx.InternShown(tenant, string(run), body))}}})
+		return tx.Apply(&r, perdure.CallbackRefused{WaitID: wait, Shown: tx.InternShown(tenant, string(run), body)})
 	}
 	tx.PutKey(row)
 	item, err := tx.deliver(&r, perdure.Item{Type: perdure.ItemCallback, Name: wait, Data: tx.Intern(tenant, string(run), body)})

@@ -100,8 +100,7 @@ func (tx *Tx) tellParentStarted(r *perdure.Run) error {
 	if err != nil || !ok || !parent.State.Live() {
 		return err
 	}
-	return tx.Apply(&parent, perdure.Noted{Lines: []perdure.Line{{Type: perdure.LineWorkerStarted,
-		Data: perdure.Object("job_id", string(r.ID), "worker_id", r.Worker)}}})
+	return tx.Apply(&parent, perdure.ChildStarted{Child: r.ID, Worker: r.Worker})
 }
 
 func quoted(list []string) perdure.Value {

@@ -174,9 +174,7 @@ func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]
 		}
 	}
 	r.Ready = from <= tx.Now && r.Turn <= perdure.TurnActive
-	created := perdure.Object("thread_id", string(r.ThreadID), "task", r.Kind, "queue", r.Queue, "deadline_at", r.DeadlineAt,
-		"parent_run_id", string(r.ParentID), "continuation_of_run_id", string(r.ContinuationOf), "retry_of_run_id", string(r.RetryOf))
-	if err := tx.Apply(r, perdure.Noted{Lines: []perdure.Line{{Type: perdure.LineCreated, Data: created}}}); err != nil {
+	if err := tx.Apply(r, perdure.Accepted{}); err != nil {
 		return err
 	}
 	tx.ring(doorbell.Run(r.Tenant, AnyRun))

@@ -271,7 +271,7 @@ func (tx *Tx) open(r *perdure.Run) error {
 	if err != nil || len(lines) == 0 {
 		return err
 	}
-	return tx.Apply(r, perdure.Noted{Lines: lines})
+	return tx.Apply(r, perdure.MessagesAppended{Lines: lines})
 }
 
 // leaveThread makes the next run of an ended run's thread claimable.

@@ -58,9 +58,7 @@ func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer
 			return err
 		}
 	}
-	opened := perdure.Line{Type: perdure.LineWaitOpened, Data: perdure.Object("wait_id", w.ID, "type", w.Type, "mode", w.Mode, "name", w.Name,
-		"timeout_at", w.TimeoutAt, "approval_id", string(asked.ID), "title", asked.Title, "action_hash", asked.ActionHash)}
-	if err := tx.Apply(r, perdure.Noted{WaitsEnded: -1, Lines: []perdure.Line{opened}}); err != nil {
+	if err := tx.Apply(r, perdure.WaitOpened{Wait: w, Approval: asked}); err != nil {
 		return err
 	}
 	switch {
@@ -153,7 +151,7 @@ func (tx *Tx) closeWait(r *perdure.Run, id string) error {
 	if _, err := tx.endApproval(&w); err != nil {
 		return err
 	}
-	return tx.Apply(r, perdure.Noted{WaitsEnded: 1, Lines: []perdure.Line{{Type: perdure.LineWaitClosed, Data: perdure.Object("wait_id", id)}}})
+	return tx.Apply(r, perdure.WaitWithdrawn{WaitID: id})
 }
 
 // closeWaits ends all open waits of a run that is ending.
@@ -172,15 +170,21 @@ func (tx *Tx) closeWaits(r *perdure.Run) error {
 			return err
 		}
 	}
-	return tx.Apply(r, perdure.Noted{WaitsEnded: len(open)})
+	return tx.Apply(r, perdure.WaitsClosed{Count: len(open)})
 }
 
 // deliver puts an item into a live run's inbox.
-func (tx *Tx) deliver(r *perdure.Run, i perdure.Item, lines ...perdure.Line) (perdure.Item, error) {
+func (tx *Tx) deliver(r *perdure.Run, i perdure.Item) (perdure.Item, error) {
+	i = tx.putNextItem(r, i)
+	return i, tx.Apply(r, perdure.ItemArrived{})
+}
+
+// putNextItem stages an item as the next one of a run's inbox. The event that counts it follows.
+func (tx *Tx) putNextItem(r *perdure.Run, i perdure.Item) perdure.Item {
 	i.Tenant, i.RunID, i.Seq, i.Status = r.Tenant, r.ID, r.InboxSeq+1, perdure.ItemPending
 	i.CreatedAt, i.AlarmAt = tx.Now, tx.Now.Add(tx.e.policy.PendingWakeup)
 	tx.PutItem(i)
-	return i, tx.Apply(r, perdure.Noted{Items: 1, Lines: lines})
+	return i
 }
 
 // resolve ends an open wait: satisfied, timed out, stalled or orphaned. Exactly one inbox item bears its
@@ -194,12 +198,7 @@ func (tx *Tx) resolve(r *perdure.Run, w perdure.Wait, state string, by *perdure.
 	if err != nil {
 		return err
 	}
-	line := perdure.Line{Type: perdure.LineWaitSatisfied, Data: perdure.Object("wait_id", w.ID, "name", w.Name, "outcome", state,
-		"approval_id", string(a.ID), "decision", a.Decision(), "by", a.DecidedBy, "comment", a.Comment)}
-	if state == perdure.WaitTimedOut {
-		line.Type = perdure.LineWaitTimedOut
-	}
-	if err := tx.Apply(r, perdure.Noted{WaitsEnded: 1, Lines: []perdure.Line{line}}); err != nil {
+	if err := tx.Apply(r, perdure.WaitEnded{Wait: w, Approval: a}); err != nil {
 		return err
 	}
 	if by != nil {
@@ -241,7 +240,7 @@ func (tx *Tx) resetWaitClock(r *perdure.Run) error {
 	if at == r.WaitAt {
 		return nil
 	}
-	return tx.Apply(r, perdure.Noted{WaitAt: &at})
+	return tx.Apply(r, perdure.WaitClockReset{At: at})
 }
 
 func firstTimeout(waits []perdure.Wait) (first perdure.Instant) {

@@ -73,7 +73,7 @@ type Server struct {
 	routes  []route
 	openapi []byte
 
-	closing chan struct{}    // closed when the server shuts down: whoever is blocked is answered
+	closing chan struct{}     // closed when the server shuts down: whoever is blocked is answered
 	ready   engine.ReadyRound // of Run
 
 	mu      sync.Mutex

@@ -19,7 +19,7 @@ func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 	if s.model.gap(now, p) {
 		s.sometimes("a gap began")
 	}
-	if op.Held > 0 {
+	if op.Postponed > 0 {
 		s.sometimes("a gap held the watchdog back")
 	}
 	for _, a := range op.Actions {

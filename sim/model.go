@@ -196,8 +196,8 @@ func (s *sim) summary(op engine.Op) string {
 		for _, a := range x.Actions {
 			text += fmt.Sprintf(" %s:%s:%s", a.Rule, a.Name, s.short(a.Run))
 		}
-		if x.Held > 0 {
-			text += fmt.Sprintf(" held %d", x.Held)
+		if x.Postponed > 0 {
+			text += fmt.Sprintf(" held %d", x.Postponed)
 		}
 		return text
 	}

@@ -268,6 +268,7 @@ func TestBadCallsOfCommands(t *testing.T) {
 		{[]string{"watchdog", "--rule", strings.Repeat("x", 1000)}, 2, "no rule"},
 		{[]string{"watchdog", "--rule", "W99"}, 2, "the rules are W1, W2, "},
 		{[]string{"watchdog", "--rule", "lost-worker"}, 0, "did nothing"},
+		{[]string{"watchdog", "--rule", "group-deadline-passed"}, 0, "did nothing"},
 		{[]string{"watchdog", "more"}, 2, "no arguments"},
 		{[]string{"watchdog", "--run", "no-such-run"}, 1, "no such run"},
 		{[]string{"jobs", "--key", "prd_nonsense"}, 1, "unauthorized"},

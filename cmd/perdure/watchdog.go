@@ -30,6 +30,7 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		fmt.Fprintln(stderr, "perdure watchdog: -n takes 1 to 1000")
 		return errUsage
 	}
+	filter.Rule = watchdog.StoredName(filter.Rule)
 	if names := watchdog.RuleNames(); filter.Rule != "" && !slices.Contains(names, filter.Rule) {
 		fmt.Fprintf(stderr, "perdure watchdog: there is no rule %q: the rules are %s\n", filter.Rule, strings.Join(names, ", "))
 		return errUsage

@@ -10,17 +10,24 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// A chronicle is what was seen of the runs on the wire, in words that are the same in every telling.
-type chronicle struct {
-	names      map[perdure.RunID]string
-	others     int // of them that nobody spawned
-	commits    map[commitID]boundary
-	counts     map[boundary]int // with n zero
-	boundaries []point          // in the order in which they came
-	steps      map[string]map[string]string
-	tokens     map[string]bool // of callbacks
-	asked      map[string]bool // kinds that workers asked for
-	hurried    map[string]bool // kinds of children that were spawned with a Timeout
+// observed has what was seen of the runs on the wire, under names that are the same in every trial.
+type observed struct {
+	names map[perdure.RunID]string
+	// continuations counts them.
+	continuations int
+	commits       map[commitID]boundary
+	// counts has the number of boundaries so far. The n of its keys is zero.
+	counts map[boundary]int
+	// boundaries has them in the order in which they came.
+	boundaries []point
+	// steps has the recorded entries by run and key.
+	steps map[string]map[string]string
+	// tokens has those of callbacks.
+	tokens map[string]bool
+	// polledKinds has the kinds that workers polled for.
+	polledKinds map[string]bool
+	// withTimeout has the kinds of children that were spawned with a Timeout.
+	withTimeout map[string]bool
 }
 
 type commitID struct {
@@ -28,20 +35,28 @@ type commitID struct {
 	id  string
 }
 
-func newChronicle() chronicle {
-	return chronicle{names: make(map[perdure.RunID]string), commits: make(map[commitID]boundary), counts: make(map[boundary]int), steps: make(map[string]map[string]string),
-		tokens: make(map[string]bool), asked: make(map[string]bool), hurried: make(map[string]bool)}
+func newObserved() observed {
+	return observed{
+		names:       make(map[perdure.RunID]string),
+		commits:     make(map[commitID]boundary),
+		counts:      make(map[boundary]int),
+		steps:       make(map[string]map[string]string),
+		tokens:      make(map[string]bool),
+		polledKinds: make(map[string]bool),
+		withTimeout: make(map[string]bool),
+	}
 }
 
-// name is the name of a run that was introduced.
-func (c *chronicle) name(id perdure.RunID) string {
+// name returns the name of a run, or its id if the name is not known.
+func (c *observed) name(id perdure.RunID) string {
 	if name, ok := c.names[id]; ok {
 		return name
 	}
 	return string(id)
 }
 
-func (c *chronicle) next(run string, grant bool, text string) boundary {
+// next adds a boundary.
+func (c *observed) next(run string, grant bool, text string) boundary {
 	b := boundary{run: run, grant: grant}
 	c.counts[b]++
 	b.n = c.counts[b]
@@ -49,16 +64,16 @@ func (c *chronicle) next(run string, grant bool, text string) boundary {
 	return b
 }
 
-// sawGrant notes that a run was leased.
-func (c *chronicle) sawGrant(g *api.Grant) boundary { return c.next(c.name(g.RunID), true, "") }
+// sawGrant adds the grant of a run.
+func (c *observed) sawGrant(g *api.Grant) boundary { return c.next(c.name(g.RunID), true, "") }
 
-// sawCommit notes a commit, and whether this is the first time that it is sent.
-func (c *chronicle) sawCommit(m *perdure.Commit) (b boundary, first bool) {
+// sawCommit adds a commit, unless it is sent again.
+func (c *observed) sawCommit(m *perdure.Commit) (b boundary, first bool) {
 	id := commitID{m.RunID, m.ID}
 	b, known := c.commits[id]
 	for _, child := range m.Children {
 		if child.Timeout != 0 {
-			c.hurried[child.Kind] = true
+			c.withTimeout[child.Kind] = true
 		}
 	}
 	if !known {
@@ -68,8 +83,8 @@ func (c *chronicle) sawCommit(m *perdure.Commit) (b boundary, first bool) {
 	return b, !known
 }
 
-// sawResult notes what the server has made of a commit.
-func (c *chronicle) sawResult(m *perdure.Commit, res *api.CommitResult) (boundary, error) {
+// sawResult adds the answer to a commit. It returns an error if a step is recorded with two values.
+func (c *observed) sawResult(m *perdure.Commit, res *api.CommitResult) (boundary, error) {
 	b := c.commits[commitID{m.RunID, m.ID}]
 	if res.Error != nil {
 		return b, nil
@@ -91,14 +106,16 @@ func (c *chronicle) sawResult(m *perdure.Commit, res *api.CommitResult) (boundar
 	return b, nil
 }
 
-// nobodys tells whether a run was left alone because no worker knows its kind: after a minute each has asked for all it knows.
-// A child with a Timeout may be meant to run out of it.
-func (c *chronicle) nobodys(r *api.Run) bool {
-	return r.StartedAt == nil && r.FinishedAt != nil && r.FinishedAt.Sub(r.CreatedAt) >= time.Minute && !c.asked[r.Kind] && !c.hurried[r.Kind]
+// unhandled tells whether a run was never started because no worker knows its kind. Within a minute
+// each worker has polled for all its kinds. A child with a Timeout is left out, because it may be
+// meant to time out.
+func (c *observed) unhandled(r *api.Run) bool {
+	neverStarted := r.StartedAt == nil && r.FinishedAt != nil && r.FinishedAt.Sub(r.CreatedAt) >= time.Minute
+	return neverStarted && !c.polledKinds[r.Kind] && !c.withTimeout[r.Kind]
 }
 
-// stepOf is the step that a journal's key stands for. Package agent keeps notes of its own there as well, of what came into
-// the inbox, say, which is another thing after a crash.
+// stepOf returns the step of a journal key. Entries of package agent that are not steps, such as
+// frames, are left out, because they may differ after a crash.
 func stepOf(key string) (step string, ok bool) {
 	if done, ok := strings.CutPrefix(key, perdure.UndonePrefix); ok {
 		return "undo " + done, true
@@ -106,18 +123,18 @@ func stepOf(key string) (step string, ok bool) {
 	return key, !strings.HasPrefix(key, "_")
 }
 
-// introduce learns the name of a run. A child's is its parent's and its key in the parent's journal, which stands in the
-// parent's log from the transaction on that made the child. A run that nobody spawned is the one that was started, or a
-// continuation.
-func (s *Session) introduce(id perdure.RunID, kind string, parent perdure.RunID) (string, error) {
+// learnName returns the name of a run, and finds it out if necessary. The name of a child is its
+// parent's name and its journal key, which the parent's log has. A run without a parent is the
+// scenario's run or a continuation.
+func (s *Session) learnName(id perdure.RunID, kind string, parent perdure.RunID) (string, error) {
 	s.mu.Lock()
 	name, known := s.names[id]
 	above, parentKnown := s.names[parent]
 	if !known && parent == "" {
 		name = kind
 		if id != s.id {
-			s.others++
-			name = fmt.Sprintf("%s (continued %d)", kind, s.others)
+			s.continuations++
+			name = fmt.Sprintf("%s (continued %d)", kind, s.continuations)
 		}
 		s.names[id], known = name, true
 	}
@@ -128,7 +145,7 @@ func (s *Session) introduce(id perdure.RunID, kind string, parent perdure.RunID)
 	if !parentKnown {
 		run, err := s.c.Get(s.ctx, parent)
 		if err == nil {
-			above, err = s.introduce(parent, run.Kind, run.ParentRunID)
+			above, err = s.learnName(parent, run.Kind, run.ParentRunID)
 		}
 		if err != nil {
 			return "", err

@@ -49,7 +49,8 @@ func TestArtifactsAndRmOnTheCommandLine(t *testing.T) {
 
 	_, errs = mustRun(t, 1, "rm", id)
 	has(t, errs, "wrong_state")
-	done := perdure.Commit{ID: "end", RunID: lease.RunID, Epoch: lease.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`)}}
+	done := perdure.Commit{ID: "end", RunID: lease.RunID, Epoch: lease.Epoch,
+		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`)}}
 	if _, err := c.Commit(ctx, "w", done); err != nil {
 		t.Fatal(err)
 	}

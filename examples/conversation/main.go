@@ -1,5 +1,6 @@
-// Conversation: a turn that does not keep anybody waiting. The agent answers at once, "I'll tell you", and its run is over. When
-// the work that it left behind has ended, one new run continues on the thread and says what came of it.
+// Conversation: a turn that ends while its work goes on. The agent answers at once, "I'll tell
+// you", and its run completes. When its children have ended, one new run continues on the thread
+// and reports the results.
 package main
 
 import (
@@ -24,7 +25,7 @@ func main() {
 	}
 }
 
-// assist has one turn. A continuation is an execution of the same kind, and says so in its input.
+// assist executes one turn. The input of a continuation says that it is one.
 func assist(ctx *agent.Context, in struct{ Trigger string }) (string, error) {
 	if in.Trigger != "chord" {
 		if err := agent.Message(ctx, "assistant", "Looking; I'll tell you."); err != nil {

@@ -73,7 +73,7 @@ func TestApprovalsOnTheCommandLine(t *testing.T) {
 	decidedAs(t, c, id, perdure.ApprovalOpen)
 	has(t, first(mustRun(t, 0, "approve", string(id), "--yes", "--comment", "go on")), string(id)+" is approved")
 	if a := decidedAs(t, c, id, perdure.ApprovalApproved); a.Comment != "go on" || a.DecidedBy.Name != "admin" {
-		t.Errorf("%+v", a)
+		t.Errorf("approval = %+v, want the comment, decided by admin", a)
 	}
 	mustRun(t, 0, "approve", string(id), "--yes") // repeating the decision is no error
 	_, errs = mustRun(t, 1, "approve", string(id), "--reject")
@@ -191,10 +191,11 @@ func TestApproveAsksOnATerminal(t *testing.T) {
 		}
 		code, stdout, stderr := call("approve", string(id))
 		if code != x.code || !strings.Contains(stdout, `"rm"`) || !strings.Contains(stderr, "Approve? [y/n") {
-			t.Errorf("answer %q: exit code = %d, want %d\n%s%s", x.typed, code, x.code, stdout, stderr)
+			t.Errorf("answer %q: exit code = %d, want %d with the action and the question\n%s%s",
+				x.typed, code, x.code, stdout, stderr)
 		}
 		if a := decidedAs(t, c, id, x.state); string(a.Answer) != x.answer {
-			t.Errorf("%q: %s", x.typed, a.Answer)
+			t.Errorf("answer %q: form = %s, want %s", x.typed, a.Answer, x.answer)
 		}
 	}
 }
@@ -205,7 +206,7 @@ func TestInterruptedPromptDecidesNothing(t *testing.T) {
 	cancel()
 	var decision perdure.Decision
 	if err := askPerson(ctx, r, io.Discard, &perdure.Approval{}, &decision); err == nil || decision.Decision != "" {
-		t.Errorf("%+v, %v", decision, err)
+		t.Errorf("interrupted prompt: decision %+v (error %v), want an error and no decision", decision, err)
 	}
 }
 

@@ -32,10 +32,10 @@ func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(text), &said); err != nil || said.File != file || said.Runs != 1 ||
 		said.Bytes < 4096 || said.Rows < 3 || said.From != "sqlite" || said.At == "" {
-		t.Errorf("%+v %v", said, err)
+		t.Errorf("backup --json = %+v (error %v), want 1 run from sqlite in %s", said, err, file)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("backup file: %v (error %v), want mode 0600", info, err)
 	}
 	_, errs := mustRun(t, 1, "backup", file)
 	has(t, errs, "there already")
@@ -120,11 +120,11 @@ func TestConcurrentBackupsToOneName(t *testing.T) {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(beside); err != nil || string(text) != "mine" {
-		t.Errorf("%q %v", text, err)
+		t.Errorf("file beside the backup = %q (error %v), want it unchanged", text, err)
 	}
 	mustRun(t, 1, "backup", filepath.Join(out, "c"), "--data", filepath.Join(dir, "none"), "--url", "http://127.0.0.1:1")
 	if now, _ := filepath.Glob(filepath.Join(out, ".perdure*")); !slices.Equal(now, []string{left}) {
-		t.Errorf("files after the backups = %v, want the backup and what was there", now)
+		t.Errorf("temporary folders after the backups = %v, want only the old one, %s", now, left)
 	}
 }
 

@@ -110,11 +110,11 @@ func TestOpenLoopKeepsItsRate(t *testing.T) {
 			"process", "--dir", t.TempDir(), "--duration", "500ms", "--rate", "200")
 		var r bench.Report
 		if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Figures) != 1 {
-			t.Fatalf("%s: %v", out, err)
+			t.Fatalf("bench --json: %v, want one figure: %s", err, out)
 		}
 		// A hundred random arrivals are between 50 and 150 but once in a million times.
 		if f := r.Figures[0]; f.Loop != "open" || f.Count < 50 || f.Count > 150 || f.What != "at 200/s" {
-			t.Errorf("figure %+v, want 50 to 150 samples", f)
+			t.Errorf("figure %+v, want 50 to 150 samples of an open loop at 200/s", f)
 		}
 	}
 }

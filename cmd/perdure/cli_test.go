@@ -132,7 +132,7 @@ func TestJobControl(t *testing.T) {
 	id = strings.TrimSpace(id)
 	r, err := c.Get(context.Background(), perdure.RunID(id))
 	if err != nil || string(r.Input) != `[1,2,3]` {
-		t.Fatalf("run = %+v (error %v)", r, err)
+		t.Fatalf("run = %+v (error %v), want the input [1,2,3]", r, err)
 	}
 	again, _ := mustRun(t, 0, "run", "once", "-d", "--idempotency-key", "k", "--json")
 	same, _ := mustRun(t, 0, "run", "once", "-d", "--idempotency-key", "k", "--json")
@@ -176,7 +176,7 @@ func TestAttachAndDetach(t *testing.T) {
 	out, errs = mustRun(t, 0, "fg", id)
 	<-done
 	if out != "\"at last\"\n" {
-		t.Errorf("%q", out)
+		t.Errorf("fg printed %q, want the result", out)
 	}
 	has(t, errs, "1  run:created", "run:started", "run:completed")
 	_, errs = mustRun(t, 0, "fg", id, "--after", "2") // also after its end
@@ -221,7 +221,7 @@ func TestKeysOnTheCommandLine(t *testing.T) {
 	list, _ := mustRun(t, 0, "keys", "list")
 	has(t, list, "reader", "admin", "platform")
 	if strings.Contains(list, secret) || strings.Contains(list, "theirs") {
-		t.Errorf("keys list printed %s, want no secret", list)
+		t.Errorf("keys list printed %s, want no secret and no key of another tenant", list)
 	}
 	mustRun(t, 0, "keys", "revoke", strings.Split(secret, "_")[1])
 	_, errs = mustRun(t, 1, "jobs", "--key", secret)
@@ -305,7 +305,7 @@ func TestConfigurationFromFileEnvironmentAndFlags(t *testing.T) {
 	}
 	if got.Listen != "127.0.0.1:2" || got.Data != "from-env" || got.Policy["lease"] != "1m20s" ||
 		got.Policy["silent"] != "45s" {
-		t.Errorf("%+v", got)
+		t.Errorf("configuration = %+v, want listen by flag, data by environment, lease 1m20s and silent 45s", got)
 	}
 	t.Setenv("PERDURE_POLICY_LEASE", "")
 	for text, want := range map[string]string{"lisen = \"x\"\n": "lisen", "listen = 3\n": "listen",

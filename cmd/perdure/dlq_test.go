@@ -107,14 +107,14 @@ func TestSigningKeysOnTheCommandLine(t *testing.T) {
 	public, _ := mustRun(t, 0, "keys", "signing", "public", file, second)
 	has(t, public, "# key "+id, "BEGIN PUBLIC KEY")
 	if strings.Contains(public, "PRIVATE") {
-		t.Errorf("keys signing public printed %s, want two public keys in PEM", public)
+		t.Errorf("keys signing public printed %s, want no private key", public)
 	}
 	trusted := filepath.Join(dir, "trust.pem")
 	if err := os.WriteFile(trusted, []byte(public), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if trust, err := worker.LoadTrust(trusted); err != nil || len(trust.Keys()) != 2 || trust.Keys()[0].ID != id {
-		t.Errorf("trusted keys = %v (error %v)", trust, err)
+		t.Errorf("trusted keys = %v (error %v), want 2, the first with id %s", trust, err, id)
 	}
 
 	c, _ := liveWith(t, embedded.Options{SigningKeys: []string{file, second}})

@@ -45,7 +45,7 @@ func TestPlatformKeysOnTheCommandLine(t *testing.T) {
 	var page api.AuditLog
 	if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Entries) != 1 ||
 		page.Entries[0].Action != perdure.AuditKeyBootstrap {
-		t.Errorf("%v %v", page, err)
+		t.Errorf("audit entries = %v (error %v), want one key.bootstrap", page, err)
 	}
 	text, _ = mustRun(t, 0, "audit") // for the default tenant
 	has(t, text, "nothing of the kind")
@@ -80,13 +80,13 @@ func TestKeysBootstrapCreatesKeyWithoutServer(t *testing.T) {
 	info, serr := os.Stat(file)
 	if err != nil || serr != nil || info.Mode().Perm() != 0o600 ||
 		!works(t, embedded.Options{Dir: dir}, strings.TrimSpace(string(b))) {
-		t.Errorf("%v %v %v", info, err, serr)
+		t.Errorf("key file: %v (errors %v, %v), want mode 0600 and a valid key", info, err, serr)
 	}
 	text, _ = mustRun(t, 0, "keys", "bootstrap", "--store", pgtest.New(t), "--scopes", "platform:read,keys:admin",
 		"--json")
 	var k api.NewKey
 	if err := json.Unmarshal([]byte(text), &k); err != nil || k.Secret == "" || !k.Platform || len(k.Scopes) != 2 {
-		t.Errorf("%s %v", text, err)
+		t.Errorf("keys bootstrap printed %s (error %v), want a platform key with 2 scopes", text, err)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &said); err != nil || len(said.Keys) != 1 || !said.Keys[0].Full() ||
 		said.Revoked != 2 || said.Secret != "" ||
 		said.KeyFile != filepath.Join(strict, embedded.KeyFile) || len(said.Hooks) != 1 || said.Hooks[0].Version != 1 {
-		t.Fatalf("%s %v", text, err)
+		t.Fatalf("restore --revoke-keys --json: %v, want 1 valid key in a file, 2 revoked, 1 webhook: %s", err, text)
 	}
 	if works(t, embedded.Options{Dir: strict}, revoked.Secret) {
 		t.Error("a key of the backup is valid after a restore with --revoke-keys, want none")

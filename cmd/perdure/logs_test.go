@@ -20,7 +20,7 @@ func TestPrintEvent(t *testing.T) {
 		var out strings.Builder
 		if err := printEvent(&out, &api.Event{Type: x.typ, Data: json.RawMessage(x.data)}, false); err != nil ||
 			!strings.HasSuffix(out.String(), " "+x.want) {
-			t.Errorf("printEvent of %s %s = %q (error %v)", x.typ, x.data, &out, err)
+			t.Errorf("printEvent of %s %s = %q (error %v), want it to end with %q", x.typ, x.data, &out, err, x.want)
 		}
 	}
 }

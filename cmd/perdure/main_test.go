@@ -101,7 +101,7 @@ func TestDemo(t *testing.T) {
 	}
 	if got.State != perdure.Completed || got.Attempts != 2 || len(got.Killed) != 2 ||
 		len(got.Killed[0].Acked) != 2 || got.Killed[0].Attempt != 1 {
-		t.Errorf("%+v", got)
+		t.Errorf("demo = %+v, want completed in attempt 2, and 2 kills of which the first cost no attempt", got)
 	}
 	var once, twice int
 	for _, n := range got.Executions {

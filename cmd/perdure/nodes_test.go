@@ -22,7 +22,7 @@ func TestConfigCheckOfStoreAndDoorbell(t *testing.T) {
 	t.Setenv("PERDURE_STORE", "")
 	same, _ := mustRun(t, 0, "config", "check", "--config", file, "--json")
 	if same != more {
-		t.Errorf("%s\n%s", same, more)
+		t.Errorf("configuration by file:\n%s\nwant that by environment:\n%s", same, more)
 	}
 	t.Setenv("PERDURE_DOORBELL", "none")
 	none, _ := mustRun(t, 0, "config", "check", "--config", file)

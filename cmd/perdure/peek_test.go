@@ -59,7 +59,7 @@ func TestPeekShowsWhatARunIsDoing(t *testing.T) {
 	out, _ = mustRun(t, 0, "peek", "--json", string(g.RunID))
 	var a api.Activity
 	if err := json.Unmarshal([]byte(out), &a); err != nil || a.RunID != g.RunID || a.Operation == nil {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("peek --json: %v, want run %s with an operation: %s", err, g.RunID, out)
 	}
 	mustRun(t, 1, "peek", "01999999-9999-7999-8999-999999999999")
 	mustRun(t, 2, "peek")

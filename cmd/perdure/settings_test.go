@@ -144,7 +144,7 @@ func effective(t *testing.T, out, name string) string {
 	t.Helper()
 	var all map[string]any
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("config check --json: %v\n%s", err, out)
 	}
 	section, rest, _ := strings.Cut(name, ".")
 	var at any = all[section]
@@ -259,7 +259,7 @@ func TestDocumentedFilesNameSettings(t *testing.T) {
 			var tree map[string]any
 			meta, err := toml.Decode(block[1], &tree)
 			if err != nil {
-				t.Errorf("%s: %v", page, err)
+				t.Errorf("%s: a configuration file is not TOML: %v", page, err)
 			}
 			for _, key := range meta.Keys() {
 				name := strings.Join(key, ".")

@@ -80,7 +80,7 @@ func TestNoCommandPrintsForeignTextRaw(t *testing.T) {
 		t.Helper()
 		what.ID, what.RunID, what.Epoch = "c"+g.Kind, g.RunID, g.Epoch
 		if _, err := c.Commit(ctx, "w", what); err != nil {
-			t.Fatalf("%s: %v", g.Kind, err)
+			t.Fatalf("commit for kind %s: %v", g.Kind, err)
 		}
 	}
 	submit("live")

@@ -183,7 +183,8 @@ func TestSilentTLSClientIsDisconnected(t *testing.T) {
 	}
 	hs := server(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	if hs.ReadHeaderTimeout <= 0 || hs.ReadHeaderTimeout > 10*time.Second {
-		t.Errorf("ReadHeaderTimeout, which limits the handshake, = %s, want more than 0 and not long", hs.ReadHeaderTimeout)
+		t.Errorf("ReadHeaderTimeout, which limits the handshake, = %s, want more than 0 and at most 10 s",
+			hs.ReadHeaderTimeout)
 	}
 	hs.TLSConfig, hs.ReadHeaderTimeout = pair.Config(), 50*time.Millisecond
 	go hs.ServeTLS(l, "", "")

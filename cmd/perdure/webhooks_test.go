@@ -61,7 +61,7 @@ func TestWebhooksOnTheCommandLine(t *testing.T) {
 	has(t, first(mustRun(t, 0, "webhooks", "deliveries", id)), "DELIVERY", dead, "run:completed", "delivered", "204")
 	again, _ := mustRun(t, 0, "webhooks", "rotate", id)
 	if again == secret || !strings.HasPrefix(again, "whsec_") {
-		t.Errorf("%q", again)
+		t.Errorf("webhooks rotate printed %q, want a new secret", again)
 	}
 	_, errs = mustRun(t, 0, "run", "-d", "told", "--webhook", sink.URL+"/run")
 	has(t, errs, "shown this once: whsec_")

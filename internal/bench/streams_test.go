@@ -89,7 +89,7 @@ func TestClientsCountLostAndDoubledLines(t *testing.T) {
 			}
 			got, err := cl.do(&clientRequest{Do: askAwait, Upto: []int64{3}, Limit: 10 * time.Second})
 			if err != nil || got.Lost != 3*c.lost || got.Doubled != 3*c.doubled || len(got.At) != 3 || got.At[0] == 0 {
-				t.Errorf("%+v, %v", got, err)
+				t.Errorf("reply = %+v (error %v), want %d lines lost and %d doubled, on 3 streams", got, err, 3*c.lost, 3*c.doubled)
 			}
 			if want := 3 * (3 - int(c.lost)); len(got.Arrivals) != want || got.Arrivals[0].N != 101 {
 				t.Errorf("arrivals = %v, want %d events", got.Arrivals, want)
@@ -122,7 +122,7 @@ func TestClientsReportCutAndRefusedStreams(t *testing.T) {
 		t.Errorf("await after the stream was cut = %v, want an error that says so", err)
 	}
 	if calls.Load() != 1 || cl.open.Load() != 0 || cl.streams[0].cursor.Load() != 1 {
-		t.Errorf("%d calls, %d open streams, cursor %d; want a reconnect from the cursor",
+		t.Errorf("%d calls, %d open streams, cursor %d; want 1 call, no open stream and cursor 1",
 			calls.Load(), cl.open.Load(), cl.streams[0].cursor.Load())
 	}
 }
@@ -137,7 +137,7 @@ func TestStreamWithoutEndFrameWasCut(t *testing.T) {
 		err := readStream(t.Context(), s.URL, "key", "run", 0, func(*frame) error { return nil })
 		s.Close()
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%q: %v", c.body, err)
+			t.Errorf("stream %q: %v, want an error with %q, or none if that is empty", c.body, err, c.err)
 		}
 	}
 }

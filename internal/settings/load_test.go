@@ -32,7 +32,7 @@ func TestPolicyFromFile(t *testing.T) {
 		"artifact_max_bytes = 12\nartifact_total_bytes = \"12\"\nlease = \"2s\""} {
 		cfg, err := load(t, "[policy]\n"+text)
 		if err != nil {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("policy %q: %v, want no error", text, err)
 		} else if cfg.Policy.ArtifactMaxBytes != 12 {
 			t.Errorf("%q: artifact_max_bytes = %d, want 12", text, cfg.Policy.ArtifactMaxBytes)
 		}
@@ -61,7 +61,7 @@ func TestPolicyFromFile(t *testing.T) {
 	} {
 		if _, err := load(t, "[policy]\n"+text); err == nil || !strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "invalid:") {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("policy %q: %v, want an error with %q", text, err, want)
 		}
 	}
 }
@@ -81,11 +81,11 @@ stale = "30m"
 	r := perdure.Run{Kind: "report", Activity: "running tests"}
 	if got := cfg.Policy.Thresholds(&r); got != (perdure.Thresholds{Silent: 30 * time.Second,
 		NoProgress: 10 * time.Minute, Stale: 30 * time.Minute, Dead: time.Hour}) {
-		t.Errorf("%+v", got)
+		t.Errorf("thresholds of report while running tests = %+v, want 30s, 10m, 30m and 1h", got)
 	}
 	r.Activity = "llm_thinking"
 	if got := cfg.Policy.Thresholds(&r); got.Silent != 2*time.Minute || got.Stale != 2*time.Minute {
-		t.Errorf("%+v", got)
+		t.Errorf("thresholds of report while llm_thinking = %+v, want silent and stale after 2m", got)
 	}
 	var out strings.Builder
 	cfg.Print(&out)
@@ -118,7 +118,7 @@ stale = "30m"
 		"policy = 5":                                "policy is a section",
 	} {
 		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("file %q: %v, want an error with %q", text, err, want)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package agent is the library for the code of an agent: steps whose results are recorded, children
-// that work at the same time, waits that occupy no worker, and sagas that undo. An agent is a
-// function. Package worker executes it:
+// Package agent is the library for the code of an agent. It has steps whose results are recorded,
+// children that work at the same time, waits that occupy no worker, and sagas that undo. An agent
+// is a function. Package worker executes it:
 //
 //	worker.Agent(w, "trip", func(ctx *agent.Context, city string) (Trip, error) {
 //		plan, err := agent.Step(ctx, "plan", func(ctx context.Context) (Plan, error) { return model.Plan(ctx, city) })
@@ -30,10 +30,10 @@
 // # What belongs in a step
 //
 // Put into a step everything that has an effect outside, costs something, or may have another
-// result the next time: a call of a model, a service or a database, a random number, the time. The
-// result is written as JSON, and it is on the server's disk when Step returns. The key of a step is
-// its name with the number of its use: the second "search" is "search#2". Keys are names and not
-// positions, so a step that a new release adds elsewhere shifts nothing.
+// result the next time. Examples are calls of models, services and databases, random numbers, and
+// the time. The result is written as JSON, and it is on the server's disk when Step returns. The
+// key of a step is its name with the number of its use: the second "search" is "search#2". Keys are
+// names and not positions, so a step that a new release adds elsewhere shifts nothing.
 //
 // A step is recorded once. Its function is called at least once. If a worker dies after the
 // function has returned and before the result is recorded, the function is called again, with the
@@ -50,10 +50,10 @@
 //   - The result of a step survives JSON. Unexported fields, channels and functions don't.
 //   - A change of code that contradicts the journals of live runs is made behind a [Version].
 //
-// The journal may contradict an agent that breaks the first rule: another input for a child,
-// another type of a step's result, another action to approve. The attempt then fails with the code
-// nondeterminism and names the key. A recorded entry that the code no longer asks for is ignored,
-// so a step may be removed.
+// The journal may contradict an agent that breaks the first rule. Examples are another input for a
+// child, another type of a step's result, or another action to approve. The attempt then fails with
+// the code nondeterminism and names the key. A recorded entry that the code no longer asks for is
+// ignored, so a step may be removed.
 //
 // # Children
 //
@@ -88,7 +88,7 @@
 //   - When the run is asked to stop, its context ends. Every new step and wait returns
 //     [ErrCancelled], and the run is cancelled when the function returns.
 //
-// Work that must not be left half done belongs in a [Saga]: its steps are undone in reverse order,
+// Work that must not be left half done belongs in a [Saga]. Its steps are undone in reverse order,
 // each [Undo] as a recorded step of its own.
 //
 // # What it is not

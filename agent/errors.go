@@ -156,7 +156,7 @@ func nondeterminism(key, format string, args ...any) error {
 	return perdure.Errorf(perdure.CodeNondeterminism, "%s: %s", key, fmt.Sprintf(format, args...))
 }
 
-// misuse returns the error of a mistake in the agent's code, and remembers it: the run fails with
+// misuse returns the error of a mistake in the agent's code, and remembers it. The run fails with
 // it even if the code ignores the error.
 func (c *execution) misuse(format string, args ...any) error {
 	err := misuse(format, args...)

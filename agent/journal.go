@@ -17,10 +17,10 @@ import (
 // about to add to it.
 //
 // The journal has two kinds of entries. A step's entry has the step's key and its result. A frame's
-// key begins with "_frame:". It lists what else a commit carried: the number of messages and lines,
-// the children by key, the inbox items, and the times and ids that were handed out. A replay uses
-// it to skip these things and to get the same values again. Everything an agent can decide on is in
-// the journal, in the order in which it came, so a replay decides in the same way.
+// key begins with "_frame:". It lists what else a commit carried: messages and lines by number,
+// children by key, inbox items, and the times and ids that were handed out. A replay uses it to
+// skip these things and to get the same values again. Everything an agent can decide on is in the
+// journal, in the order in which it came, so a replay decides in the same way.
 type execution struct {
 	s      session.Session
 	grant  *api.Grant
@@ -228,8 +228,8 @@ func (c *execution) dataOf(i *item) json.RawMessage {
 func (i *item) dataKey() string { return fmt.Sprintf("%s%d", dataPrefix, i.Seq) }
 
 // readInbox takes the items that came since the last execution. The first commit of this one writes
-// them to the journal and acknowledges them. Signals that nobody waits for yet stay in the inbox,
-// as do items that end no wait and report no child, such as a late result.
+// them to the journal and acknowledges them. Signals that nobody waits for yet stay in the inbox.
+// So do items that end no wait and report no child, such as a late result.
 func (c *execution) readInbox(inbox []perdure.Item) {
 	for _, in := range inbox {
 		if c.journaled[in.Seq] {
@@ -455,8 +455,8 @@ func refusal(r *api.Refusal) error {
 // maxName leaves room for the prefix and the number that a key adds to a name.
 const maxName = perdure.MaxName - 30
 
-// keyFor checks the name of a step, a child or a wait, and returns its key: the name and the number
-// of its use in this execution. Each kind of thing has its own count.
+// keyFor checks the name of a step, a child or a wait, and returns its key. That is the name with
+// the number of its use in this execution. Each kind of thing has its own count.
 func (c *execution) keyFor(what, name string) (string, error) {
 	switch {
 	case name != "":

@@ -30,7 +30,7 @@ import (
 //
 // An error is returned and not recorded, so that the next attempt calls the function again. A
 // [Permanent] error is recorded. An agent that goes on in another way after an error has to make it
-// Permanent first: otherwise the step might succeed in a later execution.
+// Permanent first. Otherwise the step might succeed in a later execution.
 //
 // The function may be called twice, if a worker dies after the function has returned and before its
 // result is recorded. [IdempotencyKey] lets the services it calls notice.
@@ -371,7 +371,7 @@ func Version(ctx *Context, name string, version int) int {
 }
 
 // checkCounted returns an error if a step is running. It is for things that a replay recognizes by
-// their number: a replay does not call the functions of recorded steps, so their share would be
+// their number. A replay does not call the functions of recorded steps, so their share would be
 // missing.
 func (c *execution) checkCounted(what string) error {
 	c.mu.Lock()

@@ -1,6 +1,6 @@
 // Package agenttest tests that an agent survives crashes. It executes a scenario again and again,
 // and crashes the worker or the server at a different point each time. It is to agents what
-// net/http/httptest is to handlers: it uses the real server, in memory and without a socket, the
+// net/http/httptest is to handlers. It uses the real server, in memory and without a socket, the
 // real worker, and virtual time.
 //
 //	func TestTrip(t *testing.T) {
@@ -31,8 +31,8 @@
 // # Where it crashes
 //
 // Between two durable changes the time of a crash makes no difference, so the number of points is
-// finite. They are every commit of every run of the tree (a step recorded, a child spawned, a wait
-// opened, the end), and every grant of a run to a worker. At each of them
+// finite. They are every commit of every run of the tree, and every grant of a run to a worker. A
+// commit records a step, spawns a child, opens a wait or ends the run. At each of them
 //
 //   - the worker dies before the call arrives: everything since its last commit is lost;
 //   - the worker dies after the call was executed, and does not get the answer;
@@ -47,11 +47,11 @@
 //
 // # What has to be the same
 //
-// Every trial has to end with the same state, result and error of every run of the tree, the same
-// deliverable, the same result of every step, the same messages of the thread, and the same set of
-// notes ([Session.Note]). The invariants of the store are checked as well. Things that are not the
-// agent's decision are left out or made equal: ids, instants, the number of attempts, the log. Use
-// [Scenario.Scrub] for anything else that may differ.
+// Every run of the tree has to end with the same state, result and error in every trial. The
+// deliverable, the results of steps, the messages of the thread and the set of notes
+// ([Session.Note]) have to be the same, too. The invariants of the store are checked as well.
+// Things that are not the agent's decision are left out or made equal: ids, instants, the number of
+// attempts, the log. Use [Scenario.Scrub] for anything else that may differ.
 //
 // The server guarantees that a step is recorded once. The effect of a step may still happen twice,
 // if a worker dies after the effect and before the record of it. No library can change that. A test

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// runningHandlers counts the handlers that are being executed. It is made outside of the bubble: a
+// runningHandlers counts the handlers that are being executed. It is made outside of the bubble. A
 // handler that waits for something from outside stops the bubble's clock, and then the test has to
 // name it.
 type runningHandlers struct {

@@ -37,7 +37,7 @@ type Scenario struct {
 	// real time.
 	Patience time.Duration
 	// Scrub removes from a text what may differ between trials. It gets every text that is
-	// compared, in which the ids of runs are replaced by their names, and the field, such as "trip:
+	// compared, in which names replace the ids of runs. It also gets the field, such as "trip:
 	// result" or "trip/hotel#1: choose#1". A field whose text becomes empty is not compared. The
 	// default makes instants and UUIDs equal.
 	Scrub func(field, text string) string

@@ -3,16 +3,16 @@
 //
 // # What it is for
 //
-// The simulator tests the engine and the store in one process. These tests cover what it leaves
-// out: the program as it is built, HTTP, SQLite files on a disk that fails, PostgreSQL, NATS,
-// browsers, and the SDK in processes of its own.
+// The simulator tests the engine and the store in one process. These tests cover the rest: the
+// program as it is built, HTTP, disks that fail, PostgreSQL, NATS, browsers, and the SDK in
+// processes of its own.
 //
 // # How it works
 //
 // A node is "perdure serve" as a process, which a test kills and starts again on the same data and
 // address (server_test.go). A fleet is several nodes on one PostgreSQL (load_test.go). Most tests
-// follow one pattern: clients write down what was acknowledged to them, something is killed or cut
-// at random points, and at the end the store has to contain exactly what was acknowledged. Files on
+// follow one pattern. Clients write down what was acknowledged to them, and something is killed or
+// cut at random points. At the end the store has to contain exactly what was acknowledged. Files on
 // a file system that forgets unsynced data (internal/lossfs) test power losses.
 //
 // The test binary is also the program of workers and attackers: TestMain looks at the environment.

@@ -216,7 +216,7 @@ func (l *load) worker(name string) {
 	}
 }
 
-// enough waits until a number of submits were acknowledged, and a number of waits were answered at
+// enough waits for a number of acknowledged submits, and a number of waits that were answered at
 // another node than the one where the run ended.
 func (l *load) enough(submits, wakes int) {
 	l.t.Helper()

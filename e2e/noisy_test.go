@@ -24,9 +24,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// The noisy-neighbour suite: a hostile tenant attacks with an ordinary key, one attack after the
-// other, while a bystander does ordinary work on the same server. The attacks must hardly slow down
-// the bystander.
+// The noisy-neighbour suite has a hostile tenant that makes one attack after the other, with an
+// ordinary key. Meanwhile a bystander does ordinary work on the same server. The attacks must
+// hardly slow down the bystander.
 //
 // In an ordinary test run the attacks are small and short, and the bounds are wide, so that a busy
 // machine does not fail them. PERDURE_TEST_FULL=1 makes attacks of full size, with the bounds that

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// checkEnd checks, at the end, that everything that was acknowledged is stored, that nothing is
-// stored that was not requested, and that every end was reported.
+// checkEnd checks at the end that everything acknowledged is stored, that nothing is stored that
+// was not requested, and that every end was reported.
 func (s *sim) checkEnd() {
 	s.checkAll()
 	roots := make(map[uint64]int)

@@ -11,9 +11,9 @@
 //
 // # How it works
 //
-// The workload, the faults, the ids and the retries each draw from a random stream of their own, so
-// a new kind of fault does not change the workload. Time is a number. A heap of events determines
-// what happens next, and nothing ever waits.
+// The workload, the faults, the ids and the retries each have a random stream of their own. A new
+// kind of fault therefore does not change the workload. Time is a number. A heap of events
+// determines what happens next, and nothing ever waits.
 //
 // Two nodes, each with its own store, engine and watchdog, work on one SQLite database in memory,
 // like two servers on one database. The network, the clients, the workers and what they execute are

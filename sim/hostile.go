@@ -14,8 +14,9 @@ import (
 const hostile perdure.TenantID = "mallory"
 
 // mallory is a client of the hostile tenant. With ordinary calls it creates what is expensive to
-// end: chains of groups that cancel their losers, threads with many waiting runs, inboxes full of
-// signals. No worker takes its runs. They end by a cancel, by a group, or by their deadline.
+// end. Examples are chains of groups that cancel their losers, threads with many waiting runs, and
+// inboxes full of signals. No worker takes its runs. They end by a cancel, by a group, or by their
+// deadline.
 type mallory struct {
 	s    *sim
 	dice stream

@@ -103,8 +103,8 @@ func (f *flight) answer(op engine.Op, err error) {
 	s.after(s.net.between(time.Millisecond, s.cfg.latency), func() { then(reply{op: op, err: err}) })
 }
 
-// meddle makes a node do something that is likely to conflict: a request on its way, a sweep, or an
-// operation on the runs that the other node has just decided.
+// meddle makes a node do something that is likely to conflict. That is a request on its way, a
+// sweep, or an operation on the runs that the other node has just decided.
 func (s *sim) meddle(n *node, about []perdure.RunID) {
 	if len(s.flights) > 0 && s.fault.chance(0.4) {
 		for range min(len(s.flights), s.fault.IntN(3)+1) {

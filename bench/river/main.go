@@ -82,8 +82,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errors.New("-url is missing: postgres://…")
 	}
 	// The configuration of its documentation, with all defaults.
-	shipped := setting{Name: "river as shipped", Workers: 100, Cooldown: river.FetchCooldownDefault, Poll: river.FetchPollIntervalDefault, Conns: 16}
-	r := &report{Jobs: *jobs, Cores: runtime.NumCPU(), Go: runtime.Version(), River: []setting{shipped, tuned}, Rates: make(map[string][]float64), Medians: make(map[string]float64)}
+	shipped := setting{Name: "river as shipped", Workers: 100, Cooldown: river.FetchCooldownDefault,
+		Poll: river.FetchPollIntervalDefault, Conns: 16}
+	r := &report{Jobs: *jobs, Cores: runtime.NumCPU(), Go: runtime.Version(), River: []setting{shipped, tuned},
+		Rates: make(map[string][]float64), Medians: make(map[string]float64)}
 	for i := range *rounds {
 		for _, s := range r.River {
 			fmt.Fprintf(stderr, "round %d: %s\n", i+1, s.Name)
@@ -175,8 +177,9 @@ func drain(ctx context.Context, address string, jobs int, s setting) (rate float
 	w := &worker{done: new(atomic.Int64)}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, w)
-	client, err := river.NewClient(driver, &river.Config{Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: s.Workers}}, Workers: workers,
-		FetchCooldown: s.Cooldown, FetchPollInterval: s.Poll, Logger: slog.New(slog.DiscardHandler)})
+	client, err := river.NewClient(driver,
+		&river.Config{Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: s.Workers}}, Workers: workers,
+			FetchCooldown: s.Cooldown, FetchPollInterval: s.Poll, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return 0, err
 	}
@@ -194,7 +197,8 @@ func drain(ctx context.Context, address string, jobs int, s setting) (rate float
 			continue
 		}
 		// All jobs were executed. The measurement ends when that is stored.
-		if err := pool.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM river_job WHERE state <> 'completed')").Scan(&open); err != nil {
+		if err := pool.QueryRow(ctx,
+			"SELECT EXISTS (SELECT 1 FROM river_job WHERE state <> 'completed')").Scan(&open); err != nil {
 			return 0, err
 		}
 	}
@@ -232,12 +236,15 @@ func create(ctx context.Context, address string) (db string, drop func() error, 
 		return err
 	}
 	u.Path = "/" + name
-	return u.String(), func() error { return exec("DROP DATABASE " + name + " WITH (FORCE)") }, exec("CREATE DATABASE " + name)
+	return u.String(), func() error {
+		return exec("DROP DATABASE " + name + " WITH (FORCE)")
+	}, exec("CREATE DATABASE " + name)
 }
 
 // drainPerdure measures how fast Perdure drains as many runs, in a database of its own.
 func drainPerdure(ctx context.Context, binary, address string, jobs int) (float64, error) {
-	cmd := exec.CommandContext(ctx, binary, "bench", "--json", "--scenario", "drain", "--target", "process", "--store", address, "--backlog", fmt.Sprint(jobs))
+	cmd := exec.CommandContext(ctx, binary, "bench", "--json", "--scenario", "drain", "--target", "process",
+		"--store", address, "--backlog", fmt.Sprint(jobs))
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()

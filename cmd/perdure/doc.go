@@ -10,10 +10,10 @@
 // # How it works
 //
 // main calls run, which finds the command in a table. Each command is a function with its arguments
-// and two writers, in a file of its own. It declares its flags (flags), parses them (parse, or
-// parseMixed if flags and arguments may be mixed), connects (connFlags) and prints a table, or JSON
-// with --json. Commands with subcommands, such as "perdure keys", list them in a table and call
-// dispatch.
+// and two writers, in a file of its own. It declares its flags (flags) and parses them (parse, or
+// parseMixed if flags and arguments may be mixed). Then it connects (connFlags) and prints a table,
+// or JSON with --json. Commands with subcommands, such as "perdure keys", list them in a table and
+// call dispatch.
 //
 // Text from agents, workers and tenants may contain escape sequences. Everything that is printed
 // goes through the functions of terminal.go.

@@ -9,7 +9,7 @@ import (
 )
 
 // main lets the heap grow to five times the live memory before garbage is collected. After a burst
-// of large calls that would be much garbage, so it is bounded: the soft memory limit is the live
+// of large calls that would be much garbage, so it is bounded. The soft memory limit is the live
 // memory and maxGarbage more, and at least minMemoryLimit. A GOMEMLIMIT from the environment has
 // precedence.
 const (

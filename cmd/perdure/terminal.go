@@ -11,10 +11,10 @@ import (
 )
 
 // Text from agents, workers, tenants and servers is never printed as it is. A terminal executes
-// escape sequences (OSC 52 writes the clipboard), a line break or a tab forges a row of a table,
-// and characters that change direction or have no width disguise a text. Text for people goes
-// through visible, literal or block, and JSON through safeJSON. Only colours and line breaks of
-// this program are printed directly.
+// escape sequences: OSC 52 writes the clipboard. A line break or a tab forges a row of a table.
+// Characters that change direction or have no width disguise a text. Text for people goes through
+// visible, literal or block, and JSON through safeJSON. Only colours and line breaks of this
+// program are printed directly.
 
 // isPlain tells whether a character is printable and has no other effect. Not plain are controls
 // (C0, DEL, C1), characters that change direction or have no width, line and paragraph separators,

@@ -14,7 +14,7 @@ import (
 )
 
 // hostile is a text that writes the clipboard of a terminal (OSC 52), forges a row, changes the
-// direction, hides characters, and has a C1 control, DEL and a line separator.
+// direction and hides characters. It also has a C1 control, DEL and a line separator.
 const hostile = "a\x1b]52;c;ZXZpbA==\x07\r\nRUN\tforged\u009b31m\u202eback\u2066\u200bhidden\u2028\x7f\U000e0041"
 
 // unsafeIn returns the first character of an output that is not plain, except line breaks.

@@ -26,7 +26,8 @@ type Payment struct {
 }
 
 func pay(ctx *agent.Context, p Payment) (string, error) {
-	said, err := agent.Approve(ctx, agent.Approval{Name: "pay", Title: "Pay this bill?", Action: p, Timeout: 24 * time.Hour})
+	said, err := agent.Approve(ctx,
+		agent.Approval{Name: "pay", Title: "Pay this bill?", Action: p, Timeout: 24 * time.Hour})
 	if err != nil {
 		return "", err
 	}

@@ -31,7 +31,8 @@ func assist(ctx *agent.Context, in struct{ Trigger string }) (string, error) {
 		if err := agent.Message(ctx, "assistant", "Looking; I'll tell you."); err != nil {
 			return "", err
 		}
-		return agent.Continue(ctx, "looking", agent.Spawn[string](ctx, "check", "disk"), agent.Spawn[string](ctx, "check", "load"))
+		return agent.Continue(ctx, "looking", agent.Spawn[string](ctx, "check", "disk"),
+			agent.Spawn[string](ctx, "check", "load"))
 	}
 	said, err := ctx.History()
 	if err != nil {
@@ -69,7 +70,9 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	turn, _, err := c.Run(ctx, perdure.Submission{Kind: "assist", ThreadID: thread.ThreadID, Messages: []perdure.Message{{Role: "user", Content: client.JSON("How is cube?")}}}, time.Minute)
+	turn, _, err := c.Run(ctx,
+		perdure.Submission{Kind: "assist", ThreadID: thread.ThreadID,
+			Messages: []perdure.Message{{Role: "user", Content: client.JSON("How is cube?")}}}, time.Minute)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,8 @@ func run(ctx context.Context, dir string, pause time.Duration, out io.Writer) er
 	defer func() { stop(); <-drained }()
 
 	// The same key is the same run: the first start makes it, and the next ones find it.
-	r, _, err := c.Run(ctx, perdure.Submission{Kind: "count", Class: perdure.Agent, Input: client.JSON(5)}, time.Hour, client.IdempotencyKey("count to five"))
+	r, _, err := c.Run(ctx, perdure.Submission{Kind: "count", Class: perdure.Agent, Input: client.JSON(5)},
+		time.Hour, client.IdempotencyKey("count to five"))
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,8 @@ func run(ctx context.Context, out io.Writer) error {
 
 // follow returns the text of a run after a line of its log: a number of deltas, or all until its
 // end.
-func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64, deltas int) (text string, cursor int64, err error) {
+func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64, deltas int) (text string,
+	cursor int64, err error) {
 	for e, err := range c.Stream(ctx, id, after) {
 		if err != nil {
 			return text, cursor, err

@@ -66,7 +66,9 @@ func main() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	go w.Run(ctx)
-	run, _, err := c.Run(ctx, perdure.Submission{Kind: "trial", Class: perdure.Agent, Input: client.JSON("Ada"), Timeout: perdure.Duration(30 * 24 * time.Hour)}, time.Hour)
+	run, _, err := c.Run(ctx,
+		perdure.Submission{Kind: "trial", Class: perdure.Agent, Input: client.JSON("Ada"),
+			Timeout: perdure.Duration(30 * 24 * time.Hour)}, time.Hour)
 	if err != nil {
 		panic(err)
 	}

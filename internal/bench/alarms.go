@@ -194,7 +194,8 @@ func (b *Bench) readEnds(ctx context.Context, p *place) (Figure, error) {
 		if err != nil {
 			return err
 		}
-		query := "SELECT count(*), count(DISTINCT run_id) FROM events WHERE tenant='bench' AND type='" + perdure.LineTimedOut + "'"
+		query := "SELECT count(*), count(DISTINCT run_id) FROM events " +
+			"WHERE tenant='bench' AND type='" + perdure.LineTimedOut + "'"
 		return v.Rows(query, nil, func(scan func(...any) error) error {
 			return scan(&lines, &runs)
 		})

@@ -8,8 +8,8 @@
 // or a distribution of latencies. Figures are compared with the goals of the project in report.go.
 //
 // There are two kinds of load. In a closed loop each caller waits for its answer before the next
-// call; that measures throughput. In an open loop calls come at random instants with a given rate,
-// and a latency counts from the instant at which the call was due. A slow answer therefore does not
+// call; that measures throughput. In an open loop calls come at random instants with a given rate.
+// A latency counts from the instant at which the call was due. A slow answer therefore does not
 // delay the next call, and does not hide from the figures.
 //
 // Thousands of streams would compete with the server for file descriptors and memory, so they are

@@ -18,8 +18,8 @@ import (
 	"github.com/perdure/perdure/internal/child"
 )
 
-// MostStreams returns how many streams a process may have: as many as a server allows itself, three
-// quarters of its file descriptors with some in reserve.
+// MostStreams returns how many streams a process may have. A server allows itself as many: three
+// quarters of its file descriptors, with some in reserve.
 func MostStreams() int {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur > 1<<30 {

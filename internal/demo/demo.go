@@ -1,5 +1,5 @@
-// Package demo is what "perdure demo" runs: a demonstration that a run survives the end of its
-// caller's wait, the death of its server and the death of its worker.
+// Package demo is what "perdure demo" runs. It shows that a run survives the end of its caller's
+// wait, the death of its server and the death of its worker.
 //
 // # How it works
 //

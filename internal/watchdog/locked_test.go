@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// A session that has rows locked, in psql or in a node that hangs, delays the rules that need these
-// rows and nothing else: neither the deadlines of other runs nor the ends of other children.
+// A session that has rows locked, in psql or in a node that hangs, delays only the rules that need
+// these rows. Deadlines of other runs and ends of other children are not delayed.
 func TestLockedRowsDelayOnlyTheirOwnRules(t *testing.T) {
 	url := storetest.Postgres(t)
 	var writes atomic.Int64

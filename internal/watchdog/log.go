@@ -33,7 +33,7 @@ func (s *Sweep) record(tx *engine.Tx, rule string, t perdure.TenantID, run perdu
 }
 
 // newAction returns an entry of the log. Its id sorts by time first, then by a counter of this
-// process. The hash at its end keeps the ids of several nodes apart: at one instant they can't both
+// process. The hash at its end keeps the ids of several nodes apart. At one instant they can't both
 // have applied the same rule to the same run.
 func (w *Watchdog) newAction(
 	now perdure.Instant, rule string, t perdure.TenantID, run perdure.RunID, what, why string,

@@ -8,7 +8,7 @@ import (
 )
 
 // The patrol is the backstop behind the alarms. It walks through all live runs and all open chords
-// and groups, a portion every patrol_every, and repairs rows that no alarm would ever call for: a
+// and groups, a portion every patrol_every. It repairs rows that no alarm would ever call for: a
 // suspended run whose wait is over, an orphan, a row without a usable alarm.
 //
 // Runs are visited by alarm, from the latest to the earliest. Signs of life move an alarm to later.

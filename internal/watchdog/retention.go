@@ -10,7 +10,7 @@ import (
 )
 
 // Retention runs in small steps with pauses between them, so that other operations always get the
-// store. Between two rounds it rests for a hundredth of the retention, within these bounds: an idle
+// store. Between two rounds it rests for a hundredth of the retention, within these bounds. An idle
 // server spends nothing on it, and data is kept only a little longer than asked.
 const (
 	minRetainPause = 25 * time.Millisecond

@@ -17,9 +17,8 @@ func (s *Sweep) singleRun(tx *engine.Tx, g *gap) error {
 	return s.act(tx, g, &r)
 }
 
-// runs acts on the runs whose alarm is due, the oldest alarms first. If there are more than one
-// sweep can handle, it takes some of each tenant in turn, so that one tenant can't hold up the
-// rest.
+// runs acts on the runs whose alarm is due, the oldest alarms first. If there are too many for one
+// sweep, it takes some of each tenant in turn, so that one tenant can't delay the others.
 func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
 	limit := s.limit(tx)
 	due, err := tx.Ringing(limit)

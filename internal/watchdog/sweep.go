@@ -157,9 +157,9 @@ func (s *Sweep) limit(tx *engine.Tx) int {
 	return limit + tx.LockedRows() + s.w.aside.count(tx.Now)
 }
 
-// tryRow acts on one row. A refusal concerns that row alone: its writes are discarded, putOff moves
-// its alarm so that it does not hide other rows, and the sweep continues. putOff may be nil for
-// rows that have no alarm to move.
+// tryRow acts on one row. A refusal concerns that row alone, and the sweep continues. Its writes
+// are discarded, and putOff moves its alarm, so that it does not hide other rows. putOff may be nil
+// for rows that have no alarm to move.
 func (s *Sweep) tryRow(
 	tx *engine.Tx, rule string, t perdure.TenantID, id perdure.RunID, act, putOff func() error,
 ) error {

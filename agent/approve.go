@@ -8,30 +8,39 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// An Approval is what a person is asked: may this be done?
+// An Approval is a question to a person: may this be done?
 type Approval struct {
-	Name   string // of the wait; default "approve"; [ApprovePush] is one
-	Title  string // one line for who decides
-	Action any    // exactly what will be done, as JSON: the decision is bound to its hash
-	Form   []perdure.FormField
-	// Default is what silence counts as: perdure.Approve or perdure.Reject, which it is unless said.
+	// Name of the wait, such as [ApprovePush]. The default is "approve".
+	Name string
+	// Title is one line for the person who decides.
+	Title string
+	// Action is exactly what will be done. It is written as JSON, and the decision is bound to its
+	// hash.
+	Action any
+	// Form asks for more than yes or no.
+	Form []perdure.FormField
+	// Default is the decision if nobody decides in time: perdure.Approve or perdure.Reject. Without
+	// it, that is a rejection.
 	Default string
-	Timeout time.Duration // default: 10 minutes; negative: it has passed, and the default counts
+	// Timeout is 10 minutes by default. A negative one has passed, so Default applies.
+	Timeout time.Duration
 }
 
-// A Decision is what was said to an [Approval].
+// A Decision is the answer to an [Approval].
 type Decision struct {
 	Approved bool
-	TimedOut bool // nobody said anything, and the default counts
+	TimedOut bool // nobody decided in time, so the default applies
 	By       *perdure.Decider
 	At       perdure.Instant
 	Comment  string
-	Answer   json.RawMessage // to the form, as an object
+	Answer   json.RawMessage // the values of the form, as an object
 }
 
-// Approve asks a person and waits. Who decides sees the action with "perdure approve" or GET /api/v1/approvals; a key of a
-// worker can't. A rejection is a decision and no error. What was approved is the action as it was shown: an agent
-// whose code asks about another one the next time is contradicted.
+// Approve asks a person and waits for the decision. People see the action with "perdure approve" or
+// GET /api/v1/approvals, and decide with a key that allows it; a worker's key does not. A rejection
+// is a decision and not an error. The decision is about the action as it was shown. If the agent's
+// code asks about another action in a later execution, the attempt fails with the code
+// nondeterminism.
 func Approve(ctx *Context, a Approval) (Decision, error) {
 	c := ctx.c
 	if err := c.enter(); err != nil {
@@ -40,7 +49,7 @@ func Approve(ctx *Context, a Approval) (Decision, error) {
 	if a.Name == "" {
 		a.Name = "approve"
 	}
-	key, err := c.name("approval", a.Name)
+	key, err := c.keyFor("approval", a.Name)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -52,12 +61,13 @@ func Approve(ctx *Context, a Approval) (Decision, error) {
 	if err != nil {
 		return Decision{}, Permanent(fmt.Errorf("approval %s: %w", key, err))
 	}
-	i, err := c.await("Approve", &perdure.WaitSpec{ID: "approval:" + key, Type: perdure.WaitApproval, Name: a.Name, Timeout: timeLeft(a.Timeout),
+	i, err := c.await("Approve", &perdure.WaitSpec{
+		ID: "approval:" + key, Type: perdure.WaitApproval, Name: a.Name, Timeout: timeLeft(a.Timeout),
 		Approval: &perdure.ApprovalSpec{Title: a.Title, Action: action, Form: a.Form, Default: a.Default}})
 	if err != nil {
 		return Decision{}, err
 	}
-	var said struct {
+	var decided struct {
 		Decision   string           `json:"decision"`
 		ActionHash string           `json:"action_hash"`
 		By         *perdure.Decider `json:"by"`
@@ -68,11 +78,18 @@ func Approve(ctx *Context, a Approval) (Decision, error) {
 	if i.Type != perdure.ItemApproval && i.Type != perdure.ItemTimeout {
 		return Decision{}, waitEnded(i, nil)
 	}
-	if err := json.Unmarshal(c.data(i), &said); err != nil {
+	if err := json.Unmarshal(c.dataOf(i), &decided); err != nil {
 		return Decision{}, Permanent(err)
 	}
-	if said.ActionHash != hash {
-		c.fail(nondeterminism(key, "the decision is about the action %s, and this one is %s", said.ActionHash, hash))
+	if decided.ActionHash != hash {
+		c.fail(nondeterminism(key, "the decision is about the action %s, and this one is %s", decided.ActionHash, hash))
 	}
-	return Decision{Approved: said.Decision == perdure.Approve, TimedOut: i.Type == perdure.ItemTimeout, By: said.By, At: said.At, Comment: said.Comment, Answer: said.Answer}, nil
+	return Decision{
+		Approved: decided.Decision == perdure.Approve,
+		TimedOut: i.Type == perdure.ItemTimeout,
+		By:       decided.By,
+		At:       decided.At,
+		Comment:  decided.Comment,
+		Answer:   decided.Answer,
+	}, nil
 }

@@ -19,12 +19,13 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Gates hold children until the test lets them go.
+// gates block children until the test opens them.
 type gates struct {
 	mu sync.Mutex
 	m  map[int]chan struct{}
 }
 
+// at returns the channel of a gate.
 func (g *gates) at(n int) chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -39,7 +40,7 @@ func (g *gates) at(n int) chan struct{} {
 
 func (g *gates) open(n int) { close(g.at(n)) }
 
-// gated registers a child that passes its gate and gives its number.
+// register registers a kind whose runs wait for their gate and return its number.
 func (g *gates) register(wk *worker.Worker) {
 	worker.Handle(wk, "gated", func(ctx context.Context, n int) (int, error) {
 		select {
@@ -51,6 +52,7 @@ func (g *gates) register(wk *worker.Worker) {
 	})
 }
 
+// gated spawns a child for each gate.
 func gated(ctx *agent.Context, ns ...int) (out []*agent.Future[int]) {
 	for _, n := range ns {
 		out = append(out, agent.Spawn[int](ctx, "gated", n))
@@ -58,7 +60,7 @@ func gated(ctx *agent.Context, ns ...int) (out []*agent.Future[int]) {
 	return out
 }
 
-// children waits until so many runs of a kind are in a state.
+// children waits until a number of runs of a kind are in a state.
 func (w *scene) children(kind string, state perdure.State, n int) {
 	w.t.Helper()
 	eventually.True(w.t, fmt.Sprintf("%d %s %s", n, state, kind), func() bool {
@@ -66,8 +68,8 @@ func (w *scene) children(kind string, state perdure.State, n int) {
 	})
 }
 
-// What is called test_agent_join_all_settled_partial_completion elsewhere: all complete in time.
-func TestJoinAllSettledTellsOfAllThatCompleted(t *testing.T) {
+// Also known as test_agent_join_all_settled_partial_completion: all complete in time.
+func TestJoinAllSettledReturnsAllResults(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -85,11 +87,12 @@ func TestJoinAllSettledTellsOfAllThatCompleted(t *testing.T) {
 			return set, err
 		})
 	})
-	completed(t, w.ends("boss", nil), `{"Results":[2,4,6],"Errors":null,"Completed":3,"Failed":0,"TimedOut":0,"Cancelled":0}`)
+	completed(t, w.ends("boss", nil),
+		`{"Results":[2,4,6],"Errors":null,"Completed":3,"Failed":0,"TimedOut":0,"Cancelled":0}`)
 }
 
-// What is called test_agent_select_ok_skips_failures elsewhere: with what remains.
-func TestSelectOKPassesOverFailures(t *testing.T) {
+// Also known as test_agent_select_ok_skips_failures. It also checks Remaining.
+func TestSelectOKSkipsFailures(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -106,7 +109,7 @@ func TestSelectOKPassesOverFailures(t *testing.T) {
 			if len(got.Remaining) != 1 || got.Remaining[0] != fs[3] {
 				return "", agent.Permanent(fmt.Errorf("remaining: %v", got.Remaining))
 			}
-			// It goes on, and is had later.
+			// The remaining child goes on and is joined later.
 			last, err := got.Remaining[0].Join(ctx)
 			return fmt.Sprint(got.Index, got.Value, len(got.Remaining), last), err
 		})
@@ -119,7 +122,7 @@ func TestSelectOKPassesOverFailures(t *testing.T) {
 	completed(t, w.end(id), `"2 3 1 4"`)
 }
 
-func TestSelectOKOfFailuresTellsOfEach(t *testing.T) {
+func TestSelectOKReturnsErrorsOfAllFailures(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -134,7 +137,8 @@ func TestSelectOKOfFailuresTellsOfEach(t *testing.T) {
 			var all agent.ErrAllTasksFailed
 			var one agent.ErrTaskFailed
 			if !errors.As(err, &all) || len(all.Errors) != 2 || !errors.Is(err, agent.ErrAllTasksFailed{}) || got.Index != -1 ||
-				!errors.As(all.Errors[1], &one) || one.Failure.Code != "no_2" || one.State != perdure.Failed || one.Kind != "fails" || !errors.Is(err, &perdure.Error{Code: "no_1"}) {
+				!errors.As(all.Errors[1], &one) || one.Failure.Code != "no_2" || one.State != perdure.Failed ||
+				one.Kind != "fails" || !errors.Is(err, &perdure.Error{Code: "no_1"}) {
 				return "", agent.Permanent(fmt.Errorf("%#v %w", got, err))
 			}
 			return "handled", nil
@@ -144,11 +148,11 @@ func TestSelectOKOfFailuresTellsOfEach(t *testing.T) {
 	failed(t, w.ends("boss", false), perdure.Failed, agent.CodeAllTasksFailed, 1)
 }
 
-// The child ends while its parent is about to sleep: before, in the same instant, after.
-func TestTheLastChildEndsAsItsParentSuspends(t *testing.T) {
+// The child ends while its parent is about to suspend: just before, at the same time, just after.
+func TestChildEndsWhileParentSuspends(t *testing.T) {
 	t.Parallel()
 	p := steady()
-	p.PatrolEvery, p.PendingWakeup = time.Hour, time.Hour // the nets below would catch what is missed
+	p.PatrolEvery, p.PendingWakeup = time.Hour, time.Hour // no watchdog rule repairs a missed wake-up
 	w := openUnder(t, p, 2)
 	w.workEverywhere(func(wk *worker.Worker) {
 		worker.Handle(wk, "quick", func(_ context.Context, n int) (int, error) { return n, nil })
@@ -156,7 +160,7 @@ func TestTheLastChildEndsAsItsParentSuspends(t *testing.T) {
 			sum := 0
 			for i := range n {
 				f := agent.Spawn[int](ctx, "quick", 1)
-				if i%4 > 0 { // otherwise it is spawned by the commit that suspends
+				if i%4 > 0 { // otherwise the commit that suspends also spawns
 					f.ID()
 					time.Sleep(time.Duration(i%4-1) * rand.N(3*time.Millisecond))
 				}
@@ -215,9 +219,11 @@ func TestAHundredChildrenEndInThreeWays(t *testing.T) {
 				ok := false
 				switch i % 3 {
 				case 0:
-					ok = errors.As(err, &failure) && failure.TaskID == fs[i].ID() && failure.Failure == perdure.Failure{Code: "bad", Message: fmt.Sprintf("number %d", i)}
+					ok = errors.As(err, &failure) && failure.TaskID == fs[i].ID() &&
+						failure.Failure == perdure.Failure{Code: "bad", Message: fmt.Sprintf("number %d", i)}
 				case 1:
-					ok = errors.As(err, &late) && late.TaskID == fs[i].ID() && late.Deadline > 0 && errors.Is(err, agent.ErrTaskTimedOut{TaskID: late.TaskID})
+					ok = errors.As(err, &late) && late.TaskID == fs[i].ID() && late.Deadline > 0 &&
+						errors.Is(err, agent.ErrTaskTimedOut{TaskID: late.TaskID})
 				default:
 					ok = err == nil && set.Results[i] == i
 				}
@@ -229,18 +235,19 @@ func TestAHundredChildrenEndInThreeWays(t *testing.T) {
 		})
 	})
 	completed(t, w.ends("boss", 100), `"33 34 33 0"`)
-	// Failures are tried again; who ran out of time is not, and on a slow machine that may be before he began.
+	// Failures are retried. Timeouts are not, and on a slow machine a child may time out before it
+	// begins.
 	if done.of("fails") != 34*3 {
-		t.Errorf("%d failures", done.of("fails"))
+		t.Errorf("the failing kind was executed %d times, want %d: 34 children with 3 attempts", done.of("fails"), 34*3)
 	}
 	for i := 1; i < 100; i += 3 {
 		if n := done.of(fmt.Sprint("hangs ", i)); n > 1 {
-			t.Errorf("child %d was executed %d times", i, n)
+			t.Errorf("child %d, which timed out, was executed %d times, want at most once", i, n)
 		}
 	}
 }
 
-func TestAChildThatIsCancelledIsToldApart(t *testing.T) {
+func TestCancelledChildIsCountedAsCancelled(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -251,7 +258,8 @@ func TestAChildThatIsCancelledIsToldApart(t *testing.T) {
 			if err != nil {
 				return "", err
 			}
-			return fmt.Sprint(set.Completed, set.Failed, set.TimedOut, set.Cancelled, errors.Is(errors.Join(set.Errors...), agent.ErrCancelled)), nil
+			return fmt.Sprint(set.Completed, set.Failed, set.TimedOut, set.Cancelled,
+				errors.Is(errors.Join(set.Errors...), agent.ErrCancelled)), nil
 		})
 	})
 	id := w.start(perdure.Submission{Kind: "boss"})
@@ -259,12 +267,12 @@ func TestAChildThatIsCancelledIsToldApart(t *testing.T) {
 	if _, err := w.c.Cancel(w.ctx, w.runs(client.Filter{Kind: "gated"})[0].RunID, "", time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	g.open(0) // one of them is cancelled already
+	g.open(0) // one of the two is cancelled already
 	g.open(1)
 	completed(t, w.end(id), `"1 0 0 1 true"`)
 }
 
-func TestAParentThatIsCancelledTakesItsChildrenAlong(t *testing.T) {
+func TestCancelOfParentCancelsChildren(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -273,7 +281,10 @@ func TestAParentThatIsCancelledTakesItsChildrenAlong(t *testing.T) {
 		g.register(wk)
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 			return "", agent.Saga(ctx, "saga", func() error {
-				if err := done.do(ctx, "book", agent.Undo(func(context.Context, string) error { done.add("unbook"); return nil })); err != nil {
+				if err := done.do(ctx, "book", agent.Undo(func(context.Context, string) error {
+					done.add("unbook")
+					return nil
+				})); err != nil {
 					return err
 				}
 				_, err := agent.JoinAll(ctx, gated(ctx, 1, 2, 3, 4, 5)...)
@@ -283,20 +294,23 @@ func TestAParentThatIsCancelledTakesItsChildrenAlong(t *testing.T) {
 	})
 	id := w.start(perdure.Submission{Kind: "boss"})
 	w.children("gated", perdure.Running, 5)
-	eventually.True(t, "the parent sleeps", func() bool { return len(w.runs(client.Filter{Kind: "boss", State: perdure.Suspended})) == 1 })
+	eventually.True(t, "the parent sleeps", func() bool {
+		return len(w.runs(client.Filter{Kind: "boss", State: perdure.Suspended})) == 1
+	})
 	run, err := w.c.Cancel(w.ctx, id, "enough", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	failed(t, run, perdure.Cancelled, perdure.CodeCancelled, 1)
 	w.children("gated", perdure.Cancelled, 5)
-	if got := done.all(); !slices.Equal(got, []string{"book", "unbook"}) {
-		t.Errorf("%v", got)
+	if got, want := done.all(), []string{"book", "unbook"}; !slices.Equal(got, want) {
+		t.Errorf("effects = %v, want %v", got, want)
 	}
 }
 
-// The last two children end at once, on two nodes where the store can be shared: one continuation follows.
-func TestATurnIsContinuedOnce(t *testing.T) {
+// The last two children end at the same time, on two nodes if the store can be shared. There is one
+// continuation.
+func TestContinuationIsCreatedOnce(t *testing.T) {
 	t.Parallel()
 	w := openUnder(t, steady(), 2)
 	const rounds = 15
@@ -308,14 +322,15 @@ func TestATurnIsContinuedOnce(t *testing.T) {
 			return "good", nil
 		})
 		worker.Agent(wk, "boss", func(ctx *agent.Context, in struct{ Round int }) (string, error) {
-			said, err := ctx.History()
+			messages, err := ctx.History()
 			if err != nil {
 				return "", err
 			}
-			if n := len(said); n > 0 && said[n-1].Role == "tool" {
+			if n := len(messages); n > 0 && messages[n-1].Role == "tool" {
 				return fmt.Sprintf("%d reports", n), nil
 			}
-			return agent.Continue(ctx, "I'll tell you", agent.Spawn[string](ctx, "report", in.Round), agent.Spawn[string](ctx, "report", in.Round))
+			return agent.Continue(ctx, "I'll tell you", agent.Spawn[string](ctx, "report", in.Round),
+				agent.Spawn[string](ctx, "report", in.Round))
 		})
 	})
 	var threads [rounds]perdure.ThreadID
@@ -330,15 +345,15 @@ func TestATurnIsContinuedOnce(t *testing.T) {
 		})
 		runs := w.runs(client.Filter{ThreadID: thread})
 		if len(runs) != 2 || runs[0].ContinuationOfRunID != runs[1].RunID || runs[1].ContinuedByRunID != runs[0].RunID {
-			t.Fatalf("%+v", runs)
+			t.Fatalf("runs of thread %s = %+v, want a run and its one continuation", thread, runs)
 		}
 		completed(t, w.end(runs[1].RunID), `"I'll tell you"`)
 		completed(t, w.end(runs[0].RunID), `"2 reports"`)
 	}
 }
 
-// More than one wait can name, and more than one grant can bring.
-func TestFifteenHundredChildrenAreJoined(t *testing.T) {
+// The join needs several waits, and its results don't fit into one grant.
+func TestJoinOfFifteenHundredChildren(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -352,7 +367,7 @@ func TestFifteenHundredChildrenAreJoined(t *testing.T) {
 			sum := 0
 			for i, v := range all {
 				if i != v {
-					return 0, agent.Permanent(fmt.Errorf("%d is %d", i, v))
+					return 0, agent.Permanent(fmt.Errorf("result %d = %d, want %d", i, v, i))
 				}
 				sum += v
 			}
@@ -362,16 +377,18 @@ func TestFifteenHundredChildrenAreJoined(t *testing.T) {
 	run := w.ends("boss", 1500)
 	completed(t, run, fmt.Sprint(1500*1499/2))
 	if run.Attempt != 1 {
-		t.Errorf("it took %d attempts", run.Attempt)
+		t.Errorf("run %s: attempt = %d, want 1", run.RunID, run.Attempt)
 	}
 }
 
-func TestLargeResultsOfChildrenSurviveResumes(t *testing.T) {
+func TestLargeResultsAreTheSameAfterResume(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	const size = 500 << 10
 	w.work(func(wk *worker.Worker) {
-		worker.Handle(wk, "write", func(_ context.Context, n int) (string, error) { return strings.Repeat(string(rune('a'+n)), size), nil })
+		worker.Handle(wk, "write", func(_ context.Context, n int) (string, error) {
+			return strings.Repeat(string(rune('a'+n)), size), nil
+		})
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 			var fs []*agent.Future[string]
 			for n := range 10 {
@@ -404,11 +421,11 @@ func TestLargeResultsOfChildrenSurviveResumes(t *testing.T) {
 	run := w.ends("boss", nil)
 	completed(t, run, `"abcdefghij"`)
 	if run.Attempt != 1 {
-		t.Errorf("it took %d attempts", run.Attempt)
+		t.Errorf("run %s: attempt = %d, want 1", run.RunID, run.Attempt)
 	}
 }
 
-func TestChildrenThatCanNotBeSaySo(t *testing.T) {
+func TestInvalidSpawnReturnsError(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -433,24 +450,25 @@ func TestChildrenThatCanNotBeSaySo(t *testing.T) {
 				return agent.Continue(ctx, "later", agent.Spawn[int](ctx, "kind", 1))
 			}
 			if f.ID() != "" {
-				return "", errors.New("it has an id")
+				return "", errors.New("a child that can't be spawned has an id, want none")
 			}
 			_, err := f.Join(ctx)
 			return "", err
 		})
 	})
-	for what, code := range map[string]perdure.Code{"name": agent.CodeMisuse, "input": agent.CodeMisuse, "size": agent.CodeMisuse, "options": perdure.CodeInvalid,
+	for what, code := range map[string]perdure.Code{"name": agent.CodeMisuse, "input": agent.CodeMisuse,
+		"size": agent.CodeMisuse, "options": perdure.CodeInvalid,
 		"none": agent.CodeMisuse, "nil": agent.CodeMisuse, "thread": agent.CodeMisuse} {
 		t.Run(what, func(t *testing.T) { failed(t, w.ends("boss", what), perdure.Failed, code, 1) })
 	}
 }
 
-// The server refuses a child when its parent's code is past that already.
-func TestAChildThatTheServerRefusesFailsTheRun(t *testing.T) {
+// The server refuses a child after its parent's code has gone on.
+func TestRefusedChildFailsRun(t *testing.T) {
 	refused := func(w *scene, then string) {
 		w.work(func(wk *worker.Worker) {
 			worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
-				f := agent.Spawn[int](ctx, "kid", 1, agent.Options{ThreadID: ctx.ThreadID()}) // its parent is on it
+				f := agent.Spawn[int](ctx, "kid", 1, agent.Options{ThreadID: ctx.ThreadID()}) // the thread is busy with the parent
 				switch then {
 				case "joins":
 					_, err := f.Join(ctx)
@@ -468,13 +486,14 @@ func TestAChildThatTheServerRefusesFailsTheRun(t *testing.T) {
 		})
 		run := w.end(w.start(perdure.Submission{Kind: "boss", ThreadID: w.thread()}))
 		if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "thread") {
-			w.t.Errorf("%s %s %+v", run.State, run.Result, run.Error)
+			w.t.Errorf("run %s: %s after %d attempts (result %s, error %+v), want failed after 1 because of its thread",
+				run.RunID, run.State, run.Attempt, run.Result, run.Error)
 		}
 	}
 	for _, then := range []string{"joins", "asks", "returns"} {
 		t.Run(then, func(t *testing.T) { refused(open(t), then) })
 	}
-	for _, then := range []string{"works", "returns late"} { // time passes for these
+	for _, then := range []string{"works", "returns late"} { // these sleep
 		t.Run(then, func(t *testing.T) { virtual(t, func(w *scene) { refused(w, then) }) })
 	}
 }

@@ -14,41 +14,46 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// A Context is an agent's run: what the functions of this package act upon. It is also the [context.Context] of
-// the execution at hand, which ends when the run is asked to stop, or is no longer this worker's.
+// A Context is an agent's run, for the functions of this package. It is also a [context.Context] of
+// this execution: it ends when the run is asked to stop, or when the worker no longer holds it.
 type Context struct {
 	context.Context
-	c *core
+	c *execution
 }
 
-// RunID is the run's id, the same in every execution.
+// RunID returns the run's id. It is the same in every execution.
 func (ctx *Context) RunID() perdure.RunID { return ctx.c.grant.RunID }
 
-// ThreadID is the thread that the run is on; empty: it is on none.
+// ThreadID returns the run's thread. It is empty if the run is on none.
 func (ctx *Context) ThreadID() perdure.ThreadID { return ctx.c.grant.ThreadID }
 
-// Value gives what the context carries.
+// Value returns a value of the context.
 func (ctx *Context) Value(key any) any {
-	if key == (coreKey{}) {
+	if key == (executionKey{}) {
 		return ctx.c
 	}
 	return ctx.Context.Value(key)
 }
 
-type coreKey struct{}
+type executionKey struct{}
 
 func init() { session.Execute = execute }
 
-// execute is what package worker calls; see session.Execute.
-func execute(ctx context.Context, s session.Session, f func(ctx any) (result json.RawMessage, err error)) *perdure.Outcome {
-	c := newCore(s)
+// execute implements session.Execute, which package worker calls.
+//
+// The agent's function runs in a goroutine of its own, because an execution that ends early ends
+// its goroutine. A recover in the agent's code can't stop that, and deferred functions run.
+func execute(
+	ctx context.Context, s session.Session, f func(ctx any) (result json.RawMessage, err error),
+) *perdure.Outcome {
+	c := newExecution(s)
 	if err := c.load(); err != nil {
 		if c.leased.Err() != nil {
 			return nil
 		}
 		return session.Failure(err)
 	}
-	s.Bind(c.take)
+	s.Bind(c.nextCommit)
 	c.ctx = ctx
 	var (
 		result   json.RawMessage
@@ -58,12 +63,10 @@ func execute(ctx context.Context, s session.Session, f func(ctx any) (result jso
 		stack    []byte
 	)
 	done := make(chan struct{})
-	// A goroutine of its own, because what ends an execution early ends its goroutine: no recover in the
-	// agent's code can hold that up, and whatever it has deferred runs.
 	go func() {
 		defer func() {
 			c.mu.Lock()
-			c.over = true
+			c.returned = true
 			c.mu.Unlock()
 			close(done)
 		}()
@@ -74,104 +77,112 @@ func execute(ctx context.Context, s session.Session, f func(ctx any) (result jso
 				}
 			}
 		}()
-		c.main = goroutine()
+		c.mainGoroutine = goroutine()
 		result, err = f(&Context{ctx, c})
 		returned = true
 	}()
 	select {
 	case <-done:
-	case <-c.leaving: // perhaps in a goroutine of the agent's own, and the function waits for something that won't come
+	case <-c.exiting:
+		// The exit may come from another goroutine, and the function may wait for ever for that
+		// one.
 		select {
 		case <-done:
-		case <-time.After(letGo):
+		case <-time.After(returnGrace):
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.left.outcome
+			return c.earlyExit.outcome
 		}
 	}
 	c.mu.Lock()
-	left, on, wrong, running := c.left, c.continueOn, c.wrong, c.running
+	early, on, misused, running := c.earlyExit, c.continueOn, c.firstMisuse, c.runningSteps
 	c.mu.Unlock()
 	if err == nil && running > 0 {
-		wrong = misuse("the agent returned while a step of its was being executed: wait for the goroutine")
+		misused = misuse("the agent returned while a step of its was being executed: wait for the goroutine")
 	}
 	switch {
 	case panicked != nil:
 		return session.Failed(codePanic, fmt.Sprintf("panic: %v\n\n%s", panicked, stack), true)
-	case left != nil:
-		return left.outcome
+	case early != nil:
+		return early.outcome
 	case !returned:
 		return session.Failed("goexit", "the agent's function ended its goroutine", true)
 	case err != nil:
-		if errors.Is(context.Cause(ctx), ErrCancelled) && errors.Is(err, ErrCancelled) && !errors.As(err, new(*notUndone)) {
+		cancelled := errors.Is(context.Cause(ctx), ErrCancelled) && errors.Is(err, ErrCancelled)
+		if cancelled && !errors.As(err, new(*notUndone)) {
 			return &perdure.Outcome{Type: perdure.OutcomeCancelled}
 		}
 		return session.Failure(err)
-	case wrong != nil:
-		return session.Failure(wrong)
+	case misused != nil:
+		return session.Failure(misused)
 	}
 	return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result, ContinueOn: on}
 }
 
-// letGo is how long a function may take to return after its execution has ended.
-const letGo = 2 * time.Second
+// returnGrace is how long the function may take to return after its execution has ended.
+const returnGrace = 2 * time.Second
 
-// A departure is why an execution ended before its function returned.
-type departure struct {
-	outcome *perdure.Outcome // nil: there is nothing to deliver
+// An earlyExit is the end of an execution whose function has not returned.
+type earlyExit struct {
+	// outcome is what the worker delivers. It is nil if there is nothing to deliver.
+	outcome *perdure.Outcome
 }
 
-// leave ends the execution. Whatever the function would still have done is for the next one.
-func (c *core) leave(out *perdure.Outcome) {
+// exit ends the execution and the calling goroutine. The next execution continues the function.
+func (c *execution) exit(out *perdure.Outcome) {
 	c.mu.Lock()
-	c.depart(out)
+	c.setExit(out)
 	c.mu.Unlock()
 	runtime.Goexit()
 }
 
-// depart ends the execution for whoever calls next. The caller holds c.mu.
-func (c *core) depart(out *perdure.Outcome) {
-	if c.left == nil {
-		c.left = &departure{out}
-		close(c.leaving)
+// setExit ends the execution: the next call of this package ends its goroutine. The caller holds
+// c.mu.
+func (c *execution) setExit(out *perdure.Outcome) {
+	if c.earlyExit == nil {
+		c.earlyExit = &earlyExit{out}
+		close(c.exiting)
 	}
 }
 
-// fail ends the execution with an error that the agent's code is not asked about.
-func (c *core) fail(err error) { c.leave(session.Failure(err)) }
+// fail ends the execution with an error, without returning it to the agent's code.
+func (c *execution) fail(err error) { c.exit(session.Failure(err)) }
 
-// enter begins a call of this package. One that comes when the agent's function has returned gives an error: who makes it
-// may be anybody, and has a goroutine that is not the agent's to end. Calls that give no error give what they can.
-func (c *core) enter() error {
+// enter begins a call of this package. After the agent's function has returned it gives an error
+// and does not end the goroutine, which may belong to anybody. Functions that return no error then
+// return the best value they have.
+func (c *execution) enter() error {
 	c.mu.Lock()
-	over := c.over
+	returned := c.returned
 	c.mu.Unlock()
-	if over {
-		return misuse("this execution of run %s is over: an agent's Context is of no use once its function has returned", c.grant.RunID)
+	if returned {
+		return misuse("this execution of run %s is over: an agent's Context is of no use once its function has returned",
+			c.grant.RunID)
 	}
-	c.goOn()
+	c.checkExit()
 	return nil
 }
 
-// goOn ends the goroutine if the execution has ended meanwhile, whichever goroutine of the agent's it is.
-func (c *core) goOn() {
+// checkExit ends the calling goroutine, whichever of the agent's it is, if the execution has ended.
+func (c *execution) checkExit() {
 	c.mu.Lock()
-	left := c.left != nil
+	exited := c.earlyExit != nil
 	c.mu.Unlock()
-	if left || c.leased.Err() != nil {
-		c.leave(nil)
+	if exited || c.leased.Err() != nil {
+		c.exit(nil)
 	}
 }
 
-// halted tells why nothing new is begun: the run was asked to stop, or a saga is being undone.
-func (c *core) halted() error {
+// stopReason returns why nothing new may begin: the run was asked to stop, or a saga is being
+// undone.
+func (c *execution) stopReason() error {
 	c.mu.Lock()
 	stop := c.undoing
 	c.mu.Unlock()
 	if stop != nil {
 		return stop
 	}
-	c.handedOn()
+	c.exitIfHandedOn()
 	cause := context.Cause(c.ctx)
 	if errors.Is(cause, ErrCancelled) {
 		return ErrCancelled
@@ -179,21 +190,23 @@ func (c *core) halted() error {
 	return cause
 }
 
-// handedOn ends the execution if the run is lost, or the worker shuts down: whoever gets it next goes on from here, and
-// what that did to the agent's functions is not for this one to judge.
-func (c *core) handedOn() {
+// exitIfHandedOn ends the execution if the lease is lost or the worker shuts down. The next
+// execution continues from here. Errors that the agent's functions return because of it must not be
+// recorded.
+func (c *execution) exitIfHandedOn() {
 	cause := context.Cause(c.ctx)
 	if c.leased.Err() != nil || cause != nil && !errors.Is(cause, ErrCancelled) && !errors.Is(cause, c.ctx.Err()) {
-		c.leave(nil)
+		c.exit(nil)
 	}
 }
 
-// load reads what had no room in the grant. The server may be away for longer than a call is patient.
-func (c *core) load() error {
+// load reads the journal and the inbox, including the parts that the grant left out. It retries for
+// as long as the run is leased, because the server may be away for longer than a call's timeout.
+func (c *execution) load() error {
 	g := c.grant
 	journal := g.Journal
 	for next := g.JournalNext; next != 0; {
-		page, err := again(c.leased, func() (*api.JournalPage, error) { return c.s.Journal(c.leased, next) })
+		page, err := retryCall(c.leased, func() (*api.JournalPage, error) { return c.s.Journal(c.leased, next) })
 		if err != nil {
 			return fmt.Errorf("read the journal: %w", err)
 		}
@@ -202,22 +215,22 @@ func (c *core) load() error {
 	}
 	inbox := g.Inbox
 	for next := g.InboxNext; next != 0; {
-		page, err := again(c.leased, func() (*api.InboxPage, error) { return c.s.Inbox(c.leased, next) })
+		page, err := retryCall(c.leased, func() (*api.InboxPage, error) { return c.s.Inbox(c.leased, next) })
 		if err != nil {
 			return fmt.Errorf("read the inbox: %w", err)
 		}
 		inbox = append(inbox, page.Inbox...)
 		next = page.Next
 	}
-	if err := c.recall(journal); err != nil {
+	if err := c.readJournal(journal); err != nil {
 		return err
 	}
-	c.receive(inbox)
+	c.readInbox(inbox)
 	return nil
 }
 
-// again makes a call until it is answered; what the server refuses is an answer.
-func again[T any](ctx context.Context, call func() (*T, error)) (*T, error) {
+// retryCall repeats a call, with backoff, until the server answers. A refusal (4xx) is an answer.
+func retryCall[T any](ctx context.Context, call func() (*T, error)) (*T, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		out, err := call()
 		var p *api.Problem
@@ -230,7 +243,7 @@ func again[T any](ctx context.Context, call func() (*T, error)) (*T, error) {
 	}
 }
 
-// sleep waits, and tells false when the context ended first.
+// sleep waits, and returns false if the context ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -1,5 +1,6 @@
-// Package agent is what an agent's code is written with: steps whose results are kept, children that work at the same time,
-// waits that hold nothing, and a way back when something fails. An agent is a function; package worker executes it:
+// Package agent is the library for the code of an agent. It has steps whose results are recorded,
+// children that work at the same time, waits that occupy no worker, and sagas that undo. An agent
+// is a function. Package worker executes it:
 //
 //	worker.Agent(w, "trip", func(ctx *agent.Context, city string) (Trip, error) {
 //		plan, err := agent.Step(ctx, "plan", func(ctx context.Context) (Plan, error) { return model.Plan(ctx, city) })
@@ -11,63 +12,102 @@
 //		…
 //	})
 //
-// It pulls in nothing of the server, and starts nothing by itself: the worker calls the function, and the server decides when.
+// # How an agent survives crashes
 //
-// # How an agent lasts
+// The function is called again from its first line whenever its run is leased: after a crash, after
+// a failed attempt, and after each wait. The server keeps a journal for the run, and every function
+// of this package looks there first. A [Step] that is recorded returns its recorded result, and its
+// function is not called. A [Spawn] finds its child. A wait that is over returns how it ended. So
+// the function runs quickly through everything that has happened, comes to the first thing that has
+// not, and continues. That is called a replay. The agent's code can't tell it from the first
+// execution.
 //
-// The function is called again from its first line whenever its run is leased: after a crash, after a failed attempt, and after each wait.
-// What makes that the continuation of one life is the journal, which the server keeps for the run. Every function of this package looks
-// there first. A [Step] that is recorded returns what it returned then, and its function is not called. A [Spawn] finds its child.
-// A wait that is over returns how it ended. So the function runs quickly through what has happened, comes to the first thing
-// that has not, and goes on. That is called a replay, though the agent's code can't tell it from the first time.
+// An agent that waits exists only on the server's disk. [Sleep], [Signal], [Approve], [JoinAll] and
+// the other waits end the goroutine that calls them, if there is something to wait for. Deferred
+// functions run, and nothing else does. The worker's slot is free from then on, and any worker may
+// get the run next.
 //
-// An agent that waits does not exist anywhere but on the server's disk. [Sleep], [Signal], [Approve], [JoinAll] and the rest end the goroutine
-// that calls them, when there is something to wait for. What is deferred runs; nothing else does. A slot of the worker is free
-// from then on, and any worker may have the run next.
+// # What belongs in a step
 //
-// # What a step is
+// Put into a step everything that has an effect outside, costs something, or may have another
+// result the next time. Examples are calls of models, services and databases, random numbers, and
+// the time. The result is written as JSON, and it is on the server's disk when Step returns. The
+// key of a step is its name with the number of its use: the second "search" is "search#2". Keys are
+// names and not positions, so a step that a new release adds elsewhere shifts nothing.
 //
-// Whatever touches the world, costs something, or may come out differently is a step: a call of a model, of a service, of a
-// database; dice; the time. Its result is written as JSON, and on the server's disk when Step returns. Its name, together with
-// how often the name was used, is its key: the second "search" is "search#2". Keys are names and not positions, so that a
-// step that a new release adds somewhere shifts nothing.
-//
-// A step is recorded once. Its function is called at least once: when a worker dies between the end of the function and the
-// record of it, nobody knows what the function did, and it is called again. [IdempotencyKey] is the same both times. A step's
-// error is not recorded, and the next attempt tries again, unless it is [Permanent].
+// A step is recorded once. Its function is called at least once. If a worker dies after the
+// function has returned and before the result is recorded, the function is called again, with the
+// same [IdempotencyKey]. A step's error is not recorded, and the next attempt calls the function
+// again, unless the error is [Permanent].
 //
 // # Five rules
 //
-//   - Between two calls of this package the code decides by its input and by what those calls returned, and by nothing else: no clock
-//     ([Now]), no dice ([UUID]), no environment, no order of a map, no global variable that changes.
-//   - What has an effect is in a step.
+//   - Between two calls of this package the code decides only by its input and by the results of
+//     those calls. It uses no clock ([Now]), no random numbers ([UUID]), no environment, no order
+//     of a map, no global variable that changes.
+//   - Everything that has an effect is in a step.
 //   - Waits are between steps, not within one, and on the agent's own goroutine.
-//   - What a step returns survives JSON: unexported fields, channels and functions don't.
-//   - Code that runs in flight may stumble over is changed behind a [Version].
+//   - The result of a step survives JSON. Unexported fields, channels and functions don't.
+//   - A change of code that contradicts the journals of live runs is made behind a [Version].
 //
-// An agent that breaks the first rule may be contradicted by its journal: another input for a child, another type of a step's
-// result, another action to approve fail the attempt with the code nondeterminism and say at which key.
-// What is recorded and no longer asked for is passed over, so that a step may be removed.
+// The journal may contradict an agent that breaks the first rule. Examples are another input for a
+// child, another type of a step's result, or another action to approve. The attempt then fails with
+// the code nondeterminism and names the key. A recorded entry that the code no longer asks for is
+// ignored, so a step may be removed.
 //
 // # Children
 //
-// [Spawn] starts a run of another kind and returns at once. It is committed, with whatever else is new, before the next step begins, and
-// 50 ms later at the latest. [JoinAll] wants all results, [JoinAllSettled] to know what became of each, [Select] the first that ends,
-// [SelectOK] the first that succeeds, [Race] the first before a time is over. Which one was the first is a fact of the journal, the same
-// in each replay. A child has a deadline of its own ([Timeout]), kept by the server, never later than its parent's; running out of it is an answer,
-// [ErrTaskTimedOut], and not tried again. Children end with their parent, unless they are spawned with Options.Outlive or left to [Continue].
+// [Spawn] starts a run of another kind and returns at once. It is committed before the next step
+// begins, and after 50 ms at the latest. These functions wait for children:
 //
-// # The world outside
+//   - [JoinAll]: for all results, or the first error.
+//   - [JoinAllSettled]: until all have ended, with or without a result.
+//   - [Select]: for the first that ends.
+//   - [SelectOK]: for the first that succeeds.
+//   - [Race]: for the first that ends within a time limit.
 //
-// [Signal] waits for a named message to the run, [Approve] for a person's decision about an exact action, [Callback] for
-// whoever was given its token. Each has a timeout, and that it passes is a result to act on. [Message] and
-// [Context.History] are the conversation that the run belongs to; [Delta], [Progress], [Emit] and [Heartbeat] are for those who watch.
+// The journal has the order in which children ended, so it is the same in each replay. A child has
+// a deadline of its own ([Timeout]), which is never later than its parent's. The server enforces
+// it. A child that exceeds it is not retried, and its join returns [ErrTaskTimedOut]. Children end
+// with their parent, unless they are spawned with Options.Outlive or passed to [Continue].
 //
-// # Ends
+// # People and other systems
 //
-// What the function returns decides, as with any handler: a value completes the run; an error fails the attempt, and the server tries again
-// while attempts are left; a [Permanent] error fails the run at once, and so do the errors of this package, since a replay would only find
-// them again. [ErrTimeout] and [ErrSignalTimeout] end it as timed out. When somebody asks the run to stop, its context ends, whatever it begins or waits
-// for returns [ErrCancelled], and the run is cancelled once the function has returned. What must not be left half done is in a [Saga]: its steps are
-// undone in reverse, each [Undo] a recorded step of its own.
+// [Signal] waits for a named message to the run. [Approve] waits for a person's decision about an
+// exact action. [Callback] waits for one call with a secret token. Each has a timeout, which is a
+// result to act on. [Message] and [Context.History] write and read the run's thread. [Delta],
+// [Progress], [Emit] and [Heartbeat] tell callers what the run is doing.
+//
+// # How a run ends
+//
+//   - A value completes the run.
+//   - An error fails the attempt, and the server retries while attempts are left.
+//   - A [Permanent] error fails the run at once. So do the errors of this package, because a replay
+//     would get them again.
+//   - [ErrTimeout] and [ErrSignalTimeout] end the run as timed out.
+//   - When the run is asked to stop, its context ends. Every new step and wait returns
+//     [ErrCancelled], and the run is cancelled when the function returns.
+//
+// Work that must not be left half done belongs in a [Saga]. Its steps are undone in reverse order,
+// each [Undo] as a recorded step of its own.
+//
+// # What it is not
+//
+// The package contains nothing of the server and starts no goroutines in the background. The worker
+// calls the function, and the server decides when. It has no scheduler and no state outside the
+// journal.
+//
+// # Where to start reading
+//
+//   - example_test.go: each function in use.
+//   - journal.go: the journal, and how new entries are committed.
+//   - context.go: one execution, from the grant to the outcome.
+//   - step.go, future.go, join.go, wait.go, saga.go: one idea each.
+//
+// # Invariants
+//
+//   - A step that returned is durable.
+//   - The same journal leads to the same calls and results.
+//   - An execution that has lost its lease records nothing and undoes nothing.
+//   - A refused commit ends the execution: nothing is built on it.
 package agent

@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A world is a server, and a worker of whatever an example registers, in this process.
+// A world is a server in this process. Its workers execute what an example registers.
 type world struct {
 	*client.Client
 	close func()
@@ -37,7 +37,7 @@ func newWorld(register func(w *worker.Worker)) world {
 	}}
 }
 
-// work has a worker work until it is stopped.
+// work runs a worker until it is stopped.
 func work(c *client.Client, register func(w *worker.Worker)) (stop func()) {
 	w := worker.New(c, worker.Options{})
 	register(w)
@@ -54,14 +54,15 @@ func work(c *client.Client, register func(w *worker.Worker)) (stop func()) {
 
 // start starts a run of an agent.
 func (w world) start(kind string, input any) *api.Run {
-	run, err := w.Start(context.Background(), perdure.Submission{Kind: kind, Class: perdure.Agent, Input: client.JSON(input)})
+	run, err := w.Start(context.Background(),
+		perdure.Submission{Kind: kind, Class: perdure.Agent, Input: client.JSON(input)})
 	if err != nil {
 		panic(err)
 	}
 	return run
 }
 
-// end waits for the end of a run, and prints how it ended.
+// end waits until a run has ended, and prints how.
 func (w world) end(id perdure.RunID) {
 	run, _, err := w.Join(context.Background(), id, time.Minute)
 	if err != nil {
@@ -74,7 +75,7 @@ func (w world) end(id perdure.RunID) {
 	fmt.Println(run.State, string(run.Result))
 }
 
-// suspended waits until a run waits for something.
+// suspended waits until a run is suspended.
 func (w world) suspended(id perdure.RunID) {
 	for e, err := range w.Stream(context.Background(), id, 0) {
 		if err != nil {
@@ -86,7 +87,8 @@ func (w world) suspended(id perdure.RunID) {
 	}
 }
 
-// A step that is done stays done: the second attempt gets its result from the journal and goes on from there.
+// A step that has succeeded is not executed again: the second attempt gets its result from the
+// journal.
 func ExampleStep() {
 	tries := 0
 	w := newWorld(func(w *worker.Worker) {
@@ -116,7 +118,7 @@ func ExampleStep() {
 	// completed "paid"
 }
 
-// Children are runs of their own, which workers anywhere execute at the same time.
+// Children are runs of their own. Any worker may execute them, at the same time.
 func ExampleJoinAll() {
 	w := newWorld(func(w *worker.Worker) {
 		worker.Handle(w, "square", func(_ context.Context, n int) (int, error) { return n * n, nil })
@@ -139,7 +141,7 @@ func ExampleJoinAll() {
 	// completed 30
 }
 
-// What became of each is told apart, and what some of them found is there although others did not.
+// JoinAllSettled returns the results of the children that succeeded, and the errors of the others.
 func ExampleJoinAllSettled() {
 	w := newWorld(func(w *worker.Worker) {
 		worker.Handle(w, "look", func(ctx context.Context, where string) (string, error) {
@@ -149,7 +151,7 @@ func ExampleJoinAllSettled() {
 			case "cellar":
 				return "", worker.Permanent(errors.New("it is locked"))
 			}
-			<-ctx.Done() // and never comes back by itself
+			<-ctx.Done() // it never returns by itself
 			return "", ctx.Err()
 		})
 		worker.Agent(w, "search", func(ctx *agent.Context, _ struct{}) (string, error) {
@@ -170,7 +172,8 @@ func ExampleJoinAllSettled() {
 	// completed "a chest; 1 failed, 1 out of time: true"
 }
 
-// The first answer that is one counts. Those that have not answered by then go on, until their parent ends.
+// SelectOK returns the first result. Children that have not ended by then go on until their parent
+// ends.
 func ExampleSelectOK() {
 	w := newWorld(func(w *worker.Worker) {
 		worker.Handle(w, "ask", func(ctx context.Context, whom string) (string, error) {
@@ -188,7 +191,8 @@ func ExampleSelectOK() {
 				agent.Spawn[string](ctx, "ask", "the slow one"),
 				agent.Spawn[string](ctx, "ask", "the quick one"),
 				agent.Spawn[string](ctx, "ask", "the good one"))
-			return fmt.Sprintf("%s, by number %d; is somebody still thinking: %v", first.Value, first.Index, len(first.Remaining) > 0), err
+			return fmt.Sprintf("%s, by number %d; is somebody still thinking: %v", first.Value, first.Index,
+				len(first.Remaining) > 0), err
 		})
 	})
 	defer w.close()
@@ -197,7 +201,7 @@ func ExampleSelectOK() {
 	// completed "42, by number 2; is somebody still thinking: true"
 }
 
-// A race is against the clock. Who loses it goes on, and can be waited for again.
+// Race waits for a limited time. The children go on, and can be joined again.
 func ExampleRace() {
 	finish := make(chan struct{})
 	w := newWorld(func(w *worker.Worker) {
@@ -228,8 +232,8 @@ func ExampleRace() {
 	// completed "42"
 }
 
-// A signal comes from outside, before or while the run waits for it. One that does not come in time is an error that
-// the agent can act on.
+// A signal comes from outside, before or while the run waits for it. If none comes in time, Signal
+// returns an error that the agent can handle.
 func ExampleSignal() {
 	type Address struct{ City string }
 	w := newWorld(func(w *worker.Worker) {
@@ -251,7 +255,8 @@ func ExampleSignal() {
 	// completed "a chair to Delft"
 }
 
-// A person sees exactly what will be done, and decides. A rejection is no error, and silence counts as one.
+// A person sees exactly what will be done, and decides. A rejection is not an error. Without a
+// decision in time the action counts as rejected.
 func ExampleApprove() {
 	type Push struct{ Branch, Commit string }
 	w := newWorld(func(w *worker.Worker) {
@@ -276,7 +281,8 @@ func ExampleApprove() {
 	}
 	asked := open.Approvals[0]
 	fmt.Println(asked.Title, string(asked.Action))
-	if _, err := w.Decide(context.Background(), asked.ID, api.Decide{Decision: perdure.Approve, ActionHash: asked.ActionHash}); err != nil {
+	if _, err := w.Decide(context.Background(), asked.ID,
+		api.Decide{Decision: perdure.Approve, ActionHash: asked.ActionHash}); err != nil {
 		panic(err)
 	}
 	w.end(run.RunID)
@@ -285,7 +291,8 @@ func ExampleApprove() {
 	// completed "pushed e860fe8"
 }
 
-// A callback's token is handed to somebody outside, who answers with it, once and without a key.
+// The token of a callback is given to another system, which answers with it once, without an API
+// key.
 func ExampleCallback() {
 	var customer func(ctx context.Context, token string) error
 	w := newWorld(func(w *worker.Worker) {
@@ -311,7 +318,7 @@ func ExampleCallback() {
 	// completed "paid in full"
 }
 
-// A saga is done whole, or what was done of it is undone, the last first.
+// A saga is completed, or its completed steps are undone, the last first.
 func ExampleSaga() {
 	book := func(what string, free bool) func(context.Context) (string, error) {
 		return func(context.Context) (string, error) {
@@ -351,7 +358,7 @@ func ExampleSaga() {
 	// failed failed
 }
 
-// Text that a model writes is streamed into the run's log, where whoever follows the run reads it, now or later.
+// Delta streams the text of a model into the run's log. Callers can read it now or later.
 func ExampleDelta() {
 	w := newWorld(func(w *worker.Worker) {
 		worker.Agent(w, "tell", func(ctx *agent.Context, _ struct{}) (string, error) {
@@ -386,7 +393,7 @@ func ExampleDelta() {
 	// It goes on.
 }
 
-// A run that began with the old code finishes as it began. A new one takes the new way.
+// A run that began under the old code finishes under it. A new run executes the new code.
 func ExampleVersion() {
 	step := func(ctx *agent.Context, name string) error {
 		_, err := agent.Step(ctx, name, func(context.Context) (bool, error) { return true, nil })
@@ -426,7 +433,7 @@ func ExampleVersion() {
 	stop := work(w.Client, before)
 	early := w.start("greet", "Ada")
 	w.suspended(early.RunID)
-	stop() // and the new code is deployed
+	stop() // deploy the new code
 	defer work(w.Client, after)()
 	late := w.start("greet", "Ada")
 	for _, run := range []*api.Run{early, late} {

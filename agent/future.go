@@ -13,35 +13,41 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A Future is something that will be there: what a child results in, or what comes through a callback.
+// A Future is a result that will come later: of a child, or through a callback.
 type Future[T any] struct {
-	c     *core
-	key   string // a child's
-	wait  string // a callback's
-	door  perdure.WaitSpec
-	said  bool // the door was opened, or opened again, in this execution
-	kind  string
+	c    *execution
+	kind string
+	// key and spawn are a child's.
+	key   string
 	spawn perdure.Spawn
-	err   error // it never was
+	// wait is the id of a callback's wait, and spec its specification.
+	wait string
+	spec perdure.WaitSpec
+	// opened tells that this execution has sent the callback's wait.
+	opened bool
+	// err tells why there is no child or callback.
+	err error
 }
 
-// Spawn starts a child: a run of its own, which workers of its kind execute, anywhere, while the agent goes on. It
-// returns at once; what the child results in is had from [JoinAll] and its kin, or from Join of the future.
+// Spawn starts a child: a run of its own that any worker of its kind executes, while the agent goes
+// on. It returns at once. [JoinAll], the other join functions and [Future.Join] return the child's
+// result.
 //
-// A child ends with its parent unless its [Options] say otherwise, and its deadline is never later than the
-// parent's. One that runs out of its [Timeout] is ended by the server, and its parent learns that as it learns of
-// a result: an [ErrTaskTimedOut]. Failures are tried again by the server; timeouts are not.
+// A child ends with its parent unless its [Options] say otherwise, and its deadline is never later
+// than the parent's. The server ends a child whose [Timeout] has passed, and its parent gets an
+// [ErrTaskTimedOut] from the join. The server retries failures, but not timeouts.
 func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future[T] {
 	c := ctx.c
 	f := &Future[T]{c: c, kind: kind}
 	if f.err = c.enter(); f.err != nil {
 		return f
 	}
-	if c.inside() {
-		f.err = c.misuse("Spawn of %q inside of a step: a step that is recorded is not executed again, and what it spawned would be somebody else's; spawn between steps", kind)
+	if c.insideStep() {
+		f.err = c.misuse("Spawn of %q inside of a step: a step that is recorded is not executed again, "+
+			"and what it spawned would be somebody else's; spawn between steps", kind)
 		return f
 	}
-	key, err := c.name("kind", kind)
+	key, err := c.keyFor("kind", kind)
 	if err != nil {
 		f.err = err
 		return f
@@ -49,7 +55,7 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 	f.key = key
 	f.spawn = perdure.Spawn{Key: key, Kind: kind}
 	for _, o := range opts {
-		o.over(&f.spawn)
+		o.applyTo(&f.spawn)
 	}
 	if input != nil {
 		if f.spawn.Input, err = perdure.Encode(input); err != nil {
@@ -65,7 +71,7 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 	digest := digestOf(&f.spawn)
 	c.mu.Lock()
 	before, again := c.spawned[key]
-	delete(c.unasked, "spawn "+key)
+	delete(c.unvisited, "spawn "+key)
 	c.mu.Unlock()
 	switch {
 	case again && before != digest:
@@ -73,13 +79,13 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 	case again:
 		return f
 	}
-	if f.err = c.halted(); f.err != nil {
+	if f.err = c.stopReason(); f.err != nil {
 		return f
 	}
-	c.anew()
+	c.markNew()
 	c.mu.Lock()
 	c.spawned[key] = digest
-	b := c.open(len(f.spawn.Input) + 256)
+	b := c.batchFor(len(f.spawn.Input) + 256)
 	b.part.Children = append(b.part.Children, f.spawn)
 	if b.frame.Spawned == nil {
 		b.frame.Spawned = map[string]string{}
@@ -90,42 +96,44 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 	return f
 }
 
-// digestOf is what a child was asked to do, in short.
+// digestOf returns a digest of a child's kind and input.
 func digestOf(s *perdure.Spawn) string {
 	sum := sha256.Sum256(append([]byte(s.Kind+"\x00"), s.Input...))
 	return hex.EncodeToString(sum[:12])
 }
 
-// Key is the child's name among its siblings: its kind, and how many of that kind there are.
+// Key returns the child's journal key: its kind and the number of its use, such as "search#2".
 func (f *Future[T]) Key() string { return f.key }
 
-// ID is the child's run id; it has the child spawned first, if that is still to be done. A callback has none.
+// ID returns the child's run id. It commits the spawn first, if that is still to be done. A
+// callback has none.
 func (f *Future[T]) ID() perdure.RunID {
 	if f.err != nil || f.key == "" {
 		return ""
 	}
 	c := f.c
-	over := c.enter() != nil
-	if id := c.id(f.key); id != "" || over {
+	returned := c.enter() != nil
+	if id := c.childID(f.key); id != "" || returned {
 		return id
 	}
 	c.flush()
-	if id := c.id(f.key); id != "" {
+	if id := c.childID(f.key); id != "" {
 		return id
 	}
-	// An earlier execution spawned it. Said again, it is the same child, and the answer names it.
-	c.put(len(f.spawn.Input)+256, func(b *batch) { b.part.Children = append(b.part.Children, f.spawn) })
+	// An earlier execution spawned it. A second spawn with the same key is the same child, and the
+	// answer has its id.
+	c.commitSoon(len(f.spawn.Input)+256, func(b *batch) { b.part.Children = append(b.part.Children, f.spawn) })
 	c.flush()
-	return c.id(f.key)
+	return c.childID(f.key)
 }
 
-func (c *core) id(key string) perdure.RunID {
+func (c *execution) childID(key string) perdure.RunID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ids[key]
+	return c.childIDs[key]
 }
 
-// Join waits for it: [JoinAll] of one.
+// Join waits for the result: [JoinAll] of one future.
 func (f *Future[T]) Join(ctx *Context) (T, error) {
 	out, err := JoinAll(ctx, f)
 	if err != nil {
@@ -134,12 +142,12 @@ func (f *Future[T]) Join(ctx *Context) (T, error) {
 	return out[0], nil
 }
 
-// ended is how it ended; nil: not yet.
+// ended returns the item that tells how it ended, or nil.
 func (f *Future[T]) ended() *item {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	if f.key != "" {
-		return f.c.ends[f.key]
+		return f.c.childEnds[f.key]
 	}
 	return f.c.waits[f.wait]
 }
@@ -152,15 +160,15 @@ func (f *Future[T]) ok(i *item) bool {
 	return i.Type == perdure.ItemCallback && i.Failure == nil
 }
 
-// result is what came of it.
+// result returns the result, or the error of one that ended without.
 func (f *Future[T]) result(i *item) (out T, err error) {
-	data := f.c.data(i)
+	data := f.c.dataOf(i)
 	if f.key == "" {
 		if i.Type != perdure.ItemCallback {
 			return out, waitEnded(i, ErrTimeout)
 		}
 		if i.Failure != nil {
-			return out, &recorded{perdure.Errorf(i.Failure.Code, "%s", i.Failure.Message)}
+			return out, &recordedError{perdure.Errorf(i.Failure.Code, "%s", i.Failure.Message)}
 		}
 		return out, decode(f.wait, data, &out)
 	}
@@ -173,15 +181,16 @@ func (f *Future[T]) result(i *item) (out T, err error) {
 			Message    string          `json:"message"`
 			DeadlineAt perdure.Instant `json:"deadline_at"`
 		}
-		_ = json.Unmarshal(data, &fallback) // what can't be read leaves out the reason
+		_ = json.Unmarshal(data, &fallback) // without it the error has no reason
 		if state == perdure.TimedOut && fallback.Reason == perdure.CodeDeadline {
 			return out, ErrTaskTimedOut{TaskID: i.From, Deadline: fallback.DeadlineAt}
 		}
-		return out, ErrTaskFailed{TaskID: i.From, Kind: f.kind, State: state, Failure: perdure.Failure{Code: fallback.Reason, Message: fallback.Message}}
+		return out, ErrTaskFailed{TaskID: i.From, Kind: f.kind, State: state,
+			Failure: perdure.Failure{Code: fallback.Reason, Message: fallback.Message}}
 	}
 }
 
-// decode reads what came. What does not fit will not fit the next time either.
+// decode reads a result. An error is permanent, because the next attempt would get the same data.
 func decode(what string, data json.RawMessage, out any) error {
 	if len(data) == 0 || string(data) == "null" {
 		return nil
@@ -192,12 +201,12 @@ func decode(what string, data json.RawMessage, out any) error {
 	return nil
 }
 
-// Options of a child. What is zero stays as it is by default.
+// Options of a child. Fields that are zero have the server's default.
 type Options struct {
 	Queue       string
 	Priority    int // -100 to 100, higher first
 	Timeout     time.Duration
-	Delay       time.Duration // until it may begin
+	Delay       time.Duration // before it can be claimed
 	MaxAttempts int
 	Class       perdure.Class
 	ThreadID    perdure.ThreadID
@@ -205,15 +214,20 @@ type Options struct {
 	Outlive     bool // it goes on when its parent ends
 }
 
-// Timeout is how much time a child has, all its attempts and waits together: the server ends it then. One that is negative, as
-// the rest of a time that has passed, ends the child at once: an [ErrTaskTimedOut].
+// Timeout limits the time of a child, with all its attempts and waits. The server ends the child
+// then. A negative timeout, such as the rest of a time that has passed, ends the child at once,
+// with an [ErrTaskTimedOut].
 func Timeout(d time.Duration) Options { return Options{Timeout: d} }
 
-// over lays what is set over what was said before.
-func (o Options) over(s *perdure.Spawn) {
-	s.Queue, s.Class, s.ThreadID = cmp.Or(o.Queue, s.Queue), cmp.Or(o.Class, s.Class), cmp.Or(o.ThreadID, s.ThreadID)
-	s.Priority, s.MaxAttempts = cmp.Or(o.Priority, s.Priority), cmp.Or(o.MaxAttempts, s.MaxAttempts)
-	s.Timeout, s.Delay = cmp.Or(timeLeft(o.Timeout), s.Timeout), cmp.Or(perdure.Duration(max(o.Delay, 0)), s.Delay)
+// applyTo sets the fields of a spawn that the options have. Later options override earlier ones.
+func (o Options) applyTo(s *perdure.Spawn) {
+	s.Queue = cmp.Or(o.Queue, s.Queue)
+	s.Class = cmp.Or(o.Class, s.Class)
+	s.ThreadID = cmp.Or(o.ThreadID, s.ThreadID)
+	s.Priority = cmp.Or(o.Priority, s.Priority)
+	s.MaxAttempts = cmp.Or(o.MaxAttempts, s.MaxAttempts)
+	s.Timeout = cmp.Or(timeLeft(o.Timeout), s.Timeout)
+	s.Delay = cmp.Or(perdure.Duration(max(o.Delay, 0)), s.Delay)
 	if o.Metadata != nil {
 		s.Metadata = o.Metadata
 	}
@@ -222,59 +236,60 @@ func (o Options) over(s *perdure.Spawn) {
 	}
 }
 
-// Callback opens a door for the outside world: whoever has its Token answers once, with a POST to
-// /api/v1/callbacks/{token}, and needs no key. The answer is had as a child's result is. The door closes when the
-// time is over (zero: the server's suspend_timeout, 10 minutes; negative: at once), and who waits gets an [ErrTimeout].
+// Callback lets another system answer the run once, with a POST to /api/v1/callbacks/{token}, where
+// token is its [Future.Token]. No API key is needed. The join functions return the answer, as they
+// do for a child. After the timeout they return an [ErrTimeout]. A timeout of zero means the
+// server's suspend_timeout, 10 minutes by default; a negative one has passed.
 func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T] {
 	c := ctx.c
 	f := &Future[T]{c: c, kind: name}
 	if f.err = c.enter(); f.err != nil {
 		return f
 	}
-	if c.inside() {
+	if c.insideStep() {
 		f.err = c.misuse("Callback %q inside of a step: open it between steps", name)
 		return f
 	}
-	key, err := c.name("callback", name)
+	key, err := c.keyFor("callback", name)
 	if err != nil {
 		f.err = err
 		return f
 	}
 	f.wait = "callback:" + key
 	c.mu.Lock()
-	delete(c.unasked, "wait "+f.wait)
+	delete(c.unvisited, "wait "+f.wait)
 	c.mu.Unlock()
-	f.door = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitCallback, Timeout: timeLeft(timeout)}
-	if f.err = check(&f.door); f.err != nil || f.ended() != nil {
+	f.spec = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitCallback, Timeout: timeLeft(timeout)}
+	if f.err = check(&f.spec); f.err != nil || f.ended() != nil {
 		return f
 	}
-	if f.err = c.halted(); f.err == nil {
-		// An earlier execution may have opened it. Said again, it is the same one.
-		c.put(100, func(b *batch) { b.part.Waits = append(b.part.Waits, f.door) })
-		f.said = true
+	if f.err = c.stopReason(); f.err == nil {
+		// An earlier execution may have opened it. A second wait with the same id is the same one.
+		c.commitSoon(100, func(b *batch) { b.part.Waits = append(b.part.Waits, f.spec) })
+		f.opened = true
 	}
 	return f
 }
 
-// Token is what a callback is answered with. It is a secret, and the same in every execution. It has the callback
-// opened first, if that is still to be done. A child has none.
+// Token returns the secret with which a callback is answered. It is the same in every execution.
+// Token commits the callback first, if that is still to be done. A child has none.
 func (f *Future[T]) Token() string {
 	if f.wait == "" {
 		return ""
 	}
 	c := f.c
-	over := c.enter() != nil
+	returned := c.enter() != nil
 	key := tokenPrefix + f.wait
 	var token string
-	if entry, ok := c.recorded(key); ok && json.Unmarshal(entry, &token) == nil {
-		return token // also when the run is asked to stop: what was done with it is found by it
+	if entry, ok := c.lookup(key); ok && json.Unmarshal(entry, &token) == nil {
+		return token // also after a cancel request: the code that cleans up may need it
 	}
-	if f.err != nil || over {
+	if f.err != nil || returned {
 		return ""
 	}
-	if !f.said {
-		c.put(100, func(b *batch) { b.part.Waits = append(b.part.Waits, f.door) })
-		f.said = true
+	if !f.opened {
+		c.commitSoon(100, func(b *batch) { b.part.Waits = append(b.part.Waits, f.spec) })
+		f.opened = true
 	}
 	c.flush()
 	c.mu.Lock()
@@ -282,7 +297,9 @@ func (f *Future[T]) Token() string {
 	value, _ := json.Marshal(token)
 	c.entries[key] = value
 	c.mu.Unlock()
-	c.put(len(value), func(b *batch) { b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value}) })
+	c.commitSoon(len(value), func(b *batch) {
+		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
+	})
 	return token
 }
 

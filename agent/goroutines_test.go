@@ -12,8 +12,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A step that is recorded is not executed again, and what was in it would hand its place to the next one of that name.
-func TestAStepInsideOfAStepIsMisuse(t *testing.T) {
+// A recorded step is not executed again. The number of a step inside it would go to the next step
+// of the same name.
+func TestStepInsideStepIsMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -24,13 +25,15 @@ func TestAStepInsideOfAStepIsMisuse(t *testing.T) {
 		})
 	})
 	run := w.ends("nests", nil)
-	if run.State != perdure.Failed || run.Error.Code != agent.CodeMisuse || !strings.Contains(run.Error.Message, `"inner"`) {
-		t.Errorf("%s %+v", run.State, run.Error)
+	if run.State != perdure.Failed || run.Error.Code != agent.CodeMisuse ||
+		!strings.Contains(run.Error.Message, `"inner"`) {
+		t.Errorf("%s with error %+v, want failed with agent_misuse that names the inner step", run.State, run.Error)
 	}
 }
 
-// A panic in a goroutine of the agent's own is the end of the attempt, and neither of the program nor of the slot.
-func TestAPanicInAStepOfAnotherGoroutineFailsTheAttempt(t *testing.T) {
+// A panic in another goroutine of the agent fails the attempt. It ends neither the process nor
+// blocks the worker's slot.
+func TestPanicInOtherGoroutineFailsAttempt(t *testing.T) {
 	t.Parallel()
 	virtual(t, func(w *scene) {
 		stuck := make(chan int)
@@ -40,19 +43,21 @@ func TestAPanicInAStepOfAnotherGoroutineFailsTheAttempt(t *testing.T) {
 					n, _ := agent.Step(ctx, "burn", func(context.Context) (int, error) { panic("the disk is on fire") })
 					stuck <- n
 				}()
-				return <-stuck, nil // nobody sends
+				return <-stuck, nil // nothing is sent
 			})
 		})
 		run := w.ends("side by side", nil)
-		if run.State != perdure.Failed || run.Error.Code != "panic" || !strings.Contains(run.Error.Message, "burn#1") || !strings.Contains(run.Error.Message, "goroutines_test.go") {
-			t.Errorf("%s %+v", run.State, run.Error)
+		if run.State != perdure.Failed || run.Error.Code != "panic" ||
+			!strings.Contains(run.Error.Message, "burn#1") || !strings.Contains(run.Error.Message, "goroutines_test.go") {
+			t.Errorf("%s with error %+v, want failed with a panic in burn#1 and its stack", run.State, run.Error)
 		}
 		close(stuck)
 	})
 }
 
-// Steps, children, signals and the rest have names of their own: one more of these shifts none of those.
-func TestNamesAreCountedApart(t *testing.T) {
+// The uses of a name are counted separately for steps, children, signals and so on. A new child
+// does not shift the number of a step.
+func TestUsesAreCountedPerKindOfThing(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var calls, mu = map[string]int{}, sync.Mutex{}
@@ -63,7 +68,7 @@ func TestNamesAreCountedApart(t *testing.T) {
 			calls["agent"]++
 			second := calls["agent"] > 1
 			mu.Unlock()
-			if second { // the next version of the code
+			if second { // a newer version of the code
 				if _, err := agent.Spawn[int](ctx, "x", nil).Join(ctx); err != nil {
 					return "", err
 				}
@@ -84,12 +89,14 @@ func TestNamesAreCountedApart(t *testing.T) {
 	})
 	run := w.ends("changes", nil)
 	if run.State != perdure.Completed || calls["step"] != 1 {
-		t.Errorf("%s %+v, the step was executed %d times", run.State, run.Error, calls["step"])
+		t.Errorf("%s (error %+v), and the step was executed %d times; want completed, and once",
+			run.State, run.Error, calls["step"])
 	}
 }
 
-// A line that the agent writes while a step runs in another goroutine is the agent's, and is written once.
-func TestLinesBesideAStepAreWrittenOnce(t *testing.T) {
+// A line that the agent writes while a step runs in another goroutine does not belong to the step,
+// so it is written once.
+func TestLinesBesideStepAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -115,12 +122,10 @@ func TestLinesBesideAStepAreWrittenOnce(t *testing.T) {
 		})
 	})
 	id := w.start(perdure.Submission{Kind: "says"})
-	if run := w.end(id); run.State != perdure.Completed {
-		t.Fatalf("%s %+v", run.State, run.Error)
-	}
+	reached(t, w.end(id), perdure.Completed)
 	for _, typ := range []string{"x:beside", "x:after"} {
 		if n := len(w.lines(id, typ)); n != 1 {
-			t.Errorf("%d lines %s", n, typ)
+			t.Errorf("log has %d lines %s, want 1", n, typ)
 		}
 	}
 }

@@ -13,24 +13,25 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Messages that the server writes for people are no part of a conversation. An agent gets them if it asks.
-func TestHistoryLeavesOutTheServersNotices(t *testing.T) {
+// Messages that the server writes for people are not part of the conversation. An agent gets them
+// only from HistoryWithNotices.
+func TestHistoryLeavesOutNotices(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "reads", func(ctx *agent.Context, _ struct{}) (out [2][]string, err error) {
 			for i, history := range []func() ([]api.Message, error){ctx.History, ctx.HistoryWithNotices} {
-				said, err := history()
+				messages, err := history()
 				if err != nil {
 					return out, err
 				}
-				for _, m := range said {
+				for _, m := range messages {
 					var meta struct{ Status string }
 					_ = json.Unmarshal(m.Metadata, &meta)
 					out[i] = append(out[i], fmt.Sprint(m.Role, " ", meta.Status))
 				}
 			}
-			return out, agent.Sleep(ctx, time.Millisecond) // and it is executed again
+			return out, agent.Sleep(ctx, time.Millisecond) // the agent is executed again
 		})
 		worker.Agent(wk, "fails", func(*agent.Context, struct{}) (int, error) { return 0, agent.Permanent(fmt.Errorf("no")) })
 	})
@@ -50,9 +51,11 @@ func TestHistoryLeavesOutTheServersNotices(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.end(w.start(perdure.Submission{Kind: "fails", ThreadID: thread}))
-	// A message of a person stays, whatever its metadata says.
-	say(perdure.Message{Role: "assistant", Content: client.JSON("mine"), Metadata: json.RawMessage(`{"status":"deferred","run_id":"other"}`)})
+	// A message of a user is no notice, even if its metadata looks like one.
+	say(perdure.Message{Role: "assistant", Content: client.JSON("mine"),
+		Metadata: json.RawMessage(`{"status":"deferred","run_id":"other"}`)})
 
 	run := w.end(w.start(perdure.Submission{Kind: "reads", ThreadID: thread}))
-	completed(t, run, `[["user ","assistant deferred"],["user ","assistant deferred","assistant cancelled","assistant failed","assistant deferred"]]`)
+	completed(t, run, `[["user ","assistant deferred"],`+
+		`["user ","assistant deferred","assistant cancelled","assistant failed","assistant deferred"]]`)
 }

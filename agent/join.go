@@ -10,32 +10,34 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Settled is how several children ended, in the order in which they were given.
+// Settled tells how several futures ended, in the order in which they were given.
 type Settled[T any] struct {
-	// Results are those of the children that completed; the others have a zero value there, and an error in
-	// Errors at the same place.
+	// Results has the result of each future that completed. The others have a zero value there, and
+	// an error at the same index of Errors.
 	Results []T
 	Errors  []error
 
 	Completed, Failed, TimedOut, Cancelled int
 }
 
-// A Selected is the one of several that came first.
+// A Selected is the first of several futures that ended.
 type Selected[T any] struct {
-	Index     int // of the one that was selected, among those given
-	Value     T
-	Remaining []*Future[T] // those that had not ended when it did; they go on
+	// Index is its position among those given.
+	Index int
+	Value T
+	// Remaining has those that had not ended when it did. They go on.
+	Remaining []*Future[T]
 }
 
-// JoinAll waits until all have completed, and gives their results in the order given. It fails fast: with the error of
-// the first that did not complete, while the others go on.
+// JoinAll waits until all futures have completed, and returns their results in the order given. It
+// fails fast: with the error of the first that did not complete, while the others go on.
 func JoinAll[T any](ctx *Context, fs ...*Future[T]) ([]T, error) {
 	w, err := newJoin(ctx, "JoinAll", perdure.ModeAllOK, fs)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		first := -1 // the first that failed
+		first := -1 // index of the first that failed
 		ended := 0
 		for n, f := range fs {
 			i, err := w.end(f)
@@ -71,8 +73,8 @@ func JoinAll[T any](ctx *Context, fs ...*Future[T]) ([]T, error) {
 	return out, nil
 }
 
-// JoinAllSettled waits until all have ended, however. Its own error says only that the waiting ended: what became
-// of each child is in what it gives.
+// JoinAllSettled waits until all futures have ended, with or without a result. Its own error tells
+// only that the wait was interrupted. The error of each future is in the Settled.
 func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
 	w, err := newJoin(ctx, "JoinAllSettled", perdure.ModeAll, fs)
 	if err != nil {
@@ -119,18 +121,20 @@ func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
 	return out, nil
 }
 
-// Select waits for the first that ends, however. If that one did not complete, the error is its; Index and Remaining
-// hold either way.
+// Select waits for the first future that ends. If that one has no result, Select returns its error.
+// Index and Remaining are set in both cases.
 func Select[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
 	return selectFirst(ctx, "Select", 0, fs)
 }
 
-// Race is [Select] against the clock: when none has ended by then, the error is [ErrTimeout], and all remain. A time that is
-// not positive, as the rest of one that has passed, only looks whether one has ended.
+// Race is [Select] with a time limit. If none has ended by then, the error is [ErrTimeout], and all
+// remain. With a limit that is not positive, such as the rest of a time that has passed, Race only
+// checks whether one has ended.
 func Race[T any](ctx *Context, limit time.Duration, fs ...*Future[T]) (Selected[T], error) {
 	return selectFirst(ctx, "Race", max(limit, 1), fs)
 }
 
+// selectFirst implements Select and Race. A limit of zero means none.
 func selectFirst[T any](ctx *Context, what string, limit time.Duration, fs []*Future[T]) (Selected[T], error) {
 	w, err := newJoin(ctx, what, perdure.ModeAny, fs)
 	if err != nil {
@@ -150,8 +154,8 @@ func selectFirst[T any](ctx *Context, what string, limit time.Duration, fs []*Fu
 				first, at = n, i.Seq
 			}
 		}
-		if over := w.timedOut(); over != nil && (first < 0 || over.Seq < at) {
-			return Selected[T]{Index: -1, Remaining: w.remaining(over.Seq)}, ErrTimeout
+		if timeout := w.timedOut(); timeout != nil && (first < 0 || timeout.Seq < at) {
+			return Selected[T]{Index: -1, Remaining: w.remaining(timeout.Seq)}, ErrTimeout
 		}
 		if first >= 0 {
 			v, err := w.fs[first].result(w.fs[first].ended())
@@ -163,8 +167,8 @@ func selectFirst[T any](ctx *Context, what string, limit time.Duration, fs []*Fu
 	}
 }
 
-// SelectOK waits for the first that completes and passes over those that don't. When none does, the error is an
-// [ErrAllTasksFailed] with the errors of all.
+// SelectOK waits for the first future that completes, and ignores those that end without a result.
+// If none completes, the error is an [ErrAllTasksFailed] with the errors of all.
 func SelectOK[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
 	w, err := newJoin(ctx, "SelectOK", perdure.ModeAnyOK, fs)
 	if err != nil {
@@ -205,17 +209,18 @@ func SelectOK[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
 	return Selected[T]{Index: -1}, all
 }
 
-// A join is one waiting for some of several.
-//
-// Which of them counts is decided by the order in which their ends came into the inbox, which no crash changes.
+// A join is one call that waits for several futures. The order in which their ends came into the
+// inbox decides which was the first. No crash changes that order.
 type join[T any] struct {
-	c    *core
-	what string
+	c    *execution
+	what string // name of the function, for errors
 	mode string
-	id   string
+	id   string // of its first wait
 	fs   []*Future[T]
 }
 
+// newJoin begins a call. The id of its wait is derived from what it waits for. A join that is
+// inserted before it in the code therefore does not get its result.
 func newJoin[T any](ctx *Context, what, mode string, fs []*Future[T]) (*join[T], error) {
 	if err := ctx.c.enter(); err != nil {
 		return nil, err
@@ -223,24 +228,25 @@ func newJoin[T any](ctx *Context, what, mode string, fs []*Future[T]) (*join[T],
 	if n := slices.Index(fs, nil); n >= 0 {
 		return nil, ctx.c.misuse("%s: future %d of %d is nil", what, n+1, len(fs))
 	}
-	// Named by what it waits for, so that one that is inserted before it is another one.
-	of := sha256.New()
+	targets := sha256.New()
 	for _, f := range fs {
-		fmt.Fprintf(of, "%s %s\n", f.key, f.wait)
+		fmt.Fprintf(targets, "%s %s\n", f.key, f.wait)
 	}
-	w := &join[T]{ctx.c, what, mode, ctx.c.nth(fmt.Sprintf("join:%s:%x", mode, of.Sum(nil)[:6])), fs}
-	if err := w.c.waitable(what); err != nil {
+	id := ctx.c.nextUse(fmt.Sprintf("join:%s:%x", mode, targets.Sum(nil)[:6]))
+	w := &join[T]{ctx.c, what, mode, id, fs}
+	if err := w.c.checkWaitable(what); err != nil {
 		w.c.fail(err)
 	}
 	for n := range w.parts() {
 		w.c.mu.Lock()
-		delete(w.c.unasked, "wait "+w.part(n))
+		delete(w.c.unvisited, "wait "+w.part(n))
 		w.c.mu.Unlock()
 	}
 	return w, nil
 }
 
-// end is how one ended: nil: not yet; an error: it never was.
+// end returns how a future ended, or nil if it has not. It returns an error if there is no such
+// child or callback.
 func (w *join[T]) end(f *Future[T]) (*item, error) {
 	if f.err != nil {
 		return nil, f.err
@@ -248,7 +254,7 @@ func (w *join[T]) end(f *Future[T]) (*item, error) {
 	return f.ended(), nil
 }
 
-// remaining are those that had not ended by then.
+// remaining returns the futures that had not ended at a position of the inbox.
 func (w *join[T]) remaining(seq int64) []*Future[T] {
 	var out []*Future[T]
 	for _, f := range w.fs {
@@ -259,11 +265,13 @@ func (w *join[T]) remaining(seq int64) []*Future[T] {
 	return out
 }
 
-// maxTargets is how many children one wait names.
+// maxTargets is the greatest number of children of one wait.
 const maxTargets = perdure.MaxBatch
 
-// parts is how many waits it takes, and part the id of the n-th.
+// parts returns how many waits the join needs.
 func (w *join[T]) parts() int { return max(1, (len(w.fs)+maxTargets-1)/maxTargets) }
+
+// part returns the id of the n-th wait.
 func (w *join[T]) part(n int) string {
 	if n == 0 {
 		return w.id
@@ -271,20 +279,21 @@ func (w *join[T]) part(n int) string {
 	return fmt.Sprintf("%s.%d", w.id, n+1)
 }
 
-// timedOut is the end of the join's own time.
+// timedOut returns the item with which the join's own time limit passed, or nil.
 func (w *join[T]) timedOut() *item {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	var first *item
 	for n := range w.parts() {
-		if i := w.c.waits[w.part(n)]; i != nil && i.Type == perdure.ItemTimeout && (first == nil || i.Seq < first.Seq) {
+		i := w.c.waits[w.part(n)]
+		if i != nil && i.Type == perdure.ItemTimeout && (first == nil || i.Seq < first.Seq) {
 			first = i
 		}
 	}
 	return first
 }
 
-// sleep suspends the run until there may be news. It returns only when it can't.
+// sleep suspends the run until one of its waits is over. It returns only with an error.
 func (w *join[T]) sleep(limit time.Duration) error {
 	timeout := perdure.Never
 	if limit > 0 {
@@ -317,7 +326,7 @@ func (w *join[T]) sleep(limit time.Duration) error {
 			}
 		}
 	}
-	if len(on) == 0 { // all waits are over and what they were for is not there
+	if len(on) == 0 { // all waits are over, and yet the futures that satisfy them have not ended
 		return fmt.Errorf("%s: the server has woken the run without saying why", w.what)
 	}
 	if len(on) > perdure.MaxBatch {
@@ -326,10 +335,11 @@ func (w *join[T]) sleep(limit time.Duration) error {
 	return w.c.suspend(w.what, open, on)
 }
 
-// Continue ends the agent's turn: the run completes with this result now ("still working, I'll tell you"), and when
-// all of the children have ended, however, their results are appended to the thread and one new run continues
-// there, of the same kind, whose input says what it continues: {"trigger", "continuation_of_run_id"}. So the agent's
-// input has room for that, and what was said stands in the thread. Return what it gives:
+// Continue ends the agent's turn while children still work. The run completes now, with a result
+// such as "still working, I'll tell you". When all the children have ended, their results are
+// appended to the thread, and one new run of the same kind continues there. The input of that run
+// is an object with "trigger" and "continuation_of_run_id", so the type of the agent's input needs
+// these fields. The conversation is in the thread. Return the results of Continue from the agent:
 //
 //	return agent.Continue(ctx, Answer{"The report is being made."}, report)
 func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out, error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// Who ended first is selected first, whatever the order given and however often the agent is executed.
-func TestSelectGoesByWhoEndedFirst(t *testing.T) {
+// The future that ended first is selected first, whatever the order given, and in every execution.
+func TestSelectReturnsInOrderOfEnds(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -29,7 +29,8 @@ func TestSelectGoesByWhoEndedFirst(t *testing.T) {
 					return nil, err
 				}
 				if want := slices.Delete(slices.Clone(left), first.Index, first.Index+1); !slices.Equal(first.Remaining, want) {
-					return nil, agent.Permanent(fmt.Errorf("%d remain of %d", len(first.Remaining), len(left)))
+					return nil, agent.Permanent(fmt.Errorf("%d of %d remain, want all but the selected one",
+						len(first.Remaining), len(left)))
 				}
 				out = append(out, first.Value)
 				left = first.Remaining
@@ -45,7 +46,7 @@ func TestSelectGoesByWhoEndedFirst(t *testing.T) {
 	completed(t, w.end(id), `[3,1,0,2]`)
 }
 
-func TestSelectHandsOnAFailureThatCameFirst(t *testing.T) {
+func TestSelectReturnsErrorOfFirstFailure(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -75,7 +76,7 @@ func TestSelectHandsOnAFailureThatCameFirst(t *testing.T) {
 	g.open(1)
 }
 
-func TestARaceThatIsLostStopsWaitingNotWorking(t *testing.T) {
+func TestRaceTimeoutLeavesChildrenRunning(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -106,7 +107,7 @@ func TestARaceThatIsLostStopsWaitingNotWorking(t *testing.T) {
 	completed(t, w.end(id), `"2 [1 2]"`)
 }
 
-func TestCallbacksAndChildrenAreWaitedForTogether(t *testing.T) {
+func TestJoinOfCallbacksAndChildren(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -114,7 +115,8 @@ func TestCallbacksAndChildrenAreWaitedForTogether(t *testing.T) {
 	w.work(func(wk *worker.Worker) {
 		g.register(wk)
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
-			fs := append(gated(ctx, 1), agent.Callback[int](ctx, "answer", time.Hour), agent.Callback[int](ctx, "answer", time.Hour))
+			fs := append(gated(ctx, 1), agent.Callback[int](ctx, "answer", time.Hour),
+				agent.Callback[int](ctx, "answer", time.Hour))
 			if _, err := agent.Step(ctx, "tell", func(context.Context) (int, error) {
 				tokens <- fs[1].Token()
 				tokens <- fs[2].Token()

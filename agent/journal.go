@@ -13,66 +13,94 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// A core is an agent's run in one execution: what is recorded of it, and what is about to be.
+// An execution is one execution of an agent's function: the record that it replays, and what it is
+// about to add to it.
 //
-// The journal has two kinds of entries. A step's has the step's key and its result. A frame's key begins with
-// "_": it notes what else a commit carried, so that a replay neither does it again nor misses it: messages and
-// lines by their number, children by their key, what came into the inbox, the times and ids that were handed
-// out. All that an agent decides on is in there, in the order in which it came, so that a replay decides alike.
-type core struct {
+// The journal has two kinds of entries. A step's entry has the step's key and its result. A frame's
+// key begins with "_frame:". It lists what else a commit carried: messages and lines by number,
+// children by key, inbox items, and the times and ids that were handed out. A replay uses it to
+// skip these things and to get the same values again. Everything an agent can decide on is in the
+// journal, in the order in which it came, so a replay decides in the same way.
+type execution struct {
 	s      session.Session
 	grant  *api.Grant
 	leased context.Context
-	ctx    context.Context // of the execution: ends with a cancel too
+	// ctx is the context of the execution. Unlike leased, it also ends with a cancel request.
+	ctx context.Context
 
-	mu    sync.Mutex
-	occur map[string]int // how often each name was used in this execution
+	mu sync.Mutex
+	// uses counts how often each name was used in this execution.
+	uses map[string]int
 
-	entries  map[string]json.RawMessage // steps and the like, by key
-	spawned  map[string]string          // children: what they were asked to do, as a digest
-	ids      map[string]perdure.RunID   // children, as far as known
-	tokens   map[string]string          // callbacks, as far as known
-	ends     map[string]*item           // children that have ended, by key
-	waits    map[string]*item           // how waits ended, by their id
-	early    []perdure.Item             // signals that came before anybody asked for them
-	known    map[int64]bool             // inbox items that are in the journal
+	// entries has steps and other journal entries by key, without frames.
+	entries map[string]json.RawMessage
+	// spawned has a digest of the kind and input of each child, by key.
+	spawned map[string]string
+	// childIDs has the run ids of children by key, as far as they are known.
+	childIDs map[string]perdure.RunID
+	// tokens has the tokens of callbacks by wait id, as far as they are known.
+	tokens map[string]string
+	// childEnds has the children that have ended, by key.
+	childEnds map[string]*item
+	// waits has the waits that are over, by id.
+	waits map[string]*item
+	// earlySignals came before the agent waited for them.
+	earlySignals []perdure.Item
+	// journaled has the sequence numbers of inbox items that are in the journal.
+	journaled map[int64]bool
+	// times and uuids are those that were handed out, in order.
 	times    []int64
 	uuids    []string
 	versions map[string]int
-	unasked  map[string]bool // what is recorded and was not asked for yet in this execution
-	fresh    bool            // something was done that is not in the journal
+	// unvisited has the recorded things that this execution has not come to yet.
+	unvisited map[string]bool
+	// pastJournal tells that this execution has done something that is not in the journal.
+	pastJournal bool
 
-	said         []api.Message // of the thread, as far as it was read in this execution
-	skipMessages int           // so many are in the thread already
-	skipLines    int           // so many are in the log already
-	usedTimes    int
-	usedUUIDs    int
+	// messages of the thread, as far as this execution has read it.
+	messages []api.Message
+	// skipMessages and skipLines count what is written already and comes again in a replay.
+	skipMessages int
+	skipLines    int
+	// usedTimes and usedUUIDs count what this execution was handed out.
+	usedTimes int
+	usedUUIDs int
 
-	running    int   // steps whose functions are executed right now
-	undoing    error // a saga failed with it, and nothing new is begun while it is undone
-	sagas      []*saga
-	main       string // the goroutine that executes the agent's function
-	wrong      error  // the first misuse: whoever ignores it does not get away with it
-	left       *departure
-	over       bool          // the agent's function has returned, or its goroutine has ended
-	leaving    chan struct{} // closed when left is set
+	// runningSteps counts the steps whose functions are being called.
+	runningSteps int
+	// undoing is the error of a saga that is being undone. Nothing new begins meanwhile.
+	undoing error
+	// sagas are those that are being executed, the innermost last.
+	sagas []*saga
+	// mainGoroutine is the one that executes the agent's function.
+	mainGoroutine string
+	// firstMisuse fails the run at the end, even if the agent's code ignored the error.
+	firstMisuse error
+	earlyExit   *earlyExit
+	// exiting is closed when earlyExit is set.
+	exiting chan struct{}
+	// returned tells that the agent's function has returned, or that its goroutine has ended.
+	returned   bool
 	continueOn []string
 
-	queue  []*batch // what is to be committed; the first ones are full
-	flying *batch
+	// queue has the batches that are to be committed, in order. All but the last are full.
+	queue    []*batch
+	inFlight *batch
+	// frames counts the frames that this execution has written.
 	frames int
 }
 
-// A batch is what one commit carries.
+// A batch is the content of one commit.
 type batch struct {
-	part   perdure.Commit
-	frame  frame
-	size   int
-	done   chan struct{} // closed when it is answered
+	part  perdure.Commit
+	frame frame
+	size  int
+	// done is closed when the commit is answered.
+	done   chan struct{}
 	answer *api.CommitResult
 }
 
-// A frame notes what a commit carries beside the results of steps.
+// A frame is the journal entry that lists what a commit carries beside the results of steps.
 type frame struct {
 	In       []item            `json:"in,omitempty"`
 	Spawned  map[string]string `json:"spawned,omitempty"`
@@ -87,7 +115,7 @@ func (f *frame) empty() bool {
 	return len(f.In)+len(f.Spawned)+f.Messages+f.Lines+len(f.Times)+len(f.UUIDs)+len(f.Versions) == 0
 }
 
-// An item is something that came into the inbox, as a frame keeps it.
+// An item is an inbox item as a frame keeps it.
 type item struct {
 	Seq     int64           `json:"seq"`
 	Type    string          `json:"type"`
@@ -96,40 +124,54 @@ type item struct {
 	From    perdure.RunID   `json:"run,omitempty"`
 	Outcome string          `json:"outcome,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
-	Apart   bool            `json:"apart,omitempty"`  // the data has an entry of its own …
-	Quoted  bool            `json:"quoted,omitempty"` // … and stands there as a text
-	// What came through a callback is its result, or why there is none.
+	// Apart tells that the data is in a journal entry of its own.
+	Apart bool `json:"apart,omitempty"`
+	// Quoted tells that the data is a JSON string there, with the JSON of the data in it.
+	Quoted bool `json:"quoted,omitempty"`
+	// Failure is set if a callback was answered with an error. Otherwise Data is its result.
 	Failure *perdure.Failure `json:"failure,omitempty"`
 }
 
 const (
 	framePrefix = "_frame:"
 	dataPrefix  = "_data:"
-	// apart is how large data is that gets an entry of its own: content as large as that is stored once, whoever
-	// refers to it, and here it is the child's result.
-	apart = 8 << 10
-	// Data that is nested deeper than this has an entry of its own too, or is quoted: a frame nests it some more, and
-	// what is nested without bound is refused.
-	deep    = 40
-	tooDeep = 60
-	// full is when a batch takes no more. The frame and what the handler says itself need room too.
+	// Data of more than apartBytes gets an entry of its own. The store keeps such content once by
+	// its hash, so the entry shares it with the child's result.
+	apartBytes = 8 << 10
+	// Data that is nested deeper than apartDepth gets an entry of its own, and beyond quotedDepth
+	// it is quoted. A frame adds levels of its own, and the server limits the depth of JSON.
+	apartDepth  = 40
+	quotedDepth = 60
+	// A batch is full at this size. The limits of a commit are higher, because the frame and the
+	// worker's own log lines are added later.
 	fullBytes   = 512 << 10
 	fullEntries = perdure.MaxCommitEntries - 50
 )
 
-func newCore(s session.Session) *core {
-	return &core{s: s, grant: s.Grant(), leased: s.Leased(), ctx: s.Leased(),
-		occur: map[string]int{}, entries: map[string]json.RawMessage{}, spawned: map[string]string{}, ids: map[string]perdure.RunID{}, tokens: map[string]string{},
-		ends: map[string]*item{}, waits: map[string]*item{}, known: map[int64]bool{}, versions: map[string]int{}, unasked: map[string]bool{}, leaving: make(chan struct{})}
+func newExecution(s session.Session) *execution {
+	return &execution{
+		s: s, grant: s.Grant(), leased: s.Leased(), ctx: s.Leased(),
+		uses:      map[string]int{},
+		entries:   map[string]json.RawMessage{},
+		spawned:   map[string]string{},
+		childIDs:  map[string]perdure.RunID{},
+		tokens:    map[string]string{},
+		childEnds: map[string]*item{},
+		waits:     map[string]*item{},
+		journaled: map[int64]bool{},
+		versions:  map[string]int{},
+		unvisited: map[string]bool{},
+		exiting:   make(chan struct{}),
+	}
 }
 
-// recall reads the journal.
-func (c *core) recall(journal []api.JournalEntry) error {
+// readJournal takes the entries of the journal into the execution.
+func (c *execution) readJournal(journal []api.JournalEntry) error {
 	for _, e := range journal {
 		if !strings.HasPrefix(e.Key, framePrefix) {
 			c.entries[e.Key] = e.Value
 			if !strings.HasPrefix(e.Key, "_") {
-				c.unasked[e.Key] = true
+				c.unvisited[e.Key] = true
 			}
 			continue
 		}
@@ -139,10 +181,10 @@ func (c *core) recall(journal []api.JournalEntry) error {
 		}
 		for key, digest := range f.Spawned {
 			c.spawned[key] = digest
-			c.unasked["spawn "+key] = true
+			c.unvisited["spawn "+key] = true
 		}
 		for i := range f.In {
-			c.take1(&f.In[i])
+			c.addItem(&f.In[i])
 		}
 		c.skipMessages += f.Messages
 		c.skipLines += f.Lines
@@ -155,21 +197,21 @@ func (c *core) recall(journal []api.JournalEntry) error {
 	return nil
 }
 
-// take1 learns of an item.
-func (c *core) take1(i *item) {
-	c.known[i.Seq] = true
+// addItem adds an item that is in the journal, or about to be.
+func (c *execution) addItem(i *item) {
+	c.journaled[i.Seq] = true
 	switch {
 	case i.Type == perdure.ItemChild:
-		c.ends[i.Name] = i
-		c.ids[i.Name] = i.From
+		c.childEnds[i.Name] = i
+		c.childIDs[i.Name] = i.From
 	case i.Wait != "":
 		c.waits[i.Wait] = i
-		c.unasked["wait "+i.Wait] = true
+		c.unvisited["wait "+i.Wait] = true
 	}
 }
 
-// data is what an item carries.
-func (c *core) data(i *item) json.RawMessage {
+// dataOf returns the data of an item.
+func (c *execution) dataOf(i *item) json.RawMessage {
 	if !i.Apart {
 		return i.Data
 	}
@@ -185,28 +227,29 @@ func (c *core) data(i *item) json.RawMessage {
 
 func (i *item) dataKey() string { return fmt.Sprintf("%s%d", dataPrefix, i.Seq) }
 
-// receive takes what came since the last execution. It is noted with the first commit of this one, and thereby
-// done with: what comes again is only what comes anew. Signals that nobody waits for yet, and what is for those
-// who end the run, stay where they are.
-func (c *core) receive(inbox []perdure.Item) {
+// readInbox takes the items that came since the last execution. The first commit of this one writes
+// them to the journal and acknowledges them. Signals that nobody waits for yet stay in the inbox.
+// So do items that end no wait and report no child, such as a late result.
+func (c *execution) readInbox(inbox []perdure.Item) {
 	for _, in := range inbox {
-		if c.known[in.Seq] {
+		if c.journaled[in.Seq] {
 			continue
 		}
 		if in.WaitID == "" && in.Type != perdure.ItemChild {
 			if in.Type == perdure.ItemSignal {
-				c.early = append(c.early, in)
+				c.earlySignals = append(c.earlySignals, in)
 			}
 			continue
 		}
-		c.note(in, in.WaitID)
+		c.journalItem(in, in.WaitID)
 	}
 }
 
-// note puts an item into the journal and acknowledges it. What it carries is from then on what the journal has: every
-// execution sees the same bytes. The caller holds c.mu, or is alone.
-func (c *core) note(in perdure.Item, wait string) {
-	i := &item{Seq: in.Seq, Type: in.Type, Wait: wait, Name: in.Name, From: in.From, Outcome: in.Outcome, Data: compact(json.RawMessage(in.Data))}
+// journalItem puts an item into the journal and acknowledges it. From then on its data is what the
+// journal has, so every execution sees the same bytes. The caller holds c.mu, or is alone.
+func (c *execution) journalItem(in perdure.Item, wait string) {
+	i := &item{Seq: in.Seq, Type: in.Type, Wait: wait, Name: in.Name, From: in.From, Outcome: in.Outcome,
+		Data: compact(json.RawMessage(in.Data))}
 	if i.Type == perdure.ItemCallback {
 		var got struct {
 			Result json.RawMessage  `json:"result"`
@@ -217,11 +260,11 @@ func (c *core) note(in perdure.Item, wait string) {
 		}
 	}
 	depth := nesting(i.Data)
-	b := c.open(len(i.Data) + 200)
-	if len(i.Data) > apart || depth > deep {
+	b := c.batchFor(len(i.Data) + 200)
+	if len(i.Data) > apartBytes || depth > apartDepth {
 		value := i.Data
-		if i.Quoted = depth > tooDeep; i.Quoted {
-			value = plain(string(i.Data))
+		if i.Quoted = depth > quotedDepth; i.Quoted {
+			value = encodeVerbatim(string(i.Data))
 		}
 		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: i.dataKey(), Value: value})
 		c.entries[i.dataKey()] = value
@@ -229,10 +272,10 @@ func (c *core) note(in perdure.Item, wait string) {
 	}
 	b.frame.In = append(b.frame.In, *i)
 	b.part.Ack = append(b.part.Ack, i.Seq)
-	c.take1(i)
+	c.addItem(i)
 }
 
-// compact is JSON without white space, as a frame writes it.
+// compact removes white space from JSON, as a frame writes it.
 func compact(v json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	if err := json.Compact(&b, v); err != nil {
@@ -241,16 +284,16 @@ func compact(v json.RawMessage) json.RawMessage {
 	return b.Bytes()
 }
 
-// nesting is how deep a value is nested.
+// nesting returns how deep a JSON value is nested.
 func nesting(v json.RawMessage) (deepest int) {
-	depth, text := 0, false
+	depth, inString := 0, false
 	for n := 0; n < len(v); n++ {
 		switch {
-		case text && v[n] == '\\':
+		case inString && v[n] == '\\':
 			n++
 		case v[n] == '"':
-			text = !text
-		case text:
+			inString = !inString
+		case inString:
 		case v[n] == '{' || v[n] == '[':
 			depth++
 			deepest = max(deepest, depth)
@@ -261,8 +304,9 @@ func nesting(v json.RawMessage) (deepest int) {
 	return deepest
 }
 
-// plain writes what is made of texts, numbers and JSON, and leaves the JSON as it is.
-func plain(v any) json.RawMessage {
+// encodeVerbatim encodes a value without escaping HTML, so that JSON in it stays as it is. It
+// returns nil if the value can't be encoded.
+func encodeVerbatim(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -272,13 +316,14 @@ func plain(v any) json.RawMessage {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// ---- committing
+// Committing.
 
-// open gives the batch that something of that size goes into. The caller holds c.mu, or is alone.
-func (c *core) open(size int) *batch { return c.openFor(size, 1) }
+// batchFor returns the batch that an addition of a size goes into. The caller holds c.mu, or is
+// alone.
+func (c *execution) batchFor(size int) *batch { return c.batchForEntries(size, 1) }
 
-// openFor is open for something that counts as several entries of a commit.
-func (c *core) openFor(size, entries int) *batch {
+// batchForEntries is batchFor for an addition that counts as several entries of a commit.
+func (c *execution) batchForEntries(size, entries int) *batch {
 	if n := len(c.queue); n > 0 {
 		b := c.queue[n-1]
 		p := &b.part
@@ -292,16 +337,16 @@ func (c *core) openFor(size, entries int) *batch {
 	return b
 }
 
-// put has something committed soon.
-func (c *core) put(size int, add func(b *batch)) {
+// commitSoon adds something to a batch, and has it committed with the next flush.
+func (c *execution) commitSoon(size int, add func(b *batch)) {
 	c.mu.Lock()
-	add(c.open(size))
+	add(c.batchFor(size))
 	c.mu.Unlock()
 	c.s.Commit(false)
 }
 
-// take is what the worker asks for the next commit; see session.Source.
-func (c *core) take() (part *perdure.Commit, more bool, answered func(*api.CommitResult)) {
+// nextCommit returns the content of the next commit to the worker. It implements session.Source.
+func (c *execution) nextCommit() (part *perdure.Commit, more bool, answered func(*api.CommitResult)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.queue) == 0 {
@@ -309,34 +354,36 @@ func (c *core) take() (part *perdure.Commit, more bool, answered func(*api.Commi
 	}
 	b := c.queue[0]
 	c.queue = c.queue[1:]
-	c.flying = b
+	c.inFlight = b
 	if !b.frame.empty() {
-		value := plain(b.frame)
-		if value == nil { // it holds what was JSON before
-			c.depart(session.Failed(perdure.CodeInternal, "a frame of the journal can't be written", false))
+		value := encodeVerbatim(b.frame)
+		if value == nil { // can't happen: it is made of JSON that was read
+			c.setExit(session.Failed(perdure.CodeInternal, "a frame of the journal can't be written", false))
 			return nil, false, nil
 		}
 		c.frames++
-		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: fmt.Sprintf("%s%d.%d", framePrefix, c.grant.Epoch, c.frames), Value: value})
+		key := fmt.Sprintf("%s%d.%d", framePrefix, c.grant.Epoch, c.frames)
+		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
 	}
 	return &b.part, len(c.queue) > 0, func(res *api.CommitResult) {
 		c.mu.Lock()
-		if c.flying == b {
-			c.flying = nil
+		if c.inFlight == b {
+			c.inFlight = nil
 		}
 		if res.Error == nil {
 			for _, child := range res.Children {
-				c.ids[child.Key] = child.RunID
+				c.childIDs[child.Key] = child.RunID
 			}
-			for _, door := range res.Callbacks {
-				c.tokens[door.WaitID] = door.Token
+			for _, callback := range res.Callbacks {
+				c.tokens[callback.WaitID] = callback.Token
 			}
 		}
 		b.answer = res
 		answered := []*batch{b}
 		if res.Error != nil && (b.part.Outcome == nil || res.Error.Code != perdure.CodeCancelRequested) {
-			// Whoever asked for it may be long past that, and what comes after it relies on it.
-			c.depart(session.Failure(refusal(res.Error)))
+			// The code that caused this may have gone on long ago, and later batches rely on this
+			// one.
+			c.setExit(session.Failure(refusal(res.Error)))
 			for _, later := range c.queue {
 				later.answer = res
 				answered = append(answered, later)
@@ -354,38 +401,38 @@ func (c *core) take() (part *perdure.Commit, more bool, answered func(*api.Commi
 	}
 }
 
-// flush has everything committed that is not yet, and waits for it.
-func (c *core) flush() {
+// flush commits everything that is not committed yet, and waits for the answers.
+func (c *execution) flush() {
 	c.mu.Lock()
-	b := c.flying
+	b := c.inFlight
 	if n := len(c.queue); n > 0 {
 		b = c.queue[n-1]
 	}
 	c.mu.Unlock()
 	if b != nil {
 		c.s.Commit(true)
-		c.settle(b)
+		c.mustCommit(b)
 	}
 }
 
-// settle waits for the answer to a batch. What the server refuses ends the execution: the agent's code is past
-// the call that caused it.
-func (c *core) settle(b *batch) *api.CommitResult {
-	if err := c.answer(b); err != nil {
+// mustCommit waits for the answer to a batch. A refusal ends the execution, because the agent's
+// code may be past the call that caused it.
+func (c *execution) mustCommit(b *batch) *api.CommitResult {
+	if err := c.awaitAnswer(b); err != nil {
 		c.fail(err)
 	}
 	return b.answer
 }
 
-// answer waits for the answer to a batch and gives the server's refusal, if it is one.
-func (c *core) answer(b *batch) error {
+// awaitAnswer waits for the answer to a batch and returns the server's refusal, if it is one.
+func (c *execution) awaitAnswer(b *batch) error {
 	select {
 	case <-b.done:
 	case <-c.leased.Done():
 		select {
-		case <-b.done: // a suspended run is no longer leased either
+		case <-b.done: // the lease also ends when the run is suspended
 		default:
-			c.leave(nil)
+			c.exit(nil)
 		}
 	}
 	if b.answer.Error == nil {
@@ -394,7 +441,8 @@ func (c *core) answer(b *batch) error {
 	return refusal(b.answer.Error)
 }
 
-// refusal is what the server said against a commit. Its contradictions may pass, see nondeterminism; nothing else does.
+// refusal returns the error of a refused commit. It is permanent, except for nondeterminism: the
+// code that wrote the journal may be deployed again.
 func refusal(r *api.Refusal) error {
 	if r.Code == perdure.CodeNondeterminism {
 		return perdure.Errorf(r.Code, "%s", r.Detail)
@@ -402,19 +450,20 @@ func refusal(r *api.Refusal) error {
 	return Permanent(perdure.Errorf(r.Code, "%s", session.Refusal(r)))
 }
 
-// ---- names
+// Names and keys.
 
-// maxName leaves room for what is put before and after a name.
+// maxName leaves room for the prefix and the number that a key adds to a name.
 const maxName = perdure.MaxName - 30
 
-// name checks what a step or a child is called, and gives its key: the name and how often it was used.
-func (c *core) name(what, name string) (string, error) {
+// keyFor checks the name of a step, a child or a wait, and returns its key. That is the name with
+// the number of its use in this execution. Each kind of thing has its own count.
+func (c *execution) keyFor(what, name string) (string, error) {
 	switch {
 	case name != "":
 	case what == "kind":
 		return "", c.misuse("a child needs a kind")
 	default:
-		return "", c.misuse("%s needs a name", a(what))
+		return "", c.misuse("%s needs a name", withArticle(what))
 	}
 	if err := perdure.CheckName(what, name); err != nil {
 		return "", c.misuse("%v", err)
@@ -424,50 +473,51 @@ func (c *core) name(what, name string) (string, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.occur[what+" "+name]++ // steps, children, signals … each have their own count
-	return fmt.Sprintf("%s#%d", name, c.occur[what+" "+name]), nil
+	c.uses[what+" "+name]++
+	return fmt.Sprintf("%s#%d", name, c.uses[what+" "+name]), nil
 }
 
-// a is a noun with its article.
-func a(noun string) string {
+// withArticle returns a noun with its indefinite article.
+func withArticle(noun string) string {
 	if strings.ContainsRune("aeiou", rune(noun[0])) {
 		return "an " + noun
 	}
 	return "a " + noun
 }
 
-// nth is a name and how often it was used by now.
-func (c *core) nth(name string) string {
+// nextUse counts a use of a name and returns the name with the number of uses.
+func (c *execution) nextUse(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.occur[name]++
-	return fmt.Sprintf("%s#%d", name, c.occur[name])
+	c.uses[name]++
+	return fmt.Sprintf("%s#%d", name, c.uses[name])
 }
 
-// recorded looks an entry up.
-func (c *core) recorded(key string) (json.RawMessage, bool) {
+// lookup returns a journal entry, and marks it as visited.
+func (c *execution) lookup(key string) (json.RawMessage, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, ok := c.entries[key]
-	delete(c.unasked, key)
+	delete(c.unvisited, key)
 	return v, ok
 }
 
-// replaying tells whether the execution is still where an earlier one has been.
-func (c *core) replaying() bool {
+// replaying tells whether an earlier execution has been at this point.
+func (c *execution) replaying() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.behind()
+	return c.replayingLocked()
 }
 
-// behind is replaying. The caller holds c.mu.
-func (c *core) behind() bool {
-	return !c.fresh && (len(c.unasked) > 0 || c.skipMessages > 0 || c.skipLines > 0 || c.usedTimes < len(c.times) || c.usedUUIDs < len(c.uuids))
+// replayingLocked is replaying for a caller that holds c.mu.
+func (c *execution) replayingLocked() bool {
+	return !c.pastJournal && (len(c.unvisited) > 0 || c.skipMessages > 0 || c.skipLines > 0 ||
+		c.usedTimes < len(c.times) || c.usedUUIDs < len(c.uuids))
 }
 
-// anew notes that something is done that no earlier execution did.
-func (c *core) anew() {
+// markNew tells that the execution now does something that no earlier one did.
+func (c *execution) markNew() {
 	c.mu.Lock()
-	c.fresh = true
+	c.pastJournal = true
 	c.mu.Unlock()
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A Context that an agent has left behind is of no use, and says so to whoever tries: his goroutine goes on.
-func TestAContextThatIsLeftBehindSaysSo(t *testing.T) {
+// A call with the Context of an ended execution gets an error, and its goroutine goes on.
+func TestLeakedContextReturnsErrors(t *testing.T) {
 	for _, how := range []string{"returns", "sleeps"} {
-		t.Run(how, func(t *testing.T) { virtual(t, func(w *scene) { leftBehind(w, how) }) })
+		t.Run(how, func(t *testing.T) { virtual(t, func(w *scene) { callLeaked(w, how) }) })
 	}
 }
 
-func leftBehind(w *scene, how string) {
+func callLeaked(w *scene, how string) {
 	leaked := make(chan *agent.Context, 1)
 	stop := w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "leaks", func(ctx *agent.Context, _ int) (string, error) {
@@ -54,15 +54,15 @@ func leftBehind(w *scene, how string) {
 	} {
 		heard := make(chan error, 1)
 		go func() {
-			defer close(heard) // a goroutine that is ended says nothing
+			defer close(heard) // also if the call ends the goroutine
 			heard <- call()
 		}()
 		if err := next(w, heard); perdure.CodeOf(err) != agent.CodeMisuse || !strings.Contains(fmt.Sprint(err), "is over") {
-			w.t.Errorf("%s: %v", name, err)
+			w.t.Errorf("%s after the end of the execution: %v, want agent_misuse that says it is over", name, err)
 		}
 	}
-	// What gives no error gives what it can.
+	// Functions without an error return a value.
 	if agent.Now(ctx).IsZero() || agent.UUID(ctx) == "" || agent.Version(ctx, "v", 1) != 1 {
-		w.t.Error("there is no time, no UUID or no version")
+		w.t.Error("Now, UUID or Version returned a zero value after the end of the execution, want a usable one")
 	}
 }

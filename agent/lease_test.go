@@ -14,11 +14,11 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A wire can be cut.
+// A wire is a transport that can be cut.
 type wire struct {
 	next http.RoundTripper
 	cut  atomic.Bool
-	lost atomic.Int64 // calls
+	lost atomic.Int64 // calls while it was cut
 }
 
 func (x *wire) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -29,7 +29,7 @@ func (x *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return x.next.RoundTrip(r)
 }
 
-// trip is a saga whose second step is executed in a way of the worker's own.
+// trip registers a saga of two steps. Each worker has its own function for the second.
 func trip(done *tally, who string, second func(ctx context.Context) (string, error)) func(wk *worker.Worker) {
 	return func(wk *worker.Worker) {
 		worker.Agent(wk, "trip", func(ctx *agent.Context, _ struct{}) (out string, err error) {
@@ -48,9 +48,9 @@ func trip(done *tally, who string, second func(ctx context.Context) (string, err
 	}
 }
 
-// The server gives the run to another worker in the middle of a step: whatever the first one does then is not
-// recorded, and it undoes nothing.
-func TestAnExecutionThatHasLostItsLeaseDoesNothingMore(t *testing.T) {
+// The server gives the run to another worker in the middle of a step. The first worker's result is
+// then not recorded, and it undoes nothing.
+func TestLostLeaseStopsExecution(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"succeeds", "fails", "fails for good"} {
 		t.Run(how, func(t *testing.T) {
@@ -59,32 +59,35 @@ func TestAnExecutionThatHasLostItsLeaseDoesNothingMore(t *testing.T) {
 				var done tally
 				x := &wire{next: w.nodes[0].Transport()}
 				begun, over, left := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-				stop := w.workAt(x, worker.Options{AgentSlots: 1}, trip(&done, "the first's", func(ctx context.Context) (string, error) {
-					close(begun)
-					<-ctx.Done() // it hears of it when the wire is mended
-					left <- context.Cause(ctx)
-					<-over
-					switch how {
-					case "succeeds":
-						return "the first's", nil
-					case "fails":
-						return "", errors.New("no")
-					}
-					return "", agent.Permanent(errors.New("no"))
-				}))
+				stop := w.workAt(x, worker.Options{AgentSlots: 1},
+					trip(&done, "the first's", func(ctx context.Context) (string, error) {
+						close(begun)
+						<-ctx.Done() // it learns of the loss when the connection is restored
+						left <- context.Cause(ctx)
+						<-over
+						switch how {
+						case "succeeds":
+							return "the first's", nil
+						case "fails":
+							return "", errors.New("no")
+						}
+						return "", agent.Permanent(errors.New("no"))
+					}))
 				defer stop()
 				id := w.start(perdure.Submission{Kind: "trip"})
 				next(w, begun)
 				x.cut.Store(true)
-				stopSecond := w.work(trip(&done, "the second's", func(context.Context) (string, error) { return "the second's", nil }))
+				stopSecond := w.work(trip(&done, "the second's", func(context.Context) (string, error) {
+					return "the second's", nil
+				}))
 				defer stopSecond()
 				completed(w.t, w.end(id), `"the second's"`)
 				x.cut.Store(false)
 				if cause := next(w, left); !errors.Is(cause, worker.ErrLeaseLost) {
-					w.t.Errorf("the step was told %v", cause)
+					w.t.Errorf("cause of the end of the step's context = %v, want ErrLeaseLost", cause)
 				}
 				close(over)
-				time.Sleep(time.Minute) // whatever it still says is said
+				time.Sleep(time.Minute) // time for anything that it still sends
 				completed(w.t, w.end(id), `"the second's"`)
 				done.expect(w.t, "flight", "the first's hotel", "the second's hotel")
 			})
@@ -92,17 +95,19 @@ func TestAnExecutionThatHasLostItsLeaseDoesNothingMore(t *testing.T) {
 	}
 }
 
-// A worker that shuts down in the middle of a step hands the run back, and it goes on elsewhere.
-func TestAWorkerThatShutsDownHandsItsAgentsBack(t *testing.T) {
+// A worker that shuts down in the middle of a step releases the run, and another worker continues
+// it.
+func TestWorkerShutdownReleasesAgents(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
 	begun := make(chan struct{})
-	stop := w.workAt(w.nodes[0].Transport(), worker.Options{DrainTimeout: -1}, trip(&done, "the first's", func(ctx context.Context) (string, error) {
-		close(begun)
-		<-ctx.Done()
-		return "", ctx.Err()
-	}))
+	stop := w.workAt(w.nodes[0].Transport(), worker.Options{DrainTimeout: -1},
+		trip(&done, "the first's", func(ctx context.Context) (string, error) {
+			close(begun)
+			<-ctx.Done()
+			return "", ctx.Err()
+		}))
 	id := w.start(perdure.Submission{Kind: "trip"})
 	next(w, begun)
 	stop()
@@ -110,23 +115,25 @@ func TestAWorkerThatShutsDownHandsItsAgentsBack(t *testing.T) {
 	run := w.end(id)
 	completed(t, run, `"the second's"`)
 	if run.Attempt != 1 {
-		t.Errorf("it cost an attempt: %d", run.Attempt)
+		t.Errorf("run %s: attempt = %d, want 1", run.RunID, run.Attempt)
 	}
 	done.expect(t, "flight", "the first's hotel", "the second's hotel")
 }
 
-// The server is away in the middle of a step: the step goes on, and what it led to is delivered when the server is back.
-func TestAStepWorksOnWhileTheServerIsAway(t *testing.T) {
+// The server is unreachable in the middle of a step. The step goes on, and its result is committed
+// when the server is back.
+func TestStepContinuesWhileServerIsAway(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
 	x := &wire{next: w.nodes[0].Transport()}
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	w.workAt(x, worker.Options{HeartbeatEvery: 300 * time.Millisecond}, trip(&done, "the", func(ctx context.Context) (string, error) {
-		close(begun)
-		<-goOn
-		return "done", ctx.Err()
-	}))
+	w.workAt(x, worker.Options{HeartbeatEvery: 300 * time.Millisecond},
+		trip(&done, "the", func(ctx context.Context) (string, error) {
+			close(begun)
+			<-goOn
+			return "done", ctx.Err()
+		}))
 	id := w.start(perdure.Submission{Kind: "trip"})
 	next(w, begun)
 	x.cut.Store(true)
@@ -136,7 +143,7 @@ func TestAStepWorksOnWhileTheServerIsAway(t *testing.T) {
 	run := w.end(id)
 	completed(t, run, `"done"`)
 	if run.Attempt != 1 {
-		t.Errorf("it cost an attempt: %d", run.Attempt)
+		t.Errorf("run %s: attempt = %d, want 1", run.RunID, run.Attempt)
 	}
 	done.expect(t, "flight", "the hotel")
 }

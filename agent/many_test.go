@@ -9,8 +9,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// An agent may spawn and wait for more children than one commit takes: the library cuts what it commits.
-func TestMoreChildrenThanACommitTakes(t *testing.T) {
+// An agent may spawn and wait for more children than one commit takes. The package splits its
+// commits.
+func TestMoreChildrenThanOneCommitTakes(t *testing.T) {
 	t.Parallel()
 	const children = 3000
 	w := open(t)

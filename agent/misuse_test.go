@@ -10,18 +10,20 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A mistake in an agent's code ends the run and says so, also when the code ignores what it is told.
-func TestMisuseIsNotIgnored(t *testing.T) {
+// Misuse fails the run even if the agent's code ignores the error.
+func TestIgnoredMisuseFailsRun(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	once := func(ctx *agent.Context, f func()) {
 		_, _ = agent.Step(ctx, "once", func(context.Context) (int, error) { f(); return 1, nil })
 	}
 	ways := map[string]func(ctx *agent.Context){
-		"a wait in a step":     func(ctx *agent.Context) { once(ctx, func() { _ = agent.Sleep(ctx, time.Second) }) },
-		"a step in a step":     func(ctx *agent.Context) { once(ctx, func() { once(ctx, func() {}) }) },
-		"a spawn in a step":    func(ctx *agent.Context) { once(ctx, func() { agent.Spawn[int](ctx, "nobody", 1) }) },
-		"a callback in a step": func(ctx *agent.Context) { once(ctx, func() { agent.Callback[int](ctx, "door", time.Second) }) },
+		"a wait in a step":  func(ctx *agent.Context) { once(ctx, func() { _ = agent.Sleep(ctx, time.Second) }) },
+		"a step in a step":  func(ctx *agent.Context) { once(ctx, func() { once(ctx, func() {}) }) },
+		"a spawn in a step": func(ctx *agent.Context) { once(ctx, func() { agent.Spawn[int](ctx, "nobody", 1) }) },
+		"a callback in a step": func(ctx *agent.Context) {
+			once(ctx, func() { agent.Callback[int](ctx, "door", time.Second) })
+		},
 		"a wait in a goroutine": func(ctx *agent.Context) {
 			slept := make(chan error)
 			go func() { slept <- agent.Sleep(ctx, time.Second) }()
@@ -34,7 +36,9 @@ func TestMisuseIsNotIgnored(t *testing.T) {
 		},
 		"an undo of something else": func(ctx *agent.Context) {
 			_ = agent.Saga(ctx, "s", func() error {
-				_, _ = agent.Step(ctx, "text", func(context.Context) (string, error) { return "", nil }, agent.Undo(func(context.Context, int) error { return nil }))
+				_, _ = agent.Step(ctx, "text", func(context.Context) (string, error) {
+					return "", nil
+				}, agent.Undo(func(context.Context, int) error { return nil }))
 				return nil
 			})
 		},

@@ -12,9 +12,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A time that an agent computes may have passed by then. Whatever it is for is over at once, and every execution has it so,
-// also one that computes another time.
-func TestATimeThatHasPassedIsOverAtOnce(t *testing.T) {
+// A timeout that an agent computes may be negative. The wait then times out at once, in every
+// execution, even if a later one computes another timeout.
+func TestNegativeTimeoutExpiresAtOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	waits := map[string]func(ctx *agent.Context, d time.Duration) error{
@@ -32,9 +32,9 @@ func TestATimeThatHasPassedIsOverAtOnce(t *testing.T) {
 			return nil
 		},
 		"an approval": func(ctx *agent.Context, d time.Duration) error {
-			said, err := agent.Approve(ctx, agent.Approval{Action: "push", Timeout: d, Default: perdure.Approve})
-			if err != nil || !said.TimedOut || !said.Approved {
-				return fmt.Errorf("approval: %+v %w", said, err)
+			decision, err := agent.Approve(ctx, agent.Approval{Action: "push", Timeout: d, Default: perdure.Approve})
+			if err != nil || !decision.TimedOut || !decision.Approved {
+				return fmt.Errorf("approval: %+v %w", decision, err)
 			}
 			return nil
 		},
@@ -46,26 +46,28 @@ func TestATimeThatHasPassedIsOverAtOnce(t *testing.T) {
 			return nil
 		},
 		"a child": func(ctx *agent.Context, d time.Duration) error {
-			if _, err := agent.Spawn[int](ctx, "nobody", 1, agent.Timeout(d)).Join(ctx); !errors.Is(err, agent.ErrTaskTimedOut{}) {
+			if _, err := agent.Spawn[int](ctx, "nobody", 1, agent.Timeout(d)).Join(ctx); !errors.Is(err,
+				agent.ErrTaskTimedOut{}) {
 				return fmt.Errorf("child: %w", err)
 			}
 			return nil
 		},
 		"a sleep": func(ctx *agent.Context, d time.Duration) error {
 			if d > 0 {
-				d = -d // what was not slept leaves nothing behind to go by
+				d = -d // a sleep that was over at once is not in the journal
 			}
 			return agent.Sleep(ctx, d)
 		},
 	}
 	w.work(func(wk *worker.Worker) {
 		for what, wait := range waits {
-			for name, d := range map[string]time.Duration{"a nanosecond": -1, "a second": -time.Second, "ages": -1 << 62, "almost": 1000} {
+			for name, d := range map[string]time.Duration{"a nanosecond": -1, "a second": -time.Second, "ages": -1 << 62,
+				"almost": 1000} {
 				worker.Agent(wk, what+" "+name, func(ctx *agent.Context, _ int) (string, error) {
 					if err := wait(ctx, d); err != nil {
 						return "", agent.Permanent(err)
 					}
-					d = time.Hour // for the next execution, which comes after the sleep
+					d = time.Hour // the next execution, after the sleep, computes this
 					if err := agent.Sleep(ctx, time.Millisecond); err != nil {
 						return "", err
 					}
@@ -81,8 +83,8 @@ func TestATimeThatHasPassedIsOverAtOnce(t *testing.T) {
 	}
 }
 
-// What is there already is taken, however late.
-func TestWhatIsThereIsTakenAlsoWhenItsTimeHasPassed(t *testing.T) {
+// A negative timeout still takes a signal or a result that is there already.
+func TestNegativeTimeoutTakesWhatIsThere(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	id := w.start(perdure.Submission{Kind: "late"})

@@ -9,12 +9,14 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// What comes after something that the server refuses is not done.
-func TestNothingIsDoneBehindARefusal(t *testing.T) {
+// Steps after a commit that the server refuses are not executed.
+func TestNoStepRunsAfterRefusedCommit(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
-	refused := func(ctx *agent.Context) { agent.Spawn[any](ctx, "kid", nil, agent.Options{ThreadID: ctx.ThreadID()}) } // on its own thread
+	refused := func(ctx *agent.Context) { // the thread is busy with the parent
+		agent.Spawn[any](ctx, "kid", nil, agent.Options{ThreadID: ctx.ThreadID()})
+	}
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "steps", func(ctx *agent.Context, _ struct{}) (string, error) {
 			refused(ctx)
@@ -38,10 +40,10 @@ func TestNothingIsDoneBehindARefusal(t *testing.T) {
 	for _, kind := range []string{"steps", "waits elsewhere"} {
 		run := w.end(w.start(perdure.Submission{Kind: kind, ThreadID: w.thread()}))
 		if run.State != perdure.Failed || run.Error.Code != perdure.CodeThreadBusy {
-			t.Errorf("%s: %s %+v", kind, run.State, run.Error)
+			t.Errorf("kind %s: %s with error %+v, want failed with thread_busy", kind, run.State, run.Error)
 		}
 	}
 	if len(done.all()) > 0 {
-		t.Errorf("done all the same: %v", done.all())
+		t.Errorf("effects = %v, want none", done.all())
 	}
 }

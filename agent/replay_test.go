@@ -16,8 +16,8 @@ import (
 
 var errStock = errors.New("out of stock")
 
-// What a saga failed with looks the same in every execution, so that an agent which decides by it decides alike.
-func TestASagasErrorIsTheSameInEveryExecution(t *testing.T) {
+// An agent may decide by the error of a saga, so every execution has to get the same error.
+func TestSagaErrorIsTheSameInEveryExecution(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -29,16 +29,22 @@ func TestASagasErrorIsTheSameInEveryExecution(t *testing.T) {
 				}
 				return failing(ctx)
 			})
-			said := fmt.Sprint(err, "; stock: ", errors.Is(err, errStock), "; failed task: ", errors.Is(err, agent.ErrTaskFailed{}))
+			said := fmt.Sprint(err, "; stock: ", errors.Is(err, errStock), "; failed task: ",
+				errors.Is(err, agent.ErrTaskFailed{}))
 			path := strings.NewReplacer(";", "", "(", "", ")", "").Replace(said)
-			if _, err := agent.Step(ctx, path, func(context.Context) (int, error) { done.add(said); return 0, nil }); err != nil {
+			if _, err := agent.Step(ctx, path, func(context.Context) (int, error) {
+				done.add(said)
+				return 0, nil
+			}); err != nil {
 				return "", err
 			}
 			return said, agent.Sleep(ctx, time.Millisecond)
 		}
 	}
 	w.work(func(wk *worker.Worker) {
-		worker.Handle(wk, "kid", func(context.Context, struct{}) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+		worker.Handle(wk, "kid", func(context.Context, struct{}) (int, error) {
+			return 0, worker.Permanent(errors.New("no"))
+		})
 		worker.Agent(wk, "step", order(func(ctx *agent.Context) error {
 			_, err := agent.Step(ctx, "ship", func(context.Context) (int, error) { return 0, errStock })
 			return err
@@ -54,10 +60,7 @@ func TestASagasErrorIsTheSameInEveryExecution(t *testing.T) {
 		}))
 	})
 	for _, kind := range []string{"step", "own", "wrapped", "child"} {
-		run := w.ends(kind, nil)
-		if run.State != perdure.Completed {
-			t.Errorf("%s: %s %+v", kind, run.State, run.Error)
-		}
+		reached(t, w.ends(kind, nil), perdure.Completed)
 	}
 	paths := 0
 	for what := range done.n {
@@ -65,13 +68,14 @@ func TestASagasErrorIsTheSameInEveryExecution(t *testing.T) {
 			paths++
 		}
 	}
-	if paths != 4-1 { // one for each, and two of them fail alike
-		t.Errorf("%d paths: %v", paths, done.all())
+	if paths != 3 { // of four agents, of which two get the same error
+		t.Errorf("%d different errors were seen, want 3, the same in every execution: %v", paths, done.all())
 	}
 }
 
-// Which of two sagas a step belongs to can't be told from goroutines, so the second is refused rather than the wrong one undone.
-func TestASagaBesideAnotherIsMisuse(t *testing.T) {
+// With two sagas at the same time, it is unknown to which of them a step belongs. The second is
+// refused.
+func TestConcurrentSagasAreMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -94,8 +98,9 @@ func TestASagaBesideAnotherIsMisuse(t *testing.T) {
 	failed(t, w.ends("two", nil), perdure.Failed, agent.CodeMisuse, 1)
 }
 
-// A worker that shuts down is no failure of its runs, whatever the agent's functions make of their context's end.
-func TestAShutdownIsNotRecorded(t *testing.T) {
+// The shutdown of a worker is not a failure of its runs, whatever error the agent's functions
+// return.
+func TestWorkerShutdownIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -138,6 +143,6 @@ func TestAShutdownIsNotRecorded(t *testing.T) {
 		stop()
 	}
 	if done.of("unpay") != 0 {
-		t.Errorf("undone because its worker shut down: %v", done.all())
+		t.Errorf("effects = %v, want no undo because of a shutdown", done.all())
 	}
 }

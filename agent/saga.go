@@ -19,26 +19,28 @@ const (
 	undoRetries  = 4
 )
 
-// Saga executes a part of the agent that is done whole or undone. Each of its steps may have an [Undo]; when the
-// body returns an error, or the run is asked to stop, those of the steps that were done are called in reverse, each
-// a recorded step of its own, and Saga returns the error.
+// Saga executes a part of the agent that is either completed or undone. Each of its steps may have
+// an [Undo]. If the body returns an error, or the run is asked to stop, Saga undoes the completed
+// steps in reverse order. Each undo is a recorded step of its own. Saga then returns the error.
 //
 //	err := agent.Saga(ctx, "trip", func() error {
 //		flight, err := agent.Step(ctx, "book flight", bookFlight, agent.Undo(cancelFlight))
 //		…
 //	})
 //
-// That the body failed is recorded: from then on there is no way but back, through crashes too. So an error that
-// may pass is worth [Retries] first. A compensation that fails is tried some times and then again with the next
-// attempt. After the run's deadline nothing is undone: its deliverable lists what was not. A body finds out from the
-// functions of this package that it is to stop, and not by looking at the context itself: after a crash it is called
-// again to learn what it had done.
+// The failure of the body is recorded. From then on the saga only undoes, also after a crash, so an
+// error that may be temporary should be retried first ([Retries]). An undo that fails is retried a
+// few times, and again with the next attempt. After the run's deadline nothing is undone: its
+// deliverable lists what was not.
+//
+// A body has to learn from the functions of this package that it is to stop, and not from the
+// context. After a crash the body is called again, to find the steps that it had completed.
 func Saga(ctx *Context, name string, body func() error) error {
 	c := ctx.c
 	if err := c.enter(); err != nil {
 		return err
 	}
-	key, err := c.name("saga", name)
+	key, err := c.keyFor("saga", name)
 	if err != nil {
 		return err
 	}
@@ -47,15 +49,16 @@ func Saga(ctx *Context, name string, body func() error) error {
 	for _, other := range c.sagas {
 		if other.by != s.by {
 			c.mu.Unlock()
-			return c.misuse("saga %s beside another one, %s: which of the two a step belongs to can't be told", key, strings.TrimPrefix(other.key, sagaPrefix))
+			return c.misuse("saga %s beside another one, %s: which of the two a step belongs to can't be told",
+				key, strings.TrimPrefix(other.key, sagaPrefix))
 		}
 	}
 	c.sagas = append(c.sagas, s)
 	entry, failing := c.entries[s.key]
 	outer := c.undoing
 	c.mu.Unlock()
-	var rec record
-	var why error // what the body failed with in an earlier execution
+	var rec stepRecord
+	var why error // the error of the body in an earlier execution
 	if failing {
 		if err := json.Unmarshal(entry, &rec); err != nil || rec.Error == nil {
 			c.fail(nondeterminism(s.key, "the journal has something else under this name"))
@@ -64,27 +67,28 @@ func Saga(ctx *Context, name string, body func() error) error {
 		c.setUndoing(why)
 	}
 	err = body()
-	c.goOn()
+	c.checkExit()
 	if err != nil {
-		c.handedOn()
+		c.exitIfHandedOn()
 	}
 	c.mu.Lock()
 	c.sagas = c.sagas[:len(c.sagas)-1]
 	c.mu.Unlock()
 	switch {
 	case err == nil && !failing:
-		c.keep(s)
+		c.keepSteps(s)
 		return nil
 	case !failing && outer == nil:
 		f := session.Describe(err)
-		rec = record{Error: &f}
-		c.record(s.key, rec.text(), false)
+		rec = stepRecord{Error: &f}
+		c.recordEntry(s.key, rec.encode(), false)
 		c.setUndoing(rec.err())
 	}
 	undone := c.compensate(ctx, s)
 	c.setUndoing(outer)
-	// An error that the journal knows is the same in every execution; of any other its code and text are.
-	if rec.Error != nil && (err == nil || why != nil && errors.Is(err, why) || !lasts(err)) {
+	// Only an error from the journal is the same in every execution. Any other is replaced by its
+	// recorded code and message.
+	if rec.Error != nil && (err == nil || why != nil && errors.Is(err, why) || !fromJournal(err)) {
 		err = rec.err()
 	}
 	if undone != nil {
@@ -93,11 +97,12 @@ func Saga(ctx *Context, name string, body func() error) error {
 	return Permanent(err)
 }
 
-// Undo is what undoes a step of a [Saga]: it is called with the step's result, and with a context that outlives a
-// cancel. It may be called twice, as any step, and finds out by [IdempotencyKey].
+// Undo sets the function that undoes a step of a [Saga]. It is called with the step's result, and
+// with a context that a cancel request does not end. Like a step it may be called twice, with the
+// same [IdempotencyKey].
 func Undo[T any](f func(ctx context.Context, result T) error) StepOption {
 	return func(o *stepOptions) {
-		o.undoes = reflect.TypeFor[T]()
+		o.undoType = reflect.TypeFor[T]()
 		o.undo = func(ctx context.Context, result json.RawMessage) error {
 			var v T
 			if err := json.Unmarshal(result, &v); err != nil {
@@ -108,110 +113,116 @@ func Undo[T any](f func(ctx context.Context, result T) error) StepOption {
 	}
 }
 
-// A saga is one that is being executed.
+// A saga is a call of Saga in this execution.
 type saga struct {
 	key  string
-	by   string // the goroutine that executes it
-	undo []compensation
+	by   string         // the goroutine that executes it
+	undo []compensation // of the completed steps, in their order
 }
 
+// A compensation is the undo of a step.
 type compensation struct {
 	key string // of the step
 	f   func(ctx context.Context, result json.RawMessage) error
 }
 
-// inSaga tells whether there is one that could undo something.
-func (c *core) inSaga() bool {
+// inSaga tells whether a saga is being executed.
+func (c *execution) inSaga() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.sagas) > 0
 }
 
-// register notes a compensation for a step that is done.
-func (c *core) register(key string, f func(ctx context.Context, result json.RawMessage) error) error {
+// register adds the undo of a completed step to the innermost saga.
+func (c *execution) register(key string, f func(ctx context.Context, result json.RawMessage) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := len(c.sagas)
-	if n == 0 { // its body did not wait for the goroutine
+	if n == 0 { // the body returned without waiting for the step's goroutine
 		return misuse("step %s has an Undo and ended after its Saga", key)
 	}
 	c.sagas[n-1].undo = append(c.sagas[n-1].undo, compensation{key, f})
 	return nil
 }
 
-// keep ends a saga that succeeded. Its steps stay undoable by one around it; without one they are there to stay, and
-// that is noted, so that nobody takes them for what was left undone.
-func (c *core) keep(s *saga) {
+// keepSteps ends a saga that succeeded. An enclosing saga may still undo its steps. If there is
+// none, the journal notes that the steps are kept, so that the run's fallback does not list them as
+// not undone.
+func (c *execution) keepSteps(s *saga) {
 	c.mu.Lock()
 	if n := len(c.sagas); n > 0 {
 		c.sagas[n-1].undo = append(c.sagas[n-1].undo, s.undo...)
 		c.mu.Unlock()
 		return
 	}
-	news := false
+	added := false
 	for _, u := range s.undo {
 		key := undonePrefix + u.key
 		if _, ok := c.entries[key]; ok {
 			continue
 		}
 		kept := json.RawMessage(`{"kept":true}`)
-		b := c.open(len(key) + len(kept))
+		b := c.batchFor(len(key) + len(kept))
 		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: kept})
-		c.entries[key], news = kept, true
+		c.entries[key], added = kept, true
 	}
 	c.mu.Unlock()
-	if news {
+	if added {
 		c.s.Commit(false)
 	}
 }
 
-func (c *core) setUndoing(err error) {
+// setUndoing sets or clears the error because of which a saga is being undone.
+func (c *execution) setUndoing(err error) {
 	c.mu.Lock()
 	c.undoing = err
 	c.mu.Unlock()
 }
 
-// compensate undoes what a saga did, the last first. One that can't be undone is no reason to leave the others.
-func (c *core) compensate(ctx *Context, s *saga) error {
-	var left notUndone
+// compensate undoes the steps of a saga, the last first. If one fails, the others are undone
+// nevertheless.
+func (c *execution) compensate(ctx *Context, s *saga) error {
+	var failed notUndone
 	for n := len(s.undo) - 1; n >= 0; n-- {
 		u := s.undo[n]
 		key := undonePrefix + u.key
-		if _, ok := c.recorded(key); ok {
+		if _, ok := c.lookup(key); ok {
 			continue
 		}
-		entry, _ := c.recorded(u.key)
-		var rec record
+		entry, _ := c.lookup(u.key)
+		var rec stepRecord
 		err := json.Unmarshal(entry, &rec)
 		if err == nil {
 			c.flush()
-			// Being asked to stop is what this is for. Only the loss of the lease ends it.
-			inside := &Context{lasting{c.leased, ctx.Context}, c}
-			_, err = attempt(inside, key, func(ctx context.Context) (struct{}, error) { return struct{}{}, u.f(ctx, rec.OK) }, &stepOptions{retries: undoRetries})
-			c.goOn()
+			// A cancel request is a reason to undo, so only the loss of the lease ends this
+			// context.
+			undoCtx := &Context{leaseContext{c.leased, ctx.Context}, c}
+			undo := func(ctx context.Context) (struct{}, error) { return struct{}{}, u.f(ctx, rec.OK) }
+			_, err = attempt(undoCtx, key, undo, &stepOptions{retries: undoRetries})
+			c.checkExit()
 		}
 		if err != nil {
-			left.keys = append(left.keys, u.key)
-			left.errs = append(left.errs, err)
+			failed.keys = append(failed.keys, u.key)
+			failed.errs = append(failed.errs, err)
 			continue
 		}
-		c.record(key, json.RawMessage(`{"ok":true}`), false)
+		c.recordEntry(key, json.RawMessage(`{"ok":true}`), false)
 	}
-	if len(left.keys) == 0 {
+	if len(failed.keys) == 0 {
 		return nil
 	}
-	return &left
+	return &failed
 }
 
-// lasting is a context that ends with the lease alone, and carries what the execution's own does.
-type lasting struct {
+// A leaseContext ends only with the lease, and has the values of the execution's context.
+type leaseContext struct {
 	context.Context
 	values context.Context
 }
 
-func (l lasting) Value(key any) any { return l.values.Value(key) }
+func (l leaseContext) Value(key any) any { return l.values.Value(key) }
 
-// notUndone says what a saga could not undo. It is worth another attempt.
+// notUndone is the error of a saga that could not undo all its steps. It is retried.
 type notUndone struct {
 	keys []string
 	errs []error

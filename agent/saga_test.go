@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// book is a step that is undone by another that is counted too.
+// book executes a step with an undo. Both are counted.
 func (y *tally) book(ctx *agent.Context, name string) error {
 	return y.do(ctx, name, agent.Undo(func(_ context.Context, result string) error {
 		y.add("un" + result)
@@ -25,14 +25,15 @@ func (y *tally) book(ctx *agent.Context, name string) error {
 	}))
 }
 
+// expect checks all effects, in order.
 func (y *tally) expect(t *testing.T, want ...string) {
 	t.Helper()
 	if got := y.all(); !slices.Equal(got, want) {
-		t.Errorf("done: %v, not %v", got, want)
+		t.Errorf("effects = %v, want %v", got, want)
 	}
 }
 
-func TestASagaIsUndoneInReverse(t *testing.T) {
+func TestSagaIsUndoneInReverse(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -43,16 +44,16 @@ func TestASagaIsUndoneInReverse(t *testing.T) {
 					if err := done.book(ctx, what); err != nil {
 						return err
 					}
-					if err := agent.Sleep(ctx, time.Millisecond); err != nil { // each in another execution
+					if err := agent.Sleep(ctx, time.Millisecond); err != nil { // so that each step is in another execution
 						return err
 					}
 				}
 				return fmt.Errorf("payment: %w", errors.New("refused"))
 			})
 			if err == nil {
-				return "", errors.New("no error")
+				return "", errors.New("the saga returned no error")
 			}
-			if err := agent.Sleep(ctx, time.Millisecond); err != nil { // and once more past the saga
+			if err := agent.Sleep(ctx, time.Millisecond); err != nil { // so that the saga is replayed as a whole
 				return "", err
 			}
 			if err := done.do(ctx, "apologize"); err != nil {
@@ -63,12 +64,12 @@ func TestASagaIsUndoneInReverse(t *testing.T) {
 	})
 	run := w.ends("trip", nil)
 	if run.State != perdure.Completed || !strings.Contains(string(run.Result), "payment: refused") {
-		t.Errorf("%s %s %+v", run.State, run.Result, run.Error)
+		t.Errorf("%s with result %s (error %+v), want completed with the saga's error", run.State, run.Result, run.Error)
 	}
 	done.expect(t, "flight", "hotel", "car", "uncar", "unhotel", "unflight", "apologize")
 }
 
-func TestASagaThatSucceedsIsNotUndone(t *testing.T) {
+func TestSucceededSagaIsNotUndone(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -79,24 +80,26 @@ func TestASagaThatSucceedsIsNotUndone(t *testing.T) {
 			}
 			return "", agent.Permanent(errors.New("later, and elsewhere"))
 		})
-		worker.Agent(wk, "loose", func(ctx *agent.Context, _ struct{}) (string, error) { return "", done.book(ctx, "flight") })
+		worker.Agent(wk, "loose", func(ctx *agent.Context, _ struct{}) (string, error) {
+			return "", done.book(ctx, "flight")
+		})
 	})
 	run := w.ends("trip", nil)
 	failed(t, run, perdure.Failed, perdure.CodeFailed, 1)
-	w.notUndone(run) // there is nothing that should have been
+	w.notUndone(run) // none: the steps were to be kept
 	failed(t, w.ends("loose", nil), perdure.Failed, agent.CodeMisuse, 1)
 	done.expect(t, "flight")
 }
 
-// An inner saga is undone by itself; one that succeeded is undone by the one around it.
-func TestSagasNest(t *testing.T) {
+// An inner saga that fails undoes its own steps. If it has succeeded, the outer saga undoes them.
+func TestNestedSagas(t *testing.T) {
 	t.Parallel()
 	rows := []struct {
 		fails string
 		want  []string
 	}{
-		{"inner", []string{"a", "b", "c", "unc", "unb", "d", "e"}},         // and is handled
-		{"inner, passed on", []string{"a", "b", "c", "unc", "unb", "una"}}, // and is not
+		{"inner", []string{"a", "b", "c", "unc", "unb", "d", "e"}},         // the error is handled
+		{"inner, passed on", []string{"a", "b", "c", "unc", "unb", "una"}}, // the error is returned
 		{"outer", []string{"a", "b", "c", "d", "e", "une", "und", "unc", "unb", "una"}},
 		{"", []string{"a", "b", "c", "d", "e"}},
 	}
@@ -145,14 +148,16 @@ func TestSagasNest(t *testing.T) {
 					return fmt.Sprint(err != nil), nil
 				})
 			})
-			completed(t, w.ends("nested", nil), fmt.Sprintf("%q", fmt.Sprint(row.fails == "outer" || row.fails == "inner, passed on")))
+			completed(t, w.ends("nested", nil),
+				fmt.Sprintf("%q", fmt.Sprint(row.fails == "outer" || row.fails == "inner, passed on")))
 			done.expect(t, row.want...)
 		})
 	}
 }
 
-// A cancel comes before the run has begun, while a step is executed, while the run waits.
-func TestACancelledSagaIsUndone(t *testing.T) {
+// The cancel request comes before the run has begun, while a step is executed, and while the run
+// waits.
+func TestCancelledSagaIsUndone(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	begun := make(chan struct{}, 1)
@@ -195,19 +200,19 @@ func TestACancelledSagaIsUndone(t *testing.T) {
 		if _, err := w.c.Cancel(w.ctx, id, "changed my mind", 0); err != nil {
 			t.Fatal(err)
 		}
-		if run := w.end(id); run.State != perdure.Cancelled {
-			t.Errorf("%s is %s: %+v", run.Input, run.State, run.Error)
-		}
+		reached(t, w.end(id), perdure.Cancelled)
 	}
-	for what, n := range map[string]int{"early flight": 0, "unearly flight": 0, "working flight": 1, "unworking flight": 1, "waiting flight": 1, "unwaiting flight": 1} {
+	for what, n := range map[string]int{"early flight": 0, "unearly flight": 0, "working flight": 1,
+		"unworking flight": 1, "waiting flight": 1, "unwaiting flight": 1} {
 		if done.of(what) != n {
-			t.Errorf("%s: %d times, not %d", what, done.of(what), n)
+			t.Errorf("effect %q happened %d times, want %d", what, done.of(what), n)
 		}
 	}
 }
 
-// A run that is asked to stop is replayed, to find what there is to undo: all that it reads on the way is there.
-func TestACancelledSagaIsUndoneWhole(t *testing.T) {
+// After a cancel request the agent is replayed, to find the steps to undo. Everything that it reads
+// on the way has to be available.
+func TestCancelledSagaIsReplayedAndUndone(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -215,11 +220,11 @@ func TestACancelledSagaIsUndoneWhole(t *testing.T) {
 		worker.Handle(wk, "child", func(context.Context, int) (int, error) { return 1, nil })
 		worker.Agent(wk, "trip", func(ctx *agent.Context, _ json.RawMessage) (string, error) {
 			return "", agent.Saga(ctx, "trip", func() error {
-				said, err := ctx.History()
+				messages, err := ctx.History()
 				if err != nil {
 					return err
 				}
-				if err := agent.Message(ctx, "assistant", len(said)); err != nil {
+				if err := agent.Message(ctx, "assistant", len(messages)); err != nil {
 					return err
 				}
 				if err := done.book(ctx, "a"); err != nil {
@@ -231,18 +236,18 @@ func TestACancelledSagaIsUndoneWhole(t *testing.T) {
 				if err := agent.Sleep(ctx, time.Millisecond); err != nil {
 					return err
 				}
-				if said, err := ctx.History(); err != nil || len(said) != 1 {
-					return fmt.Errorf("%d messages, %w", len(said), err)
+				if messages, err := ctx.History(); err != nil || len(messages) != 1 {
+					return fmt.Errorf("%d messages, want 1: %w", len(messages), err)
 				}
 				if err := done.book(ctx, "b"); err != nil {
 					return err
 				}
-				door := agent.Callback[int](ctx, "answer", time.Hour)
-				agent.Spawn[int](ctx, "tells", door.Token())
+				answer := agent.Callback[int](ctx, "answer", time.Hour)
+				agent.Spawn[int](ctx, "tells", answer.Token())
 				if err := done.book(ctx, "c"); err != nil {
 					return err
 				}
-				_, err = door.Join(ctx)
+				_, err = answer.Join(ctx)
 				return err
 			})
 		})
@@ -252,14 +257,13 @@ func TestACancelledSagaIsUndoneWhole(t *testing.T) {
 	if _, err := w.c.Cancel(w.ctx, id, "", 0); err != nil {
 		t.Fatal(err)
 	}
-	if run := w.end(id); run.State != perdure.Cancelled {
-		t.Errorf("%s %+v", run.State, run.Error)
-	}
+	reached(t, w.end(id), perdure.Cancelled)
 	done.expect(t, "a", "b", "c", "unc", "unb", "una")
 }
 
-// A compensation that fails is tried on the spot, and what can't be undone is said: it is no reason to leave the rest.
-func TestACompensationThatFails(t *testing.T) {
+// An undo that fails is retried at once. If it keeps failing, the other steps are undone
+// nevertheless, and the error names the step.
+func TestFailedUndoIsRetriedAndReported(t *testing.T) {
 	virtual(t, func(w *scene) {
 		var done tally
 		stop := w.work(func(wk *worker.Worker) {
@@ -284,22 +288,23 @@ func TestACompensationThatFails(t *testing.T) {
 		run := w.ends("trip", 3)
 		failed(w.t, run, perdure.Failed, "refused", 1)
 		if done.of("unfirst") != 1 {
-			w.t.Errorf("%v", done.all())
+			w.t.Errorf("effects = %v, want unfirst once", done.all())
 		}
 		run = w.ends("trip", 1000)
 		failed(w.t, run, perdure.Failed, agent.CodeNotUndone, 3)
 		if done.of("unfirst") != 2 {
-			w.t.Errorf("the rest was left: %v", done.n)
+			w.t.Errorf("effects = %v, want unfirst twice: the failure of second must not stop it", done.n)
 		}
-		if !strings.Contains(run.Error.Message, "second#1") || strings.Contains(run.Error.Message, "first#1") || !strings.Contains(run.Error.Message, "no money") {
-			w.t.Errorf("%s", run.Error.Message)
+		if !strings.Contains(run.Error.Message, "second#1") || strings.Contains(run.Error.Message, "first#1") ||
+			!strings.Contains(run.Error.Message, "no money") {
+			w.t.Errorf("error message = %q, want it to name second#1 alone, and the first cause", run.Error.Message)
 		}
 		w.notUndone(run, "second#1")
 	})
 }
 
-// After its deadline a run is left as it is, and says what is left.
-func TestAfterADeadlineNothingIsUndone(t *testing.T) {
+// After the deadline nothing is undone, and the deliverable lists the steps.
+func TestNothingIsUndoneAfterDeadline(t *testing.T) {
 	virtual(t, func(w *scene) {
 		var done tally
 		stop := w.work(func(wk *worker.Worker) {
@@ -327,7 +332,7 @@ func TestAfterADeadlineNothingIsUndone(t *testing.T) {
 	})
 }
 
-// notUndone checks what a run's deliverable says is left.
+// notUndone checks the steps that a run's deliverable lists as not undone.
 func (w *scene) notUndone(run *api.Run, want ...string) {
 	w.t.Helper()
 	d, err := w.c.Deliverable(w.ctx, run.RunID)
@@ -342,6 +347,6 @@ func (w *scene) notUndone(run *api.Run, want ...string) {
 	}
 	slices.Sort(fallback.NotUndone)
 	if !slices.Equal(fallback.NotUndone, want) {
-		w.t.Errorf("not undone: %v, not %v (%s)", fallback.NotUndone, want, d.Content)
+		w.t.Errorf("not_undone = %v, want %v (deliverable %s)", fallback.NotUndone, want, d.Content)
 	}
 }

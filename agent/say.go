@@ -10,17 +10,19 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// from finds the run of a context: an agent's own, or that of a step's function.
-func from(ctx context.Context) (c *core, inside bool) {
-	if w, ok := ctx.Value(stepKey{}).(*within); ok {
+// executionOf returns the execution of a context, and whether a step's function makes the call. The
+// context may be the agent's, or that of a step's function.
+func executionOf(ctx context.Context) (c *execution, inside bool) {
+	if w, ok := ctx.Value(stepKey{}).(*stepScope); ok {
 		return w.c, true
 	}
-	c, _ = ctx.Value(coreKey{}).(*core)
-	return c, c != nil && c.inside()
+	c, _ = ctx.Value(executionKey{}).(*execution)
+	return c, c != nil && c.insideStep()
 }
 
-// Message appends a message to the run's thread, once, however often the agent is executed: roles are "assistant", "user", "tool",
-// or one's own; content is any JSON, such as a text.
+// Message appends a message to the run's thread. It is appended once, however often the agent is
+// executed. The role is "assistant", "user", "tool" or one of your own. The content is any JSON,
+// such as a string.
 func Message(ctx *Context, role string, content any) error {
 	c := ctx.c
 	if err := c.enter(); err != nil {
@@ -29,7 +31,7 @@ func Message(ctx *Context, role string, content any) error {
 	if c.grant.ThreadID == "" {
 		return c.misuse("Message: the run is on no thread")
 	}
-	if err := c.counted("Message"); err != nil {
+	if err := c.checkCounted("Message"); err != nil {
 		return err
 	}
 	text, err := perdure.Encode(content)
@@ -46,7 +48,7 @@ func Message(ctx *Context, role string, content any) error {
 		c.mu.Unlock()
 		return nil
 	}
-	b := c.open(len(text) + 64)
+	b := c.batchFor(len(text) + 64)
 	b.part.Messages = append(b.part.Messages, m)
 	b.frame.Messages++
 	c.mu.Unlock()
@@ -54,16 +56,17 @@ func Message(ctx *Context, role string, content any) error {
 	return nil
 }
 
-// History is what the run's thread says up to now, oldest first, the run's own messages among it. The server's notices
-// are left out, because a model would take them for words of its own. History is not recorded, only how far it went:
-// every execution reads the same, and a long conversation is stored once.
+// History returns the messages of the run's thread up to now, the oldest first, including the run's
+// own. It leaves out the server's notices, which a model would take for its own words. The journal
+// records only the number of the last message, so every execution reads the same messages, and a
+// long conversation is stored once.
 func (ctx *Context) History() ([]api.Message, error) {
-	said, err := ctx.HistoryWithNotices()
-	return slices.DeleteFunc(said, func(m api.Message) bool { return m.Notice() }), err
+	messages, err := ctx.HistoryWithNotices()
+	return slices.DeleteFunc(messages, func(m api.Message) bool { return m.Notice() }), err
 }
 
-// HistoryWithNotices is [Context.History] with what the server wrote into the thread for people, such as "Still working
-// on this in the background".
+// HistoryWithNotices is [Context.History] with the messages that the server wrote for people, such
+// as "Still working on this in the background".
 func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 	c := ctx.c
 	if err := c.enter(); err != nil {
@@ -72,24 +75,24 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 	if c.grant.ThreadID == "" {
 		return nil, c.misuse("History: the run is on no thread")
 	}
-	key := "_history:" + c.nth("_history")
+	key := "_history:" + c.nextUse("_history")
 	last := int64(-1)
 	until := c.ctx
-	if entry, ok := c.recorded(key); ok {
+	if entry, ok := c.lookup(key); ok {
 		if err := json.Unmarshal(entry, &last); err != nil {
 			c.fail(nondeterminism(key, "the journal is not what this library wrote: %v", err))
 		}
-		until = c.leased // a run that is asked to stop is replayed too, to find what there is to undo
+		until = c.leased // a replay after a cancel request reads it too, to find what to undo
 	} else {
-		if err := c.halted(); err != nil {
+		if err := c.stopReason(); err != nil {
 			return nil, err
 		}
 		c.flush()
 	}
-	out, err := c.read(until, last)
+	out, err := c.readThread(until, last)
 	if err != nil {
-		c.goOn()
-		if stopped := c.halted(); stopped != nil {
+		c.checkExit()
+		if stopped := c.stopReason(); stopped != nil {
 			return nil, stopped
 		}
 		return nil, err
@@ -103,7 +106,7 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.put(len(value)+len(key), func(b *batch) {
+		c.commitSoon(len(value)+len(key), func(b *batch) {
 			b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
 			c.entries[key] = value
 		})
@@ -111,51 +114,52 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 	return out, nil
 }
 
-// read gives the thread's messages up to the last one that is asked for (negative: all there are). What was read before
-// in this execution is not read again: an agent that looks at its history before each of many steps reads it once.
-func (c *core) read(ctx context.Context, last int64) ([]api.Message, error) {
+// readThread returns the thread's messages up to a number, or all if it is negative. Messages that
+// this execution has read before are not read again, so an agent may ask before each of many steps.
+func (c *execution) readThread(ctx context.Context, last int64) ([]api.Message, error) {
 	c.mu.Lock()
-	said := slices.Clip(c.said)
+	messages := slices.Clip(c.messages)
 	c.mu.Unlock()
 	for after := int64(0); ; {
-		if n := len(said); n > 0 {
-			after = said[n-1].Seq
+		if n := len(messages); n > 0 {
+			after = messages[n-1].Seq
 		}
 		if last >= 0 && after >= last {
 			break
 		}
-		page, err := again(ctx, func() (*api.Messages, error) { return c.s.Messages(ctx, after) })
+		page, err := retryCall(ctx, func() (*api.Messages, error) { return c.s.Messages(ctx, after) })
 		if err != nil {
 			return nil, err
 		}
 		if len(page.Messages) == 0 {
 			break
 		}
-		said = append(said, page.Messages...)
+		messages = append(messages, page.Messages...)
 	}
 	c.mu.Lock()
-	if len(said) > len(c.said) {
-		c.said = said
+	if len(messages) > len(c.messages) {
+		c.messages = messages
 	}
 	c.mu.Unlock()
-	n := len(said)
-	for last >= 0 && n > 0 && said[n-1].Seq > last {
+	n := len(messages)
+	for last >= 0 && n > 0 && messages[n-1].Seq > last {
 		n--
 	}
-	return slices.Clone(said[:n]), nil
+	return slices.Clone(messages[:n]), nil
 }
 
-// Heartbeat says what the agent is doing, such as "llm_call_started" or "reading the mail", to those who watch.
-// It takes the agent's context, or that of a step's function.
+// Heartbeat reports what the agent is doing, such as "llm_call_started" or "reading the mail". It
+// takes the agent's context, or that of a step's function.
 func Heartbeat(ctx context.Context, activity string) {
-	if c, inside := from(ctx); c != nil && (inside || !c.replaying()) {
+	if c, inside := executionOf(ctx); c != nil && (inside || !c.replaying()) {
 		c.s.Heartbeat(activity)
 	}
 }
 
-// Progress says how far the agent got. Of several in quick succession the last one is told.
+// Progress reports how far the agent got. Of several calls in quick succession the last one is
+// sent.
 func Progress(ctx context.Context, v any) error {
-	c, inside := from(ctx)
+	c, inside := executionOf(ctx)
 	if c == nil {
 		return errNoAgent
 	}
@@ -169,10 +173,11 @@ func Progress(ctx context.Context, v any) error {
 	return nil
 }
 
-// Delta streams text, such as the tokens of a model as they come, into the run's log. Mostly it is called within a
-// step, with the step's context; between steps it is written once, however often the agent is executed.
+// Delta streams text into the run's log, such as the tokens of a model. Within a step, with the
+// step's context, it is written each time the step is executed. Between steps it is written once,
+// however often the agent is executed.
 func Delta(ctx context.Context, text string) error {
-	c, inside := from(ctx)
+	c, inside := executionOf(ctx)
 	if c == nil {
 		return errNoAgent
 	}
@@ -188,7 +193,7 @@ func Delta(ctx context.Context, text string) error {
 		for n < len(text) && text[n]&0xC0 == 0x80 {
 			n--
 		}
-		if err := c.line(perdure.LineDelta, map[string]string{"text": text[:n]}); err != nil {
+		if err := c.writeLine(perdure.LineDelta, map[string]string{"text": text[:n]}); err != nil {
 			return err
 		}
 		text = text[n:]
@@ -196,11 +201,12 @@ func Delta(ctx context.Context, text string) error {
 	return nil
 }
 
-// Emit writes a line into the run's log: "x:…" for one's own, or one of the types that workers may write, such as
-// "worker:tool_started". Between steps it is written once, however often the agent is executed; within a step, with
-// the step's context, each time the step is.
+// Emit writes a line into the run's log. Its type is "x:…" for your own, or one of the types that
+// workers may write, such as "worker:tool_started". Within a step, with the step's context, the
+// line is written each time the step is executed. Between steps it is written once, however often
+// the agent is executed.
 func Emit(ctx context.Context, typ string, v any) error {
-	c, inside := from(ctx)
+	c, inside := executionOf(ctx)
 	if c == nil {
 		return errNoAgent
 	}
@@ -210,11 +216,11 @@ func Emit(ctx context.Context, typ string, v any) error {
 	if !perdure.WorkerMayWrite(typ) || len(typ) > perdure.MaxName {
 		return misuse("Emit: %q is not for agents: x:…, run:progress, worker:tool_… and llm:delta are", typ)
 	}
-	return c.line(typ, v)
+	return c.writeLine(typ, v)
 }
 
-// line writes a line that a replay does not write again.
-func (c *core) line(typ string, v any) error {
+// writeLine writes a line that a replay does not write again.
+func (c *execution) writeLine(typ string, v any) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -228,7 +234,7 @@ func (c *core) line(typ string, v any) error {
 		c.mu.Unlock()
 		return nil
 	}
-	b := c.open(len(data) + 64)
+	b := c.batchFor(len(data) + 64)
 	b.part.Events = append(b.part.Events, perdure.Emitted{Type: typ, Data: data})
 	b.frame.Lines++
 	c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// messages is what a thread says, in short.
+// messages returns the messages of a thread, as role and content.
 func (w *scene) messages(id perdure.ThreadID) (out []string) {
 	w.t.Helper()
 	page, err := w.c.Messages(w.ctx, id, 0)
@@ -27,15 +27,16 @@ func (w *scene) messages(id perdure.ThreadID) (out []string) {
 	return out
 }
 
-// What is said between steps is said once, however often the agent is executed, and a failed attempt in between.
-func TestWhatIsSaidBetweenStepsIsSaidOnce(t *testing.T) {
+// Messages and lines between steps are written once, however often the agent is executed.
+func TestMessagesBetweenStepsAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var tries tally
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "talks", func(ctx *agent.Context, n int) (int, error) {
 			for i := range n {
-				if err := errors.Join(agent.Message(ctx, "assistant", fmt.Sprint("message ", i)), agent.Emit(ctx, "x:line", i), agent.Delta(ctx, fmt.Sprint("text ", i, "; "))); err != nil {
+				if err := errors.Join(agent.Message(ctx, "assistant", fmt.Sprint("message ", i)),
+					agent.Emit(ctx, "x:line", i), agent.Delta(ctx, fmt.Sprint("text ", i, "; "))); err != nil {
 					return 0, err
 				}
 				if i%3 == 0 {
@@ -58,7 +59,7 @@ func TestWhatIsSaidBetweenStepsIsSaidOnce(t *testing.T) {
 	run := w.end(id)
 	completed(t, run, "8")
 	if run.Attempt != 2 {
-		t.Errorf("%d attempts", run.Attempt)
+		t.Errorf("run %s: attempt = %d, want 2", run.RunID, run.Attempt)
 	}
 	got := w.messages(thread)
 	lines := w.lines(id, "x:line")
@@ -68,19 +69,19 @@ func TestWhatIsSaidBetweenStepsIsSaidOnce(t *testing.T) {
 	}
 	for i := range 8 {
 		if len(got) != 8 || got[i] != fmt.Sprintf(`assistant "message %d"`, i) {
-			t.Fatalf("messages: %q", got)
+			t.Fatalf("messages of the thread = %q, want 8, each once and in order", got)
 		}
 		if len(lines) != 8 || string(lines[i]) != fmt.Sprint(i) {
-			t.Fatalf("lines: %s", lines)
+			t.Fatalf("lines x:line = %s, want 8, each once and in order", lines)
 		}
 		if strings.Count(text, fmt.Sprint("text ", i, "; ")) != 1 {
-			t.Fatalf("text: %s", text)
+			t.Fatalf("streamed text = %s, want each of 8 parts once", text)
 		}
 	}
 }
 
-// Within a step it is part of the attempt: said as often as the step is executed.
-func TestWhatIsSaidWithinAStepComesWithItsAttempt(t *testing.T) {
+// Lines within a step are written each time the step is executed.
+func TestLinesWithinStepAreWrittenWithEachAttempt(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var tries tally
@@ -105,20 +106,20 @@ func TestWhatIsSaidWithinAStepComesWithItsAttempt(t *testing.T) {
 	id := w.start(perdure.Submission{Kind: "talks"})
 	completed(t, w.end(id), "3")
 	if lines := w.lines(id, "x:line"); len(lines) != 3 {
-		t.Errorf("lines: %s", lines)
+		t.Errorf("lines x:line = %s, want 3", lines)
 	}
 	text := ""
 	for _, d := range w.lines(id, perdure.LineDelta) {
 		text += string(d)
 	}
 	if strings.Count(text, "hm; ") != 3 {
-		t.Errorf("text: %s", text)
+		t.Errorf("streamed text = %s, want 3 times \"hm; \"", text)
 	}
 }
 
-// A message belongs between steps: one that is written by a step's function would not be counted in the next
-// execution, and the next one would be taken for it.
-func TestAMessageInsideOfAStepIsMisuse(t *testing.T) {
+// A replay recognizes messages, times and ids by their number. It does not call the functions of
+// recorded steps, so those inside of a step would not be counted.
+func TestMessageInsideStepIsMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -138,7 +139,8 @@ func TestAMessageInsideOfAStepIsMisuse(t *testing.T) {
 		})
 	})
 	for _, how := range []string{"message", "now", "uuid"} {
-		failed(t, w.end(w.start(perdure.Submission{Kind: "talks", Input: client.JSON(how), ThreadID: w.thread()})), perdure.Failed, agent.CodeMisuse, 1)
+		failed(t, w.end(w.start(perdure.Submission{Kind: "talks", Input: client.JSON(how), ThreadID: w.thread()})),
+			perdure.Failed, agent.CodeMisuse, 1)
 	}
 }
 
@@ -149,12 +151,12 @@ func TestHistoryIsTheSameInEveryExecution(t *testing.T) {
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "reads", func(ctx *agent.Context, _ struct{}) (int, error) {
 			for i := range 3 {
-				said, err := ctx.History()
+				messages, err := ctx.History()
 				if err != nil {
 					return 0, err
 				}
 				text := fmt.Sprint(i, ":")
-				for _, m := range said {
+				for _, m := range messages {
 					text += " " + string(m.Content)
 				}
 				seen.add(text)
@@ -177,7 +179,7 @@ func TestHistoryIsTheSameInEveryExecution(t *testing.T) {
 	}
 	say("hello")
 	id := w.start(perdure.Submission{Kind: "reads", ThreadID: thread})
-	for n := range 3 { // somebody talks in between
+	for n := range 3 { // a user writes in between
 		w.waits(id, fmt.Sprintf("signal:go on#%d", n+1))
 		say(fmt.Sprint("and ", n))
 		w.signal(id, "go on", nil)
@@ -185,7 +187,7 @@ func TestHistoryIsTheSameInEveryExecution(t *testing.T) {
 	completed(t, w.end(id), "0")
 	for text, n := range map[string]int{`0: "hello"`: 4, `1: "hello" 0 "and 0"`: 3, `2: "hello" 0 "and 0" 1 "and 1"`: 2} {
 		if seen.of(text) != n {
-			t.Errorf("%s: %d times, not %d: %v", text, seen.of(text), n, seen.n)
+			t.Errorf("history %q was read %d times, want %d: %v", text, seen.of(text), n, seen.n)
 		}
 	}
 }

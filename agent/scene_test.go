@@ -19,15 +19,16 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A scene is a server, or two on one store, and those who talk to it.
+// A scene is a server, or two on one store, with a client and workers.
 type scene struct {
 	t     *testing.T
 	ctx   context.Context
 	nodes []*embedded.Server
-	c     *client.Client // for the caller's side: nothing happens to it
+	c     *client.Client // for the caller's side: its connection is never cut
 }
 
-// steady is a policy that retries at once, and under which no busy machine loses a lease or has a run granted twice.
+// steady returns a policy with quick retries, under which a busy machine neither loses a lease nor
+// has a run granted twice.
 func steady() *perdure.Policy {
 	p := perdure.DefaultPolicy()
 	p.DispatchedRetry, p.DispatchedTimeout = p.Lease, 5*p.Lease
@@ -39,7 +40,7 @@ func steady() *perdure.Policy {
 // open opens a scene in real time, on the store that tests run on.
 func open(t *testing.T) *scene { return openUnder(t, steady(), 1) }
 
-// openUnder opens one under a policy, with so many nodes where the store can be shared.
+// openUnder opens a scene with a policy, and with several nodes if the store can be shared.
 func openUnder(t *testing.T, policy *perdure.Policy, nodes int) *scene {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -51,7 +52,7 @@ func openUnder(t *testing.T, policy *perdure.Policy, nodes int) *scene {
 	}
 	for i := range nodes {
 		opt := embedded.Options{Store: at, Policy: policy}
-		if i > 0 { // the first start of a store makes its one key
+		if i > 0 { // only the first start of a store creates a key
 			opt.Key = w.nodes[0].Key()
 		}
 		srv, err := embedded.Open(opt)
@@ -62,11 +63,12 @@ func openUnder(t *testing.T, policy *perdure.Policy, nodes int) *scene {
 		w.nodes = append(w.nodes, srv)
 	}
 	w.c = w.client(nil)
-	t.Cleanup(w.sound)
+	t.Cleanup(w.checkInvariants)
 	return w
 }
 
-// virtual is a scene in a bubble, whose clock stands still while anybody works: what takes time there was waited for.
+// virtual runs a test in a scene with virtual time, in a bubble of synctest. Time passes only while
+// all goroutines wait.
 func virtual(t *testing.T, f func(w *scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,12 +80,12 @@ func virtual(t *testing.T, f func(w *scene)) {
 		w := &scene{t: t, ctx: t.Context(), nodes: []*embedded.Server{srv}}
 		w.c = w.client(nil)
 		f(w)
-		w.sound()
+		w.checkInvariants()
 	})
 }
 
-// sound has the invariants looked at.
-func (w *scene) sound() {
+// checkInvariants checks the store's invariants, unless the test has failed already.
+func (w *scene) checkInvariants() {
 	w.t.Helper()
 	if w.t.Failed() {
 		return
@@ -94,11 +96,11 @@ func (w *scene) sound() {
 		return
 	}
 	for _, v := range found.Violations {
-		w.t.Errorf("%+v", v)
+		w.t.Errorf("invariant %s is violated by %s: %s", v.ID, v.Row, v.Statement)
 	}
 }
 
-// client makes one of the first node, or through a wire of the test's own.
+// client returns a client of the first node, or one with a transport of the test's own.
 func (w *scene) client(wire http.RoundTripper) *client.Client {
 	if wire == nil {
 		wire = w.nodes[0].Transport()
@@ -111,19 +113,21 @@ func (w *scene) work(register func(*worker.Worker)) (stop func()) {
 	return w.workAt(w.nodes[0].Transport(), worker.Options{}, register)
 }
 
-// workEverywhere runs a worker at each node; on a store that can't be shared, two at the one.
+// workEverywhere runs a worker at each node. On a store that can't be shared it runs two at the
+// one.
 func (w *scene) workEverywhere(register func(*worker.Worker)) {
 	for n := range 2 {
 		w.workAt(w.nodes[n%len(w.nodes)].Transport(), worker.Options{}, register)
 	}
 }
 
+// workAt runs a worker with a transport and options.
 func (w *scene) workAt(wire http.RoundTripper, opt worker.Options, register func(*worker.Worker)) (stop func()) {
 	if opt.Slots == 0 {
-		opt.Slots = 110 // tests have children that hang
+		opt.Slots = 110 // some tests have many children that hang
 	}
 	if opt.HeartbeatEvery == 0 {
-		opt.HeartbeatEvery = 500 * time.Millisecond // what hangs is told soon that it may end
+		opt.HeartbeatEvery = 500 * time.Millisecond // handlers that hang soon learn that they may end
 	}
 	opt.Logger = slog.New(slog.NewTextHandler(w.t.Output(), nil))
 	wk := worker.New(w.client(wire), opt)
@@ -143,6 +147,7 @@ func (w *scene) workAt(wire http.RoundTripper, opt worker.Options, register func
 	return stop
 }
 
+// start submits a run, of class agent by default.
 func (w *scene) start(sub perdure.Submission) perdure.RunID {
 	w.t.Helper()
 	if sub.Class == "" {
@@ -155,13 +160,13 @@ func (w *scene) start(sub perdure.Submission) perdure.RunID {
 	return run.RunID
 }
 
-// end waits for a run's end.
+// end waits until a run has ended.
 func (w *scene) end(id perdure.RunID) *api.Run {
 	w.t.Helper()
 	for {
 		run, deferred, err := w.c.Join(w.ctx, id, time.Minute)
 		if err != nil {
-			w.t.Fatalf("%s: %v", id, err)
+			w.t.Fatalf("join of run %s: %v", id, err)
 		}
 		if !deferred {
 			return run
@@ -169,24 +174,24 @@ func (w *scene) end(id perdure.RunID) *api.Run {
 	}
 }
 
-// next gives what a channel brings.
+// next receives from a channel.
 func next[T any](w *scene, from <-chan T) (v T) {
 	w.t.Helper()
 	select {
 	case v = <-from:
 	case <-w.ctx.Done():
-		w.t.Fatal("nothing came")
+		w.t.Fatal("nothing was sent before the end of the test")
 	}
 	return v
 }
 
-// ends starts an agent and waits for its end.
+// ends starts an agent and waits until it has ended.
 func (w *scene) ends(kind string, input any) *api.Run {
 	w.t.Helper()
 	return w.end(w.start(perdure.Submission{Kind: kind, Input: client.JSON(input)}))
 }
 
-// thread makes a thread.
+// thread creates a thread.
 func (w *scene) thread() perdure.ThreadID {
 	w.t.Helper()
 	th, err := w.c.CreateThread(w.ctx, nil)
@@ -196,7 +201,7 @@ func (w *scene) thread() perdure.ThreadID {
 	return th.ThreadID
 }
 
-// lines are what a run's log says up to now under a type.
+// lines returns the data of the lines of a type in a run's log.
 func (w *scene) lines(id perdure.RunID, typ string) (out []json.RawMessage) {
 	w.t.Helper()
 	for after, page := int64(0), (*api.Events)(nil); page == nil || len(page.Events) > 0; after = page.NextAfter {
@@ -213,7 +218,7 @@ func (w *scene) lines(id perdure.RunID, typ string) (out []json.RawMessage) {
 	return out
 }
 
-// runs are the runs that a filter selects.
+// runs returns the runs that a filter selects.
 func (w *scene) runs(f client.Filter) (out []api.Run) {
 	w.t.Helper()
 	for r, err := range w.c.All(w.ctx, f) {
@@ -225,6 +230,7 @@ func (w *scene) runs(f client.Filter) (out []api.Run) {
 	return out
 }
 
+// signal sends a signal to a run.
 func (w *scene) signal(id perdure.RunID, name string, data any, opts ...client.CallOption) {
 	w.t.Helper()
 	if _, err := w.c.Signal(w.ctx, id, name, client.JSON(data), opts...); err != nil {
@@ -232,27 +238,38 @@ func (w *scene) signal(id perdure.RunID, name string, data any, opts ...client.C
 	}
 }
 
-// completed checks that a run has this result, as JSON.
+// completed checks that a run has completed with this result, as JSON.
 func completed(t *testing.T, run *api.Run, want string) {
 	t.Helper()
 	if run.State != perdure.Completed || string(run.Result) != want {
-		t.Errorf("%s is %s with %.300s (%+v), not %.300s", run.Kind, run.State, run.Result, run.Error, want)
+		t.Errorf("run %s of kind %s: %s with result %.300s (error %+v), want completed with %.300s",
+			run.RunID, run.Kind, run.State, run.Result, run.Error, want)
 	}
 }
 
-// failed checks that a run ended without a result, with this code.
+// reached checks the state of a run.
+func reached(t *testing.T, run *api.Run, want perdure.State) {
+	t.Helper()
+	if run.State != want {
+		t.Errorf("run %s of kind %s: state = %s (error %+v), want %s", run.RunID, run.Kind, run.State, run.Error, want)
+	}
+}
+
+// failed checks that a run ended without a result, with this state and code, after so many
+// attempts.
 func failed(t *testing.T, run *api.Run, state perdure.State, code perdure.Code, attempts int) {
 	t.Helper()
 	if run.State != state || run.Error == nil || run.Error.Code != code || run.Attempt != attempts {
-		t.Errorf("%s is %s after %d attempts, %+v, %s; not %s %s after %d", run.Kind, run.State, run.Attempt, run.Error, run.Result, state, code, attempts)
+		t.Errorf("run %s of kind %s: %s after %d attempts (error %+v, result %s), want %s with %s after %d",
+			run.RunID, run.Kind, run.State, run.Attempt, run.Error, run.Result, state, code, attempts)
 	}
 }
 
-// A tally counts what is really done, beside the record.
+// A tally counts the effects of an agent, independently of its journal.
 type tally struct {
-	mu   sync.Mutex
-	n    map[string]int
-	said []string
+	mu    sync.Mutex
+	n     map[string]int
+	order []string
 }
 
 func (y *tally) add(what string) int {
@@ -262,7 +279,7 @@ func (y *tally) add(what string) int {
 		y.n = map[string]int{}
 	}
 	y.n[what]++
-	y.said = append(y.said, what)
+	y.order = append(y.order, what)
 	return y.n[what]
 }
 
@@ -272,14 +289,14 @@ func (y *tally) of(what string) int {
 	return y.n[what]
 }
 
-// all is what was done, in order.
+// all returns all effects, in order.
 func (y *tally) all() []string {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	return append([]string(nil), y.said...)
+	return append([]string(nil), y.order...)
 }
 
-// do is a step that is counted.
+// do executes a step that is counted.
 func (y *tally) do(ctx *agent.Context, name string, opts ...agent.StepOption) error {
 	_, err := agent.Step(ctx, name, func(context.Context) (string, error) {
 		y.add(name)

@@ -15,23 +15,26 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
+// callback returns an answer with a result.
 func callback(v any) api.UseCallback { return api.UseCallback{Result: client.JSON(v)} }
 
+// refusal returns an answer with an error.
 func refusal(code perdure.Code, message string) api.UseCallback {
 	return api.UseCallback{Error: &perdure.Failure{Code: code, Message: message}}
 }
 
-// suspended waits until a run sleeps.
+// suspended waits until a run is suspended.
 func (w *scene) suspended(id perdure.RunID) {
 	w.t.Helper()
-	eventually.True(w.t, "the run sleeps", func() bool {
+	eventually.True(w.t, "run "+string(id)+" is suspended", func() bool {
 		run, err := w.c.Get(w.ctx, id)
 		return err == nil && run.State == perdure.Suspended
 	})
 }
 
-// A signal comes before the run has begun, while it works, while it waits: each is taken, once, the oldest first.
-func TestSignalsAreKeptUntilTheyAreAskedFor(t *testing.T) {
+// Signals come before the run has begun, while it works and while it waits. Each is taken once, the
+// oldest first.
+func TestSignalsAreKeptUntilTaken(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	working, goOn := make(chan struct{}), make(chan struct{})
@@ -65,11 +68,11 @@ func TestSignalsAreKeptUntilTheyAreAskedFor(t *testing.T) {
 	w.signal(id, "word", "while it waits")
 	completed(t, w.end(id), `["before","while it works","and again","while it waits"]`)
 	if _, err := w.c.Signal(w.ctx, id, "word", nil); client.CodeOf(err) != perdure.CodeRunEnded {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("signal after the end: %v, want %s", err, perdure.CodeRunEnded)
 	}
 }
 
-func TestASignalThatIsSentTwiceCountsOnce(t *testing.T) {
+func TestSignalWithSameIdempotencyKeyCountsOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -87,67 +90,76 @@ func TestASignalThatIsSentTwiceCountsOnce(t *testing.T) {
 	id := w.start(perdure.Submission{Kind: "listens"})
 	key := client.IdempotencyKey("order-1")
 	w.signal(id, "n", 1, key)
-	w.signal(id, "n", 1, key) // counts once
+	w.signal(id, "n", 1, key) // ignored
 	w.suspended(id)
 	w.signal(id, "n", 1, key)
-	w.signal(id, "n", 2) // without a key each counts
+	w.signal(id, "n", 2) // without a key each one counts
 	w.signal(id, "n", 2)
 	completed(t, w.end(id), `[1,2,2]`)
 }
 
-func TestACallbackIsAnsweredOnce(t *testing.T) {
+func TestCallbackIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	tokens, goOn := make(chan string, 1), make(chan struct{})
 	var seen tally
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "asks", func(ctx *agent.Context, _ struct{}) (int, error) {
-			door := agent.Callback[int](ctx, "answer", time.Hour)
-			seen.add(door.Token())
+			answer := agent.Callback[int](ctx, "answer", time.Hour)
+			seen.add(answer.Token())
 			if _, err := agent.Step(ctx, "ask", func(context.Context) (int, error) {
-				tokens <- door.Token()
+				tokens <- answer.Token()
 				<-goOn
 				return 0, nil
 			}); err != nil {
 				return 0, err
 			}
-			n, err := door.Join(ctx)
+			n, err := answer.Join(ctx)
 			if err != nil {
 				return 0, err
 			}
 			if err := agent.Sleep(ctx, time.Millisecond); err != nil {
 				return 0, err
 			}
-			seen.add(door.Token())
+			seen.add(answer.Token())
 			return n, nil
 		})
 	})
 	id := w.start(perdure.Submission{Kind: "asks"})
 	token := next(w, tokens)
-	for range 2 { // before anybody waits for it; again is no error
+	for range 2 { // before the run waits for it; repeating the answer is no error
 		if _, err := w.c.Callback(w.ctx, token, callback(42)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := w.c.Callback(w.ctx, token, callback(43)); err == nil {
-		t.Error("another answer was taken")
+		t.Error("a second, different answer was accepted, want an error")
 	}
 	close(goOn)
 	completed(t, w.end(id), "42")
 	if len(seen.n) != 1 || seen.of(token) < 3 {
-		t.Errorf("tokens: %v", seen.n)
+		t.Errorf("tokens seen = %v, want %s alone, at least 3 times", seen.n, token)
 	}
 }
 
-// A wait that nobody answers ends, and the agent decides what that means.
-func TestAWaitThatNobodyAnswersEnds(t *testing.T) {
+// A wait that is not answered times out. The agent may handle that.
+func TestUnansweredWaitTimesOut(t *testing.T) {
 	agents := map[string]struct {
 		wait func(ctx *agent.Context) error
 		took time.Duration
 	}{
-		"a signal":          {func(ctx *agent.Context) error { _, err := agent.Signal[int](ctx, "x", time.Minute); return err }, time.Minute},
-		"a signal, default": {func(ctx *agent.Context) error { _, err := agent.Signal[int](ctx, "x", 0); return err }, 10 * time.Minute},
-		"the start":         {func(ctx *agent.Context) error { _, err := agent.Signal[int](ctx, agent.StartTask, 0); return err }, 5 * time.Minute},
+		"a signal": {func(ctx *agent.Context) error {
+			_, err := agent.Signal[int](ctx, "x", time.Minute)
+			return err
+		}, time.Minute},
+		"a signal, default": {func(ctx *agent.Context) error {
+			_, err := agent.Signal[int](ctx, "x", 0)
+			return err
+		}, 10 * time.Minute},
+		"the start": {func(ctx *agent.Context) error {
+			_, err := agent.Signal[int](ctx, agent.StartTask, 0)
+			return err
+		}, 5 * time.Minute},
 		"a callback": {func(ctx *agent.Context) error {
 			_, err := agent.Callback[int](ctx, "answer", time.Hour).Join(ctx)
 			return err
@@ -161,7 +173,8 @@ func TestAWaitThatNobodyAnswersEnds(t *testing.T) {
 			return err
 		}, time.Minute},
 		"the one of two that ends first": {func(ctx *agent.Context) error {
-			_, err := agent.Select(ctx, agent.Callback[int](ctx, "answer", time.Hour), agent.Callback[int](ctx, "answer", time.Minute))
+			_, err := agent.Select(ctx, agent.Callback[int](ctx, "answer", time.Hour),
+				agent.Callback[int](ctx, "answer", time.Minute))
 			return err
 		}, time.Minute},
 	}
@@ -181,22 +194,23 @@ func TestAWaitThatNobodyAnswersEnds(t *testing.T) {
 				began := time.Now()
 				completed(w.t, w.ends("waits", true), `"handled"`)
 				if took := time.Since(began); took < x.took || took > x.took+10*time.Second {
-					t.Errorf("it took %s", took)
+					t.Errorf("the wait took %s, want %s to 10 s more", took, x.took)
 				}
-				// Unhandled it is the end, and not tried again.
+				// If the agent returns the error, the run ends without a retry.
 				failed(w.t, w.ends("waits", false), perdure.TimedOut, perdure.CodeWaitTimeout, 1)
 			})
 		})
 	}
 }
 
-func TestASignalTimeoutIsATimeout(t *testing.T) {
-	if !errors.Is(agent.ErrSignalTimeout, agent.ErrTimeout) || errors.Is(agent.ErrTimeout, agent.ErrSignalTimeout) || errors.Is(agent.ErrTimeout, agent.ErrCancelled) {
-		t.Error("the errors are not what they say")
+func TestSignalTimeoutIsATimeout(t *testing.T) {
+	if !errors.Is(agent.ErrSignalTimeout, agent.ErrTimeout) ||
+		errors.Is(agent.ErrTimeout, agent.ErrSignalTimeout) || errors.Is(agent.ErrTimeout, agent.ErrCancelled) {
+		t.Error("ErrSignalTimeout has to match ErrTimeout; ErrTimeout must match neither it nor ErrCancelled")
 	}
 }
 
-func TestAnApprovalThatNobodyDecidesIsWhatItsDefaultSays(t *testing.T) {
+func TestUndecidedApprovalGetsItsDefault(t *testing.T) {
 	virtual(t, func(w *scene) {
 		stop := w.work(func(wk *worker.Worker) {
 			worker.Agent(wk, "asks", func(ctx *agent.Context, def string) (string, error) {

@@ -3,7 +3,6 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -21,7 +20,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// prose is a text that is like no other, of about so many tokens of four bytes.
+// prose returns a pseudo-random text of a number of tokens of four bytes.
 func prose(seed string, tokens int) string {
 	h := fnv.New64a()
 	h.Write([]byte(seed))
@@ -33,11 +32,12 @@ func prose(seed string, tokens int) string {
 	return b.String()[:4*tokens]
 }
 
-// A conversation of a hundred calls of a model, 200 000 tokens in all, of which each call reads everything before it,
-// takes as many bytes as its text does: the store grows with what is new, not with what is said again.
-func TestALongConversationIsStoredOnce(t *testing.T) {
+// A conversation has a hundred calls of a model, 200 000 tokens in all, and each call reads
+// everything before it. The store grows with the new text only, and not with the square of the
+// calls.
+func TestLongConversationIsStoredOnce(t *testing.T) {
 	t.Parallel()
-	const tokens = 2000 // of a call: a question and an answer
+	const tokens = 2000 // of a call, question and answer together
 	sizes := map[int]int{}
 	var mu sync.Mutex
 	t.Run("", func(t *testing.T) {
@@ -56,17 +56,20 @@ func TestALongConversationIsStoredOnce(t *testing.T) {
 	}
 	text := func(calls int) int { return calls * tokens * 4 }
 	for calls, size := range sizes {
-		t.Logf("%d calls: %d bytes of text, %d bytes in the store: %.2f times", calls, text(calls), size, float64(size)/float64(text(calls)))
+		t.Logf("%d calls: %d bytes of text, %d bytes in the store: %.2f times", calls, text(calls), size,
+			float64(size)/float64(text(calls)))
 		if per, first := float64(size)/float64(calls), float64(sizes[25])/25; per > 1.1*first || per < first/1.1 {
-			t.Errorf("a call takes %.0f bytes in a conversation of %d, and %.0f in one of 25", per, calls, first)
+			t.Errorf("stored bytes per call = %.0f in a conversation of %d, want within 10 %% of %.0f, as in one of 25",
+				per, calls, first)
 		}
 		if size > 3*text(calls) {
-			t.Errorf("%d bytes of text take %d in the store", text(calls), size)
+			t.Errorf("%d bytes of text take %d bytes in the store, want at most 3 times as many", text(calls), size)
 		}
 	}
 }
 
-// converse has an agent talk with a model so often, and gives how many bytes that leaves in the store.
+// converse executes an agent that calls a model a number of times, and returns the size of the
+// store.
 func converse(t *testing.T, calls, tokens int) (size int) {
 	t.Helper()
 	at, opt := storetest.Address(t), embedded.Options{Policy: steady()}
@@ -86,13 +89,13 @@ func converse(t *testing.T, calls, tokens int) (size int) {
 				if err := agent.Message(ctx, "user", prose(fmt.Sprint("question ", n), tokens/4)); err != nil {
 					return 0, err
 				}
-				said, err := ctx.History()
+				messages, err := ctx.History()
 				if err != nil {
 					return 0, err
 				}
 				answer, err := agent.Step(ctx, "model", func(context.Context) (string, error) {
 					prompt := 0
-					for _, m := range said {
+					for _, m := range messages {
 						prompt += len(m.Content)
 					}
 					return prose(fmt.Sprint("answer ", n, " to ", prompt), tokens*3/4), nil
@@ -103,8 +106,8 @@ func converse(t *testing.T, calls, tokens int) (size int) {
 				if err := agent.Message(ctx, "assistant", answer); err != nil {
 					return 0, err
 				}
-				read += len(said)
-				if n%20 == 19 { // now and then it waits for a person, and all is replayed
+				read += len(messages)
+				if n%20 == 19 { // a wait now and then causes a replay
 					if err := agent.Sleep(ctx, time.Millisecond); err != nil {
 						return 0, err
 					}
@@ -137,7 +140,7 @@ func converse(t *testing.T, calls, tokens int) (size int) {
 	return size
 }
 
-// path is where the file is, if it is one.
+// path returns the path of the store's file, or nothing on PostgreSQL.
 func path(at, dir string) string {
 	if at != "" {
 		return ""
@@ -145,8 +148,8 @@ func path(at, dir string) string {
 	return filepath.Join(dir, "perdure.db")
 }
 
-// A journal that has no room in a grant is read in pages, and replayed like any other.
-func TestALongJournalIsReplayed(t *testing.T) {
+// A journal that is too large for a grant is read in pages and replayed like any other.
+func TestLongJournalIsReplayed(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -163,7 +166,7 @@ func TestALongJournalIsReplayed(t *testing.T) {
 					return "", err
 				}
 				if len(text) != size {
-					return "", agent.Permanent(errors.New("it is cut"))
+					return "", agent.Permanent(fmt.Errorf("part %d has %d bytes, want %d", n, len(text), size))
 				}
 				out += text[:1]
 				if n%2 == 1 {
@@ -189,6 +192,6 @@ func TestALongJournalIsReplayed(t *testing.T) {
 	completed(t, w.ends("long", nil), `"abcdefgh"`)
 	completed(t, w.ends("many", 1200), fmt.Sprint(1200*1199/2))
 	if done.of("part") != parts || done.of("one") != 1200 {
-		t.Errorf("%v", done.n)
+		t.Errorf("calls of the steps' functions = %v, want %d of part and 1200 of one", done.n, parts)
 	}
 }

@@ -16,20 +16,27 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// Step executes a function once and records its result: an execution that comes later, after a wait or a crash,
-// gets the recorded result and does not call the function. It returns when the result is on the server's disk.
+// Step calls a function and records its result. A later execution, after a wait or a crash, gets
+// the recorded result and does not call the function. Step returns when the result is on the
+// server's disk.
 //
-// The name identifies the step, together with how often it was used before: the third step "search" is
-// "search#3". Code that is inserted elsewhere shifts nothing.
+// The name identifies the step, together with the number of its use: the third step "search" is
+// "search#3". Code that is inserted elsewhere shifts no keys.
 //
-// What it returns is the result as it was recorded, read back from JSON: the same in this execution and in every later
-// one. An error is handed back and not recorded, so that the next attempt tries again, unless it is [Permanent]; an agent
-// that does something else about an error makes it Permanent first, or a later execution might find that the step succeeds. The
-// function may be called twice, when a worker dies between its end and the record of it; [IdempotencyKey] lets
-// others notice. A result is at most 1 MiB of JSON; a text in it has no NUL character and no half of a surrogate pair, or the
-// step fails: what may have them is []byte, which JSON writes as base64.
+// Step returns the result as it was recorded, read back from JSON, so it is the same in this
+// execution and in every later one. A result is at most 1 MiB of JSON. A string in it must not
+// contain a NUL character or half of a surrogate pair, or the step fails. Use []byte for arbitrary
+// bytes: JSON writes them as base64.
 //
-// Steps may run at the same time, in goroutines, if their names differ, and not one inside of another.
+// An error is returned and not recorded, so that the next attempt calls the function again. A
+// [Permanent] error is recorded. An agent that goes on in another way after an error has to make it
+// Permanent first. Otherwise the step might succeed in a later execution.
+//
+// The function may be called twice, if a worker dies after the function has returned and before its
+// result is recorded. [IdempotencyKey] lets the services it calls notice.
+//
+// Steps may run at the same time in several goroutines, if their names differ. A step can't be
+// inside another one.
 func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	var o stepOptions
 	for _, opt := range opts {
@@ -39,18 +46,20 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	if err := c.enter(); err != nil {
 		return *new(T), err
 	}
-	if c.inside() {
-		return *new(T), c.misuse("step %q inside of a step: a step that is recorded is not executed again, and neither is what is in it", name)
+	if c.insideStep() {
+		return *new(T), c.misuse("step %q inside of a step: "+
+			"a step that is recorded is not executed again, and neither is what is in it", name)
 	}
-	key, err := c.name("step", name)
+	key, err := c.keyFor("step", name)
 	if err != nil {
 		return *new(T), err
 	}
 	if o.undo != nil && !c.inSaga() {
 		return *new(T), c.misuse("step %s has an Undo and is in no Saga", key)
 	}
-	if of := reflect.TypeFor[T](); o.undo != nil && o.undoes != of {
-		return *new(T), c.misuse("step %s gives %s, and its Undo takes %s", key, a(of.String()), a(o.undoes.String()))
+	if result := reflect.TypeFor[T](); o.undo != nil && o.undoType != result {
+		return *new(T), c.misuse("step %s gives %s, and its Undo takes %s",
+			key, withArticle(result.String()), withArticle(o.undoType.String()))
 	}
 	out, err := step(ctx, key, f, &o)
 	if err == nil && o.undo != nil {
@@ -59,86 +68,93 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	return out, err
 }
 
-// A StepOption changes one step; [Retries] and [Undo] are such.
+// A StepOption changes one step: [Retries] or [Undo].
 type StepOption func(*stepOptions)
 
 type stepOptions struct {
 	retries int
 	undo    func(ctx context.Context, result json.RawMessage) error
-	undoes  reflect.Type // what it takes
+	// undoType is the type of the result that undo takes.
+	undoType reflect.Type
 }
 
-// Retries has a step that fails tried again on the spot, so often and with growing pauses, before its error is
-// handed back.
+// Retries repeats a failed step at once, up to n times and with growing pauses, before Step returns
+// its error.
 func Retries(n int) StepOption { return func(o *stepOptions) { o.retries = n } }
 
-// A record is how a step stands in the journal.
-type record struct {
+// A stepRecord is the journal entry of a step.
+type stepRecord struct {
 	OK    json.RawMessage  `json:"ok,omitempty"`
 	Error *perdure.Failure `json:"error,omitempty"`
 }
 
-// text is the record as JSON. The result was written as such already.
-func (r *record) text() json.RawMessage {
+// encode returns the record as JSON. OK is JSON already and is copied as it is.
+func (r *stepRecord) encode() json.RawMessage {
 	if r.Error == nil {
 		return slices.Concat([]byte(`{"ok":`), r.OK, []byte(`}`))
 	}
 	b, err := perdure.Encode(r)
-	if err != nil { // texts that are bounded and valid
+	if err != nil { // can't happen: the texts were cut and checked
 		panic(fmt.Sprintf("agent: an error can't be recorded: %v", err))
 	}
 	return b
 }
 
-// err is the error that was recorded.
-func (r *record) err() error {
+// err returns the recorded error.
+func (r *stepRecord) err() error {
 	if r.Error.Code == perdure.CodeCancelled {
 		return ErrCancelled
 	}
-	return &recorded{perdure.Errorf(r.Error.Code, "%s", r.Error.Message)}
+	return &recordedError{perdure.Errorf(r.Error.Code, "%s", r.Error.Message)}
 }
 
-func step[T any](ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions) (out T, err error) {
+// step returns the recorded result of a step, or calls its function and records the result.
+func step[T any](
+	ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions,
+) (out T, err error) {
 	c := ctx.c
-	if entry, ok := c.recorded(key); ok {
+	if entry, ok := c.lookup(key); ok {
 		return replay[T](c, key, entry)
 	}
-	if err := c.halted(); err != nil {
+	if err := c.stopReason(); err != nil {
 		return out, err
 	}
-	c.anew()
-	c.flush() // whatever the step may rely on is there before it begins
+	c.markNew()
+	c.flush() // the step may rely on anything that was done before it
 	out, err = attempt(ctx, key, f, o)
-	c.goOn() // what a step does after its lease was lost is not for this execution to judge
+	c.checkExit() // a result that comes after the lease was lost must not be recorded
 	if err != nil {
-		if stopped := c.halted(); stopped != nil {
+		if stopped := c.stopReason(); stopped != nil {
 			return *new(T), stopped
 		}
 		if !session.IsPermanent(err) {
 			return *new(T), err
 		}
 		f := session.Describe(err)
-		rec := record{Error: &f}
-		c.record(key, rec.text(), false)
-		return *new(T), rec.err() // as every later execution has it
+		rec := stepRecord{Error: &f}
+		c.recordEntry(key, rec.encode(), false)
+		return *new(T), rec.err() // the error as every later execution gets it
 	}
-	var rec record
+	var rec stepRecord
 	if rec.OK, err = perdure.Encode(out); err != nil {
 		return *new(T), unrecordable(key, out, err)
 	}
-	text := rec.text()
+	text := rec.encode()
 	if len(text) > perdure.MaxValue {
-		return *new(T), Permanent(perdure.Errorf(perdure.CodeTooLarge, "step %s: its result has %d bytes; a record takes %d: put larger things into an artifact and record which", key, len(rec.OK), perdure.MaxValue))
+		return *new(T), Permanent(perdure.Errorf(perdure.CodeTooLarge,
+			"step %s: its result has %d bytes; a record takes %d: "+
+				"put larger things into an artifact and record which", key, len(rec.OK), perdure.MaxValue))
 	}
-	var kept T // what every later execution will have
+	var kept T // the result as every later execution gets it
 	if err := json.Unmarshal(rec.OK, &kept); err != nil {
-		return *new(T), Permanent(perdure.Errorf(codeResult, "step %s: its result, a %T, can't be read back from JSON: %v", key, out, err))
+		return *new(T), Permanent(perdure.Errorf(codeResult,
+			"step %s: its result, a %T, can't be read back from JSON: %v", key, out, err))
 	}
-	c.record(key, text, o.undo != nil)
+	c.recordEntry(key, text, o.undo != nil)
 	return kept, nil
 }
 
-// unrecordable says what is wrong with a step's result.
+// unrecordable returns the error of a result that can't be recorded.
 func unrecordable(key string, out any, err error) error {
 	var refused *perdure.Error
 	if errors.As(err, &refused) {
@@ -147,35 +163,41 @@ func unrecordable(key string, out any, err error) error {
 	return Permanent(perdure.Errorf(codeResult, "step %s: its result, a %T, can't be recorded: %v", key, out, err))
 }
 
-// record commits a step's entry, and waits for that.
-func (c *core) record(key string, value json.RawMessage, undo bool) {
+// recordEntry commits a step's entry and waits until it is durable. With undo it also marks the
+// step as one that can be undone.
+func (c *execution) recordEntry(key string, value json.RawMessage, undo bool) {
 	c.mu.Lock()
-	b := c.open(len(value) + len(key))
+	b := c.batchFor(len(value) + len(key))
 	b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
 	if undo {
-		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: undoPrefix + key, Value: json.RawMessage(`true`)})
+		b.part.Journal = append(b.part.Journal,
+			perdure.JournalEntry{Key: undoPrefix + key, Value: json.RawMessage(`true`)})
 	}
 	c.mu.Unlock()
 	c.s.Commit(true)
-	c.settle(b)
+	c.mustCommit(b)
 	c.mu.Lock()
 	c.entries[key] = value
 	c.mu.Unlock()
 }
 
-// attempt calls the function, as often as its options say.
-func attempt[T any](ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions) (out T, err error) {
-	inside := context.WithValue(ctx.Context, stepKey{}, &within{ctx.c, key})
-	ctx.c.begin()
+// attempt calls the function of a step, with the retries of its options. A panic in it fails the
+// attempt and not the process, in whichever goroutine it happens. inAttempt knows this function by
+// name.
+func attempt[T any](
+	ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions,
+) (out T, err error) {
+	inside := context.WithValue(ctx.Context, stepKey{}, &stepScope{ctx.c, key})
+	ctx.c.stepBegan()
 	returned := false
 	defer func() {
-		ctx.c.finish()
+		ctx.c.stepEnded()
 		if returned {
 			return
 		}
-		// Whatever goroutine this is, it is the attempt that failed, and not the program.
 		if p := recover(); p != nil {
-			ctx.c.leave(session.Failed(codePanic, fmt.Sprintf("panic in step %s: %v\n\n%s", key, p, debug.Stack()), true))
+			message := fmt.Sprintf("panic in step %s: %v\n\n%s", key, p, debug.Stack())
+			ctx.c.exit(session.Failed(codePanic, message, true))
 		}
 	}()
 	for n := 0; ; n++ {
@@ -191,28 +213,29 @@ func attempt[T any](ctx *Context, key string, f func(ctx context.Context) (T, er
 	}
 }
 
-// begin and finish count the steps that are executed right now.
-func (c *core) begin() {
+// stepBegan and stepEnded count the steps whose functions are being called.
+func (c *execution) stepBegan() {
 	c.mu.Lock()
-	c.running++
+	c.runningSteps++
 	c.mu.Unlock()
 }
 
-func (c *core) finish() {
+func (c *execution) stepEnded() {
 	c.mu.Lock()
-	c.running--
+	c.runningSteps--
 	c.mu.Unlock()
 }
 
-// inside tells whether a step's function makes this call. While no step is executed, nothing has to be looked at for that.
-func (c *core) inside() bool {
+// insideStep tells whether a step's function makes this call. The stack is examined only while a
+// step is running.
+func (c *execution) insideStep() bool {
 	c.mu.Lock()
-	running := c.running > 0
+	running := c.runningSteps > 0
 	c.mu.Unlock()
 	return running && inAttempt()
 }
 
-// inAttempt tells whether this goroutine is in a call of attempt.
+// inAttempt tells whether attempt is on the stack of this goroutine.
 func inAttempt() bool {
 	var pcs [64]uintptr
 	for past := 2; ; past += len(pcs) {
@@ -230,8 +253,8 @@ func inAttempt() bool {
 	}
 }
 
-// goroutine names the goroutine that calls. It decides nothing: it only tells the mistake of a wait, or a saga, beside
-// the agent's own goroutine.
+// goroutine returns the number of the calling goroutine. It is used only to detect misuse: a wait
+// or a saga outside the agent's own goroutine.
 func goroutine() string {
 	var b [64]byte
 	text := string(b[:runtime.Stack(b[:], false)]) // "goroutine 18 [running]: …"
@@ -239,9 +262,9 @@ func goroutine() string {
 	return text
 }
 
-// replay gives what is recorded of a step.
-func replay[T any](c *core, key string, entry json.RawMessage) (out T, err error) {
-	var rec record
+// replay returns the recorded result or error of a step.
+func replay[T any](c *execution, key string, entry json.RawMessage) (out T, err error) {
+	var rec stepRecord
 	if err := json.Unmarshal(entry, &rec); err != nil {
 		c.fail(nondeterminism(key, "the journal has something else under this name"))
 	}
@@ -256,71 +279,73 @@ func replay[T any](c *core, key string, entry json.RawMessage) (out T, err error
 
 type stepKey struct{}
 
-// within says which step a context is of.
-type within struct {
-	c   *core
+// A stepScope tells to which step a context belongs.
+type stepScope struct {
+	c   *execution
 	key string
 }
 
-// IdempotencyKey is a key for the outside world, the same in every execution of a step: whoever is called with
-// it twice, because a worker died before the step was recorded, can tell. It takes the context of a step's
-// function and is empty for any other.
+// IdempotencyKey returns a key that is the same in every execution of a step. A service that is
+// called twice, because a worker died before the step was recorded, can recognize the second call
+// by it. It takes the context of a step's function, and is empty for any other.
 func IdempotencyKey(ctx context.Context) string {
-	w, ok := ctx.Value(stepKey{}).(*within)
+	w, ok := ctx.Value(stepKey{}).(*stepScope)
 	if !ok {
 		return ""
 	}
 	return string(w.c.grant.RunID) + "/" + w.key
 }
 
-// Now is the time at which it was first asked: the same in every execution.
+// Now returns the time of its first call at this point. It is the same in every execution.
 func Now(ctx *Context) time.Time {
 	c := ctx.c
-	return time.Unix(0, handOut(c, "Now", &c.times, &c.usedTimes, func() int64 { return time.Now().UnixNano() }, func(f *frame) *[]int64 { return &f.Times }))
+	now := func() int64 { return time.Now().UnixNano() }
+	return time.Unix(0, handOut(c, "Now", &c.times, &c.usedTimes, now, func(f *frame) *[]int64 { return &f.Times }))
 }
 
-// UUID is a random UUID: the same in every execution.
+// UUID returns a random UUID that is the same in every execution.
 func UUID(ctx *Context) string {
 	c := ctx.c
 	return handOut(c, "UUID", &c.uuids, &c.usedUUIDs, newUUID, func(f *frame) *[]string { return &f.UUIDs })
 }
 
-// handOut gives the next of what earlier executions were given, or makes one and notes it in the frame.
-func handOut[T any](c *core, what string, given *[]T, used *int, fresh func() T, in func(*frame) *[]T) T {
+// handOut returns the next of the values that earlier executions were given. If there is none, it
+// makes one and adds it to the frame.
+func handOut[T any](c *execution, what string, given *[]T, used *int, newValue func() T, in func(*frame) *[]T) T {
 	if c.enter() != nil {
-		return fresh() // nobody will ask for it again
+		return newValue() // the execution is over, so no replay will ask for it
 	}
-	if err := c.counted(what); err != nil {
+	if err := c.checkCounted(what); err != nil {
 		c.fail(err)
 	}
 	c.mu.Lock()
-	anew := *used == len(*given)
-	if anew {
-		v := fresh()
+	isNew := *used == len(*given)
+	if isNew {
+		v := newValue()
 		*given = append(*given, v)
-		noted := in(&c.open(48).frame)
-		*noted = append(*noted, v)
+		list := in(&c.batchFor(48).frame)
+		*list = append(*list, v)
 	}
 	v := (*given)[*used]
 	*used++
 	c.mu.Unlock()
-	if anew {
+	if isNew {
 		c.s.Commit(false)
 	}
 	return v
 }
 
-// Version lets runs that are under way finish on the path that they began. Where code changes in a way that
-// a replay would stumble over, ask
+// Version lets runs that have begun under old code finish under it. Use it where code changes in a
+// way that would contradict the journal of a run:
 //
 //	if agent.Version(ctx, "two prompts", 1) >= 1 { new } else { old }
 //
-// A run that comes here for the first time gets the given version, and one that has been past this place before
-// the question stood here gets 0; each gets the same answer from then on.
+// A run that comes to this point for the first time gets the given version. A run that was past it
+// before the call was added gets 0. Each run gets the same answer from then on.
 func Version(ctx *Context, name string, version int) int {
 	c := ctx.c
 	if c.enter() != nil {
-		return version // nothing depends on it any more
+		return version // the execution is over, so nothing depends on it
 	}
 	if err := perdure.CheckName("version", name); err != nil {
 		c.fail(misuse("%v", err))
@@ -328,11 +353,11 @@ func Version(ctx *Context, name string, version int) int {
 	c.mu.Lock()
 	v, ok := c.versions[name]
 	if !ok {
-		if !c.behind() {
+		if !c.replayingLocked() {
 			v = version
 		}
 		c.versions[name] = v
-		b := c.open(len(name) + 16)
+		b := c.batchFor(len(name) + 16)
 		if b.frame.Versions == nil {
 			b.frame.Versions = map[string]int{}
 		}
@@ -345,11 +370,12 @@ func Version(ctx *Context, name string, version int) int {
 	return v
 }
 
-// counted tells why something can't be done here of which each execution counts how much there was before; nil: it
-// can. A step's function is not called again, and what it did would be missing from the count.
-func (c *core) counted(what string) error {
+// checkCounted returns an error if a step is running. It is for things that a replay recognizes by
+// their number. A replay does not call the functions of recorded steps, so their share would be
+// missing.
+func (c *execution) checkCounted(what string) error {
 	c.mu.Lock()
-	running := c.running > 0
+	running := c.runningSteps > 0
 	c.mu.Unlock()
 	if running {
 		return c.misuse("%s inside of, or beside, a step that is being executed: do it between steps", what)
@@ -357,16 +383,18 @@ func (c *core) counted(what string) error {
 	return nil
 }
 
-// waitable tells why the run can't wait here; nil: it can.
-func (c *core) waitable(what string) error {
-	if goroutine() != c.main {
-		return c.misuse("%s in a goroutine: a run that waits is executed anew, so the agent's own goroutine waits for all", what)
+// checkWaitable returns an error if the run can't wait here.
+func (c *execution) checkWaitable(what string) error {
+	if goroutine() != c.mainGoroutine {
+		return c.misuse("%s in a goroutine: a run that waits is executed anew, "+
+			"so the agent's own goroutine waits for all", what)
 	}
 	c.mu.Lock()
-	running := c.running > 0
+	running := c.runningSteps > 0
 	c.mu.Unlock()
 	if running {
-		return c.misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, and the step would be lost; wait between steps, or spawn a child", what)
+		return c.misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, "+
+			"and the step would be lost; wait between steps, or spawn a child", what)
 	}
 	return nil
 }

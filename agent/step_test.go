@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// What a step ends with decides whether it is executed again.
-func TestHowStepsEnd(t *testing.T) {
+// The end of a step decides whether its function is called again.
+func TestStepResultsAndErrors(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -32,18 +32,19 @@ func TestHowStepsEnd(t *testing.T) {
 			})
 		})
 		worker.Agent(wk, "permanent", func(ctx *agent.Context, _ struct{}) (string, error) {
-			var said []string
+			var errs []string
 			for range 2 {
 				_, err := agent.Step(ctx, "pay", func(context.Context) (int, error) {
 					done.add("pay")
 					return 0, agent.Permanent(perdure.Errorf("no_money", "the card is empty"))
 				})
-				said = append(said, fmt.Sprint(perdure.CodeOf(err), " ", err, " ", errors.Is(err, &perdure.Error{Code: "no_money"})))
+				errs = append(errs, fmt.Sprint(perdure.CodeOf(err), " ", err, " ",
+					errors.Is(err, &perdure.Error{Code: "no_money"})))
 				if err := agent.Sleep(ctx, time.Millisecond); err != nil {
 					return "", err
 				}
 			}
-			return strings.Join(said, "; "), nil
+			return strings.Join(errs, "; "), nil
 		})
 		worker.Agent(wk, "panics", func(ctx *agent.Context, _ struct{}) (string, error) {
 			return agent.Step(ctx, "burn", func(context.Context) (string, error) { panic("the disk is on fire") })
@@ -64,29 +65,35 @@ func TestHowStepsEnd(t *testing.T) {
 		})
 	})
 	completed(t, w.ends("recovers", nil), `"/second#1"`)
-	completed(t, w.ends("permanent", nil), `"no_money no_money: the card is empty true; no_money no_money: the card is empty true"`)
+	completed(t, w.ends("permanent", nil),
+		`"no_money no_money: the card is empty true; no_money no_money: the card is empty true"`)
 	completed(t, w.ends("handled", nil), `"no such luck"`)
 	run := w.ends("panics", nil)
 	failed(t, run, perdure.Failed, worker.CodePanic, 3)
-	if !strings.Contains(run.Error.Message, "the disk is on fire") || !strings.Contains(run.Error.Message, "step_test.go") {
-		t.Errorf("no stack: %s", run.Error.Message)
+	if !strings.Contains(run.Error.Message, "the disk is on fire") ||
+		!strings.Contains(run.Error.Message, "step_test.go") {
+		t.Errorf("error message = %s, want the panic's text and its stack", run.Error.Message)
 	}
 	run = w.ends("exits", nil)
-	if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "huge#1") || !strings.Contains(run.Error.Message, fmt.Sprint(perdure.MaxValue)) {
-		t.Errorf("a large result: %s after %d: %+v", run.State, run.Attempt, run.Error)
+	if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "huge#1") ||
+		!strings.Contains(run.Error.Message, fmt.Sprint(perdure.MaxValue)) {
+		t.Errorf("step with a large result: %s after %d attempts, error %+v; want failed after 1, with the key and the limit",
+			run.State, run.Attempt, run.Error)
 	}
 	run = w.ends("unwritable", nil)
-	if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "open#1") || !strings.Contains(run.Error.Message, "chan int") {
-		t.Errorf("an unwritable result: %s after %d: %+v", run.State, run.Attempt, run.Error)
+	if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "open#1") ||
+		!strings.Contains(run.Error.Message, "chan int") {
+		t.Errorf("step with a channel as result: %s after %d attempts, error %+v; want failed after 1, with key and type",
+			run.State, run.Attempt, run.Error)
 	}
 	for what, n := range map[string]int{"first": 1, "second": 3, "pay": 2, "huge": 1, "open": 1} {
 		if done.of(what) != n {
-			t.Errorf("%s: %d times, not %d", what, done.of(what), n)
+			t.Errorf("function of step %s was called %d times, want %d", what, done.of(what), n)
 		}
 	}
 }
 
-func TestRetriesAreMadeOnTheSpot(t *testing.T) {
+func TestStepRetriesWithinOneAttempt(t *testing.T) {
 	virtual(t, func(w *scene) {
 		var done tally
 		stop := w.work(func(wk *worker.Worker) {
@@ -110,18 +117,17 @@ func TestRetriesAreMadeOnTheSpot(t *testing.T) {
 		run := w.ends("tries", 4)
 		completed(w.t, run, "4")
 		if run.Attempt != 1 || time.Since(began) < 7*time.Second { // 1, 2 and 4 s of pauses
-			w.t.Errorf("%d attempts, %s", run.Attempt, time.Since(began))
+			w.t.Errorf("run %s: %d attempts in %s, want 1 with 7 s of pauses", run.RunID, run.Attempt, time.Since(began))
 		}
-		completed(w.t, w.ends("tries", 5), "5") // by the second attempt
+		completed(w.t, w.ends("tries", 5), "5") // in the second attempt
 		failed(w.t, w.ends("gives up", nil), perdure.Failed, perdure.CodeFailed, 1)
 		if done.of("permanent") != 1 {
-			w.t.Errorf("%d tries of what is permanent", done.of("permanent"))
+			w.t.Errorf("a step with a permanent error was called %d times, want once", done.of("permanent"))
 		}
 	})
 }
 
-// A panic is one run's affair.
-func TestAPanicLeavesOtherRunsAlone(t *testing.T) {
+func TestPanicDoesNotAffectOtherRuns(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	working, goOn := make(chan struct{}), make(chan struct{})
@@ -142,7 +148,7 @@ func TestAPanicLeavesOtherRunsAlone(t *testing.T) {
 	completed(t, w.end(id), `"done"`)
 }
 
-func TestStepsRunAtTheSameTime(t *testing.T) {
+func TestStepsRunConcurrently(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -157,7 +163,7 @@ func TestStepsRunAtTheSameTime(t *testing.T) {
 					got[i], errs[i] = agent.Step(ctx, fmt.Sprint("part ", i), func(context.Context) (int, error) {
 						done.add("part")
 						all.Done()
-						all.Wait() // each of them is under way
+						all.Wait() // until all of them are running
 						return i, nil
 					})
 				})
@@ -174,12 +180,12 @@ func TestStepsRunAtTheSameTime(t *testing.T) {
 	})
 	completed(t, w.ends("parallel", 20), "190")
 	if done.of("part") != 20 {
-		t.Errorf("%d parts", done.of("part"))
+		t.Errorf("steps were executed %d times, want 20", done.of("part"))
 	}
 }
 
-// A wait inside of a step would lose the step.
-func TestWaitsInsideOfStepsAreMisuse(t *testing.T) {
+// A run that waits is executed again, so a wait inside of a step would lose the step.
+func TestWaitInsideStepIsMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	waits := map[string]func(ctx *agent.Context) error{
@@ -201,7 +207,7 @@ func TestWaitsInsideOfStepsAreMisuse(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreRefused(t *testing.T) {
+func TestStepNamesAreChecked(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -217,7 +223,7 @@ func TestNamesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Times and ids are handed out once, as everything that an agent may decide on.
+// An agent may decide by times and ids, so a replay has to get the same.
 func TestNowAndUUIDAreTheSameInEveryExecution(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -234,7 +240,7 @@ func TestNowAndUUIDAreTheSameInEveryExecution(t *testing.T) {
 		})
 	})
 	completed(t, w.ends("draws", nil), "0")
-	if len(seen.n) != 3 || len(seen.all()) != 4+3+2 {
-		t.Errorf("%v", seen.n)
+	if len(seen.n) != 3 || len(seen.all()) != 4+3+2 { // four executions, of which the last two see all three
+		t.Errorf("times and ids seen = %v, want 3 different ones, seen 9 times in all", seen.n)
 	}
 }

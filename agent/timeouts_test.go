@@ -13,15 +13,15 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// What is called test_server_side_task_timeout elsewhere: three tasks have a second, their worker takes five. The
-// server ends them, and their parent goes on.
-func TestTasksRunOutOfTimeOnTheServer(t *testing.T) {
+// Also known as test_server_side_task_timeout: three tasks have a timeout of a second, and their
+// worker takes five. The server ends them, and their parent goes on.
+func TestServerEnforcesChildTimeouts(t *testing.T) {
 	virtual(t, func(w *scene) {
 		var done tally
 		stop := w.work(func(wk *worker.Worker) {
 			worker.Handle(wk, "slow", func(ctx context.Context, n int) (int, error) {
 				done.add("slow")
-				time.Sleep(5 * time.Second) // deaf to its context
+				time.Sleep(5 * time.Second) // ignores its context
 				return n, nil
 			})
 			worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
@@ -55,12 +55,12 @@ func TestTasksRunOutOfTimeOnTheServer(t *testing.T) {
 			failed(w.t, &r, perdure.TimedOut, perdure.CodeDeadline, 1)
 		}
 		if done.of("slow") != 3 {
-			t.Errorf("%d executions: a timeout is not tried again", done.of("slow"))
+			t.Errorf("the children were executed %d times, want 3: timeouts are not retried", done.of("slow"))
 		}
 	})
 }
 
-func TestAnAgentThatReturnsATimeoutFailsAtOnce(t *testing.T) {
+func TestReturnedChildTimeoutIsNotRetried(t *testing.T) {
 	virtual(t, func(w *scene) {
 		stop := w.work(func(wk *worker.Worker) {
 			worker.Handle(wk, "hangs", func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
@@ -73,13 +73,14 @@ func TestAnAgentThatReturnsATimeoutFailsAtOnce(t *testing.T) {
 	})
 }
 
-// A child's deadline is never later than its parent's, unless it may outlive it.
-func TestDeadlinesAreInherited(t *testing.T) {
+// A child's deadline is not later than its parent's, unless the child may outlive the parent.
+func TestChildDeadlineIsBoundedByParent(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (out []perdure.RunID, err error) {
-			for _, o := range []agent.Options{{}, {Timeout: time.Hour}, {Timeout: time.Second}, {Timeout: time.Hour, Outlive: true}, {Timeout: time.Hour, Delay: time.Hour}} {
+			for _, o := range []agent.Options{{}, {Timeout: time.Hour}, {Timeout: time.Second},
+				{Timeout: time.Hour, Outlive: true}, {Timeout: time.Hour, Delay: time.Hour}} {
 				out = append(out, agent.Spawn[int](ctx, "nobody", 1, o).ID())
 			}
 			return out, nil
@@ -98,16 +99,17 @@ func TestDeadlinesAreInherited(t *testing.T) {
 		}
 		later := kid.DeadlineAt > boss.DeadlineAt
 		if later != (n == 3) {
-			t.Errorf("child %d has until %s, its parent until %s", n, kid.DeadlineAt, boss.DeadlineAt)
+			t.Errorf("child %d: deadline %s, parent's %s; later = %v, want %v", n, kid.DeadlineAt, boss.DeadlineAt,
+				later, n == 3)
 		}
 		if n == 2 && kid.DeadlineAt.Sub(kid.CreatedAt) != time.Second {
-			t.Errorf("its own timeout is %s", kid.DeadlineAt.Sub(kid.CreatedAt))
+			t.Errorf("child %d: timeout = %s, want 1s", n, kid.DeadlineAt.Sub(kid.CreatedAt))
 		}
 	}
 }
 
-// An agent's deadline ends it while it sleeps, and its children with it.
-func TestAnAgentsDeadlineEndsItWhileItSleeps(t *testing.T) {
+// The deadline of a suspended agent ends it, and its children with it.
+func TestDeadlineEndsSuspendedAgent(t *testing.T) {
 	virtual(t, func(w *scene) {
 		stop := w.work(func(wk *worker.Worker) {
 			worker.Handle(wk, "hangs", func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
@@ -116,7 +118,8 @@ func TestAnAgentsDeadlineEndsItWhileItSleeps(t *testing.T) {
 			})
 		})
 		defer stop()
-		failed(w.t, w.end(w.start(perdure.Submission{Kind: "boss", Timeout: perdure.Duration(time.Minute)})), perdure.TimedOut, perdure.CodeDeadline, 1)
+		failed(w.t, w.end(w.start(perdure.Submission{Kind: "boss", Timeout: perdure.Duration(time.Minute)})),
+			perdure.TimedOut, perdure.CodeDeadline, 1)
 		w.children("hangs", perdure.TimedOut, 1)
 	})
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
+// nested returns JSON arrays nested to a depth.
 func nested(depth int) json.RawMessage {
 	return json.RawMessage(strings.Repeat("[", depth) + strings.Repeat("]", depth))
 }
 
-// Whatever the server takes from outside, an agent that gets it goes on, and so does its worker.
-func TestValuesFromOutside(t *testing.T) {
+// An agent can take every value that the server accepts from outside, however deep or large.
+func TestDeepAndLargeValuesFromOutside(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	tokens := make(chan string, 1)
@@ -40,12 +41,15 @@ func TestValuesFromOutside(t *testing.T) {
 			return len(v), agent.Sleep(ctx, time.Millisecond)
 		})
 		worker.Agent(wk, "called", func(ctx *agent.Context, _ struct{}) (int, error) {
-			door := agent.Callback[json.RawMessage](ctx, "door", time.Minute)
-			token := door.Token()
-			if _, err := agent.Step(ctx, "tell", func(context.Context) (int, error) { tokens <- token; return 0, nil }); err != nil {
+			answer := agent.Callback[json.RawMessage](ctx, "door", time.Minute)
+			token := answer.Token()
+			if _, err := agent.Step(ctx, "tell", func(context.Context) (int, error) {
+				tokens <- token
+				return 0, nil
+			}); err != nil {
 				return 0, err
 			}
-			v, err := door.Join(ctx)
+			v, err := answer.Join(ctx)
 			if err != nil {
 				return 0, err
 			}
@@ -66,21 +70,24 @@ func TestValuesFromOutside(t *testing.T) {
 		completed(t, w.end(id), string(client.JSON(2*depth)))
 	}
 	id := w.start(perdure.Submission{Kind: "called"})
-	if _, err := w.c.Callback(w.ctx, next(w, tokens), api.UseCallback{Result: client.JSON(strings.Repeat("x", perdure.MaxValue-2))}); err != nil {
+	if _, err := w.c.Callback(w.ctx, next(w, tokens),
+		api.UseCallback{Result: client.JSON(strings.Repeat("x", perdure.MaxValue-2))}); err != nil {
 		t.Fatal(err)
 	}
 	completed(t, w.end(id), string(client.JSON(perdure.MaxValue)))
 }
 
-// What an execution sees is what the next one will see, to the byte.
+// Every execution sees the same bytes of a value.
 func TestValuesAreTheSameInEveryExecution(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	const said = `{ "role": "assistant", "content": "a < b" }`
+	const message = `{ "role": "assistant", "content": "a < b" }`
 	w.work(func(wk *worker.Worker) {
 		worker.Handle(wk, "echo", func(_ context.Context, s string) (string, error) { return s, nil })
 		worker.Agent(wk, "steps", func(ctx *agent.Context, _ struct{}) (string, error) {
-			v, err := agent.Step(ctx, "model", func(context.Context) (json.RawMessage, error) { return json.RawMessage(said), nil })
+			v, err := agent.Step(ctx, "model", func(context.Context) (json.RawMessage, error) {
+				return json.RawMessage(message), nil
+			})
 			if err != nil {
 				return "", err
 			}
@@ -102,15 +109,11 @@ func TestValuesAreTheSameInEveryExecution(t *testing.T) {
 			return agent.Spawn[string](ctx, "echo", string(v)).Join(ctx)
 		})
 	})
-	if run := w.ends("steps", nil); run.State != perdure.Completed {
-		t.Errorf("a step's result: %+v", run.Error)
-	}
+	reached(t, w.ends("steps", nil), perdure.Completed)
 	completed(t, w.ends("types", nil), "true")
 	id := w.start(perdure.Submission{Kind: "signals"})
-	if _, err := w.c.Signal(w.ctx, id, "s", json.RawMessage(said)); err != nil {
+	if _, err := w.c.Signal(w.ctx, id, "s", json.RawMessage(message)); err != nil {
 		t.Fatal(err)
 	}
-	if run := w.end(id); run.State != perdure.Completed {
-		t.Errorf("a signal's data: %+v", run.Error)
-	}
+	reached(t, w.end(id), perdure.Completed)
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// code is an agent's function, as a worker has it.
+// code is an agent's function.
 type code = func(ctx *agent.Context, in int) (string, error)
 
-// changes has a run begin with one worker's code, and go on with another's after its first wait.
+// changes starts a run with one version of the code, and continues it with another after its first
+// wait.
 func changes(w *scene, before, after code) perdure.RunID {
 	w.t.Helper()
 	stop := w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", before) })
@@ -28,13 +29,14 @@ func changes(w *scene, before, after code) perdure.RunID {
 	return id
 }
 
-// wait is where the code changes.
+// wait is the point at which the code is replaced.
 func wait(ctx *agent.Context) error {
 	_, err := agent.Signal[int](ctx, "go on", time.Hour)
 	return err
 }
 
-// steps does some in order, and waits where it says so; the result is what they gave.
+// steps returns an agent that executes steps and joins in order, and waits at "wait". It returns
+// their results.
 func steps(done *tally, names ...string) code {
 	return func(ctx *agent.Context, _ int) (string, error) {
 		var out []string
@@ -62,8 +64,8 @@ func steps(done *tally, names ...string) code {
 	}
 }
 
-// Steps go by their names: code that is inserted or taken away elsewhere shifts nothing.
-func TestInsertedCodeShiftsNothing(t *testing.T) {
+// Keys are names, so code that is inserted or removed elsewhere shifts nothing.
+func TestInsertedCodeShiftsNoKeys(t *testing.T) {
 	t.Parallel()
 	rows := []struct{ name, before, after, want string }{
 		{"a step before", "a b wait c", "new a b wait c", "new 1, a 1, b 1, c 1"},
@@ -80,7 +82,9 @@ func TestInsertedCodeShiftsNothing(t *testing.T) {
 			var done tally
 			w.work(func(wk *worker.Worker) {
 				for _, kind := range []string{"one", "two"} {
-					worker.Handle(wk, kind, func(context.Context, struct{}) (string, error) { return fmt.Sprint(kind, " ", done.add(kind)), nil })
+					worker.Handle(wk, kind, func(context.Context, struct{}) (string, error) {
+						return fmt.Sprint(kind, " ", done.add(kind)), nil
+					})
 				}
 			})
 			id := changes(w, steps(&done, strings.Fields(row.before)...), steps(&done, strings.Fields(row.after)...))
@@ -89,8 +93,8 @@ func TestInsertedCodeShiftsNothing(t *testing.T) {
 	}
 }
 
-// What the journal contradicts fails the attempt, says where, and executes nothing a second time.
-func TestWhatTheJournalContradictsIsNamed(t *testing.T) {
+// Code that contradicts the journal fails the attempt, with an error that names the key.
+func TestNondeterminismNamesTheKey(t *testing.T) {
 	t.Parallel()
 	result := func(v any) code {
 		return func(ctx *agent.Context, _ int) (string, error) {
@@ -138,16 +142,16 @@ func TestWhatTheJournalContradictsIsNamed(t *testing.T) {
 			run := w.end(id)
 			failed(t, run, perdure.Failed, perdure.CodeNondeterminism, 3)
 			if run.Error != nil && !strings.Contains(run.Error.Message, row.says) {
-				t.Errorf("it does not say where: %s", run.Error.Message)
+				t.Errorf("error message = %q, want it to contain %q", run.Error.Message, row.says)
 			}
 		})
 	}
 }
 
-// waits waits until a run sleeps on a certain wait.
+// waits waits until a run is suspended on a certain wait.
 func (w *scene) waits(id perdure.RunID, wait string) {
 	w.t.Helper()
-	eventually.True(w.t, "it comes to "+wait, func() bool {
+	eventually.True(w.t, "run "+string(id)+" opens the wait "+wait, func() bool {
 		page := w.lines(id, perdure.LineWaitOpened)
 		n := len(page)
 		return n > 0 && strings.Contains(string(page[n-1]), fmt.Sprintf("%q", wait))
@@ -155,14 +159,16 @@ func (w *scene) waits(id perdure.RunID, wait string) {
 	w.suspended(id)
 }
 
-// A run under way finishes on the path that it began, one that begins now takes the new one, and both stay there.
-func TestVersionsKeepRunsOnTheirPath(t *testing.T) {
+// A run that has begun under old code keeps version 0, and a new run gets the new version. Both get
+// the same answer in every execution.
+func TestVersionIsKeptPerRun(t *testing.T) {
 	t.Parallel()
 	rows := []struct {
 		name string
-		// where the question comes to stand: before the first step, after it, before the wait, or after it
-		at        string
-		old, anew string
+		// at is where the call of Version is added: before the first step, after it, before or
+		// after the wait.
+		at       string
+		old, new string
 	}{
 		{"where it has been", "start", "0 0", "1 1"},
 		{"where it has been, between steps", "middle", "0 0", "1 1"},
@@ -176,10 +182,10 @@ func TestVersionsKeepRunsOnTheirPath(t *testing.T) {
 			var done tally
 			at := func(asks bool) code {
 				return func(ctx *agent.Context, _ int) (string, error) {
-					var said []string
+					var versions []string
 					ask := func(place string) {
 						if asks && row.at == place {
-							said = append(said, fmt.Sprint(agent.Version(ctx, "change", 1)))
+							versions = append(versions, fmt.Sprint(agent.Version(ctx, "change", 1)))
 						}
 					}
 					ask("start")
@@ -195,26 +201,26 @@ func TestVersionsKeepRunsOnTheirPath(t *testing.T) {
 						return "", err
 					}
 					ask("after")
-					if err := agent.Sleep(ctx, time.Millisecond); err != nil { // and another execution
+					if err := agent.Sleep(ctx, time.Millisecond); err != nil { // so that there is another execution
 						return "", err
 					}
 					if asks {
-						said = append(said, fmt.Sprint(agent.Version(ctx, "change", 2)))
+						versions = append(versions, fmt.Sprint(agent.Version(ctx, "change", 2)))
 					}
-					return strings.Join(said, " "), nil
+					return strings.Join(versions, " "), nil
 				}
 			}
 			id := changes(w, at(false), at(true))
 			completed(t, w.end(id), fmt.Sprintf("%q", row.old))
 			next := w.start(perdure.Submission{Kind: "changes"})
 			w.signal(next, "go on", nil)
-			completed(t, w.end(next), fmt.Sprintf("%q", row.anew))
+			completed(t, w.end(next), fmt.Sprintf("%q", row.new))
 		})
 	}
 }
 
-// A new run takes the new path wherever it comes to the question, after whatever kind of wait.
-func TestANewRunTakesTheNewPathAfterAnyWait(t *testing.T) {
+// A run that comes to a Version for the first time gets the new one, after any kind of wait.
+func TestNewRunGetsNewVersionAfterAnyWait(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {

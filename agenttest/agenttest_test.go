@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// task is a scenario of one run of a function.
+// task returns a scenario with one run of a function.
 func task(f func(s *agenttest.Session, ctx context.Context) (string, error)) agenttest.Scenario {
 	return agenttest.Scenario{
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {
@@ -29,7 +29,7 @@ func task(f func(s *agenttest.Session, ctx context.Context) (string, error)) age
 	}
 }
 
-func TestADayIsOverAtOnce(t *testing.T) {
+func TestVirtualTimePassesQuickly(t *testing.T) {
 	began := time.Now()
 	sc := task(func(_ *agenttest.Session, ctx context.Context) (string, error) {
 		return time.Now().Format(time.DateOnly), nil
@@ -37,14 +37,14 @@ func TestADayIsOverAtOnce(t *testing.T) {
 	sc.Start.Delay = perdure.Duration(24 * time.Hour)
 	end := sc.Run(t)
 	if day, err := client.Result[string](&end.Run); err != nil || day != "2000-01-02" {
-		t.Errorf("%s %v", day, err)
+		t.Errorf("day of the run = %s (error %v), want 2000-01-02", day, err)
 	}
 	if time.Since(began) > time.Hour {
-		t.Error("it was real time")
+		t.Errorf("the trial took %s, want much less than the delay of a day", time.Since(began))
 	}
 }
 
-func TestAFunctionThatIsDoneAgainIsTheSame(t *testing.T) {
+func TestRepeatedHandlerEndsTheSame(t *testing.T) {
 	sc := task(func(s *agenttest.Session, ctx context.Context) (string, error) {
 		select {
 		case <-time.After(2 * time.Minute):
@@ -58,35 +58,35 @@ func TestAFunctionThatIsDoneAgainIsTheSame(t *testing.T) {
 	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
 		seen[end.Crash] = end.Notes["a mail"]
 		if sent, err := client.Result[string](&end.Run); err != nil || sent != "sent" {
-			t.Errorf("%s %v", sent, err)
+			t.Errorf("result = %s (error %v), want sent", sent, err)
 		}
 	})
 	for crash, mails := range map[string]int{
 		"": 1,
 		"the worker dies after grant 1 of task, before its answer":                  1,
 		"the server restarts after grant 1 of task, before its answer":              1,
-		"the worker dies before commit 1 of task (completes)":                       2, // nobody knows of the first
+		"the worker dies before commit 1 of task (completes)":                       2, // the first was not recorded
 		"the worker dies after commit 1 of task (completes), before its answer":     1,
 		"the server restarts before commit 1 of task (completes)":                   1,
 		"the server restarts after commit 1 of task (completes), before its answer": 1,
 	} {
 		if seen[crash] != mails {
-			t.Errorf("%q: %d mails, not %d", crash, seen[crash], mails)
+			t.Errorf("crash %q: %d mails, want %d", crash, seen[crash], mails)
 		}
 		delete(seen, crash)
 	}
 	for crash := range seen {
-		t.Errorf("unexpected: %q", crash)
+		t.Errorf("crash %q was tried, want it not among the points", crash)
 	}
 }
 
-// A dead worker's function may go on for a while: what it does is not done.
-func TestTheDeadDoNothing(t *testing.T) {
+// The handler of a dead worker may go on for a while. Its notes are not counted.
+func TestNotesOfDeadWorkerAreIgnored(t *testing.T) {
 	sc := task(func(s *agenttest.Session, ctx context.Context) (string, error) {
 		if err := worker.Emit(ctx, "x:begun", nil); err != nil {
 			return "", err
 		}
-		time.Sleep(3 * time.Second) // deaf to its context
+		time.Sleep(3 * time.Second) // ignores its context
 		s.Note(ctx, "a mail")
 		return "sent", nil
 	})
@@ -95,20 +95,20 @@ func TestTheDeadDoNothing(t *testing.T) {
 		if end.Crash == "the worker dies before commit 1 of task (1 to the log)" {
 			crashed = true
 			if n := end.Notes["a mail"]; n != 1 {
-				t.Errorf("%d mails: the dead have sent one", n)
+				t.Errorf("%d mails, want 1: that of the dead worker is not counted", n)
 			}
 		}
 	})
 	if !crashed {
-		t.Error("there was no such crash")
+		t.Error("no trial crashed before the commit of the log line, want one")
 	}
 }
 
-// inner is set in the process that has failing tests.
+// inner is the environment variable of the process whose tests fail.
 const inner = "PERDURE_AGENTTEST_INNER"
 
-// What is not safe is found, and is said in words.
-func TestWhatDependsOnACrashIsFound(t *testing.T) {
+// Handlers whose result depends on a crash are found, and the failure says how.
+func TestUnsafeHandlersAreFound(t *testing.T) {
 	var calls atomic.Int64
 	broken := map[string]agenttest.Scenario{
 		"counts in memory": task(func(*agenttest.Session, context.Context) (string, error) {
@@ -118,7 +118,7 @@ func TestWhatDependsOnACrashIsFound(t *testing.T) {
 			if info, _ := worker.Info(ctx); info.Attempt > 1 {
 				return "", worker.Permanent(errors.New("I was here before"))
 			}
-			time.Sleep(10 * time.Second) // until it is heard from: what nobody knows of costs no attempt
+			time.Sleep(10 * time.Second) // until its first sign of life: a lost dispatch costs no attempt
 			return "well", nil
 		}),
 		"notes who it is": task(func(s *agenttest.Session, ctx context.Context) (string, error) {
@@ -153,25 +153,28 @@ func TestWhatDependsOnACrashIsFound(t *testing.T) {
 		broken[name].CrashEverywhere(t, nil)
 		return
 	}
-	const before = "the worker dies before commit 1 of task (completes): what comes of it is not the same:\n"
+	const before = "the worker dies before commit 1 of task (completes): the end is not the same as without the crash:\n"
 	for name, want := range map[string][]string{
-		"counts in memory":          {before, `task: result`, `was "x"`},
-		"fails the second time":     {before, "task: state", "was completed", "is  failed", "task: error is there, and was not without the crash: failed: I was here before", `deliverable: result is missing; without the crash it was "well"`},
+		"counts in memory": {before, `task: result`, `was "x"`},
+		"fails the second time": {before, "task: state", "was completed", "is  failed",
+			"task: error is there, and was not without the crash: failed: I was here before",
+			`deliverable: result is missing; without the crash it was "well"`},
 		"does it outside of a step": {`"charged" is done outside of a step`},
 		"spawns what nobody knows":  {`task/hotle#1: no handler is registered for the kind "hotle"`},
 		"never returns":             {"these functions do not return, although their contexts have ended long ago: task (run "},
-		"notes who it is":           {before, "noted: done by worker-1 is missing", "noted: done by worker-2 is there, and was not"},
+		"notes who it is": {before, "noted: done by worker-1 is missing",
+			"noted: done by worker-2 is there, and was not"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestWhatDependsOnACrashIsFound$")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestUnsafeHandlersAreFound$")
 			cmd.Env = append(os.Environ(), inner+"="+name)
 			out, err := cmd.CombinedOutput()
 			if err == nil {
-				t.Fatalf("nothing was found:\n%s", out)
+				t.Fatalf("the test passed, want it to fail:\n%s", out)
 			}
 			for _, w := range want {
 				if !strings.Contains(strings.ReplaceAll(string(out), "\n        ", "\n"), w) {
-					t.Errorf("%q is not said:\n%s", w, out)
+					t.Errorf("the output lacks %q:\n%s", w, out)
 				}
 			}
 		})

@@ -7,12 +7,12 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A boundary is an instant at which something durable happens to a run: the only ones between which a crash can make
-// a difference.
+// A boundary is a durable change of a run, by a commit or a grant. Crashes between the same two
+// boundaries are equivalent.
 type boundary struct {
 	run   string // its name in the tree
-	grant bool   // a poll leased it; otherwise a commit
-	n     int    // the how manieth
+	grant bool   // a grant, otherwise a commit
+	n     int    // number among the grants or commits of the run, from 1
 }
 
 func (b boundary) String() string {
@@ -22,12 +22,12 @@ func (b boundary) String() string {
 	return fmt.Sprintf("commit %d of %s", b.n, b.run)
 }
 
-// A point is a crash: of whom, and when.
+// A point is a crash: of the worker or the server, before or after a boundary.
 type point struct {
 	boundary
-	text   string // what the commit says
-	server bool   // it is the server that goes away, and comes back; otherwise the worker dies
-	after  bool   // the call was executed and its answer is lost; otherwise it never arrives
+	text   string // describes the commit
+	server bool   // the server restarts, otherwise the worker dies
+	after  bool   // the call was executed and its answer is lost, otherwise it does not arrive
 }
 
 func (p point) String() string {
@@ -45,8 +45,8 @@ func (p point) String() string {
 	return who + " before " + what
 }
 
-// points are the crashes at some boundaries. A poll that never arrives is no crash of its own: nothing has happened since
-// the commit before it.
+// points returns the crashes at some boundaries. A crash before a grant is left out: nothing has
+// changed since the commit before it.
 func points(at []point, servers bool) []point {
 	var out []point
 	for _, p := range at {
@@ -63,16 +63,16 @@ func points(at []point, servers bool) []point {
 	return out
 }
 
-// describe says in a few words what a commit does.
+// describe returns a few words about a commit.
 func describe(c *perdure.Commit) string {
-	var said []string
+	var parts []string
 	list := func(what string, names []string) {
 		const few = 3
 		if len(names) > few {
 			names = append(names[:few:few], fmt.Sprintf("%d more", len(names)-few))
 		}
 		if len(names) > 0 {
-			said = append(said, what+" "+strings.Join(names, ", "))
+			parts = append(parts, what+" "+strings.Join(names, ", "))
 		}
 	}
 	names := func(n int, name func(int) string) (out []string) {
@@ -92,26 +92,33 @@ func describe(c *perdure.Commit) string {
 	list("waits for", names(len(c.Waits), func(i int) string { return waitName(&c.Waits[i]) }))
 	list("closes", c.Close)
 	if n := len(c.Messages); n > 0 {
-		said = append(said, fmt.Sprintf("%d to the thread", n))
+		parts = append(parts, fmt.Sprintf("%d to the thread", n))
 	}
 	if n := len(c.Events); n > 0 {
-		said = append(said, fmt.Sprintf("%d to the log", n))
+		parts = append(parts, fmt.Sprintf("%d to the log", n))
 	}
 	if n := len(c.Ack); n > 0 {
-		said = append(said, fmt.Sprintf("takes %d from the inbox", n))
+		parts = append(parts, fmt.Sprintf("takes %d from the inbox", n))
 	}
 	if c.Outcome != nil {
-		said = append(said, outcomes[c.Outcome.Type])
+		parts = append(parts, outcomes[c.Outcome.Type])
 	}
-	if len(said) == 0 {
+	if len(parts) == 0 {
 		return "notes where it is"
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(parts, "; ")
 }
 
-var outcomes = map[string]string{perdure.OutcomeComplete: "completes", perdure.OutcomeFail: "fails", perdure.OutcomeCancelled: "is cancelled",
-	perdure.OutcomeSuspend: "suspends", perdure.OutcomeReject: "rejects"}
+// outcomes describes the types of outcomes.
+var outcomes = map[string]string{
+	perdure.OutcomeComplete:  "completes",
+	perdure.OutcomeFail:      "fails",
+	perdure.OutcomeCancelled: "is cancelled",
+	perdure.OutcomeSuspend:   "suspends",
+	perdure.OutcomeReject:    "rejects",
+}
 
+// waitName describes a wait.
 func waitName(w *perdure.WaitSpec) string {
 	switch w.Type {
 	case perdure.WaitSignal:

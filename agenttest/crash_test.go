@@ -24,8 +24,8 @@ type booking struct {
 	CarFailed, LostInTime bool
 }
 
-// journey is an agent with steps, children, a signal, a timer and a saga that is undone. Its times are in units of
-// tick, so that the same story can be told in virtual time and in real time.
+// journey is an agent with steps, children, a signal, a timer and a saga that is undone. Its
+// durations are multiples of tick, so that it can run in virtual time and in real time.
 func journey(tick time.Duration) agenttest.Scenario {
 	return agenttest.Scenario{
 		Start: perdure.Submission{Kind: "journey", Input: client.JSON("Lisbon"), ThreadID: "new"},
@@ -52,7 +52,8 @@ func journey(tick time.Duration) agenttest.Scenario {
 						return b, err
 					}
 					b.Hotel = found.Results[0]
-					b.CarFailed, b.LostInTime = errors.Is(found.Errors[1], agent.ErrTaskFailed{}), errors.Is(found.Errors[2], agent.ErrTaskTimedOut{})
+					b.CarFailed, b.LostInTime = errors.Is(found.Errors[1], agent.ErrTaskFailed{}), errors.Is(found.Errors[2],
+						agent.ErrTaskTimedOut{})
 					if b.Paid, err = agent.Signal[string](ctx, "paid", time.Hour); err != nil {
 						return b, err
 					}
@@ -94,36 +95,39 @@ func journey(tick time.Duration) agenttest.Scenario {
 			}
 		},
 		Script: func(s *agenttest.Session) {
-			s.Sleep(7 * tick) // so that it is waited for; after a crash it may be there before
+			s.Sleep(7 * tick) // until the run waits for it; after a crash it may not be there yet
 			s.Signal("paid", "by card")
 		},
 	}
 }
 
-// arrived checks what every telling of the journey ends with, whatever crashed.
+// arrived checks the end of a trial of the journey.
 func arrived(t *testing.T, end *agenttest.End) {
 	t.Helper()
 	got, err := client.Result[booking](&end.Run)
-	if err != nil || got.Hotel != "chose a hotel in Lisbon" || !got.CarFailed || !got.LostInTime || got.Paid != "by card" || !strings.Contains(got.Ticket, "sold out") {
-		t.Errorf("%+v %v", got, err)
+	if err != nil || got.Hotel != "chose a hotel in Lisbon" || !got.CarFailed || !got.LostInTime ||
+		got.Paid != "by card" || !strings.Contains(got.Ticket, "sold out") {
+		t.Errorf("result = %+v (error %v), want a hotel in Lisbon, no car, one timeout, paid by card, sold out", got, err)
 	}
-	for name, state := range map[string]perdure.State{"journey": perdure.Completed, "journey/hotel#1": perdure.Completed, "journey/car#1": perdure.Failed,
+	for name, state := range map[string]perdure.State{"journey": perdure.Completed,
+		"journey/hotel#1": perdure.Completed, "journey/car#1": perdure.Failed,
 		"journey/nobody executes it#1": perdure.TimedOut} {
 		if end.Tree[name].State != state {
-			t.Errorf("%s is %s", name, end.Tree[name].State)
+			t.Errorf("run %s: state = %s, want %s", name, end.Tree[name].State, state)
 		}
 	}
 	if len(end.Messages) != 2 || len(end.Tree) != 4 {
-		t.Errorf("%d messages, %d runs", len(end.Messages), len(end.Tree))
+		t.Errorf("%d messages and %d runs, want 2 and 4", len(end.Messages), len(end.Tree))
 	}
-	for _, what := range []string{"looked up Lisbon", "chose a hotel", "charged", "reserved", "undo of charged", "undo of reserved"} {
+	for _, what := range []string{"looked up Lisbon", "chose a hotel", "charged", "reserved", "undo of charged",
+		"undo of reserved"} {
 		if end.Notes[what] < 1 {
-			t.Errorf("nobody %s", what)
+			t.Errorf("notes = %v, want %q among them", end.Notes, what)
 		}
 	}
 }
 
-func TestAnAgentEndsTheSameWhereverItCrashes(t *testing.T) {
+func TestAgentEndsTheSameAfterEveryCrash(t *testing.T) {
 	t.Parallel()
 	twice := 0
 	journey(time.Minute).CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
@@ -131,22 +135,23 @@ func TestAnAgentEndsTheSameWhereverItCrashes(t *testing.T) {
 		again := 0
 		for what, n := range end.Notes {
 			if again += n - 1; n > 2 {
-				t.Errorf("%s %d times", what, n)
+				t.Errorf("note %q was made %d times, want at most twice", what, n)
 			}
 		}
-		// Only the death of a worker has something done again: what it was about to record, of each run that it had.
+		// Only after the death of a worker are steps repeated: those that it was about to record.
 		if again > 0 && !strings.HasPrefix(end.Crash, "the worker dies ") {
-			t.Errorf("%v", end.Notes)
+			t.Errorf("notes after a restart of the server = %v, want each once", end.Notes)
 		}
 		twice += again
 	})
-	if twice < 6 { // as many as there are things to do
-		t.Errorf("only %d crashes had something done again", twice)
+	if twice < 6 { // as many as there are different notes
+		t.Errorf("notes were repeated %d times in all trials, want at least 6", twice)
 	}
 }
 
-// The same story on a PostgreSQL, in real time: leases are short there, so that a dead worker is noticed soon.
-func TestAnAgentEndsTheSameWhereverItCrashesOnPostgres(t *testing.T) {
+// The same scenario on PostgreSQL, in real time, with a short lease so that a dead worker is
+// noticed soon.
+func TestAgentEndsTheSameAfterEveryCrashOnPostgres(t *testing.T) {
 	t.Parallel()
 	p := perdure.DefaultPolicy()
 	p.Lease, p.DispatchedRetry, p.DispatchedTimeout = 1200*time.Millisecond, 500*time.Millisecond, 5*time.Second
@@ -154,8 +159,8 @@ func TestAnAgentEndsTheSameWhereverItCrashesOnPostgres(t *testing.T) {
 	sc := journey(100 * time.Millisecond)
 	sc.Patience = 5 * time.Minute
 	sc.Server = embedded.Options{Store: storetest.Postgres(t), Policy: &p}
-	// A slow machine may take longer than any pause: the signal comes when it is waited for, and so every telling has
-	// as many turns as the first.
+	// A slow machine may take longer than any pause. The signal is sent when the run waits for it,
+	// so every trial has the same boundaries.
 	sc.Script = func(s *agenttest.Session) {
 		for e, err := range s.Client().Events(s.Context(), s.RunID(), 0) {
 			if err != nil || e.Type == perdure.LineWaitOpened && strings.Contains(string(e.Data), `"paid"`) {
@@ -167,8 +172,9 @@ func TestAnAgentEndsTheSameWhereverItCrashesOnPostgres(t *testing.T) {
 	sc.CrashEverywhere(t, arrived)
 }
 
-// A run that is asked to stop undoes what it did, and one whose worker dies while it does so tells what is left.
-func TestWhatACancelledAgentDidIsUndoneOrListedWhereverItCrashes(t *testing.T) {
+// A cancelled run undoes its steps. If its worker dies meanwhile, the deliverable lists those that
+// are left.
+func TestCancelledStepsAreUndoneOrListedAfterEveryCrash(t *testing.T) {
 	t.Parallel()
 	sc := agenttest.Scenario{
 		Start: perdure.Submission{Kind: "order", Class: perdure.Agent},
@@ -215,23 +221,23 @@ func TestWhatACancelledAgentDidIsUndoneOrListedWhereverItCrashes(t *testing.T) {
 		for _, step := range []string{"reserve#1", "charge#1"} {
 			_, undone := end.Steps["order"]["undo "+step]
 			if undone == slices.Contains(fallback.NotUndone, step) {
-				t.Errorf("%s: undone is %v, and listed as not undone are %v", step, undone, fallback.NotUndone)
+				t.Errorf("step %s: undone = %v, and not_undone = %v; want exactly one of both", step, undone, fallback.NotUndone)
 			}
 		}
 		if end.Run.State != perdure.Cancelled {
-			t.Errorf("%s", end.Run.State)
+			t.Errorf("state = %s, want %s", end.Run.State, perdure.Cancelled)
 		}
 		if len(fallback.NotUndone) == 0 {
 			whole++
 		}
 	})
 	if whole < 10 {
-		t.Errorf("only %d crashes left nothing to be undone", whole)
+		t.Errorf("%d trials undid everything, want at least 10", whole)
 	}
 }
 
-// What comes from outside comes once: a callback, a person's decision; and so does what goes on after the end.
-func TestWhatComesFromOutsideCountsOnceWhereverItCrashes(t *testing.T) {
+// A callback and a person's decision count once, and there is one continuation.
+func TestCallbackAndDecisionCountOnceAfterEveryCrash(t *testing.T) {
 	t.Parallel()
 	sc := agenttest.Scenario{
 		Start: perdure.Submission{Kind: "release", ThreadID: "new"},
@@ -239,7 +245,7 @@ func TestWhatComesFromOutsideCountsOnceWhereverItCrashes(t *testing.T) {
 			return func(w *worker.Worker) {
 				worker.Agent(w, "release", func(ctx *agent.Context, _ struct{}) (string, error) {
 					if history, err := ctx.History(); err != nil || len(history) > 0 {
-						return fmt.Sprintf("%d messages", len(history)), err // it continues
+						return fmt.Sprintf("%d messages", len(history)), err // this run is the continuation
 					}
 					built := agent.Callback[string](ctx, "answer", time.Hour)
 					if _, err := agent.Step(ctx, "build", func(ctx context.Context) (int, error) {
@@ -252,8 +258,9 @@ func TestWhatComesFromOutsideCountsOnceWhereverItCrashes(t *testing.T) {
 					if err != nil {
 						return "", err
 					}
-					said, err := agent.Approve(ctx, agent.Approval{Name: agent.ApprovePush, Title: "Push " + version, Action: version})
-					if err != nil || !said.Approved {
+					decision, err := agent.Approve(ctx,
+						agent.Approval{Name: agent.ApprovePush, Title: "Push " + version, Action: version})
+					if err != nil || !decision.Approved {
 						return "not pushed", err
 					}
 					if err := agent.Message(ctx, "assistant", "It is being pushed."); err != nil {
@@ -261,7 +268,9 @@ func TestWhatComesFromOutsideCountsOnceWhereverItCrashes(t *testing.T) {
 					}
 					return agent.Continue(ctx, version, agent.Spawn[string](ctx, "push", version))
 				})
-				worker.Handle(w, "push", func(ctx context.Context, version string) (string, error) { return "pushed " + version, nil })
+				worker.Handle(w, "push", func(ctx context.Context, version string) (string, error) {
+					return "pushed " + version, nil
+				})
 			}
 		},
 		Script: func(s *agenttest.Session) {
@@ -270,8 +279,10 @@ func TestWhatComesFromOutsideCountsOnceWhereverItCrashes(t *testing.T) {
 		},
 	}
 	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
-		if string(end.Run.Result) != `"v1.2"` || len(end.Messages) != 2 || string(end.Tree["release (continued 1)"].Result) != `"2 messages"` {
-			t.Errorf("%s, %d messages, %v", end.Run.Result, len(end.Messages), end.Tree)
+		if string(end.Run.Result) != `"v1.2"` || len(end.Messages) != 2 ||
+			string(end.Tree["release (continued 1)"].Result) != `"2 messages"` {
+			t.Errorf("result %s, %d messages, runs %v; want v1.2, 2 messages, and a continuation that read both",
+				end.Run.Result, len(end.Messages), end.Tree)
 		}
 	})
 }

@@ -1,6 +1,7 @@
-// Package agenttest tells the story of a run, again and again, and lets something die at a different place each time. It
-// is to agents what net/http/httptest is to handlers: the real server, in memory, without a socket; the real worker; and a
-// clock that does not wait.
+// Package agenttest tests that an agent survives crashes. It executes a scenario again and again,
+// and crashes the worker or the server at a different point each time. It is to agents what
+// net/http/httptest is to handlers. It uses the real server, in memory and without a socket, the
+// real worker, and virtual time.
 //
 //	func TestTrip(t *testing.T) {
 //		trip := agenttest.Scenario{
@@ -23,51 +24,72 @@
 //		})
 //	}
 //
-// [Scenario.Run] tells it once and gives the [End]: the run, its children, what each step recorded, its thread and its log.
-// [Scenario.CrashEverywhere] tells it once undisturbed, and then once for each crash there can be.
+// One execution of a scenario is a trial. [Scenario.Run] makes one trial and returns its [End]: the
+// run, its children, the result of each step, its thread and its log. [Scenario.CrashEverywhere]
+// makes one trial without a crash, and then one for each possible crash.
 //
 // # Where it crashes
 //
-// Between two things that become durable a crash makes no difference, so that there are only so many places: every commit
-// of every run of the tree (a step recorded, a child spawned, a wait opened, the end), and every grant, which is when a
-// worker is given a run. At each of them
+// Between two durable changes the time of a crash makes no difference, so the number of points is
+// finite. They are every commit of every run of the tree, and every grant of a run to a worker. A
+// commit records a step, spawns a child, opens a wait or ends the run. At each of them
 //
-//   - the worker dies before the call arrives: whatever it did since its last commit is gone;
-//   - the worker dies after the call was executed, and never hears the answer;
-//   - the server is started again before the call arrives, and the worker goes on;
-//   - the server is started again after the call was executed, and the worker has to ask what became of it.
+//   - the worker dies before the call arrives: everything since its last commit is lost;
+//   - the worker dies after the call was executed, and does not get the answer;
+//   - the server restarts before the call arrives, and the worker goes on;
+//   - the server restarts after the call was executed, and the worker has to send it again.
 //
-// Nobody is told of a dead worker: its connection is cut in the middle, it is dropped, and another one is born. The server
-// finds out by its own clocks, as it does in life, only that it takes no time.
+// The server is not told of a dead worker. The worker's connection is cut, and another worker
+// starts. The server finds out by its leases, as in production, only in virtual time.
 //
-// A crash is a subtest, and its name is what happens: "the worker dies after commit 4 of trip (records charge#1), before its
-// answer". go test -run repeats one.
+// Each crash is a subtest whose name describes it: "the worker dies after commit 4 of trip (records
+// charge#1), before its answer". go test -run repeats one.
 //
 // # What has to be the same
 //
-// The state, result and error of every run of the tree, what the run hands over, the result of every step, the messages of the
-// thread, and which things were noted with [Session.Note]; the store's own invariants are checked as well. What is no
-// decision of the agent is left out or made equal: ids, instants, how many attempts it took, the log. [Scenario.Scrub]
-// is for what else may differ.
+// Every run of the tree has to end with the same state, result and error in every trial. The
+// deliverable, the results of steps, the messages of the thread and the set of notes
+// ([Session.Note]) have to be the same, too. The invariants of the store are checked as well.
+// Things that are not the agent's decision are left out or made equal: ids, instants, the number of
+// attempts, the log. Use [Scenario.Scrub] for anything else that may differ.
 //
-// A step is recorded once, which the server sees to. What a step does to the world may still be done twice, when a worker
-// dies between doing it and the record of it. No library can change that; a test sees it in [End.Notes], where it then
-// has a count of 2, and can see that whoever is called looks at agent.IdempotencyKey.
+// The server guarantees that a step is recorded once. The effect of a step may still happen twice,
+// if a worker dies after the effect and before the record of it. No library can change that. A test
+// sees it as a count of 2 in [End.Notes], and can check that the service that is called uses
+// agent.IdempotencyKey.
 //
 // # Time
 //
-// Server, workers, handlers and script live in a bubble of package testing/synctest, which begins at midnight of
-// 2000-01-01 UTC. Its clock goes on when everybody waits: a sleep of a day is over in about a second, and a lease that runs
-// out in no time. Three things follow. A function that waits for a socket, a process or a channel from outside of the bubble
-// stops the clock, so that models and services are functions here, or handlers called in process. A handler ends when its
-// context does, or the bubble can't; one that does not is named. And what a telling keeps, such as a bank that is none, is made within the bubble, by Setup.
+// Server, workers, handlers and script run in a bubble of package testing/synctest, which begins at
+// midnight of 2000-01-01 UTC. Its clock advances when all goroutines wait: a sleep of a day takes
+// about a second. Three things follow:
 //
-// With a store in [Scenario.Server] the same scenario runs on a PostgreSQL, in real time: the workers die there, and
-// the server stays up. Give it a policy with a short lease.
+//   - A function that waits for a socket, a process or a channel from outside of the bubble stops
+//     the clock. Replace models and services by functions, or by handlers that are called in
+//     process.
+//   - A handler has to end when its context does, because the bubble can't end before. The test
+//     names a handler that does not.
+//   - State of a trial, such as a fake bank, has to be made within the bubble, by Setup.
+//
+// With a store in [Scenario.Server] the same scenario runs on a PostgreSQL in real time. Then only
+// workers die, and the server stays up. Give it a policy with a short lease.
 //
 // # What it is not
 //
-// It does not search: it takes the path that the scenario takes, and crashes once on it. Disorder beyond that, such as lost and
-// doubled calls, jumping clocks and failing disks, is what the server's own simulator is for. The package imports the
-// server; programs import it in their tests alone.
+// It does not search. It follows the path of the scenario, and crashes once on it. Lost and doubled
+// calls, jumping clocks and failing disks are tested by the server's own simulator. The package
+// imports the server, so import it only in tests.
+//
+// # Where to start reading
+//
+//   - example_test.go: a test as a user writes one.
+//   - scenario.go: trials and their comparison. session.go: one trial.
+//   - wire.go: the transport of a worker, which observes its calls and crashes.
+//   - boundary.go, observed.go: the points, with names that are the same in every trial.
+//
+// # Invariants
+//
+//   - A crash happens at most once in a trial.
+//   - A dead worker has no further effect: its calls fail, and its notes are not counted.
+//   - A boundary has the same name in every trial, whatever the ids of its runs are.
 package agenttest

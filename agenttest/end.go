@@ -17,22 +17,31 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-// An End is what came of a scenario, when its run and all runs that belong to it have ended.
+// An End is the end of a trial, when its run and all runs of its tree have ended.
 type End struct {
-	Crash       string                                // what happened, in words; empty: nothing
-	Run         api.Run                               // the run
-	Tree        map[string]api.Run                    // all of its tree, by name: "trip", "trip/hotel#1"
-	Deliverable *api.Deliverable                      // what it hands over: its result, or a fallback
-	Events      []api.Event                           // its log
-	Messages    []api.Message                         // of its thread
-	Steps       map[string]map[string]json.RawMessage // what was recorded, by run and key
-	Notes       map[string]int                        // what handlers noted, and how often
+	// Crash describes the crash. It is empty in the trial without one.
+	Crash string
+	// Run is the scenario's run.
+	Run api.Run
+	// Tree has all runs of its tree, by name: "trip", "trip/hotel#1".
+	Tree map[string]api.Run
+	// Deliverable is the run's result, or a fallback.
+	Deliverable *api.Deliverable
+	// Events is the run's log.
+	Events []api.Event
+	// Messages are those of the run's thread.
+	Messages []api.Message
+	// Steps has the recorded results, by run and key.
+	Steps map[string]map[string]json.RawMessage
+	// Notes counts the notes of handlers.
+	Notes map[string]int
 
 	boundaries []point
-	fields     map[string]string // what is compared
+	// fields has the texts that are compared.
+	fields map[string]string
 }
 
-// gather waits for the end of everything, and collects it.
+// gather waits until all runs have ended, and collects the end.
 func (s *Session) gather() *End {
 	s.t.Helper()
 	end := &End{Tree: make(map[string]api.Run), Steps: make(map[string]map[string]json.RawMessage)}
@@ -41,14 +50,15 @@ func (s *Session) gather() *End {
 		s.t.Fatalf("%s: %v", what, err)
 	}
 	for _, run := range s.tree() {
-		name, err := s.introduce(run.RunID, run.Kind, run.ParentRunID)
+		name, err := s.learnName(run.RunID, run.Kind, run.ParentRunID)
 		if err != nil {
 			fatal("learn the name of a run", err)
 		}
 		end.Tree[name] = run
 		s.mu.Lock()
-		if s.nobodys(&run) {
-			s.t.Errorf("%s: no handler is registered for the kind %q; a child that nobody is to execute has a Timeout", name, run.Kind)
+		if s.unhandled(&run) {
+			s.t.Errorf("%s: no handler is registered for the kind %q; a child that nobody is to execute has a Timeout",
+				name, run.Kind)
 		}
 		s.mu.Unlock()
 		if run.RunID == s.id {
@@ -57,7 +67,7 @@ func (s *Session) gather() *End {
 	}
 	var err error
 	if end.Deliverable, err = s.c.Deliverable(s.ctx, s.id); err != nil && client.CodeOf(err) != perdure.CodeNotFound {
-		fatal("get what the run hands over", err)
+		fatal("get the deliverable", err)
 	}
 	for e, err := range s.c.Events(s.ctx, s.id, 0) {
 		if err != nil {
@@ -76,7 +86,7 @@ func (s *Session) gather() *End {
 		end.Messages = append(end.Messages, page.Messages...)
 		after = page.NextAfter
 	}
-	if s.common == nil {
+	if s.shared == nil {
 		found, err := s.admin.Invariants(s.ctx)
 		if err != nil {
 			fatal("check the invariants", err)
@@ -98,7 +108,7 @@ func (s *Session) gather() *End {
 	return end
 }
 
-// tree gives all runs of the run's tree, each with its result, once they have all ended.
+// tree waits until all runs of the run's tree have ended, and returns them with their results.
 func (s *Session) tree() []api.Run {
 	s.t.Helper()
 	for {
@@ -120,7 +130,8 @@ func (s *Session) tree() []api.Run {
 				}
 				live = true
 				until, _ := s.ctx.Deadline()
-				if _, deferred, err := s.c.Join(s.ctx, r.RunID, time.Hour); err != nil || deferred && time.Until(until) <= time.Second {
+				_, deferred, err := s.c.Join(s.ctx, r.RunID, time.Hour)
+				if err != nil || deferred && time.Until(until) <= time.Second {
 					s.t.Fatalf("%s, a %s, has not ended in time: it is %s (%v)", r.RunID, r.Kind, r.State, err)
 				}
 			}
@@ -134,7 +145,7 @@ func (s *Session) tree() []api.Run {
 	}
 }
 
-// compared is what has to be the same in every telling, field by field.
+// compared returns the fields that have to be the same in every trial.
 func (s *Session) compared(end *End) map[string]string {
 	var ids []string
 	for id, name := range s.names {
@@ -146,7 +157,7 @@ func (s *Session) compared(end *End) map[string]string {
 	named := strings.NewReplacer(ids...)
 	scrub := s.sc.Scrub
 	if scrub == nil {
-		scrub = scrubbed
+		scrub = defaultScrub
 	}
 	f := make(map[string]string)
 	put := func(field string, value []byte) {
@@ -164,7 +175,7 @@ func (s *Session) compared(end *End) map[string]string {
 		}
 	}
 	if d := end.Deliverable; d != nil {
-		put("deliverable: "+d.Kind, lasting(d))
+		put("deliverable: "+d.Kind, stableContent(d))
 	}
 	for run, steps := range end.Steps {
 		for key, value := range steps {
@@ -175,12 +186,12 @@ func (s *Session) compared(end *End) map[string]string {
 		put("thread: message "+strconv.Itoa(i+1), slices.Concat([]byte(m.Role+": "), m.Content))
 	}
 	for what := range end.Notes {
-		put("noted: "+what, []byte("yes")) // how often is nothing to rely on: a step that was not recorded is done again
+		put("noted: "+what, []byte("yes")) // not the count: a step that was not recorded is executed again
 	}
 	return f
 }
 
-// result is what a step's entry in the journal says that it resulted in; the entry itself if it is of another make.
+// result returns the result in a step's journal entry, or the entry itself if it has another form.
 func result(entry []byte) json.RawMessage {
 	var step struct {
 		OK json.RawMessage `json:"ok"`
@@ -191,8 +202,9 @@ func result(entry []byte) json.RawMessage {
 	return step.OK
 }
 
-// lasting is what a deliverable says, without what a fallback says of the way there.
-func lasting(d *api.Deliverable) []byte {
+// stableContent returns the content of a deliverable, without the fields of a fallback that depend
+// on crashes.
+func stableContent(d *api.Deliverable) []byte {
 	var fallback map[string]any
 	if d.Kind == "result" || json.Unmarshal(d.Content, &fallback) != nil {
 		return d.Content
@@ -202,6 +214,7 @@ func lasting(d *api.Deliverable) []byte {
 	return client.JSON(fallback)
 }
 
+// compact removes white space from JSON. Any other text stays as it is.
 func compact(value []byte) []byte {
 	var b bytes.Buffer
 	if json.Compact(&b, value) != nil {
@@ -211,17 +224,17 @@ func compact(value []byte) []byte {
 }
 
 var (
-	anInstant = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?`)
-	aUUID     = regexp.MustCompile(`[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`)
+	instantPattern = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?`)
+	uuidPattern    = regexp.MustCompile(`[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}`)
 )
 
-// scrubbed is the default of Scrub.
-func scrubbed(_, text string) string {
-	return aUUID.ReplaceAllString(anInstant.ReplaceAllString(text, "<instant>"), "<uuid>")
+// defaultScrub is the default of Scrub.
+func defaultScrub(_, text string) string {
+	return uuidPattern.ReplaceAllString(instantPattern.ReplaceAllString(text, "<instant>"), "<uuid>")
 }
 
-// same fails the test where an end is not what it was without a crash.
-func (e *End) same(t *testing.T, got *End) {
+// compare fails the test if the end of another trial differs from this one, which had no crash.
+func (e *End) compare(t *testing.T, got *End) {
 	t.Helper()
 	var diff []string
 	all := maps.Clone(e.fields)
@@ -239,6 +252,6 @@ func (e *End) same(t *testing.T, got *End) {
 		}
 	}
 	if len(diff) > 0 {
-		t.Errorf("%s: what comes of it is not the same:\n%s", got.Crash, strings.Join(diff, "\n"))
+		t.Errorf("%s: the end is not the same as without the crash:\n%s", got.Crash, strings.Join(diff, "\n"))
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// An agent as a program has it: it charges, waits for a person, and ships.
+// sell is an agent of a program: it charges, waits for a person, and ships.
 func sell(ctx *agent.Context, bank *bank, item string) (string, error) {
 	receipt, err := agent.Step(ctx, "charge", func(ctx context.Context) (string, error) {
 		return bank.charge(ctx, agent.IdempotencyKey(ctx), item)
@@ -28,48 +28,49 @@ func sell(ctx *agent.Context, bank *bank, item string) (string, error) {
 	return shipped + " for " + receipt, err
 }
 
-// A bank as a test has it. It is asked twice when a worker dies after it was asked, and charges once.
+// A bank is the test's fake. If a worker dies after its call, the bank is called twice and charges
+// once.
 type bank struct {
-	s     *agenttest.Session
-	mu    sync.Mutex
-	taken map[string]string // receipts by idempotency key
+	s        *agenttest.Session
+	mu       sync.Mutex
+	receipts map[string]string // by idempotency key
 }
 
 func (b *bank) charge(ctx context.Context, key, item string) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.s.Note(ctx, "asked")
-	if b.taken[key] == "" {
+	if b.receipts[key] == "" {
 		b.s.Note(ctx, "charged for "+item)
-		b.taken[key] = "receipt 1"
+		b.receipts[key] = "receipt 1"
 	}
-	return b.taken[key], nil
+	return b.receipts[key], nil
 }
 
-// This is the example of the package: a test as a user of it writes one.
-func TestASaleSurvivesEveryCrash(t *testing.T) {
+// This is the example of the package: a test as a user writes one.
+func TestSaleSurvivesEveryCrash(t *testing.T) {
 	t.Parallel()
 	sale := agenttest.Scenario{
 		Start: perdure.Submission{Kind: "sell", Class: perdure.Agent, Input: client.JSON("a lamp")},
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {
-			b := &bank{s: s, taken: make(map[string]string)}
+			b := &bank{s: s, receipts: make(map[string]string)}
 			return func(w *worker.Worker) {
 				worker.Agent(w, "sell", func(ctx *agent.Context, item string) (string, error) { return sell(ctx, b, item) })
 				worker.Handle(w, "ship", func(_ context.Context, item string) (string, error) { return "shipped " + item, nil })
 			}
 		},
 		Script: func(s *agenttest.Session) {
-			s.Sleep(time.Hour) // a person has lunch first
+			s.Sleep(time.Hour) // the person has lunch first
 			s.Signal(agent.StartTask, true)
 		},
 	}
 	sale.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
 		answer, err := client.Result[string](&end.Run)
 		if err != nil || answer != "shipped a lamp for receipt 1" {
-			t.Error(answer, err)
+			t.Errorf("result = %q (error %v), want a shipped lamp and a receipt", answer, err)
 		}
 		if n := end.Notes["charged for a lamp"]; n != 1 {
-			t.Errorf("charged %d times", n)
+			t.Errorf("the card was charged %d times, want once", n)
 		}
 	})
 }

@@ -15,54 +15,58 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A Scenario is a run and what happens around it. It is told from the beginning as often as it takes, each time to an
+// A Scenario is a run and the events around it. Each trial executes it from the beginning, on an
 // empty server.
 type Scenario struct {
-	// Setup makes what one telling has for itself, such as a bank that is none, and gives what registers the functions
-	// of the run and of its children. That is called for every worker that is born: the first, and the one after a crash.
+	// Setup makes the state of one trial, such as a fake bank. It returns a function that registers
+	// the handlers of the run and of its children. That function is called for every worker: the
+	// first, and the one after a crash.
 	Setup func(s *Session) (register func(w *worker.Worker))
-	// Start is the run. Whatever ThreadID it has stands for a new thread.
+	// Start is the run. If it has a ThreadID, whatever it is, the run is on a new thread.
 	Start perdure.Submission
-	// Script is what the world does meanwhile: signals, cancels, decisions of people. It begins when the run is accepted,
-	// on the goroutine of the test.
+	// Script does what happens outside meanwhile: signals, cancels, decisions of people. It begins
+	// when the run is accepted, on the goroutine of the test.
 	Script func(s *Session)
 
-	// Server changes the server. With a Store the scenario runs on it in real time, and several of them at once.
+	// Server has options of the server. With a Store the scenario runs there in real time, with
+	// several trials at once.
 	Server embedded.Options
-	// Worker changes the worker.
+	// Worker has options of the worker.
 	Worker worker.Options
-	// Patience is how long the runs may take together; default 25 hours of virtual time, or a minute of real time.
+	// Patience limits the time of a trial. The default is 25 hours of virtual time, or a minute of
+	// real time.
 	Patience time.Duration
-	// Scrub makes equal what may differ from one telling to the next. It is given every text that is compared, after the ids
-	// of the runs in it were replaced by their names, and the field, such as "trip: result" or "trip/hotel#1: choose#1";
-	// what it makes empty is not compared. Default: instants and UUIDs are made equal.
+	// Scrub removes from a text what may differ between trials. It gets every text that is
+	// compared, in which names replace the ids of runs. It also gets the field, such as "trip:
+	// result" or "trip/hotel#1: choose#1". A field whose text becomes empty is not compared. The
+	// default makes instants and UUIDs equal.
 	Scrub func(field, text string) string
 }
 
-// Run tells the scenario once, without a crash, and gives what came of it.
+// Run makes one trial without a crash, and returns its end.
 func (sc Scenario) Run(t *testing.T) *End {
 	t.Helper()
 	sc.validate(t)
-	return sc.tell(t, sc.shared(t), nil)
+	return sc.trial(t, sc.shared(t), nil)
 }
 
-// CrashEverywhere tells the scenario once without a crash, and then once for every way to crash at every boundary that it
-// has: each commit of each run, and each grant. The worker dies, or the server is started again; the call that was
-// under way did not arrive, or its answer is lost. Each time what comes of it has to be the same.
+// CrashEverywhere makes one trial without a crash, and then one for every crash at every boundary:
+// each commit of each run, and each grant. The worker dies, or the server restarts. The call did
+// not arrive, or its answer is lost. Each trial has to end in the same way.
 //
-// Each crash is a subtest with a name that says what happens, so that -run repeats one. Several are told at once, so that
-// what a scenario keeps belongs into its sessions. check, which may be nil, looks at every end, one after the other, the
-// one without a crash first.
+// Each crash is a subtest whose name describes it, so -run repeats one. Several trials run at once,
+// so their state has to be made by Setup. check, which may be nil, is called with every end, one
+// after the other, and first with the one without a crash.
 func (sc Scenario) CrashEverywhere(t *testing.T, check func(t *testing.T, end *End)) {
 	t.Helper()
 	sc.validate(t)
 	shared := sc.shared(t)
-	want := sc.tell(t, shared, nil)
+	want := sc.trial(t, shared, nil)
 	if check != nil {
 		check(t, want)
 	}
 	if t.Failed() {
-		return // nothing to compare with
+		return // there is nothing to compare with
 	}
 	if len(want.boundaries) == 0 {
 		t.Fatal("the run came to its end without a worker: there is nothing to crash")
@@ -70,12 +74,12 @@ func (sc Scenario) CrashEverywhere(t *testing.T, check func(t *testing.T, end *E
 	var checking sync.Mutex
 	crash := func(p point) {
 		t.Run(p.String(), func(t *testing.T) {
-			for range tries {
-				end := sc.tell(t, shared, &p)
+			for range maxTries {
+				end := sc.trial(t, shared, &p)
 				if end == nil {
 					continue
 				}
-				want.same(t, end)
+				want.compare(t, end)
 				if check != nil {
 					checking.Lock()
 					defer checking.Unlock()
@@ -83,19 +87,21 @@ func (sc Scenario) CrashEverywhere(t *testing.T, check func(t *testing.T, end *E
 				}
 				return
 			}
-			t.Errorf("it was there without a crash, and not once in %d more tellings: what the run does depends on more than its input and its script", tries)
+			t.Errorf("the trial without a crash had this boundary, and %d more trials did not: "+
+				"what the run does depends on more than its input and its script", maxTries)
 		})
 	}
-	// Not t.Parallel: in real time these wait much and compute little, and each is to fail in its own place.
-	places := make(chan struct{}, runtime.GOMAXPROCS(0))
+	// t.Parallel would limit the trials to the number of processors. Trials in real time mostly
+	// wait.
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	if shared != nil {
-		places = make(chan struct{}, atOnce)
+		slots = make(chan struct{}, trialsAtOnce)
 	}
 	var all sync.WaitGroup
 	for _, p := range points(want.boundaries, shared == nil) {
-		places <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			crash(p)
 		})
 	}
@@ -103,10 +109,11 @@ func (sc Scenario) CrashEverywhere(t *testing.T, check func(t *testing.T, end *E
 }
 
 const (
-	tries  = 3  // to come to a boundary again
-	atOnce = 16 // tellings in real time
+	maxTries     = 3  // trials that may miss the boundary of a crash
+	trialsAtOnce = 16 // in real time
 )
 
+// validate fails the test if the scenario is incomplete.
 func (sc *Scenario) validate(t *testing.T) {
 	t.Helper()
 	if err := errors.Join(missing(sc.Setup == nil, "Setup"), missing(sc.Start.Kind == "", "Start.Kind")); err != nil {
@@ -121,7 +128,7 @@ func missing(is bool, what string) error {
 	return nil
 }
 
-// shared opens the server that all tellings use in real time; nil: each has its own.
+// shared opens the server that all trials in real time share. It returns nil if each has its own.
 func (sc *Scenario) shared(t *testing.T) *server {
 	t.Helper()
 	if sc.Server.Store == "" {
@@ -133,31 +140,32 @@ func (sc *Scenario) shared(t *testing.T) *server {
 	}
 	shared := &server{Server: srv}
 	t.Cleanup(func() {
-		shared.lingering.Wait()
+		shared.deadWorkers.Wait()
 		srv.Close()
 	})
 	return shared
 }
 
-// tell tells the scenario, with a crash if one is given. Nil: the crash's boundary did not come.
-func (sc *Scenario) tell(t *testing.T, shared *server, crash *point) (end *End) {
+// trial makes one trial, with a crash if one is given. It returns nil if the trial did not come to
+// the boundary of the crash.
+func (sc *Scenario) trial(t *testing.T, shared *server, crash *point) (end *End) {
 	t.Helper()
-	log, at := new(lines), new(working)
+	log, handlers := new(logBuffer), new(runningHandlers)
 	if end, ok := t.Deadline(); ok {
-		defer at.watch(t.Name(), end, os.Stderr).Stop()
+		defer handlers.reportBefore(t.Name(), end, os.Stderr).Stop()
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("what server and workers said:\n%s", log)
+			t.Logf("log of server and workers:\n%s", log)
 		}
 	})
 	if shared != nil {
-		return newSession(t, sc, shared, "", log, at, crash).tell()
+		return newSession(t, sc, shared, "", log, handlers, crash).execute()
 	}
 	dir := ""
 	if crash != nil && crash.server {
-		dir = t.TempDir() // made outside: it goes when the bubble is gone
+		dir = t.TempDir() // made outside of the bubble, so that it is removed after its end
 	}
-	synctest.Test(t, func(t *testing.T) { end = newSession(t, sc, nil, dir, log, at, crash).tell() })
+	synctest.Test(t, func(t *testing.T) { end = newSession(t, sc, nil, dir, log, handlers, crash).execute() })
 	return end
 }

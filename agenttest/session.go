@@ -19,15 +19,17 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A Session is one telling of a scenario: the world around its run. Its methods that act on the run are for the
-// script, and fail the test when the server refuses.
+// A Session is one trial of a scenario: its server, its workers and its run. The methods that act
+// on the run are for the script. They fail the test if the server refuses.
 type Session struct {
-	t     *testing.T
-	sc    *Scenario
-	crash *point // nil: none
-	dir   string // of a server that is to be opened again
-	log   *lines
-	at    *working
+	t  *testing.T
+	sc *Scenario
+	// crash is nil in the trial without one.
+	crash *point
+	// dir is the directory of a server that will restart.
+	dir      string
+	log      *logBuffer
+	handlers *runningHandlers
 
 	register func(*worker.Worker)
 
@@ -38,42 +40,54 @@ type Session struct {
 	id        perdure.RunID
 	ctx       context.Context
 
-	common *server // of all tellings; nil: this one has its own
-	own    sync.WaitGroup
+	// shared is the server of all trials, or nil if this one has its own.
+	shared     *server
+	goroutines sync.WaitGroup
 
-	mu     sync.Mutex
-	srv    *embedded.Server // nil: it is away
-	struck bool             // the crash has happened
-	over   bool             // nobody is born any more
-	life   *life            // the worker that lives, or was the last to
-	born   int              // workers so far
-	chronicle
-	notes     map[string]int
-	callbacks chan string // tokens that the script has not used
+	mu sync.Mutex
+	// srv is nil while the server restarts.
+	srv     *embedded.Server
+	crashed bool
+	// closed tells that no more workers may start.
+	closed bool
+	// conn is the connection of the newest worker.
+	conn *workerConn
+	// started counts the workers.
+	started int
+	observed
+	notes map[string]int
+	// callbacks has the tokens that the script has not used.
+	callbacks chan string
 }
 
-// A server is one that several tellings share.
+// A server is shared by several trials.
 type server struct {
 	*embedded.Server
-	lingering sync.WaitGroup // workers that are dead and do not quite know it yet
+	// deadWorkers are workers of ended trials that have not returned yet.
+	deadWorkers sync.WaitGroup
 }
 
-func newSession(t *testing.T, sc *Scenario, common *server, dir string, log *lines, at *working, crash *point) *Session {
-	s := &Session{t: t, sc: sc, crash: crash, dir: dir, common: common, tenant: embedded.DefaultTenant, log: log, at: at, chronicle: newChronicle(), notes: make(map[string]int),
+// newSession prepares a trial. On a shared server it gets a tenant of its own.
+func newSession(
+	t *testing.T, sc *Scenario, shared *server, dir string, log *logBuffer, handlers *runningHandlers, crash *point,
+) *Session {
+	s := &Session{t: t, sc: sc, crash: crash, dir: dir, shared: shared, tenant: embedded.DefaultTenant, log: log,
+		handlers: handlers, observed: newObserved(), notes: make(map[string]int),
 		callbacks: make(chan string, perdure.MaxBatch)}
-	if common != nil {
+	if shared != nil {
 		s.tenant = perdure.TenantID("t" + strings.ToLower(rand.Text()))
 	}
 	return s
 }
 
-// tell tells the scenario from its beginning to the end of its last run.
-func (s *Session) tell() *End {
+// execute makes the trial, until its last run has ended. It returns nil if the crash did not
+// happen.
+func (s *Session) execute() *End {
 	s.t.Helper()
 	patience := s.sc.Patience
 	if patience <= 0 {
-		patience = 25 * time.Hour // longer than an agent lives by default: a run that hangs comes to its deadline
-		if s.common != nil {
+		patience = 25 * time.Hour // longer than an agent's default timeout, so that a run that hangs times out
+		if s.shared != nil {
 			patience = time.Minute
 		}
 	}
@@ -87,7 +101,7 @@ func (s *Session) tell() *End {
 	if sub.ThreadID != "" {
 		thread, err := s.c.CreateThread(ctx, nil)
 		if err != nil {
-			s.t.Fatalf("make the thread: %v", err)
+			s.t.Fatalf("create the thread: %v", err)
 		}
 		sub.ThreadID = thread.ThreadID
 	}
@@ -96,7 +110,7 @@ func (s *Session) tell() *End {
 		s.t.Fatalf("start the run: %v", err)
 	}
 	s.id = run.RunID
-	s.bear()
+	s.startWorker()
 	if s.sc.Script != nil {
 		s.sc.Script(s)
 	}
@@ -104,7 +118,7 @@ func (s *Session) tell() *End {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.crash != nil && !s.struck:
+	case s.crash != nil && !s.crashed:
 		return nil
 	case s.crash != nil:
 		end.Crash = s.crash.String()
@@ -112,13 +126,13 @@ func (s *Session) tell() *End {
 	return end
 }
 
-// open opens the server, and makes the keys.
+// open opens the server and creates the keys.
 func (s *Session) open() {
 	s.t.Helper()
 	var err error
 	key := ""
-	if s.common != nil {
-		s.srv = s.common.Server
+	if s.shared != nil {
+		s.srv = s.shared.Server
 		wire := client.Options{Transport: front{s}}
 		s.admin = client.New(address, s.srv.Key(), wire)
 		if key, err = s.newKey("script", perdure.TenantScopes); err != nil {
@@ -132,20 +146,25 @@ func (s *Session) open() {
 		s.admin = client.New(address, s.srv.Key(), client.Options{Transport: front{s}})
 		s.c = s.admin
 	}
-	// One of its own: what a person decides, no worker's key may.
-	if s.workerKey, err = s.newKey("worker", []perdure.Scope{perdure.ScopeCreate, perdure.ScopeRead, perdure.ScopeControl, perdure.ScopePoll, perdure.ScopeReport}); err != nil {
+	// Workers have a key of their own, which does not allow decisions of people.
+	scopes := []perdure.Scope{
+		perdure.ScopeCreate, perdure.ScopeRead, perdure.ScopeControl, perdure.ScopePoll, perdure.ScopeReport,
+	}
+	if s.workerKey, err = s.newKey("worker", scopes); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 const address = "http://perdure"
 
+// options returns the options of the server.
 func (s *Session) options() embedded.Options {
 	opt := s.sc.Server
 	opt.Dir, opt.Clock = s.dir, time.Now
 	if opt.Policy == nil {
 		p := perdure.DefaultPolicy()
-		p.WatchdogInterval, p.PatrolEvery, p.GapAfter = 10*time.Minute, 10*time.Minute, time.Hour // it wakes for every alarm anyway
+		// Virtual time passes faster with fewer timers. The watchdog wakes for every alarm anyway.
+		p.WatchdogInterval, p.PatrolEvery, p.GapAfter = 10*time.Minute, 10*time.Minute, time.Hour
 		opt.Policy = &p
 	}
 	if opt.Logger == nil {
@@ -154,6 +173,7 @@ func (s *Session) options() embedded.Options {
 	return opt
 }
 
+// newKey creates an API key of the trial's tenant.
 func (s *Session) newKey(name string, scopes []perdure.Scope) (string, error) {
 	in := api.CreateKey{Name: name}
 	for _, scope := range scopes {
@@ -161,76 +181,76 @@ func (s *Session) newKey(name string, scopes []perdure.Scope) (string, error) {
 	}
 	key, err := s.admin.CreateTenantKey(s.ctx, s.tenant, in)
 	if err != nil {
-		return "", fmt.Errorf("make the key of the %s: %w", name, err)
+		return "", fmt.Errorf("create the key of the %s: %w", name, err)
 	}
 	return key.Secret, nil
 }
 
-// close ends the telling. In a bubble nothing may be left that runs.
+// close ends the trial. All goroutines of a bubble have to end with it.
 func (s *Session) close() {
 	s.mu.Lock()
-	s.over = true
-	if s.life != nil {
-		s.life.stop()
+	s.closed = true
+	if s.conn != nil {
+		s.conn.stop()
 	}
 	s.mu.Unlock()
-	s.own.Wait()
-	if s.common == nil && s.srv != nil {
+	s.goroutines.Wait()
+	if s.shared == nil && s.srv != nil {
 		if err := s.srv.Close(); err != nil {
 			s.t.Errorf("close the server: %v", err)
 		}
-		s.at.outlast(s.t)
+		s.handlers.waitForHandlers(s.t)
 	}
 }
 
-// bear has a worker come to life.
-func (s *Session) bear() {
+// startWorker starts a worker with a connection of its own.
+func (s *Session) startWorker() {
 	ctx, stop := context.WithCancel(context.Background())
-	l := &life{s: s, stop: stop}
+	l := &workerConn{s: s, stop: stop}
 	s.mu.Lock()
-	if s.over {
+	if s.closed {
 		s.mu.Unlock()
 		stop()
 		return
 	}
-	s.born++
-	l.id = fmt.Sprintf("worker-%d", s.born)
-	s.life = l
+	s.started++
+	l.id = fmt.Sprintf("worker-%d", s.started)
+	s.conn = l
 	s.mu.Unlock()
 	opt := s.sc.Worker
 	opt.ID, opt.DrainTimeout = l.id, -1
-	if opt.PollWait == 0 && s.common == nil {
-		opt.PollWait = time.Minute // the longest there is
+	if opt.PollWait == 0 && s.shared == nil {
+		opt.PollWait = time.Minute // the maximum
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.NewTextHandler(s.log, nil))
 	}
 	w := worker.New(client.New(address, s.workerKey, client.Options{Transport: l}), opt)
-	w.Use(s.at.around)
+	w.Use(s.handlers.middleware)
 	s.register(w)
-	lives := &s.own
-	if s.common != nil {
-		lives = &s.common.lingering
+	group := &s.goroutines
+	if s.shared != nil {
+		group = &s.shared.deadWorkers
 	}
-	lives.Go(func() {
+	group.Go(func() {
 		if err := w.Run(ctx); err != nil && !s.isDead(l) {
 			s.t.Errorf("the worker ended: %v", err)
 		}
 	})
 }
 
-// ---- for the script
+// Methods for the script.
 
-// Client is a client of the server, with a key that may do everything.
+// Client returns a client of the server, with a key that allows everything.
 func (s *Session) Client() *client.Client { return s.c }
 
-// RunID is the run.
+// RunID returns the id of the scenario's run.
 func (s *Session) RunID() perdure.RunID { return s.id }
 
-// Context ends with the telling.
+// Context returns a context that ends with the trial.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Sleep lets time pass: virtual time, unless the scenario runs on a store of its own.
+// Sleep waits, in virtual time unless the scenario has a Store.
 func (s *Session) Sleep(d time.Duration) { time.Sleep(d) }
 
 // Signal sends a signal to the run.
@@ -276,7 +296,7 @@ func (s *Session) Decide(d perdure.Decision) {
 		if err != nil {
 			s.t.Fatalf("decide: %v", err)
 		}
-		time.Sleep(50 * time.Millisecond) // nobody tells of it
+		time.Sleep(50 * time.Millisecond) // there is no notification of approvals
 	}
 }
 
@@ -294,12 +314,13 @@ func (s *Session) Await(line string) {
 	s.t.Fatalf("the run has ended without a line %s", line)
 }
 
-// ---- for handlers
+// Methods for handlers.
 
-// Note notes that something was done to the world outside: a mail sent, a card charged. ctx is the handler's, or the
-// step's. The ends of all tellings have to agree on what was noted; how often is more after a crash, where a step whose
-// result was not recorded is done again. What a dead worker still does counts for nothing. An agent that does something
-// outside of its steps does it again in every execution: that fails the test.
+// Note records an effect outside of the run, such as a mail sent or a card charged. ctx is the
+// context of the handler or the step. All trials have to end with the same set of notes. The counts
+// may be higher after a crash, because a step whose result was not recorded is executed again.
+// Notes of a dead worker are ignored. A note outside of a step fails the test, because an agent
+// repeats it in every execution.
 func (s *Session) Note(ctx context.Context, what string) {
 	if _, outside := ctx.(*agent.Context); outside {
 		s.t.Errorf("%q is done outside of a step: an agent is executed again after every wait, and so is this", what)
@@ -307,27 +328,28 @@ func (s *Session) Note(ctx context.Context, what string) {
 	info, ok := worker.Info(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !ok || info.WorkerID == s.life.id && !s.life.dead {
+	if !ok || info.WorkerID == s.conn.id && !s.conn.dead {
 		s.notes[what]++
 	}
 }
 
-// lines is what server and workers log, kept for a test that fails.
-type lines struct {
+// A logBuffer keeps the log of server and workers, for a test that fails. It keeps the last
+// megabyte.
+type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.b.Len() > 1<<20 { // the end is what matters, and the beginning of it
+	if l.b.Len() > 1<<20 {
 		l.b.Next(1 << 19)
 	}
 	return l.b.Write(p)
 }
 
-func (l *lines) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()

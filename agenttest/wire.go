@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 )
 
-// front is the way to the server, whichever it is at the moment.
+// front is the transport to the current server. It fails while the server restarts.
 type front struct{ s *Session }
 
 func (f front) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -29,18 +29,18 @@ func (f front) RoundTrip(req *http.Request) (*http.Response, error) {
 	return srv.Transport().RoundTrip(req)
 }
 
-// A life is the wire of one worker. It sees whatever the worker says and hears, and can be cut.
-type life struct {
+// A workerConn is the transport of one worker. It observes its calls and answers, and can be cut.
+type workerConn struct {
 	s    *Session
 	id   string
-	stop context.CancelFunc // has the worker come down
+	stop context.CancelFunc // ends the worker
 	dead bool               // guarded by the session's mutex
 }
 
 var errCut = errors.New("the connection was cut")
 
-// RoundTrip carries a call, and crashes where the telling is to crash.
-func (l *life) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip makes a call, and crashes at the trial's point.
+func (l *workerConn) RoundTrip(req *http.Request) (*http.Response, error) {
 	s := l.s
 	if s.isDead(l) {
 		return nil, errCut
@@ -57,7 +57,7 @@ func (l *life) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err := json.Unmarshal(body, &commits); err != nil {
 			return nil, fmt.Errorf("read a commit: %w", err)
 		}
-		// What the server makes of a commit is to be known, however little its sender cares: it may be dead by then.
+		// The server's answer has to be observed even if the worker is dead by then.
 		req = req.Clone(context.WithoutCancel(req.Context()))
 		req.Body = io.NopCloser(bytes.NewReader(body))
 		if s.committing(l, commits.Commits) {
@@ -101,21 +101,22 @@ func (l *life) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// replaced tells whether a server is no more. An answer that was under way then never arrives: least of all later, when
-// the next server has forgotten what it was about.
+// replaced tells whether a server is no longer the current one. An answer of an old server is lost:
+// it must not arrive after the restart.
 func (s *Session) replaced(srv *embedded.Server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.srv != srv
 }
 
-func (s *Session) isDead(l *life) bool {
+// isDead tells whether a worker is dead.
+func (s *Session) isDead(l *workerConn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return l.dead
 }
 
-// polling sees what a worker asks for.
+// polling observes a poll.
 func (s *Session) polling(body []byte) {
 	var poll api.Poll
 	if err := json.Unmarshal(body, &poll); err != nil {
@@ -125,27 +126,28 @@ func (s *Session) polling(body []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, kind := range poll.Kinds {
-		s.asked[kind] = true
+		s.polledKinds[kind] = true
 	}
 }
 
-// committing sees commits on their way, and tells whether they don't arrive.
-func (s *Session) committing(l *life, commits []perdure.Commit) (cut bool) {
+// committing observes commits before they arrive. It returns true if the crash keeps them from
+// arriving.
+func (s *Session) committing(l *workerConn, commits []perdure.Commit) (cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range commits {
-		if b, first := s.sawCommit(&commits[i]); first && s.hits(b, false) {
+		if b, first := s.sawCommit(&commits[i]); first && s.isCrashPoint(b, false) {
 			cut = true
 		}
 	}
 	if cut {
-		s.strike(l)
+		s.crashNow(l)
 	}
 	return cut
 }
 
-// committed sees what became of commits, and tells whether the answer is lost.
-func (s *Session) committed(l *life, commits []perdure.Commit, answer []byte) (cut bool) {
+// committed observes the answer to commits. It returns true if the crash loses it.
+func (s *Session) committed(l *workerConn, commits []perdure.Commit, answer []byte) (cut bool) {
 	var out api.CommitResults
 	if err := json.Unmarshal(answer, &out); err != nil {
 		s.t.Errorf("read the answer to a commit: %v", err)
@@ -163,22 +165,22 @@ func (s *Session) committed(l *life, commits []perdure.Commit, answer []byte) (c
 				s.tokens[c.Token] = true
 				select {
 				case s.callbacks <- c.Token:
-				default: // a script with so many has a way of its own to answer them
+				default: // a script with so many callbacks answers them in its own way
 				}
 			}
 		}
-		if s.hits(b, true) {
+		if s.isCrashPoint(b, true) {
 			cut = true
 		}
 	}
 	if cut {
-		s.strike(l)
+		s.crashNow(l)
 	}
 	return cut
 }
 
-// granted sees what a poll brings, and tells whether that is lost.
-func (s *Session) granted(l *life, answer []byte) (cut bool) {
+// granted observes the answer to a poll. It returns true if the crash loses it.
+func (s *Session) granted(l *workerConn, answer []byte) (cut bool) {
 	var out api.Polled
 	if err := json.Unmarshal(answer, &out); err != nil {
 		s.t.Errorf("read the answer to a poll: %v", err)
@@ -186,52 +188,52 @@ func (s *Session) granted(l *life, answer []byte) (cut bool) {
 	}
 	for i := range out.Runs {
 		g := &out.Runs[i]
-		if _, err := s.introduce(g.RunID, g.Kind, g.ParentRunID); err != nil && s.ctx.Err() == nil {
+		if _, err := s.learnName(g.RunID, g.Kind, g.ParentRunID); err != nil && s.ctx.Err() == nil {
 			s.t.Errorf("learn the name of a run: %v", err)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range out.Runs {
-		if s.hits(s.sawGrant(&out.Runs[i]), true) {
+		if s.isCrashPoint(s.sawGrant(&out.Runs[i]), true) {
 			cut = true
 		}
 	}
 	if cut {
-		s.strike(l)
+		s.crashNow(l)
 	}
 	return cut
 }
 
-// hits tells whether this is where the crash is to be.
-func (s *Session) hits(b boundary, after bool) bool {
-	return s.crash != nil && !s.struck && s.crash.boundary == b && s.crash.after == after
+// isCrashPoint tells whether the crash is to happen here.
+func (s *Session) isCrashPoint(b boundary, after bool) bool {
+	return s.crash != nil && !s.crashed && s.crash.boundary == b && s.crash.after == after
 }
 
-// strike has the crash happen.
-func (s *Session) strike(l *life) {
-	s.struck = true
+// crashNow crashes the server, or the worker of a connection.
+func (s *Session) crashNow(l *workerConn) {
+	s.crashed = true
 	fmt.Fprintf(s.log, "---- %s\n", s.crash)
 	if s.crash.server {
 		old := s.srv
 		s.srv = nil
-		s.own.Go(func() { s.reopen(old) })
+		s.goroutines.Go(func() { s.reopen(old) })
 		return
 	}
-	// The worker learns that it is to come down, and whatever it says from here on is heard by nobody: not that it lets go
-	// of its runs, either. The server has to find that out by its own clocks.
+	// The worker is told to stop, but its calls fail from here on, also the release of its runs.
+	// The server has to notice the loss by its leases.
 	l.dead = true
 	l.stop()
-	s.own.Go(s.bear)
+	s.goroutines.Go(s.startWorker)
 }
 
-// away is how long a server takes that is started again.
-const away = 3 * time.Second
+// restartTime is how long the server is away.
+const restartTime = 3 * time.Second
 
-// reopen is a restart: what was not written is gone, what was written is there.
+// reopen restarts the server on the same files.
 func (s *Session) reopen(old *embedded.Server) {
 	err := old.Close()
-	time.Sleep(away)
+	time.Sleep(restartTime)
 	var srv *embedded.Server
 	if err == nil {
 		srv, err = embedded.Open(s.options())

@@ -1,6 +1,6 @@
-// Package bench measures the core on a real file, with every write durable before it is acknowledged
-// (synchronous=FULL). It has no targets: figures depend on the disk, so compare runs on one machine.
-// Run it with "make bench".
+// Package bench measures the core on a real file, with every write durable before it is
+// acknowledged (synchronous=FULL). It has no targets: figures depend on the disk, so compare runs
+// on one machine. Run it with "make bench".
 package bench
 
 import (
@@ -21,12 +21,12 @@ import (
 
 const (
 	tenant  = "bench"
-	callers = 64 // who call at once
+	callers = 64 // concurrent callers
 )
 
 var input = json.RawMessage(`{"alert":"the disk is full","host":"cube"}`)
 
-// open makes an engine over a new file.
+// open returns an engine on a new file.
 func open(b *testing.B) *engine.Engine {
 	b.Helper()
 	s, err := store.Open(store.Options{Path: filepath.Join(b.TempDir(), "perdure.db")})
@@ -41,8 +41,8 @@ func open(b *testing.B) *engine.Engine {
 	return e
 }
 
-// together calls f from many goroutines at once, b.N times in all, and reports how many calls a second.
-func together(b *testing.B, unit string, f func(caller int) error) {
+// parallel calls f from many goroutines, b.N times in all, and reports the calls per second.
+func parallel(b *testing.B, unit string, f func(caller int) error) {
 	b.Helper()
 	b.SetParallelism(max(1, callers/runtime.GOMAXPROCS(0)))
 	var next atomic.Int64
@@ -60,21 +60,23 @@ func together(b *testing.B, unit string, f func(caller int) error) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), unit+"/s")
 }
 
-// BenchmarkSubmit: a run is accepted.
+// BenchmarkSubmit measures a submit.
 func BenchmarkSubmit(b *testing.B) {
 	e := open(b)
-	together(b, "runs", func(int) error {
-		return e.Do(context.Background(), &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: input}})
+	parallel(b, "runs", func(int) error {
+		return e.Do(context.Background(),
+			&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: input}})
 	})
 }
 
-// BenchmarkWholeLife: a run is accepted, granted and started in one poll, and completed. Three durable
-// writes, four lines of log.
+// BenchmarkWholeLife measures a run that is submitted, granted and started in one poll, and
+// completed: three durable writes and four lines of log.
 func BenchmarkWholeLife(b *testing.B) {
 	e := open(b)
 	ctx := context.Background()
-	together(b, "lives", func(caller int) error {
-		if err := e.Do(ctx, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: input}}); err != nil {
+	parallel(b, "lives", func(caller int) error {
+		if err := e.Do(ctx, &engine.Submit{Tenant: tenant,
+			Submission: perdure.Submission{Kind: "job", Input: input}}); err != nil {
 			return err
 		}
 		worker := fmt.Sprintf("w%d", caller)
@@ -82,25 +84,28 @@ func BenchmarkWholeLife(b *testing.B) {
 		if err := e.Do(ctx, poll); err != nil {
 			return err
 		}
-		// Each caller submits one and takes one, so there is always one left to take: perhaps somebody else's.
+		// Each caller submits one run and takes one, perhaps another one, so a poll always finds a
+		// run.
 		if len(poll.Grants) != 1 {
 			return fmt.Errorf("%d grants, want 1", len(poll.Grants))
 		}
 		g := poll.Grants[0].Run
-		return e.Do(ctx, &engine.Commit{Tenant: tenant, Worker: worker, Commit: perdure.Commit{ID: "c", RunID: g.ID, Epoch: g.Epoch,
-			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`{"ok":true}`)}}})
+		return e.Do(ctx, &engine.Commit{Tenant: tenant, Worker: worker,
+			Commit: perdure.Commit{ID: "c", RunID: g.ID, Epoch: g.Epoch,
+				Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`{"ok":true}`)}}})
 	})
 }
 
-// BenchmarkIdleSweep: the watchdog looks over many live runs of which none needs anything.
+// BenchmarkIdleSweep measures a sweep with many live runs and nothing due.
 func BenchmarkIdleSweep(b *testing.B) {
 	const live = 10_000
 	e := open(b)
 	for done := 0; done < live; {
 		ops := make([]engine.Op, 0, 250)
 		for range 250 {
-			ops = append(ops, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Input: input,
-				Delay: perdure.Duration(time.Hour)}})
+			ops = append(ops, &engine.Submit{Tenant: tenant,
+				Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Input: input,
+					Delay: perdure.Duration(time.Hour)}})
 		}
 		for _, err := range e.Step(e.Store().Now(), ops...) {
 			if err != nil {
@@ -117,7 +122,7 @@ func BenchmarkIdleSweep(b *testing.B) {
 			b.Fatal(err)
 		}
 		if len(sweep.Actions) > 0 {
-			b.Fatalf("the sweep did something: %+v", sweep.Actions[0])
+			b.Fatalf("idle sweep did %+v, want no action", sweep.Actions[0])
 		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// BenchmarkSteps: 64 agents record a step each, in one batch. The agents have recorded steps before.
+// BenchmarkSteps measures 64 agents that record a step each, in one batch. They have recorded steps
+// before.
 func BenchmarkSteps(b *testing.B) { steps(b, open(b)) }
 
 func steps(b *testing.B, e *engine.Engine) {
@@ -23,7 +24,8 @@ func steps(b *testing.B, e *engine.Engine) {
 	}
 	ops := make([]engine.Op, agents)
 	for i := range ops {
-		ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Input: input}}
+		ops[i] = &engine.Submit{Tenant: tenant,
+			Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Input: input}}
 	}
 	step(ops)
 	poll := &engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"job"}, Slots: agents, Start: true}
@@ -32,8 +34,9 @@ func steps(b *testing.B, e *engine.Engine) {
 	record := func() {
 		n++
 		for i, g := range poll.Grants {
-			ops[i] = &engine.Commit{Tenant: tenant, Worker: "w", Commit: perdure.Commit{ID: fmt.Sprintf("c%d", n), RunID: g.Run.ID, Epoch: g.Run.Epoch,
-				Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("step#%d", n), Value: json.RawMessage(`{"ok":true}`)}}}}
+			ops[i] = &engine.Commit{Tenant: tenant, Worker: "w",
+				Commit: perdure.Commit{ID: fmt.Sprintf("c%d", n), RunID: g.Run.ID, Epoch: g.Run.Epoch,
+					Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("step#%d", n), Value: json.RawMessage(`{"ok":true}`)}}}}
 		}
 		step(ops)
 	}

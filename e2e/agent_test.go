@@ -23,9 +23,11 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// agents is a worker process. Its steps write into a ledger what they do, before it is recorded.
+// agents is a worker process. Its steps write their effects to a ledger before they are recorded.
 func agents(url, key, ledger string) error {
-	w := worker.New(client.New(url, key, client.Options{}), worker.Options{HeartbeatEvery: 500 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
+	w := worker.New(client.New(url, key, client.Options{}),
+		worker.Options{HeartbeatEvery: 500 * time.Millisecond,
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))})
 	worker.Handle(w, "slow", func(ctx context.Context, n int) (int, error) {
 		select {
 		case <-time.After(time.Minute):
@@ -43,7 +45,8 @@ func agents(url, key, ledger string) error {
 	return w.Run(context.Background())
 }
 
-// What is called test_server_side_task_timeout elsewhere: three tasks have a second, their worker takes a minute.
+// timeouts is also known as test_server_side_task_timeout: three tasks have a timeout of a second,
+// and their worker takes a minute.
 func timeouts(ctx *agent.Context, _ struct{}) (string, error) {
 	var fs []*agent.Future[int]
 	for n := range 3 {
@@ -62,7 +65,7 @@ func timeouts(ctx *agent.Context, _ struct{}) (string, error) {
 	return fmt.Sprintf("%d completed, %d timed out", set.Completed, set.TimedOut), nil
 }
 
-// What is called test_agent_join_all_settled_partial_completion elsewhere: all complete in time.
+// settles is also known as test_agent_join_all_settled_partial_completion: all complete in time.
 func settles(ctx *agent.Context, _ struct{}) (string, error) {
 	var fs []*agent.Future[int]
 	for n := range 3 {
@@ -72,7 +75,8 @@ func settles(ctx *agent.Context, _ struct{}) (string, error) {
 	return fmt.Sprint(set.Completed, " completed ", set.Results), err
 }
 
-// What is called test_agent_select_ok_skips_failures elsewhere: two fail, the third succeeds, and one remains.
+// selects is also known as test_agent_select_ok_skips_failures: two fail, the third succeeds, and
+// one remains.
 func selects(ctx *agent.Context, _ struct{}) (string, error) {
 	fs := []*agent.Future[int]{agent.Spawn[int](ctx, "fails", 1), agent.Spawn[int](ctx, "fails", 2)}
 	if _, err := agent.JoinAllSettled(ctx, fs...); err != nil {
@@ -83,7 +87,7 @@ func selects(ctx *agent.Context, _ struct{}) (string, error) {
 	return fmt.Sprintf("%d from %d, %d remain", first.Value, first.Index, len(first.Remaining)), err
 }
 
-// travel is a saga with steps, a child, a signal and a timer. It fails in the end, and is undone.
+// travel is a saga with steps, a child, a signal and a timer. It fails at the end and is undone.
 func travel(ctx *agent.Context, steps int, ledger string) (string, error) {
 	write := func(ctx context.Context, what string) error {
 		f, err := os.OpenFile(ledger, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -118,21 +122,22 @@ func travel(ctx *agent.Context, steps int, ledger string) (string, error) {
 	return fmt.Sprint(err), nil
 }
 
-// hire starts a worker process.
-func hire(t *testing.T, n *node, ledger string) *exec.Cmd {
+// startWorker starts a worker process.
+func startWorker(t *testing.T, n *node, ledger string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "PERDURE_AGENTS=http://"+n.addr, "PERDURE_AGENTS_KEY="+n.key, "PERDURE_AGENTS_LEDGER="+ledger)
+	cmd.Env = append(os.Environ(), "PERDURE_AGENTS=http://"+n.addr, "PERDURE_AGENTS_KEY="+n.key,
+		"PERDURE_AGENTS_LEDGER="+ledger)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { fire(cmd) })
+	t.Cleanup(func() { killWorker(cmd) })
 	return cmd
 }
 
-// fire kills a worker process.
-func fire(cmd *exec.Cmd) {
+// killWorker kills a worker process.
+func killWorker(cmd *exec.Cmd) {
 	if cmd.ProcessState == nil {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -149,14 +154,15 @@ func TestAgentsInRealProcesses(t *testing.T) {
 			t.Parallel()
 			n := newNode(t, append(store(t), brief...)...)
 			ledger := filepath.Join(t.TempDir(), "ledger")
-			workers := []*exec.Cmd{hire(t, n, ledger), hire(t, n, ledger)}
+			workers := []*exec.Cmd{startWorker(t, n, ledger), startWorker(t, n, ledger)}
 			c := client.New("http://"+n.addr, n.key, client.Options{})
 			defer c.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			start := func(kind string, input any) perdure.RunID {
 				t.Helper()
-				run, err := c.Start(ctx, perdure.Submission{Kind: kind, Class: perdure.Agent, Input: client.JSON(input), MaxAttempts: 10})
+				run, err := c.Start(ctx,
+					perdure.Submission{Kind: kind, Class: perdure.Agent, Input: client.JSON(input), MaxAttempts: 10})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -170,20 +176,21 @@ func TestAgentsInRealProcesses(t *testing.T) {
 				ended(t, ctx, c, id, result)
 			}
 
-			// The processes of workers and the server are killed while agents work; nothing is recorded twice, nothing is lost.
+			// Workers and the server are killed while agents work. Nothing is recorded twice, and
+			// nothing is lost.
 			const trips, steps = 4, 4
 			var ids []perdure.RunID
 			for range trips {
 				ids = append(ids, start("trip", steps))
 			}
-			written(t, ledger, trips) // all are under way
-			fire(workers[0])
+			written(t, ledger, trips) // until all have begun
+			killWorker(workers[0])
 			n.kill(syscall.SIGKILL)
 			n.start()
-			workers[0] = hire(t, n, ledger)
+			workers[0] = startWorker(t, n, ledger)
 			written(t, ledger, 2*trips)
-			fire(workers[1])
-			hire(t, n, ledger)
+			killWorker(workers[1])
+			startWorker(t, n, ledger)
 			for _, id := range ids {
 				if _, err := c.Signal(ctx, id, "pay", nil); err != nil {
 					t.Fatal(err)
@@ -198,7 +205,7 @@ func TestAgentsInRealProcesses(t *testing.T) {
 	}
 }
 
-// ended waits for a run's end and compares its result.
+// ended waits until a run has ended, and checks its result.
 func ended(t *testing.T, ctx context.Context, c *client.Client, id perdure.RunID, want string) {
 	t.Helper()
 	var run *api.Run
@@ -209,11 +216,12 @@ func ended(t *testing.T, ctx context.Context, c *client.Client, id perdure.RunID
 		}
 	}
 	if run.State != perdure.Completed || string(run.Result) != want {
-		t.Errorf("%s is %s with %s (%+v), not %s", run.Kind, run.State, run.Result, run.Error, want)
+		t.Errorf("run %s of kind %s: %s with result %s (error %+v), want completed with %s",
+			run.RunID, run.Kind, run.State, run.Result, run.Error, want)
 	}
 }
 
-// written waits until so many lines are in the ledger.
+// written waits until the ledger has a number of lines.
 func written(t *testing.T, ledger string, lines int) {
 	t.Helper()
 	eventually.True(t, fmt.Sprintf("%d lines in the ledger", lines), func() bool {
@@ -222,8 +230,9 @@ func written(t *testing.T, ledger string, lines int) {
 	})
 }
 
-// booked checks the ledger: every step of every run was done and undone, in order, under one key each. What was done
-// twice, because a worker was killed before it was recorded, has the same key.
+// booked checks the ledger. Every step of every run was done and undone, in order, with one
+// idempotency key each. A step that was done twice, because a worker was killed before it was
+// recorded, has the same key.
 func booked(t *testing.T, ledger string, ids []perdure.RunID, steps int) {
 	t.Helper()
 	b, err := os.ReadFile(ledger)
@@ -245,10 +254,10 @@ func booked(t *testing.T, ledger string, ids []perdure.RunID, steps int) {
 			want = append(want, fmt.Sprintf("unbook %d %s/_undone:book %d#1", n, id, n))
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("the ledger of %s:\n%s\nnot\n%s", id, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Errorf("ledger of run %s:\n%s\nwant\n%s", id, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
 	if twice := len(lines) - 2*steps*len(ids); twice > 2*len(ids) {
-		t.Errorf("%d steps were done twice, by %d kills", twice, 2)
+		t.Errorf("%d steps were done twice, want at most %d: one for each run and kill", twice, 2*len(ids))
 	}
 }

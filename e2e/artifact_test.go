@@ -12,8 +12,9 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// A server that is killed in the middle of an upload has nothing to show of it afterwards, and the same upload succeeds then.
-func TestServerKilledDuringAnUpload(t *testing.T) {
+// After a kill in the middle of an upload the artifact does not exist, and the same upload
+// succeeds.
+func TestKillDuringUploadLeavesNoArtifact(t *testing.T) {
 	n := newNode(t)
 	n.submit(obj{"kind": "job"})
 	g := n.poll("w", 1, true, "5s")[0]
@@ -33,7 +34,9 @@ func TestServerKilledDuringAnUpload(t *testing.T) {
 			t.Fatal(err)
 		}
 		sent := len(data) * (i + 1) / 4
-		fmt.Fprintf(conn, "PUT %s?epoch=%d HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", path, g.Epoch, n.key, len(data))
+		fmt.Fprintf(conn,
+			"PUT %s?epoch=%d HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n",
+			path, g.Epoch, n.key, len(data))
 		if _, err := conn.Write(data[:sent]); err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +44,7 @@ func TestServerKilledDuringAnUpload(t *testing.T) {
 		conn.Close()
 		n.start()
 		if out := list(); len(out.Artifacts) != 0 {
-			t.Fatalf("half of it is shown: %+v", out)
+			t.Fatalf("artifacts after the kill = %+v, want none", out)
 		}
 	}
 	eventually.True(t, "the whole of it is taken", func() bool {
@@ -61,6 +64,6 @@ func TestServerKilledDuringAnUpload(t *testing.T) {
 	n.kill(syscall.SIGKILL)
 	n.start()
 	if out := list(); len(out.Artifacts) != 1 || out.Artifacts[0].Size != len(data) {
-		t.Fatalf("what was acknowledged is not there: %+v", out)
+		t.Fatalf("artifacts after the acknowledged upload = %+v, want it", out)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// cli runs a command of the program, which must succeed.
+// cli runs a command of the program, which has to succeed.
 func cli(t *testing.T, args ...string) string {
 	t.Helper()
 	path, err := program()
@@ -21,14 +21,15 @@ func cli(t *testing.T, args ...string) string {
 	}
 	out, err := exec.Command(path, args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+		t.Fatalf("perdure %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }
 
-// A backup that is made under load has whatever was acknowledged before it began, and is sound. On what is restored from it, on
-// another kind of store, whoever held a run before is refused, and somebody else finishes it.
-func TestABackupUnderLoadIsRestored(t *testing.T) {
+// A backup that is made under load contains everything that was acknowledged before it began, and
+// violates no invariant. After a restore to another kind of store, a worker that held a run before
+// is fenced, and another worker finishes the run.
+func TestBackupUnderLoadCanBeRestored(t *testing.T) {
 	for _, x := range []struct {
 		name     string
 		from, to func(*testing.T) string
@@ -40,8 +41,9 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 			n := newNode(t, storeArgs(x.from(t))...)
 			n.submit(obj{"kind": "held", "input": 1})
 			var p polled
-			if status := n.insist("POST", "/api/v1/workers/old/poll", "", obj{"kinds": []string{"held"}, "slots": 1, "start": true}, &p); status != 200 || len(p.Runs) != 1 {
-				t.Fatalf("%d %v", status, p)
+			if status := n.insist("POST", "/api/v1/workers/old/poll", "",
+				obj{"kinds": []string{"held"}, "slots": 1, "start": true}, &p); status != 200 || len(p.Runs) != 1 {
+				t.Fatalf("poll: status %d, %v; want one run", status, p)
 			}
 			held := p.Runs[0]
 			sure, stop := n.busy()
@@ -61,7 +63,7 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 			} else {
 				cli(t, "restore", file, "--store", to)
 			}
-			m.key = key // it is in the backup
+			m.key = key // the backup has the key
 			m.start()
 			for _, id := range acknowledged {
 				m.get(id)
@@ -69,23 +71,24 @@ func TestABackupUnderLoadIsRestored(t *testing.T) {
 			m.sound()
 			status, err := m.call("POST", "/api/v1/workers/old/commit", "", complete(held, "late"), nil)
 			if err != nil || status != 409 {
-				t.Errorf("whoever held it before commits: %d %v", status, err)
+				t.Errorf("commit of the former holder: status %d (error %v), want 409", status, err)
 			}
 			if r := m.get(held.RunID); r.State != "queued" || r.Attempt != 1 || r.Late != 1 {
-				t.Errorf("the run is %+v", r)
+				t.Errorf("run after the restore = %+v, want it queued in attempt 1, with 1 late result", r)
 			}
-			if status := m.insist("POST", "/api/v1/workers/new/poll", "", obj{"kinds": []string{"held"}, "slots": 1, "start": true, "wait": "10s"}, &p); status != 200 || len(p.Runs) != 1 {
-				t.Fatalf("%d %v", status, p)
+			if status := m.insist("POST", "/api/v1/workers/new/poll", "",
+				obj{"kinds": []string{"held"}, "slots": 1, "start": true, "wait": "10s"}, &p); status != 200 || len(p.Runs) != 1 {
+				t.Fatalf("poll: status %d, %v; want one run", status, p)
 			}
 			if again := p.Runs[0]; again.RunID != held.RunID || again.Epoch>>41 != 1 {
-				t.Errorf("%+v", again)
+				t.Errorf("grant after the restore = %+v, want the same run with an epoch of generation 1", again)
 			}
 			if status := m.insist("POST", "/api/v1/workers/new/commit", "", complete(p.Runs[0], "done"), nil); status != 200 {
-				t.Errorf("the new one commits: %d", status)
+				t.Errorf("commit of the new holder: status %d, want 200", status)
 			}
 			var said struct{ Generation int }
 			if status := m.insist("GET", "/api/admin/invariants", "", nil, &said); status != 200 || said.Generation != 1 {
-				t.Errorf("%d %+v", status, said)
+				t.Errorf("invariants: status %d, %+v; want generation 1", status, said)
 			}
 		})
 	}
@@ -98,7 +101,8 @@ func storeArgs(url string) []string {
 	return []string{"--store", url}
 }
 
-// busy has runs submitted and finished until it is stopped. sure waits until so many more are acknowledged, and names all that are.
+// busy submits and finishes runs until it is stopped. sure waits until a number of further submits
+// are acknowledged, and returns all that are.
 func (n *node) busy() (sure func(more int) []string, stop func()) {
 	var mu sync.Mutex
 	var ids []string
@@ -114,14 +118,16 @@ func (n *node) busy() (sure func(more int) []string, stop func()) {
 				default:
 				}
 				var r runView
-				if status, err := n.call("POST", "/api/v1/runs", fmt.Sprint(i, "-", k), obj{"kind": "job", "input": k}, &r); err == nil && status == 201 {
+				if status, err := n.call("POST", "/api/v1/runs", fmt.Sprint(i, "-", k), obj{"kind": "job", "input": k},
+					&r); err == nil && status == 201 {
 					mu.Lock()
 					ids = append(ids, r.RunID)
 					mu.Unlock()
 					more.Broadcast()
 				}
 				var p polled
-				if status, err := n.call("POST", "/api/v1/workers/"+fmt.Sprint("w", i)+"/poll", "", obj{"kinds": []string{"job"}, "slots": 1, "start": true, "wait": "0s"}, &p); err != nil || status != 200 {
+				if status, err := n.call("POST", "/api/v1/workers/"+fmt.Sprint("w", i)+"/poll", "",
+					obj{"kinds": []string{"job"}, "slots": 1, "start": true, "wait": "0s"}, &p); err != nil || status != 200 {
 					continue
 				}
 				for _, g := range p.Runs {

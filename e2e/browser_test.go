@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// page has both ways of following a run in a browser, as the documentation shows them.
+// page follows a run in a browser in both ways that the documentation shows.
 const page = `<!doctype html>
 <meta charset="utf-8"><title>following a run</title>
 <style>body { font: 14px/1.5 monospace; display: grid; grid-template-columns: 1fr 1fr; gap: 2em; margin: 2em } h2 { font-size: 14px }</style>
@@ -38,7 +38,7 @@ source.addEventListener('error', () => state.errors++);
 })().catch(e => state.fetch = String(e));
 </script>`
 
-// scripts are the programs of the page on streaming.
+// scripts returns the programs in docs/streaming.md.
 func scripts(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("../docs/streaming.md")
@@ -52,14 +52,14 @@ func scripts(t *testing.T) string {
 	return out.String()
 }
 
-// told is what a client in the page heard.
+// A told is an event that a client in the page received.
 type told struct {
 	ID   int             `json:"id"`
 	Type string          `json:"type"`
 	Data json.RawMessage `json:"data"`
 }
 
-func TestABrowserFollowsARunThroughAKillOfTheServer(t *testing.T) {
+func TestBrowserFollowsRunThroughServerKill(t *testing.T) {
 	t.Parallel()
 	text := fmt.Sprintf(page, scripts(t))
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,8 @@ func TestABrowserFollowsARunThroughAKillOfTheServer(t *testing.T) {
 	var key struct {
 		Secret string `json:"secret"`
 	}
-	if status := n.insist("POST", "/api/v1/keys", "", obj{"name": "page", "scopes": []string{"runs:read"}}, &key); status != 201 {
+	if status := n.insist("POST", "/api/v1/keys", "", obj{"name": "page", "scopes": []string{"runs:read"}},
+		&key); status != 201 {
 		t.Fatalf("the key: %d", status)
 	}
 	at := url.Values{"server": {"http://" + n.addr}, "run": {s.run.RunID}, "key": {key.Secret}}
@@ -93,14 +94,19 @@ func TestABrowserFollowsARunThroughAKillOfTheServer(t *testing.T) {
 	eventually.True(t, "the EventSource has noticed", func() bool { return browser.Eval[int](p, "state.errors") > 0 })
 	n.start()
 	s.write()
-	both(s.seq) // after it came back, and before the end
+	both(s.seq) // after the restart, and before the end
 	for range 5 {
 		s.write()
 	}
 	s.end()
-	eventually.True(t, "the fetch client has ended", func() bool { return browser.Eval[string](p, "state.fetch") == "ended" })
-	// It comes back once more and is told 204. A closed one never asks again; without that it would for ever.
-	eventually.True(t, "the EventSource has ended", func() bool { return browser.Eval[bool](p, "source.readyState === EventSource.CLOSED") })
+	eventually.True(t, "the fetch client has ended", func() bool {
+		return browser.Eval[string](p, "state.fetch") == "ended"
+	})
+	// The EventSource reconnects once more and gets 204. Then it is closed, and does not reconnect
+	// for ever.
+	eventually.True(t, "the EventSource has ended", func() bool {
+		return browser.Eval[bool](p, "source.readyState === EventSource.CLOSED")
+	})
 	want := s.log(n)
 	for _, where := range []string{"source", "fetched"} {
 		got := browser.Eval[[]told](p, "told."+where)
@@ -112,22 +118,23 @@ func TestABrowserFollowsARunThroughAKillOfTheServer(t *testing.T) {
 				attached++
 			case e.Type == "stream:end":
 				if i != len(got)-1 {
-					t.Errorf("%s: something comes after the end: %+v", where, got[i:])
+					t.Errorf("%s: events after the end = %+v, want none", where, got[i:])
 				}
 			default:
 				lines = append(lines, e)
 			}
 		}
 		if len(got) == 0 || got[len(got)-1].Type != "stream:end" || attached < 2 {
-			t.Errorf("%s: attached %d times, and the last is %+v", where, attached, got[max(0, len(got)-1):])
+			t.Errorf("%s: attached %d times, last event %+v; want at least 2, and the end", where, attached,
+				got[max(0, len(got)-1):])
 		}
 		if fmt.Sprint(types(lines)) != fmt.Sprint(types(want)) || !sameData(lines, want) {
-			t.Errorf("%s heard\n%v, the log is\n%v", where, types(lines), types(want))
+			t.Errorf("%s received\n%v\nwant the log\n%v", where, types(lines), types(want))
 		}
 	}
 }
 
-// log is the log of the scribe's run, as it is read by polling.
+// log returns the log of the scribe's run, read by polling.
 func (s *scribe) log(n *node) (out []told) {
 	s.t.Helper()
 	var page struct {
@@ -153,7 +160,7 @@ func types(lines []told) (out []string) {
 	return out
 }
 
-// sameData compares as JSON: a browser writes it in its own way.
+// sameData compares events, with their data as JSON, because a browser formats it differently.
 func sameData(a, b []told) bool {
 	if len(a) != len(b) {
 		return false

@@ -28,13 +28,14 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// canary is a secret that must be nowhere. It has characters that JSON and addresses write differently.
+// canary is a secret that must not appear anywhere. It has characters that JSON and URLs escape.
 const canary = `sk-Canary/7f"+é<2`
 
-// traces are what a canary leaves in the forms that it may take.
+// traces returns the forms in which a secret may appear.
 func traces(secret string) map[string][]byte {
 	quoted, _ := json.Marshal(secret)
-	out := map[string][]byte{"plain": []byte(secret), "JSON": quoted[1 : len(quoted)-1], "query": []byte(url.QueryEscape(secret)), "path": []byte(url.PathEscape(secret)),
+	out := map[string][]byte{"plain": []byte(secret), "JSON": quoted[1 : len(quoted)-1],
+		"query": []byte(url.QueryEscape(secret)), "path": []byte(url.PathEscape(secret)),
 		"hex": []byte(hex.EncodeToString([]byte(secret)))}
 	for i, before := range []string{"", "x", "xy"} {
 		text := base64.StdEncoding.EncodeToString([]byte(before + secret + "zzz"))
@@ -43,7 +44,7 @@ func traces(secret string) map[string][]byte {
 	return out
 }
 
-// A watch looks for secrets wherever something comes out.
+// A watch searches outputs for secrets.
 type watch struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -58,12 +59,12 @@ func (w *watch) look(where string, b []byte) {
 	w.seen += len(b)
 	for form, trace := range w.find {
 		if i := bytes.Index(b, trace); i >= 0 {
-			w.t.Errorf("%s has it (%s): %q", where, form, b[max(0, i-60):min(len(b), i+len(trace)+60)])
+			w.t.Errorf("%s contains the secret (%s): %q", where, form, b[max(0, i-60):min(len(b), i+len(trace)+60)])
 		}
 	}
 }
 
-// lines is a log that a process writes to.
+// lines collects the log of a process.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -81,7 +82,7 @@ func (l *lines) bytes() []byte {
 	return bytes.Clone(l.b.Bytes())
 }
 
-func TestASecretIsNowhere(t *testing.T) {
+func TestSecretAppearsNowhere(t *testing.T) {
 	for name, args := range map[string]func(*testing.T) []string{
 		"SQLite":     func(*testing.T) []string { return nil },
 		"PostgreSQL": func(t *testing.T) []string { return []string{"--store", pgtest.New(t)} },
@@ -89,7 +90,8 @@ func TestASecretIsNowhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PERDURE_E2E_CANARY", canary)
 			at := args(t)
-			n := prepareNode(t, append(at, "--secrets", "env:PERDURE_E2E_CANARY", "--webhook-allow", "127.0.0.0/8", "--log-level", "debug")...)
+			n := prepareNode(t, append(at, "--secrets", "env:PERDURE_E2E_CANARY", "--webhook-allow", "127.0.0.0/8",
+				"--log-level", "debug")...)
 			said := new(lines)
 			n.log = said
 			n.start()
@@ -110,7 +112,7 @@ func TestASecretIsNowhere(t *testing.T) {
 			}
 			cmd := exec.Command(path, "backup", file, "--url", "http://"+n.addr, "--data", n.dir)
 			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
+				t.Fatalf("perdure backup: %v: %s", err, out)
 			}
 			n.kill(syscall.SIGKILL)
 			files, err := filepath.Glob(filepath.Join(n.dir, "*"))
@@ -129,16 +131,16 @@ func TestASecretIsNowhere(t *testing.T) {
 			if len(at) > 0 {
 				w.look("the database", dumped(t, at[1]))
 			} else if len(files) < 4 {
-				t.Errorf("only %v were looked at", files)
+				t.Errorf("files searched = %v, want at least 4", files)
 			}
 			if w.seen < 1<<20 {
-				t.Errorf("only %d bytes were looked at", w.seen)
+				t.Errorf("%d bytes were searched, want at least 1 MiB", w.seen)
 			}
 		})
 	}
 }
 
-// dumped is all that a PostgreSQL database holds.
+// dumped returns everything that a PostgreSQL database contains.
 func dumped(t *testing.T, url string) (all []byte) {
 	s := storetest.Open(t, store.Options{URL: url})
 	err := s.Audit(context.Background(), func(v *store.View) error {
@@ -147,12 +149,12 @@ func dumped(t *testing.T, url string) (all []byte) {
 		return err
 	})
 	if err != nil || len(all) < 1000 {
-		t.Fatalf("%d bytes, %v", len(all), err)
+		t.Fatalf("dump of the database: %d bytes (error %v), want at least 1000", len(all), err)
 	}
 	return all
 }
 
-// canaryCalls tell a server a secret wherever somebody could.
+// canaryCalls sends a secret to a server in every possible place.
 type canaryCalls struct {
 	*node
 	*watch
@@ -160,7 +162,7 @@ type canaryCalls struct {
 	commits                        int
 }
 
-// ask makes a call whose answer must not have it, and must have one of the statuses.
+// ask makes a call. The answer must not contain the secret, and must have one of the statuses.
 func (c *canaryCalls) ask(method, path, key string, in any, statuses ...int) obj {
 	c.node.t.Helper()
 	res, b, err := exchange(c.http, c.key, method, "http://"+c.addr+path, key, in)
@@ -171,12 +173,12 @@ func (c *canaryCalls) ask(method, path, key string, in any, statuses ...int) obj
 	for _, s := range statuses {
 		if res.StatusCode == s {
 			var out obj
-			_ = json.Unmarshal(b, &out) // a stream is none
+			_ = json.Unmarshal(b, &out) // a stream is not JSON
 			return out
 		}
 	}
 	if len(statuses) > 0 {
-		c.node.t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, b)
+		c.node.t.Fatalf("%s %s: status %d, want one of %v: %s", method, path, res.StatusCode, statuses, b)
 	}
 	return nil
 }
@@ -188,7 +190,7 @@ func (c *canaryCalls) commit(g runView, commit obj, statuses ...int) {
 	c.ask("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{commit}}, statuses...)
 }
 
-// tellAll says it in calls that are taken.
+// tellAll sends the secret in calls that succeed.
 func (c *canaryCalls) tellAll() {
 	t := c.node.t
 	hooked := make(chan []byte, 100)
@@ -196,39 +198,49 @@ func (c *canaryCalls) tellAll() {
 		b, _ := io.ReadAll(r.Body)
 		w.Header().Set("X-Echo", canary)
 		w.WriteHeader(http.StatusTeapot)
-		io.WriteString(w, "no, "+canary) // what a receiver says is kept with the attempt
+		io.WriteString(w, "no, "+canary) // the answer of a receiver is stored with the attempt
 		hooked <- b
 	}))
 	t.Cleanup(sink.Close)
 	b64 := base64.StdEncoding.EncodeToString([]byte("user:" + canary))
-	values := obj{"plain": canary, "in " + canary: 1, "base64": b64, "hex": hex.EncodeToString([]byte(canary)), "url": "https://x/?k=" + url.QueryEscape(canary), "nested": fmt.Sprintf(`{"k":%q}`, canary)}
+	values := obj{"plain": canary, "in " + canary: 1, "base64": b64, "hex": hex.EncodeToString([]byte(canary)),
+		"url": "https://x/?k=" + url.QueryEscape(canary), "nested": fmt.Sprintf(`{"k":%q}`, canary)}
 
 	c.thread = c.ask("POST", "/api/v1/threads", canary, obj{"metadata": obj{"k": canary}}, 201)["thread_id"].(string)
-	c.webhook = c.ask("POST", "/api/v1/webhooks", "", obj{"url": sink.URL + "/hook", "description": canary}, 201)["webhook_id"].(string)
+	c.webhook = c.ask("POST", "/api/v1/webhooks", "", obj{"url": sink.URL + "/hook", "description": canary},
+		201)["webhook_id"].(string)
 	c.ask("POST", "/api/v1/webhooks", "", obj{"url": sink.URL + "/" + url.PathEscape(canary)}, 400)
 	c.ask("POST", "/api/v1/keys", "", obj{"name": canary, "scopes": []string{"runs:read"}}, 400) // no name
-	c.run = c.ask("POST", "/api/v1/threads/"+c.thread+"/runs", canary, obj{"kind": "agent", "input": values, "metadata": obj{"k": canary},
-		"messages": []obj{{"role": "user", "content": "use " + canary, "metadata": obj{"k": canary}}}}, 201)["run_id"].(string)
+	c.run = c.ask("POST", "/api/v1/threads/"+c.thread+"/runs", canary,
+		obj{"kind": "agent", "input": values, "metadata": obj{"k": canary},
+			"messages": []obj{{"role": "user", "content": "use " + canary, "metadata": obj{"k": canary}}}},
+		201)["run_id"].(string)
 	g := c.poll("w", 1, true, "5s")[0]
-	c.ask("POST", "/api/v1/workers/w/heartbeat", "", obj{"runs": []obj{{"run_id": g.RunID, "epoch": g.Epoch, "activity": "reading " + canary, "progress": values}}}, 200)
+	c.ask("POST", "/api/v1/workers/w/heartbeat", "",
+		obj{"runs": []obj{{"run_id": g.RunID, "epoch": g.Epoch, "activity": "reading " + canary, "progress": values}}}, 200)
 
-	// A text that is streamed, cut anywhere: within a commit, and between two.
+	// A text is streamed in pieces that split the secret, within a commit and between two.
 	story := "before " + canary + " after"
 	for i := 0; i < len(story); i += 6 {
 		piece := story[i:min(len(story), i+6)]
-		c.commit(g, obj{"events": []obj{{"type": "llm:delta", "data": obj{"text": piece[:len(piece)/2], "call": 1}}, {"type": "llm:delta", "data": obj{"text": piece[len(piece)/2:], "call": 1}},
+		c.commit(g, obj{"events": []obj{{"type": "llm:delta", "data": obj{"text": piece[:len(piece)/2], "call": 1}},
+			{"type": "llm:delta", "data": obj{"text": piece[len(piece)/2:], "call": 1}},
 			{"type": "x:between", "data": i}}}, 200)
 	}
 	for i, cut := range []int{1, 5, 9, 12} {
 		c.commit(g, obj{"events": []obj{{"type": "run:progress", "data": obj{"line": canary[:cut]}}}}, 200)
 		c.commit(g, obj{"events": []obj{{"type": "run:progress", "data": obj{"line": canary[cut:], "n": i}}}}, 200)
 	}
-	c.commit(g, obj{"journal": []obj{{"key": "step", "value": values}}, "messages": []obj{{"role": "assistant", "content": canary}},
+	c.commit(g, obj{"journal": []obj{{"key": "step", "value": values}},
+		"messages": []obj{{"role": "assistant", "content": canary}},
 		"events":   []obj{{"type": "x:note", "data": values}},
 		"children": []obj{{"key": "kid", "kind": "kid", "input": canary}}}, 200)
-	c.commit(g, obj{"waits": []obj{{"id": "bad", "type": "approval", "name": "bad", "approval": obj{"title": "x", "action": obj{"run": canary}}}}}, 400, 422)
-	c.commit(g, obj{"waits": []obj{{"id": "ok", "type": "approval", "name": "ok", "approval": obj{"title": "about " + canary, "action": obj{"run": "ls"}}},
-		{"id": "word", "type": "signal", "name": "word"}, {"id": "back", "type": "callback"}}, "outcome": obj{"type": "suspend"}}, 200)
+	c.commit(g, obj{"waits": []obj{{"id": "bad", "type": "approval", "name": "bad",
+		"approval": obj{"title": "x", "action": obj{"run": canary}}}}}, 400, 422)
+	c.commit(g, obj{"waits": []obj{{"id": "ok", "type": "approval", "name": "ok",
+		"approval": obj{"title": "about " + canary, "action": obj{"run": "ls"}}},
+		{"id": "word", "type": "signal", "name": "word"}, {"id": "back", "type": "callback"}},
+		"outcome": obj{"type": "suspend"}}, 200)
 	open := c.ask("GET", "/api/v1/approvals", "", nil, 200)["approvals"].([]any)
 	c.approval = open[0].(obj)["approval_id"].(string)
 	c.ask("POST", "/api/v1/runs/"+c.run+"/signals/word", canary, obj{"data": values}, 200, 201)
@@ -237,7 +249,8 @@ func (c *canaryCalls) tellAll() {
 	kid := c.take("kid")
 	c.ask("PUT", "/api/v1/runs/"+kid.RunID+"/artifacts/out.txt?epoch="+fmt.Sprint(kid.Epoch), "", nil) // without bytes
 	c.put(kid)
-	c.commit(kid, obj{"outcome": obj{"type": "fail", "retryable": false, "error": obj{"code": "broken", "message": "with " + canary + "\n at " + b64}}}, 200)
+	c.commit(kid, obj{"outcome": obj{"type": "fail", "retryable": false,
+		"error": obj{"code": "broken", "message": "with " + canary + "\n at " + b64}}}, 200)
 	again := c.take("agent")
 	c.commit(again, obj{"outcome": obj{"type": "complete", "result": values, "summary": "said " + canary}}, 200)
 	c.commit(again, obj{"outcome": obj{"type": "complete", "result": canary + " late"}}, 409)
@@ -248,7 +261,7 @@ func (c *canaryCalls) tellAll() {
 		case b := <-hooked:
 			c.look("a webhook", b)
 		case <-time.After(10 * time.Second):
-			t.Fatal("no webhook comes")
+			t.Fatal("no webhook arrived, want one")
 		}
 	}
 	eventually.True(t, "what the receiver said is kept", func() bool {
@@ -257,17 +270,19 @@ func (c *canaryCalls) tellAll() {
 	})
 }
 
-// take polls a run of a kind.
+// take polls for a run of a kind.
 func (c *canaryCalls) take(kind string) runView {
 	c.node.t.Helper()
 	var p polled
-	if status, err := c.call("POST", "/api/v1/workers/w/poll", "", obj{"kinds": []string{kind}, "slots": 1, "start": true, "wait": "5s"}, &p); err != nil || status != 200 || len(p.Runs) != 1 {
-		c.node.t.Fatalf("%s: %d %v %v", kind, status, err, p)
+	if status, err := c.call("POST", "/api/v1/workers/w/poll", "",
+		obj{"kinds": []string{kind}, "slots": 1, "start": true, "wait": "5s"}, &p); err != nil || status != 200 ||
+		len(p.Runs) != 1 {
+		c.node.t.Fatalf("poll for kind %s: status %d (error %v), %v; want one run", kind, status, err, p)
 	}
 	return p.Runs[0]
 }
 
-// put uploads an artifact whose pieces cut the secret.
+// put uploads an artifact in pieces that split the secret.
 func (c *canaryCalls) put(g runView) {
 	c.node.t.Helper()
 	r, w := io.Pipe()
@@ -276,7 +291,8 @@ func (c *canaryCalls) put(g runView) {
 		io.WriteString(w, canary[7:]+" and "+base64.StdEncoding.EncodeToString([]byte(canary)))
 		w.Close()
 	}()
-	req, err := http.NewRequest("PUT", "http://"+c.addr+"/api/v1/runs/"+g.RunID+"/artifacts/out.txt?epoch="+fmt.Sprint(g.Epoch), r)
+	req, err := http.NewRequest("PUT",
+		"http://"+c.addr+"/api/v1/runs/"+g.RunID+"/artifacts/out.txt?epoch="+fmt.Sprint(g.Epoch), r)
 	if err != nil {
 		c.node.t.Fatal(err)
 	}
@@ -288,11 +304,12 @@ func (c *canaryCalls) put(g runView) {
 	}
 	defer res.Body.Close()
 	if b, _ := io.ReadAll(res.Body); res.StatusCode/100 != 2 {
-		c.node.t.Fatalf("the artifact: %d %s", res.StatusCode, b)
+		c.node.t.Fatalf("upload: status %d, want 2xx: %s", res.StatusCode, b)
 	}
 }
 
-// tellEveryField says it in every field of every call that there is, one at a time and all at once. Most are refused; none repeats it.
+// tellEveryField sends the secret in every field of every call, one field at a time and all at
+// once. Most calls are refused. None of the answers may contain it.
 func (c *canaryCalls) tellEveryField() {
 	t := c.node.t
 	doc := c.ask("GET", "/openapi.json", "", nil, 200)
@@ -304,8 +321,10 @@ func (c *canaryCalls) tellEveryField() {
 			if !ok || method == "get" || strings.HasSuffix(path, "/poll") {
 				continue
 			}
-			at := strings.NewReplacer("{name}", url.PathEscape(canary), "{token}", url.PathEscape(canary), "{tenant}", "default", "{n}", "1", "{child}", c.run,
-				"/threads/{id}", "/threads/"+c.thread, "/webhooks/{id}", "/webhooks/"+c.webhook, "/workers/{id}", "/workers/w", "/approvals/{id}", "/approvals/"+c.approval, "{id}", c.run).Replace(path)
+			at := strings.NewReplacer("{name}", url.PathEscape(canary), "{token}", url.PathEscape(canary), "{tenant}",
+				"default", "{n}", "1", "{child}", c.run,
+				"/threads/{id}", "/threads/"+c.thread, "/webhooks/{id}", "/webhooks/"+c.webhook, "/workers/{id}",
+				"/workers/w", "/approvals/{id}", "/approvals/"+c.approval, "{id}", c.run).Replace(path)
 			body, _ := op["requestBody"].(obj)
 			content, _ := body["content"].(obj)
 			media, _ := content["application/json"].(obj)
@@ -323,11 +342,11 @@ func (c *canaryCalls) tellEveryField() {
 		}
 	}
 	if calls < 100 {
-		t.Errorf("only %d calls were made", calls)
+		t.Errorf("%d calls were made, want at least 100", calls)
 	}
 }
 
-// filled gives a value of a schema with the secret in all its texts.
+// filled returns a value of a schema with the secret in all its strings.
 func filled(schemas, s obj, depth int) any {
 	if ref, ok := s["$ref"].(string); ok {
 		s = schemas[strings.TrimPrefix(ref, "#/components/schemas/")].(obj)
@@ -354,18 +373,20 @@ func filled(schemas, s obj, depth int) any {
 		items, _ := s["items"].(obj)
 		return []any{filled(schemas, items, depth+1)}
 	case "integer", "number":
-		return 1 << 20 // as a limit of a tenant it lets the other calls through
+		return 1 << 20 // as the limit of a tenant it allows the other calls
 	case "boolean":
 		return false
 	}
 	return canary
 }
 
-// readAll reads all that can be read.
+// readAll reads everything that can be read.
 func (c *canaryCalls) readAll() {
 	t := c.node.t
-	for _, path := range []string{"/runs", "/runs/" + c.run, "/runs/" + c.run + "/events", "/runs/" + c.run + "/stream", "/runs/" + c.run + "/tree", "/runs/" + c.run + "/deliverable",
-		"/runs/" + c.run + "/activity", "/runs/" + c.run + "/artifacts", "/threads/" + c.thread, "/threads/" + c.thread + "/messages", "/approvals", "/workers", "/queues", "/dlq", "/webhooks",
+	for _, path := range []string{"/runs", "/runs/" + c.run, "/runs/" + c.run + "/events",
+		"/runs/" + c.run + "/stream", "/runs/" + c.run + "/tree", "/runs/" + c.run + "/deliverable",
+		"/runs/" + c.run + "/activity", "/runs/" + c.run + "/artifacts", "/threads/" + c.thread,
+		"/threads/" + c.thread + "/messages", "/approvals", "/workers", "/queues", "/dlq", "/webhooks",
 		"/webhooks/" + c.webhook + "/deliveries", "/keys"} {
 		c.ask("GET", "/api/v1"+path, "", nil, 200)
 	}
@@ -388,7 +409,7 @@ func (c *canaryCalls) readAll() {
 	story, progress := "", ""
 	for _, e := range log.Events {
 		var d struct{ Text, Line string }
-		_ = json.Unmarshal(e.Data, &d) // not all are like that
+		_ = json.Unmarshal(e.Data, &d) // other events have other data
 		switch e.Type {
 		case "llm:delta":
 			story += d.Text
@@ -398,13 +419,14 @@ func (c *canaryCalls) readAll() {
 	}
 	c.look("the deltas put together", []byte(story))
 	c.look("the lines of progress put together", []byte(progress))
-	// What may be the beginning of a secret is shown no further than its second byte.
+	// A possible beginning of a secret is shown up to its second byte at most.
 	if short := strings.Replace(strings.Replace(story, "sk[", "[", 1), "s[", "[", 1); short != "before [redacted] after" {
-		t.Errorf("the deltas are %q", story)
+		t.Errorf("text of the deltas = %q, want the secret redacted", story)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	conn, _, err := websocket.Dial(ctx, "ws://"+c.addr+"/api/v1/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + c.key}}})
+	conn, _, err := websocket.Dial(ctx, "ws://"+c.addr+"/api/v1/ws",
+		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + c.key}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +434,7 @@ func (c *canaryCalls) readAll() {
 	conn.SetReadLimit(16 << 20)
 	_, first, err := conn.Read(ctx)
 	if err != nil || !bytes.Contains(first, []byte(c.run)) {
-		t.Fatalf("%s %v", first, err)
+		t.Fatalf("first message of the WebSocket = %s (error %v), want run %s in it", first, err, c.run)
 	}
 	c.look("the socket", first)
 	c.submit(obj{"kind": "seen", "input": canary, "metadata": obj{"k": canary}})

@@ -12,19 +12,20 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// A turn is a run on a thread that has ended, and is to be continued when its children have. They are leased.
+// A turn is an ended run on a thread. It is continued when its children have ended. The children
+// are leased.
 type turn struct {
 	id, thread string
 	kids       []runView
 }
 
-// turn makes one with so many children.
+// turn creates a turn with a number of children.
 func (n *node) turn(kids int) turn {
 	n.t.Helper()
 	must := func(method, path string, in, out any) {
 		n.t.Helper()
 		if s := n.insist(method, path, "", in, out); s >= 300 {
-			n.t.Fatalf("%s %s: %d", method, path, s)
+			n.t.Fatalf("%s %s: status %d, want 2xx", method, path, s)
 		}
 	}
 	var thread struct {
@@ -37,7 +38,7 @@ func (n *node) turn(kids int) turn {
 		var p polled
 		must("POST", "/api/v1/workers/w/poll", obj{"slots": slots, "start": true, "wait": "10s", "kinds": []string{kind}}, &p)
 		if len(p.Runs) != slots {
-			n.t.Fatalf("%d of %d %ss", len(p.Runs), slots, kind)
+			n.t.Fatalf("poll for kind %s returned %d runs, want %d", kind, len(p.Runs), slots)
 		}
 		return p.Runs
 	}
@@ -48,19 +49,21 @@ func (n *node) turn(kids int) turn {
 		keys = append(keys, fmt.Sprint("k", i))
 		spawns = append(spawns, obj{"key": keys[i], "kind": "kid"})
 	}
-	must("POST", "/api/v1/workers/w/commit", obj{"commits": []obj{{"commit_id": "turn", "run_id": boss.RunID, "epoch": boss.Epoch, "children": spawns,
-		"outcome": obj{"type": "complete", "result": "I'll tell you", "continue_on": keys}}}}, nil)
+	must("POST", "/api/v1/workers/w/commit",
+		obj{"commits": []obj{{"commit_id": "turn", "run_id": boss.RunID, "epoch": boss.Epoch, "children": spawns,
+			"outcome": obj{"type": "complete", "result": "I'll tell you", "continue_on": keys}}}}, nil)
 	return turn{boss.RunID, thread.ID, lease("kid", kids)}
 }
 
-// completes has a child end, however often that takes.
+// completes completes a child, with retries.
 func (n *node) completes(r runView) {
 	if s := n.insist("POST", "/api/v1/workers/w/commit", "", complete(r, "done"), nil); s != 200 {
-		n.t.Errorf("a child's end: %d", s)
+		n.t.Errorf("commit of a child's end: status %d, want 200", s)
 	}
 }
 
-// continuedOnce checks that a turn has one continuation that knows all results, and has it done.
+// continuedOnce checks that a turn has one continuation, with all results in the thread, and ends
+// it.
 func (n *node) continuedOnce(c turn) {
 	n.t.Helper()
 	var page struct {
@@ -72,8 +75,9 @@ func (n *node) continuedOnce(c turn) {
 		} `json:"runs"`
 	}
 	n.insist("GET", "/api/v1/runs?thread_id="+c.thread, "", nil, &page)
-	if len(page.Runs) != 2 || page.Runs[0].Of != c.id || page.Runs[1].RunID != c.id || page.Runs[1].By != page.Runs[0].RunID || page.Runs[0].State != "queued" {
-		n.t.Errorf("%s is continued by %+v", c.id, page.Runs)
+	if len(page.Runs) != 2 || page.Runs[0].Of != c.id || page.Runs[1].RunID != c.id ||
+		page.Runs[1].By != page.Runs[0].RunID || page.Runs[0].State != "queued" {
+		n.t.Errorf("turn %s: continuations = %+v, want one", c.id, page.Runs)
 	}
 	var said struct {
 		Messages []struct {
@@ -83,11 +87,12 @@ func (n *node) continuedOnce(c turn) {
 	}
 	n.insist("GET", "/api/v1/threads/"+c.thread+"/messages", "", nil, &said)
 	if len(said.Messages) != len(c.kids) {
-		n.t.Errorf("%s: %+v", c.id, said.Messages)
+		n.t.Errorf("turn %s: messages = %+v, want one for each child", c.id, said.Messages)
 	}
 	for i, m := range said.Messages {
-		if m.Role != "tool" || m.Content.Key != fmt.Sprint("k", i) || m.Content.Status != "completed" || m.Content.Result != "done" {
-			n.t.Errorf("%s: %+v", c.id, m)
+		if m.Role != "tool" || m.Content.Key != fmt.Sprint("k", i) || m.Content.Status != "completed" ||
+			m.Content.Result != "done" {
+			n.t.Errorf("turn %s: message = %+v, want the result of a child", c.id, m)
 		}
 	}
 	var log struct {
@@ -101,10 +106,11 @@ func (n *node) continuedOnce(c turn) {
 		}
 	}
 	if lines != 1 {
-		n.t.Errorf("%s has %d lines that it was continued", c.id, lines)
+		n.t.Errorf("turn %s: %d lines run:continued, want 1", c.id, lines)
 	}
-	if s := n.insist("POST", "/api/v1/runs/"+page.Runs[0].RunID+"/cancel", "", obj{}, nil); s != 200 { // nobody is in the way of the next round
-		n.t.Errorf("cancel: %d", s)
+	// The continuation must not disturb the next round.
+	if s := n.insist("POST", "/api/v1/runs/"+page.Runs[0].RunID+"/cancel", "", obj{}, nil); s != 200 {
+		n.t.Errorf("cancel of the continuation: status %d, want 200", s)
 	}
 }
 
@@ -115,16 +121,16 @@ func (n *node) sound() {
 	}
 	n.insist("GET", "/api/admin/invariants", "", nil, &check)
 	if len(check.Violations) > 0 {
-		n.t.Errorf("%v", check.Violations)
+		n.t.Errorf("violations of invariants = %v, want none", check.Violations)
 	}
 }
 
-// The server is killed around the ends of the last children: each turn is continued, once.
-func TestKilledAroundTheLastChildsEnd(t *testing.T) {
+// The server is killed around the ends of the last children. Each turn is continued once.
+func TestKillAroundLastChildEndContinuesOnce(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	const turns, kids = 6, 3
-	var none, some, whole int // rounds by how many ends were acknowledged before the kill
+	var none, some, whole int // rounds with no, some and all ends acknowledged before the kill
 	for range number("PERDURE_KILLS", 20) {
 		var all []turn
 		for range turns {
@@ -137,7 +143,7 @@ func TestKilledAroundTheLastChildsEnd(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		// Two end at a time, and the kill comes when a drawn number of ends was acknowledged: before, between, after.
+		// Two children end at a time. The kill comes after a random number of acknowledged ends.
 		var ended atomic.Int64
 		acknowledged := make(chan struct{}, turns)
 		for half := range slices.Chunk(all, turns/2) {
@@ -170,12 +176,13 @@ func TestKilledAroundTheLastChildsEnd(t *testing.T) {
 	n.sound()
 	t.Logf("killed before any end was acknowledged: %d times, between: %d, after all: %d", none, some, whole)
 	if some == 0 {
-		t.Error("no kill came between two ends: this has not tried what it is for")
+		t.Error("no kill came between two ends, want some: otherwise the test checks nothing")
 	}
 }
 
-// The last two children of a turn end at two nodes at once: one of them sees that they are the last.
-func TestTheLastTwoChildrenEndAtTwoNodesAtOnce(t *testing.T) {
+// The last two children of a turn end at two nodes at the same time. One of the nodes has to
+// notice.
+func TestLastTwoChildrenEndAtTwoNodesAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, pgtest.New(t))
 	a, b := f.nodes[0], f.nodes[1]

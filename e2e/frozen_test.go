@@ -21,11 +21,12 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// frozen is a worker process that is going to be stopped in the middle of its run. Its work is done when it is told so, and
-// it does not mind what it hears meanwhile.
+// frozen is a worker process that will be stopped in the middle of its run. It finishes when it is
+// told to, and ignores the loss of its lease.
 func frozen(addr, key string) error {
-	w := worker.New(client.New("http://"+addr, key, client.Options{Transport: &answers{}}), worker.Options{ID: "frozen", Slots: 1, HeartbeatEvery: 200 * time.Millisecond,
-		Logger: slog.New(slog.DiscardHandler)})
+	w := worker.New(client.New("http://"+addr, key, client.Options{Transport: &answers{}}),
+		worker.Options{ID: "frozen", Slots: 1, HeartbeatEvery: 200 * time.Millisecond,
+			Logger: slog.New(slog.DiscardHandler)})
 	worker.Handle(w, "job", func(context.Context, struct{}) (string, error) {
 		_, err := bufio.NewReader(os.Stdin).ReadString('\n')
 		return "from the freezer", err
@@ -33,7 +34,7 @@ func frozen(addr, key string) error {
 	return w.Run(context.Background())
 }
 
-// answers prints when the server has first heard from the worker, and what commits are answered with.
+// answers is a transport that prints the first heartbeat and the answers to commits.
 type answers struct{ heard sync.Once }
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -48,7 +49,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// A freezer is a frozen worker's process.
+// A freezer has a frozen worker's process.
 type freezer struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -56,7 +57,7 @@ type freezer struct {
 	out *bufio.Reader
 }
 
-// freeze starts a worker, and stops it once it has been heard from.
+// freeze starts a worker, and stops it with SIGSTOP after its first sign of life.
 func freeze(t *testing.T, n *node) *freezer {
 	t.Helper()
 	f := &freezer{t: t, cmd: exec.Command(os.Args[0])}
@@ -90,7 +91,7 @@ func (f *freezer) says(want string) {
 	}
 }
 
-// wake lets it go on, and finish.
+// wake continues the process, and lets it finish.
 func (f *freezer) wake() {
 	f.cmd.Process.Signal(syscall.SIGCONT)
 	fmt.Fprintln(f.in)
@@ -116,13 +117,15 @@ func (n *node) lates(id string) []lateView {
 	return list.Lates
 }
 
-// brief is a policy under which a lease is soon lost by who is gone, and by nobody else: a machine that stands still for a moment
-// is a gap, and in a gap nobody is heard.
-var brief = []string{"--policy", "lease=3s", "--policy", "gap_after=2s", "--policy", "gap_spare=1s", "--policy", "backoff_base=50ms", "--policy", "dispatched_retry=500ms"}
+// brief is a policy with a short lease. gap_after is shorter, so that a machine that stands still
+// for a moment is a gap, in which no lease is lost.
+var brief = []string{"--policy", "lease=3s", "--policy", "gap_after=2s", "--policy", "gap_spare=1s", "--policy",
+	"backoff_base=50ms", "--policy", "dispatched_retry=500ms"}
 
-// A worker is frozen past its lease, and another takes its run over. When the first one wakes and completes, that is
-// refused and kept, and somebody takes it after all: of a run that goes on, and of one that has ended.
-func TestAFrozenWorkerWakesAfterItsLease(t *testing.T) {
+// A worker is stopped past its lease, and another one gets its run. When the first one continues
+// and completes, its result is refused and kept. A person then adopts it, for a live run and for an
+// ended one.
+func TestLateResultOfFrozenWorkerCanBeAdopted(t *testing.T) {
 	for store, args := range map[string]func(*testing.T) []string{
 		"SQLite":     func(*testing.T) []string { return nil },
 		"PostgreSQL": func(t *testing.T) []string { return []string{"--store", pgtest.New(t)} },
@@ -139,40 +142,42 @@ func TestAFrozenWorkerWakesAfterItsLease(t *testing.T) {
 					return len(got) > 0
 				})
 				if got[0].RunID != r.RunID || got[0].Attempt != 2 || got[0].Epoch <= 1 {
-					t.Fatalf("%+v", got)
+					t.Fatalf("poll of the healthy worker = %+v, want run %s in attempt 2 under a higher epoch", got, r.RunID)
 				}
 				if ended {
 					if s := n.insist("POST", "/api/v1/workers/healthy/commit", "", complete(got[0], "fresh"), nil); s != 200 {
-						t.Fatalf("%d", s)
+						t.Fatalf("commit of the healthy worker: status %d, want 200", s)
 					}
 				}
 				f.wake()
 				f.says("commit 409")
 				was := n.get(r.RunID)
 				if ended != (string(was.Result) == `"fresh"`) || was.Late != 1 {
-					t.Errorf("%+v", was)
+					t.Errorf("run = %+v, want 1 late result, and the healthy worker's result only if it ended", was)
 				}
 				want := lateView{N: 1, State: "kept", Epoch: 1, Attempt: 1, Worker: "frozen", Size: len(`"from the freezer"`)}
 				if list := n.lates(r.RunID); len(list) != 1 || list[0] != want {
-					t.Fatalf("%+v", list)
+					t.Fatalf("late results = %+v, want only %+v", list, want)
 				}
 				var adopted runView
-				for range 2 { // said twice, it is done once
+				for range 2 { // a second call changes nothing
 					if s := n.insist("POST", "/api/v1/runs/"+r.RunID+"/late-results/1/adopt", "", nil, &adopted); s != 200 {
 						t.Fatalf("adopt: %d", s)
 					}
 				}
-				if adopted.State != "completed" || string(adopted.Result) != `"from the freezer"` || ended != (adopted.Epoch == was.Epoch) {
+				if adopted.State != "completed" || string(adopted.Result) != `"from the freezer"` ||
+					ended != (adopted.Epoch == was.Epoch) {
 					t.Errorf("%+v, and it was %+v", adopted, was)
 				}
-				// Whoever still works on it is too late now, and nothing of that is lost either.
+				// The other worker is too late now, and its result is kept as well.
 				late := complete(got[0], "fresh, too late")
 				late["commits"].([]obj)[0]["commit_id"] = "again"
 				if s := n.insist("POST", "/api/v1/workers/healthy/commit", "", late, nil); s != 409 {
 					t.Errorf("the other worker's commit: %d", s)
 				}
-				if list := n.lates(r.RunID); len(list) != 2 || list[0].State != "adopted" || list[1].Attempt != 2 || list[1].Worker != "healthy" {
-					t.Errorf("%+v", list)
+				if list := n.lates(r.RunID); len(list) != 2 || list[0].State != "adopted" || list[1].Attempt != 2 ||
+					list[1].Worker != "healthy" {
+					t.Errorf("late results = %+v, want an adopted one, and one of the healthy worker", list)
 				}
 			})
 		}

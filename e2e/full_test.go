@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// ask makes one request and reads the code of what refuses it, or the status that a health check tells.
+// ask makes one request and returns the code of the error, or the status of a health check.
 func (n *node) ask(method, path string, in any) (status int, word string) {
 	n.t.Helper()
 	var body io.Reader
@@ -55,7 +55,7 @@ func (n *node) ask(method, path string, in any) (status int, word string) {
 	return res.StatusCode, out.Code
 }
 
-// until asks until the answer is the one that is waited for.
+// until repeats a request until it has a certain answer.
 func (n *node) until(method, path string, in any, status int, word string) {
 	n.t.Helper()
 	eventually.True(n.t, fmt.Sprintf("%s %s is answered with %d %s", method, path, status, word), func() bool {
@@ -64,7 +64,7 @@ func (n *node) until(method, path string, in any, status int, word string) {
 	})
 }
 
-// finish ends runs with a result of some size, and looks whether that was taken.
+// finish completes runs with results of some size, which has to succeed.
 func (n *node) finish(runs []runView) {
 	n.t.Helper()
 	for _, r := range runs {
@@ -76,12 +76,12 @@ func (n *node) finish(runs []runView) {
 		}
 		status, err := n.call("POST", "/api/v1/workers/w/commit", "", complete(r, strings.Repeat("r", 4000)), &out)
 		if err != nil || status != 200 || len(out.Results) != 1 || !out.Results[0].OK {
-			n.t.Fatalf("%s can't end: %d, %v, %+v", r.RunID, status, err, out)
+			n.t.Fatalf("run %s: complete: status %d (error %v), %+v; want 200", r.RunID, status, err, out)
 		}
 	}
 }
 
-func TestAFullDiskRefusesNewWorkAndLetsRunsEnd(t *testing.T) {
+func TestFullDiskRefusesNewWorkAndLetsRunsEnd(t *testing.T) {
 	fs := forgetful(t)
 	n := nodeAt(t, filepath.Join(fs.Dir, "data"))
 	n.start()
@@ -99,7 +99,7 @@ func TestAFullDiskRefusesNewWorkAndLetsRunsEnd(t *testing.T) {
 		ids = append(ids, n.submit(job).RunID)
 	}
 	held := n.poll("w", 100, true, "5s")
-	fill := func() { // somebody else takes all that is left
+	fill := func() { // another program uses all remaining space
 		used, err := fs.Used()
 		if err != nil {
 			t.Fatal(err)
@@ -110,7 +110,7 @@ func TestAFullDiskRefusesNewWorkAndLetsRunsEnd(t *testing.T) {
 	}
 
 	fill()
-	n.finish(held[:50]) // they are the first to find no room, and are not told
+	n.finish(held[:50]) // these are the first without free space, and use the reserve
 	n.until("POST", "/api/v1/runs", job, 507, "storage_full")
 	n.until("GET", "/readyz", nil, 200, "full")
 	for _, path := range []string{"/api/v1/threads", "/api/v1/groups"} {
@@ -119,43 +119,43 @@ func TestAFullDiskRefusesNewWorkAndLetsRunsEnd(t *testing.T) {
 			in = obj{"run_ids": ids[:2]}
 		}
 		if s, code := n.ask("POST", path, in); s != 507 || code != "storage_full" {
-			t.Errorf("POST %s: %d %s", path, s, code)
+			t.Errorf("POST %s on a full disk: status %d %s, want 507 storage_full", path, s, code)
 		}
 	}
 	n.finish(held[50:])
 	n.finish(n.poll("w", 100, true, "5s"))
 	if s, code := n.ask("POST", "/api/v1/runs/"+ids[299]+"/cancel", obj{}); s != 200 {
-		t.Errorf("cancel: %d %s", s, code)
+		t.Errorf("cancel on a full disk: status %d %s, want 200", s, code)
 	}
 
-	// A server that is started on a full disk can do the same.
+	// A server that starts on a full disk does the same.
 	n.kill(syscall.SIGKILL)
 	n.start()
 	n.until("GET", "/readyz", nil, 200, "full")
 	n.finish(n.poll("w", 20, true, "5s"))
 	if s, code := n.ask("POST", "/api/v1/runs", job); s != 507 || code != "storage_full" {
-		t.Errorf("a new run: %d %s", s, code)
+		t.Errorf("submit on a full disk: status %d %s, want 507 storage_full", s, code)
 	}
 
-	// When there is room again, everything goes on.
+	// With free space everything continues.
 	if err := fs.Full(0); err != nil {
 		t.Fatal(err)
 	}
 	n.until("GET", "/readyz", nil, 200, "ready")
 	n.until("POST", "/api/v1/runs", job, 201, "")
 	if reserve() == 0 {
-		t.Error("nothing is kept back any more")
+		t.Error("the reserve was not created again, want one")
 	}
 	n.kill(syscall.SIGKILL)
 	fill()
-	n.start() // with what is kept back
+	n.start() // with a reserve
 	n.finish(n.poll("w", 100, true, "5s"))
 	states := map[string]int{}
 	for _, id := range ids {
 		states[n.get(id).State]++
 	}
 	if states["completed"] != 299 || states["cancelled"] != 1 {
-		t.Errorf("%v", states)
+		t.Errorf("states of the runs = %v, want 299 completed and 1 cancelled", states)
 	}
 	var check struct {
 		Violations []any `json:"violations"`
@@ -165,10 +165,11 @@ func TestAFullDiskRefusesNewWorkAndLetsRunsEnd(t *testing.T) {
 	}
 }
 
-// A database that has filled its disk does not get smaller when what is in it is removed, but has room inside.
-func TestADiskThatRunsHaveFilledHasRoomWhenTheyAreRemoved(t *testing.T) {
+// A database that has filled its disk does not shrink when rows are removed, but it has free pages.
+func TestRemovedRunsMakeRoomOnFullDisk(t *testing.T) {
 	fs := forgetful(t)
-	s, err := store.Open(store.Options{Path: filepath.Join(fs.Dir, "data", "perdure.db"), Reserve: 2 << 20, Hooks: store.Hooks{WALPages: 64}})
+	s, err := store.Open(store.Options{Path: filepath.Join(fs.Dir, "data", "perdure.db"), Reserve: 2 << 20,
+		Hooks: store.Hooks{WALPages: 64}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,10 +199,11 @@ func TestADiskThatRunsHaveFilledHasRoomWhenTheyAreRemoved(t *testing.T) {
 		err = submit()
 	}
 	if perdure.CodeOf(err) != perdure.CodeStorageFull || !s.Full() {
-		t.Fatalf("%v, after %d runs", err, len(all))
+		t.Fatalf("submit after %d runs: %v, want storage_full, and a store that is full", len(all), err)
 	}
-	if _, err := s.Backup(t.Context(), filepath.Join(fs.Dir, "backup"), nil); perdure.CodeOf(err) != perdure.CodeStorageFull || strings.Contains(err.Error(), "rollback") {
-		t.Errorf("a backup on a full disk: %v", err)
+	if _, err := s.Backup(t.Context(), filepath.Join(fs.Dir, "backup"),
+		nil); perdure.CodeOf(err) != perdure.CodeStorageFull || strings.Contains(err.Error(), "rollback") {
+		t.Errorf("backup on a full disk: %v, want storage_full", err)
 	}
 	for _, id := range all {
 		if err := s.Do(t.Context(), removal(id)); err != nil {
@@ -209,7 +211,7 @@ func TestADiskThatRunsHaveFilledHasRoomWhenTheyAreRemoved(t *testing.T) {
 		}
 	}
 	for range len(all) / 2 {
-		eventually.True(t, "there is room", func() bool { // between two looks the log may take what is left of so small a disk
+		eventually.True(t, "there is room", func() bool { // the log may use the rest of such a small disk in between
 			err := submit()
 			if err != nil && perdure.CodeOf(err) != perdure.CodeStorageFull {
 				t.Fatal(err)
@@ -219,7 +221,7 @@ func TestADiskThatRunsHaveFilledHasRoomWhenTheyAreRemoved(t *testing.T) {
 	}
 }
 
-// A removal takes a run out of the database, as if it had been kept long enough.
+// A removal removes a run from the database, as the retention does.
 type removal perdure.RunID
 
 func (removal) Needs() []store.Ref { return nil }
@@ -231,8 +233,9 @@ func (r removal) Do(tx *store.Tx) error {
 	return nil
 }
 
-// What is too large for the cache is written before its commit, and finds no room there.
-func TestATransactionThatFillsTheDiskIsTakenBack(t *testing.T) {
+// A transaction that is too large for the cache is written before its commit, and finds no free
+// space.
+func TestTransactionThatFillsDiskIsRolledBack(t *testing.T) {
 	fs := forgetful(t)
 	s, err := small(filepath.Join(fs.Dir, "data"), 100)
 	if err != nil {
@@ -265,11 +268,11 @@ func TestATransactionThatFillsTheDiskIsTakenBack(t *testing.T) {
 			refused++
 		}
 		if err != nil && perdure.CodeOf(err) != perdure.CodeStorageFull {
-			t.Errorf("refused with %v", err)
+			t.Errorf("signal on a full disk: %v, want storage_full", err)
 		}
 	}
 	if refused == 0 || s.Err() != nil {
-		t.Fatalf("%d were refused, and the store is in doubt: %v", refused, s.Err())
+		t.Fatalf("%d signals were refused (store error %v), want some, and a store without an error", refused, s.Err())
 	}
 	t.Logf("%d of %d were refused", refused, len(ops))
 	if err := fs.Full(0); err != nil {
@@ -277,7 +280,7 @@ func TestATransactionThatFillsTheDiskIsTakenBack(t *testing.T) {
 	}
 	for _, err := range e.Step(s.Now(), ops...) {
 		if err != nil {
-			t.Errorf("with room: %v", err)
+			t.Errorf("signal with free space: %v, want success", err)
 		}
 	}
 	err = s.View(t.Context(), func(v *store.View) error {
@@ -286,11 +289,11 @@ func TestATransactionThatFillsTheDiskIsTakenBack(t *testing.T) {
 			return err
 		}
 		if len(items) != len(ops) {
-			t.Errorf("%d signals became %d", len(ops), len(items))
+			t.Errorf("%d signals gave %d inbox items, want one each", len(ops), len(items))
 		}
 		found, err := v.Check(nil)
 		if len(found) > 0 {
-			t.Errorf("%+v", found)
+			t.Errorf("violations of invariants = %+v, want none", found)
 		}
 		return err
 	})

@@ -10,8 +10,9 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// A run with very many pending signals, older than the watchdog lets them be, suspends and completes while signals still arrive and the
-// watchdogs of two nodes look at the same items. Both calls are answered the first time, and soon: an inbox is not rewritten when a run changes hands.
+// A run has very many pending signals that are due for the watchdog. It suspends and completes
+// while signals still arrive and the watchdogs of two nodes look at the same items. Both calls
+// succeed at once and soon, because the inbox is not rewritten with the run.
 func TestRunWithFullInboxSuspendsAndEnds(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
 		n := newNode(t)
@@ -32,8 +33,10 @@ func fullInbox(t *testing.T, a, b *node) {
 	var wg sync.WaitGroup
 	send := func(n *node, from, to int) {
 		for i := from; i < to; {
-			// Two nodes write to one row: a signal that lost too often is sent again, as clients do.
-			if status, err := n.call("POST", "/api/v1/runs/"+id+"/signals/go", fmt.Sprint("s", i), obj{"data": i}, nil); err != nil || status >= 300 && status != 409 && status != 503 {
+			// Two nodes write to one row. A signal that conflicts too often is sent again, as
+			// clients do.
+			if status, err := n.call("POST", "/api/v1/runs/"+id+"/signals/go", fmt.Sprint("s", i), obj{"data": i},
+				nil); err != nil || status >= 300 && status != 409 && status != 503 {
 				t.Errorf("signal %d: %d %v", i, status, err)
 				return
 			} else if status != 503 {
@@ -61,8 +64,10 @@ func fullInbox(t *testing.T, a, b *node) {
 		}
 		began := time.Now()
 		status, err := a.call("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{outcome}}, &done)
-		if took := time.Since(began); err != nil || status != 200 || len(done.Results) != 1 || !done.Results[0].OK || took > within {
-			t.Fatalf("outcome %d with %d signals pending: status %d after %s (at most %s), %+v %v", i, signals, status, took, within, done, err)
+		if took := time.Since(began); err != nil || status != 200 || len(done.Results) != 1 || !done.Results[0].OK ||
+			took > within {
+			t.Fatalf("outcome %d with %d signals pending: status %d after %s (at most %s), %+v %v", i, signals, status,
+				took, within, done, err)
 		}
 	}
 	wg.Wait()

@@ -1,4 +1,3 @@
-// Package e2e tries the whole with real processes, real files and kill -9.
 package e2e
 
 import (
@@ -23,7 +22,7 @@ import (
 
 const tenant perdure.TenantID = "acme"
 
-// kills is how often the process is killed; a campaign asks for more.
+// kills returns how often the process is killed. A campaign sets more.
 func kills() int {
 	n := 50
 	if s := os.Getenv("PERDURE_KILLS"); s != "" {
@@ -75,7 +74,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// victim works until it is killed, and says on its output what was acknowledged, after it was.
+// victim works until it is killed, and prints what was acknowledged.
 func victim(dir, round string) error {
 	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db")})
 	if err != nil {
@@ -107,15 +106,16 @@ func victim(dir, round string) error {
 	return <-errs
 }
 
-// oneLife submits a run, signals it, leases whatever there is and finishes it.
+// oneLife submits a run, signals it, and leases and finishes any run.
 func oneLife(ctx context.Context, e *engine.Engine, key string, say func(string, ...any)) error {
-	sub := &engine.Submit{Tenant: tenant, Key: key, Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
+	sub := &engine.Submit{Tenant: tenant, Key: key,
+		Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
 	say("try %s", key)
 	if err := e.Do(ctx, sub); err != nil {
 		return err
 	}
 	say("submitted %s %s", key, sub.Run.ID)
-	// Its run may have ended already: another goroutine took it.
+	// Another goroutine may have taken and ended the run already.
 	if err := e.Do(ctx, &engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "hello", Key: key}); err == nil {
 		say("signalled %s %s", key, sub.Run.ID)
 	} else if perdure.CodeOf(err) != perdure.CodeRunEnded {
@@ -127,8 +127,9 @@ func oneLife(ctx context.Context, e *engine.Engine, key string, say func(string,
 	}
 	for _, g := range poll.Grants {
 		result := fmt.Sprintf(`"%s of %d"`, g.Run.ID, g.Run.Epoch)
-		done := &engine.Commit{Tenant: tenant, Worker: "w", Commit: perdure.Commit{ID: "end", RunID: g.Run.ID, Epoch: g.Run.Epoch,
-			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(result)}}}
+		done := &engine.Commit{Tenant: tenant, Worker: "w",
+			Commit: perdure.Commit{ID: "end", RunID: g.Run.ID, Epoch: g.Run.Epoch,
+				Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(result)}}}
 		if err := e.Do(ctx, done); err != nil {
 			return err
 		}
@@ -139,7 +140,7 @@ func oneLife(ctx context.Context, e *engine.Engine, key string, say func(string,
 	return nil
 }
 
-func TestKilledInTheMiddleOfGroupCommits(t *testing.T) {
+func TestKillDuringGroupCommitsLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	tried := map[string]bool{}
 	submitted, signalled, completed := map[string]string{}, map[string]string{}, map[string]string{}
@@ -156,7 +157,8 @@ func TestKilledInTheMiddleOfGroupCommits(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := bufio.NewScanner(pipe)
-		// How much is acknowledged before the kill is drawn, and not left to how fast the machine is; and then it is any moment.
+		// The number of acknowledgements before the kill is random, so that it does not depend on
+		// the machine.
 		left := 1 + rng.IntN(160)
 		for lines.Scan() {
 			f := strings.SplitN(lines.Text(), " ", 3)
@@ -179,12 +181,13 @@ func TestKilledInTheMiddleOfGroupCommits(t *testing.T) {
 			}
 		}
 		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-			t.Fatalf("round %d: the victim ended by itself: %v", round, err)
+			t.Fatalf("round %d: the victim ended by itself: %v, want it to run until it is killed", round, err)
 		}
 	}
-	t.Logf("%d kills; acknowledged: %d submits, %d signals, %d results", kills(), len(submitted), len(signalled), len(completed))
+	t.Logf("%d kills; acknowledged: %d submits, %d signals, %d results", kills(), len(submitted), len(signalled),
+		len(completed))
 	if len(submitted) < 20*kills() || len(completed) < 5*kills() {
-		t.Fatalf("too little happened for this to show anything")
+		t.Fatal("too few operations were acknowledged for the test to mean anything")
 	}
 
 	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db")})
@@ -198,15 +201,18 @@ func TestKilledInTheMiddleOfGroupCommits(t *testing.T) {
 	}
 	ctx := context.Background()
 	for key, id := range submitted {
-		again := &engine.Submit{Tenant: tenant, Key: key, Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
+		again := &engine.Submit{Tenant: tenant, Key: key,
+			Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
 		if err := e.Do(ctx, again); err != nil || again.Created || string(again.Run.ID) != id {
-			t.Errorf("the submit of %s was acknowledged as %s, and is %s (%v)", key, id, again.Run.ID, err)
+			t.Errorf("key %s was acknowledged as run %s, and a second submit returns %s (error %v); want the same", key,
+				id, again.Run.ID, err)
 		}
 	}
 	for id, result := range completed {
 		d, err := e.Get(ctx, tenant, perdure.RunID(id))
 		if err != nil || d.State != perdure.Completed || string(d.ResultText) != result {
-			t.Errorf("the result %s of %s was acknowledged, and is %s %s (%v)", result, id, d.State, d.ResultText, err)
+			t.Errorf("run %s was acknowledged with result %s, and is %s with %s (error %v); want completed with it", id,
+				result, d.State, d.ResultText, err)
 		}
 	}
 	err = s.View(ctx, func(v *store.View) error {
@@ -216,7 +222,7 @@ func TestKilledInTheMiddleOfGroupCommits(t *testing.T) {
 				return err
 			}
 			if len(items) != 1 {
-				t.Errorf("the signal of %s was acknowledged, and its run has %d", key, len(items))
+				t.Errorf("the signal of key %s was acknowledged, and its run has %d inbox items; want 1", key, len(items))
 			}
 		}
 		seen := 0
@@ -228,18 +234,18 @@ func TestKilledInTheMiddleOfGroupCommits(t *testing.T) {
 			}
 			seen++
 			if key := strings.Trim(input, `"`); n != 1 || !tried[key] {
-				t.Errorf("%s is there %d times (asked for: %v)", input, n, tried[key])
+				t.Errorf("input %s has %d runs (submitted: %v), want 1, and only if it was submitted", input, n, tried[key])
 			}
 			return nil
 		}); err != nil {
 			return err
 		}
 		if seen < len(submitted) {
-			t.Errorf("%d runs, %d were acknowledged", seen, len(submitted))
+			t.Errorf("the store has %d runs, want at least the %d that were acknowledged", seen, len(submitted))
 		}
 		found, err := v.Check(nil)
 		for _, x := range found {
-			t.Errorf("%s, %s: %s", x.ID, x.Statement, x.Row)
+			t.Errorf("invariant %s (%s) is violated by %s", x.ID, x.Statement, x.Row)
 		}
 		return err
 	})

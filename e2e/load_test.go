@@ -18,8 +18,8 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// A fleet is server processes on one PostgreSQL. Whoever calls it takes any of them, and another one if that
-// has no answer.
+// A fleet is several server processes on one PostgreSQL. A caller uses any of them, and another one
+// if it gets no answer.
 type fleet struct {
 	t     *testing.T
 	store string
@@ -31,7 +31,8 @@ type fleet struct {
 // newFleet starts servers that share a database.
 func newFleet(t *testing.T, size int, store string, args ...string) *fleet {
 	t.Helper()
-	f := &fleet{t: t, store: store, http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 200}}}
+	f := &fleet{t: t, store: store,
+		http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 200}}}
 	t.Cleanup(f.http.CloseIdleConnections)
 	for range size {
 		f.nodes = append(f.nodes, newNode(t, append([]string{"--store", store}, args...)...))
@@ -40,8 +41,8 @@ func newFleet(t *testing.T, size int, store string, args ...string) *fleet {
 	return f
 }
 
-// lowPort finds a port that stays free while its server is away: it lies below those that outgoing connections
-// get, and whoever listens on any port. There are many of both while tests run.
+// lowPort finds a port that stays free while its server is away. It is below the range from which
+// the system assigns ports, which other tests use.
 func lowPort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
@@ -51,12 +52,11 @@ func lowPort(t *testing.T) int {
 			return port
 		}
 	}
-	t.Fatal("no free port")
+	t.Fatal("no free port was found in 100 tries")
 	return 0
 }
 
-// call makes one request to one node. Whatever happens behind it, no answer is a 500, and one that asks for
-// another try says when.
+// call makes one request to one node. No answer may be a 500, and every 503 needs a Retry-After.
 func (f *fleet) call(at int, method, path, idempotency string, in, out any) (int, error) {
 	res, b, err := exchange(f.http, f.key, method, "http://"+f.nodes[at].addr+path, idempotency, in)
 	if err != nil {
@@ -64,9 +64,9 @@ func (f *fleet) call(at int, method, path, idempotency string, in, out any) (int
 	}
 	switch {
 	case res.StatusCode == 500:
-		f.t.Errorf("%s %s: %s", method, path, b)
+		f.t.Errorf("%s %s: status 500, want none: %s", method, path, b)
 	case res.StatusCode == 503 && res.Header.Get("Retry-After") == "":
-		f.t.Errorf("%s %s: 503 without Retry-After", method, path)
+		f.t.Errorf("%s %s: 503 without Retry-After, want one", method, path)
 	case out != nil && res.StatusCode < 300:
 		if err := json.Unmarshal(b, out); err != nil {
 			return 0, fmt.Errorf("%s %s: %s", method, path, b)
@@ -75,7 +75,8 @@ func (f *fleet) call(at int, method, path, idempotency string, in, out any) (int
 	return res.StatusCode, nil
 }
 
-// insist calls one node after the other until there is an answer that is final, and says who gave it.
+// insist calls one node after the other until there is a final answer, and returns which node gave
+// it.
 func (f *fleet) insist(method, path, idempotency string, in, out any) (status, at int) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Duration(10+rand.IntN(20)) * time.Millisecond) {
 		at = rand.IntN(len(f.nodes))
@@ -90,17 +91,17 @@ func (f *fleet) insist(method, path, idempotency string, in, out any) (status, a
 	}
 }
 
-// A load is clients and workers of a fleet, and a book of what was acknowledged to them.
+// A load is clients and workers of a fleet, with a record of what was acknowledged to them.
 type load struct {
 	*fleet
 	stopClients, stopWorkers context.CancelFunc
 	clients, workers         sync.WaitGroup
 
 	mu        sync.Mutex
-	submitted map[string]string // by key: the run
-	completed map[string]string // by run: the result
-	at        map[string]done   // by run: who acknowledged it, and when
-	answered  map[string]string // by run: what a waiter was told
+	submitted map[string]string // runs by key
+	completed map[string]string // results by run
+	at        map[string]done   // node and time of the acknowledged result, by run
+	answered  map[string]string // results that waiters got, by run
 	wakes     []time.Duration   // from the acknowledgement at one node to the waiter's answer at another
 }
 
@@ -109,13 +110,14 @@ type done struct {
 	when time.Time
 }
 
-// load lets clients and workers work until finish.
+// load starts clients and workers, until finish.
 func (f *fleet) load(clients, workers int) *load {
-	l := &load{fleet: f, submitted: map[string]string{}, completed: map[string]string{}, at: map[string]done{}, answered: map[string]string{}}
+	l := &load{fleet: f, submitted: map[string]string{}, completed: map[string]string{}, at: map[string]done{},
+		answered: map[string]string{}}
 	var ctx, work context.Context
 	ctx, l.stopClients = context.WithCancel(context.Background())
 	work, l.stopWorkers = context.WithCancel(context.Background())
-	f.t.Cleanup(func() { // of a test that was given up
+	f.t.Cleanup(func() { // if the test fails early
 		l.stopClients()
 		l.stopWorkers()
 		l.clients.Wait()
@@ -138,13 +140,14 @@ func (f *fleet) load(clients, workers int) *load {
 	return l
 }
 
-// client submits three runs and waits for their ends, each at any node.
+// client submits three runs at a time and waits for their ends, each at a random node.
 func (l *load) client(name string) {
 	var ids []string
 	for i := range 3 {
 		key := fmt.Sprintf("k-%s-%d", name, i)
 		var r runView
-		if s, _ := l.insist("POST", "/api/v1/runs", key, obj{"kind": "job", "input": key, "max_attempts": 100}, &r); s != 201 && s != 200 {
+		if s, _ := l.insist("POST", "/api/v1/runs", key, obj{"kind": "job", "input": key, "max_attempts": 100},
+			&r); s != 201 && s != 200 {
 			l.t.Errorf("submit: %d", s)
 			return
 		}
@@ -180,7 +183,7 @@ func (l *load) wait(id string) {
 		l.mu.Unlock()
 		return
 	}
-	l.t.Errorf("%s does not end", id)
+	l.t.Errorf("run %s did not end in time", id)
 }
 
 func (l *load) worker(name string) {
@@ -205,7 +208,7 @@ func (l *load) worker(name string) {
 		}
 		l.mu.Lock()
 		if before, ok := l.completed[r.RunID]; ok && before != result {
-			l.t.Errorf("two results of %s were acknowledged: %s, %s", r.RunID, before, result)
+			l.t.Errorf("run %s: two results were acknowledged, %s and %s; want one", r.RunID, before, result)
 		}
 		l.completed[r.RunID] = result
 		l.at[r.RunID] = done{at, time.Now()}
@@ -213,8 +216,8 @@ func (l *load) worker(name string) {
 	}
 }
 
-// enough waits until so many submits were acknowledged, and so many waits were answered at another node than the one where
-// the run had ended.
+// enough waits for a number of acknowledged submits, and a number of waits that were answered at
+// another node than the one where the run ended.
 func (l *load) enough(submits, wakes int) {
 	l.t.Helper()
 	eventually.True(l.t, fmt.Sprintf("%d submits, %d waits across nodes", submits, wakes), func() bool {
@@ -224,7 +227,7 @@ func (l *load) enough(submits, wakes int) {
 	})
 }
 
-// more waits until so many submits more were acknowledged.
+// more waits until a number of further submits were acknowledged.
 func (l *load) more(submits int) {
 	l.t.Helper()
 	l.mu.Lock()
@@ -233,17 +236,17 @@ func (l *load) more(submits int) {
 	l.enough(have+submits, 0)
 }
 
-// finish lets every run end and checks the book.
+// finish waits until every run has ended, and checks the record.
 func (l *load) finish() {
 	l.t.Helper()
 	l.stopClients()
-	l.clients.Wait() // each waits for the ends of its runs
+	l.clients.Wait() // each client waits for its runs
 	l.stopWorkers()
 	l.workers.Wait()
 	l.check()
 }
 
-// check holds what is stored against what was acknowledged.
+// check compares what is stored with what was acknowledged.
 func (l *load) check() {
 	l.t.Helper()
 	ctx := context.Background()
@@ -271,36 +274,37 @@ func (l *load) check() {
 	for key, id := range l.submitted {
 		switch r := runs[id]; {
 		case r.key != key:
-			l.t.Errorf("the submit %s was acknowledged as %s, and that is not there", key, id)
+			l.t.Errorf("key %s was acknowledged as run %s, which is not stored", key, id)
 		case r.state != "completed":
-			l.t.Errorf("%s is %s", id, r.state)
+			l.t.Errorf("run %s: state = %s, want completed", id, r.state)
 		}
 	}
 	for key, n := range count {
 		if l.submitted[key] == "" || n != 1 {
-			l.t.Errorf("%d runs of the submit %s, which was acknowledged as %q", n, key, l.submitted[key])
+			l.t.Errorf("key %s, acknowledged as %q, has %d runs; want 1", key, l.submitted[key], n)
 		}
 	}
 	for id, want := range l.completed {
 		if r := runs[id]; r.result != strconv.Quote(want) {
-			l.t.Errorf("the result of %s was acknowledged as %s, and it is %s with %s", id, want, r.state, r.result)
+			l.t.Errorf("run %s: %s with result %s, want the acknowledged %s", id, r.state, r.result, want)
 		}
 	}
 	for id, told := range l.answered {
 		if r := runs[id]; r.result != told {
-			l.t.Errorf("who waited for %s was told %s, and it is %s", id, told, r.result)
+			l.t.Errorf("run %s: its waiter got %s, and the result is %s; want the same", id, told, r.result)
 		}
 	}
 	var check struct {
 		Violations []any `json:"violations"`
 		Past       int   `json:"runs_past_deadline"`
 	}
-	if s, _ := l.insist("GET", "/api/admin/invariants", "", nil, &check); s != 200 || len(check.Violations) > 0 || check.Past > 0 {
+	if s, _ := l.insist("GET", "/api/admin/invariants", "", nil, &check); s != 200 || len(check.Violations) > 0 ||
+		check.Past > 0 {
 		l.t.Errorf("invariants: %d %+v", s, check)
 	}
 }
 
-// quantile is the value below which that share of the durations lies.
+// quantile returns a quantile of durations.
 func quantile(d []time.Duration, share float64) time.Duration {
 	if len(d) == 0 {
 		return 0

@@ -19,8 +19,8 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// A history is what clients of two nodes ask for and what workers say, the same for the same seed. Whatever
-// is submitted through one node is worked on through the other, and waited for at the first.
+// A history is a sequence of calls by clients and workers of two nodes, the same for the same seed.
+// A run that is submitted at one node is executed at the other, and waited for at the first.
 type history struct {
 	*fleet
 	seed uint64
@@ -33,7 +33,7 @@ type history struct {
 
 var plots = []string{"job", "fail", "flaky", "parent", "signal", "timer", "cancel"}
 
-// play runs the history. meanwhile is called when so many of its runs have ended.
+// play executes the history. meanwhile is called with the number of ended runs.
 func (h *history) play(runs int, meanwhile func(ended int)) {
 	h.outcomes, h.ids = map[string]string{}, map[string]string{}
 	ctx, stop := context.WithCancel(context.Background())
@@ -70,7 +70,7 @@ func (h *history) play(runs int, meanwhile func(ended int)) {
 	}
 }
 
-// client lives through one plot at one node.
+// client executes one plot at one node.
 func (h *history) client(name, plot string, at int) {
 	begin := time.Now()
 	var r runView
@@ -87,7 +87,7 @@ func (h *history) client(name, plot string, at int) {
 			path = "/api/v1/runs/" + r.RunID + "/cancel"
 		}
 		if s, err := h.call(at, "POST", path, "", obj{}, nil); err != nil || s != 200 {
-			h.t.Errorf("%s: %d %v", path, s, err)
+			h.t.Errorf("POST %s: status %d (error %v), want 200", path, s, err)
 		}
 	}
 	if s, err := h.call(at, "GET", "/api/v1/runs/"+r.RunID+"/join?timeout=50s", "", nil, nil); err != nil || s != 200 {
@@ -110,12 +110,13 @@ type logged struct {
 	Next   int64 `json:"next_after"`
 }
 
-// suspended waits for a run to sleep by following its log.
+// suspended follows the log of a run until it is suspended.
 func (h *history) suspended(at int, id string) {
 	var next int64
 	for end := time.Now().Add(50 * time.Second); time.Now().Before(end); {
 		var l logged
-		if s, err := h.call(at, "GET", fmt.Sprintf("/api/v1/runs/%s/events?after=%d&wait=10s", id, next), "", nil, &l); err != nil || s != 200 {
+		if s, err := h.call(at, "GET", fmt.Sprintf("/api/v1/runs/%s/events?after=%d&wait=10s", id, next), "", nil,
+			&l); err != nil || s != 200 {
 			h.t.Errorf("events of %s: %d %v", id, s, err)
 			return
 		}
@@ -126,10 +127,11 @@ func (h *history) suspended(at int, id string) {
 			}
 		}
 	}
-	h.t.Errorf("%s does not suspend", id)
+	h.t.Errorf("run %s did not suspend in time", id)
 }
 
-// outcome is all that may not depend on a doorbell: the state, the result, and what happened in which order.
+// outcome returns what must not depend on the doorbell: the state, the result, and the order of
+// events.
 func (h *history) outcome(id string) string {
 	var r runView
 	var l logged
@@ -140,7 +142,7 @@ func (h *history) outcome(id string) string {
 		h.t.Errorf("events of %s: %d %v", id, s, err)
 	}
 	types := make([]string, len(l.Events))
-	siblings := 0 // where the news of children begins, who are told of in the order in which they got somewhere
+	siblings := 0 // index of the first event about children, whose order may vary
 	for i, e := range l.Events {
 		types[i] = e.Type
 		if !strings.HasPrefix(e.Type, "worker:") {
@@ -164,7 +166,8 @@ type granted struct {
 
 func (h *history) worker(ctx context.Context, at int, name string) {
 	var p struct{ Runs []granted }
-	s, err := h.call(at, "POST", "/api/v1/workers/"+name+"/poll", "", obj{"queues": []string{fmt.Sprint("at-", at)}, "slots": 2, "start": true, "wait": "2s"}, &p)
+	s, err := h.call(at, "POST", "/api/v1/workers/"+name+"/poll", "",
+		obj{"queues": []string{fmt.Sprint("at-", at)}, "slots": 2, "start": true, "wait": "2s"}, &p)
 	if err != nil || s != 200 {
 		h.t.Errorf("poll: %d %v", s, err)
 		return
@@ -178,7 +181,8 @@ func (h *history) worker(ctx context.Context, at int, name string) {
 				}
 			}
 		}
-		if s, err := h.call(at, "POST", "/api/v1/workers/"+name+"/commit", "", obj{"commits": []obj{h.turn(g, at)}}, &out); err != nil || s != 200 {
+		if s, err := h.call(at, "POST", "/api/v1/workers/"+name+"/commit", "", obj{"commits": []obj{h.turn(g, at)}},
+			&out); err != nil || s != 200 {
 			h.t.Errorf("commit of %s: %d %v", g.Input, s, err)
 			continue
 		}
@@ -188,9 +192,10 @@ func (h *history) worker(ctx context.Context, at int, name string) {
 	}
 }
 
-// turn is what a worker does with a run that it was granted.
+// turn returns the commit of a worker for a granted run.
 func (h *history) turn(g granted, at int) obj {
-	c := obj{"commit_id": fmt.Sprint("c-", g.Epoch), "run_id": g.RunID, "epoch": g.Epoch, "outcome": obj{"type": "complete", "result": g.Input}}
+	c := obj{"commit_id": fmt.Sprint("c-", g.Epoch), "run_id": g.RunID, "epoch": g.Epoch,
+		"outcome": obj{"type": "complete", "result": g.Input}}
 	var ack []int64
 	for _, i := range g.Inbox {
 		ack = append(ack, i.Seq)
@@ -208,11 +213,12 @@ func (h *history) turn(g granted, at int) obj {
 		c["outcome"] = obj{"type": "fail", "error": obj{"code": "broken", "message": g.Input}, "retryable": false}
 	case g.Kind == "flaky" && g.Attempt == 1:
 		c["outcome"] = obj{"type": "fail", "error": obj{"code": "broken", "message": g.Input}, "retryable": true}
-	case len(g.Journal) > 0: // it has slept
+	case len(g.Journal) > 0: // it has been suspended before
 	case g.Kind == "parent":
 		var children []obj
 		for _, k := range []string{"a", "b"} {
-			children = append(children, obj{"key": k, "kind": "job", "input": g.Input + "/" + k, "queue": fmt.Sprint("at-", 1-at)})
+			children = append(children,
+				obj{"key": k, "kind": "job", "input": g.Input + "/" + k, "queue": fmt.Sprint("at-", 1-at)})
 		}
 		suspend(obj{"type": "children", "keys": []string{"a", "b"}})
 		c["children"] = children
@@ -265,7 +271,8 @@ func TestNATSChangesLatencyOnly(t *testing.T) {
 				h := &history{fleet: newFleet(t, 2, pgtest.New(t), args...), seed: seed}
 				h.play(runs, meanwhile)
 				done()
-				t.Logf("a run took %s (p50), %s (p95), %s (max)", quantile(h.took, 0.5), quantile(h.took, 0.95), quantile(h.took, 1))
+				t.Logf("a run took %s (p50), %s (p95), %s (max)", quantile(h.took, 0.5), quantile(h.took, 0.95),
+					quantile(h.took, 1))
 				mu.Lock()
 				defer mu.Unlock()
 				outcomes[v.name] = h.outcomes
@@ -274,7 +281,7 @@ func TestNATSChangesLatencyOnly(t *testing.T) {
 	})
 	want := outcomes["there"]
 	if len(want) < runs {
-		t.Fatalf("%d outcomes of %d runs", len(want), runs)
+		t.Fatalf("%d outcomes with NATS, want at least %d", len(want), runs)
 	}
 	for name, got := range outcomes {
 		for _, run := range slices.Sorted(maps.Keys(want)) {
@@ -288,7 +295,7 @@ func TestNATSChangesLatencyOnly(t *testing.T) {
 	}
 }
 
-// eavesdrop connects to NATS and hears all that nodes say to one another, and nothing of its own.
+// eavesdrop connects to NATS and receives all messages between nodes, without its own.
 func eavesdrop(t *testing.T, s *natstest.Server, hear nats.MsgHandler) *nats.Conn {
 	t.Helper()
 	conn, err := nats.Connect(s.URL(), nats.NoEcho())
@@ -302,8 +309,9 @@ func eavesdrop(t *testing.T, s *natstest.Server, hear nats.MsgHandler) *nats.Con
 	return conn
 }
 
-// forge publishes thousands of messages a second, on every subject that a node has used and on others: what nodes have said, with
-// bytes changed, cut off and appended, calls to look at everything, rings for a million runs, and noise.
+// forge publishes thousands of messages a second, on every subject that a node has used and on
+// others. They are messages of nodes with changed, missing and added bytes, requests to look at
+// everything, rings for a million runs, and noise.
 func forge(t *testing.T, s *natstest.Server) (func(int), func()) {
 	var mu sync.Mutex
 	heard := map[string][]byte{}
@@ -346,7 +354,7 @@ func forge(t *testing.T, s *natstest.Server) (func(int), func()) {
 		rate := float64(sent) / time.Since(begin).Seconds()
 		t.Logf("%d forgeries on %d subjects, %.0f a second", sent, len(heard), rate)
 		if len(heard) < 3 || sent < 1000 {
-			t.Errorf("%d forgeries on %d subjects show nothing", sent, len(heard))
+			t.Errorf("%d forged messages on %d subjects, want at least 1000 on 3", sent, len(heard))
 		}
 	}
 }
@@ -360,7 +368,7 @@ func forgery(rng *rand.Rand, subject string, said []byte) []byte {
 		b = b[:rng.IntN(len(b))]
 	case n == 2:
 		b = append(b, make([]byte, rng.IntN(100_000))...)
-	case n == 3 && strings.HasSuffix(subject, ".all"): // look at everything, somebody new is here, and who else is
+	case n == 3 && strings.HasSuffix(subject, ".all"): // look at everything; a new node; a request for all nodes
 		b = binary.BigEndian.AppendUint64([]byte{1, 7}, rng.Uint64())
 	case n == 3: // a million runs to claim
 		b = binary.AppendUvarint([]byte{1, 0}, 1<<20)
@@ -373,8 +381,8 @@ func forgery(rng *rand.Rand, subject string, said []byte) []byte {
 	return b
 }
 
-// meddle says once more, later and in another order, what nodes say, and takes rings of queues away by posing as
-// a node with idle workers.
+// meddle repeats messages of nodes later and in another order, and takes rings of queues by posing
+// as a node with idle workers.
 func meddle(t *testing.T, s *natstest.Server) (func(int), func()) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -404,11 +412,11 @@ func meddle(t *testing.T, s *natstest.Server) (func(int), func()) {
 	})
 	close(ready)
 	return func(int) {}, func() {
-		conn.Close() // nothing is heard from here on
+		conn.Close() // no more messages from here on
 		wg.Wait()
 		t.Logf("%d messages were said again, %d were taken away", again.Load(), stolen.Load())
 		if again.Load() == 0 || stolen.Load() == 0 {
-			t.Error("nothing was doubled, or nothing taken away")
+			t.Error("no message was repeated, or no ring was taken; want some of both")
 		}
 	}
 }

@@ -32,8 +32,8 @@ const (
 	workSteps   = 20
 )
 
-// diskChecker is a worker process: it takes one run, works on it for a while, telling how far it is, and answers into the
-// thread. It goes on whatever becomes of the server, and says what it does on its output.
+// diskChecker is a worker process. It takes one run, works on it for a while, reports its progress,
+// and answers in the thread. It goes on while the server is away, and prints what it does.
 func diskChecker(url, key string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -48,7 +48,8 @@ func diskChecker(url, key string) error {
 	g := polled.Runs[0]
 	for i := range workSteps {
 		time.Sleep(workTakes / workSteps) // its work
-		step := perdure.Commit{ID: fmt.Sprint("step-", i), RunID: g.RunID, Epoch: g.Epoch, Events: []perdure.Emitted{{Type: "x:step", Data: client.JSON(i)}}}
+		step := perdure.Commit{ID: fmt.Sprint("step-", i), RunID: g.RunID, Epoch: g.Epoch,
+			Events: []perdure.Emitted{{Type: "x:step", Data: client.JSON(i)}}}
 		if _, err := c.Commit(ctx, "disk-checker", step); err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ func diskChecker(url, key string) error {
 	return nil
 }
 
-// startChecker runs the worker, and gives what it says.
+// startChecker starts the worker, and returns its output.
 func startChecker(t *testing.T, n *node) *bufio.Scanner {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -84,7 +85,7 @@ func startChecker(t *testing.T, n *node) *bufio.Scanner {
 	return bufio.NewScanner(out)
 }
 
-// says waits until the worker has said something.
+// says waits until the worker has printed a line.
 func says(t *testing.T, out *bufio.Scanner, what string) {
 	t.Helper()
 	for out.Scan() {
@@ -92,12 +93,12 @@ func says(t *testing.T, out *bufio.Scanner, what string) {
 			return
 		}
 	}
-	t.Fatalf("the worker never said %q", what)
+	t.Fatalf("the worker did not print %q", what)
 }
 
-// Somebody asks for the disk space of a machine. That takes longer than he waits. His connection breaks, the server dies.
-// Nothing of it costs him the answer.
-func TestAnAnswerOutlivesTheCallersPatienceHisConnectionAndTheServer(t *testing.T) {
+// A caller asks for the disk space of a machine. The work takes longer than the caller waits, its
+// connection breaks, and the server dies. The caller still gets the answer.
+func TestAnswerSurvivesTimeoutDisconnectAndServerKill(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(*testing.T) []string{
 		"SQLite":     func(*testing.T) []string { return nil },
@@ -126,7 +127,7 @@ func postMortem(t *testing.T, n *node) {
 	deferred := ask(t, n, thread.ThreadID)
 	id := deferred.RunID
 
-	// He attaches, and his connection breaks; then the server dies.
+	// The caller attaches, and its connection breaks. Then the server dies.
 	way := newLine(t, n.addr)
 	events, ended := make(chan api.Event, 1000), make(chan error, 1)
 	go func() {
@@ -142,7 +143,7 @@ func postMortem(t *testing.T, n *node) {
 					return
 				}
 			case <-ctx.Done():
-				t.Fatalf("%s %s is not told; %d events were", typ, data, len(got))
+				t.Fatalf("event %s %s did not arrive; %d others did", typ, data, len(got))
 			}
 		}
 	}
@@ -150,21 +151,21 @@ func postMortem(t *testing.T, n *node) {
 	way.set(true)
 	n.kill(syscall.SIGKILL)
 	n.start()
-	says(t, worker, "step 10") // the worker did not notice much
+	says(t, worker, "step 10") // the worker went on
 	way.set(false)
 	says(t, worker, "answered")
 	if took := time.Since(begin); took < workTakes {
-		t.Errorf("the work took %s only", took)
+		t.Errorf("the work took %s, want at least %s", took, workTakes)
 	}
 
-	// He came back by himself, and has everything.
+	// The stream has reconnected by itself, and has every event.
 	select {
 	case err := <-ended:
 		if err != nil {
 			t.Fatal(err)
 		}
 	case <-ctx.Done():
-		t.Fatal("the stream does not end")
+		t.Fatal("the stream did not end in time")
 	}
 	close(events)
 	for e := range events {
@@ -176,34 +177,37 @@ func postMortem(t *testing.T, n *node) {
 		t.Fatal(err)
 	}
 	if run.State != perdure.Completed || run.Attempt != 1 || run.Epoch != 1 || string(run.Result) != `{"free_gb":42}` {
-		t.Errorf("%+v", run)
+		t.Errorf("run = %+v, want completed with the answer in attempt 1 under epoch 1", run)
 	}
 	conversation(t, c, thread.ThreadID, deferred)
 	told.ended(ctx, t, id)
 }
 
-// ask starts the run and waits for two seconds, as a caller does who is then told where to come back to.
+// ask starts the run and waits for two seconds. The answer is 202 with the address of the run.
 func ask(t *testing.T, n *node, thread perdure.ThreadID) (deferred api.Run) {
 	t.Helper()
 	begin := time.Now()
-	res, b, err := exchange(n.http, n.key, "POST", fmt.Sprintf("http://%s/api/v1/threads/%s/runs", n.addr, thread), "ask", obj{
-		"kind": "check-disk", "input": "cube", "wait": callerWaits.String(), "messages": []obj{{"role": "user", "content": "check disk space on cube"}}})
+	res, b, err := exchange(n.http, n.key, "POST", fmt.Sprintf("http://%s/api/v1/threads/%s/runs", n.addr, thread),
+		"ask", obj{
+			"kind": "check-disk", "input": "cube", "wait": callerWaits.String(),
+			"messages": []obj{{"role": "user", "content": "check disk space on cube"}}})
 	if err != nil || res.StatusCode != 202 {
-		t.Fatalf("the caller is told %v %s %v", res, b, err)
+		t.Fatalf("answer to the caller = %v %s (error %v), want 202", res, b, err)
 	}
 	if waited := time.Since(begin); waited < callerWaits || waited > 30*time.Second {
-		t.Errorf("the caller waited for %s", waited)
+		t.Errorf("the caller waited for %s, want %s to 30 s", waited, callerWaits)
 	}
 	if err := json.Unmarshal(b, &deferred); err != nil {
 		t.Fatal(err)
 	}
-	if deferred.Status != perdure.StatusDeferred || !deferred.State.Live() || deferred.AttachURL != "/api/v1/runs/"+string(deferred.RunID)+"/stream" || deferred.Message == "" {
-		t.Errorf("the caller is told %s", b)
+	if deferred.Status != perdure.StatusDeferred || !deferred.State.Live() ||
+		deferred.AttachURL != "/api/v1/runs/"+string(deferred.RunID)+"/stream" || deferred.Message == "" {
+		t.Errorf("answer to the caller = %s, want a deferred run", b)
 	}
 	return deferred
 }
 
-// everyEventOnce compares what was streamed with the log.
+// everyEventOnce compares the streamed events with the log.
 func everyEventOnce(t *testing.T, c *client.Client, id perdure.RunID, got []api.Event) {
 	t.Helper()
 	page, err := c.EventPage(t.Context(), id, 0, 0)
@@ -211,20 +215,21 @@ func everyEventOnce(t *testing.T, c *client.Client, id perdure.RunID, got []api.
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, page.Events) {
-		t.Errorf("told: %v\nthe log: %v", got, page.Events)
+		t.Errorf("streamed events: %v\nwant the log: %v", got, page.Events)
 	}
 	seen := map[string]int{}
 	for i, e := range got {
 		if seen[e.Type]++; e.Seq != int64(i+1) || e.Attempt != 1 {
-			t.Errorf("event %d is %+v", i+1, e)
+			t.Errorf("streamed event = %+v, want number %d in attempt 1", e, i+1)
 		}
 	}
-	if seen["x:step"] != workSteps || seen[perdure.LineDeferred] == 0 || seen[perdure.LineReattached] == 0 || seen[perdure.LineCompleted] != 1 || seen[perdure.LineReclaimed]+seen[perdure.LineRetrying] != 0 {
-		t.Errorf("%v", seen)
+	if seen["x:step"] != workSteps || seen[perdure.LineDeferred] == 0 || seen[perdure.LineReattached] == 0 ||
+		seen[perdure.LineCompleted] != 1 || seen[perdure.LineReclaimed]+seen[perdure.LineRetrying] != 0 {
+		t.Errorf("events by type = %v, want all steps, a deferral, a reattachment, 1 end and no retry", seen)
 	}
 }
 
-// gather follows a run to its end.
+// gather follows a run to its end, and sends its events to a channel.
 func gather(ctx context.Context, c *client.Client, id perdure.RunID, to chan<- api.Event) error {
 	for e, err := range c.Stream(ctx, id, 0) {
 		if err != nil {
@@ -235,7 +240,7 @@ func gather(ctx context.Context, c *client.Client, id perdure.RunID, to chan<- a
 	return nil
 }
 
-// conversation is the question, the word that it takes longer, and the answer.
+// conversation checks the thread: the question, the notice that it takes longer, and the answer.
 func conversation(t *testing.T, c *client.Client, id perdure.ThreadID, deferred api.Run) {
 	t.Helper()
 	page, err := c.Messages(t.Context(), id, 0)
@@ -246,20 +251,22 @@ func conversation(t *testing.T, c *client.Client, id perdure.ThreadID, deferred 
 	for _, m := range page.Messages {
 		said = append(said, m.Role+": "+string(m.Content))
 	}
-	if len(said) != 3 || said[0] != `user: "check disk space on cube"` || !strings.HasPrefix(said[1], "assistant: ") || said[2] != `assistant: "cube has 42 GB left"` {
-		t.Fatalf("%q", said)
+	if len(said) != 3 || said[0] != `user: "check disk space on cube"` ||
+		!strings.HasPrefix(said[1], "assistant: ") || said[2] != `assistant: "cube has 42 GB left"` {
+		t.Fatalf("messages of the thread = %q, want a question, a notice and an answer", said)
 	}
 	var meta struct {
 		Status    string        `json:"status"`
 		RunID     perdure.RunID `json:"run_id"`
 		AttachURL string        `json:"attach_url"`
 	}
-	if err := json.Unmarshal(page.Messages[1].Metadata, &meta); err != nil || meta.Status != perdure.StatusDeferred || meta.RunID != deferred.RunID || meta.AttachURL != deferred.AttachURL {
+	if err := json.Unmarshal(page.Messages[1].Metadata, &meta); err != nil ||
+		meta.Status != perdure.StatusDeferred || meta.RunID != deferred.RunID || meta.AttachURL != deferred.AttachURL {
 		t.Errorf("the second message says %s", page.Messages[1].Metadata)
 	}
 }
 
-// A sink is where webhooks arrive.
+// A sink is a receiver of webhooks.
 type sink struct {
 	secret string
 	got    chan message
@@ -270,7 +277,7 @@ type message struct {
 	body   []byte
 }
 
-// newSink is told of what becomes of the runs of a thread.
+// newSink registers a receiver for the runs of a thread.
 func newSink(t *testing.T, n *node, thread perdure.ThreadID) *sink {
 	t.Helper()
 	s := &sink{got: make(chan message, 100)}
@@ -285,14 +292,15 @@ func newSink(t *testing.T, n *node, thread perdure.ThreadID) *sink {
 	var made struct {
 		Secret string `json:"secret"`
 	}
-	if status := n.insist("POST", "/api/v1/webhooks", "", obj{"url": srv.URL + "/hook", "thread_id": thread}, &made); status != 201 || made.Secret == "" {
+	if status := n.insist("POST", "/api/v1/webhooks", "", obj{"url": srv.URL + "/hook", "thread_id": thread},
+		&made); status != 201 || made.Secret == "" {
 		t.Fatalf("the webhook: %d", status)
 	}
 	s.secret = made.Secret
 	return s
 }
 
-// ended waits until the sink is told of the end of a run, and checks who says so, as any receiver would.
+// ended waits for the notification of the end of a run, and verifies its signature.
 func (s *sink) ended(ctx context.Context, t *testing.T, id perdure.RunID) {
 	t.Helper()
 	v, err := standard.NewWebhook(s.secret)
@@ -312,17 +320,17 @@ func (s *sink) ended(ctx context.Context, t *testing.T, id perdure.RunID) {
 				} `json:"data"`
 			}
 			if err := json.Unmarshal(m.body, &told); err != nil || told.Data.RunID != id {
-				t.Fatalf("%s: %v", m.body, err)
+				t.Fatalf("webhook %s: %v, want one about run %s", m.body, err, id)
 			}
 			m.body[len(m.body)-2] ^= 1
 			if v.Verify(m.body, m.header) == nil {
-				t.Error("another body has the same signature")
+				t.Error("the signature is valid for another body, want an error")
 			}
 			if told.Type == perdure.LineCompleted {
 				return
 			}
 		case <-ctx.Done():
-			t.Fatal("the webhook does not come")
+			t.Fatal("no notification of the end arrived in time")
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// number reads a count from the environment: a campaign asks for more.
+// number returns a count from the environment. A campaign sets more.
 func number(name string, otherwise uint64) uint64 {
 	if s := os.Getenv(name); s != "" {
 		fmt.Sscan(s, &otherwise)
@@ -30,7 +30,7 @@ func number(name string, otherwise uint64) uint64 {
 	return otherwise
 }
 
-// forgetful mounts a file system that forgets what was not synced.
+// forgetful mounts a file system that loses unsynced data.
 func forgetful(t *testing.T) *lossfs.FS {
 	t.Helper()
 	fs, err := lossfs.Mount(t.TempDir(), lossfs.Options{})
@@ -45,26 +45,29 @@ func forgetful(t *testing.T) *lossfs.FS {
 	return fs
 }
 
-// small opens a store that keeps little back and often moves its log into the database.
+// small opens a store with a small reserve and frequent checkpoints.
 func small(dir string, pages int) (*store.Store, error) {
-	return store.Open(store.Options{Path: filepath.Join(dir, "perdure.db"), Reserve: 64 << 10, Hooks: store.Hooks{WALPages: pages}})
+	return store.Open(store.Options{Path: filepath.Join(dir, "perdure.db"), Reserve: 64 << 10,
+		Hooks: store.Hooks{WALPages: pages}})
 }
 
-// A book is what was asked of a store, and what it has acknowledged.
+// A book records what was requested from a store, and what it acknowledged.
 type book struct {
 	mu                   sync.Mutex
 	tried                map[string]string // by key
-	submitted, signalled map[string]string // by key: the run
-	completed            map[string]string // by run: the result
-	left                 int               // notes until …
-	then                 func()            // … this happens
+	submitted, signalled map[string]string // runs by key
+	completed            map[string]string // results by run
+	left                 int               // records until then is called
+	then                 func()
 }
 
 func newBook() *book {
-	return &book{tried: map[string]string{}, submitted: map[string]string{}, signalled: map[string]string{}, completed: map[string]string{}}
+	return &book{tried: map[string]string{}, submitted: map[string]string{}, signalled: map[string]string{},
+		completed: map[string]string{}}
 }
 
-// check holds a store against the book: what was acknowledged is there, once, and nothing that nobody asked for.
+// check compares a store with the book: everything acknowledged is stored once, and nothing else
+// that was not requested.
 func (b *book) check(v *store.View) (wrong []string, err error) {
 	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	type row struct{ key, state, result string }
@@ -132,18 +135,21 @@ func (b *book) check(v *store.View) (wrong []string, err error) {
 	})
 }
 
-// life submits a run, signals it, leases whatever there is and finishes it, and writes down what was
-// acknowledged. Signals and results are of many sizes: that fills the log, so that it is checkpointed and begun anew.
+// life submits a run, signals it, leases and finishes any run, and records what was acknowledged.
+// Signals and results have many sizes, which fills the log, so that it is checkpointed and
+// restarted.
 func (b *book) life(ctx context.Context, e *engine.Engine, key string) error {
 	b.note(b.tried, key, "")
-	sub := &engine.Submit{Tenant: tenant, Key: key, Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
+	sub := &engine.Submit{Tenant: tenant, Key: key,
+		Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
 	if err := e.Do(ctx, sub); err != nil {
 		return err
 	}
 	b.note(b.submitted, key, string(sub.Run.ID))
 	data := json.RawMessage(`"` + strings.Repeat("s", rand.IntN(20_000)) + `"`)
-	// Its run may have ended already: another goroutine took it.
-	if err := e.Do(ctx, &engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "hello", Key: key, Data: data}); err == nil {
+	// Another goroutine may have taken and ended the run already.
+	if err := e.Do(ctx, &engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "hello", Key: key,
+		Data: data}); err == nil {
 		b.note(b.signalled, key, string(sub.Run.ID))
 	} else if perdure.CodeOf(err) != perdure.CodeRunEnded {
 		return err
@@ -154,8 +160,9 @@ func (b *book) life(ctx context.Context, e *engine.Engine, key string) error {
 	}
 	for _, g := range poll.Grants {
 		result := fmt.Sprintf(`"%s of %d %s"`, g.Run.ID, g.Run.Epoch, strings.Repeat("r", rand.IntN(7_000)))
-		done := &engine.Commit{Tenant: tenant, Worker: "w", Commit: perdure.Commit{ID: "end", RunID: g.Run.ID, Epoch: g.Run.Epoch,
-			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(result)}}}
+		done := &engine.Commit{Tenant: tenant, Worker: "w",
+			Commit: perdure.Commit{ID: "end", RunID: g.Run.ID, Epoch: g.Run.Epoch,
+				Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(result)}}}
 		if err := e.Do(ctx, done); err != nil {
 			return err
 		}
@@ -175,17 +182,17 @@ func (b *book) note(page map[string]string, key, value string) {
 	}
 }
 
-// after has something happen when so many more notes were taken: how much was done by then does not depend on
-// how fast the machine is.
+// after calls a function after a number of further records. The amount of work before it does not
+// depend on the machine.
 func (b *book) after(notes int, then func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.left, b.then = notes, then
 }
 
-// worked lets clients and the watchdog work on a store until it refuses to.
+// worked runs clients and the watchdog on a store until it fails.
 func worked(s *store.Store, b *book, name string) error {
-	fair := func(err error) bool { // what a store may answer when its disk fails
+	fair := func(err error) bool { // errors that a store may return when its disk fails
 		return perdure.CodeOf(err) == perdure.CodeUnknown || perdure.CodeOf(err) == perdure.CodeUnavailable
 	}
 	e, err := engine.New(s, engine.Options{})
@@ -225,7 +232,7 @@ func worked(s *store.Store, b *book, name string) error {
 	return nil
 }
 
-func TestNothingAcknowledgedIsLostWhenThePowerFails(t *testing.T) {
+func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
 	losses := int(number("PERDURE_POWER_LOSSES", 200))
 	base := number("PERDURE_POWER_SEED", uint64(time.Now().UnixNano()))
 	fs := forgetful(t)
@@ -233,7 +240,8 @@ func TestNothingAcknowledgedIsLostWhenThePowerFails(t *testing.T) {
 	for first := 0; first < losses; first += 25 { // a new database
 		dir, b := filepath.Join(fs.Dir, fmt.Sprint("data", first)), newBook()
 		when := func(n int) string {
-			return fmt.Sprintf("after %d power losses (PERDURE_POWER_SEED=%d repeats them, though not the very moments)", n, base)
+			return fmt.Sprintf("after %d power losses (PERDURE_POWER_SEED=%d repeats them, though not the very moments)",
+				n, base)
 		}
 		for cycle := first; cycle < min(losses, first+25); cycle++ {
 			if b.survives(t, fs, dir, when(cycle), base+uint64(cycle)) {
@@ -246,15 +254,16 @@ func TestNothingAcknowledgedIsLostWhenThePowerFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d power losses, %d of them before the store was open; acknowledged: %d submits, %d results", losses, cut, submits, results)
+	t.Logf("%d power losses, %d of them before the store was open; acknowledged: %d submits, %d results", losses,
+		cut, submits, results)
 	if submits < 3*losses || results < losses/2 {
-		t.Errorf("too little happened for this to show anything")
+		t.Error("too few operations were acknowledged for the test to mean anything")
 	}
 }
 
-// survives looks at what the last power loss has left, and has the power fail again. That is most often while
-// the store works; now and then while it is opened, which recovers what was left, and while it is closed, which
-// moves the whole log into the database. It tells whether the store did not get to open.
+// survives checks what the last power loss has left, and cuts the power again. That is mostly while
+// the store works, and sometimes while it is opened, which recovers the log, or closed, which
+// checkpoints it. It returns true if the store could not be opened.
 func (b *book) survives(t *testing.T, fs *lossfs.FS, dir, when string, seed uint64) (cut bool) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -280,11 +289,11 @@ func (b *book) survives(t *testing.T, fs *lossfs.FS, dir, when string, seed uint
 		s = b.held(t, dir, when)
 		b.after(1+rng.IntN(120), func() { arm(3 * time.Millisecond) })
 		if err := worked(s, b, name); err != nil {
-			t.Fatalf("%s: %v", when, err)
+			t.Fatalf("%s: work on the store: %v", when, err)
 		}
 	}
 	if s != nil {
-		s.Close() // with its disk gone it may complain
+		s.Close() // may fail, because the disk is gone
 	}
 	if err := <-lost; err != nil {
 		t.Fatal(err)
@@ -292,7 +301,7 @@ func (b *book) survives(t *testing.T, fs *lossfs.FS, dir, when string, seed uint
 	return cut
 }
 
-// held opens what is left of a store and holds it against the book.
+// held opens a store after a power loss and compares it with the book.
 func (b *book) held(t *testing.T, dir, when string) *store.Store {
 	t.Helper()
 	var wrong []string
@@ -305,11 +314,12 @@ func (b *book) held(t *testing.T, dir, when string) *store.Store {
 	}
 	kept, _ := os.MkdirTemp("", "perdure-power-")
 	os.CopyFS(kept, os.DirFS(dir))
-	t.Fatalf("%s: %v; %d things are wrong:\n%s\nwhat was left is in %s", when, err, len(wrong), strings.Join(wrong[:min(10, len(wrong))], "\n"), kept)
+	t.Fatalf("%s: %v; %d things are wrong:\n%s\nwhat was left is in %s", when, err, len(wrong),
+		strings.Join(wrong[:min(10, len(wrong))], "\n"), kept)
 	return nil
 }
 
-// lives has one client work for a while.
+// lives runs one client for a while.
 func (b *book) lives(t *testing.T, s *store.Store, name string, n int) {
 	t.Helper()
 	e, err := engine.New(s, engine.Options{})
@@ -323,7 +333,7 @@ func (b *book) lives(t *testing.T, s *store.Store, name string, n int) {
 	}
 }
 
-func TestANewFolderIsThereAfterAPowerLoss(t *testing.T) {
+func TestNewFolderSurvivesPowerLoss(t *testing.T) {
 	fs := forgetful(t)
 	for seed := range uint64(20) {
 		dir, b := filepath.Join(fs.Dir, fmt.Sprint("above", seed), "data"), newBook()
@@ -337,10 +347,10 @@ func TestANewFolderIsThereAfterAPowerLoss(t *testing.T) {
 	}
 }
 
-// A sync that failed has left the disk and the memory of the kernel with different content, and nobody tells
-// the process that is started next. So it is not enough to give no answer at that moment: what the next process
+// After a failed sync the disk and the page cache differ, and the next process does not learn of
+// it. So it is not enough to give no acknowledgement at that moment: what the next process
 // acknowledges has to survive as well.
-func TestAnFsyncErrorIsNeverAnAcknowledgement(t *testing.T) {
+func TestFsyncErrorIsNeverAcknowledged(t *testing.T) {
 	fs := forgetful(t)
 	for i, nth := range []int{1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 30, 50} {
 		dir, b := filepath.Join(fs.Dir, fmt.Sprint("data", i)), newBook()
@@ -353,14 +363,14 @@ func TestAnFsyncErrorIsNeverAnAcknowledgement(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s.Err() == nil {
-			t.Fatal("the store does not say that it is in doubt")
+			t.Fatal("the store reports no error after a failed sync, want one")
 		}
 		e, err := engine.New(s, engine.Options{})
 		if err == nil {
 			err = b.life(t.Context(), e, "afterwards")
 		}
 		if perdure.CodeOf(err) != perdure.CodeUnavailable {
-			t.Fatalf("a store in doubt answers %v", err)
+			t.Fatalf("operation after a failed sync: %v, want unavailable", err)
 		}
 		s.Close()
 		s = b.held(t, dir, fmt.Sprintf("after sync %d had failed", nth))
@@ -373,7 +383,7 @@ func TestAnFsyncErrorIsNeverAnAcknowledgement(t *testing.T) {
 	}
 }
 
-func TestAnFsyncErrorWhileTheLogIsMovedIsNotPassedOver(t *testing.T) {
+func TestFsyncErrorDuringCheckpointIsReported(t *testing.T) {
 	fs := forgetful(t)
 	for i := range 5 {
 		dir, b := filepath.Join(fs.Dir, fmt.Sprint("data", i)), newBook()
@@ -381,14 +391,14 @@ func TestAnFsyncErrorWhileTheLogIsMovedIsNotPassedOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fs.FailFsync(1, "perdure.db"); err != nil { // commits sync the log alone
+		if err := fs.FailFsync(1, "perdure.db"); err != nil { // commits sync only the log
 			t.Fatal(err)
 		}
 		if err := worked(s, b, "during"); err != nil {
 			t.Fatal(err)
 		}
 		if s.Err() == nil {
-			t.Fatal("the store does not say that it is in doubt")
+			t.Fatal("the store reports no error after a failed sync, want one")
 		}
 		if err := fs.PowerLoss(uint64(i)); err != nil {
 			t.Fatal(err)
@@ -398,8 +408,8 @@ func TestAnFsyncErrorWhileTheLogIsMovedIsNotPassedOver(t *testing.T) {
 	}
 }
 
-// SQLite does not look whether the sync of a folder succeeds.
-func TestAnFsyncErrorOfTheFolderIsNotPassedOver(t *testing.T) {
+// SQLite ignores errors of the sync of a folder.
+func TestFsyncErrorOfFolderIsReported(t *testing.T) {
 	fs := forgetful(t)
 	refused := 0
 	for i := range 12 {
@@ -421,11 +431,11 @@ func TestAnFsyncErrorOfTheFolderIsNotPassedOver(t *testing.T) {
 		b.held(t, dir, "after the power loss").Close()
 	}
 	if refused == 0 {
-		t.Error("a store opens although its folder can't be synced")
+		t.Error("no store failed to open although syncs of its folder failed, want some")
 	}
 }
 
-// submitUntilRefused submits until it is not answered with success, and gives what was acknowledged.
+// submitUntilRefused submits until an answer is not a success, and returns what was acknowledged.
 func (n *node) submitUntilRefused(name string, most int) (acknowledged map[string]string, refused bool) {
 	acknowledged = map[string]string{}
 	for i := range most {
@@ -440,7 +450,7 @@ func (n *node) submitUntilRefused(name string, most int) (acknowledged map[strin
 	return acknowledged, false
 }
 
-func TestAServerThatMeetsAnFsyncErrorEndsAndSaysWhy(t *testing.T) {
+func TestServerExitsAfterFsyncError(t *testing.T) {
 	fs := forgetful(t)
 	n := nodeAt(t, filepath.Join(fs.Dir, "data"))
 	n.start()
@@ -459,13 +469,13 @@ func TestAServerThatMeetsAnFsyncErrorEndsAndSaysWhy(t *testing.T) {
 		if !refused {
 			t.Fatalf("round %d: everything is acknowledged while a sync fails", round)
 		}
-		if round%2 == 0 { // it ends by itself
+		if round%2 == 0 { // the server exits by itself
 			err := n.cmd.Wait()
 			if code := n.cmd.ProcessState.ExitCode(); code != 74 {
 				t.Fatalf("round %d: the server ended with %d (%v)", round, code, err)
 			}
 			n.cmd = nil
-		} else { // it does not get to
+		} else { // the server is killed before
 			n.kill(syscall.SIGKILL)
 		}
 		n.start()

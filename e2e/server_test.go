@@ -25,10 +25,10 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// built is the folder of the command, which is removed when all tests have ended.
+// built is the folder of the built program. It is removed after all tests.
 var built string
 
-// program builds the command once for all tests of the package.
+// program builds the program once for all tests.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "perdure-e2e-")
 	if err != nil {
@@ -49,9 +49,9 @@ type node struct {
 	dir   string
 	addr  string
 	args  []string
-	files int // how many files it may open; zero: as we
+	files int // limit of open files; zero means that of the test
 	key   string
-	log   io.Writer // what it says; nil: as we
+	log   io.Writer // gets its log; nil means stderr of the test
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	http  *http.Client
@@ -64,13 +64,13 @@ func newNode(t *testing.T, args ...string) *node {
 	return n
 }
 
-// prepareNode makes a node that is not started yet.
+// prepareNode returns a node that is not started yet.
 func prepareNode(t *testing.T, args ...string) *node {
 	t.Helper()
 	return nodeAt(t, t.TempDir(), args...)
 }
 
-// nodeAt is a node whose data is in a given folder. Its address stays free while it is away.
+// nodeAt returns a node with its data in a given folder. Its address stays free while it is away.
 func nodeAt(t *testing.T, dir string, args ...string) *node {
 	t.Helper()
 	n := &node{t: t, dir: dir, addr: fmt.Sprintf("127.0.0.1:%d", lowPort(t)), args: args,
@@ -112,17 +112,19 @@ func (n *node) start() {
 			}
 		}
 		if time.Now().After(deadline) {
-			n.t.Fatalf("the server does not come up: %v", err)
+			n.t.Fatalf("the server did not start in time: %v", err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	n.findKey()
 }
 
-// keys are the platform keys of shared stores, by their addresses: the first start of a store makes its one.
+// keys has the platform keys of shared stores by address. Only the first start of a store creates
+// one.
 var keys sync.Map
 
-// findKey reads the node's key. On a shared store it may be in the folder of another node, and a restored one has it from before.
+// findKey reads the node's key. On a shared store it may be in the folder of another node. A
+// restored store has that of the backup.
 func (n *node) findKey() {
 	n.t.Helper()
 	store := ""
@@ -154,7 +156,7 @@ func (n *node) kill(sig syscall.Signal) {
 	}
 }
 
-// call makes one request; the error is of the network.
+// call makes one request. An error is one of the network.
 func (n *node) call(method, path, idempotency string, in, out any) (int, error) {
 	res, b, err := exchange(n.http, n.key, method, "http://"+n.addr+path, idempotency, in)
 	if err != nil {
@@ -198,7 +200,7 @@ func exchange(c *http.Client, key, method, url, idempotency string, in any) (*ht
 	return res, b, err
 }
 
-// insist calls until there is an answer that is final.
+// insist repeats a call until there is a final answer.
 func (n *node) insist(method, path, idempotency string, in, out any) int {
 	for {
 		status, err := n.call(method, path, idempotency, in, out)
@@ -234,7 +236,8 @@ func (n *node) get(id string) (r runView) {
 
 func (n *node) submit(in obj) (r runView) {
 	n.t.Helper()
-	if status := n.insist("POST", "/api/v1/runs", strconv.FormatUint(rand.Uint64(), 36), in, &r); status != 201 && status != 200 {
+	if status := n.insist("POST", "/api/v1/runs", strconv.FormatUint(rand.Uint64(), 36), in, &r); status != 201 &&
+		status != 200 {
 		n.t.Fatalf("submit: %d", status)
 	}
 	return r
@@ -242,7 +245,8 @@ func (n *node) submit(in obj) (r runView) {
 
 func (n *node) poll(worker string, slots int, start bool, wait string) []runView {
 	var p polled
-	if status, err := n.call("POST", "/api/v1/workers/"+worker+"/poll", "", obj{"slots": slots, "start": start, "wait": wait}, &p); err != nil || status != 200 {
+	if status, err := n.call("POST", "/api/v1/workers/"+worker+"/poll", "",
+		obj{"slots": slots, "start": start, "wait": wait}, &p); err != nil || status != 200 {
 		return nil
 	}
 	return p.Runs
@@ -253,8 +257,9 @@ func complete(r runView, result string) obj {
 		"outcome": obj{"type": "complete", "result": result}}}}
 }
 
-// short is a policy in which things happen within seconds.
-var short = []string{"--policy", "lease=2s", "--policy", "dispatched_retry=1s", "--policy", "dispatched_timeout=4s", "--policy", "backoff_base=100ms", "--policy", "active_reap=1m"}
+// short is a policy with durations of seconds.
+var short = []string{"--policy", "lease=2s", "--policy", "dispatched_retry=1s", "--policy",
+	"dispatched_timeout=4s", "--policy", "backoff_base=100ms", "--policy", "active_reap=1m"}
 
 func serverKills() int {
 	if s := os.Getenv("PERDURE_KILLS"); s != "" {
@@ -265,7 +270,7 @@ func serverKills() int {
 	return 30
 }
 
-func TestServerKilledAtAnyMomentUnderLoad(t *testing.T) {
+func TestKillsUnderLoadLoseNothing(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
 		n := newNode(t, short...)
 		killedUnderLoad(t, n, store.Options{Path: filepath.Join(n.dir, "perdure.db")})
@@ -276,11 +281,11 @@ func TestServerKilledAtAnyMomentUnderLoad(t *testing.T) {
 	})
 }
 
-// job is a run of this test. A server that is killed costs no attempt, and no run here may have a second one.
+// job returns a run with a single attempt. The kill of a server costs no attempt.
 func job(key string) obj { return obj{"kind": "job", "input": key, "max_attempts": 1} }
 
-// killedUnderLoad kills a server again and again while runs are submitted, signalled, leased and completed. Then it counts what
-// the store holds: at is where that is.
+// killedUnderLoad kills a server several times while runs are submitted, signalled, leased and
+// completed. Then it counts what the store, at an address, contains.
 func killedUnderLoad(t *testing.T, n *node, at store.Options) {
 	ctx, stopLoad := context.WithCancel(context.Background())
 	work, stopWork := context.WithCancel(context.Background())
@@ -325,7 +330,7 @@ func killedUnderLoad(t *testing.T, n *node, at store.Options) {
 					if s := n.insist("POST", "/api/v1/workers/"+worker+"/commit", "", complete(r, result), nil); s == 200 {
 						mu.Lock()
 						if before, ok := results[r.RunID]; ok && before != result {
-							t.Errorf("two results of %s were acknowledged: %s, %s", r.RunID, before, result)
+							t.Errorf("run %s: two results were acknowledged, %s and %s; want one", r.RunID, before, result)
 						}
 						results[r.RunID] = result
 						mu.Unlock()
@@ -342,7 +347,7 @@ func killedUnderLoad(t *testing.T, n *node, at store.Options) {
 		return len(submitted)
 	}
 	for range serverKills() {
-		enough := acknowledged() + 5 + rand.IntN(40) // however long that takes here
+		enough := acknowledged() + 5 + rand.IntN(40) // however long that takes
 		eventually.True(t, "submits are acknowledged", func() bool { return acknowledged() >= enough })
 		n.kill(syscall.SIGKILL)
 		n.start()
@@ -363,7 +368,7 @@ func killedUnderLoad(t *testing.T, n *node, at store.Options) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d runs do not end", live)
+			t.Fatalf("%d runs did not end in time", live)
 		}
 	}
 	stopWork()
@@ -371,19 +376,20 @@ func killedUnderLoad(t *testing.T, n *node, at store.Options) {
 	for key, id := range submitted {
 		var again runView
 		if s := n.insist("POST", "/api/v1/runs", key, job(key), &again); s != 200 || again.RunID != id {
-			t.Errorf("the submit %s was acknowledged as %s, and is %s (%d)", key, id, again.RunID, s)
+			t.Errorf("key %s was acknowledged as run %s, and a second submit returns %s (status %d); want the same", key,
+				id, again.RunID, s)
 		}
 		r := n.get(id)
 		if r.State != "completed" {
-			t.Errorf("%s is %s", id, r.State)
+			t.Errorf("run %s: state = %s, want completed", id, r.State)
 		}
 		if want, ok := results[id]; ok && string(r.Result) != strconv.Quote(want) {
-			t.Errorf("the result of %s was acknowledged as %s, and is %s", id, want, r.Result)
+			t.Errorf("run %s: result = %s, want the acknowledged %s", id, r.Result, want)
 		}
 	}
 	for key, id := range signalled {
 		if s := n.insist("POST", "/api/v1/runs/"+id+"/signals/hello", key, obj{"data": key}, nil); s != 200 {
-			t.Errorf("the signal %s was acknowledged, and is not known: %d", key, s)
+			t.Errorf("signal with key %s was acknowledged, and is sent again with status %d; want 200", key, s)
 		}
 	}
 	var check struct {
@@ -392,15 +398,16 @@ func killedUnderLoad(t *testing.T, n *node, at store.Options) {
 	}
 	n.insist("GET", "/api/admin/invariants", "", nil, &check)
 	if len(check.Violations) > 0 || check.Past > 0 {
-		t.Errorf("%+v", check)
+		t.Errorf("invariants = %+v, want no violations and no run past its deadline", check)
 	}
-	t.Logf("%d kills; acknowledged: %d submits, %d signals, %d results", serverKills(), len(submitted), len(signalled), len(results))
+	t.Logf("%d kills; acknowledged: %d submits, %d signals, %d results", serverKills(), len(submitted),
+		len(signalled), len(results))
 	n.kill(syscall.SIGTERM)
 	countStored(t, at, submitted, signalled)
 }
 
-// countStored counts in the store itself: one run for each key that was submitted, one attempt of it, and one inbox item if its
-// signal was acknowledged, otherwise none. Both maps give the run of a key.
+// countStored checks the store itself: each submitted key has one run, with one attempt, and one
+// inbox item if its signal was acknowledged. Both maps have runs by key.
 func countStored(t *testing.T, at store.Options, submitted, signalled map[string]string) {
 	t.Helper()
 	s, err := store.Open(at)
@@ -410,7 +417,8 @@ func countStored(t *testing.T, at store.Options, submitted, signalled map[string
 	defer s.Close()
 	seen := map[string]int{}
 	err = s.View(context.Background(), func(v *store.View) error {
-		return v.Rows("SELECT r.id, r.input, r.attempt, (SELECT count(*) FROM inbox i WHERE i.tenant=r.tenant AND i.run_id=r.id) FROM runs r", nil, func(scan func(...any) error) error {
+		return v.Rows("SELECT r.id, r.input, r.attempt, (SELECT count(*) FROM inbox i WHERE i.tenant=r.tenant AND "+
+			"i.run_id=r.id) FROM runs r", nil, func(scan func(...any) error) error {
 			var id, input string
 			var attempt, items int
 			if err := scan(&id, &input, &attempt, &items); err != nil {
@@ -423,7 +431,8 @@ func countStored(t *testing.T, at store.Options, submitted, signalled map[string
 				want = 1
 			}
 			if submitted[key] != id || attempt != 1 || items != want {
-				t.Errorf("key %s: run %s with %d attempts and %d inbox items, want run %q with 1 and %d", key, id, attempt, items, submitted[key], want)
+				t.Errorf("key %s: run %s with %d attempts and %d inbox items, want run %q with 1 and %d", key, id, attempt,
+					items, submitted[key], want)
 			}
 			return nil
 		})
@@ -438,7 +447,7 @@ func countStored(t *testing.T, at store.Options, submitted, signalled map[string
 	}
 }
 
-func TestTwentyRestartsCostNoAttemptAndNoLease(t *testing.T) {
+func TestRestartsCostNoAttemptAndNoLease(t *testing.T) {
 	n := newNode(t, "--policy", "lease=8s", "--policy", "active_reap=1m")
 	for range 5 {
 		n.submit(obj{"kind": "job"})
@@ -449,7 +458,7 @@ func TestTwentyRestartsCostNoAttemptAndNoLease(t *testing.T) {
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	var beats atomic.Int64
-	go func() { // a worker that works on, whether or not the server is there
+	go func() { // a worker that goes on while the server is away
 		defer close(done)
 		var in []obj
 		for _, r := range held {
@@ -462,7 +471,7 @@ func TestTwentyRestartsCostNoAttemptAndNoLease(t *testing.T) {
 			if s, err := n.call("POST", "/api/v1/workers/steady/heartbeat", "", obj{"runs": in}, &out); err == nil && s == 200 {
 				beats.Add(1)
 				if len(out.Lost) > 0 {
-					t.Errorf("lost: %v", out.Lost)
+					t.Errorf("lost leases = %v, want none", out.Lost)
 				}
 			}
 			select {
@@ -491,25 +500,25 @@ func TestTwentyRestartsCostNoAttemptAndNoLease(t *testing.T) {
 	<-done
 	for _, r := range held {
 		if s := n.insist("POST", "/api/v1/workers/steady/commit", "", complete(r, "kept"), nil); s != 200 {
-			t.Errorf("the result is refused: %d", s)
+			t.Errorf("complete after the restarts: status %d, want 200", s)
 		}
 		if got := n.get(r.RunID); got.State != "completed" || got.Attempt != 1 || got.Epoch != 1 {
-			t.Errorf("%+v", got)
+			t.Errorf("run %s = %+v, want completed in attempt 1 under epoch 1", r.RunID, got)
 		}
 	}
 }
 
-func TestAWorkerThatVanishesAfterItsPoll(t *testing.T) {
+func TestRunOfVanishedWorkerIsGrantedAgain(t *testing.T) {
 	n := newNode(t, "--policy", "dispatched_retry=1s")
 	r := n.submit(obj{"kind": "job"})
 	if got := n.poll("gone", 1, false, "5s"); len(got) != 1 {
-		t.Fatal("not granted")
+		t.Fatal("the first poll returned no run, want one")
 	}
-	got := n.poll("next", 1, false, "20s") // a long poll, rung when the run may be granted again
+	got := n.poll("next", 1, false, "20s") // a long poll, woken when the run may be granted again
 	if len(got) != 1 || got[0].RunID != r.RunID || got[0].Epoch != 2 || got[0].Attempt != 1 {
-		t.Fatalf("%+v", got)
+		t.Fatalf("second poll = %+v, want run %s in attempt 1 under epoch 2", got, r.RunID)
 	}
-	// Not before dispatched_retry, and then as soon as the watchdog wakes. The instants are the server's own.
+	// Not before dispatched_retry, and soon after it. The instants are those of the server.
 	var granted []time.Time
 	for _, l := range n.lines(r.RunID) {
 		if l.Type == "run:dispatched" {
@@ -523,11 +532,11 @@ func TestAWorkerThatVanishesAfterItsPoll(t *testing.T) {
 		t.Errorf("run %s was granted again after %s, want 1s (dispatched_retry) to 5s", r.RunID, took)
 	}
 	if n.count(r.RunID, "run:reclaimed") > 0 { // which comes after 30 s
-		t.Error("it went back to the queue")
+		t.Errorf("run %s was reclaimed, want it granted again without that", r.RunID)
 	}
 }
 
-func TestAThousandIdleWorkersCostNothing(t *testing.T) {
+func TestIdleWorkersCostLittleCPU(t *testing.T) {
 	n := newNode(t)
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -563,11 +572,11 @@ func TestAThousandIdleWorkersCostNothing(t *testing.T) {
 	share := 100 * used.Seconds() / window.Seconds()
 	t.Logf("1000 long-polling workers: %.2f %% of a core", share)
 	if share > 2 {
-		t.Errorf("%.2f %% of a core while idle", share)
+		t.Errorf("CPU of the idle server = %.2f %% of a core, want at most 2 %%", share)
 	}
 }
 
-// cpu is the processor time that the server has used.
+// cpu returns the CPU time of the server.
 func (n *node) cpu() time.Duration {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid))
 	if err != nil {

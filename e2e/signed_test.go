@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// meddling changes a database behind the server's back.
+// meddling is a statement that changes a database without the server.
 type meddling struct {
 	text string
 	args []any
@@ -25,19 +25,20 @@ func (m meddling) Do(tx *engine.Tx) error {
 	return nil
 }
 
-// Somebody stops the server, changes in its file what a run is to do, and starts it again: the run is not executed. Without
-// its key the server does not even start.
-func TestAChangedDatabaseIsNotExecuted(t *testing.T) {
+// The server is stopped, the input of a run is changed in its file, and the server is started
+// again. The run is not executed. Without its signing key the server does not start.
+func TestRunChangedInDatabaseIsNotExecuted(t *testing.T) {
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
 	key := filepath.Join(t.TempDir(), "signing.key")
 	if out, err := exec.Command(path, "keys", "signing", "new", key).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("keys signing new: %v: %s", err, out)
 	}
 	n := newNode(t, "--signing-keys", key)
-	if status := n.insist("PUT", "/api/admin/tenants/default", "", obj{"require_signatures": true}, nil); status != http.StatusOK {
+	if status := n.insist("PUT", "/api/admin/tenants/default", "", obj{"require_signatures": true},
+		nil); status != http.StatusOK {
 		t.Fatal(status)
 	}
 	good, bad := n.submit(obj{"kind": "job", "input": "transfer 10"}), n.submit(obj{"kind": "job", "input": "transfer 10"})
@@ -51,7 +52,8 @@ func TestAChangedDatabaseIsNotExecuted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Step(s.Now(), meddling{"UPDATE runs SET input=? WHERE id=?", []any{`"transfer 1000000"`, bad.RunID}})[0]; err != nil {
+	if err := e.Step(s.Now(),
+		meddling{"UPDATE runs SET input=? WHERE id=?", []any{`"transfer 1000000"`, bad.RunID}})[0]; err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -60,12 +62,12 @@ func TestAChangedDatabaseIsNotExecuted(t *testing.T) {
 
 	out, err := exec.Command(path, "serve", "--listen", n.addr, "--data", n.dir).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "tenant default requires that its runs are signed") {
-		t.Errorf("without its key the server starts: %v %s", err, out)
+		t.Errorf("start without the signing key: %v, want an error: %s", err, out)
 	}
 	n.start()
 	got := n.poll("w", 10, true, "1s")
 	if len(got) != 1 || got[0].RunID != good.RunID {
-		t.Errorf("handed over: %+v", got)
+		t.Errorf("poll after the change = %+v, want only run %s, which was not changed", got, good.RunID)
 	}
 	var letter struct {
 		Cause string
@@ -74,8 +76,9 @@ func TestAChangedDatabaseIsNotExecuted(t *testing.T) {
 			Input string
 		}
 	}
-	if status := n.insist("GET", "/api/v1/dlq/"+bad.RunID, "", nil, &letter); status != http.StatusOK || letter.Cause != "signature_invalid" || letter.Run.State != "failed" ||
+	if status := n.insist("GET", "/api/v1/dlq/"+bad.RunID, "", nil, &letter); status != http.StatusOK ||
+		letter.Cause != "signature_invalid" || letter.Run.State != "failed" ||
 		letter.Run.Input != "transfer 1000000" {
-		t.Errorf("%d %+v", status, letter)
+		t.Errorf("dead letter: status %d, %+v; want signature_invalid with the changed input", status, letter)
 	}
 }

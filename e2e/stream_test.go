@@ -23,31 +23,32 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// A follower reads a run's stream and keeps every frame as it came, byte by byte. It knows nothing of streams but that
-// an empty line ends a frame, and comes back with the id of the last one that was whole.
+// A follower reads a run's stream and keeps the bytes of every frame. An empty line ends a frame.
+// It reconnects with the id of the last complete frame.
 type follower struct {
-	base func() string // asked before each connection
+	base func() string // returns the address, before each connection
 	key  string
 	id   string
 	http *http.Client
 
 	mu     sync.Mutex
-	frames []string // of the log; those about the stream itself aside
+	frames []string // those of the log, without those about the stream itself
 	after  int
 	calls  int
 	done   chan error
 }
 
 func follow(base func() string, key, id string) *follower {
-	// A connection of its own each time: one that was cut must not be used again.
-	f := &follower{base: base, key: key, id: id, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, done: make(chan error, 1)}
+	// Each time a new connection, because one that was cut can't be used again.
+	f := &follower{base: base, key: key, id: id,
+		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, done: make(chan error, 1)}
 	go func() { f.done <- f.run() }()
 	return f
 }
 
 func at(addr string) func() string { return func() string { return "http://" + addr } }
 
-// run reads until the stream says that it has ended.
+// run reads until the stream has ended.
 func (f *follower) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), eventually.Within)
 	defer cancel()
@@ -63,7 +64,8 @@ func (f *follower) run() error {
 	}
 }
 
-// attach follows the stream over one connection. An error is one of the server, not of the network.
+// attach reads the stream over one connection. It returns errors of the server, and not of the
+// network.
 func (f *follower) attach(ctx context.Context) (ended bool, err error) {
 	f.mu.Lock()
 	f.calls++
@@ -121,7 +123,8 @@ func (f *follower) take(frame string, first bool) (ended bool, err error) {
 		_, frame, _ = strings.Cut(frame, "\n")
 	}
 	lines := strings.Split(frame, "\n")
-	if len(lines) != 3 || !strings.HasPrefix(lines[0], "id: ") || !strings.HasPrefix(lines[1], "event: ") || !strings.HasPrefix(lines[2], "data: ") {
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "id: ") || !strings.HasPrefix(lines[1], "event: ") ||
+		!strings.HasPrefix(lines[2], "data: ") {
 		return false, fmt.Errorf("a frame is %q", frame)
 	}
 	id, err := strconv.Atoi(lines[0][4:])
@@ -158,7 +161,7 @@ func (f *follower) reaches(t *testing.T, seq int) {
 	})
 }
 
-// all waits for the end of the stream, and gives its frames as one text.
+// all waits for the end of the stream, and returns its frames as one text.
 func (f *follower) all(t *testing.T) string {
 	t.Helper()
 	if err := <-f.done; err != nil {
@@ -167,7 +170,7 @@ func (f *follower) all(t *testing.T) string {
 	return strings.Join(f.frames, "\n")
 }
 
-// same fails unless a follower has, byte by byte, what another one has.
+// same fails the test unless a follower has the same bytes as another one.
 func (f *follower) same(t *testing.T, what, want string) {
 	t.Helper()
 	if got := f.all(t); got != want {
@@ -175,8 +178,8 @@ func (f *follower) same(t *testing.T, what, want string) {
 	}
 }
 
-// shears are a way to a server on which connections are cut after a drawn number of bytes: in the headers, between
-// frames, within one.
+// shears is a proxy that cuts connections after a random number of bytes: in the headers, between
+// frames, or within one.
 type shears struct {
 	to string
 	l  net.Listener
@@ -209,7 +212,8 @@ func newShears(t *testing.T, to string, cuts int) *shears {
 	return x
 }
 
-// draw says after how many bytes of the answer a connection is cut: never, when there were enough cuts.
+// draw returns after how many bytes of the answer a connection is cut. After enough cuts that is
+// never.
 func (x *shears) draw() int64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -239,7 +243,7 @@ func (x *shears) carry(a net.Conn) {
 	}
 }
 
-// all fails unless every cut was made.
+// all fails the test unless every cut was made.
 func (x *shears) all(t *testing.T, want int) {
 	t.Helper()
 	x.mu.Lock()
@@ -249,7 +253,7 @@ func (x *shears) all(t *testing.T, want int) {
 	}
 }
 
-// A scribe is a worker that holds one run and writes into its log.
+// A scribe is a worker that holds one run and writes to its log.
 type scribe struct {
 	t    *testing.T
 	call func(path string, in, out any) int
@@ -258,7 +262,7 @@ type scribe struct {
 	n    int
 }
 
-// scribble starts a run and leases it. call insists on an answer.
+// scribble starts a run and leases it. call repeats a call until it is answered.
 func scribble(t *testing.T, call func(path string, in, out any) int) *scribe {
 	t.Helper()
 	s := &scribe{t: t, call: call}
@@ -267,7 +271,8 @@ func scribble(t *testing.T, call func(path string, in, out any) int) *scribe {
 		t.Fatalf("submit: %d", status)
 	}
 	var p polled
-	if status := call("/api/v1/workers/scribe/poll", obj{"slots": 1, "start": true, "wait": "10s"}, &p); status != 200 || len(p.Runs) != 1 || p.Runs[0].RunID != r.RunID {
+	if status := call("/api/v1/workers/scribe/poll", obj{"slots": 1, "start": true, "wait": "10s"},
+		&p); status != 200 || len(p.Runs) != 1 || p.Runs[0].RunID != r.RunID {
 		t.Fatalf("poll: %d %+v", status, p)
 	}
 	s.run, s.seq = p.Runs[0], 3 // created, dispatched, started
@@ -304,14 +309,14 @@ func (s *scribe) commit(c obj) {
 	}
 }
 
-// insister is how a scribe calls a node that may be away.
+// insister returns the call function of a scribe for a node that may be away.
 func (n *node) insister() func(path string, in, out any) int {
 	return func(path string, in, out any) int { return n.insist("POST", path, "", in, out) }
 }
 
 const cuts = 20
 
-func TestAClientThatIsCutHasTheSameBytes(t *testing.T) {
+func TestCutStreamHasTheSameBytes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	s := scribble(t, n.insister())
@@ -320,7 +325,7 @@ func TestAClientThatIsCutHasTheSameBytes(t *testing.T) {
 	cut := follow(at(x.l.Addr().String()), n.key, s.run.RunID)
 	for range 100 {
 		s.write()
-		cut.reaches(t, s.seq) // so that it is told as it happens, and not afterwards
+		cut.reaches(t, s.seq) // so that it gets the lines as they are written
 	}
 	s.end()
 	want := steady.all(t)
@@ -336,7 +341,7 @@ func TestAClientThatIsCutHasTheSameBytes(t *testing.T) {
 	follow(at(n.addr), n.key, s.run.RunID).same(t, "read after the end", want)
 }
 
-func TestARestartOfTheServerChangesNoByteOfAStream(t *testing.T) {
+func TestStreamAcrossRestartHasTheSameBytes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	s := scribble(t, n.insister())
@@ -366,11 +371,11 @@ func TestARestartOfTheServerChangesNoByteOfAStream(t *testing.T) {
 	follow(at(n.addr), n.key, s.run.RunID).same(t, "read after one more restart", want)
 }
 
-func TestEveryNodeTellsTheSameBytes(t *testing.T) {
+func TestStreamsOfAllNodesHaveTheSameBytes(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, pgtest.New(t), "--log-level", "error")
 	first, second := f.nodes[0], f.nodes[1]
-	// The worker calls whoever answers; the first node is going to die.
+	// The worker calls any node that answers. The first node will be killed.
 	s := scribble(t, func(path string, in, out any) int {
 		status, _ := f.insist("POST", path, "", in, out)
 		return status
@@ -378,7 +383,7 @@ func TestEveryNodeTellsTheSameBytes(t *testing.T) {
 	id := s.run.RunID
 	x := newShears(t, second.addr, cuts)
 	steady, cut := follow(at(second.addr), f.key, id), follow(at(x.l.Addr().String()), f.key, id)
-	// One that goes to the first node, and to the second when that is gone.
+	// One follower reads from the first node, and from the second after the kill.
 	moving := first.addr
 	var mu sync.Mutex
 	mover := follow(func() string {
@@ -409,7 +414,7 @@ func TestEveryNodeTellsTheSameBytes(t *testing.T) {
 	follow(at(first.addr), f.key, id).same(t, "read at the first node after its restart", want)
 }
 
-func TestCtrlCDetachesAndSaysHowToComeBack(t *testing.T) {
+func TestCtrlCDetachesAndPrintsHowToAttach(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	s := scribble(t, n.insister())
@@ -429,7 +434,7 @@ func TestCtrlCDetachesAndSaysHowToComeBack(t *testing.T) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && !strings.Contains(lines.Text(), "run:started") {
 	}
-	// A restart is nothing that a person at a terminal has to know of.
+	// A restart of the server is not visible at the terminal.
 	n.kill(syscall.SIGKILL)
 	n.start()
 	s.write()

@@ -14,14 +14,16 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// The ways to get stuck that the safety net is known by, in real time: a real server with short settings, and whoever is
-// there or gone.
+// The situations that the watchdog's rules are for, in real time: a real server with short
+// settings, and workers that disappear.
 
-var hasty = []string{"--policy", "lease=2s", "--policy", "dispatched_retry=200ms", "--policy", "dispatched_retry_max=200ms", "--policy", "dispatched_timeout=500ms",
-	"--policy", "backoff_base=50ms", "--policy", "active_reap=2500ms", "--policy", "watchdog_interval=100ms", "--policy", "gap_after=1s", "--policy", "patrol_every=200ms",
+var hasty = []string{"--policy", "lease=2s", "--policy", "dispatched_retry=200ms", "--policy",
+	"dispatched_retry_max=200ms", "--policy", "dispatched_timeout=500ms",
+	"--policy", "backoff_base=50ms", "--policy", "active_reap=2500ms", "--policy", "watchdog_interval=100ms",
+	"--policy", "gap_after=1s", "--policy", "patrol_every=200ms",
 	"--policy", "pending_wakeup=200ms", "--policy", "pending_wakeup_skip=1s", "--policy", "inbox_processing_timeout=400ms"}
 
-// A held is a run in a worker's hands.
+// A held is a leased run.
 type held struct {
 	runView
 	Kind  string `json:"kind"`
@@ -34,12 +36,13 @@ type held struct {
 	} `json:"inbox"`
 }
 
-// take polls for a run of a kind until there is one.
+// take polls until it gets a run of a kind.
 func (n *node) take(t *testing.T, kind string, start bool) held {
 	t.Helper()
 	var got struct{ Runs []held }
 	eventually.True(t, "a run of kind "+kind, func() bool {
-		n.insist("POST", "/api/v1/workers/"+kind+"/poll", "", obj{"slots": 1, "start": start, "kinds": []string{kind}, "wait": "5s"}, &got)
+		n.insist("POST", "/api/v1/workers/"+kind+"/poll", "",
+			obj{"slots": 1, "start": start, "kinds": []string{kind}, "wait": "5s"}, &got)
 		return len(got.Runs) == 1
 	})
 	return got.Runs[0]
@@ -74,7 +77,7 @@ type logLine struct {
 	Data map[string]any
 }
 
-// lines gives a run's log.
+// lines returns a run's log.
 func (n *node) lines(id string) []logLine {
 	var page struct{ Events []logLine }
 	n.insist("GET", "/api/v1/runs/"+id+"/events?limit=1000", "", nil, &page)
@@ -90,8 +93,8 @@ func (n *node) count(id, typ string) (c int) {
 	return c
 }
 
-// contract checks what every end owes that the watchdog writes: a deliverable, named by the last line, and the thread's
-// next run.
+// contract checks what belongs to every end by the watchdog: a deliverable, which the last line
+// names, and the next run of the thread.
 func (n *node) contract(t *testing.T, id, code, next string) {
 	t.Helper()
 	log := n.lines(id)
@@ -101,7 +104,8 @@ func (n *node) contract(t *testing.T, id, code, next string) {
 		t.Errorf("the last line: %s %v", last.Type, last.Data)
 	}
 	var d obj
-	if s := n.insist("GET", "/api/v1/runs/"+id+"/deliverable", "", nil, &d); s != 200 || d["kind"] != "fallback" || !strings.Contains(fmt.Sprint(d["content"]), code) {
+	if s := n.insist("GET", "/api/v1/runs/"+id+"/deliverable", "", nil, &d); s != 200 || d["kind"] != "fallback" ||
+		!strings.Contains(fmt.Sprint(d["content"]), code) {
 		t.Errorf("the deliverable: %d %v", s, d)
 	}
 	if next != "" {
@@ -109,7 +113,7 @@ func (n *node) contract(t *testing.T, id, code, next string) {
 	}
 }
 
-// queue puts a run and the next one on a new thread.
+// queue submits two runs on a new thread.
 func (n *node) queue(t *testing.T, kind string) (id string) {
 	t.Helper()
 	var th struct {
@@ -130,20 +134,22 @@ func signalWait(id, timeout string) obj {
 var asleep = obj{"type": "suspend"}
 
 func TestTrigger(t *testing.T) {
-	// Whoever acts here has time: only what is waited for is short.
+	// Only the setting under test is short.
 	n := newNode(t, "--policy", "dispatched_retry=200ms")
 	for name, test := range map[string]func(t *testing.T){
 		"suspended past its resume deadline": func(t *testing.T) {
 			id := n.submit(obj{"kind": "sleeper", "class": "agent"}).RunID
-			n.say(t, n.take(t, "sleeper", true), "1", obj{"waits": []obj{signalWait("a", "200ms"), signalWait("b", "1h")}, "outcome": asleep})
+			n.say(t, n.take(t, "sleeper", true), "1",
+				obj{"waits": []obj{signalWait("a", "200ms"), signalWait("b", "1h")}, "outcome": asleep})
 			r := n.take(t, "sleeper", true)
-			if len(r.Inbox) != 1 || r.Inbox[0].Type != "timeout" || r.Inbox[0].WaitID != "a" || !strings.Contains(string(r.Inbox[0].Data), "tool_timeout") || r.Attempt != 1 {
-				t.Fatalf("%+v", r)
+			if len(r.Inbox) != 1 || r.Inbox[0].Type != "timeout" || r.Inbox[0].WaitID != "a" ||
+				!strings.Contains(string(r.Inbox[0].Data), "tool_timeout") || r.Attempt != 1 {
+				t.Fatalf("run after the timeout = %+v, want a tool_timeout of wait a in attempt 1", r)
 			}
-			n.say(t, r, "2", obj{"ack": []int64{r.Inbox[0].Seq}, "outcome": asleep}) // the other one is still open
+			n.say(t, r, "2", obj{"ack": []int64{r.Inbox[0].Seq}, "outcome": asleep}) // the other wait is still open
 			n.insist("POST", "/api/v1/runs/"+id+"/signals/b", "", obj{}, nil)
 			if r = n.take(t, "sleeper", true); len(r.Inbox) != 1 || r.Inbox[0].WaitID != "b" {
-				t.Fatalf("%+v", r)
+				t.Fatalf("run after the signal = %+v, want the end of wait b", r)
 			}
 			n.say(t, r, "3", obj{"outcome": obj{"type": "complete"}})
 			n.ends(t, id, "completed")
@@ -153,8 +159,9 @@ func TestTrigger(t *testing.T) {
 			begin := time.Now()
 			first := n.take(t, "again", false)
 			second := n.take(t, "again", false)
-			if second.RunID != first.RunID || second.Epoch != first.Epoch+1 || second.Attempt != 1 || n.get(first.RunID).State != "dispatched" {
-				t.Errorf("%+v", second)
+			if second.RunID != first.RunID || second.Epoch != first.Epoch+1 || second.Attempt != 1 ||
+				n.get(first.RunID).State != "dispatched" {
+				t.Errorf("second grant = %+v, want run %s in attempt 1 under the next epoch", second, first.RunID)
 			}
 			if took := time.Since(begin); took < 200*time.Millisecond {
 				t.Errorf("after %s", took)
@@ -165,7 +172,8 @@ func TestTrigger(t *testing.T) {
 			id := n.queue(t, "poison")
 			var got struct{ Runs []held }
 			eventually.True(t, "its end", func() bool {
-				n.insist("POST", "/api/v1/workers/gone/poll", "", obj{"slots": 1, "kinds": []string{"poison"}, "wait": "200ms"}, &got)
+				n.insist("POST", "/api/v1/workers/gone/poll", "",
+					obj{"slots": 1, "kinds": []string{"poison"}, "wait": "200ms"}, &got)
 				return n.get(id).State == "timeout"
 			})
 			if c := n.count(id, "run:dispatched"); c != 10 || n.count(id, "run:reclaimed") == 0 || n.get(id).Attempt != 1 {
@@ -177,7 +185,8 @@ func TestTrigger(t *testing.T) {
 			id := n.submit(obj{"kind": "flow", "class": "agent"}).RunID
 			n.say(t, n.take(t, "flow", true), "1", obj{"waits": []obj{signalWait("start_task", "300ms")}, "outcome": asleep})
 			r := n.take(t, "flow", true)
-			n.say(t, r, "2", obj{"outcome": obj{"type": "fail", "error": obj{"code": "wait_timeout", "message": "nobody said start"}}})
+			n.say(t, r, "2", obj{"outcome": obj{"type": "fail",
+				"error": obj{"code": "wait_timeout", "message": "nobody said start"}}})
 			n.ends(t, id, "timeout")
 		},
 		"Signature Fail Test": func(t *testing.T) {
@@ -185,8 +194,9 @@ func TestTrigger(t *testing.T) {
 			n.say(t, n.take(t, "forged", false), "1", obj{"outcome": obj{"type": "reject", "reason": "signature_invalid"}})
 			n.ends(t, id, "failed")
 			var letter obj
-			if s := n.insist("GET", "/api/v1/dlq/"+id, "", nil, &letter); s != 200 || n.count(id, "run:dead_lettered") != 1 || n.count(id, "run:started") != 0 {
-				t.Errorf("%d %v", s, letter)
+			if s := n.insist("GET", "/api/v1/dlq/"+id, "", nil, &letter); s != 200 ||
+				n.count(id, "run:dead_lettered") != 1 || n.count(id, "run:started") != 0 {
+				t.Errorf("dead letter of run %s: status %d, %v; want one, of a run that never started", id, s, letter)
 			}
 		},
 		"Heartbeat Test": func(t *testing.T) { heartbeatTest(t) },
@@ -213,31 +223,36 @@ func heartbeatTest(t *testing.T) {
 	n.ends(t, r.RunID, "completed")
 }
 
-// damageTest damages the store of a server that is down, in ways that no use case can, and starts it again.
+// damageTest changes the store of a stopped server in ways that no operation can, and starts it
+// again.
 func damageTest(t *testing.T) {
 	n := newNode(t, hasty...)
-	// Somebody reads a message, is gone, and the row does not know.
+	// A worker has read an item and is gone, and the item is still processing.
 	reclaim := n.submit(obj{"kind": "reader", "class": "agent"}).RunID
 	n.insist("POST", "/api/v1/runs/"+reclaim+"/signals/a", "", obj{}, nil)
 	reader := n.take(t, "reader", true)
-	n.say(t, reader, "1", obj{"waits": []obj{signalWait("b", "1h")}, "outcome": obj{"type": "suspend", "waits": []string{"b"}}})
-	// A child has ended, and its parent sleeps on.
+	n.say(t, reader, "1",
+		obj{"waits": []obj{signalWait("b", "1h")}, "outcome": obj{"type": "suspend", "waits": []string{"b"}}})
+	// A child has ended, and its parent is still suspended.
 	replay := n.submit(obj{"kind": "parent", "class": "agent"}).RunID
-	n.say(t, n.take(t, "parent", true), "1", obj{"children": []obj{{"key": "c", "kind": "child"}}, "waits": []obj{{"id": "j", "type": "children", "keys": []string{"c"}, "timeout": "1h"}}, "outcome": asleep})
+	n.say(t, n.take(t, "parent", true), "1",
+		obj{"children": []obj{{"key": "c", "kind": "child"}},
+			"waits": []obj{{"id": "j", "type": "children", "keys": []string{"c"}, "timeout": "1h"}}, "outcome": asleep})
 	child := n.take(t, "child", true)
 	n.say(t, child, "1", obj{"events": []obj{{"type": "x:hello"}}})
-	// A message is there that a wait is for.
+	// A pending item satisfies an open wait.
 	wake := n.submit(obj{"kind": "deaf", "class": "agent"}).RunID
 	n.say(t, n.take(t, "deaf", true), "1", obj{"waits": []obj{signalWait("w", "1h")}, "outcome": asleep})
 	n.insist("POST", "/api/v1/runs/"+wake+"/signals/other", "", obj{}, nil)
-	// A message came for one that has ended since.
+	// A pending item belongs to an ended run.
 	skip := n.submit(obj{"kind": "leaver"}).RunID
 	leaver := n.take(t, "leaver", true)
 	n.insist("POST", "/api/v1/runs/"+skip+"/signals/a", "", obj{}, nil)
 	n.say(t, leaver, "1", obj{"outcome": obj{"type": "complete"}})
 	// A queue is gone.
 	orphan := n.submit(obj{"kind": "orphan", "queue": "doomed", "class": "agent"}).RunID
-	// A run is running, and has no lease. It comes last: what it is now must not run out before the server is down.
+	// A run is running without a lease. It is the last, so that its lease does not expire before
+	// the server is down.
 	reap := n.queue(t, "unleased")
 	leaseless := n.take(t, "unleased", true)
 	n.say(t, leaseless, "1", obj{"events": []obj{{"type": "x:hello"}}})
@@ -264,7 +279,8 @@ func damageTest(t *testing.T) {
 	var log struct {
 		Entries []obj `json:"actions"`
 	}
-	for _, x := range [][2]string{{"W1", reclaim}, {"W3", replay}, {"W7", reap}, {"W9", wake}, {"W9", skip}, {"W10", orphan}} {
+	for _, x := range [][2]string{{"W1", reclaim}, {"W3", replay}, {"W7", reap}, {"W9", wake}, {"W9", skip},
+		{"W10", orphan}} {
 		eventually.True(t, x[0]+" in the watchdog's log", func() bool {
 			n.insist("GET", "/api/admin/watchdog?rule="+x[0]+"&run_id="+x[1], "", nil, &log)
 			return len(log.Entries) == 1
@@ -276,7 +292,7 @@ func damageTest(t *testing.T) {
 	}
 }
 
-// damage changes a store behind the engine's back.
+// damage changes a store without the engine.
 func damage(t *testing.T, dir string, statements ...meddling) {
 	t.Helper()
 	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db")})

@@ -192,7 +192,7 @@ func Open(opt Options) (*Server, error) {
 		counts.Certificate(s.cert.Expires)
 	}
 	guardian := watchdog.New(s.engine, opt.Logger)
-	guardian.Told, guardian.Aside = counts.Acted, counts.SetAside
+	guardian.OnActions, guardian.OnSetAside = counts.Acted, counts.SetAside
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	for _, f := range []func(context.Context) error{guardian.Run, s.api.Run, bell.Run,

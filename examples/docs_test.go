@@ -1,4 +1,4 @@
-// Package examples has no code of its own, only tests that hold what the docs say against what runs.
+// Package examples contains tests only. They compare the documentation with code that is executed.
 package examples
 
 import (
@@ -21,28 +21,29 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// The pages whose code in Go is taken from files, each of which a test compiles and runs. Behind the language stands which.
+// The pages whose Go code comes from files that tests execute. The file is named after the
+// language.
 var pages = []string{"README.md", "docs/tutorial.md", "docs/agents.md", "docs/testing.md"}
 
-func TestTheCodeInTheDocsIsCodeThatRuns(t *testing.T) {
+func TestGoCodeInDocsIsFromFiles(t *testing.T) {
 	for _, page := range pages {
 		text := read(t, page)
 		if strings.Contains(text, "```go\n") {
-			t.Errorf("%s: a block of Go does not say which file it is from", page)
+			t.Errorf("%s: a block of Go code names no file, want one", page)
 		}
 		blocks := regexp.MustCompile("(?ms)^```go (\\S+)\n(.*?)^```$").FindAllStringSubmatch(text, -1)
 		if len(blocks) == 0 {
-			t.Errorf("%s has no code", page)
+			t.Errorf("%s has no block of Go code, want some", page)
 		}
 		for _, b := range blocks {
 			if !within(b[2], read(t, b[1])) {
-				t.Errorf("%s: this is not in %s:\n%s", page, b[1], b[2])
+				t.Errorf("%s: these lines are not in %s:\n%s", page, b[1], b[2])
 			}
 		}
 	}
 }
 
-// within tells whether lines are in a file, as they are or further to the right.
+// within tells whether lines are in a file, perhaps with more indentation.
 func within(lines, file string) bool {
 	for range 6 {
 		if strings.Contains("\n"+file, "\n"+lines) {
@@ -53,8 +54,8 @@ func within(lines, file string) bool {
 	return false
 }
 
-// Every link between the pages leads to a file that exists and, where it names one, to a heading of it.
-func TestLinksOfTheDocsLeadSomewhere(t *testing.T) {
+// Every link between pages leads to an existing file and heading.
+func TestLinksInDocsAreValid(t *testing.T) {
 	for _, page := range allPages(t) {
 		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
 			target := page
@@ -72,7 +73,7 @@ func TestLinksOfTheDocsLeadSomewhere(t *testing.T) {
 	}
 }
 
-// Every page of docs is in the index, so that a reader can find it.
+// The index links to every page of the docs.
 func TestIndexNamesEveryPage(t *testing.T) {
 	for _, folder := range []string{"docs", "docs/decisions"} {
 		index := read(t, folder+"/README.md")
@@ -85,7 +86,7 @@ func TestIndexNamesEveryPage(t *testing.T) {
 	}
 }
 
-// allPages are the Markdown files that people read.
+// allPages returns the Markdown files of the documentation.
 func allPages(t *testing.T) []string {
 	t.Helper()
 	list := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"}
@@ -107,7 +108,8 @@ func glob(t *testing.T, pattern string) (out []string) {
 	return out
 }
 
-// headings are the anchors that GitHub makes of a page's headings: lower case, without punctuation, spaces as dashes.
+// headings returns the anchors that GitHub makes of a page's headings: lower case, without
+// punctuation, with dashes for spaces.
 func headings(t *testing.T, page string) (out []string) {
 	t.Helper()
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, page), ""), -1) {
@@ -136,12 +138,12 @@ func read(t *testing.T, path string) string {
 }
 
 // The table of errors in docs/agents.md, row by row.
-func TestWhatBecomesOfAnAgentThatReturnsAnError(t *testing.T) {
+func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 	spawn := func(ctx *agent.Context, timeout time.Duration) *agent.Future[int] {
 		return agent.Spawn[int](ctx, "child", timeout > 0, agent.Timeout(timeout))
 	}
 	rows := []struct {
-		row   string // how it begins in the table
+		row   string // beginning of the row in the table
 		agent func(ctx *agent.Context) error
 		state perdure.State
 		code  perdure.Code
@@ -205,7 +207,7 @@ func TestWhatBecomesOfAnAgentThatReturnsAnError(t *testing.T) {
 	for n, r := range rows {
 		t.Run(r.row, func(t *testing.T) {
 			if !strings.Contains(page, "\n"+r.row+"\n") {
-				t.Error("docs/agents.md has no such row")
+				t.Error("docs/agents.md has no row for this error, want one")
 			}
 			run, err := c.Start(ctx, perdure.Submission{Kind: "agent", Class: perdure.Agent, Input: client.JSON(n)})
 			if err != nil {
@@ -223,7 +225,8 @@ func TestWhatBecomesOfAnAgentThatReturnsAnError(t *testing.T) {
 				code = run.Error.Code
 			}
 			if run.State != r.state || code != r.code || run.Attempt != r.tries {
-				t.Errorf("%s %v after %d attempts", run.State, run.Error, run.Attempt)
+				t.Errorf("agent ended as %s with %v after %d attempts, want %s with %s after %d",
+					run.State, run.Error, run.Attempt, r.state, r.code, r.tries)
 			}
 		})
 	}

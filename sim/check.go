@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// observe compares every run that a batch has changed with what it was before: the invariants
-// that concern one run, seen as a step from one committed moment to the next.
+// observe compares every run that a batch has changed with what it was before. It checks the
+// invariants that concern the change of one run.
 func (s *sim) observe(n *node, ids []perdure.RunID) {
 	var sweep *watchdog.Sweep
 	var ops []engine.Op
@@ -21,7 +21,7 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 	if len(ops) == 1 {
 		sweep, _ = ops[0].(*watchdog.Sweep)
 	}
-	s.look(func(v *store.View) error {
+	s.view(func(v *store.View) error {
 		for _, id := range ids {
 			next, ok, err := v.Run(tenant, id)
 			if err != nil {
@@ -61,7 +61,7 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 				if err != nil {
 					return err
 				}
-				s.compareBelongings(&next, b)
+				s.compareWaitsAndItems(&next, b)
 			}
 			prev.Run = next
 		}
@@ -69,10 +69,10 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 	})
 }
 
-// observeAll looks for changes everywhere, after a batch that was committed and did not say so.
+// observeAll finds changed runs after a batch that was committed although it reported an error.
 func (s *sim) observeAll() {
 	var changed []perdure.RunID
-	s.look(func(v *store.View) error {
+	s.view(func(v *store.View) error {
 		return v.Rows("SELECT id, version FROM runs ORDER BY id", nil, func(scan func(...any) error) error {
 			var id perdure.RunID
 			var version int64
@@ -86,7 +86,7 @@ func (s *sim) observeAll() {
 	s.observe(nil, changed)
 }
 
-// compare holds one run's step against the rules.
+// compare checks the change of one run.
 func (s *sim) compare(prev *row, next *perdure.Run, lines []perdure.Line, sweep *watchdog.Sweep, blind bool) {
 	p := &s.cfg.policy
 	fail := func(id, what string, args ...any) {
@@ -98,7 +98,8 @@ func (s *sim) compare(prev *row, next *perdure.Run, lines []perdure.Line, sweep 
 		fail("S31", "version went from %d to %d", prev.Version, next.Version)
 	case next.Epoch < prev.Epoch:
 		fail("S6", "epoch went from %d to %d", prev.Epoch, next.Epoch)
-	case was != "" && (next.DeadlineAt != prev.DeadlineAt || next.CreatedAt != prev.CreatedAt || next.MaxAttempts != prev.MaxAttempts):
+	case was != "" && (next.DeadlineAt != prev.DeadlineAt || next.CreatedAt != prev.CreatedAt ||
+		next.MaxAttempts != prev.MaxAttempts):
 		fail("S13", "what nothing may change was changed: deadline %s to %s", prev.DeadlineAt, next.DeadlineAt)
 	case was.Terminal() && (next.State != was || next.FinishedAt != prev.FinishedAt || next.Epoch != prev.Epoch):
 		fail("S5", "ended as %s and is %s now", was, next.State)
@@ -106,7 +107,8 @@ func (s *sim) compare(prev *row, next *perdure.Run, lines []perdure.Line, sweep 
 		fail("S12", "is %s and nobody watches it", next.State)
 	case next.State.Live() && sweep == nil && !blind && next.AlarmAt != p.Alarm(next):
 		fail("S12", "is %s, its first clock rings at %s and its alarm at %s", next.State, p.Alarm(next), next.AlarmAt)
-	case next.State.Live() && next.AlarmAt > max(next.DeadlineAt, s.clock().Add(p.Lease), s.clock().Add(p.GapSpare)).Add(hour):
+	case next.State.Live() &&
+		next.AlarmAt > max(next.DeadlineAt, s.clock().Add(p.Lease), s.clock().Add(p.GapSpare)).Add(hour):
 		fail("S12", "is watched much too late, at %s", next.AlarmAt)
 	case next.Strikes > next.MaxAttempts || (next.State.Live() && next.Strikes >= next.MaxAttempts):
 		fail("S19", "lost %d attempts in a row and may lose %d", next.Strikes, next.MaxAttempts)
@@ -114,7 +116,8 @@ func (s *sim) compare(prev *row, next *perdure.Run, lines []perdure.Line, sweep 
 		fail("S11", "ran out of time %s early", next.DeadlineAt.Sub(next.FinishedAt))
 	case next.State.Leased() != (next.LeaseUntil != 0) || (next.State.Leased() && next.Epoch < 1):
 		fail("P1", "is %s, epoch %d, lease %s", next.State, next.Epoch, next.LeaseUntil)
-	case next.Ready && (!(next.State == perdure.Queued || next.State.Leased()) || next.Heard || next.Turn > perdure.TurnActive):
+	case next.Ready && (!(next.State == perdure.Queued || next.State.Leased()) || next.Heard ||
+		next.Turn > perdure.TurnActive):
 		fail("P12", "is claimable: %s, heard %v, turn %d", next.State, next.Heard, next.Turn)
 	case int64(len(lines)) != next.Seq-prev.Seq:
 		fail("S14", "its log has %d new lines and counts %d", len(lines), next.Seq-prev.Seq)
@@ -129,12 +132,12 @@ func (s *sim) compare(prev *row, next *perdure.Run, lines []perdure.Line, sweep 
 		fail("S19", "is at attempt %d and its history says %d", next.Attempt, prev.attempt)
 	}
 	if sweep != nil {
-		s.lower(prev, next, sweep)
+		s.checkRank(prev, next, sweep)
 	}
-	s.notice(prev, next, sweep)
+	s.countSituations(prev, next, sweep)
 }
 
-// follow reads one line of a run's log and holds it against the ones before.
+// follow checks one line of a run's log against the lines before.
 func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 	p := &s.cfg.policy
 	fail := func(id, what string, args ...any) {
@@ -174,12 +177,12 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 		switch {
 		case strings.Contains(string(l.Data), `"lease_lost"`):
 			s.sometimes("a lost worker's run was taken back")
-			s.early(prev, next, l)
+			s.checkLeaseOver(prev, next, l)
 		case strings.Contains(string(l.Data), `"heartbeat_lost"`):
-			s.tooSoon(prev, next, l)
+			s.checkProcessDead(prev, next, l)
 		case strings.Contains(string(l.Data), `"not_started"`):
 			s.sometimes("a dispatch that nobody spoke of went back to the queue")
-			if s.model.held(l.At, p) {
+			if s.model.postponed(l.At, p) {
 				fail("gap", "taken back as not started at %s, while a gap holds that back", l.At)
 			}
 		}
@@ -193,9 +196,9 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 		switch {
 		case next.Failure == nil:
 		case next.Failure.Code == perdure.CodeAttemptsExhausted:
-			s.early(prev, next, l)
+			s.checkLeaseOver(prev, next, l)
 		case next.Failure.Code == perdure.CodeHeartbeatLost:
-			s.tooSoon(prev, next, l)
+			s.checkProcessDead(prev, next, l)
 		}
 	}
 	if before.Live() && state.Terminal() {
@@ -206,27 +209,32 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 	}
 }
 
-// early refuses that a lease was taken before its end, or by its silence during a gap.
-func (s *sim) early(prev *row, next *perdure.Run, l perdure.Line) {
+// checkLeaseOver checks that a run was not taken from its holder before the end of the lease, nor
+// during a gap.
+func (s *sim) checkLeaseOver(prev *row, next *perdure.Run, l perdure.Line) {
 	if l.At < prev.LeaseUntil {
-		s.violate("S10", "%s was taken from its holder %s before the end of the lease", s.nameOf(next), prev.LeaseUntil.Sub(l.At))
+		s.violate("S10", "%s was taken from its holder %s before the end of the lease", s.nameOf(next),
+			prev.LeaseUntil.Sub(l.At))
 	}
-	if s.model.held(l.At, &s.cfg.policy) {
-		s.violate("gap", "%s was taken from its holder at %s although nobody could be heard until %s", s.nameOf(next), l.At, s.model.holdUntil)
+	if s.model.postponed(l.At, &s.cfg.policy) {
+		s.violate("gap", "%s was taken from its holder at %s although nobody could be heard until %s", s.nameOf(next),
+			l.At, s.model.holdUntil)
 	}
 }
 
-// tooSoon refuses that a process was given up before it was silent for long enough, or by its silence during a gap.
-func (s *sim) tooSoon(prev *row, next *perdure.Run, l perdure.Line) {
+// checkProcessDead checks that a process was not given up before it was silent for dead_after, nor
+// during a gap.
+func (s *sim) checkProcessDead(prev *row, next *perdure.Run, l perdure.Line) {
 	if !next.Options.Process || l.At < prev.SeenAt.Add(s.cfg.policy.DeadAfter) {
 		s.violate("S10", "%s was given up %s after its last sign of life", s.nameOf(next), l.At.Sub(prev.SeenAt))
 	}
-	if s.model.held(l.At, &s.cfg.policy) {
-		s.violate("gap", "%s was given up at %s although nobody could be heard until %s", s.nameOf(next), l.At, s.model.holdUntil)
+	if s.model.postponed(l.At, &s.cfg.policy) {
+		s.violate("gap", "%s was given up at %s although nobody could be heard until %s", s.nameOf(next), l.At,
+			s.model.holdUntil)
 	}
 }
 
-// fold is perdure.Fold, one line further.
+// fold is perdure.Fold for one more line.
 func fold(s perdure.State, l perdure.Line) (perdure.State, bool) {
 	return perdure.Fold(append(slices.Clip(shortest[s]), l))
 }
@@ -248,8 +256,8 @@ var shortest = func() map[perdure.State][]perdure.Line {
 	return m
 }()
 
-// lower holds the forceful actions of a sweep to S13: each leaves the run with a lower rank.
-func (s *sim) lower(prev *row, next *perdure.Run, sweep *watchdog.Sweep) {
+// checkRank checks S13: each forceful action of a sweep lowers the rank of the run.
+func (s *sim) checkRank(prev *row, next *perdure.Run, sweep *watchdog.Sweep) {
 	for _, a := range sweep.Actions {
 		if a.Run != next.ID {
 			continue
@@ -267,8 +275,8 @@ func (s *sim) lower(prev *row, next *perdure.Run, sweep *watchdog.Sweep) {
 	}
 }
 
-// compareBelongings checks a run's waits and inbox.
-func (s *sim) compareBelongings(r *perdure.Run, b belongings) {
+// compareWaitsAndItems checks a run's waits and inbox.
+func (s *sim) compareWaitsAndItems(r *perdure.Run, b waitsAndItems) {
 	fail := func(id, what string, args ...any) { s.violate(id, "%s: "+what, append([]any{s.nameOf(r)}, args...)...) }
 	open, named := 0, 0
 	for _, w := range b.waits {
@@ -312,9 +320,9 @@ func (s *sim) compareBelongings(r *perdure.Run, b belongings) {
 	}
 }
 
-// checkAll has the whole store checked by its own invariants.
+// checkAll checks the invariants of the whole store.
 func (s *sim) checkAll() {
-	s.look(func(v *store.View) error {
+	s.view(func(v *store.View) error {
 		found, err := v.Check(nil)
 		for _, x := range found {
 			s.violate(x.ID, "%s: %s", x.Statement, x.Row)

@@ -10,19 +10,19 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// client asks for runs and meddles with them: signals, callbacks, cancels, retries, groups.
+// A client submits runs and acts on them: signals, callbacks, cancels, retries, groups.
 type client struct {
 	s    *sim
 	name string
 }
 
-// act is a client's next whim.
+// act does something random.
 func (c *client) act() {
 	s := c.s
-	if s.calm {
+	if s.faultsStopped {
 		return
 	}
-	if !s.reachable() && s.work.chance(0.9) { // nobody is that patient for long
+	if !s.reachable() && s.work.chance(0.9) { // mostly it waits until a server is up
 		s.after(s.work.between(s.cfg.tempo, 20*s.cfg.tempo), c.act)
 		return
 	}
@@ -37,16 +37,16 @@ func (c *client) act() {
 	case x < 0.63:
 		c.callback()
 	case x < 0.70:
-		s.tell(func() engine.Op { return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "changed my mind"} })
+		s.sendOnce(func() engine.Op { return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "changed my mind"} })
 	case x < 0.75:
 		key := s.name("y")
 		if s.model.submitted < 2*s.cfg.runs {
 			s.model.submitted++
-			s.persist(func() engine.Op { return &engine.Retry{Tenant: tenant, RunID: id, Key: key} }, nil)
+			s.sendUntilAnswered(func() engine.Op { return &engine.Retry{Tenant: tenant, RunID: id, Key: key} }, nil)
 		}
 	case x < 0.78:
 		s.model.submitted++
-		s.tell(func() engine.Op { return &engine.Redrive{Tenant: tenant, RunID: s.someRunIn(perdure.Failed)} })
+		s.sendOnce(func() engine.Op { return &engine.Redrive{Tenant: tenant, RunID: s.someRunIn(perdure.Failed)} })
 	case x < 0.83:
 		c.adopt()
 	case x < 0.88:
@@ -54,12 +54,13 @@ func (c *client) act() {
 	case x < 0.92:
 		c.outside(id)
 	case x < 0.97:
-		c.attend(id)
+		c.waitFor(id)
 	default:
 		if len(s.model.threads) > 0 {
 			th := pick(s.work, s.model.threads...)
-			s.tell(func() engine.Op {
-				return &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user", Content: json.RawMessage(`"and?"`)}}
+			s.sendOnce(func() engine.Op {
+				return &engine.AppendMessage{Tenant: tenant, ThreadID: th,
+					Message: perdure.Message{Role: "user", Content: json.RawMessage(`"and?"`)}}
 			})
 		} else {
 			c.thread()
@@ -67,17 +68,17 @@ func (c *client) act() {
 	}
 }
 
-// tell sends something once.
-func (s *sim) tell(make func() engine.Op) { s.send(make, func(reply) {}) }
+// sendOnce sends a request without retries.
+func (s *sim) sendOnce(make func() engine.Op) { s.send(make, func(reply) {}) }
 
-// persist sends something that is safe to send again, until somebody says what became of it.
-func (s *sim) persist(make func() engine.Op, then func(reply)) {
+// sendUntilAnswered repeats an idempotent request until it is answered.
+func (s *sim) sendUntilAnswered(make func() engine.Op, then func(reply)) {
 	tries := 0
 	var again func()
 	again = func() {
 		s.send(make, func(r reply) {
 			if r.unsure() {
-				if tries++; tries < 6 || s.calm {
+				if tries++; tries < 6 || s.faultsStopped {
 					s.sometimes("a call was repeated because its outcome was unknown")
 					s.after(s.work.between(time.Second, 10*time.Second)<<min(tries, 6), again)
 				}
@@ -91,7 +92,7 @@ func (s *sim) persist(make func() engine.Op, then func(reply)) {
 	again()
 }
 
-// someRun is any run, recent ones more often.
+// someRun returns a random run, recent ones more often.
 func (s *sim) someRun() (perdure.RunID, bool) {
 	n := len(s.model.order)
 	if n == 0 {
@@ -150,7 +151,8 @@ func (c *client) submit() {
 	switch {
 	case len(s.model.threads) > 0 && sub.Kind == "agent" && s.work.chance(0.75):
 		sub.ThreadID = pick(s.work, s.model.threads...)
-		sub.MultitaskStrategy = pick(s.work, "", "", perdure.MultitaskEnqueue, perdure.MultitaskReject, perdure.MultitaskInterrupt)
+		sub.MultitaskStrategy = pick(s.work, "", "", perdure.MultitaskEnqueue, perdure.MultitaskReject,
+			perdure.MultitaskInterrupt)
 		if s.work.chance(0.5) {
 			sub.Messages = []perdure.Message{{Role: "user", Content: json.RawMessage(`"hello"`)}}
 		}
@@ -160,28 +162,28 @@ func (c *client) submit() {
 	if s.work.chance(0.3) {
 		sub.Foreground = true
 	}
-	if s.work.chance(0.1) { // without a key it is sent once, and may be lost
+	if s.work.chance(0.1) { // without a key it is sent once and may be lost
 		s.model.asked(n, "")
-		s.tell(func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub} })
+		s.sendOnce(func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub} })
 		return
 	}
 	key := s.name("s")
 	s.model.asked(n, key)
 	mk := func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub, Key: key} }
-	s.persist(mk, func(r reply) {
+	s.sendUntilAnswered(mk, func(r reply) {
 		if r.err == nil && sub.Foreground {
-			c.attend(r.op.(*engine.Submit).Run.ID)
+			c.waitFor(r.op.(*engine.Submit).Run.ID)
 		}
 	})
-	if s.work.chance(0.1) { // the same again, much later
-		s.after(s.work.between(0, 30*s.cfg.tempo), func() { s.tell(mk) })
+	if s.work.chance(0.1) { // the same request again, much later
+		s.after(s.work.between(0, 30*s.cfg.tempo), func() { s.sendOnce(mk) })
 	}
-	if s.work.chance(0.05) { // and another body under the same key
+	if s.work.chance(0.05) { // another body with the same key
 		other := sub
 		other.Priority++
 		s.after(s.work.between(s.cfg.tempo, 10*s.cfg.tempo), func() {
 			if s.model.keys[key] != "" {
-				s.tell(func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: other, Key: key} })
+				s.sendOnce(func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: other, Key: key} })
 			}
 		})
 	}
@@ -192,11 +194,11 @@ func (c *client) signal(id perdure.RunID) {
 	name, payload := pick(s.work, "go", "stop"), json.RawMessage(fmt.Sprintf(`{"s":%q}`, s.name("p")))
 	if s.work.chance(0.2) {
 		s.model.unkeyed[string(payload)] = true
-		s.tell(func() engine.Op { return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: payload} })
+		s.sendOnce(func() engine.Op { return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: payload} })
 		return
 	}
 	key := s.name("g")
-	s.persist(func() engine.Op {
+	s.sendUntilAnswered(func() engine.Op {
 		return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: payload, Key: key}
 	}, nil)
 }
@@ -207,7 +209,7 @@ func (c *client) callback() {
 		return
 	}
 	token, body := pick(s.work, s.model.tokens...), json.RawMessage(fmt.Sprintf(`{"v":%d}`, s.work.IntN(2)))
-	s.persist(func() engine.Op { return &engine.Callback{Token: token, Result: body} }, nil)
+	s.sendUntilAnswered(func() engine.Op { return &engine.Callback{Token: token, Result: body} }, nil)
 }
 
 func (c *client) adopt() {
@@ -216,7 +218,7 @@ func (c *client) adopt() {
 		id := s.model.order[len(s.model.order)-1-i]
 		if r := s.model.rows[id]; r.Late > 0 {
 			n, discard := s.work.IntN(r.Late)+1, s.work.chance(0.4)
-			s.tell(func() engine.Op { return &engine.Adopt{Tenant: tenant, RunID: id, N: n, Discard: discard} })
+			s.sendOnce(func() engine.Op { return &engine.Adopt{Tenant: tenant, RunID: id, N: n, Discard: discard} })
 			return
 		}
 	}
@@ -224,7 +226,8 @@ func (c *client) adopt() {
 
 func (c *client) group() {
 	s := c.s
-	op := engine.CreateGroup{Tenant: tenant, Mode: pick(s.work, perdure.ModeAll, perdure.ModeAllOK, perdure.ModeAny, perdure.ModeAnyOK),
+	op := engine.CreateGroup{Tenant: tenant,
+		Mode:     pick(s.work, perdure.ModeAll, perdure.ModeAllOK, perdure.ModeAny, perdure.ModeAnyOK),
 		OnLosers: pick(s.work, "", "continue", "cancel")}
 	if s.work.chance(0.5) {
 		op.Timeout = perdure.Duration(s.work.between(s.cfg.tempo, 20*s.cfg.tempo))
@@ -233,7 +236,7 @@ func (c *client) group() {
 		id, _ := s.someRun()
 		op.RunIDs = append(op.RunIDs, id)
 	}
-	s.tell(func() engine.Op { again := op; return &again })
+	s.sendOnce(func() engine.Op { again := op; return &again })
 }
 
 func (c *client) outside(id perdure.RunID) {
@@ -243,19 +246,19 @@ func (c *client) outside(id perdure.RunID) {
 	}
 	job := s.name("j")
 	s.model.submitted++
-	s.persist(func() engine.Op {
+	s.sendUntilAnswered(func() engine.Op {
 		return &engine.Continue{Tenant: tenant, RunID: id, Trigger: "ci", JobID: job, Status: "ok", Summary: "green"}
 	}, nil)
 }
 
-// attend waits for a run for a while: renewing, leaving, or vanishing with its node.
-func (c *client) attend(id perdure.RunID) {
+// waitFor waits for a run for a while. It renews its waiter, leaves, or disappears with its node.
+func (c *client) waitFor(id perdure.RunID) {
 	s := c.s
 	where := pick(s.work, "A", "B")
 	left := s.work.IntN(4)
 	var renew func()
 	renew = func() {
-		s.tell(func() engine.Op { return &engine.Attach{Tenant: tenant, Node: where, RunIDs: []perdure.RunID{id}} })
+		s.sendOnce(func() engine.Op { return &engine.Attach{Tenant: tenant, Node: where, RunIDs: []perdure.RunID{id}} })
 		if left--; left > 0 {
 			s.after(s.cfg.policy.WaiterTTL/3, renew)
 			return
@@ -263,14 +266,14 @@ func (c *client) attend(id perdure.RunID) {
 		if s.work.chance(0.6) {
 			reason := pick(s.work, "timeout", "disconnect", "detached")
 			s.after(s.work.between(0, s.cfg.policy.WaiterTTL), func() {
-				s.tell(func() engine.Op { return &engine.Defer{Tenant: tenant, RunID: id, Node: where, Reason: reason} })
+				s.sendOnce(func() engine.Op { return &engine.Defer{Tenant: tenant, RunID: id, Node: where, Reason: reason} })
 			})
 		}
 	}
 	renew()
 }
 
-// interference is something that anybody may do to a run at any moment.
+// interference returns a random operation on a run that is possible at any time.
 func (s *sim) interference(id perdure.RunID) engine.Op {
 	r := s.model.rows[id]
 	if r == nil {
@@ -279,7 +282,8 @@ func (s *sim) interference(id perdure.RunID) engine.Op {
 	switch s.fault.IntN(7) {
 	case 0, 1:
 		payload := fmt.Sprintf(`{"s":%q}`, s.name("p"))
-		return &engine.Signal{Tenant: tenant, RunID: id, Name: pick(s.fault, "go", "stop"), Data: json.RawMessage(payload), Key: s.name("g")}
+		return &engine.Signal{Tenant: tenant, RunID: id, Name: pick(s.fault, "go", "stop"),
+			Data: json.RawMessage(payload), Key: s.name("g")}
 	case 2:
 		if s.fault.chance(0.3) {
 			return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "at the worst moment"}
@@ -296,9 +300,10 @@ func (s *sim) interference(id perdure.RunID) engine.Op {
 		if r.Late > 0 {
 			return &engine.Adopt{Tenant: tenant, RunID: id, N: r.Late, Discard: s.fault.chance(0.5)}
 		}
-		return &engine.Claim{Tenant: tenant, Worker: "passer-by", Slots: 1, Queues: []string{r.Queue}, Start: s.fault.chance(0.5)}
+		return &engine.Claim{Tenant: tenant, Worker: "passer-by", Slots: 1, Queues: []string{r.Queue},
+			Start: s.fault.chance(0.5)}
 	default:
-		// A child that ends at this moment, on the other node: what two of them at once must not miss.
+		// A child ends at this moment on the other node. The parent must not miss it.
 		for _, kid := range s.model.order {
 			if k := s.model.rows[kid]; k.ParentID == id && k.State == perdure.Queued {
 				return &engine.Cancel{Tenant: tenant, RunID: kid, Reason: "not needed"}
@@ -308,14 +313,14 @@ func (s *sim) interference(id perdure.RunID) engine.Op {
 	}
 }
 
-// answerEverybody gives every wait what it waits for, once the faults have stopped.
-func (s *sim) answerEverybody() {
+// answerAllWaits answers every wait, after the faults have stopped.
+func (s *sim) answerAllWaits() {
 	type open struct {
 		id   perdure.RunID
 		name string
 	}
 	var signals []open
-	s.look(func(v *store.View) error {
+	s.view(func(v *store.View) error {
 		for _, id := range s.model.order {
 			if s.model.rows[id].State != perdure.Suspended {
 				continue
@@ -334,12 +339,14 @@ func (s *sim) answerEverybody() {
 	})
 	for _, o := range signals {
 		key, payload := s.name("g"), json.RawMessage(fmt.Sprintf(`{"s":%q}`, s.name("p")))
-		s.persist(func() engine.Op {
+		s.sendUntilAnswered(func() engine.Op {
 			return &engine.Signal{Tenant: tenant, RunID: o.id, Name: o.name, Data: payload, Key: key}
 		}, nil)
 	}
 	for _, token := range s.model.tokens {
-		s.persist(func() engine.Op { return &engine.Callback{Token: token, Result: json.RawMessage(`{"v":0}`)} }, nil)
+		s.sendUntilAnswered(func() engine.Op {
+			return &engine.Callback{Token: token, Result: json.RawMessage(`{"v":0}`)}
+		}, nil)
 	}
 	s.model.tokens = nil
 }

@@ -8,12 +8,12 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// closing checks, when all is over, that everything that was acknowledged is there, that nothing is there
-// which nobody asked for, and that every end was told to whom it concerned.
-func (s *sim) closing() {
+// checkEnd checks at the end that everything acknowledged is stored, that nothing is stored that
+// was not requested, and that every end was reported.
+func (s *sim) checkEnd() {
 	s.checkAll()
 	roots := make(map[uint64]int)
-	s.look(func(v *store.View) error {
+	s.view(func(v *store.View) error {
 		letters, err := v.DeadLetters(tenant, store.LetterFilter{Limit: 10000})
 		if err != nil {
 			return err
@@ -45,10 +45,10 @@ func (s *sim) closing() {
 			if kept != m.letter && !(m.letter && expired) {
 				s.violate("S18", "%s: its log has a dead letter: %v, and there is one: %v", s.short(id), m.letter, kept)
 			}
-			if err := s.promised(v, id); err != nil {
+			if err := s.checkAcknowledged(v, id); err != nil {
 				return err
 			}
-			if err := s.told(v, &r); err != nil {
+			if err := s.checkReported(v, &r); err != nil {
 				return err
 			}
 		}
@@ -56,8 +56,8 @@ func (s *sim) closing() {
 	})
 }
 
-// promised checks what was acknowledged about one run: steps, signals, late results.
-func (s *sim) promised(v *store.View, id perdure.RunID) error {
+// checkAcknowledged checks what was acknowledged about one run: steps, signals, late results.
+func (s *sim) checkAcknowledged(v *store.View, id perdure.RunID) error {
 	journal, err := v.Journal(tenant, id, 0, 10000)
 	if err != nil {
 		return err
@@ -86,21 +86,21 @@ func (s *sim) promised(v *store.View, id perdure.RunID) error {
 		}
 		seen[i.Data] = true
 	}
-	lates, err := v.LateResults(tenant, id)
+	lateResults, err := v.LateResults(tenant, id)
 	if err != nil {
 		return err
 	}
-	for _, f := range s.model.lates {
-		if f.run == id && len(lates) < perdure.MaxLate &&
-			!slices.ContainsFunc(lates, func(l perdure.LateResult) bool { return l.CommitID == f.key }) {
+	for _, f := range s.model.lateResults {
+		if f.run == id && len(lateResults) < perdure.MaxLate &&
+			!slices.ContainsFunc(lateResults, func(l perdure.LateResult) bool { return l.CommitID == f.key }) {
 			s.violate("S1", "the late result of commit %s for %s was kept and is lost", f.key, s.short(id))
 		}
 	}
 	return nil
 }
 
-// told checks that an end reached the parent that was alive then, and whoever asked for a notification.
-func (s *sim) told(v *store.View, r *perdure.Run) error {
+// checkReported checks that an end was reported to a live parent, and to the webhook of the run.
+func (s *sim) checkReported(v *store.View, r *perdure.Run) error {
 	if parent := s.model.rows[r.ParentID]; parent != nil && parent.FinishedAt > r.FinishedAt {
 		items, err := v.Items(tenant, r.ParentID)
 		if err != nil {

@@ -6,43 +6,43 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// config is what a seed draws before anything happens: which faults exist and how strong they are, the
-// policy, how many take part.
+// config is what a seed draws before anything happens: the policy, the size of the workload, and
+// which faults there are with their probabilities.
 type config struct {
 	policy  perdure.Policy
-	tempo   time.Duration // how long a step of work takes, roughly
-	budget  int           // steps after which the faults stop
-	horizon time.Duration // and the time after which they do
-	runs    int           // what clients submit at most
+	tempo   time.Duration // approximate time of a step of work
+	budget  int           // batches after which the faults stop
+	horizon time.Duration // time after which the faults stop
+	runs    int           // the most runs that clients submit
 	clients int
 	workers int
 	slots   int
-	poll    time.Duration // a worker polls this often without a ring
-	latency time.Duration // of one message, at most
-	gather  time.Duration // how long a node gathers a batch
-	release bool          // once the faults stop, somebody answers every wait
+	poll    time.Duration // how often a worker polls without a ring
+	latency time.Duration // the longest time of one message
+	gather  time.Duration // how long a node collects a batch
+	release bool          // every wait is answered after the faults have stopped
 	faults  faults
-	opRows  int  // the budget of an operation: small, so that much is cut into steps
-	hostile bool // another tenant does its worst
-	even    bool // nothing depends on how many statements something takes
+	opRows  int  // the budget of an operation, small so that many are split into steps
+	hostile bool // there is a hostile tenant
+	even    bool // no fault depends on the number of statements
 }
 
-// faults are probabilities per occasion, and mean times between disturbances; zero is "never".
+// faults has probabilities per occasion, and mean times between faults. Zero means never.
 type faults struct {
 	requestLost, replyLost, twice          float64 // per message
 	stmtBefore, stmtAfter                  float64 // per statement
 	commitBefore, commitAfter              float64 // per commit
 	dieInside, dieAfter, dieCommitting     float64 // per statement, per commit
-	interleave                             float64 // per batch: the other node gets in between
+	interleave                             float64 // per batch: a batch of the other node inside of it
 	crash, stall, hang, again, release     float64 // per action of a worker
-	rude                                   float64 // per lost lease: goes on all the same
+	rude                                   float64 // per lost lease: the worker ignores it
 	bellLost, bellTwice                    float64 // per ring
 	nodeCrash, absence, bellForged, jumped time.Duration
 }
 
 const hour = time.Hour
 
-// draw makes the configuration of a seed.
+// draw returns the configuration of a seed.
 func draw(r stream) config {
 	c := config{
 		budget:  r.IntN(500) + 250,
@@ -62,9 +62,9 @@ func draw(r stream) config {
 	return c
 }
 
-// evenly makes of it a story that is the same however many statements it takes to tell: a server is disturbed between
-// statements of different kinds and when it commits, and dies of it.
-func (c *config) evenly() {
+// makeEven leaves out faults that depend on the number of statements. A server still dies when it
+// commits, and the other node still interleaves between statements of different kinds.
+func (c *config) makeEven() {
 	f := &c.faults
 	f.dieCommitting = f.commitBefore
 	f.stmtBefore, f.stmtAfter, f.dieInside, f.commitBefore, f.commitAfter = 0, 0, 0, 0, 0
@@ -109,7 +109,8 @@ func drawPolicy(r stream) perdure.Policy {
 	return p
 }
 
-// drawFaults is the swarm: each kind is there or not, so that one that is everywhere can't hide another.
+// drawFaults draws for each kind of fault whether it occurs at all (swarm testing), so that a
+// frequent fault can't hide another.
 func drawFaults(r stream, tempo time.Duration) faults {
 	share := func(a, b float64) float64 {
 		if !r.chance(0.55) {
@@ -129,7 +130,8 @@ func drawFaults(r stream, tempo time.Duration) faults {
 		commitBefore: share(0.001, 0.02), commitAfter: share(0.001, 0.02),
 		dieInside: share(0.0001, 0.002), dieAfter: share(0.001, 0.01),
 		interleave: share(0.05, 0.7),
-		crash:      share(0.01, 0.15), stall: share(0.01, 0.2), hang: share(0.005, 0.1), again: share(0.01, 0.3), release: share(0.005, 0.05),
+		crash:      share(0.01, 0.15), stall: share(0.01, 0.2), hang: share(0.005, 0.1), again: share(0.01, 0.3),
+		release:  share(0.005, 0.05),
 		rude:     share(0.1, 1),
 		bellLost: share(0.05, 1), bellTwice: share(0.05, 0.5),
 		nodeCrash: every(4*tempo, 60*tempo), absence: every(8*tempo, 100*tempo),

@@ -10,12 +10,13 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// hostile is the tenant of mallory.
+// hostile is the hostile tenant.
 const hostile perdure.TenantID = "mallory"
 
-// mallory makes, with ordinary calls, what is expensive to end: chains of groups that cancel their losers,
-// threads with many runs in line, inboxes full of signals. No worker takes its runs: they end by a cancel, by a
-// group, or by their deadline.
+// mallory is a client of the hostile tenant. With ordinary calls it creates what is expensive to
+// end. Examples are chains of groups that cancel their losers, threads with many waiting runs, and
+// inboxes full of signals. No worker takes its runs. They end by a cancel, by a group, or by their
+// deadline.
 type mallory struct {
 	s    *sim
 	dice stream
@@ -24,7 +25,7 @@ type mallory struct {
 	made int
 }
 
-// How much mallory makes in one simulation, and at once.
+// Limits of mallory's runs, in one simulation and at once.
 const (
 	malloryRuns  = 90
 	malloryBurst = 30
@@ -32,7 +33,7 @@ const (
 
 func (m *mallory) act() {
 	s := m.s
-	if s.calm {
+	if s.faultsStopped {
 		return
 	}
 	s.after(m.dice.between(s.cfg.tempo/2, 4*s.cfg.tempo), m.act)
@@ -48,13 +49,13 @@ func (m *mallory) act() {
 	case x < 0.75:
 		for range m.dice.IntN(20) + 1 {
 			id, name := pick(m.dice, m.runs...), s.name("m")
-			s.tell(func() engine.Op { return &engine.Signal{Tenant: hostile, RunID: id, Name: name} })
+			s.sendOnce(func() engine.Op { return &engine.Signal{Tenant: hostile, RunID: id, Name: name} })
 		}
 	case x < 0.85:
-		s.tell(func() engine.Op { return &engine.CreateThread{Tenant: hostile} })
+		s.sendOnce(func() engine.Op { return &engine.CreateThread{Tenant: hostile} })
 	default:
 		id := pick(m.dice, m.runs...)
-		s.tell(func() engine.Op { return &engine.Cancel{Tenant: hostile, RunID: id, Reason: "all of them"} })
+		s.sendOnce(func() engine.Op { return &engine.Cancel{Tenant: hostile, RunID: id, Reason: "all of them"} })
 	}
 }
 
@@ -84,19 +85,19 @@ func (m *mallory) burst() {
 	})
 }
 
-// chain gathers each run with the next one: when one ends, so does the other.
+// chain groups each run with the next one, so that the end of one ends the other.
 func (m *mallory) chain() {
 	s := m.s
 	for i := range m.runs[1:] {
 		pair := []perdure.RunID{m.runs[i], m.runs[i+1]}
-		s.tell(func() engine.Op {
+		s.sendOnce(func() engine.Op {
 			return &engine.CreateGroup{Tenant: hostile, Mode: perdure.ModeAny, RunIDs: pair, OnLosers: "cancel"}
 		})
 	}
 }
 
-// ofHostile tells whether an operation is mallory's. The model knows nothing of these: they are held to the invariants of the
-// store, to the budget, and to their deadlines.
+// ofHostile tells whether an operation is of the hostile tenant. The model does not contain these.
+// They are checked by the invariants of the store, by the budget and by their deadlines.
 func ofHostile(op engine.Op) bool {
 	switch x := op.(type) {
 	case *engine.Submit:
@@ -113,13 +114,15 @@ func ofHostile(op engine.Op) bool {
 	return false
 }
 
-// ownRows is how many rows an operation may write beside its budget: what its own call says, and the last end that it began.
+// ownRows is how many rows an operation may write beyond its budget: those of the call itself, and
+// of the last end that it began.
 const ownRows = 400
 
-// spent holds every operation and every sweep to its budget.
+// spent checks the budget of every operation and every sweep.
 func (s *sim) spent(op store.Op, c store.Cost) {
 	if c.Written > s.cfg.opRows+ownRows || c.Read > store.MostRead {
-		s.violate("B1", "an operation read %d rows and wrote %d; %d were allowed: %s", c.Read, c.Written, s.cfg.opRows, what(op))
+		s.violate("B1", "an operation read %d rows and wrote %d; %d were allowed: %s", c.Read, c.Written,
+			s.cfg.opRows, what(op))
 	}
 	if c.Written > s.cfg.opRows {
 		s.sometimes("an operation spent its budget")
@@ -133,14 +136,15 @@ func what(op store.Op) string {
 	return fmt.Sprintf("%T", op)
 }
 
-// overdueHostile looks for runs of mallory's that nobody has ended although two sweeps have come by since their deadline.
+// overdueHostile checks that no run of the hostile tenant is live two sweeps after its deadline.
 func (s *sim) overdueHostile(op *watchdog.Sweep) {
 	if !s.cfg.hostile || op.More {
 		return
 	}
 	before := s.clock().Add(-3*s.cfg.policy.WatchdogInterval - s.cfg.policy.GapSpare - 2*time.Second)
-	s.look(func(v *store.View) error {
-		return v.Rows("SELECT id FROM runs WHERE tenant=? AND alarm_at IS NOT NULL AND deadline_at<=? LIMIT 1", []any{string(hostile), int64(before)},
+	s.view(func(v *store.View) error {
+		return v.Rows("SELECT id FROM runs WHERE tenant=? AND alarm_at IS NOT NULL AND deadline_at<=? LIMIT 1",
+			[]any{string(hostile), int64(before)},
 			func(scan func(...any) error) error {
 				var id string
 				err := scan(&id)

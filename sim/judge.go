@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// judge holds one answer against what was promised before, and remembers what it promises. The server's
-// word counts from the moment of its commit, whether or not the caller hears it.
+// judge checks one answer against what was promised before, and remembers what it promises. A
+// promise counts from the commit on, whether or not the caller gets the answer.
 func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]int64) {
 	code := perdure.CodeOf(err)
 	stored := err == nil || (n.sess.kept && code == perdure.CodeUnknown && s.decided(op, len(n.ops) == 1))
@@ -18,7 +18,8 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 		s.violate("defect", "%s: %v", s.summary(op), err)
 	case (code == perdure.CodeUnavailable || code == perdure.CodeUnknown) && n.sess.hurt == 0:
 		s.violate("refused", "%s was not done although nothing was in its way: %v", s.summary(op), err)
-	case code == perdure.CodeInvalid || code == perdure.CodeOutcome || code == perdure.CodeTooLarge || code == perdure.CodeOverBound || code == perdure.CodeNondeterminism:
+	case code == perdure.CodeInvalid || code == perdure.CodeOutcome || code == perdure.CodeTooLarge ||
+		code == perdure.CodeOverBound || code == perdure.CodeNondeterminism:
 		s.violate("refused", "%s: %v", s.summary(op), err)
 	}
 	switch x := op.(type) {
@@ -48,18 +49,18 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 		}
 	case *engine.Retry:
 		if stored && x.Key != "" {
-			s.same("retry:"+x.Key, x.Run.ID)
+			s.checkSameRun("retry:"+x.Key, x.Run.ID)
 		}
 	case *engine.Redrive:
 		if stored {
 			s.sometimes("a dead letter was redriven")
-			s.same("redrive:"+string(x.RunID), x.Run.ID)
+			s.checkSameRun("redrive:"+string(x.RunID), x.Run.ID)
 		}
 	case *engine.Continue:
 		if stored && x.Made != "" {
 			s.sometimes("outside work made a continuation")
 			if x.Created {
-				s.same("continue:"+string(x.RunID)+":"+x.JobID, x.Made)
+				s.checkSameRun("continue:"+string(x.RunID)+":"+x.JobID, x.Made)
 			}
 		}
 	case *engine.Release:
@@ -69,8 +70,8 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 	}
 }
 
-// decided tells whether an operation of a batch that was committed without saying so has had its way: another
-// one of the batch may have, and this one was refused.
+// decided tells whether an operation was accepted, in a batch that was committed although it
+// reported an error. Other operations of the batch may have been refused.
 func (s *sim) decided(op engine.Op, alone bool) bool {
 	switch x := op.(type) {
 	case *engine.Commit:
@@ -94,7 +95,7 @@ func (s *sim) judgeCommit(x *engine.Commit, code perdure.Code, stored bool, befo
 	switch {
 	case x.Refused != nil && stored:
 		s.sometimes("a late result was kept")
-		s.model.lates = append(s.model.lates, fact{run: c.RunID, key: c.ID})
+		s.model.lateResults = append(s.model.lateResults, fact{run: c.RunID, key: c.ID})
 	case code == perdure.CodeStaleEpoch:
 		s.sometimes("a stale commit was refused")
 	}
@@ -115,7 +116,8 @@ func (s *sim) judgeCommit(x *engine.Commit, code perdure.Code, stored bool, befo
 		s.violate("commit", "commit %s of %s was neither taken nor refused", c.ID, s.short(c.RunID))
 	}
 	if before[c.RunID] > c.Epoch {
-		s.violate("S8", "commit %s of %s was taken under epoch %d although epoch %d had begun", c.ID, s.short(c.RunID), c.Epoch, before[c.RunID])
+		s.violate("S8", "commit %s of %s was taken under epoch %d although epoch %d had begun", c.ID,
+			s.short(c.RunID), c.Epoch, before[c.RunID])
 	}
 	for _, j := range c.Journal {
 		s.model.steps = append(s.model.steps, fact{run: c.RunID, key: j.Key})
@@ -126,7 +128,8 @@ func (s *sim) judgeCommit(x *engine.Commit, code perdure.Code, stored bool, befo
 	}
 	s.model.results[c.RunID] = string(c.Outcome.Result)
 	if r.State != perdure.Completed || (!r.adopted && string(r.Result) != string(c.Outcome.Result)) {
-		s.violate("S1", "commit %s completed %s with %s, and it is %s with %s", c.ID, s.short(c.RunID), c.Outcome.Result, r.State, r.Result)
+		s.violate("S1", "commit %s completed %s with %s, and it is %s with %s", c.ID, s.short(c.RunID),
+			c.Outcome.Result, r.State, r.Result)
 	}
 	if r.Cancel.RequestedAt != 0 {
 		s.sometimes("a cancel lost to a complete")
@@ -141,7 +144,7 @@ func (s *sim) judgeCommit(x *engine.Commit, code perdure.Code, stored bool, befo
 
 func (s *sim) judgeGrants(x *engine.Claim) {
 	for _, g := range x.Grants {
-		// A step that is missing in a grant is executed again.
+		// A step that is missing in a grant would be executed again.
 		if n := int64(len(g.Journal)); n != g.Run.JournalSeq && g.JournalNext == 0 {
 			s.violate("S9", "%s has %d recorded steps and was granted with %d", s.short(g.Run.ID), g.Run.JournalSeq, n)
 		}
@@ -160,12 +163,12 @@ func (s *sim) judgeSubmit(x *engine.Submit, code perdure.Code, stored bool) {
 		s.sometimes("a busy thread refused a run")
 	}
 	if stored && x.Key != "" {
-		s.same(x.Key, x.Run.ID)
+		s.checkSameRun(x.Key, x.Run.ID)
 	}
 }
 
-// same holds that a key leads to one run, however often it is used.
-func (s *sim) same(key string, id perdure.RunID) {
+// checkSameRun checks that a key always leads to the same run.
+func (s *sim) checkSameRun(key string, id perdure.RunID) {
 	first, ok := s.model.keys[key]
 	if !ok {
 		s.model.keys[key] = id
@@ -177,17 +180,19 @@ func (s *sim) same(key string, id perdure.RunID) {
 	}
 }
 
-// notice counts the situations that a step of a run brings about.
-func (s *sim) notice(prev *row, next *perdure.Run, sweep *watchdog.Sweep) {
+// countSituations counts the situations that the change of a run shows.
+func (s *sim) countSituations(prev *row, next *perdure.Run, sweep *watchdog.Sweep) {
 	if prev.State.Live() && next.State.Terminal() {
 		s.sometimes("ended: " + string(next.State))
 		if next.Failure != nil {
 			switch next.Failure.Code {
-			case perdure.CodeAttemptsExhausted, perdure.CodeDispatchTimeout, perdure.CodeReaped, perdure.CodeDeadline, perdure.CodeWaitTimeout, perdure.CodeRejected:
+			case perdure.CodeAttemptsExhausted, perdure.CodeDispatchTimeout, perdure.CodeReaped, perdure.CodeDeadline,
+				perdure.CodeWaitTimeout, perdure.CodeRejected:
 				s.sometimes("ended by: " + string(next.Failure.Code))
 			}
 		}
-		if next.Failure != nil && (next.Failure.Code == perdure.CodeAttemptsExhausted || next.Failure.Code == perdure.CodeDispatchTimeout) {
+		if next.Failure != nil &&
+			(next.Failure.Code == perdure.CodeAttemptsExhausted || next.Failure.Code == perdure.CodeDispatchTimeout) {
 			s.sometimes("a dead letter was written")
 		}
 		if next.Cancel.AckedAt != 0 {

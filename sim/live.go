@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// afterSweep holds a sweep to its promises: the nets under the transactions never have to act, nobody
-// outlives a deadline, and, once the faults have stopped, everything gets on within its bounds.
+// afterSweep checks a sweep. Rules that repair a transaction never have to act, and no run outlives
+// its deadline. After the faults have stopped, every run has to progress within its bounds.
 func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 	if err != nil && !(n.sess.kept && perdure.CodeOf(err) == perdure.CodeUnknown) {
 		return
@@ -19,7 +19,7 @@ func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 	if s.model.gap(now, p) {
 		s.sometimes("a gap began")
 	}
-	if op.Held > 0 {
+	if op.Postponed > 0 {
 		s.sometimes("a gap held the watchdog back")
 	}
 	for _, a := range op.Actions {
@@ -27,7 +27,8 @@ func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 		r := s.model.rows[a.Run]
 		switch {
 		case a.Rule == "W9" && r != nil && r.State.Terminal():
-		case a.Rule == "W9" && a.Tenant == hostile && strings.HasSuffix(a.What, " skipped"): // a signal to a run that has ended since
+		case a.Rule == "W9" && a.Tenant == hostile && strings.HasSuffix(a.What, " skipped"):
+			// A signal to a run that has ended.
 		case a.Rule == "W1" || a.Rule == "W3" || a.Rule == "W9" || a.Rule == "W10":
 			s.violate("net", "%s had to act on %s: a transaction has left something undone", a.Rule, s.short(a.Run))
 		}
@@ -35,7 +36,7 @@ func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 	if op.More {
 		return
 	}
-	if s.calm {
+	if s.faultsStopped {
 		s.overdueHostile(op)
 	}
 	live := 0
@@ -50,30 +51,30 @@ func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 		} else if r.overdue++; r.overdue > 2 {
 			s.violate("L1", "%s is still %s, %s and two sweeps after its deadline", s.short(id), r.State, now.Sub(r.DeadlineAt))
 		}
-		if s.calm {
-			s.bound(r, now)
+		if s.faultsStopped {
+			s.checkBounds(r, now)
 		}
 	}
-	if s.calm && live == 0 && s.now.Sub(s.tq) > p.WatchdogInterval {
+	if s.faultsStopped && live == 0 && s.now.Sub(s.stoppedAt) > p.WatchdogInterval {
 		s.done = true
 	}
-	if s.calm && s.steps > 40*s.cfg.budget {
+	if s.faultsStopped && s.steps > 40*s.cfg.budget {
 		s.violate("L10", "%d runs are live after %d steps and do not come to rest", live, s.steps)
 	}
 }
 
-// spare is what everybody is allowed on top: messages, batches, a sweep or two.
-func (s *sim) spare() time.Duration {
+// slack returns the extra time that every bound allows, for messages, batches and two sweeps.
+func (s *sim) slack() time.Duration {
 	return 2*time.Second + 4*s.cfg.latency + 2*s.cfg.gather + 2*s.cfg.policy.WatchdogInterval
 }
 
-// bound checks what one live run may take, once the faults have stopped.
-func (s *sim) bound(r *row, now perdure.Instant) {
-	p, e := &s.cfg.policy, s.spare()
-	healed := max(s.tq.Add(s.offset), s.model.healedAt)
+// checkBounds checks the progress of a live run, after the faults have stopped.
+func (s *sim) checkBounds(r *row, now perdure.Instant) {
+	p, e := &s.cfg.policy, s.slack()
+	healed := max(s.stoppedAt.Add(s.offset), s.model.healedAt)
 	late := func(since perdure.Instant, d time.Duration) bool { return now.Sub(max(since, healed)) > d+e }
 	if r.State.Leased() && now >= r.DeadlineAt {
-		return // past its deadline a gap may spare it, and its end is all that is left to come: L1 bounds that
+		return // after its deadline only its end remains, which L1 checks; a gap may postpone it
 	}
 	switch {
 	case r.Cancel.RequestedAt != 0 && r.Cancel.AckedAt == 0 && late(r.Cancel.RequestedAt, p.CancelGrace):
@@ -97,13 +98,13 @@ func (s *sim) bound(r *row, now perdure.Instant) {
 	}
 }
 
-// heal stops the faults: both nodes come up, the clock runs true, workers are many and do what they are
-// asked.
-func (s *sim) heal() {
-	if s.calm {
+// stopFaults stops the faults. Both nodes start, the clock stops jumping, and there are enough
+// workers, which do what they are asked.
+func (s *sim) stopFaults() {
+	if s.faultsStopped {
 		return
 	}
-	s.calm, s.tq = true, s.now
+	s.faultsStopped, s.stoppedAt = true, s.now
 	s.say("the faults stop")
 	if s.count.Faults() == 0 {
 		s.sometimes("a seed without a fault")
@@ -116,7 +117,7 @@ func (s *sim) heal() {
 	s.nodes[0].sweepSoon(s.now)
 	s.pace = min(s.pace, 2*time.Second)
 	for len(s.workers) < 2 {
-		s.hire()
+		s.addWorker()
 	}
 	for _, w := range s.workers {
 		w.slots, w.asleep = 1000, 0
@@ -130,7 +131,7 @@ func (s *sim) heal() {
 	}
 	if s.cfg.release {
 		for i := range 60 {
-			s.after(time.Duration(i)*5*time.Second, s.answerEverybody)
+			s.after(time.Duration(i)*5*time.Second, s.answerAllWaits)
 		}
 	}
 }

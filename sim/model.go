@@ -10,55 +10,56 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// model is what the simulator knows by itself: what was asked, what was promised, and each run as it was
-// when it was last committed.
+// A model is the simulator's own knowledge: what was requested, what was promised, and each run as
+// it was last committed.
 type model struct {
 	rows  map[perdure.RunID]*row
-	order []perdure.RunID // as they came: maps are never walked
+	order []perdure.RunID // in order of creation, because loops over maps have no fixed order
 
-	submitted int
-	asks      map[uint64]string        // number in the input: its idempotency key, or ""
-	keys      map[string]perdure.RunID // idempotency keys: what they led to
-	grants    map[perdure.RunID]int64  // the last epoch that was handed out
-	commits   map[string]string        // run and commit id: the answer
-	results   map[perdure.RunID]string // completes that were taken
-	steps     []fact                   // journal entries that were taken
-	signals   []fact                   // signals that were taken
-	lates     []fact                   // late results that were kept, by their commit
-	unkeyed   map[string]bool          // payloads of signals without a key: they may come twice
-	tokens    []string
-	threads   []perdure.ThreadID
+	submitted   int
+	asks        map[uint64]string        // idempotency key, or "", by the number in the input
+	keys        map[string]perdure.RunID // runs by idempotency key
+	grants      map[perdure.RunID]int64  // the last granted epoch
+	commits     map[string]string        // answers by run and commit id
+	results     map[perdure.RunID]string // results of accepted completes
+	steps       []fact                   // journal entries that were accepted
+	signals     []fact                   // signals that were accepted
+	lateResults []fact                   // late results that were kept, by commit
+	unkeyed     map[string]bool          // payloads of signals without a key, which may come twice
+	tokens      []string
+	threads     []perdure.ThreadID
 
 	sweptAt    perdure.Instant
-	holdUntil  perdure.Instant // nothing that is judged by silence is judged before
-	healedAt   perdure.Instant // and may not be before this: a sweep is noted only now and then
+	holdUntil  perdure.Instant // rules that judge by silence wait until then
+	healedAt   perdure.Instant // they may wait until then, because the time of a sweep is not always stored
 	spareUntil perdure.Instant // deadlines of leased runs may wait until then
 }
 
-// A fact is something that was acknowledged and must be there in the end.
+// A fact is something that was acknowledged and has to be stored at the end.
 type fact struct {
 	run perdure.RunID
 	key string
 	seq int64
 }
 
-// row is a run as it was last committed, with what its log says so far.
+// A row is a run as it was last committed, with what follows from its log so far.
 type row struct {
 	perdure.Run
 	nth     int
-	fold    perdure.State // what the log tells
-	attempt int           // what the log counts
-	epoch   int64         // of its last line
-	granted int64         // epoch of its last grant
-	adopted bool          // a late result replaced its own
-	overdue int           // sweeps that have seen it past its deadline
-	letter  bool          // its log has a dead letter
-	end     int64         // its terminal line
+	fold    perdure.State // state according to the log
+	attempt int           // attempt according to the log
+	epoch   int64         // epoch of the last line
+	granted int64         // epoch of the last grant
+	adopted bool          // a late result replaced the run's own
+	overdue int           // sweeps since the deadline
+	letter  bool          // the log has a dead letter
+	end     int64         // number of the terminal line
 }
 
 func newModel() *model {
 	return &model{rows: make(map[perdure.RunID]*row), asks: make(map[uint64]string), keys: make(map[string]perdure.RunID),
-		grants: make(map[perdure.RunID]int64), commits: make(map[string]string), results: make(map[perdure.RunID]string), unkeyed: make(map[string]bool)}
+		grants: make(map[perdure.RunID]int64), commits: make(map[string]string),
+		results: make(map[perdure.RunID]string), unkeyed: make(map[string]bool)}
 }
 
 func (m *model) asked(n uint64, key string) { m.asks[n] = key }
@@ -83,7 +84,7 @@ func (m *model) nextAlarm() (first perdure.Instant) {
 	return first
 }
 
-// gap notes that somebody has swept.
+// gap records a sweep, and tells whether there was a gap before it.
 func (m *model) gap(now perdure.Instant, p *perdure.Policy) (was bool) {
 	if age := now.Sub(m.sweptAt); m.sweptAt != 0 {
 		if age > p.GapAfter {
@@ -97,12 +98,12 @@ func (m *model) gap(now perdure.Instant, p *perdure.Policy) (was bool) {
 	return was
 }
 
-// held tells whether what is judged by silence must not be judged now.
-func (m *model) held(now perdure.Instant, p *perdure.Policy) bool {
+// postponed tells whether rules that judge by silence must not act now.
+func (m *model) postponed(now perdure.Instant, p *perdure.Policy) bool {
 	return now < m.holdUntil || (m.sweptAt != 0 && now.Sub(m.sweptAt) > p.GapAfter)
 }
 
-// short is how the trace calls a run.
+// short returns the name of a run in the trace.
 func (s *sim) short(id perdure.RunID) string {
 	if r := s.model.rows[id]; r != nil {
 		return fmt.Sprintf("r%d", r.nth)
@@ -110,7 +111,7 @@ func (s *sim) short(id perdure.RunID) string {
 	return string(id)
 }
 
-// epochs are those of the runs that a batch's commits are about, before the batch.
+// epochs returns the epochs, before a batch, of the runs of its commits.
 func (s *sim) epochs(ops []engine.Op) map[perdure.RunID]int64 {
 	var out map[perdure.RunID]int64
 	for _, op := range ops {
@@ -126,7 +127,7 @@ func (s *sim) epochs(ops []engine.Op) map[perdure.RunID]int64 {
 	return out
 }
 
-// summary is an operation in the trace.
+// summary returns an operation as the trace shows it.
 func (s *sim) summary(op engine.Op) string {
 	switch x := op.(type) {
 	case *engine.Submit:
@@ -196,21 +197,21 @@ func (s *sim) summary(op engine.Op) string {
 		for _, a := range x.Actions {
 			text += fmt.Sprintf(" %s:%s:%s", a.Rule, a.Name, s.short(a.Run))
 		}
-		if x.Held > 0 {
-			text += fmt.Sprintf(" held %d", x.Held)
+		if x.Postponed > 0 {
+			text += fmt.Sprintf(" held %d", x.Postponed)
 		}
 		return text
 	}
 	return fmt.Sprintf("%T", op)
 }
 
-// belongings are the waits and the inbox of a run.
-type belongings struct {
+// waitsAndItems has the waits and the inbox of a run.
+type waitsAndItems struct {
 	waits []perdure.Wait
 	items []perdure.Item
 }
 
-func read(v *store.View, id perdure.RunID) (b belongings, err error) {
+func read(v *store.View, id perdure.RunID) (b waitsAndItems, err error) {
 	if b.waits, err = v.Waits(tenant, id); err != nil {
 		return b, err
 	}

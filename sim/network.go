@@ -7,20 +7,20 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// A reply is what a caller learns: an answer, a refusal, or nothing at all.
+// A reply is what a caller gets: an answer, an error, or nothing.
 type reply struct {
 	op   engine.Op
 	err  error
-	lost bool // neither answer nor refusal: it may have been done or not
+	lost bool // no answer: the operation may have been done or not
 }
 
-// unsure tells whether the caller has to send the same again to find out.
+// unsure tells whether the caller has to repeat the request to find out.
 func (r reply) unsure() bool {
 	return r.lost || perdure.CodeOf(r.err) == perdure.CodeUnknown || perdure.CodeOf(r.err) == perdure.CodeUnavailable
 }
 
-// A flight is a request under way. make gives the operation anew each time, because a request may arrive
-// twice.
+// A flight is a request on its way. make returns a new operation each time, because a request may
+// arrive twice.
 type flight struct {
 	s       *sim
 	to      *node
@@ -29,11 +29,11 @@ type flight struct {
 	arrived bool
 }
 
-// send carries a request to a node, and what comes back to then.
+// send sends a request to a node, and calls then with the reply.
 func (s *sim) send(make func() engine.Op, then func(reply)) {
 	f := &s.cfg.faults
 	to := pick(s.net, s.nodes...)
-	if !to.up { // callers try the other one
+	if !to.up { // callers use the other node
 		for _, n := range s.nodes {
 			if n.up {
 				to = n
@@ -41,13 +41,13 @@ func (s *sim) send(make func() engine.Op, then func(reply)) {
 		}
 	}
 	fl := &flight{s: s, to: to, make: make, then: then}
-	if !s.calm && s.net.chance(f.requestLost) {
+	if !s.faultsStopped && s.net.chance(f.requestLost) {
 		s.injected("request lost")
 		fl.lost()
 		return
 	}
 	s.fly(fl)
-	if !s.calm && s.net.chance(f.twice) {
+	if !s.faultsStopped && s.net.chance(f.twice) {
 		s.injected("request twice")
 		s.fly(&flight{s: s, to: pick(s.net, s.nodes...), make: make})
 	}
@@ -62,13 +62,13 @@ func (s *sim) fly(f *flight) {
 	})
 }
 
-// arrive hands a request to its node.
+// arrive gives a request to its node.
 func (f *flight) arrive() {
 	f.land()
-	f.to.take(f)
+	f.to.receive(f)
 }
 
-// land takes a request off the list of those under way.
+// land removes a request from the list of those on their way.
 func (f *flight) land() {
 	f.arrived = true
 	for i, x := range f.s.flights {
@@ -79,7 +79,7 @@ func (f *flight) land() {
 	}
 }
 
-// lost leaves the caller to its timeout.
+// lost gives the caller a timeout instead of an answer.
 func (f *flight) lost() {
 	if f.then == nil {
 		return
@@ -88,13 +88,13 @@ func (f *flight) lost() {
 	f.s.after(2*f.s.cfg.latency+time.Second, func() { then(reply{lost: true}) })
 }
 
-// answer carries the answer back.
+// answer sends the answer back.
 func (f *flight) answer(op engine.Op, err error) {
 	s := f.s
 	if f.then == nil {
 		return
 	}
-	if !s.calm && s.net.chance(s.cfg.faults.replyLost) {
+	if !s.faultsStopped && s.net.chance(s.cfg.faults.replyLost) {
 		s.injected("reply lost")
 		f.lost()
 		return
@@ -103,8 +103,8 @@ func (f *flight) answer(op engine.Op, err error) {
 	s.after(s.net.between(time.Millisecond, s.cfg.latency), func() { then(reply{op: op, err: err}) })
 }
 
-// meddle has a node do something in a moment when it hurts most: what is under way to it, a sweep, or
-// something about the very runs that the other node has just decided on.
+// meddle makes a node do something that is likely to conflict. That is a request on its way, a
+// sweep, or an operation on the runs that the other node has just decided.
 func (s *sim) meddle(n *node, about []perdure.RunID) {
 	if len(s.flights) > 0 && s.fault.chance(0.4) {
 		for range min(len(s.flights), s.fault.IntN(3)+1) {
@@ -122,7 +122,7 @@ func (s *sim) meddle(n *node, about []perdure.RunID) {
 	}
 	id := pick(s.fault, about...)
 	if t := s.holder(id); t != nil && s.fault.chance(0.6) {
-		if f := t.hurried(n); f != nil {
+		if f := t.nextMessage(n); f != nil {
 			n.waiting = append(n.waiting, f)
 			n.flush()
 		}
@@ -130,12 +130,13 @@ func (s *sim) meddle(n *node, about []perdure.RunID) {
 	}
 	if op := s.interference(id); op != nil {
 		n.step(op)
-		n.bury()
+		n.restartIfFailed()
 	}
 }
 
-// disturb sets the faults going that come by themselves: crashes, absences, forged rings, wrong clocks.
-func (s *sim) disturb() {
+// startFaults schedules the faults that occur at random times: crashes, absences, forged rings,
+// clock jumps.
+func (s *sim) startFaults() {
 	f := &s.cfg.faults
 	s.every(f.nodeCrash, func() {
 		if n := pick(s.fault, s.nodes...); n.up {
@@ -150,7 +151,7 @@ func (s *sim) disturb() {
 		s.injected("all nodes away")
 		away := s.fault.scaled(time.Minute, 3*hour)
 		for _, n := range s.nodes {
-			if !n.up { // its start is put off as well
+			if !n.up { // its start is delayed as well
 				n.gen++
 				n.openIn(away)
 			}
@@ -172,17 +173,17 @@ func (s *sim) disturb() {
 	})
 }
 
-// reachable tells whether there is a server at all.
+// reachable tells whether any node is up.
 func (s *sim) reachable() bool { return s.nodes[0].up || s.nodes[1].up }
 
-// every does something again and again, at times that average d, until the faults stop.
+// every calls a function at random intervals around d, until the faults stop.
 func (s *sim) every(d time.Duration, do func()) {
 	if d == 0 {
 		return
 	}
 	var again func()
 	again = func() {
-		if s.calm {
+		if s.faultsStopped {
 			return
 		}
 		do()

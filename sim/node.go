@@ -12,26 +12,26 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// node is a server: a store, an engine and a watchdog of its own over the common database.
+// A node is a server: a store, an engine and a watchdog on the shared database.
 type node struct {
 	s    *sim
 	name string
-	gen  int // rises with every start, so that events of an earlier life are ignored
+	gen  int // rises with every start, so that events from before are ignored
 	up   bool
 	st   *store.Store
 	e    *engine.Engine
 	w    *watchdog.Watchdog
 	sess *session
 
-	waiting  []*flight // requests that gather for the next batch
+	waiting  []*flight // requests for the next batch
 	flushing bool
-	ops      []engine.Op // of the batch under way
+	ops      []engine.Op // of the current batch
 	sweepAt  perdure.Instant
-	between  int // how often the other node got in between the batch under way
-	decided  int // how often the batch under way was decided
+	between  int // batches of the other node inside of the current one
+	decided  int // how often the current batch was decided
 }
 
-// open starts the server. A start that fails is tried again.
+// open starts the server. A failed start is repeated later.
 func (n *node) open() {
 	s := n.s
 	n.gen++
@@ -41,7 +41,7 @@ func (n *node) open() {
 	at.Logger, at.Hooks.BeforeWrite, at.Hooks.Written = log, n.beforeWrite, n.written
 	at.Hooks.Wrap = func(inner store.Session) store.Session {
 		if n.sess != nil {
-			return inner // of another lane: a step is in the first
+			return inner // of another lane; batches here use the first
 		}
 		n.sess = &session{Session: inner, s: s, n: n}
 		return n.sess
@@ -52,7 +52,8 @@ func (n *node) open() {
 		return
 	}
 	n.st, n.ops = st, nil
-	e, err := engine.New(st, engine.Options{Policy: &s.cfg.policy, Bell: bell{s}, Logger: log, Entropy: s.ids, Roll: s.dice.Float64})
+	e, err := engine.New(st,
+		engine.Options{Policy: &s.cfg.policy, Bell: bell{s}, Logger: log, Entropy: s.ids, Roll: s.dice.Float64})
 	if err != nil {
 		if n.sess.hurt == 0 {
 			s.violate("start", "node %s does not start: %v", n.name, err)
@@ -66,7 +67,7 @@ func (n *node) open() {
 	n.sweepSoon(s.now)
 }
 
-// crash ends the server without a word. What it was asked and had not answered stays unanswered.
+// crash ends the server. Requests that it has not answered are lost.
 func (n *node) crash(why string) {
 	s := n.s
 	s.say("%s down: %s", n.name, why)
@@ -101,8 +102,8 @@ func (n *node) openIn(d time.Duration) {
 	})
 }
 
-// take lets a request wait for the next batch.
-func (n *node) take(f *flight) {
+// receive adds a request to the next batch.
+func (n *node) receive(f *flight) {
 	if !n.up {
 		f.answer(f.make(), perdure.Errorf(perdure.CodeUnavailable, "connection refused"))
 		return
@@ -120,7 +121,7 @@ func (n *node) take(f *flight) {
 	})
 }
 
-// flush decides what has gathered, in one batch.
+// flush decides the collected requests in one batch.
 func (n *node) flush() {
 	n.flushing = false
 	batch := n.waiting
@@ -143,10 +144,10 @@ func (n *node) flush() {
 			f.answer(ops[i], errs[i])
 		}
 	}
-	n.bury()
+	n.restartIfFailed()
 }
 
-// step decides a batch now and holds every answer against what was promised.
+// step decides a batch and checks every answer.
 func (n *node) step(ops ...engine.Op) []error {
 	s := n.s
 	s.steps++
@@ -171,8 +172,8 @@ func (n *node) step(ops ...engine.Op) []error {
 	return errs
 }
 
-// bury takes a server away that has died, or whose store refuses to go on, and starts it anew.
-func (n *node) bury() {
+// restartIfFailed restarts a server that has died, or whose store takes no more writes.
+func (n *node) restartIfFailed() {
 	if !n.up {
 		return
 	}
@@ -183,11 +184,11 @@ func (n *node) bury() {
 	}
 }
 
-// sweepSoon has the watchdog sweep at an instant, unless it does so earlier anyway.
+// sweepSoon schedules a sweep at an instant, unless there is an earlier one.
 func (n *node) sweepSoon(at perdure.Instant) {
 	at = max(at, n.s.now)
-	if n.s.calm && n != n.s.nodes[0] {
-		return // one is enough when all is well, and half the work
+	if n.s.faultsStopped && n != n.s.nodes[0] {
+		return // without faults one node is enough
 	}
 	if n.sweepAt > n.s.now && n.sweepAt <= at {
 		return
@@ -201,14 +202,14 @@ func (n *node) sweepSoon(at perdure.Instant) {
 	})
 }
 
-// sweep is one pass of the loop of the watchdog.
+// sweep makes one sweep, and schedules the next.
 func (n *node) sweep() {
 	s := n.s
 	n.sweepAt = 0
 	op := n.w.Pass()
 	err := n.step(op)[0]
 	s.afterSweep(n, op, err)
-	if n.bury(); !n.up {
+	if n.restartIfFailed(); !n.up {
 		return
 	}
 	next := s.now.Add(s.cfg.policy.WatchdogInterval)
@@ -223,7 +224,7 @@ func (n *node) sweep() {
 	n.sweepSoon(max(next, s.now+1))
 }
 
-// written looks at what a batch has committed, before anything else happens.
+// written checks what a batch has committed, before anything else happens.
 func (n *node) written(ids []perdure.RunID) {
 	s := n.s
 	s.observe(n, ids)
@@ -240,19 +241,20 @@ func (n *node) written(ids []perdure.RunID) {
 	}
 }
 
-// beforeWrite lets the other node do something between the deciding and the writing of a batch.
+// beforeWrite may run a batch of the other node between the decision and the write of this one.
 func (n *node) beforeWrite() {
 	n.decided++
-	n.letIn(n.s.cfg.faults.interleave, "other node in between")
+	n.interleave(n.s.cfg.faults.interleave, "other node in between")
 }
 
-// afterRead lets the other node do something between two reads of a batch: what is read is not of one moment.
-func (n *node) afterRead() { n.letIn(n.s.cfg.faults.interleave/8, "other node between two reads") }
+// afterRead may run a batch of the other node between two reads of this one, so the reads see
+// different states.
+func (n *node) afterRead() { n.interleave(n.s.cfg.faults.interleave/8, "other node between two reads") }
 
-// letIn lets the other node do something in the middle of a batch, perhaps.
-func (n *node) letIn(p float64, what string) {
+// interleave runs a batch of the other node in the middle of this one, with probability p.
+func (n *node) interleave(p float64, what string) {
 	s := n.s
-	if s.calm || s.nested > 0 || !n.up || n.ops == nil || n.between >= 3 || !s.fault.chance(p) {
+	if s.faultsStopped || s.nested > 0 || !n.up || n.ops == nil || n.between >= 3 || !s.fault.chance(p) {
 		return
 	}
 	o := s.nodes[0]
@@ -269,8 +271,8 @@ func (n *node) letIn(p float64, what string) {
 	s.meddle(o, n.concerns())
 }
 
-// concerns names the runs that the batch under way is about, their parents, children and neighbours on a
-// thread: those whose steps must not be missed.
+// concerns returns the runs of the current batch, with their parents, children and neighbours on a
+// thread. Changes of these are the most likely to conflict.
 func (n *node) concerns() []perdure.RunID {
 	m := n.s.model
 	var out []perdure.RunID
@@ -304,7 +306,7 @@ func (n *node) concerns() []perdure.RunID {
 	return out
 }
 
-// bell rings at one worker, perhaps.
+// A bell rings at one worker. Rings may be lost or doubled.
 type bell struct{ s *sim }
 
 func (b bell) Ring(t doorbell.Topic) {
@@ -312,12 +314,12 @@ func (b bell) Ring(t doorbell.Topic) {
 	if t.Queue == "" || len(s.workers) == 0 {
 		return
 	}
-	if !s.calm && s.net.chance(s.cfg.faults.bellLost) {
+	if !s.faultsStopped && s.net.chance(s.cfg.faults.bellLost) {
 		s.injected("doorbell lost")
 		return
 	}
 	n := 1
-	if !s.calm && s.net.chance(s.cfg.faults.bellTwice) {
+	if !s.faultsStopped && s.net.chance(s.cfg.faults.bellTwice) {
 		s.injected("doorbell twice")
 		n = 2
 	}
@@ -326,7 +328,7 @@ func (b bell) Ring(t doorbell.Topic) {
 	}
 }
 
-// describe is a line of the trace: each operation, what it was about, what became of it.
+// describe returns a line of the trace: each operation and its result.
 func (s *sim) describe(ops []engine.Op, errs []error) string {
 	var b strings.Builder
 	for i, op := range ops {

@@ -9,7 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/plant"
 )
 
-// planted are the deliberate faults of the product, and how many seeds the simulator may take to find each.
+// planted lists the deliberate faults of the product, and how many seeds the simulator may need for
+// each.
 var planted = []struct {
 	fault string
 	most  int
@@ -20,8 +21,8 @@ var planted = []struct {
 	{"alarm-left-out", 5},
 }
 
-// TestPlanted shows that the simulator would notice: with a fault planted a seed fails soon, and without it
-// the same seeds pass.
+// TestPlanted checks that the simulator finds deliberate faults. With a fault a seed fails soon,
+// and without it the same seeds pass.
 func TestPlanted(t *testing.T) {
 	defer plant.Set("")
 	far := time.Now().Add(time.Hour)
@@ -36,12 +37,13 @@ func TestPlanted(t *testing.T) {
 				}
 				if r.Violation != nil {
 					found = n
-					t.Logf("%s: seed %d, the %d. one, after %d steps and %s: %v", p.fault, r.Seed, n, r.Steps, time.Since(begin).Round(time.Millisecond), r.Violation)
+					t.Logf("%s: seed %d, the %d. one, after %d steps and %s: %v", p.fault, r.Seed, n, r.Steps,
+						time.Since(begin).Round(time.Millisecond), r.Violation)
 				}
 			}
 			plant.Set("")
 			if found == 0 {
-				t.Fatalf("%d seeds have not noticed %s", p.most, p.fault)
+				t.Fatalf("%d seeds passed with the fault %s, want one to fail", p.most, p.fault)
 			}
 			campaign(t, seedsFrom(base, found), far, func(r *Report) {
 				if r.Violation != nil {

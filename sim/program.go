@@ -9,36 +9,36 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A plan is what a run is going to do, drawn from the number in its input: whoever executes it, and however
-// often it has to begin again, it is the same plan. What a worker knows of it beyond that is in the journal
-// and in the inbox, because its memory goes with it.
+// A plan is what a run does. It is drawn from the number in the run's input, so every worker and
+// every attempt has the same plan. A worker knows the progress only from the journal and the inbox,
+// because its memory is lost with it.
 type plan struct {
-	n      uint64
-	stages []stage
-	end    string // complete, continue, fail, reject, flaky, unhandled
-	fails  int    // flaky: attempts that fail
-	manner int    // what it does when it is asked to stop
-	moody  bool   // it has gone without the thread it wanted for a child
+	n             uint64
+	stages        []stage
+	end           string // complete, continue, fail, reject, flaky, unhandled
+	fails         int    // attempts that fail, for flaky
+	onCancel      int    // its reaction to a cancel request
+	withoutThread bool   // the thread for a child was busy, so it is spawned without
 }
 
-// What a plan does when it is asked to stop.
+// Reactions to a cancel request.
 const (
 	obeys = iota
 	cleansUp
 	ignores
 	breaks
-	manners
+	onCancelCount
 )
 
-// A stage is one step of a plan. It is over when the journal says so.
+// A stage is one step of a plan. It is over when it is in the journal.
 type stage struct {
 	do    string // step, say, spawn, wait
 	kids  []perdure.Spawn
 	waits []perdure.WaitSpec
-	named bool // the suspend names its first wait alone
-	early bool // its waits are opened before it suspends
-	split bool // its children are spawned before its waits are opened
-	peek  bool // it looks into its inbox before it suspends
+	named bool // the suspend names only the first wait
+	early bool // the waits are opened before the suspend
+	split bool // the children are spawned before the waits are opened
+	peek  bool // the inbox is read before the suspend
 }
 
 type input struct {
@@ -46,14 +46,14 @@ type input struct {
 	Depth int    `json:"d"`
 }
 
-// planOf reads a run's input. An input that is not a client's is a continuation's: that one just answers.
+// planOf returns the plan for a run's input. A continuation has another input, and just completes.
 func planOf(raw perdure.Value, kind string, tempo time.Duration, threads []perdure.ThreadID) *plan {
 	var in input
 	if err := json.Unmarshal([]byte(raw), &in); err != nil || in.N == 0 {
 		return &plan{end: "complete"}
 	}
 	r := stream{rand.New(rand.NewPCG(in.N, 7))}
-	p := &plan{n: in.N, manner: r.IntN(manners), end: "complete"}
+	p := &plan{n: in.N, onCancel: r.IntN(onCancelCount), end: "complete"}
 	switch x := r.Float64(); {
 	case x < 0.06:
 		p.end = "fail"
@@ -79,7 +79,8 @@ func planOf(raw perdure.Value, kind string, tempo time.Duration, threads []perdu
 }
 
 func drawStage(r stream, i int, in input, tempo time.Duration, threads []perdure.ThreadID) stage {
-	st := stage{do: pick(r, "step", "say", "spawn", "wait", "wait", "wait", "wait"), named: r.chance(0.4), early: r.chance(0.3),
+	st := stage{do: pick(r, "step", "say", "spawn", "wait", "wait", "wait", "wait"), named: r.chance(0.4),
+		early: r.chance(0.3),
 		split: r.chance(0.3), peek: r.chance(0.3)}
 	var keys []string
 	if st.do == "spawn" || (st.do == "wait" && r.chance(0.65)) {
@@ -87,7 +88,8 @@ func drawStage(r stream, i int, in input, tempo time.Duration, threads []perdure
 			k := perdure.Spawn{Key: fmt.Sprintf("kid%d.%d", i, j), Kind: "job", Priority: r.IntN(3) - 1}
 			if in.Depth < 1 && r.chance(0.3) {
 				k.Kind, k.Class = "agent", perdure.Agent
-				// The draw must not depend on the threads that there are by now: it is the same plan each time.
+				// The draw must not depend on the existing threads, so that the plan is the same
+				// each time.
 				if r.chance(0.4) && len(threads) > 0 {
 					k.ThreadID = threads[int(in.N%uint64(len(threads)))]
 				}
@@ -119,8 +121,9 @@ func drawStage(r stream, i int, in input, tempo time.Duration, threads []perdure
 		return perdure.Duration(r.between(tempo/4, 12*tempo))
 	}
 	if len(keys) > 0 {
-		st.waits = append(st.waits, perdure.WaitSpec{Type: perdure.WaitChildren, Keys: keys, Timeout: timeout(), OnStall: r.chance(0.2),
-			Mode: pick(r, perdure.ModeAll, perdure.ModeAllOK, perdure.ModeAny, perdure.ModeAnyOK)})
+		st.waits = append(st.waits,
+			perdure.WaitSpec{Type: perdure.WaitChildren, Keys: keys, Timeout: timeout(), OnStall: r.chance(0.2),
+				Mode: pick(r, perdure.ModeAll, perdure.ModeAllOK, perdure.ModeAny, perdure.ModeAnyOK)})
 	}
 	for len(st.waits) == 0 || r.chance(0.3) {
 		w := perdure.WaitSpec{Type: pick(r, perdure.WaitSignal, perdure.WaitTimer, perdure.WaitCallback), Timeout: timeout()}
@@ -138,13 +141,14 @@ func drawStage(r stream, i int, in input, tempo time.Duration, threads []perdure
 	return st
 }
 
-// next is the commit that a task makes now, from what its journal and its inbox say.
+// next returns the next commit of a task, according to its journal and inbox.
 func (t *task) next() *perdure.Commit {
 	c := &perdure.Commit{ID: t.w.s.name("k"), RunID: t.run, Epoch: t.epoch}
-	if t.cancel && t.plan.manner != ignores {
+	if t.cancel && t.plan.onCancel != ignores {
 		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeCancelled}
-		if t.plan.manner == breaks {
-			c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broke", Message: "while it was to stop"}}
+		if t.plan.onCancel == breaks {
+			c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail,
+				Error: &perdure.Failure{Code: "broke", Message: "while it was to stop"}}
 		}
 		return c
 	}
@@ -158,7 +162,7 @@ func (t *task) next() *perdure.Commit {
 	return c
 }
 
-// stage goes one commit further in a stage.
+// stage adds the next part of a stage to a commit.
 func (t *task) stage(c *perdure.Commit, st *stage, i int, key string) {
 	over := perdure.JournalEntry{Key: key, Value: json.RawMessage(fmt.Sprint(i))}
 	switch st.do {
@@ -177,7 +181,8 @@ func (t *task) stage(c *perdure.Commit, st *stage, i int, key string) {
 	}
 	if item := t.ended(st); item != nil {
 		if item.Type == perdure.ItemTimeout && t.plan.end == "unhandled" {
-			c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: perdure.CodeWaitTimeout, Message: "nobody answered"}}
+			c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail,
+				Error: &perdure.Failure{Code: perdure.CodeWaitTimeout, Message: "nobody answered"}}
 			return
 		}
 		c.Journal, c.Ack = []perdure.JournalEntry{over}, t.acks()
@@ -203,18 +208,18 @@ func (t *task) stage(c *perdure.Commit, st *stage, i int, key string) {
 	}
 }
 
-// kids are the children of a stage, as this attempt may spawn them.
+// kids returns the children of a stage.
 func (t *task) kids(st *stage) []perdure.Spawn {
 	out := append([]perdure.Spawn(nil), st.kids...)
 	for i := range out {
-		if t.plan.moody {
+		if t.plan.withoutThread {
 			out[i].ThreadID = ""
 		}
 	}
 	return out
 }
 
-// ended is the inbox item that says how a wait of the stage ended.
+// ended returns the inbox item with which a wait of the stage ended.
 func (t *task) ended(st *stage) *perdure.Item {
 	for i := range t.inbox {
 		for _, w := range st.waits {
@@ -226,12 +231,12 @@ func (t *task) ended(st *stage) *perdure.Item {
 	return nil
 }
 
-// acks are the items that the program has no further use for.
+// acks returns the items that the program no longer needs.
 func (t *task) acks() []int64 {
 	var out []int64
 	for _, i := range t.inbox {
 		if i.Type == perdure.ItemSignal && i.WaitID == "" {
-			continue // it may be what a later wait is for
+			continue // a later wait may need it
 		}
 		if i.Type == perdure.ItemContinue && t.plan.n%2 == 0 {
 			continue // left to a continuation
@@ -241,15 +246,17 @@ func (t *task) acks() []int64 {
 	return out
 }
 
-// finish is the last commit of a plan.
+// finish adds the outcome of a plan to its last commit.
 func (t *task) finish(c *perdure.Commit) {
 	result := func() {
-		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(fmt.Sprintf(`{"n":%d,"by":%q}`, t.plan.n, c.ID)), Summary: "done"}
+		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeComplete,
+			Result: json.RawMessage(fmt.Sprintf(`{"n":%d,"by":%q}`, t.plan.n, c.ID)), Summary: "done"}
 	}
 	no := false
 	switch p := t.plan; {
 	case p.end == "fail":
-		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken", Message: "for good"}, Retryable: &no}
+		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail,
+			Error: &perdure.Failure{Code: "broken", Message: "for good"}, Retryable: &no}
 	case p.end == "reject":
 		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "not mine"}
 	case p.end == "flaky" && t.attempt <= p.fails:

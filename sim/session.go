@@ -12,22 +12,22 @@ var (
 	errDead     = errors.New("injected: the process is gone")
 )
 
-// session is a node's connection to the database: statements fail before they are executed, or are executed
-// and fail all the same; the process dies in the middle of a transaction, or right after its commit.
+// A session is a node's connection to the database. Statements fail before or after they are
+// executed. The process dies in the middle of a transaction, or right after its commit.
 type session struct {
 	store.Session
 	s    *sim
 	n    *node
-	open bool   // a transaction is
+	open bool   // a transaction is open
 	dead bool   // the process has died
-	hurt int    // faults injected into the batch under way
-	kept bool   // the batch was committed although its caller was told otherwise
-	last string // the kind of the last read of the batch
+	hurt int    // faults injected into the current batch
+	kept bool   // the batch was committed although an error was reported
+	last string // kind of the last read of the batch
 }
 
-// hit decides whether a fault strikes now.
+// hit draws whether a fault is injected now.
 func (c *session) hit(p float64, what string) bool {
-	if c.s.calm || !c.s.fault.chance(p) {
+	if c.s.faultsStopped || !c.s.fault.chance(p) {
 		return false
 	}
 	c.hurt++
@@ -35,7 +35,7 @@ func (c *session) hit(p float64, what string) bool {
 	return true
 }
 
-// die ends the process: the database forgets what was not committed.
+// die ends the process. The database rolls back its transaction.
 func (c *session) die() error {
 	if c.open {
 		c.open = false
@@ -82,7 +82,7 @@ func (c *session) Query(query string, args []any, row func(scan func(dest ...any
 		return errInjected
 	}
 	if c.s.cfg.even {
-		// A store may take one statement where another takes several of a kind.
+		// One store may need one statement where another needs several of the same kind.
 		if k := kind(query); k != c.last && !c.open {
 			if c.last != "" {
 				c.n.afterRead()
@@ -98,7 +98,7 @@ func (c *session) Query(query string, args []any, row func(scan func(dest ...any
 	return err
 }
 
-// kind is what a query reads from where, without by what it finds it.
+// kind returns the columns and the table of a query, without its condition.
 func kind(query string) string {
 	what, from, _ := strings.Cut(query, " FROM ")
 	table, _, _ := strings.Cut(from, " ")
@@ -132,7 +132,7 @@ func (c *session) Commit() error {
 
 func (c *session) Rollback() error {
 	if !c.open {
-		return nil // the commit went through, whatever was said of it
+		return nil // the transaction was committed, whatever was reported
 	}
 	c.open = false
 	return c.Session.Rollback()

@@ -14,17 +14,21 @@ import (
 
 const tenant perdure.TenantID = "acme"
 
-// dawn is when every simulation begins.
+// dawn is the instant at which every simulation begins.
 const dawn perdure.Instant = 1_577_836_800_000_000
 
 // Options of a simulation.
 type Options struct {
-	Trace io.Writer // every line of the trace, for reading; nil: only the end is kept
-	URL   string    // of a PostgreSQL database without any runs, to use instead of SQLite in memory
-	// Even has no faults that depend on how many statements something takes, or on what a server does that doubts its
-	// file: then a seed is the same story on every store. It is a shorter one.
+	// Trace gets every line of the trace. If it is nil, only the end is kept.
+	Trace io.Writer
+	// URL is of an empty PostgreSQL database, to use instead of SQLite in memory.
+	URL string
+	// Even leaves out faults that depend on the number of statements, or after which a server
+	// distrusts its file. Then a seed gives the same trace on every store. The simulation is also
+	// shorter.
 	Even bool
-	End  func(*store.View) error // looks at what there is in the end
+	// End reads the store at the end.
+	End func(*store.View) error
 }
 
 // A Violation is a promise that was broken.
@@ -35,19 +39,19 @@ type Violation struct {
 
 func (v *Violation) Error() string { return v.ID + ": " + v.What }
 
-// A Report is what a simulation came to.
+// A Report is the result of a simulation.
 type Report struct {
 	Seed      uint64
 	Hash      uint64        // of the trace
 	Steps     int           // batches that were decided
-	Runs      int           // runs that there were
-	Simulated time.Duration // time that passed in it
+	Runs      int           // number of runs
+	Simulated time.Duration // time that passed in the simulation
 	Counts    Counts
-	Violation *Violation // nil: every promise was kept
+	Violation *Violation // nil if every promise was kept
 	Tail      []string   // the end of the trace
 }
 
-// Run simulates one seed, to the end of every run or to the first broken promise.
+// Run simulates one seed, until every run has ended or a promise is broken.
 func Run(seed uint64, opt Options) (*Report, error) {
 	s := &sim{
 		seed: seed, now: dawn, model: newModel(), count: make(Counts),
@@ -59,7 +63,7 @@ func Run(seed uint64, opt Options) (*Report, error) {
 	bounds := newStream(seed, "bounds")
 	s.cfg.opRows, s.cfg.hostile = 30<<bounds.IntN(7), bounds.chance(0.3)
 	if opt.Even {
-		s.cfg.evenly()
+		s.cfg.makeEven()
 	}
 	s.pace = s.cfg.tempo
 	if err := s.cfg.policy.Validate(); err != nil {
@@ -71,9 +75,10 @@ func Run(seed uint64, opt Options) (*Report, error) {
 	defer s.close()
 	s.loop()
 	if opt.End != nil {
-		s.look(opt.End)
+		s.view(opt.End)
 	}
-	return &Report{Seed: seed, Hash: s.trace.hash, Steps: s.steps, Runs: len(s.model.order), Simulated: s.now.Sub(dawn), Counts: s.count,
+	return &Report{Seed: seed, Hash: s.trace.hash, Steps: s.steps, Runs: len(s.model.order),
+		Simulated: s.now.Sub(dawn), Counts: s.count,
 		Violation: s.broken, Tail: s.trace.tail()}, nil
 }
 
@@ -84,30 +89,30 @@ type sim struct {
 
 	work, fault, net, order, ids, dice stream
 
-	now    perdure.Instant // time as it passes
-	offset time.Duration   // what the store's clock is wrong by
+	now    perdure.Instant // the true time
+	offset time.Duration   // error of the store's clock
 	queue  events
 	nth    int
 
-	where   store.Options // the common database
-	eye     *store.Store  // reads what is committed; nothing disturbs it
-	nodes   []*node
-	workers []*worker
-	clients []*client
-	flights []*flight
-	hired   int
-	pace    time.Duration // how long a step of work takes now
-	names   int           // of keys, commits and jobs
+	where       store.Options // the shared database
+	reader      *store.Store  // reads committed data, without faults
+	nodes       []*node
+	workers     []*worker
+	clients     []*client
+	flights     []*flight
+	workerCount int
+	pace        time.Duration // how long a step of work takes at present
+	names       int           // counts the names of keys, commits and jobs
 
-	model  *model
-	trace  trace
-	count  Counts
-	steps  int
-	nested int             // batches that got in between another one's deciding and writing
-	calm   bool            // the faults have stopped
-	tq     perdure.Instant // since then
-	done   bool
-	broken *Violation
+	model         *model
+	trace         trace
+	count         Counts
+	steps         int
+	nested        int             // batches of the other node inside of this one
+	faultsStopped bool            // no more faults are injected
+	stoppedAt     perdure.Instant // when they stopped
+	done          bool
+	broken        *Violation
 }
 
 func (s *sim) open(url string) (err error) {
@@ -117,7 +122,7 @@ func (s *sim) open(url string) (err error) {
 			return err
 		}
 	}
-	if s.eye, err = store.Open(s.where); err != nil {
+	if s.reader, err = store.Open(s.where); err != nil {
 		return err
 	}
 	for _, name := range []string{"A", "B"} {
@@ -126,7 +131,7 @@ func (s *sim) open(url string) (err error) {
 		n.open()
 	}
 	for range s.cfg.workers {
-		s.hire()
+		s.addWorker()
 	}
 	for i := range s.cfg.clients {
 		c := &client{s: s, name: fmt.Sprintf("c%d", i+1)}
@@ -137,8 +142,8 @@ func (s *sim) open(url string) (err error) {
 		m := &mallory{s: s, dice: newStream(s.seed, "mallory")}
 		s.after(m.dice.between(0, s.cfg.tempo), m.act)
 	}
-	s.disturb()
-	s.at(s.now.Add(s.cfg.horizon), s.heal)
+	s.startFaults()
+	s.at(s.now.Add(s.cfg.horizon), s.stopFaults)
 	return nil
 }
 
@@ -148,34 +153,34 @@ func (s *sim) close() {
 			n.st.Close()
 		}
 	}
-	s.eye.Close()
+	s.reader.Close()
 	if s.where.Memory != nil {
 		s.where.Memory.Close()
 	}
 }
 
-// clock is the store's.
+// clock returns the time of the store's clock.
 func (s *sim) clock() perdure.Instant { return s.now.Add(s.offset) }
 
-// loop takes one event after the other.
+// loop executes one event after the other.
 func (s *sim) loop() {
 	for s.broken == nil && !s.done && len(s.queue) > 0 {
 		e := heap.Pop(&s.queue).(*event)
 		s.now = max(s.now, e.at)
 		e.do()
-		if !s.calm && s.steps >= s.cfg.budget {
-			s.heal()
+		if !s.faultsStopped && s.steps >= s.cfg.budget {
+			s.stopFaults()
 		}
 	}
 	if s.broken == nil && !s.done {
 		s.violate("L1", "nothing happens any more and %d runs are live", s.model.live())
 	}
 	if s.broken == nil {
-		s.closing()
+		s.checkEnd()
 	}
 }
 
-// violate notes the first promise that was broken; the simulation ends there.
+// violate records the first broken promise. The simulation ends there.
 func (s *sim) violate(id, format string, args ...any) {
 	if s.broken == nil {
 		s.broken = &Violation{id, fmt.Sprintf(format, args...)}
@@ -183,27 +188,30 @@ func (s *sim) violate(id, format string, args ...any) {
 	}
 }
 
+// say adds a line to the trace.
 func (s *sim) say(format string, args ...any) { s.trace.add(s.now, format, args...) }
 
+// sometimes counts a situation.
 func (s *sim) sometimes(what string) { s.count[what]++ }
 
+// injected counts a fault.
 func (s *sim) injected(what string) { s.count["fault: "+what]++ }
 
-// name makes a name that nobody else has.
+// name returns a unique name.
 func (s *sim) name(prefix string) string {
 	s.names++
 	return fmt.Sprintf("%s%d", prefix, s.names)
 }
 
-// look reads what is committed.
-func (s *sim) look(f func(v *store.View) error) {
-	if err := s.eye.View(context.Background(), f); err != nil {
+// view reads committed data.
+func (s *sim) view(f func(v *store.View) error) {
+	if err := s.reader.View(context.Background(), f); err != nil {
 		s.violate("read", "what is committed can't be read: %v", err)
 	}
 }
 
-// An event is something that is going to happen. Events of one instant happen in an order that the seed
-// draws.
+// An event is something that will happen at an instant. The order of events of the same instant is
+// random.
 type event struct {
 	at  perdure.Instant
 	tie uint64
@@ -232,14 +240,16 @@ func (q *events) Pop() any {
 	return last
 }
 
+// at schedules a function at an instant.
 func (s *sim) at(at perdure.Instant, do func()) {
 	s.nth++
 	heap.Push(&s.queue, &event{max(at, s.now), s.order.Uint64(), s.nth, do})
 }
 
+// after schedules a function after a duration.
 func (s *sim) after(d time.Duration, do func()) { s.at(s.now.Add(d), do) }
 
-// alarms is a log handler that takes an error which no fault explains for what it is.
+// alarms is a log handler. An error in the log that no fault explains is a violation.
 type alarms struct {
 	s *sim
 	n *node

@@ -18,15 +18,15 @@ const base = 1
 // regressions are seeds that have failed once.
 var regressions = []uint64{246, 20312, 20394, 30099}
 
-// When nobody asks for a number of seeds, a campaign has as many as fit into the time limit: at least
-// fewest, and no more than most.
+// Without a given number of seeds a campaign has as many as fit into the time limit: at least
+// fewest, and at most most.
 const (
-	limit  = 75 * time.Second // and with those that are run twice and the rest of the package it stays below 90 s
+	limit  = 75 * time.Second // with repeated seeds and the other tests the package stays below 90 s
 	fewest = 200
 	most   = 400
 )
 
-// situations are what a campaign exists to reach: one that never comes up has not been tested.
+// situations are those that a campaign has to reach. A situation that never occurs is not tested.
 var situations = []string{
 	"a batch was decided again after a conflict",
 	"a busy thread refused a run",
@@ -109,25 +109,27 @@ var situations = []string{
 	"several operations shared a batch",
 }
 
-func number(t *testing.T, name string, otherwise uint64) uint64 {
+// number returns a number from the environment.
+func number(t *testing.T, name string, byDefault uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)
 	if text == "" {
-		return otherwise
+		return byDefault
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s is not a number: %v", name, err)
 	}
 	return n
 }
 
-// explain says what a failed seed did and how to see it again.
+// explain describes a failed seed, and how to replay it.
 func explain(r *Report) string {
-	return fmt.Sprintf("seed %d breaks %s\n\n%s\n\nreplay: make sim SEED=%d", r.Seed, r.Violation, strings.Join(r.Tail, "\n"), r.Seed)
+	return fmt.Sprintf("seed %d breaks %s\n\n%s\n\nreplay: make sim SEED=%d", r.Seed, r.Violation,
+		strings.Join(r.Tail, "\n"), r.Seed)
 }
 
-// campaign runs seeds side by side; each simulation is a single goroutine of its own.
+// campaign runs several seeds at a time. Each simulation has one goroutine.
 func campaign(t *testing.T, seeds []uint64, until time.Time, each func(*Report)) {
 	t.Helper()
 	var mu sync.Mutex
@@ -204,19 +206,21 @@ func TestSeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if twin.Hash != r.Hash || twin.Steps != r.Steps {
-			t.Errorf("seed %d: %d steps with hash %x, and again %d steps with hash %x", r.Seed, r.Steps, r.Hash, twin.Steps, twin.Hash)
+			t.Errorf("seed %d: %d steps with hash %x, and the second time %d steps with hash %x, want the same", r.Seed,
+				r.Steps, r.Hash, twin.Steps, twin.Hash)
 		}
 	}
 	took := time.Since(begin)
-	t.Logf("%d seeds in %s (%.1f/s): %d runs, %d steps, %.0f simulated hours, %d faults, %d seeds without one\n%s", ran, took.Round(time.Millisecond),
+	t.Logf("%d seeds in %s (%.1f/s): %d runs, %d steps, %.0f simulated hours, %d faults, %d seeds without one\n%s",
+		ran, took.Round(time.Millisecond),
 		float64(ran+len(again))/took.Seconds(), runs, steps, simulated.Hours(), total.Faults(), quiet, total)
 	if quiet > 0 {
-		t.Errorf("%d seeds have injected no fault: they show nothing", quiet)
+		t.Errorf("%d seeds injected no fault, want some in every seed", quiet)
 	}
 	if ran >= 150 {
 		for _, what := range situations {
 			if total[what] == 0 {
-				t.Errorf("in %d seeds it never came to this: %s", ran, what)
+				t.Errorf("situation %q was not reached in %d seeds, want it at least once", what, ran)
 			}
 		}
 	}
@@ -233,7 +237,8 @@ func TestSameSeedSameTrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a.Hash != b.Hash || a.Steps != b.Steps {
-			t.Errorf("seed %d: %d steps with hash %x, and again %d steps with hash %x", seed, a.Steps, a.Hash, b.Steps, b.Hash)
+			t.Errorf("seed %d: %d steps with hash %x, and the second time %d steps with hash %x, want the same", seed,
+				a.Steps, a.Hash, b.Steps, b.Hash)
 		}
 	}
 }
@@ -241,13 +246,14 @@ func TestSameSeedSameTrace(t *testing.T) {
 func TestReplay(t *testing.T) {
 	opt := Options{Trace: os.Stdout}
 	if os.Getenv("PERDURE_SIM_SEED") == "" {
-		opt.Trace = io.Discard // nobody asked for a story: replay one, to see that it can be done
+		opt.Trace = io.Discard // without a given seed it only checks that a replay works
 	}
 	r, err := Run(number(t, "PERDURE_SIM_SEED", 1), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("seed %d: %d runs, %d steps, %s simulated, trace %x\n%s", r.Seed, r.Runs, r.Steps, r.Simulated, r.Hash, r.Counts)
+	t.Logf("seed %d: %d runs, %d steps, %s simulated, trace %x\n%s", r.Seed, r.Runs, r.Steps, r.Simulated, r.Hash,
+		r.Counts)
 	if r.Violation != nil {
 		t.Fatal(explain(r))
 	}

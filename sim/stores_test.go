@@ -12,14 +12,15 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// An account is what became of a seed on one store.
+// An account is the result of a seed on one store.
 type account struct {
 	report *Report
 	trace  []string
-	rows   []string // all that the store holds in the end
+	rows   []string // all rows of the store at the end
 }
 
-func tell(t *testing.T, seed uint64, url string) account {
+// simulate runs a seed on a store.
+func simulate(t *testing.T, seed uint64, url string) account {
 	t.Helper()
 	var a account
 	var trace bytes.Buffer
@@ -33,12 +34,12 @@ func tell(t *testing.T, seed uint64, url string) account {
 	}
 	a.trace = strings.Split(trace.String(), "\n")
 	if v := a.report.Violation; v != nil {
-		t.Errorf("breaks %s\n\n%s", v, strings.Join(a.report.Tail, "\n"))
+		t.Errorf("seed %d breaks %s\n\n%s", seed, v, strings.Join(a.report.Tail, "\n"))
 	}
 	return a
 }
 
-// differ says where two lists part, with what led to it.
+// differ describes the first difference between two lists, with the lines before it.
 func differ(what string, x, y []string) string {
 	for i := range max(len(x), len(y)) {
 		line := func(list []string) string {
@@ -48,19 +49,21 @@ func differ(what string, x, y []string) string {
 			return "(nothing more)"
 		}
 		if line(x) != line(y) {
-			return fmt.Sprintf("%s, from line %d on, after\n%s\non SQLite\n%s\non PostgreSQL\n%s", what, i+1, strings.Join(x[max(0, i-5):i], "\n"), line(x), line(y))
+			return fmt.Sprintf("%s, from line %d on, after\n%s\non SQLite\n%s\non PostgreSQL\n%s", what, i+1,
+				strings.Join(x[max(0, i-5):i], "\n"), line(x), line(y))
 		}
 	}
 	return ""
 }
 
-// sideBySide is how many seeds are told at the same time: on PostgreSQL they mostly wait for the disk.
+// sideBySide is the number of seeds at the same time. On PostgreSQL they mostly wait for the disk.
 const sideBySide = 4
 
-// The same history on both stores comes to the same: every step has the same answers, and in the end every row of every
-// table is the same in all its columns.
-func TestBothStoresTellTheSameStory(t *testing.T) {
-	n, until := int(number(t, "PERDURE_SIM_SEEDS", 0)+19)/20, time.Now().Add(24*time.Hour) // one in twenty of those that are asked for
+// The same seed has the same result on both stores. Every batch has the same answers, and at the
+// end every row of every table is the same in all its columns.
+func TestBothStoresGiveTheSameTrace(t *testing.T) {
+	// One in twenty of the requested seeds.
+	n, until := int(number(t, "PERDURE_SIM_SEEDS", 0)+19)/20, time.Now().Add(24*time.Hour)
 	if n == 0 {
 		n, until = most, time.Now().Add(15*time.Second)
 	}
@@ -81,10 +84,10 @@ func TestBothStoresTellTheSameStory(t *testing.T) {
 				next++
 				mu.Unlock()
 				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-					x, y := tell(t, seed, ""), tell(t, seed, storetest.Postgres(t))
-					if d := differ("they tell different stories", x.trace, y.trace); d != "" {
+					x, y := simulate(t, seed, ""), simulate(t, seed, storetest.Postgres(t))
+					if d := differ("the traces differ", x.trace, y.trace); d != "" {
 						t.Errorf("%s\n\nreplay: go test ./sim -run 'BothStores/seed_%d$'", d, seed)
-					} else if d := differ("they don't hold the same", x.rows, y.rows); d != "" {
+					} else if d := differ("the rows differ", x.rows, y.rows); d != "" {
 						t.Errorf("%s\n\nreplay: go test ./sim -run 'BothStores/seed_%d$'", d, seed)
 					}
 					mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A stream is one named source of chance. There are several, so that drawing one more number for a fault
-// leaves the workload as it was.
+// A stream is a named source of random numbers. There are several, so that one more number for a
+// fault does not change the workload.
 type stream struct{ *rand.Rand }
 
 func newStream(seed uint64, name string) stream {
@@ -20,7 +20,7 @@ func newStream(seed uint64, name string) stream {
 // chance is true with probability p.
 func (s stream) chance(p float64) bool { return p > 0 && s.Float64() < p }
 
-// between draws evenly from a to b.
+// between draws uniformly from a to b.
 func (s stream) between(a, b time.Duration) time.Duration {
 	if b <= a {
 		return a
@@ -28,7 +28,7 @@ func (s stream) between(a, b time.Duration) time.Duration {
 	return a + time.Duration(s.Int64N(int64(b-a)))
 }
 
-// scaled draws from a to b so that each order of magnitude is as likely as the next: constants hide bugs.
+// scaled draws from a to b so that each order of magnitude is equally likely.
 func (s stream) scaled(a, b time.Duration) time.Duration {
 	if b <= a {
 		return a
@@ -42,7 +42,7 @@ func (s stream) share(a, b float64) float64 {
 	return math.Exp(math.Log(a) + s.Float64()*(math.Log(b)-math.Log(a)))
 }
 
-// Read makes a stream a source of ids.
+// Read implements io.Reader, for ids.
 func (s stream) Read(b []byte) (int, error) {
 	for i := range b {
 		b[i] = byte(s.Uint32())

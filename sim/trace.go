@@ -11,15 +11,15 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// kept is how many lines of the trace a failure shows.
+// kept is the number of lines of the trace that a failure shows.
 const kept = 40
 
-// A trace is what happened, line by line: its hash says whether two simulations were the same, its end says
-// what led to a failure.
+// A trace is what happened, line by line. Its hash tells whether two simulations were the same, and
+// its end shows what led to a failure.
 type trace struct {
 	hash  uint64
 	lines []string
-	out   io.Writer // all of it, if somebody wants to read it
+	out   io.Writer // gets all lines, if it is not nil
 	epoch perdure.Instant
 }
 
@@ -44,18 +44,18 @@ func (t *trace) add(now perdure.Instant, format string, args ...any) {
 
 func (t *trace) tail() []string { return t.lines[max(0, len(t.lines)-kept):] }
 
-// Counts tell how often something happened: faults that were injected, and situations that a simulation
-// exists to reach. A campaign in which one of them never came up has not shown anything about it.
+// Counts has how often something happened: injected faults, and situations that a simulation is
+// meant to reach. A campaign that never reaches a situation shows nothing about it.
 type Counts map[string]int
 
-// Add puts other counts on top.
+// Add adds other counts.
 func (c Counts) Add(o Counts) {
 	for k, n := range o {
 		c[k] += n
 	}
 }
 
-// Faults is how many faults were injected.
+// Faults returns the number of injected faults.
 func (c Counts) Faults() (n int) {
 	for k, v := range c {
 		if strings.HasPrefix(k, "fault: ") {
@@ -65,7 +65,7 @@ func (c Counts) Faults() (n int) {
 	return n
 }
 
-// String is a table, sorted by name.
+// String returns a table, sorted by name.
 func (c Counts) String() string {
 	names := make([]string, 0, len(c))
 	for k := range c {

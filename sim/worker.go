@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// worker leases runs and executes their plans. It crashes and is never heard of again, stalls and answers
-// late, says things twice, hangs while its heartbeats go on.
+// A worker leases runs and executes their plans. It may crash for ever, stall and answer late, send
+// things twice, or hang while its heartbeats go on.
 type worker struct {
 	s      *sim
 	id     string
@@ -23,7 +23,7 @@ type worker struct {
 	beatAt perdure.Instant
 }
 
-// task is one run in a worker's hands. It is all that is lost when the worker is.
+// A task is one run that a worker executes. It is lost with the worker.
 type task struct {
 	w       *worker
 	run     perdure.RunID
@@ -34,26 +34,26 @@ type task struct {
 	journal map[string]bool
 	opened  map[int]bool
 	inbox   []perdure.Item
-	cancel  bool // asked to stop
-	acked   bool // and it has said that it knows
-	over    bool
+	cancel  bool // it was asked to stop
+	acked   bool // it has acknowledged that
+	done    bool
 	hung    bool
-	pending *perdure.Commit // sent, and not answered for sure
+	pending *perdure.Commit // sent, without a definite answer
 	tries   int
-	said    int // heartbeats
-	turns   int // of the program: the latest one counts
+	beats   int // heartbeats sent
+	turns   int // scheduled steps, of which only the last is executed
 }
 
-// hire brings a new worker.
-func (s *sim) hire() *worker {
-	s.hired++
-	w := &worker{s: s, id: fmt.Sprintf("w%d", s.hired), alive: true, slots: s.cfg.slots}
+// addWorker adds a worker.
+func (s *sim) addWorker() *worker {
+	s.workerCount++
+	w := &worker{s: s, id: fmt.Sprintf("w%d", s.workerCount), alive: true, slots: s.cfg.slots}
 	s.workers = append(s.workers, w)
 	w.pollSoon(s.work.between(0, s.cfg.poll))
 	return w
 }
 
-// leave takes a worker out of the list; another one comes some time later.
+// leave removes a worker. Another one is added some time later.
 func (w *worker) leave() {
 	s := w.s
 	w.alive = false
@@ -64,17 +64,17 @@ func (w *worker) leave() {
 		}
 	}
 	if len(s.workers) == 0 {
-		s.hire()
+		s.addWorker()
 		return
 	}
 	s.after(s.work.between(0, 10*s.cfg.tempo), func() {
-		if !s.calm {
-			s.hire()
+		if !s.faultsStopped {
+			s.addWorker()
 		}
 	})
 }
 
-// pollSoon has the worker poll after d, unless it does so earlier anyway.
+// pollSoon schedules a poll after d, unless there is an earlier one.
 func (w *worker) pollSoon(d time.Duration) {
 	at := w.s.now.Add(d)
 	if !w.alive || (w.pollAt > w.s.now && w.pollAt <= at) {
@@ -111,11 +111,13 @@ func (w *worker) poll() {
 	})
 }
 
-// begin takes a grant up. Without start:true the work begins once the start was acknowledged.
+// begin begins a granted run. Without start:true the work begins when the start is acknowledged.
 func (w *worker) begin(g engine.Grant, started bool) {
 	s := w.s
-	t := &task{w: w, run: g.Run.ID, epoch: g.Run.Epoch, attempt: g.Run.Attempt, thread: g.Run.ThreadID != "", cancel: g.Cancel,
-		plan: planOf(g.Input, g.Run.Kind, s.cfg.tempo, s.model.threads), journal: make(map[string]bool), opened: make(map[int]bool), inbox: g.Inbox}
+	t := &task{w: w, run: g.Run.ID, epoch: g.Run.Epoch, attempt: g.Run.Attempt, thread: g.Run.ThreadID != "",
+		cancel: g.Cancel,
+		plan:   planOf(g.Input, g.Run.Kind, s.cfg.tempo, s.model.threads), journal: make(map[string]bool),
+		opened: make(map[int]bool), inbox: g.Inbox}
 	for _, j := range g.Journal {
 		t.journal[j.Key] = true
 	}
@@ -137,7 +139,7 @@ func (t *task) start() {
 		return &engine.Start{Tenant: tenant, Worker: t.w.id, Leases: []engine.Lease{{RunID: t.run, Epoch: t.epoch}}}
 	}, func(r reply) {
 		switch {
-		case !t.w.alive || t.over:
+		case !t.w.alive || t.done:
 		case r.unsure():
 			if t.tries++; t.tries > 5 {
 				t.drop()
@@ -161,7 +163,7 @@ func (t *task) start() {
 
 func (w *worker) rhythm() time.Duration { return max(w.s.cfg.policy.Lease/3, 100*time.Millisecond) }
 
-// beatSoon has the worker's heartbeat sent after d, unless it is sent earlier anyway.
+// beatSoon schedules a heartbeat after d, unless there is an earlier one.
 func (w *worker) beatSoon(d time.Duration) {
 	at := w.s.now.Add(d)
 	if w.beatAt > w.s.now && w.beatAt <= at {
@@ -197,7 +199,7 @@ func (w *worker) beat() {
 		op := r.op.(*engine.Heartbeat)
 		for _, l := range op.Lost {
 			for _, t := range tasks {
-				if t.run == l.RunID && !t.over && s.lost(t, l) {
+				if t.run == l.RunID && !t.done && s.lost(t, l) {
 					t.drop()
 				}
 			}
@@ -212,12 +214,12 @@ func (w *worker) beat() {
 	})
 }
 
-// lost tells whether a task minds that its lease is gone.
+// lost tells whether a task stops because its lease is lost. Some ignore it.
 func (s *sim) lost(t *task, l engine.LeaseResult) bool {
 	if r := s.model.rows[t.run]; r != nil && r.Epoch == t.epoch && r.State.Leased() {
-		return false // an answer about an older lease of the same run
+		return false // the answer is about an older lease of the same run
 	}
-	if !s.calm && s.fault.chance(s.cfg.faults.rude) {
+	if !s.faultsStopped && s.fault.chance(s.cfg.faults.rude) {
 		s.injected("lost lease ignored")
 		return false
 	}
@@ -225,17 +227,18 @@ func (s *sim) lost(t *task, l engine.LeaseResult) bool {
 }
 
 func (t *task) sign() engine.BeatOf {
-	t.said++
-	b := engine.BeatOf{Lease: engine.Lease{RunID: t.run, Epoch: t.epoch}, Activity: []string{"llm_thinking", "tool_executing"}[t.said/4%2]}
-	if t.cancel && t.plan.manner == cleansUp {
+	t.beats++
+	b := engine.BeatOf{Lease: engine.Lease{RunID: t.run, Epoch: t.epoch},
+		Activity: []string{"llm_thinking", "tool_executing"}[t.beats/4%2]}
+	if t.cancel && t.plan.onCancel == cleansUp {
 		b.CancelAck, t.acked = true, true
 	}
 	return b
 }
 
-// drop forgets a run.
+// drop removes a task.
 func (t *task) drop() {
-	t.over = true
+	t.done = true
 	for i, x := range t.w.tasks {
 		if x == t {
 			t.w.tasks = append(t.w.tasks[:i:i], t.w.tasks[i+1:]...)
@@ -244,13 +247,13 @@ func (t *task) drop() {
 	}
 }
 
-// soon has the task go on after a step's worth of work.
+// soon schedules the next step of the task after some work.
 func (t *task) soon() {
 	s := t.w.s
 	t.at(s.now.Add(s.work.between(s.pace/20, s.pace)))
 }
 
-// at has the task go on at an instant.
+// at schedules the next step of the task at an instant.
 func (t *task) at(at perdure.Instant) {
 	t.turns++
 	turn := t.turns
@@ -261,17 +264,17 @@ func (t *task) at(at perdure.Instant) {
 	})
 }
 
-// act is the next step of the program, or of the disaster.
+// act executes the next step of the task, or a fault.
 func (t *task) act() {
 	s, w := t.w.s, t.w
-	if t.over || !w.alive || t.hung {
+	if t.done || !w.alive || t.hung {
 		return
 	}
 	if s.now < w.asleep {
 		t.at(w.asleep)
 		return
 	}
-	if !s.calm && t.disaster() {
+	if !s.faultsStopped && t.injectFault() {
 		return
 	}
 	if t.pending == nil {
@@ -285,8 +288,8 @@ func (t *task) act() {
 	t.commit()
 }
 
-// disaster tells whether something else happens to the task instead.
-func (t *task) disaster() bool {
+// injectFault may inject a fault. It tells whether the step is not executed because of it.
+func (t *task) injectFault() bool {
 	s, w, f := t.w.s, t.w, &t.w.s.cfg.faults
 	switch {
 	case s.fault.chance(f.crash):
@@ -315,7 +318,7 @@ func (t *task) disaster() bool {
 	return false
 }
 
-// waitsNow is the stage that the task is about to sleep in.
+// waitsNow returns the stage in which the task is about to suspend.
 func (t *task) waitsNow() *stage {
 	if t.cancel {
 		return nil
@@ -331,10 +334,10 @@ func (t *task) waitsNow() *stage {
 	return nil
 }
 
-// peek looks whether something has come since the grant.
+// peek reads the inbox again.
 func (t *task) peek() {
 	t.w.s.send(func() engine.Op { return &engine.Inbox{Tenant: tenant, RunID: t.run, Epoch: t.epoch} }, func(r reply) {
-		if !t.w.alive || t.over {
+		if !t.w.alive || t.done {
 			return
 		}
 		if !r.lost && r.err == nil {
@@ -344,17 +347,17 @@ func (t *task) peek() {
 	})
 }
 
-// commit sends what is pending, until somebody says what became of it.
+// commit sends the pending commit until it is answered.
 func (t *task) commit() {
 	s, c := t.w.s, t.pending
-	s.send(t.saying(c), func(r reply) { t.answered(c, r) })
-	if !s.calm && s.fault.chance(s.cfg.faults.again) {
+	s.send(t.makeCommit(c), func(r reply) { t.answered(c, r) })
+	if !s.faultsStopped && s.fault.chance(s.cfg.faults.again) {
 		s.injected("commit sent again")
-		s.after(s.fault.between(0, 2*s.cfg.tempo), func() { s.send(t.saying(c), func(reply) {}) })
+		s.after(s.fault.between(0, 2*s.cfg.tempo), func() { s.send(t.makeCommit(c), func(reply) {}) })
 	}
 }
 
-func (t *task) saying(c *perdure.Commit) func() engine.Op {
+func (t *task) makeCommit(c *perdure.Commit) func() engine.Op {
 	raw, _ := json.Marshal(c)
 	return func() engine.Op {
 		op := &engine.Commit{Tenant: tenant, Worker: t.w.id}
@@ -363,19 +366,19 @@ func (t *task) saying(c *perdure.Commit) func() engine.Op {
 	}
 }
 
-// answered goes on from an answer.
+// answered handles the answer to a commit.
 func (t *task) answered(c *perdure.Commit, r reply) {
 	s := t.w.s
-	if !t.w.alive || t.over || t.pending != c {
+	if !t.w.alive || t.done || t.pending != c {
 		return
 	}
 	if r.unsure() {
-		if t.tries++; t.tries > 8 && !s.calm {
+		if t.tries++; t.tries > 8 && !s.faultsStopped {
 			t.drop()
 			return
 		}
 		s.after(s.work.between(time.Second, 2*s.pace+time.Second), func() {
-			if t.pending == c && !t.over && t.w.alive {
+			if t.pending == c && !t.done && t.w.alive {
 				s.sometimes("a commit was sent again because its outcome was unknown")
 				t.commit()
 			}
@@ -388,22 +391,22 @@ func (t *task) answered(c *perdure.Commit, r reply) {
 		return
 	}
 	switch code := perdure.CodeOf(r.err); code {
-	case "", perdure.CodeStaleEpoch, perdure.CodeWrongState: // "": too late, and kept
+	case "", perdure.CodeStaleEpoch, perdure.CodeWrongState: // "" means that it was kept as a late result
 		t.drop()
 	case perdure.CodeCancelRequested:
 		s.sometimes("a suspend was refused because of a cancel request")
 		t.cancel = true
-		t.plan.manner = obeys
+		t.plan.onCancel = obeys
 		t.soon()
 	case perdure.CodeThreadBusy:
-		t.plan.moody = true
+		t.plan.withoutThread = true
 		t.soon()
 	default:
 		s.violate("commit", "%s refused %s of %s: %v", t.w.id, c.ID, s.short(t.run), r.err)
 	}
 }
 
-// took goes on after a commit was taken.
+// took continues after a commit was accepted.
 func (t *task) took(c *perdure.Commit, a *engine.CommitAnswer) {
 	s := t.w.s
 	t.cancel = t.cancel || a.Cancel
@@ -423,11 +426,11 @@ func (t *task) took(c *perdure.Commit, a *engine.CommitAnswer) {
 	t.soon()
 }
 
-// holder is a task that thinks it holds a run.
+// holder returns a task that believes to hold a run.
 func (s *sim) holder(id perdure.RunID) *task {
 	for _, w := range s.workers {
 		for _, t := range w.tasks {
-			if t.run == id && !t.over {
+			if t.run == id && !t.done {
 				return t
 			}
 		}
@@ -435,8 +438,8 @@ func (s *sim) holder(id perdure.RunID) *task {
 	return nil
 }
 
-// hurried is what a task has to say this very moment: a heartbeat, or a commit.
-func (t *task) hurried(n *node) *flight {
+// nextMessage returns what a task would send now: a heartbeat or a commit.
+func (t *task) nextMessage(n *node) *flight {
 	s := t.w.s
 	if t.hung || t.pending != nil || s.fault.chance(0.5) {
 		b := t.sign()
@@ -446,5 +449,5 @@ func (t *task) hurried(n *node) *flight {
 	}
 	c := t.next()
 	t.pending, t.tries = c, 0
-	return &flight{s: s, to: n, make: t.saying(c), then: func(r reply) { t.answered(c, r) }}
+	return &flight{s: s, to: n, make: t.makeCommit(c), then: func(r reply) { t.answered(c, r) }}
 }

@@ -1,10 +1,11 @@
-// Command river measures how quickly River, a job queue on PostgreSQL, drains a backlog of jobs that do nothing, and, in
-// turns with it, how quickly Perdure does the same. It is a module of its own: nothing of Perdure depends on River.
+// Command river measures how fast River, a job queue on PostgreSQL, drains a backlog of empty jobs.
+// In turns with it, it measures how fast Perdure does the same. It is a module of its own, so
+// Perdure does not depend on River.
 //
 //	go run . -url postgres://… -perdure ../../bin/perdure
 //
-// The two don't do the same work. For a run, Perdure writes a log of every change, a lease that a worker has to renew, and a
-// result; River updates one row twice. The ratio says what that costs.
+// The two don't do the same work. For a run, Perdure writes a log of every change, a lease that a
+// worker has to renew, and a result. River updates one row twice. The ratio shows the cost of that.
 package main
 
 import (
@@ -41,7 +42,7 @@ func main() {
 	}
 }
 
-// A setting is how River is set up.
+// A setting is a configuration of River.
 type setting struct {
 	Name     string        `json:"name"`
 	Workers  int           `json:"max_workers"`
@@ -50,7 +51,7 @@ type setting struct {
 	Conns    int           `json:"connections"`
 }
 
-// report is what was measured. The rates are those of the rounds, in order.
+// A report has the measured rates, in the order of the rounds.
 type report struct {
 	Jobs    int                  `json:"jobs"`
 	Cores   int                  `json:"cores"`
@@ -80,9 +81,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *address == "" {
 		return errors.New("-url is missing: postgres://…")
 	}
-	// What its documentation begins with, and every default.
-	shipped := setting{Name: "river as shipped", Workers: 100, Cooldown: river.FetchCooldownDefault, Poll: river.FetchPollIntervalDefault, Conns: 16}
-	r := &report{Jobs: *jobs, Cores: runtime.NumCPU(), Go: runtime.Version(), River: []setting{shipped, tuned}, Rates: make(map[string][]float64), Medians: make(map[string]float64)}
+	// The configuration of its documentation, with all defaults.
+	shipped := setting{Name: "river as shipped", Workers: 100, Cooldown: river.FetchCooldownDefault,
+		Poll: river.FetchPollIntervalDefault, Conns: 16}
+	r := &report{Jobs: *jobs, Cores: runtime.NumCPU(), Go: runtime.Version(), River: []setting{shipped, tuned},
+		Rates: make(map[string][]float64), Medians: make(map[string]float64)}
 	for i := range *rounds {
 		for _, s := range r.River {
 			fmt.Fprintf(stderr, "round %d: %s\n", i+1, s.Name)
@@ -126,7 +129,7 @@ func (r *report) print(w io.Writer) error {
 	return nil
 }
 
-// Args is a job that does nothing, with as much to say as a run of Perdure's bench.
+// Args is an empty job, with arguments as large as the input of a run in Perdure's bench.
 type Args struct {
 	Host  string `json:"host"`
 	Check string `json:"check"`
@@ -174,8 +177,9 @@ func drain(ctx context.Context, address string, jobs int, s setting) (rate float
 	w := &worker{done: new(atomic.Int64)}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, w)
-	client, err := river.NewClient(driver, &river.Config{Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: s.Workers}}, Workers: workers,
-		FetchCooldown: s.Cooldown, FetchPollInterval: s.Poll, Logger: slog.New(slog.DiscardHandler)})
+	client, err := river.NewClient(driver,
+		&river.Config{Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: s.Workers}}, Workers: workers,
+			FetchCooldown: s.Cooldown, FetchPollInterval: s.Poll, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return 0, err
 	}
@@ -192,8 +196,9 @@ func drain(ctx context.Context, address string, jobs int, s setting) (rate float
 		if w.done.Load() < int64(jobs) {
 			continue
 		}
-		// All were worked on; what counts is that this is written down.
-		if err := pool.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM river_job WHERE state <> 'completed')").Scan(&open); err != nil {
+		// All jobs were executed. The measurement ends when that is stored.
+		if err := pool.QueryRow(ctx,
+			"SELECT EXISTS (SELECT 1 FROM river_job WHERE state <> 'completed')").Scan(&open); err != nil {
 			return 0, err
 		}
 	}
@@ -214,7 +219,7 @@ func insert(ctx context.Context, c *river.Client[pgx.Tx], jobs int) error {
 	return nil
 }
 
-// create makes an empty database.
+// create creates an empty database.
 func create(ctx context.Context, address string) (db string, drop func() error, err error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -231,12 +236,15 @@ func create(ctx context.Context, address string) (db string, drop func() error, 
 		return err
 	}
 	u.Path = "/" + name
-	return u.String(), func() error { return exec("DROP DATABASE " + name + " WITH (FORCE)") }, exec("CREATE DATABASE " + name)
+	return u.String(), func() error {
+		return exec("DROP DATABASE " + name + " WITH (FORCE)")
+	}, exec("CREATE DATABASE " + name)
 }
 
-// drainPerdure has Perdure drain as many, in a database of its own.
+// drainPerdure measures how fast Perdure drains as many runs, in a database of its own.
 func drainPerdure(ctx context.Context, binary, address string, jobs int) (float64, error) {
-	cmd := exec.CommandContext(ctx, binary, "bench", "--json", "--scenario", "drain", "--target", "process", "--store", address, "--backlog", fmt.Sprint(jobs))
+	cmd := exec.CommandContext(ctx, binary, "bench", "--json", "--scenario", "drain", "--target", "process",
+		"--store", address, "--backlog", fmt.Sprint(jobs))
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()

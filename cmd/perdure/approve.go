@@ -33,7 +33,8 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	conn := addConnFlags(f)
 	var filter client.ApprovalFilter
 	run := f.String("run", "", "list only those of this `run`")
-	f.StringVar(&filter.State, "state", "", "list those that are open (default), approved, rejected, timed_out, closed, or all")
+	f.StringVar(&filter.State, "state", "",
+		"list those that are open (default), approved, rejected, timed_out, closed, or all")
 	f.IntVar(&filter.Limit, "limit", 20, "list at most so many")
 	yes := f.Bool("yes", false, "approve it")
 	no := f.Bool("reject", false, "reject it")
@@ -67,8 +68,8 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	if err != nil {
 		return err
 	}
-	said := perdure.Decision{Comment: *comment}
-	if said.Answer, err = readJSON("--answer", *answer); err != nil {
+	decision := perdure.Decision{Comment: *comment}
+	if decision.Answer, err = readJSON("--answer", *answer); err != nil {
 		return err
 	}
 	if !*asJSON {
@@ -78,9 +79,9 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	switch {
 	case *yes:
-		said.Decision = perdure.Approve
+		decision.Decision = perdure.Approve
 	case *no:
-		said.Decision = perdure.Reject
+		decision.Decision = perdure.Reject
 	case *asJSON:
 		return printJSON(stdout, a)
 	case a.State != perdure.ApprovalOpen:
@@ -88,15 +89,15 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	case !isTerminal(os.Stdin):
 		return errors.New("nothing is decided: say --yes or --reject")
 	default:
-		if err := askPerson(ctx, os.Stdin, stderr, a, &said); err != nil || said.Decision == "" {
+		if err := askPerson(ctx, os.Stdin, stderr, a, &decision); err != nil || decision.Decision == "" {
 			return err
 		}
 	}
-	// Of what was shown here, and not what the server calls it.
-	if said.ActionHash, err = perdure.ActionHash(json.RawMessage(a.Action)); err != nil {
+	// The hash is of the action that was shown here, and not the one that the server names.
+	if decision.ActionHash, err = perdure.ActionHash(json.RawMessage(a.Action)); err != nil {
 		return err
 	}
-	if a, err = c.Decide(ctx, a.ID, said); err != nil {
+	if a, err = c.Decide(ctx, a.ID, decision); err != nil {
 		return err
 	}
 	if *asJSON {
@@ -106,7 +107,9 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return err
 }
 
-func listApprovals(ctx context.Context, c *client.Client, filter client.ApprovalFilter, stdout io.Writer, asJSON bool) error {
+// listApprovals prints a page of approvals.
+func listApprovals(ctx context.Context, c *client.Client, filter client.ApprovalFilter, stdout io.Writer,
+	asJSON bool) error {
 	page, err := c.Approvals(ctx, filter)
 	if err != nil {
 		return err
@@ -135,11 +138,11 @@ func printApprovals(w io.Writer, page *api.Approvals, now time.Time) error {
 	return err
 }
 
-// wholeAction is more lines than any action has.
+// wholeAction is a limit of lines that no action reaches.
 const wholeAction = 1 << 30
 
-// printApproval shows what is asked, by whom, and for how long: the action itself with at most so many lines. Whatever comes
-// from an agent is shown as it is written, so that nothing in it can look like something else.
+// printApproval prints an approval, with a limited number of lines of its action. Text from an
+// agent is escaped, so that it can't look like something else.
 func printApproval(w io.Writer, a *perdure.Approval, now time.Time, lines int) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s  %s\n", a.ID, literal(a.Name))
@@ -149,14 +152,15 @@ func printApproval(w io.Writer, a *perdure.Approval, now time.Time, lines int) e
 		}
 	}
 	field("title", literal(a.Title))
-	field("asked by", fmt.Sprintf("%s, run %s, %s ago", literal(a.Kind), a.RunID, shortly(now.Sub(a.OpenedAt.Time()))))
+	field("asked by", fmt.Sprintf("%s, run %s, %s ago", literal(a.Kind), a.RunID,
+		formatDuration(now.Sub(a.OpenedAt.Time()))))
 	if a.State == perdure.ApprovalOpen {
-		field("left", left(a, now))
+		field("left", timeLeft(a, now))
 	} else {
 		field("state", a.State)
 	}
 	if a.DecidedBy != nil {
-		field("by", fmt.Sprintf("%s (key %s), %s", literal(a.DecidedBy.Name), a.DecidedBy.KeyID, stamp(a.DecidedAt)))
+		field("by", fmt.Sprintf("%s (key %s), %s", literal(a.DecidedBy.Name), a.DecidedBy.KeyID, formatTime(a.DecidedAt)))
 	}
 	field("comment", literal(a.Comment))
 	for _, x := range []struct {
@@ -186,7 +190,8 @@ func printApproval(w io.Writer, a *perdure.Approval, now time.Time, lines int) e
 	return err
 }
 
-func left(a *perdure.Approval, now time.Time) string {
+// timeLeft describes how long an approval is open, and what happens then.
+func timeLeft(a *perdure.Approval, now time.Time) string {
 	silence := "rejected"
 	if a.Default == perdure.Approve {
 		silence = "approved"
@@ -195,10 +200,10 @@ func left(a *perdure.Approval, now time.Time) string {
 	if d <= 0 {
 		return "none: it counts as " + silence
 	}
-	return fmt.Sprintf("%s, then it counts as %s", shortly(d), silence)
+	return fmt.Sprintf("%s, then it counts as %s", formatDuration(d), silence)
 }
 
-// question is a field of a form in a line.
+// question returns a field of a form in one line.
 func question(f *perdure.FormField) string {
 	of := f.Type
 	if f.Type == perdure.FieldChoice {
@@ -219,6 +224,7 @@ func question(f *perdure.FormField) string {
 	return text
 }
 
+// pretty indents JSON.
 func pretty(v perdure.Value) string {
 	var b bytes.Buffer
 	if json.Indent(&b, []byte(v), "", "  ") != nil {
@@ -227,8 +233,10 @@ func pretty(v perdure.Value) string {
 	return b.String()
 }
 
-// askPerson asks on a terminal whether, and what the form wants to know. Without a decision nothing is decided.
-func askPerson(ctx context.Context, in io.Reader, out io.Writer, a *perdure.Approval, said *perdure.Decision) error {
+// askPerson asks for the decision on a terminal, and for the fields of the form. Any answer but yes
+// or no decides nothing.
+func askPerson(ctx context.Context, in io.Reader, out io.Writer, a *perdure.Approval,
+	decision *perdure.Decision) error {
 	lines := bufio.NewReader(in)
 	prompt := func(text string) (string, error) {
 		fmt.Fprint(out, text)
@@ -240,15 +248,15 @@ func askPerson(ctx context.Context, in io.Reader, out io.Writer, a *perdure.Appr
 	}
 	switch strings.ToLower(text) {
 	case "n", "no":
-		said.Decision, said.Answer = perdure.Reject, nil
+		decision.Decision, decision.Answer = perdure.Reject, nil
 		return nil
 	case "y", "yes":
-		said.Decision = perdure.Approve
+		decision.Decision = perdure.Approve
 	default:
 		fmt.Fprintln(out, "Nothing is decided.")
 		return nil
 	}
-	if len(a.Form) == 0 || len(said.Answer) > 0 {
+	if len(a.Form) == 0 || len(decision.Answer) > 0 {
 		return nil
 	}
 	answer := make(map[string]any)
@@ -262,11 +270,12 @@ func askPerson(ctx context.Context, in io.Reader, out io.Writer, a *perdure.Appr
 			answer[f.Name] = asType(f.Type, text)
 		}
 	}
-	said.Answer, err = json.Marshal(answer)
+	decision.Answer, err = json.Marshal(answer)
 	return err
 }
 
-// asType reads what was typed as what the field wants. What it can't be stays text, and the server says what is wrong.
+// asType converts what was typed to the type of the field. If that is not possible it stays text,
+// and the server refuses it.
 func asType(typ, text string) any {
 	switch typ {
 	case perdure.FieldBoolean:
@@ -284,7 +293,7 @@ func asType(typ, text string) any {
 	return text
 }
 
-// readLine reads a line, and gives up when the program is interrupted.
+// readLine reads a line, until the context ends.
 func readLine(ctx context.Context, r *bufio.Reader) (string, error) {
 	type result struct {
 		text string
@@ -306,6 +315,7 @@ func readLine(ctx context.Context, r *bufio.Reader) (string, error) {
 	}
 }
 
+// isTerminal tells whether a file is a terminal.
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil

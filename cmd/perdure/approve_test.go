@@ -21,27 +21,29 @@ import (
 	"github.com/perdure/perdure/internal/golden"
 )
 
-// asks has a run wait for an approval, and gives the approval's id.
+// asks starts a run that waits for an approval, and returns the approval's id.
 func asks(t *testing.T, c *client.Client, spec perdure.ApprovalSpec) perdure.ApprovalID {
 	t.Helper()
 	ctx := context.Background()
-	queue := rand.Text() // so that a run that was woken is not in the way
+	queue := rand.Text() // so that the poll does not get a run of another test
 	r, err := c.Start(ctx, perdure.Submission{Kind: "deploy", Queue: queue})
 	if err != nil {
 		t.Fatal(err)
 	}
 	polled, err := c.Poll(ctx, "w", api.Poll{Queues: []string{queue}, Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 || polled.Runs[0].RunID != r.RunID {
-		t.Fatalf("%+v, %v", polled, err)
+		t.Fatalf("poll = %+v (error %v), want one run", polled, err)
 	}
-	_, err = c.Commit(ctx, "w", perdure.Commit{ID: "ask", RunID: r.RunID, Epoch: polled.Runs[0].Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend},
-		Waits: []perdure.WaitSpec{{ID: "ok", Type: perdure.WaitApproval, Name: "approve_push", Approval: &spec}}})
+	_, err = c.Commit(ctx, "w",
+		perdure.Commit{ID: "ask", RunID: r.RunID, Epoch: polled.Runs[0].Epoch,
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend},
+			Waits:   []perdure.WaitSpec{{ID: "ok", Type: perdure.WaitApproval, Name: "approve_push", Approval: &spec}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	page, err := c.Approvals(ctx, client.ApprovalFilter{RunID: r.RunID})
 	if err != nil || len(page.Approvals) != 1 {
-		t.Fatalf("%+v, %v", page, err)
+		t.Fatalf("approvals of the run = %+v (error %v), want one", page, err)
 	}
 	return page.Approvals[0].ID
 }
@@ -50,7 +52,7 @@ func decidedAs(t *testing.T, c *client.Client, id perdure.ApprovalID, state stri
 	t.Helper()
 	a, err := c.Approval(context.Background(), id)
 	if err != nil || a.State != state {
-		t.Fatalf("%+v, %v, want %s", a, err, state)
+		t.Fatalf("approval %s = %+v (error %v), want state %s", id, a, err, state)
 	}
 	return a
 }
@@ -60,27 +62,29 @@ func TestApprovalsOnTheCommandLine(t *testing.T) {
 	has(t, first(mustRun(t, 0, "approve")), "Nothing waits for a decision.")
 	push := perdure.ApprovalSpec{Title: "Push?", Action: json.RawMessage(`{"branch":"main"}`)}
 	id := asks(t, c, push)
-	has(t, first(mustRun(t, 0, "approve")), string(id), "approve_push", "Push?", "asked by  deploy, run ", `"branch": "main"`, "then it counts as rejected", "perdure approve ID decides")
+	has(t, first(mustRun(t, 0, "approve")), string(id), "approve_push", "Push?", "asked by  deploy, run ",
+		`"branch": "main"`, "then it counts as rejected", "perdure approve ID decides")
 	has(t, first(mustRun(t, 0, "approve", "--json")), `"approval_id": "`+string(id))
 	has(t, first(mustRun(t, 0, "approve", string(id), "--json")), `"state": "open"`)
-	// Nobody is there to be asked.
+	// Standard input is no terminal, so nobody can be asked.
 	out, errs := mustRun(t, 1, "approve", string(id))
 	has(t, out, `"branch": "main"`)
 	has(t, errs, "say --yes or --reject")
 	decidedAs(t, c, id, perdure.ApprovalOpen)
 	has(t, first(mustRun(t, 0, "approve", string(id), "--yes", "--comment", "go on")), string(id)+" is approved")
 	if a := decidedAs(t, c, id, perdure.ApprovalApproved); a.Comment != "go on" || a.DecidedBy.Name != "admin" {
-		t.Errorf("%+v", a)
+		t.Errorf("approval = %+v, want the comment, decided by admin", a)
 	}
-	mustRun(t, 0, "approve", string(id), "--yes") // the same decision, whatever is said beside it
+	mustRun(t, 0, "approve", string(id), "--yes") // repeating the decision is no error
 	_, errs = mustRun(t, 1, "approve", string(id), "--reject")
 	has(t, errs, "already_decided")
-	out, _ = mustRun(t, 0, "approve", string(id)) // over: nobody is asked
+	out, _ = mustRun(t, 0, "approve", string(id)) // it is decided: nobody is asked
 	has(t, out, "state     approved", "by        admin (key ", "comment   go on")
 
 	id = asks(t, c, push)
 	has(t, first(mustRun(t, 0, "approve", string(id), "--reject", "--json")), `"state": "rejected"`)
-	push.Form = []perdure.FormField{{Name: "where", Type: perdure.FieldChoice, Options: []string{"eu", "us"}, Required: true}}
+	push.Form = []perdure.FormField{{Name: "where", Type: perdure.FieldChoice, Options: []string{"eu", "us"},
+		Required: true}}
 	id = asks(t, c, push)
 	_, errs = mustRun(t, 1, "approve", string(id), "--yes")
 	has(t, errs, "answer_invalid", "answer.where")
@@ -123,18 +127,19 @@ func TestSignalsOnTheCommandLine(t *testing.T) {
 	run := string(decidedAs(t, c, id, perdure.ApprovalOpen).RunID)
 	has(t, first(mustRun(t, 0, "signal", run, "hello", `{"a":1}`)), run+" suspended")
 	has(t, first(mustRun(t, 0, "signal", run, "hello", "--idempotency-key", "k", "--json")), `"run_id": "`+run)
-	has(t, first(mustRun(t, 0, "signal", run, "approve_push", `{"decision":"reject"}`)), string(id)+" is decided", run+" queued")
+	has(t, first(mustRun(t, 0, "signal", run, "approve_push", `{"decision":"reject"}`)), string(id)+" is decided",
+		run+" queued")
 	decidedAs(t, c, id, perdure.ApprovalRejected)
 	_, errs := mustRun(t, 1, "signal", run, "approve_push", `{"decision":"approve"}`)
 	has(t, errs, "no_open_approval")
 }
 
-// terminal puts a terminal in the place of standard input, and gives the person's end of it.
+// terminal replaces standard input by a terminal, and returns the person's end of it.
 func terminal(t *testing.T) *os.File {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Fatalf("no terminal to be had: %v (mount -t devpts devpts /dev/pts)", err)
+		t.Fatalf("open a terminal: %v (mount -t devpts devpts /dev/pts)", err)
 	}
 	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
@@ -157,9 +162,10 @@ func terminal(t *testing.T) *os.File {
 	return person
 }
 
-func TestOnATerminalApproveAsks(t *testing.T) {
+func TestApproveAsksOnATerminal(t *testing.T) {
 	c, _ := live(t)
-	form := []perdure.FormField{{Name: "where", Type: perdure.FieldChoice, Options: []string{"eu", "us"}, Required: true}, {Name: "n", Type: perdure.FieldNumber},
+	form := []perdure.FormField{{Name: "where", Type: perdure.FieldChoice, Options: []string{"eu", "us"},
+		Required: true}, {Name: "n", Type: perdure.FieldNumber},
 		{Name: "sure", Type: perdure.FieldBoolean}, {Name: "note", Type: perdure.FieldText}}
 	for _, x := range []struct {
 		typed  string
@@ -185,37 +191,44 @@ func TestOnATerminalApproveAsks(t *testing.T) {
 		}
 		code, stdout, stderr := call("approve", string(id))
 		if code != x.code || !strings.Contains(stdout, `"rm"`) || !strings.Contains(stderr, "Approve? [y/n") {
-			t.Errorf("%q: exit code %d\n%s%s", x.typed, code, stdout, stderr)
+			t.Errorf("answer %q: exit code = %d, want %d with the action and the question\n%s%s",
+				x.typed, code, x.code, stdout, stderr)
 		}
 		if a := decidedAs(t, c, id, x.state); string(a.Answer) != x.answer {
-			t.Errorf("%q: %s", x.typed, a.Answer)
+			t.Errorf("answer %q: form = %s, want %s", x.typed, a.Answer, x.answer)
 		}
 	}
 }
 
-// Ctrl-C is an answer, too: none.
-func TestAPromptThatIsInterruptedDecidesNothing(t *testing.T) {
+func TestInterruptedPromptDecidesNothing(t *testing.T) {
 	r, _ := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	var said perdure.Decision
-	if err := askPerson(ctx, r, io.Discard, &perdure.Approval{}, &said); err == nil || said.Decision != "" {
-		t.Errorf("%+v, %v", said, err)
+	var decision perdure.Decision
+	if err := askPerson(ctx, r, io.Discard, &perdure.Approval{}, &decision); err == nil || decision.Decision != "" {
+		t.Errorf("interrupted prompt: decision %+v (error %v), want an error and no decision", decision, err)
 	}
 }
 
-// What an agent writes can't look like what it is not.
-func TestApprovalsAreShownAsTheyAre(t *testing.T) {
+// Text from an agent is escaped, so that it can't look like something else.
+func TestApprovalsAreEscaped(t *testing.T) {
 	at := perdure.At(time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC))
 	evil := "push\u202emain\u2066\x1b[2J\x1b]0;owned\x07\u200b\u00ad\rall\u2028\u0085\xff"
 	page := &api.Approvals{NextCursor: "apv_2", Approvals: []perdure.Approval{
-		{ID: "apv_1", RunID: "01999999-9999-7999-8999-999999999999", Kind: "deploy", Name: "approve_push", Title: "Push to main?\nasked by  your boss", State: perdure.ApprovalOpen,
-			OpenedAt: at.Add(-time.Minute), ExpiresAt: at.Add(9*time.Minute + 30*time.Second), Action: perdure.Value(`{"cmd":["git","push"],"to":"` + "ma\u202ein\u200b" + `","note":"\u001b[2J"}`),
-			Form: []perdure.FormField{{Name: "where", Label: "Where to?", Type: perdure.FieldChoice, Options: []string{"eu", "u\u202es"}, Required: true}, {Name: "why", Type: perdure.FieldText}}},
-		{ID: "apv_2", RunID: "01888888-8888-7888-8888-888888888888", Kind: "größe", Name: "start_task", Title: evil, State: perdure.ApprovalOpen, Default: perdure.Approve,
-			OpenedAt: at.Add(-time.Hour), ExpiresAt: at.Add(-time.Second), Action: perdure.Value("[" + strings.Repeat("1,", 30) + "1]")},
-		{ID: "apv_3", RunID: "01888888-8888-7888-8888-888888888888", Kind: "deploy", Name: "start_task", State: perdure.ApprovalApproved, OpenedAt: at.Add(-time.Hour), Action: `"x"`,
-			DecidedAt: at, DecidedBy: &perdure.Decider{KeyID: "98b00a90b8b0", Name: "ada"}, Comment: evil, Answer: `{"where":"eu"}`},
+		{ID: "apv_1", RunID: "01999999-9999-7999-8999-999999999999", Kind: "deploy", Name: "approve_push",
+			Title: "Push to main?\nasked by  your boss", State: perdure.ApprovalOpen,
+			OpenedAt: at.Add(-time.Minute), ExpiresAt: at.Add(9*time.Minute + 30*time.Second),
+			Action: perdure.Value(`{"cmd":["git","push"],"to":"` + "ma\u202ein\u200b" + `","note":"\u001b[2J"}`),
+			Form: []perdure.FormField{{Name: "where", Label: "Where to?", Type: perdure.FieldChoice,
+				Options: []string{"eu", "u\u202es"}, Required: true}, {Name: "why", Type: perdure.FieldText}}},
+		{ID: "apv_2", RunID: "01888888-8888-7888-8888-888888888888", Kind: "größe", Name: "start_task", Title: evil,
+			State: perdure.ApprovalOpen, Default: perdure.Approve,
+			OpenedAt: at.Add(-time.Hour), ExpiresAt: at.Add(-time.Second),
+			Action: perdure.Value("[" + strings.Repeat("1,", 30) + "1]")},
+		{ID: "apv_3", RunID: "01888888-8888-7888-8888-888888888888", Kind: "deploy", Name: "start_task",
+			State: perdure.ApprovalApproved, OpenedAt: at.Add(-time.Hour), Action: `"x"`,
+			DecidedAt: at, DecidedBy: &perdure.Decider{KeyID: "98b00a90b8b0", Name: "ada"}, Comment: evil,
+			Answer: `{"where":"eu"}`},
 	}}
 	var b bytes.Buffer
 	if err := printApprovals(&b, page, at.Time()); err != nil {
@@ -223,6 +236,6 @@ func TestApprovalsAreShownAsTheyAre(t *testing.T) {
 	}
 	golden.Compare(t, "approve.txt", b.String())
 	if bad := regexp.MustCompile(`[^\n\PC]|[\x{2028}\x{2029}\x{85}]`).FindString(b.String()); bad != "" {
-		t.Errorf("%q is shown as it is", bad)
+		t.Errorf("the output contains %q, want it escaped", bad)
 	}
 }

@@ -14,7 +14,8 @@ import (
 )
 
 func artifactsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("artifacts RUN [NAME]", `Lists what a run has left beside its result, or gets one of them: to the standard output, or into a file.
+	f := flags("artifacts RUN [NAME]", `Lists the artifacts of a run, or gets one of them: to the
+standard output, or into a file.
 
   perdure artifacts RUN
   perdure artifacts RUN NAME [-o FILE]`, stderr)
@@ -47,7 +48,8 @@ func artifactsCommand(ctx context.Context, args []string, stdout, stderr io.Writ
 	return tw.Flush()
 }
 
-func getArtifact(ctx context.Context, c *client.Client, run perdure.RunID, name, file string, stdout io.Writer) (err error) {
+func getArtifact(ctx context.Context, c *client.Client, run perdure.RunID, name, file string,
+	stdout io.Writer) (err error) {
 	body, _, err := c.Artifact(ctx, run, name)
 	if err != nil {
 		return err
@@ -57,7 +59,7 @@ func getArtifact(ctx context.Context, c *client.Client, run perdure.RunID, name,
 		_, err = io.Copy(stdout, body)
 		return err
 	}
-	// What stands under the name is whole, or what it was before.
+	// The file is written under another name and renamed, so that it is never incomplete.
 	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {
 		return err
@@ -77,7 +79,8 @@ func getArtifact(ctx context.Context, c *client.Client, run perdure.RunID, name,
 }
 
 func rmCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("rm ID…", `Deletes ended runs with all that belongs to them, or with --thread threads with their messages. Nothing brings them back.
+	f := flags("rm ID…", `Deletes ended runs with all that belongs to them, or with --thread threads with their
+messages. This can't be undone.
 
   perdure rm RUN…
   perdure rm --thread THREAD…`, stderr)

@@ -32,24 +32,25 @@ func TestArtifactsAndRmOnTheCommandLine(t *testing.T) {
 	has(t, first(mustRun(t, 0, "artifacts", id)), "NAME", "notes.txt", "text/plain")
 	has(t, first(mustRun(t, 0, "artifacts", id, "--json")), `"sha256"`)
 	if out, _ := mustRun(t, 0, "artifacts", id, "notes.txt"); out != "so far\n" {
-		t.Errorf("%q", out)
+		t.Errorf("artifacts printed %q, want the content", out)
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "mine")
 	mustRun(t, 0, "artifacts", id, "notes.txt", "-o", file)
 	if b, err := os.ReadFile(file); err != nil || string(b) != "so far\n" {
-		t.Errorf("%q %v", b, err)
+		t.Errorf("file = %q (error %v), want the content", b, err)
 	}
 	_, errs := mustRun(t, 1, "artifacts", id, "other", "-o", filepath.Join(dir, "other"))
 	has(t, errs, "not_found")
 	mustRun(t, 2, "artifacts")
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("%v %v", left, err)
+		t.Errorf("files after the command = %v (error %v), want only the artifact", left, err)
 	}
 
 	_, errs = mustRun(t, 1, "rm", id)
 	has(t, errs, "wrong_state")
-	done := perdure.Commit{ID: "end", RunID: lease.RunID, Epoch: lease.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`)}}
+	done := perdure.Commit{ID: "end", RunID: lease.RunID, Epoch: lease.Epoch,
+		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`)}}
 	if _, err := c.Commit(ctx, "w", done); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,9 @@ import (
 )
 
 func fg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("fg RUN", "Comes back to a run: its events from the first, or from --after, then its result.\nCtrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure fg RUN", stderr)
+	f := flags("fg RUN",
+		"Comes back to a run: its events from the first, or from --after, then its result.\n"+
+			"Ctrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure fg RUN", stderr)
 	conn := addConnFlags(f)
 	after := f.Int64("after", 0, "only events after this `number`")
 	wait := f.Duration("wait", time.Hour, "stay with it for so long")
@@ -37,11 +39,15 @@ func bg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return conn.each(ctx, ids, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) { return c.Defer(ctx, id) })
+	return conn.each(ctx, ids, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) {
+		return c.Defer(ctx, id)
+	})
 }
 
 func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("wait RUN", "Waits for a run to end, and prints its result.\nCtrl-C stops waiting; the run goes on. "+exitCodes+"\n\n  perdure wait RUN [--timeout 5m]", stderr)
+	f := flags("wait RUN",
+		"Waits for a run to end, and prints its result.\nCtrl-C stops waiting; the run goes on. "+
+			exitCodes+"\n\n  perdure wait RUN [--timeout 5m]", stderr)
 	conn := addConnFlags(f)
 	timeout := f.Duration("timeout", time.Hour, "wait for so long")
 	asJSON := f.Bool("json", false, "print JSON")
@@ -68,9 +74,10 @@ func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	return finished(r, stdout, stderr, *asJSON)
 }
 
-// stay prints a run's log as it is written, and what it hands over at its end. Whoever stops watching says so, and the
-// run goes on.
-func stay(ctx context.Context, c *client.Client, id perdure.RunID, after int64, wait time.Duration, stdout, stderr io.Writer, asJSON bool) error {
+// stay prints a run's log as it is written, and its deliverable at its end. If the person stops or
+// the time is over, it defers the run, which goes on.
+func stay(ctx context.Context, c *client.Client, id perdure.RunID, after int64, wait time.Duration, stdout,
+	stderr io.Writer, asJSON bool) error {
 	limit, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	show := stderr
@@ -81,10 +88,10 @@ func stay(ctx context.Context, c *client.Client, id perdure.RunID, after int64, 
 		if limit.Err() == nil {
 			return err
 		}
-		// Not with the context that has ended, and not for ever.
+		// The context has ended, so the last call has one of its own.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		letGo(last, c, id)
+		deferRun(last, c, id)
 		return detached(id, stdout, stderr, asJSON)
 	}
 	r, err := c.Get(ctx, id)
@@ -94,8 +101,9 @@ func stay(ctx context.Context, c *client.Client, id perdure.RunID, after int64, 
 	return finished(r, stdout, stderr, asJSON)
 }
 
-// letGo says that nobody waits here any more. The server may not have seen yet that our stream is closed.
-func letGo(ctx context.Context, c *client.Client, id perdure.RunID) {
+// deferRun tells the server that nobody waits for the run any more. It repeats that, because the
+// server may not have noticed yet that the stream is closed.
+func deferRun(ctx context.Context, c *client.Client, id perdure.RunID) {
 	for ctx.Err() == nil {
 		r, err := c.Defer(ctx, id)
 		if err != nil || r.State.Terminal() || r.Status == perdure.StatusDeferred {
@@ -127,7 +135,7 @@ func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64
 	return ctx.Err()
 }
 
-// detached says how to come back to a run.
+// detached prints how to attach to the run again.
 func detached(id perdure.RunID, stdout, stderr io.Writer, asJSON bool) error {
 	fmt.Fprintf(stderr, "\nDetached. The run goes on:\n  perdure fg %[1]s\n  perdure kill %[1]s\n", id)
 	if asJSON {
@@ -136,7 +144,7 @@ func detached(id perdure.RunID, stdout, stderr io.Writer, asJSON bool) error {
 	return exitError(exitDeferred)
 }
 
-// finished prints what an ended run hands over.
+// finished prints the deliverable of an ended run.
 func finished(r *api.Run, stdout, stderr io.Writer, asJSON bool) error {
 	if asJSON {
 		if err := printJSON(stdout, r); err != nil {

@@ -14,7 +14,10 @@ import (
 )
 
 func auditCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("audit", "Lists who did what to what, newest first: in the key's own tenant, or with --tenant or --all-tenants, which take a key of\nthe platform, in another one or everywhere.\n\n  perdure audit --action run.cancel\n  perdure audit --all-tenants -n 200", stderr)
+	f := flags("audit",
+		"Lists who did what to what, newest first: in the key's own tenant, or with --tenant or --all-tenants, which "+
+			"take a key of\nthe platform, in another one or everywhere.\n\n  perdure audit --action run.cancel\n"+
+			"  perdure audit --all-tenants -n 200", stderr)
 	conn := addConnFlags(f)
 	var filter client.AuditFilter
 	f.StringVar(&filter.Action, "action", "", "only this `action`, such as key.create")
@@ -32,7 +35,8 @@ func auditCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		return errUsage
 	}
 	if filter.Action != "" && !slices.Contains(perdure.AuditActions, filter.Action) {
-		fmt.Fprintf(stderr, "perdure audit: there is no action %q%s\nThe actions are %s\n", filter.Action, meant(filter.Action, perdure.AuditActions), strings.Join(perdure.AuditActions, ", "))
+		fmt.Fprintf(stderr, "perdure audit: there is no action %q%s\nThe actions are %s\n", filter.Action,
+			suggestion(filter.Action, perdure.AuditActions), strings.Join(perdure.AuditActions, ", "))
 		return errUsage
 	}
 	c, err := conn.connect(ctx)
@@ -67,7 +71,8 @@ func printAudit(page *api.AuditLog, stdout, stderr io.Writer) error {
 			if a.Platform {
 				by = strings.TrimSpace(by + " (platform)")
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.At.Time().Local().Format("2006-01-02 15:04:05"), orDash(string(a.Tenant)), visible(by), orDash(a.Remote),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.At.Time().Local().Format("2006-01-02 15:04:05"),
+				orDash(string(a.Tenant)), visible(by), orDash(a.Remote),
 				visible(a.Action), visible(a.Target), visible(string(a.Detail)))
 		}
 		if err := w.Flush(); err != nil {
@@ -80,7 +85,7 @@ func printAudit(page *api.AuditLog, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// orDash shows a text, or that there is none.
+// orDash returns a text as visible does, or a dash if it is empty.
 func orDash(text string) string {
 	if text == "" {
 		return "-"

@@ -15,7 +15,13 @@ import (
 )
 
 func backup(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("backup FILE", "Writes a backup of everything stored, as of one moment, into a new file that only its owner can read: of a running server through its\nAPI, or of the data itself: of a stopped server with --stopped, of a PostgreSQL database with --store. Writers are not held up.\nWhoever has the file has the secrets of webhooks and the hashes of keys: keep it as you keep the data.\n\n  perdure backup FILE\n  perdure backup FILE --stopped --data perdure-data", stderr)
+	f := flags("backup FILE",
+		"Writes a backup of everything stored, as of one moment, into a new file that only its owner can read: of a "+
+			"running server through its\n"+
+			"API, or of the data itself: of a stopped server with --stopped, of a PostgreSQL database with --store. "+
+			"Writers are not held up.\n"+
+			"Whoever has the file has the secrets of webhooks and the hashes of keys: keep it as you keep the "+
+			"data.\n\n  perdure backup FILE\n  perdure backup FILE --stopped --data perdure-data", stderr)
 	conn := addConnFlags(f)
 	stopped := f.Bool("stopped", false, "the server is stopped: read the files in the data folder")
 	database := f.String("store", "", "read the database at this `address`, postgres://…, without a server")
@@ -59,13 +65,13 @@ func backup(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	return nil
 }
 
-const thereAlready = "%s is there already: a backup never overwrites anything"
+const existsAlready = "%s is there already: a backup never overwrites anything"
 
-// intoFile has a backup made in a folder of its own beside its name, and gives it its name when it is whole and on disk. What
-// is beside it is not touched; what a killed backup leaves there is in nobody's way.
+// intoFile writes a backup in a temporary folder beside its name, and links it to the name when it
+// is complete and on disk. It touches no other files. The folder of a killed backup does no harm.
 func intoFile(name string, write func(path string) error) (b store.Backup, size int64, err error) {
 	if _, err := os.Lstat(name); err == nil {
-		return b, 0, fmt.Errorf(thereAlready, name)
+		return b, 0, fmt.Errorf(existsAlready, name)
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(name), ".perdure-backup-*") // 0700
 	if err != nil {
@@ -83,8 +89,8 @@ func intoFile(name string, write func(path string) error) (b store.Backup, size 
 	if err != nil {
 		return b, 0, err
 	}
-	if err := os.Link(part, name); errors.Is(err, os.ErrExist) { // unlike a rename it overwrites nothing
-		return b, 0, fmt.Errorf(thereAlready, name)
+	if err := os.Link(part, name); errors.Is(err, os.ErrExist) { // unlike a rename, a link overwrites nothing
+		return b, 0, fmt.Errorf(existsAlready, name)
 	} else if err != nil {
 		return b, 0, err
 	}
@@ -95,15 +101,17 @@ func intoFile(name string, write func(path string) error) (b store.Backup, size 
 	return b, info.Size(), errors.Join(folder.Sync(), folder.Close())
 }
 
+// backupStore writes a backup of a store without a server.
 func backupStore(ctx context.Context, opt store.Options, path string, stderr io.Writer) error {
 	s, err := store.Open(opt)
 	if err != nil {
 		return err
 	}
-	_, err = s.Backup(ctx, path, tellRows(stderr))
+	_, err = s.Backup(ctx, path, rowProgress(stderr))
 	return errors.Join(err, s.Close())
 }
 
+// backupServer writes a backup of a running server.
 func backupServer(ctx context.Context, conn *connFlags, path string, stderr io.Writer) error {
 	c, err := conn.connect(ctx)
 	if err != nil {
@@ -113,12 +121,12 @@ func backupServer(ctx context.Context, conn *connFlags, path string, stderr io.W
 	if err != nil {
 		return err
 	}
-	_, err = c.Backup(ctx, &tellingWriter{to: f, tell: slowly(stderr)})
+	_, err = c.Backup(ctx, &progressWriter{to: f, progress: progressPrinter(stderr)})
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// slowly gives a function that says how far something is, to whoever has waited for it for some time.
-func slowly(stderr io.Writer) func(format string, args ...any) {
+// progressPrinter returns a function that prints progress, every two seconds at most.
+func progressPrinter(stderr io.Writer) func(format string, args ...any) {
 	next := time.Now().Add(2 * time.Second)
 	return func(format string, args ...any) {
 		if now := time.Now(); now.After(next) {
@@ -128,20 +136,22 @@ func slowly(stderr io.Writer) func(format string, args ...any) {
 	}
 }
 
-func tellRows(stderr io.Writer) func(store.Copied) {
-	tell := slowly(stderr)
-	return func(c store.Copied) { tell("%d rows, at %s", c.Rows, c.Table) }
+// rowProgress prints how many rows are copied.
+func rowProgress(stderr io.Writer) func(store.Copied) {
+	progress := progressPrinter(stderr)
+	return func(c store.Copied) { progress("%d rows, at %s", c.Rows, c.Table) }
 }
 
-type tellingWriter struct {
-	to   io.Writer
-	tell func(string, ...any)
-	n    int64
+// A progressWriter prints how many bytes were written.
+type progressWriter struct {
+	to       io.Writer
+	progress func(string, ...any)
+	n        int64
 }
 
-func (w *tellingWriter) Write(p []byte) (int, error) {
+func (w *progressWriter) Write(p []byte) (int, error) {
 	n, err := w.to.Write(p)
 	w.n += int64(n)
-	w.tell("%.1f MiB", float64(w.n)/(1<<20))
+	w.progress("%.1f MiB", float64(w.n)/(1<<20))
 	return n, err
 }

@@ -30,11 +30,12 @@ func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {
 		Runs, Rows int
 		From, At   string
 	}
-	if err := json.Unmarshal([]byte(text), &said); err != nil || said.File != file || said.Runs != 1 || said.Bytes < 4096 || said.Rows < 3 || said.From != "sqlite" || said.At == "" {
-		t.Errorf("%+v %v", said, err)
+	if err := json.Unmarshal([]byte(text), &said); err != nil || said.File != file || said.Runs != 1 ||
+		said.Bytes < 4096 || said.Rows < 3 || said.From != "sqlite" || said.At == "" {
+		t.Errorf("backup --json = %+v (error %v), want 1 run from sqlite in %s", said, err, file)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("backup file: %v (error %v), want mode 0600", info, err)
 	}
 	_, errs := mustRun(t, 1, "backup", file)
 	has(t, errs, "there already")
@@ -45,7 +46,7 @@ func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {
 	_, errs = mustRun(t, 1, "restore", filepath.Join(dir, embedded.KeyFile), "--data", into)
 	has(t, errs, "no backup")
 	if left, _ := filepath.Glob(filepath.Join(into, "*")); len(left) > 0 {
-		t.Errorf("a restore that failed leaves %v", left)
+		t.Errorf("files after a failed restore = %v, want none", left)
 	}
 	text, _ = mustRun(t, 0, "restore", file, "--data", into)
 	has(t, text, "1 runs", "generation 1", embedded.KeyFile)
@@ -59,7 +60,7 @@ func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {
 	has(t, text, `"generation": 2`)
 	left, _ := filepath.Glob(filepath.Join(out, ".perdure*"))
 	if hidden, _ := filepath.Glob(filepath.Join(dir, ".perdure*")); len(left)+len(hidden) > 0 {
-		t.Errorf("they leave %v %v", left, hidden)
+		t.Errorf("files after the commands = %v, %v, want no temporary ones", left, hidden)
 	}
 	for _, args := range [][]string{{"backup"}, {"restore"}, {"backup", "a", "b"}, {"restore", "a", "b"}} {
 		mustRun(t, 2, args...)
@@ -72,8 +73,8 @@ func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {
 	has(t, errs, "postgres://")
 }
 
-// Many backups to one name: one of them gets it, and nothing beside it is touched.
-func TestBackupsToOneNameLeaveOneAnotherAlone(t *testing.T) {
+// Of many concurrent backups to one name, one succeeds, and no other file is touched.
+func TestConcurrentBackupsToOneName(t *testing.T) {
 	_, dir := live(t)
 	out := t.TempDir()
 	file, beside := filepath.Join(out, "b"), filepath.Join(out, "b.part")
@@ -81,10 +82,10 @@ func TestBackupsToOneNameLeaveOneAnotherAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := filepath.Join(out, ".perdure-backup-0")
-	if err := os.Mkdir(left, 0o700); err != nil { // of one that was killed
+	if err := os.Mkdir(left, 0o700); err != nil { // as a killed backup leaves it
 		t.Fatal(err)
 	}
-	// All look for the name before any of them has written.
+	// All check the name before any of them has written.
 	const n = 4
 	var all, ready sync.WaitGroup
 	errs := make([]error, n)
@@ -113,25 +114,26 @@ func TestBackupsToOneNameLeaveOneAnotherAlone(t *testing.T) {
 		}
 	}
 	if done != 1 {
-		t.Errorf("%d of them have the name: %v", done, errs)
+		t.Errorf("%d backups succeeded, want 1: %v", done, errs)
 	}
 	if _, err := store.ReadBackup(file); err != nil {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(beside); err != nil || string(text) != "mine" {
-		t.Errorf("%q %v", text, err)
+		t.Errorf("file beside the backup = %q (error %v), want it unchanged", text, err)
 	}
 	mustRun(t, 1, "backup", filepath.Join(out, "c"), "--data", filepath.Join(dir, "none"), "--url", "http://127.0.0.1:1")
 	if now, _ := filepath.Glob(filepath.Join(out, ".perdure*")); !slices.Equal(now, []string{left}) {
-		t.Errorf("they leave %v", now)
+		t.Errorf("temporary folders after the backups = %v, want only the old one, %s", now, left)
 	}
 }
 
-func TestSecretsThatCanNotBeReadStopTheServer(t *testing.T) {
+func TestUnreadableSecretsStopServer(t *testing.T) {
 	t.Setenv("SOME_SECRET", "long-enough")
 	out, _ := mustRun(t, 0, "config", "check", "--secrets", "env:SOME_SECRET")
 	has(t, out, "env:SOME_SECRET")
-	for given, want := range map[string]string{"env:NO_SUCH_SECRET": "not set", "file:/no/such/file": "no such file", "long-enough": "env:NAME"} {
+	for given, want := range map[string]string{"env:NO_SUCH_SECRET": "not set",
+		"file:/no/such/file": "no such file", "long-enough": "env:NAME"} {
 		_, errs := mustRun(t, 1, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--secrets", given)
 		has(t, errs, want)
 	}
@@ -140,12 +142,13 @@ func TestSecretsThatCanNotBeReadStopTheServer(t *testing.T) {
 		_, errs := mustRun(t, 1, append(command, "--secrets", "env:SOME_SECRET,env:SOME_WORD")...)
 		has(t, errs, "secrets: env:SOME_WORD holds a word of the API")
 		if strings.Contains(errs, "completed") {
-			t.Errorf("it is shown: %s", errs)
+			t.Errorf("stderr contains the secret: %s", errs)
 		}
 	}
 	t.Setenv("PERDURE_SECRETS", "env:NO_SUCH_SECRET")
 	_, errs := mustRun(t, 1, "config", "check")
 	has(t, errs, "NO_SUCH_SECRET")
-	_, errs = mustRun(t, 1, "config", "check", "--config", writeFile(t, "secrets = [\"file:/no/such/file\"]\n"), "--secrets", "")
-	has(t, errs, "NO_SUCH_SECRET") // the environment wins over the file
+	_, errs = mustRun(t, 1, "config", "check", "--config", writeFile(t, "secrets = [\"file:/no/such/file\"]\n"),
+		"--secrets", "")
+	has(t, errs, "NO_SUCH_SECRET") // the environment overrides the file
 }

@@ -12,10 +12,11 @@ import (
 	"github.com/perdure/perdure/internal/paint"
 )
 
-const benchAbout = `Measures this machine: the engine in this process, and a server of its own process over HTTP; on SQLite and, with
-the URL of a PostgreSQL that may create databases, there. Every scenario has new data, and every write is durable
-before it counts. Where callers come by a schedule (the open loop), a latency counts from the scheduled instant, so
-that a slow answer delays nobody else's question; the closed loop is for throughput alone.
+const benchAbout = `Measures this machine: the engine in this process, and a server in a process of its
+own over HTTP, on SQLite and, with the URL of a PostgreSQL that may create databases, there. Every
+scenario has new data, and every write is durable before it counts. In an open loop calls come by a
+schedule, and a latency counts from the scheduled instant, so that a slow answer delays no other call.
+A closed loop is for throughput alone.
 
   perdure bench                                          the quick ones
   perdure bench --scenario all --store sqlite,postgres://…
@@ -33,7 +34,8 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f := flags("bench", about, stderr)
 	b := bench.New(stderr)
 	only := f.String("scenario", "", "these `names`, separated by commas, or all (default: all that take no minutes)")
-	target := f.String("target", "process,http", "`where`: process, http or both; a server over HTTP is a process of its own")
+	target := f.String("target", "process,http",
+		"`where`: process, http or both; a server over HTTP is a process of its own")
 	stores := f.String("store", "sqlite", "`stores`, separated by commas: sqlite, postgres://…")
 	f.StringVar(&b.Doorbell, "doorbell", "", "`nats://…`: wake is measured with it too")
 	f.DurationVar(&b.Duration, "duration", 10*time.Second, "how long a scenario measures")
@@ -41,20 +43,25 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f.IntVar(&b.Callers, "callers", 128, "callers at once, in the closed loop")
 	f.IntVar(&b.Workers, "workers", 4, "workers at once")
 	f.IntVar(&b.Slots, "slots", 256, "runs that a worker takes at once")
-	f.Float64Var(&b.Rate, "rate", 0, "arrivals a `second` by a schedule: submit and life as open loops; idle and wake with another rate than 50")
+	f.Float64Var(&b.Rate, "rate", 0,
+		"arrivals a `second` by a schedule: submit and life as open loops; idle and wake with another rate than 50")
 	f.IntVar(&b.Backlog, "backlog", 50_000, "runs that are drained")
 	f.IntVar(&b.Live, "live", 1_000_000, "live runs of alarms, queued runs of backlog")
 	f.IntVar(&b.Due, "due", 100_000, "deadlines at one instant")
-	f.IntVar(&b.Streams, "streams", 10_000, "streams that are attached at once; at most three quarters of the file descriptors that a process may have")
+	f.IntVar(&b.Streams, "streams", 10_000,
+		"streams that are attached at once; at most three quarters of the file descriptors that a process may have")
 	f.IntVar(&b.Lines, "lines", 100_000, "lines of the log that replay reads")
 	f.IntVar(&b.Behind, "behind", 200, "lines that a stream of reconnect has missed")
 	f.IntVar(&b.Tokens, "tokens", 100_000, "tokens of the text that a run streams")
 	f.IntVar(&b.Steps, "steps", 10_000, "steps of the longest journal that an agent replays")
 	f.StringVar(&b.Dir, "dir", "", "`folder` for the data (default: a temporary one)")
 	asJSON := f.Bool("json", false, "print JSON")
-	cpu := f.String("cpuprofile", "", "write a CPU profile of this process to a `file`: of the engine with --target process, of the callers alone with http")
+	cpu := f.String("cpuprofile", "",
+		"write a CPU profile of this process to a `file`: of the engine with --target process, of the callers alone "+
+			"with http")
 	mem := f.String("memprofile", "", "write a profile of this process's allocations to a `file`")
-	f.StringVar(&b.Profiles, "server-profile", "", "`prefix` of files for profiles of the server: its CPU, and its memory while it has streams")
+	f.StringVar(&b.Profiles, "server-profile", "",
+		"`prefix` of files for profiles of the server: its CPU, and its memory while it has streams")
 	if err := parse(f, args); err != nil {
 		return err
 	}
@@ -82,7 +89,7 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	return r.Print(stdout, paint.Painter{On: paint.Colourful(stdout)})
 }
 
-// list splits a list of names.
+// list splits names at commas.
 func list(s string) []string {
 	if s == "" {
 		return nil
@@ -90,7 +97,8 @@ func list(s string) []string {
 	return strings.Split(s, ",")
 }
 
-// benchServe is "perdure serve" with profiles; the first argument is what their files begin with.
+// benchServe implements "perdure serve" with profiles. The first argument is the prefix of their
+// files.
 func benchServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("this is for perdure bench alone")

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// benchStore is where the bench is tried.
+// benchStore is the store of these tests.
 func benchStore(t *testing.T) string {
 	if os.Getenv("PERDURE_TEST_STORE") == "postgres" {
 		return pgtest.New(t)
@@ -21,27 +21,44 @@ func benchStore(t *testing.T) string {
 	return "sqlite"
 }
 
-// The figures of a fraction of a second say nothing; that there are some says that every scenario still works.
-func TestEveryScenarioGivesItsFigures(t *testing.T) {
+// The figures of a fraction of a second mean nothing. The test checks that every scenario produces
+// its figures.
+func TestEveryScenarioProducesItsFigures(t *testing.T) {
 	want := map[string][]string{
-		"submit":             {"process", "http"},
-		"drain":              {"process", "http"},
-		"life":               {"process", "http"},
-		"idle":               {"process dispatch", "process submit to worker", "http dispatch", "http submit to worker"},
-		"wake":               {"http dispatch, LISTEN/NOTIFY", "http submit to worker, LISTEN/NOTIFY", "http dispatch, NATS", "http submit to worker, NATS"},
-		"start":              {"http " + "first start to accepted run", "http " + "start again to accepted run", "http " + "memory, idle", "http " + "binary"},
-		"alarms":             {"process " + "sweep, nothing due", "process " + "deadlines at one instant", "process " + "submit and get meanwhile", "process lateness at 500/s", "http " + "deadlines at one instant", "http " + "submit and get meanwhile", "http lateness at 500/s"},
-		"backlog":            {"process claim, empty", "process claim, 600 queued", "process " + "p50 queued / empty", "process " + "p99 queued / empty", "http claim, empty", "http claim, 600 queued", "http " + "p50 queued / empty", "http " + "p99 queued / empty"},
-		"streams":            {"http " + "memory of a stream, a run each", "http " + "cpu when idle, a run each", "http " + "memory of a stream, all on one run", "http " + "cpu when idle, all on one run", "http " + "one event to all"},
-		"events":             {"http " + "commit to client", "http " + "due to client"},
-		"replay":             {"http " + "by stream", "http " + "by polling"},
-		"reconnect":          {"http " + "all streams caught up", "http " + "each stream, from when it came back", "http " + "get meanwhile"},
-		"webhooks":           {"http " + "deliveries", "http " + "event to receipt" + " at 100/s"},
-		"tokens":             {"http " + "streamed", "http " + "text", "http " + "log", "http " + "store", "http " + "by stream", "http " + "by polling"},
-		"agent-steps":        {"process", "process " + "alone", "http", "http " + "alone"},
-		"agent-children":     {"process", "process " + "alone", "http", "http " + "alone"},
-		"agent-replay":       {"process 10 steps", "process 10 steps, " + "allocated", "process 100 steps", "process 100 steps, " + "allocated", "process " + "ten times the steps", "http 10 steps", "http 10 steps, " + "allocated", "http 100 steps", "http 100 steps, " + "allocated", "http " + "ten times the steps"},
-		"agent-conversation": {"process 25 calls", "process 50 calls", "process 75 calls", "process 100 calls", "process " + "text", "process " + "store against text", "process " + "calls 76 to 100 against 26 to 50", "http 25 calls", "http 50 calls", "http 75 calls", "http 100 calls", "http " + "text", "http " + "store against text", "http " + "calls 76 to 100 against 26 to 50"},
+		"submit": {"process", "http"},
+		"drain":  {"process", "http"},
+		"life":   {"process", "http"},
+		"idle":   {"process dispatch", "process submit to worker", "http dispatch", "http submit to worker"},
+		"wake": {"http dispatch, LISTEN/NOTIFY", "http submit to worker, LISTEN/NOTIFY",
+			"http dispatch, NATS", "http submit to worker, NATS"},
+		"start": {"http " + "first start to accepted run", "http " + "start again to accepted run",
+			"http " + "memory, idle", "http " + "binary"},
+		"alarms": {"process " + "sweep, nothing due", "process " + "deadlines at one instant",
+			"process " + "submit and get meanwhile", "process lateness at 500/s", "http " + "deadlines at one instant",
+			"http " + "submit and get meanwhile", "http lateness at 500/s"},
+		"backlog": {"process claim, empty", "process claim, 600 queued", "process " + "p50 queued / empty",
+			"process " + "p99 queued / empty", "http claim, empty", "http claim, 600 queued",
+			"http " + "p50 queued / empty", "http " + "p99 queued / empty"},
+		"streams": {"http " + "memory of a stream, a run each", "http " + "cpu when idle, a run each",
+			"http " + "memory of a stream, all on one run", "http " + "cpu when idle, all on one run",
+			"http " + "one event to all"},
+		"events": {"http " + "commit to client", "http " + "due to client"},
+		"replay": {"http " + "by stream", "http " + "by polling"},
+		"reconnect": {"http " + "all streams caught up", "http " + "each stream, from when it came back",
+			"http " + "get meanwhile"},
+		"webhooks": {"http " + "deliveries", "http " + "event to receipt" + " at 100/s"},
+		"tokens": {"http " + "streamed", "http " + "text", "http " + "log", "http " + "store",
+			"http " + "by stream", "http " + "by polling"},
+		"agent-steps":    {"process", "process " + "alone", "http", "http " + "alone"},
+		"agent-children": {"process", "process " + "alone", "http", "http " + "alone"},
+		"agent-replay": {"process 10 steps", "process 10 steps, " + "allocated", "process 100 steps",
+			"process 100 steps, " + "allocated", "process " + "ten times the steps", "http 10 steps",
+			"http 10 steps, " + "allocated", "http 100 steps", "http 100 steps, " + "allocated",
+			"http " + "ten times the steps"},
+		"agent-conversation": {"process 25 calls", "process 50 calls", "process 75 calls", "process 100 calls",
+			"process " + "text", "process " + "store against text", "process " + "calls 76 to 100 against 26 to 50",
+			"http 25 calls", "http 50 calls", "http 75 calls", "http 100 calls", "http " + "text",
+			"http " + "store against text", "http " + "calls 76 to 100 against 26 to 50"},
 	}
 	for _, s := range bench.Scenarios {
 		t.Run(s.Name, func(t *testing.T) {
@@ -52,9 +69,11 @@ func TestEveryScenarioGivesItsFigures(t *testing.T) {
 			if s.Name == "wake" { // two servers can't share a file
 				store, bell = pgtest.New(t), natstest.Start(t, natstest.Options{}).URL()
 			}
-			out, progress := mustRun(t, 0, "bench", "--json", "--doorbell", bell, "--scenario", s.Name, "--store", store, "--dir", dir, "--duration", "200ms", "--settle", "1ms",
+			out, progress := mustRun(t, 0, "bench", "--json", "--doorbell", bell, "--scenario", s.Name, "--store", store,
+				"--dir", dir, "--duration", "200ms", "--settle", "1ms",
 				"--callers", "8", "--backlog", "300", "--live", "600", "--due", "200",
-				"--streams", "40", "--lines", "1500", "--behind", "20", "--tokens", "1000", "--steps", "100", "--server-profile", profiles)
+				"--streams", "40", "--lines", "1500", "--behind", "20", "--tokens", "1000", "--steps", "100",
+				"--server-profile", profiles)
 			var r bench.Report
 			if err := json.Unmarshal([]byte(out), &r); err != nil {
 				t.Fatal(err)
@@ -62,43 +81,45 @@ func TestEveryScenarioGivesItsFigures(t *testing.T) {
 			var got []string
 			for _, f := range r.Figures {
 				got = append(got, strings.TrimSpace(f.Target+" "+f.What))
-				if f.Scenario != s.Name || f.Store != nameOf(store) || f.Latency == nil && f.Value <= 0 && s.Name != "streams" || f.Latency != nil && (f.Count == 0 || f.Latency.Max <= 0) {
-					t.Errorf("a figure of nothing: %+v", f)
+				if f.Scenario != s.Name || f.Store != nameOf(store) || f.Latency == nil && f.Value <= 0 &&
+					s.Name != "streams" || f.Latency != nil && (f.Count == 0 || f.Latency.Max <= 0) {
+					t.Errorf("figure %+v has no value or no samples", f)
 				}
 			}
 			if fmt.Sprint(got) != fmt.Sprint(want[s.Name]) {
 				t.Errorf("figures %q, want %q", got, want[s.Name])
 			}
 			if r.Machine.Cores == 0 || r.Machine.Sync == nil || r.Stores[nameOf(store)]["version"] == "" {
-				t.Errorf("it does not say where this was measured: %+v %v", r.Machine, r.Stores)
+				t.Errorf("machine = %+v, stores = %v, want both in the report", r.Machine, r.Stores)
 			}
 			has(t, progress, s.Name+", "+nameOf(store))
 			if profiles != "" {
 				hasProfiles(t, profiles)
 			}
 			if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
-				t.Errorf("it left %v behind", left)
+				t.Errorf("files after the bench = %v, want none", left)
 			}
 		})
 	}
 }
 
-// An open loop does as many as were asked for, and not as many as it can.
-func TestAnOpenLoopHasItsRate(t *testing.T) {
+// An open loop makes as many calls as its rate says, and not as many as it can.
+func TestOpenLoopKeepsItsRate(t *testing.T) {
 	for _, scenario := range []string{"submit", "life"} {
-		out, _ := mustRun(t, 0, "bench", "--json", "--scenario", scenario, "--store", benchStore(t), "--target", "process", "--dir", t.TempDir(), "--duration", "500ms", "--rate", "200")
+		out, _ := mustRun(t, 0, "bench", "--json", "--scenario", scenario, "--store", benchStore(t), "--target",
+			"process", "--dir", t.TempDir(), "--duration", "500ms", "--rate", "200")
 		var r bench.Report
 		if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Figures) != 1 {
-			t.Fatalf("%s: %v", out, err)
+			t.Fatalf("bench --json: %v, want one figure: %s", err, out)
 		}
 		// A hundred random arrivals are between 50 and 150 but once in a million times.
 		if f := r.Figures[0]; f.Loop != "open" || f.Count < 50 || f.Count > 150 || f.What != "at 200/s" {
-			t.Errorf("%+v", f)
+			t.Errorf("figure %+v, want 50 to 150 samples of an open loop at 200/s", f)
 		}
 	}
 }
 
-func TestBenchRefusesWhatItCanNotMeasure(t *testing.T) {
+func TestBenchRefusesInvalidFlags(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"--scenario lives", `no scenario "lives"`},
 		{"--target browser", `no target "browser"`},
@@ -111,13 +132,13 @@ func TestBenchRefusesWhatItCanNotMeasure(t *testing.T) {
 	}
 }
 
-// hasProfiles looks for the profiles of the two servers of a scenario.
+// hasProfiles checks the profiles of the two servers of a scenario.
 func hasProfiles(t *testing.T, prefix string) {
 	t.Helper()
 	for _, kind := range []string{"cpu", "heap", "heap.txt", "goroutine"} {
 		files, _ := filepath.Glob(prefix + ".*." + kind)
 		if len(files) != 2 {
-			t.Errorf("%d profiles of two servers: %s", len(files), kind)
+			t.Errorf("%d %s profiles, want one for each of two servers", len(files), kind)
 		}
 		for _, f := range files {
 			if info, err := os.Stat(f); err != nil || info.Size() == 0 {
@@ -127,16 +148,19 @@ func hasProfiles(t *testing.T, prefix string) {
 	}
 }
 
-func TestMoreStreamsThanDescriptorsAreFewer(t *testing.T) {
+func TestStreamsAreLimitedByDescriptors(t *testing.T) {
 	if most := bench.MostStreams(); most >= 1<<30 {
 		return // nothing bounds them here
 	}
-	out, progress := mustRun(t, 0, "bench", "--scenario", "submit", "--target", "process", "--store", benchStore(t), "--dir", t.TempDir(), "--duration", "10ms", "--streams", "1000000000")
-	has(t, progress, fmt.Sprintf("1000000000 streams are too many for the file descriptors that a process may have here (ulimit -n); %d are measured", bench.MostStreams()))
+	out, progress := mustRun(t, 0, "bench", "--scenario", "submit", "--target", "process", "--store",
+		benchStore(t), "--dir", t.TempDir(), "--duration", "10ms", "--streams", "1000000000")
+	has(t, progress,
+		fmt.Sprintf("1000000000 streams are too many for the file descriptors that a process may have here (ulimit "+
+			"-n); %d are measured", bench.MostStreams()))
 	has(t, out, fmt.Sprintf(" streams=%d ", bench.MostStreams()))
 }
 
-// nameOf is how a report calls a store.
+// nameOf returns the name of a store in a report.
 func nameOf(store string) string {
 	kind, _, _ := strings.Cut(store, "://")
 	return kind

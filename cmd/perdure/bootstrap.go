@@ -16,14 +16,15 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-const bootstrapAbout = `Makes another platform key, directly in the store: for when the first one is lost. No server is asked. On SQLite none may run; on
-PostgreSQL (--store) servers may. The key is written to admin.key in the data folder if there is no such file, and printed otherwise.
-With --store it is written only if --data is given.
+const bootstrapAbout = `Creates another platform key, directly in the store, if the first one is lost. It needs no
+server. On SQLite none may run; on PostgreSQL (--store) servers may. The key is written to admin.key in
+the data folder if there is no such file, and printed otherwise. With --store it is written only if
+--data is given.
 
   perdure keys bootstrap --data perdure-data
   perdure keys bootstrap --store postgres://…`
 
-// bootstrap makes a platform key without a server.
+// bootstrap creates a platform key without a server.
 func (h *keysCall) bootstrap() error {
 	database := h.flags.String("store", "", "of the database at this `address`, postgres://…")
 	name := h.flags.String("name", "admin", "the key's `name`")
@@ -56,7 +57,8 @@ func (h *keysCall) bootstrap() error {
 	if file := filepath.Join(dir, embedded.KeyFile); dir != "" {
 		if _, err := os.Lstat(file); errors.Is(err, os.ErrNotExist) {
 			if err := keyfile.Write(file, op.Secret); err != nil {
-				return fmt.Errorf("key %s is made, and its file could not be written: %w; its secret is %s", op.Key.ID, err, op.Secret)
+				return fmt.Errorf("key %s is made, and its file could not be written: %w; its secret is %s", op.Key.ID, err,
+					op.Secret)
 			}
 			if *h.asJSON {
 				return printJSON(h.stdout, struct {
@@ -74,7 +76,7 @@ func (h *keysCall) bootstrap() error {
 	return h.showOnce(&op.Key, op.Secret)
 }
 
-// offline does an operation on a store without a server, in the name of a command.
+// offline executes an operation on a store without a server. The audit log names the command.
 func offline(_ context.Context, opt store.Options, name string, op engine.Op) (err error) {
 	s, err := store.Open(opt)
 	if err != nil {

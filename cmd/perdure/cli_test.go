@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/settings"
 )
 
-// live starts a server behind a socket, and points the commands at it.
+// live starts a server with a socket, and sets the environment of the commands.
 func live(t *testing.T) (*client.Client, string) {
 	t.Helper()
 	return liveWith(t, embedded.Options{WebhookAllow: []string{"127.0.0.0/8"}})
@@ -43,13 +43,13 @@ func liveWith(t *testing.T, opt embedded.Options) (*client.Client, string) {
 	return client.New(hs.URL, srv.Key(), client.Options{}), dir
 }
 
-// answer works on the next run of a kind: it completes, or fails for good.
+// answer executes the next run of a kind: it completes it, or fails it permanently.
 func answer(t *testing.T, c *client.Client, kind string, o perdure.Outcome) {
 	t.Helper()
 	ctx := context.Background()
 	polled, err := c.Poll(ctx, "w", api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
-		t.Errorf("nothing to do: %v", err)
+		t.Errorf("poll for a run of kind %s: %v, want one run", kind, err)
 		return
 	}
 	g := polled.Runs[0]
@@ -71,12 +71,12 @@ func has(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
 		if !strings.Contains(text, p) {
-			t.Errorf("%q lacks %q", text, p)
+			t.Errorf("output = %q, want it to contain %q", text, p)
 		}
 	}
 }
 
-func TestRunStaysWithARunAndSaysHowItEnded(t *testing.T) {
+func TestRunFollowsARunToItsEnd(t *testing.T) {
 	c, _ := live(t)
 	no := false
 	for _, x := range []struct {
@@ -86,8 +86,10 @@ func TestRunStaysWithARunAndSaysHowItEnded(t *testing.T) {
 		out  string
 		err  string
 	}{
-		{"good", perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`{"disk":"45%"}`)}, 0, `{"disk":"45%"}`, "run:completed"},
-		{"bad", perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "boom", Message: "it broke"}, Retryable: &no}, 1, "", "failed: boom it broke"},
+		{"good", perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`{"disk":"45%"}`)}, 0,
+			`{"disk":"45%"}`, "run:completed"},
+		{"bad", perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "boom", Message: "it broke"},
+			Retryable: &no}, 1, "", "failed: boom it broke"},
 	} {
 		done := make(chan struct{})
 		go func() { defer close(done); answer(t, c, x.kind, x.o) }()
@@ -103,7 +105,7 @@ func TestRunStaysWithARunAndSaysHowItEnded(t *testing.T) {
 	has(t, first(mustRun(t, 0, "jobs", "--status", "deferred")), "nobody", "deferred")
 }
 
-func TestWatchdogSaysWhatItDidAndWhy(t *testing.T) {
+func TestWatchdogListsActions(t *testing.T) {
 	live(t)
 	out, _ := mustRun(t, 0, "watchdog", "--rule", "W8")
 	has(t, out, "did nothing")
@@ -118,8 +120,9 @@ func TestWatchdogSaysWhatItDidAndWhy(t *testing.T) {
 	has(t, first(mustRun(t, 0, "watchdog", "--run", id)), "\x1b[31mtimeout/deadline_exceeded\x1b[0m")
 	out, _ = mustRun(t, 0, "watchdog", "--json", "--tenant", "default", "--run", id)
 	var page api.WatchdogLog
-	if err := json.Unmarshal([]byte(out), &page); err != nil || len(page.Actions) != 1 || page.Actions[0].Run != perdure.RunID(id) {
-		t.Errorf("%v\n%s", err, out)
+	if err := json.Unmarshal([]byte(out), &page); err != nil || len(page.Actions) != 1 ||
+		page.Actions[0].Run != perdure.RunID(id) {
+		t.Errorf("watchdog --json: %v, want the deadline of the run\n%s", err, out)
 	}
 }
 
@@ -129,12 +132,12 @@ func TestJobControl(t *testing.T) {
 	id = strings.TrimSpace(id)
 	r, err := c.Get(context.Background(), perdure.RunID(id))
 	if err != nil || string(r.Input) != `[1,2,3]` {
-		t.Fatalf("%+v %v", r, err)
+		t.Fatalf("run = %+v (error %v), want the input [1,2,3]", r, err)
 	}
 	again, _ := mustRun(t, 0, "run", "once", "-d", "--idempotency-key", "k", "--json")
 	same, _ := mustRun(t, 0, "run", "once", "-d", "--idempotency-key", "k", "--json")
 	if again != same {
-		t.Errorf("%s, %s", again, same)
+		t.Errorf("second submission = %s, want the first run %s", again, same)
 	}
 	out, _ := mustRun(t, 0, "jobs")
 	has(t, out, "RUN", id, "slow", "queued")
@@ -146,7 +149,7 @@ func TestJobControl(t *testing.T) {
 	has(t, out, id, "cancelled")
 	out, _ = mustRun(t, 0, "logs", "-f", id, "--json")
 	has(t, out, `"type":"run:cancelled"`, "enough")
-	out, _ = mustRun(t, 1, "doctor") // a run waits, and there is no worker
+	out, _ = mustRun(t, 1, "doctor") // a run is claimable, and there is no worker
 	has(t, out, "BAD  workers", "ok   invariants")
 	out, _ = mustRun(t, 0, "fsck")
 	has(t, out, "0 violations")
@@ -154,7 +157,7 @@ func TestJobControl(t *testing.T) {
 	has(t, errs, "another server has this store open")
 }
 
-func TestComingBackToARun(t *testing.T) {
+func TestAttachAndDetach(t *testing.T) {
 	c, _ := live(t)
 	id, _ := mustRun(t, 0, "run", "-d", "slow")
 	id = strings.TrimSpace(id)
@@ -173,13 +176,13 @@ func TestComingBackToARun(t *testing.T) {
 	out, errs = mustRun(t, 0, "fg", id)
 	<-done
 	if out != "\"at last\"\n" {
-		t.Errorf("%q", out)
+		t.Errorf("fg printed %q, want the result", out)
 	}
 	has(t, errs, "1  run:created", "run:started", "run:completed")
-	_, errs = mustRun(t, 0, "fg", id, "--after", "2") // it has ended, and can still be told
+	_, errs = mustRun(t, 0, "fg", id, "--after", "2") // also after its end
 	has(t, errs, "run:completed")
 	if strings.Contains(errs, "run:created") {
-		t.Errorf("told from the beginning: %s", errs)
+		t.Errorf("fg --after 2 printed %s, want only later events", errs)
 	}
 	out, _ = mustRun(t, 0, "wait", id)
 	has(t, out, "at last")
@@ -196,7 +199,8 @@ func TestComingBackToARun(t *testing.T) {
 		id = strings.TrimSpace(id)
 		switch kind {
 		case "bad":
-			answer(t, c, kind, perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "boom", Message: "it broke"}, Retryable: &no})
+			answer(t, c, kind, perdure.Outcome{Type: perdure.OutcomeFail,
+				Error: &perdure.Failure{Code: "boom", Message: "it broke"}, Retryable: &no})
 		case "unwanted":
 			mustRun(t, 0, "kill", id)
 		}
@@ -217,7 +221,7 @@ func TestKeysOnTheCommandLine(t *testing.T) {
 	list, _ := mustRun(t, 0, "keys", "list")
 	has(t, list, "reader", "admin", "platform")
 	if strings.Contains(list, secret) || strings.Contains(list, "theirs") {
-		t.Errorf("the list shows too much: %s", list)
+		t.Errorf("keys list printed %s, want no secret and no key of another tenant", list)
 	}
 	mustRun(t, 0, "keys", "revoke", strings.Split(secret, "_")[1])
 	_, errs = mustRun(t, 1, "jobs", "--key", secret)
@@ -268,6 +272,7 @@ func TestBadCallsOfCommands(t *testing.T) {
 		{[]string{"watchdog", "--rule", strings.Repeat("x", 1000)}, 2, "no rule"},
 		{[]string{"watchdog", "--rule", "W99"}, 2, "the rules are W1, W2, "},
 		{[]string{"watchdog", "--rule", "lost-worker"}, 0, "did nothing"},
+		{[]string{"watchdog", "--rule", "group-deadline-passed"}, 0, "did nothing"},
 		{[]string{"watchdog", "more"}, 2, "no arguments"},
 		{[]string{"watchdog", "--run", "no-such-run"}, 1, "no such run"},
 		{[]string{"jobs", "--key", "prd_nonsense"}, 1, "unauthorized"},
@@ -278,13 +283,16 @@ func TestBadCallsOfCommands(t *testing.T) {
 	} {
 		code, stdout, stderr := call(c.args...)
 		if code != c.code || !strings.Contains(stdout+stderr, c.want) {
-			t.Errorf("perdure %s: exit code %d, want %d with %q\n%s%s", strings.Join(c.args, " "), code, c.code, c.want, stdout, stderr)
+			t.Errorf("perdure %s: exit code %d, want %d with %q\n%s%s", strings.Join(c.args, " "), code, c.code, c.want,
+				stdout, stderr)
 		}
 	}
 }
 
 func TestConfigurationFromFileEnvironmentAndFlags(t *testing.T) {
-	file := writeFile(t, "listen = \"127.0.0.1:1\"\ndata = \"from-file\"\nhosts = [\"a.example\"]\n[policy]\nlease = \"90s\"\nsilent = \"45s\"\n")
+	file := writeFile(t,
+		"listen = \"127.0.0.1:1\"\ndata = \"from-file\"\nhosts = [\"a.example\"]\n[policy]\nlease = \"90s\"\n"+
+			"silent = \"45s\"\n")
 	t.Setenv("PERDURE_DATA", "from-env")
 	t.Setenv("PERDURE_POLICY_LEASE", "80s")
 	out, _ := mustRun(t, 0, "config", "check", "--config", file, "--listen", "127.0.0.1:2", "--json")
@@ -295,17 +303,19 @@ func TestConfigurationFromFileEnvironmentAndFlags(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Listen != "127.0.0.1:2" || got.Data != "from-env" || got.Policy["lease"] != "1m20s" || got.Policy["silent"] != "45s" {
-		t.Errorf("%+v", got)
+	if got.Listen != "127.0.0.1:2" || got.Data != "from-env" || got.Policy["lease"] != "1m20s" ||
+		got.Policy["silent"] != "45s" {
+		t.Errorf("configuration = %+v, want listen by flag, data by environment, lease 1m20s and silent 45s", got)
 	}
 	t.Setenv("PERDURE_POLICY_LEASE", "")
-	for text, want := range map[string]string{"lisen = \"x\"\n": "lisen", "listen = 3\n": "listen", "[policy]\nlease = \"long\"\n": "duration", "[policy]\nactive_reap = \"1s\"\n": "active_reap"} {
+	for text, want := range map[string]string{"lisen = \"x\"\n": "lisen", "listen = 3\n": "listen",
+		"[policy]\nlease = \"long\"\n": "duration", "[policy]\nactive_reap = \"1s\"\n": "active_reap"} {
 		_, errs := mustRun(t, 1, "config", "check", "--config", writeFile(t, text))
 		has(t, errs, want)
 	}
 }
 
-func TestServeUntilItIsToldToStop(t *testing.T) {
+func TestServeStopsWhenInterrupted(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	cfg := settings.Default()
 	cfg.Listen, cfg.Dir = "127.0.0.1:0", filepath.Join(t.TempDir(), "data")
@@ -319,7 +329,7 @@ func TestServeUntilItIsToldToStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := client.New(url, strings.TrimSpace(string(key)), client.Options{})
-	// Somebody waits while it is told to stop: answered at once, and the run is untouched.
+	// A poll waits during the shutdown. It is answered at once, without a run.
 	answered := make(chan bool, 1)
 	begun := make(chan perdure.RunID, 1)
 	go func() {
@@ -345,10 +355,10 @@ func TestServeUntilItIsToldToStop(t *testing.T) {
 		t.Error(err)
 	}
 	if !<-answered {
-		t.Error("the poll was cut off")
+		t.Error("the poll failed during the shutdown, want an empty answer")
 	}
-	if took := time.Since(begin); took > 20*time.Second { // the poll has 30
-		t.Errorf("it took %s to stop", took)
+	if took := time.Since(begin); took > 20*time.Second { // the poll would wait for 30 s
+		t.Errorf("the server took %s to stop, want at most 20 s", took)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// clockShown is how many ended runs are printed as text.
+// clockShown limits the ended runs that are printed as text.
 const clockShown = 20
 
 // A clockReport compares a store's clock with the machine's.
@@ -26,14 +26,14 @@ type clockReport struct {
 	Store perdure.Instant `json:"store"`
 	Now   perdure.Instant `json:"now"`
 	Ahead string          `json:"ahead"`
-	Ended []clockEnded    `json:"ended"` // after now, by the store's clock
+	Ended []clockEnded    `json:"ended"` // runs that ended after Now, by the store's clock
 	Reset bool            `json:"reset"`
 	Moved int             `json:"moved"` // live runs with instants that were moved back
 
 	ahead time.Duration
 }
 
-// A clockEnded is a run that ended by a clock that was ahead.
+// A clockEnded is a run that ended while the store's clock was ahead.
 type clockEnded struct {
 	Tenant     perdure.TenantID `json:"tenant"`
 	RunID      perdure.RunID    `json:"run_id"`
@@ -44,10 +44,11 @@ type clockEnded struct {
 }
 
 func clockCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("clock [reset]", `Compares the clock of a stopped server's data with this machine's, and lists the runs that ended by a clock that was ahead.
-With "reset --yes" the store's clock is set back to this machine's, which has to be right: look before. Runs that have ended stay
-so. Live runs lose the leases, backoffs and wait timeouts that lie in the future, and keep their deadlines. PostgreSQL has a
-clock of its own.
+	f := flags("clock [reset]", `Compares the clock of a stopped server's data with this machine's, and lists the runs that
+ended while the store's clock was ahead. With "reset --yes" the store's clock is set back to this
+machine's, which has to be right: check it before. Ended runs stay ended. Live runs lose the leases,
+backoffs and wait timeouts that are in the future, and keep their deadlines. PostgreSQL has a clock of
+its own.
 
   perdure clock --data perdure-data
   perdure clock reset --yes --data perdure-data`, stderr)
@@ -63,7 +64,7 @@ clock of its own.
 		return errUsage
 	}
 	dir := first(*data, os.Getenv("PERDURE_DATA"), settings.DefaultData)
-	report, err := lookAtClock(ctx, dir, *yes)
+	report, err := compareClocks(ctx, dir, *yes)
 	if err != nil {
 		return err
 	}
@@ -73,8 +74,9 @@ clock of its own.
 	return report.print(stdout, dir)
 }
 
-// lookAtClock opens the data of a stopped server, and sets its clock back if that is asked for and it is ahead.
-func lookAtClock(ctx context.Context, dir string, reset bool) (r *clockReport, err error) {
+// compareClocks compares the clock of a stopped server's data with this machine's. With reset it
+// sets the store's clock back if it is ahead.
+func compareClocks(ctx context.Context, dir string, reset bool) (r *clockReport, err error) {
 	path := filepath.Join(dir, "perdure.db")
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("there is no data in %s: %w", dir, err)
@@ -116,10 +118,12 @@ func lookAtClock(ctx context.Context, dir string, reset bool) (r *clockReport, e
 
 func (r *clockReport) print(w io.Writer, dir string) error {
 	if r.ahead == 0 {
-		_, err := fmt.Fprintf(w, "The store's clock is not ahead of this machine's, %s: there is nothing to set back.\n", r.Now)
+		_, err := fmt.Fprintf(w,
+			"The store's clock is not ahead of this machine's, %s: there is nothing to set back.\n", r.Now)
 		return err
 	}
-	fmt.Fprintf(w, "the store's last instant  %s\nthis machine's clock      %s\nahead by                  %s\n\n", r.Store, r.Now, r.Ahead)
+	fmt.Fprintf(w, "the store's last instant  %s\nthis machine's clock      %s\nahead by                  %s\n\n",
+		r.Store, r.Now, r.Ahead)
 	fmt.Fprintf(w, "%d runs have ended after now, by the store's clock", len(r.Ended))
 	if len(r.Ended) > clockShown {
 		fmt.Fprintf(w, "; the first %d (--json prints all)", clockShown)
@@ -127,21 +131,25 @@ func (r *clockReport) print(w io.Writer, dir string) error {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, e := range r.Ended[:min(len(r.Ended), clockShown)] {
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", e.RunID, graphic(e.Kind), e.State, graphic(string(e.Code)), e.FinishedAt)
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", e.RunID, printable(e.Kind), e.State, printable(string(e.Code)), e.FinishedAt)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	if !r.Reset {
-		_, err := fmt.Fprintf(w, "\nNothing was changed. If this machine's clock is right, \"perdure clock reset --yes --data %s\" sets the store's clock back to it.\n", dir)
+		_, err := fmt.Fprintf(w,
+			"\nNothing was changed. If this machine's clock is right, \"perdure clock reset --yes --data %s\" sets the "+
+				"store's clock back to it.\n", dir)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nThe store's clock was set back by %s. Times of %d live runs were moved back with it. The server can be started.\n", r.Ahead, r.Moved)
+	_, err := fmt.Fprintf(w,
+		"\nThe store's clock was set back by %s. Times of %d live runs were moved back with it. The server can be "+
+			"started.\n", r.Ahead, r.Moved)
 	return err
 }
 
-// graphic leaves out what a terminal would not print but obey.
-func graphic(text string) string {
+// printable removes characters that are not printable.
+func printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) {
 			return -1

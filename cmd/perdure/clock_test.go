@@ -19,14 +19,17 @@ import (
 
 const wrongBy = 2 * time.Hour
 
-// onceWrong makes the data of a server that was started once with a clock two hours ahead. By it a queued run ended, one
-// was leased and one began to wait.
+// onceWrong creates the data of a server that was started once with a clock two hours ahead. Under
+// that clock a queued run ended, one was leased, and one began to wait.
 func onceWrong(t *testing.T) (dir string, ended, leased, waits perdure.RunID) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "data")
 	right := perdure.At(time.Now()).Add(-time.Minute)
 	at := right
-	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db"), Hooks: store.Hooks{Clock: func() perdure.Instant { return at }}})
+	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db"),
+		Hooks: store.Hooks{Clock: func() perdure.Instant {
+			return at
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +47,8 @@ func onceWrong(t *testing.T) (dir string, ended, leased, waits perdure.RunID) {
 	dog := watchdog.New(e, nil)
 	submit := func(kind string, timeout time.Duration) perdure.RunID {
 		t.Helper()
-		op := &engine.Submit{Tenant: "default", Submission: perdure.Submission{Kind: kind, Class: perdure.Agent, Timeout: perdure.Duration(timeout)}}
+		op := &engine.Submit{Tenant: "default",
+			Submission: perdure.Submission{Kind: kind, Class: perdure.Agent, Timeout: perdure.Duration(timeout)}}
 		do(op)
 		return op.Run.ID
 	}
@@ -62,7 +66,8 @@ func onceWrong(t *testing.T) (dir string, ended, leased, waits perdure.RunID) {
 	at = right.Add(wrongBy)
 	do(dog.Pass())
 	g := claim("leased")
-	do(&engine.Heartbeat{Tenant: "default", Worker: "w", Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: g.ID, Epoch: g.Epoch}}}})
+	do(&engine.Heartbeat{Tenant: "default", Worker: "w",
+		Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: g.ID, Epoch: g.Epoch}}}})
 	g = claim("waits")
 	do(&engine.Commit{Tenant: "default", Worker: "w", Commit: perdure.Commit{ID: "c", RunID: g.ID, Epoch: g.Epoch,
 		Waits:   []perdure.WaitSpec{{ID: "nap", Type: perdure.WaitTimer, Timeout: perdure.Duration(10 * time.Minute)}},
@@ -70,29 +75,31 @@ func onceWrong(t *testing.T) (dir string, ended, leased, waits perdure.RunID) {
 	return dir, ended, leased, waits
 }
 
-func TestClockThatWasWrongOnceDoesNotLockTheData(t *testing.T) {
+func TestStoreWithClockAheadCanBeReset(t *testing.T) {
 	dir, ended, leased, waits := onceWrong(t)
 	_, err := embedded.Open(embedded.Options{Dir: dir})
 	if err == nil {
-		t.Fatal("the server starts two hours behind its store")
+		t.Fatal("the server started two hours behind its store's clock, want an error")
 	}
-	has(t, err.Error(), "refusing to start", "lies 1h5", "perdure clock reset --yes --data "+dir, "perdure backup FILE --stopped --data "+dir)
+	has(t, err.Error(), "refusing to start", "lies 1h5", "perdure clock reset --yes --data "+dir,
+		"perdure backup FILE --stopped --data "+dir)
 
-	// What only reads works, whatever the clock says.
+	// Commands that only read work with any clock.
 	copied := filepath.Join(t.TempDir(), "backup")
 	mustRun(t, 0, "backup", copied, "--stopped", "--data", dir)
 	text, _ := mustRun(t, 0, "fsck", "--stopped", "--data", dir)
 	has(t, text, "0 violations")
 
-	// Without consent nothing is changed.
+	// Without --yes nothing is changed.
 	for _, args := range [][]string{{"clock"}, {"clock", "reset"}} {
 		text, _ := mustRun(t, 0, append(args, "--data", dir)...)
-		has(t, text, "1h5", "1 runs have ended", string(ended), "short", "timeout", "deadline_exceeded", "Nothing was changed", "reset --yes --data "+dir)
+		has(t, text, "1h5", "1 runs have ended", string(ended), "short", "timeout", "deadline_exceeded",
+			"Nothing was changed", "reset --yes --data "+dir)
 	}
 	mustRun(t, 2, "clock", "--yes", "--data", dir)
 	mustRun(t, 2, "clock", "rest", "--data", dir)
 	if _, err := embedded.Open(embedded.Options{Dir: dir}); err == nil {
-		t.Fatal("the clock was set back without consent")
+		t.Fatal("the clock was set back without --yes, want it unchanged")
 	}
 
 	text, _ = mustRun(t, 0, "clock", "reset", "--yes", "--json", "--data", dir)
@@ -103,7 +110,8 @@ func TestClockThatWasWrongOnceDoesNotLockTheData(t *testing.T) {
 			RunID perdure.RunID `json:"run_id"`
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &said); err != nil || !said.Reset || said.Moved != 2 || len(said.Ended) != 1 || said.Ended[0].RunID != ended {
+	if err := json.Unmarshal([]byte(text), &said); err != nil || !said.Reset || said.Moved != 2 ||
+		len(said.Ended) != 1 || said.Ended[0].RunID != ended {
 		t.Errorf("reset said %s (%v), want 2 live runs moved and %s ended", text, err, ended)
 	}
 	text, _ = mustRun(t, 0, "clock", "--data", dir)
@@ -113,7 +121,7 @@ func TestClockThatWasWrongOnceDoesNotLockTheData(t *testing.T) {
 	afterReset(t, dir, leased, waits)
 }
 
-// afterReset looks whether anything waits for the time that the wrong clock showed.
+// afterReset checks that no live run waits for the time of the wrong clock.
 func afterReset(t *testing.T, dir string, leased, waits perdure.RunID) {
 	t.Helper()
 	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db")})
@@ -136,12 +144,13 @@ func afterReset(t *testing.T, dir string, leased, waits perdure.RunID) {
 		return d.Run
 	}
 	if r := get(leased); r.LeaseUntil > now.Add(p.Lease) || r.SeenAt > now || r.AlarmAt > now.Add(p.Lease) {
-		t.Errorf("leased: lease until %s, seen at %s, alarm at %s, want nothing beyond a lease from %s", r.LeaseUntil, r.SeenAt, r.AlarmAt, now)
+		t.Errorf("leased: lease until %s, seen at %s, alarm at %s, want nothing beyond a lease from %s", r.LeaseUntil,
+			r.SeenAt, r.AlarmAt, now)
 	}
 	if r := get(waits); r.WaitAt > now.Add(10*time.Minute) || r.WaitAt < now || r.AlarmAt != r.WaitAt {
 		t.Errorf("waits: until %s, alarm at %s, want within ten minutes of %s", r.WaitAt, r.AlarmAt, now)
 	}
-	// The watchdog takes it for a gap: it judges nobody by silence for one lease, and then it does.
+	// The watchdog treats the reset as a gap: rules that judge by silence wait for one lease.
 	dog := watchdog.New(e, nil)
 	sweep := func(at perdure.Instant) {
 		t.Helper()
@@ -151,7 +160,7 @@ func afterReset(t *testing.T, dir string, leased, waits perdure.RunID) {
 	}
 	sweep(now)
 	if r := get(leased); r.State != perdure.Running {
-		t.Errorf("leased: %s after the first sweep, want running: its worker may be heard from yet", r.State)
+		t.Errorf("leased: %s after the first sweep, want running: its worker may still send a sign of life", r.State)
 	}
 	for at := now; at <= now.Add(p.Lease); at = at.Add(time.Second) {
 		sweep(at)
@@ -162,7 +171,7 @@ func afterReset(t *testing.T, dir string, leased, waits perdure.RunID) {
 	}
 }
 
-func TestStartAfterAnAbsenceSaysHowLongItWas(t *testing.T) {
+func TestStartLogsHowLongTheServerWasAway(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	at := time.Now().Add(-3 * time.Hour)
 	open := func(clock func() time.Time) string {
@@ -179,9 +188,12 @@ func TestStartAfterAnAbsenceSaysHowLongItWas(t *testing.T) {
 	}
 	const line = "start after an absence"
 	if text := open(func() time.Time { return at }); strings.Contains(text, line) {
-		t.Errorf("a new store says that it was away: %s", text)
+		t.Errorf("start of a new store logs %s, want nothing about an absence", text)
 	}
-	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db"), Hooks: store.Hooks{Clock: func() perdure.Instant { return perdure.At(at) }}})
+	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db"),
+		Hooks: store.Hooks{Clock: func() perdure.Instant {
+			return perdure.At(at)
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +202,10 @@ func TestStartAfterAnAbsenceSaysHowLongItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, timeout := range []time.Duration{time.Hour, 2 * time.Hour, 24 * time.Hour} {
-		if err := e.Step(perdure.At(at), &engine.Submit{Tenant: "default", Submission: perdure.Submission{Kind: "k", Class: perdure.Agent, Timeout: perdure.Duration(timeout)}})[0]; err != nil {
+		if err := e.Step(perdure.At(at),
+			&engine.Submit{Tenant: "default",
+				Submission: perdure.Submission{Kind: "k", Class: perdure.Agent,
+					Timeout: perdure.Duration(timeout)}})[0]; err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -198,7 +213,8 @@ func TestStartAfterAnAbsenceSaysHowLongItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := open(nil)
-	if strings.Count(text, line) != 1 || !strings.Contains(text, "away=3h0m") || !strings.Contains(text, "runs_past_deadline=2") {
+	if strings.Count(text, line) != 1 || !strings.Contains(text, "away=3h0m") ||
+		!strings.Contains(text, "runs_past_deadline=2") {
 		t.Errorf("the start logs %s, want one line: away for 3h, 2 runs past their deadline", text)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/settings"
 )
 
-// configure reads the flags of a command that runs a server, and everything else that is set.
+// configure reads the flags of a command that runs a server, the environment and the file.
 func configure(f *flagSet, args []string) (*settings.Config, error) {
 	c := settings.AddFlags(f.FlagSet)
 	if err := parse(f, args); err != nil {
@@ -22,10 +22,11 @@ func configure(f *flagSet, args []string) (*settings.Config, error) {
 	return cfg, cfg.CheckListen()
 }
 
-// configCommand is "perdure config check".
+// configCommand implements "perdure config check".
 func configCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("config check", "Reads the configuration as the server would, says what is in force, and refuses what would not work."+
-		"\n\n  perdure config check --config perdure.toml", stderr)
+	f := flags("config check",
+		"Reads the configuration as the server would, says what is in force, and refuses what would not work."+
+			"\n\n  perdure config check --config perdure.toml", stderr)
 	asJSON := f.Bool("json", false, "print JSON")
 	if len(args) == 0 || args[0] != "check" {
 		if len(args) > 0 && (args[0] == "-h" || args[0] == "--help") {

@@ -24,7 +24,7 @@ import (
 	"github.com/perdure/perdure/internal/settings"
 )
 
-// connFlags say which server a command talks to.
+// connFlags are the flags that select the server of a command.
 type connFlags struct {
 	url, key, data, ca *string
 	stderr             io.Writer
@@ -35,18 +35,22 @@ func addConnFlags(f *flagSet) *connFlags {
 		stderr: f.Output(),
 		url:    f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+settings.DefaultListen+")"),
 		key:    f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
-		ca:     f.String("ca", "", "`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or those of the system)"),
-		data:   f.String("data", "", "`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
+		ca: f.String("ca", "",
+			"`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or those of the "+
+				"system)"),
+		data: f.String("data", "",
+			"`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
 	}
 }
 
-// address is the server's URL.
+// address returns the server's URL.
 func (c *connFlags) address() string {
 	return first(*c.url, os.Getenv("PERDURE_URL"), "http://"+settings.DefaultListen)
 }
 
-// connect finds the server and a key for it: by flags, by the environment, or in the data folder. A server that is not
-// there is said at once. Where there is a key it may be about to restart, so that the command waits for it a little.
+// connect finds the server and a key for it: by flags, by the environment, or in the data folder.
+// If no server listens, it prints that at once. With a key it then waits a little, because the
+// server may be restarting.
 func (c *connFlags) connect(ctx context.Context) (*client.Client, error) {
 	missing := c.reach()
 	key, err := c.findKey()
@@ -66,6 +70,7 @@ func (c *connFlags) connect(ctx context.Context) (*client.Client, error) {
 	return client.New(c.address(), key, client.Options{RootCAs: ca}), nil
 }
 
+// findKey returns the key of the flags, the environment or the data folder.
 func (c *connFlags) findKey() (string, error) {
 	if key := first(*c.key, os.Getenv("PERDURE_KEY")); key != "" {
 		return key, nil
@@ -73,18 +78,20 @@ func (c *connFlags) findKey() (string, error) {
 	path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), settings.DefaultData), embedded.KeyFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("there is no key: set PERDURE_KEY, or say with --data where the server's %s is (not in %s)", embedded.KeyFile, path)
+		return "",
+			fmt.Errorf("there is no key: set PERDURE_KEY, or say with --data where the server's %s is (not in %s)",
+				embedded.KeyFile, path)
 	}
 	return strings.TrimSpace(string(b)), err
 }
 
-// errNoServer says that nothing listens where the server should be.
+// errNoServer means that nothing listens at the server's address.
 var errNoServer = errors.New("there is no server")
 
 // serverPatience is how long a command waits for a server that may be restarting.
 var serverPatience = 5 * time.Second
 
-// await waits until something listens where the server should be.
+// await waits until something listens at the server's address.
 func (c *connFlags) await(ctx context.Context, missing error) error {
 	for end := time.Now().Add(serverPatience); missing != nil; missing = c.reach() {
 		if time.Now().After(end) {
@@ -99,7 +106,8 @@ func (c *connFlags) await(ctx context.Context, missing error) error {
 	return nil
 }
 
-// reach says how to start a server where a connection is refused. Any other trouble is left to the client.
+// reach returns an error that says how to start a server, if the connection is refused. Any other
+// problem is left to the client.
 func (c *connFlags) reach() error {
 	u, err := url.Parse(c.address())
 	if err != nil || u.Hostname() == "" {
@@ -121,10 +129,12 @@ func (c *connFlags) reach() error {
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return nil
 	}
-	return fmt.Errorf("%w at %s: start one with perdure dev, or say with --url or PERDURE_URL where it is", errNoServer, c.address())
+	return fmt.Errorf("%w at %s: start one with perdure dev, or say with --url or PERDURE_URL where it is",
+		errNoServer, c.address())
 }
 
-// caFile reads the authorities that a flag, or else the environment, names; nil: those of the system.
+// caFile reads the certificate authorities that a flag or the environment names. It returns nil for
+// those of the system.
 func caFile(file string) (*x509.CertPool, error) {
 	if file = first(file, os.Getenv("PERDURE_CA")); file == "" {
 		return nil, nil
@@ -132,8 +142,9 @@ func caFile(file string) (*x509.CertPool, error) {
 	return client.LoadCA(file)
 }
 
-// each does something with runs, one after the other, and prints what became of each.
-func (c *connFlags) each(ctx context.Context, ids []string, stdout io.Writer, asJSON bool, do func(*client.Client, perdure.RunID) (*api.Run, error)) error {
+// each calls a function for runs, one after the other, and prints the status of each.
+func (c *connFlags) each(ctx context.Context, ids []string, stdout io.Writer, asJSON bool,
+	do func(*client.Client, perdure.RunID) (*api.Run, error)) error {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return err
@@ -150,6 +161,7 @@ func (c *connFlags) each(ctx context.Context, ids []string, stdout io.Writer, as
 	return nil
 }
 
+// first returns the first text that is not empty.
 func first(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
@@ -159,7 +171,7 @@ func first(texts ...string) string {
 	return ""
 }
 
-// parseMixed reads flags and arguments in any order. There have to be as many arguments as the usage names.
+// parseMixed parses flags and arguments in any order, and checks the number of arguments.
 func parseMixed(f *flagSet, args []string) ([]string, error) {
 	var out []string
 	for {

@@ -7,10 +7,10 @@ import (
 	"github.com/perdure/perdure/internal/demo"
 )
 
-const demoAbout = `Starts a server and a worker as processes of their own and asks for a run. The caller stops waiting; the run
-goes on. The server is killed with SIGKILL and started again: the worker has worked on, and delivers. Then the worker is
-killed too: another one takes over when the lease has run out, and finishes from the journal. Everything happens
-in a temporary folder that is removed.
+const demoAbout = `Starts a server and a worker as processes and submits a run. The caller stops waiting, and
+the run goes on. The server is killed with SIGKILL and started again: the worker has gone on, and
+commits its result. Then the worker is killed too: another one gets the run when the lease has expired,
+and finishes it from the journal. Everything is in a temporary folder that is removed.
 
   perdure demo`
 

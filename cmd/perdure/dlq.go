@@ -28,25 +28,30 @@ const dlqUsage = `Usage:
 Every one takes --json. More in docs/deadletters.md.
 `
 
-// dlqCommand has a word of its own for everything that can be done with dead letters.
+// dlqCommand implements "perdure dlq".
 func dlqCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	d := &dlqCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}, paint.Painter{On: paint.Colourful(stdout)}}
-	return d.say("dlq", dlqUsage, "causes", []word{
+	d := &dlqCall{subcommandCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr},
+		paint.Painter{On: paint.Colourful(stdout)}}
+	return d.dispatch("dlq", dlqUsage, "causes", []subcommand{
 		{"causes", "Counts dead letters by cause and kind, the most first.", d.causes},
 		{"list", "Lists dead letters, newest first.\n\n  perdure dlq list --cause CAUSE", d.list},
 		{"show RUN_ID", "Shows a dead letter and what led to it.\n\n  perdure dlq show RUN_ID", d.show},
-		{"redrive [RUN_ID…]", "Makes new runs of dead letters: of those named, or of those of a cause, a kind or a queue that nobody has redriven, the oldest first.\n\n  perdure dlq redrive RUN_ID…\n  perdure dlq redrive --cause CAUSE", d.redrive},
-		{"discard [RUN_ID…]", "Discards dead letters; their runs stay.\n\n  perdure dlq discard RUN_ID…\n  perdure dlq discard --cause CAUSE", d.discard},
+		{"redrive [RUN_ID…]",
+			"Makes new runs of dead letters: of those named, or of those of a cause, a kind or a queue that nobody has " +
+				"redriven, the oldest first.\n\n  perdure dlq redrive RUN_ID…\n  perdure dlq redrive --cause CAUSE", d.redrive},
+		{"discard [RUN_ID…]",
+			"Discards dead letters; their runs stay.\n\n  perdure dlq discard RUN_ID…\n" +
+				"  perdure dlq discard --cause CAUSE", d.discard},
 	})
 }
 
 type dlqCall struct {
-	wordCall
+	subcommandCall
 	paint paint.Painter
 }
 
-// choose is begin, for what takes a positive --limit.
-func (d *dlqCall) choose(limit *int) (*client.Client, error) {
+// parseWithLimit is begin for a subcommand with a --limit, which has to be positive.
+func (d *dlqCall) parseWithLimit(limit *int) (*client.Client, error) {
 	if _, err := parseMixed(d.flags, d.args); err != nil {
 		return nil, err
 	}
@@ -57,18 +62,18 @@ func (d *dlqCall) choose(limit *int) (*client.Client, error) {
 	return d.conn.connect(d.ctx)
 }
 
-// choice adds the flags that choose dead letters.
-func choice(f *flagSet, cause, kind, queue *string, limit *int, otherwise int) {
+// addLetterFlags adds the flags that select dead letters.
+func addLetterFlags(f *flagSet, cause, kind, queue *string, limit *int, byDefault int) {
 	f.StringVar(cause, "cause", "", "only of this `cause`: the code of the run's error")
 	f.StringVar(kind, "kind", "", "only of this `kind`")
 	f.StringVar(queue, "queue", "", "only of this `queue`")
-	f.IntVar(limit, "limit", otherwise, "at most so many")
+	f.IntVar(limit, "limit", byDefault, "at most so many")
 }
 
 func (d *dlqCall) causes() error {
 	var f client.DeadLetterFilter
-	choice(d.flags, &f.Cause, &f.Kind, &f.Queue, &f.Limit, 100)
-	c, err := d.choose(&f.Limit)
+	addLetterFlags(d.flags, &f.Cause, &f.Kind, &f.Queue, &f.Limit, 100)
+	c, err := d.parseWithLimit(&f.Limit)
 	if err != nil {
 		return err
 	}
@@ -87,8 +92,9 @@ func (d *dlqCall) causes() error {
 		}
 		fmt.Fprintf(w, "%-*s  KIND\tLETTERS\tREDRIVEN\tNEWEST\tEXAMPLE\n", width, "CAUSE")
 		for _, x := range found.Causes {
-			// The colour is around the padding: what counts columns would count it as well.
-			fmt.Fprintf(w, "%s%*s  %s\t%d\t%d\t%s\t%s\n", d.paint.In(paint.Red, literal(x.Cause)), width-len(literal(x.Cause)), "", literal(x.Kind), x.Count, x.Redriven, ago(x.NewestAt), x.Example)
+			// The padding is written here, because tabwriter would count the bytes of the colour.
+			fmt.Fprintf(w, "%s%*s  %s\t%d\t%d\t%s\t%s\n", d.paint.In(paint.Red, literal(x.Cause)),
+				width-len(literal(x.Cause)), "", literal(x.Kind), x.Count, x.Redriven, ago(x.NewestAt), x.Example)
 		}
 		if found.More {
 			fmt.Fprintln(w, "… and more causes: choose by --kind or --queue")
@@ -96,14 +102,14 @@ func (d *dlqCall) causes() error {
 	})
 }
 
-// ago is how long something has been.
-func ago(at perdure.Instant) string { return shortly(max(0, time.Since(at.Time()))) }
+// ago formats the time since an instant.
+func ago(at perdure.Instant) string { return formatDuration(max(0, time.Since(at.Time()))) }
 
 func (d *dlqCall) list() error {
 	var f client.DeadLetterFilter
-	choice(d.flags, &f.Cause, &f.Kind, &f.Queue, &f.Limit, 20)
+	addLetterFlags(d.flags, &f.Cause, &f.Kind, &f.Queue, &f.Limit, 20)
 	d.flags.StringVar(&f.Cursor, "cursor", "", "go on from here: next_cursor of the list before")
-	c, err := d.choose(&f.Limit)
+	c, err := d.parseWithLimit(&f.Limit)
 	if err != nil {
 		return err
 	}
@@ -118,7 +124,8 @@ func (d *dlqCall) list() error {
 		}
 		fmt.Fprintln(w, "RUN\tKIND\tDIED\tREDRIVEN BY\tCAUSE")
 		for _, x := range page.DeadLetters {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.RunID, literal(x.Kind), ago(x.At), first(string(x.RedrivenBy), "-"), d.paint.In(paint.Red, literal(x.Cause)))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.RunID, literal(x.Kind), ago(x.At), first(string(x.RedrivenBy), "-"),
+				d.paint.In(paint.Red, literal(x.Cause)))
 		}
 		if page.NextCursor != "" {
 			fmt.Fprintln(w, "… and perhaps more: --cursor "+literal(page.NextCursor))
@@ -135,11 +142,11 @@ func (d *dlqCall) show() error {
 	if err != nil {
 		return err
 	}
-	return d.print(l, func(w io.Writer) { d.tell(w, l) })
+	return d.print(l, func(w io.Writer) { d.printStory(w, l) })
 }
 
-// tell prints what led to a dead letter.
-func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
+// printStory prints what led to a dead letter.
+func (d *dlqCall) printStory(w io.Writer, l *api.DeadLetterStory) {
 	fact := func(name, text string) {
 		if text != "" {
 			fmt.Fprintf(w, "%-10s %s\n", name, text)
@@ -149,14 +156,14 @@ func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
 	fact("kind", literal(l.Kind+" in "+l.Queue))
 	fact("cause", d.paint.In(paint.Red, literal(l.Cause)))
 	fact("", literal(l.Message))
-	fact("died", stamp(l.At)+", kept until "+stamp(l.ExpiresAt))
+	fact("died", formatTime(l.At)+", kept until "+formatTime(l.ExpiresAt))
 	if l.Parent != nil {
 		fact("parent", fmt.Sprintf("%s, %s", l.Parent.JobID, l.Parent.Status))
 	}
 	if r := l.Run; r != nil {
 		fact("doing", literal(r.Activity))
-		fact("progress", inALine(r.Progress))
-		fact("input", inALine(r.Input))
+		fact("progress", oneLine(r.Progress))
+		fact("input", oneLine(r.Input))
 	}
 	if l.RedrivenBy != "" {
 		fact("redriven", "as "+string(l.RedrivenBy))
@@ -167,7 +174,7 @@ func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
 	for _, a := range l.Attempts {
 		took, how := "", literal(a.Outcome)
 		if a.EndedAt != 0 {
-			took = shortly(a.EndedAt.Sub(a.GrantedAt))
+			took = formatDuration(a.EndedAt.Sub(a.GrantedAt))
 		}
 		if a.StartedAt == 0 {
 			how += ", never started"
@@ -175,13 +182,13 @@ func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
 		if a.Error != nil {
 			how += ": " + literal(strings.TrimSuffix(string(a.Error.Code)+": "+firstLine(a.Error.Message), ": "))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", a.N, stamp(a.GrantedAt), took, literal(a.WorkerID), how)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", a.N, formatTime(a.GrantedAt), took, literal(a.WorkerID), how)
 	}
 	if len(l.Events) > 0 {
 		fmt.Fprintln(w, "\nSEQ\tAT\tEVENT")
 	}
 	for _, e := range l.Events {
-		fmt.Fprintf(w, "%d\t%s\t%s %s\n", e.Seq, stamp(e.At), literal(e.Type), d.paint.Dim(inALine(e.Data)))
+		fmt.Fprintf(w, "%d\t%s\t%s %s\n", e.Seq, formatTime(e.At), literal(e.Type), d.paint.Dim(oneLine(e.Data)))
 	}
 	if l.RedrivenBy == "" {
 		again := "perdure dlq redrive " + string(l.RunID)
@@ -192,8 +199,8 @@ func (d *dlqCall) tell(w io.Writer, l *api.DeadLetterStory) {
 	}
 }
 
-// inALine is a value, as much of it as a line takes.
-func inALine(v []byte) string {
+// oneLine returns the beginning of a value, as much as fits in a line.
+func oneLine(v []byte) string {
 	text := []rune(literal(string(v)))
 	if len(text) > 120 {
 		return string(text[:119]) + "…"
@@ -206,10 +213,10 @@ func firstLine(text string) string {
 	return line
 }
 
-// chosen reads which dead letters are meant: those named, or those of a cause, a kind or a queue.
-func (d *dlqCall) chosen() (in api.ChooseLetters, c *client.Client, err error) {
+// selectLetters reads which dead letters are selected: by run id, or by cause, kind or queue.
+func (d *dlqCall) selectLetters() (in api.ChooseLetters, c *client.Client, err error) {
 	limit := 100
-	choice(d.flags, &in.Cause, &in.Kind, &in.Queue, &limit, limit)
+	addLetterFlags(d.flags, &in.Cause, &in.Kind, &in.Queue, &limit, limit)
 	ids, err := parseMixed(d.flags, d.args)
 	if err != nil {
 		return in, nil, err
@@ -232,8 +239,9 @@ func (d *dlqCall) chosen() (in api.ChooseLetters, c *client.Client, err error) {
 
 func (d *dlqCall) redrive() error {
 	var how api.Redrive
-	d.flags.BoolVar(&how.Resign, "resign", false, "sign them although their signature is not valid: you have looked at them")
-	in, c, err := d.chosen()
+	d.flags.BoolVar(&how.Resign, "resign", false,
+		"sign them although their signature is not valid: you have looked at them")
+	in, c, err := d.selectLetters()
 	if err != nil {
 		return err
 	}
@@ -242,7 +250,7 @@ func (d *dlqCall) redrive() error {
 }
 
 func (d *dlqCall) discard() error {
-	in, c, err := d.chosen()
+	in, c, err := d.selectLetters()
 	if err != nil {
 		return err
 	}
@@ -250,8 +258,8 @@ func (d *dlqCall) discard() error {
 	return d.done(done, err, func(*api.LetterDone) string { return "is discarded" })
 }
 
-// done prints what became of each, and fails if one of them could not be done.
-func (d *dlqCall) done(all *api.LettersDone, err error, said func(*api.LetterDone) string) error {
+// done prints the result for each dead letter, and returns an error if one of them failed.
+func (d *dlqCall) done(all *api.LettersDone, err error, text func(*api.LetterDone) string) error {
 	if err != nil {
 		return err
 	}
@@ -262,7 +270,7 @@ func (d *dlqCall) done(all *api.LettersDone, err error, said func(*api.LetterDon
 		for i := range all.Results {
 			x := &all.Results[i]
 			if x.Error == nil {
-				fmt.Fprintf(w, "%s %s\n", x.RunID, said(x))
+				fmt.Fprintf(w, "%s %s\n", x.RunID, text(x))
 			} else {
 				fmt.Fprintf(w, "%s %s\n", x.RunID, d.paint.In(paint.Red, literal(string(x.Error.Code)+": "+x.Error.Detail)))
 			}

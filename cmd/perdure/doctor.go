@@ -23,7 +23,7 @@ import (
 	"github.com/perdure/perdure/internal/settings"
 )
 
-// A finding is one line of the doctor.
+// A finding is the result of one check.
 type finding struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
@@ -31,7 +31,9 @@ type finding struct {
 }
 
 func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("doctor", "Looks at the data folder, the store, the doorbell and the server, and says what is wrong and what would help. Exits with 1 if\nsomething is.\n\n  perdure doctor", stderr)
+	f := flags("doctor",
+		"Looks at the data folder, the store, the doorbell and the server, and says what is wrong and what would "+
+			"help. Exits with 1 if\nsomething is.\n\n  perdure doctor", stderr)
 	conn := addConnFlags(f)
 	c := settings.AddFlags(f.FlagSet, "store", "doorbell")
 	asJSON := f.Bool("json", false, "print JSON")
@@ -44,9 +46,9 @@ func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		return err
 	}
 	*conn.data = cfg.Dir
-	found := append(lookAtFolder(cfg.Dir), lookAtNodes(ctx, cfg)...)
-	found = append(found, conn.lookAtTLS(ctx)...)
-	found = append(found, lookAtServer(ctx, conn)...)
+	found := append(checkDataFolder(cfg.Dir), checkStoreAndDoorbell(ctx, cfg)...)
+	found = append(found, conn.checkTLS(ctx)...)
+	found = append(found, checkServer(ctx, conn)...)
 	bad := 0
 	for _, x := range found {
 		if !x.OK {
@@ -72,31 +74,38 @@ func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	return nil
 }
 
-func lookAtFolder(dir string) []finding {
+// checkDataFolder checks permissions, free space and the WAL.
+func checkDataFolder(dir string) []finding {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return []finding{{"data folder", true, dir + " is not there yet: the first start makes it"}}
 	}
-	out := []finding{{"data folder", info.IsDir() && info.Mode().Perm()&0o077 == 0, fmt.Sprintf("%s, mode %04o (should be closed to others: chmod 700)", dir, info.Mode().Perm())}}
+	out := []finding{{"data folder", info.IsDir() && info.Mode().Perm()&0o077 == 0,
+		fmt.Sprintf("%s, mode %04o (should be closed to others: chmod 700)", dir, info.Mode().Perm())}}
 	if key, err := os.Stat(filepath.Join(dir, embedded.KeyFile)); err == nil {
-		out = append(out, finding{"admin key", key.Mode().Perm() == 0o600, fmt.Sprintf("mode %04o (should be 0600)", key.Mode().Perm())})
+		out = append(out, finding{"admin key", key.Mode().Perm() == 0o600,
+			fmt.Sprintf("mode %04o (should be 0600)", key.Mode().Perm())})
 	}
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err == nil {
 		free := fs.Bavail * uint64(fs.Bsize)
-		out = append(out, finding{"disk", free > 1<<30, fmt.Sprintf("%.1f GiB free (at least 1 is advisable)", float64(free)/(1<<30))})
+		out = append(out, finding{"disk", free > 1<<30,
+			fmt.Sprintf("%.1f GiB free (at least 1 is advisable)", float64(free)/(1<<30))})
 	}
 	if wal, err := os.Stat(filepath.Join(dir, "perdure.db-wal")); err == nil {
-		out = append(out, finding{"WAL", wal.Size() < 256<<20, fmt.Sprintf("%.1f MiB (a large one means that a reader has been open for long)", float64(wal.Size())/(1<<20))})
+		out = append(out, finding{"WAL", wal.Size() < 256<<20,
+			fmt.Sprintf("%.1f MiB (a large one means that a reader has been open for long)", float64(wal.Size())/(1<<20))})
 	}
 	if copies, err := filepath.Glob(filepath.Join(dir, "perdure.db-wal.damaged-*")); err == nil && len(copies) > 0 {
-		out = append(out, finding{"damaged WAL", false, fmt.Sprintf("%s: a start found acknowledged commits that can't be read any more (restore a backup, or move the file away if they are not missed)", copies[len(copies)-1])})
+		out = append(out, finding{"damaged WAL", false,
+			fmt.Sprintf("%s: a start found acknowledged commits that can't be read any more (restore a backup, or move "+
+				"the file away if they are not missed)", copies[len(copies)-1])})
 	}
 	return out
 }
 
-// lookAtNodes tries what several nodes have in common.
-func lookAtNodes(ctx context.Context, cfg *settings.Config) []finding {
+// checkStoreAndDoorbell checks what several nodes share.
+func checkStoreAndDoorbell(ctx context.Context, cfg *settings.Config) []finding {
 	store := finding{"store", true, cfg.Text("store")}
 	if cfg.Store != "" {
 		what, err := postgresVersion(ctx, cfg.Store)
@@ -129,37 +138,43 @@ func postgresVersion(ctx context.Context, address string) (string, error) {
 	defer conn.Close(ctx)
 	version := "PostgreSQL " + conn.ParameterStatus("server_version")
 	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); errors.Is(err, pgconn.ErrReadOnlyConnection) {
-		return "", fmt.Errorf("%s: the store takes no writes: it is read-only (a standby, or default_transaction_read_only is on)", version)
+		return "",
+			fmt.Errorf("%s: the store takes no writes: it is read-only (a standby, or default_transaction_read_only "+
+				"is on)", version)
 	} else if err != nil {
 		return "", err
 	}
 	return version, nil
 }
 
-// soonExpired is how long before its end a certificate should have been replaced.
-const soonExpired = 3 * 24 * time.Hour
+// certificateReserve is how long before its expiry a certificate should have been replaced.
+const certificateReserve = 3 * 24 * time.Hour
 
-// lookAtTLS tells whether the server is reached by TLS, and until when its certificate is valid. Whether it is trusted is for the
-// calls that follow to find out; here also an expired one is read.
-func (c *connFlags) lookAtTLS(ctx context.Context) []finding {
+// checkTLS checks until when the server's certificate is valid, if it has one. It does not verify
+// the certificate, so that it can read an expired one. Later calls verify it.
+func (c *connFlags) checkTLS(ctx context.Context) []finding {
 	u, err := url.Parse(c.address())
 	if err != nil || u.Scheme != "https" {
-		return []finding{{"TLS", true, "off: " + c.address() + " is plain HTTP (fine on this machine and behind a proxy with TLS)"}}
+		return []finding{{"TLS", true,
+			"off: " + c.address() + " is plain HTTP (fine on this machine and behind a proxy with TLS)"}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	port := first(u.Port(), "443")
-	conn, err := (&tls.Dialer{Config: &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	conn, err := (&tls.Dialer{Config: &tls.Config{ServerName: u.Hostname(),
+		InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
 	if err != nil {
 		return []finding{{"TLS", false, "no handshake: " + err.Error()}}
 	}
 	defer conn.Close()
 	expires := conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter
 	left := time.Until(expires)
-	return []finding{{"TLS", left > soonExpired, fmt.Sprintf("on: the certificate expires at %s, in %s", expires.UTC().Format(time.RFC3339), left.Round(time.Minute))}}
+	return []finding{{"TLS", left > certificateReserve,
+		fmt.Sprintf("on: the certificate expires at %s, in %s", expires.UTC().Format(time.RFC3339), left.Round(time.Minute))}}
 }
 
-func lookAtServer(ctx context.Context, conn *connFlags) []finding {
+// checkServer checks the server, the key, the workers and the invariants.
+func checkServer(ctx context.Context, conn *connFlags) []finding {
 	if err := conn.reach(); err != nil {
 		return []finding{{"server", false, err.Error()}}
 	}
@@ -177,7 +192,7 @@ func lookAtServer(ctx context.Context, conn *connFlags) []finding {
 		}
 		return []finding{{"server", false, "no answer: " + err.Error() + hint}}
 	}
-	// A server whose disk is full is there for the runs under way, and needs somebody all the same.
+	// A server whose disk is full still serves live runs, but needs an operator.
 	out := []finding{{"server", ready && health.Status != "full", strings.TrimSpace(health.Status + " " + health.Detail)}}
 	workers, err := c.Workers(ctx)
 	if err != nil {
@@ -198,7 +213,8 @@ func lookAtServer(ctx context.Context, conn *connFlags) []finding {
 		}
 	}
 	if err == nil {
-		out = append(out, finding{"workers", online > 0 || waiting == 0, fmt.Sprintf("%d online, %s%d claimable runs wait", online, about, waiting)})
+		out = append(out, finding{"workers", online > 0 || waiting == 0,
+			fmt.Sprintf("%d online, %s%d claimable runs wait", online, about, waiting)})
 	}
 	check, err := c.Invariants(ctx)
 	switch {
@@ -207,9 +223,11 @@ func lookAtServer(ctx context.Context, conn *connFlags) []finding {
 		out = append(out, finding{"invariants", false, err.Error()})
 	default:
 		out = append(out, finding{"invariants", len(check.Violations) == 0 && check.PastDeadline == 0,
-			fmt.Sprintf("%d checked, %d violations, %d runs past their deadline", check.Checked, len(check.Violations), check.PastDeadline)})
+			fmt.Sprintf("%d checked, %d violations, %d runs past their deadline", check.Checked, len(check.Violations),
+				check.PastDeadline)})
 		if check.Generation > 0 {
-			out = append(out, finding{"generation", true, fmt.Sprintf("%d: the store was restored from a backup, and leases from before are refused", check.Generation)})
+			out = append(out, finding{"generation", true,
+				fmt.Sprintf("%d: the store was restored from a backup, and leases from before are refused", check.Generation)})
 		}
 	}
 	return out

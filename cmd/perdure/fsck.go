@@ -16,11 +16,14 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// errFound says that a check found something; what, has been printed.
+// errFound means that a check found violations, which have been printed.
 var errFound = errors.New("the store breaks an invariant")
 
 func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("fsck", "Checks everything stored against the invariants: of a live server through its API, or the data itself:\nof a stopped server with --stopped, of a PostgreSQL database with --store, whoever works on it. Exits with 1 if something is wrong.\n\n  perdure fsck\n  perdure fsck --stopped --data perdure-data", stderr)
+	f := flags("fsck",
+		"Checks everything stored against the invariants: of a live server through its API, or the data itself:\n"+
+			"of a stopped server with --stopped, of a PostgreSQL database with --store, whoever works on it. Exits with "+
+			"1 if something is wrong.\n\n  perdure fsck\n  perdure fsck --stopped --data perdure-data", stderr)
 	conn := addConnFlags(f)
 	stopped := f.Bool("stopped", false, "the server is stopped: check the files in the data folder")
 	database := f.String("store", "", "check the database at this `address`, postgres://…, without a server")
@@ -58,7 +61,8 @@ func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		for _, id := range found.PastRuns {
 			fmt.Fprintf(stdout, "past its deadline: %s\n", id)
 		}
-		fmt.Fprintf(stdout, "%d invariants checked, %d violations, %d runs past their deadline\n", found.Checked, len(found.Violations), found.PastDeadline)
+		fmt.Fprintf(stdout, "%d invariants checked, %d violations, %d runs past their deadline\n", found.Checked,
+			len(found.Violations), found.PastDeadline)
 		if found.Generation > 0 {
 			fmt.Fprintf(stdout, "generation %d: the store was restored from a backup\n", found.Generation)
 		}
@@ -69,7 +73,7 @@ func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// checkFolder opens the data of a stopped server; one that runs holds a lock on it.
+// checkFolder checks the data of a stopped server. A running server has it locked.
 func checkFolder(ctx context.Context, dir string) (*api.Invariants, error) {
 	path := filepath.Join(dir, "perdure.db")
 	if _, err := os.Stat(path); err != nil {
@@ -78,6 +82,7 @@ func checkFolder(ctx context.Context, dir string) (*api.Invariants, error) {
 	return checkStore(ctx, store.Options{Path: path, AnyClock: true})
 }
 
+// checkStore checks a store without a server.
 func checkStore(ctx context.Context, opt store.Options) (*api.Invariants, error) {
 	s, err := store.Open(opt)
 	if err != nil {

@@ -17,19 +17,19 @@ import (
 	"github.com/perdure/perdure/internal/paint"
 )
 
-// The exit codes of commands that wait for a run, beside 0 for one that completed and 1 for one that failed.
+// Exit codes of commands that wait for a run. A completed run gives 0, and a failed one 1.
 const (
-	exitDeferred  = 3 // it goes on without us
+	exitDeferred  = 3 // the run goes on
 	exitTimeout   = 4
 	exitCancelled = 5
 )
 
-// exitError ends the program with a code, after everything has been said.
+// exitError ends the program with a code, without printing anything.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// outcome is the exit code of an ended run.
+// outcome returns the exit code of an ended run as an error.
 func outcome(r *api.Run) error {
 	switch r.State {
 	case perdure.Completed:
@@ -46,7 +46,8 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("jobs", "Lists runs, newest first.\n\n  perdure jobs --status running --kind KIND", stderr)
 	conn := addConnFlags(f)
 	var filter client.Filter
-	f.StringVar(&filter.Status, "status", "", "only runs of this `status`: queued, running, suspended, deferred, completed, failed, …")
+	f.StringVar(&filter.Status, "status", "",
+		"only runs of this `status`: queued, running, suspended, deferred, completed, failed, …")
 	f.StringVar(&filter.Kind, "kind", "", "only runs of this `kind`")
 	f.StringVar(&filter.Queue, "queue", "", "only runs of this `queue`")
 	f.IntVar(&filter.Limit, "limit", 20, "at most so many")
@@ -77,12 +78,14 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fmt.Fprintln(w, "RUN\tKIND\tSTATUS\tAGE\tTRY\tDOING")
 	paint := statusPainter(stdout)
 	for _, r := range page.Runs {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.RunID, visible(r.Kind), paint(visible(r.Status)), shortly(time.Duration(r.ElapsedMS)*time.Millisecond), r.Attempt, visible(doing(&r)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.RunID, visible(r.Kind), paint(visible(r.Status)),
+			formatDuration(time.Duration(r.ElapsedMS)*time.Millisecond), r.Attempt, visible(activityOf(&r)))
 	}
 	return w.Flush()
 }
 
-// listJobs reads pages until there are as many runs as were asked for, or no more. The server looks at a bounded number of runs for a page.
+// listJobs reads pages until it has as many runs as were asked for, or there are no more. A page
+// may have fewer runs than its limit, because the server examines a bounded number of runs for it.
 func listJobs(ctx context.Context, c *client.Client, filter client.Filter) (*api.Runs, error) {
 	out, want := &api.Runs{Runs: []api.Run{}}, filter.Limit
 	for {
@@ -98,7 +101,8 @@ func listJobs(ctx context.Context, c *client.Client, filter client.Filter) (*api
 	}
 }
 
-func doing(r *api.Run) string {
+// activityOf returns the last column of a run: its error, its cancel request or its activity.
+func activityOf(r *api.Run) string {
 	switch {
 	case r.Error != nil:
 		return string(r.Error.Code)
@@ -110,7 +114,8 @@ func doing(r *api.Run) string {
 	return r.Summary
 }
 
-func shortly(d time.Duration) string {
+// formatDuration formats a duration for a table.
+func formatDuration(d time.Duration) string {
 	switch {
 	case d < time.Second:
 		return fmt.Sprintf("%dms", d.Milliseconds())
@@ -120,12 +125,13 @@ func shortly(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// statusPainter colours a status, where colours are seen.
+// statusPainter returns a function that colours a status, if the output is a terminal.
 func statusPainter(w io.Writer) func(string) string {
 	if !paint.Colourful(w) {
 		return func(s string) string { return s }
 	}
-	colours := map[string]string{"completed": "32", "failed": "31", "timeout": "31", "cancelled": "33", "running": "36", "dispatched": "36", "deferred": "35", "suspended": "34", "queued": "37"}
+	colours := map[string]string{"completed": "32", "failed": "31", "timeout": "31", "cancelled": "33",
+		"running": "36", "dispatched": "36", "deferred": "35", "suspended": "34", "queued": "37"}
 	return func(s string) string {
 		if c := colours[s]; c != "" {
 			return "\x1b[" + c + "m" + s + "\x1b[0m"
@@ -135,13 +141,16 @@ func statusPainter(w io.Writer) func(string) string {
 }
 
 func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("run KIND", "Starts a run and stays with it: its events as they happen, then its result.\nCtrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure run KIND [--input JSON] [flags]", stderr)
+	f := flags("run KIND",
+		"Starts a run and stays with it: its events as they happen, then its result.\n"+
+			"Ctrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure run KIND [--input JSON] [flags]", stderr)
 	conn := addConnFlags(f)
 	var sub perdure.Submission
 	input := f.String("input", "", "the input: `JSON`, @file, or - for standard input")
 	f.StringVar(&sub.Queue, "queue", "", "the `queue`")
 	thread := f.String("thread", "", "the `thread` that it runs on")
-	class := f.String("class", "", "task, agent or process: an agent may take a day, a task ten minutes; by default `agent` on a thread, else task")
+	class := f.String("class", "",
+		"task, agent or process: an agent may take a day, a task ten minutes; by default `agent` on a thread, else task")
 	f.IntVar(&sub.Priority, "priority", 0, "-100 to 100, higher first")
 	f.IntVar(&sub.MaxAttempts, "max-attempts", 0, "attempts before it is given up")
 	f.TextVar(&sub.Timeout, "timeout", perdure.Duration(0), "when it ends at the latest")
@@ -219,6 +228,7 @@ func readJSON(what, text string) (json.RawMessage, error) {
 	return b, nil
 }
 
+// printEvent prints a line of a run's log.
 func printEvent(w io.Writer, e *api.Event, asJSON bool) error {
 	if asJSON {
 		return printJSONLine(w, e)
@@ -233,15 +243,16 @@ func printEvent(w io.Writer, e *api.Event, asJSON bool) error {
 	}
 	if e.Type == perdure.LineHeartbeat {
 		var beat struct{ Activity string }
-		if json.Unmarshal(e.Data, &beat) == nil { // what is something else is shown as it is
+		if json.Unmarshal(e.Data, &beat) == nil { // otherwise the data is printed as it is
 			data = visible(first(beat.Activity, "its worker is there"))
 		}
 	}
-	const room = 140
-	if len(data) > room {
-		data = strings.ToValidUTF8(data[:room], "") + "…"
+	const maxData = 140
+	if len(data) > maxData {
+		data = strings.ToValidUTF8(data[:maxData], "") + "…"
 	}
-	_, err := fmt.Fprintf(w, "%s %4d  %-22s %s\n", e.At.Time().Local().Format("15:04:05.000"), e.Seq, visible(e.Type), data)
+	_, err := fmt.Fprintf(w, "%s %4d  %-22s %s\n", e.At.Time().Local().Format("15:04:05.000"), e.Seq,
+		visible(e.Type), data)
 	return err
 }
 
@@ -284,7 +295,9 @@ func logs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("kill RUN…", "Asks runs to stop, waits until they have, and shows the proof: requested, delivered, acknowledged, stopped.\n\n  perdure kill RUN…", stderr)
+	f := flags("kill RUN…",
+		"Asks runs to stop, waits until they have, and shows the proof: requested, delivered, acknowledged, "+
+			"stopped.\n\n  perdure kill RUN…", stderr)
 	conn := addConnFlags(f)
 	reason := f.String("reason", "perdure kill", "why; the run is told")
 	wait := f.Duration("wait", time.Minute, "wait for so long; 0 only asks")
@@ -299,15 +312,16 @@ func kill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	var last *api.Run
 	for _, id := range ids {
-		err := conn.each(ctx, []string{id}, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (_ *api.Run, err error) {
-			last, err = c.Cancel(ctx, id, *reason, *wait)
-			return last, err
-		})
+		err := conn.each(ctx, []string{id}, stdout, *asJSON,
+			func(c *client.Client, id perdure.RunID) (_ *api.Run, err error) {
+				last, err = c.Cancel(ctx, id, *reason, *wait)
+				return last, err
+			})
 		if err != nil {
 			return err
 		}
 		if !*asJSON && last.Cancel != nil {
-			fmt.Fprintf(stdout, "  %s\n", proof(last.Cancel))
+			fmt.Fprintf(stdout, "  %s\n", cancelProof(last.Cancel))
 		}
 	}
 	return nil

@@ -20,9 +20,11 @@ const keysUsage = `Usage:
 `
 
 func keysCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	k := &keysCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
-	return k.say("keys", keysUsage, "", []word{
-		{"create NAME", "Makes a key. Its secret is printed once, and stored nowhere.\n\n  perdure keys create NAME --scopes runs:create,runs:read", k.create},
+	k := &keysCall{subcommandCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
+	return k.dispatch("keys", keysUsage, "", []subcommand{
+		{"create NAME",
+			"Makes a key. Its secret is printed once, and stored nowhere.\n\n" +
+				"  perdure keys create NAME --scopes runs:create,runs:read", k.create},
 		{"list", "Lists the keys of the tenant, without their secrets.\n\n  perdure keys list", k.list},
 		{"revoke ID", "Ends a key at once.\n\n  perdure keys revoke KEY_ID", k.revoke},
 		{"bootstrap", bootstrapAbout, k.bootstrap},
@@ -30,11 +32,12 @@ func keysCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	})
 }
 
-type keysCall struct{ wordCall }
+type keysCall struct{ subcommandCall }
 
 func (h *keysCall) create() error {
 	scopes := h.flags.String("scopes", "", "what it allows (default: every scope that a key of its kind can have)")
-	platform := h.flags.Bool("platform", false, "make a key of the platform, which calls /api/admin/… and /metrics as far as its scopes go (takes one)")
+	platform := h.flags.Bool("platform", false,
+		"make a key of the platform, which calls /api/admin/… and /metrics as far as its scopes go (takes one)")
 	tenant := h.flags.String("tenant", "", "of another `tenant`, which is made if need be (takes a key of the platform)")
 	var in api.CreateKey
 	h.flags.TextVar(&in.TTL, "ttl", perdure.Duration(0), "when it expires; 0s: never")
@@ -43,7 +46,8 @@ func (h *keysCall) create() error {
 		return err
 	}
 	if *platform && *tenant != "" {
-		fmt.Fprintln(h.stderr, "perdure keys create: a key is either of a tenant or of the platform: give --tenant or --platform")
+		fmt.Fprintln(h.stderr,
+			"perdure keys create: a key is either of a tenant or of the platform: give --tenant or --platform")
 		return errUsage
 	}
 	in.Name, in.Scopes = name[0], scopeNames(*scopes, *platform)
@@ -76,7 +80,7 @@ func (h *keysCall) showOnce(k *perdure.Key, secret string) error {
 	return err
 }
 
-// scopeNames are the scopes of a list, or all that a key of its kind can have.
+// scopeNames returns the scopes of a list, or all that a key of its kind can have.
 func scopeNames(list string, platform bool) (names []string) {
 	if list != "" {
 		return strings.Split(list, ",")
@@ -120,7 +124,8 @@ func printKeys(w io.Writer, list []perdure.Key) {
 		for _, s := range k.Scopes {
 			scopes = append(scopes, string(s))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", k.ID, literal(k.Name), state, k.CreatedAt.Time().Format("2006-01-02 15:04"), literal(strings.Join(scopes, " ")))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", k.ID, literal(k.Name), state,
+			k.CreatedAt.Time().Format("2006-01-02 15:04"), literal(strings.Join(scopes, " ")))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// works tells whether a key counts on the server of a folder, which is started for it.
+// works tells whether a key is valid on the server of a folder, which it starts.
 func works(t *testing.T, opt embedded.Options, key string) bool {
 	t.Helper()
 	srv, err := embedded.Open(opt)
@@ -36,17 +36,18 @@ func TestPlatformKeysOnTheCommandLine(t *testing.T) {
 	_, errs := mustRun(t, 1, "keys", "list", "--key", key)
 	has(t, errs, "keys:admin")
 	mustRun(t, 2, "keys", "create", "x", "--platform", "--tenant", "t")
-	_, errs = mustRun(t, 1, "keys", "bootstrap") // a server runs
+	_, errs = mustRun(t, 1, "keys", "bootstrap") // the server has the data locked
 	has(t, errs, "another server")
 
 	text, _ := mustRun(t, 0, "audit", "--all-tenants")
 	has(t, text, "key.create", "key.bootstrap", "first start", `"name":"prometheus"`, "(platform)")
 	text, _ = mustRun(t, 0, "audit", "--all-tenants", "--action", "key.bootstrap", "--json")
 	var page api.AuditLog
-	if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Entries) != 1 || page.Entries[0].Action != perdure.AuditKeyBootstrap {
-		t.Errorf("%v %v", page, err)
+	if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Entries) != 1 ||
+		page.Entries[0].Action != perdure.AuditKeyBootstrap {
+		t.Errorf("audit entries = %v (error %v), want one key.bootstrap", page, err)
 	}
-	text, _ = mustRun(t, 0, "audit") // of the tenant default
+	text, _ = mustRun(t, 0, "audit") // for the default tenant
 	has(t, text, "nothing of the kind")
 	_, errs = mustRun(t, 2, "audit", "--action", "key.creat")
 	has(t, errs, "key.create?")
@@ -55,7 +56,7 @@ func TestPlatformKeysOnTheCommandLine(t *testing.T) {
 	has(t, errs, "audit:read")
 }
 
-func TestKeysBootstrapMakesAnotherKeyWithoutAServer(t *testing.T) {
+func TestKeysBootstrapCreatesKeyWithoutServer(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PERDURE_DATA", dir)
 	_, errs := mustRun(t, 1, "keys", "bootstrap")
@@ -65,9 +66,9 @@ func TestKeysBootstrapMakesAnotherKeyWithoutAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv.Close()
-	text, _ := mustRun(t, 0, "keys", "bootstrap") // admin.key is there: it is printed
+	text, _ := mustRun(t, 0, "keys", "bootstrap") // admin.key exists, so the key is printed
 	if !works(t, embedded.Options{Dir: dir}, strings.TrimSpace(text)) {
-		t.Errorf("the key %q is not valid", text)
+		t.Errorf("printed key %q is not valid, want a valid one", text)
 	}
 	file := filepath.Join(dir, embedded.KeyFile)
 	if err := os.Remove(file); err != nil {
@@ -77,17 +78,20 @@ func TestKeysBootstrapMakesAnotherKeyWithoutAServer(t *testing.T) {
 	has(t, text, file)
 	b, err := os.ReadFile(file)
 	info, serr := os.Stat(file)
-	if err != nil || serr != nil || info.Mode().Perm() != 0o600 || !works(t, embedded.Options{Dir: dir}, strings.TrimSpace(string(b))) {
-		t.Errorf("%v %v %v", info, err, serr)
+	if err != nil || serr != nil || info.Mode().Perm() != 0o600 ||
+		!works(t, embedded.Options{Dir: dir}, strings.TrimSpace(string(b))) {
+		t.Errorf("key file: %v (errors %v, %v), want mode 0600 and a valid key", info, err, serr)
 	}
-	text, _ = mustRun(t, 0, "keys", "bootstrap", "--store", pgtest.New(t), "--scopes", "platform:read,keys:admin", "--json")
+	text, _ = mustRun(t, 0, "keys", "bootstrap", "--store", pgtest.New(t), "--scopes", "platform:read,keys:admin",
+		"--json")
 	var k api.NewKey
 	if err := json.Unmarshal([]byte(text), &k); err != nil || k.Secret == "" || !k.Platform || len(k.Scopes) != 2 {
-		t.Errorf("%s %v", text, err)
+		t.Errorf("keys bootstrap printed %s (error %v), want a platform key with 2 scopes", text, err)
 	}
 }
 
-// A key that was revoked after the backup is valid again after a restore, which says so; with --revoke-keys no key of the backup is.
+// A key that was revoked after the backup is valid again after a restore, which lists it. With
+// --revoke-keys no key of the backup is valid.
 func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
 	ctx := context.Background()
 	c, _ := live(t)
@@ -106,9 +110,10 @@ func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _ := mustRun(t, 0, "restore", file, "--data", plain)
-	has(t, text, revoked.ID, "leaver", "runs:read keys:admin", "valid again", "--revoke-keys", string(hook.WebhookID), "perdure webhooks rotate", "keys bootstrap --data "+plain)
+	has(t, text, revoked.ID, "leaver", "runs:read keys:admin", "valid again", "--revoke-keys",
+		string(hook.WebhookID), "perdure webhooks rotate", "keys bootstrap --data "+plain)
 	if !works(t, embedded.Options{Dir: plain}, revoked.Secret) {
-		t.Error("the revoked key is not valid after a plain restore: then the docs are wrong")
+		t.Error("a key that was revoked after the backup is not valid after a restore, want it valid, as the docs say")
 	}
 
 	text, _ = mustRun(t, 0, "restore", file, "--data", strict, "--revoke-keys", "--json")
@@ -121,26 +126,28 @@ func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
 			Version int `json:"secret_version"`
 		} `json:"webhook_secrets"`
 	}
-	if err := json.Unmarshal([]byte(text), &said); err != nil || len(said.Keys) != 1 || !said.Keys[0].Full() || said.Revoked != 2 || said.Secret != "" ||
+	if err := json.Unmarshal([]byte(text), &said); err != nil || len(said.Keys) != 1 || !said.Keys[0].Full() ||
+		said.Revoked != 2 || said.Secret != "" ||
 		said.KeyFile != filepath.Join(strict, embedded.KeyFile) || len(said.Hooks) != 1 || said.Hooks[0].Version != 1 {
-		t.Fatalf("%s %v", text, err)
+		t.Fatalf("restore --revoke-keys --json: %v, want 1 valid key in a file, 2 revoked, 1 webhook: %s", err, text)
 	}
 	if works(t, embedded.Options{Dir: strict}, revoked.Secret) {
-		t.Error("a key of the backup is valid after a restore with --revoke-keys")
+		t.Error("a key of the backup is valid after a restore with --revoke-keys, want none")
 	}
 	b, err := os.ReadFile(said.KeyFile)
 	if err != nil || !works(t, embedded.Options{Dir: strict}, strings.TrimSpace(string(b))) {
-		t.Errorf("the new key is not valid: %v", err)
+		t.Errorf("the new key is not valid (error %v), want it valid", err)
 	}
-	// Where there is no folder the key is printed.
+	// Without a data folder the key is printed.
 	database := pgtest.New(t)
 	text, _ = mustRun(t, 0, "restore", file, "--store", database, "--revoke-keys")
 	has(t, text, "2 keys of the backup are revoked", "prd_")
 	secret := "prd_" + strings.Fields(strings.SplitN(text, "prd_", 2)[1])[0]
-	if !works(t, embedded.Options{Store: database}, secret) || works(t, embedded.Options{Store: database}, revoked.Secret) {
-		t.Error("the printed key is not valid, or one of the backup is")
+	if !works(t, embedded.Options{Store: database}, secret) ||
+		works(t, embedded.Options{Store: database}, revoked.Secret) {
+		t.Error("the printed key is not valid, or a key of the backup is; want only the printed one")
 	}
-	// A key file in the folder would not be valid.
+	// An old key file in the folder would not be valid, so it is refused.
 	again := filepath.Join(out, "again")
 	if err := os.MkdirAll(again, 0o700); err != nil {
 		t.Fatal(err)
@@ -152,7 +159,7 @@ func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
 	has(t, errs, "move it away")
 }
 
-func TestServeRefusesAKeyFileThatOthersCanRead(t *testing.T) {
+func TestServeRefusesKeyFileReadableByOthers(t *testing.T) {
 	dir := t.TempDir()
 	srv, err := embedded.Open(embedded.Options{Dir: dir})
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 )
 
 func late(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("late RUN [adopt|discard N]", `Lists work of a run that was finished too late: it was refused, and kept. Adopting one completes the run if it is still
-live, and otherwise makes it what the run hands over.
+	f := flags("late RUN [adopt|discard N]", `Lists late results of a run: they came too late, were refused, and were
+kept. To adopt one completes the run if it is live, and otherwise replaces the run's deliverable.
 
   perdure late RUN
   perdure late RUN adopt N
@@ -74,7 +74,8 @@ func printLate(out io.Writer, list []api.LateResult, now time.Time) error {
 		if len(text) > 60 {
 			text = strings.ToValidUTF8(text[:60], "") + "…"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%d\t%s\n", l.N, l.State, shortly(now.Sub(l.At.Time())), l.Attempt, l.Epoch, from, l.Size, text)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\t%d\t%s\n", l.N, l.State, formatDuration(now.Sub(l.At.Time())),
+			l.Attempt, l.Epoch, from, l.Size, text)
 	}
 	return w.Flush()
 }

@@ -1,7 +1,3 @@
-// Command perdure is the program of Perdure, a durable runtime for AI-agent runs.
-//
-// "perdure serve" runs the server, "perdure dev" one for trying things out; the other commands talk to it through
-// its API, by package client. "perdure demo" shows in a few seconds what it is all for.
 package main
 
 import (
@@ -24,37 +20,40 @@ import (
 	"github.com/perdure/perdure/internal/demo"
 )
 
-// Exit codes. They are part of the interface: scripts act on them.
+// Exit codes. They are part of the interface: scripts use them.
 const (
 	exitOK    = 0
-	exitFail  = 1  // it did not work
-	exitUsage = 2  // it was asked for something that makes no sense
-	exitIO    = 74 // the disk failed; only a restart finds out what is stored
+	exitFail  = 1
+	exitUsage = 2
+	exitIO    = 74 // the disk failed; a restart finds out what is stored
 )
 
-// exitCodes is the sentence of docs/server.md, for the help.
-const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes on without us, 4 the run timed out, 5 it was cancelled,\n74 the disk failed."
+// exitCodes is a sentence of docs/server.md, for the help texts.
+const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes on without us, 4 the run timed " +
+	"out, 5 it was cancelled,\n74 the disk failed."
 
-// errUsage is a mistake on the command line that has been explained already.
+// errUsage is a mistake on the command line. Its explanation has been printed.
 var errUsage = errors.New("usage")
 
 func main() {
-	// What lives for long is small and what is made for a request is much: with the default a third of the time
-	// under load goes into collecting garbage. Whoever sets GOGC is obeyed.
+	// Requests allocate much, and little of it lives long. With the default, garbage collection
+	// takes a third of the time under load. A GOGC from the environment has precedence.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// A command is one word after "perdure".
+// A command is the first word after "perdure".
 type command struct {
 	name  string
 	about string
 	run   func(ctx context.Context, args []string, stdout, stderr io.Writer) error
-	inner bool // for the program itself: not in the usage
+	// hidden commands are called by the program itself and are not in the usage.
+	hidden bool
 }
 
+// commands returns the table of commands, in the order of the usage.
 func commands() []command {
 	return []command{
 		{"serve", "run the server", serve, false},
@@ -95,7 +94,7 @@ func commands() []command {
 	}
 }
 
-// run is the program, with its surroundings as arguments.
+// run executes a command line and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		usage(stderr)
@@ -134,40 +133,43 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		return exitFail
 	}
-	fmt.Fprintf(stderr, "perdure: there is no command %q%s\n\n", args[0], meant(args[0], commandNames()))
+	fmt.Fprintf(stderr, "perdure: there is no command %q%s\n\n", args[0], suggestion(args[0], commandNames()))
 	usage(stderr)
 	return exitUsage
 }
 
-// commandNames are those in the usage.
+// commandNames returns the names in the usage.
 func commandNames() (names []string) {
 	for _, c := range commands() {
-		if !c.inner {
+		if !c.hidden {
 			names = append(names, c.name)
 		}
 	}
 	return names
 }
 
+// usage prints the usage of the program.
 func usage(w io.Writer) {
 	fmt.Fprint(w, "Perdure is a durable runtime for AI-agent runs: timeouts stop waiting, not working.\n\n"+
 		"Usage:\n\n  perdure <command> [flags]\n\nCommands:\n\n")
 	for _, c := range commands() {
-		if !c.inner {
+		if !c.hidden {
 			fmt.Fprintf(w, "  %-10s %s\n", c.name, c.about)
 		}
 	}
 	fmt.Fprint(w, "\nperdure <command> -h explains a command.\n"+exitCodes+"\n")
 }
 
-// A flagSet is the flags and arguments of a command.
+// A flagSet has the flags and arguments of a command.
 type flagSet struct {
 	*flag.FlagSet
-	// takes names the arguments: RUN, RUN… for one or more, and in brackets those that may be missing, all together.
+	// takes has the names of the arguments: RUN, or RUN… for one or more. Optional ones are in
+	// brackets.
 	takes []string
 }
 
-// flags makes the flag set of a command. Its usage is its words, in small letters, and then its arguments.
+// flags returns the flag set of a command. usage is the command in lower case, and then its
+// arguments.
 func flags(usage, about string, stderr io.Writer) *flagSet {
 	words := strings.Fields(usage)
 	n := slices.IndexFunc(words, func(w string) bool { return strings.ContainsFunc(w, isArgument) })
@@ -183,7 +185,7 @@ func flags(usage, about string, stderr io.Writer) *flagSet {
 	return f
 }
 
-// isArgument tells a letter that the words of commands don't have.
+// isArgument tells whether a character occurs only in the names of arguments.
 func isArgument(r rune) bool { return unicode.IsUpper(r) || r == '[' }
 
 // given tells whether a flag was set.
@@ -192,20 +194,20 @@ func (f *flagSet) given(name string) (yes bool) {
 	return yes
 }
 
-// line is the first line of the usage.
+// line returns the first line of the usage.
 func (f *flagSet) line() string {
 	words := append(append([]string{"Usage: perdure", f.Name()}, f.takes...), "[flags]")
 	return strings.Join(words, " ") + "\n"
 }
 
-// checkArguments compares arguments with those that the command takes, and names one that is missing or too many.
+// checkArguments prints which argument is missing or too many, if any.
 func (f *flagSet) checkArguments(args []string) error {
 	complain := func(format, arg string) error {
 		fmt.Fprintf(f.Output(), "perdure %s: "+format+"\n\n%s", f.Name(), visible(arg), f.line())
 		return errUsage
 	}
 	if len(args) < len(f.takes) {
-		// One that begins a bracket may be missing, with the rest.
+		// An optional argument may be missing, together with those after it.
 		if name := f.takes[len(args)]; !strings.HasPrefix(name, "[") {
 			return complain("%s is missing", strings.Trim(name, "[]…"))
 		}
@@ -232,7 +234,7 @@ func parse(f *flagSet, args []string) error {
 	return nil
 }
 
-// number is set at the build of a release.
+// number is the version. The build of a release sets it.
 var number = "dev"
 
 type versionOf struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/golden"
 )
 
-// TestMain lets the demo and the bench start the test's own binary as their servers, workers and clients.
+// TestMain lets the demo and the bench start the test binary as their servers, workers and clients.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -77,7 +77,8 @@ func TestVersionAsJSON(t *testing.T) {
 	}
 }
 
-// The demo is a promise: a run outlives its caller's wait, a kill -9 of the server and one of its worker.
+// The demo shows that a run survives the end of its caller's wait, and a kill -9 of its server and
+// worker.
 func TestDemo(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -98,8 +99,9 @@ func TestDemo(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.State != perdure.Completed || got.Attempts != 2 || len(got.Killed) != 2 || len(got.Killed[0].Acked) != 2 || got.Killed[0].Attempt != 1 {
-		t.Errorf("%+v", got)
+	if got.State != perdure.Completed || got.Attempts != 2 || len(got.Killed) != 2 ||
+		len(got.Killed[0].Acked) != 2 || got.Killed[0].Attempt != 1 {
+		t.Errorf("demo = %+v, want completed in attempt 2, and 2 kills of which the first cost no attempt", got)
 	}
 	var once, twice int
 	for _, n := range got.Executions {
@@ -111,30 +113,32 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	if once != 5 || twice != 1 || len(got.Executions) != 6 {
-		t.Errorf("executions of the steps = %v, want five once, and twice the one under way when the worker was killed", got.Executions)
+		t.Errorf("executions of the steps = %v, want 1 for five steps, and 2 for the one during which the worker was killed",
+			got.Executions)
 	}
 	types := make(map[string]int)
 	for _, l := range got.Events {
 		types[l.Type]++
 	}
-	for _, typ := range []string{perdure.LineDeferred, perdure.LineReattached, perdure.LineReclaimed, perdure.LineRetrying, perdure.LineCompleted} {
+	for _, typ := range []string{perdure.LineDeferred, perdure.LineReattached, perdure.LineReclaimed,
+		perdure.LineRetrying, perdure.LineCompleted} {
 		if types[typ] != 1 {
 			t.Errorf("%d lines of type %s, want 1", types[typ], typ)
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(tmp, "perdure-demo-*")); len(left) > 0 {
-		t.Errorf("the demo left %v behind", left)
+		t.Errorf("files after the demo = %v, want none", left)
 	}
 }
 
-func TestTheManualHasEveryCommand(t *testing.T) {
+func TestManualListsEveryCommand(t *testing.T) {
 	manual, err := os.ReadFile("../../docs/server.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	help, _ := mustRun(t, 0, "--help")
 	for _, c := range commands() {
-		if !c.inner {
+		if !c.hidden {
 			has(t, string(manual), "perdure "+c.name)
 			has(t, help, "  "+c.name+" ")
 		}

@@ -8,15 +8,17 @@ import (
 	"time"
 )
 
-// The collector runs seldom: main lets the heap grow to five times of what is alive. A burst of large calls would
-// leave that much garbage behind, so the garbage is bounded: the soft limit of memory is kept at what is alive and
-// maxGarbage more, and never below leastMemory. GOMEMLIMIT is obeyed instead where it is set.
+// main lets the heap grow to five times the live memory before garbage is collected. After a burst
+// of large calls that would be much garbage, so it is bounded. The soft memory limit is the live
+// memory and maxGarbage more, and at least minMemoryLimit. A GOMEMLIMIT from the environment has
+// precedence.
 const (
-	leastMemory = 384 << 20
-	maxGarbage  = 192 << 20
+	minMemoryLimit = 384 << 20
+	maxGarbage     = 192 << 20
 )
 
-// boundGarbage moves the soft limit of memory along with what is alive, until the context ends.
+// boundGarbage adjusts the soft memory limit to the live memory every second, until the context
+// ends.
 func boundGarbage(ctx context.Context) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -35,5 +37,6 @@ func boundGarbage(ctx context.Context) {
 	}
 }
 
-// memoryLimit is the soft limit while so many bytes are alive. A quarter of them is for stacks and the runtime.
-func memoryLimit(live int64) int64 { return max(leastMemory, live+live/4+maxGarbage) }
+// memoryLimit returns the soft limit for a number of live bytes. A quarter more is for stacks and
+// the runtime.
+func memoryLimit(live int64) int64 { return max(minMemoryLimit, live+live/4+maxGarbage) }

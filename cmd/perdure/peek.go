@@ -14,7 +14,9 @@ import (
 )
 
 func peek(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("peek RUN", "Shows what a run is doing: since when, what happened last, what it waits for, and its children.\n\n  perdure peek RUN", stderr)
+	f := flags("peek RUN",
+		"Shows what a run is doing: since when, what happened last, what it waits for, and its children.\n\n"+
+			"  perdure peek RUN", stderr)
 	conn := addConnFlags(f)
 	asJSON := f.Bool("json", false, "print JSON")
 	ids, err := parseMixed(f, args)
@@ -35,15 +37,17 @@ func peek(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return printActivity(stdout, a, time.Now())
 }
 
+// printActivity prints what a run is doing.
 func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 	paint := statusPainter(out)
-	fmt.Fprintf(out, "%s  %s  %s%s  for %s, attempt %d of %d\n", a.RunID, visible(a.Kind), paint(visible(a.Status)), alive(out, a.Tier, a.SilentMS), millis(a.ElapsedMS), a.Attempt, a.MaxAttempts)
+	fmt.Fprintf(out, "%s  %s  %s%s  for %s, attempt %d of %d\n", a.RunID, visible(a.Kind),
+		paint(visible(a.Status)), alive(out, a.Tier, a.SilentMS), millis(a.ElapsedMS), a.Attempt, a.MaxAttempts)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	item := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{name}, args...)...)
 	}
 	if o := a.Operation; o != nil {
-		item("doing", "%s, for %s", visible(o.Activity), shortly(now.Sub(o.Since.Time())))
+		item("doing", "%s, for %s", visible(o.Activity), formatDuration(now.Sub(o.Since.Time())))
 	}
 	if a.WorkerID != "" {
 		item("worker", "%s", visible(a.WorkerID))
@@ -55,7 +59,7 @@ func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 		item("progress", "%d bytes", a.ProgressSize)
 	}
 	if a.Cancel != nil {
-		item("cancel", "%s", proof(a.Cancel))
+		item("cancel", "%s", cancelProof(a.Cancel))
 	}
 	if a.Error != nil {
 		item("error", "%s: %s", visible(string(a.Error.Code)), visible(a.Error.Message))
@@ -81,12 +85,14 @@ func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 	if len(a.Recent) > 0 {
 		fmt.Fprintln(out, "\nRecently:")
 		for _, h := range a.Recent {
-			fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %-22s %s", h.At.Time().Local().Format("15:04:05"), visible(h.Type), visible(h.Text)), " "))
+			fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %-22s %s", h.At.Time().Local().Format("15:04:05"),
+				visible(h.Type), visible(h.Text)), " "))
 		}
 	}
 	return printChildren(out, a, paint)
 }
 
+// printChildren prints the children of a run.
 func printChildren(out io.Writer, a *api.Activity, paint func(string) string) error {
 	if len(a.Children) == 0 {
 		return nil
@@ -97,23 +103,27 @@ func printChildren(out io.Writer, a *api.Activity, paint func(string) string) er
 		if k.Operation != nil {
 			doing = visible(k.Operation.Activity)
 		}
-		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %s  %s%s  %s  %s", k.RunID, visible(k.Kind), paint(visible(k.Status)), alive(out, k.Tier, k.SilentMS), millis(k.ElapsedMS), doing), " "))
+		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %s  %s%s  %s  %s", k.RunID, visible(k.Kind),
+			paint(visible(k.Status)), alive(out, k.Tier, k.SilentMS), millis(k.ElapsedMS), doing), " "))
 	}
 	return nil
 }
 
-// alive says how alive a run looks, where somebody holds it and has been silent for a while.
+// alive describes how long the holder of a run has been silent. It is empty for a run without a
+// holder, or with a recent sign of life.
 func alive(out io.Writer, tier string, silent *int64) string {
 	if tier == "" || silent == nil || (tier == perdure.TierFresh && *silent < 10_000) {
 		return ""
 	}
 	text := fmt.Sprintf("%s, silent for %s", tier, millis(*silent))
-	if colour := map[string]string{perdure.TierStale: "33", perdure.TierDead: "31"}[tier]; colour != "" && paint.Colourful(out) {
+	if colour := map[string]string{perdure.TierStale: "33", perdure.TierDead: "31"}[tier]; colour != "" &&
+		paint.Colourful(out) {
 		text = "\x1b[" + colour + "m" + text + "\x1b[0m"
 	}
 	return " (" + text + ")"
 }
 
+// waitText describes an open wait.
 func waitText(w *api.OpenWait, now time.Time) string {
 	text := visible(w.Type)
 	if w.Name != "" {
@@ -123,13 +133,13 @@ func waitText(w *api.OpenWait, now time.Time) string {
 		text = fmt.Sprintf("%s of %d children, %d have ended", visible(first(w.Mode, perdure.ModeAll)), w.Children, w.Ended)
 	}
 	if w.TimeoutAt != nil {
-		text += ", at most " + shortly(max(0, w.TimeoutAt.Time().Sub(now))) + " more"
+		text += ", at most " + formatDuration(max(0, w.TimeoutAt.Time().Sub(now))) + " more"
 	}
 	return text
 }
 
-// proof tells what became of a cancel request, step by step.
-func proof(c *perdure.Cancel) string {
+// cancelProof lists the times of a cancel request: requested, delivered, acknowledged, stopped.
+func cancelProof(c *perdure.Cancel) string {
 	text := "requested " + c.RequestedAt.Time().Local().Format("15:04:05.000")
 	for _, step := range []struct {
 		name string
@@ -139,7 +149,7 @@ func proof(c *perdure.Cancel) string {
 			text += " → not " + step.name
 			continue
 		}
-		text += fmt.Sprintf(" → %s +%s", step.name, shortly(step.at.Sub(c.RequestedAt)))
+		text += fmt.Sprintf(" → %s +%s", step.name, formatDuration(step.at.Sub(c.RequestedAt)))
 	}
 	if c.Reason != "" {
 		text += " (" + visible(c.Reason) + ")"
@@ -147,4 +157,4 @@ func proof(c *perdure.Cancel) string {
 	return text
 }
 
-func millis(ms int64) string { return shortly(time.Duration(ms) * time.Millisecond) }
+func millis(ms int64) string { return formatDuration(time.Duration(ms) * time.Millisecond) }

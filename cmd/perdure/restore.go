@@ -18,10 +18,11 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-const restoreAbout = `Fills an empty store from a backup: a data folder, or with --store a PostgreSQL database, whichever it was made of. No server may
-run on it. The store is of a new generation then: whoever held a run is refused, and what was leased is claimable again, with no
-attempt lost. What happened after the backup was made is gone. That holds for keys too: one that was revoked since is valid again.
-The command lists the valid keys; --revoke-keys revokes all of them and makes one platform key.
+const restoreAbout = `Fills an empty store from a backup: a data folder, or with --store a PostgreSQL database.
+The backup may be of either kind. No server may run on the store. The store then has a new generation:
+workers that held runs are fenced, and leased runs are claimable again without a lost attempt. Changes
+after the backup are lost. That includes keys: one that was revoked since is valid again. The command
+lists the valid keys; --revoke-keys revokes all of them and creates one platform key.
 
   perdure restore FILE --data new-data
   perdure restore FILE --data new-data --revoke-keys`
@@ -30,7 +31,8 @@ func restore(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f := flags("restore FILE", restoreAbout, stderr)
 	data := f.String("data", "", "`folder` of the data (default: PERDURE_DATA, or perdure-data)")
 	database := f.String("store", "", "restore into the database at this `address`, postgres://…")
-	revoke := f.Bool("revoke-keys", false, "revoke every key of the backup and make one platform key: admin.key in the folder, or printed with --store")
+	revoke := f.Bool("revoke-keys", false,
+		"revoke every key of the backup and make one platform key: admin.key in the folder, or printed with --store")
 	asJSON := f.Bool("json", false, "print JSON")
 	names, err := parseMixed(f, args)
 	if err != nil {
@@ -65,29 +67,30 @@ func restore(ctx context.Context, args []string, stdout, stderr io.Writer) error
 // maxListed bounds the keys and the webhooks that a restore lists.
 const maxListed = 1000
 
-// restored is what a restore says of itself.
+// restored is the result of a restore.
 type restored struct {
 	store.Backup
-	Into     string        `json:"into"`
-	Keys     []perdure.Key `json:"valid_keys"` // at most maxListed
-	Revoked  int           `json:"keys_revoked"`
-	Webhooks []hookSecret  `json:"webhook_secrets"` // at most maxListed
-	KeyFile  string        `json:"key_file,omitempty"`
-	Secret   string        `json:"secret,omitempty"` // of the new key, where it has no file
+	Into     string          `json:"into"`
+	Keys     []perdure.Key   `json:"valid_keys"` // maxListed at most
+	Revoked  int             `json:"keys_revoked"`
+	Webhooks []webhookSecret `json:"webhook_secrets"` // at most maxListed
+	KeyFile  string          `json:"key_file,omitempty"`
+	Secret   string          `json:"secret,omitempty"` // of the new key, where it has no file
 
 	revoke  bool
 	keyFile string
 }
 
-// hookSecret says which secret a webhook has after a restore.
-type hookSecret struct {
+// A webhookSecret tells which secret a webhook has after a restore.
+type webhookSecret struct {
 	Tenant  perdure.TenantID  `json:"tenant"`
 	ID      perdure.WebhookID `json:"webhook_id"`
 	Version int               `json:"secret_version"`
 	URL     string            `json:"url"`
 }
 
-// fill restores, checks, and looks at what is valid then. A file that it has made does not stay if that fails.
+// fill restores a backup, checks it, and lists the valid credentials. If that fails, it removes the
+// files that it created.
 func (r *restored) fill(ctx context.Context, from string, opt store.Options, stderr io.Writer) (err error) {
 	if _, serr := os.Stat(opt.Path); opt.Path != "" && errors.Is(serr, os.ErrNotExist) {
 		defer func() {
@@ -104,13 +107,14 @@ func (r *restored) fill(ctx context.Context, from string, opt store.Options, std
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	policy := perdure.DefaultPolicy()
-	op := &engine.Restoring{Store: s, Policy: &policy, Told: tellRows(stderr), RevokeKeys: r.revoke, Tenant: embedded.DefaultTenant}
+	op := &engine.Restoring{Store: s, Policy: &policy, Told: rowProgress(stderr), RevokeKeys: r.revoke,
+		Tenant: embedded.DefaultTenant}
 	if err := op.Do(ctx, from); err != nil {
 		return err
 	}
 	r.Backup, r.Revoked, r.Secret = op.Backup, op.Revoked, op.Secret
 	r.Generation = op.Generation
-	if err := s.Audit(ctx, r.look); err != nil {
+	if err := s.Audit(ctx, r.checkAndList); err != nil {
 		return err
 	}
 	if r.Secret != "" && r.keyFile != "" {
@@ -120,11 +124,12 @@ func (r *restored) fill(ctx context.Context, from string, opt store.Options, std
 	return nil
 }
 
-// look checks what was restored, and lists its keys and webhooks.
-func (r *restored) look(v *store.View) error {
+// checkAndList checks the invariants, and lists keys and webhooks.
+func (r *restored) checkAndList(v *store.View) error {
 	found, err := v.Check(nil)
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("what was restored breaks %d invariants, the first: %s: %s", len(found), found[0].Statement, found[0].Row)
+		err = fmt.Errorf("what was restored breaks %d invariants, the first: %s: %s", len(found), found[0].Statement,
+			found[0].Row)
 	}
 	if err != nil {
 		return err
@@ -134,25 +139,28 @@ func (r *restored) look(v *store.View) error {
 	}
 	hooks, err := v.AllWebhooks(maxListed)
 	for _, w := range hooks {
-		r.Webhooks = append(r.Webhooks, hookSecret{w.Tenant, w.ID, w.SecretVersion, w.URL})
+		r.Webhooks = append(r.Webhooks, webhookSecret{w.Tenant, w.ID, w.SecretVersion, w.URL})
 	}
 	return err
 }
 
-// print says what was restored, and which credentials count.
+// print prints what was restored, and which credentials are valid.
 func (r *restored) print(w io.Writer) {
 	fmt.Fprintf(w, "%d runs as of %s are in %s, generation %d.\n", r.Runs, r.At, r.Into, r.Generation)
 	switch {
 	case r.KeyFile != "":
 		fmt.Fprintf(w, "%d keys of the backup are revoked. The one valid key is in %s.\n", r.Revoked, r.KeyFile)
 	case r.Secret != "":
-		fmt.Fprintf(w, "%d keys of the backup are revoked. This is the only time that the secret of the one valid key is shown:\n%s\n", r.Revoked, r.Secret)
+		fmt.Fprintf(w,
+			"%d keys of the backup are revoked. This is the only time that the secret of the one valid key is shown:\n"+
+				"%s\n", r.Revoked, r.Secret)
 	default:
 		r.printKeys(w)
 	}
 	if len(r.Webhooks) > 0 {
-		fmt.Fprintf(w, "\nSecrets of webhooks are as of the backup. One that was rotated since signs with the old secret again.\n"+
-			"To rotate one: perdure webhooks rotate WEBHOOK_ID\n\n")
+		fmt.Fprintf(w,
+			"\nSecrets of webhooks are as of the backup. One that was rotated since signs with the old secret again.\n"+
+				"To rotate one: perdure webhooks rotate WEBHOOK_ID\n\n")
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "TENANT\tWEBHOOK\tSECRET VERSION\tURL")
 		for _, h := range r.Webhooks {
@@ -166,11 +174,15 @@ func (r *restored) print(w io.Writer) {
 func (r *restored) printKeys(w io.Writer) {
 	if r.keyFile != "" {
 		if _, err := os.Stat(r.keyFile); err != nil {
-			fmt.Fprintf(w, "There is no %s in the folder: put the old one there, or have another key made: perdure keys bootstrap --data %s\n", embedded.KeyFile, r.Into)
+			fmt.Fprintf(w,
+				"There is no %s in the folder: put the old one there, or have another key made: perdure keys bootstrap "+
+					"--data %s\n", embedded.KeyFile, r.Into)
 		}
 	}
-	fmt.Fprintf(w, "\nThese keys are valid. A backup does not know which of them were revoked after it was made: these are valid again.\n"+
-		"Revoke what must not be (perdure keys revoke KEY_ID), or restore with --revoke-keys.\n\n")
+	fmt.Fprintf(w,
+		"\nThese keys are valid. A backup does not know which of them were revoked after it was made: these are valid "+
+			"again.\n"+
+			"Revoke what must not be (perdure keys revoke KEY_ID), or restore with --revoke-keys.\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "TENANT\tKEY\tNAME\tCREATED\tSCOPES")
 	for _, k := range r.Keys {
@@ -181,7 +193,8 @@ func (r *restored) printKeys(w io.Writer) {
 		for i, s := range k.Scopes {
 			scopes[i] = string(s)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", visible(tenant), k.ID, visible(k.Name), k.CreatedAt.Time().Format("2006-01-02 15:04"), strings.Join(scopes, " "))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", visible(tenant), k.ID, visible(k.Name),
+			k.CreatedAt.Time().Format("2006-01-02 15:04"), strings.Join(scopes, " "))
 	}
 	t.Flush()
 	if len(r.Keys) == maxListed {

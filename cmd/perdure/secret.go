@@ -14,12 +14,13 @@ const secretUsage = `Usage:
 
   perdure secret rotate [--data DIR | --store postgres://…] [--seal-keys file:PATH]
 
-Gives the store a new root secret, from which callback tokens and the secrets of new webhooks follow. No server may run on the store:
-with PostgreSQL, stop all nodes first. Callback tokens that are out stay valid for two rotations. Secrets of webhooks stay as they are
-until each is rotated; those are listed. docs/server.md says more.
+Gives the store a new root secret, from which callback tokens and the secrets of new webhooks are
+derived. No server may run on the store: with PostgreSQL, stop all nodes first. Existing callback
+tokens stay valid for two rotations. Secrets of webhooks stay the same until each is rotated; the
+command lists them. See docs/server.md.
 `
 
-// secretCommand is "perdure secret".
+// secretCommand implements "perdure secret".
 func secretCommand(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("secret", "", stderr)
 	f.takes = []string{"rotate"}
@@ -47,7 +48,9 @@ func secretCommand(_ context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	fmt.Fprintln(stdout, "The store has a new root secret. Callback tokens that are out stay valid.")
 	if len(old) > 0 {
-		fmt.Fprintln(stdout, "The secrets of these webhooks follow from an older one, and stay valid. If it may be known, rotate each (perdure webhooks rotate ID):")
+		fmt.Fprintln(stdout,
+			"The secrets of these webhooks follow from an older one, and stay valid. If it may be known, rotate each "+
+				"(perdure webhooks rotate ID):")
 	}
 	for _, w := range old {
 		fmt.Fprintln(stdout, "  "+literal(w))

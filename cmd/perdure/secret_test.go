@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 )
 
-// A store whose root secret is sealed from the first start on is opened with the key alone, by the server and offline.
+// A store whose root secret is sealed can be opened only with the key, by the server and offline.
 func TestSealedStoreNeedsItsKey(t *testing.T) {
 	dir := t.TempDir()
 	data, key, other := filepath.Join(dir, "data"), filepath.Join(dir, "seal.key"), filepath.Join(dir, "other.key")
@@ -42,9 +42,12 @@ func TestSealedStoreNeedsItsKey(t *testing.T) {
 	if !sealed {
 		t.Errorf("no file of %v has a sealed root secret", files)
 	}
-	for name, keys := range map[string][]string{"give that key": nil, "none of the seal_keys is that one": {"file:" + other}, "is not set": {"env:PERDURE_TEST_NO_SUCH_KEY"},
-		"does not hold 32 bytes": {"file:" + filepath.Join(data, embedded.KeyFile)}, "has no place in the configuration": {strings.Repeat("ab", 32)}} {
-		if err := open(keys...); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), strings.Repeat("ab", 32)) {
+	for name, keys := range map[string][]string{"give that key": nil,
+		"none of the seal_keys is that one": {"file:" + other}, "is not set": {"env:PERDURE_TEST_NO_SUCH_KEY"},
+		"does not hold 32 bytes":            {"file:" + filepath.Join(data, embedded.KeyFile)},
+		"has no place in the configuration": {strings.Repeat("ab", 32)}} {
+		if err := open(keys...); err == nil || !strings.Contains(err.Error(), name) ||
+			strings.Contains(err.Error(), strings.Repeat("ab", 32)) {
 			t.Errorf("start with the keys %v: %v; want %q", keys, err, name)
 		}
 	}

@@ -15,11 +15,15 @@ import (
 	"github.com/perdure/perdure/internal/settings"
 )
 
-// drainTime bounds how long a server that is asked to stop waits for requests under way.
+// drainTime bounds how long a server that shuts down waits for its requests.
 const drainTime = 10 * time.Second
 
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("serve", "Runs the server until it is interrupted. The first start of a store makes a key of the platform and\nwrites it to <data>/admin.key, readable by its owner alone; the other commands find it there. Later starts make none: see keys bootstrap.\n\n  perdure serve --data /var/lib/perdure\n  perdure serve --store postgres://perdure@db/perdure --doorbell nats://nats:4222", stderr)
+	f := flags("serve",
+		"Runs the server until it is interrupted. The first start of a store makes a key of the platform and\n"+
+			"writes it to <data>/admin.key, readable by its owner alone; the other commands find it there. Later starts "+
+			"make none: see keys bootstrap.\n\n  perdure serve --data /var/lib/perdure\n"+
+			"  perdure serve --store postgres://perdure@db/perdure --doorbell nats://nats:4222", stderr)
 	cfg, err := configure(f, args)
 	if err != nil {
 		return err
@@ -28,13 +32,15 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("dev", "Runs a server for trying things out, and says how to talk to it. The same as serve, with a friendlier voice.\n\n  perdure dev", stderr)
+	f := flags("dev",
+		"Runs a server for trying things out, and says how to talk to it. The same as serve, with a friendlier "+
+			"voice.\n\n  perdure dev", stderr)
 	cfg, err := configure(f, args)
 	if err != nil {
 		return err
 	}
 	if len(cfg.WebhookAllow) == 0 {
-		cfg.WebhookAllow = []string{"127.0.0.0/8", "::1/128"} // receivers that one tries out run here
+		cfg.WebhookAllow = []string{"127.0.0.0/8", "::1/128"} // receivers for trying out run on this machine
 	}
 	return serveWith(ctx, cfg, stdout, stderr, func(url string, srv *embedded.Server) {
 		fmt.Fprintf(stdout, `
@@ -55,8 +61,9 @@ The API: %[1]s/openapi.json. Ctrl-C stops the server; nothing is lost.
 	})
 }
 
-// serveWith opens the data, listens, and works until the context ends or the store is in doubt.
-func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writer, greet func(url string, srv *embedded.Server)) error {
+// serveWith listens, opens the data, and serves until the context ends or the store fails.
+func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writer,
+	greet func(url string, srv *embedded.Server)) error {
 	log, err := cfg.NewLogger(stderr)
 	if err != nil {
 		return err
@@ -66,7 +73,7 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 		return err
 	}
 	log = secrets.Logger(log)
-	// Listening comes first: a port that is taken is found before anything is written.
+	// It listens first, so that a port that is in use is found before anything is written.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
 	if err != nil {
 		return err
@@ -84,7 +91,8 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 	if hs.TLSConfig = srv.TLSConfig(); hs.TLSConfig != nil {
 		url, start = "https://"+l.Addr().String(), func(l net.Listener) error { return hs.ServeTLS(l, "", "") }
 	} else if !cfg.Loopback() {
-		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear", "listen", cfg.Listen)
+		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear",
+			"listen", cfg.Listen)
 	}
 	go boundGarbage(ctx)
 	bounded, err := srv.Bound(hs, l, hs.TLSConfig == nil)
@@ -99,13 +107,13 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 	} else {
 		fmt.Fprintln(stdout, url)
 	}
-	sick := time.NewTicker(500 * time.Millisecond)
-	defer sick.Stop()
+	health := time.NewTicker(500 * time.Millisecond)
+	defer health.Stop()
 	for {
 		select {
 		case err := <-served:
 			return err
-		case <-sick.C:
+		case <-health.C:
 			if err := srv.Err(); err != nil {
 				return fmt.Errorf("%w: %w", errIO, err)
 			}
@@ -129,14 +137,16 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 	return nil
 }
 
-// server has its complaints in the log, as anything else. It speaks HTTP/1.1 alone, with TLS too: see tlscert. ReadHeaderTimeout
-// bounds the TLS handshake as well.
+// server returns an HTTP server that writes its errors to the log. It supports HTTP/1.1 only, also
+// with TLS: see tlscert. ReadHeaderTimeout limits the TLS handshake as well.
 func server(h http.Handler, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &http.Server{Handler: h, Protocols: protocols, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	return &http.Server{Handler: h, Protocols: protocols, ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 }
 
-// errIO is a store whose last commit failed: the process ends, and a restart finds out what is on disk.
+// errIO means that a commit of the store failed. The process exits, and a restart finds out what is
+// on disk.
 var errIO = errors.New("the store is in doubt")

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-func TestWhatTheHTTPServerComplainsOfIsInTheLog(t *testing.T) {
+func TestHTTPServerErrorsAreLogged(t *testing.T) {
 	var out strings.Builder
 	server(http.NotFoundHandler(), slog.New(slog.NewJSONHandler(&out, nil))).ErrorLog.Print("http: something")
 	if got := out.String(); !strings.Contains(got, `"level":"WARN"`) || !strings.Contains(got, `"msg":"http: something"`) {
-		t.Error(got)
+		t.Errorf("log = %q, want the HTTP server's error as a warning", got)
 	}
 }

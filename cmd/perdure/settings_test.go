@@ -15,16 +15,16 @@ import (
 	"github.com/perdure/perdure/internal/tlstest"
 )
 
-// A sample is a setting with a value that is not its default, and one that is refused.
+// A sample is a setting with a valid value that is not its default, and one that is refused.
 type sample struct {
 	name  string // in the file, with dots between sections
 	good  string // as a flag or in the environment gives it
-	shown string // as config check shows it; empty: as it was given
-	bad   string // empty: the setting refuses no text
-	why   string // what the refusal says beside the name
+	shown string // as config check shows it, or empty if that is the same
+	bad   string // a value that is refused, or empty if there is none
+	why   string // a part of the error beside the name
 }
 
-// settingSamples has every setting that the program documents. Files are in dir.
+// settingSamples returns samples of every documented setting. Files are in dir.
 func settingSamples(t *testing.T, dir string) []sample {
 	ca, cert, key := tlstest.New(t), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	ca.Issue(cert, key, time.Now().Add(time.Hour))
@@ -81,7 +81,7 @@ func settingSamples(t *testing.T, dir string) []sample {
 		webhook_retention key_retention watchdog_interval gap_after
 		gap_spare patrol_every`
 	fitting := map[string]string{"watchdog_interval": "400ms", "retention": "200h0m0s", "dead_after": "40m0s",
-		"active_reap": "40m0s"} // where another setting bounds it
+		"active_reap": "40m0s"} // these are bounded by other settings
 	for _, name := range strings.Fields(durations) {
 		least := "1ms"
 		if name == "lease" {
@@ -96,7 +96,7 @@ func settingSamples(t *testing.T, dir string) []sample {
 	return all
 }
 
-// besides are settings that another one can't do without.
+// besides returns the settings that another one requires.
 func besides(all []sample, name string) []string {
 	pairs := [][2]string{{"tls_cert", "tls_key"}, {"tls_key", "tls_cert"}, {"signing_required", "signing_keys"}}
 	for _, pair := range pairs {
@@ -109,7 +109,7 @@ func besides(all []sample, name string) []string {
 	return nil
 }
 
-// flagOf, variableOf and lineOf give a setting in each of the three ways.
+// flagOf, variableOf and lineOf return a setting as a flag, a variable and a line of the file.
 func flagOf(name, value string) []string {
 	if section, rest, ok := strings.Cut(name, "."); ok {
 		return []string{"--" + section, rest + "=" + value}
@@ -139,12 +139,12 @@ func lineOf(name, value string) string {
 	return name + " = " + value + "\n"
 }
 
-// effective is what config check says of a setting.
+// effective returns the value of a setting in the output of config check.
 func effective(t *testing.T, out, name string) string {
 	t.Helper()
 	var all map[string]any
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("config check --json: %v\n%s", err, out)
 	}
 	section, rest, _ := strings.Cut(name, ".")
 	var at any = all[section]
@@ -166,7 +166,7 @@ func effective(t *testing.T, out, name string) string {
 	return fmt.Sprint(at)
 }
 
-func TestEverySettingIsTakenFromFileEnvironmentAndFlag(t *testing.T) {
+func TestEverySettingFromFileEnvironmentAndFlag(t *testing.T) {
 	all := settingSamples(t, t.TempDir())
 	page, err := os.ReadFile("../../docs/configuration.md")
 	if err != nil {
@@ -218,7 +218,7 @@ func TestEverySettingIsTakenFromFileEnvironmentAndFlag(t *testing.T) {
 	}
 }
 
-// The page has a row for each setting, and each row is a setting that was tried above.
+// Each row of the page is a setting that has a sample.
 func TestEveryDocumentedSettingIsTried(t *testing.T) {
 	tried := map[string]bool{}
 	for _, s := range settingSamples(t, t.TempDir()) {
@@ -239,7 +239,7 @@ func TestEveryDocumentedSettingIsTried(t *testing.T) {
 	}
 }
 
-// The files that the documentation shows hold nothing that the program refuses as unknown.
+// The configuration files in the documentation contain only known settings.
 func TestDocumentedFilesNameSettings(t *testing.T) {
 	tried := map[string]bool{}
 	for _, s := range settingSamples(t, t.TempDir()) {
@@ -259,7 +259,7 @@ func TestDocumentedFilesNameSettings(t *testing.T) {
 			var tree map[string]any
 			meta, err := toml.Decode(block[1], &tree)
 			if err != nil {
-				t.Errorf("%s: %v", page, err)
+				t.Errorf("%s: a configuration file is not TOML: %v", page, err)
 			}
 			for _, key := range meta.Keys() {
 				name := strings.Join(key, ".")
@@ -273,6 +273,6 @@ func TestDocumentedFilesNameSettings(t *testing.T) {
 		}
 	}
 	if found == 0 {
-		t.Error("no page shows a file")
+		t.Error("no page of the documentation has a configuration file, want some")
 	}
 }

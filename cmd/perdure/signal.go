@@ -10,9 +10,9 @@ import (
 )
 
 func signalCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("signal RUN NAME [JSON]", `Sends a signal to a run. One that nobody waits for yet is kept for the wait to come. Where the run asks for an
-approval of that name, it is the decision: {"decision": "approve"} or "reject", and with the "action_hash" of what is
-decided about if the run has asked under that name before.
+	f := flags("signal RUN NAME [JSON]", `Sends a signal to a run. It is kept until the run waits for it. If
+the run waits for an approval of that name, the signal is the decision: {"decision": "approve"} or
+"reject". If the run has had an approval of that name before, it also needs the "action_hash".
 
   perdure signal RUN NAME [JSON | @file | -]`, stderr)
 	conn := addConnFlags(f)

@@ -26,21 +26,28 @@ const signingUsage = `Usage:
 How it goes together is in docs/signing.md.
 `
 
-// signingCommand is "perdure keys signing".
+// signingCommand implements "perdure keys signing".
 func signingCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	k := &signingCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
-	return k.say("keys signing", signingUsage, "", []word{
+	k := &signingCall{subcommandCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
+	return k.dispatch("keys signing", signingUsage, "", []subcommand{
 		{"new", "", func() error { return signingNew(k.args, stderr) }},
 		{"public", "", func() error { return signingPublic(k.args, stdout, stderr) }},
-		{"list", "Lists the public halves of the keys that the server signs runs with, and did.\n\n  perdure keys signing list", k.list},
-		{"require TENANT on|off", "Says whether a tenant's runs are handed over only with a valid signature. It takes a key of the platform.\n\n  perdure keys signing require TENANT on|off", k.require},
+		{"list",
+			"Lists the public halves of the keys that the server signs runs with, and did.\n\n" +
+				"  perdure keys signing list", k.list},
+		{"require TENANT on|off",
+			"Says whether a tenant's runs are handed over only with a valid signature. It takes a key of the " +
+				"platform.\n\n  perdure keys signing require TENANT on|off", k.require},
 	})
 }
 
-type signingCall struct{ wordCall }
+type signingCall struct{ subcommandCall }
 
+// signingNew creates a signing key.
 func signingNew(args []string, stderr io.Writer) error {
-	f := flags("keys signing new FILE", "Makes a key that signs runs: an Ed25519 private key in PEM, in a file that its owner alone can read.\n\n  perdure keys signing new FILE", stderr)
+	f := flags("keys signing new FILE",
+		"Makes a key that signs runs: an Ed25519 private key in PEM, in a file that its owner alone can read.\n\n"+
+			"  perdure keys signing new FILE", stderr)
 	file, err := parseMixed(f, args)
 	if err != nil {
 		return err
@@ -58,7 +65,7 @@ func signingNew(args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// One that is there signs runs: it is not written over.
+	// An existing key is not overwritten: runs are signed with it.
 	out, err := os.OpenFile(file[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -67,12 +74,16 @@ func signingNew(args []string, stderr io.Writer) error {
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "Key %s is in %s. Give it to every server: perdure serve --signing-keys %s\n", s.KeyID(), file[0], file[0])
+	fmt.Fprintf(stderr, "Key %s is in %s. Give it to every server: perdure serve --signing-keys %s\n", s.KeyID(),
+		file[0], file[0])
 	return nil
 }
 
+// signingPublic prints public keys.
 func signingPublic(args []string, stdout, stderr io.Writer) error {
-	f := flags("keys signing public FILE…", "Prints the public halves of keys that sign runs, as workers take them.\n\n  perdure keys signing public FILE…", stderr)
+	f := flags("keys signing public FILE…",
+		"Prints the public halves of keys that sign runs, as workers take them.\n\n"+
+			"  perdure keys signing public FILE…", stderr)
 	files, err := parseMixed(f, args)
 	if err != nil {
 		return err
@@ -126,12 +137,12 @@ func (h *signingCall) list() error {
 }
 
 func (h *signingCall) require() error {
-	said, err := parseMixed(h.flags, h.args)
+	names, err := parseMixed(h.flags, h.args)
 	if err != nil {
 		return err
 	}
-	yes := said[1] == "on"
-	if !yes && said[1] != "off" {
+	yes := names[1] == "on"
+	if !yes && names[1] != "off" {
 		h.flags.Usage()
 		return errUsage
 	}
@@ -139,7 +150,7 @@ func (h *signingCall) require() error {
 	if err != nil {
 		return err
 	}
-	t, err := c.ChangeTenant(h.ctx, perdure.TenantID(said[0]), api.ChangeTenant{RequireSignatures: &yes})
+	t, err := c.ChangeTenant(h.ctx, perdure.TenantID(names[0]), api.ChangeTenant{RequireSignatures: &yes})
 	if err != nil {
 		return err
 	}

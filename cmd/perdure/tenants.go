@@ -21,15 +21,18 @@ These take a key of the platform. A limit of 0 means the server's default.
 `
 
 func tenantsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	h := &tenantsCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
-	return h.say("tenants", tenantsUsage, "list", []word{
+	h := &tenantsCall{subcommandCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
+	return h.dispatch("tenants", tenantsUsage, "list", []subcommand{
 		{"list", "Lists tenants and the limits that are set for them.\n\n  perdure tenants list", h.list},
 		{"show TENANT", "Shows a tenant, its limits and how many live runs it has.\n\n  perdure tenants show acme", h.show},
-		{"set TENANT", "Sets limits of a tenant, and makes the tenant if there is none of that name. Limits that are not named stay.\nEach node holds to them within a second.\n\n  perdure tenants set acme --max-live-runs 10000 --max-calls 64", h.set},
+		{"set TENANT",
+			"Sets limits of a tenant, and makes the tenant if there is none of that name. Limits that are not named " +
+				"stay.\nEach node holds to them within a second.\n\n" +
+				"  perdure tenants set acme --max-live-runs 10000 --max-calls 64", h.set},
 	})
 }
 
-type tenantsCall struct{ wordCall }
+type tenantsCall struct{ subcommandCall }
 
 func (h *tenantsCall) list() error {
 	_, c, err := h.begin()
@@ -112,6 +115,7 @@ func printTenants(w io.Writer, list ...api.Tenant) {
 			live = strconv.FormatInt(*t.LiveRuns, 10)
 		}
 		l := t.Limits
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.Tenant, live, limit(l.MaxLiveRuns), limit(l.MaxCalls), limit(l.MaxStreams), limit(l.MaxPolls), limit(l.MaxBytesPerHour))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.Tenant, live, limit(l.MaxLiveRuns), limit(l.MaxCalls),
+			limit(l.MaxStreams), limit(l.MaxPolls), limit(l.MaxBytesPerHour))
 	}
 }

@@ -10,32 +10,35 @@ import (
 	"unicode/utf8"
 )
 
-// What agents, workers, tenants and servers wrote is never printed as it is: a terminal obeys escape sequences (OSC 52 writes the
-// clipboard), a line break or a tab forges a row of a table, and characters that turn text around or have no width make it look
-// like something else. Everything that is printed for people goes through visible, literal or block, and everything that is
-// printed as JSON through safeJSON. Only what this program itself adds, colours and line breaks, is left out.
+// Text from agents, workers, tenants and servers is never printed as it is. A terminal executes
+// escape sequences: OSC 52 writes the clipboard. A line break or a tab forges a row of a table.
+// Characters that change direction or have no width disguise a text. Text for people goes through
+// visible, literal or block, and JSON through safeJSON. Only colours and line breaks of this
+// program are printed directly.
 
-// plain tells whether a character shows itself and does nothing else. Not plain are controls (C0, DEL, C1), what turns text
-// around, what has no width, line and paragraph separators, spaces other than ' ', and bytes that are no UTF-8.
-func plain(r rune) bool { return strconv.IsPrint(r) && r != utf8.RuneError }
+// isPlain tells whether a character is printable and has no other effect. Not plain are controls
+// (C0, DEL, C1), characters that change direction or have no width, line and paragraph separators,
+// spaces other than ' ', and bytes that are not UTF-8.
+func isPlain(r rune) bool { return strconv.IsPrint(r) && r != utf8.RuneError }
 
-// visible is a text in one line, with a dot for each character that is not plain: for tables, where a text need not be read to
-// the letter.
+// visible returns a text in one line, with a dot for each character that is not plain. It is for
+// tables, where the exact text does not matter.
 func visible(s string) string {
 	return strings.Map(func(r rune) rune {
-		if plain(r) || r == utf8.RuneError {
+		if isPlain(r) || r == utf8.RuneError {
 			return r
 		}
 		return '·'
 	}, s)
 }
 
-// literal is a text in one line that writes out each character that is not plain, as Go would: for what is decided about.
+// literal returns a text in one line that escapes each character that is not plain, as Go does. It
+// is for texts by which somebody decides.
 func literal(s string) string {
 	var b strings.Builder
 	for i, r := range s {
 		switch {
-		case plain(r) || strings.HasPrefix(s[i:], "\uFFFD"):
+		case isPlain(r) || strings.HasPrefix(s[i:], "\uFFFD"):
 			b.WriteRune(r)
 		case r == utf8.RuneError:
 			fmt.Fprintf(&b, `\x%02x`, s[i])
@@ -46,8 +49,8 @@ func literal(s string) string {
 	return b.String()
 }
 
-// block is a text of several lines, each as literal has it. Lines after the first are indented, so that none of them looks like
-// a line of this program's own.
+// block returns a text of several lines, each escaped as by literal. Lines after the first are
+// indented, so that none of them looks like a line of this program.
 func block(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, line := range lines {
@@ -58,14 +61,15 @@ func block(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// safeJSON escapes in JSON what is not plain, as JSON does it: the value stays the same. JSON itself allows C1 controls and
-// characters that turn text around as they are.
+// safeJSON escapes characters of JSON that are not plain. The value stays the same. JSON itself
+// allows C1 controls and characters that change direction.
 func safeJSON(text []byte) []byte {
 	var b bytes.Buffer
 	for len(text) > 0 {
 		r, n := utf8.DecodeRune(text)
 		switch {
-		case plain(r) || r == '\n' || r == '\t' || r == '\r': // whitespace: in a string these are escaped already
+		// White space occurs between values only: in strings it is escaped.
+		case isPlain(r) || r == '\n' || r == '\t' || r == '\r':
 			b.Write(text[:n])
 		case r > 0xffff:
 			r -= 0x10000
@@ -78,10 +82,10 @@ func safeJSON(text []byte) []byte {
 	return b.Bytes()
 }
 
-// printJSON prints a value over several lines.
+// printJSON prints a value on several lines.
 func printJSON(w io.Writer, v any) error { return writeJSON(w, v, "  ") }
 
-// printJSONLine prints a value in one line.
+// printJSONLine prints a value on one line.
 func printJSONLine(w io.Writer, v any) error { return writeJSON(w, v, "") }
 
 func writeJSON(w io.Writer, v any, indent string) error {

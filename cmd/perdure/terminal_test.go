@@ -13,11 +13,11 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// hostile is a text that writes the clipboard of a terminal (OSC 52), forges a row, turns text around, hides some of it, and
-// has a C1 control, DEL, and a line separator.
+// hostile is a text that writes the clipboard of a terminal (OSC 52), forges a row, changes the
+// direction and hides characters. It also has a C1 control, DEL and a line separator.
 const hostile = "a\x1b]52;c;ZXZpbA==\x07\r\nRUN\tforged\u009b31m\u202eback\u2066\u200bhidden\u2028\x7f\U000e0041"
 
-// unsafeIn gives the first character of an output that a terminal would obey, beside line breaks.
+// unsafeIn returns the first character of an output that is not plain, except line breaks.
 func unsafeIn(out string) string {
 	for i, r := range out {
 		if r != '\n' && !unicode.IsPrint(r) {
@@ -27,7 +27,7 @@ func unsafeIn(out string) string {
 	return ""
 }
 
-func TestForeignTextIsMadeSafe(t *testing.T) {
+func TestForeignTextIsEscaped(t *testing.T) {
 	for name, f := range map[string]func(string) string{"visible": visible, "literal": literal, "block": block,
 		"safeJSON": func(s string) string {
 			b, err := json.Marshal(s)
@@ -55,14 +55,16 @@ func TestForeignTextIsMadeSafe(t *testing.T) {
 	}
 }
 
-// Nothing that a tenant, an agent or a worker wrote reaches a terminal as it is, by any command that prints it.
+// No command prints text of a tenant, an agent or a worker without escaping it.
 func TestNoCommandPrintsForeignTextRaw(t *testing.T) {
 	c, _ := live(t)
 	ctx := context.Background()
 	text, no := json.RawMessage(mustJSON(hostile)), false
 	submit := func(kind string) {
 		t.Helper()
-		if _, err := c.Start(ctx, perdure.Submission{Kind: kind, Input: text, Metadata: map[string]string{"k": strings.ReplaceAll(hostile, "\x00", "")}}); err != nil {
+		if _, err := c.Start(ctx,
+			perdure.Submission{Kind: kind, Input: text,
+				Metadata: map[string]string{"k": strings.ReplaceAll(hostile, "\x00", "")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +72,7 @@ func TestNoCommandPrintsForeignTextRaw(t *testing.T) {
 		t.Helper()
 		p, err := c.Poll(ctx, "w", api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
 		if err != nil || len(p.Runs) != 1 {
-			t.Fatalf("nothing to do: %v", err)
+			t.Fatalf("poll: %v, want a run", err)
 		}
 		return p.Runs[0]
 	}
@@ -78,32 +80,40 @@ func TestNoCommandPrintsForeignTextRaw(t *testing.T) {
 		t.Helper()
 		what.ID, what.RunID, what.Epoch = "c"+g.Kind, g.RunID, g.Epoch
 		if _, err := c.Commit(ctx, "w", what); err != nil {
-			t.Fatalf("%s: %v", g.Kind, err)
+			t.Fatalf("commit for kind %s: %v", g.Kind, err)
 		}
 	}
 	submit("live")
 	g := take("live")
-	if _, err := c.Heartbeat(ctx, "w", api.Beat{RunID: g.RunID, Epoch: g.Epoch, Activity: hostile, Progress: text}); err != nil {
+	if _, err := c.Heartbeat(ctx, "w",
+		api.Beat{RunID: g.RunID, Epoch: g.Epoch, Activity: hostile, Progress: text}); err != nil {
 		t.Fatal(err)
 	}
-	commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "x:evil", Data: text}}, Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitApproval, Name: "ask",
-		Approval: &perdure.ApprovalSpec{Title: hostile, Action: text}}}})
+	commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "x:evil", Data: text}},
+		Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitApproval, Name: "ask",
+			Approval: &perdure.ApprovalSpec{Title: hostile, Action: text}}}})
 	submit("good")
 	good := take("good")
 	commit(good, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: text, Summary: hostile}})
 	submit("bad")
 	bad := take("bad")
-	commit(bad, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "boom", Message: hostile}, Retryable: &no}})
+	commit(bad, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeFail,
+		Error: &perdure.Failure{Code: "boom", Message: hostile}, Retryable: &no}})
 	submit("no")
 	rejected := take("no")
 	commit(rejected, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: hostile}})
-	mustRun(t, 0, "webhooks", "add", "http://127.0.0.1:1/", "--description", strings.NewReplacer("\r", "", "\x07", "").Replace(hostile))
+	mustRun(t, 0, "webhooks", "add", "http://127.0.0.1:1/", "--description",
+		strings.NewReplacer("\r", "", "\x07", "").Replace(hostile))
 
 	for _, args := range [][]string{
-		{"jobs"}, {"peek", string(g.RunID)}, {"logs", string(g.RunID)}, {"logs", string(good.RunID)}, {"logs", string(bad.RunID)},
-		{"wait", string(good.RunID)}, {"wait", string(bad.RunID)}, {"fg", string(good.RunID)}, {"fg", string(bad.RunID)}, {"peek", string(bad.RunID)}, {"peek", string(good.RunID)},
-		{"approve"}, {"dlq"}, {"dlq", "list"}, {"dlq", "show", string(rejected.RunID)}, {"webhooks"}, {"watchdog"}, {"late", string(good.RunID)},
-		{"artifacts", string(good.RunID)}, {"keys", "list"}, {"kill", "--reason", hostile, "--wait", "0s", string(g.RunID)}, {"peek", hostile}, {"rm", hostile},
+		{"jobs"}, {"peek", string(g.RunID)}, {"logs", string(g.RunID)}, {"logs", string(good.RunID)},
+		{"logs", string(bad.RunID)},
+		{"wait", string(good.RunID)}, {"wait", string(bad.RunID)}, {"fg", string(good.RunID)},
+		{"fg", string(bad.RunID)}, {"peek", string(bad.RunID)}, {"peek", string(good.RunID)},
+		{"approve"}, {"dlq"}, {"dlq", "list"}, {"dlq", "show", string(rejected.RunID)}, {"webhooks"}, {"watchdog"},
+		{"late", string(good.RunID)},
+		{"artifacts", string(good.RunID)}, {"keys", "list"},
+		{"kill", "--reason", hostile, "--wait", "0s", string(g.RunID)}, {"peek", hostile}, {"rm", hostile},
 	} {
 		for _, form := range [][]string{nil, {"--json"}} {
 			if args[0] == "rm" && form != nil {

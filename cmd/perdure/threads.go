@@ -11,7 +11,8 @@ import (
 )
 
 func threadsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("threads", "Lists threads, the one on which something happened last first.\n\n  perdure threads -n 200", stderr)
+	f := flags("threads",
+		"Lists threads, the one on which something happened last first.\n\n  perdure threads -n 200", stderr)
 	conn := addConnFlags(f)
 	var filter client.ThreadFilter
 	f.IntVar(&filter.Limit, "n", 50, "at most so many, up to 200")
@@ -55,7 +56,8 @@ func printThreads(page *api.Threads, stdout, stderr io.Writer) error {
 		if th.LastMessage != nil {
 			last = th.LastMessage.Role + ": " + shorter(th.LastMessage.Text, 60)
 		}
-		fmt.Fprintf(w, "%s\t%s ago\t%s\t%s\t%s\n", th.ThreadID, ago(th.UpdatedAt), orDash(run), orDash(shorter(th.Title, 40)), orDash(last))
+		fmt.Fprintf(w, "%s\t%s ago\t%s\t%s\t%s\n", th.ThreadID, ago(th.UpdatedAt), orDash(run),
+			orDash(shorter(th.Title, 40)), orDash(last))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -66,7 +68,7 @@ func printThreads(page *api.Threads, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// shorter cuts a text to so many characters.
+// shorter cuts a text to a number of characters.
 func shorter(text string, limit int) string {
 	if runes := []rune(text); len(runes) > limit {
 		return string(runes[:limit-1]) + "…"

@@ -27,13 +27,15 @@ func TestThreadsOnTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _ = mustRun(t, 0, "threads")
-	has(t, text, "THREAD", string(named.ThreadID), "to Oslo", "how far is it?", "user: how far is it?", string(r.RunID), "queued")
+	has(t, text, "THREAD", string(named.ThreadID), "to Oslo", "how far is it?", "user: how far is it?",
+		string(r.RunID), "queued")
 	if strings.Index(text, string(chat.ThreadID)) > strings.Index(text, string(named.ThreadID)) {
 		t.Errorf("the thread with the last activity is not the first:\n%s", text)
 	}
 	text, _ = mustRun(t, 0, "threads", "-n", "1", "--json")
 	var page api.Threads
-	if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Threads) != 1 || page.Threads[0].LiveRun == nil || page.NextCursor == "" {
+	if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Threads) != 1 ||
+		page.Threads[0].LiveRun == nil || page.NextCursor == "" {
 		t.Errorf("threads as JSON: %s (%v), want the first one and a cursor", text, err)
 	}
 	_, errs := mustRun(t, 0, "threads", "-n", "1")

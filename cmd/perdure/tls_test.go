@@ -22,10 +22,12 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// secureServer starts "perdure serve" as a process of its own. It gives its URL, and what kills it.
+// secureServer starts "perdure serve" as a process. It returns its URL, and a function that kills
+// it.
 func secureServer(t *testing.T, listen, data, cert, key string) (url string, kill func()) {
 	t.Helper()
-	p, err := child.Start(t.Context(), "server", nil, "serve", "--listen", listen, "--data", data, "--tls-cert", cert, "--tls-key", key, "--log-level", "error")
+	p, err := child.Start(t.Context(), "server", nil, "serve", "--listen", listen, "--data", data, "--tls-cert",
+		cert, "--tls-key", key, "--log-level", "error")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,12 +37,12 @@ func secureServer(t *testing.T, listen, data, cert, key string) (url string, kil
 	}
 	t.Cleanup(kill)
 	if !p.Out.Scan() {
-		t.Fatalf("the server says nothing: %s", p.Errors.String())
+		t.Fatalf("the server printed no URL: %s", p.Errors.String())
 	}
 	return p.Out.Text(), kill
 }
 
-// serial is that of the certificate that a server shows.
+// serial returns the serial number of a server's certificate.
 func serial(t *testing.T, address string) int64 {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
@@ -64,7 +66,7 @@ func TestServeWithTLS(t *testing.T) {
 	t.Setenv("PERDURE_DATA", data)
 	t.Setenv("PERDURE_KEY", "")
 
-	// Nobody but the test trusts the authority.
+	// Without --ca the authority is not trusted.
 	out, _ := mustRun(t, 1, "doctor")
 	has(t, out, "ok   TLS", "on: the certificate expires at", "BAD  server", "--ca FILE or PERDURE_CA")
 	out, _ = mustRun(t, 0, "doctor", "--ca", ca.File)
@@ -72,7 +74,7 @@ func TestServeWithTLS(t *testing.T) {
 	t.Setenv("PERDURE_CA", ca.File)
 	mustRun(t, 0, "jobs")
 
-	// A worker and a stream go on when the server is killed and comes back.
+	// A worker and a stream continue after the server was killed and started again.
 	admin, err := os.ReadFile(filepath.Join(data, embedded.KeyFile))
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +119,7 @@ func TestServeWithTLS(t *testing.T) {
 		t.Errorf("run %s: the stream over TLS ended with %q after the server was killed, want run:completed", r.RunID, got)
 	}
 
-	// Other files are shown without a restart, and the metric follows.
+	// New certificate files are used without a restart, and the metric follows.
 	expires := time.Now().Add(90 * 24 * time.Hour).Truncate(time.Second)
 	fresh := ca.Issue(cert, key, expires)
 	eventually.True(t, "the new certificate is shown", func() bool { return serial(t, address) == fresh })
@@ -137,7 +139,8 @@ func TestListeningBeyondThisMachineNeedsTLS(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--listen", "0.0.0.0:0"}, 1, "--tls-cert FILE --tls-key FILE); or set insecure (--insecure) if only a proxy with TLS"},
+		{[]string{"--listen", "0.0.0.0:0"}, 1,
+			"--tls-cert FILE --tls-key FILE); or set insecure (--insecure) if only a proxy with TLS"},
 		{[]string{"--listen", ":7373"}, 1, "reachable from other machines"},
 		{[]string{"--listen", "0.0.0.0:0", "--insecure"}, 0, "good"},
 		{[]string{"--listen", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key}, 0, "good"},
@@ -150,7 +153,7 @@ func TestListeningBeyondThisMachineNeedsTLS(t *testing.T) {
 		if code != x.code || !strings.Contains(stdout+stderr, x.want) {
 			t.Errorf("config check %v: exit code %d, want %d with %q:\n%s%s", x.args, code, x.code, x.want, stdout, stderr)
 		}
-		if x.code != 0 { // the server says the same
+		if x.code != 0 { // serve refuses it in the same way
 			code, _, stderr := call(append([]string{"serve", "--data", filepath.Join(dir, "data")}, x.args...)...)
 			if code != x.code || !strings.Contains(stderr, x.want) {
 				t.Errorf("serve %v: exit code %d, want %d with %q:\n%s", x.args, code, x.code, x.want, stderr)
@@ -165,8 +168,8 @@ func TestListeningBeyondThisMachineNeedsTLS(t *testing.T) {
 	has(t, stderr, "insecure", "perhaps")
 }
 
-// A client that opens a connection and says nothing costs it, and no more.
-func TestSilentTLSClientIsCutOff(t *testing.T) {
+// A client that opens a connection and sends nothing is disconnected after a timeout.
+func TestSilentTLSClientIsDisconnected(t *testing.T) {
 	ca, dir := tlstest.New(t), t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	ca.Issue(cert, key, time.Now().Add(time.Hour))
@@ -180,7 +183,8 @@ func TestSilentTLSClientIsCutOff(t *testing.T) {
 	}
 	hs := server(http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	if hs.ReadHeaderTimeout <= 0 || hs.ReadHeaderTimeout > 10*time.Second {
-		t.Errorf("ReadHeaderTimeout, which bounds the handshake, is %s", hs.ReadHeaderTimeout)
+		t.Errorf("ReadHeaderTimeout, which limits the handshake, = %s, want more than 0 and at most 10 s",
+			hs.ReadHeaderTimeout)
 	}
 	hs.TLSConfig, hs.ReadHeaderTimeout = pair.Config(), 50*time.Millisecond
 	go hs.ServeTLS(l, "", "")

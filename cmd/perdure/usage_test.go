@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// noServer points the commands at a port where nothing listens.
+// noServer sets the environment of the commands to a port where nothing listens.
 func noServer(t *testing.T) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -25,7 +25,7 @@ func noServer(t *testing.T) (address string) {
 	return address
 }
 
-// A command whose server is not there names what starts one. Without a server there is no key either.
+// Without a server a command says how to start one. There is no key either.
 func TestCommandsSayHowToStartAServer(t *testing.T) {
 	address := noServer(t)
 	defer func(d time.Duration) { serverPatience = d }(serverPatience)
@@ -41,7 +41,7 @@ func TestCommandsSayHowToStartAServer(t *testing.T) {
 	}
 }
 
-// onWrite is called with what is written.
+// onWrite is a writer that calls a function.
 type onWrite func(text string)
 
 func (f onWrite) Write(b []byte) (int, error) {
@@ -49,8 +49,9 @@ func (f onWrite) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A command that was typed while its server restarts says so at once, and goes on when the server is there.
-func TestCommandsWaitForAServerThatRestarts(t *testing.T) {
+// A command that is called while its server restarts prints that at once, and continues when the
+// server is back.
+func TestCommandsWaitForRestartingServer(t *testing.T) {
 	address := noServer(t)
 	t.Setenv("PERDURE_KEY", "prd_none")
 	var said strings.Builder
@@ -64,9 +65,10 @@ func TestCommandsWaitForAServerThatRestarts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hs = &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			io.WriteString(w, `{"runs":[]}`)
-		})}}
+		hs = &httptest.Server{Listener: l,
+			Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				io.WriteString(w, `{"runs":[]}`)
+			})}}
 		hs.Start()
 		t.Cleanup(hs.Close)
 	}))
@@ -77,11 +79,16 @@ func TestCommandsWaitForAServerThatRestarts(t *testing.T) {
 
 func TestUsageNamesArguments(t *testing.T) {
 	for command, want := range map[string]string{
-		"run": "run KIND", "logs": "logs RUN", "peek": "peek RUN", "fg": "fg RUN", "bg": "bg RUN…", "wait": "wait RUN", "kill": "kill RUN…", "rm": "rm ID…",
-		"artifacts": "artifacts RUN [NAME]", "late": "late RUN [adopt|discard N]", "signal": "signal RUN NAME [JSON]", "approve": "approve [ID]",
-		"backup": "backup FILE", "restore": "restore FILE", "clock": "clock [reset]", "dlq show": "dlq show RUN_ID", "dlq redrive": "dlq redrive [RUN_ID…]",
-		"webhooks add": "webhooks add URL", "webhooks redeliver": "webhooks redeliver DELIVERY_ID", "keys create": "keys create NAME", "keys revoke": "keys revoke ID",
-		"keys signing public": "keys signing public FILE…", "keys signing require": "keys signing require TENANT on|off", "tenants set": "tenants set TENANT",
+		"run": "run KIND", "logs": "logs RUN", "peek": "peek RUN", "fg": "fg RUN", "bg": "bg RUN…",
+		"wait": "wait RUN", "kill": "kill RUN…", "rm": "rm ID…",
+		"artifacts": "artifacts RUN [NAME]", "late": "late RUN [adopt|discard N]", "signal": "signal RUN NAME [JSON]",
+		"approve": "approve [ID]",
+		"backup":  "backup FILE", "restore": "restore FILE", "clock": "clock [reset]", "dlq show": "dlq show RUN_ID",
+		"dlq redrive":  "dlq redrive [RUN_ID…]",
+		"webhooks add": "webhooks add URL", "webhooks redeliver": "webhooks redeliver DELIVERY_ID",
+		"keys create": "keys create NAME", "keys revoke": "keys revoke ID",
+		"keys signing public":  "keys signing public FILE…",
+		"keys signing require": "keys signing require TENANT on|off", "tenants set": "tenants set TENANT",
 	} {
 		_, stderr := mustRun(t, exitOK, append(strings.Fields(command), "-h")...)
 		has(t, stderr, "Usage: perdure "+want+" [flags]\n")
@@ -106,7 +113,7 @@ func TestMissingArgumentIsNamed(t *testing.T) {
 	}
 }
 
-// The exit codes are said in one sentence, wherever they are said.
+// The documentation and the help describe the exit codes with the same sentence.
 func TestExitCodesAreTheSameEverywhere(t *testing.T) {
 	manual, err := os.ReadFile("../../docs/server.md")
 	if err != nil {
@@ -117,15 +124,16 @@ func TestExitCodesAreTheSameEverywhere(t *testing.T) {
 	for _, command := range []string{"run", "fg", "wait"} {
 		_, texts[command] = mustRun(t, exitOK, command, "-h")
 	}
-	const want = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes on without us, 4 the run timed out, 5 it was cancelled, 74 the disk failed"
+	const want = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes on without us, 4 the run timed out, " +
+		"5 it was cancelled, 74 the disk failed"
 	for name, text := range texts {
 		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
-			t.Errorf("%s does not say %q", name, want)
+			t.Errorf("%s lacks the sentence %q", name, want)
 		}
 	}
 }
 
-func TestDoctorSaysThatTheServerIsMissing(t *testing.T) {
+func TestDoctorReportsMissingServer(t *testing.T) {
 	address := noServer(t)
 	stdout, _ := mustRun(t, exitFail, "doctor")
 	has(t, stdout, "BAD  server", "no server at "+address)

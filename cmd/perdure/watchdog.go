@@ -15,7 +15,9 @@ import (
 )
 
 func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("watchdog", "Lists what the watchdog did and why, newest first. Takes a key of the platform.\n\n  perdure watchdog --rule lost-worker\n  perdure watchdog --run RUN", stderr)
+	f := flags("watchdog",
+		"Lists what the watchdog did and why, newest first. Takes a key of the platform.\n\n"+
+			"  perdure watchdog --rule lost-worker\n  perdure watchdog --run RUN", stderr)
 	conn := addConnFlags(f)
 	var filter client.WatchdogFilter
 	f.StringVar(&filter.Rule, "rule", "", "only what this `rule` did: W6, or lost-worker")
@@ -30,8 +32,10 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		fmt.Fprintln(stderr, "perdure watchdog: -n takes 1 to 1000")
 		return errUsage
 	}
+	filter.Rule = watchdog.StoredName(filter.Rule)
 	if names := watchdog.RuleNames(); filter.Rule != "" && !slices.Contains(names, filter.Rule) {
-		fmt.Fprintf(stderr, "perdure watchdog: there is no rule %q: the rules are %s\n", filter.Rule, strings.Join(names, ", "))
+		fmt.Fprintf(stderr, "perdure watchdog: there is no rule %q: the rules are %s\n", filter.Rule,
+			strings.Join(names, ", "))
 		return errUsage
 	}
 	filter.RunID, filter.Tenant = perdure.RunID(*run), perdure.TenantID(*tenant)
@@ -59,7 +63,8 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		if about == "" {
 			about = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.At.Time().Local().Format("15:04:05.000"), visible(a.Rule), visible(a.Name), visible(about), paint(visible(a.What)), visible(a.Why))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", a.At.Time().Local().Format("15:04:05.000"), visible(a.Rule),
+			visible(a.Name), visible(about), paint(visible(a.What)), visible(a.Why))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -70,7 +75,8 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	return nil
 }
 
-// actionPainter colours what was done by how much it means, where colours are seen: ends, losses and alerts, and what only goes on.
+// actionPainter returns a function that colours an action: failures red, losses and alerts yellow,
+// all others green. Without a terminal it colours nothing.
 func actionPainter(w io.Writer) func(string) string {
 	if !paint.Colourful(w) {
 		return func(s string) string { return s }
@@ -80,7 +86,8 @@ func actionPainter(w io.Writer) func(string) string {
 		switch state, _, _ := strings.Cut(s, "/"); {
 		case state == string(perdure.Failed) || state == string(perdure.TimedOut):
 			colour = "31"
-		case state == string(perdure.Cancelled), strings.HasPrefix(s, "queued again"), strings.HasPrefix(s, "back to queued"), strings.HasPrefix(s, "run:"), strings.HasSuffix(s, "offline"):
+		case state == string(perdure.Cancelled), strings.HasPrefix(s, "queued again"), strings.HasPrefix(s,
+			"back to queued"), strings.HasPrefix(s, "run:"), strings.HasSuffix(s, "offline"):
 			colour = "33"
 		}
 		return "\x1b[" + colour + "m" + s + "\x1b[0m"

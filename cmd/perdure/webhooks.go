@@ -29,26 +29,38 @@ const webhooksUsage = `Usage:
 Every one takes --json. What a webhook is told, and how to verify it, is in docs/webhooks.md.
 `
 
-// webhooksCommand has a word of its own for everything that can be done with a webhook.
+// webhooksCommand implements "perdure webhooks".
 func webhooksCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	h := &hooksCall{wordCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
-	return h.say("webhooks", webhooksUsage, "list", []word{
+	h := &hooksCall{subcommandCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
+	return h.dispatch("webhooks", webhooksUsage, "list", []subcommand{
 		{"list", "Lists the registered webhooks.", h.list},
-		{"add URL", "Registers a webhook. Its secret is printed once, and stored nowhere.\n\n  perdure webhooks add URL", h.add},
+		{"add URL",
+			"Registers a webhook. Its secret is printed once, and stored nowhere.\n\n  perdure webhooks add URL", h.add},
 		{"show ID", "Shows a webhook.\n\n  perdure webhooks show ID", h.show},
 		{"rm ID", "Deletes a webhook. What it was told can still be looked at.\n\n  perdure webhooks rm ID", h.remove},
-		{"rotate ID", "Gives a webhook a new secret. For a day messages are signed with the one before as well.\n\n  perdure webhooks rotate ID", h.rotate},
-		{"enable ID", "Has a webhook told of things again.\n\n  perdure webhooks enable ID", func() error { return h.able(false) }},
-		{"disable ID", "Has a webhook told of nothing any more; what is on its way to it is given up.\n\n  perdure webhooks disable ID", func() error { return h.able(true) }},
-		{"test ID", "Sends a webhook a message that is about nothing, and says what came of it.\n\n  perdure webhooks test ID", h.test},
+		{"rotate ID",
+			"Gives a webhook a new secret. For a day messages are signed with the one before as well.\n\n" +
+				"  perdure webhooks rotate ID", h.rotate},
+		{"enable ID", "Has a webhook told of things again.\n\n  perdure webhooks enable ID", func() error {
+			return h.setDisabled(false)
+		}},
+		{"disable ID",
+			"Has a webhook told of nothing any more; what is on its way to it is given up.\n\n" +
+				"  perdure webhooks disable ID", func() error {
+				return h.setDisabled(true)
+			}},
+		{"test ID",
+			"Sends a webhook a message that is about nothing, and says what came of it.\n\n  perdure webhooks test ID", h.test},
 		{"deliveries ID", "Lists what a webhook was told, newest first.\n\n  perdure webhooks deliveries ID", h.deliveries},
 		{"attempts DELIVERY_ID", "Lists every attempt of a delivery.\n\n  perdure webhooks attempts DELIVERY_ID", h.attempts},
-		{"redeliver DELIVERY_ID", "Has a delivery sent again, now: with the same id and the same body.\n\n  perdure webhooks redeliver DELIVERY_ID", h.redeliver},
+		{"redeliver DELIVERY_ID",
+			"Has a delivery sent again, now: with the same id and the same body.\n\n" +
+				"  perdure webhooks redeliver DELIVERY_ID", h.redeliver},
 	})
 }
 
-// hooksCall is one call of it.
-type hooksCall struct{ wordCall }
+// A hooksCall is one call of "perdure webhooks".
+type hooksCall struct{ subcommandCall }
 
 func (h *hooksCall) list() error {
 	_, c, err := h.begin()
@@ -66,12 +78,12 @@ func (h *hooksCall) list() error {
 		}
 		fmt.Fprintln(w, "WEBHOOK\tOF\tSTATE\tURL")
 		for i := range list {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", list[i].WebhookID, whose(&list[i]), hookState(&list[i]), literal(list[i].URL))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", list[i].WebhookID, hookScope(&list[i]), hookState(&list[i]), literal(list[i].URL))
 		}
 	})
 }
 
-func whose(h *api.Webhook) string {
+func hookScope(h *api.Webhook) string {
 	if h.ThreadID != "" {
 		return "thread " + literal(string(h.ThreadID))
 	}
@@ -90,7 +102,8 @@ func hookState(h *api.Webhook) string {
 
 func (h *hooksCall) add() error {
 	var in api.CreateWebhook
-	events := h.flags.String("events", "", "`types` of events, separated by commas, such as run:completed,x:* (default: ends, stalls, and what follows an end)")
+	events := h.flags.String("events", "",
+		"`types` of events, separated by commas, such as run:completed,x:* (default: ends, stalls, and what follows an end)")
 	thread := h.flags.String("thread", "", "only runs of this `thread`")
 	h.flags.StringVar(&in.Description, "description", "", "what it is for")
 	args, c, err := h.begin()
@@ -108,7 +121,7 @@ func (h *hooksCall) add() error {
 	return h.secret(made)
 }
 
-// secret prints a secret alone, so that a script can keep it, and the rest for a person.
+// secret prints a secret to stdout, so that a script can read it, and the explanation to stderr.
 func (h *hooksCall) secret(made *api.NewWebhook) error {
 	if *h.asJSON {
 		return printJSON(h.stdout, made)
@@ -147,16 +160,18 @@ func (h *hooksCall) printHook(hook *api.Webhook) error {
 		state := hookState(hook)
 		switch {
 		case hook.Disabled:
-			state += " since " + stamp(hook.DisabledAt) + ": " + hook.DisabledReason
+			state += " since " + formatTime(hook.DisabledAt) + ": " + hook.DisabledReason
 		case hook.FailingAt != 0:
-			state += " since " + stamp(hook.FailingAt)
+			state += " since " + formatTime(hook.FailingAt)
 		}
 		events := strings.Join(hook.Events, " ")
 		if events == "" {
 			events = "as each run says"
 		}
-		for _, line := range [][2]string{{"webhook", string(hook.WebhookID)}, {"url", hook.URL}, {"of", whose(hook)}, {"state", state}, {"events", events},
-			{"description", hook.Description}, {"created", stamp(hook.CreatedAt)}, {"rotated", stamp(hook.RotatedAt)}} {
+		for _, line := range [][2]string{{"webhook", string(hook.WebhookID)}, {"url", hook.URL},
+			{"of", hookScope(hook)}, {"state", state}, {"events", events},
+			{"description", hook.Description}, {"created", formatTime(hook.CreatedAt)},
+			{"rotated", formatTime(hook.RotatedAt)}} {
 			if line[1] != "" {
 				fmt.Fprintf(w, "%s\t%s\n", line[0], literal(line[1]))
 			}
@@ -164,7 +179,7 @@ func (h *hooksCall) printHook(hook *api.Webhook) error {
 	})
 }
 
-func stamp(i perdure.Instant) string {
+func formatTime(i perdure.Instant) string {
 	if i == 0 {
 		return ""
 	}
@@ -179,10 +194,12 @@ func (h *hooksCall) remove() error {
 	if err := c.DeleteWebhook(h.ctx, perdure.WebhookID(args[0])); err != nil {
 		return err
 	}
-	return h.print(map[string]any{"webhook_id": args[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s is deleted\n", literal(args[0])) })
+	return h.print(map[string]any{"webhook_id": args[0]}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s is deleted\n", literal(args[0]))
+	})
 }
 
-func (h *hooksCall) able(disabled bool) error {
+func (h *hooksCall) setDisabled(disabled bool) error {
 	args, c, err := h.begin()
 	if err != nil {
 		return err
@@ -204,7 +221,8 @@ func (h *hooksCall) test() error {
 		return err
 	}
 	err = h.print(r, func(w io.Writer) {
-		fmt.Fprintln(w, outcomeOf(r.Status, r.Error, r.Response), "after", shortly(time.Duration(r.TookMS)*time.Millisecond))
+		fmt.Fprintln(w, outcomeOf(r.Status, r.Error, r.Response), "after",
+			formatDuration(time.Duration(r.TookMS)*time.Millisecond))
 	})
 	if err == nil && !r.Delivered {
 		err = exitError(exitFail)
@@ -212,7 +230,7 @@ func (h *hooksCall) test() error {
 	return err
 }
 
-// outcomeOf says what came of an attempt.
+// outcomeOf describes the result of a delivery attempt.
 func outcomeOf(status int, problem, response string) string {
 	if status == 0 {
 		return literal(problem)
@@ -250,7 +268,8 @@ func (h *hooksCall) deliveries() error {
 			if d.LastStatus != 0 {
 				last = fmt.Sprint(d.LastStatus)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", literal(d.DeliveryID), d.RunID, literal(d.Type), d.State, d.Attempts, last, stamp(d.NextAttemptAt))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", literal(d.DeliveryID), d.RunID, literal(d.Type), d.State,
+				d.Attempts, last, formatTime(d.NextAttemptAt))
 		}
 	})
 }
@@ -267,7 +286,8 @@ func (h *hooksCall) attempts() error {
 	return h.print(d, func(w io.Writer) {
 		fmt.Fprintf(w, "%s of %s: %s\n", literal(d.Type), d.RunID, d.State)
 		for _, a := range d.History {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", a.N, stamp(a.At), shortly(time.Duration(a.TookMS)*time.Millisecond), outcomeOf(a.Status, a.Error, a.Response))
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", a.N, formatTime(a.At),
+				formatDuration(time.Duration(a.TookMS)*time.Millisecond), outcomeOf(a.Status, a.Error, a.Response))
 		}
 	})
 }

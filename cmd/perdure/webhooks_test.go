@@ -28,14 +28,14 @@ func TestWebhooksOnTheCommandLine(t *testing.T) {
 	secret, errs := mustRun(t, 0, "webhooks", "add", sink.URL, "--events", "run:completed,x:*", "--description", "mine")
 	id := regexp.MustCompile(`wh_[0-9a-f-]+`).FindString(errs)
 	if !strings.HasPrefix(secret, "whsec_") || id == "" {
-		t.Fatalf("%q %q", secret, errs)
+		t.Fatalf("webhooks add printed %q and %q, want a secret and its explanation", secret, errs)
 	}
 	has(t, first(mustRun(t, 0, "webhooks", "list")), "WEBHOOK", id, "tenant", "active", sink.URL)
 	has(t, first(mustRun(t, 0, "webhooks", "--json")), `"webhook_id": "`+id)
 	out, _ := mustRun(t, 0, "webhooks", "show", id)
 	has(t, out, "run:completed x:*", "mine", "active")
 	if strings.Contains(out, "whsec_") {
-		t.Errorf("the secret is shown again: %s", out)
+		t.Errorf("webhooks printed the secret again: %s", out)
 	}
 	has(t, first(mustRun(t, 0, "webhooks", "test", id)), `200 "hello" after `)
 
@@ -61,11 +61,12 @@ func TestWebhooksOnTheCommandLine(t *testing.T) {
 	has(t, first(mustRun(t, 0, "webhooks", "deliveries", id)), "DELIVERY", dead, "run:completed", "delivered", "204")
 	again, _ := mustRun(t, 0, "webhooks", "rotate", id)
 	if again == secret || !strings.HasPrefix(again, "whsec_") {
-		t.Errorf("%q", again)
+		t.Errorf("webhooks rotate printed %q, want a new secret", again)
 	}
 	_, errs = mustRun(t, 0, "run", "-d", "told", "--webhook", sink.URL+"/run")
 	has(t, errs, "shown this once: whsec_")
-	has(t, first(mustRun(t, 0, "webhooks", "show", regexp.MustCompile(`wh_[0-9a-f-]+`).FindString(errs))), "as each run says")
+	has(t, first(mustRun(t, 0, "webhooks", "show", regexp.MustCompile(`wh_[0-9a-f-]+`).FindString(errs))),
+		"as each run says")
 	has(t, first(mustRun(t, 0, "webhooks", "disable", id)), "disabled since", "by hand")
 	has(t, first(mustRun(t, 0, "webhooks", "rm", id)), id+" is deleted")
 	has(t, first(mustRun(t, 0, "webhooks")), "No webhooks.")

@@ -1,5 +1,5 @@
-// Approval: an agent that asks before it acts, and a person at this terminal who decides. What is approved is exactly the
-// action that was shown. Nobody there: it counts as a no.
+// Approval: an agent that asks before it acts, and a person at this terminal who decides. The
+// approval is for exactly the action that was shown. Without a decision it counts as rejected.
 package main
 
 import (
@@ -19,14 +19,15 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A Payment is what is to be done.
+// A Payment is the action to approve.
 type Payment struct {
 	To     string
 	Amount int
 }
 
 func pay(ctx *agent.Context, p Payment) (string, error) {
-	said, err := agent.Approve(ctx, agent.Approval{Name: "pay", Title: "Pay this bill?", Action: p, Timeout: 24 * time.Hour})
+	said, err := agent.Approve(ctx,
+		agent.Approval{Name: "pay", Title: "Pay this bill?", Action: p, Timeout: 24 * time.Hour})
 	if err != nil {
 		return "", err
 	}
@@ -81,7 +82,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return <-drained
 }
 
-// decide shows what a run wants to be approved, and asks.
+// decide shows an approval and asks for the decision.
 func decide(ctx context.Context, c *client.Client, id perdure.RunID, in io.Reader, out io.Writer) error {
 	open, err := c.Approvals(ctx, client.ApprovalFilter{RunID: id})
 	if err != nil || len(open.Approvals) == 0 {

@@ -1,5 +1,5 @@
-// Chatbot: an agent that talks to a model with tools, over the chat-completions protocol and without anybody's SDK. What the
-// model says is streamed; what it has said, and what its tools have found, is in the journal and not asked for again.
+// Chatbot: an agent that calls a model with tools, by the chat-completions protocol, without an SDK.
+// It streams the text. The journal has answers and results of tools, so they are not requested again.
 //
 //	PERDURE_URL=… PERDURE_KEY=… go run ./examples/chatbot -base http://127.0.0.1:11434/v1 -model llama3.2
 package main
@@ -42,7 +42,7 @@ func (m Model) register(w *worker.Worker) {
 const tools = `[{"type":"function","function":{"name":"weather","description":"the weather of a city",
 	"parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
 
-// chat answers the last message of its thread: each call of the model is a step, each call of a tool a child with a deadline.
+// chat answers the last message of its thread. A call of the model is a step, one of a tool a child.
 func (m Model) chat(ctx *agent.Context, _ struct{}) (string, error) {
 	said, err := ctx.History()
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A script is a model that says what it is told to, one answer after the other, on the wire as a real one does: pieces of an
-// event stream.
+// A script is a fake model that gives prepared answers, one after the other, as pieces of an event
+// stream like a real one.
 type script struct {
 	mu      sync.Mutex
-	answers [][]string // the pieces of each; none: the connection breaks
+	answers [][]string // the pieces of each answer; without any the connection breaks
 	asked   [][]json.RawMessage
 }
 
@@ -34,7 +34,8 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Messages []json.RawMessage
 		Tools    []any
 	}
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer secret" || !in.Stream || len(in.Tools) != 1 {
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.URL.Path != "/v1/chat/completions" ||
+		r.Header.Get("Authorization") != "Bearer secret" || !in.Stream || len(in.Tools) != 1 {
 		http.Error(w, fmt.Sprintf("that is no request: %v %+v", err, in), http.StatusBadRequest)
 		return
 	}
@@ -45,7 +46,8 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answers = s.answers[1:]
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, p := range pieces {
-		fmt.Fprintf(w, "data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":%s}]}\n\n", p)
+		fmt.Fprintf(w,
+			"data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":%s}]}\n\n", p)
 		w.(http.Flusher).Flush()
 	}
 	if len(pieces) == 0 {
@@ -79,7 +81,7 @@ func serve(t *testing.T, model http.Handler) *client.Client {
 	return c
 }
 
-// ask asks the chatbot a question, and gives how the run ended and what was streamed.
+// ask asks the chatbot a question, and returns its answer and the streamed text.
 func ask(t *testing.T, model http.Handler, question string) (run *api.Run, streamed string) {
 	t.Helper()
 	c, ctx := serve(t, model), t.Context()
@@ -87,7 +89,9 @@ func ask(t *testing.T, model http.Handler, question string) (run *api.Run, strea
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err = c.Start(ctx, perdure.Submission{Kind: "chat", ThreadID: thread.ThreadID, Messages: []perdure.Message{{Role: "user", Content: client.JSON(question)}}})
+	run, err = c.Start(ctx,
+		perdure.Submission{Kind: "chat", ThreadID: thread.ThreadID,
+			Messages: []perdure.Message{{Role: "user", Content: client.JSON(question)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,20 +110,21 @@ func ask(t *testing.T, model http.Handler, question string) (run *api.Run, strea
 	return run, streamed
 }
 
-func TestAModelUsesATool(t *testing.T) {
+func TestModelUsesTool(t *testing.T) {
 	s := &script{answers: [][]string{
 		{`{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"weather","arguments":""}}]}`,
-			`{"tool_calls":[{"index":0,"function":{"arguments":"{\"city\":"}}]}`, `{"tool_calls":[{"index":0,"function":{"arguments":"\"Delft\"}"}}]}`,
+			`{"tool_calls":[{"index":0,"function":{"arguments":"{\"city\":"}}]}`,
+			`{"tool_calls":[{"index":0,"function":{"arguments":"\"Delft\"}"}}]}`,
 			`{"tool_calls":[{"index":1,"id":"call_2","type":"function","function":{"name":"weather","arguments":"{\"city\":5}"}}]}`},
-		{}, // and breaks off, once
+		{}, // the connection breaks once
 		{`{"role":"assistant","content":""}`, `{"content":"Take "}`, `{"content":"an umbrella."}`},
 	}}
 	run, streamed := ask(t, s, "How is the weather in Delft?")
 	if answer, err := client.Result[string](run); err != nil || answer != "Take an umbrella." || streamed != answer {
-		t.Errorf("%q, streamed %q, %v", answer, streamed, err)
+		t.Errorf("answer = %q, streamed %q (error %v); want the same advice, to take an umbrella", answer, streamed, err)
 	}
 	if len(s.asked) != 3 {
-		t.Fatalf("the model was asked %d times", len(s.asked))
+		t.Fatalf("the model was called %d times, want 3", len(s.asked))
 	}
 	want := []string{
 		`{"role":"user","content":"How is the weather in Delft?"}`,
@@ -130,22 +135,24 @@ func TestAModelUsesATool(t *testing.T) {
 	}
 	for i, m := range s.asked[2] {
 		if i >= len(want) || !strings.HasPrefix(string(m), want[i]) {
-			t.Errorf("message %d is %s", i+1, m)
+			t.Errorf("message %d to the model = %s, want one of %d that begin as in %q", i+1, m, len(want), want)
 		}
 	}
 }
 
-// That a run goes on in the background is for people. The model is not told that it said so.
-func TestModelIsNotSentTheDeferralOfAnEarlierTurn(t *testing.T) {
+// The server's notice that a run goes on in the background is for people, and not sent to the
+// model.
+func TestNoticesAreNotSentToModel(t *testing.T) {
 	s := &script{answers: [][]string{{`{"content":"Seven."}`}, {`{"content":"Eight."}`}}}
-	s.mu.Lock() // the model thinks until the caller has stopped waiting
+	s.mu.Lock() // the model does not answer until the caller has stopped waiting
 	c, ctx := serve(t, s), t.Context()
 	thread, err := c.CreateThread(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	turn := func(question string) perdure.Submission {
-		return perdure.Submission{Kind: "chat", ThreadID: thread.ThreadID, Messages: []perdure.Message{{Role: "user", Content: client.JSON(question)}}}
+		return perdure.Submission{Kind: "chat", ThreadID: thread.ThreadID,
+			Messages: []perdure.Message{{Role: "user", Content: client.JSON(question)}}}
 	}
 	run, deferred, err := c.Run(ctx, turn("Three and four?"), time.Millisecond)
 	if err != nil || !deferred {
@@ -165,23 +172,23 @@ func TestModelIsNotSentTheDeferralOfAnEarlierTurn(t *testing.T) {
 	}
 }
 
-func TestAModelThatRefusesIsAskedOnce(t *testing.T) {
+func TestRefusalOfModelIsNotRetried(t *testing.T) {
 	asked := 0
 	run, _ := ask(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
 		http.NotFound(w, r)
 	}), "Are you there?")
 	if _, err := client.Result[string](run); err == nil || !strings.Contains(err.Error(), "404") || asked != 1 {
-		t.Errorf("asked %d times: %v", asked, err)
+		t.Errorf("the model was called %d times (error %v), want once, with a 404", asked, err)
 	}
 }
 
-func TestItIsShort(t *testing.T) {
+func TestChatbotIsShort(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(text), "\n"); n > 150 {
-		t.Errorf("main.go has %d lines; 150 are enough", n)
+		t.Errorf("main.go has %d lines, want at most 150", n)
 	}
 }

@@ -1,5 +1,6 @@
-// Conversation: a turn that does not keep anybody waiting. The agent answers at once, "I'll tell you", and its run is over. When
-// the work that it left behind has ended, one new run continues on the thread and says what came of it.
+// Conversation: a turn that ends while its work goes on. The agent answers at once, "I'll tell
+// you", and its run completes. When its children have ended, one new run continues on the thread
+// and reports the results.
 package main
 
 import (
@@ -24,13 +25,14 @@ func main() {
 	}
 }
 
-// assist has one turn. A continuation is an execution of the same kind, and says so in its input.
+// assist executes one turn. The input of a continuation says that it is one.
 func assist(ctx *agent.Context, in struct{ Trigger string }) (string, error) {
 	if in.Trigger != "chord" {
 		if err := agent.Message(ctx, "assistant", "Looking; I'll tell you."); err != nil {
 			return "", err
 		}
-		return agent.Continue(ctx, "looking", agent.Spawn[string](ctx, "check", "disk"), agent.Spawn[string](ctx, "check", "load"))
+		return agent.Continue(ctx, "looking", agent.Spawn[string](ctx, "check", "disk"),
+			agent.Spawn[string](ctx, "check", "load"))
 	}
 	said, err := ctx.History()
 	if err != nil {
@@ -68,7 +70,9 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	turn, _, err := c.Run(ctx, perdure.Submission{Kind: "assist", ThreadID: thread.ThreadID, Messages: []perdure.Message{{Role: "user", Content: client.JSON("How is cube?")}}}, time.Minute)
+	turn, _, err := c.Run(ctx,
+		perdure.Submission{Kind: "assist", ThreadID: thread.ThreadID,
+			Messages: []perdure.Message{{Role: "user", Content: client.JSON("How is cube?")}}}, time.Minute)
 	if err != nil {
 		return err
 	}

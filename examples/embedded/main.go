@@ -1,6 +1,6 @@
-// Embedded: a program that has its durable runs inside: server, worker and agent are one process, and the data is one folder. Stop
-// it in the middle and start it again: the agent goes on where it was. After a kill -9 that takes a minute, until the lease is
-// over of the worker that nobody heard from any more.
+// Embedded: server, worker and agent in one process, with the data in one folder. Stop it in the
+// middle and start it again, and the agent continues where it was. After a kill -9 that takes a
+// minute, until the lease of the killed worker has expired.
 package main
 
 import (
@@ -55,7 +55,8 @@ func run(ctx context.Context, dir string, pause time.Duration, out io.Writer) er
 	defer func() { stop(); <-drained }()
 
 	// The same key is the same run: the first start makes it, and the next ones find it.
-	r, _, err := c.Run(ctx, perdure.Submission{Kind: "count", Class: perdure.Agent, Input: client.JSON(5)}, time.Hour, client.IdempotencyKey("count to five"))
+	r, _, err := c.Run(ctx, perdure.Submission{Kind: "count", Class: perdure.Agent, Input: client.JSON(5)},
+		time.Hour, client.IdempotencyKey("count to five"))
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A terminal keeps what is printed, and somebody presses Ctrl-C when a line comes.
+// A terminal keeps the output, and stops the program at a certain line, like Ctrl-C.
 type terminal struct {
 	strings.Builder
 	at    string
@@ -22,7 +22,7 @@ func (t *terminal) Write(p []byte) (int, error) {
 	return t.Builder.Write(p)
 }
 
-func TestItGoesOnWhereItWas(t *testing.T) {
+func TestProgramContinuesAfterRestart(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	first := &terminal{at: "3\n", press: cancel}
@@ -33,8 +33,10 @@ func TestItGoesOnWhereItWas(t *testing.T) {
 	if err := run(t.Context(), dir, time.Millisecond, second); err != nil {
 		t.Fatal(err)
 	}
-	// Ctrl-C comes in the third step, which is done again, unless it was over by then.
-	if !strings.HasPrefix(first.String(), "1\n2\n3\n") || strings.Contains(second.String(), "2\n") || !strings.HasSuffix(second.String(), "5\ncompleted \"counted\"\n") {
-		t.Errorf("first\n%s\nthen\n%s", first, second)
+	// Ctrl-C comes in the third step, which is repeated unless it was over by then.
+	if !strings.HasPrefix(first.String(), "1\n2\n3\n") || strings.Contains(second.String(), "2\n") ||
+		!strings.HasSuffix(second.String(), "5\ncompleted \"counted\"\n") {
+		t.Errorf("output of the first start:\n%s\nand of the second:\n%s\n"+
+			"want the second to continue after step 2 and to complete", first, second)
 	}
 }

@@ -1,4 +1,4 @@
-// Package python holds a worker in Python, and this test that runs it.
+// Package python contains a worker in Python, and tests that run it.
 package python
 
 import (
@@ -31,7 +31,7 @@ type world struct {
 func open(t *testing.T) *world {
 	t.Helper()
 	p := perdure.DefaultPolicy()
-	p.Lease, p.GapAfter = 2*time.Second, time.Second // a machine that stalls loses nobody's lease: that is a gap
+	p.Lease, p.GapAfter = 2*time.Second, time.Second // a machine that stalls is a gap, in which no lease is lost
 	p.BackoffBase = 10 * time.Millisecond
 	p.DispatchedRetry = time.Second
 	srv, err := embedded.Open(embedded.Options{Policy: &p})
@@ -51,7 +51,7 @@ func open(t *testing.T) *world {
 	return w
 }
 
-// output is written by the process and read by the test.
+// output collects the output of the process.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -69,7 +69,7 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// python starts the worker. A machine without Python fails the test: a worker that nobody ran must not look green.
+// python starts the worker. Without Python the test fails, because a skipped test would look green.
 func (w *world) python(key string) (*exec.Cmd, *output) {
 	w.t.Helper()
 	python, err := exec.LookPath("python3")
@@ -113,8 +113,8 @@ func (w *world) end(id perdure.RunID) *api.Run {
 	return run
 }
 
-// counting gives a run that counts, and whose worker has been heard from. On a machine that stalls a run may have ended
-// before that, and then it is another one.
+// counting returns a run that counts, after the first sign of life of its worker. On a slow machine
+// a run may have ended before, and then it starts another one.
 func (w *world) counting(to int) perdure.RunID {
 	w.t.Helper()
 	for {
@@ -130,49 +130,52 @@ func (w *world) counting(to int) perdure.RunID {
 	}
 }
 
-func TestOutcomes(t *testing.T) {
+func TestWorkerOutcomes(t *testing.T) {
 	w := open(t)
 	cmd, _ := w.python(w.key)
 
 	run := w.end(w.start("greet", "wörld"))
 	if got, err := client.Result[string](run); got != "Hello, wörld" || err != nil || run.Attempt != 1 {
-		t.Errorf("%s %s %+v", run.State, run.Result, run.Error)
+		t.Errorf("greet: %s with %s (error %+v), want a greeting in attempt 1", run.State, run.Result, run.Error)
 	}
 	run = w.end(w.start("divide", []int{1, 0}))
-	if run.State != perdure.Failed || run.Attempt != 3 || run.Error.Code != "ZeroDivisionError" || !strings.Contains(run.Error.Message, "division by zero") {
+	if run.State != perdure.Failed || run.Attempt != 3 || run.Error.Code != "ZeroDivisionError" ||
+		!strings.Contains(run.Error.Message, "division by zero") {
 		t.Errorf("%s after %d attempts: %+v", run.State, run.Attempt, run.Error)
 	}
-	if run := w.end(w.start("greet", strings.Repeat("x", perdure.MaxValue-2))); run.State != perdure.Failed || run.Error.Code != "result_refused" {
-		t.Errorf("a result that is too large: %s %+v", run.State, run.Error)
+	if run := w.end(w.start("greet", strings.Repeat("x", perdure.MaxValue-2))); run.State != perdure.Failed ||
+		run.Error.Code != "result_refused" {
+		t.Errorf("run with a result that is too large: %s (error %+v), want failed with result_refused", run.State, run.Error)
 	}
 
 	long := w.counting(600)
 	run, err := w.c.Cancel(w.ctx, long, "enough", time.Minute)
 	if err != nil || run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 || run.Attempt != 1 {
-		t.Errorf("%+v %v", run, err)
+		t.Errorf("cancelled run = %+v (error %v), want an acknowledged cancel in attempt 1", run, err)
 	}
 
-	// A count of 3 s lives longer than its lease. The worker is told to end meanwhile, and finishes it first.
+	// A count of 3 s takes longer than the lease. The worker is asked to end meanwhile, and
+	// finishes it first.
 	last := w.counting(3)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if run := w.end(last); run.State != perdure.Completed || run.Attempt != 1 || string(run.Result) != "3" {
-		t.Errorf("%s %s %+v", run.State, run.Result, run.Error)
+		t.Errorf("count: %s with %s (error %+v), want 3 in attempt 1", run.State, run.Result, run.Error)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("the worker ended with %v", err)
+		t.Errorf("exit of the worker = %v, want success", err)
 	}
 	if inv, err := w.c.Invariants(w.ctx); err != nil || len(inv.Violations) > 0 {
-		t.Errorf("%+v %v", inv, err)
+		t.Errorf("invariants = %+v (error %v), want no violations", inv, err)
 	}
 }
 
-func TestKilledInTheMiddle(t *testing.T) {
+func TestRunContinuesAfterWorkerKill(t *testing.T) {
 	w := open(t)
 	first, _ := w.python(w.key)
 	id := w.counting(2)
-	if err := first.Process.Kill(); err != nil { // SIGKILL: it says goodbye to nobody
+	if err := first.Process.Kill(); err != nil { // SIGKILL
 		t.Fatal(err)
 	}
 	first.Wait()
@@ -183,10 +186,10 @@ func TestKilledInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestAWrongKey(t *testing.T) {
+func TestWorkerWithWrongKeyExits(t *testing.T) {
 	w := open(t)
 	cmd, out := w.python("prd_wrong")
 	if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), "refuses this worker") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("worker with a wrong key: %v, want an error that the server refuses it\n%s", err, out)
 	}
 }

@@ -1,5 +1,5 @@
-// Quickstart: a durable server, a worker and a caller in one process. The caller waits for a moment and is told
-// "deferred"; the work goes on; the caller comes back for the result.
+// Quickstart: a durable server, a worker and a caller in one process. The caller waits for a moment
+// and gets "deferred". The work goes on, and the caller joins the run again for the result.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Stream: text as a model writes it, followed while it is written, cut off in the middle, and read on from there. What
-// was streamed stays in the run's log: whoever comes late, or again, has every word once.
+// Stream: the text of a model, followed while it is written, interrupted in the middle, and
+// continued from there. Streamed text stays in the run's log, so a reader that comes late or again
+// gets every word once.
 package main
 
 import (
@@ -26,7 +27,7 @@ func main() {
 
 const answer = "A run survives its caller's impatience and its server's death: nothing that was accepted is lost."
 
-// model stands for one that is asked over the network: it gives its answer token by token.
+// model stands for a real one: it returns its answer token by token.
 func model(ctx context.Context, token func(string) error) error {
 	for _, word := range strings.SplitAfter(answer, " ") {
 		if err := token(word); err != nil {
@@ -77,8 +78,10 @@ func run(ctx context.Context, out io.Writer) error {
 	return <-drained
 }
 
-// follow puts together what a run says after a line of its log: so many deltas, or all until its end.
-func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64, deltas int) (text string, cursor int64, err error) {
+// follow returns the text of a run after a line of its log: a number of deltas, or all until its
+// end.
+func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64, deltas int) (text string,
+	cursor int64, err error) {
 	for e, err := range c.Stream(ctx, id, after) {
 		if err != nil {
 			return text, cursor, err

@@ -1,5 +1,5 @@
-// Timers: an agent that lives for weeks. It welcomes a customer, waits for a subscription, reminds, and closes the account. While it
-// waits it is a row on a disk. Its test has the weeks pass at once.
+// Timers: an agent that runs for weeks. It welcomes a customer, waits for a subscription, reminds,
+// and closes the account. While it waits it is only a row on disk. Its test uses virtual time.
 package main
 
 import (
@@ -66,7 +66,9 @@ func main() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	go w.Run(ctx)
-	run, _, err := c.Run(ctx, perdure.Submission{Kind: "trial", Class: perdure.Agent, Input: client.JSON("Ada"), Timeout: perdure.Duration(30 * 24 * time.Hour)}, time.Hour)
+	run, _, err := c.Run(ctx,
+		perdure.Submission{Kind: "trial", Class: perdure.Agent, Input: client.JSON("Ada"),
+			Timeout: perdure.Duration(30 * 24 * time.Hour)}, time.Hour)
 	if err != nil {
 		panic(err)
 	}

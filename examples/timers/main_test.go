@@ -20,7 +20,7 @@ func Example() {
 	// completed "closed"
 }
 
-// trial is a scenario in which days have a certain length.
+// trial returns a scenario in which days have a certain length.
 func trial(day time.Duration) agenttest.Scenario {
 	return agenttest.Scenario{
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {
@@ -30,32 +30,34 @@ func trial(day time.Duration) agenttest.Scenario {
 			}}
 			return func(w *worker.Worker) { worker.Agent(w, "trial", agent.run) }
 		},
-		Start:    perdure.Submission{Kind: "trial", Class: perdure.Agent, Input: client.JSON("Ada"), Timeout: perdure.Duration(30 * day)},
+		Start: perdure.Submission{Kind: "trial", Class: perdure.Agent, Input: client.JSON("Ada"),
+			Timeout: perdure.Duration(30 * day)},
 		Worker:   worker.Options{PollWait: time.Minute}, // it has little to do
 		Patience: 31 * day,
 	}
 }
 
-func TestAMonthPasses(t *testing.T) {
+func TestTrialEndsAfterAMonth(t *testing.T) {
 	end := trial(24 * time.Hour).Run(t)
 	if result, err := client.Result[string](&end.Run); err != nil || result != "closed" {
-		t.Errorf("%q, %v", result, err)
+		t.Errorf("result = %q (error %v), want closed", result, err)
 	}
 	if took := end.Run.FinishedAt.Sub(end.Run.CreatedAt).Round(time.Hour); took != 28*24*time.Hour {
-		t.Errorf("it took %s", took)
+		t.Errorf("the run took %s, want 28 days", took)
 	}
 }
 
-func TestACustomerSubscribesAfterTwoWeeks(t *testing.T) {
-	const day = time.Minute // it is told for every crash
+func TestSubscriptionEndsTrial(t *testing.T) {
+	const day = time.Minute // a short day, because there is one trial for every crash
 	sc := trial(day)
 	sc.Script = func(s *agenttest.Session) {
 		s.Sleep(14 * day)
 		s.Signal("subscribed", "gold")
 	}
 	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
-		if plan, err := client.Result[string](&end.Run); err != nil || plan != "gold" || end.Notes["thank you"] == 0 || end.Notes["goodbye"] != 0 {
-			t.Errorf("%q, %v, %v", plan, err, end.Notes)
+		plan, err := client.Result[string](&end.Run)
+		if err != nil || plan != "gold" || end.Notes["thank you"] == 0 || end.Notes["goodbye"] != 0 {
+			t.Errorf("result = %q (error %v), mails %v; want gold, a thank you and no goodbye", plan, err, end.Notes)
 		}
 	})
 }

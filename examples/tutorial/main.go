@@ -1,5 +1,5 @@
-// Tutorial: the worker that docs/tutorial.md writes: a handler, a first agent, and one that has others search for it,
-// asks a person and publishes. It takes PERDURE_URL and PERDURE_KEY.
+// Tutorial: the worker of docs/tutorial.md. It has a handler, a first agent, and one that spawns
+// searches, asks a person and publishes. It uses PERDURE_URL and PERDURE_KEY.
 package main
 
 import (

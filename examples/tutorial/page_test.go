@@ -15,7 +15,7 @@ import (
 
 const page = "../../docs/tutorial.md"
 
-func TestTheAgentIsShort(t *testing.T) {
+func TestAgentOfTutorialIsShort(t *testing.T) {
 	text, err := os.ReadFile("report.go")
 	if err != nil {
 		t.Fatal(err)
@@ -25,14 +25,15 @@ func TestTheAgentIsShort(t *testing.T) {
 	}
 }
 
-// A test types the page, as it says there: all of its commands, in one shell, in their order. Whatever it shows of
-// their output is there, in that order; "…" stands for the rest of a line, or for lines.
-func TestThePageIsTrue(t *testing.T) {
+// The test executes all commands of the page, in one shell and in order. Their output has to
+// contain the lines that the page shows, in order. "…" stands for the rest of a line, or for
+// several lines.
+func TestTutorialPageIsTrue(t *testing.T) {
 	blocks := shellBlocks(t)
 	dir := t.TempDir()
 	build(t, filepath.Join(dir, "bin", "perdure"), "../../cmd/perdure")
 	build(t, filepath.Join(dir, "bin", "tutorial"), ".")
-	for _, built := range []string{"make", "go"} { // what they would build is there
+	for _, built := range []string{"make", "go"} { // they are replaced, because everything is built already
 		path := filepath.Join(dir, "path", built)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -47,13 +48,15 @@ func TestThePageIsTrue(t *testing.T) {
 		fmt.Fprintf(&script, "%s\necho '==== %d'\n", b.typed, i)
 	}
 	address := freeAddress(t)
-	cmd := exec.CommandContext(t.Context(), "timeout", "150", "sh", "-c", strings.ReplaceAll(script.String(), "127.0.0.1:7373", address))
+	cmd := exec.CommandContext(t.Context(), "timeout", "150", "sh", "-c",
+		strings.ReplaceAll(script.String(), "127.0.0.1:7373", address))
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "path")+":"+os.Getenv("PATH"), "PERDURE_LISTEN="+address, "TMPDIR="+dir, "PERDURE_DATA=", "PERDURE_CONFIG=")
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "path")+":"+os.Getenv("PATH"),
+		"PERDURE_LISTEN="+address, "TMPDIR="+dir, "PERDURE_DATA=", "PERDURE_CONFIG=")
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("%v:\n%s", err, out)
+		t.Errorf("commands of the page: %v\n%s", err, out)
 	}
 
 	rest := string(out)
@@ -73,7 +76,7 @@ func TestThePageIsTrue(t *testing.T) {
 	}
 }
 
-// Somebody whose port is taken is told so: the page's first commands don't wait for a server that has ended.
+// If the port is in use, the first commands of the page say so, and don't wait for the server.
 func TestTakenPortEndsTheFirstCommands(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -88,11 +91,11 @@ func TestTakenPortEndsTheFirstCommands(t *testing.T) {
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() == 124 || !bytes.Contains(out, []byte("address already in use")) {
-		t.Errorf("with a taken port: %v, and it says %q, want that the address is in use", err, out)
+		t.Errorf("first commands with a port in use: %v, output %q, want that the address is in use", err, out)
 	}
 }
 
-// A shellBlock is what the page has typed, and what it says that comes of it.
+// A shellBlock is a block of commands of the page, with the output that it shows.
 type shellBlock struct{ typed, shown string }
 
 func shellBlocks(t *testing.T) []shellBlock {
@@ -109,12 +112,12 @@ func shellBlocks(t *testing.T) []shellBlock {
 		}
 	}
 	if len(out) < 5 {
-		t.Fatalf("the page has %d blocks to type", len(out))
+		t.Fatalf("the page has %d blocks of commands, want at least 5", len(out))
 	}
 	return out
 }
 
-// notIn gives the first line shown that was not said after the ones before it.
+// notIn returns the first shown line that the output lacks after the ones before it.
 func notIn(shown, said string) string {
 	lines := strings.Split(said, "\n")
 	for want := range strings.Lines(shown) {
@@ -140,7 +143,8 @@ func notIn(shown, said string) string {
 
 var differs = regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|apv_[a-z0-9]+|\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(\.\d+Z)?|\d\d:\d\d:\d\d\.\d{3}|\b(\d+m)?[0-9.]+m?s\b|"(duration|delay)_ms":\d+|\b[\w.-]+-[a-z2-7]{8}\b|\d\d:\d\d:\d\d|/\S*/report-| +`)
 
-// scrub takes out of a line what is another one each time: ids, instants, durations, the worker's name, spaces that align.
+// scrub removes from a line what differs each time: ids, instants, durations, the worker's name,
+// and spaces for alignment.
 func scrub(line string) string { return differs.ReplaceAllString(strings.TrimRight(line, " "), "~") }
 
 func build(t *testing.T, to, from string) {

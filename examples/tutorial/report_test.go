@@ -22,7 +22,7 @@ func scenario() agenttest.Scenario {
 	}
 }
 
-func TestTheReportIsTheSameWhateverCrashes(t *testing.T) {
+func TestReportIsTheSameAfterEveryCrash(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	sc := scenario()
 	sc.Script = func(s *agenttest.Session) {
@@ -34,17 +34,17 @@ func TestTheReportIsTheSameWhateverCrashes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if report.Missing != 1 {
-			t.Errorf("%d sources are missing; the archive is", report.Missing)
+			t.Errorf("%d sources are missing, want 1: the archive", report.Missing)
 		}
 		if text, err := os.ReadFile(report.URL); err != nil || string(text) != report.Text+"\n" {
-			t.Errorf("published: %q, %v", text, err)
+			t.Errorf("published text = %q (error %v), want the report", text, err)
 		}
 	})
 }
 
-func TestNothingIsPublishedUnlessSomebodySaysSo(t *testing.T) {
-	end := scenario().Run(t) // nobody decides, and the hour passes at once
+func TestNothingIsPublishedWithoutApproval(t *testing.T) {
+	end := scenario().Run(t) // nobody decides within the hour of virtual time
 	if report, err := client.Result[Report](&end.Run); err != nil || report.URL != "" {
-		t.Errorf("published at %q, %v", report.URL, err)
+		t.Errorf("URL of the report = %q (error %v), want none", report.URL, err)
 	}
 }

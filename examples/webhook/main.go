@@ -1,5 +1,5 @@
-// Webhook: who wants to know that a run has ended is told, by a signed message. A receiver, a server and a worker in one
-// process: the run ends, the receiver verifies what it gets, and refuses what somebody else made up.
+// Webhook: a receiver gets a signed message when a run has ended. Receiver, server and worker are
+// in one process. The receiver verifies the message, and refuses a forged one.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// A message is what a receiver needs of it.
+// A message has the fields that this receiver needs.
 type message struct {
 	Type string
 	Data struct {
@@ -41,8 +41,8 @@ type message struct {
 	}
 }
 
-// receiver takes messages that are signed with its secret. It answers at once and leaves the work to others: whoever takes
-// longer than 15 s is sent the same again.
+// receiver accepts messages that are signed with its secret. It answers at once, because a message
+// that is not answered within 15 s is sent again.
 type receiver struct {
 	verifier atomic.Pointer[standardwebhooks.Webhook]
 	messages chan message

@@ -25,7 +25,7 @@ func Example() {
 	// forged: 401 Unauthorized
 }
 
-func TestThePythonReceiverVerifies(t *testing.T) {
+func TestPythonReceiverVerifiesSignature(t *testing.T) {
 	ctx := t.Context()
 	srv, err := embedded.Open(embedded.Options{WebhookAllow: []string{"127.0.0.0/8"}})
 	if err != nil {
@@ -55,7 +55,7 @@ func TestThePythonReceiverVerifies(t *testing.T) {
 	lines := bufio.NewScanner(out)
 	next := func() string {
 		if !lines.Scan() {
-			t.Fatalf("the receiver says nothing: %v", lines.Err())
+			t.Fatalf("the receiver printed nothing: %v", lines.Err())
 		}
 		return lines.Text()
 	}
@@ -73,23 +73,23 @@ func TestThePythonReceiverVerifies(t *testing.T) {
 	}
 	forged.Body.Close()
 	if forged.StatusCode != http.StatusUnauthorized {
-		t.Errorf("forged: %s", forged.Status)
+		t.Errorf("answer to a forged message = %s, want 401", forged.Status)
 	}
 	r, err := c.Start(ctx, perdure.Submission{Kind: "job"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := next(); got != "run:created "+string(r.RunID) {
-		t.Errorf("told %q", got)
+		t.Errorf("receiver printed %q, want the creation of run %s", got, r.RunID)
 	}
-	// While a secret is rotated there are two signatures; this one still knows the first.
+	// During a rotation a message has two signatures. This receiver has only the old secret.
 	if _, err := c.RotateWebhook(ctx, hook.WebhookID); err != nil {
 		t.Fatal(err)
 	}
 	if tested, err := c.TestWebhook(ctx, hook.WebhookID); err != nil || !tested.Delivered {
-		t.Errorf("%+v %v", tested, err)
+		t.Errorf("test delivery after the rotation = %+v (error %v), want success", tested, err)
 	}
 	if got := next(); got != "webhook:test " {
-		t.Errorf("told %q", got)
+		t.Errorf("receiver printed %q, want the test message", got)
 	}
 }

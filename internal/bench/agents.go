@@ -17,28 +17,28 @@ import (
 
 const (
 	agentKind     = "bench-agent"
-	agentsAtOnce  = 64  // callers who wait for an agent each, at most
-	agentSteps    = 5   // of each run of agent-steps
-	agentChildren = 100 // of each run of agent-children
-	taskSlots     = 200 // what somebody with so many agents would set
+	agentsAtOnce  = 64  // the most callers, each waiting for an agent
+	agentSteps    = 5   // steps of each run of agent-steps
+	agentChildren = 100 // children of each run of agent-children
+	taskSlots     = 200 // slots of the worker, as a user with so many agents would set them
 	warmUps       = 3
 	whatAlone     = "alone"
 )
 
-// agents are a server and a worker that executes agents, as a program has them: in process the server is embedded in
-// the bench, without a socket; over HTTP it is a process of its own.
+// agents is a server and a worker that executes agents. As target process, the server is embedded
+// in the bench, without a socket. As target http it is a process of its own.
 type agents struct {
 	server interface {
-		spender
+		cpuMeter
 		close() error
 	}
-	c      *client.Client // of the callers; the worker has its own
+	c      *client.Client // of the callers; the worker has one of its own
 	stop   context.CancelFunc
 	worked chan error
 	ctx    context.Context // ends when the worker does, with the reason
 }
 
-// agents opens a server on a place, and has a worker execute what is registered.
+// agents opens a server on a place, and starts a worker with the registered handlers.
 func (p *place) agents(ctx context.Context, target string, register func(*worker.Worker)) (*agents, error) {
 	a := &agents{worked: make(chan error, 1)}
 	var mine *client.Client
@@ -80,7 +80,7 @@ func (a *agents) close() error {
 	return errors.Join(err, a.server.close())
 }
 
-// do has an agent run to its end.
+// do runs an agent to its end.
 func (a *agents) do(sub perdure.Submission) (*api.Run, error) {
 	run, deferred, err := a.c.Run(a.ctx, sub, lastRuns)
 	switch {
@@ -96,12 +96,12 @@ func (a *agents) do(sub perdure.Submission) (*api.Run, error) {
 	return run, nil
 }
 
-// anAgent is what is submitted.
-func anAgent(input any) perdure.Submission {
+// agentRun returns a submission of an agent.
+func agentRun(input any) perdure.Submission {
 	return perdure.Submission{Kind: agentKind, Class: perdure.Agent, Input: client.JSON(input)}
 }
 
-// embeddedTarget is a server inside of the bench.
+// embeddedTarget is a server in this process.
 type embeddedTarget struct {
 	server *embedded.Server
 	key    string
@@ -133,7 +133,7 @@ func (t *embeddedTarget) cpu() time.Duration { return ownCPU() }
 
 func (t *embeddedTarget) close() error { return t.server.Close() }
 
-// benchAgentSteps has agents record some steps that do nothing, one after the other.
+// measureAgentSteps runs agents that record empty steps, one after the other.
 func measureAgentSteps(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
 	return b.agentRuns(ctx, p, target, agentSteps, func(w *worker.Worker) {
 		worker.Agent(w, agentKind, func(ctx *agent.Context, n int) (sum int, err error) {
@@ -149,7 +149,7 @@ func measureAgentSteps(ctx context.Context, b *Bench, p *place, target string) (
 	})
 }
 
-// benchAgentChildren has agents spawn children that do nothing, and join them.
+// measureAgentChildren runs agents that spawn children without work and join them.
 func measureAgentChildren(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
 	return b.agentRuns(ctx, p, target, agentChildren, func(w *worker.Worker) {
 		worker.Handle(w, kind, func(context.Context, json.RawMessage) (int, error) { return 1, nil })
@@ -167,16 +167,17 @@ func measureAgentChildren(ctx context.Context, b *Bench, p *place, target string
 	})
 }
 
-// agentRuns has callers who wait for an agent's run and then for the next: one alone, and then many at once. A run counts
-// when its caller has its result, which has to be n.
-func (b *Bench) agentRuns(ctx context.Context, p *place, target string, n int, register func(*worker.Worker)) (f []Figure, err error) {
+// agentRuns measures callers that run one agent after the other: one caller alone, and then many at
+// once. A run counts when its caller has the result, which has to be n.
+func (b *Bench) agentRuns(ctx context.Context, p *place, target string, n int,
+	register func(*worker.Worker)) (f []Figure, err error) {
 	a, err := p.agents(ctx, target, register)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
 	once := func() error {
-		run, err := a.do(anAgent(n))
+		run, err := a.do(agentRun(n))
 		if err != nil {
 			return err
 		}
@@ -188,7 +189,7 @@ func (b *Bench) agentRuns(ctx context.Context, p *place, target string, n int, r
 	}
 	callers := func(atOnce int, s *samples) error {
 		begin := time.Now()
-		return together(atOnce, func(int) error {
+		return parallel(atOnce, func(int) error {
 			for time.Since(begin) < b.Duration {
 				at := time.Now()
 				if err := once(); err != nil {

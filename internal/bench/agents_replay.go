@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	resumes     = 7                // of each journal
-	recorded    = 10 * time.Minute // the longest one is by then
+	resumes     = 7                // resumes of each journal
+	recorded    = 10 * time.Minute // limit for recording the longest journal
 	whatSteeper = "ten times the steps"
 	whatGarbage = "allocated"
 
-	talkTokens = 2000 // of each call, what the model says and what the tool answers
-	talkShare  = 4    // a fourth of them is the model's
+	talkTokens = 2000 // tokens of each call, of the model and the tool together
+	talkShare  = 4    // a fourth of them is of the model
 	whatLater  = "calls 76 to 100 against 26 to 50"
 	whatTimes  = "store against text"
 )
 
-// talks are conversations, by how often a tool is called in them.
+// talks has the numbers of tool calls of the conversations.
 var talks = []int{25, 50, 75, 100}
 
-// journals are the numbers of steps that are replayed: powers of ten.
+// journals returns the numbers of steps that are replayed: powers of ten.
 func (b *Bench) journals() (out []int) {
 	for n := 10; n <= max(b.Steps, 10); n *= 10 {
 		out = append(out, n)
@@ -37,15 +37,19 @@ func (b *Bench) journals() (out []int) {
 	return out
 }
 
-// benchAgentReplay has agents record steps and then wait for signals. It measures from when a signal is sent until the
-// step behind it begins: the signal is durable, the run is leased, its journal has come to the worker and was replayed, and
-// the signal's arrival is recorded. What is allocated meanwhile is that of the worker and, in process, of the server.
+// measureAgentReplay runs agents that record steps and then wait for signals. It measures from when
+// a signal is sent until the next step begins. By then the signal is durable, the run is leased,
+// the worker has read and replayed the journal, and the signal is recorded in it. Allocated bytes
+// are those of the worker and, as target process, of the server.
 func measureAgentReplay(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
 	arrived := make(chan time.Time, 1)
 	a, err := p.agents(ctx, target, func(w *worker.Worker) {
 		worker.Agent(w, agentKind, func(ctx *agent.Context, n int) (string, error) {
 			for i := range n {
-				if _, err := agent.Step(ctx, "look", func(context.Context) (string, error) { b.did(1); return aToken(i), nil }); err != nil {
+				if _, err := agent.Step(ctx, "look", func(context.Context) (string, error) {
+					b.did(1)
+					return token(i), nil
+				}); err != nil {
 					return "", err
 				}
 			}
@@ -53,7 +57,10 @@ func measureAgentReplay(ctx context.Context, b *Bench, p *place, target string) 
 				if _, err := agent.Signal[int](ctx, "go", 0); err != nil {
 					return "", err
 				}
-				if _, err := agent.Step(ctx, "arrive", func(context.Context) (int, error) { arrived <- time.Now(); return 0, nil }); err != nil {
+				if _, err := agent.Step(ctx, "arrive", func(context.Context) (int, error) {
+					arrived <- time.Now()
+					return 0, nil
+				}); err != nil {
 					return "", err
 				}
 			}
@@ -72,7 +79,8 @@ func measureAgentReplay(ctx context.Context, b *Bench, p *place, target string) 
 			return nil, err
 		}
 		what := fmt.Sprintf("%d steps", n)
-		f = append(f, took.latencies(what, closedLoops), Figure{What: named(what, whatGarbage), Value: bytes / 1e3, Unit: unitKilobytes})
+		f = append(f, took.latencies(what, closedLoops),
+			Figure{What: named(what, whatGarbage), Value: bytes / 1e3, Unit: unitKilobytes})
 		before, last = last, took.spread().P50
 	}
 	if before > 0 {
@@ -81,10 +89,10 @@ func measureAgentReplay(ctx context.Context, b *Bench, p *place, target string) 
 	return f, nil
 }
 
-// resume has a run record so many steps, and wakes it again and again. It tells how long each took, and what each
-// allocated.
+// resume runs an agent that records n steps, and wakes it several times. It returns how long each
+// resume took, and how much it allocated.
 func (a *agents) resume(n int, arrived <-chan time.Time) (s *samples, bytes float64, err error) {
-	run, err := a.c.Start(a.ctx, anAgent(n))
+	run, err := a.c.Start(a.ctx, agentRun(n))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -118,15 +126,16 @@ func (a *agents) resume(n int, arrived <-chan time.Time) (s *samples, bytes floa
 	return s, bytes, err
 }
 
-// allocatedBytes is what this process has allocated so far.
+// allocatedBytes returns how much this process has allocated so far.
 func allocatedBytes() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64()
 }
 
-// benchAgentConversation has an agent talk with a model that calls a tool again and again, each conversation on data of its own, and
-// looks at how much the store has grown by. Both answers of a call are recorded as steps and appended to the thread.
+// measureAgentConversation measures how much the store grows by conversations of different lengths,
+// each on data of its own. In a conversation a model calls a tool again and again. Both answers of
+// a call are recorded as steps and appended to the thread.
 func measureAgentConversation(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
 	grown := make([]float64, len(talks))
 	var text int
@@ -145,9 +154,10 @@ func measureAgentConversation(ctx context.Context, b *Bench, p *place, target st
 		Figure{What: whatLater, Value: (grown[3] - grown[2]) / (grown[1] - grown[0]), Unit: unitTimes}), nil
 }
 
-// talk has one conversation in a new place, and tells how much the store has grown by and how long the text is.
+// talk runs one conversation in a new place. It returns how much the store grew and the length of
+// the text.
 func (b *Bench) talk(ctx context.Context, p *place, target string, calls int) (grown int64, text int, err error) {
-	q, err := b.newPlace(ctx, p.from())
+	q, err := b.newPlace(ctx, p.template())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -173,7 +183,7 @@ func (a *agents) talk(calls int) (text int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	sub := anAgent(calls)
+	sub := agentRun(calls)
 	sub.ThreadID = thread.ThreadID
 	run, err := a.do(sub)
 	if err != nil {
@@ -182,7 +192,7 @@ func (a *agents) talk(calls int) (text int, err error) {
 	return client.Result[int](run)
 }
 
-// talker registers the agent that has the conversation. It results in how many bytes were said.
+// talker registers the agent of the conversation. Its result is the number of bytes of the text.
 func (b *Bench) talker(w *worker.Worker) {
 	worker.Agent(w, agentKind, func(ctx *agent.Context, calls int) (bytes int, err error) {
 		for n := range calls {
@@ -190,7 +200,9 @@ func (b *Bench) talker(w *worker.Worker) {
 				who          string
 				from, tokens int
 			}{{"assistant", 0, talkTokens / talkShare}, {"tool", talkTokens / talkShare, talkTokens - talkTokens/talkShare}} {
-				text, err := agent.Step(ctx, turn.who, func(context.Context) (string, error) { return aText(n*talkTokens+turn.from, turn.tokens), nil })
+				text, err := agent.Step(ctx, turn.who, func(context.Context) (string, error) {
+					return sampleText(n*talkTokens+turn.from, turn.tokens), nil
+				})
 				if err != nil {
 					return 0, err
 				}
@@ -209,11 +221,11 @@ func (b *Bench) talker(w *worker.Worker) {
 	})
 }
 
-// aText is some tokens of a text that says nothing twice.
-func aText(from, tokens int) string {
+// sampleText returns tokens of a text without repetitions.
+func sampleText(from, tokens int) string {
 	var text strings.Builder
 	for n := range tokens {
-		text.WriteString(aToken(from + n))
+		text.WriteString(token(from + n))
 	}
 	return text.String()
 }

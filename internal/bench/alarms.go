@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	sweeps      = 200              // with nothing due
-	lateRate    = 500              // deadlines a second
-	lateAfter   = time.Second      // a run's timeout where lateness is measured
-	probeRate   = 50               // calls of the prober a second
-	allEnded    = 10 * time.Minute // they have ended by then
+	sweeps      = 200              // idle sweeps that are measured
+	lateRate    = 500              // deadlines a second, for lateness
+	lateAfter   = time.Second      // timeout of the runs for lateness
+	probeRate   = 50               // calls of the API a second during the burst
+	allEnded    = 10 * time.Minute // limit for all runs to end
 	kindLive    = "live"
 	kindDue     = "due"
 	kindLate    = "late"
@@ -29,10 +29,10 @@ const (
 	whatLate    = "lateness"
 	whatRatio50 = "p50 queued / empty"
 	whatRatio   = "p99 queued / empty"
-	claimWarmup = 50 // claims that don't count: what a file or a plan costs the first time is not the claim's
+	claimWarmup = 50 // claims that don't count, because caches and plans are cold
 )
 
-// benchAlarms loads live runs whose alarms lie hours ahead, and then rings others.
+// measureAlarms loads live runs with alarms hours ahead, and then others whose deadlines pass.
 func measureAlarms(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
 	own, err := openProcess(p)
 	if err != nil {
@@ -41,7 +41,8 @@ func measureAlarms(ctx context.Context, b *Bench, p *place, target string) (f []
 	b.phase("loading %d live runs", b.Live)
 	begin := time.Now()
 	if _, err := own.load(ctx, b, b.Live, func(perdure.Instant) perdure.Submission {
-		return perdure.Submission{Kind: kindLive, Class: perdure.Agent, Input: benchRun.Input, Delay: perdure.Duration(12 * time.Hour)}
+		return perdure.Submission{Kind: kindLive, Class: perdure.Agent, Input: benchRun.Input,
+			Delay: perdure.Duration(12 * time.Hour)}
 	}); err != nil {
 		return nil, errors.Join(err, own.close())
 	}
@@ -54,7 +55,7 @@ func measureAlarms(ctx context.Context, b *Bench, p *place, target string) (f []
 		f = append(f, s)
 	}
 	b.phase("loading %d runs that end at one instant", b.Due)
-	// Late enough that they are all there, and a server to see them end.
+	// The deadline is late enough that all runs are loaded and the server is up by then.
 	due := own.store.Now().Add(2*time.Duration(b.Due)*each + time.Second + time.Duration(b.Live)*2*time.Microsecond)
 	wall := time.Now().Add(due.Sub(own.store.Now()))
 	last, err := own.load(ctx, b, b.Due, func(now perdure.Instant) perdure.Submission {
@@ -65,7 +66,7 @@ func measureAlarms(ctx context.Context, b *Bench, p *place, target string) (f []
 	}
 	var t system = own
 	if target == targetProcess {
-		own.watch()
+		own.startWatchdog()
 	} else {
 		if err := own.close(); err != nil {
 			return nil, err
@@ -74,9 +75,9 @@ func measureAlarms(ctx context.Context, b *Bench, p *place, target string) (f []
 			return nil, err
 		}
 	}
-	rung, err := b.ringAll(ctx, t, string(last), wall)
+	rung, err := b.measureBurst(ctx, t, string(last), wall)
 	if err == nil {
-		err = b.ringSteadily(ctx, t)
+		err = b.passDeadlinesSteadily(ctx, t)
 	}
 	if err := errors.Join(err, t.close()); err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func measureAlarms(ctx context.Context, b *Bench, p *place, target string) (f []
 	return append(append(f, rung...), late), err
 }
 
-// sweepIdle sweeps although nothing is due.
+// sweepIdle measures sweeps with nothing due.
 func sweepIdle(b *Bench, t *processTarget) (Figure, error) {
 	b.phase("sweeping")
 	var s samples
@@ -105,9 +106,9 @@ func sweepIdle(b *Bench, t *processTarget) (Figure, error) {
 	return s.latencies(whatSweep, closedLoops), nil
 }
 
-// ringAll waits for the instant at which all deadlines pass, and sees how long it takes until the last of them
-// has ended its run; somebody uses the API meanwhile.
-func (b *Bench) ringAll(ctx context.Context, t system, last string, due time.Time) ([]Figure, error) {
+// measureBurst waits for the instant at which all deadlines pass, and measures how long it takes
+// until the last run has ended. Calls of the API are measured meanwhile.
+func (b *Bench) measureBurst(ctx context.Context, t system, last string, due time.Time) ([]Figure, error) {
 	b.phase("waiting for the instant")
 	child.Pause(ctx, time.Until(due))
 	b.phase("%d deadlines", b.Due)
@@ -140,13 +141,14 @@ func (b *Bench) ringAll(ctx context.Context, t system, last string, due time.Tim
 		s.latencies(whatProbe, openLoops)}, err
 }
 
-// ringSteadily has deadlines pass at a steady rate.
-func (b *Bench) ringSteadily(ctx context.Context, t system) error {
+// passDeadlinesSteadily submits runs whose deadlines pass at a steady rate.
+func (b *Bench) passDeadlinesSteadily(ctx context.Context, t system) error {
 	b.phase("%d deadlines a second", lateRate)
 	var mu sync.Mutex
 	var last string // ids grow with time; calls return in any order
 	err := openLoop(ctx, lateRate, b.Duration, func(time.Time) error {
-		id, err := t.submit(ctx, perdure.Submission{Kind: kindLate, Input: benchRun.Input, Timeout: perdure.Duration(lateAfter)})
+		id, err := t.submit(ctx,
+			perdure.Submission{Kind: kindLate, Input: benchRun.Input, Timeout: perdure.Duration(lateAfter)})
 		mu.Lock()
 		last = max(last, id)
 		mu.Unlock()
@@ -160,7 +162,8 @@ func (b *Bench) ringSteadily(ctx context.Context, t system) error {
 	return await(ctx, "the last deadline is acted on", allEnded, func() (bool, error) { return t.ended(ctx, last) })
 }
 
-// readEnds looks into the store: every deadline has ended its run, once, and so late.
+// readEnds reads from the store how late each deadline ended its run, and checks that it did so
+// once.
 func (b *Bench) readEnds(ctx context.Context, p *place) (Figure, error) {
 	b.phase("reading how they ended")
 	st, err := p.open()
@@ -170,7 +173,8 @@ func (b *Bench) readEnds(ctx context.Context, p *place) (Figure, error) {
 	var s samples
 	var due, late, open, lines, runs int
 	err = st.Audit(ctx, func(v *store.View) error {
-		err := v.Rows("SELECT kind, state, deadline_at, finished_at FROM runs WHERE tenant='bench' AND kind IN ('due','late')", nil, func(scan func(...any) error) error {
+		err := v.Rows("SELECT kind, state, deadline_at, finished_at FROM runs WHERE tenant='bench' AND kind IN "+
+			"('due','late')", nil, func(scan func(...any) error) error {
 			var kind, state string
 			var deadline, finished perdure.Instant
 			if err := scan(&kind, &state, (*int64)(&deadline), (*int64)(&finished)); err != nil {
@@ -190,17 +194,21 @@ func (b *Bench) readEnds(ctx context.Context, p *place) (Figure, error) {
 		if err != nil {
 			return err
 		}
-		return v.Rows("SELECT count(*), count(DISTINCT run_id) FROM events WHERE tenant='bench' AND type='"+perdure.LineTimedOut+"'", nil, func(scan func(...any) error) error {
+		query := "SELECT count(*), count(DISTINCT run_id) FROM events " +
+			"WHERE tenant='bench' AND type='" + perdure.LineTimedOut + "'"
+		return v.Rows(query, nil, func(scan func(...any) error) error {
 			return scan(&lines, &runs)
 		})
 	})
 	if err == nil && (open > 0 || due != b.Due || lines != runs || runs != due+late) {
-		err = fmt.Errorf("deadlines were not acted on once each: %d runs of %d at one instant, %d later ones, %d that did not end; %d ends of %d runs", due, b.Due, late, open, lines, runs)
+		err = fmt.Errorf("deadlines were not acted on once each: %d runs of %d at one instant, %d later ones, %d that "+
+			"did not end; %d ends of %d runs", due, b.Due, late, open, lines, runs)
 	}
 	return s.latencies(fmt.Sprintf("%s at %d/s", whatLate, lateRate), openLoops), errors.Join(err, st.Close())
 }
 
-// benchBacklog claims one run at a time, first with no other in the queue and then with very many.
+// measureBacklog measures a claim of one run, first with an empty queue and then with a very long
+// one.
 func measureBacklog(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
 	empty, err := b.claims(ctx, p, target, "empty")
 	if err != nil {
@@ -208,7 +216,7 @@ func measureBacklog(ctx context.Context, b *Bench, p *place, target string) ([]F
 	}
 	b.phase("loading %d queued runs", b.Live)
 	if err := p.load(ctx, b, b.Live, func(perdure.Instant) perdure.Submission {
-		return perdure.Submission{Kind: kind, Class: perdure.Agent, Input: benchRun.Input} // an agent has a day
+		return perdure.Submission{Kind: kind, Class: perdure.Agent, Input: benchRun.Input} // agents have a timeout of a day
 	}); err != nil {
 		return nil, err
 	}

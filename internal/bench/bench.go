@@ -1,4 +1,39 @@
-// Package bench measures Perdure: the engine in this process, and servers over HTTP that are processes of their own.
+// Package bench is what "perdure bench" runs. It measures the engine in this process, and servers
+// that are processes of their own over HTTP, on SQLite and on PostgreSQL.
+//
+// # How it works
+//
+// A [Scenario] measures one thing and returns figures. Each runs on new data (place), against each
+// target that it has: the engine in this process, or a server (system). A figure is a rate, a size
+// or a distribution of latencies. Figures are compared with the goals of the project in report.go.
+//
+// There are two kinds of load. In a closed loop each caller waits for its answer before the next
+// call; that measures throughput. In an open loop calls come at random instants with a given rate.
+// A latency counts from the instant at which the call was due. A slow answer therefore does not
+// delay the next call, and does not hide from the figures.
+//
+// Thousands of streams would compete with the server for file descriptors and memory, so they are
+// in a process of their own (streams_clients.go). The bench sends it requests as JSON lines.
+//
+// # What it is not
+//
+// It makes no claims about other machines. The report has the machine, the settings of the database
+// and the time of one sync, on which all figures depend. Benchmarks of single functions are in
+// /bench.
+//
+// # Where to start reading
+//
+//   - bench.go: the table of scenarios.
+//   - targets.go: what is measured. place.go: where its data is.
+//   - scenarios.go: the short scenarios; one file for each group of the others.
+//   - samples.go: loops, latencies and progress.
+//   - report.go: figures, goals and the machine.
+//
+// # Invariants
+//
+//   - Every write is durable before it counts.
+//   - A scenario never sees the data of another one, and its data is removed.
+//   - A scenario also checks its results: a wrong answer is an error and not a figure.
 package bench
 
 import (
@@ -13,39 +48,41 @@ import (
 	"github.com/perdure/perdure/internal/paint"
 )
 
-// A Bench is what is measured, and how.
+// A Bench has the sizes of the scenarios.
 type Bench struct {
 	Duration time.Duration
-	Settle   time.Duration // before memory is read
+	Settle   time.Duration // pause before memory is read
 	Callers  int
 	Workers  int
 	Slots    int
-	Rate     float64 // of arrivals; 0: as each scenario has it
-	Backlog  int     // runs that are drained
-	Live     int     // runs that are there while alarms and backlog are measured
+	Rate     float64 // calls a second of open loops; 0 means the scenario's own
+	Backlog  int     // runs of drain
+	Live     int     // live runs of alarms and backlog
 	Due      int     // deadlines at one instant
-	Streams  int     // that are attached at once
-	Lines    int     // of the log that is replayed
-	Behind   int     // lines that a stream has missed when it comes back
-	Tokens   int     // that one run says
-	Steps    int     // of the longest journal that is replayed
+	Streams  int     // attached streams
+	Lines    int     // lines of the replayed log
+	Behind   int     // lines that a stream has missed when it reconnects
+	Tokens   int     // tokens that one run streams
+	Steps    int     // steps of the longest replayed journal
 	Doorbell string
 	Dir      string
-	Profiles string // where a server's profiles go; empty: none
+	Profiles string // prefix of the files for a server's profiles, or empty for none
 
 	*progress
 }
 
-// New makes a bench that tells of its progress.
+// New returns a bench that prints its progress.
 func New(progressTo io.Writer) *Bench {
 	return &Bench{progress: &progress{out: progressTo, overwrite: paint.Colourful(progressTo)}}
 }
 
-// Check says what of a bench can't be measured. More streams than a process may have descriptors for are made fewer, with a note.
+// Check returns an error if something can't be measured. It reduces the number of streams to the
+// file descriptors that a process may have, and prints that.
 func (b *Bench) Check(note io.Writer, only, stores, targets []string) error {
 	least := min(b.Callers, b.Workers, b.Slots, b.Backlog, b.Live, b.Due, b.Streams, b.Lines, b.Behind, b.Tokens, b.Steps)
 	if b.Duration <= 0 || b.Settle < 0 || b.Rate < 0 || least < 1 {
-		return errors.New("duration, callers, workers, slots, backlog, live, due, streams, lines, behind, tokens and steps have to be positive")
+		return errors.New("duration, callers, workers, slots, backlog, live, due, streams, lines, behind, tokens and " +
+			"steps have to be positive")
 	}
 	names := []string{"all"}
 	for _, s := range Scenarios {
@@ -67,18 +104,20 @@ func (b *Bench) Check(note io.Writer, only, stores, targets []string) error {
 		}
 	}
 	if most := MostStreams(); b.Streams > most {
-		fmt.Fprintf(note, "%d streams are too many for the file descriptors that a process may have here (ulimit -n); %d are measured\n", b.Streams, most)
+		fmt.Fprintf(note,
+			"%d streams are too many for the file descriptors that a process may have here (ulimit -n); "+
+				"%d are measured\n", b.Streams, most)
 		b.Streams = most
 	}
 	return nil
 }
 
-// A Scenario measures on data of its own and gives a line or more.
+// A Scenario measures on data of its own and returns one figure or more.
 type Scenario struct {
 	Name, About string
-	large       bool     // takes minutes: only when it is asked for
-	targets     []string // where it is measured
-	postgres    bool     // there alone
+	large       bool     // takes minutes, so it runs only if it is named
+	targets     []string // nil means all
+	postgres    bool     // runs on PostgreSQL only
 	run         func(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error)
 }
 
@@ -87,29 +126,45 @@ const (
 	targetHTTP    = "http"
 )
 
-// Scenarios are all there are.
+// Scenarios lists all scenarios.
 var Scenarios = []Scenario{
 	{Name: "submit", About: "submits of many callers at once, each durable when it returns", run: measureSubmit},
 	{Name: "drain", About: "a backlog that workers take and finish", run: measureDrain},
 	{Name: "life", About: "whole lives: submitted, leased and started by the grant, completed", run: measureLife},
-	{Name: "idle", About: "idle dispatch: from a submit that returned to a waiting worker that has the run", run: measureIdle},
-	{Name: "wake", About: "the same across two servers on one PostgreSQL", targets: []string{targetHTTP}, postgres: true, run: measureWake},
-	{Name: "start", About: "cold start to the first accepted run; memory when idle; size of the binary", targets: []string{targetHTTP}, run: measureStart},
-	{Name: "alarms", About: "many live runs: a sweep with nothing due, many deadlines at one instant, lateness", large: true, run: measureAlarms},
+	{Name: "idle", About: "idle dispatch: from a submit that returned to a waiting worker that has the run",
+		run: measureIdle},
+	{Name: "wake", About: "the same across two servers on one PostgreSQL", targets: []string{targetHTTP},
+		postgres: true, run: measureWake},
+	{Name: "start", About: "cold start to the first accepted run; memory when idle; size of the binary",
+		targets: []string{targetHTTP}, run: measureStart},
+	{Name: "alarms", About: "many live runs: a sweep with nothing due, many deadlines at one instant, lateness",
+		large: true, run: measureAlarms},
 	{Name: "backlog", About: "a claim with many queued runs, against one with none", large: true, run: measureBacklog},
-	{Name: "streams", About: "many attached streams: memory of each, what they cost when idle, one event to all of them", large: true, targets: []string{targetHTTP}, run: measureStreams},
-	{Name: "events", About: "events of many runs, each with an attached stream, from commit to client", large: true, targets: []string{targetHTTP}, run: measureEvents},
-	{Name: "replay", About: "a long log read from its beginning, by stream and by polling", targets: []string{targetHTTP}, run: measureReplay},
-	{Name: "reconnect", About: "a server starts again and all streams come back at once, each behind", large: true, targets: []string{targetHTTP}, run: measureReconnect},
-	{Name: "tokens", About: "a run that streams a long text token by token: lines, bytes, exact replay", targets: []string{targetHTTP}, run: measureTokens},
-	{Name: "webhooks", About: "ends of runs that somebody wants to hear of, a tenth of whom can't be reached", targets: []string{targetHTTP}, run: measureWebhooks},
-	{Name: "agent-steps", About: "agents that record five steps, one after the other: many at once, and one alone", run: measureAgentSteps},
-	{Name: "agent-children", About: "agents that spawn a hundred children and join them: many at once, and one alone", run: measureAgentChildren},
-	{Name: "agent-replay", About: "a signal wakes an agent with a long journal: until the step behind it begins", large: true, run: measureAgentReplay},
-	{Name: "agent-conversation", About: "a model that calls a tool a hundred times: growth of the store with every call", run: measureAgentConversation},
+	{Name: "streams",
+		About: "many attached streams: memory of each, what they cost when idle, one event to all of them",
+		large: true, targets: []string{targetHTTP}, run: measureStreams},
+	{Name: "events", About: "events of many runs, each with an attached stream, from commit to client",
+		large: true, targets: []string{targetHTTP}, run: measureEvents},
+	{Name: "replay", About: "a long log read from its beginning, by stream and by polling",
+		targets: []string{targetHTTP}, run: measureReplay},
+	{Name: "reconnect", About: "a server starts again and all streams come back at once, each behind", large: true,
+		targets: []string{targetHTTP}, run: measureReconnect},
+	{Name: "tokens", About: "a run that streams a long text token by token: lines, bytes, exact replay",
+		targets: []string{targetHTTP}, run: measureTokens},
+	{Name: "webhooks", About: "ends of runs that somebody wants to hear of, a tenth of whom can't be reached",
+		targets: []string{targetHTTP}, run: measureWebhooks},
+	{Name: "agent-steps", About: "agents that record five steps, one after the other: many at once, and one alone",
+		run: measureAgentSteps},
+	{Name: "agent-children",
+		About: "agents that spawn a hundred children and join them: many at once, and one alone", run: measureAgentChildren},
+	{Name: "agent-replay", About: "a signal wakes an agent with a long journal: until the step behind it begins",
+		large: true, run: measureAgentReplay},
+	{Name: "agent-conversation",
+		About: "a model that calls a tool a hundred times: growth of the store with every call",
+		run:   measureAgentConversation},
 }
 
-// Measure runs the scenarios that were asked for, each on each store and target that it has.
+// Measure runs the selected scenarios, on each of their stores and targets.
 func (b *Bench) Measure(ctx context.Context, only, stores, targets []string) (*Report, error) {
 	r := &Report{Machine: readMachine(b.Dir), Settings: b.settings(), Stores: make(map[string]map[string]string)}
 	for _, st := range stores {
@@ -131,7 +186,7 @@ func (b *Bench) Measure(ctx context.Context, only, stores, targets []string) (*R
 	return r, nil
 }
 
-// one measures a scenario in a new place.
+// one runs a scenario in a new place.
 func (b *Bench) one(ctx context.Context, r *Report, s Scenario, st, target string) (err error) {
 	p, err := b.newPlace(ctx, st)
 	if err != nil {
@@ -143,7 +198,7 @@ func (b *Bench) one(ctx context.Context, r *Report, s Scenario, st, target strin
 			return err
 		}
 	}
-	stop := b.watch(fmt.Sprintf("%s, %s, %s", s.Name, p.store, target))
+	stop := b.show(fmt.Sprintf("%s, %s, %s", s.Name, p.store, target))
 	defer stop()
 	figures, err := s.run(ctx, b, p, target)
 	for _, f := range figures {
@@ -158,6 +213,8 @@ func (b *Bench) one(ctx context.Context, r *Report, s Scenario, st, target strin
 }
 
 func (b *Bench) settings() map[string]any {
-	return map[string]any{"duration": b.Duration.String(), "callers": b.Callers, "workers": b.Workers, "slots": b.Slots, "rate": b.Rate,
-		"backlog": b.Backlog, "live": b.Live, "due": b.Due, "streams": b.Streams, "lines": b.Lines, "behind": b.Behind, "tokens": b.Tokens, "steps": b.Steps}
+	return map[string]any{"duration": b.Duration.String(), "callers": b.Callers, "workers": b.Workers,
+		"slots": b.Slots, "rate": b.Rate,
+		"backlog": b.Backlog, "live": b.Live, "due": b.Due, "streams": b.Streams, "lines": b.Lines,
+		"behind": b.Behind, "tokens": b.Tokens, "steps": b.Steps}
 }

@@ -27,7 +27,7 @@ func isPostgres(s string) bool {
 	return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
 }
 
-// storeName is a store without what is secret of its URL.
+// storeName returns the name of a store, without the secrets of its URL.
 func storeName(s string) string {
 	if isPostgres(s) {
 		return storePostgres
@@ -35,20 +35,21 @@ func storeName(s string) string {
 	return s
 }
 
-// A benchPlace is where the data of a scenario is: a new folder and, on PostgreSQL, a new database.
+// A place is where the data of a scenario is: a new folder and, on PostgreSQL, a new database.
 type place struct {
-	store string // its name
+	store string // name of the store
 	dir   string
-	url   string // of the database; empty: SQLite in the folder
-	admin string // where the database was made
-	key   string // of the platform: the first server on this place made it
+	url   string // of the database, or empty for SQLite in the folder
+	admin string // URL of the server on which the database was created
+	key   string // platform key, which the first server on this place created
 
-	doorbell string   // of its servers; empty: the store's own
-	profiles string   // where its servers' profiles go; empty: none
-	flags    []string // of its servers, beside those that all have
-	held     bool     // its runs are held by a worker that says nothing, for as long as it takes
+	doorbell string   // of its servers, or empty for the store's own
+	profiles string   // prefix of its servers' profiles, or empty for none
+	flags    []string // further flags of its servers
+	leased   bool     // its runs are leased by a worker that sends no sign of life
 }
 
+// newPlace creates a place.
 func (b *Bench) newPlace(ctx context.Context, st string) (*place, error) {
 	dir, err := os.MkdirTemp(b.Dir, "perdure-bench-")
 	if err != nil {
@@ -71,15 +72,15 @@ func (b *Bench) newPlace(ctx context.Context, st string) (*place, error) {
 	return p, nil
 }
 
-// from is what another place like this one is made of.
-func (p *place) from() string {
+// template returns the argument of newPlace for another place like this one.
+func (p *place) template() string {
 	if p.url != "" {
 		return p.admin
 	}
 	return p.store
 }
 
-// remove throws the data away.
+// remove deletes the data.
 func (p *place) remove(ctx context.Context) error {
 	var err error
 	if p.url != "" {
@@ -107,36 +108,39 @@ func (p *place) open() (*store.Store, error) {
 	return store.Open(store.Options{Path: filepath.Join(p.dir, "perdure.db")})
 }
 
-// serveFlags are those of a server on this place. Two servers on one database have a folder each.
+// serveFlags returns the flags of a server on this place. Two servers on one database have a folder
+// each.
 func (p *place) serveFlags(node string) []string {
 	out := []string{"--listen", "127.0.0.1:0", "--data", p.data(node), "--log-level", "error"}
-	for _, name := range p.patient() {
-		out = append(out, "--policy", name+"="+patience.String())
+	for _, name := range p.disabledAlerts() {
+		out = append(out, "--policy", name+"="+never.String())
 	}
 	return append(out, p.flags...)
 }
 
-// patient names what nothing is to be done about here, neither by a server nor by an engine in this process.
-func (p *place) patient() []string {
-	if p.held {
-		return []string{"queued_alert", "lease", "dispatched_retry", "dispatched_retry_max", "dispatched_timeout", "active_reap", "silent", "no_progress", "worker_offline"}
+// disabledAlerts returns the settings of the policy that are set to never, so that the watchdog
+// does not write in the middle of a measurement.
+func (p *place) disabledAlerts() []string {
+	if p.leased {
+		return []string{"queued_alert", "lease", "dispatched_retry", "dispatched_retry_max", "dispatched_timeout",
+			"active_reap", "silent", "no_progress", "worker_offline"}
 	}
 	return []string{"queued_alert"}
 }
 
-// policy is what an engine in this process has.
+// policy returns the policy of an engine in this process.
 func (p *place) policy() perdure.Policy {
 	policy := perdure.DefaultPolicy()
 	for _, s := range policy.Settings() {
-		if slices.Contains(p.patient(), s.Name) {
-			*s.Value.(*time.Duration) = patience
+		if slices.Contains(p.disabledAlerts(), s.Name) {
+			*s.Value.(*time.Duration) = never
 		}
 	}
 	return policy
 }
 
-// serveEnv is a server's environment: what is set for other servers is not for this one, and passwords are nothing
-// for a command line.
+// serveEnv returns a server's environment, without the settings of other servers. The URL of the
+// database is in it and not in a flag, because it may contain a password.
 func (p *place) serveEnv() (env []string) {
 	for _, e := range os.Environ() {
 		if name, _, _ := strings.Cut(e, "="); strings.HasPrefix(name, "PERDURE_") {
@@ -146,7 +150,7 @@ func (p *place) serveEnv() (env []string) {
 	return append(env, "PERDURE_STORE="+p.url, "PERDURE_DOORBELL="+p.doorbell)
 }
 
-// data is a server's folder. SQLite's file is in it, whoever opens it.
+// data returns a server's folder. On SQLite it has the file.
 func (p *place) data(node string) string {
 	if p.url == "" {
 		return p.dir
@@ -154,7 +158,7 @@ func (p *place) data(node string) string {
 	return filepath.Join(p.dir, node)
 }
 
-// settings are what decides about durability and speed, as the database itself says.
+// settings returns the settings of the database that affect durability and speed.
 func (p *place) settings(ctx context.Context) (map[string]string, error) {
 	if p.url != "" {
 		return postgresSettings(ctx, p.url)
@@ -165,8 +169,10 @@ func (p *place) settings(ctx context.Context) (map[string]string, error) {
 	}
 	out := make(map[string]string)
 	err = s.View(ctx, func(v *store.View) error {
-		for name, query := range map[string]string{"version": "SELECT sqlite_version()", "journal_mode": "PRAGMA journal_mode", "synchronous": "PRAGMA synchronous",
-			"wal_autocheckpoint": "PRAGMA wal_autocheckpoint", "page_size": "PRAGMA page_size", "cache_size": "PRAGMA cache_size"} {
+		for name, query := range map[string]string{"version": "SELECT sqlite_version()",
+			"journal_mode": "PRAGMA journal_mode", "synchronous": "PRAGMA synchronous",
+			"wal_autocheckpoint": "PRAGMA wal_autocheckpoint", "page_size": "PRAGMA page_size",
+			"cache_size": "PRAGMA cache_size"} {
 			if err := v.Rows(query, nil, func(scan func(...any) error) error {
 				var text string
 				err := scan(&text)
@@ -191,7 +197,8 @@ func postgresSettings(ctx context.Context, url string) (map[string]string, error
 	}
 	defer c.Close(ctx)
 	out := make(map[string]string)
-	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level", "wal_sync_method", "shared_buffers",
+	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level",
+		"wal_sync_method", "shared_buffers",
 		"max_wal_size", "max_connections", "commit_delay", "autovacuum"} {
 		var text string
 		if err := c.QueryRow(ctx, "SHOW "+name).Scan(&text); err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Profile begins what was asked for, and gives what ends it.
+// Profile starts the profiles with a file name, and returns a function that ends them.
 func Profile(cpu, mem string) (stop func() error, err error) {
 	var out *os.File
 	if cpu != "" {
@@ -41,12 +41,12 @@ func Profile(cpu, mem string) (stop func() error, err error) {
 	}, nil
 }
 
-// profilesOf is what the names of a server's profiles begin with: a scenario may have several servers.
+// profilesOf returns the prefix of a server's profiles. A scenario may have several servers.
 func profilesOf(prefix string, pid int) string { return fmt.Sprintf("%s.%d.", prefix, pid) }
 
 const profileLast = "goroutine"
 
-// snapshot has a server write what is in its memory, when profiles are wanted.
+// snapshot makes a server write its memory profiles, if profiles are wanted.
 func (p *place) snapshot(ctx context.Context, t *httpTarget) error {
 	if p.profiles == "" {
 		return nil
@@ -59,7 +59,7 @@ func (p *place) snapshot(ctx context.Context, t *httpTarget) error {
 	})
 }
 
-// Serve runs a server with profiles: of its CPU from its start to its end, and of its memory when it is sent SIGUSR1.
+// Serve runs a server with profiles: of its CPU from start to end, and of its memory on SIGUSR1.
 func Serve(prefix string, stderr io.Writer, serve func() error) (err error) {
 	prefix = profilesOf(prefix, os.Getpid())
 	stop, err := Profile(prefix+"cpu", "")
@@ -79,10 +79,10 @@ func Serve(prefix string, stderr io.Writer, serve func() error) (err error) {
 	return serve()
 }
 
-// writeMemory writes what is in this process's memory. As text the heap's profile has the size of the stacks in it as
-// well.
+// writeMemory writes the memory profiles of this process. The text form of the heap profile also
+// has the size of the stacks.
 func writeMemory(prefix string) error {
-	runtime.GC() // the heap is told as of the last collection
+	runtime.GC() // the heap profile is as of the last collection
 	for _, x := range []struct {
 		file, profile string
 		text          int

@@ -29,7 +29,7 @@ const (
 	unitTimes     = "×"
 )
 
-// A benchFigure is one line of the table.
+// A Figure is one line of the table.
 type Figure struct {
 	Store    string    `json:"store"`
 	Target   string    `json:"target"`
@@ -40,12 +40,12 @@ type Figure struct {
 	Seconds  float64   `json:"seconds,omitempty"`
 	Value    float64   `json:"value,omitempty"`
 	Unit     string    `json:"unit,omitempty"`
-	CPU      float64   `json:"cpu_us_each,omitempty"` // what the process under test spent on one, in microseconds
+	CPU      float64   `json:"cpu_us_each,omitempty"` // CPU time of the target for one operation, in microseconds
 	Latency  *spread   `json:"latency_ms,omitempty"`
 	Goals    []verdict `json:"goals,omitempty"`
 }
 
-// A benchReport is everything that was measured, and where.
+// A Report has all figures, and the machine on which they were measured.
 type Report struct {
 	Machine  machine                      `json:"machine"`
 	Stores   map[string]map[string]string `json:"stores"`
@@ -53,55 +53,55 @@ type Report struct {
 	Figures  []Figure                     `json:"figures"`
 }
 
-// A benchGoal is a bound that the project has set itself, on a machine with two cores.
-type benchGoal struct {
+// A goal is a bound for a figure on a machine with two cores.
+type goal struct {
 	scenario, what string
-	store, target  string // empty: any
-	metric         string // p50, p99, or the value
-	least          bool   // the bound is the least, not the most
+	store, target  string // empty means any
+	metric         string // p50 or p99, or empty for the value
+	least          bool   // the bound is a minimum, otherwise a maximum
 	bound          float64
-	at             func(*Bench) bool // the size at which it counts; nil: any
+	at             func(*Bench) bool // the sizes at which it applies; nil means any
 }
 
-// The sizes that goals are meant for.
+// The sizes at which goals apply.
 var (
-	aMillion = func(b *Bench) bool { return b.Live >= 1_000_000 && b.Due >= 100_000 }
-	aCrowd   = func(b *Bench) bool { return b.Streams >= min(10_000, MostStreams()) }
-	manyRuns = func(b *Bench) bool {
+	millionLive = func(b *Bench) bool { return b.Live >= 1_000_000 && b.Due >= 100_000 }
+	allStreams  = func(b *Bench) bool { return b.Streams >= min(10_000, MostStreams()) }
+	manyRuns    = func(b *Bench) bool {
 		return b.Streams >= min(eventRuns, MostStreams()) && b.rateOr(eventRate) >= eventRate
 	}
-	aLongLog = func(b *Bench) bool { return b.Lines >= 100_000 }
-	manyWait = func(b *Bench) bool { return b.Callers >= agentsAtOnce }
-	aJournal = func(b *Bench) bool { return b.Steps >= 10_000 }
+	longLog     = func(b *Bench) bool { return b.Lines >= 100_000 }
+	manyCallers = func(b *Bench) bool { return b.Callers >= agentsAtOnce }
+	longJournal = func(b *Bench) bool { return b.Steps >= 10_000 }
 )
 
-var benchGoals = []benchGoal{
+var projectGoals = []goal{
 	{scenario: "life", store: storeSQLite, target: targetProcess, least: true, bound: 5000},
 	{scenario: "life", store: storeSQLite, target: targetHTTP, least: true, bound: 2500},
 	{scenario: "life", store: storePostgres, target: targetProcess, least: true, bound: 5000},
 	{scenario: "drain", store: storePostgres, target: targetProcess, least: true, bound: 10000},
 	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p50", bound: 2},
 	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p99", bound: 10},
-	{scenario: "alarms", what: whatSweep, metric: "p99", bound: 10, at: aMillion},
-	{scenario: "alarms", what: whatAtOnce, bound: 30, at: aMillion},
-	{scenario: "alarms", what: fmt.Sprintf("%s at %d/s", whatLate, lateRate), metric: "p99", bound: 50, at: aMillion},
-	{scenario: "backlog", what: whatRatio, bound: 2, at: aMillion},
-	{scenario: "streams", what: whatEachOwn, bound: 30, at: aCrowd},
-	{scenario: "streams", what: whatEachShared, bound: 30, at: aCrowd},
-	{scenario: "streams", what: whatToAll, metric: "p99", bound: 500, at: aCrowd},
+	{scenario: "alarms", what: whatSweep, metric: "p99", bound: 10, at: millionLive},
+	{scenario: "alarms", what: whatAtOnce, bound: 30, at: millionLive},
+	{scenario: "alarms", what: fmt.Sprintf("%s at %d/s", whatLate, lateRate), metric: "p99", bound: 50, at: millionLive},
+	{scenario: "backlog", what: whatRatio, bound: 2, at: millionLive},
+	{scenario: "streams", what: whatEachOwn, bound: 30, at: allStreams},
+	{scenario: "streams", what: whatEachShared, bound: 30, at: allStreams},
+	{scenario: "streams", what: whatToAll, metric: "p99", bound: 500, at: allStreams},
 	{scenario: "events", what: whatToClient, metric: "p99", bound: 250, at: manyRuns},
-	{scenario: "replay", what: whatByStream, bound: 5, at: aLongLog},
-	{scenario: "reconnect", what: whatAllBack, bound: 30, at: aCrowd},
+	{scenario: "replay", what: whatByStream, bound: 5, at: longLog},
+	{scenario: "reconnect", what: whatAllBack, bound: 30, at: allStreams},
 	{scenario: "webhooks", what: whatDelivered, least: true, bound: 300},
-	{scenario: "agent-steps", store: storeSQLite, target: targetProcess, least: true, bound: 1000, at: manyWait},
-	{scenario: "agent-steps", store: storeSQLite, target: targetHTTP, least: true, bound: 500, at: manyWait},
+	{scenario: "agent-steps", store: storeSQLite, target: targetProcess, least: true, bound: 1000, at: manyCallers},
+	{scenario: "agent-steps", store: storeSQLite, target: targetHTTP, least: true, bound: 500, at: manyCallers},
 	{scenario: "agent-steps", what: whatAlone, store: storeSQLite, target: targetProcess, metric: "p50", bound: 4},
 	{scenario: "agent-steps", what: whatAlone, store: storeSQLite, target: targetHTTP, metric: "p50", bound: 8},
-	{scenario: "agent-children", store: storeSQLite, target: targetProcess, least: true, bound: 40, at: manyWait},
-	{scenario: "agent-children", store: storeSQLite, target: targetHTTP, least: true, bound: 20, at: manyWait},
+	{scenario: "agent-children", store: storeSQLite, target: targetProcess, least: true, bound: 40, at: manyCallers},
+	{scenario: "agent-children", store: storeSQLite, target: targetHTTP, least: true, bound: 20, at: manyCallers},
 	{scenario: "agent-children", what: whatAlone, store: storeSQLite, target: targetProcess, metric: "p50", bound: 40},
 	{scenario: "agent-children", what: whatAlone, store: storeSQLite, target: targetHTTP, metric: "p50", bound: 80},
-	{scenario: "agent-replay", what: whatSteeper, bound: 15, at: aJournal},
+	{scenario: "agent-replay", what: whatSteeper, bound: 15, at: longJournal},
 	{scenario: "agent-conversation", what: whatTimes, bound: 3},
 	{scenario: "agent-conversation", what: whatLater, bound: 1.5},
 	{scenario: "start", what: whatFirst, metric: "p99", bound: 300},
@@ -109,7 +109,7 @@ var benchGoals = []benchGoal{
 	{scenario: "start", what: whatBinary, bound: 40},
 }
 
-// A benchVerdict holds a figure against a goal. Ratio is the figure divided by the bound.
+// A verdict compares a figure with a goal. Ratio is the figure divided by the bound.
 type verdict struct {
 	Metric string  `json:"metric,omitempty"`
 	Least  bool    `json:"at_least,omitempty"`
@@ -120,8 +120,9 @@ type verdict struct {
 }
 
 func (b *Bench) goals(f *Figure) (out []verdict) {
-	for _, g := range benchGoals {
-		if g.scenario != f.Scenario || g.what != f.What || g.store != "" && g.store != f.Store || g.target != "" && g.target != f.Target {
+	for _, g := range projectGoals {
+		if g.scenario != f.Scenario || g.what != f.What || g.store != "" && g.store != f.Store || g.target != "" &&
+			g.target != f.Target {
 			continue
 		}
 		if g.at != nil && !g.at(b) {
@@ -161,11 +162,12 @@ func (v verdict) text(p paint.Painter) string {
 	return p.In(hue, fmt.Sprintf("%s %s %g%s: %.2f", mark, sign, v.Bound, unit, v.Ratio))
 }
 
-// print writes the table, with the machine below it.
+// Print prints the table, with the machine below it.
 func (r *Report) Print(w io.Writer, p paint.Painter) error {
-	// Colours would count as columns, so they are put into the last one alone.
+	// tabwriter counts the bytes of colours, so only the last column has any.
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "store\ttarget\tscenario\tloop\tcount\tfigure\tcpu µs\tp50 ms\tp95 ms\tp99 ms\tmax ms\tgoal, figure/goal")
+	fmt.Fprintln(tw,
+		"store\ttarget\tscenario\tloop\tcount\tfigure\tcpu µs\tp50 ms\tp95 ms\tp99 ms\tmax ms\tgoal, figure/goal")
 	dash := func(ok bool, format string, args ...any) string {
 		if !ok {
 			return "-"
@@ -182,8 +184,10 @@ func (r *Report) Print(w io.Writer, p paint.Painter) error {
 			l = &spread{}
 		}
 		ms := func(v float64) string { return dash(f.Latency != nil, "%.2f", v) }
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Store, f.Target, named(f.Scenario, f.What), dash(f.Loop != "", "%s", f.Loop),
-			dash(f.Count > 0, "%d", f.Count), dash(f.Unit != "", "%s", f.figure()), dash(f.CPU > 0, "%.0f", f.CPU), ms(l.P50), ms(l.P95), ms(l.P99), ms(l.Max), strings.Join(goals, ", "))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Store, f.Target,
+			named(f.Scenario, f.What), dash(f.Loop != "", "%s", f.Loop),
+			dash(f.Count > 0, "%d", f.Count), dash(f.Unit != "", "%s", f.figure()), dash(f.CPU > 0, "%.0f", f.CPU),
+			ms(l.P50), ms(l.P95), ms(l.P99), ms(l.Max), strings.Join(goals, ", "))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -215,15 +219,16 @@ func pairs[T any](m map[string]T) string {
 	return strings.Join(out, " ")
 }
 
-// A machine is what the figures depend on.
+// A machine has the properties on which figures depend.
 type machine struct {
-	Cores      int    `json:"cores"`
-	CPU        string `json:"cpu"`
-	Memory     string `json:"memory"`
-	Kernel     string `json:"kernel"`
-	Load       string `json:"load"` // of the minutes before: figures of a machine that is busy with something else say little
+	Cores  int    `json:"cores"`
+	CPU    string `json:"cpu"`
+	Memory string `json:"memory"`
+	Kernel string `json:"kernel"`
+	// Load is the load average before the bench. A busy machine makes figures worthless.
+	Load       string `json:"load"`
 	FileSystem string `json:"file_system"`
-	// Sync is how long it takes to append a page to a file and have it on disk: no write is durable sooner.
+	// Sync is the time to append a page to a file and sync it. No durable write is faster.
 	Sync     *spread   `json:"sync_ms"`
 	Go       string    `json:"go"`
 	Platform string    `json:"platform"`
@@ -236,13 +241,15 @@ func (m machine) String() string {
 	if m.Sync != nil {
 		sync = fmt.Sprintf("%.2f ms, p99 %.2f", m.Sync.P50, m.Sync.P99)
 	}
-	return fmt.Sprintf("machine: %d cores, %s, %s, Linux %s, %s (sync of a page: p50 %s), load before %s; %s %s, commit %s, %s", m.Cores, m.CPU, m.Memory, m.Kernel,
+	return fmt.Sprintf("machine: %d cores, %s, %s, Linux %s, %s (sync of a page: p50 %s), load before %s; %s %s, "+
+		"commit %s, %s", m.Cores, m.CPU, m.Memory, m.Kernel,
 		m.FileSystem, sync, m.Load, m.Go, m.Platform, cmp.Or(m.Commit, "unknown"), m.At.Format(time.RFC3339))
 }
 
-// readMachine asks the machine about itself; what it doesn't say is left out.
+// readMachine reads the properties of the machine, as far as they are available.
 func readMachine(dir string) machine {
-	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, At: time.Now().UTC().Truncate(time.Second)}
+	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		At: time.Now().UTC().Truncate(time.Second)}
 	m.CPU = field("/proc/cpuinfo", "model name")
 	m.Memory = field("/proc/meminfo", "MemTotal")
 	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {

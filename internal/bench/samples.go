@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/child"
 )
 
-// samples collects latencies of many goroutines.
+// samples collects latencies from many goroutines.
 type samples struct {
 	mu   sync.Mutex
 	list []time.Duration
@@ -31,7 +31,7 @@ func (s *samples) count() int {
 	return len(s.list)
 }
 
-// A spread is how latencies are distributed, in milliseconds.
+// A spread is a distribution of latencies, in milliseconds.
 type spread struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
@@ -52,32 +52,33 @@ func (s *samples) spread() *spread {
 	return &spread{P50: at(.5), P95: at(.95), P99: at(.99), Max: at(1)}
 }
 
-// latencies is a figure of nothing but latencies.
+// latencies returns a figure with latencies only.
 func (s *samples) latencies(what, loop string) Figure {
 	return Figure{What: what, Loop: loop, Count: s.count(), Latency: s.spread()}
 }
 
-// A stopwatch measures how long something took, and how much of it the processor of a target worked.
+// A stopwatch measures the time of a measurement, and the CPU time of its target.
 type stopwatch struct {
-	t     spender
+	t     cpuMeter
 	begin time.Time
 	cpu   time.Duration
 }
 
-// A spender tells how long its processor has worked so far.
-type spender interface{ cpu() time.Duration }
+// A cpuMeter returns the CPU time of a process so far.
+type cpuMeter interface{ cpu() time.Duration }
 
-func startWatch(t spender) stopwatch { return stopwatch{t, time.Now(), t.cpu()} }
+func startWatch(t cpuMeter) stopwatch { return stopwatch{t, time.Now(), t.cpu()} }
 
-// throughput is a figure of so many since then, with latencies beside it.
+// throughput returns a figure of n operations since the start, with their latencies.
 func (w stopwatch) throughput(what, loop string, n int, s *samples) Figure {
 	took, cpu := time.Since(w.begin), w.t.cpu()-w.cpu
-	return Figure{What: what, Loop: loop, Count: n, Seconds: took.Seconds(), Value: float64(n) / took.Seconds(), Unit: unitRate,
-		CPU: float64(cpu.Microseconds()) / float64(max(n, 1)), Latency: s.spread()}
+	return Figure{What: what, Loop: loop, Count: n, Seconds: took.Seconds(), Value: float64(n) / took.Seconds(),
+		Unit: unitRate,
+		CPU:  float64(cpu.Microseconds()) / float64(max(n, 1)), Latency: s.spread()}
 }
 
-// together calls f in n goroutines and gives the first error.
-func together(n int, f func(i int) error) error {
+// parallel calls f in n goroutines and returns the first error.
+func parallel(n int, f func(i int) error) error {
 	errs := make(chan error, n)
 	for i := range n {
 		go func() { errs <- f(i) }()
@@ -91,12 +92,12 @@ func together(n int, f func(i int) error) error {
 	return first
 }
 
-// maxWaiting bounds the calls of an open loop that are under way: who has more cannot keep up, and what is
-// measured then is the length of the measurement.
+// maxWaiting bounds the concurrent calls of an open loop. With more, the target can't keep up, and
+// the latencies would only depend on the length of the measurement.
 const maxWaiting = 20_000
 
-// openLoop calls f so many times a second, at random instants, whether or not earlier calls have returned. f
-// is told the instant at which it was to be called. It returns when all calls have.
+// openLoop calls f at random instants with a rate, whether or not earlier calls have returned. f
+// gets the instant at which the call was due. openLoop returns when all calls have returned.
 func openLoop(ctx context.Context, rate float64, d time.Duration, f func(at time.Time) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -125,33 +126,35 @@ func openLoop(ctx context.Context, rate float64, d time.Duration, f func(at time
 	return context.Cause(ctx)
 }
 
-// A trip is a run's way from its caller to its worker.
-type trip struct{ due, returned, taken time.Time }
+// A handoff is the way of a run from its caller to its worker.
+type handoff struct{ due, returned, taken time.Time }
 
-// trips brings together what the caller and the worker of each run saw, whoever comes first.
-type trips struct {
+// A handoffTable combines the times that the caller and the worker of each run saw, in any order.
+type handoffTable struct {
 	mu   sync.Mutex
-	half map[string]trip
+	half map[string]handoff
 }
 
-// submitted is the caller's half: when the submit was due, and when it returned.
-func (t *trips) submitted(id string, due, returned time.Time) (trip, bool) {
-	return t.meet(id, trip{due: due, returned: returned})
+// submitted adds the caller's half: when the submit was due, and when it returned.
+func (t *handoffTable) submitted(id string, due, returned time.Time) (handoff, bool) {
+	return t.meet(id, handoff{due: due, returned: returned})
 }
 
-// taken is the worker's half.
-func (t *trips) taken(id string, at time.Time) (trip, bool) { return t.meet(id, trip{taken: at}) }
+// taken adds the worker's half.
+func (t *handoffTable) taken(id string, at time.Time) (handoff, bool) {
+	return t.meet(id, handoff{taken: at})
+}
 
-func (t *trips) meet(id string, mine trip) (trip, bool) {
+func (t *handoffTable) meet(id string, mine handoff) (handoff, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.half == nil {
-		t.half = make(map[string]trip)
+		t.half = make(map[string]handoff)
 	}
 	other, ok := t.half[id]
 	if !ok {
 		t.half[id] = mine
-		return trip{}, false
+		return handoff{}, false
 	}
 	delete(t.half, id)
 	if mine.taken.IsZero() {
@@ -162,14 +165,14 @@ func (t *trips) meet(id string, mine trip) (trip, bool) {
 	return mine, true
 }
 
-// open counts the runs that only one side has seen so far.
-func (t *trips) open() int {
+// open returns the number of runs that only one side has seen so far.
+func (t *handoffTable) open() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.half)
 }
 
-// await asks again and again until it is so.
+// await calls f until it returns true.
 func await(ctx context.Context, what string, limit time.Duration, f func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s: not after %s", what, limit))
 	defer cancel()
@@ -185,21 +188,21 @@ func await(ctx context.Context, what string, limit time.Duration, f func() (bool
 	}
 }
 
-// progress says what is going on, once a second.
+// progress prints what is going on, once a second.
 type progress struct {
 	out       io.Writer
-	overwrite bool // a terminal: the line of the second before is written over
+	overwrite bool // on a terminal each line replaces the one before
 
 	mu    sync.Mutex
 	title string
 	doing string
 	begin time.Time
-	told  int64 // of the count
+	last  int64 // count when it was last printed
 	count atomic.Int64
 }
 
-// watch begins to tell, until the function that it gives is called.
-func (p *progress) watch(title string) (stop func()) {
+// show prints progress until stop is called.
+func (p *progress) show(title string) (stop func()) {
 	p.mu.Lock()
 	p.title = title
 	p.mu.Unlock()
@@ -214,7 +217,7 @@ func (p *progress) watch(title string) (stop func()) {
 			case <-done:
 				return
 			case <-t.C:
-				p.tell()
+				p.print()
 			}
 		}
 	}()
@@ -227,19 +230,19 @@ func (p *progress) watch(title string) (stop func()) {
 	}
 }
 
-// phase says what is done from now on.
+// phase sets what is done from now on.
 func (p *progress) phase(format string, args ...any) {
 	p.mu.Lock()
-	p.doing, p.begin, p.told = fmt.Sprintf(format, args...), time.Now(), 0
+	p.doing, p.begin, p.last = fmt.Sprintf(format, args...), time.Now(), 0
 	p.count.Store(0)
 	p.mu.Unlock()
-	p.tell()
+	p.print()
 }
 
-// did counts.
+// did counts n more operations.
 func (p *progress) did(n int) { p.count.Add(int64(n)) }
 
-func (p *progress) tell() {
+func (p *progress) print() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	text, n := p.title, p.count.Load()
@@ -247,9 +250,9 @@ func (p *progress) tell() {
 		text += ": " + p.doing
 	}
 	if n > 0 {
-		text += fmt.Sprintf("  %.0f s  %d/s  %d", time.Since(p.begin).Seconds(), n-p.told, n)
+		text += fmt.Sprintf("  %.0f s  %d/s  %d", time.Since(p.begin).Seconds(), n-p.last, n)
 	}
-	p.told = n
+	p.last = n
 	if p.overwrite {
 		fmt.Fprintf(p.out, "\r\x1b[K%s", text)
 	} else {

@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	idleRate    = 50               // arrivals a second, of idle and wake: the workers have nothing to do most of the time
-	longPoll    = 10 * time.Second // how long a worker waits for work
-	lastRuns    = time.Minute      // what was submitted has ended by then
+	idleRate    = 50               // submits a second of idle and wake, so few that workers are mostly idle
+	longPoll    = 10 * time.Second // how long a poll waits
+	lastRuns    = time.Minute      // limit for the last runs to end
 	openLoops   = "open"
 	closedLoops = "closed"
 )
 
+// rateOr returns the rate of the bench, or another if none is set.
 func (b *Bench) rateOr(other float64) float64 {
 	if b.Rate > 0 {
 		return b.Rate
@@ -45,7 +46,7 @@ func measureSubmit(ctx context.Context, b *Bench, p *place, target string) (f []
 		err := openLoop(ctx, b.Rate, b.Duration, submit)
 		return []Figure{w.throughput(fmt.Sprintf("at %g/s", b.Rate), openLoops, s.count(), &s)}, err
 	}
-	err = together(b.Callers, func(int) error {
+	err = parallel(b.Callers, func(int) error {
 		for time.Since(w.begin) < b.Duration && ctx.Err() == nil {
 			if err := submit(time.Now()); err != nil {
 				return err
@@ -87,10 +88,11 @@ func (p *place) load(ctx context.Context, b *Bench, n int, sub func(now perdure.
 	return errors.Join(err, t.close())
 }
 
-// work has the workers take and finish runs, and tells of every portion when it was asked for and when it was done,
-// until either function says that it is enough.
-func (b *Bench) work(ctx context.Context, t system, done func(l []grant, took, ended time.Time) bool, more func() bool) error {
-	return together(b.Workers, func(i int) error {
+// work runs the workers, which take and finish runs. It calls done for every portion, with the
+// times of the poll and of the end. It returns when done or more returns false.
+func (b *Bench) work(ctx context.Context, t system, done func(l []grant, took, ended time.Time) bool,
+	more func() bool) error {
+	return parallel(b.Workers, func(i int) error {
 		worker := fmt.Sprint("w", i)
 		for more() {
 			took := time.Now()
@@ -113,8 +115,8 @@ func (b *Bench) work(ctx context.Context, t system, done func(l []grant, took, e
 	})
 }
 
-// benchLife has two loops. The closed one keeps so many runs under way and counts what ends: callers who wait for
-// their answers. In the open one callers come by a schedule.
+// measureLife measures whole lives of runs. Its closed loop keeps a number of runs live and counts
+// those that end. With a rate it is an open loop.
 func measureLife(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
 	t, err := p.target(ctx, target)
 	if err != nil {
@@ -135,10 +137,10 @@ func (b *Bench) closedLife(ctx context.Context, t system) ([]Figure, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var s samples
-	var ways trips
+	var handoffs handoffTable
 	var done atomic.Int64
-	room := make(chan struct{}, b.Callers*8)
-	arrived := func(way trip, ok bool) {
+	live := make(chan struct{}, b.Callers*8)
+	arrived := func(way handoff, ok bool) {
 		if ok {
 			s.add(way.taken.Sub(way.due))
 		}
@@ -146,7 +148,7 @@ func (b *Bench) closedLife(ctx context.Context, t system) ([]Figure, error) {
 	caller := func(int) error {
 		for {
 			select {
-			case room <- struct{}{}:
+			case live <- struct{}{}:
 			case <-ctx.Done():
 				return nil
 			}
@@ -155,27 +157,27 @@ func (b *Bench) closedLife(ctx context.Context, t system) ([]Figure, error) {
 			if err != nil {
 				return err
 			}
-			arrived(ways.submitted(id, at, time.Now()))
+			arrived(handoffs.submitted(id, at, time.Now()))
 		}
 	}
 	finished := func(l []grant, _, ended time.Time) bool {
 		done.Add(int64(len(l)))
 		for _, x := range l {
-			<-room
-			arrived(ways.taken(x.id, ended))
+			<-live
+			arrived(handoffs.taken(x.id, ended))
 		}
 		return true
 	}
 	var both sync.WaitGroup
 	w := startWatch(t)
-	both.Go(func() { cancel(together(b.Callers, caller)) })
+	both.Go(func() { cancel(parallel(b.Callers, caller)) })
 	both.Go(func() { cancel(b.work(ctx, t, finished, func() bool { return ctx.Err() == nil })) })
 	child.Pause(ctx, b.Duration)
 	if err := await(ctx, "a run ends", lastRuns, func() (bool, error) { return s.count() > 0, nil }); err != nil {
 		cancel(err)
 	}
 	f := w.throughput("", closedLoops, int(done.Load()), &s)
-	cancel(errOver) // what is under way does not count
+	cancel(errOver) // runs that have not ended do not count
 	both.Wait()
 	err := context.Cause(ctx)
 	if errors.Is(err, errOver) {
@@ -186,10 +188,10 @@ func (b *Bench) closedLife(ctx context.Context, t system) ([]Figure, error) {
 
 func (b *Bench) openLife(ctx context.Context, t system) ([]Figure, error) {
 	var s samples
-	var ways trips
+	var handoffs handoffTable
 	var submitted, done atomic.Int64
 	var over atomic.Bool
-	arrived := func(way trip, ok bool) {
+	arrived := func(way handoff, ok bool) {
 		if ok {
 			s.add(way.taken.Sub(way.due))
 		}
@@ -201,7 +203,7 @@ func (b *Bench) openLife(ctx context.Context, t system) ([]Figure, error) {
 		worked <- b.work(ctx, t, func(l []grant, _, ended time.Time) bool {
 			done.Add(int64(len(l)))
 			for _, x := range l {
-				arrived(ways.taken(x.id, ended))
+				arrived(handoffs.taken(x.id, ended))
 			}
 			return true
 		}, more)
@@ -212,7 +214,7 @@ func (b *Bench) openLife(ctx context.Context, t system) ([]Figure, error) {
 			return err
 		}
 		submitted.Add(1)
-		arrived(ways.submitted(id, at, time.Now()))
+		arrived(handoffs.submitted(id, at, time.Now()))
 		return nil
 	})
 	if err != nil {
@@ -232,12 +234,12 @@ func measureIdle(ctx context.Context, b *Bench, p *place, target string) (f []Fi
 	return b.dispatch(ctx, t, t, "")
 }
 
-// dispatch has runs submitted by a schedule, seldom enough that a worker is waiting, and measures when a worker has
-// them: after the submit returned, and after it was due.
+// dispatch submits runs in an open loop, so seldom that a worker is waiting. It measures when a
+// worker has each: since the submit returned, and since it was due.
 func (b *Bench) dispatch(ctx context.Context, caller, worker system, by string) ([]Figure, error) {
 	var dispatch, whole samples
-	var ways trips
-	arrived := func(w trip, ok bool) {
+	var handoffs handoffTable
+	arrived := func(w handoff, ok bool) {
 		if ok {
 			dispatch.add(w.taken.Sub(w.returned))
 			whole.add(w.taken.Sub(w.due))
@@ -248,13 +250,13 @@ func (b *Bench) dispatch(ctx context.Context, caller, worker system, by string) 
 	defer stop()
 	worked := make(chan error, 1)
 	go func() {
-		worked <- together(b.Workers, func(i int) error {
+		worked <- parallel(b.Workers, func(i int) error {
 			name := fmt.Sprint("w", i)
 			for {
 				l, err := worker.take(work, name, 1, longPoll)
 				at := time.Now()
 				for _, x := range l {
-					arrived(ways.taken(x.id, at))
+					arrived(handoffs.taken(x.id, at))
 				}
 				if err == nil && len(l) > 0 {
 					err = worker.finish(work, name, l)
@@ -269,20 +271,21 @@ func (b *Bench) dispatch(ctx context.Context, caller, worker system, by string) 
 			}
 		})
 	}()
-	child.Pause(ctx, min(b.Duration/10, 200*time.Millisecond)) // the workers are there before the callers
+	child.Pause(ctx, min(b.Duration/10, 200*time.Millisecond)) // the workers poll before the callers submit
 	err := openLoop(work, b.rateOr(idleRate), b.Duration, func(at time.Time) error {
 		id, err := caller.submit(ctx, benchRun)
 		if err == nil {
-			arrived(ways.submitted(id, at, time.Now()))
+			arrived(handoffs.submitted(id, at, time.Now()))
 		}
 		return err
 	})
 	if err == nil {
-		err = await(work, "a worker has the last runs", lastRuns, func() (bool, error) { return ways.open() == 0, nil })
+		err = await(work, "a worker has the last runs", lastRuns, func() (bool, error) { return handoffs.open() == 0, nil })
 	}
 	stop()
 	err = errors.Join(err, <-worked)
-	return []Figure{dispatch.latencies(named("dispatch", by), openLoops), whole.latencies(named("submit to worker", by), openLoops)}, err
+	return []Figure{dispatch.latencies(named("dispatch", by), openLoops),
+		whole.latencies(named("submit to worker", by), openLoops)}, err
 }
 
 func named(what, by string) string {
@@ -292,7 +295,8 @@ func named(what, by string) string {
 	return what
 }
 
-// benchWake has two servers on one database: the caller is at one, and the worker at the other.
+// measureWake measures dispatch with two servers on one database, one for the caller and one for
+// the worker.
 func measureWake(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, error) {
 	out, err := b.across(ctx, p, "LISTEN/NOTIFY")
 	if err != nil || b.Doorbell == "" {

@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	starts     = 10 // at most
+	starts     = 10 // the most that are measured
 	whatFirst  = "first start to accepted run"
 	whatAgain  = "start again to accepted run"
 	whatMemory = "memory, idle"
 	whatBinary = "binary"
 )
 
-// benchStart starts the program itself, on new data and again on the same, and looks at how large it is.
+// measureStart starts the program on new data, and again on the same, and measures its memory and
+// size.
 func measureStart(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, error) {
 	var fresh, again samples
 	begin := time.Now()
@@ -42,12 +43,13 @@ func measureStart(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, 
 	}
 	size, err := ownSize()
 	return []Figure{fresh.latencies(whatFirst, closedLoops), again.latencies(whatAgain, closedLoops),
-		{What: whatMemory, Value: float64(memory) / 1e6, Unit: unitMegabytes}, {What: whatBinary, Value: float64(size) / 1e6, Unit: unitMegabytes}}, err
+		{What: whatMemory, Value: float64(memory) / 1e6, Unit: unitMegabytes},
+		{What: whatBinary, Value: float64(size) / 1e6, Unit: unitMegabytes}}, err
 }
 
-// startTwice starts a server in a new place, and once more in the same.
+// startTwice starts a server in a new place, and a second time in the same.
 func (b *Bench) startTwice(ctx context.Context, p *place, fresh, again *samples) (err error) {
-	q, err := b.newPlace(ctx, p.from())
+	q, err := b.newPlace(ctx, p.template())
 	if err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func (b *Bench) startTwice(ctx context.Context, p *place, fresh, again *samples)
 	return nil
 }
 
-// residentMemory is what a process holds of the machine's memory.
+// residentMemory returns the resident memory of a process.
 func residentMemory(pid int) (bytes int64, err error) {
 	text, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "status"))
 	if err != nil {

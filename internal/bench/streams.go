@@ -18,8 +18,8 @@ import (
 
 const (
 	eventRate      = 2000 // events a second
-	eventRuns      = 5000 // that they are of
-	rounds         = 3    // of one event to all streams, at least
+	eventRuns      = 5000 // runs of these events
+	rounds         = 3    // the least events to all streams
 	caughtUp       = 2 * time.Minute
 	whatEachOwn    = "memory of a stream, a run each"
 	whatEachShared = "memory of a stream, all on one run"
@@ -31,25 +31,25 @@ const (
 	benchTick      = "x:tick" // an event whose data is a number
 )
 
-// A heldRun is a run that a worker of the bench holds, with the last line of its log.
+// A heldRun is a run that a worker of the bench has leased, with the number of its last line.
 type heldRun struct {
 	grant
 	seq int64
 }
 
-// says is a commit of some lines.
+// says returns a commit of some lines.
 func (h *heldRun) says(id string, lines ...perdure.Emitted) perdure.Commit {
 	return perdure.Commit{ID: id, RunID: perdure.RunID(h.id), Epoch: h.epoch, Events: lines}
 }
 
-// tick is an event that can be found again.
+// tick returns an event with a number by which it is recognized.
 func tick(n int64) perdure.Emitted {
 	return perdure.Emitted{Type: benchTick, Data: strconv.AppendInt(nil, n, 10)}
 }
 
-// hold puts runs into the store and has a worker hold them, quicker than over HTTP.
+// hold loads runs and leases them, in this process because that is faster than over HTTP.
 func (p *place) hold(ctx context.Context, b *Bench, n int) (runs []heldRun, err error) {
-	p.held = true
+	p.leased = true
 	b.phase("loading %d runs", n)
 	t, err := openProcess(p)
 	if err != nil {
@@ -57,12 +57,13 @@ func (p *place) hold(ctx context.Context, b *Bench, n int) (runs []heldRun, err 
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
 	if _, err := t.load(ctx, b, n, func(perdure.Instant) perdure.Submission {
-		return perdure.Submission{Kind: kind, Class: perdure.Agent, Input: benchRun.Input} // an agent has a day
+		return perdure.Submission{Kind: kind, Class: perdure.Agent, Input: benchRun.Input} // agents have a timeout of a day
 	}); err != nil {
 		return nil, err
 	}
 	for len(runs) < n && ctx.Err() == nil {
-		op := &engine.Claim{Tenant: tenant, Worker: workerName, Kinds: []string{kind}, Slots: min(n-len(runs), 500), Start: true}
+		op := &engine.Claim{Tenant: tenant, Worker: workerName, Kinds: []string{kind}, Slots: min(n-len(runs), 500),
+			Start: true}
 		if err := t.engine.Do(ctx, op); err != nil {
 			return nil, fmt.Errorf("hold: %w", err)
 		}
@@ -78,7 +79,7 @@ func (p *place) hold(ctx context.Context, b *Bench, n int) (runs []heldRun, err 
 
 const workerName = "w"
 
-// commit says something about runs in one call.
+// commit commits for several runs in one call.
 func (t *httpTarget) commit(ctx context.Context, commits ...perdure.Commit) error {
 	var out api.CommitResults
 	if err := t.call(ctx, "POST", "/workers/"+workerName+"/commit", api.Commits{Commits: commits}, &out); err != nil {
@@ -92,25 +93,25 @@ func (t *httpTarget) commit(ctx context.Context, commits ...perdure.Commit) erro
 	return nil
 }
 
-// attach is what clients are asked to follow runs from their beginning.
-func (t *httpTarget) attach(runs []heldRun, streams int) crowdAsk {
-	a := crowdAsk{Do: askAttach, URL: t.url, Key: t.key, Streams: streams}
+// attach returns the request to follow runs from their beginning.
+func (t *httpTarget) attach(runs []heldRun, streams int) clientRequest {
+	a := clientRequest{Do: askAttach, URL: t.url, Key: t.key, Streams: streams}
 	for _, r := range runs {
 		a.Runs = append(a.Runs, r.id)
 	}
 	return a
 }
 
-// upto is what clients are asked to have got.
-func upto(runs []heldRun) crowdAsk {
-	a := crowdAsk{Do: askAwait, Limit: caughtUp}
+// upto returns the request to wait until every stream has the last line of its run.
+func upto(runs []heldRun) clientRequest {
+	a := clientRequest{Do: askAwait, Limit: caughtUp}
 	for _, r := range runs {
 		a.Upto = append(a.Upto, r.seq)
 	}
 	return a
 }
 
-// benchStreams has streams attached: first each to a run of its own, and then all to the same.
+// measureStreams attaches streams: first each to a run of its own, and then all to the same.
 func measureStreams(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, error) {
 	runs, err := p.hold(ctx, b, b.Streams)
 	if err != nil {
@@ -121,23 +122,25 @@ func measureStreams(ctx context.Context, b *Bench, p *place, _ string) ([]Figure
 		return nil, err
 	}
 	var s samples
-	shared, err := b.attached(ctx, p, runs[:1], whatEachShared, whatIdleShared, func(t *httpTarget, c *crowd) error {
-		return b.tellAll(ctx, t, c, &runs[0], &s)
-	})
+	shared, err := b.attached(ctx, p, runs[:1], whatEachShared, whatIdleShared,
+		func(t *httpTarget, c *clientProcess) error {
+			return b.measureFanOut(ctx, t, c, &runs[0], &s)
+		})
 	if err != nil {
 		return nil, err
 	}
 	return append(append(own, shared...), s.latencies(whatToAll, closedLoops)), nil
 }
 
-// attached measures what a server needs for streams that nothing happens on, and then does something with them.
-func (b *Bench) attached(ctx context.Context, p *place, runs []heldRun, memory, idle string, then func(*httpTarget, *crowd) error) (f []Figure, err error) {
+// attached measures memory and CPU of a server with idle streams, and then calls a function.
+func (b *Bench) attached(ctx context.Context, p *place, runs []heldRun, memory, idle string,
+	then func(*httpTarget, *clientProcess) error) (f []Figure, err error) {
 	t, err := openServer(ctx, p, "node")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
-	c, err := startCrowd(ctx)
+	c, err := startClients(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -163,8 +166,10 @@ func (b *Bench) attached(ctx context.Context, p *place, runs []heldRun, memory, 
 	if err != nil {
 		return nil, err
 	}
-	f = []Figure{{What: memory, Count: b.Streams, Value: float64(after-before) / 1e3 / float64(b.Streams), Unit: unitKilobytes},
-		{What: idle, Count: b.Streams, Seconds: took.Seconds(), Value: 100 * cpu.Seconds() / took.Seconds(), Unit: unitPercent}}
+	f = []Figure{{What: memory, Count: b.Streams, Value: float64(after-before) / 1e3 / float64(b.Streams),
+		Unit: unitKilobytes},
+		{What: idle, Count: b.Streams, Seconds: took.Seconds(), Value: 100 * cpu.Seconds() / took.Seconds(),
+			Unit: unitPercent}}
 	if err := p.snapshot(ctx, t); err != nil {
 		return nil, err
 	}
@@ -174,9 +179,9 @@ func (b *Bench) attached(ctx context.Context, p *place, runs []heldRun, memory, 
 	return f, err
 }
 
-// tellAll has one event go to all streams, again and again. It counts from when the commit is sent to the server: what
-// comes before it is durable is in it.
-func (b *Bench) tellAll(ctx context.Context, t *httpTarget, c *crowd, run *heldRun, s *samples) error {
+// measureFanOut measures one event to all streams, several times. The time begins when the commit
+// is sent, so it includes the time until the event is durable.
+func (b *Bench) measureFanOut(ctx context.Context, t *httpTarget, c *clientProcess, run *heldRun, s *samples) error {
 	b.phase("one event to %d streams", b.Streams)
 	begin := time.Now()
 	for n := 0; (n < rounds || time.Since(begin) < b.Duration) && ctx.Err() == nil; n++ {
@@ -185,11 +190,11 @@ func (b *Bench) tellAll(ctx context.Context, t *httpTarget, c *crowd, run *heldR
 			return err
 		}
 		run.seq++
-		told, err := c.ask(ctx, upto([]heldRun{*run}))
+		reply, err := c.ask(ctx, upto([]heldRun{*run}))
 		if err != nil {
 			return err
 		}
-		for _, at := range told.At {
+		for _, at := range reply.At {
 			s.add(time.Duration(at - sent))
 		}
 		b.did(1)
@@ -197,7 +202,8 @@ func (b *Bench) tellAll(ctx context.Context, t *httpTarget, c *crowd, run *heldR
 	return ctx.Err()
 }
 
-// benchEvents has events of many runs, one call each and by a schedule, while every run has a stream attached.
+// measureEvents commits events of many runs in an open loop, one call each, while every run has a
+// stream.
 func measureEvents(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
 	runs, err := p.hold(ctx, b, min(b.Streams, eventRuns))
 	if err != nil {
@@ -208,7 +214,7 @@ func measureEvents(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
-	c, err := startCrowd(ctx)
+	c, err := startClients(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -229,23 +235,23 @@ func measureEvents(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 	if err != nil {
 		return nil, err
 	}
-	told, err := c.ask(ctx, upto(runs))
+	reply, err := c.ask(ctx, upto(runs))
 	if err != nil {
 		return nil, err
 	}
 	var commits, dues samples
-	for _, n := range told.Noted {
+	for _, n := range reply.Arrivals {
 		commits.add(n.Age)
 		dues.add(time.Duration(n.At - due[n.N]))
 	}
-	if len(told.Noted) != len(due) {
-		err = fmt.Errorf("%d events were committed, and %d came", len(due), len(told.Noted))
+	if len(reply.Arrivals) != len(due) {
+		err = fmt.Errorf("%d events were committed, and %d came", len(due), len(reply.Arrivals))
 	}
 	f = []Figure{w.throughput(whatToClient, openLoops, len(due), &commits), dues.latencies(whatDueClient, openLoops)}
 	return f, err
 }
 
-// tickAll commits events of all runs in turn, and tells when each was due.
+// tickAll commits events of all runs in turn, and returns when each was due.
 func (b *Bench) tickAll(ctx context.Context, t *httpTarget, runs []heldRun, rate float64) (map[int64]int64, error) {
 	var mu sync.Mutex
 	dues := make(map[int64]int64)
@@ -267,8 +273,9 @@ func (b *Bench) tickAll(ctx context.Context, t *httpTarget, runs []heldRun, rate
 	return dues, err
 }
 
-// aLine is a line of a log as agents write them, of about a hundred bytes.
-func aLine(n int) perdure.Emitted {
-	data, _ := json.Marshal(map[string]any{"n": n, "text": "looked at the disk of cube, which is 45 % full, and went on to the next one"})
+// sampleLine returns a log line of about a hundred bytes.
+func sampleLine(n int) perdure.Emitted {
+	data, _ := json.Marshal(map[string]any{"n": n,
+		"text": "looked at the disk of cube, which is 45 % full, and went on to the next one"})
 	return perdure.Emitted{Type: "x:line", Data: data}
 }

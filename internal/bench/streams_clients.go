@@ -18,8 +18,8 @@ import (
 	"github.com/perdure/perdure/internal/child"
 )
 
-// MostStreams is how many streams a process may have here: as many as a server allows itself, three quarters of its
-// file descriptors with some in reserve.
+// MostStreams returns how many streams a process may have. A server allows itself as many: three
+// quarters of its file descriptors, with some in reserve.
 func MostStreams() int {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil || r.Cur > 1<<30 {
@@ -28,52 +28,60 @@ func MostStreams() int {
 	return max(1, int(min(r.Cur/4*3, r.Cur-min(r.Cur, 512))))
 }
 
-// dialsAtOnce bounds the connections that clients are about to open, when nobody says how quickly they come.
+// dialsAtOnce bounds the connections that clients open at the same time, unless Over spreads them.
 const dialsAtOnce = 64
 
-// A crowdAsk is what the bench asks its clients, one JSON object a line. They answer each with a crowdTold.
-type crowdAsk struct {
-	Do      string        `json:"do"`
-	URL     string        `json:"url,omitempty"`
-	Key     string        `json:"key,omitempty"`
-	Runs    []string      `json:"runs,omitempty"`    // stream i follows run i modulo their number
-	Streams int           `json:"streams,omitempty"` // how many there are to be; those that are cut come back with their cursor
-	Over    time.Duration `json:"over,omitempty"`    // spread evenly over that time
-	Upto    []int64       `json:"upto,omitempty"`    // for each run, the line that every stream has to have
-	Limit   time.Duration `json:"limit,omitempty"`
-	Note    bool          `json:"note,omitempty"`  // when each event arrives, not the last alone
-	Count   int           `json:"count,omitempty"` // of webhooks that have to come
+// A clientRequest is a request of the bench to the process of the clients, as one JSON object a
+// line. Each is answered with a clientReply.
+type clientRequest struct {
+	Do  string `json:"do"`
+	URL string `json:"url,omitempty"`
+	Key string `json:"key,omitempty"`
+	// Runs are followed by the streams in turn: stream i follows run i modulo their number.
+	Runs []string `json:"runs,omitempty"`
+	// Streams is how many there have to be. Streams that were cut reconnect with their cursor.
+	Streams int `json:"streams,omitempty"`
+	// Over spreads the connections evenly over a time.
+	Over time.Duration `json:"over,omitempty"`
+	// Upto has for each run the line that every stream has to have.
+	Upto  []int64       `json:"upto,omitempty"`
+	Limit time.Duration `json:"limit,omitempty"`
+	// Note records when each event arrives, and not only the last.
+	Note bool `json:"note,omitempty"`
+	// Count is the number of webhooks that have to arrive.
+	Count int `json:"count,omitempty"`
 }
 
 const (
-	askAttach = "attach" // answered when every stream has said that it is attached
-	askAwait  = "await"  // answered when every stream has what it has to
-	askSink   = "sink"   // answered with its address, when so many webhooks came
+	askAttach = "attach" // answered when every stream is attached
+	askAwait  = "await"  // answered when every stream has the lines of Upto
+	askSink   = "sink"   // answered with the sink's address, when Count webhooks have arrived
 )
 
-// A crowdTold is what clients saw. Instants are those of the clock that all processes share.
-type crowdTold struct {
-	Error   string  `json:"error,omitempty"`
-	Due     []int64 `json:"due,omitempty"` // when each stream was to come
-	At      []int64 `json:"at,omitempty"`  // when each stream had its last event
-	Noted   []noted `json:"noted,omitempty"`
-	Lost    int64   `json:"lost,omitempty"`    // lines that were left out
-	Doubled int64   `json:"doubled,omitempty"` // lines that came again
-	URL     string  `json:"url,omitempty"`     // of the sink
-	Hits    []hit   `json:"hits,omitempty"`
+// A clientReply is what clients saw. Its instants are of the monotonic clock, which all processes
+// share.
+type clientReply struct {
+	Error    string    `json:"error,omitempty"`
+	Due      []int64   `json:"due,omitempty"` // when each stream was to connect
+	At       []int64   `json:"at,omitempty"`  // when each stream had its last event
+	Arrivals []arrival `json:"noted,omitempty"`
+	Lost     int64     `json:"lost,omitempty"`    // lines that were missing
+	Doubled  int64     `json:"doubled,omitempty"` // lines that came twice
+	URL      string    `json:"url,omitempty"`     // of the sink
+	Hits     []hit     `json:"hits,omitempty"`
 }
 
-// noted is when an event came.
-type noted struct {
-	N   int64         `json:"n"` // the number that it has as its data
+// An arrival is when an event arrived.
+type arrival struct {
+	N   int64         `json:"n"` // the number in its data
 	At  int64         `json:"at"`
-	Age time.Duration `json:"age"` // since the instant that the event itself bears
+	Age time.Duration `json:"age"` // since the instant of the event
 }
 
-// since is how old something is that bears an instant of the store, which is on this machine.
+// since returns the time since an instant of the store, which is on the same machine.
 func since(at perdure.Instant) time.Duration { return perdure.At(time.Now()).Sub(at) }
 
-// Clients is the process of the clients. It does what it is asked for until nobody asks any more.
+// Clients is the process of the clients. It serves requests until its standard input ends.
 func Clients(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if len(args) != 0 {
 		return errors.New("this is for perdure bench alone")
@@ -83,57 +91,57 @@ func Clients(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	c := &clients{ctx: ctx}
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(stdout)
 	for {
-		var a crowdAsk
+		var a clientRequest
 		if err := in.Decode(&a); err == io.EOF || ctx.Err() != nil {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		told, err := c.do(&a)
+		reply, err := c.do(&a)
 		if err != nil {
-			told.Error = err.Error()
+			reply.Error = err.Error()
 		}
-		if err := out.Encode(told); err != nil {
+		if err := out.Encode(reply); err != nil {
 			return err
 		}
 	}
 }
 
-// clients are streams that are read.
+// clients has the streams.
 type clients struct {
 	ctx     context.Context
 	url     string // of the server
-	streams []*benchStream
-	live    atomic.Int64 // that are read, attached or about to be
-	open    atomic.Int64 // that are attached
+	streams []*stream
+	live    atomic.Int64 // streams that are connected or connecting
+	open    atomic.Int64 // streams that are attached
 	lost    atomic.Int64
 	doubled atomic.Int64
 	note    atomic.Bool
 	sink    *sink
 
 	mu    sync.Mutex
-	noted []noted
-	err   error // the first of all
+	noted []arrival
+	err   error // the first error
 }
 
-// A benchStream is a stream with its cursor.
-type benchStream struct {
+// A stream is one connection with its cursor.
+type stream struct {
 	due    int64
 	cursor atomic.Int64
-	at     atomic.Int64 // when the last event came
+	at     atomic.Int64 // when the last event arrived
 	live   atomic.Bool
 }
 
-func (c *clients) do(a *crowdAsk) (told crowdTold, err error) {
+func (c *clients) do(a *clientRequest) (reply clientReply, err error) {
 	switch a.Do {
 	case askAttach:
-		return told, c.attach(a)
+		return reply, c.attach(a)
 	case askAwait:
 		return c.await(a)
 	case askSink:
 		return c.listen(a)
 	}
-	return told, fmt.Errorf("nobody knows how to %q", a.Do)
+	return reply, fmt.Errorf("nobody knows how to %q", a.Do)
 }
 
 func (c *clients) fail(err error) {
@@ -150,16 +158,18 @@ func (c *clients) failed() error {
 	return c.err
 }
 
-func (c *clients) attach(a *crowdAsk) error {
+func (c *clients) attach(a *clientRequest) error {
 	c.note.Store(a.Note)
-	if c.url != a.URL { // another server: those of the one before are on their way out
-		if err := await(c.ctx, "the streams of a server that is gone are cut", time.Minute, func() (bool, error) { return c.live.Load() == 0, c.failed() }); err != nil {
+	if c.url != a.URL { // another server: wait until the streams of the one before are cut
+		if err := await(c.ctx, "the streams of a server that is gone are cut", time.Minute, func() (bool, error) {
+			return c.live.Load() == 0, c.failed()
+		}); err != nil {
 			return err
 		}
 		c.url = a.URL
 	}
 	for len(c.streams) < a.Streams {
-		c.streams = append(c.streams, &benchStream{})
+		c.streams = append(c.streams, &stream{})
 	}
 	begin := time.Now()
 	zero := monotonic()
@@ -195,10 +205,10 @@ func (c *clients) attach(a *crowdAsk) error {
 	})
 }
 
-// follow reads a stream until it is cut, and holds every event against the one before it.
-func (c *clients) follow(a *crowdAsk, run string, s *benchStream, entered func()) {
+// follow reads a stream until it is cut, and checks the number of every event.
+func (c *clients) follow(a *clientRequest, run string, s *stream, entered func()) {
 	here := false
-	err := readStream(c.ctx, a.URL, a.Key, run, s.cursor.Load(), func(f *benchFrame) error {
+	err := readStream(c.ctx, a.URL, a.Key, run, s.cursor.Load(), func(f *frame) error {
 		if bytes.HasPrefix(f.event, []byte("stream:")) {
 			switch {
 			case bytes.Equal(f.event, attached):
@@ -222,18 +232,18 @@ func (c *clients) follow(a *crowdAsk, run string, s *benchStream, entered func()
 			c.took(f.data, now)
 		}
 		s.at.Store(now)
-		s.cursor.Store(f.id) // last: who sees the cursor sees the rest
+		s.cursor.Store(f.id) // last, so that a reader of the cursor sees the rest
 		return nil
 	})
 	s.live.Store(false)
 	if here {
 		c.open.Add(-1)
-	} else if err != nil { // one that was attached may be cut; one that was not was refused
+	} else if err != nil { // a stream that was attached may be cut; otherwise it was refused
 		c.fail(err)
 	}
 }
 
-// took notes an event of the bench's own.
+// took records the arrival of an event of the bench.
 func (c *clients) took(data []byte, now int64) {
 	var e struct {
 		At perdure.Instant `json:"at"`
@@ -245,11 +255,11 @@ func (c *clients) took(data []byte, now int64) {
 	}
 	age := since(e.At)
 	c.mu.Lock()
-	c.noted = append(c.noted, noted{e.N, now, age})
+	c.noted = append(c.noted, arrival{e.N, now, age})
 	c.mu.Unlock()
 }
 
-func (c *clients) await(a *crowdAsk) (told crowdTold, err error) {
+func (c *clients) await(a *clientRequest) (reply clientReply, err error) {
 	behind := 0
 	err = await(c.ctx, "every stream has every event", a.Limit, func() (bool, error) {
 		behind = 0
@@ -268,56 +278,56 @@ func (c *clients) await(a *crowdAsk) (told crowdTold, err error) {
 		return behind == 0, c.failed()
 	})
 	if err != nil {
-		return told, fmt.Errorf("%d of %d streams are behind: %w", behind, len(c.streams), err)
+		return reply, fmt.Errorf("%d of %d streams are behind: %w", behind, len(c.streams), err)
 	}
 	for _, s := range c.streams {
-		told.Due = append(told.Due, s.due)
-		told.At = append(told.At, s.at.Load())
+		reply.Due = append(reply.Due, s.due)
+		reply.At = append(reply.At, s.at.Load())
 	}
 	c.mu.Lock()
-	told.Noted, c.noted = c.noted, nil
+	reply.Arrivals, c.noted = c.noted, nil
 	c.mu.Unlock()
-	told.Lost, told.Doubled = c.lost.Load(), c.doubled.Load()
-	return told, nil
+	reply.Lost, reply.Doubled = c.lost.Load(), c.doubled.Load()
+	return reply, nil
 }
 
-// A crowd is the bench's side of the clients' process.
-type crowd struct {
+// A clientProcess is the bench's side of the process of the clients.
+type clientProcess struct {
 	*child.Process
 	in *json.Encoder
 }
 
-func startCrowd(ctx context.Context) (*crowd, error) {
+func startClients(ctx context.Context) (*clientProcess, error) {
 	p, err := child.Start(ctx, "clients", nil, "bench-clients")
 	if err != nil {
 		return nil, err
 	}
 	p.Out.Buffer(nil, 1<<30) // an answer may be long
-	return &crowd{Process: p, in: json.NewEncoder(p.In)}, nil
+	return &clientProcess{Process: p, in: json.NewEncoder(p.In)}, nil
 }
 
-// ask waits for what the clients tell, who must not have missed anything.
-func (c *crowd) ask(ctx context.Context, a crowdAsk) (told crowdTold, err error) {
+// ask sends a request and waits for the reply. Missing or repeated lines are an error.
+func (c *clientProcess) ask(ctx context.Context, a clientRequest) (reply clientReply, err error) {
 	if err := c.in.Encode(a); err != nil {
-		return told, errors.Join(err, c.Gone(ctx))
+		return reply, errors.Join(err, c.Gone(ctx))
 	}
 	if !c.Out.Scan() {
-		return told, c.Gone(ctx)
+		return reply, c.Gone(ctx)
 	}
-	if err := json.Unmarshal(c.Out.Bytes(), &told); err != nil {
-		return told, err
+	if err := json.Unmarshal(c.Out.Bytes(), &reply); err != nil {
+		return reply, err
 	}
 	switch {
-	case told.Error != "":
-		return told, errors.New(told.Error)
-	case told.Lost+told.Doubled > 0:
-		return told, fmt.Errorf("streams left out %d lines and told %d twice", told.Lost, told.Doubled)
+	case reply.Error != "":
+		return reply, errors.New(reply.Error)
+	case reply.Lost+reply.Doubled > 0:
+		return reply, fmt.Errorf("streams left out %d lines and told %d twice", reply.Lost, reply.Doubled)
 	}
-	return told, nil
+	return reply, nil
 }
 
-// close lets the clients go.
-func (c *crowd) close() error {
+// close ends the process of the clients.
+func (c *clientProcess) close() error {
 	if c.Dead {
 		return nil
 	}

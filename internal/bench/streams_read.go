@@ -17,15 +17,15 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// monotonic is a clock that all processes of a machine share and nobody can set, in nanoseconds.
+// monotonic returns the time of the monotonic clock, which all processes share, in nanoseconds.
 func monotonic() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // can't fail
 	return t.Nano()
 }
 
-// A benchFrame is an event of a stream. Its texts are valid until the next one is read.
-type benchFrame struct {
+// A frame is an event of a stream. Its slices are valid until the next frame is read.
+type frame struct {
 	id    int64
 	event []byte
 	data  []byte
@@ -37,10 +37,10 @@ var (
 	gapFrame = []byte(api.StreamGap)
 )
 
-// readStream attaches to a run's stream and tells of every frame, until on gives an error, the run's log has ended
-// (then it gives none itself) or the stream is cut. It is a client for thousands of connections in one process: what
-// they spend the server lacks.
-func readStream(ctx context.Context, url, key, run string, after int64, on func(*benchFrame) error) error {
+// readStream attaches to a run's stream and calls on for every frame. It returns nil when the run's
+// log has ended, and an error when on returns one or the stream is cut. It is written for thousands
+// of connections in one process, which shares the CPU with the server.
+func readStream(ctx context.Context, url, key, run string, after int64, on func(*frame) error) error {
 	host := strings.TrimPrefix(url, "http://")
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
 	if err != nil {
@@ -48,7 +48,8 @@ func readStream(ctx context.Context, url, key, run string, after int64, on func(
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := fmt.Fprintf(conn, "GET %s/runs/%s/stream HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nLast-Event-ID: %d\r\nAccept: %s\r\n\r\n",
+	if _, err := fmt.Fprintf(conn,
+		"GET %s/runs/%s/stream HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nLast-Event-ID: %d\r\nAccept: %s\r\n\r\n",
 		api.Prefix, run, host, key, after, api.MediaStream); err != nil {
 		return err
 	}
@@ -65,16 +66,17 @@ func readStream(ctx context.Context, url, key, run string, after int64, on func(
 		b, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 		return fmt.Errorf("stream of %s: %d %s", run, res.StatusCode, b)
 	}
-	res.Header = nil // it would be kept for as long as the stream
+	res.Header = nil // otherwise it stays in memory as long as the stream
 	return readFrames(res.Body, on)
 }
 
-// readFrames reads frames as the server writes them: lines end with LF, and an event has one line of data. A stream
-// that is over without having said so was cut, and one that goes on after that is broken.
-func readFrames(body io.Reader, on func(*benchFrame) error) error {
+// readFrames reads frames as the server writes them: lines end with LF, and an event has one line
+// of data. A stream that ends without the end frame was cut. Anything after the end frame is an
+// error.
+func readFrames(body io.Reader, on func(*frame) error) error {
 	r := bufio.NewReaderSize(body, 2<<10)
-	var f benchFrame
-	var long []byte // a line that the reader has no room for
+	var f frame
+	var long []byte // a line that is longer than the reader's buffer
 	for {
 		line, err := r.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {

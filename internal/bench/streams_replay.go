@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	replays      = 5 // at most
+	replays      = 5 // the most that are measured
 	replayPage   = 1000
-	backWithin   = 10 * time.Second // all streams come back
+	backWithin   = 10 * time.Second // all streams reconnect within this time
 	whatByStream = "by stream"
 	whatByPoll   = "by polling"
 	whatAllBack  = "all streams caught up"
@@ -32,7 +32,7 @@ const (
 	whatStored   = "store"
 )
 
-// write adds lines to the logs of runs, in this process: so many to each.
+// write adds a number of lines to the log of each run, in this process.
 func (p *place) write(ctx context.Context, b *Bench, runs []heldRun, lines int, end bool) (err error) {
 	t, err := openProcess(p)
 	if err != nil {
@@ -44,7 +44,7 @@ func (p *place) write(ctx context.Context, b *Bench, runs []heldRun, lines int, 
 	for done := 0; done < lines; done += len(said) {
 		said = said[:0]
 		for i := range min(lines-done, perdure.MaxBatch) {
-			said = append(said, aLine(done+i))
+			said = append(said, sampleLine(done+i))
 		}
 		for from := 0; from < len(runs) && ctx.Err() == nil; {
 			var ops []engine.Op
@@ -67,7 +67,7 @@ func (p *place) write(ctx context.Context, b *Bench, runs []heldRun, lines int, 
 	return ctx.Err()
 }
 
-// benchReplay reads the log of a run that has ended from its beginning.
+// measureReplay measures reading the whole log of an ended run.
 func measureReplay(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
 	runs, err := p.hold(ctx, b, 1)
 	if err != nil {
@@ -77,7 +77,7 @@ func measureReplay(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 	if err := p.write(ctx, b, runs, b.Lines, true); err != nil {
 		return nil, err
 	}
-	runs[0].seq++ // its end
+	runs[0].seq++ // the line of its end
 	t, err := openServer(ctx, p, "node")
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func measureReplay(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 	defer func() { err = errors.Join(err, t.close()) }()
 	for _, how := range []struct {
 		what string
-		read func(context.Context, *httpTarget, heldRun, func(*benchFrame) error) error
+		read func(context.Context, *httpTarget, heldRun, func(*frame) error) error
 	}{{whatByStream, byStream}, {whatByPoll, byPoll}} {
 		b.phase("reading, %s", how.what)
 		var s samples
@@ -93,7 +93,7 @@ func measureReplay(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 		for n := 0; n < replays && (n == 0 || time.Since(begin) < b.Duration) && err == nil; n++ {
 			var seq int64
 			at := time.Now()
-			err = how.read(ctx, t, runs[0], func(f *benchFrame) error {
+			err = how.read(ctx, t, runs[0], func(f *frame) error {
 				if seq++; f.id != seq {
 					return fmt.Errorf("line %d comes where %d should", f.id, seq)
 				}
@@ -109,14 +109,15 @@ func measureReplay(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 			return f, fmt.Errorf("%s: %w", how.what, err)
 		}
 		slowest := s.spread().Max / 1e3
-		f = append(f, Figure{What: how.what, Loop: closedLoops, Count: int(runs[0].seq), Seconds: slowest, Value: slowest, Unit: unitSeconds})
+		f = append(f, Figure{What: how.what, Loop: closedLoops, Count: int(runs[0].seq), Seconds: slowest,
+			Value: slowest, Unit: unitSeconds})
 	}
 	return f, nil
 }
 
-// byStream reads a log as one stream, to its end.
-func byStream(ctx context.Context, t *httpTarget, run heldRun, on func(*benchFrame) error) error {
-	return readStream(ctx, t.url, t.key, run.id, 0, func(f *benchFrame) error {
+// byStream reads a log by one stream, to its end.
+func byStream(ctx context.Context, t *httpTarget, run heldRun, on func(*frame) error) error {
+	return readStream(ctx, t.url, t.key, run.id, 0, func(f *frame) error {
 		if bytes.HasPrefix(f.event, []byte("stream:")) {
 			return nil
 		}
@@ -125,7 +126,7 @@ func byStream(ctx context.Context, t *httpTarget, run heldRun, on func(*benchFra
 }
 
 // byPoll reads a log page by page.
-func byPoll(ctx context.Context, t *httpTarget, run heldRun, on func(*benchFrame) error) error {
+func byPoll(ctx context.Context, t *httpTarget, run heldRun, on func(*frame) error) error {
 	for after := int64(0); ; {
 		var page struct {
 			Events []struct {
@@ -136,11 +137,12 @@ func byPoll(ctx context.Context, t *httpTarget, run heldRun, on func(*benchFrame
 			Next  int64 `json:"next_after"`
 			Ended bool  `json:"ended"`
 		}
-		if err := t.call(ctx, "GET", fmt.Sprintf("/runs/%s/events?after=%d&limit=%d", run.id, after, replayPage), nil, &page); err != nil {
+		if err := t.call(ctx, "GET", fmt.Sprintf("/runs/%s/events?after=%d&limit=%d", run.id, after, replayPage), nil,
+			&page); err != nil {
 			return err
 		}
 		for _, e := range page.Events {
-			if err := on(&benchFrame{id: e.Seq, event: []byte(e.Type), data: e.Data}); err != nil {
+			if err := on(&frame{id: e.Seq, event: []byte(e.Type), data: e.Data}); err != nil {
 				return err
 			}
 		}
@@ -153,14 +155,14 @@ func byPoll(ctx context.Context, t *httpTarget, run heldRun, on func(*benchFrame
 	}
 }
 
-// benchReconnect has streams attached, each to a run of its own; then the server goes away, every run goes on by some
-// lines, and when the server is there again all streams come back.
+// measureReconnect attaches streams, each to a run of its own, and stops the server. Every run gets
+// some more lines. When the server is up again, all streams reconnect.
 func measureReconnect(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
 	runs, err := p.hold(ctx, b, b.Streams)
 	if err != nil {
 		return nil, err
 	}
-	c, err := startCrowd(ctx)
+	c, err := startClients(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -200,9 +202,9 @@ func measureReconnect(ctx context.Context, b *Bench, p *place, _ string) (f []Fi
 	a := t.attach(runs, b.Streams)
 	a.Over = min(backWithin, b.Duration)
 	w := startWatch(t)
-	var told crowdTold
+	var reply clientReply
 	if _, err = c.ask(ctx, a); err == nil {
-		told, err = c.ask(ctx, upto(runs))
+		reply, err = c.ask(ctx, upto(runs))
 	}
 	cpu := t.cpu() - w.cpu
 	stop()
@@ -213,25 +215,28 @@ func measureReconnect(ctx context.Context, b *Bench, p *place, _ string) (f []Fi
 		return nil, err
 	}
 	var each samples
-	first, last := told.Due[0], told.At[0]
-	for i, at := range told.At {
-		each.add(time.Duration(at - told.Due[i]))
-		first, last = min(first, told.Due[i]), max(last, at)
+	first, last := reply.Due[0], reply.At[0]
+	for i, at := range reply.At {
+		each.add(time.Duration(at - reply.Due[i]))
+		first, last = min(first, reply.Due[i]), max(last, at)
 	}
 	took := time.Duration(last - first).Seconds()
-	return []Figure{{What: whatAllBack, Loop: openLoops, Count: b.Streams, Seconds: took, Value: took, Unit: unitSeconds, CPU: float64(cpu.Microseconds()) / float64(b.Streams)},
+	return []Figure{{What: whatAllBack, Loop: openLoops, Count: b.Streams, Seconds: took, Value: took,
+		Unit: unitSeconds, CPU: float64(cpu.Microseconds()) / float64(b.Streams)},
 		each.latencies(whatEachBack, openLoops), gets.latencies(whatMean, openLoops)}, nil
 }
 
-// aToken is one of a text, with what JSON has to escape and what takes several bytes in it.
-func aToken(n int) string {
+// token returns a token of a text. Some contain characters that JSON escapes, or that take several
+// bytes.
+func token(n int) string {
 	if n%50 == 49 {
 		return fmt.Sprintf(" „%d”\n", n)
 	}
 	return fmt.Sprintf(" w%d", n)
 }
 
-// benchTokens has a worker stream a text token by token, evenly over the time that is measured, and reads it again.
+// measureTokens has a worker stream a text token by token, evenly over the time that is measured,
+// and reads it again.
 func measureTokens(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
 	before, err := p.size(ctx)
 	if err != nil {
@@ -249,7 +254,7 @@ func measureTokens(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 	}
 	var lines int
 	var again [2]time.Duration
-	for i, read := range []func(context.Context, *httpTarget, heldRun, func(*benchFrame) error) error{byStream, byPoll} {
+	for i, read := range []func(context.Context, *httpTarget, heldRun, func(*frame) error) error{byStream, byPoll} {
 		at := time.Now()
 		if lines, err = replayText(ctx, t, run, text, read); err != nil {
 			return nil, err
@@ -261,12 +266,14 @@ func measureTokens(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 	}
 	after, err := p.size(ctx)
 	return []Figure{{What: whatTokens, Count: b.Tokens, Seconds: took.Seconds(), Value: took.Seconds(), Unit: unitSeconds},
-		{What: whatText, Value: float64(len(text)) / 1e6, Unit: unitMegabytes}, {What: whatLines, Value: float64(lines), Unit: unitLines},
+		{What: whatText, Value: float64(len(text)) / 1e6, Unit: unitMegabytes},
+		{What: whatLines, Value: float64(lines), Unit: unitLines},
 		{What: whatStored, Value: float64(after-before) / 1e6, Unit: unitMegabytes},
-		{What: whatByStream, Count: lines, Value: again[0].Seconds(), Unit: unitSeconds}, {What: whatByPoll, Count: lines, Value: again[1].Seconds(), Unit: unitSeconds}}, err
+		{What: whatByStream, Count: lines, Value: again[0].Seconds(), Unit: unitSeconds},
+		{What: whatByPoll, Count: lines, Value: again[1].Seconds(), Unit: unitSeconds}}, err
 }
 
-// stream lets a run say its text, and gives what it said and how long that took, until it had ended.
+// stream executes a run that streams a text, and returns the text and how long the run took.
 func (b *Bench) stream(ctx context.Context, t *httpTarget) (run heldRun, text string, took time.Duration, err error) {
 	c := client.New(t.url, t.key, client.Options{})
 	defer c.Close()
@@ -276,10 +283,10 @@ func (b *Bench) stream(ctx context.Context, t *httpTarget) (run heldRun, text st
 		begin := time.Now()
 		for n := range b.Tokens {
 			child.Pause(ctx, time.Until(begin.Add(b.Duration*time.Duration(n)/time.Duration(b.Tokens))))
-			if err := worker.Delta(ctx, aToken(n)); err != nil {
+			if err := worker.Delta(ctx, token(n)); err != nil {
 				return "", err
 			}
-			said.WriteString(aToken(n))
+			said.WriteString(token(n))
 			b.did(1)
 		}
 		return "said", nil
@@ -301,10 +308,12 @@ func (b *Bench) stream(ctx context.Context, t *httpTarget) (run heldRun, text st
 	return heldRun{grant: grant{id: string(got.RunID)}}, said.String(), took, nil
 }
 
-// replayText reads a run's deltas, which have to be the text, and counts the lines of its log.
-func replayText(ctx context.Context, t *httpTarget, run heldRun, text string, read func(context.Context, *httpTarget, heldRun, func(*benchFrame) error) error) (lines int, err error) {
+// replayText reads a run's deltas, which have to be equal to the text, and counts the lines of its
+// log.
+func replayText(ctx context.Context, t *httpTarget, run heldRun, text string,
+	read func(context.Context, *httpTarget, heldRun, func(*frame) error) error) (lines int, err error) {
 	var got strings.Builder
-	err = read(ctx, t, run, func(f *benchFrame) error {
+	err = read(ctx, t, run, func(f *frame) error {
 		lines++
 		if string(f.event) != perdure.LineDelta {
 			return nil
@@ -313,7 +322,7 @@ func replayText(ctx context.Context, t *httpTarget, run heldRun, text string, re
 			Data json.RawMessage `json:"data"`
 		}
 		data := f.data
-		if bytes.HasPrefix(data, []byte(`{"seq":`)) { // a stream's frame is the whole event
+		if bytes.HasPrefix(data, []byte(`{"seq":`)) { // the frame of a stream has the whole event
 			if err := json.Unmarshal(data, &whole); err != nil {
 				return err
 			}
@@ -334,7 +343,7 @@ func replayText(ctx context.Context, t *httpTarget, run heldRun, text string, re
 	return lines, err
 }
 
-// size is how large the database is, when nobody has it open.
+// size returns the size of the database, while no server has it open.
 func (p *place) size(ctx context.Context) (bytes int64, err error) {
 	s, err := p.open()
 	if err != nil {

@@ -30,7 +30,7 @@ const tenant perdure.TenantID = "bench"
 
 const kind = "bench"
 
-// benchRun is what is submitted.
+// benchRun is the run that is submitted.
 var benchRun = perdure.Submission{Kind: kind, Input: json.RawMessage(`{"host":"cube","check":"disk"}`)}
 
 var benchResult = json.RawMessage(`{"used":"45%"}`)
@@ -38,13 +38,13 @@ var benchResult = json.RawMessage(`{"used":"45%"}`)
 // A system is what is measured: the engine in this process, or a server over HTTP.
 type system interface {
 	submit(ctx context.Context, sub perdure.Submission) (id string, err error)
-	// ended looks at a run.
+	// ended tells whether a run has ended.
 	ended(ctx context.Context, id string) (bool, error)
-	// take leases and starts up to slots runs of the kind that is measured, waiting for some.
+	// take polls for up to slots runs, and waits for the first.
 	take(ctx context.Context, worker string, slots int, wait time.Duration) ([]grant, error)
 	finish(ctx context.Context, worker string, l []grant) error
-	// What the process has spent so far. In this process the callers are in it.
-	spender
+	// The CPU time of the engine in this process includes that of the callers.
+	cpuMeter
 	close() error
 }
 
@@ -54,10 +54,11 @@ type grant struct {
 }
 
 func (l grant) done() perdure.Commit {
-	return perdure.Commit{ID: "done", RunID: perdure.RunID(l.id), Epoch: l.epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: benchResult}}
+	return perdure.Commit{ID: "done", RunID: perdure.RunID(l.id), Epoch: l.epoch,
+		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: benchResult}}
 }
 
-// target makes a target of a place.
+// target opens a target on a place.
 func (p *place) target(ctx context.Context, target string) (system, error) {
 	if target == targetHTTP {
 		return openServer(ctx, p, "node")
@@ -66,7 +67,7 @@ func (p *place) target(ctx context.Context, target string) (system, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.watch()
+	t.startWatchdog()
 	return t, nil
 }
 
@@ -79,7 +80,7 @@ type processTarget struct {
 	gone   chan error
 }
 
-// openProcess makes an engine that nobody watches over yet.
+// openProcess opens an engine without a watchdog.
 func openProcess(p *place) (*processTarget, error) {
 	s, err := p.open()
 	if err != nil {
@@ -93,12 +94,12 @@ func openProcess(p *place) (*processTarget, error) {
 	return t, nil
 }
 
-// benchPatience is after how long a queued run is complained about: later than anything here takes, or a large
-// backlog would be written once more in the middle of what is measured.
-const patience = 24 * time.Hour
+// never is a duration longer than any scenario. Alerts after it do not happen: they would write
+// every run of a large backlog in the middle of a measurement.
+const never = 24 * time.Hour
 
-// watch lets the watchdog run.
-func (t *processTarget) watch() {
+// startWatchdog runs the watchdog.
+func (t *processTarget) startWatchdog() {
 	ctx, stop := context.WithCancel(context.Background())
 	t.stop, t.gone = stop, make(chan error, 1)
 	go func() { t.gone <- watchdog.New(t.engine, nil).Run(ctx) }()
@@ -113,9 +114,10 @@ func (t *processTarget) close() error {
 	return errors.Join(err, t.store.Close())
 }
 
-// load puts runs into the store by hundreds, quicker than callers could. sub is told the instant at which they
-// are accepted. It gives the id of the last one.
-func (t *processTarget) load(ctx context.Context, b *Bench, n int, sub func(now perdure.Instant) perdure.Submission) (last perdure.RunID, err error) {
+// load submits runs in large batches, which is faster than single calls. sub gets the instant at
+// which they are accepted. It returns the id of the last run.
+func (t *processTarget) load(ctx context.Context, b *Bench, n int,
+	sub func(now perdure.Instant) perdure.Submission) (last perdure.RunID, err error) {
 	const batch = 500
 	for n > 0 && ctx.Err() == nil {
 		now := t.store.Now()
@@ -138,7 +140,7 @@ func (t *processTarget) load(ctx context.Context, b *Bench, n int, sub func(now 
 
 func (t *processTarget) cpu() time.Duration { return ownCPU() }
 
-// ownCPU is what this process has spent so far.
+// ownCPU returns the CPU time of this process so far.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &u) // can't fail
@@ -188,7 +190,7 @@ func (t *processTarget) take(ctx context.Context, worker string, slots int, wait
 }
 
 func (t *processTarget) finish(ctx context.Context, worker string, l []grant) error {
-	return together(len(l), func(i int) error {
+	return parallel(len(l), func(i int) error {
 		op := &engine.Commit{Tenant: tenant, Worker: worker, Commit: l[i].done()}
 		if err := t.engine.Do(ctx, op); err != nil {
 			return err
@@ -200,10 +202,10 @@ func (t *processTarget) finish(ctx context.Context, worker string, l []grant) er
 	})
 }
 
-// httpTarget is "perdure serve", a process of its own, as a worker and a caller with a key of their tenant see it.
+// httpTarget is "perdure serve" as a process, called with a key of a tenant.
 type httpTarget struct {
 	server *child.Process
-	up     time.Duration // from the start of the process until it said where it listens
+	up     time.Duration // from the start of the process until it printed its address
 	url    string
 	key    string
 	client *http.Client
@@ -221,8 +223,8 @@ func openServer(ctx context.Context, p *place, node string) (*httpTarget, error)
 	return t, nil
 }
 
-// tenantKey makes a key of the tenant that is measured. One of the platform would have every call look up whose run it
-// is about.
+// tenantKey creates a key of the tenant. With a platform key the server would look up the tenant of
+// each run.
 func tenantKey(ctx context.Context, c *client.Client) (string, error) {
 	defer c.Close()
 	in := api.CreateKey{Name: "bench"}
@@ -236,7 +238,7 @@ func tenantKey(ctx context.Context, c *client.Client) (string, error) {
 	return k.Secret, nil
 }
 
-// startBare starts a server, of which nobody has asked anything yet; its key is that of the platform.
+// startBare starts a server and makes no calls yet. Its key is the platform key.
 func startBare(ctx context.Context, p *place, node string) (*httpTarget, error) {
 	begin := time.Now()
 	command := []string{"serve"}
@@ -247,10 +249,11 @@ func startBare(ctx context.Context, p *place, node string) (*httpTarget, error) 
 	if err != nil {
 		return nil, err
 	}
-	if !server.Out.Scan() { // it prints its address
+	if !server.Out.Scan() { // the server prints its address
 		return nil, server.Gone(ctx)
 	}
-	t := &httpTarget{server: server, up: time.Since(begin), url: server.Out.Text(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}}
+	t := &httpTarget{server: server, up: time.Since(begin), url: server.Out.Text(),
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}}
 	key, err := os.ReadFile(filepath.Join(p.data(node), embedded.KeyFile))
 	if err == nil {
 		p.key = strings.TrimSpace(string(key))
@@ -261,7 +264,7 @@ func startBare(ctx context.Context, p *place, node string) (*httpTarget, error) 
 	return t, nil
 }
 
-// close lets the server end as it likes to.
+// close ends the server with SIGTERM.
 func (t *httpTarget) close() error {
 	t.client.CloseIdleConnections()
 	if t.server.Dead {
@@ -277,14 +280,14 @@ func (t *httpTarget) close() error {
 
 func (t *httpTarget) cpu() time.Duration {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.server.Cmd.Process.Pid))
-	_, rest, _ := strings.Cut(string(b), ") ") // after the name, which may hold anything
+	_, rest, _ := strings.Cut(string(b), ") ") // after the name, which may contain anything
 	var ticks time.Duration
 	if f := strings.Fields(rest); len(f) > 12 {
 		user, _ := strconv.Atoi(f[11])
 		system, _ := strconv.Atoi(f[12])
 		ticks = time.Duration(user + system)
 	}
-	return ticks * 10 * time.Millisecond // Linux counts for programs in hundredths of a second
+	return ticks * 10 * time.Millisecond // Linux reports it in hundredths of a second
 }
 
 func (t *httpTarget) call(ctx context.Context, method, path string, in, out any) error {
@@ -317,7 +320,8 @@ func (t *httpTarget) call(ctx context.Context, method, path string, in, out any)
 	return json.Unmarshal(b, out)
 }
 
-// brief is what is read of an answer: with two cores for both, what the caller spends the server lacks.
+// brief is the part of an answer that is decoded. Callers share the CPU with the server, so they do
+// no more than necessary.
 type brief struct {
 	RunID string        `json:"run_id"`
 	Epoch int64         `json:"epoch"`
@@ -340,7 +344,7 @@ func (t *httpTarget) take(ctx context.Context, worker string, slots int, wait ti
 	var got struct {
 		Runs []brief `json:"runs"`
 	}
-	in := api.Poll{Kinds: []string{kind}, Slots: slots, Start: true, Wait: perdure.Duration(max(wait, time.Millisecond))} // none would be the default
+	in := api.Poll{Kinds: []string{kind}, Slots: slots, Start: true, Wait: perdure.Duration(max(wait, time.Millisecond))}
 	if err := t.call(ctx, "POST", "/workers/"+worker+"/poll", in, &got); err != nil {
 		return nil, err
 	}

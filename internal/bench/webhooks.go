@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	hookRuns      = 5000 // that end as quickly as they can
-	hookRate      = 100  // ends a second, where latency is measured
+	hookRuns      = 5000 // runs that end as quickly as possible
+	hookRate      = 100  // ends a second, for the latency
 	hooks         = 20   // endpoints
-	hooksBad      = 2    // of them fail, always
+	hooksBad      = 2    // endpoints among them that always fail
 	sinkBad       = "/bad/"
 	whatDelivered = "deliveries"
 	whatNotified  = "event to receipt"
 )
 
-// A hit is when a webhook came in.
+// A hit is the arrival of a webhook.
 type hit struct {
 	At  int64         `json:"at"`
-	Age time.Duration `json:"age"` // since the instant that its event bears
+	Age time.Duration `json:"age"` // since the instant of its event
 }
 
-// A sink takes webhooks. Some of its addresses always fail.
+// A sink is a receiver of webhooks. Some of its addresses always fail.
 type sink struct {
 	url string
 
@@ -42,12 +42,13 @@ type sink struct {
 	hits []hit
 }
 
-// listen gives the address of the sink, or what came in when there is so much of it.
-func (c *clients) listen(a *crowdAsk) (told crowdTold, err error) {
+// listen returns the address of the sink. With a Count it returns the hits when there are that
+// many.
+func (c *clients) listen(a *clientRequest) (reply clientReply, err error) {
 	if c.sink == nil {
 		l, err := (&net.ListenConfig{}).Listen(c.ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
-			return told, err
+			return reply, err
 		}
 		c.sink = &sink{url: "http://" + l.Addr().String(), seen: make(map[string]bool)}
 		go func() { c.fail((&http.Server{Handler: c.sink, ReadHeaderTimeout: time.Minute}).Serve(l)) }()
@@ -56,11 +57,11 @@ func (c *clients) listen(a *crowdAsk) (told crowdTold, err error) {
 	if err != nil {
 		err = fmt.Errorf("%d of %d: %w", c.sink.count(), a.Count, err)
 	}
-	told.URL = c.sink.url
+	reply.URL = c.sink.url
 	c.sink.mu.Lock()
-	told.Hits, c.sink.hits = c.sink.hits, nil
+	reply.Hits, c.sink.hits = c.sink.hits, nil
 	c.sink.mu.Unlock()
-	return told, err
+	return reply, err
 }
 
 func (s *sink) count() int {
@@ -89,13 +90,13 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.seen[id] { // it comes at least once
+	if !s.seen[id] { // a notification may arrive more than once
 		s.seen[id] = true
 		s.hits = append(s.hits, hit{now, since(body.Timestamp)})
 	}
 }
 
-// hook is the address of the n-th run's webhook, and whether it works.
+// hook returns the address of the n-th run's webhook, and whether it works.
 func hook(sink string, n int) (url string, good bool) {
 	if n %= hooks; n < hooksBad {
 		return fmt.Sprintf("%s%s%d", sink, sinkBad, n), false
@@ -103,16 +104,16 @@ func hook(sink string, n int) (url string, good bool) {
 	return fmt.Sprintf("%s/good/%d", sink, n), true
 }
 
-// benchWebhooks has runs end that somebody wants to hear of, while a tenth of those who do can't be reached: first as
-// many as there can be, and then by a schedule.
+// measureWebhooks measures notifications of ended runs, while a tenth of the endpoints always fail:
+// first the throughput, and then the latency in an open loop.
 func measureWebhooks(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
-	p.held, p.flags = true, []string{"--webhook-allow", "127.0.0.0/8"}
-	c, err := startCrowd(ctx)
+	p.leased, p.flags = true, []string{"--webhook-allow", "127.0.0.0/8"}
+	c, err := startClients(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	told, err := c.ask(ctx, crowdAsk{Do: askSink})
+	reply, err := c.ask(ctx, clientRequest{Do: askSink})
 	if err != nil {
 		return nil, err
 	}
@@ -122,24 +123,24 @@ func measureWebhooks(ctx context.Context, b *Bench, p *place, _ string) (f []Fig
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
 
-	h := &hooked{b: b, t: t, c: c, sink: told.URL}
-	most, err := h.most(ctx, min(b.Backlog, hookRuns))
+	h := &hooked{b: b, t: t, c: c, sink: reply.URL}
+	most, err := h.throughput(ctx, min(b.Backlog, hookRuns))
 	if err != nil {
 		return nil, err
 	}
-	steady, err := h.steadily(ctx, b.rateOr(hookRate))
+	steady, err := h.latency(ctx, b.rateOr(hookRate))
 	return []Figure{most, steady}, err
 }
 
-// hooked are runs with a webhook each.
+// hooked is a measurement of runs with a webhook each.
 type hooked struct {
 	b    *Bench
 	t    *httpTarget
-	c    *crowd
+	c    *clientProcess
 	sink string
 }
 
-// take submits runs and takes them; good are those whose webhook works.
+// take submits runs and leases them. good has those whose webhook works.
 func (h *hooked) take(ctx context.Context, n int) (runs []grant, good map[string]bool, err error) {
 	h.b.phase("submitting %d runs", n)
 	good = make(map[string]bool)
@@ -149,7 +150,7 @@ func (h *hooked) take(ctx context.Context, n int) (runs []grant, good map[string
 		next <- i
 	}
 	close(next)
-	err = together(min(h.b.Callers, n), func(int) error {
+	err = parallel(min(h.b.Callers, n), func(int) error {
 		for i := range next {
 			url, ok := hook(h.sink, i)
 			id, err := h.t.submit(ctx, perdure.Submission{Kind: kind, Input: benchRun.Input, Webhook: url})
@@ -173,8 +174,8 @@ func (h *hooked) take(ctx context.Context, n int) (runs []grant, good map[string
 	return runs, good, err
 }
 
-// most ends all runs at once, and counts what is delivered until everything is.
-func (h *hooked) most(ctx context.Context, n int) (f Figure, err error) {
+// throughput ends all runs at once, and measures until all notifications have arrived.
+func (h *hooked) throughput(ctx context.Context, n int) (f Figure, err error) {
 	runs, good, err := h.take(ctx, n)
 	if err != nil {
 		return f, err
@@ -194,23 +195,24 @@ func (h *hooked) most(ctx context.Context, n int) (f Figure, err error) {
 		}
 		runs = runs[len(some):]
 	}
-	told, err := h.c.ask(ctx, crowdAsk{Do: askSink, Count: want, Limit: caughtUp})
+	reply, err := h.c.ask(ctx, clientRequest{Do: askSink, Count: want, Limit: caughtUp})
 	if err != nil {
 		return f, err
 	}
 	cpu := h.t.cpu() - w.cpu
 	last := begin
-	for _, x := range told.Hits {
+	for _, x := range reply.Hits {
 		last = max(last, x.At)
 	}
 	took := time.Duration(last - begin).Seconds()
-	return Figure{What: whatDelivered, Loop: closedLoops, Count: want, Seconds: took, Value: float64(want) / took, Unit: unitRate, CPU: float64(cpu.Microseconds()) / float64(want)}, nil
+	return Figure{What: whatDelivered, Loop: closedLoops, Count: want, Seconds: took, Value: float64(want) / took,
+		Unit: unitRate, CPU: float64(cpu.Microseconds()) / float64(want)}, nil
 }
 
-// steadily ends runs by a schedule, and measures how old the news is when it comes.
-func (h *hooked) steadily(ctx context.Context, rate float64) (f Figure, err error) {
+// latency ends runs in an open loop, and measures the age of each notification when it arrives.
+func (h *hooked) latency(ctx context.Context, rate float64) (f Figure, err error) {
 	mean := rate * h.b.Duration.Seconds()
-	runs, good, err := h.take(ctx, int(mean+6*math.Sqrt(mean))+1) // as many as chance may have come
+	runs, good, err := h.take(ctx, int(mean+6*math.Sqrt(mean))+1) // the most that a random schedule may need
 	if err != nil {
 		return f, err
 	}
@@ -237,12 +239,12 @@ func (h *hooked) steadily(ctx context.Context, rate float64) (f Figure, err erro
 	if err != nil {
 		return f, err
 	}
-	told, err := h.c.ask(ctx, crowdAsk{Do: askSink, Count: int(want.Load()), Limit: caughtUp})
+	reply, err := h.c.ask(ctx, clientRequest{Do: askSink, Count: int(want.Load()), Limit: caughtUp})
 	if err != nil {
 		return f, err
 	}
 	var s samples
-	for _, x := range told.Hits {
+	for _, x := range reply.Hits {
 		s.add(x.Age)
 	}
 	return s.latencies(fmt.Sprintf("%s at %g/s", whatNotified, rate), openLoops), nil

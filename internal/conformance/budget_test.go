@@ -301,7 +301,7 @@ func TestRowThatCantBeWrittenIsSetAside(t *testing.T) {
 		w.S, w.E = s, e
 		dog := newDog(e)
 		bad = ids[3]
-		dog.Once(t.Context())
+		dog.SweepOnce(t.Context())
 		for i, id := range ids {
 			want := perdure.TimedOut
 			if i == 3 {
@@ -331,6 +331,6 @@ type dog struct {
 
 func newDog(e *engine.Engine) *dog {
 	d := &dog{Watchdog: watchdog.New(e, nil)}
-	d.Aside = func(part string) { d.set = append(d.set, part) }
+	d.OnSetAside = func(part string) { d.set = append(d.set, part) }
 	return d
 }

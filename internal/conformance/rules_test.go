@@ -116,7 +116,7 @@ func (w *World) waits(rule *watchdog.Rule, x trap) {
 func (w *World) springs(rule *watchdog.Rule, x trap) {
 	w.t.Helper()
 	counts := metrics.New()
-	w.W.Told = counts.Acted
+	w.W.OnActions = counts.Acted
 	w.waits(rule, x)
 	since := len(w.Acted)
 	w.Now = max(w.Now, x.due)
@@ -162,7 +162,7 @@ func (w *World) springsLater(rule *watchdog.Rule, set func(w *World) trap) {
 	end := w.Now
 	w.look(x)
 	switch {
-	case rule.Held:
+	case rule.Postponed:
 		w.pass(p.Lease - time.Microsecond)
 		for _, a := range w.Acted[since:] {
 			w.check(a.Run != x.run || !held(a), "not held back: %v", a)
@@ -177,7 +177,7 @@ func (w *World) springsLater(rule *watchdog.Rule, set func(w *World) trap) {
 }
 
 func held(a watchdog.Action) bool {
-	return slices.ContainsFunc(watchdog.Rules, func(r watchdog.Rule) bool { return r.ID == a.Rule && r.Name == a.Name && r.Held })
+	return slices.ContainsFunc(watchdog.Rules, func(r watchdog.Rule) bool { return r.ID == a.Rule && r.Name == a.Name && r.Postponed })
 }
 
 // A household is a run with all that its end has consequences for: a parent that sleeps on it, and a thread with

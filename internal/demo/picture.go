@@ -11,38 +11,38 @@ import (
 	"github.com/perdure/perdure/internal/paint"
 )
 
-// pictureWidth is how many columns stand for the whole time.
+// pictureWidth is the number of columns for the whole time.
 const pictureWidth = 66
 
-// A canvas is a row of the picture: a rune and a colour for each column.
-type canvas struct {
+// A pictureRow is a row of the picture: a rune and a colour for each column.
+type pictureRow struct {
 	p     paint.Painter
 	runes [pictureWidth + 1]rune
 	hue   [pictureWidth + 1]string
 }
 
-// paper maps instants to columns.
-type paper struct {
+// A timeline maps instants to columns.
+type timeline struct {
 	p        paint.Painter
 	from, to perdure.Instant
 }
 
-func (x *paper) column(at perdure.Instant) int {
+func (x *timeline) column(at perdure.Instant) int {
 	if at <= x.from {
 		return 0
 	}
 	return min(pictureWidth, int(int64(at-x.from)*pictureWidth/int64(x.to-x.from)))
 }
 
-func (x *paper) row() *canvas {
-	c := &canvas{p: x.p}
+func (x *timeline) row() *pictureRow {
+	c := &pictureRow{p: x.p}
 	for i := range c.runes {
 		c.runes[i] = ' '
 	}
 	return c
 }
 
-func (c *canvas) put(column int, text, hue string) {
+func (c *pictureRow) put(column int, text, hue string) {
 	for _, r := range text {
 		if column > pictureWidth {
 			return
@@ -52,14 +52,14 @@ func (c *canvas) put(column int, text, hue string) {
 	}
 }
 
-// fill draws a bar; one that is too short to see gets a column all the same.
-func (c *canvas) fill(from, to int, r rune, hue string) {
+// fill draws a bar of at least one column.
+func (c *pictureRow) fill(from, to int, r rune, hue string) {
 	for i := from; i < max(to, from+1) && i <= pictureWidth; i++ {
 		c.runes[i], c.hue[i] = r, hue
 	}
 }
 
-func (c *canvas) String() string {
+func (c *pictureRow) String() string {
 	last := len(c.runes)
 	for last > 0 && c.runes[last-1] == ' ' {
 		last--
@@ -76,9 +76,10 @@ func (c *canvas) String() string {
 	return b.String()
 }
 
-// lives draws two processes, of which the first was killed. The label stands after its end. Where the second begins too
-// soon for that, the label stands before the end, and over the bars if the first was too short as well.
-func (x *paper) lives(two [2]life, hue string) *canvas {
+// lives draws two processes, of which the first was killed. The label is after its end. If the
+// second begins too soon for that, the label is before the end. If the first was too short as well,
+// the label covers the bars.
+func (x *timeline) lives(two [2]processLife, hue string) *pictureRow {
 	const label, before = "✗ kill -9", " kill -9 ✗"
 	c := x.row()
 	up, down, next := x.column(two[0].Up), x.column(two[0].Down), x.column(two[1].Up)
@@ -93,11 +94,11 @@ func (x *paper) lives(two [2]life, hue string) *canvas {
 	return c
 }
 
-// picture draws the run's life from its log, with what the demo itself saw of the processes above it.
-func (s *story) picture(p paint.Painter) string {
-	x := &paper{p: p, from: s.Servers[0].Up, to: s.Servers[1].Down}
+// picture draws the processes as the demo saw them, and below them the run from its log.
+func (s *observation) picture(p paint.Painter) string {
+	x := &timeline{p: p, from: s.Servers[0].Up, to: s.Servers[1].Down}
 	var b strings.Builder
-	write := func(name string, c *canvas) { fmt.Fprintf(&b, "  %s%s\n", p.Bold(fmt.Sprintf("%-8s", name)), c) }
+	write := func(name string, c *pictureRow) { fmt.Fprintf(&b, "  %s%s\n", p.Bold(fmt.Sprintf("%-8s", name)), c) }
 
 	axis, ticks := x.row(), x.row()
 	for at, n := x.from, 0; at <= x.to; at, n = at.Add(time.Second), n+1 {
@@ -131,14 +132,15 @@ func (s *story) picture(p paint.Painter) string {
 	write("steps", steps)
 	write("", axis)
 	write("", ticks)
-	fmt.Fprintf(&b, "\n          %s queued   %s running   %s lost, until its lease runs out   %s somebody waits\n", p.In(paint.Yellow, "░░"), p.In(paint.Green, "██"), p.In(paint.Red, "▒▒"), p.In(paint.Cyan, "━━"))
+	fmt.Fprintf(&b, "\n          %s queued   %s running   %s lost, until its lease runs out   %s somebody waits\n",
+		p.In(paint.Yellow, "░░"), p.In(paint.Green, "██"), p.In(paint.Red, "▒▒"), p.In(paint.Cyan, "━━"))
 	return b.String()
 }
 
-// draw reads a run's log and fills two rows: when somebody waited for it, and how it stood. What lies between
-// the last sign of a holder and the loss of its lease is time in which nobody worked; the log knows of its last
-// line, the demo knows when it was killed.
-func draw(x *paper, lines []api.Event, killed perdure.Instant, caller, run *canvas) {
+// draw fills two rows from a run's log: when a caller waited, and the state of the run. Between the
+// last sign of life of a holder and the loss of its lease nobody worked. That time begins with the
+// last line of the holder, or when the demo killed it.
+func draw(x *timeline, lines []api.Event, killed perdure.Instant, caller, run *pictureRow) {
 	var since, waits, heard perdure.Instant
 	state := perdure.State("")
 	bar := func(to perdure.Instant) {
@@ -169,7 +171,7 @@ func draw(x *paper, lines []api.Event, killed perdure.Instant, caller, run *canv
 			waits = 0
 		case perdure.LineReattached:
 			waits = l.At
-			continue // not a sign of the holder's life
+			continue // not a sign of life of the holder
 		}
 		if l.Type == perdure.LineCompleted {
 			bar(l.At)
@@ -181,8 +183,8 @@ func draw(x *paper, lines []api.Event, killed perdure.Instant, caller, run *canv
 	}
 }
 
-// verdict says what was promised, and what became of it.
-func (s *story) verdict(p paint.Painter) string {
+// verdict lists what was promised, and whether it was kept.
+func (s *observation) verdict(p paint.Painter) string {
 	var b strings.Builder
 	yes, no := p.In(paint.Green, "✓"), p.In(paint.Red, "✗")
 	line := func(ok bool, format string, args ...any) {
@@ -194,7 +196,8 @@ func (s *story) verdict(p paint.Painter) string {
 	}
 	one := func(step, want int) {
 		name := steps[step-1]
-		line(s.recorded(step) == 1 && s.Effects[name] == want, "step %d, %-28s recorded %s, executed %s", step, name, times(s.recorded(step)), times(s.Effects[name]))
+		line(s.recorded(step) == 1 && s.Effects[name] == want, "step %d, %-28s recorded %s, executed %s", step, name,
+			times(s.recorded(step)), times(s.Effects[name]))
 	}
 	fmt.Fprintf(&b, "  %s\n", p.Bold("Acknowledged before the server was killed, and still there afterwards"))
 	line(s.Back != nil, "the run itself")
@@ -207,7 +210,8 @@ func (s *story) verdict(p paint.Painter) string {
 	fmt.Fprintf(&b, "\n  %s\n", p.Bold("Under way when the worker was killed, so nobody was told that it is done"))
 	one(workerDies, 2)
 	fmt.Fprintf(&b, "\n  %s\n", p.Bold("At the end"))
-	line(s.Run.State == perdure.Completed, "%s, in attempt %d, with %d lines of log", s.Run.State, s.Run.Attempt, len(s.Events))
+	line(s.Run.State == perdure.Completed, "%s, in attempt %d, with %d lines of log", s.Run.State, s.Run.Attempt,
+		len(s.Events))
 	line(s.Broken == 0, "%d invariants checked over the whole store, %d rows break one", s.Checked, s.Broken)
 	fmt.Fprintln(&b)
 	return b.String()
@@ -223,8 +227,9 @@ func times(n int) string {
 	return fmt.Sprint(n, " times")
 }
 
-// who sets the name of somebody who acts, each in a colour.
+// who formats the name of an actor, each in a colour of its own.
 func who(p paint.Painter, name string) string {
-	hue := map[string]string{"server": paint.Blue, "caller": paint.Cyan, "worker": paint.Green, "watchdog": paint.Yellow, "demo": paint.Red, "store": paint.Blue}[name]
+	hue := map[string]string{"server": paint.Blue, "caller": paint.Cyan, "worker": paint.Green,
+		"watchdog": paint.Yellow, "demo": paint.Red, "store": paint.Blue}[name]
 	return p.In(hue, fmt.Sprintf("%-9s", name))
 }

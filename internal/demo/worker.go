@@ -17,13 +17,14 @@ import (
 	"github.com/perdure/perdure/internal/child"
 )
 
-// What the demo's agent does, step by step.
-var steps = []string{"read the alert", "ask the model for a plan", "look at the disk", "ask the model what it means", "remove old logs", "write the report"}
+// steps are those of the demo's agent.
+var steps = []string{"read the alert", "ask the model for a plan", "look at the disk",
+	"ask the model what it means", "remove old logs", "write the report"}
 
 const kind = "look-into-alert"
 
-// news is what a worker tells the demo, one JSON object a line.
-type news struct {
+// A report is what a worker prints, as one JSON object a line.
+type report struct {
 	What  string          `json:"what"`
 	At    perdure.Instant `json:"at"`
 	Step  int             `json:"step,omitempty"`
@@ -31,15 +32,15 @@ type news struct {
 }
 
 const (
-	newsUp       = "up"       // it asks for work
-	newsTook     = "took"     // it was granted the run; Step says how many are in the journal
-	newsBegan    = "began"    // a step is executed
-	newsDone     = "done"     // it has been executed, and is sent to the server
-	newsRecorded = "recorded" // the server has acknowledged it
+	reportUp       = "up"       // the worker polls
+	reportTook     = "took"     // it was granted the run; Step is the number of steps in the journal
+	reportBegan    = "began"    // it begins a step
+	reportDone     = "done"     // it has executed the step, and sends the result
+	reportRecorded = "recorded" // the server has acknowledged the result
 )
 
-// Worker is a worker as anybody could write it: it polls, executes one step after the other, and has each
-// recorded before it goes on. What the journal has it does not do again.
+// Worker is a simple worker on top of the API. It polls, executes one step after the other, and
+// commits each before it goes on. It does not repeat steps that are in the journal.
 func Worker(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if len(args) != 3 {
 		return errors.New("this is for perdure demo alone")
@@ -50,38 +51,40 @@ func Worker(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		return err
 	}
 	c := client.New(os.Getenv("PERDURE_URL"), os.Getenv("PERDURE_KEY"), client.Options{})
-	tell := func(n news) {
+	tell := func(n report) {
 		n.At = perdure.At(time.Now())
 		b, _ := json.Marshal(n)
 		fmt.Fprintf(stdout, "%s\n", b)
 	}
-	tell(news{What: newsUp})
+	tell(report{What: reportUp})
 	for {
 		polled, err := c.Poll(ctx, name, api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
-			child.Pause(ctx, 50*time.Millisecond) // the server is away; it will be back
+			child.Pause(ctx, 50*time.Millisecond) // the server is away
 			continue
 		}
 		for i := range polled.Runs {
-			if err := demoExecute(ctx, c, name, dir, dies, &polled.Runs[i], tell); err != nil {
+			if err := execute(ctx, c, name, dir, dies, &polled.Runs[i], tell); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// demoExecute does what is left of the run. The step in which the worker is killed is not over before that, however late the kill comes.
-func demoExecute(ctx context.Context, c *client.Client, worker, dir string, dies int, g *api.Grant, tell func(news)) error {
+// execute executes the steps that are not in the journal. The step in which the worker is killed
+// lasts until then.
+func execute(ctx context.Context, c *client.Client, worker, dir string, dies int, g *api.Grant,
+	tell func(report)) error {
 	recorded := make(map[string]bool)
 	for _, j := range g.Journal {
 		recorded[j.Key] = true
 	}
-	tell(news{What: newsTook, Step: len(recorded), Epoch: g.Epoch})
-	// The client sends a commit again, under its commit_id, until there is an answer.
-	say := func(id string, in perdure.Commit) error {
+	tell(report{What: reportTook, Step: len(recorded), Epoch: g.Epoch})
+	// The client repeats a commit with the same commit_id until it is answered.
+	commit := func(id string, in perdure.Commit) error {
 		in.ID, in.RunID, in.Epoch = id, g.RunID, g.Epoch
 		_, err := c.Commit(ctx, worker, in)
 		return err
@@ -90,32 +93,33 @@ func demoExecute(ctx context.Context, c *client.Client, worker, dir string, dies
 		if recorded[step] {
 			continue
 		}
-		tell(news{What: newsBegan, Step: i + 1})
-		if err := demoEffect(dir, step); err != nil {
+		tell(report{What: reportBegan, Step: i + 1})
+		if err := writeEffect(dir, step); err != nil {
 			return err
 		}
 		if i+1 == dies {
 			child.Pause(ctx, limit)
 		}
 		child.Pause(ctx, stepTakes)
-		tell(news{What: newsDone, Step: i + 1})
-		err := say(fmt.Sprintf("step-%d", i+1), perdure.Commit{
+		tell(report{What: reportDone, Step: i + 1})
+		err := commit(fmt.Sprintf("step-%d", i+1), perdure.Commit{
 			Journal: []perdure.JournalEntry{{Key: step, Value: json.RawMessage(`"done"`)}},
 			Events:  []perdure.Emitted{{Type: line, Data: client.JSON(map[string]any{"step": i + 1, "name": step})}},
 		})
 		if err != nil {
 			return err
 		}
-		tell(news{What: newsRecorded, Step: i + 1})
+		tell(report{What: reportRecorded, Step: i + 1})
 	}
-	return say("end", perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: client.JSON("the disk was full of old logs; they are gone")}})
+	return commit("end", perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete,
+		Result: client.JSON("the disk was full of old logs; they are gone")}})
 }
 
-// demoLine is the type of the worker's own lines in the run's log.
+// line is the type of the worker's own lines in the run's log.
 const line = "x:step"
 
-// demoEffect is a step's effect on the world: a line in a file, so that everybody can count.
-func demoEffect(dir, step string) error {
+// writeEffect is the effect of a step: a line in a file, so that executions can be counted.
+func writeEffect(dir, step string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "effects.txt"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -150,7 +150,7 @@ func newWorld(t *testing.T, opt setup) *world {
 	run(s.Run)
 	if opt.watchdog {
 		dog := watchdog.New(e, log)
-		dog.Told = counts.Acted
+		dog.OnActions = counts.Acted
 		run(dog.Run)
 	}
 	w := &world{t: t, s: s, e: e, doc: readDocument(t, s.openapi), writes: writes, prints: make(map[perdure.TenantID]print)}

@@ -75,7 +75,7 @@ func looking(t *testing.T) *Metrics {
 	m.Look(e, func() (map[string]int64, int64) { return map[string]int64{"sse": 1}, 10 })
 	m.Certificate(func() time.Time { return time.Unix(2e9, 0) })
 	dog := watchdog.New(e, nil)
-	dog.Told = m.Acted
+	dog.OnActions = m.Acted
 	now := e.Store().Now()
 	do := func(op engine.Op) {
 		t.Helper()

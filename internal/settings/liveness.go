@@ -21,11 +21,11 @@ import (
 //	[liveness.activity.llm_thinking]
 //	silent = "2m"
 //
-// A flag gives one of them, --liveness kind.report.no_progress=1h, and the environment a list of them with commas,
-// PERDURE_LIVENESS. There a name is written as a key of the file, so that one with dots stands in quotes.
+// A flag sets one of them, --liveness kind.report.no_progress=1h. PERDURE_LIVENESS has a list of
+// them with commas. A name is written as a key of the file, so one with dots is in quotes.
 const livenessSection = "liveness"
 
-// addThresholds takes what the environment and the flags give.
+// addThresholds adds the thresholds of the environment and the flags.
 func (c *Config) addThresholds(env string, flags []string) error {
 	var items []string
 	if env != "" {
@@ -47,7 +47,7 @@ func (c *Config) addThresholds(env string, flags []string) error {
 	return nil
 }
 
-// readThresholds reads a section; path is its name without "liveness".
+// readThresholds reads a section. path is its name without "liveness".
 func (c *Config) readThresholds(path []string, tree map[string]any) error {
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
 		at := append(slices.Clone(path), key)
@@ -70,8 +70,8 @@ func (c *Config) readThresholds(path []string, tree map[string]any) error {
 
 func thresholdName(path []string) string { return livenessSection + "." + strings.Join(path, ".") }
 
-// hasSections tells whether the path is that of a section: kind, kind.K, kind.K.activity, kind.K.activity.A, activity
-// or activity.A.
+// hasSections tells whether a path is a section: kind, kind.K, kind.K.activity,
+// kind.K.activity.A, activity or activity.A.
 func hasSections(path []string) bool {
 	if path[0] == "activity" {
 		return len(path) < 3

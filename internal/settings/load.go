@@ -17,11 +17,13 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Flags are those of a command that reads the configuration.
+// Flags has the flags of a command that reads the configuration.
 type Flags struct {
 	file             string
-	given            map[string]string // by the name of the setting; a name that the command has no flag for is missing
 	policy, liveness []string
+	// given has the values by the name of the setting. It lacks names without a flag in this
+	// command.
+	given map[string]string
 }
 
 // AddFlags adds the flags of the settings with these names, or of all.
@@ -66,10 +68,10 @@ func into(list *[]string) func(string) error {
 	return func(text string) error { *list = append(*list, text); return nil }
 }
 
-// Set gives a setting a value as its flag would, for a command that has the flag already.
+// Set sets a setting as its flag would, for a command that has the flag already.
 func (c *Flags) Set(name, value string) { c.given[name] = value }
 
-// Load puts the configuration together from the file, the environment and the flags, and checks it.
+// Load reads the configuration from the file, the environment and the flags, and checks it.
 // The environment is read for settings that the command has flags for, and for the policy and the
 // thresholds.
 func (c *Flags) Load(env func(string) string) (*Config, error) {
@@ -133,7 +135,8 @@ func notSection(name string) error {
 	return fmt.Errorf("%s is a section, [%s], and not a value", name, name)
 }
 
-// readFile reads the values of a file by name, and its thresholds. A name that does not exist is an error.
+// readFile reads the values of a file by name, and its thresholds. A name that does not exist is an
+// error.
 func (c *Config) readFile(file string, table []Setting, values map[string]any) error {
 	var tree map[string]any
 	if _, err := toml.DecodeFile(file, &tree); err != nil {
@@ -171,7 +174,7 @@ func (c *Config) readSection(prefix string, tree map[string]any, table []Setting
 	return nil
 }
 
-// check refuses a configuration that could not work, or would not be safe.
+// check returns an error if the configuration could not work, or would not be safe.
 func (c *Config) check() error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return fmt.Errorf("listen: %q is not an address such as %s", c.Listen, DefaultListen)
@@ -188,7 +191,8 @@ func (c *Config) check() error {
 	return plain(c.Policy.Validate(), policySection+".")
 }
 
-// plain writes an error of the domain as those of the configuration are written. prefix is the section of its field.
+// plain writes an error of the domain as those of the configuration are written. prefix is the
+// section of its field.
 func plain(err error, prefix string) error {
 	var e *perdure.Error
 	if !errors.As(err, &e) || e.Field == "" {
@@ -200,7 +204,7 @@ func plain(err error, prefix string) error {
 	return fmt.Errorf("%s%s: %s", prefix, e.Field, e.Message)
 }
 
-// NewLogger makes the log that the configuration asks for.
+// NewLogger returns the logger of the configuration.
 func (c *Config) NewLogger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
@@ -216,15 +220,15 @@ func (c *Config) NewLogger(w io.Writer) (*slog.Logger, error) {
 	return nil, fmt.Errorf("log_format: %q is neither text nor json", c.LogFormat)
 }
 
-// Loopback tells whether the server is reachable from this machine alone.
+// Loopback tells whether the server is reachable only from this machine.
 func (c *Config) Loopback() bool {
 	host, _, _ := net.SplitHostPort(c.Listen)
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// CheckListen refuses to be reached from elsewhere in the clear, unless that is asked for: keys and inputs would
-// be read on the way.
+// CheckListen returns an error if the server would be reachable from elsewhere without TLS, unless
+// that is allowed explicitly. Keys and inputs could be read on the way.
 func (c *Config) CheckListen() error {
 	if c.Loopback() || c.TLSCert != "" || c.Insecure {
 		return nil

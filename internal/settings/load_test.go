@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// load reads a configuration with this file, these flags and nothing in the environment.
+// load reads a configuration with a file, flags and an empty environment.
 func load(t *testing.T, text string, args ...string) (*Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "perdure.toml")
@@ -27,22 +27,24 @@ func load(t *testing.T, text string, args ...string) (*Config, error) {
 	return flags.Load(func(string) string { return "" })
 }
 
-func TestThePolicyInTheFile(t *testing.T) {
-	for _, text := range []string{"artifact_max_bytes = 12", "artifact_max_bytes = \"12\"", "artifact_max_bytes = 12\nartifact_total_bytes = \"12\"\nlease = \"2s\""} {
+func TestPolicyFromFile(t *testing.T) {
+	for _, text := range []string{"artifact_max_bytes = 12", "artifact_max_bytes = \"12\"",
+		"artifact_max_bytes = 12\nartifact_total_bytes = \"12\"\nlease = \"2s\""} {
 		cfg, err := load(t, "[policy]\n"+text)
 		if err != nil {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("policy %q: %v, want no error", text, err)
 		} else if cfg.Policy.ArtifactMaxBytes != 12 {
 			t.Errorf("%q: artifact_max_bytes = %d, want 12", text, cfg.Policy.ArtifactMaxBytes)
 		}
 	}
 	for text, want := range map[string]string{
-		"lease = 60":                      "policy.lease: \"60\" is not a duration",
-		"lease = \"1ns\"":                 "policy.lease: must be at least 100ms, not 1ns",
-		"lease = \"5ms\"":                 "policy.lease: must be at least 100ms, not 5ms",
-		"lease = true":                    "policy.lease: \"true\" is not a duration",
-		"lease = [\"1m\"]":                "policy.lease: [1m] is not a single value",
-		"artifact_max_bytes = 1.5":        "policy.artifact_max_bytes: \"1.5\" is not a whole number, between 1 and 1099511627776",
+		"lease = 60":       "policy.lease: \"60\" is not a duration",
+		"lease = \"1ns\"":  "policy.lease: must be at least 100ms, not 1ns",
+		"lease = \"5ms\"":  "policy.lease: must be at least 100ms, not 5ms",
+		"lease = true":     "policy.lease: \"true\" is not a duration",
+		"lease = [\"1m\"]": "policy.lease: [1m] is not a single value",
+		"artifact_max_bytes = 1.5": "policy.artifact_max_bytes: \"1.5\" is not a whole number, between 1 and " +
+			"1099511627776",
 		"backoff_jitter = \"nan\"":        "policy.backoff_jitter: must lie between 0 and 1, not NaN",
 		"max_attempts = 1001":             "policy.max_attempts: must lie between 1 and 1000, not 1001",
 		"timeouts = \"1h\"":               "policy.timeouts is a section",
@@ -57,13 +59,14 @@ func TestThePolicyInTheFile(t *testing.T) {
 		"retention = \"1h\"":              "policy.retention: must not be shorter",
 		"nonsense = 1":                    "policy.nonsense",
 	} {
-		if _, err := load(t, "[policy]\n"+text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "invalid:") {
-			t.Errorf("%q: %v", text, err)
+		if _, err := load(t, "[policy]\n"+text); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "invalid:") {
+			t.Errorf("policy %q: %v, want an error with %q", text, err, want)
 		}
 	}
 }
 
-func TestLivenessInTheFile(t *testing.T) {
+func TestThresholdsFromFile(t *testing.T) {
 	cfg, err := load(t, `
 [liveness.activity.llm_thinking]
 silent = "2m"
@@ -76,18 +79,20 @@ stale = "30m"
 		t.Fatal(err)
 	}
 	r := perdure.Run{Kind: "report", Activity: "running tests"}
-	if got := cfg.Policy.Thresholds(&r); got != (perdure.Thresholds{Silent: 30 * time.Second, NoProgress: 10 * time.Minute, Stale: 30 * time.Minute, Dead: time.Hour}) {
-		t.Errorf("%+v", got)
+	if got := cfg.Policy.Thresholds(&r); got != (perdure.Thresholds{Silent: 30 * time.Second,
+		NoProgress: 10 * time.Minute, Stale: 30 * time.Minute, Dead: time.Hour}) {
+		t.Errorf("thresholds of report while running tests = %+v, want 30s, 10m, 30m and 1h", got)
 	}
 	r.Activity = "llm_thinking"
 	if got := cfg.Policy.Thresholds(&r); got.Silent != 2*time.Minute || got.Stale != 2*time.Minute {
-		t.Errorf("%+v", got)
+		t.Errorf("thresholds of report while llm_thinking = %+v, want silent and stale after 2m", got)
 	}
 	var out strings.Builder
 	cfg.Print(&out)
-	for _, want := range []string{"[liveness.kind.report]\ndead                       1h0m0s\n", "[liveness.activity.llm_thinking]\nsilent", `[liveness.kind.report.activity.running tests]`} {
+	for _, want := range []string{"[liveness.kind.report]\ndead                       1h0m0s\n",
+		"[liveness.activity.llm_thinking]\nsilent", `[liveness.kind.report.activity.running tests]`} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in\n%s", want, out.String())
+			t.Errorf("Print lacks %q:\n%s", want, out.String())
 		}
 	}
 	for text, want := range map[string]string{
@@ -113,19 +118,20 @@ stale = "30m"
 		"policy = 5":                                "policy is a section",
 	} {
 		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("file %q: %v, want an error with %q", text, err, want)
 		}
 	}
 }
 
-func TestThresholdsByFlag(t *testing.T) {
+func TestThresholdsFromFlags(t *testing.T) {
 	cfg, err := load(t, "[liveness.kind.report]\ndead = \"1h\"\nsilent = \"1m\"\n",
 		"--liveness", "kind.report.silent=3m", "--liveness", `kind."a.b".activity."running tests".stale=4m`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	kinds := cfg.Policy.Liveness.Kinds
-	if got, want := kinds["report"].Thresholds, (perdure.Thresholds{Silent: 3 * time.Minute, Dead: time.Hour}); got != want {
+	if got, want := kinds["report"].Thresholds, (perdure.Thresholds{Silent: 3 * time.Minute,
+		Dead: time.Hour}); got != want {
 		t.Errorf("thresholds of report = %+v, want %+v", got, want)
 	}
 	if got := kinds["a.b"].Activities["running tests"].Stale; got != 4*time.Minute {
@@ -139,9 +145,8 @@ func TestThresholdsByFlag(t *testing.T) {
 	}
 }
 
-// A setting that is set twice has the value of the flag, then that of the environment, then that of the file. One that
-// does not count is not looked at.
-func TestFlagWinsOverEnvironmentAndFile(t *testing.T) {
+// The flag overrides the environment, which overrides the file. An overridden value is not checked.
+func TestFlagOverridesEnvironmentAndFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.toml")
 	text := "max_streams = 1\nhosts = [\"file\"]\nlog_level = \"warn\"\n[policy]\nmax_attempts = 4\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -151,7 +156,8 @@ func TestFlagWinsOverEnvironmentAndFile(t *testing.T) {
 		"PERDURE_POLICY_MAX_ATTEMPTS": "5"}
 	f := flag.NewFlagSet("test", flag.ContinueOnError)
 	flags := AddFlags(f)
-	if err := f.Parse([]string{"--max-streams", "3", "--policy", "max_attempts=6", "--policy", "max_attempts=7"}); err != nil {
+	if err := f.Parse([]string{"--max-streams", "3", "--policy", "max_attempts=6", "--policy",
+		"max_attempts=7"}); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err := flags.Load(func(name string) string { return env[name] })
@@ -165,7 +171,7 @@ func TestFlagWinsOverEnvironmentAndFile(t *testing.T) {
 }
 
 // Every field of the policy is set by a row, or by the sections of liveness.
-func TestEveryFieldOfThePolicyHasARow(t *testing.T) {
+func TestEveryPolicyFieldHasARow(t *testing.T) {
 	p := perdure.DefaultPolicy()
 	at := map[uintptr]bool{}
 	for _, s := range p.Settings() {

@@ -11,10 +11,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Text is the value of a setting as Print shows it.
+// Text returns the value of a setting as Print shows it.
 func (c *Config) Text(name string) string { return find(c.Table(), name).Text() }
 
-// Print shows what is in force, without passwords.
+// Print prints the effective values, without passwords.
 func (c *Config) Print(w io.Writer) {
 	inPolicy := false
 	for _, s := range c.Table() {
@@ -43,7 +43,7 @@ func (c *Config) Print(w io.Writer) {
 	})
 }
 
-// JSON is what is in force for a program to read, without passwords.
+// JSON returns the effective values for programs, without passwords.
 func (c *Config) JSON() map[string]any {
 	policy, liveness := map[string]string{}, map[string]any{}
 	out := map[string]any{policySection: policy, livenessSection: liveness}

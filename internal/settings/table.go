@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 )
 
-// Config is everything that can be set.
+// Config has the values of all settings.
 type Config struct {
 	embedded.Options
 
@@ -17,7 +17,7 @@ type Config struct {
 	LogLevel  string
 	LogFormat string
 
-	// given has the names that a file, the environment or a flag gives.
+	// given has the names that a file, the environment or a flag has set.
 	given map[string]bool
 }
 
@@ -25,23 +25,23 @@ type Config struct {
 type Setting struct {
 	perdure.Setting
 
-	// Otherwise says in words what holds where the value is empty or zero.
+	// Otherwise describes the effect of an empty or zero value.
 	Otherwise string
-	// Allowed says in words what the value may be, where Min and Max do not.
+	// Allowed describes the allowed values, if Min and Max do not.
 	Allowed string
-	// Address is set for a value that may hold a password.
+	// Address is set for a value that may contain a password.
 	Address bool
 }
 
 // policySection is the section of the policy's settings in the file, and the flag that takes them.
 const policySection = "policy"
 
-// Env is the name of the setting in the environment.
+// Env returns the name of the setting in the environment.
 func (s *Setting) Env() string {
 	return "PERDURE_" + strings.ToUpper(strings.ReplaceAll(s.Name, ".", "_"))
 }
 
-// Flag is the setting as a flag, up to its value.
+// Flag returns the setting as a flag, up to its value.
 func (s *Setting) Flag() string {
 	if name, ok := s.inPolicy(); ok {
 		return "--" + policySection + " " + name + "="
@@ -51,10 +51,10 @@ func (s *Setting) Flag() string {
 
 func (s *Setting) flagName() string { return strings.ReplaceAll(s.Name, "_", "-") }
 
-// inPolicy gives the name within the policy, and tells whether the setting is part of it.
+// inPolicy returns the name within the policy, and whether the setting is part of it.
 func (s *Setting) inPolicy() (string, bool) { return strings.CutPrefix(s.Name, policySection+".") }
 
-// Bounds says what the value may be; it is empty where any value of its type is accepted.
+// Bounds describes the allowed values. It is empty if every value of the type is allowed.
 func (s *Setting) Bounds() string {
 	if s.Allowed != "" {
 		return s.Allowed
@@ -62,13 +62,13 @@ func (s *Setting) Bounds() string {
 	return s.Setting.Bounds()
 }
 
-// DefaultListen is loopback: a server is reachable from elsewhere only when somebody says so.
+// DefaultListen is a loopback address: a server is reachable from elsewhere only if that is set.
 const DefaultListen = "127.0.0.1:7373"
 
 // DefaultData is the folder of the data.
 const DefaultData = "perdure-data"
 
-// Default is the configuration of a server for which nothing is set.
+// Default returns the configuration without any settings.
 func Default() *Config {
 	c := &Config{Options: embedded.Options{Policy: new(perdure.Policy)}, given: map[string]bool{}}
 	for _, s := range c.Table() {
@@ -77,7 +77,8 @@ func Default() *Config {
 	return c
 }
 
-// Table has a row for each setting with a fixed name. A word in backquotes in a help is what its flag takes.
+// Table has a row for each setting with a fixed name. The word in backquotes in a
+// help text names the argument of its flag.
 func (c *Config) Table() []Setting {
 	limits := &c.TenantLimits
 	bell := "in the process"
@@ -90,7 +91,8 @@ func (c *Config) Table() []Setting {
 		row("store", &c.Store, nil, "`address` of a PostgreSQL database that several nodes share").
 			otherwise("SQLite in the data folder").allows("postgres://…").masked(),
 		row("doorbell", &c.Doorbell, nil,
-			"`address` of the NATS that wakes other nodes, instead of LISTEN/NOTIFY where PostgreSQL is the store; none: by looking alone").
+			"`address` of the NATS that wakes other nodes, instead of LISTEN/NOTIFY where PostgreSQL is the store; none: "+
+				"by looking alone").
 			otherwise(bell).allows("nats://… or none").masked(),
 		row("hosts", &c.Hosts, nil,
 			"host `names` that requests may be addressed to, beside IP addresses and localhost").

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 )
 
-// set gives the setting a value: a text, as the environment and flags have it, or a value of a file. A
-// text is taken for every type; a list as a text has commas.
+// set gives the setting a value: a text, as the environment and flags have it, or a value of a
+// file. A text is taken for every type; a list as a text has commas.
 func (s *Setting) set(v any) (err error) {
 	switch at := s.Value.(type) {
 	case *[]string:
@@ -80,7 +80,7 @@ func (s *Setting) wrong(text, kind string) error {
 	return fmt.Errorf("%q is not %s, %s", text, kind, s.Bounds())
 }
 
-// list gives the items of a list in a file, or of a text with commas.
+// list returns the items of a list in a file, or of a text with commas.
 func list(v any) ([]string, error) {
 	switch v := v.(type) {
 	case string:
@@ -103,7 +103,8 @@ func list(v any) ([]string, error) {
 // IsList tells whether the setting has several values.
 func (s *Setting) IsList() bool { return reflect.TypeOf(s.Value).Elem().Kind() == reflect.Slice }
 
-// Text is the value as a flag would give it, without passwords. Otherwise stands for an empty value.
+// Text is the value as a flag would give it, without passwords. Otherwise stands for an empty
+// value.
 func (s *Setting) Text() string {
 	v := reflect.ValueOf(s.Value).Elem()
 	switch {
@@ -121,7 +122,7 @@ func (s *Setting) Text() string {
 	return fmt.Sprint(v)
 }
 
-// json is the value for a program to read, without passwords.
+// json returns the value for programs, without passwords.
 func (s *Setting) json() any {
 	if s.Address {
 		return doorbell.Mask(*s.Value.(*string))

@@ -8,51 +8,58 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A sweep is one batch: when it can't be written, nothing of it is. It is then done again in parts, each of them by itself and
-// the runs one by one, so that the others go on. A row that fails by itself is set aside for a minute, with an alert. The list is
-// kept in memory alone: the row may be what can't be written.
+// A sweep is one transaction: if one of its rows can't be written, nothing of it is. It is then
+// repeated part by part, and its runs one by one, so that only the row at fault stays behind. That
+// row is set aside for a minute, with an alert. The list of such rows is in memory only, because
+// the row may be the very thing that can't be written.
 
-// oneByOne does the parts of a sweep that could not be written.
-func (w *Watchdog) oneByOne(ctx context.Context) {
+// sweepInParts repeats a sweep that could not be written, part by part.
+func (w *Watchdog) sweepInParts(ctx context.Context) {
 	if s := w.engine.Store(); s.Err() != nil || s.Away() != nil {
-		return // it is not a row that is to blame
+		return // the store as a whole does not work, so no single row is at fault
 	}
 	for _, p := range parts {
 		if ctx.Err() != nil {
 			return
 		}
 		if p.name == "runs" {
-			for _, ref := range w.ringing(ctx) {
-				w.one(ctx, ref)
+			for _, ref := range w.dueRuns(ctx) {
+				w.sweepRun(ctx, ref)
 			}
 			continue
 		}
-		for most := batch; ; most /= 4 {
-			op := &Sweep{w: w, part: p.name, most: max(1, most)}
-			err := w.engine.Do(ctx, op)
-			if err == nil || ctx.Err() != nil {
-				break
-			}
-			if most <= 1 {
-				w.setFirstAside(ctx, p.name, err)
-				break
-			}
+		w.sweepPart(ctx, p.name)
+	}
+}
+
+// sweepPart sweeps one part with fewer and fewer rows until it can be written. If that fails with a
+// single row, the row is set aside.
+func (w *Watchdog) sweepPart(ctx context.Context, part string) {
+	for rows := sweepRows; ; rows /= 4 {
+		op := &Sweep{w: w, part: part, maxRows: max(1, rows)}
+		err := w.engine.Do(ctx, op)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if rows <= 1 {
+			w.setFirstAside(ctx, part, err)
+			return
 		}
 	}
 }
 
-// one acts on one run by itself, and sets it aside if that fails.
-func (w *Watchdog) one(ctx context.Context, ref store.Ref) {
-	err := w.engine.Do(ctx, &Sweep{w: w, only: &ref})
+// sweepRun acts on one run alone, and sets it aside if that fails.
+func (w *Watchdog) sweepRun(ctx context.Context, ref store.Ref) {
+	err := w.engine.Do(ctx, &Sweep{w: w, single: &ref})
 	if err != nil && ctx.Err() == nil {
 		w.setAside("runs", ref.Tenant, string(ref.Run), err)
 	}
 }
 
-// ringing names the runs whose alarm has rung, as many as a sweep looks at.
-func (w *Watchdog) ringing(ctx context.Context) (out []store.Ref) {
+// dueRuns returns runs whose alarm is due, as many as one sweep reads.
+func (w *Watchdog) dueRuns(ctx context.Context) (out []store.Ref) {
 	err := w.engine.Store().Keep(ctx, func(v *store.View) (err error) {
-		out, err = v.RingingRuns(batch + w.aside.count(v.Now))
+		out, err = v.RingingRuns(sweepRows + w.aside.count(v.Now))
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
@@ -61,7 +68,7 @@ func (w *Watchdog) ringing(ctx context.Context) (out []store.Ref) {
 	return out
 }
 
-// setFirstAside sets the row aside that a part of a sweep begins with.
+// setFirstAside sets aside the first row of a part: the one that a sweep of one row fails with.
 func (w *Watchdog) setFirstAside(ctx context.Context, part string, why error) {
 	err := w.engine.Store().Keep(ctx, func(v *store.View) error {
 		t, id, err := v.FirstDue(part, w.aside.ids(v.Now, part))
@@ -75,21 +82,24 @@ func (w *Watchdog) setFirstAside(ctx context.Context, part string, why error) {
 	}
 }
 
+// setAside leaves a row alone for a while, and reports it.
 func (w *Watchdog) setAside(part string, t perdure.TenantID, id string, why error) {
-	w.log.Error("a row can't be acted on and is set aside", "part", part, "tenant", t, "id", id, "for", aside, "error", why)
-	w.aside.add(w.engine.Store().Now().Add(aside), part, t, id)
-	if w.Aside != nil {
-		w.Aside(part)
+	w.log.Error("a row can't be acted on and is set aside",
+		"part", part, "tenant", t, "id", id, "for", setAsideFor, "error", why)
+	w.aside.add(w.engine.Store().Now().Add(setAsideFor), part, t, id)
+	if w.OnSetAside != nil {
+		w.OnSetAside(part)
 	}
 }
 
-// maxAside bounds how many rows are set aside. Beyond it the one whose time is over first is forgotten.
+// maxAside bounds the rows that are set aside. When the list is full, the row whose time ends first
+// is dropped.
 const maxAside = 1000
 
-// An asideList names rows that are left alone for a while.
+// An asideList has rows that are left alone until an instant. It is safe for concurrent use.
 type asideList struct {
 	mu   sync.Mutex
-	rows map[asideRow]perdure.Instant // until when
+	rows map[asideRow]perdure.Instant
 }
 
 type asideRow struct {
@@ -98,6 +108,7 @@ type asideRow struct {
 	id     string
 }
 
+// add adds a row until an instant.
 func (a *asideList) add(until perdure.Instant, part string, t perdure.TenantID, id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,21 +127,21 @@ func (a *asideList) add(until perdure.Instant, part string, t perdure.TenantID, 
 	a.rows[asideRow{part, t, id}] = until
 }
 
-// has tells whether a row is to be left alone.
+// has tells whether a row is left alone now.
 func (a *asideList) has(now perdure.Instant, part string, t perdure.TenantID, id string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return now < a.rows[asideRow{part, t, id}]
 }
 
-// some tells whether there is any.
-func (a *asideList) some() bool {
+// any tells whether the list has any rows.
+func (a *asideList) any() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.rows) > 0
 }
 
-// count is how many rows are left alone; those whose time is over are forgotten.
+// count drops the rows whose time is over and returns how many are left.
 func (a *asideList) count(now perdure.Instant) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -142,7 +153,7 @@ func (a *asideList) count(now perdure.Instant) int {
 	return len(a.rows)
 }
 
-// ids names the rows of a part that are left alone.
+// ids returns the rows of a part that are left alone now, as tenant, NUL byte and id.
 func (a *asideList) ids(now perdure.Instant, part string) map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

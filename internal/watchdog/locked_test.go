@@ -16,12 +16,15 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// Somebody who holds rows locked, in psql or in a node that stands still, holds up what needs these rows and nothing else: neither
-// the deadlines of others nor the ends of other children.
-func TestALockedRowHoldsUpNobodyElse(t *testing.T) {
+// A session that has rows locked, in psql or in a node that hangs, delays only the rules that need
+// these rows. Deadlines of other runs and ends of other children are not delayed.
+func TestLockedRowsDelayOnlyTheirOwnRules(t *testing.T) {
 	url := storetest.Postgres(t)
 	var writes atomic.Int64
-	s := storetest.Open(t, store.Options{URL: url, Hooks: store.Hooks{BeforeWrite: func() { writes.Add(1) }, Age: func() time.Duration { return 0 }}})
+	s := storetest.Open(t, store.Options{URL: url, Hooks: store.Hooks{
+		BeforeWrite: func() { writes.Add(1) },
+		Age:         func() time.Duration { return 0 },
+	}})
 	e, err := engine.New(s, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -34,21 +37,24 @@ func TestALockedRowHoldsUpNobodyElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	do(w.Pass()) // the row that says when somebody swept is there
+	do(w.Pass()) // creates the row with the time of the last sweep
 	parents := make([]perdure.Run, 2)
 	for i := range parents {
 		do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "parent", Class: perdure.Agent}})
 		poll := &engine.Claim{Tenant: "t", Worker: "w", Kinds: []string{"parent"}, Slots: 1, Start: true}
 		do(poll)
 		parents[i] = poll.Grants[0].Run
-		do(&engine.Commit{Tenant: "t", Worker: "w", Commit: perdure.Commit{ID: "c", RunID: parents[i].ID, Epoch: parents[i].Epoch,
+		do(&engine.Commit{Tenant: "t", Worker: "w", Commit: perdure.Commit{
+			ID: "c", RunID: parents[i].ID, Epoch: parents[i].Epoch,
 			Children: []perdure.Spawn{{Key: "k", Kind: "kid", Timeout: perdure.Duration(time.Millisecond)}},
-			Waits:    []perdure.WaitSpec{{ID: "j", Type: perdure.WaitChildren, Keys: []string{"k"}}}, Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}})
+			Waits:    []perdure.WaitSpec{{ID: "j", Type: perdure.WaitChildren, Keys: []string{"k"}}},
+			Outcome:  &perdure.Outcome{Type: perdure.OutcomeSuspend}}})
 	}
 	due := make([]perdure.RunID, 300)
 	var ops []engine.Op
 	for range due {
-		ops = append(ops, &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "due", Timeout: perdure.Duration(time.Millisecond)}})
+		ops = append(ops, &engine.Submit{Tenant: "t",
+			Submission: perdure.Submission{Kind: "due", Timeout: perdure.Duration(time.Millisecond)}})
 	}
 	for i, err := range e.DoAll(ctx, ops...) {
 		if err != nil {
@@ -62,14 +68,15 @@ func TestALockedRowHoldsUpNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer psql.Close(context.Background())
-	say := func(format string, args ...any) {
+	exec := func(format string, args ...any) {
 		t.Helper()
 		if err := psql.Exec(ctx, fmt.Sprintf(format, args...)).Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// A due run, the parent of another one, and the row that every sweep writes.
-	say("BEGIN; SELECT 1 FROM runs WHERE id IN ('%s','%s') FOR UPDATE; SELECT 1 FROM meta WHERE name='sweep' FOR UPDATE", due[0], parents[0].ID)
+	// Locks a due run, the parent of another one, and the row with the time of the last sweep.
+	exec("BEGIN; SELECT 1 FROM runs WHERE id IN ('%s','%s') FOR UPDATE; "+
+		"SELECT 1 FROM meta WHERE name='sweep' FOR UPDATE", due[0], parents[0].ID)
 
 	state := func(id perdure.RunID) perdure.State {
 		t.Helper()
@@ -97,28 +104,40 @@ func TestALockedRowHoldsUpNobodyElse(t *testing.T) {
 				return
 			}
 		}
-		t.Fatal("the watchdog does not come to rest")
+		t.Fatal("10 sweeps all had more to do, want one that finds nothing left")
 	}
 	sweep()
-	if n := count("SELECT count(*) FROM runs WHERE kind='due' AND state='timeout'"); n != len(due)-1 || state(due[0]) != perdure.Queued {
-		t.Errorf("%d of the others' deadlines were kept, and the locked run is %s", n, state(due[0]))
+	const endedDue = "SELECT count(*) FROM runs WHERE kind='due' AND state='timeout'"
+	const endedKids = "SELECT count(*) FROM runs WHERE kind='kid' AND state='timeout'"
+	if n := count(endedDue); n != len(due)-1 {
+		t.Errorf("%d due runs have ended, want %d: all but the locked one", n, len(due)-1)
 	}
-	if n := count("SELECT count(*) FROM runs WHERE kind='kid' AND state='timeout'"); n != 1 || state(parents[1].ID) != perdure.Queued {
-		t.Errorf("%d children ended, and the parent that is not locked is %s", n, state(parents[1].ID))
+	if got := state(due[0]); got != perdure.Queued {
+		t.Errorf("run %s, which is locked: state = %s, want %s", due[0], got, perdure.Queued)
 	}
-	// What is known to be locked is not waited for again.
-	more := &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "more", Timeout: perdure.Duration(time.Millisecond)}}
+	if n := count(endedKids); n != 1 {
+		t.Errorf("%d children have ended, want 1: not the one whose parent is locked", n)
+	}
+	if got := state(parents[1].ID); got != perdure.Queued {
+		t.Errorf("parent %s, which is not locked: state = %s, want %s", parents[1].ID, got, perdure.Queued)
+	}
+	// The next sweep does not wait again for rows that are known to be locked.
+	more := &engine.Submit{Tenant: "t",
+		Submission: perdure.Submission{Kind: "more", Timeout: perdure.Duration(time.Millisecond)}}
 	do(more)
 	writes.Store(0)
 	do(w.Pass())
-	if n := writes.Load(); n != 1 || state(more.Run.ID) != perdure.TimedOut {
-		t.Errorf("the run is %s, and a sweep was written at the %d. try", state(more.Run.ID), n)
+	if n := writes.Load(); n != 1 {
+		t.Errorf("the sweep was written in %d attempts, want 1", n)
+	}
+	if got := state(more.Run.ID); got != perdure.TimedOut {
+		t.Errorf("run %s: state after its deadline = %s, want %s", more.Run.ID, got, perdure.TimedOut)
 	}
 
-	say("ROLLBACK")
-	eventually.True(t, "what was locked comes to its end as well", func() bool {
+	exec("ROLLBACK")
+	eventually.True(t, "the rules act on the rows that were locked", func() bool {
 		sweep()
-		return state(due[0]) == perdure.TimedOut && count("SELECT count(*) FROM runs WHERE kind='kid' AND state='timeout'") == 2 && state(parents[0].ID) == perdure.Queued
+		return state(due[0]) == perdure.TimedOut && count(endedKids) == 2 && state(parents[0].ID) == perdure.Queued
 	})
 	storetest.Check(t, s)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// Whatever there is to do, nodes that sweep at the same time do it once: two servers on one PostgreSQL, or two watchdogs on
-// one SQLite.
-func TestNodesThatSweepAtOnceDoEverythingOnce(t *testing.T) {
+// Nodes that sweep at the same time do each action once. On PostgreSQL the nodes are two servers,
+// on SQLite two watchdogs of one server.
+func TestConcurrentSweepsActOnce(t *testing.T) {
 	const n = 100
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		policy := perdure.DefaultPolicy()
@@ -39,18 +39,20 @@ func TestNodesThatSweepAtOnceDoEverythingOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// A parent that sleeps on children which run out of time, groups of them, runs that somebody waited for, and an
-		// endpoint that is told of it all.
+		// A parent is suspended on children that will time out. There are also groups of children,
+		// runs with waiters that will expire, and an endpoint that is notified of everything.
 		do(&engine.CreateWebhook{Tenant: "t", URL: "https://example.com/hook"})
 		do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "parent", Class: perdure.Agent}})
 		poll := &engine.Claim{Tenant: "t", Worker: "w", Kinds: []string{"parent"}, Slots: 1, Start: true}
 		do(poll)
 		parent := poll.Grants[0].Run
-		spawn := perdure.Commit{ID: "c", RunID: parent.ID, Epoch: parent.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}
+		spawn := perdure.Commit{ID: "c", RunID: parent.ID, Epoch: parent.Epoch,
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}
 		join := perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren}
 		for i := range n {
 			key := fmt.Sprint(i)
-			spawn.Children = append(spawn.Children, perdure.Spawn{Key: key, Kind: "kid", Timeout: perdure.Duration(300 * time.Millisecond)})
+			spawn.Children = append(spawn.Children,
+				perdure.Spawn{Key: key, Kind: "kid", Timeout: perdure.Duration(300 * time.Millisecond)})
 			join.Keys = append(join.Keys, key)
 		}
 		spawn.Waits = []perdure.WaitSpec{join}
@@ -58,26 +60,29 @@ func TestNodesThatSweepAtOnceDoEverythingOnce(t *testing.T) {
 		do(commit)
 		var groups []*engine.CreateGroup
 		for _, c := range commit.Answer.Children[:20] {
-			groups = append(groups, &engine.CreateGroup{Tenant: "t", RunIDs: []perdure.RunID{c.RunID, parent.ID}, Timeout: perdure.Duration(250 * time.Millisecond)})
-			do(groups[len(groups)-1])
+			op := &engine.CreateGroup{Tenant: "t", RunIDs: []perdure.RunID{c.RunID, parent.ID},
+				Timeout: perdure.Duration(250 * time.Millisecond)}
+			do(op)
+			groups = append(groups, op)
 		}
 		var waited []perdure.RunID
 		for range 20 {
-			op := &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "waited", Class: perdure.Agent, Foreground: true}}
+			op := &engine.Submit{Tenant: "t",
+				Submission: perdure.Submission{Kind: "waited", Class: perdure.Agent, Foreground: true}}
 			do(op)
 			waited = append(waited, op.Run.ID)
 		}
 		do(&engine.Attach{Tenant: "t", Node: "gone", RunIDs: waited})
 
 		var mu sync.Mutex
-		told := make(map[string]int)
+		reported := make(map[string]int)
 		var wg sync.WaitGroup
 		for _, w := range dogs {
-			w.Told = func(list []Action) {
+			w.OnActions = func(list []Action) {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, a := range list {
-					told[a.Name+" "+string(a.Run)]++
+					reported[a.Name+" "+string(a.Run)]++
 				}
 			}
 			wg.Go(func() {
@@ -98,8 +103,9 @@ func TestNodesThatSweepAtOnceDoEverythingOnce(t *testing.T) {
 			})
 			return n
 		}
-		eventually.True(t, "all of it", func() bool {
-			return number("SELECT count(*) FROM runs WHERE state='timeout'") == n && number("SELECT count(*) FROM gatherings WHERE state='timed_out'") == len(groups) &&
+		eventually.True(t, "all children and groups have timed out, and all waiters have expired", func() bool {
+			return number("SELECT count(*) FROM runs WHERE state='timeout'") == n &&
+				number("SELECT count(*) FROM gatherings WHERE state='timed_out'") == len(groups) &&
 				number("SELECT count(*) FROM runs WHERE deferred_at<>0") == len(waited)
 		})
 		stop()
@@ -116,12 +122,12 @@ func TestNodesThatSweepAtOnceDoEverythingOnce(t *testing.T) {
 			want["waiters "+string(id)] = true
 		}
 		for what := range want {
-			if told[what] != 1 {
-				t.Errorf("%s: done %d times", what, told[what])
+			if reported[what] != 1 {
+				t.Errorf("action %q: reported %d times, want once", what, reported[what])
 			}
 		}
-		if len(told) != len(want) {
-			t.Errorf("%d things were done, not %d: %v", len(told), len(want), told)
+		if len(reported) != len(want) {
+			t.Errorf("%d different actions were reported, want %d: %v", len(reported), len(want), reported)
 		}
 		for query, want := range map[string]int{
 			"SELECT count(*) FROM watchdog_log":                                len(want),
@@ -136,7 +142,7 @@ func TestNodesThatSweepAtOnceDoEverythingOnce(t *testing.T) {
 			"SELECT count(*) FROM runs WHERE kind='parent' AND state='queued'": 1,
 		} {
 			if got := number(query); got != want {
-				t.Errorf("%s: %d, not %d", query, got, want)
+				t.Errorf("%s = %d, want %d", query, got, want)
 			}
 		}
 		storetest.Check(t, e.Store())

@@ -9,17 +9,18 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Retention goes on in small steps with a pause between them, so that it never has the store for itself, and rests between
-// two rounds: long enough to cost an idle server nothing, and short beside how long things are kept.
+// Retention runs in small steps with pauses between them, so that other operations always get the
+// store. Between two rounds it rests for a hundredth of the retention, within these bounds. An idle
+// server spends nothing on it, and data is kept only a little longer than asked.
 const (
-	retainPause = 25 * time.Millisecond
-	restLeast   = time.Second
-	restMost    = time.Minute
+	minRetainPause = 25 * time.Millisecond
+	minRetainRest  = time.Second
+	maxRetainRest  = time.Minute
 )
 
-// retire removes what has had its time, until the context ends.
+// retire removes expired data until the context ends.
 func (w *Watchdog) retire(ctx context.Context) {
-	rest := max(restLeast, min(restMost, w.engine.Policy().Retention/100))
+	rest := max(minRetainRest, min(maxRetainRest, w.engine.Policy().Retention/100))
 	timer := time.NewTimer(rest)
 	defer timer.Stop()
 	for {
@@ -35,54 +36,59 @@ func (w *Watchdog) retire(ctx context.Context) {
 		case err != nil:
 			w.log.Error("a step of the retention failed", "error", err)
 		case op.More:
-			pause = max(retainPause, 3*time.Since(began)) // at most a quarter of the store's time
+			pause = max(minRetainPause, 3*time.Since(began)) // at most a quarter of the store's time
 		}
 		timer.Reset(pause)
 	}
 }
 
-// Retire is one step of the retention, as an operation.
+// Retire returns one step of the retention, as an operation.
 func (w *Watchdog) Retire() *Retire { return &Retire{w: w} }
 
-// Retire removes a bounded part of what has had its time. It is no part of a sweep: an alarm never waits for it.
+// Retire removes a bounded portion of the data whose retention is over. It is not part of a sweep,
+// so that an alarm never waits for it.
 type Retire struct {
 	w *Watchdog
 
 	Actions []Action
-	More    bool // there is more: again in a moment
+	// More tells that there is more to remove at once.
+	More bool
 }
 
-// Needs names nothing: it finds its runs itself.
+// Needs names no runs: the operation selects them itself.
 func (*Retire) Needs() []store.Ref { return nil }
 
-// Lane keeps it out of everybody's way.
+// Lane returns the lane for bulk work, which holds up no other lane.
 func (*Retire) Lane() store.Lane { return store.LaneBulk }
 
-// Do removes.
+// Do removes one portion, and records what was removed.
 func (op *Retire) Do(tx *engine.Tx) error {
 	op.Actions = nil
-	at, did, err := tx.Retain(op.w.retain)
+	next, did, err := tx.Retain(op.w.retain)
 	if err != nil {
 		return err
 	}
+	p := tx.Policy()
 	if did.Runs > 0 {
-		op.Actions = append(op.Actions, op.w.action(tx.Now, "retention", did.Tenant, "", fmt.Sprintf("%d runs removed", did.Runs),
-			"they ended more than "+span(tx.Policy().Retention)+" ago"))
+		op.Actions = append(op.Actions, op.w.newAction(tx.Now, ruleRetention, did.Tenant, "",
+			fmt.Sprintf("%d runs removed", did.Runs), "they ended more than "+span(p.Retention)+" ago"))
 	}
 	for _, x := range []struct {
-		n            int
-		things, over string
+		n         int
+		rows, why string
 	}{
-		{did.Rows.Workers, "workers", "they gave no sign of life for more than " + span(tx.Policy().WorkerRetention)},
-		{did.Rows.Webhooks, "webhooks", "they were deleted, or last needed, more than " + span(tx.Policy().WebhookRetention) + " ago"},
-		{did.Rows.Keys, "keys", "they were revoked, or expired, more than " + span(tx.Policy().KeyRetention) + " ago"},
+		{did.Rows.Workers, "workers", "they gave no sign of life for more than " + span(p.WorkerRetention)},
+		{did.Rows.Webhooks, "webhooks",
+			"they were deleted, or last needed, more than " + span(p.WebhookRetention) + " ago"},
+		{did.Rows.Keys, "keys", "they were revoked, or expired, more than " + span(p.KeyRetention) + " ago"},
 	} {
 		if x.n > 0 {
-			op.Actions = append(op.Actions, op.w.action(tx.Now, "retention", "", "", fmt.Sprintf("%d %s removed", x.n, x.things), x.over))
+			op.Actions = append(op.Actions,
+				op.w.newAction(tx.Now, ruleRetention, "", "", fmt.Sprintf("%d %s removed", x.n, x.rows), x.why))
 		}
 	}
-	op.w.note(tx, op.Actions)
+	op.w.writeActions(tx, op.Actions)
 	op.More = did.More
-	tx.After(func() { op.w.retain = at })
+	tx.After(func() { op.w.retain = next })
 	return nil
 }

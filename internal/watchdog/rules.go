@@ -9,12 +9,23 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// A Rule is one line of the safety net: condition, action, bound. docs/watchdog.md is printed from these.
+// A Rule is one row of the table: condition, action, bound. docs/watchdog.md is printed from them.
+//
+// A rule has up to three names. ID is its number in the specification, and several rules may share
+// one. Name is unique. Both are labels of a metric and fields of stored entries, so they never
+// change. FullName is the name for people where Name is too short to be understood alone. The
+// server's log has all three.
 type Rule struct {
-	ID        string // by which it is known in logs, metrics and docs
-	Name      string
-	Clock     string // the run's clock that calls it; empty: it has an alarm or a walk of its own
-	Held      bool   // held back after a gap
+	ID       string
+	Name     string
+	FullName string
+
+	// Clock is the run's clock that calls the rule. It is empty for a rule that belongs to another
+	// part of a sweep.
+	Clock string
+	// Postponed rules judge by silence, so they wait after a gap.
+	Postponed bool
+
 	Condition string
 	Action    string
 	Bound     string
@@ -22,33 +33,54 @@ type Rule struct {
 	act func(tx *engine.Tx, r *perdure.Run) error
 }
 
-// Rules are all there are, in the order in which they are tried.
+// Names of rules that are not called by a clock.
+const (
+	ruleWorkerOffline = "workers"
+	ruleGroupDeadline = "group-deadline"
+	ruleWaiterExpiry  = "waiters"
+	ruleCascade       = "cascade"
+	ruleLogTrim       = "log"
+	ruleRetention     = "retention"
+	ruleTTLExpiry     = "ttl"
+)
+
+// Rules lists all rules. Those with a clock come first, in the order in which they are tried.
 var Rules = []Rule{
 	{ID: "W8", Name: "deadline", Clock: "deadline",
 		Condition: "`deadline_at` has passed, in any live state",
-		Action:    "`timeout`/`deadline_exceeded`; not retried", Bound: "`deadline_at`, which nothing extends",
-		act: func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.DeadlinePassed{}) }},
-	{ID: "W15", Name: "cancel-grace", Clock: "cancel-grace", Held: true,
+		Action:    "`timeout`/`deadline_exceeded`; not retried",
+		Bound:     "`deadline_at`, which nothing extends",
+		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.DeadlinePassed{}) }},
+	{ID: "W15", Name: "cancel-grace", FullName: "cancel-grace-over", Clock: "cancel-grace", Postponed: true,
 		Condition: "a cancel request was not acknowledged in time, or its clean-up has taken too long",
-		Action:    "`cancelled`; the lease is gone", Bound: "`cancel_grace`; once acknowledged `cleanup_grace`",
+		Action:    "`cancelled`; the lease is gone",
+		Bound:     "`cancel_grace`; once acknowledged `cleanup_grace`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			return tx.Finish(r, perdure.CancelEnforced{Why: "the worker did not stop in time"})
 		}},
-	{ID: "W6", Name: "lost-worker", Clock: "lease", Held: true,
+	{ID: "W6", Name: "lost-worker", Clock: "lease", Postponed: true,
 		Condition: "`running`, the lease has expired",
-		Action:    "queued with attempt+1 and backoff while attempts remain; then `failed`/`attempts_exhausted` and a dead letter", Bound: "`lease`",
+		Action: "queued with attempt+1 and backoff while attempts remain; " +
+			"then `failed`/`attempts_exhausted` and a dead letter",
+		Bound: "`lease`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
-			return tx.Lose(r, 0, perdure.Failure{Code: "lease_lost", Message: "worker " + r.Worker + " was not heard from in time"})
+			why := "worker " + r.Worker + " was not heard from in time"
+			return tx.Lose(r, 0, perdure.Failure{Code: "lease_lost", Message: why})
 		}},
-	{ID: "W12", Name: "dead", Clock: "dead", Held: true,
+	{ID: "W12", Name: "dead", Clock: "dead", Postponed: true,
 		Condition: "`running`, a process (class `process`) without a sign of life",
-		Action:    "queued with attempt+1 and backoff while attempts remain; then `failed`/`heartbeat_lost` and a dead letter", Bound: "`dead_after`",
+		Action: "queued with attempt+1 and backoff while attempts remain; " +
+			"then `failed`/`heartbeat_lost` and a dead letter",
+		Bound: "`dead_after`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
-			return tx.Lose(r, 0, perdure.Failure{Code: perdure.CodeHeartbeatLost, Message: "no heartbeat for " + tx.Now.Sub(r.SeenAt).Round(time.Second).String()})
+			why := "no heartbeat for " + tx.Now.Sub(r.SeenAt).Round(time.Second).String()
+			return tx.Lose(r, 0, perdure.Failure{Code: perdure.CodeHeartbeatLost, Message: why})
 		}},
-	{ID: "W5", Name: "dispatch-timeout", Clock: "undelivered", Held: true,
+	{ID: "W5", Name: "dispatch-timeout", Clock: "undelivered", Postponed: true,
 		Condition: "granted and not heard from since its first grant",
-		Action:    "back to `queued`, no attempt spent; after ten deliveries `timeout`/`dispatch_timeout` and a dead letter", Bound: "`dispatched_timeout`",
+		Action: "back to `queued`, no attempt spent; " +
+			"after ten deliveries `timeout`/`dispatch_timeout` and a dead letter",
+		Bound: "`dispatched_timeout`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			switch {
 			case r.Cancel.RequestedAt != 0:
@@ -58,42 +90,51 @@ var Rules = []Rule{
 			}
 			return tx.Requeue(r, perdure.Undelivered{})
 		}},
-	{ID: "W4", Name: "dispatch-retry", Clock: "redeliver", Held: true,
+	{ID: "W4", Name: "dispatch-retry", Clock: "redeliver", Postponed: true,
 		Condition: "granted and not heard from since its n-th delivery",
-		Action:    "may be granted again, to any poller; ring", Bound: "`dispatched_retry` × 2ⁿ⁻¹, at most 5 min",
-		act: func(tx *engine.Tx, r *perdure.Run) error { return tx.Apply(r, perdure.Redeliverable{}) }},
-	{ID: "W7", Name: "reap", Clock: "reap", Held: true,
+		Action:    "may be granted again, to any poller; ring",
+		Bound:     "`dispatched_retry` × 2ⁿ⁻¹, at most 5 min",
+		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Apply(r, perdure.Redeliverable{}) }},
+	{ID: "W7", Name: "reap", Clock: "reap", Postponed: true,
 		Condition: "`running`, no sign of life; the net under W6 and W12",
-		Action:    "`failed`/`timeout_reaped_by_watchdog`, no retry", Bound: "`active_reap`",
-		act: func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.Reaped{}) }},
+		Action:    "`failed`/`timeout_reaped_by_watchdog`, no retry",
+		Bound:     "`active_reap`",
+		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.Reaped{}) }},
 	{ID: "W2", Name: "suspended-too-long", Clock: "wait",
 		Condition: "`suspended`, an open wait's deadline has passed",
-		Action:    "a timeout report into the inbox for that wait (`tool_timeout`), run queued; other waits stay open, children go on", Bound: "the wait's timeout",
-		act: func(tx *engine.Tx, r *perdure.Run) error { return tx.TimeOutWaits(r) }},
-	{ID: "W15", Name: "due", Clock: "due",
+		Action: "a timeout report into the inbox for that wait (`tool_timeout`), run queued; " +
+			"other waits stay open, children go on",
+		Bound: "the wait's timeout",
+		act:   func(tx *engine.Tx, r *perdure.Run) error { return tx.TimeOutWaits(r) }},
+	{ID: "W15", Name: "due", FullName: "delay-over", Clock: "due",
 		Condition: "`queued`, its delay or backoff is over",
-		Action:    "claimable, or its place on its thread; ring", Bound: "`run_at`, the backoff",
+		Action:    "claimable, or its place on its thread; ring",
+		Bound:     "`run_at`, the backoff",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			if r.Turn == perdure.TurnLater {
 				return tx.JoinThread(r)
 			}
 			return tx.Apply(r, perdure.Due{})
 		}},
-	{ID: "W11", Name: "queued-too-long", Clock: "queued-long", Held: true,
+	{ID: "W11", Name: "queued-too-long", Clock: "queued-long", Postponed: true,
 		Condition: "claimable, and nobody takes it",
-		Action:    "`run:slow` with reason `queued`; never a kill", Bound: "`queued_alert`",
-		act: slow("queued", perdure.SaidQueued)},
-	{ID: "W13", Name: "silent", Clock: "silent", Held: true,
+		Action:    "`run:slow` with reason `queued`; never a kill",
+		Bound:     "`queued_alert`",
+		act:       alertSlow("queued", perdure.SaidQueued)},
+	{ID: "W13", Name: "silent", Clock: "silent", Postponed: true,
 		Condition: "`running`, no sign of life",
-		Action:    "`run:slow` with reason `silent`, once per silence; never a kill", Bound: "`silent`",
-		act: slow("silent", perdure.SaidSilent)},
-	{ID: "W13", Name: "no-progress", Clock: "no-progress", Held: true,
-		Condition: "`running`, beats without change of activity, event or journal",
-		Action:    "`run:slow` with reason `no_progress`; never a kill", Bound: "`no_progress`",
-		act: slow("no_progress", perdure.SaidNoProgress)},
-	{ID: "W12", Name: "stale", Clock: "stale", Held: true,
+		Action:    "`run:slow` with reason `silent`, once per silence; never a kill",
+		Bound:     "`silent`",
+		act:       alertSlow("silent", perdure.SaidSilent)},
+	{ID: "W13", Name: "no-progress", Clock: "no-progress", Postponed: true,
+		Condition: "`running`, heartbeats without change of activity, event or journal",
+		Action:    "`run:slow` with reason `no_progress`; never a kill",
+		Bound:     "`no_progress`",
+		act:       alertSlow("no_progress", perdure.SaidNoProgress)},
+	{ID: "W12", Name: "stale", Clock: "stale", Postponed: true,
 		Condition: "`running`, no sign of life for so long that it may be gone",
-		Action:    "`run:stale`, once per silence; never a kill", Bound: "`stale_after`",
+		Action:    "`run:stale`, once per silence; never a kill",
+		Bound:     "`stale_after`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			if err := tx.Apply(r, perdure.WentStale{}); err != nil {
 				return err
@@ -101,45 +142,67 @@ var Rules = []Rule{
 			return tx.Stalled(r)
 		}},
 
-	{ID: "W1", Name: "inbox-reclaim", Held: true,
+	{ID: "W1", Name: "inbox-reclaim", Postponed: true,
 		Condition: "an inbox item is `processing` under an epoch that is no longer current",
-		Action:    "back to `pending`", Bound: "`inbox_processing_timeout`"},
-	{ID: "W9", Name: "pending-wakeup", Held: true,
+		Action:    "back to `pending`",
+		Bound:     "`inbox_processing_timeout`"},
+	{ID: "W9", Name: "pending-wakeup", Postponed: true,
 		Condition: "an item that satisfies an open wait is `pending`; or one of a run that has ended or is gone",
-		Action:    "the wait is evaluated again, run queued, ring; or `skipped` with `watchdog_error` and `watchdog_at`. A signal nobody waits for yet is kept", Bound: "`pending_wakeup`; `pending_wakeup_skip`"},
+		Action: "the wait is evaluated again, run queued, ring; " +
+			"or `skipped` with `watchdog_error` and `watchdog_at`. A signal nobody waits for yet is kept",
+		Bound: "`pending_wakeup`; `pending_wakeup_skip`"},
 	{ID: "W3", Name: "resume-replay",
-		Condition: "`suspended` although a wait is over; a chord or group whose condition holds; a live child whose parent ended and that may not outlive it",
-		Action:    "queued; continued; cancel requested", Bound: "the next patrol, every `patrol_every`"},
+		Condition: "`suspended` although a wait is over; a chord or group whose condition holds; " +
+			"a live child whose parent ended and that may not outlive it",
+		Action: "queued; continued; cancel requested",
+		Bound:  "the next patrol, every `patrol_every`"},
 	{ID: "W10", Name: "orphans",
 		Condition: "a live run whose queue, thread, tenant or parent no longer exists; an open wait on a run that doesn't",
-		Action:    "`failed`/`orphaned`; the wait ends as `orphaned`", Bound: "the next patrol"},
+		Action:    "`failed`/`orphaned`; the wait ends as `orphaned`",
+		Bound:     "the next patrol"},
 	{ID: "W10", Name: "damaged",
 		Condition: "a live run whose row can't be read, whose alarm is missing, or lies after its deadline",
-		Action:    "`failed`/`damaged`, or `signature_invalid` where signatures are required, and a dead letter; the alarm is set anew", Bound: "the next poll that finds it, its alarm, the next patrol"},
-	{ID: "W14", Name: "workers", Held: true,
+		Action: "`failed`/`damaged`, or `signature_invalid` where signatures are required, and a dead letter; " +
+			"the alarm is set anew",
+		Bound: "the next poll that finds it, its alarm, the next patrol"},
+	{ID: "W14", Name: ruleWorkerOffline, FullName: "worker-offline", Postponed: true,
 		Condition: "a worker gave no sign of life",
-		Action:    "shown as `offline`; its leases fall to W6", Bound: "`worker_offline`"},
-	{ID: "W15", Name: "group-deadline",
+		Action:    "shown as `offline`; its leases fall to W6",
+		Bound:     "`worker_offline`"},
+	{ID: "W15", Name: ruleGroupDeadline, FullName: "group-deadline-passed",
 		Condition: "a group's deadline has passed",
-		Action:    "`timed_out`; its runs go on", Bound: "the group's timeout"},
-	{ID: "W15", Name: "waiters",
-		Condition: "nobody vouches for the last waiter of a run any more",
-		Action:    "the run is deferred; the work goes on", Bound: "`detach_grace`; `waiter_ttl` for a dead node"},
-	{ID: "W15", Name: "cascade",
+		Action:    "`timed_out`; its runs go on",
+		Bound:     "the group's timeout"},
+	{ID: "W15", Name: ruleWaiterExpiry, FullName: "waiter-expired",
+		Condition: "the last waiter of a run has expired",
+		Action:    "the run is deferred; the work goes on",
+		Bound:     "`detach_grace`; `waiter_ttl` for a dead node"},
+	{ID: "W15", Name: ruleCascade, FullName: "cascade-to-children",
 		Condition: "an ended run still has live children that may not outlive it",
-		Action:    "they are asked to stop, a batch at a time", Bound: "the next sweep"},
-	{ID: "W15", Name: "log",
+		Action:    "they are asked to stop, a portion at a time",
+		Bound:     "the next sweep"},
+	{ID: "W15", Name: ruleLogTrim, FullName: "watchdog-log-trim",
 		Condition: "the watchdog's log has more than 10 000 entries, or one that is older than 7 days",
-		Action:    "the oldest are removed, a batch at a time", Bound: "500 more; an hour"},
-	{ID: "W15", Name: "retention",
-		Condition: "a run ended `retention` ago, and nothing live or open refers to it; an upload was not finished within an hour; a worker is gone, a webhook unused or a key invalid for so long",
-		Action:    "removed with all that belongs to it, in small steps", Bound: "`retention`, `worker_retention`, `webhook_retention`, `key_retention`; the next round through all runs"},
-	{ID: "W15", Name: "ttl",
+		Action:    "the oldest are removed, a portion at a time",
+		Bound:     "500 more; an hour"},
+	{ID: "W15", Name: ruleRetention, FullName: "retention-removal",
+		Condition: "a run ended `retention` ago, and nothing live or open refers to it; " +
+			"an upload was not finished within an hour; " +
+			"a worker is gone, a webhook unused or a key invalid for so long",
+		Action: "removed with all that belongs to it, in small steps",
+		Bound: "`retention`, `worker_retention`, `webhook_retention`, `key_retention`; " +
+			"the next round through all runs"},
+	{ID: "W15", Name: ruleTTLExpiry, FullName: "ttl-expired",
 		Condition: "a dead letter, or an idempotency key whose run has ended, has expired",
-		Action:    "removed", Bound: "`dead_letter_ttl`, `idempotency_ttl`"},
+		Action:    "removed",
+		Bound:     "`dead_letter_ttl`, `idempotency_ttl`"},
 }
 
-// RuleNames are what rules are known by: W1 to W15, and each one's name.
+// fullName returns the name for people.
+func (r *Rule) fullName() string { return cmp.Or(r.FullName, r.Name) }
+
+// RuleNames returns the ids and names by which stored actions can be selected: W1 to W15, then the
+// name of each rule.
 func RuleNames() []string {
 	var ids, names []string
 	for i := range Rules {
@@ -152,7 +215,20 @@ func RuleNames() []string {
 	return append(ids, names...)
 }
 
-func slow(reason string, bit perdure.Said) func(*engine.Tx, *perdure.Run) error {
+// StoredName returns the name that stored actions have for a rule that may be given by its full
+// name. Any other text is returned as it is.
+func StoredName(name string) string {
+	for i := range Rules {
+		if Rules[i].FullName == name && name != "" {
+			return Rules[i].Name
+		}
+	}
+	return name
+}
+
+// alertSlow returns the action of a rule that writes run:slow with a reason, once: the bit says
+// that it was written. A parent that waits with on_stall is told.
+func alertSlow(reason string, bit perdure.Said) func(*engine.Tx, *perdure.Run) error {
 	return func(tx *engine.Tx, r *perdure.Run) error {
 		if err := tx.Apply(r, perdure.Slow{Reason: reason, Bit: bit}); err != nil {
 			return err
@@ -161,13 +237,22 @@ func slow(reason string, bit perdure.Said) func(*engine.Tx, *perdure.Run) error 
 	}
 }
 
-// byClock finds the rule that a run's clock calls.
+// byClock has the rule that each clock of a run calls.
 var byClock = func() map[string]*Rule {
 	m := make(map[string]*Rule)
 	for i := range Rules {
 		if c := Rules[i].Clock; c != "" {
 			m[c] = &Rules[i]
 		}
+	}
+	return m
+}()
+
+// byName has each rule by its name.
+var byName = func() map[string]*Rule {
+	m := make(map[string]*Rule)
+	for i := range Rules {
+		m[Rules[i].Name] = &Rules[i]
 	}
 	return m
 }()

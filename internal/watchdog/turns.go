@@ -45,7 +45,7 @@ func takeTurns[T any](rows []T, after perdure.TenantID, tenant func(*T) perdure.
 // eachInTurn calls act for the rows of a part until the sweep has done enough. It notes the tenant that was last, once
 // the sweep is written. The first row is acted on in any case, so that every sweep gets on.
 func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant func(*T) perdure.TenantID, act func(*T) error) error {
-	rows = takeTurns(rows, s.w.after[part], tenant)
+	rows = takeTurns(rows, s.w.lastTenant[part], tenant)
 	var last perdure.TenantID
 	for i := range rows {
 		if i > 0 && tx.Spent() {
@@ -58,7 +58,7 @@ func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant fu
 		}
 	}
 	if len(rows) > 0 {
-		tx.After(func() { s.w.after[part] = last })
+		tx.After(func() { s.w.lastTenant[part] = last })
 	}
 	return nil
 }

@@ -12,19 +12,20 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-// A word is what can be said after a command that has words of its own. Its usage is its name and its arguments.
-type word struct {
+// A subcommand is the second word of a command, such as "create" in "perdure keys create". Its
+// usage is its name and its arguments.
+type subcommand struct {
 	usage, about string
 	run          func() error
 }
 
-func (w *word) name() string {
-	name, _, _ := strings.Cut(w.usage, " ")
+func (s *subcommand) name() string {
+	name, _, _ := strings.Cut(s.usage, " ")
 	return name
 }
 
-// wordCall is one call of such a command.
-type wordCall struct {
+// A subcommandCall is one call of a command with subcommands.
+type subcommandCall struct {
 	ctx            context.Context
 	args           []string
 	stdout, stderr io.Writer
@@ -33,30 +34,31 @@ type wordCall struct {
 	asJSON         *bool
 }
 
-// say does what the first argument says; without one, what otherwise does, if there is such a word.
-func (h *wordCall) say(command, usage, otherwise string, words []word) error {
-	name := otherwise
+// dispatch calls the subcommand that the first argument names. Without one it calls the default, if
+// there is one.
+func (h *subcommandCall) dispatch(command, usage, byDefault string, subcommands []subcommand) error {
+	name := byDefault
 	if len(h.args) > 0 && !strings.HasPrefix(h.args[0], "-") {
 		name, h.args = h.args[0], h.args[1:]
 	}
-	for _, w := range words {
-		if w.name() != name {
+	for _, s := range subcommands {
+		if s.name() != name {
 			continue
 		}
-		h.flags = flags(command+" "+w.usage, w.about, h.stderr)
+		h.flags = flags(command+" "+s.usage, s.about, h.stderr)
 		h.conn = addConnFlags(h.flags)
 		h.asJSON = h.flags.Bool("json", false, "print JSON")
-		if name == otherwise {
+		if name == byDefault {
 			h.flags.Usage = func() { fmt.Fprint(h.stderr, usage) }
 		}
-		return w.run()
+		return s.run()
 	}
 	if name != "" {
-		names := make([]string, len(words))
-		for i := range words {
-			names[i] = words[i].name()
+		names := make([]string, len(subcommands))
+		for i := range subcommands {
+			names[i] = subcommands[i].name()
 		}
-		fmt.Fprintf(h.stderr, "perdure %s: there is no %q%s\n\n", command, name, meant(name, names))
+		fmt.Fprintf(h.stderr, "perdure %s: there is no %q%s\n\n", command, name, suggestion(name, names))
 	}
 	fmt.Fprint(h.stderr, usage)
 	if name == "" && len(h.args) > 0 && slices.Contains([]string{"-h", "-help", "--help"}, h.args[0]) {
@@ -65,8 +67,8 @@ func (h *wordCall) say(command, usage, otherwise string, words []word) error {
 	return errUsage
 }
 
-// begin reads the flags and the arguments, and gives a client.
-func (h *wordCall) begin() ([]string, *client.Client, error) {
+// begin parses flags and arguments, and returns a client.
+func (h *subcommandCall) begin() ([]string, *client.Client, error) {
 	args, err := parseMixed(h.flags, h.args)
 	if err != nil {
 		return nil, nil, err
@@ -75,8 +77,8 @@ func (h *wordCall) begin() ([]string, *client.Client, error) {
 	return args, c, err
 }
 
-// print prints JSON if that is asked for, or else what f does.
-func (h *wordCall) print(v any, f func(w io.Writer)) error {
+// print prints JSON with --json, and otherwise calls f.
+func (h *subcommandCall) print(v any, f func(w io.Writer)) error {
 	if *h.asJSON {
 		return printJSON(h.stdout, v)
 	}
@@ -85,14 +87,15 @@ func (h *wordCall) print(v any, f func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// meant asks whether the nearest of some names was meant, if one is near.
-func meant(typed string, names []string) string {
+// suggestion returns a question about the name that is nearest to the typed one, or nothing if none
+// is near.
+func suggestion(typed string, names []string) string {
 	best, least := "", 3
 	if len(typed) < 4 {
 		least = 2
 	}
 	for _, name := range names {
-		if d := slips(typed, name); d < least {
+		if d := editDistance(typed, name); d < least {
 			best, least = name, d
 		}
 	}
@@ -102,8 +105,9 @@ func meant(typed string, names []string) string {
 	return ": did you mean " + best + "?"
 }
 
-// slips counts what went wrong between what was meant and what was typed: letters too many, missing, wrong, or swapped with the next.
-func slips(a, b string) int {
+// editDistance counts the insertions, deletions, replacements and swaps of adjacent bytes between
+// two texts. For a long text it returns its length.
+func editDistance(a, b string) int {
 	if len(a) > 64 {
 		return len(a)
 	}
@@ -117,11 +121,11 @@ func slips(a, b string) int {
 	}
 	for i := 1; i <= len(a); i++ {
 		for j := 1; j <= len(b); j++ {
-			wrong := 1
+			differs := 1
 			if a[i-1] == b[j-1] {
-				wrong = 0
+				differs = 0
 			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+wrong)
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+differs)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
 				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
 			}

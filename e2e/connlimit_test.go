@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// A server with as many streams as it may have answers everybody else, each on a new connection.
+// A server with the maximum of streams still answers other callers, each on a new connection.
 func TestStreamsLeaveFileDescriptorsForTheRest(t *testing.T) {
 	n := prepareNode(t)
 	n.files = 700
 	n.start()
-	const seats = 700 * 3 / 4
+	const streams = 700 * 3 / 4
 	id := n.submit(obj{"kind": "job", "queue": "nobody"}).RunID
 	attach := func() int {
 		c, err := net.Dial("tcp", n.addr)
@@ -23,21 +23,22 @@ func TestStreamsLeaveFileDescriptorsForTheRest(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		fmt.Fprintf(c, "GET /api/v1/runs/%s/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", id, n.key)
+		fmt.Fprintf(c, "GET /api/v1/runs/%s/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n",
+			id, n.key)
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return res.StatusCode
 	}
-	for i := range seats {
+	for i := range streams {
 		if status := attach(); status != 200 {
-			t.Fatalf("stream %d of %d: %d", i, seats, status)
+			t.Fatalf("stream %d of %d: %d", i, streams, status)
 		}
 	}
 	for range 3 {
 		if status := attach(); status != 503 {
-			t.Errorf("one too many: %d", status)
+			t.Errorf("stream beyond the limit: status %d, want 503", status)
 		}
 	}
 	var wg sync.WaitGroup
@@ -45,10 +46,11 @@ func TestStreamsLeaveFileDescriptorsForTheRest(t *testing.T) {
 		wg.Go(func() {
 			c := &http.Client{Transport: &http.Transport{}}
 			defer c.CloseIdleConnections()
-			for path, want := range map[string]int{"/healthz": 200, "/api/v1/runs/" + id: 200, "/api/v1/runs/" + id + "/join?timeout=1h": 202} {
+			for path, want := range map[string]int{"/healthz": 200, "/api/v1/runs/" + id: 200,
+				"/api/v1/runs/" + id + "/join?timeout=1h": 202} {
 				res, _, err := exchange(c, n.key, "GET", "http://"+n.addr+path, "", nil)
 				if err != nil || res.StatusCode != want {
-					t.Errorf("%s: %v %v", path, res, err)
+					t.Errorf("GET %s beside all streams: %v (error %v), want status %d", path, res, err, want)
 				}
 			}
 		})
@@ -56,7 +58,8 @@ func TestStreamsLeaveFileDescriptorsForTheRest(t *testing.T) {
 	wg.Wait()
 }
 
-// Connections that are open and silent don't keep others out, however many there are and whatever they asked before.
+// Idle connections don't keep others out, however many there are and whatever they requested
+// before.
 func TestIdleConnectionsLeaveFileDescriptorsForTheRest(t *testing.T) {
 	n := prepareNode(t)
 	n.files = 256

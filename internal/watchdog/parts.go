@@ -1,0 +1,189 @@
+package watchdog
+
+import (
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// This file has the parts of a sweep that are about rows other than runs with a due alarm. Each
+// part reads a bounded number of rows, skips those that are set aside, and stops when the sweep has
+// used its budget.
+
+// cascadeRows bounds the ended runs whose children one sweep asks to stop. Each may have many.
+const cascadeRows = 16
+
+// cascades asks children of ended runs to stop, if they may not outlive their parent.
+func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
+	ended, err := tx.Cascading(min(s.limit(tx), cascadeRows+s.w.aside.count(tx.Now)))
+	if err != nil {
+		return err
+	}
+	for i := range ended {
+		if tx.Spent() {
+			s.More = true
+			return nil
+		}
+		t, id := ended[i].Tenant, ended[i].ID
+		if s.w.aside.has(tx.Now, "cascades", t, string(id)) {
+			continue
+		}
+		if err := s.tryRow(tx, ruleCascade, t, id, func() error { return s.cascade(tx, t, id) }, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cascade asks a portion of an ended run's children to stop.
+func (s *Sweep) cascade(tx *engine.Tx, t perdure.TenantID, id perdure.RunID) error {
+	r, _, err := tx.Run(t, id)
+	if err != nil {
+		return err
+	}
+	stopped, err := tx.StopChildren(&r)
+	if err != nil {
+		return err
+	}
+	if stopped > 0 {
+		s.record(tx, ruleCascade, t, id, fmt.Sprintf("%d children asked to stop", stopped),
+			"it is "+string(r.State)+" and had live children that may not outlive it")
+	}
+	s.More = s.More || r.Cascade
+	return nil
+}
+
+// items reclaims and skips inbox items, and wakes runs whose wait is satisfied by one.
+func (s *Sweep) items(tx *engine.Tx, g *gap) error {
+	limit := s.limit(tx)
+	due, err := tx.RingingItems(limit)
+	if err != nil {
+		return err
+	}
+	s.More = s.More || len(due) == limit
+	return eachInTurn(s, tx, "items", due, func(i *perdure.Item) perdure.TenantID { return i.Tenant }, func(i *perdure.Item) error {
+		if s.w.aside.has(tx.Now, "items", i.Tenant, string(i.RunID)) {
+			return nil
+		}
+		return s.tryRow(tx, "inbox", i.Tenant, i.RunID, func() error {
+			did, err := tx.LookAtItem(*i, tx.Now < g.HoldUntil)
+			return s.recordRepair(tx, i.Tenant, i.RunID, did, err)
+		}, func() error { return tx.PutOffItem(*i, tx.Now.Add(setAsideFor)) })
+	})
+}
+
+// groups ends groups whose deadline has passed, and continues chords and ended groups that have
+// work left.
+func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
+	limit := s.limit(tx)
+	due, err := tx.RingingGatherings(limit)
+	if err != nil {
+		return err
+	}
+	s.More = s.More || len(due) == limit
+	return eachInTurn(s, tx, "groups", due, func(g *perdure.Group) perdure.TenantID { return g.Tenant }, func(g *perdure.Group) error {
+		if s.w.aside.has(tx.Now, "groups", g.Tenant, string(g.ID)) {
+			return nil
+		}
+		return s.tryRow(tx, ruleGroupDeadline, g.Tenant, perdure.RunID(g.ID), func() error { return s.group(tx, g) }, nil)
+	})
+}
+
+// group acts on a chord or group whose alarm is due. For an open group of a caller the alarm is its
+// deadline. In any other case work is left, and the action is not recorded.
+func (s *Sweep) group(tx *engine.Tx, g *perdure.Group) error {
+	due := g.AlarmAt
+	timedOut := g.State == perdure.GroupOpen && g.Kind == perdure.GroupOfCaller
+	if err := tx.GoOn(g); err != nil {
+		return err
+	}
+	if !timedOut {
+		s.More = s.More || g.AlarmAt != 0
+		return nil
+	}
+	s.record(tx, ruleGroupDeadline, g.Tenant, perdure.RunID(g.ID), "the group "+string(g.ID)+" is "+g.State,
+		fmt.Sprintf("its deadline passed %s ago; %d of its %d runs have ended", span(tx.Now.Sub(due)), g.Ended, g.Total))
+	return nil
+}
+
+// waiters removes expired waiters. A foreground run that has no other waiter is deferred.
+func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
+	limit := s.limit(tx)
+	expired, err := tx.ExpiredWaiters(limit)
+	if err != nil {
+		return err
+	}
+	s.More = s.More || len(expired) == limit
+	return eachInTurn(s, tx, "waiters", expired, func(x *store.WaiterRow) perdure.TenantID { return x.Tenant }, func(x *store.WaiterRow) error {
+		if s.w.aside.has(tx.Now, "waiters", x.Tenant, string(x.RunID)) {
+			return nil
+		}
+		return s.tryRow(tx, ruleWaiterExpiry, x.Tenant, x.RunID, func() error {
+			deferred, err := tx.ExpireWaiter(*x)
+			if err == nil && deferred {
+				s.record(tx, ruleWaiterExpiry, x.Tenant, x.RunID, "deferred; the work goes on", expiredWaiter(*x, tx.Now))
+			}
+			return err
+		}, func() error {
+			x.ExpiresAt = tx.Now.Add(setAsideFor)
+			tx.PutWaiter(*x)
+			return nil
+		})
+	})
+}
+
+// expiredWaiter says why a waiter expired. A row without a node stands for a follower that was
+// announced and never attached.
+func expiredWaiter(x store.WaiterRow, now perdure.Instant) string {
+	ago := span(now.Sub(x.ExpiresAt))
+	if x.Node == "" {
+		return fmt.Sprintf("nobody attached to follow it: the time for that passed %s ago", ago)
+	}
+	return fmt.Sprintf("nobody waits for it any more: the waiter of node %s expired %s ago", x.Node, ago)
+}
+
+// workers marks workers without a sign of life as offline. After a gap it waits, as all rules that
+// judge by silence do.
+func (s *Sweep) workers(tx *engine.Tx, g *gap) error {
+	if tx.Now < g.HoldUntil {
+		return nil
+	}
+	silent, err := tx.SilentWorkers(tx.Now.Add(-tx.Policy().WorkerOffline), sweepRows)
+	if err != nil {
+		return err
+	}
+	for _, x := range silent {
+		err := s.tryRow(tx, ruleWorkerOffline, x.Tenant, "", func() error {
+			tx.Offline(x)
+			s.record(tx, ruleWorkerOffline, x.Tenant, "", "worker "+x.ID+" is shown as offline",
+				"no sign of life for "+span(tx.Now.Sub(x.SeenAt)))
+			return nil
+		}, nil)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expire removes dead letters and idempotency keys after their time to live.
+func (s *Sweep) expire(tx *engine.Tx, _ *gap) error {
+	letters, keys, err := tx.Expire()
+	if err == nil && letters+keys > 0 {
+		s.record(tx, ruleTTLExpiry, "", "",
+			fmt.Sprintf("%d dead letters and %d idempotency keys removed", letters, keys), "their time is over")
+	}
+	return err
+}
+
+// recordRepair records what the engine repaired, if anything.
+func (s *Sweep) recordRepair(
+	tx *engine.Tx, t perdure.TenantID, run perdure.RunID, did engine.Repair, err error,
+) error {
+	if err == nil && did.Rule != "" {
+		s.record(tx, did.Rule, t, run, did.What, did.Why)
+	}
+	return err
+}

@@ -1,0 +1,126 @@
+package watchdog
+
+import (
+	"errors"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// singleRun acts on the one run of a single-run sweep, if its alarm is due.
+func (s *Sweep) singleRun(tx *engine.Tx, g *gap) error {
+	r, ok, err := tx.Run(s.single.Tenant, s.single.Run)
+	if err != nil || !ok || !alarmDue(&r, tx.Now) {
+		return err
+	}
+	return s.act(tx, g, &r)
+}
+
+// runs acts on the runs whose alarm is due, the oldest alarms first. If there are too many for one
+// sweep, it takes some of each tenant in turn, so that one tenant can't delay the others.
+func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
+	limit := s.limit(tx)
+	due, err := tx.Ringing(limit)
+	if err == nil && len(due) == limit {
+		s.More = true
+		due, err = tx.RingingRound(s.w.lastTenant["runs"], limit)
+	}
+	if err != nil {
+		return err
+	}
+	return eachInTurn(s, tx, "runs", due, func(r *perdure.Run) perdure.TenantID { return r.Tenant },
+		func(r *perdure.Run) error { return s.run(tx, g, r.Tenant, r.ID) })
+}
+
+// run acts on one due run, unless it has to be skipped. If its rule refuses, the run's alarm is
+// moved, so that it does not hide other runs.
+func (s *Sweep) run(tx *engine.Tx, g *gap, t perdure.TenantID, id perdure.RunID) error {
+	ref := store.Ref{Tenant: t, Run: id}
+	switch {
+	case s.w.aside.has(tx.Now, "runs", t, string(id)):
+		return nil
+	case tx.RunContended(t, id):
+		s.Contended = append(s.Contended, ref)
+		return nil
+	case tx.RunLocked(t, id):
+		s.Locked++
+		return nil
+	}
+	r, ok, err := tx.Run(t, id) // an earlier action of this sweep may have changed it
+	if err != nil || !ok || !alarmDue(&r, tx.Now) {
+		return err
+	}
+	acted := len(s.Actions)
+	err = tx.Try(func() error { return s.act(tx, g, &r) })
+	var refused *perdure.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	s.Actions = s.Actions[:acted]
+	retryAt := tx.Now.Add(setAsideFor)
+	switch {
+	case store.Locked(err) && tx.Contended(): // the contended row is its parent or its thread
+		s.Contended = append(s.Contended, ref)
+		return nil
+	case store.Locked(err):
+		s.Locked++
+		retryAt = tx.Now.Add(lockedFor)
+	default:
+		s.w.log.Error("a rule could not act", "run", id, "state", r.State, "error", err)
+	}
+	if r, _, err = tx.Run(t, id); err != nil { // the row without the rule's discarded changes
+		return err
+	}
+	return tx.Apply(&r, perdure.Rearmed{Until: retryAt})
+}
+
+// alarmDue tells whether a run has an alarm that is due.
+func alarmDue(r *perdure.Run, now perdure.Instant) bool { return r.AlarmAt != 0 && r.AlarmAt <= now }
+
+// act applies the first rule whose clock is due and that a gap does not postpone. If there is none,
+// it sets the alarm to the earliest instant at which there may be one.
+func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
+	if r.Damage != nil { // the clocks of a damaged row can't be trusted
+		t, id := r.Tenant, r.ID
+		did, err := tx.EndDamaged(r)
+		return s.recordRepair(tx, t, id, did, err)
+	}
+	var next perdure.Instant
+	for i := range perdure.Clocks {
+		c := &perdure.Clocks[i]
+		at := c.At(tx.Policy(), r)
+		if at == 0 {
+			continue
+		}
+		if at <= tx.Now {
+			rule := byClock[c.Name]
+			until := g.postponedUntil(rule, r)
+			if until <= tx.Now {
+				return s.apply(tx, rule, r, at)
+			}
+			at = until
+			if c.Name == "deadline" {
+				// The run ends when the postponement is over. No other rule need act on it before.
+				next = until
+				break
+			}
+		}
+		if next == 0 || at < next {
+			next = at
+		}
+	}
+	s.Postponed++
+	return tx.Apply(r, perdure.Rearmed{Until: next})
+}
+
+// apply applies a rule whose clock was due at an instant, and records the action.
+func (s *Sweep) apply(tx *engine.Tx, rule *Rule, r *perdure.Run, due perdure.Instant) error {
+	before := *r
+	if err := rule.act(tx, r); err != nil {
+		return err
+	}
+	what := outcome(tx.Policy(), rule, &before, r, tx.Now)
+	s.record(tx, rule.Name, r.Tenant, r.ID, what, because(rule.Clock, &before, due, tx.Now))
+	return nil
+}

@@ -21,6 +21,9 @@ verbose := $(if $(V),-v)
 # Tests run beside a private PostgreSQL that this starts and stops; it is installed where it is missing and
 # we may. A server that PERDURE_TEST_POSTGRES names is used instead.
 WITH := $(GO) run ./internal/pgtest/with --
+# The same with its data in memory, where a sync costs nothing: for tests. Those of a crash or of a power loss start servers and
+# file systems of their own. Measurements and campaigns have theirs on disk.
+WITH_MEMORY := $(GO) run ./internal/pgtest/with -memory --
 # What runs once more with PostgreSQL as its store.
 STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker ./agent ./agenttest
 
@@ -49,14 +52,14 @@ build: ## compile bin/perdure
 test: test-plain test-postgres test-race ## run every test, on both stores, and the concurrent parts under the race detector
 
 test-plain: python3 chromium
-	PERDURE_SIM_SEEDS=$(SEEDS) $(WITH) $(GO) test $(verbose) -vet=off -timeout 40m -count=1 ./...
+	PERDURE_SIM_SEEDS=$(SEEDS) $(WITH_MEMORY) $(GO) test $(verbose) -vet=off -timeout 40m -count=1 ./...
 
 test-postgres: python3
-	PERDURE_TEST_STORE=postgres $(WITH) $(GO) test $(verbose) -vet=off -timeout 40m -count=1 $(STORED)
+	PERDURE_TEST_STORE=postgres $(WITH_MEMORY) $(GO) test $(verbose) -vet=off -timeout 40m -count=1 $(STORED)
 
 test-race:
 ifeq ($(CC_FOUND),1)
-	$(WITH) env CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) -vet=off -timeout 40m -short -count=1 $(RACE)
+	$(WITH_MEMORY) env CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) -vet=off -timeout 40m -short -count=1 $(RACE)
 else
 	@echo "NOT RUN: the race detector needs a C compiler, and there is none here"
 endif

@@ -263,13 +263,11 @@ func nesting(v json.RawMessage) (deepest int) {
 
 // plain writes what is made of texts, numbers and JSON, and leaves the JSON as it is.
 func plain(v any) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	b, err := perdure.Marshal(v)
+	if err != nil {
 		return nil
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return b
 }
 
 // ---- committing

@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // Step executes a function once and records its result: an execution that comes later, after a wait or a crash,
@@ -185,7 +186,7 @@ func attempt[T any](ctx *Context, key string, f func(ctx context.Context) (T, er
 		if err == nil || n >= o.retries || session.IsPermanent(err) || inside.Err() != nil {
 			return out, err
 		}
-		if !sleep(inside, min(time.Second<<min(n, 10), time.Minute)) {
+		if !timer.Sleep(inside, min(time.Second<<min(n, 10), time.Minute)) {
 			return out, err
 		}
 	}

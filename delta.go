@@ -110,7 +110,7 @@ func (e *Emitted) Delta() (channel, text string, ok bool) {
 // DeltaOn returns an llm:delta event with a text on a channel that Delta returned.
 func DeltaOn(channel, text string) Emitted {
 	d, _ := readDelta(&Emitted{Type: LineDelta, Data: json.RawMessage(channel)})
-	quoted, _ := encode(text) // never fails for a string
+	quoted, _ := Marshal(text) // never fails for a string
 	d.text = quoted[1 : len(quoted)-1]
 	return Emitted{Type: LineDelta, Data: d.data()}
 }

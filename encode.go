@@ -14,7 +14,7 @@ const maxNested = 50
 // raw JSON inside the value may name a field twice, and the server would refuse the whole call for
 // it.
 func Encode(v any) (json.RawMessage, error) {
-	b, err := encode(v)
+	b, err := Marshal(v)
 	if err != nil {
 		return nil, err
 	}
@@ -32,14 +32,15 @@ func Encode(v any) (json.RawMessage, error) {
 	if depth(plain) > maxNested {
 		return nil, fmt.Errorf("is nested deeper than %d", maxNested)
 	}
-	if b, err = encode(plain); err != nil {
+	if b, err = Marshal(plain); err != nil {
 		return nil, err
 	}
 	return b, CheckValue("value", b)
 }
 
-// encode writes JSON without escaping <, > and &, which would let a value grow past its limit.
-func encode(v any) ([]byte, error) {
+// Marshal writes JSON without escaping <, > and &. Escapes would let a value grow past its limit, and a
+// value that was recorded would not come back byte by byte. Raw JSON inside the value is not checked.
+func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // A Context is an agent's run, for the functions of this package. It is also a [context.Context] of
@@ -237,20 +238,8 @@ func retryCall[T any](ctx context.Context, call func() (*T, error)) (*T, error) 
 		if err == nil || ctx.Err() != nil || errors.As(err, &p) && p.Status/100 == 4 && p.Status != 429 {
 			return out, err
 		}
-		if !sleep(ctx, pause) {
+		if !timer.Sleep(ctx, pause) {
 			return nil, context.Cause(ctx)
 		}
-	}
-}
-
-// sleep waits, and returns false if the context ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -307,13 +307,11 @@ func nesting(v json.RawMessage) (deepest int) {
 // encodeVerbatim encodes a value without escaping HTML, so that JSON in it stays as it is. It
 // returns nil if the value can't be encoded.
 func encodeVerbatim(v any) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	b, err := perdure.Marshal(v)
+	if err != nil {
 		return nil
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return b
 }
 
 // Committing.

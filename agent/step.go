@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // Step calls a function and records its result. A later execution, after a wait or a crash, gets
@@ -207,7 +208,7 @@ func attempt[T any](
 		if err == nil || n >= o.retries || session.IsPermanent(err) || inside.Err() != nil {
 			return out, err
 		}
-		if !sleep(inside, min(time.Second<<min(n, 10), time.Minute)) {
+		if !timer.Sleep(inside, min(time.Second<<min(n, 10), time.Minute)) {
 			return out, err
 		}
 	}

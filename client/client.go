@@ -260,7 +260,7 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 			body = http.NoBody
 		}
 	case r.body != nil:
-		b, err := encode(r.body)
+		b, err := perdure.Marshal(r.body)
 		if err != nil {
 			return nil, api.NewProblem(perdure.CodeInvalid, "the request can't be written as JSON: "+err.Error(), "")
 		}
@@ -284,17 +284,6 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 	}
 	req.Header.Set("User-Agent", "perdure-go")
 	return req, nil
-}
-
-// encode writes JSON without escaping <, > and &, which would let a value grow past its limit.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // path formats a path with escaped ids.

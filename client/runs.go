@@ -29,7 +29,7 @@ const minRemaining = 50 * time.Millisecond
 // JSON encodes a value for an input, a signal's data or a message's content. It panics on a value
 // that JSON cannot hold, such as a channel or a cycle, because that is a mistake in the program.
 func JSON(v any) json.RawMessage {
-	b, err := encode(v)
+	b, err := perdure.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("client.JSON: %T: %v", v, err))
 	}

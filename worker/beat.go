@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // beatLoop renews the leases, all of them in one call. It has its own goroutine, so that neither a
@@ -20,7 +21,7 @@ func (w *Worker) beatLoop(life context.Context) {
 			for part := range slices.Chunk(due, perdure.MaxBatch) {
 				w.beat(life, part)
 			}
-			if !sleep(life, minHeartbeat) {
+			if !timer.Sleep(life, minHeartbeat) {
 				return
 			}
 			continue

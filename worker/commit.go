@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 const (
@@ -40,7 +41,7 @@ func (w *Worker) commitLoop(life context.Context) {
 				return
 			}
 			failed++
-			if !sleep(life, max(pause(failed), after)) {
+			if !timer.Sleep(life, max(pause(failed), after)) {
 				return
 			}
 			continue

@@ -40,7 +40,7 @@ const maxPiece = (perdure.MaxDelta-len(`{"text":""}`))/len(`\u0000`) - utf8.UTFM
 func (r *run) stream(piece string) int {
 	whole := string(r.tail) + piece
 	r.tail = []byte(whole[len(whole)-cutOff(whole):])
-	b, err := encode(whole[:len(whole)-len(r.tail)])
+	b, err := perdure.Marshal(whole[:len(whole)-len(r.tail)])
 	if err != nil {
 		return 0 // never: a string can always be encoded
 	}

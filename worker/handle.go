@@ -71,23 +71,11 @@ func read[In any](input json.RawMessage) (in In, err error) {
 
 // write encodes a handler's result.
 func write(out any) (json.RawMessage, error) {
-	b, err := encode(out)
+	b, err := perdure.Marshal(out)
 	if err != nil {
 		return nil, Permanent(Fail(CodeResult, "the result, a %T, can't be written as JSON: %v", out, err))
 	}
 	return b, nil
-}
-
-// encode writes JSON without escaping <, > and &, which would let a value grow past its limit. Raw
-// JSON inside the value is not checked; the server does that.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // Permanent marks an error that is not to be retried: the run fails at once. Any error with a

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // newsLoop lets the worker learn of cancel requests at once. While the worker has runs, one call
@@ -32,7 +33,7 @@ func (w *Worker) newsLoop(life context.Context) {
 			return
 		case err != nil:
 			failed++
-			sleep(life, max(pause(failed), once.After))
+			timer.Sleep(life, max(pause(failed), once.After))
 		case polled.News:
 			failed = 0
 			for _, r := range w.holding() {
@@ -41,7 +42,7 @@ func (w *Worker) newsLoop(life context.Context) {
 		default:
 			failed = 0
 			if time.Since(sent) < w.opt.PollWait/2 { // the server shuts down
-				sleep(life, pause(1))
+				timer.Sleep(life, pause(1))
 			}
 			kick(w.kickNews)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // pollLoop leases runs while a pool has free slots, until ctx ends or the server refuses this
@@ -42,7 +43,7 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 		w.away.note(err)
 		if err != nil {
 			failed++
-			sleep(ctx, max(pause(failed), once.After)) // a busy server sends Retry-After
+			timer.Sleep(ctx, max(pause(failed), once.After)) // a busy server sends Retry-After
 			continue
 		}
 		failed = 0
@@ -51,7 +52,7 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 		}
 		// A server that shuts down answers at once, without runs. The pause prevents a busy loop.
 		if len(polled.Runs) == 0 && time.Since(sent) < w.opt.PollWait/2 {
-			sleep(ctx, pause(1))
+			timer.Sleep(ctx, pause(1))
 		}
 	}
 	return nil

@@ -376,18 +376,6 @@ func kick(ch chan struct{}) {
 	}
 }
 
-// sleep waits. It returns false if the context ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // awayLog logs that the server is away, again each minute, and that it is back. All calls report to
 // it. A single failed call is not logged, because it is retried at once.
 type awayLog struct {

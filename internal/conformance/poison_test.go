@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,29 @@ type plague struct {
 	n       int
 	healthy int
 	most    int // actions of one pass
+
+	bystanders []*bystander // healthy runs of the same kind, in the same queue
 }
+
+// A bystander is a healthy run among the poisonous ones, which nothing but its input tells apart.
+type bystander struct {
+	id     perdure.RunID
+	older  int // poisonous runs that were there before it
+	since  perdure.Instant
+	passed int // grants of others since then
+	waited time.Duration
+	done   bool
+}
+
+// join submits a healthy run behind the poisonous ones that are there.
+func (p *plague) join(older int) {
+	p.t.Helper()
+	r := p.submit(perdure.Submission{Kind: "poison", Class: perdure.Agent, Input: json.RawMessage(`"healthy"`)})
+	p.bystanders = append(p.bystanders, &bystander{id: r.ID, older: older, since: p.Now})
+}
+
+// hands is how many runs are granted between two sweeps: there are fewer workers than work.
+func (p *plague) hands() int { return p.n / 5 }
 
 // step lets a pass of the watchdog happen, and then a while go by.
 func (p *plague) step(d time.Duration) {
@@ -50,17 +73,55 @@ func (p *plague) step(d time.Duration) {
 	p.Now = p.Now.Add(d)
 }
 
-// take polls until there is nothing left.
+// take polls until there is nothing left, or all hands are full. A healthy run completes; the poisonous ones are
+// given to each.
 func (p *plague) take(start bool, each func([]engine.Grant)) {
 	p.t.Helper()
-	for {
-		op := &engine.Claim{Tenant: tenant, Worker: "dies", Kinds: []string{"poison"}, Slots: engine.MaxSlots, Start: start}
+	p.join(p.n)
+	for free := p.hands(); free > 0; {
+		op := &engine.Claim{Tenant: tenant, Worker: "dies", Kinds: []string{"poison"}, Slots: min(free, engine.MaxSlots), Start: start}
 		p.do(op)
 		if len(op.Grants) == 0 {
 			return
 		}
-		each(op.Grants)
+		free -= len(op.Grants)
+		each(slices.DeleteFunc(op.Grants, p.completes))
 	}
+}
+
+// completes ends a run that is healthy, and has the healthy ones count a grant that is another's.
+func (p *plague) completes(g engine.Grant) bool {
+	p.t.Helper()
+	if g.Run.Input == `"healthy"` {
+		p.beat(g)
+		p.complete(g, `1`)
+	}
+	healthy := false
+	for _, b := range p.bystanders {
+		switch {
+		case b.id == g.Run.ID:
+			b.done, b.waited, healthy = true, p.Now.Sub(b.since), true
+		case !b.done:
+			b.passed++
+		}
+	}
+	return healthy
+}
+
+// served checks that every healthy run among the poisonous ones has completed, and that it waited for no more
+// than those before it: each of them is delivered so many times at most.
+func (p *plague) served(deliveries int) {
+	p.t.Helper()
+	var longest time.Duration
+	var share float64
+	for i, b := range p.bystanders {
+		p.check(b.done, "healthy run %d of %d, behind %d poisonous ones, has not completed", i+1, len(p.bystanders), b.older)
+		p.check(b.passed <= deliveries*b.older+i, "healthy run %d: %d grants went before it, want at most %d of each of %d runs", i+1, b.passed, deliveries, b.older)
+		longest, share = max(longest, b.waited), max(share, float64(b.passed)/float64(b.older))
+	}
+	first := p.bystanders[0]
+	p.t.Logf("the healthy run amid them waited %s for %d grants with %d runs before it; of %d behind them the longest waited %s, and for %.2f grants of each run before it at most",
+		first.waited, first.passed, first.older, len(p.bystanders)-1, longest, share)
 }
 
 func (p *plague) live() (n int) {
@@ -114,7 +175,12 @@ func poisoned(t *testing.T, test func(p *plague)) {
 				few = 200
 			}
 			p := &plague{crowded: &crowded{World: slow(t, storetest.Open(t, at))}, n: poisons(few)}
-			p.runs(p.n, false, perdure.Submission{Kind: "poison", Class: perdure.Agent})
+			poison := perdure.Submission{Kind: "poison", Class: perdure.Agent}
+			p.runs(p.n/2, false, poison)
+			p.Now = p.Now.Add(time.Millisecond)
+			p.join(p.n / 2)
+			p.Now = p.Now.Add(time.Millisecond)
+			p.runs(p.n-p.n/2, false, poison)
 			begun := time.Now()
 			test(p)
 			p.t.Logf("in %s", time.Since(begun).Round(time.Millisecond))
@@ -145,6 +211,7 @@ func TestPoisonRunsThatNobodySurvivesBecomeDeadLetters(t *testing.T) {
 			p.step(20 * time.Second)
 		}
 		p.buried(perdure.CodeDispatchTimeout, 24)
+		p.served(p.E.Policy().MaxDeliveries)
 	})
 }
 
@@ -166,5 +233,6 @@ func TestPoisonRunsThatAlwaysFailBecomeDeadLetters(t *testing.T) {
 			p.step(time.Second)
 		}
 		p.buried("panic", 12)
+		p.served(p.E.Policy().MaxAttempts)
 	})
 }

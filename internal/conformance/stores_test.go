@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,16 +14,29 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
+// onSQLite has what each scenario leaves on SQLite, so that it is run there once.
+var onSQLite sync.Map
+
+func promise(s Scenario) func(w *World) []string {
+	return func(w *World) []string { s.Run(w); w.fsck(); return nil }
+}
+
 func TestSQLite(t *testing.T) {
-	Run(t, func(t *testing.T) *store.Store { return storetest.Open(t, store.Options{}) })
+	for _, s := range Scenarios() {
+		t.Run(s.Name, func(t *testing.T) { onSQLite.Store(s.Name, leaves(t, store.Options{}, promise(s))) })
+	}
 }
 
 // PostgreSQL keeps every promise, and in the end it holds what SQLite does, in every column of every row.
 func TestPostgreSQL(t *testing.T) {
 	for _, s := range Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
-			t.Parallel() // they mostly wait for the disk
-			alike(t, func(w *World) []string { s.Run(w); w.fsck(); return nil })
+			t.Parallel()
+			want, ok := onSQLite.Load(s.Name)
+			if !ok { // it runs alone
+				want = leaves(t, store.Options{}, promise(s))
+			}
+			same(t, want.([]string), leaves(t, store.Options{URL: storetest.Postgres(t)}, promise(s)))
 		})
 	}
 }
@@ -40,7 +54,12 @@ func leaves(t *testing.T, at store.Options, scenario func(w *World) []string) (o
 // alike has a scenario come to the same on both stores.
 func alike(t *testing.T, scenario func(w *World) []string) {
 	t.Helper()
-	x, y := leaves(t, store.Options{}, scenario), leaves(t, store.Options{URL: storetest.Postgres(t)}, scenario)
+	same(t, leaves(t, store.Options{}, scenario), leaves(t, store.Options{URL: storetest.Postgres(t)}, scenario))
+}
+
+// same fails where two stores part.
+func same(t *testing.T, x, y []string) {
+	t.Helper()
 	for i := range max(len(x), len(y)) {
 		if i >= len(x) || i >= len(y) || x[i] != y[i] {
 			t.Fatalf("they part at line %d: on SQLite\n%s\non PostgreSQL\n%s", i+1, strings.Join(x[min(i, len(x)):min(i+3, len(x))], "\n"), strings.Join(y[min(i, len(y)):min(i+3, len(y))], "\n"))

@@ -1,5 +1,5 @@
 // Package conformance is what every store has to pass: each promise of the engine and the watchdog as a
-// scenario, driven step by step with a clock that the test moves. A store's own tests call Run.
+// scenario, driven step by step with a clock that the test moves. Its tests run them on each store.
 package conformance
 
 import (
@@ -31,17 +31,6 @@ func Scenarios() []Scenario {
 		all = append(all, part...)
 	}
 	return all
-}
-
-// Run has a kind of store keep every promise, each scenario on a fresh one.
-func Run(t *testing.T, open func(t *testing.T) *store.Store) {
-	for _, s := range Scenarios() {
-		t.Run(s.Name, func(t *testing.T) {
-			w := NewWorld(t, open(t))
-			s.Run(w)
-			w.fsck()
-		})
-	}
 }
 
 // World is a store with an engine and a watchdog, and a clock that stands still until it is moved.

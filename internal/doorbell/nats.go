@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // NATS is a bell between nodes by core NATS, without JetStream. Nothing is stored.
@@ -184,7 +186,7 @@ func (n *NATS) send(ctx context.Context, conn *nats.Conn) {
 		for _, b := range n.batch(rings, flags, maxMessage) {
 			n.publish(conn, n.everybody(), b)
 		}
-		if !sleep(ctx, sendPause) {
+		if !timer.Sleep(ctx, sendPause) {
 			return
 		}
 	}
@@ -275,7 +277,7 @@ func (n *NATS) join(ctx context.Context, conn *nats.Conn) {
 		case <-tidy.C:
 			n.tidy()
 		case <-n.change:
-			if !sleep(ctx, joinDelay) {
+			if !timer.Sleep(ctx, joinDelay) {
 				return
 			}
 			n.joinGroups(ctx, conn)

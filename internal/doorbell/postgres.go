@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // Postgres is a bell between the nodes on one PostgreSQL, by LISTEN and NOTIFY. Every node gets
@@ -110,7 +112,7 @@ func (p *Postgres) keepConnected(ctx context.Context, talk func(context.Context,
 			return
 		}
 		o.begins(p.opt.Logger, p.opt.URL, err)
-		sleep(ctx, pause(n))
+		timer.Sleep(ctx, pause(n))
 	}
 }
 
@@ -198,7 +200,7 @@ func (p *Postgres) notify(ctx context.Context, conn *pgconn.PgConn, up func()) e
 			return err
 		}
 		p.sent.Add(int64(len(texts)))
-		if !sleep(ctx, sendPause) {
+		if !timer.Sleep(ctx, sendPause) {
 			return ctx.Err()
 		}
 	}

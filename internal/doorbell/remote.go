@@ -1,7 +1,6 @@
 package doorbell
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
@@ -190,18 +189,6 @@ const (
 func pause(n int) time.Duration {
 	d := 50 * time.Millisecond << min(n, 6)
 	return d/2 + mrand.N(d/2)
-}
-
-// sleep waits. It returns false if the context ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // An outage logs the loss of a connection once, and its end once.

@@ -25,6 +25,9 @@ import (
 type Options struct {
 	// Settings are lines of postgresql.conf that come after, and so instead of, those in settings.
 	Settings map[string]string
+	// InMemory keeps the data in memory if the machine has enough of it: a sync then costs nothing, and all
+	// settings stay as they are. It is for tests that do not depend on the disk, and not for measurements.
+	InMemory bool
 }
 
 // settings are those of every cluster. What decides about durability is PostgreSQL's default and stands here
@@ -71,8 +74,10 @@ func Start(o Options) (_ *Cluster, err error) {
 	if c.owner, err = owner(); err != nil {
 		return nil, err
 	}
-	sweep(os.TempDir())
-	if c.folder, err = newFolder(os.TempDir()); err != nil {
+	for _, parent := range []string{memory, os.TempDir()} {
+		sweep(parent)
+	}
+	if c.folder, err = newFolder(place(o)); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -116,7 +121,11 @@ func (c *Cluster) log() string { return filepath.Join(c.folder.path, "log") }
 // create writes the data folder.
 func (c *Cluster) create(o Options) error {
 	secret := filepath.Join(c.folder.path, "password")
-	if err := os.WriteFile(secret, []byte(c.password+"\n"), 0o600); err != nil {
+	verifier, err := verifierOf(c.password)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(secret, []byte(verifier+"\n"), 0o600); err != nil {
 		return err
 	}
 	if c.owner != nil {

@@ -26,7 +26,7 @@ var shared = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv(Env); given != "" {
 		return given, nil
 	}
-	c, err := Start(Options{})
+	c, err := Start(Options{InMemory: true})
 	if err != nil {
 		return "", err
 	}

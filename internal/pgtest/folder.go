@@ -1,13 +1,50 @@
 package pgtest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// prefix is how the folder of a cluster begins, in the folder for temporary files.
+// memory is where Linux keeps files in memory.
+const memory = "/dev/shm"
+
+// enough is how many bytes have to be free in memory for a cluster to be kept there. All tests together
+// fill less than a quarter of it.
+const enough = 4 << 30
+
+// place gives the folder in which a cluster makes its own.
+func place(o Options) string {
+	if o.InMemory && free(memory) >= enough {
+		return memory
+	}
+	return os.TempDir()
+}
+
+// free gives how many bytes a folder in memory still takes: zero, if it is none.
+func free(folder string) uint64 {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(folder, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
+		return 0
+	}
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	var kib uint64
+	for line := range strings.Lines(string(text)) {
+		if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); n == 1 {
+			break
+		}
+	}
+	return min(kib<<10, fs.Bavail*uint64(fs.Bsize))
+}
+
+// prefix is how the name of a cluster's folder begins.
 const prefix = "perdure-postgres-"
 
 // A folder belongs to a process for as long as that holds its lock, which the kernel lets go however the

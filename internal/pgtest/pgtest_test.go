@@ -170,6 +170,39 @@ func TestAClusterFromStartToStop(t *testing.T) {
 	})
 }
 
+func TestClusterInMemoryKeepsTheSafeSettings(t *testing.T) {
+	c := begin(t, Options{InMemory: true})
+	conn := connect(t, c.URL("postgres"))
+	want := memory
+	if free(memory) < enough {
+		want = os.TempDir()
+	}
+	if got := ask(t, conn, "SHOW data_directory"); !strings.HasPrefix(got, want+"/"+prefix) {
+		t.Errorf("the data is in %s, want it below %s", got, want)
+	}
+	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
+		if got := ask(t, conn, "SHOW "+name); got != "on" {
+			t.Errorf("%s = %s, want on", name, got)
+		}
+	}
+}
+
+func TestOnlyMemoryCountsAsMemory(t *testing.T) {
+	for _, folder := range []string{"/proc", "/no/such/folder"} {
+		if got := free(folder); got != 0 {
+			t.Errorf("free(%q) = %d, want 0: it is no folder in memory", folder, got)
+		}
+	}
+}
+
+func TestPasswordIsDerivedInOneRound(t *testing.T) {
+	c := begin(t, Options{InMemory: true})
+	got := ask(t, connect(t, c.URL("postgres")), "SELECT rolpassword FROM pg_authid WHERE rolname = 'postgres'")
+	if !strings.HasPrefix(got, "SCRAM-SHA-256$1:") {
+		t.Errorf("the stored password is %.20s…, want SCRAM-SHA-256 with one round", got)
+	}
+}
+
 func TestAClusterIsGoneAfterAKill(t *testing.T) {
 	// A place of its own for what is left, where no other process sweeps; PostgreSQL's user has to get in.
 	tmp, err := os.MkdirTemp("", "pgtest-")

@@ -208,12 +208,8 @@ func (v *View) Approval(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Ap
 	return a, ok, err
 }
 
-func (v *View) approval(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Approval, ok bool, err error) {
-	err = approvalTable.query(v.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(x *perdure.Approval) error {
-		a, ok = *x, true
-		return nil
-	})
-	return a, ok, err
+func (v *View) approval(t perdure.TenantID, id perdure.ApprovalID) (perdure.Approval, bool, error) {
+	return approvalTable.one(v.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 func (v *View) inFull(a *perdure.Approval) (err error) {

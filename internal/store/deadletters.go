@@ -124,12 +124,8 @@ func (v *View) LetterGroups(t perdure.TenantID, f LetterFilter) (out []LetterGro
 }
 
 // DeadLetter gives a run's dead letter.
-func (v *View) DeadLetter(t perdure.TenantID, run perdure.RunID) (d perdure.DeadLetter, ok bool, err error) {
-	err = deadTable.query(v.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(x *perdure.DeadLetter) error {
-		d, ok = *x, true
-		return nil
-	})
-	return d, ok, err
+func (v *View) DeadLetter(t perdure.TenantID, run perdure.RunID) (perdure.DeadLetter, bool, error) {
+	return deadTable.one(v.sess, "WHERE tenant=? AND run_id=?", string(t), string(run))
 }
 
 // EventsOf reads the last lines of some types of a run's log, in their order.

@@ -9,12 +9,8 @@ import (
 )
 
 // Run gives a run of a tenant.
-func (v *View) Run(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool, err error) {
-	err = runTable.query(v.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(x *perdure.Run) error {
-		r, ok = *x, true
-		return nil
-	})
-	return r, ok, err
+func (v *View) Run(t perdure.TenantID, id perdure.RunID) (perdure.Run, bool, error) {
+	return runTable.one(v.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 // Events reads a run's log from a cursor on.
@@ -87,12 +83,8 @@ func readJournal(s Session, t perdure.TenantID, run perdure.RunID, after int64, 
 }
 
 // Thread gives a thread.
-func (v *View) Thread(t perdure.TenantID, id perdure.ThreadID) (th perdure.Thread, ok bool, err error) {
-	err = threadTable.query(v.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(x *perdure.Thread) error {
-		th, ok = *x, true
-		return nil
-	})
-	return th, ok, err
+func (v *View) Thread(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, bool, error) {
+	return threadTable.one(v.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 // Messages reads a thread from a cursor on.
@@ -107,12 +99,8 @@ func (v *View) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, li
 }
 
 // Gathering gives a chord or a group.
-func (v *View) Gathering(t perdure.TenantID, id perdure.GroupID) (g perdure.Group, ok bool, err error) {
-	err = groupTable.query(v.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(x *perdure.Group) error {
-		g, ok = *x, true
-		return nil
-	})
-	return g, ok, err
+func (v *View) Gathering(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
+	return groupTable.one(v.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 // Waits gives all waits of a run.
@@ -235,12 +223,8 @@ func (v *View) Rows(query string, args []any, row func(scan func(...any) error) 
 }
 
 // Credential gives a key by its id.
-func (v *View) Credential(id string) (k perdure.Key, ok bool, err error) {
-	err = keysTable.query(v.sess, "WHERE id=?", []any{id}, func(x *perdure.Key) error {
-		k, ok = *x, true
-		return nil
-	})
-	return k, ok, err
+func (v *View) Credential(id string) (perdure.Key, bool, error) {
+	return keysTable.one(v.sess, "WHERE id=?", id)
 }
 
 // Credentials lists a tenant's keys.

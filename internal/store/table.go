@@ -161,6 +161,15 @@ func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error)
 	})
 }
 
+// one reads the row that a condition holds for: ok is false if there is none.
+func (t *table[T]) one(s Session, where string, args ...any) (v T, ok bool, err error) {
+	err = t.query(s, where, args, func(x *T) error {
+		v, ok = *x, true
+		return nil
+	})
+	return v, ok, err
+}
+
 // ignored scans what is not needed.
 type ignored struct{}
 

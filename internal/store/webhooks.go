@@ -84,12 +84,8 @@ func readWebhooks(s Session, t perdure.TenantID) ([]perdure.Webhook, error) {
 }
 
 // Webhook gives an endpoint, one that was deleted too.
-func (v *View) Webhook(t perdure.TenantID, id perdure.WebhookID) (w perdure.Webhook, ok bool, err error) {
-	err = webhookTable.query(v.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(x *perdure.Webhook) error {
-		w, ok = *x, true
-		return nil
-	})
-	return w, ok, err
+func (v *View) Webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
+	return webhookTable.one(v.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 // Outbox lists a run's notifications.

@@ -2,9 +2,9 @@ package webhook
 
 import (
 	"context"
-	"time"
 
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // Settle returns when every node knows the webhooks that were changed before the call. A handler
@@ -15,12 +15,8 @@ func Settle(ctx context.Context, e *engine.Engine) error {
 	if delay == 0 {
 		return nil
 	}
-	t := time.NewTimer(delay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !timer.Sleep(ctx, delay) {
 		return ctx.Err()
 	}
+	return nil
 }

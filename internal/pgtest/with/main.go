@@ -3,6 +3,7 @@
 //
 //	go run ./internal/pgtest/with -- go test ./internal/store
 //
+// With -memory before the dashes its data is in memory, if the machine has enough: for tests, not for measurements.
 // Where PostgreSQL is missing it is installed, if we are root on Debian. Where the variable is set already,
 // that server is used. It is for make, and for whoever tries something by hand.
 package main
@@ -20,14 +21,18 @@ import (
 
 func main() {
 	args := os.Args[1:]
+	var o pgtest.Options
+	if len(args) > 0 && args[0] == "-memory" {
+		o.InMemory, args = true, args[1:]
+	}
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
 	}
 	if len(args) == 0 {
-		fmt.Fprintln(os.Stderr, "usage: with -- command [argument…]")
+		fmt.Fprintln(os.Stderr, "usage: with [-memory] -- command [argument…]")
 		os.Exit(2)
 	}
-	code, err := run(args)
+	code, err := run(o, args)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "with:", err)
 		code = max(code, 1)
@@ -36,14 +41,14 @@ func main() {
 }
 
 // run gives the exit code of the command. The cluster is gone when it returns.
-func run(args []string) (code int, err error) {
+func run(o pgtest.Options, args []string) (code int, err error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	if os.Getenv(pgtest.Env) == "" {
 		if err := install(); err != nil {
 			return 1, err
 		}
-		c, startErr := pgtest.Start(pgtest.Options{})
+		c, startErr := pgtest.Start(o)
 		if startErr != nil {
 			return 1, startErr
 		}

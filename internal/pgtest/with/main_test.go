@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -78,6 +79,16 @@ func TestACommandHasAServerForAsLongAsItRuns(t *testing.T) {
 	out, err := cmd.Output()
 	if cmd.ProcessState.ExitCode() != 7 {
 		t.Errorf("the command ended with 7, with with %v", err)
+	}
+	gone(t, string(out))
+}
+
+func TestDataInMemoryIsGoneWithTheCommand(t *testing.T) {
+	cmd := with("env", role+"=command", os.Args[0])
+	cmd.Args = slices.Insert(cmd.Args, 1, "-memory")
+	out, err := cmd.Output()
+	if cmd.ProcessState.ExitCode() != 7 {
+		t.Errorf("the command ended with 7, with -memory with %v", err)
 	}
 	gone(t, string(out))
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store/scan"
 )
 
 // scanAnyhow reads a row some columns of which hold what they never should: a text where a number belongs, or nothing at all. Those
@@ -30,11 +31,11 @@ func (t *table[T]) scanAnyhow(scan func(...any) error, v *T) error {
 func put(dest, v any) error {
 	switch v := v.(type) {
 	case int64:
-		return putInt(dest, v)
+		return scan.Int(dest, v)
 	case string:
-		return putText(dest, []byte(v))
+		return scan.Text(dest, []byte(v))
 	case []byte: // a text that is marked as bytes
-		return putText(dest, v)
+		return scan.Text(dest, v)
 	}
 	if s, ok := dest.(sql.Scanner); ok {
 		return s.Scan(nil)

@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store/pg"
 )
 
 // reserveBytes is how much of the disk is kept back for when it is full. A whole write-ahead log has to find
@@ -182,8 +182,7 @@ func freeBytes(dir string) (int64, error) {
 // space is another error.
 func diskFull(err error) bool {
 	var e *sqlite.Error
-	var p *pgconn.PgError
-	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_FULL || errors.As(err, &p) && p.Code == "53100"
+	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_FULL || pg.IsFull(err)
 }
 
 // Full tells whether new work is refused because the disk is full.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/fair"
+	"github.com/perdure/perdure/internal/store/pg"
 )
 
 // Options say where a store is and what it has to be careful about. The zero value is a database in
@@ -305,11 +305,11 @@ func (s *Store) openMemory() error {
 // openPostgres opens a PostgreSQL database. Each lane has a connection of its own, the watchdog's among them:
 // whatever the others do, it can act.
 func (s *Store) openPostgres() error {
-	p, err := openPostgres(s.opt.URL)
+	p, err := pg.Open(s.opt.URL)
 	if err != nil {
 		return err
 	}
-	if err := p.migrate(s.opt.AsIs); err != nil {
+	if err := migratePostgres(p, s.opt.AsIs); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
@@ -322,22 +322,18 @@ func (s *Store) openPostgres() error {
 		s.running.Go(func() { c.follow(s.done) })
 	}
 	for i := range s.lanes {
-		timeout := writeTimeout
+		// The server after a lost connection may be one with another history.
+		opt := pg.WriterOptions{Timeout: writeTimeout, Reconnected: s.cache.clear}
 		if Lane(i) == LaneWatch {
-			timeout = watchTimeout
+			opt.Timeout, opt.LockTimeout = watchTimeout, watchPatience
 		}
-		pw := p.writer(timeout)
-		if Lane(i) == LaneWatch {
-			pw.cfg.RuntimeParams["lock_timeout"] = strconv.FormatInt(watchPatience.Milliseconds(), 10)
-		}
-		pw.again = s.cache.clear // it may be a server with another history
-		w := s.wrap(pw)
+		w := s.wrap(p.Writer(opt))
 		s.lanes[i] = newLane(w, w, new(sync.Mutex))
 	}
-	t := s.wrap(p.writer(writeTimeout))
+	t := s.wrap(p.Writer(pg.WriterOptions{Timeout: writeTimeout}))
 	s.tester = newLane(t, t, new(sync.Mutex))
-	s.auditor = func() (Session, error) { return p.auditor(), nil }
-	return s.addReaders(func(deadline time.Duration) (Session, error) { return p.reader(deadline), nil })
+	s.auditor = func() (Session, error) { return p.Auditor(), nil }
+	return s.addReaders(func(deadline time.Duration) (Session, error) { return p.Reader(deadline), nil })
 }
 
 // prepare brings the schema up to date and sets the clock of a store whose database has none.
@@ -584,10 +580,10 @@ func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error
 		return perdure.Errorf(perdure.CodeQueryTimeout, "a query took longer than it may: ask for less")
 	case err != nil && s.dialect.lost(err):
 		s.log.Warn("a read failed", "error", err)
-		return perdure.Errorf(perdure.CodeUnavailable, "%v", errLost)
+		return perdure.Errorf(perdure.CodeUnavailable, "%v", pg.ErrLost)
 	}
 	if err != nil && s.dialect.readOnly(err) { // a standby: what it shows may be old
-		return perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", errStandby)
+		return perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", pg.ErrStandby)
 	}
 	return err
 }

@@ -44,7 +44,8 @@ var layers = []struct {
 	{"internal/fair", []string{""}},
 	{"internal/store/scan", nil},
 	{"internal/store/pg", []string{"internal/store/scan"}},
-	{"internal/store", []string{"", "internal/plant", "internal/fair", "internal/store/scan", "internal/store/pg"}},
+	{"internal/store/sqlite", nil},
+	{"internal/store", []string{"", "internal/plant", "internal/fair", "internal/store/scan", "internal/store/pg", "internal/store/sqlite"}},
 	{"internal/engine", []string{"", "internal/redact", "internal/plant", "internal/doorbell", "internal/store"}},
 	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
 	{"internal/webhook", []string{"", "internal/redact", "api", "internal/plant", "internal/fair", "internal/store", "internal/engine"}},
@@ -153,6 +154,23 @@ func TestArchitecture(t *testing.T) {
 			for _, i := range p.Imports {
 				if to, ok := inModule(i); ok && strings.HasPrefix(to, "cmd/") {
 					t.Errorf("%s imports %s: nothing stands above the command", name(rest), name(to))
+				}
+			}
+		}
+	})
+
+	t.Run("the store leaves the drivers to its packages of the databases", func(t *testing.T) {
+		drivers := []string{"database/sql", "github.com/jackc/", "modernc.org/"}
+		users := map[string]string{"internal/store/pg": "github.com/jackc/", "internal/store/sqlite": "modernc.org/"}
+		for user, driver := range users {
+			if !slices.ContainsFunc(ours[user].Imports, func(i string) bool { return strings.HasPrefix(i, driver) }) {
+				t.Errorf("%s does not import %s: this test looks at nothing", user, driver)
+			}
+		}
+		for _, i := range ours["internal/store"].Imports {
+			for _, driver := range drivers {
+				if strings.HasPrefix(i, driver) {
+					t.Errorf("internal/store imports %s: what a database is spoken to with is in internal/store/pg and internal/store/sqlite", i)
 				}
 			}
 		}

@@ -2,11 +2,9 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
 // A backup is a SQLite database with the schema of a store and a row of meta that says what it is, whatever the store is that
@@ -56,7 +55,7 @@ func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b B
 		}
 	}()
 	// What is half written is thrown away: there is nothing to be undone.
-	into, closed, err := openCopy(path, "journal_mode(OFF)", "synchronous(OFF)")
+	into, err := sqlite.OpenPlain(path, "journal_mode(OFF)", "synchronous(OFF)")
 	if err != nil {
 		return b, fmt.Errorf("back up: %w", err)
 	}
@@ -72,7 +71,7 @@ func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b B
 		}
 		return into.Commit()
 	})
-	if cerr := closed(); err == nil {
+	if cerr := into.Close(); err == nil {
 		err = cerr
 	}
 	if err == nil {
@@ -85,20 +84,6 @@ func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b B
 		return b, fmt.Errorf("back up: %w", err)
 	}
 	return b, f.Sync()
-}
-
-// openCopy opens a SQLite file that is no store.
-func openCopy(path string, settings ...string) (*sqlSession, func() error, error) {
-	q := url.Values{"_pragma": settings}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+q.Encode())
-	if err != nil {
-		return nil, nil, err
-	}
-	sess, err := newSQLSession(db, "BEGIN IMMEDIATE")
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	return sess, func() error { return errors.Join(sess.Close(), db.Close()) }, nil
 }
 
 // copyTo copies a view into a fresh database.

@@ -183,7 +183,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, paced, again bool)
 				continue
 			}
 		case diskFull(err):
-			if try < 3 && s.room.out() {
+			if try < 3 && s.file.SpendReserve() {
 				continue // in what was kept back
 			}
 			if len(ops) == 1 {
@@ -344,7 +344,7 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 	if err != nil {
 		if !open {
 			if s.dialect.blocked(err) {
-				s.beBlocked(l)
+				s.file.Blocked()
 			}
 			return err
 		}
@@ -355,7 +355,7 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 	}
 	err = l.write.Commit()
 	if err == nil {
-		s.written(l)
+		s.written()
 		return nil
 	}
 	if s.dialect.lost(err) || s.dialect.conflict(err) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
 // maxGeneration keeps epochs exact where numbers are doubles: beside it they have 41 bits.
@@ -63,7 +64,7 @@ func (s *Store) Restore(ctx context.Context, path string, adopt func(generation 
 }
 
 // private opens a copy of a backup, which is brought up to date without changing the backup.
-func (s *Store) private(ctx context.Context, path string) (sess *sqlSession, discard func() error, err error) {
+func (s *Store) private(ctx context.Context, path string) (sess *sqlite.Session, discard func() error, err error) {
 	in, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -88,11 +89,11 @@ func (s *Store) private(ctx context.Context, path string) (sess *sqlSession, dis
 	if err != nil {
 		return nil, nil, errors.Join(err, gone())
 	}
-	sess, closed, err := openCopy(out.Name(), "synchronous(OFF)")
+	sess, err = sqlite.OpenPlain(out.Name(), "synchronous(OFF)")
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("this is no backup, or it is damaged: %w", err), gone())
 	}
-	return sess, func() error { return errors.Join(closed(), gone()) }, nil
+	return sess, func() error { return errors.Join(sess.Close(), gone()) }, nil
 }
 
 func ignoreMissing(err error) error {
@@ -123,16 +124,16 @@ func ReadBackup(path string) (b Backup, err error) {
 	if err := errors.Join(unseal(context.Background(), io.Discard, f), f.Close()); err != nil {
 		return b, err
 	}
-	sess, closed, err := openCopy(path, "query_only(1)")
+	sess, err := sqlite.OpenPlain(path, "query_only(1)")
 	if err != nil {
 		return b, fmt.Errorf("this is no backup, or it is damaged: %w", err)
 	}
 	b, err = describeBackup(sess)
-	return b, errors.Join(err, closed())
+	return b, errors.Join(err, sess.Close())
 }
 
 // readBackup reads a backup, brings it up to date, and holds it against the invariants.
-func readBackup(from *sqlSession) (b Backup, err error) {
+func readBackup(from *sqlite.Session) (b Backup, err error) {
 	if b, err = describeBackup(from); err != nil {
 		return b, err
 	}
@@ -155,7 +156,7 @@ func readBackup(from *sqlSession) (b Backup, err error) {
 	return b, err
 }
 
-func describeBackup(from *sqlSession) (b Backup, err error) {
+func describeBackup(from *sqlite.Session) (b Backup, err error) {
 	damage := ""
 	err = from.Query("PRAGMA integrity_check(1)", nil, func(scan func(...any) error) error { return scan(&damage) })
 	if err != nil || damage != "ok" {

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
 func TestEveryByteOfABackupIsSealed(t *testing.T) {
@@ -56,14 +57,14 @@ func resealed(t *testing.T, from, change string) string {
 	if err := unseal(t.Context(), out, in); err != nil {
 		t.Fatal(err)
 	}
-	sess, closed, err := openCopy(path)
+	sess, err := sqlite.OpenPlain(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := sess.Exec(change, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := closed(); err != nil {
+	if err := sess.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := seal(t.Context(), out); err != nil {

@@ -4,10 +4,28 @@ package scan
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
 )
+
+// Value puts whatever a column held into what dest points to. What is neither a number nor a text, such as NULL, is put
+// into a sql.Scanner alone, as NULL.
+func Value(dest, v any) error {
+	switch v := v.(type) {
+	case int64:
+		return Int(dest, v)
+	case string:
+		return Text(dest, []byte(v))
+	case []byte: // a text that is marked as bytes
+		return Text(dest, v)
+	}
+	if s, ok := dest.(sql.Scanner); ok {
+		return s.Scan(nil)
+	}
+	return errors.New("nothing that belongs there")
+}
 
 // Int puts a whole number into what dest points to: a number of its kind, a text, an any or a sql.Scanner.
 func Int(dest any, n int64) error {

@@ -74,6 +74,17 @@ func (d *dialect) parts(rows [][]any) iter.Seq[[][]any] {
 	}
 }
 
+// inserts gives the statements that write rows. Each begins with a text that names a table and its columns.
+func (d *dialect) inserts(text string, rows [][]any) iter.Seq2[string, []any] {
+	return func(yield func(string, []any) bool) {
+		for part := range d.parts(rows) {
+			if !yield(text+d.rows(part), d.args(part)) {
+				return
+			}
+		}
+	}
+}
+
 // padded repeats the last row as often as it takes to ask for all of them in as few parts as there can be. Who is asked for
 // twice by among is found once.
 func (d *dialect) padded(rows [][]any) [][]any {

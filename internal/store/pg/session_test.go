@@ -127,6 +127,11 @@ func TestArgumentOfAnotherTypeIsRefused(t *testing.T) {
 		{"SELECT ?::text", []any{[]byte("a")}, "argument 1 is bytes"},
 		{"SELECT ?::text", []any{1.5}, "argument 1 has type float64"},
 		{"SELECT ?::text[]", []any{Column{[][]any{{true}}, 0}}, "argument 1: an array of bool"},
+		{"SELECT ?::text[]", []any{Column{[][]any{{"a"}, {int64(1)}}, 0}}, "argument 1: an array of int64"},
+		{"SELECT ?::bigint[]", []any{Column{[][]any{{nil}, {"12345678"}}, 0}}, "argument 1: an array of string"}, // as long as a number
+		{"SELECT ?::integer[]", []any{Column{[][]any{{int64(1)}}, 0}}, "argument 1: an array"},
+		{"SELECT ?::bigint", []any{Column{[][]any{{int64(1)}}, 0}}, "argument 1: an array"},
+		{"SELECT ?::bigint[]", []any{[]string{"a"}}, "argument 1: an array"},
 		{"SELECT ?::text", []any{"a", "b"}, "2 arguments for 1 parameters"},
 	} {
 		err := s.Query(x.query, x.args, func(func(...any) error) error { return nil })
@@ -168,6 +173,19 @@ func TestExecAllSaysHowManyRowsEachStatementHasChanged(t *testing.T) {
 		}
 		if got := rows(); got != x.rows {
 			t.Errorf("%d rows after the end, want %d", got, x.rows)
+		}
+	}
+}
+
+// Four bytes would hold the rest of it, which is another number.
+func TestNumberThatDoesNotFitIsRefused(t *testing.T) {
+	t.Parallel()
+	s := openSession(t)
+	for _, n := range []int64{math.MaxInt32 + 1, math.MinInt32 - 1, math.MaxInt64} {
+		got := int64(0)
+		err := s.Query("SELECT ?::integer", []any{n}, func(scan func(...any) error) error { return scan(&got) })
+		if err == nil || !strings.Contains(err.Error(), "argument 1") {
+			t.Errorf("%d as four bytes: %d, %v, want a refusal", n, got, err)
 		}
 	}
 }

@@ -60,11 +60,17 @@ func (st *statement) encode(args []any) ([][]byte, error) {
 			case oidInt8:
 				out[i] = binary.BigEndian.AppendUint64(nil, uint64(x))
 			case oidInt4:
+				if int64(int32(x)) != x {
+					return nil, fmt.Errorf("argument %d is %d, which the four bytes that the server wants can't hold", i+1, x)
+				}
 				out[i] = binary.BigEndian.AppendUint32(nil, uint32(x))
 			default:
 				return nil, fmt.Errorf("argument %d is a number, and the server wants type %d", i+1, oid)
 			}
 		case []string:
+			if oid != oidTextArray {
+				return nil, fmt.Errorf("argument %d: an array of texts, and the server wants type %d", i+1, oid)
+			}
 			out[i] = arrayHeader(oidText, len(x))
 			for _, text := range x {
 				out[i] = append(binary.BigEndian.AppendUint32(out[i], uint32(len(text))), text...)
@@ -93,22 +99,33 @@ func arrayHeader(elem uint32, n int) []byte {
 }
 
 func (c Column) encode(oid uint32) ([]byte, error) {
-	elem := uint32(oidText)
-	if oid == oidInt8Array {
+	var elem uint32
+	switch oid {
+	case oidTextArray:
+		elem = oidText
+	case oidInt8Array:
 		elem = oidInt8
+	default:
+		return nil, fmt.Errorf("an array, and the server wants type %d", oid)
 	}
 	b := arrayHeader(elem, len(c.Rows))
 	for _, row := range c.Rows {
 		switch x := row[c.At].(type) {
 		case nil:
 			b = binary.BigEndian.AppendUint32(b, 1<<32-1)
+			continue
 		case string:
-			b = append(binary.BigEndian.AppendUint32(b, uint32(len(x))), x...)
+			if elem == oidText {
+				b = append(binary.BigEndian.AppendUint32(b, uint32(len(x))), x...)
+				continue
+			}
 		case int64:
-			b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(x))
-		default:
-			return nil, fmt.Errorf("an array of %T", x)
+			if elem == oidInt8 {
+				b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(x))
+				continue
+			}
 		}
+		return nil, fmt.Errorf("an array of %T, and the server wants type %d", row[c.At], oid)
 	}
 	return b, nil
 }

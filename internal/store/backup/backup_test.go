@@ -205,7 +205,8 @@ func TestRowsAreCopiedAsTheyAre(t *testing.T) {
 			t.Errorf("%s: %d rows, %v, want %d", list[i].Name, n, err, want)
 		}
 	}
-	if want := []Progress{{"chunks", 2}, {"words", 2 + MaxRows}, {"words", 2 + 2*MaxRows}, {"words", 2 + words}}; !reflect.DeepEqual(told, want) {
+	want := []Progress{{"chunks", 2}, {"words", 2 + MaxRows}, {"words", 2 + 2*MaxRows}, {"words", 2 + words}}
+	if !reflect.DeepEqual(told, want) {
 		t.Errorf("told %v, want %v", told, want)
 	}
 	for _, table := range list {

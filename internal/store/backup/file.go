@@ -27,8 +27,8 @@ const MaxGeneration = 1<<12 - 1
 // InfoName is the name of the row of meta that holds the Info of a backup. No store has it.
 const InfoName = "backup"
 
-// Create makes a backup in a new file, for its owner alone. fill fills the database. The file is on disk when Create
-// returns, or removed if it returns an error.
+// Create makes a backup in a new file, for its owner alone. fill fills the database. The file is on
+// disk when Create returns, or removed if it returns an error.
 func Create(ctx context.Context, path string, fill func(into *sqlite.Session) error) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -80,8 +80,8 @@ type Copy struct {
 	path string
 }
 
-// OpenCopy copies a backup that is whole into a folder, and says what it holds. The copy is for its owner alone. With no
-// folder it is where the system has such things.
+// OpenCopy copies a backup that is whole into a folder, and says what it holds. The copy is for its
+// owner alone. With no folder it is where the system has such things.
 func OpenCopy(ctx context.Context, path, folder string) (c *Copy, b Info, err error) {
 	in, err := os.Open(path)
 	if err != nil {
@@ -136,11 +136,13 @@ func Is(s Session) (bool, error) {
 // infoText reads the row of meta that holds the Info; empty: there is none.
 func infoText(s Session) (text string, err error) {
 	exists := 0
-	err = s.Query("SELECT count(*) FROM sqlite_master WHERE type='table' AND name='meta'", nil, func(scan func(...any) error) error { return scan(&exists) })
+	err = s.Query("SELECT count(*) FROM sqlite_master WHERE type='table' AND name='meta'", nil,
+		func(scan func(...any) error) error { return scan(&exists) })
 	if err != nil || exists == 0 {
 		return "", err
 	}
-	err = s.Query("SELECT value FROM meta WHERE name=?", []any{InfoName}, func(scan func(...any) error) error { return scan(&text) })
+	err = s.Query("SELECT value FROM meta WHERE name=?", []any{InfoName},
+		func(scan func(...any) error) error { return scan(&text) })
 	return text, err
 }
 

@@ -10,7 +10,8 @@ import (
 var (
 	// ErrLost says that the connection is gone and that nothing of the transaction was committed.
 	ErrLost = errors.New("the connection to the database is gone")
-	// ErrStandby says that the server takes no writes, and that nothing of the transaction was committed.
+	// ErrStandby says that the server takes no writes, and that nothing of the transaction was
+	// committed.
 	ErrStandby = errors.New("the server of the database is read-only")
 	// ErrInDoubt says that nobody can tell whether a commit happened.
 	ErrInDoubt = errors.New("the connection to the database went away during a commit")
@@ -42,8 +43,8 @@ func code(err error) string {
 	return ""
 }
 
-// IsConflict tells whether somebody else was quicker: a key is there already, the transaction can't be put in order with
-// those of others, or it was chosen to end a deadlock.
+// IsConflict tells whether somebody else was quicker: a key is there already, the transaction can't
+// be put in order with those of others, or it was chosen to end a deadlock.
 func IsConflict(err error) bool {
 	switch code(err) {
 	case uniqueViolation, serializationFailure, deadlock:
@@ -58,7 +59,8 @@ func IsLocked(err error) bool { return code(err) == lockTimeout }
 // IsLate tells whether a statement took longer than it may.
 func IsLate(err error) bool { return code(err) == queryCancelled }
 
-// IsBusy tells whether a statement or a lock took too long, or the server has too little of something.
+// IsBusy tells whether a statement or a lock took too long, or the server has too little of
+// something.
 func IsBusy(err error) bool {
 	return IsLate(err) || IsLocked(err) || strings.HasPrefix(code(err), noResources)
 }
@@ -69,7 +71,8 @@ func IsFull(err error) bool { return code(err) == diskFull }
 // passing tells whether a connection that was refused may be given later.
 func passing(err error) bool {
 	c := code(err)
-	return c == "" || strings.HasPrefix(c, shutdown) || strings.HasPrefix(c, noResources) || strings.HasPrefix(c, noConnection)
+	return c == "" || strings.HasPrefix(c, shutdown) || strings.HasPrefix(c, noResources) ||
+		strings.HasPrefix(c, noConnection)
 }
 
 // dropped tells whether the connection was given up with an error.

@@ -20,8 +20,9 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// native is a session made of pgx.Conn: its cache of prepared statements, its batches and its codecs. It does the same
-// round trips as Session, and nothing about connections that are lost. It is here to be measured against Session.
+// native is a session made of pgx.Conn: its cache of prepared statements, its batches and its
+// codecs. It does the same round trips as Session, and nothing about connections that are lost. It
+// is here to be measured against Session.
 type native struct {
 	conn  *pgx.Conn
 	texts map[string]string
@@ -101,7 +102,8 @@ func nativeColumns(rows [][]any) []any {
 	return out
 }
 
-// nativeSlices gives the columns as slices, for which pgx has codecs of their own. They can't hold NULL.
+// nativeSlices gives the columns as slices, for which pgx has codecs of their own. They can't hold
+// NULL.
 func nativeSlices(rows [][]any) []any {
 	out := make([]any, len(rows[0]))
 	for i := range out {
@@ -147,7 +149,8 @@ type round struct {
 	allocs            float64
 }
 
-// roundOps is the number of operations of a round. It is small, so that both sides meet the same load of the machine.
+// roundOps is the number of operations of a round. It is small, so that both sides meet the same
+// load of the machine.
 const roundOps = 10
 
 func measure(b *testing.B, op func() error, pid int) (r round) {
@@ -220,8 +223,9 @@ func inTurns(b *testing.B, sides ...side) {
 	}
 }
 
-// BenchmarkSession compares Session with a session made of pgx.Conn, on the store's two kinds of statements: a transaction
-// that changes rows by arrays of columns, and a query that reads them by their keys.
+// BenchmarkSession compares Session with a session made of pgx.Conn, on the store's two kinds of
+// statements: a transaction that changes rows by arrays of columns, and a query that reads them by
+// their keys.
 func BenchmarkSession(b *testing.B) {
 	url := pgtest.New(b)
 	p, err := Open(url)
@@ -266,7 +270,8 @@ func BenchmarkSession(b *testing.B) {
 	if _, err := ours.Exec("INSERT INTO wide ("+all+") "+input, Columns(rows)); err != nil {
 		b.Fatal(err)
 	}
-	update := "WITH input(" + all + ") AS (" + input + ") UPDATE wide SET " + strings.Join(set, ",") + " FROM input WHERE wide.c0=input.c0"
+	update := "WITH input(" + all + ") AS (" + input + ") UPDATE wide SET " + strings.Join(set, ",") +
+		" FROM input WHERE wide.c0=input.c0"
 	read := "SELECT " + all + " FROM wide WHERE c0 = ANY(?::text[])"
 
 	other := &native{conn, make(map[string]string)}
@@ -302,7 +307,8 @@ func BenchmarkSession(b *testing.B) {
 		}
 	}
 	pid := func(s session) (n int) {
-		if err := s.Query("SELECT pg_backend_pid()", nil, func(scan func(...any) error) error { return scan(&n) }); err != nil {
+		err := s.Query("SELECT pg_backend_pid()", nil, func(scan func(...any) error) error { return scan(&n) })
+		if err != nil {
 			b.Fatal(err)
 		}
 		return n

@@ -11,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// How long one statement may take at the server where the caller does not say, and how long its answer may take beyond
-// that before the connection is given up: a server that is gone without a word is not waited for.
+// How long one statement may take at the server where the caller does not say, and how long its
+// answer may take beyond that before the connection is given up: a server that is gone without a
+// word is not waited for.
 const (
 	checkTimeout   = 30 * time.Second
 	migrateTimeout = time.Minute
@@ -54,7 +55,8 @@ func (p *Server) String() string {
 	return fmt.Sprintf("postgres://%s@%s:%d/%s", p.cfg.User, p.cfg.Host, p.cfg.Port, p.cfg.Database)
 }
 
-// check refuses settings under which an acknowledged write could be lost, and texts that it could not hold.
+// check refuses settings under which an acknowledged write could be lost, and texts that it could
+// not hold.
 func (p *Server) check(s *Session) error {
 	set := make(map[string]string)
 	for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes", "server_encoding", "server_version_num"} {
@@ -112,8 +114,8 @@ type WriterOptions struct {
 	Reconnected func()        // is called when a lost connection was replaced, perhaps by one to another server
 }
 
-// Writer gives a session that decides and writes. Everything it does goes by an index, in that index's order; the
-// planner shall not think otherwise because it once saw the table empty.
+// Writer gives a session that decides and writes. Everything it does goes by an index, in that
+// index's order; the planner shall not think otherwise because it once saw the table empty.
 func (p *Server) Writer(opt WriterOptions) *Session {
 	s := p.session("BEGIN", opt.Timeout)
 	s.again = opt.Reconnected
@@ -135,8 +137,8 @@ func (p *Server) Reader(timeout time.Duration) *Session {
 	return s
 }
 
-// Auditor gives a session that reads whole tables and joins them with each other: one row after the other is never the
-// way, whatever the planner thinks of tables that nobody has counted yet.
+// Auditor gives a session that reads whole tables and joins them with each other: one row after the
+// other is never the way, whatever the planner thinks of tables that nobody has counted yet.
 func (p *Server) Auditor() *Session {
 	s := p.session(snapshot, auditTimeout)
 	s.cfg.RuntimeParams["enable_nestloop"] = "off"
@@ -144,8 +146,8 @@ func (p *Server) Auditor() *Session {
 	return s
 }
 
-// validatePrimary lets a session read from a primary that takes no writes, and refuses a standby: what a standby shows
-// may be older than what was acknowledged.
+// validatePrimary lets a session read from a primary that takes no writes, and refuses a standby:
+// what a standby shows may be older than what was acknowledged.
 func validatePrimary(ctx context.Context, conn *pgconn.PgConn) error {
 	got, err := conn.Exec(ctx, "SELECT pg_is_in_recovery()").ReadAll()
 	if err == nil && string(got[0].Rows[0][0]) == "t" {
@@ -157,12 +159,13 @@ func validatePrimary(ctx context.Context, conn *pgconn.PgConn) error {
 // snapshot begins a transaction that reads everything as of one moment.
 const snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-// Migrator gives a session that changes the schema. It has the lock for that: nodes that start at once get theirs one
-// after the other. The lock goes with the session.
+// Migrator gives a session that changes the schema. It has the lock for that: nodes that start at
+// once get theirs one after the other. The lock goes with the session.
 func (p *Server) Migrator() (*Session, error) {
 	s := p.session("BEGIN", migrateTimeout)
 	const key = "hashtext('perdure ' || current_schema())"
-	err := s.Query("SELECT 1 FROM (SELECT pg_advisory_lock("+key+")) AS locked", nil, func(func(...any) error) error { return nil })
+	err := s.Query("SELECT 1 FROM (SELECT pg_advisory_lock("+key+")) AS locked", nil,
+		func(func(...any) error) error { return nil })
 	if err != nil {
 		s.Close()
 		return nil, err

@@ -78,7 +78,8 @@ func TestTextsAndNumbersComeBackAsTheyWere(t *testing.T) {
 		}
 	}
 	short, sum := 0, int64(0)
-	one(t, s, "SELECT (-2)::smallint, sum(n) FROM unnest(?::bigint[]) AS n", []any{Column{[][]any{{int64(1)}, {int64(2)}}, 0}}, &short, &sum)
+	numbers := Column{[][]any{{int64(1)}, {int64(2)}}, 0}
+	one(t, s, "SELECT (-2)::smallint, sum(n) FROM unnest(?::bigint[]) AS n", []any{numbers}, &short, &sum)
 	if short != -2 || sum != 3 { // a sum is a numeric, which comes as a text
 		t.Errorf("a number of two bytes is %d, want -2; a sum is %d, want 3", short, sum)
 	}
@@ -98,7 +99,8 @@ func TestColumnsComeBackAsRows(t *testing.T) {
 	s := openSession(t)
 	rows := [][]any{{"a", int64(1), nil}, {"", int64(-1), int64(3)}, {"ü", int64(math.MaxInt64), nil}}
 	var got [][]any
-	err := s.Query("SELECT * FROM unnest(?::text[],?::bigint[],?::bigint[])", Columns(rows), func(scan func(...any) error) error {
+	const query = "SELECT * FROM unnest(?::text[],?::bigint[],?::bigint[])"
+	err := s.Query(query, Columns(rows), func(scan func(...any) error) error {
 		row := make([]any, 3)
 		got = append(got, row)
 		return scan(&row[0], &row[1], &row[2])
@@ -107,7 +109,8 @@ func TestColumnsComeBackAsRows(t *testing.T) {
 		t.Errorf("%v came back as %v, %v", rows, got, err)
 	}
 	n := 0
-	one(t, s, "SELECT count(*) FROM unnest(?::text[]) AS x WHERE x = ANY(?::text[])", []any{[]string{"a", "b", ""}, []string{"", "b", "c"}}, &n)
+	one(t, s, "SELECT count(*) FROM unnest(?::text[]) AS x WHERE x = ANY(?::text[])",
+		[]any{[]string{"a", "b", ""}, []string{"", "b", "c"}}, &n)
 	if n != 2 {
 		t.Errorf("%d texts are in both lists, want 2", n)
 	}
@@ -128,7 +131,8 @@ func TestArgumentOfAnotherTypeIsRefused(t *testing.T) {
 		{"SELECT ?::text", []any{1.5}, "argument 1 has type float64"},
 		{"SELECT ?::text[]", []any{Column{[][]any{{true}}, 0}}, "argument 1: an array of bool"},
 		{"SELECT ?::text[]", []any{Column{[][]any{{"a"}, {int64(1)}}, 0}}, "argument 1: an array of int64"},
-		{"SELECT ?::bigint[]", []any{Column{[][]any{{nil}, {"12345678"}}, 0}}, "argument 1: an array of string"}, // as long as a number
+		// This text is as long as a number.
+		{"SELECT ?::bigint[]", []any{Column{[][]any{{nil}, {"12345678"}}, 0}}, "argument 1: an array of string"},
 		{"SELECT ?::integer[]", []any{Column{[][]any{{int64(1)}}, 0}}, "argument 1: an array"},
 		{"SELECT ?::bigint", []any{Column{[][]any{{int64(1)}}, 0}}, "argument 1: an array"},
 		{"SELECT ?::bigint[]", []any{[]string{"a"}}, "argument 1: an array"},
@@ -151,8 +155,9 @@ func TestExecAllSaysHowManyRowsEachStatementHasChanged(t *testing.T) {
 	if _, err := s.Exec("CREATE TABLE numbers (n BIGINT)", nil); err != nil {
 		t.Fatal(err)
 	}
+	three := Column{[][]any{{int64(1)}, {int64(2)}, {int64(3)}}, 0}
 	list := func(yield func(string, []any) bool) {
-		_ = yield("INSERT INTO numbers SELECT unnest(?::bigint[])", []any{Column{[][]any{{int64(1)}, {int64(2)}, {int64(3)}}, 0}}) &&
+		_ = yield("INSERT INTO numbers SELECT unnest(?::bigint[])", []any{three}) &&
 			yield("UPDATE numbers SET n=n+10 WHERE n>?::bigint", []any{int64(1)}) &&
 			yield("DELETE FROM numbers WHERE n=?::bigint", []any{int64(99)})
 	}

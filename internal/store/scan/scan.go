@@ -1,5 +1,6 @@
-// Package scan puts single values of a database into what the caller points to, as the drivers of database/sql do. It
-// is for what comes from elsewhere than from them: PostgreSQL's values (see package pg), and columns of a damaged row.
+// Package scan puts single values of a database into what the caller points to, as the drivers of
+// database/sql do. It is for what comes from elsewhere than from them: PostgreSQL's values (see
+// package pg), and columns of a damaged row.
 package scan
 
 import (
@@ -10,8 +11,8 @@ import (
 	"strconv"
 )
 
-// Value puts whatever a column held into what dest points to. What is neither a number nor a text, such as NULL, is put
-// into a sql.Scanner alone, as NULL.
+// Value puts whatever a column held into what dest points to. What is neither a number nor a text,
+// such as NULL, is put into a sql.Scanner alone, as NULL.
 func Value(dest, v any) error {
 	switch v := v.(type) {
 	case int64:
@@ -27,7 +28,8 @@ func Value(dest, v any) error {
 	return errors.New("nothing that belongs there")
 }
 
-// Int puts a whole number into what dest points to: a number of its kind, a text, an any or a sql.Scanner.
+// Int puts a whole number into what dest points to: a number of its kind, a text, an any or a
+// sql.Scanner.
 func Int(dest any, n int64) error {
 	switch d := dest.(type) {
 	case *int64:
@@ -50,8 +52,8 @@ func Int(dest any, n int64) error {
 	return nil
 }
 
-// Text puts a text into what dest points to: a text of its kind, a number that it spells, an any or a sql.Scanner. A
-// text that is nil is NULL, which makes a text empty.
+// Text puts a text into what dest points to: a text of its kind, a number that it spells, an any or
+// a sql.Scanner. A text that is nil is NULL, which makes a text empty.
 func Text(dest any, text []byte) error {
 	switch d := dest.(type) {
 	case *string:

@@ -41,8 +41,8 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// A File is a database in a file that this process alone has open. A File that is nil stands for a database that is in
-// none: its disk is never full, and nobody else locks it.
+// A File is a database in a file that this process alone has open. A File that is nil stands for a
+// database that is in none: its disk is never full, and nobody else locks it.
 type File struct {
 	path    string
 	opt     Options
@@ -100,8 +100,8 @@ func Open(path string, opt Options) (_ *File, err error) {
 	return f, nil
 }
 
-// lockFile takes the lock that one server holds on a store for its life. The lock goes with the process,
-// however it ends.
+// lockFile takes the lock that one server holds on a store for its life. The lock goes with the
+// process, however it ends.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -114,7 +114,8 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// writerCache gives the connection that writes 32 MiB of pages to keep: it touches the ends of every index over and over.
+// writerCache gives the connection that writes 32 MiB of pages to keep: it touches the ends of
+// every index over and over.
 const writerCache = "PRAGMA cache_size=-32768"
 
 // Writer gives the session that writes. There is one.
@@ -133,7 +134,8 @@ func (f *File) Writer() (*Session, error) {
 	return s, nil
 }
 
-// Reader gives a session that reads. With a deadline, a query that takes longer is ended; zero means none.
+// Reader gives a session that reads. With a deadline, a query that takes longer is ended; zero
+// means none.
 func (f *File) Reader(deadline time.Duration) (*Session, error) {
 	s, err := newSession(f.db, "BEGIN")
 	if err != nil || deadline == 0 {
@@ -145,11 +147,11 @@ func (f *File) Reader(deadline time.Duration) (*Session, error) {
 	return s, nil
 }
 
-// Settle ends the opening of a file that has its tables now. From here on its files are known to be on disk by their
-// names, and have to stay where they are.
+// Settle ends the opening of a file that has its tables now. From here on its files are known to be
+// on disk by their names, and have to stay where they are.
 func (f *File) Settle() (err error) {
-	// The names are on disk before anything is acknowledged. SQLite syncs them as well, but does not look whether that
-	// succeeds; who has had the folder open all the time is told.
+	// The names are on disk before anything is acknowledged. SQLite syncs them as well, but does
+	// not look whether that succeeds; who has had the folder open all the time is told.
 	if err := f.folder.Sync(); err != nil {
 		return fmt.Errorf("sync the data folder: %w", err)
 	}
@@ -167,8 +169,8 @@ func (f *File) Settle() (err error) {
 // Full tells whether the disk is full: what is left is for what is under way.
 func (f *File) Full() bool { return f != nil && f.reserve.isFull() }
 
-// SpendReserve is told that the disk has refused a write. It gives the reserve away; if there was one, the write may
-// succeed now.
+// SpendReserve is told that the disk has refused a write. It gives the reserve away; if there was
+// one, the write may succeed now.
 func (f *File) SpendReserve() (again bool) { return f != nil && f.reserve.out() }
 
 // Close closes the file. Its sessions have to be closed before.

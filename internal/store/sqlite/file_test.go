@@ -74,7 +74,8 @@ func (f *testFile) write(size int) error {
 
 func (f *testFile) rows() (n int) {
 	f.t.Helper()
-	if err := f.writer.Query("SELECT count(*) FROM notes", nil, func(scan func(...any) error) error { return scan(&n) }); err != nil {
+	err := f.writer.Query("SELECT count(*) FROM notes", nil, func(scan func(...any) error) error { return scan(&n) })
+	if err != nil {
 		f.t.Fatal(err)
 	}
 	return n
@@ -89,9 +90,11 @@ func (f *testFile) logBytes() int64 {
 	return info.Size()
 }
 
-// A database that can't be in WAL mode, or syncs too little, is found out by reading the settings back.
+// A database that can't be in WAL mode, or syncs too little, is found out by reading the settings
+// back.
 func TestUnsafeSettingsAreReadBack(t *testing.T) {
-	if _, err := open(filepath.Join(t.TempDir(), "p.db"), "NORMAL"); err == nil || !strings.Contains(err.Error(), "survives a power loss") {
+	_, err := open(filepath.Join(t.TempDir(), "p.db"), "NORMAL")
+	if err == nil || !strings.Contains(err.Error(), "survives a power loss") {
 		t.Errorf("opened with synchronous=NORMAL: %v", err)
 	}
 }
@@ -99,7 +102,8 @@ func TestUnsafeSettingsAreReadBack(t *testing.T) {
 func TestFileIsForOneProcessAndItsOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data", "p.db")
 	f := openTest(t, path, Options{})
-	if _, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), "another server has this store open") {
+	_, err := Open(path, Options{})
+	if err == nil || !strings.Contains(err.Error(), "another server has this store open") {
 		t.Errorf("a second opening: %v", err)
 	}
 	if err := f.write(10); err != nil {
@@ -137,7 +141,8 @@ func TestQueryOfAReaderIsEndedAtItsDeadline(t *testing.T) {
 	})
 }
 
-// Space is kept back in a file as soon as the disk is looked at, and given away when the disk refuses a write.
+// Space is kept back in a file as soon as the disk is looked at, and given away when the disk
+// refuses a write.
 func TestReserveIsTakenAndGivenAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	f := openTest(t, path, Options{Reserve: 1 << 20})

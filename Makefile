@@ -33,7 +33,7 @@ STORELESS := ^(TestStrictScan.*|TestBothStoresRefuseTheSame|TestAWaitThatNobodyA
 # one goroutine from end to end. SQLite itself is translated C with locks of its own, and the NATS server a
 # process of its own; leaving them uninstrumented saves a third of the time that this takes and hides nothing
 # of ours.
-RACE := . ./internal/store ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/webhook ./internal/httpd ./embedded ./client ./worker ./agent ./agenttest
+RACE := . ./internal/store/... ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/webhook ./internal/httpd ./embedded ./client ./worker ./agent ./agenttest
 RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false' '-gcflags=github.com/nats-io/nats-server/...=-race=false'
 # What the detector is not shown again: tests that take long because of what they read, compare or wait for, in one goroutine, or whose
 # goroutines are those of others in the same package. All of them run without it.

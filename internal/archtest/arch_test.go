@@ -43,7 +43,11 @@ var layers = []struct {
 	{"internal/connlimit", nil},
 	{"internal/doorbell", []string{"", "internal/timer"}},
 	{"internal/fair", []string{""}},
-	{"internal/store", []string{"", "internal/plant", "internal/fair"}},
+	{"internal/store/scan", nil},
+	{"internal/store/pg", []string{"internal/store/scan"}},
+	{"internal/store/sqlite", nil},
+	{"internal/store/backup", []string{"", "internal/store/sqlite"}},
+	{"internal/store", []string{"", "internal/plant", "internal/fair", "internal/store/scan", "internal/store/pg", "internal/store/sqlite", "internal/store/backup"}},
 	{"internal/engine", []string{"", "internal/redact", "internal/plant", "internal/doorbell", "internal/store"}},
 	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
 	{"internal/webhook", []string{"", "internal/timer", "internal/redact", "api", "internal/plant", "internal/fair", "internal/store", "internal/engine"}},
@@ -184,6 +188,23 @@ func TestArchitecture(t *testing.T) {
 		}
 		if looked == 0 {
 			t.Error("there is no internal/httpd: this test looks at nothing")
+		}
+	})
+
+	t.Run("the store leaves the drivers to its packages of the databases", func(t *testing.T) {
+		drivers := []string{"database/sql", "github.com/jackc/", "modernc.org/"}
+		users := map[string]string{"internal/store/pg": "github.com/jackc/", "internal/store/sqlite": "modernc.org/"}
+		for user, driver := range users {
+			if !slices.ContainsFunc(ours[user].Imports, func(i string) bool { return strings.HasPrefix(i, driver) }) {
+				t.Errorf("%s does not import %s: this test looks at nothing", user, driver)
+			}
+		}
+		for _, i := range ours["internal/store"].Imports {
+			for _, driver := range drivers {
+				if strings.HasPrefix(i, driver) {
+					t.Errorf("internal/store imports %s: what a database is spoken to with is in internal/store/pg and internal/store/sqlite", i)
+				}
+			}
 		}
 	})
 

@@ -2,41 +2,30 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
-	"os"
 	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store/backup"
+	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
-// A backup is a SQLite database with the schema of a store and a row of meta that says what it is, whatever the store is that
-// it was made of, and behind it a seal (see seal.go). Nobody serves it: it is restored into an empty store, of either kind.
-
-// A Backup says what a backup holds.
-type Backup struct {
-	At         perdure.Instant `json:"at"`         // everything is as of this instant of the store's clock
-	Generation int64           `json:"generation"` // how often what it was made of has been restored
-	From       string          `json:"from"`       // sqlite or postgres
-	Runs       int64           `json:"runs"`
-	Rows       int64           `json:"rows"`
-}
+// A Backup says what a backup holds. See package backup for its format.
+type Backup = backup.Info
 
 // Copied says how far a copy is.
-type Copied struct {
-	Table string
-	Rows  int64 // of all tables
-}
+type Copied = backup.Progress
+
+// ReadBackup says what a backup holds, if it is one and whole. It is not changed.
+func ReadBackup(path string) (Backup, error) { return backup.Read(path) }
 
 // The names in meta that a backup treats on their own.
 const (
-	metaBackup     = "backup"
 	metaGeneration = "generation"
 	metaClock      = "clock"
 	metaSchema     = "schema"
@@ -46,59 +35,27 @@ const (
 // Backup writes everything that is committed at one moment into a new file, for its owner alone. Writers are not held off,
 // except of a store in memory. The file is on disk when it returns.
 func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b Backup, err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return b, err
-	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			os.Remove(path)
-		}
-	}()
-	// What is half written is thrown away: there is nothing to be undone.
-	into, closed, err := openCopy(path, "journal_mode(OFF)", "synchronous(OFF)")
-	if err != nil {
-		return b, fmt.Errorf("back up: %w", err)
-	}
-	err = s.Audit(ctx, func(v *View) (err error) {
-		if err := migrate(into, sqliteDialect, false); err != nil {
-			return err
-		}
-		if err := into.Begin(); err != nil {
-			return err
-		}
-		if b, err = v.copyTo(ctx, into, told); err != nil {
-			return err // it is thrown away as it is
-		}
-		return into.Commit()
+	err = backup.Create(ctx, path, func(into *sqlite.Session) error {
+		return s.Audit(ctx, func(v *View) (err error) {
+			if err := migrate(into, sqliteDialect, false); err != nil {
+				return err
+			}
+			if err := into.Begin(); err != nil {
+				return err
+			}
+			if b, err = v.copyTo(ctx, into, told); err != nil {
+				return err // it is thrown away as it is
+			}
+			return into.Commit()
+		})
 	})
-	if cerr := closed(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = seal(ctx, f)
-	}
 	if diskFull(err) || errors.Is(err, unix.ENOSPC) {
 		return b, perdure.Errorf(perdure.CodeStorageFull, "there is no room for the backup on the disk where it is put together, %s", filepath.Dir(filepath.Dir(path)))
 	}
 	if err != nil {
 		return b, fmt.Errorf("back up: %w", err)
 	}
-	return b, f.Sync()
-}
-
-// openCopy opens a SQLite file that is no store.
-func openCopy(path string, settings ...string) (*sqlSession, func() error, error) {
-	q := url.Values{"_pragma": settings}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+q.Encode())
-	if err != nil {
-		return nil, nil, err
-	}
-	sess, err := newSQLSession(db, "BEGIN IMMEDIATE")
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	return sess, func() error { return errors.Join(sess.Close(), db.Close()) }, nil
+	return b, nil
 }
 
 // copyTo copies a view into a fresh database.
@@ -107,21 +64,21 @@ func (v *View) copyTo(ctx context.Context, into Session, told func(Copied)) (b B
 	if b.Generation, err = v.Generation(); err != nil {
 		return b, err
 	}
-	tables, err := shapes(into)
+	tables, err := backup.Tables(into)
 	if err != nil {
 		return b, err
 	}
-	c := &copying{ctx: ctx, into: into, d: sqliteDialect, told: told}
+	c := backup.Copier{Into: into, Inserts: sqliteDialect.inserts, Told: told}
 	for i := range tables {
-		n, err := c.table(&tables[i], v.sess)
+		n, err := c.Table(ctx, &tables[i], v.sess)
 		if err != nil {
 			return b, err
 		}
-		if tables[i].name == runTable.name {
+		if tables[i].Name == runTable.name {
 			b.Runs = n
 		}
 	}
-	b.Rows = c.rows
+	b.Rows = c.Rows
 	meta, err := readMeta(v.sess)
 	if err != nil {
 		return b, err
@@ -135,7 +92,7 @@ func (v *View) copyTo(ctx context.Context, into Session, told func(Copied)) (b B
 	if err != nil {
 		return b, err
 	}
-	meta[metaBackup], meta[metaClock] = string(said), strconv.FormatInt(int64(b.At), 10)
+	meta[backup.InfoName], meta[metaClock] = string(said), strconv.FormatInt(int64(b.At), 10)
 	return b, writeMeta(into, meta)
 }
 
@@ -175,13 +132,8 @@ func (v *View) Generation() (int64, error) {
 
 // refuseBackup holds off a server that would go on where a backup ends: whoever held a run at that time would still hold it.
 func refuseBackup(s Session) error {
-	exists := 0
-	err := s.Query(sqliteDialect.tableExists, []any{"meta"}, func(scan func(...any) error) error { return scan(&exists) })
-	if err != nil || exists == 0 {
-		return err
-	}
-	meta, err := readMeta(s)
-	if err == nil && meta[metaBackup] != "" {
+	is, err := backup.Is(s)
+	if err == nil && is {
 		err = errors.New("this file is a backup: perdure restore makes a store of it")
 	}
 	return err

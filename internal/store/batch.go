@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/fair"
+	"github.com/perdure/perdure/internal/store/pg"
 )
 
 // A Lane is a way into the store for operations of one kind. Lanes decide at the same time, each one batch after
@@ -182,7 +183,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, paced, again bool)
 				continue
 			}
 		case diskFull(err):
-			if try < 3 && s.room.out() {
+			if try < 3 && s.file.SpendReserve() {
 				continue // in what was kept back
 			}
 			if len(ops) == 1 {
@@ -246,7 +247,7 @@ func (s *Store) pause(d time.Duration) {
 // unavailable is what callers are told. Where the database is and who we are there is not their business.
 func (s *Store) unavailable(err error) error {
 	if s.dialect.lost(err) {
-		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", errLost)
+		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", pg.ErrLost)
 	}
 	if s.dialect.blocked(err) {
 		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: another program holds the database locked")
@@ -343,7 +344,7 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 	if err != nil {
 		if !open {
 			if s.dialect.blocked(err) {
-				s.beBlocked(l)
+				s.file.Blocked()
 			}
 			return err
 		}
@@ -354,7 +355,7 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 	}
 	err = l.write.Commit()
 	if err == nil {
-		s.written(l)
+		s.written()
 		return nil
 	}
 	if s.dialect.lost(err) || s.dialect.conflict(err) {
@@ -368,8 +369,8 @@ func (s *Store) commit(l *lane, tx *Tx) error {
 		s.doubt(fmt.Errorf("a commit failed: %w", err))
 	}
 	s.log.Error("a commit failed; what it held may or may not be stored", "error", err)
-	if errors.Is(err, errInDoubt) {
-		err = errInDoubt
+	if errors.Is(err, pg.ErrInDoubt) {
+		err = pg.ErrInDoubt
 	}
 	return perdure.Errorf(perdure.CodeUnknown, "the commit failed: %v", err)
 }

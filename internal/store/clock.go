@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -68,18 +67,4 @@ func counting() time.Duration {
 		return time.Since(processStart)
 	}
 	return time.Duration(ts.Nano())
-}
-
-// lockFile takes the lock that one server holds on a store for its life. The lock goes with the process,
-// however it ends.
-func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the lock file: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("refusing to start: another server has this store open (%s is locked)", path)
-	}
-	return f, nil
 }

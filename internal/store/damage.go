@@ -1,45 +1,29 @@
 package store
 
 import (
-	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store/scan"
 )
 
 // scanAnyhow reads a row some columns of which hold what they never should: a text where a number belongs, or nothing at all. Those
 // are left empty.
-func (t *table[T]) scanAnyhow(scan func(...any) error, v *T) error {
+func (t *table[T]) scanAnyhow(columns func(...any) error, v *T) error {
 	raw, places := make([]any, len(t.cols)), make([]any, len(t.cols))
 	for i := range raw {
 		places[i] = &raw[i]
 	}
-	if err := scan(places...); err != nil {
+	if err := columns(places...); err != nil {
 		return err
 	}
 	for i, dest := range t.scan(v) {
-		if err := put(dest, raw[i]); err != nil && t.unread != nil {
+		if err := scan.Value(dest, raw[i]); err != nil && t.unread != nil {
 			t.unread(v, t.cols[i])
 		}
 	}
 	return nil
-}
-
-func put(dest, v any) error {
-	switch v := v.(type) {
-	case int64:
-		return putInt(dest, v)
-	case string:
-		return putText(dest, []byte(v))
-	case []byte: // a text that is marked as bytes
-		return putText(dest, v)
-	}
-	if s, ok := dest.(sql.Scanner); ok {
-		return s.Scan(nil)
-	}
-	return errors.New("nothing that belongs there")
 }
 
 // damaged notes that a column of a run can't be read.

@@ -4,6 +4,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/perdure/perdure/internal/store/pg"
 )
 
 // A dialect is all that differs between the databases.
@@ -72,6 +74,17 @@ func (d *dialect) parts(rows [][]any) iter.Seq[[][]any] {
 	}
 }
 
+// inserts gives the statements that write rows. Each begins with a text that names a table and its columns.
+func (d *dialect) inserts(text string, rows [][]any) iter.Seq2[string, []any] {
+	return func(yield func(string, []any) bool) {
+		for part := range d.parts(rows) {
+			if !yield(text+d.rows(part), d.args(part)) {
+				return
+			}
+		}
+	}
+}
+
 // padded repeats the last row as often as it takes to ask for all of them in as few parts as there can be. Who is asked for
 // twice by among is found once.
 func (d *dialect) padded(rows [][]any) [][]any {
@@ -132,29 +145,15 @@ func redact(list []statement, f func(string) string) {
 			switch a := a.(type) {
 			case string:
 				st.args[i] = f(a)
-			case column:
-				for _, row := range a.rows {
-					if text, ok := row[a.at].(string); ok {
-						row[a.at] = f(text)
+			case pg.Column:
+				for _, row := range a.Rows {
+					if text, ok := row[a.At].(string); ok {
+						row[a.At] = f(text)
 					}
 				}
 			}
 		}
 	}
-}
-
-// A column is one column of bound rows, as an argument of its own.
-type column struct {
-	rows [][]any
-	at   int
-}
-
-func columns(part [][]any) []any {
-	out := make([]any, len(part[0]))
-	for i := range out {
-		out[i] = column{part, i}
-	}
-	return out
 }
 
 func flat(part [][]any) []any { return slices.Concat(part...) }

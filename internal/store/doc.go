@@ -8,6 +8,9 @@
 //   - One behaviour. The SQL is shared; what differs between SQLite and PostgreSQL is the page dialect.go and
 //     how each fills it in.
 //
+// Three packages below it know no tables: sqlite and pg hold the connections to the databases, and backup is the format
+// of a backup. The store imports them, and they never import it.
+//
 // It decides nothing: what may happen to a run is decided by the domain package, and called by the engine.
 // Tx is the engine's view inside a batch, View the reader's view outside of one.
 package store

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"testing"
 
@@ -28,18 +29,18 @@ func (w *written) Exec(query string, args []any) (int64, error) {
 }
 
 // ExecAll is how a session takes them that takes all at once; of one that does not, they are executed one by one.
-func (w *written) ExecAll(list []statement) (counts []int64, err error) {
+func (w *written) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err error) {
 	if p, ok := w.Session.(pipeliner); ok {
-		for _, st := range list {
-			w.note(st.text)
+		for text := range list {
+			w.note(text)
 		}
 		return p.ExecAll(list)
 	}
 	if err := w.Begin(); err != nil {
 		return nil, err
 	}
-	for _, st := range list {
-		n, err := w.Exec(st.text, st.args)
+	for text, args := range list {
+		n, err := w.Exec(text, args)
 		if err != nil {
 			return nil, err
 		}

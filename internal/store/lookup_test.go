@@ -222,7 +222,7 @@ func TestPostgreSQLLooksUpByTheWholeKey(t *testing.T) {
 	must(t, s, opFunc(func(tx *Tx) error { return record(tx, "x", "two", "b", "d") }))
 	s.cache.clear() // what is remembered is not looked up
 	must(t, s, opFunc(func(tx *Tx) error { _, err := found(tx, "x", "three", "c"); return err }))
-	sess := s.lanes[LaneWork].write.(*pgSession)
+	sess := s.lanes[LaneWork].write
 	behind(t, s, "INSERT INTO journal SELECT 'acme', 'x', i, 'k'||i, '1', 'd', 0 FROM generate_series(10, 20000) i")
 	behind(t, s, "INSERT INTO commits SELECT 'acme', 'x', 'k'||i, 'd', '', 0 FROM generate_series(10, 20000) i")
 	for _, analyzed := range []bool{false, true} {
@@ -231,16 +231,7 @@ func TestPostgreSQLLooksUpByTheWholeKey(t *testing.T) {
 			behind(t, s, "ANALYZE commits")
 		}
 		for _, p := range lookupPlans {
-			name := ""
-			for text, st := range sess.stmts {
-				if strings.HasPrefix(text, p.from) {
-					name = st.desc.Name
-				}
-			}
-			if name == "" {
-				t.Fatalf("the statement about %s is not there", p.table)
-			}
-			plan := ""
+			plan, name := "", prepared(t, sess, p.from)
 			err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['x'],array['a'])", nil, func(scan func(...any) error) error {
 				line := ""
 				err := scan(&line)

@@ -212,7 +212,7 @@ func (at *metadataFill) read(s Session, floor perdure.RunID) (rows []metadataRow
 }
 
 // countMetadata counts the rows of the index; a database without one has none.
-func countMetadata(s *sqlSession) (n int64, err error) {
+func countMetadata(s Session) (n int64, err error) {
 	exists := 0
 	err = s.Query(sqliteDialect.tableExists, []any{metadataTable.name}, func(scan func(...any) error) error { return scan(&exists) })
 	if err != nil || exists == 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/store/pg"
 )
 
 // onOld calls f with a store of each kind as it was at a schema.
@@ -40,11 +41,11 @@ func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *diale
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
 		url := pgtest.New(t)
-		p, err := openPostgres(url)
+		p, err := pg.Open(url)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := p.writer(writeTimeout)
+		s := p.Writer(pg.WriterOptions{Timeout: writeTimeout})
 		defer s.Close()
 		apply(t, s, postgresDialect)
 		f(t, s, postgresDialect, Options{URL: url})

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,12 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store/pg"
 )
 
 var postgresDialect = &dialect{
@@ -51,43 +48,15 @@ var postgresDialect = &dialect{
 		}
 		return "SELECT * FROM unnest(" + strings.Join(kinds, ",") + ")"
 	},
-	args: columns,
-	conflict: func(err error) bool {
-		var e *pgconn.PgError
-		if !errors.As(err, &e) {
-			return false
-		}
-		switch e.Code {
-		case "23505", // a key that is there already
-			"40001", // not to be put in order with what others did
-			"40P01": // a deadlock
-			return true
-		}
-		return false
-	},
-	lost:     func(err error) bool { return errors.Is(err, errLost) },
+	args:     pg.Columns,
+	conflict: pg.IsConflict,
+	lost:     func(err error) bool { return errors.Is(err, pg.ErrLost) },
 	blocked:  func(error) bool { return false },
-	readOnly: func(err error) bool { return errors.Is(err, errStandby) },
-	locked: func(err error) bool {
-		var e *pgconn.PgError
-		return errors.As(err, &e) && e.Code == lockTimeout
-	},
-	late: func(err error) bool {
-		var e *pgconn.PgError
-		return errors.As(err, &e) && e.Code == queryCancelled
-	},
-	busy: func(err error) bool {
-		var e *pgconn.PgError
-		// A statement or a lock that took too long, or too little of something at the server.
-		return errors.As(err, &e) && (e.Code == queryCancelled || e.Code == lockTimeout || strings.HasPrefix(e.Code, "53"))
-	},
+	readOnly: func(err error) bool { return errors.Is(err, pg.ErrStandby) },
+	locked:   pg.IsLocked,
+	late:     pg.IsLate,
+	busy:     pg.IsBusy,
 }
-
-// What the server says when a lock was waited for too long, and when a statement took too long.
-const (
-	lockTimeout    = "55P03"
-	queryCancelled = "57014"
-)
 
 // joinGiven joins a table with what is given of its columns.
 func joinGiven(table string, columns []string, given string) string {
@@ -104,156 +73,29 @@ func isText(v any) bool {
 	return ok
 }
 
-// How long one statement may take at the server, and how long its answer may take before the connection is
-// given up: a server that is gone without a word is not waited for. The watchdog's statements are small, and whatever
-// else it has to do waits for the one that is slow. The readers have Options.QueryDeadline.
+// How long one statement may take at the server. The watchdog's statements are small, and whatever else it has to do
+// waits for the one that is slow. The readers have Options.QueryDeadline.
 const (
 	writeTimeout = 15 * time.Second
 	watchTimeout = 5 * time.Second
-	readTimeout  = 30 * time.Second
-	answerWithin = 10 * time.Second
-	auditTimeout = time.Hour
+	clockTimeout = 30 * time.Second
 )
 
-// A postgres is where a store's sessions come from.
-type postgres struct {
-	cfg         *pgconn.Config
-	synchronous string
-	down        atomic.Int64 // of all sessions
-}
-
-// openPostgres reads an address and makes sure that what the server acknowledges is on disk.
-func openPostgres(url string) (*postgres, error) {
-	cfg, err := pgconn.ParseConfig(url)
+// migratePostgres brings the schema up to date. Nodes that start at once do it one after the other.
+func migratePostgres(p *pg.Server, asIs bool) error {
+	s, err := p.Migrator()
 	if err != nil {
-		return nil, errors.New("the address of PostgreSQL can't be read: it looks like postgres://user:password@host:5432/database")
-	}
-	if cfg.RuntimeParams["application_name"] == "" {
-		cfg.RuntimeParams["application_name"] = "perdure"
-	}
-	cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	p := &postgres{cfg: cfg}
-	s := p.session("BEGIN", readTimeout)
-	defer s.Close()
-	if err := p.check(s); err != nil {
-		return nil, fmt.Errorf("%s: %w", p, err)
-	}
-	return p, nil
-}
-
-// String says where it is, without the password.
-func (p *postgres) String() string {
-	return fmt.Sprintf("postgres://%s@%s:%d/%s", p.cfg.User, p.cfg.Host, p.cfg.Port, p.cfg.Database)
-}
-
-// check refuses settings under which an acknowledged write could be lost, and texts that it could not hold.
-func (p *postgres) check(s *pgSession) error {
-	set := make(map[string]string)
-	for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes", "server_encoding", "server_version_num"} {
-		err := s.Query("SELECT current_setting(?::text)", []any{name}, func(scan func(...any) error) error {
-			v := ""
-			err := scan(&v)
-			set[name] = v
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("read its settings: %w", err)
-		}
-	}
-	if version, _ := strconv.Atoi(set["server_version_num"]); version < 130000 {
-		return fmt.Errorf("this server is version %s: 13 is the first that can be used", set["server_version_num"])
-	}
-	if set["server_encoding"] != "UTF8" {
-		return fmt.Errorf("the database's encoding is %s, and has to be UTF8", set["server_encoding"])
-	}
-	for _, name := range []string{"fsync", "full_page_writes"} {
-		if set[name] != "on" {
-			return fmt.Errorf("refusing to start: %s is %s, and an acknowledged write survives a power loss only when it is on", name, set[name])
-		}
-	}
-	if p.synchronous = set["synchronous_commit"]; p.synchronous == "off" {
-		return errors.New("refusing to start: synchronous_commit is off, and an acknowledged write survives a crash only when it is on")
-	}
-	return nil
-}
-
-// session gives a session of its own connection, made when it is first used.
-func (p *postgres) session(begin string, timeout time.Duration) *pgSession {
-	cfg := p.cfg.Copy()
-	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-	params := map[string]string{
-		"statement_timeout": ms(timeout), "lock_timeout": ms(max(timeout/3, time.Millisecond)),
-		// A reader may do other things between two queries.
-		"idle_in_transaction_session_timeout": ms(2 * max(timeout, writeTimeout)),
-		"default_transaction_isolation":       "read committed", "jit": "off",
-	}
-	if p.synchronous != "" { // as it was when it was checked: whoever turns it off later does not turn it off for us
-		params["synchronous_commit"] = p.synchronous
-	}
-	for name, v := range params {
-		cfg.RuntimeParams[name] = v
-	}
-	s := newPGSession(cfg, begin, timeout+answerWithin)
-	s.down = &p.down
-	return s
-}
-
-// writer is a session that decides and writes. Everything it does goes by an index, in that index's order; the
-// planner shall not think otherwise because it once saw the table empty.
-func (p *postgres) writer(timeout time.Duration) *pgSession {
-	s := p.session("BEGIN", timeout)
-	for _, name := range []string{"enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin"} {
-		s.cfg.RuntimeParams[name] = "off"
-	}
-	s.cfg.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
-	return s
-}
-
-func (p *postgres) reader(timeout time.Duration) *pgSession {
-	s := p.session(snapshot, timeout)
-	s.cfg.RuntimeParams["plan_cache_mode"] = "force_custom_plan" // what is asked for varies, and how large the tables are
-	s.cfg.ValidateConnect = validatePrimary
-	return s
-}
-
-// auditor is a session that reads whole tables and joins them with each other: one row after the other is never the
-// way, whatever the planner thinks of tables that nobody has counted yet.
-func (p *postgres) auditor() *pgSession {
-	s := p.session(snapshot, auditTimeout)
-	s.cfg.RuntimeParams["enable_nestloop"] = "off"
-	s.cfg.ValidateConnect = validatePrimary
-	return s
-}
-
-// validatePrimary lets a session read from a primary that takes no writes, and refuses a standby: what a standby shows
-// may be older than what was acknowledged.
-func validatePrimary(ctx context.Context, conn *pgconn.PgConn) error {
-	got, err := conn.Exec(ctx, "SELECT pg_is_in_recovery()").ReadAll()
-	if err == nil && string(got[0].Rows[0][0]) == "t" {
-		err = pgconn.ErrReadOnlyConnection
-	}
-	return err
-}
-
-// snapshot begins a transaction that reads everything as of one moment.
-const snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-
-// migrate brings the schema up to date. Nodes that start at once do it one after the other.
-func (p *postgres) migrate(asIs bool) error {
-	s := p.session("BEGIN", time.Minute)
-	defer s.Close()
-	const key = "hashtext('perdure ' || current_schema())"
-	if err := s.Query("SELECT 1 FROM (SELECT pg_advisory_lock("+key+")) AS locked", nil, func(func(...any) error) error { return nil }); err != nil {
 		return err
 	}
-	return migrate(s, postgresDialect, asIs) // the lock goes with the connection
+	defer s.Close()
+	return migrate(s, postgresDialect, asIs)
 }
 
 // A serverClock follows the clock of the database. In between it counts on its own, and it asks again every
 // second. It is never ahead of the server's by more than the two drift apart in that time, and behind it by no
 // more than an answer takes.
 type serverClock struct {
-	sess *pgSession
+	sess *pg.Session
 	log  *slog.Logger
 
 	mu   sync.Mutex
@@ -274,8 +116,8 @@ const awayAfter = 3 * time.Second
 // jump is by how much the server's clock may be set back without anybody noticing: the time stands still that long.
 const jump = time.Second
 
-func startServerClock(p *postgres, log *slog.Logger) (*serverClock, error) {
-	c := &serverClock{sess: p.reader(readTimeout), log: log}
+func startServerClock(p *pg.Server, log *slog.Logger) (*serverClock, error) {
+	c := &serverClock{sess: p.Reader(clockTimeout), log: log}
 	if err := c.ask(); err != nil {
 		return nil, err
 	}
@@ -314,7 +156,7 @@ func (c *serverClock) now() perdure.Instant {
 func (c *serverClock) away() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d := time.Since(c.heard); d > awayAfter && errors.Is(c.err, errStandby) {
+	if d := time.Since(c.heard); d > awayAfter && errors.Is(c.err, pg.ErrStandby) {
 		return errReadOnly
 	} else if d > awayAfter {
 		return fmt.Errorf("the database has not answered for %s", d.Round(time.Second))

@@ -2,21 +2,16 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store/backup"
 )
-
-// maxGeneration keeps epochs exact where numbers are doubles: beside it they have 41 bits.
-const maxGeneration = 1<<12 - 1
 
 // An Adoption decides what becomes of what somebody had in his hands when a backup was made.
 type Adoption struct {
@@ -35,15 +30,19 @@ var errNotEmpty = errors.New("the store is not empty: a backup is restored into 
 // Restore fills an empty store from a backup, all of it or nothing. The store is of the next generation then: adopt is told which
 // one, and as of when, before anything is written. The backup itself is not touched.
 func (s *Store) Restore(ctx context.Context, path string, adopt func(generation int64, now perdure.Instant) Adoption, told func(Copied)) (b Backup, generation int64, err error) {
-	from, discard, err := s.private(ctx, path)
+	folder := "" // where the system has such things
+	if s.opt.Path != "" {
+		folder = filepath.Dir(s.opt.Path)
+	}
+	from, b, err := backup.OpenCopy(ctx, path, folder)
 	if err != nil {
 		return b, 0, err
 	}
-	defer discard()
-	if b, err = readBackup(from); err != nil {
+	defer from.Close()
+	if err := upgradeCopy(from, &b); err != nil {
 		return b, 0, err
 	}
-	if generation = b.Generation + 1; generation > maxGeneration {
+	if generation = b.Generation + 1; generation > backup.MaxGeneration {
 		return b, 0, fmt.Errorf("the backup has been restored %d times: there are no more epochs", b.Generation)
 	}
 	l := s.lanes[LaneWork]
@@ -62,140 +61,52 @@ func (s *Store) Restore(ctx context.Context, path string, adopt func(generation 
 	return b, generation, l.write.Commit()
 }
 
-// private opens a copy of a backup, which is brought up to date without changing the backup.
-func (s *Store) private(ctx context.Context, path string) (sess *sqlSession, discard func() error, err error) {
-	in, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer in.Close()
-	folder := "" // where the system has such things
-	if s.opt.Path != "" {
-		folder = filepath.Dir(s.opt.Path)
-	}
-	out, err := os.CreateTemp(folder, ".perdure-restore-*") // 0600
-	if err != nil {
-		return nil, nil, err
-	}
-	gone := func() error {
-		return errors.Join(os.Remove(out.Name()), ignoreMissing(os.Remove(out.Name()+"-journal")))
-	}
-	if err = unseal(ctx, out, in); err == nil {
-		err = out.Close()
-	} else {
-		out.Close()
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, gone())
-	}
-	sess, closed, err := openCopy(out.Name(), "synchronous(OFF)")
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("this is no backup, or it is damaged: %w", err), gone())
-	}
-	return sess, func() error { return errors.Join(closed(), gone()) }, nil
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-type cancellable struct {
-	ctx  context.Context
-	from io.Reader
-}
-
-func (c cancellable) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.from.Read(p)
-}
-
-// ReadBackup says what a backup holds, if it is one and whole. It is not changed.
-func ReadBackup(path string) (b Backup, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return b, err
-	}
-	if err := errors.Join(unseal(context.Background(), io.Discard, f), f.Close()); err != nil {
-		return b, err
-	}
-	sess, closed, err := openCopy(path, "query_only(1)")
-	if err != nil {
-		return b, fmt.Errorf("this is no backup, or it is damaged: %w", err)
-	}
-	b, err = describeBackup(sess)
-	return b, errors.Join(err, closed())
-}
-
-// readBackup reads a backup, brings it up to date, and holds it against the invariants.
-func readBackup(from *sqlSession) (b Backup, err error) {
-	if b, err = describeBackup(from); err != nil {
-		return b, err
-	}
+// upgradeCopy brings a copy of a backup up to date, and holds it against the invariants.
+func upgradeCopy(from *backup.Copy, b *Backup) error {
 	before, err := countMetadata(from)
 	if err != nil {
-		return b, err
+		return err
 	}
 	if err := migrate(from, sqliteDialect, false); err != nil {
-		return b, fmt.Errorf("bring the backup up to date: %w", err)
+		return fmt.Errorf("bring the backup up to date: %w", err)
 	}
 	after, err := countMetadata(from)
 	if err != nil {
-		return b, err
+		return err
 	}
 	b.Rows += after - before // a backup from before there was the index of metadata has been given one
 	found, err := (&View{b.At, sqliteDialect, from}).Check(nil)
 	if err == nil && len(found) > 0 {
 		err = fmt.Errorf("the backup breaks %d invariants, the first: %s: %s", len(found), found[0].Statement, found[0].Row)
 	}
-	return b, err
+	return err
 }
 
-func describeBackup(from *sqlSession) (b Backup, err error) {
-	damage := ""
-	err = from.Query("PRAGMA integrity_check(1)", nil, func(scan func(...any) error) error { return scan(&damage) })
-	if err != nil || damage != "ok" {
-		return b, fmt.Errorf("this is no backup, or it is damaged: %w", errors.Join(err, errors.New(damage)))
-	}
-	exists := 0
-	if err := from.Query(sqliteDialect.tableExists, []any{"meta"}, func(scan func(...any) error) error { return scan(&exists) }); err != nil {
-		return b, err
-	}
-	meta := map[string]string{}
-	if exists > 0 {
-		if meta, err = readMeta(from); err != nil {
-			return b, err
-		}
-	}
-	if meta[metaBackup] == "" {
-		return b, errors.New("this is no backup: perdure backup makes one")
-	}
-	if err := json.Unmarshal([]byte(meta[metaBackup]), &b); err != nil {
-		return b, fmt.Errorf("what the backup says of itself: %w", err)
-	}
-	if b.Generation < 0 || b.Generation > maxGeneration {
-		return b, fmt.Errorf("the backup says that its generation is %d: it is damaged", b.Generation)
-	}
-	return b, nil
+// A restoring is a copy into a store.
+type restoring struct {
+	backup.Copier
+	ctx context.Context
+	d   *dialect
+}
+
+// save writes records that have a table of their own.
+func (c *restoring) save(name string, rows int, list []statement) error {
+	return c.Write(c.ctx, name, rows, inOrder(list))
 }
 
 // fill copies a backup into an empty store.
 func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generation int64, now perdure.Instant, adopt Adoption, told func(Copied)) error {
-	tables, err := knownShapes(from)
+	tables, err := knownTables(from)
 	if err != nil {
 		return err
 	}
 	if err := s.empty(into, tables); err != nil {
 		return err
 	}
-	c := &copying{ctx: ctx, into: into, d: s.dialect, told: told}
+	c := &restoring{backup.Copier{Into: into, Inserts: s.dialect.inserts, Told: told}, ctx, s.dialect}
 	added := int64(0)
 	for i := range tables {
-		switch t := &tables[i]; t.name {
+		switch t := &tables[i]; t.Name {
 		case runTable.name:
 			added, err = c.adoptRuns(from, adopt)
 		case itemTable.name:
@@ -203,7 +114,7 @@ func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generat
 		case keysTable.name:
 			err = adoptAll(c, keysTable, from, adopt.Key)
 		default:
-			_, err = c.table(t, from)
+			_, err = c.Table(ctx, t, from)
 		}
 		if err != nil {
 			return err
@@ -213,15 +124,15 @@ func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generat
 	if err != nil {
 		return err
 	}
-	if added += more; c.rows-added != b.Rows {
-		return fmt.Errorf("the backup says that it has %d rows, and %d were found", b.Rows, c.rows-added)
+	if added += more; c.Rows-added != b.Rows {
+		return fmt.Errorf("the backup says that it has %d rows, and %d were found", b.Rows, c.Rows-added)
 	}
 	meta, err := readMeta(from)
 	if err != nil {
 		return err
 	}
 	delete(meta, metaSchema)
-	delete(meta, metaBackup)
+	delete(meta, backup.InfoName)
 	delete(meta, metaClock)
 	meta[metaGeneration] = strconv.FormatInt(generation, 10)
 	if s.dialect.ownClock {
@@ -231,7 +142,7 @@ func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generat
 }
 
 // more writes what is added to a restored store.
-func (c *copying) more(adopt Adoption) (int64, error) {
+func (c *restoring) more(adopt Adoption) (int64, error) {
 	if adopt.More == nil {
 		return 0, nil
 	}
@@ -240,11 +151,11 @@ func (c *copying) more(adopt Adoption) (int64, error) {
 		return 0, err
 	}
 	n := len(keys) + len(audits)
-	return int64(n), c.statements(auditTable.name, n, append(keysTable.insert(c.d, keys), auditTable.insert(c.d, audits)...))
+	return int64(n), c.save(auditTable.name, n, append(keysTable.insert(c.d, keys), auditTable.insert(c.d, audits)...))
 }
 
-// knownShapes gives the tables of a backup, which are those of a store and no others: their names become part of statements.
-func knownShapes(from Session) ([]shape, error) {
+// knownTables gives the tables of a backup, which are those of a store and no others: their names become part of statements.
+func knownTables(from Session) ([]backup.Table, error) {
 	m, err := NewMemory()
 	if err != nil {
 		return nil, err
@@ -253,11 +164,11 @@ func knownShapes(from Session) ([]shape, error) {
 	if err := migrate(m.sess, sqliteDialect, false); err != nil {
 		return nil, err
 	}
-	known, err := shapes(m.sess)
+	known, err := backup.Tables(m.sess)
 	if err != nil {
 		return nil, err
 	}
-	have, err := shapes(from)
+	have, err := backup.Tables(from)
 	if err == nil && !reflect.DeepEqual(have, known) {
 		err = errors.New("the backup has other tables than a store of its schema: it is damaged")
 	}
@@ -265,10 +176,10 @@ func knownShapes(from Session) ([]shape, error) {
 }
 
 // empty makes sure that nothing is overwritten.
-func (s *Store) empty(into Session, tables []shape) error {
+func (s *Store) empty(into Session, tables []backup.Table) error {
 	parts := []string{"SELECT 1 FROM meta WHERE name='" + metaSecret + "'"}
 	for _, t := range tables {
-		parts = append(parts, "SELECT 1 FROM (SELECT 1 FROM "+t.name+" LIMIT 1) AS t_"+t.name)
+		parts = append(parts, "SELECT 1 FROM (SELECT 1 FROM "+t.Name+" LIMIT 1) AS t_"+t.Name)
 	}
 	found := 0
 	err := into.Query(strings.Join(parts, " UNION ALL "), nil, func(scan func(...any) error) error { return scan(&found) })
@@ -279,12 +190,12 @@ func (s *Store) empty(into Session, tables []shape) error {
 }
 
 // adoptRuns copies the runs. Those that live are adopted, with the lines that this adds to their logs.
-func (c *copying) adoptRuns(from Session, adopt Adoption) (added int64, err error) {
+func (c *restoring) adoptRuns(from Session, adopt Adoption) (added int64, err error) {
 	var part []perdure.Run
 	var lines []EventRow
 	flush := func() error {
 		n := len(part) + len(lines)
-		err := c.statements(runTable.name, n, append(runTable.insert(c.d, part), eventTable.insert(c.d, lines)...))
+		err := c.save(runTable.name, n, append(runTable.insert(c.d, part), eventTable.insert(c.d, lines)...))
 		added += int64(len(lines))
 		part, lines = part[:0], lines[:0]
 		return err
@@ -300,7 +211,7 @@ func (c *copying) adoptRuns(from Session, adopt Adoption) (added int64, err erro
 			}
 			*r = next
 		}
-		if part = append(part, *r); len(part) < copyRows {
+		if part = append(part, *r); len(part) < backup.MaxRows {
 			return nil
 		}
 		return flush()
@@ -312,10 +223,10 @@ func (c *copying) adoptRuns(from Session, adopt Adoption) (added int64, err erro
 }
 
 // adoptAll copies the records of a table, each changed as the adoption says.
-func adoptAll[T any](c *copying, t *table[T], from Session, change func(T) T) error {
+func adoptAll[T any](c *restoring, t *table[T], from Session, change func(T) T) error {
 	var part []T
 	flush := func() error {
-		err := c.statements(t.name, len(part), t.insert(c.d, part))
+		err := c.save(t.name, len(part), t.insert(c.d, part))
 		part = part[:0]
 		return err
 	}
@@ -323,7 +234,7 @@ func adoptAll[T any](c *copying, t *table[T], from Session, change func(T) T) er
 		if change != nil {
 			*v = change(*v)
 		}
-		if part = append(part, *v); len(part) < copyRows {
+		if part = append(part, *v); len(part) < backup.MaxRows {
 			return nil
 		}
 		return flush()
@@ -335,7 +246,7 @@ func adoptAll[T any](c *copying, t *table[T], from Session, change func(T) T) er
 }
 
 // adoptItems copies the inboxes. What was handed over is taken back.
-func (c *copying) adoptItems(from Session, adopt Adoption) error {
+func (c *restoring) adoptItems(from Session, adopt Adoption) error {
 	return adoptAll(c, itemTable, from, func(i perdure.Item) perdure.Item {
 		if i.Status == perdure.ItemProcessing {
 			return adopt.Item(i)

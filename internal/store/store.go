@@ -2,21 +2,17 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/fair"
+	"github.com/perdure/perdure/internal/store/pg"
+	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
 // Options say where a store is and what it has to be careful about. The zero value is a database in
@@ -71,11 +67,7 @@ type Store struct {
 	dialect *dialect
 	opt     Options
 	log     *slog.Logger
-	db      *sql.DB
-	lock    *os.File
-	room    *room        // of a file
-	files   []kept       // where they have to stay
-	blocked atomic.Int64 // since when another program holds the file's lock; zero: none does
+	file    *sqlite.File // nil: the database is not in one
 
 	obstacle atomic.Pointer[obstacle] // why the database takes no writes; see writable.go
 	wroteAt  atomic.Int64             // when this process last committed something
@@ -110,27 +102,19 @@ type Store struct {
 }
 
 // A Memory is a database in memory that several stores can open, as nodes open one database.
-type Memory struct {
-	db   *sql.DB
-	sess *sqlSession
-}
+type Memory struct{ sess *sqlite.Session }
 
 // NewMemory makes an empty database in memory.
 func NewMemory() (*Memory, error) {
-	db, err := openSQLite("", "")
+	sess, err := sqlite.OpenMemory()
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(1)
-	sess, err := newSQLSession(db, "BEGIN IMMEDIATE")
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return &Memory{db, sess}, nil
+	return &Memory{sess}, nil
 }
 
 // Close throws the database away.
-func (m *Memory) Close() error { return errors.Join(m.sess.Close(), m.db.Close()) }
+func (m *Memory) Close() error { return m.sess.Close() }
 
 // How many sessions read at once. One tenant holds at most readerShare of them, even while nobody else asks, so that
 // another tenant finds one free: a query that has begun can't make room for it. Keys have sessions of their own, since
@@ -146,6 +130,9 @@ const (
 	queryDeadline = 5 * time.Second
 	countDeadline = time.Minute
 )
+
+// Missing refuses to begin anew where a database was: see sqlite.Missing.
+func Missing(path string, signs ...string) error { return sqlite.Missing(path, signs...) }
 
 // Open opens a store, bringing its schema up to date. It refuses settings under which an acknowledged
 // write could be lost, a file that another server has open, and a clock that lies far behind the store.
@@ -192,52 +179,15 @@ func Open(opt Options) (*Store, error) {
 
 // openFile opens a SQLite file. The lanes decide on connections of their own and share the one that writes.
 func (s *Store) openFile() (err error) {
-	if err := makeFolder(filepath.Dir(s.opt.Path)); err != nil {
-		return fmt.Errorf("make the data folder: %w", err)
-	}
-	if err := Missing(s.opt.Path, s.opt.Path+"-wal"); err != nil {
-		return err
-	}
-	folder, err := os.Open(filepath.Dir(s.opt.Path))
-	if err != nil {
-		return fmt.Errorf("open the data folder: %w", err)
-	}
-	defer folder.Close()
-	if s.lock, err = lockFile(s.opt.Path + ".lock"); err != nil {
-		return err
-	}
-	if err := keepBrokenLog(s.opt.Path, s.log); err != nil {
-		return err
-	}
-	if s.room, err = newRoom(s.opt.Path, s.opt.Reserve, s.log); err != nil {
-		return fmt.Errorf("look at the disk: %w", err)
-	}
-	level := s.opt.Synchronous
-	if level == "" {
-		level = "FULL"
-	}
-	if level != "FULL" && level != "EXTRA" {
-		return fmt.Errorf("refusing to start with synchronous=%s: it loses acknowledged writes when the power fails; use FULL or EXTRA", level)
-	}
-	// The database's other files take its mode: what is in them is for the owner alone.
-	if f, err := os.OpenFile(s.opt.Path, os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return fmt.Errorf("open the database: %w", err)
-	} else if err := f.Close(); err != nil {
-		return err
-	}
-	if s.db, err = openSQLite(s.opt.Path, level); err != nil {
-		return err
-	}
-	write, err := newSQLSession(s.db, "BEGIN IMMEDIATE")
+	s.file, err = sqlite.Open(s.opt.Path, sqlite.Options{Synchronous: s.opt.Synchronous, Reserve: s.opt.Reserve, WALPages: s.opt.Hooks.WALPages,
+		Every: s.lookEvery(), LockWait: s.opt.Hooks.LockPatience, Logger: s.log})
 	if err != nil {
 		return err
 	}
-	for _, setting := range []string{writerCache, fmt.Sprintf("PRAGMA journal_size_limit=%d", s.walBytes())} {
-		if _, err := write.Exec(setting, nil); err != nil {
-			return err
-		}
+	write, err := s.file.Writer()
+	if err != nil {
+		return err
 	}
-	s.patience(write, s.lockPatience())
 	writing := new(sync.Mutex)
 	w := s.wrap(write)
 	for i := range s.lanes {
@@ -248,7 +198,7 @@ func (s *Store) openFile() (err error) {
 			s.lanes[i] = s.lanes[LaneWork]
 			continue
 		}
-		r, err := newSQLSession(s.db, "BEGIN")
+		r, err := s.file.Reader(0)
 		if err != nil {
 			return err
 		}
@@ -258,24 +208,30 @@ func (s *Store) openFile() (err error) {
 	if err := s.prepare(write); err != nil {
 		return err
 	}
-	// The names of its files are on disk before anything is acknowledged. SQLite syncs them as well, but does not
-	// look whether that succeeds; who has had the folder open all the time is told.
-	if err := folder.Sync(); err != nil {
-		return fmt.Errorf("sync the data folder: %w", err)
-	}
-	s.auditor = func() (Session, error) { return newSQLSession(s.db, "BEGIN") }
-	if err := s.addReaders(s.openReader); err != nil {
+	if err := s.file.Settle(); err != nil {
 		return err
 	}
-	c, err := newSQLSession(s.db, "BEGIN")
-	if err != nil {
+	s.auditor = func() (Session, error) { return s.file.Reader(0) }
+	if err := s.addReaders(func(deadline time.Duration) (Session, error) { return s.file.Reader(deadline) }); err != nil {
 		return err
 	}
-	if err := s.keepFiles(); err != nil {
-		return errors.Join(err, c.Close())
-	}
-	s.running.Go(func() { s.checkpoints(c, writing) })
+	s.running.Go(func() {
+		if err := s.file.Checkpoints(s.done, writing, s.commits.Load); err != nil {
+			s.doubt(err)
+		}
+	})
 	return nil
+}
+
+// lookEvery is how often a file is looked at; zero: as often as it is by default.
+func (s *Store) lookEvery() time.Duration {
+	switch {
+	case s.opt.Hooks.Clock != nil:
+		return time.Minute // of a test's time, which may pass by the day
+	case s.opt.Hooks.WALPages > 0:
+		return 5 * time.Millisecond
+	}
+	return 0
 }
 
 // openMemory opens a database in memory: one session for everything.
@@ -288,7 +244,7 @@ func (s *Store) openMemory() error {
 		if err != nil {
 			return err
 		}
-		s.db, sess = m.db, m.sess
+		sess = m.sess
 	}
 	if err := s.prepare(sess); err != nil {
 		return errors.Join(err, sess.Close())
@@ -305,11 +261,11 @@ func (s *Store) openMemory() error {
 // openPostgres opens a PostgreSQL database. Each lane has a connection of its own, the watchdog's among them:
 // whatever the others do, it can act.
 func (s *Store) openPostgres() error {
-	p, err := openPostgres(s.opt.URL)
+	p, err := pg.Open(s.opt.URL)
 	if err != nil {
 		return err
 	}
-	if err := p.migrate(s.opt.AsIs); err != nil {
+	if err := migratePostgres(p, s.opt.AsIs); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
@@ -322,22 +278,18 @@ func (s *Store) openPostgres() error {
 		s.running.Go(func() { c.follow(s.done) })
 	}
 	for i := range s.lanes {
-		timeout := writeTimeout
+		// The server after a lost connection may be one with another history.
+		opt := pg.WriterOptions{Timeout: writeTimeout, Reconnected: s.cache.clear}
 		if Lane(i) == LaneWatch {
-			timeout = watchTimeout
+			opt.Timeout, opt.LockTimeout = watchTimeout, watchPatience
 		}
-		pw := p.writer(timeout)
-		if Lane(i) == LaneWatch {
-			pw.cfg.RuntimeParams["lock_timeout"] = strconv.FormatInt(watchPatience.Milliseconds(), 10)
-		}
-		pw.again = s.cache.clear // it may be a server with another history
-		w := s.wrap(pw)
+		w := s.wrap(p.Writer(opt))
 		s.lanes[i] = newLane(w, w, new(sync.Mutex))
 	}
-	t := s.wrap(p.writer(writeTimeout))
+	t := s.wrap(p.Writer(pg.WriterOptions{Timeout: writeTimeout}))
 	s.tester = newLane(t, t, new(sync.Mutex))
-	s.auditor = func() (Session, error) { return p.auditor(), nil }
-	return s.addReaders(func(deadline time.Duration) (Session, error) { return p.reader(deadline), nil })
+	s.auditor = func() (Session, error) { return p.Auditor(), nil }
+	return s.addReaders(func(deadline time.Duration) (Session, error) { return p.Reader(deadline), nil })
 }
 
 // prepare brings the schema up to date and sets the clock of a store whose database has none.
@@ -362,18 +314,6 @@ func (s *Store) wrap(sess Session) Session {
 		return s.opt.Hooks.Wrap(sess)
 	}
 	return sess
-}
-
-// openReader opens a session of a SQLite file that reads, with a deadline for each query.
-func (s *Store) openReader(deadline time.Duration) (Session, error) {
-	r, err := newSQLSession(s.db, "BEGIN")
-	if err != nil {
-		return nil, err
-	}
-	if r.limit, err = newInterrupter(r.conn, deadline); err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return r, nil
 }
 
 func (s *Store) addReaders(open func(deadline time.Duration) (Session, error)) error {
@@ -442,12 +382,8 @@ func (s *Store) release() error {
 		}
 		l.mu.Unlock()
 	}
-	if s.db != nil {
-		errs = append(errs, s.db.Close())
-	}
-	if s.lock != nil {
-		// Closing it is not enough while a process that was forked a moment ago still has it.
-		errs = append(errs, unix.Flock(int(s.lock.Fd()), unix.LOCK_UN), s.lock.Close())
+	if s.file != nil {
+		errs = append(errs, s.file.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -468,8 +404,8 @@ func (s *Store) Err() error {
 
 // Away tells that the database does not answer right now, or nil. It comes back by itself, or does not.
 func (s *Store) Away() error {
-	if since := s.blocked.Load(); since != 0 {
-		return fmt.Errorf("another program has held the database locked for %s", time.Since(time.Unix(0, since)).Round(time.Second))
+	if d := s.file.BlockedFor(); d != 0 {
+		return fmt.Errorf("another program has held the database locked for %s", d.Round(time.Second))
 	}
 	if s.away == nil {
 		return nil
@@ -584,10 +520,10 @@ func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error
 		return perdure.Errorf(perdure.CodeQueryTimeout, "a query took longer than it may: ask for less")
 	case err != nil && s.dialect.lost(err):
 		s.log.Warn("a read failed", "error", err)
-		return perdure.Errorf(perdure.CodeUnavailable, "%v", errLost)
+		return perdure.Errorf(perdure.CodeUnavailable, "%v", pg.ErrLost)
 	}
 	if err != nil && s.dialect.readOnly(err) { // a standby: what it shows may be old
-		return perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", errStandby)
+		return perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", pg.ErrStandby)
 	}
 	return err
 }

@@ -60,6 +60,13 @@ func (s *Store) refusedWrite(why error) error {
 	return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", why)
 }
 
+// written notes a commit.
+func (s *Store) written() {
+	s.commits.Add(1)
+	s.wrote(0)
+	s.file.Written()
+}
+
 // wrote notes a commit of so many bytes of test data.
 func (s *Store) wrote(size int) {
 	s.wroteAt.Store(time.Now().UnixNano())

@@ -1,30 +1,31 @@
-package store
+package sqlite
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
 // SQLite takes a frame that was damaged for the end of the log. What is behind it is lost then, but neither without a word nor without a copy.
 func TestALogThatIsDamagedInItsMiddleIsKeptAndSaid(t *testing.T) {
+	const rows = 40
 	from := filepath.Join(t.TempDir(), "p.db")
-	s := open(t, Options{Path: from})
-	for i := range 20 {
-		if err := s.Batch(s.Now(), insert(fmt.Sprint("r", i)))[0]; err != nil {
+	f := openTest(t, from, Options{})
+	for range rows {
+		if err := f.write(1000); err != nil {
 			t.Fatal(err)
 		}
 	}
 	db, wal := contents(t, from), contents(t, from+"-wal") // as a killed server leaves them
-	s.Close()
+	f.close()
 	b, err := readLog(bytes.NewReader(wal))
 	if err != nil || b != (brokenLog{}) {
 		t.Fatalf("a sound log: %+v, %v", b, err)
 	}
 	const page = 4096 + frameHeader
-	middle := (len(wal) - walHeader) / page * 9 / 10 // the tables come first
+	middle := (len(wal) - walHeader) / page * 9 / 10 // the table comes first
 	flip := func(at int) []byte {
 		out := bytes.Clone(wal)
 		out[at] ^= 4
@@ -34,15 +35,15 @@ func TestALogThatIsDamagedInItsMiddleIsKeptAndSaid(t *testing.T) {
 		name string
 		log  []byte
 		kept bool
-		runs int // at least
+		rows int // at least
 	}{
-		{"sound", wal, false, 20},
+		{"sound", wal, false, rows},
 		{"a bit of a page", flip(walHeader + middle*page + frameHeader + 1000), true, 1},
 		{"a bit of a checksum", flip(walHeader + middle*page + 17), true, 1},
 		{"a bit of a salt", flip(walHeader + middle*page + 9), true, 1},
 		{"a bit of the header", flip(17), true, 0},
-		{"the last page", flip(len(wal) - 1), false, 19},
-		{"cut in the middle of the last commit", wal[:len(wal)-100], false, 19},
+		{"the last page", flip(len(wal) - 1), false, rows - 1},
+		{"cut in the middle of the last commit", wal[:len(wal)-100], false, rows - 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "p.db")
@@ -51,14 +52,13 @@ func TestALogThatIsDamagedInItsMiddleIsKeptAndSaid(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var log heard
-			s := open(t, Options{Path: path, Logger: log.logger()})
-			if n := count(t, s, "SELECT count(*) FROM runs"); n < c.runs || c.kept && n == 20 {
-				t.Errorf("%d runs are left", n)
+			f := openTest(t, path, Options{})
+			if n := f.rows(); n < c.rows || c.kept && n == rows {
+				t.Errorf("%d rows are left, want at least %d", n, c.rows)
 			}
 			copies, err := filepath.Glob(path + "-wal.damaged-*")
-			if err != nil || (len(copies) == 1) != c.kept || (log.count("THE WRITE-AHEAD LOG IS DAMAGED") == 1) != c.kept {
-				t.Fatalf("%v, %v; %s", copies, err, log.text.String())
+			if err != nil || (len(copies) == 1) != c.kept || (strings.Count(f.log.String(), "THE WRITE-AHEAD LOG IS DAMAGED") == 1) != c.kept {
+				t.Fatalf("%v, %v; %s", copies, err, f.log.String())
 			}
 			if c.kept && !bytes.Equal(contents(t, copies[0]), c.log) {
 				t.Error("the copy is another")
@@ -70,17 +70,17 @@ func TestALogThatIsDamagedInItsMiddleIsKeptAndSaid(t *testing.T) {
 // A log that is begun anew has the frames of the round before behind its end: they are no damage.
 func TestFramesOfTheRoundBeforeAreNoDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
-	s := open(t, Options{Path: path, Hooks: Hooks{WALPages: 1 << 30}})
-	for i := range 20 {
-		if err := s.Batch(s.Now(), insert(fmt.Sprint("r", i)))[0]; err != nil {
+	f := openTest(t, path, Options{WALPages: 1 << 30})
+	for range 20 {
+		if err := f.write(1000); err != nil {
 			t.Fatal(err)
 		}
 	}
 	before := len(contents(t, path+"-wal"))
-	if _, err := checkpoint(s.lanes[0].write, "PASSIVE"); err != nil {
+	if _, err := checkpoint(f.writer, "PASSIVE"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Batch(s.Now(), insert("one more"))[0]; err != nil {
+	if err := f.write(1000); err != nil {
 		t.Fatal(err)
 	}
 	wal := contents(t, path+"-wal")

@@ -1,14 +1,18 @@
-package store
+package pg
 
 import (
-	"database/sql"
 	"encoding/binary"
 	"fmt"
-	"reflect"
-	"strconv"
+
+	"github.com/perdure/perdure/internal/store/scan"
 )
 
-// How texts and whole numbers travel, in the binary format of the wire protocol.
+// Values travel in the binary format of the wire protocol. A text is its bytes. A whole number is 2, 4 or 8 bytes, the
+// most significant first. An array is a header of five 32-bit numbers, then for each element its length and its bytes;
+// the length -1 is NULL. The header is: one dimension, whether there may be NULLs, the elements' type, how many there
+// are, and the number of the first.
+//
+// A statement says which types it wants, and an argument of another type is refused here: the server would convert it.
 
 const (
 	oidInt2, oidInt4, oidInt8        = 21, 23, 20
@@ -17,8 +21,23 @@ const (
 	binaryFormat               int16 = 1
 )
 
+// A Column is one column of rows, as an argument of its own: an array.
+type Column struct {
+	Rows [][]any
+	At   int // of the values of a row
+}
+
+// Columns gives the columns of rows, of which there is at least one.
+func Columns(rows [][]any) []any {
+	out := make([]any, len(rows[0]))
+	for i := range out {
+		out[i] = Column{rows, i}
+	}
+	return out
+}
+
 // encode writes arguments as the server wants them.
-func (st *pgStatement) encode(args []any) ([][]byte, error) {
+func (st *statement) encode(args []any) ([][]byte, error) {
 	if len(args) != len(st.desc.ParamOIDs) {
 		return nil, fmt.Errorf("%d arguments for %d parameters", len(args), len(st.desc.ParamOIDs))
 	}
@@ -41,16 +60,22 @@ func (st *pgStatement) encode(args []any) ([][]byte, error) {
 			case oidInt8:
 				out[i] = binary.BigEndian.AppendUint64(nil, uint64(x))
 			case oidInt4:
+				if int64(int32(x)) != x {
+					return nil, fmt.Errorf("argument %d is %d, which the four bytes that the server wants can't hold", i+1, x)
+				}
 				out[i] = binary.BigEndian.AppendUint32(nil, uint32(x))
 			default:
 				return nil, fmt.Errorf("argument %d is a number, and the server wants type %d", i+1, oid)
 			}
 		case []string:
+			if oid != oidTextArray {
+				return nil, fmt.Errorf("argument %d: an array of texts, and the server wants type %d", i+1, oid)
+			}
 			out[i] = arrayHeader(oidText, len(x))
 			for _, text := range x {
 				out[i] = append(binary.BigEndian.AppendUint32(out[i], uint32(len(text))), text...)
 			}
-		case column:
+		case Column:
 			b, err := x.encode(oid)
 			if err != nil {
 				return nil, fmt.Errorf("argument %d: %w", i+1, err)
@@ -73,29 +98,40 @@ func arrayHeader(elem uint32, n int) []byte {
 	return binary.BigEndian.AppendUint32(b, 1)
 }
 
-func (c column) encode(oid uint32) ([]byte, error) {
-	elem := uint32(oidText)
-	if oid == oidInt8Array {
+func (c Column) encode(oid uint32) ([]byte, error) {
+	var elem uint32
+	switch oid {
+	case oidTextArray:
+		elem = oidText
+	case oidInt8Array:
 		elem = oidInt8
+	default:
+		return nil, fmt.Errorf("an array, and the server wants type %d", oid)
 	}
-	b := arrayHeader(elem, len(c.rows))
-	for _, row := range c.rows {
-		switch x := row[c.at].(type) {
+	b := arrayHeader(elem, len(c.Rows))
+	for _, row := range c.Rows {
+		switch x := row[c.At].(type) {
 		case nil:
 			b = binary.BigEndian.AppendUint32(b, 1<<32-1)
+			continue
 		case string:
-			b = append(binary.BigEndian.AppendUint32(b, uint32(len(x))), x...)
+			if elem == oidText {
+				b = append(binary.BigEndian.AppendUint32(b, uint32(len(x))), x...)
+				continue
+			}
 		case int64:
-			b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(x))
-		default:
-			return nil, fmt.Errorf("an array of %T", x)
+			if elem == oidInt8 {
+				b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(x))
+				continue
+			}
 		}
+		return nil, fmt.Errorf("an array of %T, and the server wants type %d", row[c.At], oid)
 	}
 	return b, nil
 }
 
 // scanRow reads a row into what dest points to.
-func scanRow(st *pgStatement, values [][]byte, dest []any) error {
+func scanRow(st *statement, values [][]byte, dest []any) error {
 	if len(dest) != len(values) {
 		return fmt.Errorf("%d columns into %d places", len(values), len(dest))
 	}
@@ -117,36 +153,14 @@ func scanRow(st *pgStatement, values [][]byte, dest []any) error {
 			case 2:
 				n = int64(int16(binary.BigEndian.Uint16(v)))
 			}
-			if err := putInt(d, n); err != nil {
+			if err := scan.Int(d, n); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := putText(d, v); err != nil {
+		if err := scan.Text(d, v); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func putInt(dest any, n int64) error {
-	switch d := dest.(type) {
-	case *int64:
-		*d = n
-	case *int:
-		*d = int(n)
-	case *any:
-		*d = n
-	case *string:
-		*d = strconv.FormatInt(n, 10)
-	case sql.Scanner:
-		return d.Scan(n)
-	default:
-		v := reflect.ValueOf(dest).Elem()
-		if !v.CanInt() {
-			return fmt.Errorf("a number into %T", dest)
-		}
-		v.SetInt(n)
 	}
 	return nil
 }
@@ -158,38 +172,7 @@ func putBytes(dest any, b []byte) error {
 	case *any:
 		*d = append([]byte{}, b...)
 	default:
-		return putText(dest, b)
-	}
-	return nil
-}
-
-func putText(dest any, text []byte) error {
-	switch d := dest.(type) {
-	case *string:
-		*d = string(text)
-	case *any:
-		if *d = nil; text != nil {
-			*d = string(text)
-		}
-	case sql.Scanner:
-		if text == nil {
-			return d.Scan(nil)
-		}
-		return d.Scan(string(text))
-	default:
-		v := reflect.ValueOf(dest).Elem()
-		switch {
-		case v.Kind() == reflect.String:
-			v.SetString(string(text))
-		case v.CanInt(): // a sum is more than a whole number to the server
-			n, err := strconv.ParseInt(string(text), 10, 64)
-			if err != nil {
-				return fmt.Errorf("a text into %T", dest)
-			}
-			v.SetInt(n)
-		default:
-			return fmt.Errorf("a text into %T", dest)
-		}
+		return scan.Text(dest, b)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package store
+package sqlite
 
 import (
 	"fmt"
@@ -18,85 +18,82 @@ const (
 // long keeps the log from being begun anew, and the file grows. When the read is over, the first commit that begins
 // the log anew cuts the file to this length (PRAGMA journal_size_limit). If there is no commit, the checkpoints do.
 // On a full disk the reserve is written through the log: it is never cut below that.
-func (s *Store) walBytes() int64 {
-	return max(s.opt.Reserve, 2*int64(s.walPages())*(frameHeader+4096))
-}
-
-func (s *Store) walPages() int {
-	if n := s.opt.Hooks.WALPages; n > 0 {
-		return n
-	}
-	return walPages
+func (f *File) walBytes() int64 {
+	return max(f.opt.Reserve, 2*int64(f.opt.WALPages)*(frameHeader+4096))
 }
 
 // walTooLong tells whether the file of the log is longer than it may stay.
-func (s *Store) walTooLong() bool {
-	info, err := os.Stat(s.opt.Path + "-wal")
-	return err == nil && info.Size() > s.walBytes()
+func (f *File) walTooLong() bool {
+	info, err := os.Stat(f.path + "-wal")
+	return err == nil && info.Size() > f.walBytes()
 }
 
-// checkpoints copies the write-ahead log into the database file from time to time, beside the writers: a commit
+// Checkpoints copies the write-ahead log into the database file from time to time, beside the writers: a commit
 // never pays for it. What comes in while the bulk is copied is copied with the writers held off for a moment, so
-// that the log is begun anew and can't grow without bound.
-func (s *Store) checkpoints(sess Session, writing *sync.Mutex) {
-	defer sess.Close()
-	pages, every := s.walPages(), checkpointEvery
-	switch {
-	case s.opt.Hooks.Clock != nil:
-		every = time.Minute // of a test's time, which may pass by the day
-	case s.opt.Hooks.WALPages > 0:
-		every = checkpointEvery / 20
-	}
-	tick := time.NewTicker(every)
+// that the log is begun anew and can't grow without bound. writing is what the writers hold, and commits is how many
+// there have been. It returns when done is closed, or with an error when the file is lost or its disk fails: nothing
+// may be written any more then.
+func (f *File) Checkpoints(done <-chan struct{}, writing sync.Locker, commits func() int64) error {
+	sess := f.copier
+	tick := time.NewTicker(f.opt.Every)
 	defer tick.Stop()
 	if _, err := sess.Exec("PRAGMA busy_timeout=0", nil); err != nil { // readers are not waited for
-		s.log.Error("the time to wait for readers can't be set", "error", err)
+		f.log.Error("the time to wait for readers can't be set", "error", err)
 	}
-	s.room.free = func() (int64, error) { return unused(sess) }
+	f.reserve.free = func() (int64, error) { return unused(sess) }
 	seen := int64(0)
 	for {
 		select {
-		case <-s.done:
-			return
+		case <-done:
+			return nil
 		case <-tick.C:
 		}
-		full := s.room.isFull()
-		s.room.look()
-		if err := s.inPlace(); err != nil {
-			s.log.Error("the store is lost", "error", err)
-			s.doubt(err)
-			return
+		full := f.reserve.isFull()
+		f.reserve.look()
+		if err := f.inPlace(); err != nil {
+			f.log.Error("the store is lost", "error", err)
+			return err
 		}
-		commits, long := s.commits.Load(), s.walTooLong()
-		if commits == seen && !full && !long {
+		now, long := commits(), f.walTooLong()
+		if now == seen && !full && !long {
 			continue
 		}
-		seen = commits
-		wait := pages
-		if full || s.room.isTight() {
-			wait = 1 // a log that is begun anew takes no more of a full disk
-		}
-		err := copyLog(sess, writing, wait)
-		if long && err == nil {
-			err = cutLog(sess, writing)
-		}
-		if full && err == nil {
-			err = s.shrinkLog(sess, writing)
-		}
-		if diskFull(err) {
-			s.room.out()
-			continue
-		}
-		if err != nil && !s.dialect.conflict(err) && !s.dialect.blocked(err) { // a disk that fails here fails the next commit as well
-			s.log.Error("the write-ahead log could not be copied into the database", "error", err)
-			s.doubt(fmt.Errorf("the write-ahead log could not be copied into the database: %w", err))
-			return
+		seen = now
+		err := f.checkpointOnce(writing, full, long)
+		switch {
+		case err == nil, IsConflict(err), IsLocked(err):
+		case IsFull(err):
+			f.reserve.out()
+		default: // a disk that fails here fails the next commit as well
+			f.log.Error("the write-ahead log could not be copied into the database", "error", err)
+			return fmt.Errorf("the write-ahead log could not be copied into the database: %w", err)
 		}
 	}
 }
 
+// checkpointOnce copies the log if it is long, cuts its file if that is too long, and gives back what it holds of a disk
+// that is full.
+func (f *File) checkpointOnce(writing sync.Locker, full, long bool) error {
+	wait := f.opt.WALPages
+	if full || f.reserve.isTight() {
+		wait = 1 // a log that is begun anew takes no more of a full disk
+	}
+	if err := copyLog(f.copier, writing, wait); err != nil {
+		return err
+	}
+	if long {
+		if err := cutLog(f.copier, writing); err != nil {
+			return err
+		}
+	}
+	if full {
+		return f.shrinkLog(writing)
+	}
+	return nil
+}
+
 // copyLog copies the log into the database if so many pages wait for it.
-func copyLog(sess Session, writing *sync.Mutex, pages int) error {
+func copyLog(sess *Session, writing sync.Locker, pages int) error {
 	left, err := checkpoint(sess, "NOOP")
 	if err != nil || left < pages {
 		return err
@@ -113,7 +110,7 @@ func copyLog(sess Session, writing *sync.Mutex, pages int) error {
 
 // cutLog empties the file of the log if all of it is in the database and nobody reads it. Otherwise it is for the next
 // time: nobody is waited for, and the writers are held off only while the file is cut.
-func cutLog(sess Session, writing *sync.Mutex) error {
+func cutLog(sess *Session, writing sync.Locker) error {
 	if _, err := checkpoint(sess, "PASSIVE"); err != nil {
 		return err
 	}
@@ -128,19 +125,19 @@ func cutLog(sess Session, writing *sync.Mutex) error {
 
 // shrinkLog gives back what the log holds of a full disk, if the database has room to go on in: what is written from now on takes the
 // place of what was removed. A reader may be in the way; then it is for the next time.
-func (s *Store) shrinkLog(sess Session, writing *sync.Mutex) error {
-	inside, err := unused(sess)
-	if err != nil || inside < s.room.size {
+func (f *File) shrinkLog(writing sync.Locker) error {
+	inside, err := unused(f.copier)
+	if err != nil || inside < f.reserve.size {
 		return err
 	}
 	writing.Lock()
 	defer writing.Unlock()
-	_, err = checkpoint(sess, "TRUNCATE")
+	_, err = checkpoint(f.copier, "TRUNCATE")
 	return err
 }
 
 // checkpoint copies what it can without waiting for anybody, or nothing with NOOP, and says how many pages are left.
-func checkpoint(sess Session, how string) (left int, err error) {
+func checkpoint(sess *Session, how string) (left int, err error) {
 	err = sess.Query("PRAGMA wal_checkpoint("+how+")", nil, func(scan func(...any) error) error {
 		var busy, log, copied int
 		err := scan(&busy, &log, &copied)
@@ -151,7 +148,7 @@ func checkpoint(sess Session, how string) (left int, err error) {
 }
 
 // unused tells how many bytes of the database hold nothing.
-func unused(sess Session) (n int64, err error) {
+func unused(sess *Session) (n int64, err error) {
 	err = sess.Query("SELECT f.freelist_count*p.page_size FROM pragma_freelist_count f, pragma_page_size p", nil, func(scan func(...any) error) error { return scan(&n) })
 	return n, err
 }

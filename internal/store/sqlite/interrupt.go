@@ -1,4 +1,4 @@
-package store
+package sqlite
 
 import (
 	"database/sql"
@@ -28,7 +28,7 @@ type interrupter struct {
 const interruptAgain = 20 * time.Millisecond
 
 // newInterrupter makes an interrupter. The driver does not give out the handle of its connection, so it is read from
-// the field that holds it; TestQueryThatTakesTooLongIsEnded fails if a version of the driver calls it otherwise.
+// the field that holds it; the store's TestQueryThatTakesTooLongIsEnded fails if a version of the driver calls it otherwise.
 func newInterrupter(conn *sql.Conn, after time.Duration) (*interrupter, error) {
 	i := &interrupter{after: after}
 	err := conn.Raw(func(driver any) error {

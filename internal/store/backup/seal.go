@@ -1,4 +1,4 @@
-package store
+package backup
 
 import (
 	"bytes"
@@ -65,4 +65,17 @@ func unseal(ctx context.Context, to io.Writer, f io.ReadSeeker) error {
 		return errChanged
 	}
 	return nil
+}
+
+// A cancellable reads until a context is cancelled.
+type cancellable struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+func (c cancellable) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.from.Read(p)
 }

@@ -1,10 +1,11 @@
-package store
+package pg
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -16,10 +17,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// pgSession is a Session over one connection to PostgreSQL. It speaks the wire protocol's binary formats for
-// the two kinds of values that the store has, texts and whole numbers, and nothing else. A connection that is
-// gone is made anew by the next call; whatever transaction was open on it is not.
-type pgSession struct {
+// A Session is one connection to PostgreSQL. It speaks the wire protocol's binary formats for the two kinds of
+// values that the store has, texts and whole numbers, and nothing else. A connection that is gone is made anew by
+// the next call; whatever transaction was open on it is not.
+type Session struct {
 	cfg   *pgconn.Config
 	begin string
 	limit time.Duration // how long one call may take before the connection is given up
@@ -27,7 +28,7 @@ type pgSession struct {
 
 	mu    sync.Mutex
 	conn  *pgconn.PgConn
-	stmts map[string]*pgStatement
+	stmts map[string]*statement
 	was   bool     // there was a connection before
 	again func()   // is called when there is another one, perhaps to another server
 	lazy  bool     // a transaction has begun, and the server does not know yet
@@ -47,7 +48,7 @@ const (
 )
 
 // replan tells whether it is time for new plans.
-func (s *pgSession) replan() bool {
+func (s *Session) replan() bool {
 	s.used++
 	if s.used < s.replanAt && time.Since(s.plannedAt) < replanEvery {
 		return false
@@ -71,7 +72,7 @@ const (
 		" AND (extract(epoch FROM pg_postmaster_start_time())*1000000)::bigint=?::text::bigint)"
 )
 
-type pgStatement struct {
+type statement struct {
 	desc    *pgconn.StatementDescription
 	params  []int16 // formats
 	results []int16
@@ -81,31 +82,19 @@ type pgStatement struct {
 // comes later does not wait again: they would wait for one another.
 const patience = 5 * time.Second
 
-// readOnly is what a server says that has become a standby: another one is to be looked for.
-const readOnly = "25006"
-
-var (
-	// errLost says that the connection is gone and that nothing of the transaction was committed.
-	errLost = errors.New("the connection to the database is gone")
-	// errStandby says that the server takes no writes, and that nothing of the transaction was committed.
-	errStandby = errors.New("the server of the database is read-only")
-	// errInDoubt says that nobody can tell whether a commit happened.
-	errInDoubt = errors.New("the connection to the database went away during a commit")
-)
-
-func newPGSession(cfg *pgconn.Config, begin string, limit time.Duration) *pgSession {
-	return &pgSession{cfg: cfg, begin: begin, limit: limit, down: new(atomic.Int64), stmts: make(map[string]*pgStatement)}
+func newSession(cfg *pgconn.Config, begin string, limit time.Duration, down *atomic.Int64) *Session {
+	return &Session{cfg: cfg, begin: begin, limit: limit, down: down, stmts: make(map[string]*statement)}
 }
 
 // connect makes sure that there is a connection. A server that is starting, or that has gone away for a moment, is
 // given some time.
-func (s *pgSession) connect() error {
+func (s *Session) connect() error {
 	if s.conn != nil && !s.conn.IsClosed() {
 		return nil
 	}
 	if s.open {
 		s.open = false
-		return errLost
+		return ErrLost
 	}
 	clear(s.stmts)
 	var err error
@@ -123,27 +112,18 @@ func (s *pgSession) connect() error {
 		}
 		s.conn = nil
 		if errors.Is(err, pgconn.ErrReadOnlyConnection) { // it does not pass by waiting
-			return fmt.Errorf("%w: %w", errStandby, err)
+			return fmt.Errorf("%w: %w", ErrStandby, err)
 		}
 		s.down.CompareAndSwap(0, time.Now().UnixNano())
 		if !passing(err) || time.Since(time.Unix(0, s.down.Load()))+pause > patience {
-			return fmt.Errorf("%w: %w", errLost, err)
+			return fmt.Errorf("%w: %w", ErrLost, err)
 		}
 		time.Sleep(pause + rand.N(pause))
 	}
 }
 
-// passing tells whether a connection that was refused may be given later.
-func passing(err error) bool {
-	var e *pgconn.PgError
-	if errors.As(err, &e) {
-		return strings.HasPrefix(e.Code, "57P") || strings.HasPrefix(e.Code, "53") || strings.HasPrefix(e.Code, "08")
-	}
-	return true
-}
-
-// gone turns an error of the connection into errLost; the server's own errors stay as they are.
-func (s *pgSession) gone(err error) error {
+// gone turns an error of the connection into ErrLost; the server's own errors stay as they are.
+func (s *Session) gone(err error) error {
 	if err == nil || dropped(err) {
 		return err
 	}
@@ -152,7 +132,7 @@ func (s *pgSession) gone(err error) error {
 	switch {
 	case errors.As(err, &e):
 		// With FATAL and PANIC the server hangs up; a commit that ends so may be on disk.
-		if e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, "57P") && !strings.HasPrefix(e.Code, "08") && e.Code != readOnly {
+		if e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, shutdown) && !strings.HasPrefix(e.Code, noConnection) && e.Code != readOnly {
 			return err
 		}
 	case s.conn != nil && s.conn.IsClosed(), errors.As(err, &n), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err):
@@ -161,16 +141,13 @@ func (s *pgSession) gone(err error) error {
 	}
 	s.drop()
 	if e != nil && e.Code == readOnly {
-		return fmt.Errorf("%w: %w", errStandby, err)
+		return fmt.Errorf("%w: %w", ErrStandby, err)
 	}
-	return fmt.Errorf("%w: %w", errLost, err)
+	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// dropped tells whether the connection was given up with an error.
-func dropped(err error) bool { return errors.Is(err, errLost) || errors.Is(err, errStandby) }
-
 // drop gives the connection up.
-func (s *pgSession) drop() {
+func (s *Session) drop() {
 	s.open, s.lazy = false, false
 	if s.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -180,23 +157,23 @@ func (s *pgSession) drop() {
 	}
 }
 
-func (s *pgSession) hurry() { s.conn.Conn().SetDeadline(time.Now().Add(s.limit)) }
+func (s *Session) hurry() { s.conn.Conn().SetDeadline(time.Now().Add(s.limit)) }
 
 // prepare gives the statement of a text that has ? for its parameters.
-func (s *pgSession) prepare(query string) (*pgStatement, error) {
+func (s *Session) prepare(query string) (*statement, error) {
 	if st := s.stmts[query]; st != nil {
 		return st, nil
 	}
 	if len(s.stmts) > 500 {
 		s.drop() // the cheapest way to be rid of them all; nobody has that many texts
-		return nil, errLost
+		return nil, ErrLost
 	}
 	s.hurry()
 	desc, err := s.conn.Prepare(context.Background(), "s"+strconv.Itoa(len(s.stmts)), numbered(query), nil)
 	if err != nil {
 		return nil, fmt.Errorf("prepare %.120q: %w", query, s.gone(err))
 	}
-	st := &pgStatement{desc: desc, params: make([]int16, len(desc.ParamOIDs)), results: make([]int16, len(desc.Fields))}
+	st := &statement{desc: desc, params: make([]int16, len(desc.ParamOIDs)), results: make([]int16, len(desc.Fields))}
 	for i, oid := range desc.ParamOIDs {
 		if oid != oidText { // a text is the same in both formats
 			st.params[i] = binaryFormat
@@ -232,7 +209,7 @@ func numbered(query string) string {
 }
 
 // Begin begins a transaction. The server hears of it with the first statement.
-func (s *pgSession) Begin() error {
+func (s *Session) Begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.connect(); err != nil {
@@ -243,7 +220,7 @@ func (s *pgSession) Begin() error {
 }
 
 // Query reads. As long as no row has been handed out, a connection that turns out to be gone is replaced.
-func (s *pgSession) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
+func (s *Session) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
@@ -252,17 +229,17 @@ func (s *pgSession) Query(query string, args []any, row func(scan func(dest ...a
 		if err = s.query(query, args, func(scan func(dest ...any) error) error {
 			began = true
 			return row(scan)
-		}); err == nil || began || !fresh || !errors.Is(err, errLost) {
+		}); err == nil || began || !fresh || !errors.Is(err, ErrLost) {
 			return err
 		}
 	}
 	return err
 }
 
-func (s *pgSession) query(query string, args []any, row func(scan func(dest ...any) error) error) error {
+func (s *Session) query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	lazy := s.lazy
 	err := s.connect()
-	var st *pgStatement
+	var st *statement
 	if err == nil {
 		st, err = s.prepare(query)
 	}
@@ -300,7 +277,7 @@ func (s *pgSession) query(query string, args []any, row func(scan func(dest ...a
 	return err
 }
 
-func read(r *pgconn.ResultReader, st *pgStatement, row func(scan func(dest ...any) error) error) error {
+func read(r *pgconn.ResultReader, st *statement, row func(scan func(dest ...any) error) error) error {
 	var err error
 	for err == nil && r.NextRow() {
 		values := r.Values()
@@ -312,9 +289,10 @@ func read(r *pgconn.ResultReader, st *pgStatement, row func(scan func(dest ...an
 	return err
 }
 
-// ExecAll begins a transaction and executes the statements, in one round trip. The number of the transaction comes
-// with it: by that number the end of a commit can be asked for whose answer was lost.
-func (s *pgSession) ExecAll(list []statement) ([]int64, error) {
+// ExecAll begins a transaction and executes the statements, each a text with its arguments, in one round trip. It
+// gives how many rows each has changed. The number of the transaction comes with it: by that number the end of a
+// commit can be asked for whose answer was lost.
+func (s *Session) ExecAll(list iter.Seq2[string, []any]) ([]int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.connect(); err != nil {
@@ -332,20 +310,22 @@ func (s *pgSession) ExecAll(list []statement) ([]int64, error) {
 	}
 	b.ExecParams(s.begin, nil, nil, nil, nil)
 	b.ExecStatement(number.desc, nil, nil, number.results)
-	for _, x := range list {
-		st, err := s.prepare(x.text)
+	n := 0
+	for text, args := range list {
+		n++
+		st, err := s.prepare(text)
 		if err != nil {
 			return nil, err
 		}
-		values, err := st.encode(x.args)
+		values, err := st.encode(args)
 		if err != nil {
-			return nil, fmt.Errorf("%.80q: %w", x.text, err)
+			return nil, fmt.Errorf("%.80q: %w", text, err)
 		}
 		b.ExecStatement(st.desc, values, st.params, st.results)
 	}
 	s.hurry()
 	s.open, s.lazy, s.tx = true, false, txNumber{}
-	counts := make([]int64, 0, len(list))
+	counts := make([]int64, 0, n)
 	results := s.conn.ExecBatch(context.Background(), &b)
 	for i := 0; results.NextResult(); i++ {
 		r := results.ResultReader()
@@ -368,7 +348,7 @@ func (s *pgSession) ExecAll(list []statement) ([]int64, error) {
 }
 
 // Exec executes a statement inside the open transaction, or outside of any.
-func (s *pgSession) Exec(query string, args []any) (int64, error) {
+func (s *Session) Exec(query string, args []any) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lazy {
@@ -403,7 +383,7 @@ func (s *pgSession) Exec(query string, args []any) (int64, error) {
 }
 
 // Script executes statements without arguments, all at once, inside the transaction that has begun.
-func (s *pgSession) Script(text string) error {
+func (s *Session) Script(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lazy {
@@ -420,7 +400,7 @@ func (s *pgSession) Script(text string) error {
 	return s.gone(s.conn.Exec(context.Background(), text).Close())
 }
 
-func (s *pgSession) say(word string) error {
+func (s *Session) say(word string) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
@@ -430,7 +410,7 @@ func (s *pgSession) say(word string) error {
 }
 
 // Commit commits. When the connection goes away meanwhile, the server is asked what became of the transaction.
-func (s *pgSession) Commit() error {
+func (s *Session) Commit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lazy {
@@ -439,36 +419,35 @@ func (s *pgSession) Commit() error {
 	}
 	if s.conn == nil || s.conn.IsClosed() {
 		s.open = false
-		return errLost
+		return ErrLost
 	}
 	s.hurry()
 	tag, err := s.conn.ExecParams(context.Background(), "COMMIT", nil, nil, nil, nil).Close()
 	s.open = false
 	switch {
 	case err == nil && tag.String() == "ROLLBACK":
-		return fmt.Errorf("%w: the transaction had failed", errLost)
+		return fmt.Errorf("%w: the transaction had failed", ErrLost)
 	case err == nil:
 		return nil
 	}
-	if err = s.gone(err); !errors.Is(err, errLost) {
-		return fmt.Errorf("%w: %w", errLost, err) // the server says that it did not
+	if err = s.gone(err); !errors.Is(err, ErrLost) {
+		return fmt.Errorf("%w: %w", ErrLost, err) // the server says that it did not
 	}
 	return s.resolve(err)
 }
 
 // resolve finds out what became of a transaction by its number. That it was committed is believed only of a
 // server that has not crashed meanwhile: after a crash the number may be another transaction's.
-func (s *pgSession) resolve(cause error) error {
-	doubt := fmt.Errorf("%w: %v", errInDoubt, cause) // not errLost as well: it may have happened
+func (s *Session) resolve(cause error) error {
+	doubt := fmt.Errorf("%w: %v", ErrInDoubt, cause) // not ErrLost as well: it may have happened
 	if s.tx.id == "" {
 		return doubt
 	}
 	for begin := time.Now(); time.Since(begin) < 2*patience; time.Sleep(20 * time.Millisecond) {
 		status, survivors := "", 0
 		err := s.query(queryOutcome, []any{s.tx.id, s.tx.at, s.tx.server}, func(scan func(...any) error) error { return scan(&status, &survivors) })
-		var e *pgconn.PgError
 		switch {
-		case errors.As(err, &e) && e.Code == "22023": // a number of the future: forgotten in a crash
+		case code(err) == invalidParameter: // a number of the future: forgotten in a crash
 			return cause
 		case err != nil:
 			continue
@@ -483,7 +462,7 @@ func (s *pgSession) resolve(cause error) error {
 	return doubt
 }
 
-func (s *pgSession) Rollback() error {
+func (s *Session) Rollback() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lazy = false
@@ -495,13 +474,13 @@ func (s *pgSession) Rollback() error {
 		return nil
 	}
 	err := s.say("ROLLBACK")
-	if errors.Is(err, errLost) {
+	if errors.Is(err, ErrLost) {
 		return nil // the server has rolled back
 	}
 	return err
 }
 
-func (s *pgSession) Close() error {
+func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop()

@@ -1,0 +1,174 @@
+package sqlite
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/eventually"
+)
+
+// A testFile is a file with one table, and what a store has around it.
+type testFile struct {
+	*File
+	path    string
+	writer  *Session
+	writing sync.Mutex
+	log     bytes.Buffer
+	t       *testing.T
+}
+
+// openTest opens a file that has a table.
+func openTest(t *testing.T, path string, opt Options) *testFile {
+	t.Helper()
+	f := &testFile{path: path, t: t}
+	opt.Logger = slog.New(slog.NewTextHandler(&f.log, nil))
+	var err error
+	if f.File, err = Open(path, opt); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.close)
+	if f.writer, err = f.Writer(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.writer.Exec("CREATE TABLE IF NOT EXISTS notes (n INTEGER PRIMARY KEY, text TEXT)", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// close closes the file, once.
+func (f *testFile) close() {
+	if f.File == nil {
+		return
+	}
+	if f.writer != nil {
+		f.writer.Close()
+	}
+	if err := f.Close(); err != nil {
+		f.t.Error(err)
+	}
+	f.File = nil
+}
+
+// write commits a row of so many bytes.
+func (f *testFile) write(size int) error {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	if err := f.writer.Begin(); err != nil {
+		return err
+	}
+	if _, err := f.writer.Exec("INSERT INTO notes (text) VALUES (?)", []any{strings.Repeat("x", size)}); err != nil {
+		return err
+	}
+	return f.writer.Commit()
+}
+
+func (f *testFile) rows() (n int) {
+	f.t.Helper()
+	err := f.writer.Query("SELECT count(*) FROM notes", nil, func(scan func(...any) error) error { return scan(&n) })
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return n
+}
+
+func (f *testFile) logBytes() int64 {
+	f.t.Helper()
+	info, err := os.Stat(f.path + "-wal")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// A database that can't be in WAL mode, or syncs too little, is found out by reading the settings
+// back.
+func TestUnsafeSettingsAreReadBack(t *testing.T) {
+	_, err := open(filepath.Join(t.TempDir(), "p.db"), "NORMAL")
+	if err == nil || !strings.Contains(err.Error(), "survives a power loss") {
+		t.Errorf("opened with synchronous=NORMAL: %v", err)
+	}
+}
+
+func TestFileIsForOneProcessAndItsOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data", "p.db")
+	f := openTest(t, path, Options{})
+	_, err := Open(path, Options{})
+	if err == nil || !strings.Contains(err.Error(), "another server has this store open") {
+		t.Errorf("a second opening: %v", err)
+	}
+	if err := f.write(10); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, x := range files {
+		info, err := x.Info()
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has the mode %v, %v, want 0600", x.Name(), info.Mode(), err)
+		}
+	}
+	f.close()
+	if n := openTest(t, path, Options{}).rows(); n != 1 {
+		t.Errorf("%d rows after it was closed and opened again, want 1", n)
+	}
+}
+
+func TestQueryOfAReaderIsEndedAtItsDeadline(t *testing.T) {
+	f := openTest(t, filepath.Join(t.TempDir(), "p.db"), Options{})
+	s, err := f.Reader(50 * time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const forEver = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n"
+	if err := s.Query(forEver, nil, func(func(...any) error) error { return nil }); !IsLate(err) {
+		t.Errorf("a query that counts for ever: %v, want one that is late", err)
+	}
+	eventually.True(t, "the session reads after a query that was ended", func() bool {
+		return s.Query("SELECT 1", nil, func(func(...any) error) error { return nil }) == nil
+	})
+}
+
+// Space is kept back in a file as soon as the disk is looked at, and given away when the disk
+// refuses a write.
+func TestReserveIsTakenAndGivenAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.db")
+	f := openTest(t, path, Options{Reserve: 1 << 20})
+	held := func() int64 {
+		info, err := os.Stat(path + ".reserve")
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	f.reserve.look()
+	if n := held(); n != 1<<20 || f.Full() {
+		t.Errorf("%d bytes are kept back, full: %v, want %d and not full", n, f.Full(), 1<<20)
+	}
+	if !f.SpendReserve() || held() != 0 || !f.Full() {
+		t.Errorf("given away: %d bytes are left, full: %v", held(), f.Full())
+	}
+	if f.SpendReserve() {
+		t.Error("the reserve was given away twice")
+	}
+	f.reserve.look() // the disk has room after all
+	if n := held(); n != 1<<20 || f.Full() {
+		t.Errorf("taken again: %d bytes, full: %v", n, f.Full())
+	}
+	var none *File
+	if none.Full() || none.SpendReserve() || none.BlockedFor() != 0 {
+		t.Error("a database that is in no file has a full disk")
+	}
+}

@@ -261,12 +261,12 @@ func ExampleApprove() {
 	type Push struct{ Branch, Commit string }
 	w := newWorld(func(w *worker.Worker) {
 		worker.Agent(w, "release", func(ctx *agent.Context, push Push) (string, error) {
-			said, err := agent.Approve(ctx, agent.Approval{Title: "Push to production?", Action: push, Timeout: time.Hour})
+			decision, err := agent.Approve(ctx, agent.Approval{Title: "Push to production?", Action: push, Timeout: time.Hour})
 			if err != nil {
 				return "", err
 			}
-			if !said.Approved {
-				return "not pushed: " + said.Comment, nil
+			if !decision.Approved {
+				return "not pushed: " + decision.Comment, nil
 			}
 			return "pushed " + push.Commit, nil
 		})
@@ -381,11 +381,11 @@ func ExampleDelta() {
 			panic(err)
 		}
 		if e.Type == perdure.LineDelta {
-			var said struct{ Text string }
-			if err := json.Unmarshal(e.Data, &said); err != nil {
+			var delta struct{ Text string }
+			if err := json.Unmarshal(e.Data, &delta); err != nil {
 				panic(err)
 			}
-			fmt.Print(said.Text)
+			fmt.Print(delta.Text)
 		}
 	}
 	fmt.Println()

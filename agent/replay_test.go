@@ -29,16 +29,16 @@ func TestSagaErrorIsTheSameInEveryExecution(t *testing.T) {
 				}
 				return failing(ctx)
 			})
-			said := fmt.Sprint(err, "; stock: ", errors.Is(err, errStock), "; failed task: ",
+			outcome := fmt.Sprint(err, "; stock: ", errors.Is(err, errStock), "; failed task: ",
 				errors.Is(err, agent.ErrTaskFailed{}))
-			path := strings.NewReplacer(";", "", "(", "", ")", "").Replace(said)
+			path := strings.NewReplacer(";", "", "(", "", ")", "").Replace(outcome)
 			if _, err := agent.Step(ctx, path, func(context.Context) (int, error) {
-				done.add(said)
+				done.add(outcome)
 				return 0, nil
 			}); err != nil {
 				return "", err
 			}
-			return said, agent.Sleep(ctx, time.Millisecond)
+			return outcome, agent.Sleep(ctx, time.Millisecond)
 		}
 	}
 	w.work(func(wk *worker.Worker) {

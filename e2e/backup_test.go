@@ -86,9 +86,9 @@ func TestBackupUnderLoadCanBeRestored(t *testing.T) {
 			if status := m.insist("POST", "/api/v1/workers/new/commit", "", complete(p.Runs[0], "done"), nil); status != 200 {
 				t.Errorf("commit of the new holder: status %d, want 200", status)
 			}
-			var said struct{ Generation int }
-			if status := m.insist("GET", "/api/admin/invariants", "", nil, &said); status != 200 || said.Generation != 1 {
-				t.Errorf("invariants: status %d, %+v; want generation 1", status, said)
+			var check struct{ Generation int }
+			if status := m.insist("GET", "/api/admin/invariants", "", nil, &check); status != 200 || check.Generation != 1 {
+				t.Errorf("invariants: status %d, %+v; want generation 1", status, check)
 			}
 		})
 	}

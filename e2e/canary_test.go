@@ -92,8 +92,8 @@ func TestSecretAppearsNowhere(t *testing.T) {
 			at := args(t)
 			n := prepareNode(t, append(at, "--secrets", "env:PERDURE_E2E_CANARY", "--webhook-allow", "127.0.0.0/8",
 				"--log-level", "debug")...)
-			said := new(lines)
-			n.log = said
+			log := new(lines)
+			n.log = log
 			n.start()
 			w := &watch{t: t, find: traces(canary)}
 			for form, trace := range traces(n.key) {
@@ -103,7 +103,7 @@ func TestSecretAppearsNowhere(t *testing.T) {
 			c.tellAll()
 			c.tellEveryField()
 			c.readAll()
-			w.look("the log", said.bytes())
+			w.look("the log", log.bytes())
 
 			file := filepath.Join(t.TempDir(), "backup")
 			path, err := program()
@@ -264,7 +264,7 @@ func (c *canaryCalls) tellAll() {
 			t.Fatal("no webhook arrived, want one")
 		}
 	}
-	eventually.True(t, "what the receiver said is kept", func() bool {
+	eventually.True(t, "the receiver's answer is stored", func() bool {
 		res, b, err := exchange(c.http, c.key, "GET", "http://"+c.addr+"/api/v1/webhooks/"+c.webhook+"/deliveries", "", nil)
 		return err == nil && res.StatusCode == 200 && bytes.Contains(b, []byte(`418`))
 	})

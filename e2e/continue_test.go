@@ -79,17 +79,17 @@ func (n *node) continuedOnce(c turn) {
 		page.Runs[1].By != page.Runs[0].RunID || page.Runs[0].State != "queued" {
 		n.t.Errorf("turn %s: continuations = %+v, want one", c.id, page.Runs)
 	}
-	var said struct {
+	var thread struct {
 		Messages []struct {
 			Role    string
 			Content struct{ Key, Status, Result string }
 		}
 	}
-	n.insist("GET", "/api/v1/threads/"+c.thread+"/messages", "", nil, &said)
-	if len(said.Messages) != len(c.kids) {
-		n.t.Errorf("turn %s: messages = %+v, want one for each child", c.id, said.Messages)
+	n.insist("GET", "/api/v1/threads/"+c.thread+"/messages", "", nil, &thread)
+	if len(thread.Messages) != len(c.kids) {
+		n.t.Errorf("turn %s: messages = %+v, want one for each child", c.id, thread.Messages)
 	}
-	for i, m := range said.Messages {
+	for i, m := range thread.Messages {
 		if m.Role != "tool" || m.Content.Key != fmt.Sprint("k", i) || m.Content.Status != "completed" ||
 			m.Content.Result != "done" {
 			n.t.Errorf("turn %s: message = %+v, want the result of a child", c.id, m)

@@ -359,8 +359,8 @@ func forge(t *testing.T, s *natstest.Server) (func(int), func()) {
 	}
 }
 
-func forgery(rng *rand.Rand, subject string, said []byte) []byte {
-	b := slices.Clone(said)
+func forgery(rng *rand.Rand, subject string, message []byte) []byte {
+	b := slices.Clone(message)
 	switch n := rng.IntN(6); {
 	case n == 0 && len(b) > 0:
 		b[rng.IntN(len(b))] ^= byte(1 << rng.IntN(8))
@@ -414,7 +414,7 @@ func meddle(t *testing.T, s *natstest.Server) (func(int), func()) {
 	return func(int) {}, func() {
 		conn.Close() // no more messages from here on
 		wg.Wait()
-		t.Logf("%d messages were said again, %d were taken away", again.Load(), stolen.Load())
+		t.Logf("%d messages were repeated, %d rings were taken", again.Load(), stolen.Load())
 		if again.Load() == 0 || stolen.Load() == 0 {
 			t.Error("no message was repeated, or no ring was taken; want some of both")
 		}

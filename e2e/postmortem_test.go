@@ -247,13 +247,13 @@ func conversation(t *testing.T, c *client.Client, id perdure.ThreadID, deferred 
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said []string
+	var messages []string
 	for _, m := range page.Messages {
-		said = append(said, m.Role+": "+string(m.Content))
+		messages = append(messages, m.Role+": "+string(m.Content))
 	}
-	if len(said) != 3 || said[0] != `user: "check disk space on cube"` ||
-		!strings.HasPrefix(said[1], "assistant: ") || said[2] != `assistant: "cube has 42 GB left"` {
-		t.Fatalf("messages of the thread = %q, want a question, a notice and an answer", said)
+	if len(messages) != 3 || messages[0] != `user: "check disk space on cube"` ||
+		!strings.HasPrefix(messages[1], "assistant: ") || messages[2] != `assistant: "cube has 42 GB left"` {
+		t.Fatalf("messages of the thread = %q, want a question, a notice and an answer", messages)
 	}
 	var meta struct {
 		Status    string        `json:"status"`

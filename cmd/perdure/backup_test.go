@@ -24,15 +24,15 @@ func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {
 	out := t.TempDir()
 	file, into := filepath.Join(out, "b"), filepath.Join(out, "restored")
 	text, _ := mustRun(t, 0, "backup", file, "--json")
-	var said struct {
+	var report struct {
 		File       string
 		Bytes      int64
 		Runs, Rows int
 		From, At   string
 	}
-	if err := json.Unmarshal([]byte(text), &said); err != nil || said.File != file || said.Runs != 1 ||
-		said.Bytes < 4096 || said.Rows < 3 || said.From != "sqlite" || said.At == "" {
-		t.Errorf("backup --json = %+v (error %v), want 1 run from sqlite in %s", said, err, file)
+	if err := json.Unmarshal([]byte(text), &report); err != nil || report.File != file || report.Runs != 1 ||
+		report.Bytes < 4096 || report.Rows < 3 || report.From != "sqlite" || report.At == "" {
+		t.Errorf("backup --json = %+v (error %v), want 1 run from sqlite in %s", report, err, file)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("backup file: %v (error %v), want mode 0600", info, err)

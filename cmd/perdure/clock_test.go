@@ -103,16 +103,16 @@ func TestStoreWithClockAheadCanBeReset(t *testing.T) {
 	}
 
 	text, _ = mustRun(t, 0, "clock", "reset", "--yes", "--json", "--data", dir)
-	var said struct {
+	var report struct {
 		Reset bool
 		Moved int
 		Ended []struct {
 			RunID perdure.RunID `json:"run_id"`
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &said); err != nil || !said.Reset || said.Moved != 2 ||
-		len(said.Ended) != 1 || said.Ended[0].RunID != ended {
-		t.Errorf("reset said %s (%v), want 2 live runs moved and %s ended", text, err, ended)
+	if err := json.Unmarshal([]byte(text), &report); err != nil || !report.Reset || report.Moved != 2 ||
+		len(report.Ended) != 1 || report.Ended[0].RunID != ended {
+		t.Errorf("clock reset printed %s (%v), want 2 live runs moved and %s ended", text, err, ended)
 	}
 	text, _ = mustRun(t, 0, "clock", "--data", dir)
 	has(t, text, "nothing to set back")

@@ -29,8 +29,8 @@ func works(t *testing.T, opt embedded.Options, key string) bool {
 
 func TestPlatformKeysOnTheCommandLine(t *testing.T) {
 	live(t)
-	secret, said := mustRun(t, 0, "keys", "create", "prometheus", "--platform", "--scopes", "platform:read")
-	has(t, said, "of the platform")
+	secret, explanation := mustRun(t, 0, "keys", "create", "prometheus", "--platform", "--scopes", "platform:read")
+	has(t, explanation, "of the platform")
 	key := strings.TrimSpace(secret)
 	mustRun(t, 0, "watchdog", "--key", key)
 	_, errs := mustRun(t, 1, "keys", "list", "--key", key)
@@ -117,7 +117,7 @@ func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
 	}
 
 	text, _ = mustRun(t, 0, "restore", file, "--data", strict, "--revoke-keys", "--json")
-	var said struct {
+	var report struct {
 		Keys    []perdure.Key `json:"valid_keys"`
 		Revoked int           `json:"keys_revoked"`
 		KeyFile string        `json:"key_file"`
@@ -126,15 +126,15 @@ func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
 			Version int `json:"secret_version"`
 		} `json:"webhook_secrets"`
 	}
-	if err := json.Unmarshal([]byte(text), &said); err != nil || len(said.Keys) != 1 || !said.Keys[0].Full() ||
-		said.Revoked != 2 || said.Secret != "" ||
-		said.KeyFile != filepath.Join(strict, embedded.KeyFile) || len(said.Hooks) != 1 || said.Hooks[0].Version != 1 {
+	if err := json.Unmarshal([]byte(text), &report); err != nil || len(report.Keys) != 1 || !report.Keys[0].Full() ||
+		report.Revoked != 2 || report.Secret != "" ||
+		report.KeyFile != filepath.Join(strict, embedded.KeyFile) || len(report.Hooks) != 1 || report.Hooks[0].Version != 1 {
 		t.Fatalf("restore --revoke-keys --json: %v, want 1 valid key in a file, 2 revoked, 1 webhook: %s", err, text)
 	}
 	if works(t, embedded.Options{Dir: strict}, revoked.Secret) {
 		t.Error("a key of the backup is valid after a restore with --revoke-keys, want none")
 	}
-	b, err := os.ReadFile(said.KeyFile)
+	b, err := os.ReadFile(report.KeyFile)
 	if err != nil || !works(t, embedded.Options{Dir: strict}, strings.TrimSpace(string(b))) {
 		t.Errorf("the new key is not valid (error %v), want it valid", err)
 	}

@@ -54,10 +54,10 @@ func (f onWrite) Write(b []byte) (int, error) {
 func TestCommandsWaitForRestartingServer(t *testing.T) {
 	address := noServer(t)
 	t.Setenv("PERDURE_KEY", "prd_none")
-	var said strings.Builder
+	var stderr strings.Builder
 	var hs *httptest.Server
 	code := run([]string{"jobs"}, io.Discard, onWrite(func(text string) {
-		said.WriteString(text)
+		stderr.WriteString(text)
 		if hs != nil {
 			return
 		}
@@ -72,8 +72,8 @@ func TestCommandsWaitForRestartingServer(t *testing.T) {
 		hs.Start()
 		t.Cleanup(hs.Close)
 	}))
-	if code != exitOK || !strings.HasPrefix(said.String(), "there is no server at "+address) {
-		t.Errorf("exit code %d, want 0; stderr: %s", code, &said)
+	if code != exitOK || !strings.HasPrefix(stderr.String(), "there is no server at "+address) {
+		t.Errorf("exit code %d, want 0; stderr: %s", code, &stderr)
 	}
 }
 

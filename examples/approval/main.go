@@ -26,13 +26,13 @@ type Payment struct {
 }
 
 func pay(ctx *agent.Context, p Payment) (string, error) {
-	said, err := agent.Approve(ctx,
+	decision, err := agent.Approve(ctx,
 		agent.Approval{Name: "pay", Title: "Pay this bill?", Action: p, Timeout: 24 * time.Hour})
 	if err != nil {
 		return "", err
 	}
-	if !said.Approved {
-		return "not paid: " + said.Comment, nil
+	if !decision.Approved {
+		return "not paid: " + decision.Comment, nil
 	}
 	return agent.Step(ctx, "pay", func(ctx context.Context) (string, error) {
 		return fmt.Sprintf("paid %d to %s", p.Amount, p.To), nil

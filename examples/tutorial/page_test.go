@@ -61,17 +61,17 @@ func TestTutorialPageIsTrue(t *testing.T) {
 
 	rest := string(out)
 	for i, b := range blocks {
-		said, after, ok := strings.Cut(rest, fmt.Sprintf("==== %d\n", i))
+		output, after, ok := strings.Cut(rest, fmt.Sprintf("==== %d\n", i))
 		if !ok {
 			for _, log := range []string{"server.log", "worker.log"} {
 				text, _ := os.ReadFile(filepath.Join(dir, log))
 				t.Logf("%s:\n%s", log, text)
 			}
-			t.Fatalf("it did not come to the end of\n%s\nbut said\n%s", b.typed, rest)
+			t.Fatalf("commands\n%s\ndid not end; their output is\n%s", b.typed, rest)
 		}
 		rest = after
-		if missing := notIn(b.shown, said); missing != "" {
-			t.Errorf("typed\n%s\nthe page shows\n%s\nand it says\n%s", b.typed, missing, said)
+		if missing := notIn(b.shown, output); missing != "" {
+			t.Errorf("commands\n%s\nwant the line\n%s\nin the output\n%s", b.typed, missing, output)
 		}
 	}
 }
@@ -118,8 +118,8 @@ func shellBlocks(t *testing.T) []shellBlock {
 }
 
 // notIn returns the first shown line that the output lacks after the ones before it.
-func notIn(shown, said string) string {
-	lines := strings.Split(said, "\n")
+func notIn(shown, output string) string {
+	lines := strings.Split(output, "\n")
 	for want := range strings.Lines(shown) {
 		want = strings.TrimRight(want, "\n")
 		start, cut := strings.CutSuffix(want, "…")

@@ -39,8 +39,8 @@ func report(ctx *agent.Context, topic string) (Report, error) {
 	}
 	out := Report{Text: text, Missing: len(searches) - len(notes)}
 
-	said, err := agent.Approve(ctx, agent.Approval{Title: "Publish this report?", Action: text, Timeout: 30 * time.Minute})
-	if err != nil || !said.Approved {
+	decision, err := agent.Approve(ctx, agent.Approval{Title: "Publish this report?", Action: text, Timeout: 30 * time.Minute})
+	if err != nil || !decision.Approved {
 		return out, err
 	}
 	out.URL, err = agent.Step(ctx, "publish", func(ctx context.Context) (string, error) {

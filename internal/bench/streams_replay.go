@@ -235,7 +235,7 @@ func token(n int) string {
 	return fmt.Sprintf(" w%d", n)
 }
 
-// measureTokens has a worker stream a text token by token, evenly over the time that is measured,
+// measureTokens measures a worker that streams a text token by token, evenly over the duration,
 // and reads it again.
 func measureTokens(ctx context.Context, b *Bench, p *place, _ string) (f []Figure, err error) {
 	before, err := p.size(ctx)

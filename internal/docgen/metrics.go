@@ -54,7 +54,8 @@ perdure watchdog --run RUN --json
 ` + "```" + `
 
 It is in the store, written together with what it tells of, and holds the newest 10 000 entries of the last 7 days. ` + "`GET /api/admin/watchdog`" + ` takes ` + "`rule`, `run_id`, `tenant`, `limit`" + ` and
-` + "`cursor`" + `; of a ` + "`run_id`" + ` that no run has it says 404. It has figures and names, and nothing that a run was given or has said. The same lines go to the server's log.
+` + "`cursor`" + `; of a ` + "`run_id`" + ` that no run has it says 404. It has figures and names, and nothing that a run was given or has said. The same lines go to the server's log,
+with the full name of the rule (` + "`full_name`" + `).
 
 ## Invariants
 

@@ -125,6 +125,7 @@ func TestLockedRowsDelayOnlyTheirOwnRules(t *testing.T) {
 	more := &engine.Submit{Tenant: "t",
 		Submission: perdure.Submission{Kind: "more", Timeout: perdure.Duration(time.Millisecond)}}
 	do(more)
+	eventually.True(t, "its deadline has passed", func() bool { return s.Now() > more.Run.DeadlineAt })
 	writes.Store(0)
 	do(w.Pass())
 	if n := writes.Load(); n != 1 {

@@ -44,13 +44,13 @@ func (op *Decide) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	op.Refused, err = tx.decide(&r, wait, &op.Decision, &op.By)
+	op.Refused, err = decideApproval(tx, &r, wait, &op.Decision, &op.By)
 	return err
 }
 
-// decide is a decision about what a run's wait asks for. late is a refusal that is stored: the wait had timed out, and that is
+// decideApproval is a decision about what a run's wait asks for. late is a refusal that is stored: the wait had timed out, and that is
 // what happens to it.
-func (tx *Tx) decide(r *perdure.Run, wait string, d *perdure.Decision, by *perdure.Key) (late *perdure.Error, err error) {
+func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by *perdure.Key) (late *perdure.Error, err error) {
 	a, ok, err := tx.Approval(r.Tenant, r.ID, wait)
 	if err != nil {
 		return nil, err
@@ -99,15 +99,15 @@ func (tx *Tx) decide(r *perdure.Run, wait string, d *perdure.Decision, by *perdu
 	}
 	data := perdure.Object("approval_id", string(a.ID), "decision", d.Decision, "comment", d.Comment, "answer", perdure.Value(d.Answer), "by", a.DecidedBy, "at", a.DecidedAt,
 		"action_hash", a.ActionHash)
-	item, err := tx.deliver(r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name, Outcome: perdure.WaitSatisfied, Data: tx.Intern(r.Tenant, string(r.ID), []byte(data))})
+	item, err := deliverItem(tx, r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name, Outcome: perdure.WaitSatisfied, Data: tx.Intern(r.Tenant, string(r.ID), []byte(data))})
 	if err != nil {
 		return nil, err
 	}
-	return nil, tx.resolve(r, w, perdure.WaitSatisfied, &item)
+	return nil, endWait(tx, r, w, perdure.WaitSatisfied, &item)
 }
 
-// ask stages the approval that a new wait asks for.
-func (tx *Tx) ask(r *perdure.Run, w *perdure.Wait, spec *perdure.ApprovalSpec) (a perdure.Approval, err error) {
+// askForApproval stages the approval that a new wait asks for.
+func askForApproval(tx *Tx, r *perdure.Run, w *perdure.Wait, spec *perdure.ApprovalSpec) (a perdure.Approval, err error) {
 	if tx.e.secrets != nil && bytes.Contains(spec.Action, []byte(redact.Mark)) {
 		return a, perdure.Errorf(perdure.CodeInvalid, "the action has a secret in it: nobody could see what is approved")
 	}
@@ -124,7 +124,7 @@ func (tx *Tx) ask(r *perdure.Run, w *perdure.Wait, spec *perdure.ApprovalSpec) (
 }
 
 // askedBefore refuses a wait that was opened with another action.
-func (tx *Tx) askedBefore(w *perdure.Wait, spec *perdure.ApprovalSpec) error {
+func askedBefore(tx *Tx, w *perdure.Wait, spec *perdure.ApprovalSpec) error {
 	a, _, err := tx.Approval(w.Tenant, w.RunID, w.ID)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (tx *Tx) askedBefore(w *perdure.Wait, spec *perdure.ApprovalSpec) error {
 }
 
 // endApproval ends an approval together with its wait, and gives it as it is then; other waits have none.
-func (tx *Tx) endApproval(w *perdure.Wait) (a perdure.Approval, err error) {
+func endApproval(tx *Tx, w *perdure.Wait) (a perdure.Approval, err error) {
 	if w.Type != perdure.WaitApproval {
 		return a, nil
 	}
@@ -207,7 +207,7 @@ func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 		return err
 	}
 	op.Approval = perdure.IDOfApproval(r.Tenant, r.ID, wait)
-	op.Refused, err = tx.decide(r, wait, d, &op.By)
+	op.Refused, err = decideApproval(tx, r, wait, d, &op.By)
 	return err
 }
 

@@ -52,7 +52,7 @@ func (op *BeginArtifact) Do(tx *Tx) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := tx.fits(have, op.Name, op.Size); err != nil {
+	if err := artifactFits(tx, have, op.Name, op.Size); err != nil {
 		return err
 	}
 	if err := tx.Room(); err != nil {
@@ -65,8 +65,8 @@ func (op *BeginArtifact) Do(tx *Tx) (err error) {
 	return nil
 }
 
-// fits refuses what is too much for one run.
-func (tx *Tx) fits(have []perdure.Artifact, name string, size int64) error {
+// artifactFits refuses what is too much for one run.
+func artifactFits(tx *Tx, have []perdure.Artifact, name string, size int64) error {
 	p, others, total := tx.Policy(), 0, size
 	for _, a := range have {
 		if a.Name != name {
@@ -99,7 +99,7 @@ func (*AddChunk) Lane() store.Lane { return store.LaneBulk }
 
 // Do stores it.
 func (op *AddChunk) Do(tx *Tx) error {
-	if err := tx.uploading(op.Tenant, op.Upload); err != nil {
+	if err := checkUpload(tx, op.Tenant, op.Upload); err != nil {
 		return err
 	}
 	if err := tx.Room(); err != nil {
@@ -109,8 +109,8 @@ func (op *AddChunk) Do(tx *Tx) error {
 	return nil
 }
 
-// uploading refuses an upload that has had its time.
-func (tx *Tx) uploading(t perdure.TenantID, id string) error {
+// checkUpload refuses an upload that has had its time.
+func checkUpload(tx *Tx, t perdure.TenantID, id string) error {
 	until, err := tx.Uploading(t, id)
 	if err == nil && until < tx.Now.Add(lastMinute) {
 		err = perdure.Errorf(perdure.CodeUnavailable, "the upload took too long: send it again")
@@ -165,17 +165,17 @@ func (op *PutArtifact) Do(tx *Tx) error {
 		return err
 	}
 	// The run's row is written with it: whoever else puts one at this moment counts this one too.
-	if err := tx.beat(&r, BeatOf{Lease: Lease{RunID: op.RunID, Epoch: op.Epoch}}); err != nil {
+	if err := heartbeat(tx, &r, BeatOf{Lease: Lease{RunID: op.RunID, Epoch: op.Epoch}}); err != nil {
 		return err
 	}
-	if err := tx.uploading(op.Tenant, op.Upload); err != nil {
+	if err := checkUpload(tx, op.Tenant, op.Upload); err != nil {
 		return err
 	}
 	have, err := tx.Artifacts(op.Tenant, op.RunID)
 	if err != nil {
 		return err
 	}
-	if err := tx.fits(have, op.Name, op.Size); err != nil {
+	if err := artifactFits(tx, have, op.Name, op.Size); err != nil {
 		return err
 	}
 	op.Artifact = perdure.Artifact{Tenant: op.Tenant, RunID: op.RunID, Name: op.Name, Size: op.Size, SHA256: op.SHA256, ContentType: op.ContentType,

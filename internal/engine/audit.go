@@ -70,8 +70,8 @@ func (op *Note) Do(tx *Tx) error { return tx.audit(op.Tenant, op.Action, op.Targ
 // auditBatch is how many entries of the audit log the retention removes in one step.
 const auditBatch = 1000
 
-// forgetAudit removes a bounded part of the entries that are older than the policy's audit_retention.
-func (tx *Tx) forgetAudit() (more bool, err error) {
+// trimAudit removes a bounded part of the entries that are older than the policy's audit_retention.
+func trimAudit(tx *Tx) (more bool, err error) {
 	n, err := tx.TrimAudit(tx.Now.Add(-tx.e.policy.AuditRetention), auditBatch)
 	return n == auditBatch, err
 }

@@ -35,26 +35,26 @@ func (op *Cancel) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.underKey(op.Tenant, "cancel:"+string(r.ID), op.Key, op.Reason, func() (string, error) {
-		return string(r.ID), tx.cancelFor(&r, op.Reason)
+	_, err = underKey(tx, op.Tenant, "cancel:"+string(r.ID), op.Key, op.Reason, func() (string, error) {
+		return string(r.ID), cancelFor(tx, &r, op.Reason)
 	}, func(string) error { return nil })
 	op.Run = r
 	return err
 }
 
 // cancelFor cancels a run for the actor of the operation.
-func (tx *Tx) cancelFor(r *perdure.Run, reason string) error {
-	if err := tx.auditCancel(r); err != nil {
+func cancelFor(tx *Tx, r *perdure.Run, reason string) error {
+	if err := auditCancel(tx, r); err != nil {
 		return err
 	}
 	if r.State.Terminal() {
-		return tx.dropChord(r)
+		return dropChord(tx, r)
 	}
-	return tx.askToStop(r, reason)
+	return askToStop(tx, r, reason)
 }
 
 // auditCancel tells of the request, unless it changes nothing: the run was asked before, or has ended and left no chord.
-func (tx *Tx) auditCancel(r *perdure.Run) error {
+func auditCancel(tx *Tx, r *perdure.Run) error {
 	if tx.actor == nil || !r.State.Terminal() && r.Cancel.RequestedAt != 0 {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (tx *Tx) auditCancel(r *perdure.Run) error {
 }
 
 // askToStop requests that a live run stops, and ends it if nothing has started.
-func (tx *Tx) askToStop(r *perdure.Run, reason string) error {
+func askToStop(tx *Tx, r *perdure.Run, reason string) error {
 	if r.State.Terminal() {
 		return nil
 	}

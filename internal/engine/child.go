@@ -7,9 +7,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// spawn makes children. A child is unique by its parent and its key: a replay that spawns it again gets
+// spawnChildren makes children. A child is unique by its parent and its key: a replay that spawns it again gets
 // the same run, and one that spawns something else under its key is contradicted.
-func (tx *Tx) spawn(parent *perdure.Run, spawns []perdure.Spawn, ans *CommitAnswer) ([]perdure.Line, error) {
+func spawnChildren(tx *Tx, parent *perdure.Run, spawns []perdure.Spawn, ans *CommitAnswer) ([]perdure.Line, error) {
 	have := map[string]perdure.Run{}
 	if parent.Children > 0 { // otherwise none of them can be there
 		keys := make([]string, len(spawns))
@@ -27,8 +27,8 @@ func (tx *Tx) spawn(parent *perdure.Run, spawns []perdure.Spawn, ans *CommitAnsw
 		c, again := have[s.Key]
 		var err error
 		if again {
-			err = tx.sameChild(&c, s)
-		} else if c, err = tx.spawnOne(parent, s); err == nil {
+			err = sameChild(tx, &c, s)
+		} else if c, err = spawnChild(tx, parent, s); err == nil {
 			lines = append(lines, perdure.Line{Type: perdure.LineWorkerSpawned,
 				Data: perdure.Object("job_id", string(c.ID), "key", s.Key, "task", s.Kind)})
 		}
@@ -41,7 +41,7 @@ func (tx *Tx) spawn(parent *perdure.Run, spawns []perdure.Spawn, ans *CommitAnsw
 }
 
 // sameChild checks that a spawn that is said again says the same.
-func (tx *Tx) sameChild(c *perdure.Run, s *perdure.Spawn) error {
+func sameChild(tx *Tx, c *perdure.Run, s *perdure.Spawn) error {
 	input, err := tx.Resolve(c.Tenant, c.Input)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (tx *Tx) sameChild(c *perdure.Run, s *perdure.Spawn) error {
 	return nil
 }
 
-func (tx *Tx) spawnOne(parent *perdure.Run, s *perdure.Spawn) (perdure.Run, error) {
+func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, error) {
 	r := perdure.Run{
 		Tenant: parent.Tenant, Kind: s.Kind, Class: s.Class, Queue: s.Queue, Priority: s.Priority, ThreadID: s.ThreadID,
 		ParentID: parent.ID, RootID: parent.RootID, JournalKey: s.Key, MaxAttempts: s.MaxAttempts,
@@ -76,6 +76,6 @@ func (tx *Tx) spawnOne(parent *perdure.Run, s *perdure.Spawn) (perdure.Run, erro
 	if !r.MayOutlive() {
 		r.DeadlineAt = min(r.DeadlineAt, parent.DeadlineAt)
 	}
-	err = tx.accept(&r, s.Input, s.Metadata, nil, perdure.MultitaskEnqueue)
+	err = acceptRun(tx, &r, s.Input, s.Metadata, nil, perdure.MultitaskEnqueue)
 	return r, err
 }

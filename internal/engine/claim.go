@@ -80,7 +80,7 @@ func (op *Claim) Do(tx *Tx) error {
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}
-	if err := tx.seen(op.Tenant, op.Worker, op.Queues, op.Slots); err != nil {
+	if err := noteWorker(tx, op.Tenant, op.Worker, op.Queues, op.Slots); err != nil {
 		return err
 	}
 	// Named twice, a queue would have its runs granted twice.
@@ -199,12 +199,12 @@ func (op *Claim) hand(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
 		r.Damage = &perdure.Damage{What: "input is no JSON"}
 	}
 	if r.Damage != nil {
-		return g, false, tx.setAside(&r, op.Worker)
+		return g, false, setRunAside(tx, &r, op.Worker)
 	}
-	if away, err := tx.turnedAway(&r, op.Worker); away || err != nil {
+	if away, err := turnAwayUnsigned(tx, &r, op.Worker); away || err != nil {
 		return g, false, err
 	}
-	g, err = tx.grant(r, op.Worker, op.Start)
+	g, err = grantRun(tx, r, op.Worker, op.Start)
 	var broken *perdure.Error
 	if !errors.As(err, &broken) {
 		return g, err == nil, err
@@ -218,18 +218,18 @@ func (op *Claim) hand(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
 		return g, false, err
 	}
 	r.Damage = &perdure.Damage{What: broken.Message}
-	return g, false, tx.setAside(&r, op.Worker)
+	return g, false, setRunAside(tx, &r, op.Worker)
 }
 
 func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
-func (tx *Tx) grant(r perdure.Run, worker string, start bool) (Grant, error) {
+func grantRun(tx *Tx, r perdure.Run, worker string, start bool) (Grant, error) {
 	firstStart := start && r.StartedAt == 0
 	if err := tx.Apply(&r, perdure.Granted{Worker: worker, Start: start}); err != nil {
 		return Grant{}, err
 	}
 	if firstStart {
-		if err := tx.tellParentStarted(&r); err != nil {
+		if err := tellParentStarted(tx, &r); err != nil {
 			return Grant{}, err
 		}
 	}
@@ -239,15 +239,15 @@ func (tx *Tx) grant(r perdure.Run, worker string, start bool) (Grant, error) {
 		return Grant{}, err
 	}
 	room := GrantMax
-	if g.Journal, g.JournalNext, err = tx.journalPage(&r, 0, &room); err != nil {
+	if g.Journal, g.JournalNext, err = journalPage(tx, &r, 0, &room); err != nil {
 		return Grant{}, err
 	}
-	g.Inbox, g.InboxNext, err = tx.handOver(&r, 0, &room)
+	g.Inbox, g.InboxNext, err = handOverItems(tx, &r, 0, &room)
 	return g, err
 }
 
 // journalPage reads what of the journal fits.
-func (tx *Tx) journalPage(r *perdure.Run, after int64, room *int) (page []JournalRow, next int64, err error) {
+func journalPage(tx *Tx, r *perdure.Run, after int64, room *int) (page []JournalRow, next int64, err error) {
 	for after < r.JournalSeq {
 		rows, err := tx.Journal(r.Tenant, r.ID, after, 256)
 		if err != nil {
@@ -276,8 +276,8 @@ func (tx *Tx) journalPage(r *perdure.Run, after int64, room *int) (page []Journa
 // maxItems bounds the inbox items that are handed over at once.
 const maxItems = 256
 
-// handOver gives the holder of the current epoch what of the inbox fits, stamped with that epoch.
-func (tx *Tx) handOver(r *perdure.Run, after int64, room *int) (page []perdure.Item, next int64, err error) {
+// handOverItems gives the holder of the current epoch what of the inbox fits, stamped with that epoch.
+func handOverItems(tx *Tx, r *perdure.Run, after int64, room *int) (page []perdure.Item, next int64, err error) {
 	items, err := tx.ItemsAfter(r, after, maxItems+1)
 	if err != nil {
 		return nil, 0, err
@@ -307,8 +307,8 @@ func (tx *Tx) handOver(r *perdure.Run, after int64, room *int) (page []perdure.I
 	return page, 0, nil
 }
 
-// seen notes a worker's sign of life, seldom enough to cost nothing.
-func (tx *Tx) seen(t perdure.TenantID, worker string, queues []string, slots int) error {
+// noteWorker notes a worker's sign of life, seldom enough to cost nothing.
+func noteWorker(tx *Tx, t perdure.TenantID, worker string, queues []string, slots int) error {
 	if worker == "" || !tx.e.seldom(t, worker, tx.Now) {
 		return nil
 	}
@@ -360,12 +360,12 @@ func (op *Journal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
 // Do reads.
 func (op *Journal) Do(tx *Tx) error {
-	r, err := tx.held(op.Tenant, op.RunID, op.Epoch)
+	r, err := heldRun(tx, op.Tenant, op.RunID, op.Epoch)
 	if err != nil {
 		return err
 	}
 	room := GrantMax
-	op.Page, op.Next, err = tx.journalPage(&r, op.After, &room)
+	op.Page, op.Next, err = journalPage(tx, &r, op.After, &room)
 	return err
 }
 
@@ -384,7 +384,7 @@ func (op *Inbox) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
 // Do hands over.
 func (op *Inbox) Do(tx *Tx) error {
-	r, err := tx.held(op.Tenant, op.RunID, op.Epoch)
+	r, err := heldRun(tx, op.Tenant, op.RunID, op.Epoch)
 	if err != nil {
 		return err
 	}
@@ -393,12 +393,12 @@ func (op *Inbox) Do(tx *Tx) error {
 		return err
 	}
 	room := GrantMax
-	op.Page, op.Next, err = tx.handOver(&r, op.After, &room)
+	op.Page, op.Next, err = handOverItems(tx, &r, op.After, &room)
 	return err
 }
 
-// held gives a run if the epoch holds it.
-func (tx *Tx) held(t perdure.TenantID, id perdure.RunID, epoch int64) (perdure.Run, error) {
+// heldRun gives a run if the epoch holds it.
+func heldRun(tx *Tx, t perdure.TenantID, id perdure.RunID, epoch int64) (perdure.Run, error) {
 	r, err := tx.run(t, id)
 	if err != nil {
 		return r, err

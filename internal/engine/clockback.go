@@ -100,7 +100,7 @@ func (op *setClockBack) one(tx *Tx, r *perdure.Run) (moved bool, err error) {
 		return false, err
 	}
 	if r.State == perdure.Suspended {
-		err = tx.resetWaitClock(r)
+		err = resetWaitClock(tx, r)
 	}
 	return true, err
 }

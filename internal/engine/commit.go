@@ -102,7 +102,7 @@ func (op *Commit) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.seen(op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := noteWorker(tx, op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
 	before, ok, err := tx.CommitAnswer(&r, c.ID)
@@ -122,31 +122,31 @@ func (op *Commit) Do(tx *Tx) error {
 	if _, _, err := tx.e.policy.Apply(r, perdure.Started{Epoch: c.Epoch}, tx.Now); err != nil {
 		if perdure.CodeOf(err) == perdure.CodeStaleEpoch && c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete && (c.Epoch <= r.Epoch || wasRestored(&r)) {
 			op.Refused = err.(*perdure.Error)
-			kept, err := tx.keepLate(&r, perdure.LateResult{CommitID: c.ID, Epoch: c.Epoch, Worker: op.Worker, Summary: c.Outcome.Summary}, c.Outcome.Result)
+			kept, err := keepLateResult(tx, &r, perdure.LateResult{CommitID: c.ID, Epoch: c.Epoch, Worker: op.Worker, Summary: c.Outcome.Summary}, c.Outcome.Result)
 			if err != nil || !kept {
 				return err
 			}
 			op.Answer = CommitAnswer{RunID: r.ID, Error: op.Refused}
-			return tx.remember(&r, c.ID, digest, &op.Answer)
+			return rememberCommit(tx, &r, c.ID, digest, &op.Answer)
 		}
 		return err
 	}
 	ans := CommitAnswer{RunID: r.ID, OK: true}
-	if err := tx.record(&r, &c, &ans); err != nil {
+	if err := recordCommit(tx, &r, &c, &ans); err != nil {
 		return err
 	}
 	if c.Outcome != nil {
-		if err := tx.conclude(&r, &c); err != nil {
+		if err := concludeCommit(tx, &r, &c); err != nil {
 			return err
 		}
 	}
 	ans.State, ans.Cancel = r.State, r.State.Live() && r.Cancel.Pending()
 	op.Answer = ans
-	return tx.remember(&r, c.ID, digest, &ans)
+	return rememberCommit(tx, &r, c.ID, digest, &ans)
 }
 
-// remember keeps the answer to a commit, to be given again.
-func (tx *Tx) remember(r *perdure.Run, id, digest string, ans *CommitAnswer) error {
+// rememberCommit keeps the answer to a commit, to be given again.
+func rememberCommit(tx *Tx, r *perdure.Run, id, digest string, ans *CommitAnswer) error {
 	text, err := json.Marshal(ans)
 	if err != nil {
 		return err
@@ -154,15 +154,15 @@ func (tx *Tx) remember(r *perdure.Run, id, digest string, ans *CommitAnswer) err
 	return tx.PutCommit(r.Tenant, r.ID, perdure.Taken{ID: id, Digest: digest, Answer: string(text)})
 }
 
-// record takes everything of a commit but its outcome.
-func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error {
+// recordCommit takes everything of a commit but its outcome.
+func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error {
 	if r.State == perdure.Dispatched && (c.Outcome == nil || c.Outcome.Type != perdure.OutcomeReject) {
 		first := r.StartedAt == 0
 		if err := tx.Apply(r, perdure.Started{Epoch: c.Epoch}); err != nil {
 			return err
 		}
 		if first {
-			if err := tx.tellParentStarted(r); err != nil {
+			if err := tellParentStarted(tx, r); err != nil {
 				return err
 			}
 		}
@@ -175,19 +175,19 @@ func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error
 	}
 	said := perdure.Committed{Epoch: c.Epoch, CancelAck: c.CancelAck}
 	var err error
-	if said.Journal, err = tx.recordSteps(r, c.Journal); err != nil {
+	if said.Journal, err = recordSteps(tx, r, c.Journal); err != nil {
 		return err
 	}
-	if said.Acked, err = tx.acknowledge(r, c.Ack); err != nil {
+	if said.Acked, err = acknowledgeItems(tx, r, c.Ack); err != nil {
 		return err
 	}
-	spawned, err := tx.spawn(r, c.Children, ans)
+	spawned, err := spawnChildren(tx, r, c.Children, ans)
 	if err != nil {
 		return err
 	}
 	said.Children = len(spawned)
 	said.Lines = spawned
-	told, err := tx.sayFor(r, c.Messages)
+	told, err := addMessagesOf(tx, r, c.Messages)
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error
 	}
 	said.Lines = append(said.Lines, told...)
 	var events []perdure.Emitted
-	if events, said.Held, err = tx.redacted(r, c.Events, c.Outcome); err != nil {
+	if events, said.Held, err = redactCommit(tx, r, c.Events, c.Outcome); err != nil {
 		return err
 	}
 	for _, e := range events {
@@ -214,12 +214,12 @@ func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error
 		return err
 	}
 	for _, id := range c.Close {
-		if err := tx.closeWait(r, id); err != nil {
+		if err := closeWait(tx, r, id); err != nil {
 			return err
 		}
 	}
 	for i := range c.Waits {
-		if err := tx.openWait(r, &c.Waits[i], ans); err != nil {
+		if err := openWait(tx, r, &c.Waits[i], ans); err != nil {
 			return fieldOf(err, fmt.Sprintf("waits[%d]", i))
 		}
 	}
@@ -228,7 +228,7 @@ func (tx *Tx) record(r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error
 
 // recordSteps adds journal entries. One that is there already with the same value is not added again; with
 // another value it is a contradiction.
-func (tx *Tx) recordSteps(r *perdure.Run, entries []perdure.JournalEntry) (added int, err error) {
+func recordSteps(tx *Tx, r *perdure.Run, entries []perdure.JournalEntry) (added int, err error) {
 	if len(entries) == 0 {
 		return 0, nil
 	}
@@ -255,8 +255,8 @@ func (tx *Tx) recordSteps(r *perdure.Run, entries []perdure.JournalEntry) (added
 	return added, nil
 }
 
-// acknowledge marks inbox items as done that were handed over under the current epoch.
-func (tx *Tx) acknowledge(r *perdure.Run, seqs []int64) (done int, err error) {
+// acknowledgeItems marks inbox items as done that were handed over under the current epoch.
+func acknowledgeItems(tx *Tx, r *perdure.Run, seqs []int64) (done int, err error) {
 	if len(seqs) == 0 {
 		return 0, nil
 	}
@@ -285,13 +285,13 @@ func (tx *Tx) acknowledge(r *perdure.Run, seqs []int64) (done int, err error) {
 	return done, nil
 }
 
-// conclude takes a commit's outcome.
-func (tx *Tx) conclude(r *perdure.Run, c *perdure.Commit) error {
+// concludeCommit takes a commit's outcome.
+func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 	o := c.Outcome
 	switch o.Type {
 	case perdure.OutcomeComplete:
 		if len(o.ContinueOn) > 0 {
-			if err := tx.leaveChord(r, o.ContinueOn); err != nil {
+			if err := openChord(tx, r, o.ContinueOn); err != nil {
 				return err
 			}
 			var err error
@@ -315,7 +315,7 @@ func (tx *Tx) conclude(r *perdure.Run, c *perdure.Commit) error {
 		}
 		return tx.Finish(r, perdure.CancelConfirmed{Epoch: c.Epoch})
 	case perdure.OutcomeSuspend:
-		return tx.suspend(r, c)
+		return suspendRun(tx, r, c)
 	case perdure.OutcomeReject:
 		why := perdure.Failure{Code: perdure.CodeRejected, Message: o.Reason}
 		if o.Reason == string(perdure.CodeSignatureInvalid) {

@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// leaveChord is the other way to use children: the run ends its turn now, and when all of these have
+// openChord is the other way to use children: the run ends its turn now, and when all of these have
 // ended, one continuation composes the answer. Children that have ended already count.
-func (tx *Tx) leaveChord(r *perdure.Run, names []string) error {
+func openChord(tx *Tx, r *perdure.Run, names []string) error {
 	if r.ThreadID == "" {
 		return perdure.Invalid("outcome.continue_on", "a run without a thread can't be continued")
 	}
@@ -33,14 +33,14 @@ func (tx *Tx) leaveChord(r *perdure.Run, names []string) error {
 		}
 		members = append(members, c)
 	}
-	return tx.gather(&g, members, perdure.Gathered{Outlives: true})
+	return createGathering(tx, &g, members, perdure.Gathered{Outlives: true})
 }
 
-// gather makes a chord or a group over runs, counting those that have ended. The row of each live member is
+// createGathering makes a chord or a group over runs, counting those that have ended. The row of each live member is
 // written, so that one that ends at this moment on another node is not missed.
-func (tx *Tx) gather(g *perdure.Group, members []perdure.Run, mark perdure.Gathered) error {
+func createGathering(tx *Tx, g *perdure.Group, members []perdure.Run, mark perdure.Gathered) error {
 	g.State, g.CreatedAt = perdure.GroupOpen, tx.Now
-	if err := tx.watchable(g.Tenant, members); err != nil {
+	if err := checkWatchable(tx, g.Tenant, members); err != nil {
 		return err
 	}
 	seen := make(map[perdure.RunID]bool)
@@ -73,8 +73,8 @@ func (tx *Tx) gather(g *perdure.Group, members []perdure.Run, mark perdure.Gathe
 // maxWatchers bounds how many gatherings may wait for one run: its end writes a row of each.
 const maxWatchers = 100
 
-// watchable refuses to gather live runs that too many gatherings wait for already.
-func (tx *Tx) watchable(t perdure.TenantID, members []perdure.Run) error {
+// checkWatchable refuses to gather live runs that too many gatherings wait for already.
+func checkWatchable(tx *Tx, t perdure.TenantID, members []perdure.Run) error {
 	var watched []perdure.RunID
 	for i := range members {
 		if members[i].Watched && members[i].State.Live() {
@@ -95,7 +95,7 @@ func (tx *Tx) watchable(t perdure.TenantID, members []perdure.Run) error {
 }
 
 // tellGatherings counts a run's end in the chords and groups that wait for it.
-func (tx *Tx) tellGatherings(r *perdure.Run) error {
+func tellGatherings(tx *Tx, r *perdure.Run) error {
 	if !r.Watched {
 		return nil
 	}
@@ -132,17 +132,17 @@ func (tx *Tx) tellGatherings(r *perdure.Run) error {
 // ends and deals with its losers.
 func (tx *Tx) CloseGathering(g *perdure.Group) error {
 	if g.Kind == perdure.GroupChord {
-		return tx.fireChord(g)
+		return fireChord(tx, g)
 	}
-	return tx.endGroup(g, perdure.GroupSatisfied)
+	return endGroup(tx, g, perdure.GroupSatisfied)
 }
 
 // endGroup ends a gathering. What is left to do with its members follows.
-func (tx *Tx) endGroup(g *perdure.Group, state string) error {
+func endGroup(tx *Tx, g *perdure.Group, state string) error {
 	g.State, g.EndedAt, g.AlarmAt, g.Next = state, tx.Now, tx.Now, 0
 	tx.PutGathering(*g)
 	tx.wakeAt(g.AlarmAt)
-	tx.ringGroup(g)
+	setGroupAlarm(tx, g)
 	tx.follow(followUp{tenant: g.Tenant, group: g.ID})
 	_, err := tx.followUp()
 	return err
@@ -153,16 +153,16 @@ func (tx *Tx) endGroup(g *perdure.Group, state string) error {
 func (tx *Tx) GoOn(g *perdure.Group) error {
 	switch {
 	case g.State != perdure.GroupOpen:
-		return tx.letGo(g.Tenant, g.ID)
+		return releaseGroup(tx, g.Tenant, g.ID)
 	case g.Kind == perdure.GroupChord:
-		return tx.fireChord(g)
+		return fireChord(tx, g)
 	}
-	return tx.endGroup(g, perdure.GroupTimedOut)
+	return endGroup(tx, g, perdure.GroupTimedOut)
 }
 
 // fireChord writes each result into the thread as a tool's, in child order, and makes the continuation. A chord of many is
 // told of in parts: it stays open, with an alarm that rings at once, until the last one is told.
-func (tx *Tx) fireChord(g *perdure.Group) error {
+func fireChord(tx *Tx, g *perdure.Group) error {
 	orig, err := tx.run(g.Tenant, perdure.RunID(g.ID))
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (tx *Tx) fireChord(g *perdure.Group) error {
 	}
 	for first := true; g.Next < len(members) && (first || !tx.spent()); first = false {
 		part := members[g.Next:min(g.Next+tx.part(), len(members))]
-		if err := tx.tellResults(&orig, part); err != nil {
+		if err := tellResults(tx, &orig, part); err != nil {
 			return err
 		}
 		if err := tx.DropMembers(g, part); err != nil {
@@ -188,20 +188,20 @@ func (tx *Tx) fireChord(g *perdure.Group) error {
 		return nil
 	}
 	g.State, g.EndedAt, g.AlarmAt = perdure.GroupSatisfied, tx.Now, 0
-	if g.Made, err = tx.continuation(&orig, "chord", nil); err != nil {
+	if g.Made, err = createContinuation(tx, &orig, "chord", nil); err != nil {
 		return err
 	}
 	if g.Made == "" {
 		g.State = perdure.GroupDropped
 	}
 	tx.PutGathering(*g)
-	tx.ringGroup(g)
+	setGroupAlarm(tx, g)
 	return nil
 }
 
 // tellResults writes the results of some runs of a chord into the thread. A large one is not copied: the message refers to
 // where it is stored, and whoever reads the thread gets it in its place.
-func (tx *Tx) tellResults(orig *perdure.Run, ids []perdure.RunID) error {
+func tellResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
 	if err := tx.Prefetch(orig.Tenant, ids); err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (tx *Tx) tellResults(orig *perdure.Run, ids []perdure.RunID) error {
 			Content:  json.RawMessage(perdure.Object("run_id", string(m.ID), "key", m.JournalKey, "status", string(m.State), "result", m.Result, "error", m.Failure)),
 			Metadata: json.RawMessage(perdure.Object(meta...))})
 	}
-	lines, err := tx.sayFor(orig, told)
+	lines, err := addMessagesOf(tx, orig, told)
 	if err != nil || len(lines) == 0 {
 		return err
 	}
@@ -232,13 +232,13 @@ func (tx *Tx) tellResults(orig *perdure.Run, ids []perdure.RunID) error {
 	return tx.Apply(orig, perdure.MessagesAppended{Lines: lines})
 }
 
-// continuation makes the run that goes on where an earlier one on the thread ended: same thread, same root,
+// createContinuation makes the run that goes on where an earlier one on the thread ended: same thread, same root,
 // no parent, a fresh timeout. It gives no id if the thread is gone.
-func (tx *Tx) continuation(orig *perdure.Run, trigger string, told []perdure.Message) (perdure.RunID, error) {
+func createContinuation(tx *Tx, orig *perdure.Run, trigger string, told []perdure.Message) (perdure.RunID, error) {
 	if _, ok, err := tx.Thread(orig.Tenant, orig.ThreadID); err != nil || !ok {
 		return "", err
 	}
-	lines, err := tx.sayFor(orig, told)
+	lines, err := addMessagesOf(tx, orig, told)
 	if err != nil {
 		return "", err
 	}
@@ -251,7 +251,7 @@ func (tx *Tx) continuation(orig *perdure.Run, trigger string, told []perdure.Mes
 	// An end must not fail because the greatest timeout has been lowered since.
 	r.Options.Timeout = min(r.Options.Timeout, perdure.Duration(tx.e.policy.Timeouts.Of(r.Class).Max))
 	input := json.RawMessage(perdure.Object("trigger", trigger, "continuation_of_run_id", string(orig.ID)))
-	if err := tx.accept(&r, input, nil, nil, perdure.MultitaskEnqueue); err != nil {
+	if err := acceptRun(tx, &r, input, nil, nil, perdure.MultitaskEnqueue); err != nil {
 		return "", err
 	}
 	if *orig, err = tx.run(orig.Tenant, orig.ID); err != nil {
@@ -261,12 +261,12 @@ func (tx *Tx) continuation(orig *perdure.Run, trigger string, told []perdure.Mes
 }
 
 // dropChord forgets the chord of an ended run that is cancelled, and stops the runs of it.
-func (tx *Tx) dropChord(r *perdure.Run) error {
+func dropChord(tx *Tx, r *perdure.Run) error {
 	g, ok, err := tx.Gathering(r.Tenant, perdure.GroupID(r.ID))
 	if err != nil || !ok || g.State != perdure.GroupOpen {
 		return err
 	}
-	return tx.endGroup(&g, perdure.GroupDropped)
+	return endGroup(tx, &g, perdure.GroupDropped)
 }
 
 // Continue says that work outside, which a run started, has finished. While the run is live it becomes an
@@ -324,12 +324,12 @@ func (op *Continue) Do(tx *Tx) error {
 	op.Created = true
 	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID, "status", op.Status, "result_summary", op.Summary)
 	if r.State.Live() {
-		if err := tx.takesContinue(&r); err != nil {
+		if err := takesContinue(tx, &r); err != nil {
 			return err
 		}
-		_, err = tx.deliver(&r, perdure.Item{Type: perdure.ItemContinue, Name: op.JobID, Data: data})
+		_, err = deliverItem(tx, &r, perdure.Item{Type: perdure.ItemContinue, Name: op.JobID, Data: data})
 	} else {
-		op.Made, err = tx.continuation(&r, "external", []perdure.Message{outsideResult(data)})
+		op.Made, err = createContinuation(tx, &r, "external", []perdure.Message{outsideResult(data)})
 	}
 	if err != nil {
 		return err
@@ -352,7 +352,7 @@ func outsideResult(data perdure.Value) perdure.Message {
 const maxContinues = 256
 
 // takesContinue refuses one more end of work outside when a run has not acknowledged maxContinues of them.
-func (tx *Tx) takesContinue(r *perdure.Run) error {
+func takesContinue(tx *Tx, r *perdure.Run) error {
 	if r.InboxOpen < maxContinues {
 		return nil
 	}
@@ -365,7 +365,7 @@ func (tx *Tx) takesContinue(r *perdure.Run) error {
 
 // continueUnheard makes the continuation for outside work whose end the ending run was told of and did not
 // acknowledge.
-func (tx *Tx) continueUnheard(r *perdure.Run) error {
+func continueUnheard(tx *Tx, r *perdure.Run) error {
 	if r.ThreadID == "" {
 		return nil // nothing outside can continue it
 	}
@@ -386,7 +386,7 @@ func (tx *Tx) continueUnheard(r *perdure.Run) error {
 	if err := tx.Apply(r, perdure.ItemsContinued{Count: len(told)}); err != nil {
 		return err
 	}
-	made, err := tx.continuation(r, "external", told)
+	made, err := createContinuation(tx, r, "external", told)
 	if err != nil || made == "" {
 		return err
 	}

@@ -24,9 +24,9 @@ func (tx *Tx) EndDamaged(r *perdure.Run) (Repair, error) {
 	return Repair{"damaged", "failed/" + string(why.Code), why.Message}, tx.Finish(r, perdure.Spoiled{Failure: why})
 }
 
-// setAside ends a damaged run that a poll has found. One that can't end now counts as delivered, to nobody: it is not found again at
+// setRunAside ends a damaged run that a poll has found. One that can't end now counts as delivered, to nobody: it is not found again at
 // once, and blocks nobody.
-func (tx *Tx) setAside(r *perdure.Run, worker string) error {
+func setRunAside(tx *Tx, r *perdure.Run, worker string) error {
 	// It may have stood before others, who were not looked at.
 	tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 	before := *r

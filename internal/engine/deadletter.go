@@ -25,7 +25,7 @@ func (op *Redrive) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 // Do redrives.
 func (op *Redrive) Do(tx *Tx) error {
 	op.Created = false
-	_, err := tx.underKey(op.Tenant, "redrive:"+string(op.RunID), op.Key, op.Resign, func() (string, error) {
+	_, err := underKey(tx, op.Tenant, "redrive:"+string(op.RunID), op.Key, op.Resign, func() (string, error) {
 		err := op.redrive(tx)
 		return string(op.Run.ID), err
 	}, func(id string) (err error) {
@@ -59,7 +59,7 @@ func (op *Redrive) redrive(tx *Tx) error {
 	if err := op.vouched(tx, &orig); err != nil {
 		return err
 	}
-	if op.Run, err = tx.again(&orig); err != nil {
+	if op.Run, err = repeatRun(tx, &orig); err != nil {
 		return err
 	}
 	op.Created = true
@@ -80,7 +80,7 @@ func (op *Redrive) vouched(tx *Tx, orig *perdure.Run) error {
 		}
 		return nil
 	}
-	return tx.mayRepeat(orig)
+	return mayRepeat(tx, orig)
 }
 
 // DropDeadLetter discards a dead letter; its run and its history stay. With a Key, saying it again is no error.
@@ -94,7 +94,7 @@ func (op *DropDeadLetter) Needs() []store.Ref { return nil }
 
 // Do discards.
 func (op *DropDeadLetter) Do(tx *Tx) error {
-	_, err := tx.underKey(op.Tenant, "drop:"+string(op.RunID), op.Key, nil, func() (string, error) {
+	_, err := underKey(tx, op.Tenant, "drop:"+string(op.RunID), op.Key, nil, func() (string, error) {
 		_, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
 		if err == nil && !ok {
 			err = notFound("dead letter")
@@ -127,7 +127,7 @@ func (*PickLetters) Needs() []store.Ref { return nil }
 // Do picks.
 func (op *PickLetters) Do(tx *Tx) error {
 	op.Picked = op.IDs
-	created, err := tx.underKey(op.Tenant, op.What, op.Key, op.Asked, func() (string, error) {
+	created, err := underKey(tx, op.Tenant, op.What, op.Key, op.Asked, func() (string, error) {
 		if len(op.IDs) > 0 {
 			return "", nil
 		}

@@ -109,7 +109,7 @@ func (op *Defer) Do(tx *Tx) error {
 		err = op.leave(tx, &r, own, others)
 	}
 	if err == nil && cancels && !others {
-		err = tx.cancelFor(&r, "its caller disconnected")
+		err = cancelFor(tx, &r, "its caller disconnected")
 	}
 	op.Run = r
 	return err
@@ -123,7 +123,7 @@ func (op *Defer) leave(tx *Tx, r *perdure.Run, own *store.WaiterRow, others bool
 	}
 	switch {
 	case !others:
-		return tx.deferRun(r, op.Reason)
+		return deferRun(tx, r, op.Reason)
 	case own != nil:
 		return tx.Apply(r, perdure.WaiterLeft{})
 	}
@@ -131,7 +131,7 @@ func (op *Defer) leave(tx *Tx, r *perdure.Run, own *store.WaiterRow, others bool
 }
 
 // deferRun marks a run as deferred; the first time, its thread is told.
-func (tx *Tx) deferRun(r *perdure.Run, reason string) error {
+func deferRun(tx *Tx, r *perdure.Run, reason string) error {
 	if r.State.Terminal() || r.DeferredAt != 0 {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (tx *Tx) deferRun(r *perdure.Run, reason string) error {
 	if err := tx.Apply(r, perdure.WentDeferred{Reason: reason, Attach: attach}); err != nil || !first {
 		return err
 	}
-	lines, err := tx.sayFor(r, []perdure.Message{{Role: "assistant",
+	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant",
 		Content:  json.RawMessage(`"Still working on this in the background. You will be told when it is done."`),
 		Metadata: json.RawMessage(perdure.Object("status", perdure.StatusDeferred, "run_id", string(r.ID), "attach_url", attach))}})
 	if err != nil || len(lines) == 0 {
@@ -165,5 +165,5 @@ func (tx *Tx) ExpireWaiter(w store.WaiterRow) (deferred bool, err error) {
 			return false, nil
 		}
 	}
-	return true, tx.deferRun(&r, "disconnect")
+	return true, deferRun(tx, &r, "disconnect")
 }

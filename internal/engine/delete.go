@@ -21,7 +21,7 @@ func (op *DeleteRun) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
 // Do removes it.
 func (op *DeleteRun) Do(tx *Tx) error {
-	_, err := tx.underKey(op.Tenant, "delete:"+string(op.RunID), op.Key, nil, func() (string, error) {
+	_, err := underKey(tx, op.Tenant, "delete:"+string(op.RunID), op.Key, nil, func() (string, error) {
 		r, err := tx.run(op.Tenant, op.RunID)
 		if err != nil {
 			return "", err
@@ -57,7 +57,7 @@ func (*DeleteThread) Needs() []store.Ref { return nil }
 
 // Do removes it.
 func (op *DeleteThread) Do(tx *Tx) error {
-	_, err := tx.underKey(op.Tenant, "delete:"+string(op.ThreadID), op.Key, nil, func() (string, error) {
+	_, err := underKey(tx, op.Tenant, "delete:"+string(op.ThreadID), op.Key, nil, func() (string, error) {
 		th, err := tx.thread(op.Tenant, op.ThreadID) // before who is on it: whoever comes writes its row
 		if err != nil {
 			return "", err
@@ -73,13 +73,13 @@ func (op *DeleteThread) Do(tx *Tx) error {
 		if err := tx.audit(op.Tenant, perdure.AuditThreadDelete, string(op.ThreadID)); err != nil {
 			return "", err
 		}
-		return "", tx.forgetThread(op.Tenant, op.ThreadID)
+		return "", removeThread(tx, op.Tenant, op.ThreadID)
 	}, func(string) error { return nil })
 	return err
 }
 
-// forgetThread removes the webhooks of a thread that is gone.
-func (tx *Tx) forgetThread(t perdure.TenantID, id perdure.ThreadID) error {
+// removeThread removes the webhooks of a thread that is gone.
+func removeThread(tx *Tx, t perdure.TenantID, id perdure.ThreadID) error {
 	have, err := tx.Webhooks(t)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (tx *Tx) forgetThread(t perdure.TenantID, id perdure.ThreadID) error {
 	for _, w := range have {
 		if w.Scope == perdure.OfThread && w.ThreadID == id && w.DeletedAt == 0 {
 			w.DeletedAt = tx.Now
-			tx.putWebhook(w)
+			putWebhook(tx, w)
 		}
 	}
 	return nil

@@ -93,7 +93,7 @@ var resend = []time.Duration{5 * time.Second, 295 * time.Second, 25 * time.Minut
 func (op *Deliver) Do(tx *Tx) error {
 	op.Taken, op.Again, op.More, op.left = nil, nil, nil, maxSettled
 	for i := range op.Sent {
-		again, err := tx.sent(&op.Sent[i])
+		again, err := recordAttempt(tx, &op.Sent[i])
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 		w = perdure.Webhook{Tenant: want.Tenant, ID: want.Webhook, DeletedAt: tx.Now}
 	}
 	if !w.Active() {
-		return op.giveUp(tx, want, func(most int) (int, bool, error) { return tx.settlePending(&w, most) })
+		return op.giveUp(tx, want, func(most int) (int, bool, error) { return settlePending(tx, &w, most) })
 	}
 	due, full, err := tx.PendingNotifications(want.Tenant, want.Webhook, tx.Now, want.Most)
 	if err != nil {
@@ -128,13 +128,13 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 	again := store.Mailbox{Tenant: want.Tenant, Webhook: want.Webhook, Due: tx.Now}
 	if len(due) > 0 && tx.Now.Sub(due[0].AlarmAt) > giveUpAfter {
 		return op.giveUp(tx, want, func(most int) (int, bool, error) {
-			n, _, err := tx.settle(&w, tx.Now.Add(-giveUpAfter), most, perdure.NoteDead, "the receiver was not reached for more than a day")
+			n, _, err := settleNotifications(tx, &w, tx.Now.Add(-giveUpAfter), most, perdure.NoteDead, "the receiver was not reached for more than a day")
 			return n, true, err
 		})
 	}
 	took := 0
 	for _, n := range due {
-		over, err := tx.over(&n, tx.Now)
+		over, err := deliveryOver(tx, &n, tx.Now)
 		if err != nil {
 			return err
 		}
@@ -178,9 +178,9 @@ func (op *Deliver) giveUp(tx *Tx, want Want, settle func(most int) (n int, more 
 	return nil
 }
 
-// over tells whether a notification's schedule is over at an instant. It began with the first attempt since the notification
+// deliveryOver tells whether a notification's schedule is over at an instant. It began with the first attempt since the notification
 // was made or redelivered, or when it was due, if there was none.
-func (tx *Tx) over(n *perdure.Notification, at perdure.Instant) (bool, error) {
+func deliveryOver(tx *Tx, n *perdure.Notification, at perdure.Instant) (bool, error) {
 	if at.Sub(n.CreatedAt) <= giveUpAfter {
 		return false, nil
 	}
@@ -195,14 +195,14 @@ func (tx *Tx) over(n *perdure.Notification, at perdure.Instant) (bool, error) {
 	return at.Sub(began) > giveUpAfter, nil
 }
 
-// sent writes an attempt down and decides what follows from it: when it is sent again, or zero.
-func (tx *Tx) sent(s *Sent) (again perdure.Instant, err error) {
+// recordAttempt writes an attempt down and decides what follows from it: when it is sent again, or zero.
+func recordAttempt(tx *Tx, s *Sent) (again perdure.Instant, err error) {
 	n, ok, err := tx.Notification(s.Tenant, s.RunID, s.Seq, s.Webhook)
 	if err != nil {
 		return 0, err
 	}
 	if !s.Unsent && tx.e.counts != nil {
-		tx.noteAttempt(s)
+		countAttempt(tx, s)
 	}
 	if !ok {
 		return 0, nil // its run was deleted meanwhile: nothing of it is written back
@@ -236,7 +236,7 @@ func (tx *Tx) sent(s *Sent) (again perdure.Instant, err error) {
 	default:
 		wait := float64(resend[n.Tries-1]) * (1 - jitter + 2*jitter*tx.Roll())
 		n.AlarmAt = tx.Now.Add(max(time.Duration(wait), min(s.RetryAfter, MaxRetryAfter)))
-		over, err := tx.over(&n, n.AlarmAt)
+		over, err := deliveryOver(tx, &n, n.AlarmAt)
 		if err != nil {
 			return 0, err
 		}
@@ -245,14 +245,14 @@ func (tx *Tx) sent(s *Sent) (again perdure.Instant, err error) {
 		}
 	}
 	tx.Notify(n)
-	return n.AlarmAt, tx.reached(&w, s)
+	return n.AlarmAt, endpointAnswered(tx, &w, s)
 }
 
 // goneReason is why an endpoint is disabled that says itself that it is gone.
 const goneReason = "the receiver answered 410"
 
-// reached notes whether an endpoint can be reached, and that it wants no more.
-func (tx *Tx) reached(w *perdure.Webhook, s *Sent) error {
+// endpointAnswered notes whether an endpoint can be reached, and that it wants no more.
+func endpointAnswered(tx *Tx, w *perdure.Webhook, s *Sent) error {
 	switch {
 	case !w.Active():
 	case s.OK():
@@ -262,8 +262,8 @@ func (tx *Tx) reached(w *perdure.Webhook, s *Sent) error {
 		}
 	case s.Status == 410:
 		w.DisabledAt, w.DisabledReason = tx.Now, goneReason
-		tx.putWebhook(*w)
-		_, _, err := tx.settlePending(w, settledAtOnce)
+		putWebhook(tx, *w)
+		_, _, err := settlePending(tx, w, settledAtOnce)
 		return err
 	case s.Down() && w.FailingAt == 0:
 		w.FailingAt = s.At
@@ -273,15 +273,15 @@ func (tx *Tx) reached(w *perdure.Webhook, s *Sent) error {
 }
 
 // settlePending gives up a portion of what is pending for an endpoint that is sent nothing any more, and says whether there may be more.
-func (tx *Tx) settlePending(w *perdure.Webhook, most int) (n int, more bool, err error) {
+func settlePending(tx *Tx, w *perdure.Webhook, most int) (n int, more bool, err error) {
 	if w.DeletedAt != 0 {
-		return tx.settle(w, math.MaxInt64, most, perdure.NoteDropped, "the webhook was deleted")
+		return settleNotifications(tx, w, math.MaxInt64, most, perdure.NoteDropped, "the webhook was deleted")
 	}
-	return tx.settle(w, math.MaxInt64, most, perdure.NoteDead, "the webhook was disabled")
+	return settleNotifications(tx, w, math.MaxInt64, most, perdure.NoteDead, "the webhook was disabled")
 }
 
-// settle gives up a portion of what is pending for an endpoint and is due until an instant.
-func (tx *Tx) settle(w *perdure.Webhook, until perdure.Instant, most int, state, why string) (n int, more bool, err error) {
+// settleNotifications gives up a portion of what is pending for an endpoint and is due until an instant.
+func settleNotifications(tx *Tx, w *perdure.Webhook, until perdure.Instant, most int, state, why string) (n int, more bool, err error) {
 	list, more, err := tx.PendingNotifications(w.Tenant, w.ID, until, most)
 	if err != nil {
 		return 0, false, err

@@ -19,7 +19,7 @@ import (
 // done one after the other when the end itself is written, as far as the operation's budget goes.
 func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
 	tx.ending++
-	err := tx.end(r, ev)
+	err := endRun(tx, r, ev)
 	tx.ending--
 	if err != nil {
 		return err
@@ -31,8 +31,8 @@ func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
 	return err
 }
 
-// end writes the end of one run, and leaves the ends of others as follow-ups.
-func (tx *Tx) end(r *perdure.Run, ev perdure.Event) error {
+// endRun writes the end of one run, and leaves the ends of others as follow-ups.
+func endRun(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	next, _, err := tx.e.policy.Apply(*r, ev, tx.Now)
 	if err != nil {
 		return err
@@ -41,45 +41,45 @@ func (tx *Tx) end(r *perdure.Run, ev perdure.Event) error {
 		return fmt.Errorf("%s does not end a run", perdure.EventName(ev))
 	}
 	turn := r.Turn
-	if err := tx.continueUnheard(r); err != nil {
+	if err := continueUnheard(tx, r); err != nil {
 		return err
 	}
-	if err := tx.closeWaits(r); err != nil {
+	if err := closeWaits(tx, r); err != nil {
 		return err
 	}
 	// What is said in the thread comes before the last line: a stream ends with that one.
-	if err := tx.explain(r, &next); err != nil {
+	if err := explainEnd(tx, r, &next); err != nil {
 		return err
 	}
 	if err := tx.Apply(r, ev); err != nil {
 		return err
 	}
-	if err := tx.listFindings(r); err != nil {
+	if err := listFindings(tx, r); err != nil {
 		return err
 	}
-	if err := tx.bury(r, ev); err != nil {
+	if err := writeDeadLetter(tx, r, ev); err != nil {
 		return err
 	}
-	if err := tx.tellParent(r); err != nil {
+	if err := tellParent(tx, r); err != nil {
 		return err
 	}
-	if err := tx.tellGatherings(r); err != nil {
+	if err := tellGatherings(tx, r); err != nil {
 		return err
 	}
-	if err := tx.tellOriginal(r); err != nil {
+	if err := tellOriginal(tx, r); err != nil {
 		return err
 	}
 	if r.Children > 0 {
 		tx.follow(followUp{tenant: r.Tenant, run: r.ID})
 	}
 	if turn == perdure.TurnActive {
-		return tx.leaveThread(r)
+		return leaveThread(tx, r)
 	}
 	return nil
 }
 
-// explain writes into the thread why a run ended without a result.
-func (tx *Tx) explain(r, ended *perdure.Run) error {
+// explainEnd writes into the thread why a run ended without a result.
+func explainEnd(tx *Tx, r, ended *perdure.Run) error {
 	if r.ThreadID == "" || ended.State == perdure.Completed {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (tx *Tx) explain(r, ended *perdure.Run) error {
 	}
 	meta := perdure.Object("status", string(ended.State), "run_id", string(r.ID), "code", string(ended.Failure.Code),
 		"deliverable_id", r.DeliverableID())
-	lines, err := tx.sayFor(r, []perdure.Message{{Role: "assistant", Content: content, Metadata: json.RawMessage(meta)}})
+	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: content, Metadata: json.RawMessage(meta)}})
 	if err != nil || len(lines) == 0 {
 		return err
 	}
@@ -106,7 +106,7 @@ func (tx *Tx) explain(r, ended *perdure.Run) error {
 
 // listFindings adds to the fallback of a run what there is of its work: what it left, what it was saying, and what its journal
 // says should be undone and is not.
-func (tx *Tx) listFindings(r *perdure.Run) error {
+func listFindings(tx *Tx, r *perdure.Run) error {
 	if r.State == perdure.Completed || r.StartedAt == 0 {
 		return nil
 	}
@@ -114,11 +114,11 @@ func (tx *Tx) listFindings(r *perdure.Run) error {
 	if err != nil {
 		return err
 	}
-	text, err := tx.lastWords(r)
+	text, err := partialText(tx, r)
 	if err != nil {
 		return err
 	}
-	undo, err := tx.notUndone(r)
+	undo, err := notCompensated(tx, r)
 	if err != nil || len(left)+len(text)+len(undo) == 0 {
 		return err
 	}
@@ -128,8 +128,8 @@ func (tx *Tx) listFindings(r *perdure.Run) error {
 // maxWords is how many bytes of the text that a run was streaming a fallback has.
 const maxWords = 4 << 10
 
-// lastWords is the end of the text that the last attempt was streaming.
-func (tx *Tx) lastWords(r *perdure.Run) (string, error) {
+// partialText is the end of the text that the last attempt was streaming.
+func partialText(tx *Tx, r *perdure.Run) (string, error) {
 	said := tail{attempt: r.Attempt, most: maxWords}
 	err := tx.LastLines(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add)
 	var damaged *perdure.Error
@@ -139,9 +139,9 @@ func (tx *Tx) lastWords(r *perdure.Run) (string, error) {
 	return said.String(), err
 }
 
-// notUndone names the steps of a run that should be undone and are not. A worker that fails a run has undone what it can;
+// notCompensated names the steps of a run that should be undone and are not. A worker that fails a run has undone what it can;
 // where the end is not its word, somebody has to know what is left.
-func (tx *Tx) notUndone(r *perdure.Run) (left []string, err error) {
+func notCompensated(tx *Tx, r *perdure.Run) (left []string, err error) {
 	if r.JournalSeq == 0 {
 		return nil, nil
 	}
@@ -163,8 +163,8 @@ func (tx *Tx) notUndone(r *perdure.Run) (left []string, err error) {
 	return left[max(0, len(left)-perdure.MaxNotUndone):], nil
 }
 
-// bury writes the dead letter of a run that can't go on without a person.
-func (tx *Tx) bury(r *perdure.Run, ev perdure.Event) error {
+// writeDeadLetter writes the dead letter of a run that can't go on without a person.
+func writeDeadLetter(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	switch ev.(type) {
 	case perdure.GaveUp, perdure.DeliveryGaveUp, perdure.Rejected, perdure.Spoiled:
 		tx.PutDeadLetter(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Cause: string(r.Failure.Code),
@@ -176,7 +176,7 @@ func (tx *Tx) bury(r *perdure.Run, ev perdure.Event) error {
 // tellParent puts a child's end into its parent's inbox and log, and wakes it if that was what it waited
 // for. The parent's row is written in any case, so that two children that end at once on two nodes can't
 // both miss that they were the last.
-func (tx *Tx) tellParent(r *perdure.Run) error {
+func tellParent(tx *Tx, r *perdure.Run) error {
 	if r.ParentID == "" {
 		return nil
 	}
@@ -198,8 +198,8 @@ func (tx *Tx) tellParent(r *perdure.Run) error {
 	if err := tx.Apply(&parent, perdure.ChildEnded{Child: r.ID, State: r.State, Summary: r.Summary, Failure: r.Failure}); err != nil {
 		return err
 	}
-	return tx.childEnded(&parent, r)
+	return endChildWaits(tx, &parent, r)
 }
 
-// ringGroup wakes whoever joins a group.
-func (tx *Tx) ringGroup(g *perdure.Group) { tx.ring(doorbell.Run(g.Tenant, string(g.ID))) }
+// setGroupAlarm wakes whoever joins a group.
+func setGroupAlarm(tx *Tx, g *perdure.Group) { tx.ring(doorbell.Run(g.Tenant, string(g.ID))) }

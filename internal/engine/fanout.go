@@ -47,7 +47,7 @@ func (op *FanOut) Do(tx *Tx) error {
 	}
 	op.More = len(list) == fanOutTenants
 	for _, t := range list {
-		made, more, err := tx.fanOut(t, fanOutRows/len(list))
+		made, more, err := fanOutEvents(tx, t, fanOutRows/len(list))
 		if err != nil {
 			return err
 		}
@@ -56,8 +56,8 @@ func (op *FanOut) Do(tx *Tx) error {
 	return nil
 }
 
-// fanOut makes at most so many notifications of a tenant's oldest events, and tells whether there may be more.
-func (tx *Tx) fanOut(t perdure.TenantID, most int) (made int, more bool, err error) {
+// fanOutEvents makes at most so many notifications of a tenant's oldest events, and tells whether there may be more.
+func fanOutEvents(tx *Tx, t perdure.TenantID, most int) (made int, more bool, err error) {
 	events, more, err := tx.FanOuts(t, most)
 	if err != nil || len(events) == 0 {
 		return 0, false, err
@@ -72,7 +72,7 @@ func (tx *Tx) fanOut(t perdure.TenantID, most int) (made int, more bool, err err
 			return made, true, nil
 		}
 		f := &events[i]
-		n, done, err := tx.fanOutEvent(f, hooks, most-made)
+		n, done, err := fanOutEvent(tx, f, hooks, most-made)
 		if err != nil {
 			return made, more, err
 		}
@@ -86,7 +86,7 @@ func (tx *Tx) fanOut(t perdure.TenantID, most int) (made int, more bool, err err
 }
 
 // fanOutEvent makes at most so many notifications of an event, notes in its row how far it came, and tells whether that was all.
-func (tx *Tx) fanOutEvent(f *store.FanOut, hooks *routes, most int) (made int, done bool, err error) {
+func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, most int) (made int, done bool, err error) {
 	var have map[perdure.WebhookID]bool
 	if tx.Again { // it may have failed because of one that is there
 		if have, err = tx.Notified(f); err != nil {

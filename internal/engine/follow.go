@@ -55,9 +55,9 @@ func (tx *Tx) followUp() (did bool, err error) {
 	defer func() { tx.settling, tx.todo = false, nil }()
 	for i := 0; i < len(tx.todo); i++ {
 		if f := tx.todo[i]; f.group != "" {
-			err = tx.letGo(f.tenant, f.group)
+			err = releaseGroup(tx, f.tenant, f.group)
 		} else {
-			err = tx.stopChildrenOf(f.tenant, f.run)
+			err = stopChildrenOf(tx, f.tenant, f.run)
 		}
 		if err != nil {
 			return true, err
@@ -66,7 +66,7 @@ func (tx *Tx) followUp() (did bool, err error) {
 	return true, nil
 }
 
-func (tx *Tx) stopChildrenOf(t perdure.TenantID, id perdure.RunID) error {
+func stopChildrenOf(tx *Tx, t perdure.TenantID, id perdure.RunID) error {
 	r, err := tx.run(t, id)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 			return 0, err
 		}
 		for i := range children {
-			ok, err := tx.stopOne(r.Tenant, children[i].ID, "its parent ended")
+			ok, err := stopRun(tx, r.Tenant, children[i].ID, "its parent ended")
 			if err != nil {
 				return stopped, err
 			}
@@ -105,9 +105,9 @@ func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 	return stopped, tx.Apply(r, how)
 }
 
-// stopOne asks a run to stop, if it lives. One that can't be asked is logged and passed over: the others
+// stopRun asks a run to stop, if it lives. One that can't be asked is logged and passed over: the others
 // don't wait for it, and its deadline ends it.
-func (tx *Tx) stopOne(t perdure.TenantID, id perdure.RunID, reason string) (asked bool, err error) {
+func stopRun(tx *Tx, t perdure.TenantID, id perdure.RunID, reason string) (asked bool, err error) {
 	err = tx.Try(func() error {
 		r, ok, err := tx.Run(t, id) // an earlier end may have changed it
 		if err != nil || !ok || r.State.Terminal() || r.Cancel.RequestedAt != 0 {
@@ -115,7 +115,7 @@ func (tx *Tx) stopOne(t perdure.TenantID, id perdure.RunID, reason string) (aske
 		}
 		tx.stops--
 		asked = true
-		return tx.askToStop(&r, reason)
+		return askToStop(tx, &r, reason)
 	})
 	var refused *perdure.Error
 	if store.Locked(err) { // what led to this is tried again later
@@ -128,9 +128,9 @@ func (tx *Tx) stopOne(t perdure.TenantID, id perdure.RunID, reason string) (aske
 	return asked, err
 }
 
-// letGo goes on with what is left of a gathering that waits for nobody any more: its runs are asked to stop, if
+// releaseGroup goes on with what is left of a gathering that waits for nobody any more: its runs are asked to stop, if
 // that was wanted, and are its members no longer.
-func (tx *Tx) letGo(t perdure.TenantID, id perdure.GroupID) error {
+func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
 	g, ok, err := tx.Gathering(t, id)
 	if err != nil || !ok || g.State == perdure.GroupOpen || g.AlarmAt == 0 {
 		return err
@@ -153,7 +153,7 @@ func (tx *Tx) letGo(t perdure.TenantID, id perdure.GroupID) error {
 				return err
 			}
 			for _, run := range part {
-				if _, err := tx.stopOne(t, run, reason); err != nil {
+				if _, err := stopRun(tx, t, run, reason); err != nil {
 					return err
 				}
 			}

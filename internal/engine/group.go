@@ -51,7 +51,7 @@ func (op *CreateGroup) Do(tx *Tx) error {
 		return perdure.Invalid("timeout", "must lie between 0 and %s", perdure.MaxWait)
 	}
 	var err error
-	op.Created, err = tx.underKey(op.Tenant, "group", op.Key, []any{op.Mode, op.RunIDs, op.Timeout, op.OnLosers}, func() (string, error) {
+	op.Created, err = underKey(tx, op.Tenant, "group", op.Key, []any{op.Mode, op.RunIDs, op.Timeout, op.OnLosers}, func() (string, error) {
 		err := op.gather(tx)
 		return string(op.Group.ID), err
 	}, func(id string) error {
@@ -104,7 +104,7 @@ func (op *CreateGroup) gather(tx *Tx) error {
 	if op.Timeout > 0 {
 		g.AlarmAt = tx.Now.Add(time.Duration(op.Timeout))
 	}
-	if err := tx.gather(&g, members, perdure.Gathered{}); err != nil {
+	if err := createGathering(tx, &g, members, perdure.Gathered{}); err != nil {
 		return err
 	}
 	tx.wakeAt(g.AlarmAt)

@@ -40,7 +40,7 @@ func (op *Heartbeat) Do(tx *Tx) error {
 	if len(op.Beats) > perdure.MaxBatch {
 		return &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
 	}
-	if err := tx.seen(op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := noteWorker(tx, op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
 	for _, b := range op.Beats {
@@ -50,7 +50,7 @@ func (op *Heartbeat) Do(tx *Tx) error {
 			if err != nil {
 				return err
 			}
-			if err := tx.beat(&r, b); err != nil {
+			if err := heartbeat(tx, &r, b); err != nil {
 				return err
 			}
 			res.OK, res.Cancel = true, r.Cancel.Pending()
@@ -72,7 +72,7 @@ func (op *Heartbeat) Do(tx *Tx) error {
 	return nil
 }
 
-func (tx *Tx) beat(r *perdure.Run, b BeatOf) error {
+func heartbeat(tx *Tx, r *perdure.Run, b BeatOf) error {
 	if err := perdure.CheckEpoch("epoch", b.Epoch); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (tx *Tx) beat(r *perdure.Run, b BeatOf) error {
 		return err
 	}
 	if first {
-		return tx.tellParentStarted(r)
+		return tellParentStarted(tx, r)
 	}
 	return nil
 }

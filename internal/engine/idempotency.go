@@ -43,7 +43,7 @@ func canonical(text []byte) []byte {
 // underKey does something once for each idempotency key: the first time do, which says what it led to, and from then
 // on again, with that. what says what is done, and to what: a key counts for that alone. body is all that was asked
 // for; the same key with another body is refused. Without a key it is done each time.
-func (tx *Tx) underKey(t perdure.TenantID, what, key string, body any, do func() (ref string, err error), again func(ref string) error) (created bool, err error) {
+func underKey(tx *Tx, t perdure.TenantID, what, key string, body any, do func() (ref string, err error), again func(ref string) error) (created bool, err error) {
 	if key == "" {
 		_, err := do()
 		return err == nil, err

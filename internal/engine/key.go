@@ -57,11 +57,11 @@ func (op *CreateKey) Do(tx *Tx) error {
 		}
 	}
 	var err error
-	op.Created, err = tx.underKey(op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL}, func() (string, error) {
+	op.Created, err = underKey(tx, op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL}, func() (string, error) {
 		if err := op.make(tx); err != nil {
 			return "", err
 		}
-		return op.Key.ID, tx.auditKey(perdure.AuditKeyCreate, &op.Key)
+		return op.Key.ID, auditKey(tx, perdure.AuditKeyCreate, &op.Key)
 	}, func(id string) error {
 		k, ok, err := tx.Credential(id)
 		if err == nil && !ok {
@@ -83,7 +83,7 @@ func (op *CreateKey) shape(now perdure.Instant) perdure.Key {
 }
 
 // auditKey tells what was done to a key. A platform key is the platform's affair, whatever its tenant.
-func (tx *Tx) auditKey(action string, k *perdure.Key) error {
+func auditKey(tx *Tx, action string, k *perdure.Key) error {
 	t := k.Tenant
 	if k.Platform {
 		t = ""
@@ -157,7 +157,7 @@ func (op *Bootstrap) Do(tx *Tx) error {
 		tx.ClaimMeta(metaBootstrap, made.Key.ID)
 	}
 	op.Key, op.Secret = made.Key, made.Secret
-	return tx.auditKey(perdure.AuditKeyBootstrap, &op.Key)
+	return auditKey(tx, perdure.AuditKeyBootstrap, &op.Key)
 }
 
 // RevokeKey ends a key at once.
@@ -184,7 +184,7 @@ func (op *RevokeKey) Do(tx *Tx) error {
 		return notFound("key")
 	}
 	if k.RevokedAt == 0 {
-		if err := tx.auditKey(perdure.AuditKeyRevoke, &k); err != nil {
+		if err := auditKey(tx, perdure.AuditKeyRevoke, &k); err != nil {
 			return err
 		}
 		k.RevokedAt = tx.Now

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// keepLate keeps finished work that came too late beside its run: once per commit, and at most MaxLate.
-func (tx *Tx) keepLate(r *perdure.Run, l perdure.LateResult, result json.RawMessage) (kept bool, err error) {
+// keepLateResult keeps finished work that came too late beside its run: once per commit, and at most MaxLate.
+func keepLateResult(tx *Tx, r *perdure.Run, l perdure.LateResult, result json.RawMessage) (kept bool, err error) {
 	have, err := tx.LateResults(r.Tenant, r.ID)
 	if err != nil || len(have) >= perdure.MaxLate {
 		return false, err
@@ -31,7 +31,7 @@ func (tx *Tx) keepLate(r *perdure.Run, l perdure.LateResult, result json.RawMess
 }
 
 // tellOriginal keeps a retry's result as a late result of the run that it retries.
-func (tx *Tx) tellOriginal(r *perdure.Run) error {
+func tellOriginal(tx *Tx, r *perdure.Run) error {
 	if r.RetryOf == "" || r.State != perdure.Completed {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (tx *Tx) tellOriginal(r *perdure.Run) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.keepLate(&orig, perdure.LateResult{CommitID: "retry:" + string(r.ID), Attempt: r.Attempt, Worker: r.Worker, FromRun: r.ID, Summary: r.Summary},
+	_, err = keepLateResult(tx, &orig, perdure.LateResult{CommitID: "retry:" + string(r.ID), Attempt: r.Attempt, Worker: r.Worker, FromRun: r.ID, Summary: r.Summary},
 		json.RawMessage(result))
 	return err
 }
@@ -103,18 +103,18 @@ func (op *Adopt) Do(tx *Tx) error {
 		// The run's row is written too, so that nobody adopts it in the same moment.
 		err = tx.Apply(&r, perdure.LateResultDiscarded{N: late.N})
 	} else {
-		err = tx.adopt(&r, late)
+		err = adoptResult(tx, &r, late)
 	}
 	op.Run = r
 	return err
 }
 
-func (tx *Tx) adopt(r *perdure.Run, late *perdure.LateResult) error {
+func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 	text, err := tx.Resolve(r.Tenant, late.Result)
 	if err != nil {
 		return err
 	}
-	told, err := tx.sayFor(r, []perdure.Message{{Role: "assistant", Content: json.RawMessage(text),
+	told, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: json.RawMessage(text),
 		Metadata: json.RawMessage(perdure.Object("run_id", string(r.ID), "late_result", late.N))}})
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (tx *Tx) adopt(r *perdure.Run, late *perdure.LateResult) error {
 	if err != nil || !ok || !parent.State.Live() {
 		return err
 	}
-	_, err = tx.deliver(&parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID, Outcome: string(perdure.Completed),
+	_, err = deliverItem(tx, &parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID, Outcome: string(perdure.Completed),
 		Data: tx.Share(r.Tenant, string(parent.ID), late.Result)})
 	return err
 }

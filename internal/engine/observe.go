@@ -64,8 +64,8 @@ func (tx *Tx) note(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
 	}
 }
 
-// noteAttempt has an attempt to send a message counted.
-func (tx *Tx) noteAttempt(s *Sent) {
+// countAttempt has an attempt to send a message counted.
+func countAttempt(tx *Tx, s *Sent) {
 	c := Change{What: WebhookAttempt, Reason: "refused"}
 	switch {
 	case s.Stopped:

@@ -31,15 +31,15 @@ const (
 	maxChannel = 256
 )
 
-// redacted gives the lines of a commit as they may be written, and what is held back of them. When the holder ends its turn
+// redactCommit gives the lines of a commit as they may be written, and what is held back of them. When the holder ends its turn
 // with this commit nothing is, unless it goes on later.
-func (tx *Tx) redacted(r *perdure.Run, events []perdure.Emitted, outcome *perdure.Outcome) ([]perdure.Emitted, string, error) {
+func redactCommit(tx *Tx, r *perdure.Run, events []perdure.Emitted, outcome *perdure.Outcome) ([]perdure.Emitted, string, error) {
 	secrets := tx.e.secrets
 	events = perdure.JoinDeltas(events)
 	if secrets == nil && r.Held == "" {
 		return events, "", nil
 	}
-	held := tx.heldOf(r)
+	held := heldDeltasOf(tx, r)
 	out := make([]perdure.Emitted, 0, len(events))
 	for _, e := range events {
 		channel, text, ok := e.Delta()
@@ -93,9 +93,9 @@ func (tx *Tx) redacted(r *perdure.Run, events []perdure.Emitted, outcome *perdur
 	return out, string(kept), err
 }
 
-// heldOf reads what is held back of a run. What a lost holder had is lost with it, and remembered as if it had been shown: the rest of
+// heldDeltasOf reads what is held back of a run. What a lost holder had is lost with it, and remembered as if it had been shown: the rest of
 // a secret does not begin the next attempt.
-func (tx *Tx) heldOf(r *perdure.Run) heldDeltas {
+func heldDeltasOf(tx *Tx, r *perdure.Run) heldDeltas {
 	held := heldDeltas{Epoch: r.Epoch}
 	if r.Held != "" && json.Unmarshal([]byte(r.Held), &held) != nil {
 		held = heldDeltas{Epoch: r.Epoch, Crowded: true} // damaged: nobody knows what it was

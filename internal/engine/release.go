@@ -18,7 +18,7 @@ func (op *Release) Needs() []store.Ref { return leaseRefs(op.Tenant, op.Leases) 
 
 // Do hands back.
 func (op *Release) Do(tx *Tx) (err error) {
-	op.Results, err = tx.eachLease(op.Tenant, op.Leases, func(r *perdure.Run, l Lease) error {
+	op.Results, err = eachLease(tx, op.Tenant, op.Leases, func(r *perdure.Run, l Lease) error {
 		if r.Cancel.RequestedAt != 0 && r.Epoch == l.Epoch && r.State.Leased() {
 			return tx.Finish(r, perdure.CancelEnforced{Why: "released while the run was being cancelled"})
 		}

@@ -29,7 +29,7 @@ func (tx *Tx) Mend(r *perdure.Run) (Repair, error) {
 		why := fmt.Sprintf("its alarm was set for %s, after its deadline", r.AlarmAt)
 		return Repair{"damaged", "its alarm is set anew", why}, tx.Apply(r, perdure.AlarmRepaired{})
 	}
-	if missing, err := tx.missing(r); err != nil {
+	if missing, err := missingParts(tx, r); err != nil {
 		return Repair{}, err
 	} else if missing != "" {
 		return Repair{"orphans", "failed/" + string(perdure.CodeOrphaned), "its " + missing + " no longer exists"}, tx.Finish(r, perdure.Orphaned{Missing: missing})
@@ -41,17 +41,17 @@ func (tx *Tx) Mend(r *perdure.Run) (Repair, error) {
 		}
 		if parent.State.Terminal() && !parent.Cascade {
 			why := fmt.Sprintf("its parent %s, which it may not outlive, is %s", r.ParentID, parent.State)
-			return Repair{"resume-replay", "asked to stop", why}, tx.askToStop(r, "its parent ended")
+			return Repair{"resume-replay", "asked to stop", why}, askToStop(tx, r, "its parent ended")
 		}
 	}
 	if r.State != perdure.Suspended {
 		return Repair{}, nil
 	}
-	return tx.mendWaits(r)
+	return mendWaits(tx, r)
 }
 
-// missing names what of a run's surroundings is gone.
-func (tx *Tx) missing(r *perdure.Run) (string, error) {
+// missingParts names what of a run's surroundings is gone.
+func missingParts(tx *Tx, r *perdure.Run) (string, error) {
 	if _, ok, err := tx.Tenant(r.Tenant); err != nil || !ok {
 		return "tenant", err
 	}
@@ -72,11 +72,11 @@ func (tx *Tx) missing(r *perdure.Run) (string, error) {
 }
 
 // mendWaits wakes a suspended run one of whose waits is over, or should be.
-func (tx *Tx) mendWaits(r *perdure.Run) (Repair, error) {
+func mendWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 	before := *r
 	var did Repair
 	err := tx.Try(func() (err error) {
-		if did, err = tx.mendedWaits(r); err != nil || did.Rule == "" {
+		if did, err = mendedWaits(tx, r); err != nil || did.Rule == "" {
 			return err
 		}
 		// Its children were read after it: what does not fit may be what has happened meanwhile.
@@ -95,7 +95,7 @@ func (tx *Tx) mendWaits(r *perdure.Run) (Repair, error) {
 
 var errMoved = errors.New("the run has moved on")
 
-func (tx *Tx) mendedWaits(r *perdure.Run) (Repair, error) {
+func mendedWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 	open, err := tx.OpenWaits(r.Tenant, r.ID)
 	if err != nil {
 		return Repair{}, err
@@ -113,12 +113,12 @@ func (tx *Tx) mendedWaits(r *perdure.Run) (Repair, error) {
 			return Repair{}, err
 		}
 		if gone {
-			return Repair{"orphans", "a wait ended as orphaned", "it waits for a run that does not exist"}, tx.resolve(r, w, perdure.WaitOrphaned, nil)
+			return Repair{"orphans", "a wait ended as orphaned", "it waits for a run that does not exist"}, endWait(tx, r, w, perdure.WaitOrphaned, nil)
 		}
 		counted := w.Ended
 		if w.Ended, w.OK = ended, ok; w.Satisfied() {
 			why := fmt.Sprintf("suspended although %d of the %d runs it waits for have ended; %d were counted", ended, len(w.Targets), counted)
-			return Repair{"resume-replay", "queued", why}, tx.resolve(r, w, perdure.WaitSatisfied, nil)
+			return Repair{"resume-replay", "queued", why}, endWait(tx, r, w, perdure.WaitSatisfied, nil)
 		}
 	}
 	if missed, err := tx.MissedWait(r.Tenant, r.ID); err != nil {
@@ -170,7 +170,7 @@ func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
 		i.AlarmAt = tx.Now.Add(p.Lease)
 	case !ok || r.State.Terminal():
 		if tx.Now >= i.CreatedAt.Add(p.PendingWakeupSkip) {
-			return tx.skipItem(&r, ok, i)
+			return skipItem(tx, &r, ok, i)
 		}
 		i.AlarmAt = i.CreatedAt.Add(p.PendingWakeupSkip)
 	case i.Status != i.StatusOf(&r):
@@ -186,7 +186,7 @@ func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
 	case i.Status == perdure.ItemProcessing:
 		i.AlarmAt = tx.Now.Add(p.InboxProcessingTimeout)
 	default:
-		woke, err := tx.reconsider(&r, i)
+		woke, err := reconsiderItem(tx, &r, i)
 		if err != nil || woke {
 			age := tx.Now.Sub(i.CreatedAt).Round(time.Millisecond)
 			return Repair{"pending-wakeup", "a wait is over, the run is " + string(r.State), fmt.Sprintf("item %d, pending for %s, satisfies an open wait", i.Seq, age)}, err
@@ -198,7 +198,7 @@ func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
 }
 
 // skipItem gives up an item whose run has ended or is gone.
-func (tx *Tx) skipItem(r *perdure.Run, exists bool, i perdure.Item) (Repair, error) {
+func skipItem(tx *Tx, r *perdure.Run, exists bool, i perdure.Item) (Repair, error) {
 	was, age := i, tx.Now.Sub(i.CreatedAt).Round(time.Millisecond)
 	i.Status, i.AlarmAt, i.WatchdogError, i.WatchdogAt = perdure.ItemSkipped, 0, "run_ended", tx.Now
 	did := Repair{"pending-wakeup", fmt.Sprintf("item %d skipped", i.Seq), fmt.Sprintf("unread for %s, and its run has ended", age)}
@@ -219,8 +219,8 @@ func (tx *Tx) PutOffItem(i perdure.Item, until perdure.Instant) error {
 	return nil
 }
 
-// reconsider evaluates a pending item against the waits of its run once more.
-func (tx *Tx) reconsider(r *perdure.Run, i perdure.Item) (woke bool, err error) {
+// reconsiderItem evaluates a pending item against the waits of its run once more.
+func reconsiderItem(tx *Tx, r *perdure.Run, i perdure.Item) (woke bool, err error) {
 	if i.Type != perdure.ItemSignal || i.WaitID != "" {
 		return false, nil
 	}
@@ -230,7 +230,7 @@ func (tx *Tx) reconsider(r *perdure.Run, i perdure.Item) (woke bool, err error) 
 	}
 	for _, w := range open {
 		if w.Type == perdure.WaitSignal && w.Name == i.Name {
-			return true, tx.resolve(r, w, perdure.WaitSatisfied, &i)
+			return true, endWait(tx, r, w, perdure.WaitSatisfied, &i)
 		}
 	}
 	return false, nil

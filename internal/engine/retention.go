@@ -34,12 +34,12 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 	if err != nil {
 		return at, did, err
 	}
-	aged, err := tx.forgetAudit()
+	aged, err := trimAudit(tx)
 	if err != nil {
 		return at, did, err
 	}
 	more = more || aged
-	rows, unused, err := tx.dropUnused(&at)
+	rows, unused, err := dropUnused(tx, &at)
 	if err != nil {
 		return at, did, err
 	}
@@ -52,11 +52,11 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 			}
 		}
 		did = Retained{Tenant: at.Tenant, Rows: rows}
-		if did.Runs, at.After, err = tx.retire(at.Tenant, at.After, before); err != nil {
+		if did.Runs, at.After, err = retireRuns(tx, at.Tenant, at.After, before); err != nil {
 			return at, did, err
 		}
 		if at.After == "" {
-			if err := tx.dropGroups(at.Tenant, before); err != nil {
+			if err := dropEndedGroups(tx, at.Tenant, before); err != nil {
 				return at, did, err
 			}
 			if at.Tenant, err = tx.NextTenant(at.Tenant); err != nil {
@@ -71,8 +71,8 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 	return at, did, nil
 }
 
-// retire removes runs of a tenant that have had their time.
-func (tx *Tx) retire(t perdure.TenantID, after perdure.RunID, before perdure.Instant) (n int, next perdure.RunID, err error) {
+// retireRuns removes runs of a tenant that have had their time.
+func retireRuns(tx *Tx, t perdure.TenantID, after perdure.RunID, before perdure.Instant) (n int, next perdure.RunID, err error) {
 	aged, next, err := tx.Aged(t, after, before, retainLook)
 	if err != nil {
 		return 0, next, err
@@ -103,7 +103,7 @@ func (tx *Tx) retire(t perdure.TenantID, after perdure.RunID, before perdure.Ins
 	return len(gone), next, tx.DropSpent(t, gone)
 }
 
-func (tx *Tx) dropGroups(t perdure.TenantID, before perdure.Instant) error {
+func dropEndedGroups(tx *Tx, t perdure.TenantID, before perdure.Instant) error {
 	some, err := tx.HasGroups(t, before)
 	if err == nil && some {
 		tx.DropGroups(t, before, retainRuns)

@@ -41,10 +41,10 @@ func (op *Retry) Do(tx *Tx) error {
 	if orig.State.Live() {
 		return perdure.Errorf(perdure.CodeWrongState, "the run is %s: wait for it, or cancel it first", orig.State)
 	}
-	if err := tx.mayRepeat(&orig); err != nil {
+	if err := mayRepeat(tx, &orig); err != nil {
 		return err
 	}
-	if op.Run, err = tx.again(&orig); err != nil {
+	if op.Run, err = repeatRun(tx, &orig); err != nil {
 		return err
 	}
 	op.Created = true
@@ -54,8 +54,8 @@ func (op *Retry) Do(tx *Tx) error {
 	return tx.Apply(&orig, perdure.Repeated{}) // whoever removes it at this moment sees that it is needed
 }
 
-// again makes a new run with the input of an ended one.
-func (tx *Tx) again(orig *perdure.Run) (perdure.Run, error) {
+// repeatRun makes a new run with the input of an ended one.
+func repeatRun(tx *Tx, orig *perdure.Run) (perdure.Run, error) {
 	input, err := tx.Resolve(orig.Tenant, orig.Input)
 	if err != nil {
 		return perdure.Run{}, err
@@ -66,6 +66,6 @@ func (tx *Tx) again(orig *perdure.Run) (perdure.Run, error) {
 		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Webhook: orig.Options.Webhook,
 			WebhookLines: orig.Options.WebhookLines},
 	}
-	err = tx.accept(&r, json.RawMessage(input), nil, nil, perdure.MultitaskEnqueue)
+	err = acceptRun(tx, &r, json.RawMessage(input), nil, nil, perdure.MultitaskEnqueue)
 	return r, err
 }

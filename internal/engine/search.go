@@ -158,7 +158,7 @@ func (s *search) nextRound() (bool, error) {
 			break
 		}
 		s.tenants.at = t // those behind it come with the next poll
-		if err := s.tx.handable(t); perdure.CodeOf(err) == perdure.CodeNoSigner && s.op.AnyTenant {
+		if err := checkGrantable(s.tx, t); perdure.CodeOf(err) == perdure.CodeNoSigner && s.op.AnyTenant {
 			s.looks++
 			continue // nobody else waits for that
 		} else if err != nil {

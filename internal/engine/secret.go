@@ -205,11 +205,11 @@ func (op *bootOp) Do(tx *Tx) error {
 	if op.sealed = "sealed"; by != "" {
 		op.sealed = "sealed anew, key " + by + " is no longer needed"
 	}
-	return tx.putRing(stored, op.ring)
+	return putKeyring(tx, stored, op.ring)
 }
 
-// putRing stages a keyring in the place of what was read. Another node that does the same has written something equal.
-func (tx *Tx) putRing(stored string, ring keyring) error {
+// putKeyring stages a keyring in the place of what was read. Another node that does the same has written something equal.
+func putKeyring(tx *Tx, stored string, ring keyring) error {
 	text, err := ring.encode()
 	if err == nil {
 		text, err = seal(text, tx.e.sealKeys, tx.e.random)
@@ -274,5 +274,5 @@ func (op *RotateSecret) Do(tx *Tx) error {
 		return err
 	}
 	tx.After(func() { tx.e.ring = ring }) // nobody else has the engine
-	return tx.putRing(stored, ring)
+	return putKeyring(tx, stored, ring)
 }

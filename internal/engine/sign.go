@@ -9,10 +9,10 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 )
 
-// sign signs a run that is being accepted, if there is a key. Without one, a tenant that requires signatures gets no new
+// signRun signs a run that is being accepted, if there is a key. Without one, a tenant that requires signatures gets no new
 // run; a continuation is made all the same, because an end must not fail, and is refused when it is granted.
-func (tx *Tx) sign(r *perdure.Run) error {
-	required, err := tx.requires(r.Tenant)
+func signRun(tx *Tx, r *perdure.Run) error {
+	required, err := requiresSignature(tx, r.Tenant)
 	if err != nil {
 		return err
 	}
@@ -28,12 +28,12 @@ func (tx *Tx) sign(r *perdure.Run) error {
 			return err
 		}
 		if required || !orig.Signature.IsZero() {
-			if err := tx.genuine(&orig); err != nil {
+			if err := checkSignature(tx, &orig); err != nil {
 				return unlessForged(err)
 			}
 		}
 	}
-	signed, err := tx.signed(r)
+	signed, err := signedRun(tx, r)
 	if err != nil {
 		return err
 	}
@@ -41,9 +41,9 @@ func (tx *Tx) sign(r *perdure.Run) error {
 	return nil
 }
 
-// requires tells whether a tenant's runs have to be signed: the store says so, or the configuration, which nobody changes who
+// requiresSignature tells whether a tenant's runs have to be signed: the store says so, or the configuration, which nobody changes who
 // can change the store.
-func (tx *Tx) requires(t perdure.TenantID) (bool, error) {
+func requiresSignature(tx *Tx, t perdure.TenantID) (bool, error) {
 	if tx.e.demands(t) {
 		return true, nil
 	}
@@ -63,18 +63,18 @@ func noSigner() error {
 	return perdure.Errorf(perdure.CodeNoSigner, "the tenant's runs have to be signed, and this server has no key to sign with")
 }
 
-// signed is what a run's signature covers: its input as it is handed over.
-func (tx *Tx) signed(r *perdure.Run) (*perdure.SignedRun, error) {
+// signedRun is what a run's signature covers: its input as it is handed over.
+func signedRun(tx *Tx, r *perdure.Run) (*perdure.SignedRun, error) {
 	input, err := tx.Resolve(r.Tenant, r.Input)
 	return &perdure.SignedRun{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Input: []byte(input), DeadlineAt: r.DeadlineAt}, err
 }
 
-// genuine tells whether a run is what was accepted. If not, the error has the code signature_invalid.
-func (tx *Tx) genuine(r *perdure.Run) error {
+// checkSignature tells whether a run is what was accepted. If not, the error has the code signature_invalid.
+func checkSignature(tx *Tx, r *perdure.Run) error {
 	if tx.e.signer == nil {
 		return noSigner()
 	}
-	signed, err := tx.signed(r)
+	signed, err := signedRun(tx, r)
 	var damaged *perdure.Error
 	if errors.As(err, &damaged) {
 		return perdure.Errorf(perdure.CodeSignatureInvalid, "the run is not what was accepted: %s", damaged.Message)
@@ -85,9 +85,9 @@ func (tx *Tx) genuine(r *perdure.Run) error {
 	return tx.e.signer.Trust().Verify(signed, r.Signature)
 }
 
-// unended refuses a run whose row is live and whose log has an end: its row was set back, so that it would be executed again under
+// checkUnended refuses a run whose row is live and whose log has an end: its row was set back, so that it would be executed again under
 // a signature that holds.
-func (tx *Tx) unended(r *perdure.Run) error {
+func checkUnended(tx *Tx, r *perdure.Run) error {
 	ended, err := r.FinishedAt != 0, error(nil)
 	if !ended {
 		ended, err = tx.LogEnded(r.Tenant, r.ID)
@@ -108,8 +108,8 @@ func unlessForged(err error) error {
 
 // mayRepeat refuses to make a new run of one that is not what was accepted, or that was turned away as such: the new one would be
 // signed, and nobody could tell any more. Where nothing is signed there is nothing to tell.
-func (tx *Tx) mayRepeat(orig *perdure.Run) error {
-	required, err := tx.requires(orig.Tenant)
+func mayRepeat(tx *Tx, orig *perdure.Run) error {
+	required, err := requiresSignature(tx, orig.Tenant)
 	switch {
 	case err != nil || tx.e.signer == nil:
 		return err
@@ -118,16 +118,16 @@ func (tx *Tx) mayRepeat(orig *perdure.Run) error {
 	case !required && orig.Signature.IsZero():
 		return nil
 	}
-	err = tx.genuine(orig)
+	err = checkSignature(tx, orig)
 	if perdure.CodeOf(err) == perdure.CodeSignatureInvalid {
 		return perdure.Errorf(perdure.CodeSignatureInvalid, "%s; look at it, and redrive its dead letter, if it has one, with resign if it is as it should be", err.(*perdure.Error).Message)
 	}
 	return err
 }
 
-// handable tells whether runs of a tenant are handed over here. Those that have to be verified are not by a server that has
+// checkGrantable tells whether runs of a tenant are handed over here. Those that have to be verified are not by a server that has
 // no key to do it with: they wait for one that has.
-func (tx *Tx) handable(t perdure.TenantID) error {
+func checkGrantable(tx *Tx, t perdure.TenantID) error {
 	if tx.e.signer != nil {
 		return nil
 	}
@@ -138,18 +138,18 @@ func (tx *Tx) handable(t perdure.TenantID) error {
 	return err
 }
 
-// turnedAway ends a run that is about to be granted and is not what was accepted. It was delivered, and to nobody. One that bears
+// turnAwayUnsigned ends a run that is about to be granted and is not what was accepted. It was delivered, and to nobody. One that bears
 // a signature is verified in any case: what its tenant requires can be changed by whoever changes a run.
-func (tx *Tx) turnedAway(r *perdure.Run, worker string) (bool, error) {
+func turnAwayUnsigned(tx *Tx, r *perdure.Run, worker string) (bool, error) {
 	if tx.e.signer == nil || r.Signature.IsZero() {
 		required, err := tx.e.strict.has(tx, r.Tenant)
 		if err != nil || !required {
 			return false, err
 		}
 	}
-	err := tx.genuine(r)
+	err := checkSignature(tx, r)
 	if err == nil {
-		err = tx.unended(r)
+		err = checkUnended(tx, r)
 	}
 	if perdure.CodeOf(err) != perdure.CodeSignatureInvalid {
 		return false, err

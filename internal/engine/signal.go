@@ -90,14 +90,14 @@ func (op *Signal) Do(tx *Tx) error {
 	if decided {
 		return nil
 	}
-	item, err := tx.deliver(&r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name, Data: tx.Intern(r.Tenant, string(r.ID), op.Data)})
+	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name, Data: tx.Intern(r.Tenant, string(r.ID), op.Data)})
 	if err != nil {
 		return err
 	}
 	op.Seq = item.Seq
 	for _, w := range open {
 		if w.Type == perdure.WaitSignal && w.Name == op.Name {
-			if err := tx.resolve(&r, w, perdure.WaitSatisfied, &item); err != nil {
+			if err := endWait(tx, &r, w, perdure.WaitSatisfied, &item); err != nil {
 				return err
 			}
 			break
@@ -126,12 +126,12 @@ func (op *Signal) digest() (d bodyDigest, err error) {
 }
 
 // matchSignal satisfies a new wait by the oldest signal of its name that satisfied none.
-func (tx *Tx) matchSignal(r *perdure.Run, w perdure.Wait) error {
+func matchSignal(tx *Tx, r *perdure.Run, w perdure.Wait) error {
 	i, ok, err := tx.NextSignal(r, w.Name)
 	if err != nil || !ok {
 		return err
 	}
-	return tx.resolve(r, w, perdure.WaitSatisfied, &i)
+	return endWait(tx, r, w, perdure.WaitSatisfied, &i)
 }
 
 // Callback uses a callback token: the outside world answers one wait, once.
@@ -226,11 +226,11 @@ func (op *Callback) Do(tx *Tx) error {
 		return tx.Apply(&r, perdure.CallbackRefused{WaitID: wait, Shown: tx.InternShown(tenant, string(run), body)})
 	}
 	tx.PutKey(row)
-	item, err := tx.deliver(&r, perdure.Item{Type: perdure.ItemCallback, Name: wait, Data: tx.Intern(tenant, string(run), body)})
+	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemCallback, Name: wait, Data: tx.Intern(tenant, string(run), body)})
 	if err != nil {
 		return err
 	}
-	return tx.resolve(&r, w, perdure.WaitSatisfied, &item)
+	return endWait(tx, &r, w, perdure.WaitSatisfied, &item)
 }
 
 // token is a callback's token: unguessable without the store's secret, and the same each time it is

@@ -36,17 +36,17 @@ func (op *Start) Needs() []store.Ref { return leaseRefs(op.Tenant, op.Leases) }
 
 // Do starts.
 func (op *Start) Do(tx *Tx) error {
-	if err := tx.seen(op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := noteWorker(tx, op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
 	var err error
-	op.Results, err = tx.eachLease(op.Tenant, op.Leases, func(r *perdure.Run, l Lease) error {
+	op.Results, err = eachLease(tx, op.Tenant, op.Leases, func(r *perdure.Run, l Lease) error {
 		first := r.StartedAt == 0
 		if err := tx.Apply(r, perdure.Started{Epoch: l.Epoch}); err != nil {
 			return err
 		}
 		if first {
-			return tx.tellParentStarted(r)
+			return tellParentStarted(tx, r)
 		}
 		return nil
 	})
@@ -62,7 +62,7 @@ func leaseRefs(t perdure.TenantID, leases []Lease) []store.Ref {
 }
 
 // eachLease does something with each run that a worker presents a lease for, and answers for each.
-func (tx *Tx) eachLease(t perdure.TenantID, leases []Lease, do func(*perdure.Run, Lease) error) ([]LeaseResult, error) {
+func eachLease(tx *Tx, t perdure.TenantID, leases []Lease, do func(*perdure.Run, Lease) error) ([]LeaseResult, error) {
 	if len(leases) > perdure.MaxBatch {
 		return nil, &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
 	}
@@ -92,7 +92,7 @@ func (tx *Tx) eachLease(t perdure.TenantID, leases []Lease, do func(*perdure.Run
 }
 
 // tellParentStarted writes into the parent's log that a child has begun.
-func (tx *Tx) tellParentStarted(r *perdure.Run) error {
+func tellParentStarted(tx *Tx, r *perdure.Run) error {
 	if r.ParentID == "" {
 		return nil
 	}

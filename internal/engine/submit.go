@@ -68,7 +68,7 @@ func (op *Submit) Do(tx *Tx) error {
 			if op.Run, err = tx.run(op.Tenant, perdure.RunID(known.Ref)); err != nil {
 				return err
 			}
-			op.WebhookSecret, err = tx.firstSecret(&op.Run)
+			op.WebhookSecret, err = firstSecret(tx, &op.Run)
 			return err
 		}
 	}
@@ -83,13 +83,13 @@ func (op *Submit) Do(tx *Tx) error {
 			Process: sub.Class == perdure.Process, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
 	}
 	if sub.Webhook != "" {
-		id, secret, err := tx.runWebhook(op.Tenant, sub.Webhook, tx.roomForRunWebhook)
+		id, secret, err := createRunWebhook(tx, op.Tenant, sub.Webhook, roomForRunWebhook)
 		if err != nil {
 			return err
 		}
 		r.Options.Webhook, r.Options.WebhookLines, op.WebhookSecret = perdure.Value(id), strings.Join(sub.WebhookEvents, " "), secret
 	}
-	if err := tx.accept(&r, sub.Input, sub.Metadata, sub.Messages, sub.MultitaskStrategy); err != nil {
+	if err := acceptRun(tx, &r, sub.Input, sub.Metadata, sub.Messages, sub.MultitaskStrategy); err != nil {
 		return err
 	}
 	if op.Key != "" {
@@ -109,9 +109,9 @@ func (op *Submit) Do(tx *Tx) error {
 // AnyRun is what rings, in place of a run's id, when a tenant has a new run.
 const AnyRun = "*"
 
-// accept makes a run out of what is known of it: a submission, a spawn, a retry or a continuation. The
+// acceptRun makes a run out of what is known of it: a submission, a spawn, a retry or a continuation. The
 // caller has set what they differ in.
-func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]string, opening []perdure.Message, strategy string) error {
+func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[string]string, opening []perdure.Message, strategy string) error {
 	p := tx.Policy()
 	id, err := tx.newID()
 	if err != nil {
@@ -138,17 +138,17 @@ func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]
 		r.MaxAttempts = p.MaxAttempts
 	}
 	if id := string(r.Options.Webhook); strings.HasPrefix(id, "wh_") {
-		if err := tx.needWebhook(r.Tenant, perdure.WebhookID(id), r.DeadlineAt); err != nil {
+		if err := needWebhook(tx, r.Tenant, perdure.WebhookID(id), r.DeadlineAt); err != nil {
 			return err
 		}
 	}
-	if err := tx.ensure(r); err != nil {
+	if err := ensureTenantAndQueue(tx, r); err != nil {
 		return err
 	}
 	if len(input) > 0 {
 		r.Input = tx.Intern(r.Tenant, id, input)
 	}
-	if err := tx.sign(r); err != nil {
+	if err := signRun(tx, r); err != nil {
 		return err
 	}
 	if len(metadata) > 0 {
@@ -169,7 +169,7 @@ func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]
 	r.State, r.Attempt, r.ReadyAt = perdure.Queued, 1, from
 	var interrupts perdure.RunID
 	if r.ThreadID != "" {
-		if interrupts, err = tx.takePlace(r, strategy); err != nil {
+		if interrupts, err = takePlace(tx, r, strategy); err != nil {
 			return err
 		}
 	}
@@ -179,7 +179,7 @@ func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]
 	}
 	tx.ring(doorbell.Run(r.Tenant, AnyRun))
 	if r.Turn == perdure.TurnActive {
-		return tx.open(r)
+		return openThread(tx, r)
 	}
 	if interrupts == "" {
 		return nil
@@ -188,15 +188,15 @@ func (tx *Tx) accept(r *perdure.Run, input json.RawMessage, metadata map[string]
 	if err != nil {
 		return err
 	}
-	if err := tx.askToStop(&active, "interrupted by a new run on its thread"); err != nil {
+	if err := askToStop(tx, &active, "interrupted by a new run on its thread"); err != nil {
 		return err
 	}
 	*r, err = tx.run(r.Tenant, r.ID) // the interrupted run may have ended at once and made way
 	return err
 }
 
-// ensure makes the tenant and the queue that a run lives in, and holds the tenant to its quota and all to the disk.
-func (tx *Tx) ensure(r *perdure.Run) error {
+// ensureTenantAndQueue makes the tenant and the queue that a run lives in, and holds the tenant to its quota and all to the disk.
+func ensureTenantAndQueue(tx *Tx, r *perdure.Run) error {
 	if r.ContinuationOf == "" { // an end must never fail for want of room
 		if err := tx.Room(); err != nil {
 			return err

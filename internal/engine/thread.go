@@ -36,7 +36,7 @@ func (op *CreateThread) Do(tx *Tx) error {
 		return op.bad
 	}
 	var err error
-	op.Created, err = tx.underKey(op.Tenant, "thread", op.Key, op.Metadata, func() (string, error) {
+	op.Created, err = underKey(tx, op.Tenant, "thread", op.Key, op.Metadata, func() (string, error) {
 		if err := tx.Room(); err != nil {
 			return "", err
 		}
@@ -92,11 +92,11 @@ func (op *AppendMessage) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	op.Created, err = tx.underKey(op.Tenant, "message:"+string(th.ID), op.Key, op.Message, func() (string, error) {
+	op.Created, err = underKey(tx, op.Tenant, "message:"+string(th.ID), op.Key, op.Message, func() (string, error) {
 		if err := tx.Room(); err != nil {
 			return "", err
 		}
-		if op.Seq, err = tx.say(&th, "", op.Message); err != nil {
+		if op.Seq, err = addMessage(tx, &th, "", op.Message); err != nil {
 			return "", err
 		}
 		return strconv.FormatInt(op.Seq, 10), nil
@@ -107,11 +107,11 @@ func (op *AppendMessage) Do(tx *Tx) error {
 	return err
 }
 
-// say appends a message to a thread, which has its title from the first one of a user unless its metadata gives it one.
-func (tx *Tx) say(th *perdure.Thread, run perdure.RunID, m perdure.Message) (int64, error) {
+// addMessage appends a message to a thread, which has its title from the first one of a user unless its metadata gives it one.
+func addMessage(tx *Tx, th *perdure.Thread, run perdure.RunID, m perdure.Message) (int64, error) {
 	content := tx.Intern(th.Tenant, string(th.ID), tx.e.secrets.Values(m.Content))
 	if th.Title == "" && m.Role == perdure.RoleUser {
-		if err := tx.entitle(th, content); err != nil {
+		if err := setTitle(tx, th, content); err != nil {
 			return 0, err
 		}
 	}
@@ -122,9 +122,9 @@ func (tx *Tx) say(th *perdure.Thread, run perdure.RunID, m perdure.Message) (int
 	return th.Seq, nil
 }
 
-// entitle gives a thread its title from a message that comes: from what is stored of it, without
+// setTitle gives a thread its title from a message that comes: from what is stored of it, without
 // secrets. A thread from before there were titles has it from its first messages.
-func (tx *Tx) entitle(th *perdure.Thread, content perdure.Value) error {
+func setTitle(tx *Tx, th *perdure.Thread, content perdure.Value) error {
 	if th.Seq > 0 {
 		if err := tx.FindTitle(th); err != nil || th.Title != "" {
 			return err
@@ -135,9 +135,9 @@ func (tx *Tx) entitle(th *perdure.Thread, content perdure.Value) error {
 	return err
 }
 
-// sayFor appends messages of a run to its thread and gives the lines that tell of them. A thread that is
+// addMessagesOf appends messages of a run to its thread and gives the lines that tell of them. A thread that is
 // gone swallows them.
-func (tx *Tx) sayFor(r *perdure.Run, ms []perdure.Message) ([]perdure.Line, error) {
+func addMessagesOf(tx *Tx, r *perdure.Run, ms []perdure.Message) ([]perdure.Line, error) {
 	if r.ThreadID == "" || len(ms) == 0 {
 		return nil, nil
 	}
@@ -147,7 +147,7 @@ func (tx *Tx) sayFor(r *perdure.Run, ms []perdure.Message) ([]perdure.Line, erro
 	}
 	var lines []perdure.Line
 	for _, m := range ms {
-		seq, err := tx.say(&th, r.ID, m)
+		seq, err := addMessage(tx, &th, r.ID, m)
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +157,7 @@ func (tx *Tx) sayFor(r *perdure.Run, ms []perdure.Message) ([]perdure.Line, erro
 }
 
 // takePlace gives a new run its place on its thread. It names the active run that the new one interrupts.
-func (tx *Tx) takePlace(r *perdure.Run, strategy string) (interrupts perdure.RunID, err error) {
+func takePlace(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.RunID, err error) {
 	th, ok, err := tx.Thread(r.Tenant, r.ThreadID)
 	if err != nil {
 		return "", err
@@ -165,7 +165,7 @@ func (tx *Tx) takePlace(r *perdure.Run, strategy string) (interrupts perdure.Run
 	if !ok {
 		return "", notFound("thread")
 	}
-	if err := tx.notAncestors(r, th.Active); err != nil {
+	if err := checkNotAncestor(tx, r, th.Active); err != nil {
 		return "", err
 	}
 	switch {
@@ -188,9 +188,9 @@ func (tx *Tx) takePlace(r *perdure.Run, strategy string) (interrupts perdure.Run
 	return interrupts, nil
 }
 
-// notAncestors refuses a child on the thread of a live ancestor: each would wait for the other. Only the active run of the thread
+// checkNotAncestor refuses a child on the thread of a live ancestor: each would wait for the other. Only the active run of the thread
 // can be one: a run that has not had its turn has not started, and has no children.
-func (tx *Tx) notAncestors(r *perdure.Run, active perdure.RunID) error {
+func checkNotAncestor(tx *Tx, r *perdure.Run, active perdure.RunID) error {
 	if r.ParentID == "" || active == "" {
 		return nil
 	}
@@ -229,25 +229,25 @@ func (tx *Tx) JoinThread(r *perdure.Run) error {
 		if err != nil {
 			return err
 		}
-		return tx.askToStop(&active, "interrupted by a new run on its thread")
+		return askToStop(tx, &active, "interrupted by a new run on its thread")
 	}
-	return tx.activate(&th, r)
+	return activateRun(tx, &th, r)
 }
 
-// activate makes a run the active one of its thread.
-func (tx *Tx) activate(th *perdure.Thread, r *perdure.Run) error {
+// activateRun makes a run the active one of its thread.
+func activateRun(tx *Tx, th *perdure.Thread, r *perdure.Run) error {
 	th.Active = r.ID
 	tx.PutThread(*th)
 	if err := tx.Apply(r, perdure.TurnCame{Turn: perdure.TurnActive}); err != nil {
 		return err
 	}
-	return tx.open(r)
+	return openThread(tx, r)
 }
 
 var unreadable = []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"The messages that this run came with can't be read."`)}}
 
-// open appends the messages that a run came with, now that it is its turn.
-func (tx *Tx) open(r *perdure.Run) error {
+// openThread appends the messages that a run came with, now that it is its turn.
+func openThread(tx *Tx, r *perdure.Run) error {
 	if r.Options.Opening == "" {
 		return nil
 	}
@@ -267,7 +267,7 @@ func (tx *Tx) open(r *perdure.Run) error {
 			ms = unreadable
 		}
 	}
-	lines, err := tx.sayFor(r, ms)
+	lines, err := addMessagesOf(tx, r, ms)
 	if err != nil || len(lines) == 0 {
 		return err
 	}
@@ -275,7 +275,7 @@ func (tx *Tx) open(r *perdure.Run) error {
 }
 
 // leaveThread makes the next run of an ended run's thread claimable.
-func (tx *Tx) leaveThread(r *perdure.Run) error {
+func leaveThread(tx *Tx, r *perdure.Run) error {
 	th, ok, err := tx.Thread(r.Tenant, r.ThreadID)
 	if err != nil || !ok || th.Active != r.ID {
 		return err
@@ -289,5 +289,5 @@ func (tx *Tx) leaveThread(r *perdure.Run) error {
 	if !ok {
 		return nil
 	}
-	return tx.activate(&th, &next)
+	return activateRun(tx, &th, &next)
 }

@@ -19,7 +19,7 @@ type Unused struct{ Workers, Webhooks, Keys int }
 
 // dropUnused removes a bounded part of the workers, webhooks and keys that nobody needs any more.
 // Webhooks are walked through once a round: some stay that are due.
-func (tx *Tx) dropUnused(at *Retention) (did Unused, more bool, err error) {
+func dropUnused(tx *Tx, at *Retention) (did Unused, more bool, err error) {
 	p := &tx.e.policy
 	if did.Workers, err = tx.DropWorkers(tx.Now.Add(-max(p.WorkerRetention, p.Lease)), unusedRows); err != nil {
 		return did, false, err
@@ -28,7 +28,7 @@ func (tx *Tx) dropUnused(at *Retention) (did Unused, more bool, err error) {
 		return did, false, err
 	}
 	if at.Tenant == "" || at.Hook != (store.HookCursor{}) {
-		if did.Webhooks, at.Hook, err = tx.dropWebhooks(at.Hook); err != nil {
+		if did.Webhooks, at.Hook, err = dropWebhooks(tx, at.Hook); err != nil {
 			return did, false, err
 		}
 	}
@@ -37,7 +37,7 @@ func (tx *Tx) dropUnused(at *Retention) (did Unused, more bool, err error) {
 
 // dropWebhooks removes webhooks that were deleted, and those that came with runs of which none is
 // kept any more.
-func (tx *Tx) dropWebhooks(at store.HookCursor) (n int, next store.HookCursor, err error) {
+func dropWebhooks(tx *Tx, at store.HookCursor) (n int, next store.HookCursor, err error) {
 	p := &tx.e.policy
 	list, next, err := tx.UnusedWebhooks(at, tx.Now.Add(-max(p.WebhookRetention, p.Retention)), unusedHooks)
 	if err != nil {
@@ -68,7 +68,7 @@ const neededAhead = time.Hour
 
 // needWebhook keeps the webhook that came with a run until the run's deadline: it is not removed
 // before.
-func (tx *Tx) needWebhook(t perdure.TenantID, id perdure.WebhookID, until perdure.Instant) error {
+func needWebhook(tx *Tx, t perdure.TenantID, id perdure.WebhookID, until perdure.Instant) error {
 	if tx.e.hooks.needed(tx, id) >= until {
 		return nil
 	}

@@ -10,13 +10,13 @@ import (
 
 // openWait opens a wait and looks, in the same transaction, whether what it waits for is there already. A
 // wait that exists is left as it is: a replay opens its waits again.
-func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer) error {
+func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer) error {
 	w := perdure.Wait{Tenant: r.Tenant, RunID: r.ID, ID: spec.ID, Type: spec.Type, Mode: spec.Mode, Name: spec.Name, OnStall: spec.OnStall,
 		State: perdure.WaitOpen, OpenedAt: tx.Now}
 	if spec.Type == perdure.WaitCallback {
 		ans.Callbacks = append(ans.Callbacks, CallbackOf{spec.ID, tx.e.token(r.Tenant, r.ID, spec.ID)})
 	}
-	children, err := tx.childrenOf(r, spec, &w)
+	children, err := childrenOf(tx, r, spec, &w)
 	if err != nil {
 		return err
 	}
@@ -29,11 +29,11 @@ func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer
 			return perdure.Errorf(perdure.CodeNondeterminism, "wait %q was opened as something else", spec.ID)
 		}
 		if w.Type == perdure.WaitApproval {
-			return tx.askedBefore(&before, spec.Approval)
+			return askedBefore(tx, &before, spec.Approval)
 		}
 		return nil
 	}
-	if err := tx.mayOpen(r, &w); err != nil {
+	if err := mayOpenWait(tx, r, &w); err != nil {
 		return err
 	}
 	switch {
@@ -54,7 +54,7 @@ func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer
 	tx.PutWait(w)
 	var asked perdure.Approval
 	if w.Type == perdure.WaitApproval {
-		if asked, err = tx.ask(r, &w, spec.Approval); err != nil {
+		if asked, err = askForApproval(tx, r, &w, spec.Approval); err != nil {
 			return err
 		}
 	}
@@ -63,16 +63,16 @@ func (tx *Tx) openWait(r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer
 	}
 	switch {
 	case w.Satisfied():
-		return tx.resolve(r, w, perdure.WaitSatisfied, nil)
+		return endWait(tx, r, w, perdure.WaitSatisfied, nil)
 	case w.Type == perdure.WaitSignal:
-		return tx.matchSignal(r, w)
+		return matchSignal(tx, r, w)
 	}
 	return nil
 }
 
-// mayOpen bounds the open waits of a run and the children that they name: a run's end closes all of its waits, and a
+// mayOpenWait bounds the open waits of a run and the children that they name: a run's end closes all of its waits, and a
 // child's end looks at all that may name it.
-func (tx *Tx) mayOpen(r *perdure.Run, w *perdure.Wait) error {
+func mayOpenWait(tx *Tx, r *perdure.Run, w *perdure.Wait) error {
 	if r.WaitsOpen >= perdure.MaxOpenWaits {
 		return perdure.OverBound("", "the run has %d open waits, and may have no more: close some", r.WaitsOpen)
 	}
@@ -94,7 +94,7 @@ func (tx *Tx) mayOpen(r *perdure.Run, w *perdure.Wait) error {
 }
 
 // childrenOf finds the children that a wait names.
-func (tx *Tx) childrenOf(r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait) ([]perdure.Run, error) {
+func childrenOf(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait) ([]perdure.Run, error) {
 	if spec.Type != perdure.WaitChildren {
 		return nil, nil
 	}
@@ -135,7 +135,7 @@ func (tx *Tx) childrenOf(r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait
 }
 
 // closeWait ends a wait that the run no longer cares for.
-func (tx *Tx) closeWait(r *perdure.Run, id string) error {
+func closeWait(tx *Tx, r *perdure.Run, id string) error {
 	w, ok, err := tx.Wait(r.Tenant, r.ID, id)
 	if err != nil {
 		return err
@@ -148,14 +148,14 @@ func (tx *Tx) closeWait(r *perdure.Run, id string) error {
 	}
 	w.State, w.EndedAt = perdure.WaitClosed, tx.Now
 	tx.PutWait(w)
-	if _, err := tx.endApproval(&w); err != nil {
+	if _, err := endApproval(tx, &w); err != nil {
 		return err
 	}
 	return tx.Apply(r, perdure.WaitWithdrawn{WaitID: id})
 }
 
 // closeWaits ends all open waits of a run that is ending.
-func (tx *Tx) closeWaits(r *perdure.Run) error {
+func closeWaits(tx *Tx, r *perdure.Run) error {
 	if r.WaitsOpen == 0 {
 		return nil
 	}
@@ -166,15 +166,15 @@ func (tx *Tx) closeWaits(r *perdure.Run) error {
 	for _, w := range open {
 		w.State, w.EndedAt = perdure.WaitClosed, tx.Now
 		tx.PutWait(w)
-		if _, err := tx.endApproval(&w); err != nil {
+		if _, err := endApproval(tx, &w); err != nil {
 			return err
 		}
 	}
 	return tx.Apply(r, perdure.WaitsClosed{Count: len(open)})
 }
 
-// deliver puts an item into a live run's inbox.
-func (tx *Tx) deliver(r *perdure.Run, i perdure.Item) (perdure.Item, error) {
+// deliverItem puts an item into a live run's inbox.
+func deliverItem(tx *Tx, r *perdure.Run, i perdure.Item) (perdure.Item, error) {
 	i = tx.putNextItem(r, i)
 	return i, tx.Apply(r, perdure.ItemArrived{})
 }
@@ -187,14 +187,14 @@ func (tx *Tx) putNextItem(r *perdure.Run, i perdure.Item) perdure.Item {
 	return i
 }
 
-// resolve ends an open wait: satisfied, timed out, stalled or orphaned. Exactly one inbox item bears its
+// endWait ends an open wait: satisfied, timed out, stalled or orphaned. Exactly one inbox item bears its
 // wait_id: the one that satisfied it, or one that says how it ended. If the run sleeps on this wait, it
 // is queued.
-func (tx *Tx) resolve(r *perdure.Run, w perdure.Wait, state string, by *perdure.Item) error {
+func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.Item) error {
 	wakes := w.Named && r.State == perdure.Suspended
 	w.State, w.EndedAt, w.Named = state, tx.Now, false
 	tx.PutWait(w)
-	a, err := tx.endApproval(&w)
+	a, err := endApproval(tx, &w)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (tx *Tx) resolve(r *perdure.Run, w perdure.Wait, state string, by *perdure.
 			i.Data = perdure.Object("code", string(perdure.CodeToolTimeout), "message", "nothing came in time for wait "+w.ID,
 				"approval_id", string(a.ID), "decision", a.Decision(), "action_hash", a.ActionHash)
 		}
-		if _, err := tx.deliver(r, i); err != nil {
+		if _, err := deliverItem(tx, r, i); err != nil {
 			return err
 		}
 	}
@@ -225,13 +225,13 @@ func (tx *Tx) resolve(r *perdure.Run, w perdure.Wait, state string, by *perdure.
 	case wakes:
 		return tx.Apply(r, perdure.Woken{Reason: state, WaitID: w.ID})
 	case r.State == perdure.Suspended:
-		return tx.resetWaitClock(r)
+		return resetWaitClock(tx, r)
 	}
 	return nil
 }
 
 // resetWaitClock sets a suspended run's clock to the first timeout of the waits that are still open.
-func (tx *Tx) resetWaitClock(r *perdure.Run) error {
+func resetWaitClock(tx *Tx, r *perdure.Run) error {
 	open, err := tx.OpenWaits(r.Tenant, r.ID)
 	if err != nil {
 		return err
@@ -267,18 +267,18 @@ func (tx *Tx) TimeOutWaits(r *perdure.Run) error {
 		if w.Type == perdure.WaitTimer {
 			state = perdure.WaitSatisfied
 		}
-		if err := tx.resolve(r, w, state, nil); err != nil {
+		if err := endWait(tx, r, w, state, nil); err != nil {
 			return err
 		}
 	}
 	if r.State == perdure.Suspended {
-		return tx.resetWaitClock(r)
+		return resetWaitClock(tx, r)
 	}
 	return nil
 }
 
-// childEnded counts a child's end in the waits of its parent that name it.
-func (tx *Tx) childEnded(parent, child *perdure.Run) error {
+// endChildWaits counts a child's end in the waits of its parent that name it.
+func endChildWaits(tx *Tx, parent, child *perdure.Run) error {
 	if parent.WaitsOpen == 0 {
 		return nil
 	}
@@ -296,7 +296,7 @@ func (tx *Tx) childEnded(parent, child *perdure.Run) error {
 		}
 		tx.PutWait(w)
 		if w.Satisfied() {
-			if err := tx.resolve(parent, w, perdure.WaitSatisfied, nil); err != nil {
+			if err := endWait(tx, parent, w, perdure.WaitSatisfied, nil); err != nil {
 				return err
 			}
 		}
@@ -319,7 +319,7 @@ func (tx *Tx) Stalled(child *perdure.Run) error {
 	}
 	for _, w := range open {
 		if w.OnStall && w.Names(child.ID) {
-			if err := tx.resolve(&parent, w, perdure.WaitStalled, nil); err != nil {
+			if err := endWait(tx, &parent, w, perdure.WaitStalled, nil); err != nil {
 				return err
 			}
 		}
@@ -327,9 +327,9 @@ func (tx *Tx) Stalled(child *perdure.Run) error {
 	return nil
 }
 
-// suspend puts a run to sleep on its waits. Whether one of them is over already is looked at here, in the
+// suspendRun puts a run to sleep on its waits. Whether one of them is over already is looked at here, in the
 // transaction that suspends: there is no window.
-func (tx *Tx) suspend(r *perdure.Run, c *perdure.Commit) error {
+func suspendRun(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 	if r.Options.Process {
 		return &perdure.Error{Code: perdure.CodeOutcome, Field: "outcome.type", Message: "a process can't suspend"}
 	}

@@ -42,19 +42,19 @@ func (op *CreateWebhook) Do(tx *Tx) error {
 		}
 	}
 	var err error
-	op.Created, err = tx.underKey(op.Tenant, "webhook", op.Key, []any{op.URL, op.ThreadID, op.Events, op.Description}, func() (string, error) {
+	op.Created, err = underKey(tx, op.Tenant, "webhook", op.Key, []any{op.URL, op.ThreadID, op.Events, op.Description}, func() (string, error) {
 		err := op.register(tx, scope)
 		return string(op.Webhook.ID), err
 	}, func(id string) (err error) {
-		op.Webhook, op.Secret, err = tx.shownAgain(op.Tenant, perdure.WebhookID(id), 1)
+		op.Webhook, op.Secret, err = showWebhookAgain(tx, op.Tenant, perdure.WebhookID(id), 1)
 		return err
 	})
 	return err
 }
 
-// shownAgain gives an endpoint and its secret of a version to whoever was shown it before. After a rotation that secret is
+// showWebhookAgain gives an endpoint and its secret of a version to whoever was shown it before. After a rotation that secret is
 // nobody's any more.
-func (tx *Tx) shownAgain(t perdure.TenantID, id perdure.WebhookID, version int) (w perdure.Webhook, secret string, err error) {
+func showWebhookAgain(tx *Tx, t perdure.TenantID, id perdure.WebhookID, version int) (w perdure.Webhook, secret string, err error) {
 	if w, err = tx.webhook(t, id); err == nil && w.SecretVersion == version {
 		secret = tx.e.webhookSecret(&w, version)
 	}
@@ -62,7 +62,7 @@ func (tx *Tx) shownAgain(t perdure.TenantID, id perdure.WebhookID, version int) 
 }
 
 func (op *CreateWebhook) register(tx *Tx, scope string) error {
-	if err := tx.roomForWebhook(op.Tenant); err != nil {
+	if err := roomForWebhook(tx, op.Tenant); err != nil {
 		return err
 	}
 	id, err := tx.newID()
@@ -72,13 +72,13 @@ func (op *CreateWebhook) register(tx *Tx, scope string) error {
 	op.Webhook = perdure.Webhook{Tenant: op.Tenant, ID: perdure.WebhookID("wh_" + id), Scope: scope, ThreadID: op.ThreadID, URL: op.URL, Events: op.Events,
 		Description: op.Description, SecretVersion: 1, CreatedAt: tx.Now}
 	op.Secret = tx.e.webhookSecret(&op.Webhook, 1)
-	tx.putWebhook(op.Webhook)
+	putWebhook(tx, op.Webhook)
 	return tx.audit(op.Tenant, perdure.AuditWebhookCreate, string(op.Webhook.ID), "scope", scope, "thread_id", string(op.ThreadID))
 }
 
 // roomForWebhook refuses one more registered endpoint than a tenant may have. The quota's row is written, so that whatever registers
 // another one at this moment is decided again.
-func (tx *Tx) roomForWebhook(t perdure.TenantID) error {
+func roomForWebhook(tx *Tx, t perdure.TenantID) error {
 	q, err := tx.WebhookQuota(t, perdure.OfTenant)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (tx *Tx) roomForWebhook(t perdure.TenantID) error {
 }
 
 // roomForRunWebhook refuses a submission that names one more unknown URL than a tenant's may within an hour.
-func (tx *Tx) roomForRunWebhook(t perdure.TenantID) error {
+func roomForRunWebhook(tx *Tx, t perdure.TenantID) error {
 	q, err := tx.WebhookQuota(t, perdure.OfRun)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (op *UpdateWebhook) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.underKey(op.Tenant, "change:"+string(w.ID), op.Key, []any{op.URL, op.Events, op.Description, op.Disabled}, func() (string, error) {
+	_, err = underKey(tx, op.Tenant, "change:"+string(w.ID), op.Key, []any{op.URL, op.Events, op.Description, op.Disabled}, func() (string, error) {
 		return "", op.change(tx, &w)
 	}, func(string) error { return nil })
 	op.Webhook = w
@@ -168,11 +168,11 @@ func (op *UpdateWebhook) change(tx *Tx, w *perdure.Webhook) error {
 		return err
 	}
 	if op.Disabled != nil {
-		if err := tx.enable(w, !*op.Disabled, op.Reason); err != nil {
+		if err := enableWebhook(tx, w, !*op.Disabled, op.Reason); err != nil {
 			return err
 		}
 	}
-	tx.putWebhook(*w)
+	putWebhook(tx, *w)
 	return tx.audit(op.Tenant, perdure.AuditWebhookChange, string(w.ID), "url", op.URL != nil, "events", op.Events != nil, "disabled", w.DisabledAt != 0)
 }
 
@@ -190,13 +190,13 @@ func (*RotateWebhook) Needs() []store.Ref { return nil }
 
 // Do rotates.
 func (op *RotateWebhook) Do(tx *Tx) error {
-	_, err := tx.underKey(op.Tenant, "rotate:"+string(op.ID), op.Key, nil, func() (string, error) {
+	_, err := underKey(tx, op.Tenant, "rotate:"+string(op.ID), op.Key, nil, func() (string, error) {
 		w, err := tx.webhook(op.Tenant, op.ID)
 		if err != nil {
 			return "", err
 		}
 		w.SecretVersion, w.RotatedAt = w.SecretVersion+1, tx.Now
-		tx.putWebhook(w)
+		putWebhook(tx, w)
 		op.Webhook, op.Secret = w, tx.e.webhookSecret(&w, w.SecretVersion)
 		return strconv.Itoa(w.SecretVersion), tx.audit(op.Tenant, perdure.AuditWebhookRotate, string(w.ID), "secret_version", w.SecretVersion)
 	}, func(version string) error {
@@ -204,7 +204,7 @@ func (op *RotateWebhook) Do(tx *Tx) error {
 		if err != nil {
 			return err
 		}
-		op.Webhook, op.Secret, err = tx.shownAgain(op.Tenant, op.ID, n)
+		op.Webhook, op.Secret, err = showWebhookAgain(tx, op.Tenant, op.ID, n)
 		return err
 	})
 	return err
@@ -229,16 +229,16 @@ func (op *EnableWebhook) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.enable(&w, !op.Disabled, op.Reason); err != nil {
+	if err := enableWebhook(tx, &w, !op.Disabled, op.Reason); err != nil {
 		return err
 	}
-	tx.putWebhook(w)
+	putWebhook(tx, w)
 	op.Webhook = w
 	return nil
 }
 
-// enable has an endpoint told of things again, or no longer.
-func (tx *Tx) enable(w *perdure.Webhook, on bool, reason string) error {
+// enableWebhook has an endpoint told of things again, or no longer.
+func enableWebhook(tx *Tx, w *perdure.Webhook, on bool, reason string) error {
 	if err := perdure.CheckText("reason", reason); err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (tx *Tx) enable(w *perdure.Webhook, on bool, reason string) error {
 		return nil
 	}
 	w.DisabledAt, w.DisabledReason = tx.Now, reason
-	_, _, err := tx.settlePending(w, settledAtOnce)
+	_, _, err := settlePending(tx, w, settledAtOnce)
 	return err
 }
 
@@ -266,14 +266,14 @@ func (*DeleteWebhook) Needs() []store.Ref { return nil }
 
 // Do deletes.
 func (op *DeleteWebhook) Do(tx *Tx) error {
-	_, err := tx.underKey(op.Tenant, "delete:"+string(op.ID), op.Key, nil, func() (string, error) {
+	_, err := underKey(tx, op.Tenant, "delete:"+string(op.ID), op.Key, nil, func() (string, error) {
 		w, err := tx.webhook(op.Tenant, op.ID)
 		if err != nil {
 			return "", err
 		}
 		w.DeletedAt = tx.Now
-		tx.putWebhook(w)
-		if _, _, err = tx.settlePending(&w, settledAtOnce); err != nil {
+		putWebhook(tx, w)
+		if _, _, err = settlePending(tx, &w, settledAtOnce); err != nil {
 			return "", err
 		}
 		return "", tx.audit(op.Tenant, perdure.AuditWebhookDelete, string(w.ID))
@@ -306,8 +306,8 @@ func (op *Redeliver) Do(tx *Tx) error {
 	if !ok {
 		return notFound("delivery")
 	}
-	_, err = tx.underKey(op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) {
-		if err := tx.sendAgain(&n); err != nil {
+	_, err = underKey(tx, op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) {
+		if err := sendAgain(tx, &n); err != nil {
 			return "", err
 		}
 		return "", tx.audit(op.Tenant, perdure.AuditDeliveryRepeat, op.DeliveryID, "webhook_id", string(n.Webhook))
@@ -317,7 +317,7 @@ func (op *Redeliver) Do(tx *Tx) error {
 	return err
 }
 
-func (tx *Tx) sendAgain(n *perdure.Notification) error {
+func sendAgain(tx *Tx, n *perdure.Notification) error {
 	w, ok, err := tx.Webhook(n.Tenant, n.Webhook)
 	switch {
 	case err != nil:
@@ -343,7 +343,7 @@ func (tx *Tx) webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook
 }
 
 // putWebhook stages an endpoint. This node knows of it before the operation is answered, others after WebhookDelay.
-func (tx *Tx) putWebhook(w perdure.Webhook) {
+func putWebhook(tx *Tx, w perdure.Webhook) {
 	tx.PutWebhook(w)
 	tx.post(w.Tenant, w.ID, true)
 	tx.After(func() {
@@ -384,9 +384,9 @@ func (e *Engine) WebhookDelay() time.Duration {
 	return hookTTL + store.MaxAge + 250*time.Millisecond // clocks of nodes differ by less than that
 }
 
-// runWebhook gives the id of the endpoint of runs that are submitted with a URL, which is made if there is none;
+// createRunWebhook gives the id of the endpoint of runs that are submitted with a URL, which is made if there is none;
 // secret is set if it is. room refuses one more of them.
-func (tx *Tx) runWebhook(t perdure.TenantID, url string, room func(perdure.TenantID) error) (id perdure.WebhookID, secret string, err error) {
+func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, perdure.TenantID) error) (id perdure.WebhookID, secret string, err error) {
 	id = perdure.RunWebhookID(t, url)
 	there, changes := tx.e.hooks.isThere(tx, id)
 	if there {
@@ -397,7 +397,7 @@ func (tx *Tx) runWebhook(t perdure.TenantID, url string, room func(perdure.Tenan
 		return id, "", err
 	}
 	if !ok || w.DeletedAt != 0 {
-		if err := room(t); err != nil {
+		if err := room(tx, t); err != nil {
 			return id, "", err
 		}
 		// One that was deleted comes back with another secret, also after its row was removed: whoever had the first one was not asked.
@@ -416,7 +416,7 @@ func (tx *Tx) runWebhook(t perdure.TenantID, url string, room func(perdure.Tenan
 
 // firstSecret gives the secret that a run's submission was answered with, if it made the run's endpoint: the answer may have
 // been lost. After a rotation it is nobody's any more.
-func (tx *Tx) firstSecret(r *perdure.Run) (string, error) {
+func firstSecret(tx *Tx, r *perdure.Run) (string, error) {
 	if !strings.HasPrefix(string(r.Options.Webhook), "wh_") {
 		return "", nil
 	}
@@ -445,7 +445,7 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 	if err != nil || (len(hooks.list) == 0 && r.Options.Webhook == "") {
 		return err
 	}
-	own, err := tx.ownWebhook(r)
+	own, err := ownWebhook(tx, r)
 	if err != nil {
 		return err
 	}
@@ -467,22 +467,22 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 		}
 		tx.notes += n
 		if mine != "" {
-			tx.addNote(r, l, mine)
+			addNotification(tx, r, l, mine)
 		}
 		for _, k := range to {
-			tx.addNote(r, l, hooks.list[k].ID)
+			addNotification(tx, r, l, hooks.list[k].ID)
 		}
 	}
 	return nil
 }
 
-func (tx *Tx) addNote(r *perdure.Run, l *perdure.Line, w perdure.WebhookID) {
+func addNotification(tx *Tx, r *perdure.Run, l *perdure.Line, w perdure.WebhookID) {
 	tx.Notify(perdure.Notification{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Webhook: w, Type: l.Type, State: perdure.NotePending, CreatedAt: tx.Now, AlarmAt: tx.Now})
 	tx.post(r.Tenant, w, false)
 }
 
 // ownWebhook gives the endpoint that a run was submitted with. A run from before there were endpoints has a URL.
-func (tx *Tx) ownWebhook(r *perdure.Run) (perdure.WebhookID, error) {
+func ownWebhook(tx *Tx, r *perdure.Run) (perdure.WebhookID, error) {
 	asked := string(r.Options.Webhook)
 	if asked == "" || strings.HasPrefix(asked, "wh_") {
 		return perdure.WebhookID(asked), nil
@@ -496,9 +496,9 @@ func (tx *Tx) ownWebhook(r *perdure.Run) (perdure.WebhookID, error) {
 		return "", nil // nobody looked at what was asked for then
 	}
 	// A run that was accepted is told of, whatever the quota is.
-	id, _, err := tx.runWebhook(r.Tenant, url, func(perdure.TenantID) error { return nil })
+	id, _, err := createRunWebhook(tx, r.Tenant, url, func(*Tx, perdure.TenantID) error { return nil })
 	if err == nil {
-		err = tx.needWebhook(r.Tenant, id, r.DeadlineAt)
+		err = needWebhook(tx, r.Tenant, id, r.DeadlineAt)
 	}
 	return id, err
 }

@@ -284,7 +284,7 @@ func TestTransactionThatFillsDiskIsRolledBack(t *testing.T) {
 		}
 	}
 	err = s.View(t.Context(), func(v *store.View) error {
-		items, err := v.Items(tenant, sub.Run.ID)
+		items, err := v.Inbox.List(tenant, sub.Run.ID)
 		if err != nil {
 			return err
 		}

@@ -217,7 +217,7 @@ func TestKillDuringGroupCommitsLosesNothing(t *testing.T) {
 	}
 	err = s.View(ctx, func(v *store.View) error {
 		for key, id := range signalled {
-			items, err := v.Items(tenant, perdure.RunID(id))
+			items, err := v.Inbox.List(tenant, perdure.RunID(id))
 			if err != nil {
 				return err
 			}

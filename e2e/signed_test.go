@@ -21,7 +21,7 @@ type meddling struct {
 func (meddling) Needs() []store.Ref { return nil }
 
 func (m meddling) Do(tx *engine.Tx) error {
-	tx.Stage(m.text, m.args...)
+	tx.DB.Stage(m.text, m.args...)
 	return nil
 }
 

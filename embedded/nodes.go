@@ -172,7 +172,7 @@ type spaceOp struct{ name string }
 func (*spaceOp) Needs() []store.Ref { return nil }
 
 func (op *spaceOp) Do(tx *store.Tx) (err error) {
-	if op.name, err = tx.Meta("doorbell"); err == nil && op.name == "" {
+	if op.name, err = tx.Meta.Get("doorbell"); err == nil && op.name == "" {
 		tx.Stage("INSERT INTO meta (name,value) VALUES ('doorbell',?) ON CONFLICT (name) DO NOTHING", rand.Text())
 	}
 	return err

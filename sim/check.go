@@ -23,12 +23,12 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 	}
 	s.view(func(v *store.View) error {
 		for _, id := range ids {
-			next, ok, err := v.Run(tenant, id)
+			next, ok, err := v.Runs.Get(tenant, id)
 			if err != nil {
 				return err
 			}
 			if !ok && s.cfg.hostile {
-				r, theirs, err := v.Run(hostile, id)
+				r, theirs, err := v.Runs.Get(hostile, id)
 				if err == nil && theirs && r.State.Live() && r.AlarmAt == 0 {
 					s.violate("S12", "%s of the hostile tenant is %s and nobody watches it", id, r.State)
 				}
@@ -51,7 +51,7 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 			}
 			var lines []perdure.Line
 			if next.Seq != prev.Seq {
-				if lines, err = v.Events(tenant, id, prev.Seq, 10000); err != nil {
+				if lines, err = v.Events.After(tenant, id, prev.Seq, 10000); err != nil {
 					return err
 				}
 			}

@@ -325,7 +325,7 @@ func (s *sim) answerAllWaits() {
 			if s.model.rows[id].State != perdure.Suspended {
 				continue
 			}
-			waits, err := v.Waits(tenant, id)
+			waits, err := v.Waits.List(tenant, id)
 			if err != nil {
 				return err
 			}

@@ -14,12 +14,12 @@ func (s *sim) checkEnd() {
 	s.checkAll()
 	roots := make(map[uint64]int)
 	s.view(func(v *store.View) error {
-		letters, err := v.DeadLetters(tenant, store.LetterFilter{Limit: 10000})
+		letters, err := v.DeadLetters.List(tenant, store.LetterFilter{Limit: 10000})
 		if err != nil {
 			return err
 		}
 		for _, id := range s.model.order {
-			r, ok, err := v.Run(tenant, id)
+			r, ok, err := v.Runs.Get(tenant, id)
 			if err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ func (s *sim) checkEnd() {
 
 // checkAcknowledged checks what was acknowledged about one run: steps, signals, late results.
 func (s *sim) checkAcknowledged(v *store.View, id perdure.RunID) error {
-	journal, err := v.Journal(tenant, id, 0, 10000)
+	journal, err := v.Journal.After(tenant, id, 0, 10000)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *sim) checkAcknowledged(v *store.View, id perdure.RunID) error {
 			s.violate("S1", "step %s of %s was acknowledged and is lost", f.key, s.short(id))
 		}
 	}
-	items, err := v.Items(tenant, id)
+	items, err := v.Inbox.List(tenant, id)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *sim) checkAcknowledged(v *store.View, id perdure.RunID) error {
 		}
 		seen[i.Data] = true
 	}
-	lateResults, err := v.LateResults(tenant, id)
+	lateResults, err := v.LateResults.List(tenant, id)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *sim) checkAcknowledged(v *store.View, id perdure.RunID) error {
 // checkReported checks that an end was reported to a live parent, and to the webhook of the run.
 func (s *sim) checkReported(v *store.View, r *perdure.Run) error {
 	if parent := s.model.rows[r.ParentID]; parent != nil && parent.FinishedAt > r.FinishedAt {
-		items, err := v.Items(tenant, r.ParentID)
+		items, err := v.Inbox.List(tenant, r.ParentID)
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (s *sim) checkReported(v *store.View, r *perdure.Run) error {
 	if r.Options.Webhook == "" {
 		return nil
 	}
-	out, err := v.Outbox(tenant, r.ID)
+	out, err := v.Outbox.OfRun(tenant, r.ID)
 	end := s.model.rows[r.ID].end
 	if err == nil && !slices.ContainsFunc(out, func(o perdure.Notification) bool { return o.Seq == end }) {
 		s.violate("S16", "nobody is notified of the end of %s", s.short(r.ID))

@@ -212,9 +212,9 @@ type waitsAndItems struct {
 }
 
 func read(v *store.View, id perdure.RunID) (b waitsAndItems, err error) {
-	if b.waits, err = v.Waits(tenant, id); err != nil {
+	if b.waits, err = v.Waits.List(tenant, id); err != nil {
 		return b, err
 	}
-	b.items, err = v.Items(tenant, id)
+	b.items, err = v.Inbox.List(tenant, id)
 	return b, err
 }

@@ -53,7 +53,7 @@ type setQuota int64
 func (setQuota) Needs() []store.Ref { return nil }
 
 func (q setQuota) Do(tx *store.Tx) error {
-	tx.SetQuota(embedded.DefaultTenant, int64(q))
+	tx.Tenants.SetQuota(embedded.DefaultTenant, int64(q))
 	return nil
 }
 

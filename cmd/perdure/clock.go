@@ -95,7 +95,7 @@ func compareClocks(ctx context.Context, dir string, reset bool) (r *clockReport,
 		return r, nil
 	}
 	err = s.Audit(ctx, func(v *store.View) error {
-		return v.EndedAfter(r.Now, func(run *perdure.Run) error {
+		return v.Runs.EndedAfter(r.Now, func(run *perdure.Run) error {
 			e := clockEnded{Tenant: run.Tenant, RunID: run.ID, Kind: run.Kind, State: run.State, FinishedAt: run.FinishedAt}
 			if run.Failure != nil {
 				e.Code = run.Failure.Code

@@ -134,10 +134,10 @@ func (r *restored) checkAndList(v *store.View) error {
 	if err != nil {
 		return err
 	}
-	if r.Keys, err = v.ValidKeys(v.Now, maxListed); err != nil {
+	if r.Keys, err = v.Keys.Valid(v.Now, maxListed); err != nil {
 		return err
 	}
-	hooks, err := v.AllWebhooks(maxListed)
+	hooks, err := v.Webhooks.All(maxListed)
 	for _, w := range hooks {
 		r.Webhooks = append(r.Webhooks, webhookSecret{w.Tenant, w.ID, w.SecretVersion, w.URL})
 	}

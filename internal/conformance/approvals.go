@@ -47,7 +47,7 @@ func (w *World) approval(id perdure.ApprovalID) (a perdure.Approval) {
 	w.t.Helper()
 	w.view(func(v *store.View) (err error) {
 		var ok bool
-		if a, ok, err = v.Approval(tenant, id); !ok {
+		if a, ok, err = v.Approvals.ByID(tenant, id); !ok {
 			w.t.Fatalf("no approval %s", id)
 		}
 		return err
@@ -294,7 +294,7 @@ var approvalScenarios = []Scenario{
 			forYes("d", func(s *perdure.WaitSpec) { s.Name = "start_task" }), forYes("e", func(s *perdure.WaitSpec) { s.Timeout = perdure.Duration(time.Hour) }),
 			forYes("f", func(s *perdure.WaitSpec) { s.Timeout = perdure.Never })}, Outcome: suspend})
 		w.view(func(v *store.View) error {
-			all, err := v.Waits(tenant, r.ID)
+			all, err := v.Waits.List(tenant, r.ID)
 			want := map[string]time.Duration{"a": 300 * time.Second, "b": 600 * time.Second, "c": 600 * time.Second, "d": 300 * time.Second, "e": time.Hour}
 			for _, x := range all {
 				d := time.Duration(0)
@@ -320,7 +320,7 @@ var approvalScenarios = []Scenario{
 			var got []perdure.ApprovalID
 			f := store.ApprovalFilter{State: perdure.ApprovalOpen, Limit: 2, Bytes: 1 << 20}
 			for more := true; more; {
-				page, rest, err := v.Approvals(tenant, f)
+				page, rest, err := v.Approvals.List(tenant, f)
 				if err != nil {
 					return err
 				}
@@ -330,12 +330,12 @@ var approvalScenarios = []Scenario{
 				more, f.After = rest, got[len(got)-1]
 			}
 			w.check(len(got) == 4 && got[0] == ids[0] && got[2] == ids[3], "%v of %v", got, ids)
-			few, more, err := v.Approvals(tenant, store.ApprovalFilter{Limit: 1000, Bytes: 10})
+			few, more, err := v.Approvals.List(tenant, store.ApprovalFilter{Limit: 1000, Bytes: 10})
 			w.check(len(few) == 1 && more, "a page is not larger than it may be: %d", len(few))
 			if err != nil {
 				return err
 			}
-			of, _, err := v.Approvals(tenant, store.ApprovalFilter{RunID: last.ID, Limit: 10, Bytes: 1 << 20})
+			of, _, err := v.Approvals.List(tenant, store.ApprovalFilter{RunID: last.ID, Limit: 10, Bytes: 1 << 20})
 			w.check(len(of) == 1 && of[0].ID == ids[4], "%+v", of)
 			return err
 		})

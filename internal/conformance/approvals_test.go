@@ -94,4 +94,4 @@ func TestAnApprovalThatOutlivesItsWaitIsFound(t *testing.T) {
 type stage string
 
 func (stage) Needs() []store.Ref       { return nil }
-func (s stage) Do(tx *engine.Tx) error { tx.Stage(string(s)); return nil }
+func (s stage) Do(tx *engine.Tx) error { tx.DB.Stage(string(s)); return nil }

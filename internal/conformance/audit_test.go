@@ -23,7 +23,7 @@ func (w *World) audited(f store.AuditFilter) (out []perdure.AuditEntry, next str
 	if f.Limit == 0 {
 		f.Limit = 100_000
 	}
-	w.view(func(v *store.View) (err error) { out, next, err = v.Audited(f); return err })
+	w.view(func(v *store.View) (err error) { out, next, err = v.AuditLog.Page(f); return err })
 	return out, next
 }
 
@@ -127,7 +127,7 @@ func TestAStoreMakesItsFirstKeyOnce(t *testing.T) {
 			t.Errorf("a later start has made a key: %t; the offline command: %t", again.Secret != "", another.Secret != "")
 		}
 		n := 0
-		a.view(func(v *store.View) (err error) { n, err = v.HasPlatformKey(); return err })
+		a.view(func(v *store.View) (err error) { n, err = v.Keys.CountPlatform(); return err })
 		if n != 2 {
 			t.Errorf("the store has %d platform keys, want 2", n)
 		}

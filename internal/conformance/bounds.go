@@ -95,7 +95,7 @@ var boundScenarios = []Scenario{
 		w.signals(r.ID, 2)
 		var rung []perdure.Item
 		w.Now = w.Now.Add(11 * time.Second)
-		w.do(inTx(func(tx *engine.Tx) (err error) { rung, err = tx.RingingItems(10); return err }))
+		w.do(inTx(func(tx *engine.Tx) (err error) { rung, err = tx.DB.Inbox.Ringing(10); return err }))
 		w.check(len(rung) == 2, "%d of 2 alarms rang", len(rung))
 		w.do(&engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch})
 		w.commit(g, perdure.Commit{Ack: []int64{1}})
@@ -253,7 +253,7 @@ func (w *World) signals(id perdure.RunID, n int) {
 // items are a run's inbox items, with the status that they have now.
 func (w *World) items(id perdure.RunID) (out []perdure.Item) {
 	w.t.Helper()
-	w.view(func(v *store.View) (err error) { out, err = v.Items(tenant, id); return err })
+	w.view(func(v *store.View) (err error) { out, err = v.Inbox.List(tenant, id); return err })
 	return out
 }
 

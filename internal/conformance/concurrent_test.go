@@ -140,7 +140,7 @@ func TestAHundredChildrenEndOnTwoNodesAtOnce(t *testing.T) {
 		t.Errorf("%d children, %d items of which %d are open, %d waits; %v", r.Children, r.InboxSeq, r.InboxOpen, r.WaitsOpen, w.types(parent.ID))
 	}
 	var items []perdure.Item
-	w.view(func(v *store.View) (err error) { items, err = v.Items(tenant, parent.ID); return err })
+	w.view(func(v *store.View) (err error) { items, err = v.Inbox.List(tenant, parent.ID); return err })
 	over, told := 0, make(map[perdure.RunID]int)
 	for _, i := range items {
 		if i.Type == perdure.ItemChild {

@@ -211,7 +211,7 @@ func (w *World) blobs() (content string) {
 func (w *World) statelessly(id perdure.RunID) (s perdure.State) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
-		r, _, err := v.Run(tenant, id)
+		r, _, err := v.Runs.Get(tenant, id)
 		s = r.State
 		return err
 	})

@@ -31,7 +31,7 @@ type finish struct {
 func (finish) Needs() []store.Ref { return nil }
 
 func (f finish) Do(tx *engine.Tx) error {
-	r, _, err := tx.Run(tenant, f.id)
+	r, _, err := tx.DB.Runs.Get(tenant, f.id)
 	if err != nil {
 		return err
 	}

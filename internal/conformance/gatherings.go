@@ -24,7 +24,7 @@ func (w *World) chord(th perdure.ThreadID, n int) (orig perdure.Run, children []
 
 func (w *World) gathering(id perdure.GroupID) (g perdure.Group) {
 	w.t.Helper()
-	w.view(func(v *store.View) (err error) { g, _, err = v.Gathering(tenant, id); return err })
+	w.view(func(v *store.View) (err error) { g, _, err = v.Groups.GetFull(tenant, id); return err })
 	return g
 }
 

@@ -163,7 +163,7 @@ var crowds = []struct {
 		w.Now = w.Now.Add(time.Second + time.Microsecond) // soon enough to be no gap
 		return func() (offline bool) {
 			w.view(func(v *store.View) error {
-				list, err := v.Workers(tenant)
+				list, err := v.Workers.List(tenant)
 				for _, x := range list {
 					offline = offline || x.ID == "x" && x.Offline
 				}

@@ -176,6 +176,6 @@ type setQuota struct{ n int64 }
 func (setQuota) Needs() []store.Ref { return nil }
 
 func (q setQuota) Do(tx *engine.Tx) error {
-	tx.SetQuota(tenant, q.n)
+	tx.DB.Tenants.SetQuota(tenant, q.n)
 	return nil
 }

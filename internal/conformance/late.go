@@ -152,7 +152,7 @@ var lateScenarios = []Scenario{
 		w.state(b.ID, perdure.Failed)
 		count := func() (n int) {
 			w.view(func(v *store.View) error {
-				list, err := v.DeadLetters(tenant, store.LetterFilter{Limit: 10})
+				list, err := v.DeadLetters.List(tenant, store.LetterFilter{Limit: 10})
 				n = len(list)
 				return err
 			})

@@ -171,7 +171,7 @@ var leaseScenarios = []Scenario{
 		w.check(n == 10, "%d deliveries", n)
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDispatchTimeout)
 		w.view(func(v *store.View) error {
-			dead, err := v.DeadLetters(tenant, store.LetterFilter{Limit: 10})
+			dead, err := v.DeadLetters.List(tenant, store.LetterFilter{Limit: 10})
 			w.check(len(dead) == 1 && dead[0].RunID == r.ID && dead[0].Cause == string(perdure.CodeDispatchTimeout), "a dead letter: %+v", dead)
 			return err
 		})
@@ -211,7 +211,7 @@ var leaseScenarios = []Scenario{
 		got := w.ended(r.ID, perdure.Failed, perdure.CodeAttemptsExhausted)
 		w.check(got.Fallback != "", "a fallback deliverable")
 		w.view(func(v *store.View) error {
-			dead, err := v.DeadLetters(tenant, store.LetterFilter{Limit: 10})
+			dead, err := v.DeadLetters.List(tenant, store.LetterFilter{Limit: 10})
 			w.check(len(dead) == 1, "a dead letter")
 			return err
 		})
@@ -246,7 +246,7 @@ var leaseScenarios = []Scenario{
 		w.commit(w.take("w1"), perdure.Commit{Outcome: o})
 		w.ended(r.ID, perdure.Failed, "bad_input")
 		w.view(func(v *store.View) error {
-			dead, err := v.DeadLetters(tenant, store.LetterFilter{Limit: 10})
+			dead, err := v.DeadLetters.List(tenant, store.LetterFilter{Limit: 10})
 			w.check(len(dead) == 0, "no dead letter")
 			return err
 		})

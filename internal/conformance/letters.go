@@ -24,7 +24,7 @@ func (w *World) letters(f store.LetterFilter) (ids []perdure.RunID) {
 		f.Limit = 1000
 	}
 	w.view(func(v *store.View) error {
-		list, err := v.DeadLetters(tenant, f)
+		list, err := v.DeadLetters.List(tenant, f)
 		for _, d := range list {
 			ids = append(ids, d.RunID)
 		}
@@ -46,10 +46,10 @@ var letterScenarios = []Scenario{
 		w.do(&engine.Redrive{Tenant: tenant, RunID: a.ID})
 		w.check(fmt.Sprint(w.letters(store.LetterFilter{Cause: "broken", Open: true, Oldest: true})) == fmt.Sprint([]perdure.RunID{b.ID, c.ID}), "those that nobody has redriven")
 		w.view(func(v *store.View) error {
-			g, err := v.LetterGroups(tenant, store.LetterFilter{Limit: 10})
+			g, err := v.DeadLetters.Groups(tenant, store.LetterFilter{Limit: 10})
 			w.check(len(g) == 3 && g[0].Cause == "broken" && g[0].Kind == "job" && g[0].Count == 2 && g[0].Redriven == 1 && g[0].Example == b.ID && g[0].Message == "it broke" &&
 				g[1].Kind == "mail" && g[2].Cause == "lost" && g[2].Oldest == w.Now && g[2].Newest == w.Now, "%+v", g)
-			none, err2 := v.LetterGroups("other", store.LetterFilter{Limit: 10})
+			none, err2 := v.DeadLetters.Groups("other", store.LetterFilter{Limit: 10})
 			w.check(len(none) == 0, "of another tenant: %+v", none)
 			if err == nil {
 				err = err2

@@ -105,7 +105,7 @@ var livenessScenarios = []Scenario{
 		w.check(r.Epoch > g.Run.Epoch && r.Attempt == 1, "fenced: %d, attempt %d", r.Epoch, r.Attempt)
 		w.check(strings.Contains(string(r.Fallback), `"activity":"compiling"`) && strings.Contains(string(r.Fallback), `"partial":{"done":3}`), "%s", r.Fallback)
 		w.view(func(v *store.View) error {
-			letter, ok, err := v.DeadLetter(tenant, r.ID)
+			letter, ok, err := v.DeadLetters.Get(tenant, r.ID)
 			w.check(ok && letter.Cause == "heartbeat_lost", "%+v", letter)
 			return err
 		})

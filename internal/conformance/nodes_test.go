@@ -149,7 +149,7 @@ var rows = []struct {
 		return r.ID, w.Now.Add(20 * time.Second)
 	}, func(w *World, id perdure.RunID) bool {
 		var items []perdure.Item
-		w.view(func(v *store.View) (err error) { items, err = v.Items(tenant, id); return err })
+		w.view(func(v *store.View) (err error) { items, err = v.Inbox.List(tenant, id); return err })
 		return len(items) == 1 && items[0].Status == perdure.ItemSkipped && w.get(id).InboxOpen == 0
 	}},
 	{"a wait", func(w *World) (perdure.RunID, perdure.Instant) {

@@ -218,7 +218,7 @@ func TestWhatIsHeldOfDeltasIsLittle(t *testing.T) {
 			said(100+n, strings.Repeat("x", 100_000), "to "+hidden[:9])
 		}
 		w.view(func(v *store.View) error {
-			stored, _, err := v.Run(tenant, r.ID)
+			stored, _, err := v.Runs.Get(tenant, r.ID)
 			w.check(len(stored.Held) > 0 && len(stored.Held) < 10_000, "%d bytes are held", len(stored.Held))
 			return err
 		})

@@ -44,7 +44,7 @@ func (w *World) all(ops []engine.Op) {
 
 func (w *World) exists(id perdure.RunID) (ok bool) {
 	w.t.Helper()
-	w.view(func(v *store.View) (err error) { _, ok, err = v.Run(tenant, id); return err })
+	w.view(func(v *store.View) (err error) { _, ok, err = v.Runs.Get(tenant, id); return err })
 	return ok
 }
 
@@ -217,7 +217,7 @@ var retentionScenarios = []Scenario{
 func (w *World) hooks() (out []perdure.WebhookID) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
-		list, err := v.Webhooks(tenant)
+		list, err := v.Webhooks.List(tenant)
 		for _, h := range list {
 			out = append(out, h.ID)
 		}

@@ -126,7 +126,7 @@ func (w *World) springs(rule *watchdog.Rule, x trap) {
 	got := w.did(rule, since)
 	w.check(len(got) == 1 && got[0].Run == x.run && got[0].At == w.Now && got[0].What != "" && got[0].Why != "", "it did %v; all that was done: %v", got, w.Acted[since:])
 	w.view(func(v *store.View) error {
-		listed, err := v.Watched(store.WatchFilter{Rule: rule.Name, Limit: 10})
+		listed, err := v.WatchLog.Page(store.WatchFilter{Rule: rule.Name, Limit: 10})
 		w.check(len(listed) == 1 && listed[0] == got[0], "the log has %v", listed)
 		return err
 	})

@@ -62,7 +62,7 @@ func (w *World) unsigned(id perdure.RunID) {
 	w.check(w.count(id, perdure.LineStarted) == 0, "it was started: %v", w.types(id))
 	w.check(w.count(id, perdure.LineDeadLettered) == 1 && w.count(id, perdure.LineFailed) == 1, "lines: %v", w.types(id))
 	w.view(func(v *store.View) error {
-		d, ok, err := v.DeadLetter(r.Tenant, id)
+		d, ok, err := v.DeadLetters.Get(r.Tenant, id)
 		w.check(ok && d.Cause == string(perdure.CodeSignatureInvalid), "dead letter: %+v", d)
 		return err
 	})

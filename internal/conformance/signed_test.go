@@ -202,9 +202,9 @@ func TestAMovedRunIsNotExecuted(t *testing.T) {
 func (w *World) unsignedRow(t perdure.TenantID, id perdure.RunID) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
-		r, ok, err := v.Run(t, id)
+		r, ok, err := v.Runs.Get(t, id)
 		w.check(ok && r.State == perdure.Failed && r.Failure.Code == perdure.CodeSignatureInvalid && r.StartedAt == 0, "%+v", r)
-		if _, ok, _ := v.DeadLetter(t, id); !ok {
+		if _, ok, _ := v.DeadLetters.Get(t, id); !ok {
 			w.t.Error("no dead letter")
 		}
 		return err

@@ -96,11 +96,11 @@ func TestNamesAreBytes(t *testing.T) {
 			w.check(len(op.Grants) == 1 && op.Grants[0].Run.Queue == name, "%q: %d grants", name, len(op.Grants))
 		}
 		w.view(func(v *store.View) error {
-			ready, err := v.Ready(new(store.ReadyRound))
+			ready, err := v.Claims.Ready(new(store.ReadyRound))
 			note("ready", ready, err)
-			queues, err := v.Queues(tenant)
+			queues, err := v.Queues.List(tenant)
 			note("queues", queues, err)
-			workers, err := v.Workers(tenant)
+			workers, err := v.Workers.List(tenant)
 			note("workers", workers, err)
 			names := make([]string, len(queues))
 			for i, q := range queues {
@@ -121,9 +121,9 @@ func TestNamesAreBytes(t *testing.T) {
 			}
 		}
 		w.view(func(v *store.View) error {
-			left, err := v.Waits(tenant, g.Run.ID)
+			left, err := v.Waits.List(tenant, g.Run.ID)
 			note("waits", left, err)
-			kept, err := v.Journal(tenant, g.Run.ID, 0, 1000)
+			kept, err := v.Journal.After(tenant, g.Run.ID, 0, 1000)
 			note("journal", kept, err)
 			return nil
 		})

@@ -35,7 +35,7 @@ func TestTwoNodesSweepOnce(t *testing.T) {
 					t.Errorf("one did %v, the other %v", ours, theirs)
 				}
 				b.view(func(v *store.View) error {
-					listed, err := v.Watched(store.WatchFilter{Rule: rule.Name, Limit: 10})
+					listed, err := v.WatchLog.Page(store.WatchFilter{Rule: rule.Name, Limit: 10})
 					if len(listed) != 1 {
 						t.Errorf("the log has %v", listed)
 					}

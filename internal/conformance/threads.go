@@ -44,11 +44,11 @@ var threadScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "chat", ThreadID: chat, Messages: []perdure.Message{{Role: "user", Content: json.RawMessage(`"where is\n Oslo?"`)}}})
 		list := func() (out []string) {
 			w.view(func(v *store.View) error {
-				page, _, err := v.ThreadPage(tenant, store.Page{Limit: 10})
+				page, _, err := v.Threads.Page(tenant, store.Page{Limit: 10})
 				for _, th := range page {
-					live, err := v.LiveRuns(tenant, []perdure.RunID{th.Active})
+					live, err := v.Runs.Live(tenant, []perdure.RunID{th.Active})
 					w.check(err == nil, "live runs: %v", err)
-					last, err := v.LastMessages(tenant, []perdure.ThreadID{th.ID})
+					last, err := v.Threads.LastMessages(tenant, []perdure.ThreadID{th.ID})
 					w.check(err == nil, "last messages: %v", err)
 					out = append(out, fmt.Sprintf("%s: %s: %s %s", th.Title, last[th.ID].Role, last[th.ID].Text, live[th.Active].State))
 				}
@@ -197,7 +197,7 @@ var threadScenarios = []Scenario{
 		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "timeout"})
 		w.check(w.count(r.ID, "run:deferred") == 2 && w.count(r.ID, "run:reattached") == 1, "%v", w.types(r.ID))
 		w.view(func(v *store.View) error {
-			runs, err := v.Runs(tenant, store.RunFilter{Status: "deferred", Limit: 10})
+			runs, err := v.Runs.List(tenant, store.RunFilter{Status: "deferred", Limit: 10})
 			w.check(len(runs) == 0, "no longer listed as deferred")
 			return err
 		})

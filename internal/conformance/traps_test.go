@@ -309,7 +309,7 @@ func trapWorkers(w *World) trap {
 	seen := w.Now
 	offline := func() bool {
 		var list []perdure.Worker
-		w.view(func(v *store.View) (err error) { list, err = v.Workers(tenant); return err })
+		w.view(func(v *store.View) (err error) { list, err = v.Workers.List(tenant); return err })
 		return list[0].Offline
 	}
 	return trap{due: seen.Add(2 * time.Minute), then: func() {
@@ -365,7 +365,7 @@ func trapLog(w *World) trap {
 	w.complete(w.take("w1"), `1`)
 	listed := func() (out []perdure.WatchdogAction) {
 		w.view(func(v *store.View) (err error) {
-			out, err = v.Watched(store.WatchFilter{Run: r.ID, Limit: 10})
+			out, err = v.WatchLog.Page(store.WatchFilter{Run: r.ID, Limit: 10})
 			return err
 		})
 		return out

@@ -14,7 +14,7 @@ import (
 func (w *World) workers() (out []string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
-		list, _, err := v.WorkerPage(tenant, store.Page{Limit: store.PageRows})
+		list, _, err := v.Workers.Page(tenant, store.Page{Limit: store.PageRows})
 		for _, x := range list {
 			out = append(out, x.ID)
 		}
@@ -26,7 +26,7 @@ func (w *World) workers() (out []string) {
 // hasWebhook tells whether the store has a row of a webhook.
 func (w *World) hasWebhook(id perdure.WebhookID) (ok bool) {
 	w.t.Helper()
-	w.view(func(v *store.View) (err error) { _, ok, err = v.Webhook(tenant, id); return err })
+	w.view(func(v *store.View) (err error) { _, ok, err = v.Webhooks.Get(tenant, id); return err })
 	return ok
 }
 
@@ -79,7 +79,7 @@ var unusedScenarios = []Scenario{
 		w.do(&engine.RevokeKey{Tenant: tenant, ID: revoked.Key.ID})
 		listed := func() (names []string) {
 			w.view(func(v *store.View) error {
-				list, _, err := v.CredentialPage(tenant, true, store.Page{Limit: store.PageRows})
+				list, _, err := v.Keys.Page(tenant, true, store.Page{Limit: store.PageRows})
 				for _, k := range list {
 					names = append(names, k.Name)
 				}

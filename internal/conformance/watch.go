@@ -19,7 +19,7 @@ type breakIt struct {
 func (breakIt) Needs() []store.Ref { return nil }
 
 func (b breakIt) Do(tx *engine.Tx) error {
-	tx.Stage(b.text, b.args...)
+	tx.DB.Stage(b.text, b.args...)
 	return nil
 }
 
@@ -76,7 +76,7 @@ var watchdogScenarios = []Scenario{
 		w.complete(g, `1`) // without acknowledging it
 		w.pass(11 * time.Minute)
 		w.view(func(v *store.View) error {
-			items, err := v.Items(tenant, r.ID)
+			items, err := v.Inbox.List(tenant, r.ID)
 			last := w.Acted[len(w.Acted)-1]
 			w.check(last.Name == "pending-wakeup" && last.Run == r.ID, "the last action is %+v, want the skipped item of run %s", last, r.ID)
 			w.check(items[0].Status == perdure.ItemSkipped && items[0].WatchdogError == "run_ended" && items[0].WatchdogAt == last.At,
@@ -128,7 +128,7 @@ var watchdogScenarios = []Scenario{
 	{"W14: a silent worker is offline, and back with its next word", func(w *World) {
 		w.poll("w1", 1)
 		workers := func() (list []perdure.Worker) {
-			w.view(func(v *store.View) (err error) { list, err = v.Workers(tenant); return err })
+			w.view(func(v *store.View) (err error) { list, err = v.Workers.List(tenant); return err })
 			return list
 		}
 		w.pass(3 * time.Minute)

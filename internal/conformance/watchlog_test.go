@@ -18,7 +18,7 @@ func (w *World) watched(f store.WatchFilter) (out []perdure.WatchdogAction) {
 	if f.Limit == 0 {
 		f.Limit = 1_000_000
 	}
-	w.view(func(v *store.View) (err error) { out, err = v.Watched(f); return err })
+	w.view(func(v *store.View) (err error) { out, err = v.WatchLog.Page(f); return err })
 	return out
 }
 
@@ -82,7 +82,7 @@ func TestAWorkerThatSpeaksUpWhileItIsJudgedIsNotOffline(t *testing.T) {
 			t.Errorf("%v", list)
 		}
 		a.view(func(v *store.View) error {
-			list, err := v.Workers(tenant)
+			list, err := v.Workers.List(tenant)
 			if len(list) != 1 || list[0].Offline || list[0].SeenAt != due {
 				t.Errorf("%+v", list)
 			}
@@ -134,6 +134,6 @@ type addWatched struct{ list []perdure.WatchdogAction }
 func (addWatched) Needs() []store.Ref { return nil }
 
 func (x addWatched) Do(tx *engine.Tx) error {
-	tx.AddWatched(x.list...)
+	tx.DB.WatchLog.Add(x.list...)
 	return nil
 }

@@ -24,7 +24,7 @@ func (w *World) hook(thread perdure.ThreadID, events ...string) (perdure.Webhook
 // notes gives a run's notifications: of one endpoint, or of all.
 func (w *World) notes(run perdure.RunID, of perdure.WebhookID) (out []perdure.Notification) {
 	w.t.Helper()
-	w.view(func(v *store.View) (err error) { out, err = v.Outbox(tenant, run); return err })
+	w.view(func(v *store.View) (err error) { out, err = v.Outbox.OfRun(tenant, run); return err })
 	return slices.DeleteFunc(out, func(n perdure.Notification) bool { return of != "" && n.Webhook != of })
 }
 
@@ -60,7 +60,7 @@ func (w *World) answer(o engine.Outgoing, status int, after time.Duration) perdu
 func (w *World) note(id string) (n perdure.Notification) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
-		got, ok, err := v.Delivery(tenant, id)
+		got, ok, err := v.Outbox.Delivery(tenant, id)
 		w.check(ok, "no delivery %s", id)
 		n = got
 		return err
@@ -71,7 +71,7 @@ func (w *World) note(id string) (n perdure.Notification) {
 func (w *World) webhook(id perdure.WebhookID) (out perdure.Webhook) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
-		got, ok, err := v.Webhook(tenant, id)
+		got, ok, err := v.Webhooks.Get(tenant, id)
 		w.check(ok, "no webhook %s", id)
 		out = got
 		return err
@@ -81,7 +81,7 @@ func (w *World) webhook(id perdure.WebhookID) (out perdure.Webhook) {
 
 func (w *World) attempts(n perdure.Notification) (out []perdure.WebhookAttempt) {
 	w.t.Helper()
-	w.view(func(v *store.View) (err error) { out, err = v.Attempts(&n); return err })
+	w.view(func(v *store.View) (err error) { out, err = v.Outbox.Attempts(&n); return err })
 	return out
 }
 
@@ -310,7 +310,7 @@ var webhookScenarios = []Scenario{
 		}
 		count := func(state string) (n int) {
 			w.view(func(v *store.View) error {
-				list, err := v.Deliveries(tenant, hook.ID, state, "", 10000)
+				list, err := v.Outbox.Deliveries(tenant, hook.ID, state, "", 10000)
 				n = len(list)
 				return err
 			})
@@ -338,7 +338,7 @@ var webhookScenarios = []Scenario{
 		var pages []perdure.Notification
 		w.view(func(v *store.View) error {
 			for cursor := ""; ; {
-				list, err := v.Deliveries(tenant, hook.ID, "", cursor, 700)
+				list, err := v.Outbox.Deliveries(tenant, hook.ID, "", cursor, 700)
 				if err != nil || len(list) == 0 {
 					return err
 				}

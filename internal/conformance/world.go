@@ -325,7 +325,7 @@ func (w *World) view(f func(v *store.View) error) {
 
 func (w *World) lates(id perdure.RunID) (out []perdure.LateResult) {
 	w.t.Helper()
-	w.view(func(v *store.View) (err error) { out, err = v.LateResults(tenant, id); return err })
+	w.view(func(v *store.View) (err error) { out, err = v.LateResults.List(tenant, id); return err })
 	return out
 }
 

@@ -50,7 +50,7 @@ type Happening struct {
 // Activity shows what a run is doing. It costs the same for a short log and a long one.
 func (e *Engine) Activity(ctx context.Context, t perdure.TenantID, id perdure.RunID) (a Activity, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		r, ok, err := v.Run(t, id)
+		r, ok, err := v.Runs.Get(t, id)
 		if err == nil && !ok {
 			err = notFound("run")
 		}
@@ -66,7 +66,7 @@ func (e *Engine) Activity(ctx context.Context, t perdure.TenantID, id perdure.Ru
 // ChildActivity shows the holder of a run what a child of it is doing.
 func (e *Engine) ChildActivity(ctx context.Context, t perdure.TenantID, parent perdure.RunID, epoch int64, child perdure.RunID) (a Activity, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		p, ok, err := v.Run(t, parent)
+		p, ok, err := v.Runs.Get(t, parent)
 		if err == nil && !ok {
 			err = notFound("run")
 		}
@@ -76,7 +76,7 @@ func (e *Engine) ChildActivity(ctx context.Context, t perdure.TenantID, parent p
 		if err != nil {
 			return err
 		}
-		r, ok, err := v.Run(t, child)
+		r, ok, err := v.Runs.Get(t, child)
 		if err == nil && (!ok || r.ParentID != parent) {
 			err = notFound("child of this run")
 		}
@@ -91,7 +91,7 @@ func (e *Engine) ChildActivity(ctx context.Context, t perdure.TenantID, parent p
 
 func look(v *store.View, r perdure.Run) (a Activity, err error) {
 	a.Run = r
-	full, err := v.Resolve(r.Tenant, r.Progress)
+	full, err := v.Values.Resolve(r.Tenant, r.Progress)
 	if err != nil {
 		return a, err
 	}
@@ -99,28 +99,28 @@ func look(v *store.View, r perdure.Run) (a Activity, err error) {
 		full = ""
 	}
 	a.Progress = full
-	lines, err := v.LastEvents(r.Tenant, r.ID, tailLines, tailBytes)
+	lines, err := v.Events.Last(r.Tenant, r.ID, tailLines, tailBytes)
 	if err != nil {
 		return a, err
 	}
 	a.Recent = recent(lines)
 	said := tail{attempt: r.Attempt, most: maxTail}
-	if err := v.LastLines(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add); err != nil {
+	if err := v.Events.LastOf(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add); err != nil {
 		return a, err
 	}
 	a.Text = said.String()
 	if r.WaitsOpen > 0 {
-		if a.Waits, err = v.OpenWaits(r.Tenant, r.ID, maxOpenWaits); err != nil {
+		if a.Waits, err = v.Waits.FirstOpen(r.Tenant, r.ID, maxOpenWaits); err != nil {
 			return a, err
 		}
 	}
 	if r.Children > 0 {
-		if a.Family, err = v.Family(r.Tenant, r.ID, maxChildren); err != nil {
+		if a.Family, err = v.Runs.Family(r.Tenant, r.ID, maxChildren); err != nil {
 			return a, err
 		}
 	}
 	if r.State.Terminal() && r.InboxSeq > 0 {
-		a.Skipped, err = v.SkippedItems(r.Tenant, r.ID, maxSkipped)
+		a.Skipped, err = v.Inbox.Skipped(r.Tenant, r.ID, maxSkipped)
 	}
 	return a, err
 }

@@ -33,7 +33,7 @@ func (op *Decide) Do(tx *Tx) error {
 	if err := op.Decision.Validate(); err != nil {
 		return err
 	}
-	run, wait, ok, err := tx.ApprovalOf(op.Tenant, op.ID)
+	run, wait, ok, err := tx.DB.Approvals.Find(op.Tenant, op.ID)
 	if err != nil {
 		return err
 	}
@@ -51,11 +51,11 @@ func (op *Decide) Do(tx *Tx) error {
 // decideApproval is a decision about what a run's wait asks for. late is a refusal that is stored: the wait had timed out, and that is
 // what happens to it.
 func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by *perdure.Key) (late *perdure.Error, err error) {
-	a, ok, err := tx.Approval(r.Tenant, r.ID, wait)
+	a, ok, err := tx.DB.Approvals.Get(r.Tenant, r.ID, wait)
 	if err != nil {
 		return nil, err
 	}
-	w, found, err := tx.Wait(r.Tenant, r.ID, wait)
+	w, found, err := tx.DB.Waits.Get(r.Tenant, r.ID, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -92,14 +92,14 @@ func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by
 		a.State = perdure.ApprovalRejected
 	}
 	a.DecidedAt, a.DecidedBy, a.Digest = tx.Now, &perdure.Decider{KeyID: by.ID, Name: by.Name}, digest
-	a.Comment, a.Answer = d.Comment, tx.Intern(r.Tenant, string(r.ID), d.Answer)
-	tx.PutApproval(a)
+	a.Comment, a.Answer = d.Comment, tx.DB.Values.Intern(r.Tenant, string(r.ID), d.Answer)
+	tx.DB.Approvals.Put(a)
 	if err := tx.audit(r.Tenant, perdure.AuditApprovalDecide, string(a.ID), "decision", d.Decision, "run_id", string(r.ID), "action_hash", a.ActionHash); err != nil {
 		return nil, err
 	}
 	data := perdure.Object("approval_id", string(a.ID), "decision", d.Decision, "comment", d.Comment, "answer", perdure.Value(d.Answer), "by", a.DecidedBy, "at", a.DecidedAt,
 		"action_hash", a.ActionHash)
-	item, err := deliverItem(tx, r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name, Outcome: perdure.WaitSatisfied, Data: tx.Intern(r.Tenant, string(r.ID), []byte(data))})
+	item, err := deliverItem(tx, r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name, Outcome: perdure.WaitSatisfied, Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), []byte(data))})
 	if err != nil {
 		return nil, err
 	}
@@ -112,20 +112,20 @@ func askForApproval(tx *Tx, r *perdure.Run, w *perdure.Wait, spec *perdure.Appro
 		return a, perdure.Errorf(perdure.CodeInvalid, "the action has a secret in it: nobody could see what is approved")
 	}
 	a = perdure.Approval{Tenant: r.Tenant, ID: perdure.IDOfApproval(r.Tenant, r.ID, w.ID), RunID: r.ID, Kind: r.Kind, WaitID: w.ID, Name: w.Name, Title: spec.Title,
-		Action: tx.Intern(r.Tenant, string(r.ID), spec.Action), Form: spec.Form, Default: spec.Default, State: perdure.ApprovalOpen,
+		Action: tx.DB.Values.Intern(r.Tenant, string(r.ID), spec.Action), Form: spec.Form, Default: spec.Default, State: perdure.ApprovalOpen,
 		OpenedAt: w.OpenedAt, ExpiresAt: r.DeadlineAt}
 	if w.TimeoutAt != 0 {
 		a.ExpiresAt = min(w.TimeoutAt, r.DeadlineAt)
 	}
 	if a.ActionHash, err = perdure.ActionHash(spec.Action); err == nil {
-		tx.PutApproval(a)
+		tx.DB.Approvals.Put(a)
 	}
 	return a, err
 }
 
 // askedBefore refuses a wait that was opened with another action.
 func askedBefore(tx *Tx, w *perdure.Wait, spec *perdure.ApprovalSpec) error {
-	a, _, err := tx.Approval(w.Tenant, w.RunID, w.ID)
+	a, _, err := tx.DB.Approvals.Get(w.Tenant, w.RunID, w.ID)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func endApproval(tx *Tx, w *perdure.Wait) (a perdure.Approval, err error) {
 	if w.Type != perdure.WaitApproval {
 		return a, nil
 	}
-	a, ok, err := tx.Approval(w.Tenant, w.RunID, w.ID)
+	a, ok, err := tx.DB.Approvals.Get(w.Tenant, w.RunID, w.ID)
 	if err != nil || !ok || a.State != perdure.ApprovalOpen {
 		return a, err // decided
 	}
@@ -149,7 +149,7 @@ func endApproval(tx *Tx, w *perdure.Wait) (a perdure.Approval, err error) {
 	if w.State == perdure.WaitTimedOut {
 		a.State = perdure.ApprovalTimedOut
 	}
-	tx.PutApproval(a)
+	tx.DB.Approvals.Put(a)
 	return a, nil
 }
 
@@ -176,7 +176,7 @@ func (op *Signal) asDecision(tx *Tx, r *perdure.Run, open []perdure.Wait) (decid
 	isOne := op.Decision != nil || strings.HasPrefix(op.Name, approvalPrefix) && !plain
 	if !isOne && !plain && speaksOfDecision(op.Data) {
 		// Somebody answers twice what is decided, or over.
-		if isOne, err = tx.HadApproval(r.Tenant, r.ID, op.Name, ""); err != nil {
+		if isOne, err = tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, ""); err != nil {
 			return false, err
 		}
 	}
@@ -215,7 +215,7 @@ func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 // late for one action is not a yes to the next.
 func (op *Signal) meant(tx *Tx, r *perdure.Run, asks []string, d *perdure.Decision) (wait string, err error) {
 	if d.ActionHash == "" {
-		others, err := tx.HadApproval(r.Tenant, r.ID, op.Name, asks[0])
+		others, err := tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, asks[0])
 		if err == nil && others {
 			err = &perdure.Error{Code: perdure.CodeActionChanged, Field: "action_hash",
 				Message: "the run has asked for more than one approval of this name: give the action_hash of the action that you mean, or decide by the approval's id"}
@@ -223,7 +223,7 @@ func (op *Signal) meant(tx *Tx, r *perdure.Run, asks []string, d *perdure.Decisi
 		return asks[0], err
 	}
 	for _, id := range asks {
-		if a, _, err := tx.Approval(r.Tenant, r.ID, id); err != nil || a.ActionHash == d.ActionHash {
+		if a, _, err := tx.DB.Approvals.Get(r.Tenant, r.ID, id); err != nil || a.ActionHash == d.ActionHash {
 			return id, err
 		}
 	}
@@ -247,7 +247,7 @@ func (e *Engine) Approvals(
 	ctx context.Context, t perdure.TenantID, f ApprovalFilter,
 ) (list []perdure.Approval, next perdure.ApprovalID, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		list, next, err = v.ApprovalPage(t, f)
+		list, next, err = v.Approvals.Page(t, f)
 		return err
 	})
 	return list, next, err
@@ -259,7 +259,7 @@ func (e *Engine) Approval(
 ) (a perdure.Approval, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		var ok bool
-		if a, ok, err = v.Approval(t, id); err == nil && !ok {
+		if a, ok, err = v.Approvals.ByID(t, id); err == nil && !ok {
 			err = notFound("approval")
 		}
 		return err

@@ -48,20 +48,20 @@ func (op *BeginArtifact) Do(tx *Tx) (err error) {
 	if err := holds(&r, op.Epoch); err != nil {
 		return err
 	}
-	have, err := tx.Artifacts(op.Tenant, op.RunID)
+	have, err := tx.DB.Artifacts.List(op.Tenant, op.RunID)
 	if err != nil {
 		return err
 	}
 	if err := artifactFits(tx, have, op.Name, op.Size); err != nil {
 		return err
 	}
-	if err := tx.Room(); err != nil {
+	if err := tx.DB.Room(); err != nil {
 		return err
 	}
 	if op.Upload, err = tx.newID(); err != nil {
 		return err
 	}
-	tx.BeginUpload(op.Tenant, op.Upload, tx.Now.Add(uploadWithin))
+	tx.DB.Artifacts.BeginUpload(op.Tenant, op.Upload, tx.Now.Add(uploadWithin))
 	return nil
 }
 
@@ -102,16 +102,16 @@ func (op *AddChunk) Do(tx *Tx) error {
 	if err := checkUpload(tx, op.Tenant, op.Upload); err != nil {
 		return err
 	}
-	if err := tx.Room(); err != nil {
+	if err := tx.DB.Room(); err != nil {
 		return err
 	}
-	tx.Tx.AddChunk(op.Tenant, op.Upload, op.N, op.Data)
+	tx.DB.Artifacts.AddChunk(op.Tenant, op.Upload, op.N, op.Data)
 	return nil
 }
 
 // checkUpload refuses an upload that has had its time.
 func checkUpload(tx *Tx, t perdure.TenantID, id string) error {
-	until, err := tx.Uploading(t, id)
+	until, err := tx.DB.Artifacts.Uploading(t, id)
 	if err == nil && until < tx.Now.Add(lastMinute) {
 		err = perdure.Errorf(perdure.CodeUnavailable, "the upload took too long: send it again")
 	}
@@ -130,7 +130,7 @@ func (*EndUpload) Lane() store.Lane { return store.LaneBulk }
 
 // Do gives it up.
 func (op *EndUpload) Do(tx *Tx) error {
-	tx.Tx.EndUpload(op.Tenant, op.Upload)
+	tx.DB.Artifacts.EndUpload(op.Tenant, op.Upload)
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (op *PutArtifact) Do(tx *Tx) error {
 	if err := checkUpload(tx, op.Tenant, op.Upload); err != nil {
 		return err
 	}
-	have, err := tx.Artifacts(op.Tenant, op.RunID)
+	have, err := tx.DB.Artifacts.List(op.Tenant, op.RunID)
 	if err != nil {
 		return err
 	}
@@ -187,15 +187,15 @@ func (op *PutArtifact) Do(tx *Tx) error {
 		}
 		if op.Created = false; old.SHA256 == op.SHA256 && old.ContentType == op.ContentType {
 			op.Artifact = old
-			tx.Tx.EndUpload(op.Tenant, op.Upload)
+			tx.DB.Artifacts.EndUpload(op.Tenant, op.Upload)
 			return nil
 		}
-		if err := tx.Tx.PutArtifact(op.Artifact, op.Upload); err != nil || old.SHA256 == op.SHA256 {
+		if err := tx.DB.Artifacts.Put(op.Artifact, op.Upload); err != nil || old.SHA256 == op.SHA256 {
 			return err
 		}
-		return tx.DropContents(op.Tenant, []string{old.SHA256}, func(perdure.Artifact) bool { return false })
+		return tx.DB.Artifacts.DropContents(op.Tenant, []string{old.SHA256}, func(perdure.Artifact) bool { return false })
 	}
-	return tx.Tx.PutArtifact(op.Artifact, op.Upload)
+	return tx.DB.Artifacts.Put(op.Artifact, op.Upload)
 }
 
 // ChunkSize is how many bytes of an artifact are stored at once; the last chunk may have fewer.
@@ -204,12 +204,12 @@ const ChunkSize = store.ChunkSize
 // Artifacts lists what a run has left.
 func (e *Engine) Artifacts(ctx context.Context, t perdure.TenantID, id perdure.RunID) (list []perdure.Artifact, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		if _, ok, err := v.Run(t, id); err != nil {
+		if _, ok, err := v.Runs.Get(t, id); err != nil {
 			return err
 		} else if !ok {
 			return notFound("run")
 		}
-		list, err = v.Artifacts(t, id)
+		list, err = v.Artifacts.List(t, id)
 		return err
 	})
 	return list, err
@@ -251,7 +251,7 @@ func (r *ArtifactReader) Read(p []byte) (int, error) {
 	}
 	if n := r.at / store.ChunkSize; n != r.have {
 		r.Err = r.e.store.View(r.ctx, func(v *store.View) (err error) {
-			r.chunk, err = v.Chunk(r.Tenant, r.SHA256, n)
+			r.chunk, err = v.Artifacts.Chunk(r.Tenant, r.SHA256, n)
 			return err
 		})
 		if r.Err == nil && int64(len(r.chunk)) != min(store.ChunkSize, r.Size-n*store.ChunkSize) {

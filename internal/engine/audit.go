@@ -36,7 +36,7 @@ func (tx *Tx) audit(t perdure.TenantID, action, target string, pairs ...any) err
 	}
 	a, err := tx.e.auditEntry(tx.Now, tx.actor, t, action, target, pairs...)
 	if err == nil {
-		tx.AddAudit(a)
+		tx.DB.AuditLog.Add(a)
 	}
 	return err
 }
@@ -72,7 +72,7 @@ const auditBatch = 1000
 
 // trimAudit removes a bounded part of the entries that are older than the policy's audit_retention.
 func trimAudit(tx *Tx) (more bool, err error) {
-	n, err := tx.TrimAudit(tx.Now.Add(-tx.e.policy.AuditRetention), auditBatch)
+	n, err := tx.DB.AuditLog.Trim(tx.Now.Add(-tx.e.policy.AuditRetention), auditBatch)
 	return n == auditBatch, err
 }
 
@@ -83,7 +83,7 @@ type AuditFilter = store.AuditFilter
 // more.
 func (e *Engine) AuditLog(ctx context.Context, f AuditFilter) (list []perdure.AuditEntry, next string, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		list, next, err = v.Audited(f)
+		list, next, err = v.AuditLog.Page(f)
 		return err
 	})
 	return list, next, err

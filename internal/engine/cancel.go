@@ -59,7 +59,7 @@ func auditCancel(tx *Tx, r *perdure.Run) error {
 		return nil
 	}
 	if r.State.Terminal() {
-		if g, ok, err := tx.Gathering(r.Tenant, perdure.GroupID(r.ID)); err != nil || !ok || g.State != perdure.GroupOpen {
+		if g, ok, err := tx.DB.Groups.Get(r.Tenant, perdure.GroupID(r.ID)); err != nil || !ok || g.State != perdure.GroupOpen {
 			return err
 		}
 	}
@@ -96,7 +96,7 @@ func (e *Engine) AnyToStop(
 ) (found bool, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		for t, epochs := range leases {
-			runs, err := v.RunsByID(t, slices.Sorted(maps.Keys(epochs)))
+			runs, err := v.Runs.ByID(t, slices.Sorted(maps.Keys(epochs)))
 			if err != nil {
 				return err
 			}

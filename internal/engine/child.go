@@ -17,7 +17,7 @@ func spawnChildren(tx *Tx, parent *perdure.Run, spawns []perdure.Spawn, ans *Com
 			keys[i] = spawns[i].Key
 		}
 		var err error
-		if have, err = tx.Children(parent.Tenant, parent.ID, keys); err != nil {
+		if have, err = tx.DB.Runs.Children(parent.Tenant, parent.ID, keys); err != nil {
 			return nil, err
 		}
 	}
@@ -42,7 +42,7 @@ func spawnChildren(tx *Tx, parent *perdure.Run, spawns []perdure.Spawn, ans *Com
 
 // sameChild checks that a spawn that is said again says the same.
 func sameChild(tx *Tx, c *perdure.Run, s *perdure.Spawn) error {
-	input, err := tx.Resolve(c.Tenant, c.Input)
+	input, err := tx.DB.Values.Resolve(c.Tenant, c.Input)
 	if err != nil {
 		return err
 	}

@@ -186,7 +186,7 @@ func prefetch(tx *Tx, found []perdure.Run) error {
 		byTenant[t] = append(byTenant[t], found[i].ID)
 	}
 	for _, t := range order {
-		if err := tx.Prefetch(t, byTenant[t]); err != nil {
+		if err := tx.DB.Runs.Load(t, byTenant[t]); err != nil {
 			return err
 		}
 	}
@@ -235,7 +235,7 @@ func grantRun(tx *Tx, r perdure.Run, worker string, start bool) (Grant, error) {
 	}
 	g := Grant{Run: r, Cancel: r.Cancel.Pending()}
 	var err error
-	if g.Input, err = tx.Resolve(r.Tenant, r.Input); err != nil {
+	if g.Input, err = tx.DB.Values.Resolve(r.Tenant, r.Input); err != nil {
 		return Grant{}, err
 	}
 	room := GrantMax
@@ -249,12 +249,12 @@ func grantRun(tx *Tx, r perdure.Run, worker string, start bool) (Grant, error) {
 // journalPage reads what of the journal fits.
 func journalPage(tx *Tx, r *perdure.Run, after int64, room *int) (page []JournalRow, next int64, err error) {
 	for after < r.JournalSeq {
-		rows, err := tx.Journal(r.Tenant, r.ID, after, 256)
+		rows, err := tx.DB.Journal.After(r.Tenant, r.ID, after, 256)
 		if err != nil {
 			return nil, 0, err
 		}
 		for _, j := range rows {
-			if j.Value, err = tx.Resolve(r.Tenant, j.Value); err != nil {
+			if j.Value, err = tx.DB.Values.Resolve(r.Tenant, j.Value); err != nil {
 				return nil, 0, err
 			}
 			if j.Seq <= after || !readable(j.Value) {
@@ -278,7 +278,7 @@ const maxItems = 256
 
 // handOverItems gives the holder of the current epoch what of the inbox fits, stamped with that epoch.
 func handOverItems(tx *Tx, r *perdure.Run, after int64, room *int) (page []perdure.Item, next int64, err error) {
-	items, err := tx.ItemsAfter(r, after, maxItems+1)
+	items, err := tx.DB.Inbox.After(r, after, maxItems+1)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -286,7 +286,7 @@ func handOverItems(tx *Tx, r *perdure.Run, after int64, room *int) (page []perdu
 		if len(page) == maxItems {
 			return page, page[len(page)-1].Seq, nil
 		}
-		data, err := tx.Resolve(r.Tenant, i.Data)
+		data, err := tx.DB.Values.Resolve(r.Tenant, i.Data)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -299,7 +299,7 @@ func handOverItems(tx *Tx, r *perdure.Run, after int64, room *int) (page []perdu
 		if i.Status != perdure.ItemProcessing || i.Epoch != r.Epoch {
 			i.Status, i.Epoch = perdure.ItemProcessing, r.Epoch
 			i.AlarmAt = tx.Now.Add(tx.e.policy.InboxProcessingTimeout)
-			tx.PutItem(i)
+			tx.DB.Inbox.Put(i)
 		}
 		i.Data = data
 		page = append(page, i)
@@ -312,7 +312,7 @@ func noteWorker(tx *Tx, t perdure.TenantID, worker string, queues []string, slot
 	if worker == "" || !tx.e.seldom(t, worker, tx.Now) {
 		return nil
 	}
-	w, _, err := tx.Worker(t, worker)
+	w, _, err := tx.DB.Workers.Get(t, worker)
 	if err != nil {
 		return err
 	}
@@ -320,8 +320,8 @@ func noteWorker(tx *Tx, t perdure.TenantID, worker string, queues []string, slot
 	if queues != nil {
 		w.Queues, w.Slots = quoted(queues), slots
 	}
-	tx.PutWorker(w)
-	tx.After(func() { tx.e.sawWorker(t, worker, tx.Now) })
+	tx.DB.Workers.Put(w)
+	tx.DB.After(func() { tx.e.sawWorker(t, worker, tx.Now) })
 	return nil
 }
 

@@ -49,7 +49,7 @@ func (*setClockBack) Needs() []store.Ref { return nil }
 
 func (op *setClockBack) Do(tx *Tx) error {
 	op.moved, op.done, op.next = 0, false, nil
-	live, err := tx.LiveBefore(op.alarm, op.tenant, op.run, op.limit)
+	live, err := tx.DB.Runs.LiveBefore(op.alarm, op.tenant, op.run, op.limit)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (op *setClockBack) Do(tx *Tx) error {
 	}
 	if len(live) < op.limit {
 		op.done = true
-		tx.SetClockBack(op.by)
+		tx.DB.SetClockBack(op.by)
 		return nil
 	}
 	last := &live[len(live)-1]
@@ -78,7 +78,7 @@ func (op *setClockBack) Do(tx *Tx) error {
 
 // one moves the instants of a run and of its open waits.
 func (op *setClockBack) one(tx *Tx, r *perdure.Run) (moved bool, err error) {
-	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return false, err
 	}
@@ -90,7 +90,7 @@ func (op *setClockBack) one(tx *Tx, r *perdure.Run) (moved bool, err error) {
 		if w.OpenedAt = w.OpenedAt.Add(-op.by); w.TimeoutAt != 0 {
 			w.TimeoutAt = w.TimeoutAt.Add(-op.by)
 		}
-		tx.PutWait(w)
+		tx.DB.Waits.Put(w)
 	}
 	e := perdure.ClockSetBack{By: op.by}
 	if !moved && !e.Concerns(*r, tx.Now) {

@@ -105,7 +105,7 @@ func (op *Commit) Do(tx *Tx) error {
 	if err := noteWorker(tx, op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
-	before, ok, err := tx.CommitAnswer(&r, c.ID)
+	before, ok, err := tx.DB.Commits.Answer(&r, c.ID)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func rememberCommit(tx *Tx, r *perdure.Run, id, digest string, ans *CommitAnswer
 	if err != nil {
 		return err
 	}
-	return tx.PutCommit(r.Tenant, r.ID, perdure.Taken{ID: id, Digest: digest, Answer: string(text)})
+	return tx.DB.Commits.Put(r.Tenant, r.ID, perdure.Taken{ID: id, Digest: digest, Answer: string(text)})
 }
 
 // recordCommit takes everything of a commit but its outcome.
@@ -200,9 +200,9 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) 
 		return err
 	}
 	for _, e := range events {
-		data := tx.InternShown(r.Tenant, string(r.ID), e.Data)
+		data := tx.DB.Values.InternShown(r.Tenant, string(r.ID), e.Data)
 		if e.Type == perdure.LineProgress {
-			v := tx.Intern(r.Tenant, string(r.ID), e.Data)
+			v := tx.DB.Values.Intern(r.Tenant, string(r.ID), e.Data)
 			if c.Outcome != nil && r.HasTold(v) {
 				continue // the last word repeats what a heartbeat may have told or not
 			}
@@ -236,7 +236,7 @@ func recordSteps(tx *Tx, r *perdure.Run, entries []perdure.JournalEntry) (added 
 	for i, e := range entries {
 		keys[i] = e.Key
 	}
-	have, err := tx.Recorded(r.Tenant, r.ID, keys)
+	have, err := tx.DB.Journal.Recorded(r.Tenant, r.ID, keys)
 	if err != nil {
 		return 0, err
 	}
@@ -249,8 +249,8 @@ func recordSteps(tx *Tx, r *perdure.Run, entries []perdure.JournalEntry) (added 
 			continue
 		}
 		added++
-		tx.PutJournal(store.JournalRow{Tenant: r.Tenant, RunID: r.ID, Seq: r.JournalSeq + int64(added), Key: e.Key,
-			Value: tx.Intern(r.Tenant, string(r.ID), e.Value), Digest: digest, At: tx.Now})
+		tx.DB.Journal.Put(store.JournalRow{Tenant: r.Tenant, RunID: r.ID, Seq: r.JournalSeq + int64(added), Key: e.Key,
+			Value: tx.DB.Values.Intern(r.Tenant, string(r.ID), e.Value), Digest: digest, At: tx.Now})
 	}
 	return added, nil
 }
@@ -265,7 +265,7 @@ func acknowledgeItems(tx *Tx, r *perdure.Run, seqs []int64) (done int, err error
 			return 0, perdure.Invalid("ack", "there is no inbox item %d", seq)
 		}
 	}
-	items, err := tx.ItemsOf(r, seqs)
+	items, err := tx.DB.Inbox.Get(r, seqs)
 	if err != nil {
 		return 0, err
 	}
@@ -278,7 +278,7 @@ func acknowledgeItems(tx *Tx, r *perdure.Run, seqs []int64) (done int, err error
 			return 0, perdure.Invalid("ack", "inbox item %d was not handed over under this epoch", seq)
 		}
 		i.Status, i.AlarmAt = perdure.ItemDone, 0
-		tx.PutItem(i)
+		tx.DB.Inbox.Put(i)
 		items[seq] = i
 		done++
 	}
@@ -299,8 +299,8 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 				return err
 			}
 		}
-		return tx.Finish(r, perdure.Done{Epoch: c.Epoch, Result: tx.Intern(r.Tenant, string(r.ID), o.Result),
-			Shown: tx.InternShown(r.Tenant, string(r.ID), o.Result), Summary: o.Summary})
+		return tx.Finish(r, perdure.Done{Epoch: c.Epoch, Result: tx.DB.Values.Intern(r.Tenant, string(r.ID), o.Result),
+			Shown: tx.DB.Values.InternShown(r.Tenant, string(r.ID), o.Result), Summary: o.Summary})
 	case perdure.OutcomeFail:
 		switch {
 		case o.Error.Code == perdure.CodeWaitTimeout:

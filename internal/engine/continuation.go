@@ -16,7 +16,7 @@ func openChord(tx *Tx, r *perdure.Run, names []string) error {
 		return perdure.Invalid("outcome.continue_on", "a run without a thread can't be continued")
 	}
 	g := perdure.Group{Tenant: r.Tenant, ID: perdure.GroupID(r.ID), Kind: perdure.GroupChord, Mode: perdure.ModeAll}
-	byKey, err := tx.Children(r.Tenant, r.ID, names)
+	byKey, err := tx.DB.Runs.Children(r.Tenant, r.ID, names)
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func openChord(tx *Tx, r *perdure.Run, names []string) error {
 	for _, name := range names {
 		c, ok := byKey[name]
 		if !ok {
-			if c, ok, err = tx.Run(r.Tenant, perdure.RunID(name)); err != nil {
+			if c, ok, err = tx.DB.Runs.Get(r.Tenant, perdure.RunID(name)); err != nil {
 				return err
 			}
 		}
@@ -51,7 +51,7 @@ func createGathering(tx *Tx, g *perdure.Group, members []perdure.Run, mark perdu
 		seen[m.ID] = true
 		g.Members = append(g.Members, m.ID)
 		g.Total++
-		tx.AddMember(store.MemberRow{Tenant: g.Tenant, RunID: m.ID, ID: g.ID}) // of those that have ended too: as long as it is open, they stay
+		tx.DB.Groups.AddMember(store.MemberRow{Tenant: g.Tenant, RunID: m.ID, ID: g.ID}) // of those that have ended too: as long as it is open, they stay
 		if m.State.Terminal() {
 			g.Ended++
 			if m.State == perdure.Completed {
@@ -63,7 +63,7 @@ func createGathering(tx *Tx, g *perdure.Group, members []perdure.Run, mark perdu
 			return err
 		}
 	}
-	tx.PutGathering(*g)
+	tx.DB.Groups.Put(*g)
 	if g.Satisfied() {
 		return tx.CloseGathering(g)
 	}
@@ -81,7 +81,7 @@ func checkWatchable(tx *Tx, t perdure.TenantID, members []perdure.Run) error {
 			watched = append(watched, members[i].ID)
 		}
 	}
-	have, err := tx.Watchers(t, watched)
+	have, err := tx.DB.Groups.CountOf(t, watched)
 	if err != nil {
 		return err
 	}
@@ -99,15 +99,15 @@ func tellGatherings(tx *Tx, r *perdure.Run) error {
 	if !r.Watched {
 		return nil
 	}
-	ids, err := tx.GatheringsOf(r.Tenant, r.ID)
+	ids, err := tx.DB.Groups.Of(r.Tenant, r.ID)
 	if err != nil {
 		return err
 	}
-	if err := tx.Gatherings(r.Tenant, ids); err != nil {
+	if err := tx.DB.Groups.Load(r.Tenant, ids); err != nil {
 		return err
 	}
 	for _, id := range ids {
-		g, ok, err := tx.Gathering(r.Tenant, id)
+		g, ok, err := tx.DB.Groups.Get(r.Tenant, id)
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func tellGatherings(tx *Tx, r *perdure.Run) error {
 		if r.State == perdure.Completed {
 			g.OK++
 		}
-		tx.PutGathering(g)
+		tx.DB.Groups.Put(g)
 		if g.Satisfied() {
 			if err := tx.CloseGathering(&g); err != nil {
 				return err
@@ -140,7 +140,7 @@ func (tx *Tx) CloseGathering(g *perdure.Group) error {
 // endGroup ends a gathering. What is left to do with its members follows.
 func endGroup(tx *Tx, g *perdure.Group, state string) error {
 	g.State, g.EndedAt, g.AlarmAt, g.Next = state, tx.Now, tx.Now, 0
-	tx.PutGathering(*g)
+	tx.DB.Groups.Put(*g)
 	tx.wakeAt(g.AlarmAt)
 	setGroupAlarm(tx, g)
 	tx.follow(followUp{tenant: g.Tenant, group: g.ID})
@@ -167,7 +167,7 @@ func fireChord(tx *Tx, g *perdure.Group) error {
 	if err != nil {
 		return err
 	}
-	members, err := tx.Members(g)
+	members, err := tx.DB.Groups.Members(g)
 	if err != nil {
 		return err
 	}
@@ -176,14 +176,14 @@ func fireChord(tx *Tx, g *perdure.Group) error {
 		if err := tellResults(tx, &orig, part); err != nil {
 			return err
 		}
-		if err := tx.DropMembers(g, part); err != nil {
+		if err := tx.DB.Groups.DropMembers(g, part); err != nil {
 			return err
 		}
 		g.Next += len(part)
 	}
 	if g.Next < len(members) {
 		g.AlarmAt = tx.Now
-		tx.PutGathering(*g)
+		tx.DB.Groups.Put(*g)
 		tx.wakeAt(g.AlarmAt)
 		return nil
 	}
@@ -194,7 +194,7 @@ func fireChord(tx *Tx, g *perdure.Group) error {
 	if g.Made == "" {
 		g.State = perdure.GroupDropped
 	}
-	tx.PutGathering(*g)
+	tx.DB.Groups.Put(*g)
 	setGroupAlarm(tx, g)
 	return nil
 }
@@ -202,12 +202,12 @@ func fireChord(tx *Tx, g *perdure.Group) error {
 // tellResults writes the results of some runs of a chord into the thread. A large one is not copied: the message refers to
 // where it is stored, and whoever reads the thread gets it in its place.
 func tellResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
-	if err := tx.Prefetch(orig.Tenant, ids); err != nil {
+	if err := tx.DB.Runs.Load(orig.Tenant, ids); err != nil {
 		return err
 	}
 	var told []perdure.Message
 	for _, id := range ids {
-		m, ok, err := tx.Run(orig.Tenant, id)
+		m, ok, err := tx.DB.Runs.Get(orig.Tenant, id)
 		if err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func tellResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
 		}
 		meta := []any{"run_id", string(m.ID), "status", string(m.State)}
 		if _, _, ref := m.Result.Ref(); ref {
-			meta = append(meta, resultRef, tx.Share(m.Tenant, string(orig.ThreadID), m.Result))
+			meta = append(meta, resultRef, tx.DB.Values.Share(m.Tenant, string(orig.ThreadID), m.Result))
 		}
 		told = append(told, perdure.Message{Role: "tool",
 			Content:  json.RawMessage(perdure.Object("run_id", string(m.ID), "key", m.JournalKey, "status", string(m.State), "result", m.Result, "error", m.Failure)),
@@ -235,7 +235,7 @@ func tellResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
 // createContinuation makes the run that goes on where an earlier one on the thread ended: same thread, same root,
 // no parent, a fresh timeout. It gives no id if the thread is gone.
 func createContinuation(tx *Tx, orig *perdure.Run, trigger string, told []perdure.Message) (perdure.RunID, error) {
-	if _, ok, err := tx.Thread(orig.Tenant, orig.ThreadID); err != nil || !ok {
+	if _, ok, err := tx.DB.Threads.Get(orig.Tenant, orig.ThreadID); err != nil || !ok {
 		return "", err
 	}
 	lines, err := addMessagesOf(tx, orig, told)
@@ -262,7 +262,7 @@ func createContinuation(tx *Tx, orig *perdure.Run, trigger string, told []perdur
 
 // dropChord forgets the chord of an ended run that is cancelled, and stops the runs of it.
 func dropChord(tx *Tx, r *perdure.Run) error {
-	g, ok, err := tx.Gathering(r.Tenant, perdure.GroupID(r.ID))
+	g, ok, err := tx.DB.Groups.Get(r.Tenant, perdure.GroupID(r.ID))
 	if err != nil || !ok || g.State != perdure.GroupOpen {
 		return err
 	}
@@ -305,18 +305,18 @@ func (op *Continue) Do(tx *Tx) error {
 	if r.ThreadID == "" {
 		return perdure.Errorf(perdure.CodeInvalid, "a run without a thread can't be continued")
 	}
-	if known, ok, err := tx.Key(op.Tenant, saidKey(&r, op.JobID)); err != nil {
+	if known, ok, err := tx.DB.Idempotency.Get(op.Tenant, saidKey(&r, op.JobID)); err != nil {
 		return err
 	} else if ok {
 		if op.Made = perdure.RunID(known.Ref); op.Made != r.ID {
 			return nil
 		}
 		// It was live then: there is a continuation if it ended without having heard.
-		made, _, err := tx.Key(op.Tenant, unheardKey(&r, op.JobID))
+		made, _, err := tx.DB.Idempotency.Get(op.Tenant, unheardKey(&r, op.JobID))
 		op.Made = perdure.RunID(made.Ref)
 		return err
 	}
-	if _, ok, err := tx.Thread(op.Tenant, r.ThreadID); err != nil {
+	if _, ok, err := tx.DB.Threads.Get(op.Tenant, r.ThreadID); err != nil {
 		return err
 	} else if !ok {
 		return perdure.Errorf(perdure.CodeRunEnded, "the run has ended and its thread was deleted: there is nothing to go on with")
@@ -334,7 +334,7 @@ func (op *Continue) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: saidKey(&r, op.JobID), Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: saidKey(&r, op.JobID), Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return nil
 }
 
@@ -356,7 +356,7 @@ func takesContinue(tx *Tx, r *perdure.Run) error {
 	if r.InboxOpen < maxContinues {
 		return nil
 	}
-	open, err := tx.ContinueItems(r, maxContinues)
+	open, err := tx.DB.Inbox.Continues(r, maxContinues)
 	if err == nil && len(open) == maxContinues {
 		err = perdure.Errorf(perdure.CodeQuota, "the run has %d ends of work outside in its inbox and acknowledged none of them: it takes no more until it does", maxContinues)
 	}
@@ -369,7 +369,7 @@ func continueUnheard(tx *Tx, r *perdure.Run) error {
 	if r.ThreadID == "" {
 		return nil // nothing outside can continue it
 	}
-	items, err := tx.ContinueItems(r, perdure.MaxBatch) // a run of an older version may have more than maxContinues
+	items, err := tx.DB.Inbox.Continues(r, perdure.MaxBatch) // a run of an older version may have more than maxContinues
 	if err != nil {
 		return err
 	}
@@ -377,7 +377,7 @@ func continueUnheard(tx *Tx, r *perdure.Run) error {
 	var jobs []string
 	for _, i := range items {
 		i.Status, i.AlarmAt = perdure.ItemDone, 0
-		tx.PutItem(i)
+		tx.DB.Inbox.Put(i)
 		told, jobs = append(told, outsideResult(i.Data)), append(jobs, i.Name)
 	}
 	if len(told) == 0 {
@@ -391,7 +391,7 @@ func continueUnheard(tx *Tx, r *perdure.Run) error {
 		return err
 	}
 	for _, job := range jobs {
-		tx.PutKey(store.KeyRow{Tenant: r.Tenant, Key: unheardKey(r, job), Ref: string(made), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: r.Tenant, Key: unheardKey(r, job), Ref: string(made), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	return nil
 }

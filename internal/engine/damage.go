@@ -18,7 +18,7 @@ func (tx *Tx) EndDamaged(r *perdure.Run) (Repair, error) {
 	if signed {
 		why = perdure.Failure{Code: perdure.CodeSignatureInvalid, Message: "the run is not what was accepted: " + r.Damage.What}
 	}
-	tx.After(func() {
+	tx.DB.After(func() {
 		tx.e.log.Warn("a run is damaged and ends", "tenant", r.Tenant, "run", r.ID, "why", why.Message)
 	})
 	return Repair{"damaged", "failed/" + string(why.Code), why.Message}, tx.Finish(r, perdure.Spoiled{Failure: why})

@@ -36,11 +36,11 @@ func (op *Redrive) Do(tx *Tx) error {
 }
 
 func (op *Redrive) redrive(tx *Tx) error {
-	orig, found, err := tx.Run(op.Tenant, op.RunID) // before its letter: see the end
+	orig, found, err := tx.DB.Runs.Get(op.Tenant, op.RunID) // before its letter: see the end
 	if err != nil {
 		return err
 	}
-	d, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
+	d, ok, err := tx.DB.DeadLetters.Get(op.Tenant, op.RunID)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (op *Redrive) redrive(tx *Tx) error {
 	}
 	if d.RedrivenBy != "" { // unless that one was deleted
 		var kept bool
-		if op.Run, kept, err = tx.Run(op.Tenant, d.RedrivenBy); err != nil || kept {
+		if op.Run, kept, err = tx.DB.Runs.Get(op.Tenant, d.RedrivenBy); err != nil || kept {
 			return err
 		}
 	}
@@ -64,7 +64,7 @@ func (op *Redrive) redrive(tx *Tx) error {
 	}
 	op.Created = true
 	d.RedrivenBy = op.Run.ID
-	tx.PutDeadLetter(d)
+	tx.DB.DeadLetters.Put(d)
 	if err := tx.audit(op.Tenant, perdure.AuditLetterRedrive, string(op.RunID), "redriven_by", string(op.Run.ID)); err != nil {
 		return err
 	}
@@ -95,12 +95,12 @@ func (op *DropDeadLetter) Needs() []store.Ref { return nil }
 // Do discards.
 func (op *DropDeadLetter) Do(tx *Tx) error {
 	_, err := underKey(tx, op.Tenant, "drop:"+string(op.RunID), op.Key, nil, func() (string, error) {
-		_, ok, err := tx.DeadLetter(op.Tenant, op.RunID)
+		_, ok, err := tx.DB.DeadLetters.Get(op.Tenant, op.RunID)
 		if err == nil && !ok {
 			err = notFound("dead letter")
 		}
 		if err == nil {
-			tx.Tx.DropDeadLetter(op.Tenant, op.RunID)
+			tx.DB.DeadLetters.Drop(op.Tenant, op.RunID)
 			err = tx.audit(op.Tenant, perdure.AuditLetterDiscard, string(op.RunID))
 		}
 		return "", err
@@ -154,7 +154,7 @@ type LetterFilter = store.LetterFilter
 // matches few of very many letters reads for long, and nobody else's writes wait for that.
 func (e *Engine) FindLetters(ctx context.Context, t perdure.TenantID, f LetterFilter) (ids []perdure.RunID, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		list, err := v.DeadLetters(t, f)
+		list, err := v.DeadLetters.List(t, f)
 		for i := range list {
 			ids = append(ids, list[i].RunID)
 		}
@@ -168,7 +168,7 @@ func (e *Engine) DeadLetters(
 	ctx context.Context, t perdure.TenantID, f LetterFilter,
 ) (list []perdure.DeadLetter, next perdure.RunID, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		list, next, err = v.LetterPage(t, f)
+		list, next, err = v.DeadLetters.Page(t, f)
 		return err
 	})
 	return list, next, err
@@ -180,7 +180,7 @@ type LetterGroup = store.LetterGroup
 // LetterGroups counts a tenant's dead letters by cause and kind, the largest groups first.
 func (e *Engine) LetterGroups(ctx context.Context, t perdure.TenantID, f LetterFilter) (list []LetterGroup, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		list, err = v.LetterGroups(t, f)
+		list, err = v.DeadLetters.Groups(t, f)
 		return err
 	})
 	return list, err
@@ -209,30 +209,30 @@ const (
 func (e *Engine) Letter(ctx context.Context, t perdure.TenantID, id perdure.RunID) (l Letter, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		var ok bool
-		if l.DeadLetter, ok, err = v.DeadLetter(t, id); err != nil {
+		if l.DeadLetter, ok, err = v.DeadLetters.Get(t, id); err != nil {
 			return err
 		}
 		if !ok {
 			return notFound("dead letter")
 		}
-		if l.Run, l.Kept, err = v.Run(t, id); err != nil || !l.Kept {
+		if l.Run, l.Kept, err = v.Runs.Get(t, id); err != nil || !l.Kept {
 			return err
 		}
 		if l.Run.ParentID != "" {
-			if l.Parent, ok, err = v.Run(t, l.Run.ParentID); err == nil && ok {
-				l.ParentChangedAt, err = v.ChangedAt(&l.Parent)
+			if l.Parent, ok, err = v.Runs.Get(t, l.Run.ParentID); err == nil && ok {
+				l.ParentChangedAt, err = v.Runs.ChangedAt(&l.Parent)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		lines, err := v.EventsOf(t, id, perdure.AttemptLines, letterLines)
+		lines, err := v.Events.OfTypes(t, id, perdure.AttemptLines, letterLines)
 		if err != nil {
 			return err
 		}
 		l.Attempts = perdure.Attempts(lines)
 		l.Attempts = l.Attempts[max(0, len(l.Attempts)-letterAttempts):]
-		l.Events, err = v.Events(t, id, max(0, l.Run.Seq-letterEvents), letterEvents)
+		l.Events, err = v.Events.After(t, id, max(0, l.Run.Seq-letterEvents), letterEvents)
 		return err
 	})
 	return l, err

@@ -32,7 +32,7 @@ func (op *Attach) Do(tx *Tx) error {
 		if r.State.Terminal() {
 			continue
 		}
-		waiters, err := tx.Waiters(op.Tenant, id)
+		waiters, err := tx.DB.Waiters.Of(op.Tenant, id)
 		if err != nil {
 			return err
 		}
@@ -44,10 +44,10 @@ func (op *Attach) Do(tx *Tx) error {
 		}
 		for _, w := range waiters {
 			if w.Node == expected {
-				tx.DropWaiter(w) // the follower that the start expected is here
+				tx.DB.Waiters.Drop(w) // the follower that the start expected is here
 			}
 		}
-		tx.PutWaiter(store.WaiterRow{Tenant: op.Tenant, RunID: id, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
+		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: id, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
 		if r.DeferredAt != 0 {
 			if err := tx.Apply(&r, perdure.Reattached{}); err != nil {
 				return err
@@ -85,7 +85,7 @@ func (op *Defer) Do(tx *Tx) error {
 	if r.State.Terminal() {
 		return nil
 	}
-	waiters, err := tx.Waiters(op.Tenant, op.RunID)
+	waiters, err := tx.DB.Waiters.Of(op.Tenant, op.RunID)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (op *Defer) Do(tx *Tx) error {
 	cancels := op.Closed && r.Options.OnDisconnect == perdure.OnDisconnectCancel
 	if own != nil && op.Reason == "disconnect" && (!cancels || !others) {
 		own.ExpiresAt = min(own.ExpiresAt, tx.Now.Add(tx.e.policy.DetachGrace))
-		tx.PutWaiter(*own)
+		tx.DB.Waiters.Put(*own)
 	} else {
 		err = op.leave(tx, &r, own, others)
 	}
@@ -119,7 +119,7 @@ func (op *Defer) Do(tx *Tx) error {
 // all the same: of two nodes that leave at once, the second looks again and finds that it is the last.
 func (op *Defer) leave(tx *Tx, r *perdure.Run, own *store.WaiterRow, others bool) error {
 	if own != nil {
-		tx.DropWaiter(*own)
+		tx.DB.Waiters.Drop(*own)
 	}
 	switch {
 	case !others:
@@ -151,12 +151,12 @@ func deferRun(tx *Tx, r *perdure.Run, reason string) error {
 
 // ExpireWaiter drops a waiter that its node no longer vouches for, and defers the run if it was the last.
 func (tx *Tx) ExpireWaiter(w store.WaiterRow) (deferred bool, err error) {
-	tx.DropWaiter(w)
-	r, ok, err := tx.Run(w.Tenant, w.RunID)
+	tx.DB.Waiters.Drop(w)
+	r, ok, err := tx.DB.Runs.Get(w.Tenant, w.RunID)
 	if err != nil || !ok || r.State.Terminal() || r.DeferredAt != 0 {
 		return false, err
 	}
-	left, err := tx.Waiters(w.Tenant, w.RunID)
+	left, err := tx.DB.Waiters.Of(w.Tenant, w.RunID)
 	if err != nil {
 		return false, err
 	}

@@ -29,15 +29,15 @@ func (op *DeleteRun) Do(tx *Tx) error {
 		if r.State.Live() {
 			return "", perdure.Errorf(perdure.CodeWrongState, "the run is %s: wait for it, or cancel it first", r.State)
 		}
-		wanted, err := tx.Wanted(op.Tenant, []store.Spent{{ID: r.ID, Root: r.RootID}}, false)
+		wanted, err := tx.DB.Removals.Wanted(op.Tenant, []store.Spent{{ID: r.ID, Root: r.RootID}}, false)
 		if err != nil {
 			return "", err
 		}
 		if why := wanted[r.ID]; why != "" {
 			return "", perdure.Errorf(perdure.CodeInUse, "the run is still needed: %s", why)
 		}
-		tx.DropRun(&r)
-		if op.uploads, err = tx.UploadsOf(op.Tenant, op.RunID); err != nil {
+		tx.DB.Runs.Drop(&r)
+		if op.uploads, err = tx.DB.Artifacts.UploadsOf(op.Tenant, op.RunID); err != nil {
 			return "", err
 		}
 		return "", tx.audit(op.Tenant, perdure.AuditRunDelete, string(op.RunID))
@@ -62,14 +62,14 @@ func (op *DeleteThread) Do(tx *Tx) error {
 		if err != nil {
 			return "", err
 		}
-		why, err := tx.ThreadInUse(op.Tenant, op.ThreadID)
+		why, err := tx.DB.Threads.InUse(op.Tenant, op.ThreadID)
 		if err != nil {
 			return "", err
 		}
 		if why != "" {
 			return "", perdure.Errorf(perdure.CodeInUse, "the thread is still needed: %s", why)
 		}
-		tx.DropThread(&th)
+		tx.DB.Threads.Drop(&th)
 		if err := tx.audit(op.Tenant, perdure.AuditThreadDelete, string(op.ThreadID)); err != nil {
 			return "", err
 		}
@@ -80,7 +80,7 @@ func (op *DeleteThread) Do(tx *Tx) error {
 
 // removeThread removes the webhooks of a thread that is gone.
 func removeThread(tx *Tx, t perdure.TenantID, id perdure.ThreadID) error {
-	have, err := tx.Webhooks(t)
+	have, err := tx.DB.Webhooks.List(t)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (*Clear) Lane() store.Lane { return store.LaneBulk }
 
 // Do removes it.
 func (op *Clear) Do(tx *Tx) (err error) {
-	op.More, err = tx.ClearOf(op.Tenant, op.Kind, op.ID)
+	op.More, err = tx.DB.Removals.ClearOf(op.Tenant, op.Kind, op.ID)
 	return err
 }
 

@@ -111,7 +111,7 @@ func (op *Deliver) Do(tx *Tx) error {
 
 // take takes what is due of an endpoint, or gives up what is pending for one that is gone.
 func (op *Deliver) take(tx *Tx, want Want) error {
-	w, ok, err := tx.Webhook(want.Tenant, want.Webhook)
+	w, ok, err := tx.DB.Webhooks.Get(want.Tenant, want.Webhook)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 	if !w.Active() {
 		return op.giveUp(tx, want, func(most int) (int, bool, error) { return settlePending(tx, &w, most) })
 	}
-	due, full, err := tx.PendingNotifications(want.Tenant, want.Webhook, tx.Now, want.Most)
+	due, full, err := tx.DB.Outbox.Pending(want.Tenant, want.Webhook, tx.Now, want.Most)
 	if err != nil {
 		return err
 	}
@@ -140,11 +140,11 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 		}
 		if over {
 			n.State, n.AlarmAt = perdure.NoteDead, 0
-			tx.Notify(n)
+			tx.DB.Outbox.Put(n)
 			continue
 		}
 		n.Attempts, n.Tries, n.AlarmAt = n.Attempts+1, n.Tries+1, tx.Now.Add(SendLease)
-		tx.Notify(n)
+		tx.DB.Outbox.Put(n)
 		op.Taken = append(op.Taken, Outgoing{n, w})
 		took++
 	}
@@ -154,7 +154,7 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 		}
 		return nil // there may be more
 	}
-	next, err := tx.NextNotification(want.Tenant, want.Webhook)
+	next, err := tx.DB.Outbox.NextAlarm(want.Tenant, want.Webhook)
 	if next != 0 {
 		op.Again = append(op.Again, store.Mailbox{Tenant: want.Tenant, Webhook: want.Webhook, Due: next})
 	}
@@ -186,7 +186,7 @@ func deliveryOver(tx *Tx, n *perdure.Notification, at perdure.Instant) (bool, er
 	}
 	began := n.AlarmAt
 	if n.Tries > 0 {
-		first, err := tx.FirstAttempt(n, n.Attempts-n.Tries)
+		first, err := tx.DB.Outbox.FirstAttempt(n, n.Attempts-n.Tries)
 		if err != nil || first == 0 {
 			return false, err
 		}
@@ -197,7 +197,7 @@ func deliveryOver(tx *Tx, n *perdure.Notification, at perdure.Instant) (bool, er
 
 // recordAttempt writes an attempt down and decides what follows from it: when it is sent again, or zero.
 func recordAttempt(tx *Tx, s *Sent) (again perdure.Instant, err error) {
-	n, ok, err := tx.Notification(s.Tenant, s.RunID, s.Seq, s.Webhook)
+	n, ok, err := tx.DB.Outbox.Get(s.Tenant, s.RunID, s.Seq, s.Webhook)
 	if err != nil {
 		return 0, err
 	}
@@ -208,8 +208,8 @@ func recordAttempt(tx *Tx, s *Sent) (again perdure.Instant, err error) {
 		return 0, nil // its run was deleted meanwhile: nothing of it is written back
 	}
 	if !s.Unsent {
-		tx.Notify(n) // whoever deletes the run at this moment sees the attempt, or this is decided again
-		tx.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq, Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
+		tx.DB.Outbox.Put(n) // whoever deletes the run at this moment sees the attempt, or this is decided again
+		tx.DB.Outbox.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq, Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
 			Status: s.Status, Error: s.Error, Response: s.Response})
 	}
 	if n.Attempts != s.Attempts {
@@ -221,7 +221,7 @@ func recordAttempt(tx *Tx, s *Sent) (again perdure.Instant, err error) {
 	default:
 		return 0, nil // it is wanted again, or this is known already
 	}
-	w, ok, err := tx.Webhook(s.Tenant, s.Webhook)
+	w, ok, err := tx.DB.Webhooks.Get(s.Tenant, s.Webhook)
 	if err != nil || !ok {
 		return 0, err
 	}
@@ -244,7 +244,7 @@ func recordAttempt(tx *Tx, s *Sent) (again perdure.Instant, err error) {
 			n.State, n.AlarmAt = perdure.NoteDead, 0
 		}
 	}
-	tx.Notify(n)
+	tx.DB.Outbox.Put(n)
 	return n.AlarmAt, endpointAnswered(tx, &w, s)
 }
 
@@ -258,7 +258,7 @@ func endpointAnswered(tx *Tx, w *perdure.Webhook, s *Sent) error {
 	case s.OK():
 		if w.FailingAt != 0 {
 			w.FailingAt = 0
-			tx.PutWebhook(*w)
+			tx.DB.Webhooks.Put(*w)
 		}
 	case s.Status == 410:
 		w.DisabledAt, w.DisabledReason = tx.Now, goneReason
@@ -267,7 +267,7 @@ func endpointAnswered(tx *Tx, w *perdure.Webhook, s *Sent) error {
 		return err
 	case s.Down() && w.FailingAt == 0:
 		w.FailingAt = s.At
-		tx.PutWebhook(*w)
+		tx.DB.Webhooks.Put(*w)
 	}
 	return nil
 }
@@ -282,13 +282,13 @@ func settlePending(tx *Tx, w *perdure.Webhook, most int) (n int, more bool, err 
 
 // settleNotifications gives up a portion of what is pending for an endpoint and is due until an instant.
 func settleNotifications(tx *Tx, w *perdure.Webhook, until perdure.Instant, most int, state, why string) (n int, more bool, err error) {
-	list, more, err := tx.PendingNotifications(w.Tenant, w.ID, until, most)
+	list, more, err := tx.DB.Outbox.Pending(w.Tenant, w.ID, until, most)
 	if err != nil {
 		return 0, false, err
 	}
 	for _, n := range list {
 		n.State, n.AlarmAt, n.Error = state, 0, why
-		tx.Notify(n)
+		tx.DB.Outbox.Put(n)
 	}
 	return len(list), more, nil
 }

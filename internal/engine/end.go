@@ -110,7 +110,7 @@ func listFindings(tx *Tx, r *perdure.Run) error {
 	if r.State == perdure.Completed || r.StartedAt == 0 {
 		return nil
 	}
-	left, err := tx.Artifacts(r.Tenant, r.ID)
+	left, err := tx.DB.Artifacts.List(r.Tenant, r.ID)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ const maxWords = 4 << 10
 // partialText is the end of the text that the last attempt was streaming.
 func partialText(tx *Tx, r *perdure.Run) (string, error) {
 	said := tail{attempt: r.Attempt, most: maxWords}
-	err := tx.LastLines(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add)
+	err := tx.DB.Events.LastOf(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add)
 	var damaged *perdure.Error
 	if errors.As(err, &damaged) {
 		err = nil // words that can't be read are no reason not to end
@@ -145,7 +145,7 @@ func notCompensated(tx *Tx, r *perdure.Run) (left []string, err error) {
 	if r.JournalSeq == 0 {
 		return nil, nil
 	}
-	keys, err := tx.JournalKeys(r.Tenant, r.ID, strings.TrimSuffix(perdure.UndoPrefix, ":")) // both prefixes begin with it
+	keys, err := tx.DB.Journal.Keys(r.Tenant, r.ID, strings.TrimSuffix(perdure.UndoPrefix, ":")) // both prefixes begin with it
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func notCompensated(tx *Tx, r *perdure.Run) (left []string, err error) {
 func writeDeadLetter(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	switch ev.(type) {
 	case perdure.GaveUp, perdure.DeliveryGaveUp, perdure.Rejected, perdure.Spoiled:
-		tx.PutDeadLetter(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Cause: string(r.Failure.Code),
+		tx.DB.DeadLetters.Put(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Cause: string(r.Failure.Code),
 			Message: r.Failure.Message, At: tx.Now, ExpiresAt: tx.Now.Add(tx.e.policy.DeadLetterTTL)})
 	}
 	return nil
@@ -180,19 +180,19 @@ func tellParent(tx *Tx, r *perdure.Run) error {
 	if r.ParentID == "" {
 		return nil
 	}
-	parent, ok, err := tx.Run(r.Tenant, r.ParentID)
+	parent, ok, err := tx.DB.Runs.Get(r.Tenant, r.ParentID)
 	if err != nil || !ok || !parent.State.Live() {
 		return err
 	}
 	item := perdure.Item{Type: perdure.ItemChild, Name: r.JournalKey, From: r.ID, Outcome: string(r.State)}
 	if r.State == perdure.Completed {
-		item.Data = tx.Share(r.Tenant, string(parent.ID), r.Result)
+		item.Data = tx.DB.Values.Share(r.Tenant, string(parent.ID), r.Result)
 	} else {
-		full, err := tx.Resolve(r.Tenant, r.Progress)
+		full, err := tx.DB.Values.Resolve(r.Tenant, r.Progress)
 		if err != nil {
 			full = r.Progress // findings that can't be read are no reason not to end
 		}
-		item.Data = tx.Intern(r.Tenant, string(parent.ID), []byte(inFull(r.Fallback, r.Progress, full)))
+		item.Data = tx.DB.Values.Intern(r.Tenant, string(parent.ID), []byte(inFull(r.Fallback, r.Progress, full)))
 	}
 	tx.putNextItem(&parent, item)
 	if err := tx.Apply(&parent, perdure.ChildEnded{Child: r.ID, State: r.State, Summary: r.Summary, Failure: r.Failure}); err != nil {

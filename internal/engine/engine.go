@@ -278,7 +278,7 @@ func (tx *Tx) Roll() float64 { return tx.e.roll() }
 // Apply has the domain decide and stages what it says: the run, its lines, and the notifications that
 // somebody asked for. r is the run as it is afterwards.
 func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
-	if v, ok := tx.Staged(r.Tenant, r.ID); ok && v != r.Version {
+	if v, ok := tx.DB.Runs.Staged(r.Tenant, r.ID); ok && v != r.Version {
 		return perdure.Errorf(perdure.CodeInternal, "%s on an outdated copy of the run: version %d, not %d", perdure.EventName(ev), r.Version, v)
 	}
 	from := r.State
@@ -290,7 +290,7 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 		next.AlarmAt = next.DeadlineAt
 	}
 	*r = next
-	tx.Put(next, lines)
+	tx.DB.Runs.Put(next, lines)
 	if tx.e.counts != nil {
 		tx.note(r, ev, lines)
 	}
@@ -306,7 +306,7 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	}
 	if from != r.State && tx.e.log.Enabled(context.Background(), slog.LevelDebug) {
 		next := *r
-		tx.After(func() {
+		tx.DB.After(func() {
 			tx.e.log.Debug("run", "tenant", next.Tenant, "run", next.ID, "event", perdure.EventName(ev), "from", from, "to", next.State,
 				"epoch", next.Epoch, "attempt", next.Attempt)
 		})
@@ -341,7 +341,7 @@ func (tx *Tx) newID() (string, error) { return perdure.NewID(tx.Now, tx.e.ids.Ad
 
 // run gives a run or says that there is none.
 func (tx *Tx) run(t perdure.TenantID, id perdure.RunID) (perdure.Run, error) {
-	r, ok, err := tx.Run(t, id)
+	r, ok, err := tx.DB.Runs.Get(t, id)
 	if err == nil && !ok {
 		err = notFound("run")
 	}
@@ -372,7 +372,7 @@ func (tx *Tx) once(key string, stage func() error) error {
 	if err := stage(); err != nil {
 		return err
 	}
-	tx.After(func() {
+	tx.DB.After(func() {
 		tx.e.mu.Lock()
 		defer tx.e.mu.Unlock()
 		if len(tx.e.known) >= maxKnown {

@@ -30,12 +30,12 @@ const (
 // Do makes them.
 func (op *FanOut) Do(tx *Tx) error {
 	op.Last, op.Made, op.More = op.After, 0, false
-	list, err := tx.FanOutTenants(op.After, fanOutTenants)
+	list, err := tx.DB.FanOuts.Tenants(op.After, fanOutTenants)
 	if err != nil {
 		return err
 	}
 	if len(list) < fanOutTenants && op.After != "" { // round to the first ones
-		first, err := tx.FanOutTenants("", fanOutTenants-len(list))
+		first, err := tx.DB.FanOuts.Tenants("", fanOutTenants-len(list))
 		if err != nil {
 			return err
 		}
@@ -58,11 +58,11 @@ func (op *FanOut) Do(tx *Tx) error {
 
 // fanOutEvents makes at most so many notifications of a tenant's oldest events, and tells whether there may be more.
 func fanOutEvents(tx *Tx, t perdure.TenantID, most int) (made int, more bool, err error) {
-	events, more, err := tx.FanOuts(t, most)
+	events, more, err := tx.DB.FanOuts.List(t, most)
 	if err != nil || len(events) == 0 {
 		return 0, false, err
 	}
-	list, err := tx.Webhooks(t)
+	list, err := tx.DB.Webhooks.List(t)
 	if err != nil {
 		return 0, false, err
 	}
@@ -77,10 +77,10 @@ func fanOutEvents(tx *Tx, t perdure.TenantID, most int) (made int, more bool, er
 			return made, more, err
 		}
 		if made += n; !done {
-			tx.PutFanOut(*f)
+			tx.DB.FanOuts.Put(*f)
 			return made, true, nil
 		}
-		tx.DropFanOut(f)
+		tx.DB.FanOuts.Drop(f)
 	}
 	return made, more, nil
 }
@@ -88,8 +88,8 @@ func fanOutEvents(tx *Tx, t perdure.TenantID, most int) (made int, more bool, er
 // fanOutEvent makes at most so many notifications of an event, notes in its row how far it came, and tells whether that was all.
 func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, most int) (made int, done bool, err error) {
 	var have map[perdure.WebhookID]bool
-	if tx.Again { // it may have failed because of one that is there
-		if have, err = tx.Notified(f); err != nil {
+	if tx.DB.Again { // it may have failed because of one that is there
+		if have, err = tx.DB.FanOuts.Notified(f); err != nil {
 			return 0, false, err
 		}
 	}
@@ -101,7 +101,7 @@ func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, most int) (made int, do
 			return false
 		}
 		made++
-		tx.Notify(perdure.Notification{Tenant: f.Tenant, RunID: f.RunID, Seq: f.Seq, Webhook: w, Type: f.Type, State: perdure.NotePending,
+		tx.DB.Outbox.Put(perdure.Notification{Tenant: f.Tenant, RunID: f.RunID, Seq: f.Seq, Webhook: w, Type: f.Type, State: perdure.NotePending,
 			CreatedAt: f.At, AlarmAt: tx.Now})
 		tx.post(f.Tenant, w, false)
 		return true

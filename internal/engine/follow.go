@@ -32,14 +32,14 @@ const (
 )
 
 // part is how many members are dealt with between two looks at the budget.
-func (tx *Tx) part() int { return max(1, min(groupPart, tx.OpRows()/16)) }
+func (tx *Tx) part() int { return max(1, min(groupPart, tx.DB.OpRows()/16)) }
 
 func (tx *Tx) follow(f followUp) { tx.todo = append(tx.todo, f) }
 
 // spent tells whether the operation has used up its budget.
 func (tx *Tx) spent() bool {
-	c := tx.Cost().Minus(tx.began)
-	return tx.stops <= 0 || c.Written >= tx.OpRows() || c.Bytes >= store.OpBytes || tx.Late()
+	c := tx.DB.Cost().Minus(tx.began)
+	return tx.stops <= 0 || c.Written >= tx.DB.OpRows() || c.Bytes >= store.OpBytes || tx.DB.Late()
 }
 
 // Spent tells whether an operation that goes on by itself, a sweep, should stop here.
@@ -79,8 +79,8 @@ func stopChildrenOf(tx *Tx, t perdure.TenantID, id perdure.RunID) error {
 func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 	how := perdure.CascadeAdvanced{More: true, After: r.Stopped}
 	if !tx.spent() {
-		limit := max(1, min(stopsOf, tx.stops, tx.OpRows()/16))
-		children, next, done, err := tx.LiveChildren(r.Tenant, r.ID, r.Stopped, limit)
+		limit := max(1, min(stopsOf, tx.stops, tx.DB.OpRows()/16))
+		children, next, done, err := tx.DB.Runs.LiveChildren(r.Tenant, r.ID, r.Stopped, limit)
 		if err != nil {
 			return 0, err
 		}
@@ -109,7 +109,7 @@ func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 // don't wait for it, and its deadline ends it.
 func stopRun(tx *Tx, t perdure.TenantID, id perdure.RunID, reason string) (asked bool, err error) {
 	err = tx.Try(func() error {
-		r, ok, err := tx.Run(t, id) // an earlier end may have changed it
+		r, ok, err := tx.DB.Runs.Get(t, id) // an earlier end may have changed it
 		if err != nil || !ok || r.State.Terminal() || r.Cancel.RequestedAt != 0 {
 			return err
 		}
@@ -131,11 +131,11 @@ func stopRun(tx *Tx, t perdure.TenantID, id perdure.RunID, reason string) (asked
 // releaseGroup goes on with what is left of a gathering that waits for nobody any more: its runs are asked to stop, if
 // that was wanted, and are its members no longer.
 func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
-	g, ok, err := tx.Gathering(t, id)
+	g, ok, err := tx.DB.Groups.Get(t, id)
 	if err != nil || !ok || g.State == perdure.GroupOpen || g.AlarmAt == 0 {
 		return err
 	}
-	members, err := tx.Members(&g)
+	members, err := tx.DB.Groups.Members(&g)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
 	for g.Next < len(members) && !tx.spent() {
 		part := members[g.Next:min(g.Next+tx.part(), len(members))]
 		if reason != "" {
-			if err := tx.Prefetch(t, part); err != nil {
+			if err := tx.DB.Runs.Load(t, part); err != nil {
 				return err
 			}
 			for _, run := range part {
@@ -158,7 +158,7 @@ func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
 				}
 			}
 		}
-		if err := tx.DropMembers(&g, part); err != nil {
+		if err := tx.DB.Groups.DropMembers(&g, part); err != nil {
 			return err
 		}
 		g.Next += len(part)
@@ -166,6 +166,6 @@ func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
 	if g.Next >= len(members) {
 		g.AlarmAt = 0
 	}
-	tx.PutGathering(g)
+	tx.DB.Groups.Put(g)
 	return nil
 }

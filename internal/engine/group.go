@@ -55,12 +55,12 @@ func (op *CreateGroup) Do(tx *Tx) error {
 		err := op.gather(tx)
 		return string(op.Group.ID), err
 	}, func(id string) error {
-		g, ok, err := tx.Gathering(op.Tenant, perdure.GroupID(id))
+		g, ok, err := tx.DB.Groups.Get(op.Tenant, perdure.GroupID(id))
 		if err == nil && !ok {
 			err = notFound("group")
 		}
 		if err == nil {
-			g.Members, err = tx.Members(&g)
+			g.Members, err = tx.DB.Groups.Members(&g)
 		}
 		op.Group = g
 		return err
@@ -69,7 +69,7 @@ func (op *CreateGroup) Do(tx *Tx) error {
 		return err
 	}
 	for _, id := range op.Group.Members {
-		r, ok, err := tx.Run(op.Tenant, id)
+		r, ok, err := tx.DB.Runs.Get(op.Tenant, id)
 		if err != nil {
 			return err
 		}
@@ -82,10 +82,10 @@ func (op *CreateGroup) Do(tx *Tx) error {
 }
 
 func (op *CreateGroup) gather(tx *Tx) error {
-	if err := tx.Room(); err != nil {
+	if err := tx.DB.Room(); err != nil {
 		return err
 	}
-	if err := tx.Prefetch(op.Tenant, op.RunIDs); err != nil {
+	if err := tx.DB.Runs.Load(op.Tenant, op.RunIDs); err != nil {
 		return err
 	}
 	var members []perdure.Run
@@ -110,7 +110,7 @@ func (op *CreateGroup) gather(tx *Tx) error {
 	tx.wakeAt(g.AlarmAt)
 	// Its losers may have been dealt with since.
 	all := g.Members
-	op.Group, _, err = tx.Gathering(g.Tenant, g.ID)
+	op.Group, _, err = tx.DB.Groups.Get(g.Tenant, g.ID)
 	op.Group.Members = all
 	return err
 }
@@ -121,7 +121,7 @@ func (e *Engine) Group(
 ) (g perdure.Group, ends []End, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		if g, err = groupOfCaller(v, t, id); err == nil {
-			ends, err = v.Ends(t, g.Members)
+			ends, err = v.Runs.Ends(t, g.Members)
 		}
 		return err
 	})
@@ -139,7 +139,7 @@ func (e *Engine) GroupEnded(ctx context.Context, t perdure.TenantID, id perdure.
 }
 
 func groupOfCaller(v *store.View, t perdure.TenantID, id perdure.GroupID) (perdure.Group, error) {
-	g, ok, err := v.Gathering(t, id)
+	g, ok, err := v.Groups.GetFull(t, id)
 	if err == nil && (!ok || g.Kind != perdure.GroupOfCaller) {
 		err = notFound("group")
 	}

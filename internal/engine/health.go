@@ -37,7 +37,7 @@ func (e *Engine) ClockAhead() time.Duration {
 // TryStore tries what every call needs of the store: a read, a decision and a write.
 func (e *Engine) TryStore(ctx context.Context) error {
 	err := e.store.View(ctx, func(v *store.View) error {
-		_, _, err := v.Credential("")
+		_, _, err := v.Keys.Get("")
 		return err
 	})
 	if err == nil {

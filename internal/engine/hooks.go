@@ -40,7 +40,7 @@ type cached struct {
 
 // good tells whether a batch may go by it. One that is decided again goes by what was read since: its instant is that of
 // the first try, and what it remembered may be why.
-func (c cached) good(tx *Tx) bool { return tx.Now < c.until && (!tx.Again || c.by >= tx.Number) }
+func (c cached) good(tx *Tx) bool { return tx.Now < c.until && (!tx.DB.Again || c.by >= tx.DB.Number) }
 
 type cachedTenants struct {
 	cached
@@ -114,9 +114,9 @@ func (h *hooks) of(tx *Tx, t perdure.TenantID) (*routes, error) {
 	h.mu.Lock()
 	hooked, c, changes := h.hooked, h.tenants[t], h.changes
 	h.mu.Unlock()
-	now := cached{tx.Now.Add(hookTTL), tx.Number}
+	now := cached{tx.Now.Add(hookTTL), tx.DB.Number}
 	if !hooked.good(tx) {
-		list, err := tx.Hooked(maxHooked + 1)
+		list, err := tx.DB.Webhooks.Tenants(maxHooked + 1)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +136,7 @@ func (h *hooks) of(tx *Tx, t perdure.TenantID) (*routes, error) {
 	if c.good(tx) {
 		return c.routes, nil
 	}
-	all, err := tx.Webhooks(t)
+	all, err := tx.DB.Webhooks.List(t)
 	if err != nil {
 		return nil, err
 	}
@@ -166,14 +166,14 @@ func (h *hooks) forget(t perdure.TenantID) {
 func (h *hooks) isThere(tx *Tx, id perdure.WebhookID) (ok bool, changes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !tx.Again && tx.Now < h.there[id].until, h.changes
+	return !tx.DB.Again && tx.Now < h.there[id].until, h.changes
 }
 
 // needed tells until when the endpoint of a run is known to be needed, or zero.
 func (h *hooks) needed(tx *Tx, id perdure.WebhookID) perdure.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if x := h.there[id]; !tx.Again && tx.Now < x.until {
+	if x := h.there[id]; !tx.DB.Again && tx.Now < x.until {
 		return x.needed
 	}
 	return 0

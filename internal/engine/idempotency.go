@@ -56,7 +56,7 @@ func underKey(tx *Tx, t perdure.TenantID, what, key string, body any, do func() 
 		return false, err
 	}
 	digest, name := digestBody(text), what+":"+key
-	known, ok, err := tx.Key(t, name)
+	known, ok, err := tx.DB.Idempotency.Get(t, name)
 	switch {
 	case err != nil:
 		return false, err
@@ -69,6 +69,6 @@ func underKey(tx *Tx, t perdure.TenantID, what, key string, body any, do func() 
 	if err != nil {
 		return false, err
 	}
-	tx.PutKey(store.KeyRow{Tenant: t, Key: name, Digest: digest.value, Ref: ref, ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	tx.DB.Idempotency.Put(store.KeyRow{Tenant: t, Key: name, Digest: digest.value, Ref: ref, ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return true, nil
 }

@@ -63,7 +63,7 @@ func (op *CreateKey) Do(tx *Tx) error {
 		}
 		return op.Key.ID, auditKey(tx, perdure.AuditKeyCreate, &op.Key)
 	}, func(id string) error {
-		k, ok, err := tx.Credential(id)
+		k, ok, err := tx.DB.Keys.Get(id)
 		if err == nil && !ok {
 			err = notFound("key")
 		}
@@ -109,12 +109,12 @@ func (op *CreateKey) make(tx *Tx) error {
 	if err := op.draw(tx.e.random, tx.Now); err != nil {
 		return err
 	}
-	if _, ok, err := tx.Tenant(op.Tenant); err != nil {
+	if _, ok, err := tx.DB.Tenants.Get(op.Tenant); err != nil {
 		return err
 	} else if !ok {
-		tx.PutTenant(store.TenantRow{ID: op.Tenant, CreatedAt: tx.Now})
+		tx.DB.Tenants.Put(store.TenantRow{ID: op.Tenant, CreatedAt: tx.Now})
 	}
-	tx.PutCredential(op.Key)
+	tx.DB.Keys.Put(op.Key)
 	return nil
 }
 
@@ -139,7 +139,7 @@ func (*Bootstrap) Needs() []store.Ref { return nil }
 // Do makes the key.
 func (op *Bootstrap) Do(tx *Tx) error {
 	op.Key, op.Secret = perdure.Key{}, ""
-	first, err := tx.Meta(metaBootstrap)
+	first, err := tx.DB.Meta.Get(metaBootstrap)
 	if err != nil || first != "" && !op.Another {
 		return err
 	}
@@ -154,7 +154,7 @@ func (op *Bootstrap) Do(tx *Tx) error {
 		return err
 	}
 	if first == "" {
-		tx.ClaimMeta(metaBootstrap, made.Key.ID)
+		tx.DB.Meta.Claim(metaBootstrap, made.Key.ID)
 	}
 	op.Key, op.Secret = made.Key, made.Secret
 	return auditKey(tx, perdure.AuditKeyBootstrap, &op.Key)
@@ -176,7 +176,7 @@ func (*RevokeKey) Needs() []store.Ref { return nil }
 
 // Do revokes. Revoking again is no error.
 func (op *RevokeKey) Do(tx *Tx) error {
-	k, ok, err := tx.Credential(op.ID)
+	k, ok, err := tx.DB.Keys.Get(op.ID)
 	if err != nil {
 		return err
 	}
@@ -188,8 +188,8 @@ func (op *RevokeKey) Do(tx *Tx) error {
 			return err
 		}
 		k.RevokedAt = tx.Now
-		tx.PutCredential(k)
-		tx.After(func() { tx.e.forgetKey(k.ID) })
+		tx.DB.Keys.Put(k)
+		tx.DB.After(func() { tx.e.forgetKey(k.ID) })
 		tx.ring(doorbell.Keys()) // whoever is attached with it is cut off
 	}
 	op.Key = k
@@ -203,7 +203,7 @@ func (Probe) Needs() []store.Ref { return nil }
 
 // Do reads.
 func (Probe) Do(tx *Tx) error {
-	_, _, err := tx.Credential("")
+	_, _, err := tx.DB.Keys.Get("")
 	return err
 }
 
@@ -285,7 +285,7 @@ func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) 
 		return c, nil
 	}
 	err := e.store.Keys(ctx, func(v *store.View) (err error) {
-		c.key, c.ok, err = v.Credential(id)
+		c.key, c.ok, err = v.Keys.Get(id)
 		return err
 	})
 	if err != nil {
@@ -307,7 +307,7 @@ func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) 
 // InvalidKeys gives those of some keys that are no longer valid. It looks, whatever was remembered.
 func (e *Engine) InvalidKeys(ctx context.Context, ids []string) (gone []string, err error) {
 	err = e.store.Keys(ctx, func(v *store.View) error {
-		keys, err := v.CredentialsByID(ids)
+		keys, err := v.Keys.ByID(ids)
 		if err != nil {
 			return err
 		}
@@ -338,7 +338,7 @@ func (e *Engine) Keys(
 	ctx context.Context, t perdure.TenantID, platform bool, p Page,
 ) (list []perdure.Key, next string, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		list, next, err = v.CredentialPage(t, platform, p)
+		list, next, err = v.Keys.Page(t, platform, p)
 		return err
 	})
 	return list, next, err

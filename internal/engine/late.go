@@ -10,7 +10,7 @@ import (
 
 // keepLateResult keeps finished work that came too late beside its run: once per commit, and at most MaxLate.
 func keepLateResult(tx *Tx, r *perdure.Run, l perdure.LateResult, result json.RawMessage) (kept bool, err error) {
-	have, err := tx.LateResults(r.Tenant, r.ID)
+	have, err := tx.DB.LateResults.List(r.Tenant, r.ID)
 	if err != nil || len(have) >= perdure.MaxLate {
 		return false, err
 	}
@@ -20,13 +20,13 @@ func keepLateResult(tx *Tx, r *perdure.Run, l perdure.LateResult, result json.Ra
 		}
 	}
 	l.Tenant, l.RunID, l.N, l.State, l.At = r.Tenant, r.ID, r.Late+1, perdure.LateKept, tx.Now
-	l.Result = tx.Intern(r.Tenant, string(r.ID), result)
+	l.Result = tx.DB.Values.Intern(r.Tenant, string(r.ID), result)
 	if l.FromRun == "" {
-		if l.Attempt, err = tx.AttemptOf(r, l.Epoch); err != nil {
+		if l.Attempt, err = tx.DB.Events.AttemptOf(r, l.Epoch); err != nil {
 			return false, err
 		}
 	}
-	tx.PutLate(l)
+	tx.DB.LateResults.Put(l)
 	return true, tx.Apply(r, perdure.LateResultKept{Late: l})
 }
 
@@ -35,11 +35,11 @@ func tellOriginal(tx *Tx, r *perdure.Run) error {
 	if r.RetryOf == "" || r.State != perdure.Completed {
 		return nil
 	}
-	orig, ok, err := tx.Run(r.Tenant, r.RetryOf)
+	orig, ok, err := tx.DB.Runs.Get(r.Tenant, r.RetryOf)
 	if err != nil || !ok {
 		return err
 	}
-	result, err := tx.Resolve(r.Tenant, r.Result)
+	result, err := tx.DB.Values.Resolve(r.Tenant, r.Result)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (op *Adopt) Do(tx *Tx) error {
 		return err
 	}
 	op.Run = r
-	have, err := tx.LateResults(op.Tenant, op.RunID)
+	have, err := tx.DB.LateResults.List(op.Tenant, op.RunID)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (op *Adopt) Do(tx *Tx) error {
 		return perdure.Errorf(perdure.CodeWrongState, "the late result is %s", late.State)
 	}
 	late.State = want
-	tx.PutLate(*late)
+	tx.DB.LateResults.Put(*late)
 	action := perdure.AuditLateAdopt
 	if op.Discard {
 		action = perdure.AuditLateDiscard
@@ -110,7 +110,7 @@ func (op *Adopt) Do(tx *Tx) error {
 }
 
 func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
-	text, err := tx.Resolve(r.Tenant, late.Result)
+	text, err := tx.DB.Values.Resolve(r.Tenant, late.Result)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 		if err := tx.Apply(r, perdure.MessagesAppended{Lines: told}); err != nil {
 			return err
 		}
-		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result, Shown: tx.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
+		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result, Shown: tx.DB.Values.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
 	}
 	if err := tx.Apply(r, perdure.LateResultAdopted{N: late.N, Result: late.Result, Summary: late.Summary, Messages: told}); err != nil {
 		return err
@@ -131,12 +131,12 @@ func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 	if r.ParentID == "" {
 		return nil
 	}
-	parent, ok, err := tx.Run(r.Tenant, r.ParentID)
+	parent, ok, err := tx.DB.Runs.Get(r.Tenant, r.ParentID)
 	if err != nil || !ok || !parent.State.Live() {
 		return err
 	}
 	_, err = deliverItem(tx, &parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID, Outcome: string(perdure.Completed),
-		Data: tx.Share(r.Tenant, string(parent.ID), late.Result)})
+		Data: tx.DB.Values.Share(r.Tenant, string(parent.ID), late.Result)})
 	return err
 }
 
@@ -146,12 +146,12 @@ func (e *Engine) LateResults(
 	ctx context.Context, t perdure.TenantID, id perdure.RunID, after, limit int,
 ) (list []perdure.LateResult, next int, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		if _, ok, err := v.Run(t, id); err != nil {
+		if _, ok, err := v.Runs.Get(t, id); err != nil {
 			return err
 		} else if !ok {
 			return notFound("run")
 		}
-		all, err := v.LateResults(t, id)
+		all, err := v.LateResults.List(t, id)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func latePage(
 		if l.N <= after {
 			continue
 		}
-		if l.Result, err = v.Resolve(l.Tenant, l.Result); err != nil {
+		if l.Result, err = v.Values.Resolve(l.Tenant, l.Result); err != nil {
 			return nil, 0, err
 		}
 		n := len(list)

@@ -45,7 +45,7 @@ func (l *liveRuns) admit(tx *Tx, t perdure.TenantID, limit int64) error {
 		return err
 	}
 	l.mu.Unlock()
-	n, err := tx.CountLive(t, int(limit)+1)
+	n, err := tx.DB.Runs.CountLive(t, int(limit)+1)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ type Observer interface{ Observe([]Change) }
 // counted, and what follows from its ends is forgotten.
 func (tx *Tx) Try(f func() error) error {
 	tally, todo, ending, settling := len(tx.tally), len(tx.todo), tx.ending, tx.settling
-	err := tx.Tx.Try(f)
+	err := tx.DB.Try(f)
 	if err != nil {
 		tx.tally, tx.todo, tx.ending, tx.settling = tx.tally[:tally], tx.todo[:min(todo, len(tx.todo))], ending, settling
 	}

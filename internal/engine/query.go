@@ -20,7 +20,7 @@ type Detail struct {
 // Get reads a run.
 func (e *Engine) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) (d Detail, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		r, ok, err := v.Run(t, id)
+		r, ok, err := v.Runs.Get(t, id)
 		if err != nil {
 			return err
 		}
@@ -28,13 +28,13 @@ func (e *Engine) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) 
 			return notFound("run")
 		}
 		d.Run = r
-		if d.InputText, err = v.Resolve(t, r.Input); err != nil {
+		if d.InputText, err = v.Values.Resolve(t, r.Input); err != nil {
 			return err
 		}
-		if d.ResultText, err = v.Resolve(t, r.Result); err != nil {
+		if d.ResultText, err = v.Values.Resolve(t, r.Result); err != nil {
 			return err
 		}
-		if d.Progress, err = v.Resolve(t, r.Progress); err != nil {
+		if d.Progress, err = v.Values.Resolve(t, r.Progress); err != nil {
 			return err
 		}
 		d.Fallback = inFull(r.Fallback, r.Progress, d.Progress)
@@ -47,13 +47,13 @@ func (e *Engine) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) 
 func (e *Engine) JobStatus(ctx context.Context, t perdure.TenantID, id perdure.RunID) (r perdure.Run, changed perdure.Instant, err error) {
 	err = e.store.View(ctx, func(v *store.View) (err error) {
 		var ok bool
-		if r, ok, err = v.Run(t, id); err != nil {
+		if r, ok, err = v.Runs.Get(t, id); err != nil {
 			return err
 		}
 		if !ok {
 			return notFound("run")
 		}
-		changed, err = v.ChangedAt(&r)
+		changed, err = v.Runs.ChangedAt(&r)
 		return err
 	})
 	return r, changed, err
@@ -125,7 +125,7 @@ func (e *Engine) TenantOf(
 	ctx context.Context, id perdure.RunID, likely perdure.TenantID,
 ) (t perdure.TenantID, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		t, err = v.TenantOf(id, likely)
+		t, err = v.Runs.TenantOf(id, likely)
 		return err
 	})
 	return t, err
@@ -149,7 +149,7 @@ func (e *Engine) Page(ctx context.Context, t perdure.TenantID, f RunFilter) (p R
 		return p, perdure.Invalid("limit", "%d does not lie between 1 and 1000", f.Limit)
 	}
 	err = e.store.View(ctx, func(v *store.View) error {
-		p, err = v.RunPage(t, f)
+		p, err = v.Runs.Page(t, f)
 		return err
 	})
 	return p, err
@@ -159,7 +159,7 @@ func (e *Engine) Page(ctx context.Context, t perdure.TenantID, f RunFilter) (p R
 func (e *Engine) Pages(ctx context.Context, t perdure.TenantID, lists ...RunFilter) (pages []RunPage, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		for _, f := range lists {
-			p, err := v.RunPage(t, f)
+			p, err := v.Runs.Page(t, f)
 			if err != nil {
 				return err
 			}
@@ -220,14 +220,14 @@ func (e *Engine) Look(ctx context.Context, looks ...*Look) error {
 		for _, l := range looks {
 			var err error
 			if l.Found && l.Whole {
-				if l.Run, l.Found, err = v.Run(l.Tenant, l.RunID); err != nil {
+				if l.Run, l.Found, err = v.Runs.Get(l.Tenant, l.RunID); err != nil {
 					return err
 				}
 			}
 			if !l.Found || l.Head.Seq <= l.After || l.Lines == 0 {
 				continue
 			}
-			if l.Log, err = v.EventsWithin(l.Tenant, l.RunID, l.After, l.Lines, l.Bytes); err != nil {
+			if l.Log, err = v.Events.Within(l.Tenant, l.RunID, l.After, l.Lines, l.Bytes); err != nil {
 				return err
 			}
 			for i := range l.Log {
@@ -250,7 +250,7 @@ func heads(v *store.View, looks []*Look) error {
 		}
 	}
 	for t, list := range ids {
-		found, err := v.Heads(t, list)
+		found, err := v.Runs.Heads(t, list)
 		if err != nil {
 			return err
 		}
@@ -282,7 +282,7 @@ func WithRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
 // has none.
 func (e *Engine) History(ctx context.Context, t perdure.TenantID, id perdure.RunID, epoch, after int64, limit int) (ms []perdure.ThreadMessage, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		r, ok, err := v.Run(t, id)
+		r, ok, err := v.Runs.Get(t, id)
 		switch {
 		case err != nil:
 			return err
@@ -292,7 +292,7 @@ func (e *Engine) History(ctx context.Context, t perdure.TenantID, id perdure.Run
 		if err := holds(&r, epoch); err != nil || r.ThreadID == "" {
 			return err
 		}
-		if ms, err = v.Messages(t, r.ThreadID, after, limit); err != nil {
+		if ms, err = v.Threads.Messages(t, r.ThreadID, after, limit); err != nil {
 			return err
 		}
 		ms, err = inWords(v, ms, GrantMax)
@@ -305,10 +305,10 @@ func (e *Engine) History(ctx context.Context, t perdure.TenantID, id perdure.Run
 func inWords(v *store.View, ms []perdure.ThreadMessage, bytes int) (_ []perdure.ThreadMessage, err error) {
 	for i := range ms {
 		m := &ms[i]
-		if m.Content, err = v.Resolve(m.Tenant, m.Content); err != nil {
+		if m.Content, err = v.Values.Resolve(m.Tenant, m.Content); err != nil {
 			return nil, err
 		}
-		if m.Metadata, err = v.Resolve(m.Tenant, m.Metadata); err != nil {
+		if m.Metadata, err = v.Values.Resolve(m.Tenant, m.Metadata); err != nil {
 			return nil, err
 		}
 		if err := withResult(v, m); err != nil {
@@ -343,7 +343,7 @@ func withResult(v *store.View, m *perdure.ThreadMessage) error {
 	if !ok {
 		return nil
 	}
-	text, err := v.Resolve(m.Tenant, perdure.RefValue(hash, ref.Size))
+	text, err := v.Values.Resolve(m.Tenant, perdure.RefValue(hash, ref.Size))
 	var missing *perdure.Error
 	if errors.As(err, &missing) {
 		return nil
@@ -363,16 +363,16 @@ func (e *Engine) Thread(ctx context.Context, t perdure.TenantID, id perdure.Thre
 	}
 	err = e.store.View(ctx, func(v *store.View) error {
 		var ok bool
-		if th, ok, err = v.Thread(t, id); err != nil {
+		if th, ok, err = v.Threads.Get(t, id); err != nil {
 			return err
 		}
 		if !ok {
 			return notFound("thread")
 		}
-		if ms, err = v.Messages(t, id, after, limit); err != nil {
+		if ms, err = v.Threads.Messages(t, id, after, limit); err != nil {
 			return err
 		}
-		if th.Metadata, err = v.Resolve(t, th.Metadata); err != nil {
+		if th.Metadata, err = v.Values.Resolve(t, th.Metadata); err != nil {
 			return err
 		}
 		ms, err = inWords(v, ms, threadMax)

@@ -18,7 +18,7 @@ type Queue struct {
 func (e *Engine) Queues(ctx context.Context, t perdure.TenantID, p Page) (list []Queue, next string, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		var rows []store.QueueDepth
-		rows, next, err = v.QueuePage(t, p, store.PageRows)
+		rows, next, err = v.Queues.Page(t, p, store.PageRows)
 		for _, q := range rows {
 			x := Queue{QueueDepth: q}
 			if q.Oldest != 0 {
@@ -42,7 +42,7 @@ type (
 // look before ended. It waits for no reads of callers.
 func (e *Engine) Ready(ctx context.Context, round *ReadyRound) (list []Ready, err error) {
 	err = e.store.Keep(ctx, func(v *store.View) error {
-		list, err = v.Ready(round)
+		list, err = v.Claims.Ready(round)
 		return err
 	})
 	return list, err
@@ -53,7 +53,7 @@ func (e *Engine) Workers(
 	ctx context.Context, t perdure.TenantID, p Page,
 ) (list []perdure.Worker, next string, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		list, next, err = v.WorkerPage(t, p)
+		list, next, err = v.Workers.Page(t, p)
 		return err
 	})
 	return list, next, err

@@ -21,7 +21,7 @@ func (*Renew) Needs() []store.Ref { return nil }
 // Do renews.
 func (op *Renew) Do(tx *Tx) error {
 	op.Lost = nil
-	kept, err := tx.RenewWaiters(op.Tenant, op.Node, op.RunIDs, tx.Now.Add(tx.e.policy.WaiterTTL))
+	kept, err := tx.DB.Waiters.Renew(op.Tenant, op.Node, op.RunIDs, tx.Now.Add(tx.e.policy.WaiterTTL))
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func (tx *Tx) Mend(r *perdure.Run) (Repair, error) {
 		return Repair{"orphans", "failed/" + string(perdure.CodeOrphaned), "its " + missing + " no longer exists"}, tx.Finish(r, perdure.Orphaned{Missing: missing})
 	}
 	if r.ParentID != "" && !r.MayOutlive() && r.Cancel.RequestedAt == 0 {
-		parent, _, err := tx.Run(r.Tenant, r.ParentID)
+		parent, _, err := tx.DB.Runs.Get(r.Tenant, r.ParentID)
 		if err != nil {
 			return Repair{}, err
 		}
@@ -52,19 +52,19 @@ func (tx *Tx) Mend(r *perdure.Run) (Repair, error) {
 
 // missingParts names what of a run's surroundings is gone.
 func missingParts(tx *Tx, r *perdure.Run) (string, error) {
-	if _, ok, err := tx.Tenant(r.Tenant); err != nil || !ok {
+	if _, ok, err := tx.DB.Tenants.Get(r.Tenant); err != nil || !ok {
 		return "tenant", err
 	}
-	if ok, err := tx.HasQueue(r.Tenant, r.Queue); err != nil || !ok {
+	if ok, err := tx.DB.Queues.Has(r.Tenant, r.Queue); err != nil || !ok {
 		return "queue", err
 	}
 	if r.ThreadID != "" {
-		if _, ok, err := tx.Thread(r.Tenant, r.ThreadID); err != nil || !ok {
+		if _, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID); err != nil || !ok {
 			return "thread", err
 		}
 	}
 	if r.ParentID != "" {
-		if _, ok, err := tx.Run(r.Tenant, r.ParentID); err != nil || !ok {
+		if _, ok, err := tx.DB.Runs.Get(r.Tenant, r.ParentID); err != nil || !ok {
 			return "parent", err
 		}
 	}
@@ -80,7 +80,7 @@ func mendWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 			return err
 		}
 		// Its children were read after it: what does not fit may be what has happened meanwhile.
-		moved, err := tx.Moved(&before)
+		moved, err := tx.DB.Runs.Moved(&before)
 		if err == nil && moved {
 			err = errMoved
 		}
@@ -96,7 +96,7 @@ func mendWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 var errMoved = errors.New("the run has moved on")
 
 func mendedWaits(tx *Tx, r *perdure.Run) (Repair, error) {
-	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return Repair{}, err
 	}
@@ -108,7 +108,7 @@ func mendedWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 		if w.Type != perdure.WaitChildren {
 			continue
 		}
-		ended, ok, gone, err := tx.CountEnds(r.Tenant, w.Targets)
+		ended, ok, gone, err := tx.DB.Runs.CountEnds(r.Tenant, w.Targets)
 		if err != nil {
 			return Repair{}, err
 		}
@@ -121,7 +121,7 @@ func mendedWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 			return Repair{"resume-replay", "queued", why}, endWait(tx, r, w, perdure.WaitSatisfied, nil)
 		}
 	}
-	if missed, err := tx.MissedWait(r.Tenant, r.ID); err != nil {
+	if missed, err := tx.DB.Waits.Missed(r.Tenant, r.ID); err != nil {
 		return Repair{}, err
 	} else if missed != "" {
 		return Repair{"resume-replay", "queued", "suspended although one of its waits is over"}, tx.Apply(r, perdure.Woken{Reason: perdure.WaitSatisfied, WaitID: missed})
@@ -138,11 +138,11 @@ func (tx *Tx) MendGathering(g *perdure.Group) (Repair, error) {
 	if g.Kind == perdure.GroupChord && g.AlarmAt != 0 {
 		return Repair{}, nil // it is telling the results already
 	}
-	members, err := tx.Members(g)
+	members, err := tx.DB.Groups.Members(g)
 	if err != nil {
 		return Repair{}, err
 	}
-	ended, ok, _, err := tx.CountEnds(g.Tenant, members)
+	ended, ok, _, err := tx.DB.Runs.CountEnds(g.Tenant, members)
 	if err != nil {
 		return Repair{}, err
 	}
@@ -160,7 +160,7 @@ func (tx *Tx) MendGathering(g *perdure.Group) (Repair, error) {
 // is not held up by their alarms.
 func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
 	p := tx.Policy()
-	r, ok, err := tx.Run(i.Tenant, i.RunID)
+	r, ok, err := tx.DB.Runs.Get(i.Tenant, i.RunID)
 	if err != nil {
 		return Repair{}, err
 	}
@@ -193,7 +193,7 @@ func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
 		}
 		i.AlarmAt = tx.Now.Add(p.PendingWakeupSkip)
 	}
-	tx.MoveItem(was, i)
+	tx.DB.Inbox.Move(was, i)
 	return did, nil
 }
 
@@ -204,10 +204,10 @@ func skipItem(tx *Tx, r *perdure.Run, exists bool, i perdure.Item) (Repair, erro
 	did := Repair{"pending-wakeup", fmt.Sprintf("item %d skipped", i.Seq), fmt.Sprintf("unread for %s, and its run has ended", age)}
 	if !exists {
 		i.WatchdogError, did.Why = "run_gone", fmt.Sprintf("unread for %s, and its run is gone", age)
-		tx.MoveItem(was, i)
+		tx.DB.Inbox.Move(was, i)
 		return did, nil
 	}
-	tx.PutItem(i)
+	tx.DB.Inbox.Put(i)
 	return did, tx.Apply(r, perdure.ItemExpired{})
 }
 
@@ -215,7 +215,7 @@ func skipItem(tx *Tx, r *perdure.Run, exists bool, i perdure.Item) (Repair, erro
 func (tx *Tx) PutOffItem(i perdure.Item, until perdure.Instant) error {
 	later := i
 	later.AlarmAt = until
-	tx.MoveItem(i, later)
+	tx.DB.Inbox.Move(i, later)
 	return nil
 }
 
@@ -224,7 +224,7 @@ func reconsiderItem(tx *Tx, r *perdure.Run, i perdure.Item) (woke bool, err erro
 	if i.Type != perdure.ItemSignal || i.WaitID != "" {
 		return false, nil
 	}
-	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return false, err
 	}

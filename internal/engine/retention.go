@@ -30,7 +30,7 @@ type Retained struct {
 // Retain removes a bounded part of what has had its time: runs that ended longer ago than the policy's retention, and to which
 // nobody refers that is live or open, and what is left of those that are gone already.
 func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
-	more, err := tx.Clear()
+	more, err := tx.DB.Removals.Clear()
 	if err != nil {
 		return at, did, err
 	}
@@ -47,7 +47,7 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 	before := tx.Now.Add(-tx.e.policy.Retention)
 	for range retainTenants {
 		if at.Tenant == "" {
-			if at.Tenant, err = tx.NextTenant(""); err != nil || at.Tenant == "" {
+			if at.Tenant, err = tx.DB.Tenants.Next(""); err != nil || at.Tenant == "" {
 				return at, Retained{Rows: rows, More: more}, err
 			}
 		}
@@ -59,7 +59,7 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 			if err := dropEndedGroups(tx, at.Tenant, before); err != nil {
 				return at, did, err
 			}
-			if at.Tenant, err = tx.NextTenant(at.Tenant); err != nil {
+			if at.Tenant, err = tx.DB.Tenants.Next(at.Tenant); err != nil {
 				return at, did, err
 			}
 		}
@@ -73,7 +73,7 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 
 // retireRuns removes runs of a tenant that have had their time.
 func retireRuns(tx *Tx, t perdure.TenantID, after perdure.RunID, before perdure.Instant) (n int, next perdure.RunID, err error) {
-	aged, next, err := tx.Aged(t, after, before, retainLook)
+	aged, next, err := tx.DB.Removals.Aged(t, after, before, retainLook)
 	if err != nil {
 		return 0, next, err
 	}
@@ -90,7 +90,7 @@ func retireRuns(tx *Tx, t perdure.TenantID, after perdure.RunID, before perdure.
 	if len(spent) == 0 {
 		return 0, next, nil
 	}
-	wanted, err := tx.Wanted(t, spent, true)
+	wanted, err := tx.DB.Removals.Wanted(t, spent, true)
 	if err != nil {
 		return 0, next, err
 	}
@@ -100,13 +100,13 @@ func retireRuns(tx *Tx, t perdure.TenantID, after perdure.RunID, before perdure.
 			gone = append(gone, r)
 		}
 	}
-	return len(gone), next, tx.DropSpent(t, gone)
+	return len(gone), next, tx.DB.Removals.DropSpent(t, gone)
 }
 
 func dropEndedGroups(tx *Tx, t perdure.TenantID, before perdure.Instant) error {
-	some, err := tx.HasGroups(t, before)
+	some, err := tx.DB.Groups.HasEnded(t, before)
 	if err == nil && some {
-		tx.DropGroups(t, before, retainRuns)
+		tx.DB.Groups.DropEnded(t, before, retainRuns)
 	}
 	return err
 }

@@ -29,7 +29,7 @@ func (op *Retry) Do(tx *Tx) error {
 	}
 	key := "retry:" + string(op.RunID) + ":" + op.Key
 	if op.Key != "" {
-		known, ok, err := tx.Key(op.Tenant, key)
+		known, ok, err := tx.DB.Idempotency.Get(op.Tenant, key)
 		if err != nil {
 			return err
 		}
@@ -49,14 +49,14 @@ func (op *Retry) Do(tx *Tx) error {
 	}
 	op.Created = true
 	if op.Key != "" {
-		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(op.Run.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(op.Run.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	return tx.Apply(&orig, perdure.Repeated{}) // whoever removes it at this moment sees that it is needed
 }
 
 // repeatRun makes a new run with the input of an ended one.
 func repeatRun(tx *Tx, orig *perdure.Run) (perdure.Run, error) {
-	input, err := tx.Resolve(orig.Tenant, orig.Input)
+	input, err := tx.DB.Values.Resolve(orig.Tenant, orig.Input)
 	if err != nil {
 		return perdure.Run{}, err
 	}

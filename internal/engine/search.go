@@ -147,7 +147,7 @@ func (s *search) nextRound() (bool, error) {
 	tenants := []perdure.TenantID{s.op.Tenant}
 	if s.op.AnyTenant {
 		var err error
-		if tenants, err = s.tenants.next(maxTenants, s.tx.ReadyTenants); err != nil {
+		if tenants, err = s.tenants.next(maxTenants, s.tx.DB.Claims.Tenants); err != nil {
 			return false, err
 		}
 	} else {
@@ -199,7 +199,7 @@ func (s *search) look(w *walk, tenants int) error {
 			var err error
 			limit := max(1, min(maxKinds, maxLooks/len(w.kinds)))
 			kinds, err = k.next(limit, func(after string, limit int) ([]string, bool, error) {
-				return s.tx.ReadyKinds(w.tenant, k.queue, after, limit)
+				return s.tx.DB.Claims.Kinds(w.tenant, k.queue, after, limit)
 			})
 			if err != nil {
 				return err
@@ -209,7 +209,7 @@ func (s *search) look(w *walk, tenants int) error {
 			pairs = append(pairs, pair{k.queue, kind})
 		}
 	}
-	open := s.tx.Claimables(pageFor(s.op.Slots, tenants*len(pairs)))
+	open := s.tx.DB.Claims.Queues(pageFor(s.op.Slots, tenants*len(pairs)))
 	for _, p := range pairs {
 		w.places = append(w.places, &place{ClaimQueue: open(w.tenant, p.queue, p.kind), topic: doorbell.Queue(w.tenant, p.queue).Of(p.kind)})
 	}
@@ -258,7 +258,7 @@ func (s *search) finish() {
 	if len(turns) == 0 && began == s.op.began {
 		return
 	}
-	s.tx.After(func() {
+	s.tx.DB.After(func() {
 		s.op.began = began
 		s.tx.e.turns.set(turns)
 	})

@@ -178,7 +178,7 @@ type bootOp struct {
 func (*bootOp) Needs() []store.Ref { return nil }
 
 func (op *bootOp) Do(tx *Tx) error {
-	stored, err := tx.Meta("secret")
+	stored, err := tx.DB.Meta.Get("secret")
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (op *bootOp) Do(tx *Tx) error {
 		if err == nil {
 			text, err = seal(text, tx.e.sealKeys, tx.e.random)
 		}
-		tx.Stage("INSERT INTO meta (name,value) VALUES ('secret',?) ON CONFLICT (name) DO NOTHING", text)
+		tx.DB.Stage("INSERT INTO meta (name,value) VALUES ('secret',?) ON CONFLICT (name) DO NOTHING", text)
 		return err
 	}
 	text, by, err := unseal(stored, tx.e.sealKeys)
@@ -215,7 +215,7 @@ func putKeyring(tx *Tx, stored string, ring keyring) error {
 		text, err = seal(text, tx.e.sealKeys, tx.e.random)
 	}
 	if err == nil {
-		tx.Stage("UPDATE meta SET value=? WHERE name='secret' AND value=?", text, stored)
+		tx.DB.Stage("UPDATE meta SET value=? WHERE name='secret' AND value=?", text, stored)
 	}
 	return err
 }
@@ -236,7 +236,7 @@ func (*RotateSecret) Needs() []store.Ref { return nil }
 
 // Do rotates.
 func (op *RotateSecret) Do(tx *Tx) error {
-	stored, err := tx.Meta("secret")
+	stored, err := tx.DB.Meta.Get("secret")
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (op *RotateSecret) Do(tx *Tx) error {
 		return err
 	}
 	// Later than whatever was made, also by a clock that was wrong: what follows from an older secret goes on to.
-	last, err := tx.LastWebhookMade()
+	last, err := tx.DB.Webhooks.LastSecretMade()
 	if err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (op *RotateSecret) Do(tx *Tx) error {
 	}
 	if len(ring) >= maxGenerations {
 		// The oldest goes, if nothing follows from it.
-		need, err := tx.WebhooksMadeBefore(ring[1].At, 10)
+		need, err := tx.DB.Webhooks.SecretsMadeBefore(ring[1].At, 10)
 		if err != nil {
 			return err
 		}
@@ -270,9 +270,9 @@ func (op *RotateSecret) Do(tx *Tx) error {
 	}
 	ring = append(slices.Clone(ring), fresh)
 	op.Generation = len(ring)
-	if op.Old, err = tx.WebhooksMadeBefore(fresh.At, maxOldWebhooks); err != nil {
+	if op.Old, err = tx.DB.Webhooks.SecretsMadeBefore(fresh.At, maxOldWebhooks); err != nil {
 		return err
 	}
-	tx.After(func() { tx.e.ring = ring }) // nobody else has the engine
+	tx.DB.After(func() { tx.e.ring = ring }) // nobody else has the engine
 	return putKeyring(tx, stored, ring)
 }

@@ -47,7 +47,7 @@ func requiresSignature(tx *Tx, t perdure.TenantID) (bool, error) {
 	if tx.e.demands(t) {
 		return true, nil
 	}
-	row, _, err := tx.Tenant(t)
+	row, _, err := tx.DB.Tenants.Get(t)
 	return row.Signed, err
 }
 
@@ -65,7 +65,7 @@ func noSigner() error {
 
 // signedRun is what a run's signature covers: its input as it is handed over.
 func signedRun(tx *Tx, r *perdure.Run) (*perdure.SignedRun, error) {
-	input, err := tx.Resolve(r.Tenant, r.Input)
+	input, err := tx.DB.Values.Resolve(r.Tenant, r.Input)
 	return &perdure.SignedRun{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Input: []byte(input), DeadlineAt: r.DeadlineAt}, err
 }
 
@@ -90,7 +90,7 @@ func checkSignature(tx *Tx, r *perdure.Run) error {
 func checkUnended(tx *Tx, r *perdure.Run) error {
 	ended, err := r.FinishedAt != 0, error(nil)
 	if !ended {
-		ended, err = tx.LogEnded(r.Tenant, r.ID)
+		ended, err = tx.DB.Events.Ended(r.Tenant, r.ID)
 	}
 	if err == nil && ended {
 		err = perdure.Errorf(perdure.CodeSignatureInvalid, "the run has ended before: its log has an end, and its row was set back")
@@ -155,7 +155,7 @@ func turnAwayUnsigned(tx *Tx, r *perdure.Run, worker string) (bool, error) {
 		return false, err
 	}
 	why := perdure.Failure{Code: perdure.CodeSignatureInvalid, Message: err.(*perdure.Error).Message}
-	tx.After(func() {
+	tx.DB.After(func() {
 		tx.e.log.Warn("a run is not handed over: its signature is not valid", "tenant", r.Tenant, "run", r.ID, "why", why.Message)
 	})
 	if err := tx.Apply(r, perdure.Granted{Worker: worker}); err != nil {
@@ -188,11 +188,11 @@ func (s *strict) has(tx *Tx, t perdure.TenantID) (bool, error) {
 	known, changes := s.known, s.changes
 	s.mu.Unlock()
 	if !known.good(tx) {
-		list, err := tx.SignedTenants(maxHooked + 1)
+		list, err := tx.DB.Tenants.Signed(maxHooked + 1)
 		if err != nil {
 			return false, err
 		}
-		known = cachedTenants{cached: cached{tx.Now.Add(hookTTL), tx.Number}, many: len(list) > maxHooked}
+		known = cachedTenants{cached: cached{tx.Now.Add(hookTTL), tx.DB.Number}, many: len(list) > maxHooked}
 		for _, x := range list {
 			if known.set == nil {
 				known.set = make(map[perdure.TenantID]bool, len(list))
@@ -206,7 +206,7 @@ func (s *strict) has(tx *Tx, t perdure.TenantID) (bool, error) {
 		s.mu.Unlock()
 	}
 	if known.many && !known.set[t] {
-		row, _, err := tx.Tenant(t)
+		row, _, err := tx.DB.Tenants.Get(t)
 		return row.Signed, err
 	}
 	return known.set[t], nil

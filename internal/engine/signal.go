@@ -61,7 +61,7 @@ func (op *Signal) Do(tx *Tx) error {
 		return err
 	}
 	if op.Key != "" {
-		known, ok, err := tx.Key(op.Tenant, key)
+		known, ok, err := tx.DB.Idempotency.Get(op.Tenant, key)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (op *Signal) Do(tx *Tx) error {
 	if r.State.Terminal() {
 		return perdure.Errorf(perdure.CodeRunEnded, "the run is %s: it takes no signals", r.State)
 	}
-	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return err
 	}
@@ -85,12 +85,12 @@ func (op *Signal) Do(tx *Tx) error {
 		return err
 	}
 	if op.Key != "" {
-		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest.value, Ref: string(r.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest.value, Ref: string(r.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	if decided {
 		return nil
 	}
-	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name, Data: tx.Intern(r.Tenant, string(r.ID), op.Data)})
+	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name, Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), op.Data)})
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (op *Signal) digest() (d bodyDigest, err error) {
 
 // matchSignal satisfies a new wait by the oldest signal of its name that satisfied none.
 func matchSignal(tx *Tx, r *perdure.Run, w perdure.Wait) error {
-	i, ok, err := tx.NextSignal(r, w.Name)
+	i, ok, err := tx.DB.Inbox.NextSignal(r, w.Name)
 	if err != nil || !ok {
 		return err
 	}
@@ -187,7 +187,7 @@ func (op *Callback) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	w, ok, err := tx.Wait(tenant, run, wait)
+	w, ok, err := tx.DB.Waits.Get(tenant, run, wait)
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (op *Callback) Do(tx *Tx) error {
 		return notFound("callback")
 	}
 	key := "callback:" + string(run) + ":" + wait
-	used, ok, err := tx.Key(tenant, key)
+	used, ok, err := tx.DB.Idempotency.Get(tenant, key)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (op *Callback) Do(tx *Tx) error {
 		if err := tx.TimeOutWaits(&r); err != nil {
 			return err
 		}
-		if w, _, err = tx.Wait(tenant, run, wait); err != nil {
+		if w, _, err = tx.DB.Waits.Get(tenant, run, wait); err != nil {
 			return err
 		}
 		tooLate = perdure.Errorf(perdure.CodeWaitClosed, "the wait is %s", w.State)
@@ -222,11 +222,11 @@ func (op *Callback) Do(tx *Tx) error {
 	if w.State != perdure.WaitOpen {
 		op.Refused = tooLate
 		row.Ref = "too late"
-		tx.PutKey(row)
-		return tx.Apply(&r, perdure.CallbackRefused{WaitID: wait, Shown: tx.InternShown(tenant, string(run), body)})
+		tx.DB.Idempotency.Put(row)
+		return tx.Apply(&r, perdure.CallbackRefused{WaitID: wait, Shown: tx.DB.Values.InternShown(tenant, string(run), body)})
 	}
-	tx.PutKey(row)
-	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemCallback, Name: wait, Data: tx.Intern(tenant, string(run), body)})
+	tx.DB.Idempotency.Put(row)
+	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemCallback, Name: wait, Data: tx.DB.Values.Intern(tenant, string(run), body)})
 	if err != nil {
 		return err
 	}

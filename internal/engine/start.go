@@ -96,7 +96,7 @@ func tellParentStarted(tx *Tx, r *perdure.Run) error {
 	if r.ParentID == "" {
 		return nil
 	}
-	parent, ok, err := tx.Run(r.Tenant, r.ParentID)
+	parent, ok, err := tx.DB.Runs.Get(r.Tenant, r.ParentID)
 	if err != nil || !ok || !parent.State.Live() {
 		return err
 	}

@@ -56,7 +56,7 @@ func (op *Submit) Do(tx *Tx) error {
 	sub, digest := &op.checked, op.digest
 	op.WebhookSecret = "" // of a try that was not written
 	if op.Key != "" {
-		known, ok, err := tx.Key(op.Tenant, "run:"+op.Key)
+		known, ok, err := tx.DB.Idempotency.Get(op.Tenant, "run:"+op.Key)
 		if err != nil {
 			return err
 		}
@@ -93,14 +93,14 @@ func (op *Submit) Do(tx *Tx) error {
 		return err
 	}
 	if op.Key != "" {
-		tx.PutKey(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest.value, Ref: string(r.ID),
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest.value, Ref: string(r.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	switch {
 	case op.Node != "":
-		tx.PutWaiter(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
+		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
 	case op.Expects:
-		tx.PutWaiter(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: expected, ExpiresAt: tx.Now.Add(tx.e.policy.DetachGrace)})
+		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: expected, ExpiresAt: tx.Now.Add(tx.e.policy.DetachGrace)})
 	}
 	op.Run, op.Created = r, true
 	return nil
@@ -146,7 +146,7 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 		return err
 	}
 	if len(input) > 0 {
-		r.Input = tx.Intern(r.Tenant, id, input)
+		r.Input = tx.DB.Values.Intern(r.Tenant, id, input)
 	}
 	if err := signRun(tx, r); err != nil {
 		return err
@@ -163,7 +163,7 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 		if err != nil {
 			return err
 		}
-		r.Options.Opening = tx.Intern(r.Tenant, id, b)
+		r.Options.Opening = tx.DB.Values.Intern(r.Tenant, id, b)
 	}
 
 	r.State, r.Attempt, r.ReadyAt = perdure.Queued, 1, from
@@ -198,26 +198,26 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 // ensureTenantAndQueue makes the tenant and the queue that a run lives in, and holds the tenant to its quota and all to the disk.
 func ensureTenantAndQueue(tx *Tx, r *perdure.Run) error {
 	if r.ContinuationOf == "" { // an end must never fail for want of room
-		if err := tx.Room(); err != nil {
+		if err := tx.DB.Room(); err != nil {
 			return err
 		}
 	}
 	err := tx.once("queue\x00"+string(r.Tenant)+"\x00"+r.Queue, func() error {
-		have, err := tx.HasQueue(r.Tenant, r.Queue)
+		have, err := tx.DB.Queues.Has(r.Tenant, r.Queue)
 		if err == nil && !have {
-			tx.PutQueue(store.QueueRow{Tenant: r.Tenant, Name: r.Queue, CreatedAt: tx.Now})
+			tx.DB.Queues.Put(store.QueueRow{Tenant: r.Tenant, Name: r.Queue, CreatedAt: tx.Now})
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	t, ok, err := tx.Tenant(r.Tenant)
+	t, ok, err := tx.DB.Tenants.Get(r.Tenant)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		tx.PutTenant(store.TenantRow{ID: r.Tenant, CreatedAt: tx.Now})
+		tx.DB.Tenants.Put(store.TenantRow{ID: r.Tenant, CreatedAt: tx.Now})
 	}
 	if r.ContinuationOf == "" { // an end must never fail for a quota
 		return tx.e.live.admit(tx, r.Tenant, cmp.Or(t.Limits.MaxLiveRuns, tx.e.maxLive))

@@ -30,12 +30,12 @@ type Survey struct {
 // Survey looks, at one moment.
 func (e *Engine) Survey(ctx context.Context, s *Survey) error {
 	return e.store.View(ctx, func(v *store.View) error {
-		ids, err := v.RunIDs(s.Tenant, s.Fresh)
+		ids, err := v.Runs.IDs(s.Tenant, s.Fresh)
 		if err != nil {
 			return err
 		}
 		ids = slices.DeleteFunc(ids, s.Knows)
-		heads, err := v.Heads(s.Tenant, s.Known)
+		heads, err := v.Runs.Heads(s.Tenant, s.Known)
 		if err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (e *Engine) Survey(ctx context.Context, s *Survey) error {
 				ids = append(ids, heads[i].ID)
 			}
 		}
-		if s.Runs, err = v.RunsByID(s.Tenant, ids); err != nil {
+		if s.Runs, err = v.Runs.ByID(s.Tenant, ids); err != nil {
 			return err
 		}
 		slices.SortFunc(s.Runs, func(a, b perdure.Run) int { return cmp.Compare(a.ID, b.ID) })
@@ -62,7 +62,7 @@ func (s *Survey) readLogs(v *store.View) error {
 		if from < 0 || left <= 0 {
 			continue
 		}
-		log, err := v.EventsWithin(s.Tenant, r.ID, from, s.Lines, s.Bytes)
+		log, err := v.Events.Within(s.Tenant, r.ID, from, s.Lines, s.Bytes)
 		if err != nil {
 			return err
 		}

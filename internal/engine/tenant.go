@@ -26,7 +26,7 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 	if err := perdure.CheckName("tenant", string(op.Tenant)); err != nil {
 		return err
 	}
-	row, ok, err := tx.Tenant(op.Tenant)
+	row, ok, err := tx.DB.Tenants.Get(op.Tenant)
 	if err != nil {
 		return err
 	}
@@ -45,19 +45,19 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 		return err
 	}
 	if ok {
-		tx.RequireSignatures(op.Tenant, row.Signed)
-		tx.SetLimits(op.Tenant, row.Limits)
+		tx.DB.Tenants.RequireSignatures(op.Tenant, row.Signed)
+		tx.DB.Tenants.SetLimits(op.Tenant, row.Limits)
 	} else {
 		row.CreatedAt = tx.Now
-		tx.PutTenant(row)
+		tx.DB.Tenants.Put(row)
 	}
 	if row != before {
 		if err := tx.audit(op.Tenant, perdure.AuditTenantChange, string(op.Tenant), "created", !ok, "require_signatures", op.RequireSignatures); err != nil {
 			return err
 		}
 	}
-	tx.After(tx.e.strict.forget)
-	tx.After(func() { tx.e.live.forget(op.Tenant) })
+	tx.DB.After(tx.e.strict.forget)
+	tx.DB.After(func() { tx.e.live.forget(op.Tenant) })
 	op.Row = row
 	op.Row.Signed = row.Signed || tx.e.demands(op.Tenant)
 	return nil
@@ -67,7 +67,7 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 func (e *Engine) Tenant(ctx context.Context, id perdure.TenantID) (row TenantRow, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		var ok bool
-		if row, ok, err = v.Tenant(id); err == nil && !ok {
+		if row, ok, err = v.Tenants.Get(id); err == nil && !ok {
 			err = notFound("tenant")
 		}
 		return err
@@ -79,7 +79,7 @@ func (e *Engine) Tenant(ctx context.Context, id perdure.TenantID) (row TenantRow
 // Tenants lists tenants by their names, after one.
 func (e *Engine) Tenants(ctx context.Context, after perdure.TenantID, limit int) (rows []TenantRow, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		rows, err = v.Tenants(after, limit)
+		rows, err = v.Tenants.Page(after, limit)
 		return err
 	})
 	for i := range rows {
@@ -91,7 +91,7 @@ func (e *Engine) Tenants(ctx context.Context, after perdure.TenantID, limit int)
 // CountLive counts the live runs of a tenant, and no further than most.
 func (e *Engine) CountLive(ctx context.Context, t perdure.TenantID, most int) (n int, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		n, err = v.CountLive(t, most)
+		n, err = v.Runs.CountLive(t, most)
 		return err
 	})
 	return n, err
@@ -105,7 +105,7 @@ func (e *Engine) LimitedTenants(ctx context.Context) (rows []TenantRow, err erro
 	err = e.store.Keep(ctx, func(v *store.View) error {
 		after := perdure.TenantID("")
 		for {
-			page, err := v.LimitedTenants(after, limitsAtOnce)
+			page, err := v.Tenants.Limited(after, limitsAtOnce)
 			if err != nil {
 				return err
 			}
@@ -127,7 +127,7 @@ func (e *Engine) RequiresSignatures(ctx context.Context) (id perdure.TenantID, e
 		return e.demanded[0], nil
 	}
 	err = e.store.View(ctx, func(v *store.View) error {
-		id, err = v.SignedTenant()
+		id, err = v.Tenants.AnySigned()
 		return err
 	})
 	return id, err

@@ -37,18 +37,18 @@ func (op *CreateThread) Do(tx *Tx) error {
 	}
 	var err error
 	op.Created, err = underKey(tx, op.Tenant, "thread", op.Key, op.Metadata, func() (string, error) {
-		if err := tx.Room(); err != nil {
+		if err := tx.DB.Room(); err != nil {
 			return "", err
 		}
 		id, err := tx.newID()
 		if err != nil {
 			return "", err
 		}
-		op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id), Metadata: tx.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
-		if op.Thread.Title, err = tx.MetadataTitle(op.Tenant, op.Thread.Metadata); err != nil {
+		op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id), Metadata: tx.DB.Values.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
+		if op.Thread.Title, err = tx.DB.Threads.MetadataTitle(op.Tenant, op.Thread.Metadata); err != nil {
 			return "", err
 		}
-		tx.PutThread(op.Thread)
+		tx.DB.Threads.Put(op.Thread)
 		return id, nil
 	}, func(id string) (err error) {
 		op.Thread, err = tx.thread(op.Tenant, perdure.ThreadID(id))
@@ -58,7 +58,7 @@ func (op *CreateThread) Do(tx *Tx) error {
 }
 
 func (tx *Tx) thread(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, error) {
-	th, ok, err := tx.Thread(t, id)
+	th, ok, err := tx.DB.Threads.Get(t, id)
 	if err == nil && !ok {
 		err = notFound("thread")
 	}
@@ -93,7 +93,7 @@ func (op *AppendMessage) Do(tx *Tx) error {
 		return err
 	}
 	op.Created, err = underKey(tx, op.Tenant, "message:"+string(th.ID), op.Key, op.Message, func() (string, error) {
-		if err := tx.Room(); err != nil {
+		if err := tx.DB.Room(); err != nil {
 			return "", err
 		}
 		if op.Seq, err = addMessage(tx, &th, "", op.Message); err != nil {
@@ -109,16 +109,16 @@ func (op *AppendMessage) Do(tx *Tx) error {
 
 // addMessage appends a message to a thread, which has its title from the first one of a user unless its metadata gives it one.
 func addMessage(tx *Tx, th *perdure.Thread, run perdure.RunID, m perdure.Message) (int64, error) {
-	content := tx.Intern(th.Tenant, string(th.ID), tx.e.secrets.Values(m.Content))
+	content := tx.DB.Values.Intern(th.Tenant, string(th.ID), tx.e.secrets.Values(m.Content))
 	if th.Title == "" && m.Role == perdure.RoleUser {
 		if err := setTitle(tx, th, content); err != nil {
 			return 0, err
 		}
 	}
 	th.Seq++
-	tx.PutThread(*th)
-	tx.AddMessage(perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq, Role: m.Role, RunID: run, At: tx.Now,
-		Content: content, Metadata: tx.Intern(th.Tenant, string(th.ID), m.Metadata)})
+	tx.DB.Threads.Put(*th)
+	tx.DB.Threads.AddMessage(perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq, Role: m.Role, RunID: run, At: tx.Now,
+		Content: content, Metadata: tx.DB.Values.Intern(th.Tenant, string(th.ID), m.Metadata)})
 	return th.Seq, nil
 }
 
@@ -126,11 +126,11 @@ func addMessage(tx *Tx, th *perdure.Thread, run perdure.RunID, m perdure.Message
 // secrets. A thread from before there were titles has it from its first messages.
 func setTitle(tx *Tx, th *perdure.Thread, content perdure.Value) error {
 	if th.Seq > 0 {
-		if err := tx.FindTitle(th); err != nil || th.Title != "" {
+		if err := tx.DB.Threads.FindTitle(th); err != nil || th.Title != "" {
 			return err
 		}
 	}
-	text, err := tx.Resolve(th.Tenant, content)
+	text, err := tx.DB.Values.Resolve(th.Tenant, content)
 	th.Title = perdure.Excerpt(string(text), perdure.MaxThreadTitle)
 	return err
 }
@@ -141,7 +141,7 @@ func addMessagesOf(tx *Tx, r *perdure.Run, ms []perdure.Message) ([]perdure.Line
 	if r.ThreadID == "" || len(ms) == 0 {
 		return nil, nil
 	}
-	th, ok, err := tx.Thread(r.Tenant, r.ThreadID)
+	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func addMessagesOf(tx *Tx, r *perdure.Run, ms []perdure.Message) ([]perdure.Line
 
 // takePlace gives a new run its place on its thread. It names the active run that the new one interrupts.
 func takePlace(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.RunID, err error) {
-	th, ok, err := tx.Thread(r.Tenant, r.ThreadID)
+	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
 	if err != nil {
 		return "", err
 	}
@@ -184,7 +184,7 @@ func takePlace(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.RunI
 	}
 	// The thread's row is written even by a run that only queues up, or comes later: the active one may be ending at this
 	// moment on another node, or the thread be deleted, and one of the two has to see the other.
-	tx.PutThread(th)
+	tx.DB.Threads.Put(th)
 	return interrupts, nil
 }
 
@@ -194,7 +194,7 @@ func checkNotAncestor(tx *Tx, r *perdure.Run, active perdure.RunID) error {
 	if r.ParentID == "" || active == "" {
 		return nil
 	}
-	a, ok, err := tx.Run(r.Tenant, active)
+	a, ok, err := tx.DB.Runs.Get(r.Tenant, active)
 	if err != nil || !ok || a.RootID != r.RootID {
 		return err
 	}
@@ -202,7 +202,7 @@ func checkNotAncestor(tx *Tx, r *perdure.Run, active perdure.RunID) error {
 		if id == active {
 			return perdure.Errorf(perdure.CodeThreadBusy, "a live ancestor, %s, is on this thread", active)
 		}
-		parent, ok, err := tx.Run(r.Tenant, id)
+		parent, ok, err := tx.DB.Runs.Get(r.Tenant, id)
 		if err != nil || !ok {
 			return err
 		}
@@ -213,7 +213,7 @@ func checkNotAncestor(tx *Tx, r *perdure.Run, active perdure.RunID) error {
 
 // JoinThread gives a run whose run_at has come its place on its thread.
 func (tx *Tx) JoinThread(r *perdure.Run) error {
-	th, ok, err := tx.Thread(r.Tenant, r.ThreadID)
+	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (tx *Tx) JoinThread(r *perdure.Run) error {
 		return tx.Finish(r, perdure.Orphaned{Missing: "thread"})
 	}
 	if th.Active != "" {
-		tx.PutThread(th)
+		tx.DB.Threads.Put(th)
 		if err := tx.Apply(r, perdure.TurnCame{Turn: perdure.TurnWaiting}); err != nil || !r.Options.First {
 			return err
 		}
@@ -237,7 +237,7 @@ func (tx *Tx) JoinThread(r *perdure.Run) error {
 // activateRun makes a run the active one of its thread.
 func activateRun(tx *Tx, th *perdure.Thread, r *perdure.Run) error {
 	th.Active = r.ID
-	tx.PutThread(*th)
+	tx.DB.Threads.Put(*th)
 	if err := tx.Apply(r, perdure.TurnCame{Turn: perdure.TurnActive}); err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func openThread(tx *Tx, r *perdure.Run) error {
 		return nil
 	}
 	var ms []perdure.Message
-	text, err := tx.Resolve(r.Tenant, r.Options.Opening)
+	text, err := tx.DB.Values.Resolve(r.Tenant, r.Options.Opening)
 	var damaged *perdure.Error
 	switch {
 	case errors.As(err, &damaged):
@@ -276,16 +276,16 @@ func openThread(tx *Tx, r *perdure.Run) error {
 
 // leaveThread makes the next run of an ended run's thread claimable.
 func leaveThread(tx *Tx, r *perdure.Run) error {
-	th, ok, err := tx.Thread(r.Tenant, r.ThreadID)
+	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
 	if err != nil || !ok || th.Active != r.ID {
 		return err
 	}
-	next, ok, err := tx.NextOnThread(r.Tenant, r.ThreadID)
+	next, ok, err := tx.DB.Runs.NextOnThread(r.Tenant, r.ThreadID)
 	if err != nil {
 		return err
 	}
 	th.Active = ""
-	tx.PutThread(th)
+	tx.DB.Threads.Put(th)
 	if !ok {
 		return nil
 	}

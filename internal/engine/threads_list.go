@@ -20,7 +20,7 @@ func (e *Engine) Threads(
 ) (list []ListedThread, next string, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		var rows []perdure.Thread
-		if rows, next, err = v.ThreadPage(t, p); err != nil {
+		if rows, next, err = v.Threads.Page(t, p); err != nil {
 			return err
 		}
 		var active []perdure.RunID
@@ -30,11 +30,11 @@ func (e *Engine) Threads(
 				active = append(active, rows[i].Active)
 			}
 		}
-		live, err := v.LiveRuns(t, active)
+		live, err := v.Runs.Live(t, active)
 		if err != nil {
 			return err
 		}
-		last, err := v.LastMessages(t, ids)
+		last, err := v.Threads.LastMessages(t, ids)
 		for _, th := range rows {
 			x := ListedThread{Thread: th}
 			if m, ok := last[th.ID]; ok {

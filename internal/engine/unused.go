@@ -21,10 +21,10 @@ type Unused struct{ Workers, Webhooks, Keys int }
 // Webhooks are walked through once a round: some stay that are due.
 func dropUnused(tx *Tx, at *Retention) (did Unused, more bool, err error) {
 	p := &tx.e.policy
-	if did.Workers, err = tx.DropWorkers(tx.Now.Add(-max(p.WorkerRetention, p.Lease)), unusedRows); err != nil {
+	if did.Workers, err = tx.DB.Workers.DropUnused(tx.Now.Add(-max(p.WorkerRetention, p.Lease)), unusedRows); err != nil {
 		return did, false, err
 	}
-	if did.Keys, err = tx.DropCredentials(tx.Now.Add(-max(p.KeyRetention, p.IdempotencyTTL)), unusedRows); err != nil {
+	if did.Keys, err = tx.DB.Keys.DropUnused(tx.Now.Add(-max(p.KeyRetention, p.IdempotencyTTL)), unusedRows); err != nil {
 		return did, false, err
 	}
 	if at.Tenant == "" || at.Hook != (store.HookCursor{}) {
@@ -39,7 +39,7 @@ func dropUnused(tx *Tx, at *Retention) (did Unused, more bool, err error) {
 // kept any more.
 func dropWebhooks(tx *Tx, at store.HookCursor) (n int, next store.HookCursor, err error) {
 	p := &tx.e.policy
-	list, next, err := tx.UnusedWebhooks(at, tx.Now.Add(-max(p.WebhookRetention, p.Retention)), unusedHooks)
+	list, next, err := tx.DB.Webhooks.Unused(at, tx.Now.Add(-max(p.WebhookRetention, p.Retention)), unusedHooks)
 	if err != nil {
 		return 0, at, err
 	}
@@ -49,14 +49,14 @@ func dropWebhooks(tx *Tx, at store.HookCursor) (n int, next store.HookCursor, er
 			continue // somebody disabled it: the next run with its URL must not enable it
 		}
 		if w.Scope == perdure.OfRun {
-			q, err := tx.WebhookQuota(w.Tenant, perdure.OfRun)
+			q, err := tx.DB.Webhooks.Quota(w.Tenant, perdure.OfRun)
 			if err != nil {
 				return n, at, err
 			}
 			q.Removed = max(q.Removed, int64(w.SecretVersion))
-			tx.PutWebhookQuota(q)
+			tx.DB.Webhooks.PutQuota(q)
 		}
-		tx.DropWebhook(w)
+		tx.DB.Webhooks.Drop(w)
 		n++
 	}
 	return n, next, nil
@@ -72,11 +72,11 @@ func needWebhook(tx *Tx, t perdure.TenantID, id perdure.WebhookID, until perdure
 	if tx.e.hooks.needed(tx, id) >= until {
 		return nil
 	}
-	w, ok, err := tx.Webhook(t, id)
+	w, ok, err := tx.DB.Webhooks.Get(t, id)
 	if err != nil || !ok || w.DeletedAt != 0 || w.Scope != perdure.OfRun || w.UnusedAt >= until {
 		return err
 	}
 	w.UnusedAt = until.Add(neededAhead)
-	tx.PutWebhook(w)
+	tx.DB.Webhooks.Put(w)
 	return nil
 }

@@ -20,7 +20,7 @@ func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer)
 	if err != nil {
 		return err
 	}
-	before, ok, err := tx.Wait(r.Tenant, r.ID, spec.ID)
+	before, ok, err := tx.DB.Waits.Get(r.Tenant, r.ID, spec.ID)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer)
 			}
 		}
 	}
-	tx.PutWait(w)
+	tx.DB.Waits.Put(w)
 	var asked perdure.Approval
 	if w.Type == perdure.WaitApproval {
 		if asked, err = askForApproval(tx, r, &w, spec.Approval); err != nil {
@@ -79,7 +79,7 @@ func mayOpenWait(tx *Tx, r *perdure.Run, w *perdure.Wait) error {
 	if len(w.Targets) == 0 || r.WaitsOpen < perdure.MaxOpenTargets/perdure.MaxBatch {
 		return nil // so few waits can't name more
 	}
-	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func childrenOf(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait)
 			out = append(out, c)
 		}
 	}
-	named, err := tx.Children(r.Tenant, r.ID, spec.Keys)
+	named, err := tx.DB.Runs.Children(r.Tenant, r.ID, spec.Keys)
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +118,11 @@ func childrenOf(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait)
 		}
 		add(c)
 	}
-	if err := tx.Prefetch(r.Tenant, spec.RunIDs); err != nil {
+	if err := tx.DB.Runs.Load(r.Tenant, spec.RunIDs); err != nil {
 		return nil, err
 	}
 	for _, id := range spec.RunIDs {
-		c, ok, err := tx.Run(r.Tenant, id)
+		c, ok, err := tx.DB.Runs.Get(r.Tenant, id)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +136,7 @@ func childrenOf(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait)
 
 // closeWait ends a wait that the run no longer cares for.
 func closeWait(tx *Tx, r *perdure.Run, id string) error {
-	w, ok, err := tx.Wait(r.Tenant, r.ID, id)
+	w, ok, err := tx.DB.Waits.Get(r.Tenant, r.ID, id)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func closeWait(tx *Tx, r *perdure.Run, id string) error {
 		return nil
 	}
 	w.State, w.EndedAt = perdure.WaitClosed, tx.Now
-	tx.PutWait(w)
+	tx.DB.Waits.Put(w)
 	if _, err := endApproval(tx, &w); err != nil {
 		return err
 	}
@@ -159,13 +159,13 @@ func closeWaits(tx *Tx, r *perdure.Run) error {
 	if r.WaitsOpen == 0 {
 		return nil
 	}
-	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return err
 	}
 	for _, w := range open {
 		w.State, w.EndedAt = perdure.WaitClosed, tx.Now
-		tx.PutWait(w)
+		tx.DB.Waits.Put(w)
 		if _, err := endApproval(tx, &w); err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func deliverItem(tx *Tx, r *perdure.Run, i perdure.Item) (perdure.Item, error) {
 func (tx *Tx) putNextItem(r *perdure.Run, i perdure.Item) perdure.Item {
 	i.Tenant, i.RunID, i.Seq, i.Status = r.Tenant, r.ID, r.InboxSeq+1, perdure.ItemPending
 	i.CreatedAt, i.AlarmAt = tx.Now, tx.Now.Add(tx.e.policy.PendingWakeup)
-	tx.PutItem(i)
+	tx.DB.Inbox.Put(i)
 	return i
 }
 
@@ -193,7 +193,7 @@ func (tx *Tx) putNextItem(r *perdure.Run, i perdure.Item) perdure.Item {
 func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.Item) error {
 	wakes := w.Named && r.State == perdure.Suspended
 	w.State, w.EndedAt, w.Named = state, tx.Now, false
-	tx.PutWait(w)
+	tx.DB.Waits.Put(w)
 	a, err := endApproval(tx, &w)
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.I
 		// The holder may have this item in hands already, without knowing what it is for: it is handed over
 		// once more, and may be acknowledged either way.
 		i.WaitID, i.Status, i.AlarmAt = w.ID, perdure.ItemPending, tx.Now.Add(tx.e.policy.PendingWakeup)
-		tx.PutItem(i)
+		tx.DB.Inbox.Put(i)
 	} else {
 		i := perdure.Item{Type: perdure.ItemWait, WaitID: w.ID, Name: w.Name, Outcome: state}
 		switch {
@@ -232,7 +232,7 @@ func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.I
 
 // resetWaitClock sets a suspended run's clock to the first timeout of the waits that are still open.
 func resetWaitClock(tx *Tx, r *perdure.Run) error {
-	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func firstTimeout(waits []perdure.Wait) (first perdure.Instant) {
 // TimeOutWaits ends the open waits of a run whose time has come; a timer's time is its satisfaction. Their
 // children go on, and what comes later stays in the inbox for a later wait.
 func (tx *Tx) TimeOutWaits(r *perdure.Run) error {
-	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func endChildWaits(tx *Tx, parent, child *perdure.Run) error {
 	if parent.WaitsOpen == 0 {
 		return nil
 	}
-	open, err := tx.OpenWaits(parent.Tenant, parent.ID)
+	open, err := tx.DB.Waits.Open(parent.Tenant, parent.ID)
 	if err != nil {
 		return err
 	}
@@ -294,7 +294,7 @@ func endChildWaits(tx *Tx, parent, child *perdure.Run) error {
 		if child.State == perdure.Completed {
 			w.OK++
 		}
-		tx.PutWait(w)
+		tx.DB.Waits.Put(w)
 		if w.Satisfied() {
 			if err := endWait(tx, parent, w, perdure.WaitSatisfied, nil); err != nil {
 				return err
@@ -309,11 +309,11 @@ func (tx *Tx) Stalled(child *perdure.Run) error {
 	if child.ParentID == "" {
 		return nil
 	}
-	parent, ok, err := tx.Run(child.Tenant, child.ParentID)
+	parent, ok, err := tx.DB.Runs.Get(child.Tenant, child.ParentID)
 	if err != nil || !ok || !parent.State.Live() || parent.WaitsOpen == 0 {
 		return err
 	}
-	open, err := tx.OpenWaits(parent.Tenant, parent.ID)
+	open, err := tx.DB.Waits.Open(parent.Tenant, parent.ID)
 	if err != nil {
 		return err
 	}
@@ -339,14 +339,14 @@ func suspendRun(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 	if err := tx.TimeOutWaits(r); err != nil { // what timed out while it was running
 		return err
 	}
-	open, err := tx.OpenWaits(r.Tenant, r.ID)
+	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return err
 	}
 	over := "" // a named wait that is over
 	if len(c.Outcome.Waits) > 0 {
 		for _, id := range c.Outcome.Waits {
-			w, ok, err := tx.Wait(r.Tenant, r.ID, id)
+			w, ok, err := tx.DB.Waits.Get(r.Tenant, r.ID, id)
 			if err != nil {
 				return err
 			}
@@ -359,7 +359,7 @@ func suspendRun(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 		}
 	} else {
 		// What the worker has not been told yet counts as well.
-		if over, err = tx.UntoldWait(r); err != nil {
+		if over, err = tx.DB.Inbox.UntoldWait(r); err != nil {
 			return err
 		}
 	}
@@ -369,7 +369,7 @@ func suspendRun(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 		if w.Named {
 			named = append(named, w.ID)
 		}
-		tx.PutWait(w)
+		tx.DB.Waits.Put(w)
 	}
 	if len(named) == 0 && over == "" {
 		return perdure.Errorf(perdure.CodeNothingToWaitFor, "the run has no open wait: it would sleep until its deadline")

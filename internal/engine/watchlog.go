@@ -17,17 +17,17 @@ func (e *Engine) WatchdogLog(
 	ctx context.Context, f WatchFilter, likely perdure.TenantID,
 ) (list []perdure.WatchdogAction, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		list, err = v.Watched(f)
+		list, err = v.WatchLog.Page(f)
 		if err != nil || len(list) > 0 || f.Run == "" || f.Before != "" {
 			return err
 		}
 		t := f.Tenant
 		if t == "" {
-			if t, err = v.TenantOf(f.Run, likely); err != nil {
+			if t, err = v.Runs.TenantOf(f.Run, likely); err != nil {
 				return err
 			}
 		}
-		if _, ok, err := v.Run(t, f.Run); err != nil || ok {
+		if _, ok, err := v.Runs.Get(t, f.Run); err != nil || ok {
 			return err
 		}
 		return notFound("run")

@@ -79,24 +79,24 @@ func (op *CreateWebhook) register(tx *Tx, scope string) error {
 // roomForWebhook refuses one more registered endpoint than a tenant may have. The quota's row is written, so that whatever registers
 // another one at this moment is decided again.
 func roomForWebhook(tx *Tx, t perdure.TenantID) error {
-	q, err := tx.WebhookQuota(t, perdure.OfTenant)
+	q, err := tx.DB.Webhooks.Quota(t, perdure.OfTenant)
 	if err != nil {
 		return err
 	}
-	have, err := tx.Registered(t)
+	have, err := tx.DB.Webhooks.CountRegistered(t)
 	if err != nil {
 		return err
 	}
 	if have >= perdure.MaxWebhooks {
 		return perdure.Errorf(perdure.CodeQuota, "a tenant may have %d webhooks, and this one has them", perdure.MaxWebhooks)
 	}
-	tx.PutWebhookQuota(q)
+	tx.DB.Webhooks.PutQuota(q)
 	return nil
 }
 
 // roomForRunWebhook refuses a submission that names one more unknown URL than a tenant's may within an hour.
 func roomForRunWebhook(tx *Tx, t perdure.TenantID) error {
-	q, err := tx.WebhookQuota(t, perdure.OfRun)
+	q, err := tx.DB.Webhooks.Quota(t, perdure.OfRun)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func roomForRunWebhook(tx *Tx, t perdure.TenantID) error {
 			perdure.MaxRunWebhooks)
 	}
 	q.Made++
-	tx.PutWebhookQuota(q)
+	tx.DB.Webhooks.PutQuota(q)
 	return nil
 }
 
@@ -299,7 +299,7 @@ func (op *Redeliver) Do(tx *Tx) error {
 	if !ok {
 		return notFound("delivery")
 	}
-	n, ok, err := tx.Notification(op.Tenant, run, seq, id)
+	n, ok, err := tx.DB.Outbox.Get(op.Tenant, run, seq, id)
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (op *Redeliver) Do(tx *Tx) error {
 }
 
 func sendAgain(tx *Tx, n *perdure.Notification) error {
-	w, ok, err := tx.Webhook(n.Tenant, n.Webhook)
+	w, ok, err := tx.DB.Webhooks.Get(n.Tenant, n.Webhook)
 	switch {
 	case err != nil:
 		return err
@@ -328,14 +328,14 @@ func sendAgain(tx *Tx, n *perdure.Notification) error {
 		return perdure.Errorf(perdure.CodeWrongState, "its webhook is disabled: enable it first")
 	}
 	n.State, n.Tries, n.AlarmAt = perdure.NotePending, 0, tx.Now
-	tx.Notify(*n)
+	tx.DB.Outbox.Put(*n)
 	tx.post(n.Tenant, n.Webhook, true)
 	return nil
 }
 
 // webhook gives an endpoint that is not deleted.
 func (tx *Tx) webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, error) {
-	w, ok, err := tx.Webhook(t, id)
+	w, ok, err := tx.DB.Webhooks.Get(t, id)
 	if err == nil && (!ok || w.DeletedAt != 0) {
 		err = notFound("webhook")
 	}
@@ -344,9 +344,9 @@ func (tx *Tx) webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook
 
 // putWebhook stages an endpoint. This node knows of it before the operation is answered, others after WebhookDelay.
 func putWebhook(tx *Tx, w perdure.Webhook) {
-	tx.PutWebhook(w)
+	tx.DB.Webhooks.Put(w)
 	tx.post(w.Tenant, w.ID, true)
-	tx.After(func() {
+	tx.DB.After(func() {
 		tx.e.hooks.forget(w.Tenant)
 		tx.e.store.Outdate() // what another lane has decided without it
 	})
@@ -392,7 +392,7 @@ func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, per
 	if there {
 		return id, "", nil
 	}
-	w, ok, err := tx.Webhook(t, id)
+	w, ok, err := tx.DB.Webhooks.Get(t, id)
 	if err != nil {
 		return id, "", err
 	}
@@ -401,16 +401,16 @@ func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, per
 			return id, "", err
 		}
 		// One that was deleted comes back with another secret, also after its row was removed: whoever had the first one was not asked.
-		q, err := tx.WebhookQuota(t, perdure.OfRun)
+		q, err := tx.DB.Webhooks.Quota(t, perdure.OfRun)
 		if err != nil {
 			return id, "", err
 		}
 		version := max(w.SecretVersion, int(q.Removed)) + 1
 		w = perdure.Webhook{Tenant: t, ID: id, Scope: perdure.OfRun, URL: url, SecretVersion: version, CreatedAt: tx.Now, Version: w.Version}
-		tx.PutWebhook(w)
+		tx.DB.Webhooks.Put(w)
 		return id, tx.e.webhookSecret(&w, w.SecretVersion), nil
 	}
-	tx.After(func() { tx.e.hooks.saw(id, tx.Now, w.UnusedAt, changes) })
+	tx.DB.After(func() { tx.e.hooks.saw(id, tx.Now, w.UnusedAt, changes) })
 	return id, "", nil
 }
 
@@ -420,7 +420,7 @@ func firstSecret(tx *Tx, r *perdure.Run) (string, error) {
 	if !strings.HasPrefix(string(r.Options.Webhook), "wh_") {
 		return "", nil
 	}
-	w, ok, err := tx.Webhook(r.Tenant, perdure.WebhookID(r.Options.Webhook))
+	w, ok, err := tx.DB.Webhooks.Get(r.Tenant, perdure.WebhookID(r.Options.Webhook))
 	if err != nil || !ok || w.DeletedAt != 0 || w.RotatedAt != 0 || w.CreatedAt != r.CreatedAt {
 		return "", err
 	}
@@ -461,7 +461,7 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 			n++
 		}
 		if n > 1 && tx.notes+n > maxNotes {
-			tx.PutFanOut(store.FanOut{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Type: l.Type, ThreadID: r.ThreadID, Own: mine, At: tx.Now})
+			tx.DB.FanOuts.Put(store.FanOut{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Type: l.Type, ThreadID: r.ThreadID, Own: mine, At: tx.Now})
 			tx.post(r.Tenant, "", false)
 			continue
 		}
@@ -477,7 +477,7 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 }
 
 func addNotification(tx *Tx, r *perdure.Run, l *perdure.Line, w perdure.WebhookID) {
-	tx.Notify(perdure.Notification{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Webhook: w, Type: l.Type, State: perdure.NotePending, CreatedAt: tx.Now, AlarmAt: tx.Now})
+	tx.DB.Outbox.Put(perdure.Notification{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Webhook: w, Type: l.Type, State: perdure.NotePending, CreatedAt: tx.Now, AlarmAt: tx.Now})
 	tx.post(r.Tenant, w, false)
 }
 

@@ -12,7 +12,7 @@ func (e *Engine) Webhooks(
 	ctx context.Context, t perdure.TenantID, p Page,
 ) (list []perdure.Webhook, next string, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		list, next, err = v.WebhookPage(t, p)
+		list, next, err = v.Webhooks.Page(t, p)
 		return err
 	})
 	return list, next, err
@@ -22,7 +22,7 @@ func (e *Engine) Webhooks(
 func (e *Engine) Webhook(ctx context.Context, t perdure.TenantID, id perdure.WebhookID) (w perdure.Webhook, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		var ok bool
-		if w, ok, err = v.Webhook(t, id); err == nil && (!ok || w.DeletedAt != 0) {
+		if w, ok, err = v.Webhooks.Get(t, id); err == nil && (!ok || w.DeletedAt != 0) {
 			err = notFound("webhook")
 		}
 		return err
@@ -36,12 +36,12 @@ func (e *Engine) Deliveries(
 	ctx context.Context, t perdure.TenantID, id perdure.WebhookID, state, before string, limit int,
 ) (list []perdure.Notification, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
-		if _, ok, err := v.Webhook(t, id); err != nil {
+		if _, ok, err := v.Webhooks.Get(t, id); err != nil {
 			return err
 		} else if !ok {
 			return notFound("webhook")
 		}
-		list, err = v.Deliveries(t, id, state, before, limit)
+		list, err = v.Outbox.Deliveries(t, id, state, before, limit)
 		return err
 	})
 	return list, err
@@ -53,13 +53,13 @@ func (e *Engine) Delivery(
 ) (n perdure.Notification, tries []perdure.WebhookAttempt, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		var ok bool
-		if n, ok, err = v.Delivery(t, id); err != nil {
+		if n, ok, err = v.Outbox.Delivery(t, id); err != nil {
 			return err
 		}
 		if !ok {
 			return notFound("delivery")
 		}
-		tries, err = v.Attempts(&n)
+		tries, err = v.Outbox.Attempts(&n)
 		return err
 	})
 	return n, tries, err

@@ -12,7 +12,7 @@ import (
 type breaks struct{ text string }
 
 func (breaks) Needs() []store.Ref       { return nil }
-func (b breaks) Do(tx *engine.Tx) error { tx.Stage(b.text); return nil }
+func (b breaks) Do(tx *engine.Tx) error { tx.DB.Stage(b.text); return nil }
 
 // A run that something has happened to in the database is shown with what can be read of it, and the one behind it is granted.
 func TestADamagedRunIsShownAndNotHandedOver(t *testing.T) {

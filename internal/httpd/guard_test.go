@@ -286,7 +286,7 @@ func TestATenantsKeyDoesNotReachThePlatforms(t *testing.T) {
 	}
 	var n int
 	if err := w.e.Store().View(context.Background(), func(v *store.View) (err error) {
-		n, err = v.HasPlatformKey()
+		n, err = v.Keys.CountPlatform()
 		return err
 	}); err != nil || n != 1 {
 		t.Errorf("%d platform keys, %v", n, err)

@@ -261,7 +261,7 @@ type forgedKey struct{ row store.KeyRow }
 func (op *forgedKey) Needs() []store.Ref { return nil }
 func (op *forgedKey) Do(tx *engine.Tx) error {
 	op.row.ExpiresAt = tx.Now.Add(time.Hour)
-	tx.PutKey(op.row)
+	tx.DB.Idempotency.Put(op.row)
 	return nil
 }
 

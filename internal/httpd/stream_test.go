@@ -451,7 +451,7 @@ type pruneOp struct {
 
 func (pruneOp) Needs() []store.Ref { return nil }
 func (op pruneOp) Do(tx *engine.Tx) error {
-	tx.Stage("DELETE FROM events WHERE run_id=? AND seq<=?", op.id, op.upto)
+	tx.DB.Stage("DELETE FROM events WHERE run_id=? AND seq<=?", op.id, op.upto)
 	return nil
 }
 

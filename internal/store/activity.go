@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// LastEvents reads the end of a run's log, the last line first: so many lines, and no more once they hold that many bytes.
-func (v *View) LastEvents(t perdure.TenantID, run perdure.RunID, limit, bytes int) (out []perdure.Line, err error) {
-	err = eventTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(e *EventRow) error {
+// Last reads the end of a run's log, the last line first: so many lines, and no more once they hold that many bytes.
+func (repo *Events) Last(t perdure.TenantID, run perdure.RunID, limit, bytes int) (out []perdure.Line, err error) {
+	err = eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(e *EventRow) error {
 		out = append(out, e.Line)
 		if bytes -= len(e.Data); bytes <= 0 {
 			return errEnough
@@ -25,25 +25,25 @@ func (v *View) LastEvents(t perdure.TenantID, run perdure.RunID, limit, bytes in
 
 // ChangedAt gives when something last happened to a run: a sign of life, a line of its log, an item of its inbox. The row
 // alone does not tell, because a signal that nobody waits for writes none of its instants.
-func (v *View) ChangedAt(r *perdure.Run) (perdure.Instant, error) {
+func (repo *Runs) ChangedAt(r *perdure.Run) (perdure.Instant, error) {
 	at := max(r.CreatedAt, r.StartedAt, r.SeenAt, r.FinishedAt)
-	lines, err := v.LastEvents(r.Tenant, r.ID, 1, 1)
+	lines, err := repo.in.Events.Last(r.Tenant, r.ID, 1, 1)
 	if err != nil {
 		return 0, err
 	}
 	for i := range lines {
 		at = max(at, lines[i].At)
 	}
-	err = itemTable.query(v.sess, "WHERE tenant=? AND run_id=? AND seq=?", []any{string(r.Tenant), string(r.ID), r.InboxSeq}, func(i *perdure.Item) error {
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq=?", []any{string(r.Tenant), string(r.ID), r.InboxSeq}, func(i *perdure.Item) error {
 		at = max(at, i.CreatedAt)
 		return nil
 	})
 	return at, err
 }
 
-// SkippedItems gives what the watchdog skipped of a run's inbox: the last ones, oldest first.
-func (v *View) SkippedItems(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
-	err = itemTable.query(v.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
+// Skipped gives what the watchdog skipped of a run's inbox: the last ones, oldest first.
+func (repo *Inbox) Skipped(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
 		out = append(out, *i)
 		return nil
 	})
@@ -51,11 +51,7 @@ func (v *View) SkippedItems(t perdure.TenantID, run perdure.RunID, limit int) (o
 	return out, err
 }
 
-// LastLines gives the lines of a type that a run's log has after one, the last one first, until enough is said. A value that is
-// stored by its hash is given in full.
-func (v *View) LastLines(t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool) error {
-	return lastLines(v.sess, t, run, typ, after, enough)
-}
+
 
 // lastLines looks for them a few at a time: most callers have enough soon.
 func lastLines(s Session, t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool) error {
@@ -85,9 +81,9 @@ func lastLines(s Session, t perdure.TenantID, run perdure.RunID, typ string, aft
 	}
 }
 
-// OpenWaits gives a run's open waits, in the order of their ids: at most so many.
-func (v *View) OpenWaits(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Wait, err error) {
-	err = waitTable.query(v.sess, "WHERE tenant=? AND run_id=? AND state='open' ORDER BY id"+atMost, []any{string(t), string(run), int64(limit)}, func(w *perdure.Wait) error {
+// FirstOpen gives a run's open waits, in the order of their ids: at most so many.
+func (repo *Waits) FirstOpen(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Wait, err error) {
+	err = waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open' ORDER BY id"+atMost, []any{string(t), string(run), int64(limit)}, func(w *perdure.Wait) error {
 		out = append(out, *w)
 		return nil
 	})
@@ -98,9 +94,9 @@ func (v *View) OpenWaits(t perdure.TenantID, run perdure.RunID, limit int) (out 
 const maxFamily = 1000
 
 // Family gives children of a run: at most so many, those that live first, and each in the order of their keys.
-func (v *View) Family(t perdure.TenantID, parent perdure.RunID, limit int) ([]perdure.Run, error) {
+func (repo *Runs) Family(t perdure.TenantID, parent perdure.RunID, limit int) ([]perdure.Run, error) {
 	var live, ended []perdure.RunID
-	err := v.sess.Query("SELECT id, CASE WHEN alarm_at IS NULL THEN 0 ELSE 1 END FROM runs WHERE tenant=? AND parent_id=? AND parent_id<>'' ORDER BY journal_key"+atMost,
+	err := repo.in.sess.Query("SELECT id, CASE WHEN alarm_at IS NULL THEN 0 ELSE 1 END FROM runs WHERE tenant=? AND parent_id=? AND parent_id<>'' ORDER BY journal_key"+atMost,
 		[]any{string(t), string(parent), int64(maxFamily)}, func(scan func(...any) error) error {
 			var id perdure.RunID
 			var lives int64
@@ -117,7 +113,7 @@ func (v *View) Family(t perdure.TenantID, parent perdure.RunID, limit int) ([]pe
 	}
 	chosen := append(live, ended...)
 	chosen = chosen[:min(limit, len(chosen))]
-	found, err := v.RunsByID(t, chosen)
+	found, err := repo.ByID(t, chosen)
 	if err != nil {
 		return nil, err
 	}
@@ -136,12 +132,12 @@ func (v *View) Family(t perdure.TenantID, parent perdure.RunID, limit int) ([]pe
 
 // AttemptOf gives the attempt that an epoch of a run was granted for, or zero if the log does not say, or no longer.
 // Epochs only rise along a log, so that a few of its lines tell.
-func (tx *Tx) AttemptOf(r *perdure.Run, epoch int64) (attempt int, err error) {
+func (repo *Events) AttemptOf(r *perdure.Run, epoch int64) (attempt int, err error) {
 	for low, high := int64(1), r.Seq; low <= high; {
 		middle := low + (high-low)/2
 		var at, of int64
 		n := 0
-		err := tx.sess.Query("SELECT seq, epoch, attempt FROM events WHERE tenant=? AND run_id=? AND seq>=? ORDER BY seq LIMIT 1",
+		err := repo.in.sess.Query("SELECT seq, epoch, attempt FROM events WHERE tenant=? AND run_id=? AND seq>=? ORDER BY seq LIMIT 1",
 			[]any{string(r.Tenant), string(r.ID), middle}, func(scan func(...any) error) error { return scan(&at, &of, &n) })
 		switch {
 		case err != nil:

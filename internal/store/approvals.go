@@ -69,40 +69,40 @@ var approvalTable = &table[perdure.Approval]{
 	},
 }
 
-// Approval gives the approval that a run's wait asks for. The run has been read.
-func (tx *Tx) Approval(t perdure.TenantID, run perdure.RunID, wait string) (perdure.Approval, bool, error) {
+// Get gives the approval that a run's wait asks for. The run has been read.
+func (repo *Approvals) Get(t perdure.TenantID, run perdure.RunID, wait string) (perdure.Approval, bool, error) {
 	k := waitKey{runKey{t, run}, wait}
-	if a, ok, known := tx.approvals.get(k); known {
+	if a, ok, known := repo.rows.get(k); known {
 		return a, ok, nil
 	}
-	err := approvalTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND wait_id=?", []any{string(t), string(run), wait}, func(a *perdure.Approval) error {
-		tx.approvals.absorb(k, *a, true)
+	err := approvalTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND wait_id=?", []any{string(t), string(run), wait}, func(a *perdure.Approval) error {
+		repo.rows.absorb(k, *a, true)
 		return nil
 	})
 	if err == nil {
-		tx.approvals.absorb(k, perdure.Approval{}, false)
+		repo.rows.absorb(k, perdure.Approval{}, false)
 	}
-	a, ok, _ := tx.approvals.get(k)
+	a, ok, _ := repo.rows.get(k)
 	return a, ok, err
 }
 
-// ApprovalOf says whose an approval is: the run and the wait, which never change. What the approval says is read after the run.
-func (tx *Tx) ApprovalOf(t perdure.TenantID, id perdure.ApprovalID) (run perdure.RunID, wait string, ok bool, err error) {
-	err = tx.sess.Query("SELECT run_id, wait_id FROM approvals WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(scan func(...any) error) error {
+// Find says whose an approval is: the run and the wait, which never change. What the approval says is read after the run.
+func (repo *Approvals) Find(t perdure.TenantID, id perdure.ApprovalID) (run perdure.RunID, wait string, ok bool, err error) {
+	err = repo.in.sess.Query("SELECT run_id, wait_id FROM approvals WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(scan func(...any) error) error {
 		ok = true
 		return scan(&run, &wait)
 	})
 	return run, wait, ok, err
 }
 
-// HadApproval tells whether a run has asked for an approval of that name, other than by one wait. The run has been read.
-func (tx *Tx) HadApproval(t perdure.TenantID, run perdure.RunID, name, otherThan string) (had bool, err error) {
-	for k, sl := range tx.approvals.slots {
+// Had tells whether a run has asked for an approval of that name, other than by one wait. The run has been read.
+func (repo *Approvals) Had(t perdure.TenantID, run perdure.RunID, name, otherThan string) (had bool, err error) {
+	for k, sl := range repo.rows.slots {
 		if k.runKey == (runKey{t, run}) && k.id != otherThan && sl.exists && sl.val.Name == name {
 			return true, nil
 		}
 	}
-	err = tx.sess.Query("SELECT 1 FROM approvals WHERE tenant=? AND run_id=? AND name=? AND wait_id<>? LIMIT 1", []any{string(t), string(run), name, otherThan},
+	err = repo.in.sess.Query("SELECT 1 FROM approvals WHERE tenant=? AND run_id=? AND name=? AND wait_id<>? LIMIT 1", []any{string(t), string(run), name, otherThan},
 		func(func(...any) error) error {
 			had = true
 			return nil
@@ -110,9 +110,9 @@ func (tx *Tx) HadApproval(t perdure.TenantID, run perdure.RunID, name, otherThan
 	return had, err
 }
 
-// PutApproval stages an approval.
-func (tx *Tx) PutApproval(a perdure.Approval) {
-	tx.approvals.put(tx, waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
+// Put stages an approval.
+func (repo *Approvals) Put(a perdure.Approval) {
+	repo.rows.put(repo.in.tx, waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
 }
 
 // An ApprovalFilter chooses approvals of a list. Empty fields choose all.
@@ -125,14 +125,14 @@ type ApprovalFilter struct {
 	Rows  int // how many are looked at for a page; zero: PageRows
 }
 
-// Approvals lists a tenant's approvals, oldest first, in full. more says that these are not all.
-func (v *View) Approvals(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, more bool, err error) {
-	out, next, err := v.ApprovalPage(t, f)
+// List lists a tenant's approvals, oldest first, in full. more says that these are not all.
+func (repo *Approvals) List(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, more bool, err error) {
+	out, next, err := repo.Page(t, f)
 	return out, next != "", err
 }
 
-// ApprovalPage reads a page of a tenant's approvals, oldest first, in full. next is the last one that was looked at, if there may be more.
-func (v *View) ApprovalPage(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, next perdure.ApprovalID, err error) {
+// Page reads a page of a tenant's approvals, oldest first, in full. next is the last one that was looked at, if there may be more.
+func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, next perdure.ApprovalID, err error) {
 	where, args := "WHERE tenant=?", []any{string(t)}
 	if f.State != "" {
 		if !slices.Contains(perdure.ApprovalStates, f.State) {
@@ -146,7 +146,7 @@ func (v *View) ApprovalPage(t perdure.TenantID, f ApprovalFilter) (out []perdure
 	after := perdure.Approval{}
 	if f.After != "" {
 		var ok bool
-		if after, ok, err = v.approval(t, f.After); err != nil {
+		if after, ok, err = repo.byID(t, f.After); err != nil {
 			return nil, "", err
 		}
 		if !ok {
@@ -155,7 +155,7 @@ func (v *View) ApprovalPage(t perdure.TenantID, f ApprovalFilter) (out []perdure
 		where, args = where+" AND (opened_at,id)>(?,?)", append(args, int64(after.OpenedAt), string(after.ID))
 	}
 	if f.State != "" && f.State != perdure.ApprovalOpen && f.RunID == "" { // those of one state may be few among many
-		last, err := v.lastApproval(t, &after, f.Rows)
+		last, err := repo.last(t, &after, f.Rows)
 		if err != nil {
 			return nil, "", err
 		}
@@ -165,7 +165,7 @@ func (v *View) ApprovalPage(t perdure.TenantID, f ApprovalFilter) (out []perdure
 		}
 	}
 	size := 0
-	err = approvalTable.query(v.sess, where+" ORDER BY opened_at, id"+atMost, append(args, int64(f.Limit)+1), func(a *perdure.Approval) error {
+	err = approvalTable.query(repo.in.sess, where+" ORDER BY opened_at, id"+atMost, append(args, int64(f.Limit)+1), func(a *perdure.Approval) error {
 		if len(out) == f.Limit || size > f.Bytes {
 			next = out[len(out)-1].ID
 			return errEnough
@@ -183,38 +183,38 @@ func (v *View) ApprovalPage(t perdure.TenantID, f ApprovalFilter) (out []perdure
 		return nil, "", err
 	}
 	for i := range out {
-		if err := v.inFull(&out[i]); err != nil {
+		if err := repo.inFull(&out[i]); err != nil {
 			return nil, "", err
 		}
 	}
 	return out, next, nil
 }
 
-// lastApproval gives the last approval that is looked at for a page. It has no id when the page may look at all that are left.
-func (v *View) lastApproval(t perdure.TenantID, after *perdure.Approval, rows int) (a perdure.Approval, err error) {
+// last gives the last approval that is looked at for a page. It has no id when the page may look at all that are left.
+func (repo *Approvals) last(t perdure.TenantID, after *perdure.Approval, rows int) (a perdure.Approval, err error) {
 	if rows == 0 {
 		rows = PageRows
 	}
-	err = v.sess.Query("SELECT id, opened_at FROM approvals WHERE tenant=? AND (opened_at,id)>(?,?) ORDER BY opened_at, id LIMIT 1 OFFSET CAST(? AS BIGINT)",
+	err = repo.in.sess.Query("SELECT id, opened_at FROM approvals WHERE tenant=? AND (opened_at,id)>(?,?) ORDER BY opened_at, id LIMIT 1 OFFSET CAST(? AS BIGINT)",
 		[]any{string(t), int64(after.OpenedAt), string(after.ID), int64(rows - 1)}, func(scan func(...any) error) error { return scan(&a.ID, &a.OpenedAt) })
 	return a, err
 }
 
-// Approval gives an approval by its id, in full.
-func (v *View) Approval(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Approval, ok bool, err error) {
-	if a, ok, err = v.approval(t, id); ok && err == nil {
-		err = v.inFull(&a)
+// ByID gives an approval by its id, in full.
+func (repo *Approvals) ByID(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Approval, ok bool, err error) {
+	if a, ok, err = repo.byID(t, id); ok && err == nil {
+		err = repo.inFull(&a)
 	}
 	return a, ok, err
 }
 
-func (v *View) approval(t perdure.TenantID, id perdure.ApprovalID) (perdure.Approval, bool, error) {
-	return approvalTable.one(v.sess, "WHERE tenant=? AND id=?", string(t), string(id))
+func (repo *Approvals) byID(t perdure.TenantID, id perdure.ApprovalID) (perdure.Approval, bool, error) {
+	return approvalTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
-func (v *View) inFull(a *perdure.Approval) (err error) {
-	if a.Action, err = v.Resolve(a.Tenant, a.Action); err == nil {
-		a.Answer, err = v.Resolve(a.Tenant, a.Answer)
+func (repo *Approvals) inFull(a *perdure.Approval) (err error) {
+	if a.Action, err = repo.in.Values.Resolve(a.Tenant, a.Action); err == nil {
+		a.Answer, err = repo.in.Values.Resolve(a.Tenant, a.Answer)
 	}
 	return err
 }

@@ -28,15 +28,15 @@ type artifactKey struct {
 	name string
 }
 
-// Artifacts gives a run's artifacts, by name.
-func (tx *Tx) Artifacts(t perdure.TenantID, run perdure.RunID) ([]perdure.Artifact, error) {
+// List gives a run's artifacts, by name.
+func (repo *Artifacts) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Artifact, error) {
 	k := runKey{t, run}
-	err := artifactTable.query(tx.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(a *perdure.Artifact) error {
-		tx.artifacts.absorb(artifactKey{k, a.Name}, *a, true)
+	err := artifactTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(a *perdure.Artifact) error {
+		repo.rows.absorb(artifactKey{k, a.Name}, *a, true)
 		return nil
 	})
 	var out []perdure.Artifact
-	for a := range tx.artifacts.of(k) {
+	for a := range repo.rows.of(k) {
 		out = append(out, *a)
 	}
 	slices.SortFunc(out, func(a, b perdure.Artifact) int { return strings.Compare(a.Name, b.Name) })
@@ -44,31 +44,31 @@ func (tx *Tx) Artifacts(t perdure.TenantID, run perdure.RunID) ([]perdure.Artifa
 }
 
 // BeginUpload stages an upload. Until it is an artifact's content, it is something to be removed, from an instant on.
-func (tx *Tx) BeginUpload(t perdure.TenantID, id string, until perdure.Instant) {
-	push(tx, &tx.removals, Removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
+func (repo *Artifacts) BeginUpload(t perdure.TenantID, id string, until perdure.Instant) {
+	push(repo.in.tx, &repo.in.Removals.rows, Removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
 }
 
 // AddChunk stages a part of an upload, which must still be one: nobody would remove it otherwise.
-func (tx *Tx) AddChunk(t perdure.TenantID, id string, n int64, data []byte) {
+func (repo *Artifacts) AddChunk(t perdure.TenantID, id string, n int64, data []byte) {
 	lock := ""
-	if !tx.s.dialect.ownClock {
+	if !repo.in.s.dialect.ownClock {
 		lock = " FOR KEY SHARE" // whoever removes the upload waits for this, and then sees it
 	}
-	push(tx, &tx.later, statement{"INSERT INTO chunks (tenant,upload,n,data) SELECT tenant, id, CAST(? AS BIGINT), CAST(? AS " + tx.s.dialect.schema.Replace("{bytes}") + ") FROM removals " +
+	push(repo.in.tx, &repo.in.tx.later, statement{"INSERT INTO chunks (tenant,upload,n,data) SELECT tenant, id, CAST(? AS BIGINT), CAST(? AS " + repo.in.s.dialect.schema.Replace("{bytes}") + ") FROM removals " +
 		"WHERE tenant=? AND kind='upload' AND id=? AND due_at>?" + lock + " ON CONFLICT (tenant,upload,n) DO UPDATE SET data=excluded.data",
-		[]any{n, data, string(t), id, int64(tx.Now)}, 1})
+		[]any{n, data, string(t), id, int64(repo.in.Now)}, 1})
 }
 
 // Uploading tells until when an upload is kept, or zero if there is none.
-func (tx *Tx) Uploading(t perdure.TenantID, id string) (until perdure.Instant, err error) {
-	err = tx.sess.Query("SELECT due_at FROM removals WHERE tenant=? AND kind='upload' AND id=?", []any{string(t), id},
+func (repo *Artifacts) Uploading(t perdure.TenantID, id string) (until perdure.Instant, err error) {
+	err = repo.in.sess.Query("SELECT due_at FROM removals WHERE tenant=? AND kind='upload' AND id=?", []any{string(t), id},
 		func(scan func(...any) error) error { return scan(&until) })
 	return until, err
 }
 
 // EndUpload gives an upload up: it goes with the next sweep.
-func (tx *Tx) EndUpload(t perdure.TenantID, id string) {
-	push(tx, &tx.later, statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?", []any{int64(tx.Now), string(t), id}, anyNumber})
+func (repo *Artifacts) EndUpload(t perdure.TenantID, id string) {
+	push(repo.in.tx, &repo.in.tx.later, statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?", []any{int64(repo.in.Now), string(t), id}, anyNumber})
 }
 
 // A content is who brought some bytes first, and how often they were brought. Uses guards their removal.
@@ -84,25 +84,25 @@ type contentKey struct {
 
 // content gives the row of some bytes, with what the batch has staged for it. It is read before the artifacts that have the
 // bytes: an artifact that comes later raises uses, and a removal that was decided without it is decided again.
-func (tx *Tx) content(k contentKey) (c content, ok bool, err error) {
-	if c, ok, known := tx.contents.get(k); known {
+func (repo *Artifacts) content(k contentKey) (c content, ok bool, err error) {
+	if c, ok, known := repo.contents.get(k); known {
 		return c, ok, nil
 	}
-	err = tx.sess.Query("SELECT upload, uses FROM contents WHERE tenant=? AND hash=?", []any{string(k.t), k.hash},
+	err = repo.in.sess.Query("SELECT upload, uses FROM contents WHERE tenant=? AND hash=?", []any{string(k.t), k.hash},
 		func(scan func(...any) error) error {
 			ok = true
 			return scan(&c.upload, &c.uses)
 		})
 	if err == nil {
-		tx.contents.absorb(k, c, ok)
+		repo.contents.absorb(k, c, ok)
 	}
 	return c, ok, err
 }
 
-// PutArtifact stages an artifact whose bytes an upload has brought. Bytes that are there already are not kept twice.
-func (tx *Tx) PutArtifact(a perdure.Artifact, upload string) error {
+// Put stages an artifact whose bytes an upload has brought. Bytes that are there already are not kept twice.
+func (repo *Artifacts) Put(a perdure.Artifact, upload string) error {
 	k := contentKey{a.Tenant, a.SHA256}
-	c, ok, err := tx.content(k)
+	c, ok, err := repo.content(k)
 	if err != nil {
 		return err
 	}
@@ -110,54 +110,54 @@ func (tx *Tx) PutArtifact(a perdure.Artifact, upload string) error {
 		c = content{upload: upload}
 	}
 	c.uses++
-	tx.contents.put(tx, k, c)
-	tx.artifacts.put(tx, artifactKey{runKey{a.Tenant, a.RunID}, a.Name}, a)
+	repo.contents.put(repo.in.tx, k, c)
+	repo.rows.put(repo.in.tx, artifactKey{runKey{a.Tenant, a.RunID}, a.Name}, a)
 	const ours = "EXISTS (SELECT 1 FROM contents WHERE tenant=? AND hash=? AND upload=?)"
-	push(tx, &tx.later,
+	push(repo.in.tx, &repo.in.tx.later,
 		statement{"INSERT INTO contents (tenant,hash,size,upload,uses) VALUES (?,?,?,?,1) ON CONFLICT (tenant,hash) DO UPDATE SET uses=contents.uses+1",
 			[]any{string(a.Tenant), a.SHA256, a.Size, upload}, 1},
 		statement{"DELETE FROM removals WHERE tenant=? AND kind='upload' AND id=? AND " + ours,
 			[]any{string(a.Tenant), upload, string(a.Tenant), a.SHA256, upload}, anyNumber})
-	tx.EndUpload(a.Tenant, upload)
+	repo.EndUpload(a.Tenant, upload)
 	return nil
 }
 
 // DropContents has bytes removed that no artifact has any more, but for those that the batch takes away from these runs' artifacts.
 // An upload that brings the same bytes at this moment raises uses, and this batch is decided again.
-func (tx *Tx) DropContents(t perdure.TenantID, hashes []string, but func(perdure.Artifact) bool) error {
+func (repo *Artifacts) DropContents(t perdure.TenantID, hashes []string, but func(perdure.Artifact) bool) error {
 	slices.Sort(hashes)
 	for _, hash := range slices.Compact(hashes) {
 		k := contentKey{t, hash}
-		c, ok, err := tx.content(k)
+		c, ok, err := repo.content(k)
 		if err != nil {
 			return err
 		}
-		wanted, err := tx.hasArtifact(k, but)
+		wanted, err := repo.has(k, but)
 		if err != nil {
 			return err
 		}
 		if wanted || !ok {
 			continue
 		}
-		tx.contents.drop(tx, k)
+		repo.contents.drop(repo.in.tx, k)
 		// In this order, behind what the batch has staged about the same bytes: they may have come with it.
-		push(tx, &tx.later,
+		push(repo.in.tx, &repo.in.tx.later,
 			statement{"DELETE FROM contents WHERE tenant=? AND hash=? AND uses=?", []any{string(t), hash, c.uses}, 1},
 			statement{"INSERT INTO removals (tenant,kind,id,due_at,lines) VALUES (?,?,?,?,0) ON CONFLICT (tenant,kind,id) DO UPDATE SET due_at=excluded.due_at",
-				[]any{string(t), RemoveUpload, c.upload, int64(tx.Now)}, 1})
+				[]any{string(t), RemoveUpload, c.upload, int64(repo.in.Now)}, 1})
 	}
 	return nil
 }
 
-// hasArtifact tells whether an artifact has some bytes, not counting those that the caller takes away.
-func (tx *Tx) hasArtifact(bytes contentKey, but func(perdure.Artifact) bool) (has bool, err error) {
-	for _, k := range tx.artifacts.dirty {
-		if sl := tx.artifacts.slots[k]; sl.exists && k.t == bytes.t && sl.val.SHA256 == bytes.hash {
+// has tells whether an artifact has some bytes, not counting those that the caller takes away.
+func (repo *Artifacts) has(bytes contentKey, but func(perdure.Artifact) bool) (has bool, err error) {
+	for _, k := range repo.rows.dirty {
+		if sl := repo.rows.slots[k]; sl.exists && k.t == bytes.t && sl.val.SHA256 == bytes.hash {
 			return true, nil
 		}
 	}
-	err = artifactTable.query(tx.sess, "WHERE tenant=? AND hash=?", []any{string(bytes.t), bytes.hash}, func(a *perdure.Artifact) error {
-		if cur, ok, known := tx.artifacts.get(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}); known && (!ok || cur.SHA256 != bytes.hash) {
+	err = artifactTable.query(repo.in.sess, "WHERE tenant=? AND hash=?", []any{string(bytes.t), bytes.hash}, func(a *perdure.Artifact) error {
+		if cur, ok, known := repo.rows.get(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}); known && (!ok || cur.SHA256 != bytes.hash) {
 			return nil
 		}
 		if has = !but(*a); has {
@@ -172,8 +172,8 @@ func (tx *Tx) hasArtifact(bytes contentKey, but func(perdure.Artifact) bool) (ha
 }
 
 // UploadsOf names the uploads that brought the bytes of a run's artifacts.
-func (tx *Tx) UploadsOf(t perdure.TenantID, run perdure.RunID) (out []string, err error) {
-	err = tx.sess.Query("SELECT DISTINCT k.upload FROM artifacts a JOIN contents k ON k.tenant=a.tenant AND k.hash=a.hash WHERE a.tenant=? AND a.run_id=?",
+func (repo *Artifacts) UploadsOf(t perdure.TenantID, run perdure.RunID) (out []string, err error) {
+	err = repo.in.sess.Query("SELECT DISTINCT k.upload FROM artifacts a JOIN contents k ON k.tenant=a.tenant AND k.hash=a.hash WHERE a.tenant=? AND a.run_id=?",
 		[]any{string(t), string(run)}, func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
@@ -183,19 +183,12 @@ func (tx *Tx) UploadsOf(t perdure.TenantID, run perdure.RunID) (out []string, er
 	return out, err
 }
 
-// Artifacts lists a run's artifacts, by name.
-func (v *View) Artifacts(t perdure.TenantID, run perdure.RunID) (out []perdure.Artifact, err error) {
-	err = artifactTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY name", []any{string(t), string(run)}, func(a *perdure.Artifact) error {
-		out = append(out, *a)
-		return nil
-	})
-	return out, err
-}
+
 
 // Chunk reads a part of an artifact's bytes.
-func (v *View) Chunk(t perdure.TenantID, hash string, n int64) (data []byte, err error) {
+func (repo *Artifacts) Chunk(t perdure.TenantID, hash string, n int64) (data []byte, err error) {
 	found := false
-	err = v.sess.Query("SELECT c.data FROM contents k JOIN chunks c ON c.tenant=k.tenant AND c.upload=k.upload WHERE k.tenant=? AND k.hash=? AND c.n=?",
+	err = repo.in.sess.Query("SELECT c.data FROM contents k JOIN chunks c ON c.tenant=k.tenant AND c.upload=k.upload WHERE k.tenant=? AND k.hash=? AND c.n=?",
 		[]any{string(t), hash, n}, func(scan func(...any) error) error {
 			found = true
 			return scan(&data)

@@ -18,20 +18,20 @@ var auditTable = &table[perdure.AuditEntry]{
 	},
 }
 
-// AddAudit stages an entry of the audit log. It is written with the change that it tells of, or not at all.
-func (tx *Tx) AddAudit(a perdure.AuditEntry) { push(tx, &tx.audits, a) }
+// Add stages an entry of the audit log. It is written with the change that it tells of, or not at all.
+func (repo *AuditLog) Add(a perdure.AuditEntry) { push(repo.in.tx, &repo.rows, a) }
 
-// TrimAudit removes the oldest entries of the audit log that are from before an instant, at most so many, and gives how many it has
+// Trim removes the oldest entries of the audit log that are from before an instant, at most so many, and gives how many it has
 // staged to go. A node that removes the same ones at this moment has this batch decided again.
-func (tx *Tx) TrimAudit(before perdure.Instant, limit int) (n int, err error) {
+func (repo *AuditLog) Trim(before perdure.Instant, limit int) (n int, err error) {
 	var last string
-	err = tx.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM audit WHERE id<? ORDER BY id LIMIT %d) AS old", limit),
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM audit WHERE id<? ORDER BY id LIMIT %d) AS old", limit),
 		[]any{perdure.FirstID(before)}, func(scan func(...any) error) error { return scan(&n, &last) })
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	push(tx, &tx.later, statement{"DELETE FROM audit WHERE id<=?", []any{last}, anyNumber})
-	return n, tx.alone("audited")
+	push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM audit WHERE id<=?", []any{last}, anyNumber})
+	return n, repo.in.tx.alone("audited")
 }
 
 // An AuditFilter chooses entries of the audit log. Empty fields choose all.
@@ -50,8 +50,8 @@ type AuditFilter struct {
 // auditLook is how many entries one page looks at. A filter that fits few of them gives a short page and where to go on.
 const auditLook = 10_000
 
-// Audited gives a page of the audit log, newest first. next is where the next page begins; empty: there is none.
-func (v *View) Audited(f AuditFilter) (out []perdure.AuditEntry, next string, err error) {
+// Page gives a page of the audit log, newest first. next is where the next page begins; empty: there is none.
+func (repo *AuditLog) Page(f AuditFilter) (out []perdure.AuditEntry, next string, err error) {
 	within, args := []string{"id<>''"}, []any(nil)
 	if f.Of != nil {
 		within, args = append(within, "tenant=?"), append(args, string(*f.Of))
@@ -75,7 +75,7 @@ func (v *View) Audited(f AuditFilter) (out []perdure.AuditEntry, next string, er
 		rest = "WHERE " + strings.Join(fits, " AND ") + " "
 	}
 	query := "SELECT " + strings.Join(auditTable.cols, ",") + " FROM (SELECT * " + page + ") AS page " + rest + "ORDER BY id DESC LIMIT " + fmt.Sprint(f.Limit)
-	err = v.sess.Query(query, append(append([]any{}, args...), wanted...), func(scan func(...any) error) error {
+	err = repo.in.sess.Query(query, append(append([]any{}, args...), wanted...), func(scan func(...any) error) error {
 		var a perdure.AuditEntry
 		err := scan(auditTable.scan(&a)...)
 		out = append(out, a)
@@ -88,7 +88,7 @@ func (v *View) Audited(f AuditFilter) (out []perdure.AuditEntry, next string, er
 		return out, out[len(out)-1].ID, nil
 	}
 	looked := 0
-	err = v.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id "+page+") AS page", args, func(scan func(...any) error) error { return scan(&looked, &next) })
+	err = repo.in.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id "+page+") AS page", args, func(scan func(...any) error) error { return scan(&looked, &next) })
 	if looked < auditLook {
 		next = ""
 	}

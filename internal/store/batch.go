@@ -158,7 +158,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, paced, again bool)
 		}
 		if err == nil {
 			if s.opt.Hooks.Written != nil {
-				s.opt.Hooks.Written(tx.touched())
+				s.opt.Hooks.Written(tx.Runs.touched())
 			}
 			tx.remember()
 			return errs, tx.after
@@ -314,7 +314,7 @@ func (tx *Tx) readTogether(ops []Op) error {
 		}
 	}
 	for _, t := range order {
-		if err := tx.Prefetch(t, need[t]); err != nil {
+		if err := tx.Runs.Load(t, need[t]); err != nil {
 			return err
 		}
 	}

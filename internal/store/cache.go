@@ -106,17 +106,17 @@ func (c *cache) drop(k runKey) {
 func (tx *Tx) Afresh() { tx.cache = nil }
 
 // recall takes a run from the cache into the batch.
-func (tx *Tx) recall(k runKey) bool {
-	if tx.cache == nil {
+func (repo *Runs) recall(k runKey) bool {
+	if repo.in.tx.cache == nil {
 		return false
 	}
-	r, ok := tx.cache.get(k)
+	r, ok := repo.in.tx.cache.get(k)
 	if !ok {
 		return false
 	}
-	tx.runs.absorb(k, r, true)
-	tx.read[k] = r.Version
-	tx.cached = append(tx.cached, k)
+	repo.rows.absorb(k, r, true)
+	repo.read[k] = r.Version
+	repo.in.tx.cached = append(repo.in.tx.cached, k)
 	return true
 }
 
@@ -126,7 +126,7 @@ func (tx *Tx) verify() error {
 	byTenant := make(map[perdure.TenantID][]string)
 	seen := make(map[runKey]bool)
 	for _, k := range slices.Concat(tx.cached, tx.judged) {
-		if _, read := tx.read[k]; read && !seen[k] && !tx.runs.slots[k].dirty {
+		if _, read := tx.Runs.read[k]; read && !seen[k] && !tx.Runs.rows.slots[k].dirty {
 			seen[k] = true
 			byTenant[k.t] = append(byTenant[k.t], string(k.r))
 		}
@@ -140,7 +140,7 @@ func (tx *Tx) verify() error {
 				if err := scan(&k.r, nullable[int64]{&version}); err != nil {
 					return err
 				}
-				if version == tx.read[k] {
+				if version == tx.Runs.read[k] {
 					same++
 				}
 				return nil
@@ -166,15 +166,15 @@ func (tx *Tx) remember() {
 		}
 		return more[k]
 	}
-	for _, k := range tx.commits.dirty {
+	for _, k := range tx.Commits.rows.dirty {
 		x := of(k.runKey)
 		x.commits = append(x.commits, k.id)
 	}
-	for _, k := range tx.journal.dirty {
+	for _, k := range tx.Journal.rows.dirty {
 		x := of(k.runKey)
 		x.steps = append(x.steps, k.key)
 	}
-	tx.eachDirty(func(k runKey, r *perdure.Run) {
+	tx.Runs.eachChanged(func(k runKey, r *perdure.Run) {
 		small := len(r.Input)+len(r.Result)+len(r.Progress)+len(r.Metadata)+len(r.LastCommit.Answer)+len(r.Fallback) <= maxRemembered
 		switch {
 		case small && r.State.Terminal():
@@ -192,7 +192,7 @@ func (tx *Tx) remember() {
 // saidSince gives what a run has said when the batch is written, which adds more.
 func (tx *Tx) saidSince(k runKey, more *said) *said {
 	before := new(said)
-	if version, ok := tx.read[k]; ok {
+	if version, ok := tx.Runs.read[k]; ok {
 		before = tx.s.cache.said(k, version)
 	}
 	switch {

@@ -91,7 +91,7 @@ func (v *View) Census(p *perdure.Policy) (*Census, error) {
 		}
 	}
 	var err error
-	if c.FanOuts, err = v.FanOutsWaiting(maxFanOutsCounted); err != nil {
+	if c.FanOuts, err = v.FanOuts.Count(maxFanOutsCounted); err != nil {
 		return nil, err
 	}
 	c.SweptAt, _, err = v.lastSweep()

@@ -11,9 +11,9 @@ import (
 )
 
 // Clear removes a bounded part of what is due to go, oldest first. more tells whether there is something left.
-func (tx *Tx) Clear() (more bool, err error) {
+func (repo *Removals) Clear() (more bool, err error) {
 	var list []Removal
-	err = removalTable.query(tx.sess, fmt.Sprintf("WHERE due_at<=? ORDER BY due_at, tenant, kind, id LIMIT %d", clearRuns+1), []any{int64(tx.Now)}, func(r *Removal) error {
+	err = removalTable.query(repo.in.sess, fmt.Sprintf("WHERE due_at<=? ORDER BY due_at, tenant, kind, id LIMIT %d", clearRuns+1), []any{int64(repo.in.Now)}, func(r *Removal) error {
 		list = append(list, *r)
 		return nil
 	})
@@ -30,17 +30,17 @@ func (tx *Tx) Clear() (more bool, err error) {
 		}
 		small = append(small, r)
 	}
-	small, hashes, err := tx.light(small)
+	small, hashes, err := repo.light(small)
 	if err != nil {
 		return false, err
 	}
 	if len(small) > 0 {
-		tx.clearTogether(small, hashes)
+		repo.clearTogether(small, hashes)
 	}
 	more = len(list) > len(small)+1
 	for _, r := range list {
 		if !slices.Contains(small, r) {
-			done, err := tx.clearOne(r)
+			done, err := repo.clearOne(r)
 			return more || !done, err
 		}
 	}
@@ -48,16 +48,16 @@ func (tx *Tx) Clear() (more bool, err error) {
 }
 
 // ClearOf removes a bounded part of one thing, if it is on its way out.
-func (tx *Tx) ClearOf(t perdure.TenantID, kind, id string) (more bool, err error) {
+func (repo *Removals) ClearOf(t perdure.TenantID, kind, id string) (more bool, err error) {
 	var list []Removal
-	err = removalTable.query(tx.sess, "WHERE tenant=? AND kind=? AND id=? AND due_at<=?", []any{string(t), kind, id, int64(tx.Now)}, func(r *Removal) error {
+	err = removalTable.query(repo.in.sess, "WHERE tenant=? AND kind=? AND id=? AND due_at<=?", []any{string(t), kind, id, int64(repo.in.Now)}, func(r *Removal) error {
 		list = append(list, *r)
 		return nil
 	})
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
-	done, err := tx.clearOne(list[0])
+	done, err := repo.clearOne(list[0])
 	return !done, err
 }
 
@@ -78,7 +78,7 @@ func Paced(ctx context.Context, step func() (more bool, err error)) error {
 }
 
 // light chooses those of some runs that can go together: without artifacts, with few bytes, and few values that are stored by their hash.
-func (tx *Tx) light(runs []Removal) (out []Removal, hashes []string, err error) {
+func (repo *Removals) light(runs []Removal) (out []Removal, hashes []string, err error) {
 	if len(runs) == 0 {
 		return nil, nil, nil
 	}
@@ -87,9 +87,9 @@ func (tx *Tx) light(runs []Removal) (out []Removal, hashes []string, err error) 
 		ids[i] = r.ID
 	}
 	heavy := make(map[string]bool)
-	err = eachPart(tx.s.dialect, ids, func(part []string) error {
-		cond, args := tx.s.dialect.anyOf("run_id", part)
-		return tx.sess.Query("SELECT DISTINCT run_id FROM artifacts WHERE tenant=? AND "+cond, append([]any{t}, args...), func(scan func(...any) error) error {
+	err = eachPart(repo.in.s.dialect, ids, func(part []string) error {
+		cond, args := repo.in.s.dialect.anyOf("run_id", part)
+		return repo.in.sess.Query("SELECT DISTINCT run_id FROM artifacts WHERE tenant=? AND "+cond, append([]any{t}, args...), func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
 			heavy[id] = true
@@ -100,11 +100,11 @@ func (tx *Tx) light(runs []Removal) (out []Removal, hashes []string, err error) 
 		return nil, nil, err
 	}
 	of, bytes := make(map[string][]string), make(map[string]int64)
-	err = eachPart(tx.s.dialect, ids, func(part []string) error {
-		cond, args := tx.s.dialect.anyOf("r.owner", part)
+	err = eachPart(repo.in.s.dialect, ids, func(part []string) error {
+		cond, args := repo.in.s.dialect.anyOf("r.owner", part)
 		n, last := 0, ""
 		const most = 4 * clearValues
-		err := tx.sess.Query("SELECT r.owner, r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND "+cond+" ORDER BY r.owner"+atMost,
+		err := repo.in.sess.Query("SELECT r.owner, r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND "+cond+" ORDER BY r.owner"+atMost,
 			append(append([]any{t}, args...), int64(most)), func(scan func(...any) error) error {
 				hash, size := "", int64(0)
 				err := scan(&last, &hash, &size)
@@ -125,9 +125,9 @@ func (tx *Tx) light(runs []Removal) (out []Removal, hashes []string, err error) 
 		if b.size == "" {
 			continue
 		}
-		err := eachPart(tx.s.dialect, ids, func(part []string) error {
-			cond, args := tx.s.dialect.anyOf(b.owner, part)
-			return tx.sess.Query("SELECT "+b.owner+", CAST(sum("+b.size+") AS BIGINT) FROM "+b.table+" WHERE tenant=? AND "+cond+" GROUP BY "+b.owner, append([]any{t}, args...),
+		err := eachPart(repo.in.s.dialect, ids, func(part []string) error {
+			cond, args := repo.in.s.dialect.anyOf(b.owner, part)
+			return repo.in.sess.Query("SELECT "+b.owner+", CAST(sum("+b.size+") AS BIGINT) FROM "+b.table+" WHERE tenant=? AND "+cond+" GROUP BY "+b.owner, append([]any{t}, args...),
 				func(scan func(...any) error) error {
 					id, size := "", int64(0)
 					err := scan(&id, &size)
@@ -151,16 +151,16 @@ func (tx *Tx) light(runs []Removal) (out []Removal, hashes []string, err error) 
 }
 
 // clearTogether removes all of some small runs of a tenant.
-func (tx *Tx) clearTogether(runs []Removal, hashes []string) {
+func (repo *Removals) clearTogether(runs []Removal, hashes []string) {
 	t, ids := runs[0].Tenant, make([]string, len(runs))
 	for i, r := range runs {
 		ids[i] = r.ID
 	}
 	slices.Sort(ids)
-	_ = eachPart(tx.s.dialect, ids, func(part []string) error {
+	_ = eachPart(repo.in.s.dialect, ids, func(part []string) error {
 		remove := func(table, owner, more string) {
-			cond, args := tx.s.dialect.anyOf(owner, part)
-			tx.Stage("DELETE FROM "+table+" WHERE tenant=? AND "+more+cond, append([]any{string(t)}, args...)...)
+			cond, args := repo.in.s.dialect.anyOf(owner, part)
+			repo.in.tx.Stage("DELETE FROM "+table+" WHERE tenant=? AND "+more+cond, append([]any{string(t)}, args...)...)
 		}
 		for _, b := range belongings[RemoveRun] {
 			remove(b.table, b.owner, "")
@@ -171,42 +171,42 @@ func (tx *Tx) clearTogether(runs []Removal, hashes []string) {
 		remove("removals", "id", "kind='run' AND ")
 		return nil
 	})
-	tx.dropBlobs(t, hashes)
+	repo.in.Values.dropBlobs(t, hashes)
 }
 
 // clearOne removes a part of one thing, and says whether that was the last.
-func (tx *Tx) clearOne(r Removal) (done bool, err error) {
-	if r.Kind == RemoveUpload && !tx.s.dialect.ownClock {
+func (repo *Removals) clearOne(r Removal) (done bool, err error) {
+	if r.Kind == RemoveUpload && !repo.in.s.dialect.ownClock {
 		// Whoever adds to it at this moment holds this row: what he added is seen by what follows.
-		tx.Stage("SELECT 1 FROM removals WHERE tenant=? AND kind=? AND id=? FOR UPDATE", string(r.Tenant), r.Kind, r.ID)
+		repo.in.tx.Stage("SELECT 1 FROM removals WHERE tenant=? AND kind=? AND id=? FOR UPDATE", string(r.Tenant), r.Kind, r.ID)
 	}
 	left := part{clearRows, clearBytes}
 	for _, b := range belongings[r.Kind] {
-		last, more, err := tx.take(&left, b, r)
+		last, more, err := repo.take(&left, b, r)
 		if err != nil {
 			return false, err
 		}
 		where, args := "DELETE FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=?", []any{string(r.Tenant), r.ID}
 		switch {
 		case !more:
-			tx.Stage(where, args...)
+			repo.in.tx.Stage(where, args...)
 			continue
 		case last != nil:
-			tx.Stage(where+" AND "+b.order+"<=?", append(args, last)...)
+			repo.in.tx.Stage(where+" AND "+b.order+"<=?", append(args, last)...)
 		}
 		return false, nil
 	}
 	if r.Kind != RemoveUpload {
-		if more, err := tx.dropValues(r.Tenant, r.ID); err != nil || more {
+		if more, err := repo.in.Values.drop(r.Tenant, r.ID); err != nil || more {
 			return false, err
 		}
 	}
 	if r.Kind == RemoveRun {
-		if err := tx.dropArtifacts(r.Tenant, perdure.RunID(r.ID)); err != nil {
+		if err := repo.in.Artifacts.dropOf(r.Tenant, perdure.RunID(r.ID)); err != nil {
 			return false, err
 		}
 	}
-	tx.Stage("DELETE FROM removals WHERE tenant=? AND kind=? AND id=?", string(r.Tenant), r.Kind, r.ID)
+	repo.in.tx.Stage("DELETE FROM removals WHERE tenant=? AND kind=? AND id=?", string(r.Tenant), r.Kind, r.ID)
 	return true, nil
 }
 
@@ -218,12 +218,12 @@ type part struct {
 
 // take finds how many of the rows that belong to something fit into a part: up to last, or all of them if there is no more. The first row
 // of a part always fits.
-func (tx *Tx) take(left *part, b belonging, r Removal) (last any, more bool, err error) {
+func (repo *Removals) take(left *part, b belonging, r Removal) (last any, more bool, err error) {
 	size := "0"
 	if b.size != "" {
 		size = b.size
 	}
-	err = tx.sess.Query("SELECT "+b.order+", "+size+" FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=? ORDER BY "+b.order+atMost,
+	err = repo.in.sess.Query("SELECT "+b.order+", "+size+" FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=? ORDER BY "+b.order+atMost,
 		[]any{string(r.Tenant), r.ID, int64(left.rows + 1)}, func(scan func(...any) error) error {
 			var at any
 			var bytes int64
@@ -243,11 +243,11 @@ func (tx *Tx) take(left *part, b belonging, r Removal) (last any, more bool, err
 	return last, more, err
 }
 
-// dropValues removes large values that were an owner's, as far as they are nobody else's.
-func (tx *Tx) dropValues(t perdure.TenantID, owner string) (more bool, err error) {
+// drop removes large values that were an owner's, as far as they are nobody else's.
+func (repo *Values) drop(t perdure.TenantID, owner string) (more bool, err error) {
 	var hashes []string
 	bytes := int64(0)
-	err = tx.sess.Query("SELECT r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND r.owner=? ORDER BY r.hash"+atMost,
+	err = repo.in.sess.Query("SELECT r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND r.owner=? ORDER BY r.hash"+atMost,
 		[]any{string(t), owner, int64(clearValues + 1)}, func(scan func(...any) error) error {
 			hash, size := "", int64(0)
 			if err := scan(&hash, &size); err != nil {
@@ -263,34 +263,34 @@ func (tx *Tx) dropValues(t perdure.TenantID, owner string) (more bool, err error
 	if err != nil && !errors.Is(err, errEnough) {
 		return false, err
 	}
-	_ = eachPart(tx.s.dialect, hashes, func(part []string) error {
-		cond, args := tx.s.dialect.anyOf("hash", part)
-		tx.Stage("DELETE FROM blob_refs WHERE tenant=? AND owner=? AND "+cond, append([]any{string(t), owner}, args...)...)
+	_ = eachPart(repo.in.s.dialect, hashes, func(part []string) error {
+		cond, args := repo.in.s.dialect.anyOf("hash", part)
+		repo.in.tx.Stage("DELETE FROM blob_refs WHERE tenant=? AND owner=? AND "+cond, append([]any{string(t), owner}, args...)...)
 		return nil
 	})
-	tx.dropBlobs(t, hashes)
+	repo.dropBlobs(t, hashes)
 	return more, nil
 }
 
 // dropBlobs removes those of some values to which nobody refers any more.
-func (tx *Tx) dropBlobs(t perdure.TenantID, hashes []string) {
+func (repo *Values) dropBlobs(t perdure.TenantID, hashes []string) {
 	slices.Sort(hashes)
-	_ = eachPart(tx.s.dialect, slices.Compact(hashes), func(part []string) error {
-		cond, args := tx.s.dialect.anyOf("hash", part)
+	_ = eachPart(repo.in.s.dialect, slices.Compact(hashes), func(part []string) error {
+		cond, args := repo.in.s.dialect.anyOf("hash", part)
 		args = append([]any{string(t)}, args...)
-		if !tx.s.dialect.ownClock {
+		if !repo.in.s.dialect.ownClock {
 			// Whoever stores the same value at this moment holds its row. His reference is there when it is free, and the next
 			// statement sees it.
-			tx.Stage("SELECT 1 FROM blobs WHERE tenant=? AND "+cond+" ORDER BY hash FOR UPDATE", args...)
+			repo.in.tx.Stage("SELECT 1 FROM blobs WHERE tenant=? AND "+cond+" ORDER BY hash FOR UPDATE", args...)
 		}
-		tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)
+		repo.in.tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)
 		return nil
 	})
 }
 
-// dropArtifacts removes a run's artifacts. Bytes that are nobody else's are on their way out then.
-func (tx *Tx) dropArtifacts(t perdure.TenantID, run perdure.RunID) error {
-	list, err := tx.Artifacts(t, run)
+// dropOf removes a run's artifacts. Bytes that are nobody else's are on their way out then.
+func (repo *Artifacts) dropOf(t perdure.TenantID, run perdure.RunID) error {
+	list, err := repo.List(t, run)
 	if err != nil || len(list) == 0 {
 		return err
 	}
@@ -298,6 +298,6 @@ func (tx *Tx) dropArtifacts(t perdure.TenantID, run perdure.RunID) error {
 	for i, a := range list {
 		hashes[i] = a.SHA256
 	}
-	tx.Stage("DELETE FROM artifacts WHERE tenant=? AND run_id=?", string(t), string(run))
-	return tx.DropContents(t, hashes, func(a perdure.Artifact) bool { return a.RunID == run })
+	repo.in.tx.Stage("DELETE FROM artifacts WHERE tenant=? AND run_id=?", string(t), string(run))
+	return repo.DropContents(t, hashes, func(a perdure.Artifact) bool { return a.RunID == run })
 }

@@ -12,8 +12,8 @@ import (
 func (s *Store) StoredClock() perdure.Instant { return s.stored }
 
 // EndedAfter calls f with every run that ended after an instant, in the order of their ends.
-func (v *View) EndedAfter(at perdure.Instant, f func(*perdure.Run) error) error {
-	return runTable.query(v.sess, "WHERE alarm_at IS NULL AND finished_at>? ORDER BY finished_at, tenant, id", []any{int64(at)}, f)
+func (repo *Runs) EndedAfter(at perdure.Instant, f func(*perdure.Run) error) error {
+	return runTable.query(repo.in.sess, "WHERE alarm_at IS NULL AND finished_at>? ORDER BY finished_at, tenant, id", []any{int64(at)}, f)
 }
 
 // SetClockBack stages what sets the clock of a stopped store back to the batch's instant, beside its runs. The wrong clock gave

@@ -129,8 +129,8 @@ func countable(n ...*int) {
 const unwatched = "(alarm_at IS NULL OR alarm_at<=0 OR alarm_at>=253402300800000000) AND state IN ('queued','dispatched','running','suspended')"
 
 // Unwatched gives live runs that no alarm will call, after one of them. Every sweep is blind to them.
-func (tx *Tx) Unwatched(after perdure.RunID, limit int) ([]perdure.Run, error) {
-	return tx.runsWhere("WHERE "+unwatched+" AND id>? ORDER BY id", []any{string(after)}, limit,
+func (repo *Runs) Unwatched(after perdure.RunID, limit int) ([]perdure.Run, error) {
+	return repo.where("WHERE "+unwatched+" AND id>? ORDER BY id", []any{string(after)}, limit,
 		func(r *perdure.Run) bool {
 			return r.State.Live() && (r.AlarmAt <= 0 || r.AlarmAt >= maxInstant) && r.ID > after
 		}, byID)

@@ -34,9 +34,9 @@ func (f *LetterFilter) where(t perdure.TenantID) (string, []any) {
 // letterRows bounds how many dead letters are looked at for one page.
 const letterRows = 5000
 
-// LetterPage reads a page of a tenant's dead letters, newest first. next is the last one that was looked at, if there may be more: a page
+// Page reads a page of a tenant's dead letters, newest first. next is the last one that was looked at, if there may be more: a page
 // of letters that are few among many may be empty and have a next.
-func (v *View) LetterPage(t perdure.TenantID, f LetterFilter) (out []perdure.DeadLetter, next perdure.RunID, err error) {
+func (repo *DeadLetters) Page(t perdure.TenantID, f LetterFilter) (out []perdure.DeadLetter, next perdure.RunID, err error) {
 	if f.Rows == 0 {
 		f.Rows = letterRows
 	}
@@ -44,7 +44,7 @@ func (v *View) LetterPage(t perdure.TenantID, f LetterFilter) (out []perdure.Dea
 		f.Before = "~" // behind every id
 	}
 	count, last := 0, perdure.RunID("")
-	err = v.sess.Query("SELECT count(*), coalesce(min(run_id),'') FROM (SELECT run_id FROM dead_letters WHERE tenant=? AND run_id<? ORDER BY run_id DESC"+atMost+") AS part",
+	err = repo.in.sess.Query("SELECT count(*), coalesce(min(run_id),'') FROM (SELECT run_id FROM dead_letters WHERE tenant=? AND run_id<? ORDER BY run_id DESC"+atMost+") AS part",
 		[]any{string(t), string(f.Before), int64(f.Rows)}, func(scan func(...any) error) error { return scan(&count, &last) })
 	if err != nil || count == 0 {
 		return nil, "", err
@@ -54,7 +54,7 @@ func (v *View) LetterPage(t perdure.TenantID, f LetterFilter) (out []perdure.Dea
 	}
 	where, args := f.where(t)
 	bytes := PageBytes
-	err = deadTable.query(v.sess, where+" AND run_id>=? ORDER BY run_id DESC"+atMost, append(args, string(last), int64(f.Limit)), func(d *perdure.DeadLetter) error {
+	err = deadTable.query(repo.in.sess, where+" AND run_id>=? ORDER BY run_id DESC"+atMost, append(args, string(last), int64(f.Limit)), func(d *perdure.DeadLetter) error {
 		size := 1024 + quoted(d.Message) + quoted(d.Cause)
 		if n := len(out); n > 0 && size > bytes {
 			next = out[n-1].RunID
@@ -72,14 +72,14 @@ func (v *View) LetterPage(t perdure.TenantID, f LetterFilter) (out []perdure.Dea
 	return out, next, err
 }
 
-// DeadLetters lists a tenant's dead letters, newest first.
-func (v *View) DeadLetters(t perdure.TenantID, f LetterFilter) (out []perdure.DeadLetter, err error) {
+// List lists a tenant's dead letters, newest first.
+func (repo *DeadLetters) List(t perdure.TenantID, f LetterFilter) (out []perdure.DeadLetter, err error) {
 	where, args := f.where(t)
 	order := " ORDER BY run_id DESC"
 	if f.Oldest {
 		order = " ORDER BY run_id"
 	}
-	err = deadTable.query(v.sess, where+order+atMost, append(args, int64(f.Limit)), func(d *perdure.DeadLetter) error {
+	err = deadTable.query(repo.in.sess, where+order+atMost, append(args, int64(f.Limit)), func(d *perdure.DeadLetter) error {
 		out = append(out, *d)
 		return nil
 	})
@@ -95,14 +95,14 @@ type LetterGroup struct {
 	Message         string        // of that one
 }
 
-// LetterGroups counts a tenant's dead letters by cause and kind, the most first: the newest PageRows of them, or f.Rows.
-func (v *View) LetterGroups(t perdure.TenantID, f LetterFilter) (out []LetterGroup, err error) {
+// Groups counts a tenant's dead letters by cause and kind, the most first: the newest PageRows of them, or f.Rows.
+func (repo *DeadLetters) Groups(t perdure.TenantID, f LetterFilter) (out []LetterGroup, err error) {
 	if f.Rows == 0 {
 		f.Rows = PageRows
 	}
 	where, args := f.where(t)
 	args = slices.Concat([]any{string(t), int64(f.Rows)}, args, []any{int64(f.Limit)})
-	err = v.sess.Query("SELECT cause, kind, count(*), sum(CASE WHEN redriven_by<>'' THEN 1 ELSE 0 END), min(at), max(at), max(run_id) FROM "+
+	err = repo.in.sess.Query("SELECT cause, kind, count(*), sum(CASE WHEN redriven_by<>'' THEN 1 ELSE 0 END), min(at), max(at), max(run_id) FROM "+
 		"(SELECT tenant, run_id, cause, kind, queue, redriven_by, at FROM dead_letters WHERE tenant=? ORDER BY run_id DESC"+atMost+") AS newest "+
 		where+" GROUP BY cause, kind ORDER BY count(*) DESC, cause, kind"+atMost, args, func(scan func(...any) error) error {
 		var g LetterGroup
@@ -114,7 +114,7 @@ func (v *View) LetterGroups(t perdure.TenantID, f LetterFilter) (out []LetterGro
 		return nil, err
 	}
 	for i := range out {
-		d, _, err := v.DeadLetter(t, out[i].Example)
+		d, _, err := repo.Get(t, out[i].Example)
 		if err != nil {
 			return nil, err
 		}
@@ -123,19 +123,16 @@ func (v *View) LetterGroups(t perdure.TenantID, f LetterFilter) (out []LetterGro
 	return out, nil
 }
 
-// DeadLetter gives a run's dead letter.
-func (v *View) DeadLetter(t perdure.TenantID, run perdure.RunID) (perdure.DeadLetter, bool, error) {
-	return deadTable.one(v.sess, "WHERE tenant=? AND run_id=?", string(t), string(run))
-}
 
-// EventsOf reads the last lines of some types of a run's log, in their order.
-func (v *View) EventsOf(t perdure.TenantID, run perdure.RunID, types []string, limit int) ([]perdure.Line, error) {
+
+// OfTypes reads the last lines of some types of a run's log, in their order.
+func (repo *Events) OfTypes(t perdure.TenantID, run perdure.RunID, types []string, limit int) ([]perdure.Line, error) {
 	args := []any{string(t), string(run)}
 	for _, typ := range types {
 		args = append(args, typ)
 	}
 	var out []perdure.Line
-	err := eventTable.query(v.sess, "WHERE tenant=? AND run_id=? AND type IN (?"+strings.Repeat(",?", len(types)-1)+") ORDER BY seq DESC"+atMost,
+	err := eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND type IN (?"+strings.Repeat(",?", len(types)-1)+") ORDER BY seq DESC"+atMost,
 		append(args, int64(limit)), func(e *EventRow) error {
 			out = append(out, e.Line)
 			return nil

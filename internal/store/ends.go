@@ -15,10 +15,10 @@ type End struct {
 }
 
 // Ends gives those of a tenant's runs that have ended, the first first.
-func (v *View) Ends(t perdure.TenantID, ids []perdure.RunID) (out []End, err error) {
-	err = eachPart(v.dialect, texts(ids), func(part []string) error {
-		given, args := v.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		return v.sess.Query("SELECT id,state,finished_at FROM runs "+given+" AND alarm_at IS NULL", args, func(scan func(...any) error) error {
+func (repo *Runs) Ends(t perdure.TenantID, ids []perdure.RunID) (out []End, err error) {
+	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
+		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+		return repo.in.sess.Query("SELECT id,state,finished_at FROM runs "+given+" AND alarm_at IS NULL", args, func(scan func(...any) error) error {
 			var e End
 			if err := scan(&e.ID, &e.State, &e.At); err != nil {
 				return err

@@ -37,21 +37,21 @@ var fanOutTable = &table[FanOut]{
 
 func keyOfFanOut(f *FanOut) fanOutKey { return fanOutKey{runKey{f.Tenant, f.RunID}, f.Seq} }
 
-// PutFanOut stages an event that waits for its notifications. Its version is counted when the batch is written.
-func (tx *Tx) PutFanOut(f FanOut) { tx.fanOuts.put(tx, keyOfFanOut(&f), f) }
+// Put stages an event that waits for its notifications. Its version is counted when the batch is written.
+func (repo *FanOuts) Put(f FanOut) { repo.rows.put(repo.in.tx, keyOfFanOut(&f), f) }
 
-// DropFanOut stages the removal of an event that has all its notifications. The batch is decided again if somebody else was quicker
+// Drop stages the removal of an event that has all its notifications. The batch is decided again if somebody else was quicker
 // with it.
-func (tx *Tx) DropFanOut(f *FanOut) {
-	tx.fanOuts.drop(tx, keyOfFanOut(f))
-	push(tx, &tx.later, statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
+func (repo *FanOuts) Drop(f *FanOut) {
+	repo.rows.drop(repo.in.tx, keyOfFanOut(f))
+	push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
 		[]any{string(f.Tenant), string(f.RunID), f.Seq, f.Version}, 1})
 }
 
-// FanOutTenants gives tenants behind one of them that have events waiting, in order. However many events each has, it costs one step.
-func (tx *Tx) FanOutTenants(after perdure.TenantID, limit int) (out []perdure.TenantID, err error) {
+// Tenants gives tenants behind one of them that have events waiting, in order. However many events each has, it costs one step.
+func (repo *FanOuts) Tenants(after perdure.TenantID, limit int) (out []perdure.TenantID, err error) {
 	const next = "(SELECT f.tenant FROM fanouts f WHERE f.tenant>%s ORDER BY f.tenant LIMIT 1)"
-	err = tx.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "?")+" UNION ALL SELECT "+fmt.Sprintf(next, "t.tenant")+
+	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "?")+" UNION ALL SELECT "+fmt.Sprintf(next, "t.tenant")+
 		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{string(after), int64(limit)},
 		func(scan func(...any) error) error {
 			var t perdure.TenantID
@@ -62,14 +62,14 @@ func (tx *Tx) FanOutTenants(after perdure.TenantID, limit int) (out []perdure.Te
 	return out, err
 }
 
-// FanOuts gives a tenant's events that wait, the oldest first. There may be more if full is set.
-func (tx *Tx) FanOuts(t perdure.TenantID, limit int) (out []FanOut, full bool, err error) {
+// List gives a tenant's events that wait, the oldest first. There may be more if full is set.
+func (repo *FanOuts) List(t perdure.TenantID, limit int) (out []FanOut, full bool, err error) {
 	rows := 0
-	err = fanOutTable.query(tx.sess, "WHERE tenant=? ORDER BY at, run_id, seq"+atMost, []any{string(t), int64(limit)}, func(f *FanOut) error {
+	err = fanOutTable.query(repo.in.sess, "WHERE tenant=? ORDER BY at, run_id, seq"+atMost, []any{string(t), int64(limit)}, func(f *FanOut) error {
 		rows++
 		k := keyOfFanOut(f)
-		tx.fanOuts.absorb(k, *f, true)
-		if cur, ok, _ := tx.fanOuts.get(k); ok { // the batch may have dropped it
+		repo.rows.absorb(k, *f, true)
+		if cur, ok, _ := repo.rows.get(k); ok { // the batch may have dropped it
 			out = append(out, cur)
 		}
 		return nil
@@ -78,9 +78,9 @@ func (tx *Tx) FanOuts(t perdure.TenantID, limit int) (out []FanOut, full bool, e
 }
 
 // Notified gives the endpoints that have a notification of an event.
-func (tx *Tx) Notified(f *FanOut) (map[perdure.WebhookID]bool, error) {
+func (repo *FanOuts) Notified(f *FanOut) (map[perdure.WebhookID]bool, error) {
 	out := make(map[perdure.WebhookID]bool)
-	err := tx.sess.Query("SELECT target FROM outbox WHERE tenant=? AND run_id=? AND seq=?", []any{string(f.Tenant), string(f.RunID), f.Seq},
+	err := repo.in.sess.Query("SELECT target FROM outbox WHERE tenant=? AND run_id=? AND seq=?", []any{string(f.Tenant), string(f.RunID), f.Seq},
 		func(scan func(...any) error) error {
 			var w perdure.WebhookID
 			err := scan(&w)
@@ -93,9 +93,9 @@ func (tx *Tx) Notified(f *FanOut) (map[perdure.WebhookID]bool, error) {
 // maxFanOutsCounted bounds the count of events that wait.
 const maxFanOutsCounted = 10_000
 
-// FanOutsWaiting counts the events that wait to become notifications, up to a limit.
-func (v *View) FanOutsWaiting(limit int) (n int, err error) {
-	err = v.sess.Query(fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM fanouts LIMIT %d) waiting", limit), nil,
+// Count counts the events that wait to become notifications, up to a limit.
+func (repo *FanOuts) Count(limit int) (n int, err error) {
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM fanouts LIMIT %d) waiting", limit), nil,
 		func(scan func(...any) error) error { return scan(&n) })
 	return n, err
 }

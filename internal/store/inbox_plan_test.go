@@ -51,12 +51,12 @@ func TestInboxQuestionsAreIndexed(t *testing.T) {
 			case seq == 399:
 				i.Type = perdure.ItemContinue
 			}
-			tx.PutItem(i)
+			tx.Inbox.Put(i)
 		}
-		r, _, err := tx.Run(tenant, ref("x"))
+		r, _, err := tx.Runs.Get(tenant, ref("x"))
 		r.Version++
 		r.InboxOpen, r.InboxSeq, r.Epoch = 300, 400, 3
-		tx.Put(r, nil)
+		tx.Runs.Put(r, nil)
 		return err
 	}))
 	for _, c := range []struct {
@@ -65,20 +65,20 @@ func TestInboxQuestionsAreIndexed(t *testing.T) {
 		ask         func(tx *Tx, r *perdure.Run) (int, error)
 		found       int
 	}{
-		{"a page", "inbox_open", 8, func(tx *Tx, r *perdure.Run) (int, error) { l, err := tx.ItemsAfter(r, 0, 8); return len(l), err }, 8},
+		{"a page", "inbox_open", 8, func(tx *Tx, r *perdure.Run) (int, error) { l, err := tx.Inbox.After(r, 0, 8); return len(l), err }, 8},
 		{"the next signal", "inbox_signals", 1, func(tx *Tx, r *perdure.Run) (int, error) {
-			i, _, err := tx.NextSignal(r, "1")
+			i, _, err := tx.Inbox.NextSignal(r, "1")
 			return int(i.Seq), err
 		}, 202},
-		{"an untold wait", "inbox_answers", 0, func(tx *Tx, r *perdure.Run) (int, error) { w, err := tx.UntoldWait(r); return len(w), err }, 0},
-		{"work outside", "inbox_continues", 1, func(tx *Tx, r *perdure.Run) (int, error) { l, err := tx.ContinueItems(r, 256); return len(l), err }, 1},
+		{"an untold wait", "inbox_answers", 0, func(tx *Tx, r *perdure.Run) (int, error) { w, err := tx.Inbox.UntoldWait(r); return len(w), err }, 0},
+		{"work outside", "inbox_continues", 1, func(tx *Tx, r *perdure.Run) (int, error) { l, err := tx.Inbox.Continues(r, 256); return len(l), err }, 1},
 		{"items by number", "PRIMARY KEY", 2, func(tx *Tx, r *perdure.Run) (int, error) {
-			l, err := tx.ItemsOf(r, []int64{7, 300})
+			l, err := tx.Inbox.Get(r, []int64{7, 300})
 			return len(l), err
 		}, 2},
 	} {
 		must(t, s, opFunc(func(tx *Tx) error {
-			r, _, err := tx.Run(tenant, ref("x"))
+			r, _, err := tx.Runs.Get(tenant, ref("x"))
 			if err != nil {
 				return err
 			}
@@ -103,7 +103,7 @@ func TestPostgresPutsOffItemsByTheirRange(t *testing.T) {
 		must(t, s, opFunc(func(tx *Tx) error {
 			for i := range 300 {
 				n := int64(part*300 + i + 1)
-				tx.PutItem(perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: n, Type: perdure.ItemSignal, Status: perdure.ItemPending, Data: "1", AlarmAt: 1})
+				tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: n, Type: perdure.ItemSignal, Status: perdure.ItemPending, Data: "1", AlarmAt: 1})
 			}
 			return nil
 		}))
@@ -125,8 +125,8 @@ func TestPostgresPutsOffItemsByTheirRange(t *testing.T) {
 		was := perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: 7, Type: perdure.ItemSignal, Status: perdure.ItemPending, AlarmAt: 1}
 		is := was
 		is.AlarmAt = tx.Now.Add(1)
-		tx.MoveItem(was, is)
-		p := plan(tx, tx.saveMoves()[0])
+		tx.Inbox.Move(was, is)
+		p := plan(tx, tx.Inbox.saveMoves()[0])
 		if n := strings.Count(p, "seq >="); n != 2 || strings.Contains(p, "inbox_alarm") || strings.Contains(p, "Seq Scan") {
 			t.Errorf("the plan of putting off an item is\n%swant both halves by the range of numbers", p)
 		}

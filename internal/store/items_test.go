@@ -60,12 +60,12 @@ func TestItemsThatMoveTogether(t *testing.T) {
 		for _, id := range []string{"x", "y"} {
 			must(t, s, opFunc(func(tx *Tx) error {
 				for i := range int64(items) {
-					tx.PutItem(perdure.Item{Tenant: tenant, RunID: ref(id), Seq: i + 1, Type: "signal", Status: perdure.ItemPending, Name: fmt.Sprint(id, i), Data: "1", AlarmAt: tx.Now.Add(1)})
+					tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: ref(id), Seq: i + 1, Type: "signal", Status: perdure.ItemPending, Name: fmt.Sprint(id, i), Data: "1", AlarmAt: tx.Now.Add(1)})
 				}
-				r, _, err := tx.Run(tenant, ref(id))
+				r, _, err := tx.Runs.Get(tenant, ref(id))
 				r.Version++
 				r.InboxOpen = items
-				tx.Put(r, nil)
+				tx.Runs.Put(r, nil)
 				return err
 			}))
 		}
@@ -74,14 +74,14 @@ func TestItemsThatMoveTogether(t *testing.T) {
 			t.Helper()
 			clear(n)
 			must(t, s, opFunc(func(tx *Tx) error {
-				r, _, err := tx.Run(tenant, ref("x"))
+				r, _, err := tx.Runs.Get(tenant, ref("x"))
 				if err != nil {
 					return err
 				}
-				open, err := tx.ItemsAfter(&r, 0, 100)
+				open, err := tx.Inbox.After(&r, 0, 100)
 				for _, i := range open {
 					if change(&i) {
-						tx.PutItem(i)
+						tx.Inbox.Put(i)
 					}
 				}
 				return err

@@ -55,14 +55,14 @@ type RunPage struct {
 	Next perdure.RunID
 }
 
-// Runs lists a tenant's runs, newest first: those of one page.
-func (v *View) Runs(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
-	p, err := v.RunPage(t, f)
+// List lists a tenant's runs, newest first: those of one page.
+func (repo *Runs) List(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
+	p, err := repo.Page(t, f)
 	return p.Runs, err
 }
 
-// RunPage reads a page of a tenant's runs, newest first.
-func (v *View) RunPage(t perdure.TenantID, f RunFilter) (RunPage, error) {
+// Page reads a page of a tenant's runs, newest first.
+func (repo *Runs) Page(t perdure.TenantID, f RunFilter) (RunPage, error) {
 	if f.Bytes == 0 {
 		f.Bytes = PageBytes
 	}
@@ -72,11 +72,11 @@ func (v *View) RunPage(t perdure.TenantID, f RunFilter) (RunPage, error) {
 	if f.Before == "" {
 		f.Before = "~" // behind every id
 	}
-	cond, args, err := f.conditions(v.dialect)
+	cond, args, err := f.conditions(repo.in.dialect)
 	if err != nil {
 		return RunPage{}, err
 	}
-	l := &runList{v: v, t: t, f: f, cond: cond, args: args, before: f.Before, bytes: f.Bytes}
+	l := &runList{v: repo.in.view, t: t, f: f, cond: cond, args: args, before: f.Before, bytes: f.Bytes}
 	next, err := l.source()
 	for err == nil && !l.done {
 		if err = next(); err == nil && !l.done && (l.looked >= f.Rows || f.Over != nil && f.Over()) {
@@ -333,7 +333,7 @@ func (l *runList) live() func() error {
 		if err := l.slice(); err != nil || l.done {
 			return err
 		}
-		ids, all, err := l.v.liveIDs(l.t)
+		ids, all, err := l.v.Runs.liveIDs(l.t)
 		if err != nil || !all {
 			return err
 		}
@@ -351,8 +351,8 @@ func (l *runList) live() func() error {
 }
 
 // liveIDs gives the tenant's live runs, newest first. all is false when there are too many to look at.
-func (v *View) liveIDs(t perdure.TenantID) (ids []perdure.RunID, all bool, err error) {
-	err = v.sess.Query("SELECT id FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id"+atMost, []any{string(t), int64(PageRows + 1)}, func(scan func(...any) error) error {
+func (repo *Runs) liveIDs(t perdure.TenantID) (ids []perdure.RunID, all bool, err error) {
+	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id"+atMost, []any{string(t), int64(PageRows + 1)}, func(scan func(...any) error) error {
 		var id perdure.RunID
 		err := scan(&id)
 		ids = append(ids, id)
@@ -362,9 +362,9 @@ func (v *View) liveIDs(t perdure.TenantID) (ids []perdure.RunID, all bool, err e
 	return ids, len(ids) <= PageRows, err
 }
 
-// RunIDs lists the ids of a tenant's runs, newest first: of those between Before and After, which have to be few.
-func (v *View) RunIDs(t perdure.TenantID, f RunFilter) (out []perdure.RunID, err error) {
-	cond, args, err := f.conditions(v.dialect)
+// IDs lists the ids of a tenant's runs, newest first: of those between Before and After, which have to be few.
+func (repo *Runs) IDs(t perdure.TenantID, f RunFilter) (out []perdure.RunID, err error) {
+	cond, args, err := f.conditions(repo.in.dialect)
 	if err != nil {
 		return nil, err
 	}
@@ -372,7 +372,7 @@ func (v *View) RunIDs(t perdure.TenantID, f RunFilter) (out []perdure.RunID, err
 		f.Before = "~"
 	}
 	args = slices.Concat([]any{string(t), string(f.Before), string(f.After)}, args, []any{int64(f.Limit)})
-	err = v.sess.Query("SELECT id FROM runs WHERE tenant=? AND id<? AND id>?"+cond+" ORDER BY id DESC"+atMost, args, func(scan func(...any) error) error {
+	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND id<? AND id>?"+cond+" ORDER BY id DESC"+atMost, args, func(scan func(...any) error) error {
 		var id perdure.RunID
 		err := scan(&id)
 		out = append(out, id)

@@ -14,7 +14,7 @@ func endedRuns(t *testing.T, s *Store, n int) {
 	must(t, s, opFunc(func(tx *Tx) error {
 		r := newRun("template", tx.Now)
 		r.State, r.Ready, r.AlarmAt, r.Kind, r.FinishedAt = perdure.Completed, false, 0, "common", tx.Now
-		tx.Put(r, nil)
+		tx.Runs.Put(r, nil)
 		return nil
 	}))
 	var values []string
@@ -49,7 +49,7 @@ func (w *watching) Query(query string, args []any, row func(scan func(...any) er
 func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *watching) {
 	t.Helper()
 	w := &watching{Session: s.lanes[LaneWork].write}
-	p, err := (&View{s.Now(), s.dialect, w}).RunPage(tenant, f)
+	p, err := (&View{s.Now(), s.dialect, w}).Runs.Page(tenant, f)
 	if err != nil {
 		t.Fatalf("list by %+v: %v", f, err)
 	}
@@ -179,7 +179,7 @@ func TestFewLiveRunsAreFoundAmongManyEndedOnes(t *testing.T) {
 		must(t, s, insert("a1"), insert("a2"), opFunc(func(tx *Tx) error {
 			r := newRun("a3", tx.Now)
 			r.DeferredAt = tx.Now
-			tx.Put(r, nil)
+			tx.Runs.Put(r, nil)
 			return nil
 		}))
 		endedRuns(t, s, 3000)
@@ -213,7 +213,7 @@ func TestTreeIsListedWithItsRoot(t *testing.T) {
 			return func(tx *Tx) error {
 				r := newRun(id, tx.Now)
 				r.ParentID, r.RootID, r.JournalKey = ref(parent), "m", id
-				tx.Put(r, nil)
+				tx.Runs.Put(r, nil)
 				return nil
 			}
 		}

@@ -27,19 +27,19 @@ type metaKey string
 // tells whether that is worth a try.
 func (s *Store) findLocked(l *lane, tx *Tx, try int) bool {
 	rows := make(map[any]bool)
-	for _, k := range tx.runs.dirty {
+	for _, k := range tx.Runs.rows.dirty {
 		rows[k] = true
 	}
-	for _, k := range tx.threads.dirty {
+	for _, k := range tx.Threads.rows.dirty {
 		rows[k] = true
 	}
-	for _, k := range tx.groups.dirty {
+	for _, k := range tx.Groups.rows.dirty {
 		rows[k] = true
 	}
-	for _, k := range tx.workers.dirty {
+	for _, k := range tx.Workers.rows.dirty {
 		rows[k] = true
 	}
-	for k := range tx.metas {
+	for k := range tx.Meta.set {
 		rows[k] = true
 	}
 	found, err := s.lockedOf(l, rows)
@@ -82,16 +82,16 @@ func (s *Store) contended(l *lane, tx *Tx, known map[any]bool) map[any]bool {
 		version int64
 	}
 	tables := map[string][]row{}
-	for k, version := range tx.read {
+	for k, version := range tx.Runs.read {
 		tables["runs"] = append(tables["runs"], row{k, string(k.t), string(k.r), version})
 	}
-	for _, k := range tx.threads.dirty {
-		if sl := tx.threads.slots[k]; sl.stored {
+	for _, k := range tx.Threads.rows.dirty {
+		if sl := tx.Threads.rows.slots[k]; sl.stored {
 			tables["threads"] = append(tables["threads"], row{k, string(k.t), string(k.id), sl.val.Version})
 		}
 	}
-	for _, k := range tx.groups.dirty {
-		if sl := tx.groups.slots[k]; sl.stored {
+	for _, k := range tx.Groups.rows.dirty {
+		if sl := tx.Groups.rows.slots[k]; sl.stored {
 			tables["gatherings"] = append(tables["gatherings"], row{k, string(k.t), string(k.id), sl.val.Version})
 		}
 	}
@@ -208,14 +208,14 @@ func anyRow(rows map[any]bool) any {
 // LockedRows is how many rows the batch has to leave alone, because somebody else holds them locked.
 func (tx *Tx) LockedRows() int { return len(tx.locked) }
 
-// RunLocked tells whether a run is one of them.
-func (tx *Tx) RunLocked(t perdure.TenantID, id perdure.RunID) bool {
-	return tx.locked != nil && tx.locked[runKey{t, id}]
+// Locked tells whether a run is one of them.
+func (repo *Runs) Locked(t perdure.TenantID, id perdure.RunID) bool {
+	return repo.in.tx.locked != nil && repo.in.tx.locked[runKey{t, id}]
 }
 
-// RunContended tells whether a run is left alone because it changes all the time.
-func (tx *Tx) RunContended(t perdure.TenantID, id perdure.RunID) bool {
-	return tx.contended != nil && tx.contended[runKey{t, id}]
+// Contended tells whether a run is left alone because it changes all the time.
+func (repo *Runs) Contended(t perdure.TenantID, id perdure.RunID) bool {
+	return repo.in.tx.contended != nil && repo.in.tx.contended[runKey{t, id}]
 }
 
 // Contended tells whether the batch leaves rows alone because they change all the time.

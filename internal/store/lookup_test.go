@@ -44,28 +44,28 @@ func (c *asking) Query(query string, args []any, row func(scan func(...any) erro
 
 // record takes a commit of a run with one step.
 func record(tx *Tx, id, commit, key, digest string) error {
-	r, _, err := tx.Run(tenant, ref(id))
+	r, _, err := tx.Runs.Get(tenant, ref(id))
 	if err != nil {
 		return err
 	}
 	r.Version++
 	r.JournalSeq++
-	tx.Put(r, nil)
-	tx.PutJournal(JournalRow{Tenant: tenant, RunID: r.ID, Seq: r.JournalSeq, Key: key, Value: "1", Digest: digest, At: tx.Now})
-	return tx.PutCommit(tenant, r.ID, perdure.Taken{ID: commit, Digest: "d", Answer: commit + " of " + id})
+	tx.Runs.Put(r, nil)
+	tx.Journal.Put(JournalRow{Tenant: tenant, RunID: r.ID, Seq: r.JournalSeq, Key: key, Value: "1", Digest: digest, At: tx.Now})
+	return tx.Commits.Put(tenant, r.ID, perdure.Taken{ID: commit, Digest: "d", Answer: commit + " of " + id})
 }
 
 // found tells what a batch knows of a commit and a step.
 func found(tx *Tx, id, commit, key string) (string, error) {
-	r, _, err := tx.Run(tenant, ref(id))
+	r, _, err := tx.Runs.Get(tenant, ref(id))
 	if err != nil {
 		return "", err
 	}
-	c, _, err := tx.CommitAnswer(&r, commit)
+	c, _, err := tx.Commits.Answer(&r, commit)
 	if err != nil {
 		return "", err
 	}
-	steps, err := tx.Recorded(tenant, r.ID, []string{key})
+	steps, err := tx.Journal.Recorded(tenant, r.ID, []string{key})
 	return c.Answer + "/" + steps[key], err
 }
 

@@ -19,7 +19,7 @@ func tagged(t perdure.TenantID, id string, metadata map[string]string) opFunc {
 		r := newRun(id, tx.Now)
 		text, err := json.Marshal(metadata)
 		r.Tenant, r.Metadata = t, perdure.Value(text)
-		tx.Put(r, []perdure.Line{{Seq: 1, Type: perdure.LineCreated, At: tx.Now, Attempt: 1, Data: "{}"}})
+		tx.Runs.Put(r, []perdure.Line{{Seq: 1, Type: perdure.LineCreated, At: tx.Now, Attempt: 1, Data: "{}"}})
 		return err
 	}
 }
@@ -33,7 +33,7 @@ func listed(t *testing.T, s *Store, owner perdure.TenantID, f RunFilter) string 
 	}
 	for {
 		var p RunPage
-		if err := s.View(t.Context(), func(v *View) (err error) { p, err = v.RunPage(owner, f); return err }); err != nil {
+		if err := s.View(t.Context(), func(v *View) (err error) { p, err = v.Runs.Page(owner, f); return err }); err != nil {
 			t.Fatalf("list %s's runs by %v: %v", owner, f.Metadata, err)
 		}
 		for _, r := range p.Runs {
@@ -131,13 +131,13 @@ func TestRemovedRunLeavesTheMetadataIndex(t *testing.T) {
 		by := map[string]string{"team": "red", "long": strings.Repeat("ü", 500)}
 		must(t, s, tagged(tenant, "r1", by), tagged(tenant, "r2", by), tagged(tenant, "r3", by), tagged("other", "r1", by))
 		must(t, s, opFunc(func(tx *Tx) error {
-			r, _, err := tx.Run(tenant, "r1")
+			r, _, err := tx.Runs.Get(tenant, "r1")
 			if err == nil {
-				tx.DropRun(&r)
+				tx.Runs.Drop(&r)
 			}
 			return err
 		}))
-		must(t, s, opFunc(func(tx *Tx) error { return tx.DropSpent(tenant, []Spent{{ID: "r3", Version: 1}}) }))
+		must(t, s, opFunc(func(tx *Tx) error { return tx.Removals.DropSpent(tenant, []Spent{{ID: "r3", Version: 1}}) }))
 		if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"}}); got != "r2" {
 			t.Errorf("runs with team=red after two were removed: %q, want r2", got)
 		}

@@ -81,12 +81,12 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	s := open(t, at)
 	if err := s.View(t.Context(), func(v *View) error {
 		for id, want := range map[string]bool{"admin": true, "worker": false, "tenant": false} {
-			k, ok, err := v.Credential(id)
+			k, ok, err := v.Keys.Get(id)
 			if err != nil || !ok || k.Allows(perdure.ScopeWebhooks) != want || !k.Allows(perdure.ScopePoll) || k.Allows(perdure.ScopeKeys) != (id != "worker") {
 				t.Errorf("%s: %v, %v", id, k.Scopes, err)
 			}
 		}
-		notes, err := v.Outbox(tenant, "a")
+		notes, err := v.Outbox.OfRun(tenant, "a")
 		if err != nil || len(notes) != 1 || notes[0].State != perdure.NoteDropped || notes[0].AlarmAt != 0 {
 			t.Errorf("%+v, %v", notes, err)
 		}
@@ -95,7 +95,7 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 		t.Fatal(err)
 	}
 	err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
-		r, ok, err := tx.Run(tenant, "a")
+		r, ok, err := tx.Runs.Get(tenant, "a")
 		if !ok || r.Options.Webhook != run.Options.Webhook {
 			t.Errorf("%+v", r)
 		}
@@ -127,7 +127,7 @@ func TestAStoreOfSchema4IsBroughtUp(t *testing.T) {
 		}
 		if err := open(t, at).View(t.Context(), func(v *View) error {
 			for _, before := range keys {
-				k, ok, err := v.Credential(before.ID)
+				k, ok, err := v.Keys.Get(before.ID)
 				// Schema 5 adds runs:approve; schema 11 audit:read beside keys:admin, and to platform keys what they could do without a scope.
 				more := map[string]int{"admin": 1 + 3, "ops": 2, "tenant": 1}[k.ID]
 				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") || len(k.Scopes) != len(before.Scopes)+more || k.Full() != (k.ID == "admin") {
@@ -162,7 +162,7 @@ func TestPlatformKeysKeepTheirRights(t *testing.T) {
 		s := open(t, at)
 		if err := s.View(t.Context(), func(v *View) error {
 			for id, scopes := range want {
-				k, _, err := v.Credential(id)
+				k, _, err := v.Keys.Get(id)
 				if got := strings.Trim(fmt.Sprint(k.Scopes), "[]"); err != nil || got != scopes {
 					t.Errorf("key %s: scopes after the migration = %s, want %s (%v)", id, got, scopes, err)
 				}
@@ -172,7 +172,7 @@ func TestPlatformKeysKeepTheirRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
-			first, err := tx.Meta("bootstrap")
+			first, err := tx.Meta.Get("bootstrap")
 			if first != "first" {
 				t.Errorf("the first key of the store = %q, want first", first)
 			}

@@ -45,24 +45,24 @@ func paged[T any](p Page, read func(after string, n int, row func(*T) error) err
 	}
 }
 
-// WorkerPage lists a tenant's workers by id.
-func (v *View) WorkerPage(t perdure.TenantID, p Page) ([]perdure.Worker, string, error) {
+// Page lists a tenant's workers by id.
+func (repo *Workers) Page(t perdure.TenantID, p Page) ([]perdure.Worker, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Worker) error) error {
-		return workerTable.query(v.sess, "WHERE tenant=? AND id>? ORDER BY id"+atMost, []any{string(t), after, int64(n)}, row)
+		return workerTable.query(repo.in.sess, "WHERE tenant=? AND id>? ORDER BY id"+atMost, []any{string(t), after, int64(n)}, row)
 	}, func(w *perdure.Worker) string { return w.ID }, func(w *perdure.Worker) int { return 200 + quoted(w.ID) + len(w.Queues) })
 }
 
-// CredentialPage lists a tenant's keys by id, those of the platform only if they are wanted.
-func (v *View) CredentialPage(t perdure.TenantID, platform bool, p Page) ([]perdure.Key, string, error) {
+// Page lists a tenant's keys by id, those of the platform only if they are wanted.
+func (repo *Keys) Page(t perdure.TenantID, platform bool, p Page) ([]perdure.Key, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Key) error) error {
-		return keysTable.query(v.sess, "WHERE tenant=? AND id>? AND platform<=? ORDER BY id"+atMost, []any{string(t), after, toBit(platform), int64(n)}, row)
+		return keysTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND platform<=? ORDER BY id"+atMost, []any{string(t), after, toBit(platform), int64(n)}, row)
 	}, func(k *perdure.Key) string { return k.ID }, func(k *perdure.Key) int { return 1024 + quoted(k.Name) })
 }
 
-// WebhookPage lists a tenant's registered webhooks by id.
-func (v *View) WebhookPage(t perdure.TenantID, p Page) ([]perdure.Webhook, string, error) {
+// Page lists a tenant's registered webhooks by id.
+func (repo *Webhooks) Page(t perdure.TenantID, p Page) ([]perdure.Webhook, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Webhook) error) error {
-		return webhookTable.query(v.sess, "WHERE tenant=? AND id>? AND scope<>'run' AND deleted_at=0 ORDER BY id"+atMost,
+		return webhookTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND scope<>'run' AND deleted_at=0 ORDER BY id"+atMost,
 			[]any{string(t), after, int64(n)}, row)
 	}, func(w *perdure.Webhook) string { return string(w.ID) }, func(w *perdure.Webhook) int {
 		bytes := 1024 + quoted(w.URL) + quoted(w.Description) + quoted(w.DisabledReason)
@@ -83,17 +83,17 @@ type QueueDepth struct {
 	AtLeast                               bool            // there are too many runs to count: there may be more than that
 }
 
-// Queues lists a tenant's queues and what is in them: those of one page.
-func (v *View) Queues(t perdure.TenantID) ([]QueueDepth, error) {
-	out, _, err := v.QueuePage(t, Page{Limit: PageRows}, PageRows)
+// List lists a tenant's queues and what is in them: those of one page.
+func (repo *Queues) List(t perdure.TenantID) ([]QueueDepth, error) {
+	out, _, err := repo.Page(t, Page{Limit: PageRows}, PageRows)
 	return out, err
 }
 
-// QueuePage lists a tenant's queues by name, and counts what is in them. No more than so many of the tenant's live runs are counted, those
+// Page lists a tenant's queues by name, and counts what is in them. No more than so many of the tenant's live runs are counted, those
 // whose alarms ring first.
-func (v *View) QueuePage(t perdure.TenantID, p Page, most int) (out []QueueDepth, next string, err error) {
+func (repo *Queues) Page(t perdure.TenantID, p Page, most int) (out []QueueDepth, next string, err error) {
 	out, next, err = paged(p, func(after string, n int, row func(*QueueDepth) error) error {
-		return v.sess.Query("SELECT name FROM queues WHERE tenant=? AND name>? ORDER BY name"+atMost, []any{string(t), after, int64(n)}, func(scan func(...any) error) error {
+		return repo.in.sess.Query("SELECT name FROM queues WHERE tenant=? AND name>? ORDER BY name"+atMost, []any{string(t), after, int64(n)}, func(scan func(...any) error) error {
 			var q QueueDepth
 			if err := scan(&q.Name); err != nil {
 				return err
@@ -107,14 +107,14 @@ func (v *View) QueuePage(t perdure.TenantID, p Page, most int) (out []QueueDepth
 	// The tenant's live runs are ordered by their alarm, so that they are found by the index of alarms.
 	const live = " FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id" + atMost
 	all := 0
-	err = v.sess.Query("SELECT count(*) FROM (SELECT id"+live+") AS live", []any{string(t), int64(most + 1)}, func(scan func(...any) error) error { return scan(&all) })
+	err = repo.in.sess.Query("SELECT count(*) FROM (SELECT id"+live+") AS live", []any{string(t), int64(most + 1)}, func(scan func(...any) error) error { return scan(&all) })
 	if err != nil {
 		return nil, "", err
 	}
 	for i := range out {
 		out[i].AtLeast = all > most
 	}
-	err = v.sess.Query("SELECT queue, state, ready, count(*), min(ready_at) FROM (SELECT queue, state, ready, ready_at"+live+") AS live WHERE queue>=? AND queue<=? GROUP BY queue, state, ready",
+	err = repo.in.sess.Query("SELECT queue, state, ready, count(*), min(ready_at) FROM (SELECT queue, state, ready, ready_at"+live+") AS live WHERE queue>=? AND queue<=? GROUP BY queue, state, ready",
 		[]any{string(t), int64(most), out[0].Name, out[len(out)-1].Name}, func(scan func(...any) error) error {
 			var name string
 			var state perdure.State

@@ -32,14 +32,14 @@ func TestListsByNameArePaged(t *testing.T) {
 		must(t, s, opFunc(func(tx *Tx) error {
 			for i := range 7 {
 				id := fmt.Sprintf("n%d", i)
-				tx.workers.put(tx, workerKey{tenant, id}, perdure.Worker{Tenant: tenant, ID: id, Queues: perdure.Value(`["` + strings.Repeat("q", 3000) + `"]`)})
-				tx.workers.put(tx, workerKey{"other", id}, perdure.Worker{Tenant: "other", ID: id, Queues: "[]"})
-				tx.creds.put(tx, "k"+id, perdure.Key{ID: "k" + id, Tenant: tenant, Platform: i%2 == 1})
-				tx.queues.put(tx, queueKey{tenant, id}, QueueRow{Tenant: tenant, Name: id})
+				tx.Workers.rows.put(tx, workerKey{tenant, id}, perdure.Worker{Tenant: tenant, ID: id, Queues: perdure.Value(`["` + strings.Repeat("q", 3000) + `"]`)})
+				tx.Workers.rows.put(tx, workerKey{"other", id}, perdure.Worker{Tenant: "other", ID: id, Queues: "[]"})
+				tx.Keys.rows.put(tx, "k"+id, perdure.Key{ID: "k" + id, Tenant: tenant, Platform: i%2 == 1})
+				tx.Queues.rows.put(tx, queueKey{tenant, id}, QueueRow{Tenant: tenant, Name: id})
 			}
 			return nil
 		}))
-		workers := func(v *View, p Page) ([]perdure.Worker, string, error) { return v.WorkerPage(tenant, p) }
+		workers := func(v *View, p Page) ([]perdure.Worker, string, error) { return v.Workers.Page(tenant, p) }
 		all, sizes := pagesOf(t, s, Page{Limit: 3}, workers)
 		if fmt.Sprint(sizes) != "[3 3 1]" || len(all) != 7 || all[6].ID != "n6" || all[0].Tenant != tenant {
 			t.Errorf("workers, 3 a page: pages of %v, want [3 3 1]", sizes)
@@ -51,7 +51,7 @@ func TestListsByNameArePaged(t *testing.T) {
 			t.Errorf("workers of 3 KB, 10 bytes a page: pages of %v, want one each", sizes)
 		}
 		for platform, want := range map[bool]string{true: "[4 3]", false: "[4]"} {
-			_, sizes := pagesOf(t, s, Page{Limit: 4}, func(v *View, p Page) ([]perdure.Key, string, error) { return v.CredentialPage(tenant, platform, p) })
+			_, sizes := pagesOf(t, s, Page{Limit: 4}, func(v *View, p Page) ([]perdure.Key, string, error) { return v.Keys.Page(tenant, platform, p) })
 			if got := fmt.Sprint(sizes); got != want && got != strings.Replace(want, "]", " 0]", 1) {
 				t.Errorf("keys, with the platform's: %v: pages of %s, want %s", platform, got, want)
 			}
@@ -71,14 +71,14 @@ func TestQueuesAreCountedPageByPage(t *testing.T) {
 					r.State, r.Ready = perdure.Suspended, false
 				}
 				r.ReadyAt = perdure.Instant(1000 + i)
-				tx.Put(r, nil)
-				tx.queues.put(tx, queueKey{tenant, r.Queue}, QueueRow{Tenant: tenant, Name: r.Queue})
+				tx.Runs.Put(r, nil)
+				tx.Queues.rows.put(tx, queueKey{tenant, r.Queue}, QueueRow{Tenant: tenant, Name: r.Queue})
 				return nil
 			}))
 		}
 		must(t, s, ops...)
 		for most, atLeast := range map[int]bool{9: false, 8: true} {
-			all, sizes := pagesOf(t, s, Page{Limit: 2}, func(v *View, p Page) ([]QueueDepth, string, error) { return v.QueuePage(tenant, p, most) })
+			all, sizes := pagesOf(t, s, Page{Limit: 2}, func(v *View, p Page) ([]QueueDepth, string, error) { return v.Queues.Page(tenant, p, most) })
 			if fmt.Sprint(sizes) != "[2 1]" {
 				t.Fatalf("queues, 2 a page: pages of %v, want [2 1]", sizes)
 			}
@@ -108,14 +108,14 @@ func TestRareDeadLettersAreLookedForInBoundedSteps(t *testing.T) {
 				if i == 1 || i == 14 {
 					d.Cause = "rare"
 				}
-				tx.deads.put(tx, runKey{tenant, d.RunID}, d)
+				tx.DeadLetters.rows.put(tx, runKey{tenant, d.RunID}, d)
 			}
 			return nil
 		}))
 		read := func(f LetterFilter) (out []string) {
 			for {
 				if err := s.View(t.Context(), func(v *View) error {
-					list, next, err := v.LetterPage(tenant, f)
+					list, next, err := v.DeadLetters.Page(tenant, f)
 					for _, d := range list {
 						out = append(out, string(d.RunID))
 					}
@@ -137,7 +137,7 @@ func TestRareDeadLettersAreLookedForInBoundedSteps(t *testing.T) {
 			t.Errorf("rare letters, one a page: %q, want r14 and r01 on a page each", got)
 		}
 		if err := s.View(t.Context(), func(v *View) error {
-			groups, err := v.LetterGroups(tenant, LetterFilter{Limit: 10, Rows: 12})
+			groups, err := v.DeadLetters.Groups(tenant, LetterFilter{Limit: 10, Rows: 12})
 			if len(groups) != 2 || groups[0].Count != 11 || groups[1].Count != 1 {
 				t.Errorf("causes of the newest 12 letters: %+v, want 11 common and 1 rare", groups)
 			}
@@ -157,7 +157,7 @@ func TestRareApprovalsAreLookedForInBoundedSteps(t *testing.T) {
 				if i == 7 {
 					a.State = "timed_out"
 				}
-				tx.PutApproval(a)
+				tx.Approvals.Put(a)
 			}
 			return nil
 		}))
@@ -165,7 +165,7 @@ func TestRareApprovalsAreLookedForInBoundedSteps(t *testing.T) {
 		f := ApprovalFilter{State: "timed_out", Limit: 50, Bytes: 1 << 20, Rows: 4}
 		for {
 			if err := s.View(t.Context(), func(v *View) error {
-				list, next, err := v.ApprovalPage(tenant, f)
+				list, next, err := v.Approvals.Page(tenant, f)
 				for _, a := range list {
 					got = append(got, string(a.ID))
 				}

@@ -87,7 +87,7 @@ func TestAConnectionThatIsCutAnywhereIsMadeAnew(t *testing.T) {
 			})
 			before := 0
 			version := opFunc(func(tx *Tx) error {
-				r, _, err := tx.Run(tenant, "a")
+				r, _, err := tx.Runs.Get(tenant, "a")
 				before = int(r.Version)
 				return err
 			})
@@ -290,7 +290,7 @@ func TestPlansGrowWithTheTables(t *testing.T) {
 				ops[i] = opFunc(func(tx *Tx) error {
 					r := newRun(id, tx.Now)
 					r.ParentID, r.JournalKey = "boss", id
-					tx.Put(r, nil)
+					tx.Runs.Put(r, nil)
 					return nil
 				})
 			}
@@ -304,7 +304,7 @@ func TestPlansGrowWithTheTables(t *testing.T) {
 	lookUp := func() {
 		t.Helper()
 		err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
-			_, err := tx.Children(tenant, "boss", []string{"a", "b"})
+			_, err := tx.Runs.Children(tenant, "boss", []string{"a", "b"})
 			return err
 		}))[0]
 		if err != nil {
@@ -365,7 +365,7 @@ func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
 		t.Helper()
 		err := s.batchIn(l, s.Now(), []Op{opFunc(func(tx *Tx) error {
 			ids = nil
-			q := tx.Claimables(10)(tenant, "default", "job")
+			q := tx.Claims.Queues(10)(tenant, "default", "job")
 			for {
 				r, ok, err := q.Peek()
 				if err != nil || !ok {

@@ -57,27 +57,27 @@ const (
 	smallRun    = 100
 )
 
-// DropRun takes a run out of the store, if it still is what was read. The rest of it follows.
-func (tx *Tx) DropRun(r *perdure.Run) {
+// Drop takes a run out of the store, if it still is what was read. The rest of it follows.
+func (repo *Runs) Drop(r *perdure.Run) {
 	k := runKey{r.Tenant, r.ID}
-	if sl := tx.runs.slots[k]; sl != nil {
+	if sl := repo.rows.slots[k]; sl != nil {
 		before := *sl
 		sl.exists = false
-		tx.undo = append(tx.undo, func() { *sl = before })
+		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
 	}
-	tx.dropRuns(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Metadata: r.Metadata, Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
+	repo.drop(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Metadata: r.Metadata, Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
 }
 
-// DropThread takes a thread out of the store, if it still is what was read. Its messages follow.
-func (tx *Tx) DropThread(th *perdure.Thread) {
+// Drop takes a thread out of the store, if it still is what was read. Its messages follow.
+func (repo *Threads) Drop(th *perdure.Thread) {
 	k := threadKey{th.Tenant, th.ID}
-	if sl := tx.threads.slots[k]; sl != nil {
+	if sl := repo.rows.slots[k]; sl != nil {
 		before := *sl
 		sl.exists = false
-		tx.undo = append(tx.undo, func() { *sl = before })
+		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
 	}
-	push(tx, &tx.later, statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?", []any{string(th.Tenant), string(th.ID), th.Version}, 1})
-	push(tx, &tx.removals, Removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: tx.Now, Lines: th.Seq})
+	push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?", []any{string(th.Tenant), string(th.ID), th.Version}, 1})
+	push(repo.in.tx, &repo.in.Removals.rows, Removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now, Lines: th.Seq})
 }
 
 // ---- what has had its time
@@ -93,9 +93,9 @@ type Spent struct {
 
 // Aged gives a tenant's runs that were made before an instant, oldest first, after one of them. Ids rise with time, so
 // that no index is needed to find them. next is where to go on, or empty at the end.
-func (tx *Tx) Aged(t perdure.TenantID, after perdure.RunID, before perdure.Instant, limit int) (out []Spent, next perdure.RunID, err error) {
+func (repo *Removals) Aged(t perdure.TenantID, after perdure.RunID, before perdure.Instant, limit int) (out []Spent, next perdure.RunID, err error) {
 	n := 0
-	err = tx.sess.Query("SELECT id, root_id, version, CASE WHEN alarm_at IS NULL THEN finished_at ELSE 0 END, seq+journal_seq+inbox_seq FROM runs "+
+	err = repo.in.sess.Query("SELECT id, root_id, version, CASE WHEN alarm_at IS NULL THEN finished_at ELSE 0 END, seq+journal_seq+inbox_seq FROM runs "+
 		"WHERE tenant=? AND id>? AND id<? ORDER BY id"+atMost, []any{string(t), string(after), perdure.FirstID(before), int64(limit)},
 		func(scan func(...any) error) error {
 			var s Spent
@@ -103,7 +103,7 @@ func (tx *Tx) Aged(t perdure.TenantID, after perdure.RunID, before perdure.Insta
 			if n++; n == limit {
 				next = s.ID
 			}
-			if _, dirty := tx.runs.slots[runKey{t, s.ID}]; err == nil && !dirty { // what this batch has looked at may be different by now
+			if _, dirty := repo.in.Runs.rows.slots[runKey{t, s.ID}]; err == nil && !dirty { // what this batch has looked at may be different by now
 				out = append(out, s)
 			}
 			return err
@@ -111,15 +111,15 @@ func (tx *Tx) Aged(t perdure.TenantID, after perdure.RunID, before perdure.Insta
 	return out, next, err
 }
 
-// NextTenant gives the tenant after one, or none.
-func (tx *Tx) NextTenant(after perdure.TenantID) (t perdure.TenantID, err error) {
-	err = tx.sess.Query("SELECT id FROM tenants WHERE id>? ORDER BY id LIMIT 1", []any{string(after)}, func(scan func(...any) error) error { return scan(&t) })
+// Next gives the tenant after one, or none.
+func (repo *Tenants) Next(after perdure.TenantID) (t perdure.TenantID, err error) {
+	err = repo.in.sess.Query("SELECT id FROM tenants WHERE id>? ORDER BY id LIMIT 1", []any{string(after)}, func(scan func(...any) error) error { return scan(&t) })
 	return t, err
 }
 
 // Wanted tells which of a tenant's ended runs somebody still refers to: a live run of the same tree, a live retry, an open
 // group, or with letters a webhook that is still to be told.
-func (tx *Tx) Wanted(t perdure.TenantID, runs []Spent, letters bool) (map[perdure.RunID]string, error) {
+func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (map[perdure.RunID]string, error) {
 	out, trees := make(map[perdure.RunID]string), make(map[string]string)
 	byRoot, ids := make(map[string]bool), make([]string, len(runs))
 	for i, r := range runs {
@@ -132,9 +132,9 @@ func (tx *Tx) Wanted(t perdure.TenantID, runs []Spent, letters bool) (map[perdur
 		}
 	}
 	find := func(values []string, query, column, rest string, note func(id string)) error {
-		return eachPart(tx.s.dialect, values, func(part []string) error {
-			cond, args := tx.s.dialect.anyOf(column, part)
-			return tx.sess.Query(query+" AND "+cond+rest, append([]any{string(t)}, args...), func(scan func(...any) error) error {
+		return eachPart(repo.in.s.dialect, values, func(part []string) error {
+			cond, args := repo.in.s.dialect.anyOf(column, part)
+			return repo.in.sess.Query(query+" AND "+cond+rest, append([]any{string(t)}, args...), func(scan func(...any) error) error {
 				var id string
 				err := scan(&id)
 				note(id)
@@ -161,7 +161,7 @@ func (tx *Tx) Wanted(t perdure.TenantID, runs []Spent, letters bool) (map[perdur
 	if err == nil && letters {
 		err = find(ids, "SELECT run_id FROM fanouts WHERE tenant=?", "run_id", "", func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
 	}
-	tx.eachDirty(func(k runKey, r *perdure.Run) {
+	repo.in.Runs.eachChanged(func(k runKey, r *perdure.Run) {
 		if k.t == t && r.State.Live() {
 			tree(string(r.RootID))
 			if r.RetryOf != "" {
@@ -178,31 +178,31 @@ func (tx *Tx) Wanted(t perdure.TenantID, runs []Spent, letters bool) (map[perdur
 }
 
 // DropSpent takes runs out of the store that have had their time, if they still are what was read.
-func (tx *Tx) DropSpent(t perdure.TenantID, runs []Spent) error {
+func (repo *Removals) DropSpent(t perdure.TenantID, runs []Spent) error {
 	ids := make([]perdure.RunID, len(runs))
 	for i, r := range runs {
 		ids[i] = r.ID
 	}
-	metadata, err := metadataOf(tx.sess, tx.s.dialect, t, ids)
+	metadata, err := metadataOf(repo.in.sess, repo.in.s.dialect, t, ids)
 	if err != nil {
 		return err
 	}
 	for i := range runs {
 		runs[i].Metadata = metadata[runs[i].ID]
 	}
-	tx.dropRuns(t, runs)
+	repo.in.Runs.drop(t, runs)
 	return nil
 }
 
-// DropGroups removes groups that ended before an instant, at most so many.
-func (tx *Tx) DropGroups(t perdure.TenantID, before perdure.Instant, limit int) {
-	push(tx, &tx.later, statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
+// DropEnded removes groups that ended before an instant, at most so many.
+func (repo *Groups) DropEnded(t perdure.TenantID, before perdure.Instant, limit int) {
+	push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
 		fmt.Sprintf("ORDER BY id LIMIT %d)", limit), []any{string(t), string(t), perdure.FirstID(before), int64(before)}, anyNumber})
 }
 
-// HasGroups tells whether there are such groups.
-func (tx *Tx) HasGroups(t perdure.TenantID, before perdure.Instant) (some bool, err error) {
-	err = tx.sess.Query("SELECT 1 FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? LIMIT 1",
+// HasEnded tells whether there are such groups.
+func (repo *Groups) HasEnded(t perdure.TenantID, before perdure.Instant) (some bool, err error) {
+	err = repo.in.sess.Query("SELECT 1 FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? LIMIT 1",
 		[]any{string(t), perdure.FirstID(before), int64(before)}, func(func(...any) error) error {
 			some = true
 			return nil
@@ -210,9 +210,9 @@ func (tx *Tx) HasGroups(t perdure.TenantID, before perdure.Instant) (some bool, 
 	return some, err
 }
 
-// ThreadInUse tells why a thread is needed: a live run is on it, or an open chord goes on there.
-func (tx *Tx) ThreadInUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
-	live, err := tx.runsWhere("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL", []any{string(t), string(id)}, 1,
+// InUse tells why a thread is needed: a live run is on it, or an open chord goes on there.
+func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
+	live, err := repo.in.Runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL", []any{string(t), string(id)}, 1,
 		func(r *perdure.Run) bool { return r.Tenant == t && r.ThreadID == id && r.State.Live() }, byID)
 	if err != nil || len(live) > 0 {
 		if len(live) > 0 {
@@ -220,7 +220,7 @@ func (tx *Tx) ThreadInUse(t perdure.TenantID, id perdure.ThreadID) (why string, 
 		}
 		return why, err
 	}
-	err = tx.sess.Query("SELECT r.id FROM gatherings g JOIN runs r ON r.tenant=g.tenant AND r.id=g.id WHERE g.tenant=? AND g.state='open' AND g.kind='chord' AND r.thread_id=? LIMIT 1",
+	err = repo.in.sess.Query("SELECT r.id FROM gatherings g JOIN runs r ON r.tenant=g.tenant AND r.id=g.id WHERE g.tenant=? AND g.state='open' AND g.kind='chord' AND r.thread_id=? LIMIT 1",
 		[]any{string(t), string(id)}, func(scan func(...any) error) error {
 			var run string
 			err := scan(&run)

@@ -8,15 +8,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Run gives a run of a tenant.
-func (v *View) Run(t perdure.TenantID, id perdure.RunID) (perdure.Run, bool, error) {
-	return runTable.one(v.sess, "WHERE tenant=? AND id=?", string(t), string(id))
-}
 
-// Events reads a run's log from a cursor on.
-func (v *View) Events(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
-	return readEvents(v.sess, t, run, after, limit)
-}
+
+
 
 func readEvents(s Session, t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
 	var out []perdure.Line
@@ -34,10 +28,10 @@ const atMost = " LIMIT CAST(? AS BIGINT)"
 // errEnough ends a query whose rows are as many as were wanted.
 var errEnough = errors.New("enough")
 
-// EventsWithin reads a run's log from a cursor on: so many lines, and no more once they hold that many bytes.
-func (v *View) EventsWithin(t perdure.TenantID, run perdure.RunID, after int64, limit, bytes int) ([]perdure.Line, error) {
+// Within reads a run's log from a cursor on: so many lines, and no more once they hold that many bytes.
+func (repo *Events) Within(t perdure.TenantID, run perdure.RunID, after int64, limit, bytes int) ([]perdure.Line, error) {
 	var out []perdure.Line
-	err := eventTable.query(v.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *EventRow) error {
+	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *EventRow) error {
 		out = append(out, e.Line)
 		if bytes -= len(e.Data); bytes <= 0 {
 			return errEnough
@@ -52,20 +46,17 @@ func (v *View) EventsWithin(t perdure.TenantID, run perdure.RunID, after int64, 
 
 const eventsAfter = "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq" + atMost
 
-// Journal reads a run's journal from a cursor on.
-func (v *View) Journal(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
-	return readJournal(v.sess, t, run, after, limit)
-}
 
-// Journal reads a run's journal from a cursor on, with what the batch has added to it: a commit and the grant
+
+// After reads a run's journal from a cursor on, with what the batch has added to it: a commit and the grant
 // that follows it may share a batch, and a step that is missing in a grant is executed again.
-func (tx *Tx) Journal(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
-	rows, err := readJournal(tx.sess, t, run, after, limit)
+func (repo *Journal) After(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
+	rows, err := readJournal(repo.in.sess, t, run, after, limit)
 	if err != nil || len(rows) == limit {
 		return rows, err // what is staged comes behind what is stored
 	}
-	for _, k := range tx.journal.dirty {
-		if j := tx.journal.slots[k].val; k.runKey == (runKey{t, run}) && j.Seq > after {
+	for _, k := range repo.rows.dirty {
+		if j := repo.rows.slots[k].val; k.runKey == (runKey{t, run}) && j.Seq > after {
 			rows = append(rows, j)
 		}
 	}
@@ -82,15 +73,12 @@ func readJournal(s Session, t perdure.TenantID, run perdure.RunID, after int64, 
 	return out, err
 }
 
-// Thread gives a thread.
-func (v *View) Thread(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, bool, error) {
-	return threadTable.one(v.sess, "WHERE tenant=? AND id=?", string(t), string(id))
-}
+
 
 // Messages reads a thread from a cursor on.
-func (v *View) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, limit int) ([]perdure.ThreadMessage, error) {
+func (repo *Threads) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, limit int) ([]perdure.ThreadMessage, error) {
 	var out []perdure.ThreadMessage
-	err := messageTable.query(v.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(id), after, int64(limit)},
+	err := messageTable.query(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(id), after, int64(limit)},
 		func(m *perdure.ThreadMessage) error {
 			out = append(out, *m)
 			return nil
@@ -98,29 +86,29 @@ func (v *View) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, li
 	return out, err
 }
 
-// Gathering gives a chord or a group.
-func (v *View) Gathering(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
-	return groupTable.one(v.sess, "WHERE tenant=? AND id=?", string(t), string(id))
+// GetFull gives a chord or a group.
+func (repo *Groups) GetFull(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
+	return groupTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
-// Waits gives all waits of a run.
-func (v *View) Waits(t perdure.TenantID, run perdure.RunID) ([]perdure.Wait, error) {
+// List gives all waits of a run.
+func (repo *Waits) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Wait, error) {
 	var out []perdure.Wait
-	err := waitTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY opened_at, id", []any{string(t), string(run)}, func(w *perdure.Wait) error {
+	err := waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY opened_at, id", []any{string(t), string(run)}, func(w *perdure.Wait) error {
 		out = append(out, *w)
 		return nil
 	})
 	return out, err
 }
 
-// Items gives all inbox items of a run. The status of each is what it means now, as perdure.Item.StatusOf has it.
-func (v *View) Items(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
-	r, ok, err := v.Run(t, run)
+// List gives all inbox items of a run. The status of each is what it means now, as perdure.Item.StatusOf has it.
+func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
+	r, ok, err := repo.in.Runs.Get(t, run)
 	if err != nil {
 		return nil, err
 	}
 	var out []perdure.Item
-	err = itemTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)}, func(i *perdure.Item) error {
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)}, func(i *perdure.Item) error {
 		if ok {
 			i.Status = i.StatusOf(&r)
 		}
@@ -130,21 +118,13 @@ func (v *View) Items(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, err
 	return out, err
 }
 
-// LateResults gives a run's late results.
-func (v *View) LateResults(t perdure.TenantID, run perdure.RunID) ([]perdure.LateResult, error) {
-	var out []perdure.LateResult
-	err := lateTable.query(v.sess, "WHERE tenant=? AND run_id=? ORDER BY n", []any{string(t), string(run)}, func(l *perdure.LateResult) error {
-		out = append(out, *l)
-		return nil
-	})
-	return out, err
-}
+
 
 // TenantOf gives the tenant of a run: the likely one, if it is its run, and otherwise whoever has it. Without
 // such a run it is the likely one too.
-func (v *View) TenantOf(run perdure.RunID, likely perdure.TenantID) (perdure.TenantID, error) {
+func (repo *Runs) TenantOf(run perdure.RunID, likely perdure.TenantID) (perdure.TenantID, error) {
 	found := false
-	err := v.sess.Query("SELECT 1 FROM runs WHERE tenant=? AND id=?", []any{string(likely), string(run)}, func(func(...any) error) error {
+	err := repo.in.sess.Query("SELECT 1 FROM runs WHERE tenant=? AND id=?", []any{string(likely), string(run)}, func(func(...any) error) error {
 		found = true
 		return nil
 	})
@@ -152,16 +132,16 @@ func (v *View) TenantOf(run perdure.RunID, likely perdure.TenantID) (perdure.Ten
 		return likely, err
 	}
 	// Tenant by tenant: each is a look into the primary key, and there is no index by id alone.
-	err = v.sess.Query("SELECT r.tenant FROM tenants t CROSS JOIN runs r WHERE r.tenant=t.id AND r.id=?", []any{string(run)}, func(scan func(...any) error) error {
+	err = repo.in.sess.Query("SELECT r.tenant FROM tenants t CROSS JOIN runs r WHERE r.tenant=t.id AND r.id=?", []any{string(run)}, func(scan func(...any) error) error {
 		return scan(&likely)
 	})
 	return likely, err
 }
 
-// Workers lists a tenant's workers.
-func (v *View) Workers(t perdure.TenantID) ([]perdure.Worker, error) {
+// List lists a tenant's workers.
+func (repo *Workers) List(t perdure.TenantID) ([]perdure.Worker, error) {
 	var out []perdure.Worker
-	err := workerTable.query(v.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(w *perdure.Worker) error {
+	err := workerTable.query(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(w *perdure.Worker) error {
 		out = append(out, *w)
 		return nil
 	})
@@ -181,9 +161,9 @@ func (v *View) NextAlarm() (perdure.Instant, error) {
 	return first, err
 }
 
-// RingingRuns names runs whose alarm has rung, oldest alarm first.
-func (v *View) RingingRuns(limit int) (out []Ref, err error) {
-	err = v.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id"+atMost, []any{int64(v.Now), int64(limit)},
+// RingingRefs names runs whose alarm has rung, oldest alarm first.
+func (repo *Runs) RingingRefs(limit int) (out []Ref, err error) {
+	err = repo.in.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id"+atMost, []any{int64(repo.in.Now), int64(limit)},
 		func(scan func(...any) error) error {
 			var r Ref
 			err := scan(&r.Tenant, &r.Run)
@@ -222,42 +202,39 @@ func (v *View) Rows(query string, args []any, row func(scan func(...any) error) 
 	return v.sess.Query(query, args, row)
 }
 
-// Credential gives a key by its id.
-func (v *View) Credential(id string) (perdure.Key, bool, error) {
-	return keysTable.one(v.sess, "WHERE id=?", id)
-}
 
-// Credentials lists a tenant's keys.
-func (v *View) Credentials(t perdure.TenantID) ([]perdure.Key, error) {
+
+// List lists a tenant's keys.
+func (repo *Keys) List(t perdure.TenantID) ([]perdure.Key, error) {
 	var out []perdure.Key
-	err := keysTable.query(v.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(k *perdure.Key) error {
+	err := keysTable.query(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(k *perdure.Key) error {
 		out = append(out, *k)
 		return nil
 	})
 	return out, err
 }
 
-// ValidKeys lists the keys of all tenants that count at an instant, at most so many.
-func (v *View) ValidKeys(now perdure.Instant, limit int) (out []perdure.Key, err error) {
-	err = keysTable.query(v.sess, "WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost, []any{int64(now), int64(limit)}, func(k *perdure.Key) error {
+// Valid lists the keys of all tenants that count at an instant, at most so many.
+func (repo *Keys) Valid(now perdure.Instant, limit int) (out []perdure.Key, err error) {
+	err = keysTable.query(repo.in.sess, "WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost, []any{int64(now), int64(limit)}, func(k *perdure.Key) error {
 		out = append(out, *k)
 		return nil
 	})
 	return out, err
 }
 
-// AllWebhooks lists the webhooks of all tenants that are not deleted, at most so many.
-func (v *View) AllWebhooks(limit int) (out []perdure.Webhook, err error) {
-	err = webhookTable.query(v.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)}, func(w *perdure.Webhook) error {
+// All lists the webhooks of all tenants that are not deleted, at most so many.
+func (repo *Webhooks) All(limit int) (out []perdure.Webhook, err error) {
+	err = webhookTable.query(repo.in.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)}, func(w *perdure.Webhook) error {
 		out = append(out, *w)
 		return nil
 	})
 	return out, err
 }
 
-// HasPlatformKey tells whether anybody can administer the store.
-func (v *View) HasPlatformKey() (n int, err error) {
-	err = v.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil, func(scan func(...any) error) error { return scan(&n) })
+// CountPlatform tells whether anybody can administer the store.
+func (repo *Keys) CountPlatform() (n int, err error) {
+	err = repo.in.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil, func(scan func(...any) error) error { return scan(&n) })
 	return n, err
 }
 
@@ -283,13 +260,13 @@ const (
 
 // Ready gives kinds of which there is something to claim, and goes on where the look before ended. Polls fall back on it
 // when a ring is lost.
-func (v *View) Ready(round *ReadyRound) (out []Ready, err error) {
+func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
 	if round.rests == nil || len(round.rests) > maxRests {
 		round.rests = make(map[perdure.TenantID]Ready)
 	}
 	for len(out) < readyAtOnce {
 		t := perdure.TenantID("")
-		err := v.sess.Query("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", []any{string(round.after)},
+		err := repo.in.sess.Query("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", []any{string(round.after)},
 			func(scan func(...any) error) error { return scan(&t) })
 		if round.after = t; err != nil || t == "" {
 			return out, err
@@ -302,7 +279,7 @@ func (v *View) Ready(round *ReadyRound) (out []Ready, err error) {
 				break
 			}
 			next := Ready{Tenant: t}
-			err := v.sess.Query("SELECT queue, kind FROM runs WHERE ready=1 AND tenant=? AND (queue,kind)>(?,?) ORDER BY queue, kind LIMIT 1",
+			err := repo.in.sess.Query("SELECT queue, kind FROM runs WHERE ready=1 AND tenant=? AND (queue,kind)>(?,?) ORDER BY queue, kind LIMIT 1",
 				[]any{string(t), at.Queue, at.Kind}, func(scan func(...any) error) error { return scan(&next.Queue, &next.Kind) })
 			if err != nil {
 				return out, err

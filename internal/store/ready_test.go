@@ -15,7 +15,7 @@ func TestReadyGoesRoundTheTenants(t *testing.T) {
 		add := func(tenant perdure.TenantID, kind string) {
 			r := newRun(fmt.Sprintf("%s-%s", tenant, kind), tx.Now)
 			r.Tenant, r.Kind, r.Ready = tenant, kind, true
-			tx.Put(r, nil)
+			tx.Runs.Put(r, nil)
 		}
 		for i := range kinds {
 			add("a", fmt.Sprintf("k%04d", i))
@@ -31,7 +31,7 @@ func TestReadyGoesRoundTheTenants(t *testing.T) {
 	for look := range 4 {
 		ofB := 0
 		err := s.View(t.Context(), func(v *View) error {
-			ready, err := v.Ready(&round)
+			ready, err := v.Claims.Ready(&round)
 			if len(ready) > readyOfTenant+1 {
 				t.Errorf("look %d gives %d kinds, want %d at most", look, len(ready), readyOfTenant+1)
 			}

@@ -85,10 +85,10 @@ func TestARunThatHasEndedIsRemembered(t *testing.T) {
 	}
 	end := func(result perdure.Value) opFunc {
 		return func(tx *Tx) error {
-			r, _, err := tx.Run(tenant, ref("x"))
+			r, _, err := tx.Runs.Get(tenant, ref("x"))
 			r.Version++
 			r.State, r.Ready, r.AlarmAt, r.Result = perdure.Completed, false, 0, result
-			tx.Put(r, nil)
+			tx.Runs.Put(r, nil)
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func TestWhoLooksAfreshIsNotHeldToWhatWasRemembered(t *testing.T) {
 			if afresh {
 				tx.Afresh()
 			}
-			if _, _, err := tx.Run(tenant, ref("busy")); err != nil {
+			if _, _, err := tx.Runs.Get(tenant, ref("busy")); err != nil {
 				return err
 			}
 			if looked++; looked == 1 {

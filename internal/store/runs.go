@@ -222,11 +222,11 @@ func guard() string {
 	return " AND CAST(runs.version AS BIGINT)=input.read"
 }
 
-// dropRuns takes rows out, each only if it is what was read.
-func (tx *Tx) dropRuns(t perdure.TenantID, runs []Spent) {
+// drop takes rows out, each only if it is what was read.
+func (repo *Runs) drop(t perdure.TenantID, runs []Spent) {
 	for _, r := range runs {
-		push(tx, &tx.later, statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?", []any{string(t), string(r.ID), r.Version}, 1})
-		tx.dropMetadata(t, r.ID, r.Metadata)
-		push(tx, &tx.removals, Removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: tx.Now, Lines: r.Lines})
+		push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?", []any{string(t), string(r.ID), r.Version}, 1})
+		repo.dropMetadata(t, r.ID, r.Metadata)
+		push(repo.in.tx, &repo.in.Removals.rows, Removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now, Lines: r.Lines})
 	}
 }

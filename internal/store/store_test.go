@@ -73,7 +73,7 @@ func newRun(id string, now perdure.Instant) perdure.Run {
 
 func insert(id string) opFunc {
 	return func(tx *Tx) error {
-		tx.Put(newRun(id, tx.Now), []perdure.Line{{Seq: 1, Type: perdure.LineCreated, At: tx.Now, Attempt: 1, Data: "{}"}})
+		tx.Runs.Put(newRun(id, tx.Now), []perdure.Line{{Seq: 1, Type: perdure.LineCreated, At: tx.Now, Attempt: 1, Data: "{}"}})
 		return nil
 	}
 }
@@ -198,7 +198,7 @@ func TestALiveRunWithoutAnAlarmIsImpossible(t *testing.T) {
 			err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
 				r := newRun("a", tx.Now)
 				spoil(&r)
-				tx.Put(r, nil)
+				tx.Runs.Put(r, nil)
 				return nil
 			}))[0]
 			if perdure.CodeOf(err) != perdure.CodeUnavailable {
@@ -217,7 +217,7 @@ func TestOneBadOperationDoesNotHurtTheBatch(t *testing.T) {
 		bad := opFunc(func(tx *Tx) error {
 			r := newRun("bad", tx.Now)
 			r.AlarmAt = 0 // the database refuses it when the batch is written
-			tx.Put(r, nil)
+			tx.Runs.Put(r, nil)
 			return nil
 		})
 		panics := opFunc(func(tx *Tx) error {
@@ -271,12 +271,12 @@ func TestAGuardedWriteLosesToAQuickerOne(t *testing.T) {
 // bump raises a run's version by one.
 func bump(id string) opFunc {
 	return func(tx *Tx) error {
-		r, ok, err := tx.Run(tenant, ref(id))
+		r, ok, err := tx.Runs.Get(tenant, ref(id))
 		if err != nil || !ok {
 			return errors.Join(err, perdure.Errorf(perdure.CodeNotFound, "no run"))
 		}
 		r.Version++
-		tx.Put(r, nil)
+		tx.Runs.Put(r, nil)
 		return nil
 	}
 }
@@ -423,28 +423,28 @@ func tell(t *testing.T, at Options) {
 	big := strings.Repeat("x", InlineMax) + secret
 	err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
 		r := newRun("a", tx.Now)
-		r.Input = tx.Intern(tenant, "a", []byte(`"`+secret+`"`))
-		r.Result = tx.Intern(tenant, "a", []byte(`"`+big+`"`))
+		r.Input = tx.Values.Intern(tenant, "a", []byte(`"`+secret+`"`))
+		r.Result = tx.Values.Intern(tenant, "a", []byte(`"`+big+`"`))
 		r.Activity = "reading " + secret
 		r.Failure = &perdure.Failure{Code: "x", Message: secret}
-		tx.Put(r, []perdure.Line{{Seq: 1, Type: "run:created", Data: perdure.Object("k", secret)}})
-		tx.PutItem(perdure.Item{Tenant: tenant, RunID: "a", Seq: 1, Status: perdure.ItemDone, Data: perdure.Value(`"` + secret + `"`)})
-		tx.PutJournal(JournalRow{Tenant: tenant, RunID: "a", Seq: 1, Key: "k", Value: perdure.Value(`"` + secret + `"`)})
-		tx.AddMessage(perdure.ThreadMessage{Tenant: tenant, ThreadID: "t", Seq: 1, Content: perdure.Value(`"` + secret + `"`)})
-		if err := tx.PutCommit(tenant, "a", perdure.Taken{ID: "c", Answer: secret}); err != nil {
+		tx.Runs.Put(r, []perdure.Line{{Seq: 1, Type: "run:created", Data: perdure.Object("k", secret)}})
+		tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: "a", Seq: 1, Status: perdure.ItemDone, Data: perdure.Value(`"` + secret + `"`)})
+		tx.Journal.Put(JournalRow{Tenant: tenant, RunID: "a", Seq: 1, Key: "k", Value: perdure.Value(`"` + secret + `"`)})
+		tx.Threads.AddMessage(perdure.ThreadMessage{Tenant: tenant, ThreadID: "t", Seq: 1, Content: perdure.Value(`"` + secret + `"`)})
+		if err := tx.Commits.Put(tenant, "a", perdure.Taken{ID: "c", Answer: secret}); err != nil {
 			return err
 		}
-		return tx.PutCommit(tenant, "a", perdure.Taken{ID: "d", Answer: secret})
+		return tx.Commits.Put(tenant, "a", perdure.Taken{ID: "d", Answer: secret})
 	}))[0]
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = s.View(context.Background(), func(v *View) error {
-		r, _, err := v.Run(tenant, "a")
+		r, _, err := v.Runs.Get(tenant, "a")
 		if err != nil {
 			return err
 		}
-		full, err := v.Resolve(tenant, r.Result)
+		full, err := v.Values.Resolve(tenant, r.Result)
 		if !strings.HasSuffix(string(full), `[redacted]"`) || r.Activity != "reading [redacted]" {
 			t.Errorf("%.40s %s", full, r.Activity)
 		}
@@ -488,13 +488,13 @@ func TestDamagedContentIsLoud(t *testing.T) {
 		s := open(t, at)
 		var v perdure.Value
 		s.Batch(s.Now(), opFunc(func(tx *Tx) error {
-			v = tx.Intern(tenant, "a", []byte(`"`+strings.Repeat("x", InlineMax)+`"`))
-			tx.Put(newRun("a", tx.Now), nil)
+			v = tx.Values.Intern(tenant, "a", []byte(`"`+strings.Repeat("x", InlineMax)+`"`))
+			tx.Runs.Put(newRun("a", tx.Now), nil)
 			return nil
 		}))
 		behind(t, s, "UPDATE blobs SET content=replace(content,'xx','xy')")
 		err := s.View(context.Background(), func(view *View) error {
-			_, err := view.Resolve(tenant, v)
+			_, err := view.Values.Resolve(tenant, v)
 			return err
 		})
 		if err == nil || !strings.Contains(err.Error(), "damaged") {

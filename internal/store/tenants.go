@@ -39,32 +39,28 @@ func (x limitsOf) Scan(v any) error {
 }
 
 // SetLimits stages the limits of a tenant; zero takes one away.
-func (tx *Tx) SetLimits(t perdure.TenantID, l perdure.TenantLimits) {
-	push(tx, &tx.later, statement{"UPDATE tenants SET max_live_runs=?, limits=? WHERE id=?", []any{l.MaxLiveRuns, limitsText(l), string(t)}, anyNumber})
+func (repo *Tenants) SetLimits(t perdure.TenantID, l perdure.TenantLimits) {
+	push(repo.in.tx, &repo.in.tx.later, statement{"UPDATE tenants SET max_live_runs=?, limits=? WHERE id=?", []any{l.MaxLiveRuns, limitsText(l), string(t)}, anyNumber})
 }
 
-// Tenants lists tenants by their ids, after one.
-func (v *View) Tenants(after perdure.TenantID, limit int) (out []TenantRow, err error) {
-	return v.tenantsWhere("WHERE id>?", after, limit)
+// Page lists tenants by their ids, after one.
+func (repo *Tenants) Page(after perdure.TenantID, limit int) (out []TenantRow, err error) {
+	return repo.where("WHERE id>?", after, limit)
 }
 
-// LimitedTenants lists the tenants that have limits, after one.
-func (v *View) LimitedTenants(after perdure.TenantID, limit int) ([]TenantRow, error) {
-	return v.tenantsWhere("WHERE (limits<>'' OR max_live_runs>0) AND id>?", after, limit)
+// Limited lists the tenants that have limits, after one.
+func (repo *Tenants) Limited(after perdure.TenantID, limit int) ([]TenantRow, error) {
+	return repo.where("WHERE (limits<>'' OR max_live_runs>0) AND id>?", after, limit)
 }
 
-func (v *View) tenantsWhere(where string, after perdure.TenantID, limit int) (out []TenantRow, err error) {
-	err = tenantTable.query(v.sess, where+" ORDER BY id"+atMost, []any{string(after), int64(limit)}, func(x *TenantRow) error {
+func (repo *Tenants) where(where string, after perdure.TenantID, limit int) (out []TenantRow, err error) {
+	err = tenantTable.query(repo.in.sess, where+" ORDER BY id"+atMost, []any{string(after), int64(limit)}, func(x *TenantRow) error {
 		out = append(out, *x)
 		return nil
 	})
 	return out, err
 }
 
-// CountLive counts a tenant's live runs, no further than limit.
-func (v *View) CountLive(t perdure.TenantID, limit int) (n int, err error) {
-	err = v.sess.Query(fmt.Sprintf(countLive, limit), []any{string(t)}, func(scan func(...any) error) error { return scan(&n) })
-	return n, err
-}
+
 
 const countLive = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE tenant=? AND alarm_at IS NOT NULL LIMIT %d) AS live"

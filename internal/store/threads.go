@@ -23,15 +23,15 @@ var threadHeads = &table[perdure.Thread]{
 	},
 }
 
-// ThreadPage lists a tenant's threads, the one on which something happened last first. A thread on
+// Page lists a tenant's threads, the one on which something happened last first. A thread on
 // which something happens while somebody reads page after page is on the first page again.
-func (v *View) ThreadPage(t perdure.TenantID, p Page) ([]perdure.Thread, string, error) {
+func (repo *Threads) Page(t perdure.TenantID, p Page) ([]perdure.Thread, string, error) {
 	if _, _, ok := threadPlace(p.After); !ok {
 		return nil, "", perdure.Invalid("cursor", "takes the next_cursor of the page before")
 	}
 	out, next, err := paged(p, func(after string, n int, row func(*perdure.Thread) error) error {
 		at, id, _ := threadPlace(after)
-		return threadHeads.query(v.sess, "WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost,
+		return threadHeads.query(repo.in.sess, "WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost,
 			[]any{string(t), at, id, int64(n)}, row)
 	}, func(th *perdure.Thread) string {
 		return strconv.FormatInt(int64(th.UpdatedAt), 10) + "." + string(th.ID)
@@ -40,7 +40,7 @@ func (v *View) ThreadPage(t perdure.TenantID, p Page) ([]perdure.Thread, string,
 	})
 	for i := range out {
 		if err == nil && out[i].Title == "" {
-			err = findTitle(v.sess, &out[i])
+			err = findTitle(repo.in.sess, &out[i])
 		}
 	}
 	return out, next, err
@@ -64,12 +64,12 @@ type LastMessage struct {
 }
 
 // LastMessages gives the last messages of some threads of a tenant.
-func (v *View) LastMessages(t perdure.TenantID, threads []perdure.ThreadID) (map[perdure.ThreadID]LastMessage, error) {
+func (repo *Threads) LastMessages(t perdure.TenantID, threads []perdure.ThreadID) (map[perdure.ThreadID]LastMessage, error) {
 	out := make(map[perdure.ThreadID]LastMessage, len(threads))
 	large := make(map[string][]perdure.ThreadID) // by the hash of what they said
-	err := eachPart(v.dialect, texts(threads), func(part []string) error {
-		cond, args := v.dialect.anyOf("t.id", part)
-		return v.sess.Query("SELECT m.thread_id, m.role, m.content, m.at FROM threads t "+
+	err := eachPart(repo.in.dialect, texts(threads), func(part []string) error {
+		cond, args := repo.in.dialect.anyOf("t.id", part)
+		return repo.in.sess.Query("SELECT m.thread_id, m.role, m.content, m.at FROM threads t "+
 			"JOIN messages m ON m.tenant=t.tenant AND m.thread_id=t.id AND m.seq=t.seq WHERE t.tenant=? AND "+cond, append([]any{string(t)}, args...), func(scan func(...any) error) error {
 			var id perdure.ThreadID
 			var m LastMessage
@@ -91,9 +91,9 @@ func (v *View) LastMessages(t perdure.TenantID, threads []perdure.ThreadID) (map
 	}
 	// One character more than is looked at: what is left out can be told from what ends there.
 	begin := fmt.Sprintf("SELECT hash, substr(content,1,%d) FROM blobs WHERE tenant=? AND ", perdure.ExcerptBytes+1)
-	err = eachPart(v.dialect, slices.Sorted(maps.Keys(large)), func(part []string) error {
-		cond, args := v.dialect.anyOf("hash", part)
-		return v.sess.Query(begin+cond, append([]any{string(t)}, args...), func(scan func(...any) error) error {
+	err = eachPart(repo.in.dialect, slices.Sorted(maps.Keys(large)), func(part []string) error {
+		cond, args := repo.in.dialect.anyOf("hash", part)
+		return repo.in.sess.Query(begin+cond, append([]any{string(t)}, args...), func(scan func(...any) error) error {
 			var hash, content string
 			err := scan(&hash, &content)
 			for _, id := range large[hash] {
@@ -109,7 +109,7 @@ func (v *View) LastMessages(t perdure.TenantID, threads []perdure.ThreadID) (map
 
 // FindTitle makes out the title of a thread that is from before threads had one, if it can have
 // one.
-func (tx *Tx) FindTitle(th *perdure.Thread) error { return findTitle(tx.sess, th) }
+func (repo *Threads) FindTitle(th *perdure.Thread) error { return findTitle(repo.in.sess, th) }
 
 // titleWithin is among how many of its first messages the title of an old thread is looked for.
 const titleWithin = 8
@@ -135,11 +135,11 @@ func findTitle(s Session, th *perdure.Thread) error {
 }
 
 // MetadataTitle is the title that the metadata of a thread gives it.
-func (tx *Tx) MetadataTitle(t perdure.TenantID, metadata perdure.Value) (string, error) {
+func (repo *Threads) MetadataTitle(t perdure.TenantID, metadata perdure.Value) (string, error) {
 	if metadata == "" {
 		return "", nil
 	}
-	text, err := tx.Resolve(t, metadata)
+	text, err := repo.in.Values.Resolve(t, metadata)
 	return perdure.MetadataTitle(string(text)), err
 }
 
@@ -150,13 +150,13 @@ type LiveRun struct {
 	State perdure.State
 }
 
-// LiveRuns gives those of some runs that are live.
-func (v *View) LiveRuns(t perdure.TenantID, ids []perdure.RunID) (map[perdure.RunID]LiveRun, error) {
+// Live gives those of some runs that are live.
+func (repo *Runs) Live(t perdure.TenantID, ids []perdure.RunID) (map[perdure.RunID]LiveRun, error) {
 	out := make(map[perdure.RunID]LiveRun, len(ids))
-	err := eachPart(v.dialect, texts(ids), func(part []string) error {
-		cond, args := v.dialect.anyOf("id", part)
+	err := eachPart(repo.in.dialect, texts(ids), func(part []string) error {
+		cond, args := repo.in.dialect.anyOf("id", part)
 		query := "SELECT id, kind, state FROM runs WHERE tenant=? AND " + cond + " AND alarm_at IS NOT NULL"
-		return v.sess.Query(query, append([]any{string(t)}, args...), func(scan func(...any) error) error {
+		return repo.in.sess.Query(query, append([]any{string(t)}, args...), func(scan func(...any) error) error {
 			var r LiveRun
 			err := scan(&r.ID, &r.Kind, &r.State)
 			out[r.ID] = r

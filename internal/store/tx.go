@@ -318,19 +318,19 @@ func push[T any](tx *Tx, list *[]T, v ...T) {
 
 // empty tells whether the batch has nothing to write.
 func (tx *Tx) empty() bool {
-	return len(tx.runs.dirty)+len(tx.threads.dirty)+len(tx.waits.dirty)+len(tx.items.dirty)+len(tx.groups.dirty)+len(tx.lates.dirty)+
-		len(tx.commits.dirty)+len(tx.keys.dirty)+len(tx.deads.dirty)+len(tx.journal.dirty)+len(tx.workers.dirty)+len(tx.waiters.dirty)+
-		len(tx.members.dirty)+len(tx.tenants.dirty)+len(tx.queues.dirty)+len(tx.creds.dirty)+len(tx.webhooks.dirty)+len(tx.notes.dirty)+len(tx.fanOuts.dirty)+len(tx.quotas.dirty)+len(tx.approvals.dirty)+len(tx.artifacts.dirty)+
-		len(tx.events)+len(tx.messages)+len(tx.attempts)+len(tx.watched)+len(tx.audits)+len(tx.blobs)+len(tx.removals)+len(tx.moves)+len(tx.later) == 0
+	return len(tx.Runs.rows.dirty)+len(tx.Threads.rows.dirty)+len(tx.Waits.rows.dirty)+len(tx.Inbox.rows.dirty)+len(tx.Groups.rows.dirty)+len(tx.LateResults.rows.dirty)+
+		len(tx.Commits.rows.dirty)+len(tx.Idempotency.rows.dirty)+len(tx.DeadLetters.rows.dirty)+len(tx.Journal.rows.dirty)+len(tx.Workers.rows.dirty)+len(tx.Waiters.rows.dirty)+
+		len(tx.Groups.members.dirty)+len(tx.Tenants.rows.dirty)+len(tx.Queues.rows.dirty)+len(tx.Keys.rows.dirty)+len(tx.Webhooks.rows.dirty)+len(tx.Outbox.rows.dirty)+len(tx.FanOuts.rows.dirty)+len(tx.Webhooks.quotas.dirty)+len(tx.Approvals.rows.dirty)+len(tx.Artifacts.rows.dirty)+
+		len(tx.Events.rows)+len(tx.Threads.messages)+len(tx.Outbox.attempts)+len(tx.WatchLog.rows)+len(tx.AuditLog.rows)+len(tx.Values.blobs)+len(tx.Removals.rows)+len(tx.Inbox.moves)+len(tx.later) == 0
 }
 
 // statements gives all that the batch has to write.
 func (tx *Tx) statements() []statement {
 	var fresh []perdure.Run
 	var changed []changedRun
-	for _, k := range tx.runs.dirty {
-		r := &tx.runs.slots[k].val
-		if read, stored := tx.read[k]; stored {
+	for _, k := range tx.Runs.rows.dirty {
+		r := &tx.Runs.rows.slots[k].val
+		if read, stored := tx.Runs.read[k]; stored {
 			changed = append(changed, changedRun{r, read})
 		} else {
 			fresh = append(fresh, *r)
@@ -341,37 +341,37 @@ func (tx *Tx) statements() []statement {
 	list := slices.Concat(
 		saveRuns(d, changed),
 		runTable.insert(d, fresh),
-		metadataTable.insert(d, tx.indexMetadata(fresh)),
-		save(d, threadTable, threadTable, &tx.threads, func(th *perdure.Thread) { th.Version++ }),
-		save(d, groupTable, groupHeads, &tx.groups, func(g *perdure.Group) { g.Version++ }),
-		save(d, webhookTable, webhookTable, &tx.webhooks, func(w *perdure.Webhook) { w.Version++ }),
-		save(d, quotaTable, quotaTable, &tx.quotas, func(q *WebhookQuota) { q.Version++ }),
-		save(d, noteTable, noteTable, &tx.notes, func(n *perdure.Notification) { n.Version++ }),
-		save(d, fanOutTable, fanOutTable, &tx.fanOuts, func(f *FanOut) { f.Version++ }),
-		eventTable.insert(d, tx.events),
-		waitTable.insert(d, tx.waits.changed()),
-		approvalTable.insert(d, tx.approvals.changed()),
-		tx.saveItems(),
-		tx.saveMoves(), // after it: what an operation of the batch has decided about an item stands
-		journalTable.insert(d, tx.journal.changed()),
-		commitTable.insert(d, tx.commits.changed()),
-		keyTable.insert(d, tx.keys.changed()),
-		memberTable.insert(d, tx.members.changed()),
-		messageTable.insert(d, tx.messages),
-		lateTable.insert(d, tx.lates.changed()),
-		deadTable.insert(d, tx.deads.changed()),
-		attemptTable.insert(d, tx.attempts),
-		watchTable.insert(d, tx.watched),
-		auditTable.insert(d, tx.audits),
-		workerTable.insert(d, tx.workers.changed()),
-		waiterTable.insert(d, tx.waiters.changed()),
-		tenantTable.insert(d, tx.tenants.changed()),
-		queueTable.insert(d, tx.queues.changed()),
-		keysTable.insert(d, tx.creds.changed()),
-		blobTable.insert(d, distinct(tx.blobs)),
-		blobRefTable.insert(d, tx.blobRefs),
-		artifactTable.insert(d, tx.artifacts.changed()),
-		removalTable.insert(d, tx.removals),
+		metadataTable.insert(d, tx.Runs.indexMetadata(fresh)),
+		save(d, threadTable, threadTable, &tx.Threads.rows, func(th *perdure.Thread) { th.Version++ }),
+		save(d, groupTable, groupHeads, &tx.Groups.rows, func(g *perdure.Group) { g.Version++ }),
+		save(d, webhookTable, webhookTable, &tx.Webhooks.rows, func(w *perdure.Webhook) { w.Version++ }),
+		save(d, quotaTable, quotaTable, &tx.Webhooks.quotas, func(q *WebhookQuota) { q.Version++ }),
+		save(d, noteTable, noteTable, &tx.Outbox.rows, func(n *perdure.Notification) { n.Version++ }),
+		save(d, fanOutTable, fanOutTable, &tx.FanOuts.rows, func(f *FanOut) { f.Version++ }),
+		eventTable.insert(d, tx.Events.rows),
+		waitTable.insert(d, tx.Waits.rows.changed()),
+		approvalTable.insert(d, tx.Approvals.rows.changed()),
+		tx.Inbox.saveItems(),
+		tx.Inbox.saveMoves(), // after it: what an operation of the batch has decided about an item stands
+		journalTable.insert(d, tx.Journal.rows.changed()),
+		commitTable.insert(d, tx.Commits.rows.changed()),
+		keyTable.insert(d, tx.Idempotency.rows.changed()),
+		memberTable.insert(d, tx.Groups.members.changed()),
+		messageTable.insert(d, tx.Threads.messages),
+		lateTable.insert(d, tx.LateResults.rows.changed()),
+		deadTable.insert(d, tx.DeadLetters.rows.changed()),
+		attemptTable.insert(d, tx.Outbox.attempts),
+		watchTable.insert(d, tx.WatchLog.rows),
+		auditTable.insert(d, tx.AuditLog.rows),
+		workerTable.insert(d, tx.Workers.rows.changed()),
+		waiterTable.insert(d, tx.Waiters.rows.changed()),
+		tenantTable.insert(d, tx.Tenants.rows.changed()),
+		queueTable.insert(d, tx.Queues.rows.changed()),
+		keysTable.insert(d, tx.Keys.rows.changed()),
+		blobTable.insert(d, distinct(tx.Values.blobs)),
+		blobRefTable.insert(d, tx.Values.refs),
+		artifactTable.insert(d, tx.Artifacts.rows.changed()),
+		removalTable.insert(d, tx.Removals.rows),
 		tx.later)
 	if d.ownClock {
 		list = append(list, statement{"INSERT INTO meta (name,value) VALUES ('clock',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value " +
@@ -405,9 +405,9 @@ func save[K comparable, T any](d *dialect, all, changing *table[T], s *shelf[K, 
 }
 
 // Touched gives the runs that the batch has changed.
-func (tx *Tx) touched() []perdure.RunID {
-	out := make([]perdure.RunID, len(tx.runs.dirty))
-	for i, k := range tx.runs.dirty {
+func (repo *Runs) touched() []perdure.RunID {
+	out := make([]perdure.RunID, len(repo.rows.dirty))
+	for i, k := range repo.rows.dirty {
 		out[i] = k.r
 	}
 	return out

@@ -26,14 +26,14 @@ func isOpen(i *perdure.Item) bool {
 	return i.Status == perdure.ItemPending || i.Status == perdure.ItemProcessing
 }
 
-// ItemsAfter gives open items of a run that come after a number, in order.
-func (tx *Tx) ItemsAfter(r *perdure.Run, after int64, limit int) ([]perdure.Item, error) {
-	return tx.itemsWhere(r, "inbox_open", "seq>? ORDER BY seq", []any{after}, limit, func(i *perdure.Item) bool { return i.Seq > after })
+// After gives open items of a run that come after a number, in order.
+func (repo *Inbox) After(r *perdure.Run, after int64, limit int) ([]perdure.Item, error) {
+	return repo.where(r, "inbox_open", "seq>? ORDER BY seq", []any{after}, limit, func(i *perdure.Item) bool { return i.Seq > after })
 }
 
 // NextSignal gives the oldest open signal of a name that satisfied no wait.
-func (tx *Tx) NextSignal(r *perdure.Run, name string) (i perdure.Item, ok bool, err error) {
-	found, err := tx.itemsWhere(r, "inbox_signals", "type='signal' AND wait_id='' AND name=? ORDER BY seq", []any{name}, 1, func(i *perdure.Item) bool {
+func (repo *Inbox) NextSignal(r *perdure.Run, name string) (i perdure.Item, ok bool, err error) {
+	found, err := repo.where(r, "inbox_signals", "type='signal' AND wait_id='' AND name=? ORDER BY seq", []any{name}, 1, func(i *perdure.Item) bool {
 		return i.Type == perdure.ItemSignal && i.WaitID == "" && i.Name == name
 	})
 	if err != nil || len(found) == 0 {
@@ -43,7 +43,7 @@ func (tx *Tx) NextSignal(r *perdure.Run, name string) (i perdure.Item, ok bool, 
 }
 
 // UntoldWait gives a wait whose end is in the inbox and was not handed over to the current holder; none: empty.
-func (tx *Tx) UntoldWait(r *perdure.Run) (wait string, err error) {
+func (repo *Inbox) UntoldWait(r *perdure.Run) (wait string, err error) {
 	// Epochs only grow: an item of another epoch is of an earlier one.
 	for _, ask := range []struct {
 		where string
@@ -53,7 +53,7 @@ func (tx *Tx) UntoldWait(r *perdure.Run) (wait string, err error) {
 		{"wait_id<>'' AND status='pending' ORDER BY epoch, seq", nil, func(i *perdure.Item) bool { return i.Status == perdure.ItemPending }},
 		{"wait_id<>'' AND status='processing' AND epoch<? ORDER BY epoch, seq", []any{r.Epoch}, func(i *perdure.Item) bool { return i.Epoch < r.Epoch }},
 	} {
-		found, err := tx.itemsWhere(r, "inbox_answers", ask.where, ask.args, 1, func(i *perdure.Item) bool { return i.WaitID != "" && ask.match(i) })
+		found, err := repo.where(r, "inbox_answers", ask.where, ask.args, 1, func(i *perdure.Item) bool { return i.WaitID != "" && ask.match(i) })
 		if err != nil {
 			return "", err
 		}
@@ -64,33 +64,33 @@ func (tx *Tx) UntoldWait(r *perdure.Run) (wait string, err error) {
 	return "", nil
 }
 
-// ContinueItems gives open items of a run that tell of finished work outside, in order.
-func (tx *Tx) ContinueItems(r *perdure.Run, limit int) ([]perdure.Item, error) {
-	return tx.itemsWhere(r, "inbox_continues", "type='continue' ORDER BY seq", nil, limit, func(i *perdure.Item) bool { return i.Type == perdure.ItemContinue })
+// Continues gives open items of a run that tell of finished work outside, in order.
+func (repo *Inbox) Continues(r *perdure.Run, limit int) ([]perdure.Item, error) {
+	return repo.where(r, "inbox_continues", "type='continue' ORDER BY seq", nil, limit, func(i *perdure.Item) bool { return i.Type == perdure.ItemContinue })
 }
 
-// itemsWhere reads open items of a run that meet a condition and come first by its order: what the database has, seen through what the
+// where reads open items of a run that meet a condition and come first by its order: what the database has, seen through what the
 // batch has changed. match repeats the condition for rows of the batch.
-func (tx *Tx) itemsWhere(r *perdure.Run, index, where string, args []any, limit int, match func(*perdure.Item) bool) ([]perdure.Item, error) {
+func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit int, match func(*perdure.Item) bool) ([]perdure.Item, error) {
 	if r.InboxOpen == 0 {
 		return nil, nil
 	}
 	k := runKey{r.Tenant, r.ID}
 	staged := 0
-	for _, ik := range tx.items.byRun[k] {
-		if tx.items.slots[ik].dirty {
+	for _, ik := range repo.rows.byRun[k] {
+		if repo.rows.slots[ik].dirty {
 			staged++
 		}
 	}
 	// Rows that the batch has taken out of the condition must not hide those behind them.
-	rest := fmt.Sprintf("%sWHERE tenant=? AND run_id=? AND %s AND %s LIMIT %d", tx.s.dialect.indexed(index), openItem, where, roundUp(limit+staged))
+	rest := fmt.Sprintf("%sWHERE tenant=? AND run_id=? AND %s AND %s LIMIT %d", repo.in.s.dialect.indexed(index), openItem, where, roundUp(limit+staged))
 	var out []perdure.Item
 	seen := make(map[int64]bool)
-	err := itemTable.query(tx.sess, rest, append([]any{string(r.Tenant), string(r.ID)}, args...), func(i *perdure.Item) error {
+	err := itemTable.query(repo.in.sess, rest, append([]any{string(r.Tenant), string(r.ID)}, args...), func(i *perdure.Item) error {
 		ik := itemKey{k, i.Seq}
-		tx.items.absorb(ik, *i, true)
+		repo.rows.absorb(ik, *i, true)
 		seen[i.Seq] = true
-		if cur, ok, _ := tx.items.get(ik); ok && isOpen(&cur) && match(&cur) {
+		if cur, ok, _ := repo.rows.get(ik); ok && isOpen(&cur) && match(&cur) {
 			out = append(out, cur)
 		}
 		return nil
@@ -98,8 +98,8 @@ func (tx *Tx) itemsWhere(r *perdure.Run, index, where string, args []any, limit 
 	if err != nil {
 		return nil, err
 	}
-	for _, ik := range tx.items.byRun[k] {
-		if sl := tx.items.slots[ik]; sl.exists && sl.dirty && !seen[ik.seq] && isOpen(&sl.val) && match(&sl.val) {
+	for _, ik := range repo.rows.byRun[k] {
+		if sl := repo.rows.slots[ik]; sl.exists && sl.dirty && !seen[ik.seq] && isOpen(&sl.val) && match(&sl.val) {
 			out = append(out, sl.val)
 		}
 	}
@@ -107,25 +107,25 @@ func (tx *Tx) itemsWhere(r *perdure.Run, index, where string, args []any, limit 
 	return out[:min(len(out), limit)], nil
 }
 
-// ItemsOf gives the items of a run that have these numbers, as far as they exist.
-func (tx *Tx) ItemsOf(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, error) {
+// Get gives the items of a run that have these numbers, as far as they exist.
+func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, error) {
 	k := runKey{r.Tenant, r.ID}
 	out := make(map[int64]perdure.Item, len(seqs))
 	var want [][]any
 	for _, seq := range slices.Compact(slices.Sorted(slices.Values(seqs))) {
-		if i, ok, known := tx.items.get(itemKey{k, seq}); ok {
+		if i, ok, known := repo.rows.get(itemKey{k, seq}); ok {
 			out[seq] = i
 		} else if !known {
 			want = append(want, []any{string(r.Tenant), string(r.ID), seq})
 		}
 	}
-	for part := range tx.s.dialect.parts(tx.s.dialect.padded(want)) {
+	for part := range repo.in.s.dialect.parts(repo.in.s.dialect.padded(want)) {
 		if len(part) == 0 {
 			continue
 		}
-		given := tx.s.dialect.among("inbox", []string{"tenant", "run_id", "seq"}, tx.s.dialect.rows(part))
-		err := itemTable.query(tx.sess, given, tx.s.dialect.args(part), func(i *perdure.Item) error {
-			tx.items.absorb(itemKey{k, i.Seq}, *i, true)
+		given := repo.in.s.dialect.among("inbox", []string{"tenant", "run_id", "seq"}, repo.in.s.dialect.rows(part))
+		err := itemTable.query(repo.in.sess, given, repo.in.s.dialect.args(part), func(i *perdure.Item) error {
+			repo.rows.absorb(itemKey{k, i.Seq}, *i, true)
 			out[i.Seq] = *i
 			return nil
 		})
@@ -136,20 +136,20 @@ func (tx *Tx) ItemsOf(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, err
 	return out, nil
 }
 
-// RingingItems gives inbox items whose alarm has rung.
-func (tx *Tx) RingingItems(limit int) ([]perdure.Item, error) {
-	where, args := fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq LIMIT %d", limit), []any{int64(tx.Now)}
-	if err := tx.ownersFirst("SELECT tenant, run_id FROM inbox "+where, args); err != nil {
+// Ringing gives inbox items whose alarm has rung.
+func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
+	where, args := fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq LIMIT %d", limit), []any{int64(repo.in.Now)}
+	if err := repo.in.tx.ownersFirst("SELECT tenant, run_id FROM inbox "+where, args); err != nil {
 		return nil, err
 	}
 	var out []perdure.Item
-	err := itemTable.query(tx.sess, where, args, func(i *perdure.Item) error {
+	err := itemTable.query(repo.in.sess, where, args, func(i *perdure.Item) error {
 		k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
-		if _, _, known := tx.runs.get(k.runKey); !known {
+		if _, _, known := repo.in.Runs.rows.get(k.runKey); !known {
 			return nil // it has come since; so will the next sweep
 		}
-		tx.items.absorb(k, *i, true)
-		if cur, ok, _ := tx.items.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= tx.Now {
+		repo.rows.absorb(k, *i, true)
+		if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= repo.in.Now {
 			out = append(out, cur)
 		}
 		return nil
@@ -174,35 +174,35 @@ func (tx *Tx) ownersFirst(query string, args []any) error {
 	defer func() { tx.cache = remembered }()
 	for _, t := range slices.Sorted(maps.Keys(owners)) {
 		if err == nil {
-			err = tx.Prefetch(t, owners[t])
+			err = tx.Runs.Load(t, owners[t])
 		}
 	}
 	return err
 }
 
-// PutItem stages an inbox item.
-func (tx *Tx) PutItem(i perdure.Item) {
+// Put stages an inbox item.
+func (repo *Inbox) Put(i perdure.Item) {
 	k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
-	if sl := tx.items.slots[k]; sl != nil && sl.exists && !sl.dirty {
-		if tx.itemsWere == nil {
-			tx.itemsWere = make(map[itemKey]perdure.Item)
+	if sl := repo.rows.slots[k]; sl != nil && sl.exists && !sl.dirty {
+		if repo.were == nil {
+			repo.were = make(map[itemKey]perdure.Item)
 		}
-		tx.itemsWere[k] = sl.val
+		repo.were[k] = sl.val
 	}
-	tx.items.put(tx, k, i)
+	repo.rows.put(repo.in.tx, k, i)
 }
 
 // An itemMove changes the status, epoch, alarm and watchdog's note of an item that is still what it was when its alarm rang.
 type itemMove struct{ was, is perdure.Item }
 
-// MoveItem stages a change of an item's status, epoch, alarm and error without a change of its run. It happens only if the
+// Move stages a change of an item's status, epoch, alarm and error without a change of its run. It happens only if the
 // item is still what was read and its alarm still rings: an item that was acknowledged or handed over meanwhile stays
 // as it is. A row that somebody else is changing is left alone, and its alarm rings again.
-func (tx *Tx) MoveItem(was, is perdure.Item) { push(tx, &tx.moves, itemMove{was, is}) }
+func (repo *Inbox) Move(was, is perdure.Item) { push(repo.in.tx, &repo.moves, itemMove{was, is}) }
 
 // saveMoves gives the statements of moved items. Neighbours that move in the same way share one.
-func (tx *Tx) saveMoves() (out []statement) {
-	moves := slices.Clone(tx.moves)
+func (repo *Inbox) saveMoves() (out []statement) {
+	moves := slices.Clone(repo.moves)
 	slices.SortStableFunc(moves, func(a, b itemMove) int {
 		return cmp.Or(cmp.Compare(a.was.Tenant, b.was.Tenant), cmp.Compare(a.was.RunID, b.was.RunID), cmp.Compare(a.was.Seq, b.was.Seq))
 	})
@@ -216,9 +216,9 @@ func (tx *Tx) saveMoves() (out []statement) {
 		run = append(run, first.was.Seq, moves[n-1].was.Seq)
 		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=?, watchdog_at=? " +
 			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND seq IN (SELECT seq FROM inbox " +
-			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at+0<=?" + tx.s.dialect.skipLocked + ")",
+			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at+0<=?" + repo.in.s.dialect.skipLocked + ")",
 			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.WatchdogError, orNull(first.is.WatchdogAt)}, run, run,
-				[]any{first.was.Status, first.was.Epoch, int64(tx.Now)}), anyNumber})
+				[]any{first.was.Status, first.was.Epoch, int64(repo.in.Now)}), anyNumber})
 		moves = moves[n:]
 	}
 	return out
@@ -234,15 +234,15 @@ func (m *itemMove) alike(o *itemMove, nth int64) bool {
 
 // saveItems gives the statements that write inbox items. Those of a run that are handed over or done together are many
 // that change in the same way: they are changed together.
-func (tx *Tx) saveItems() (out []statement) {
-	rows := tx.items.changed()
+func (repo *Inbox) saveItems() (out []statement) {
+	rows := repo.rows.changed()
 	slices.SortStableFunc(rows, func(a, b perdure.Item) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.Seq, b.Seq))
 	})
 	var single []perdure.Item
 	for len(rows) > 0 {
 		n := 0
-		for n < len(rows) && tx.onlyMoved(&rows[0], &rows[n], int64(n)) {
+		for n < len(rows) && repo.onlyMoved(&rows[0], &rows[n], int64(n)) {
 			n++
 		}
 		if n < 4 { // not worth a statement
@@ -255,12 +255,12 @@ func (tx *Tx) saveItems() (out []statement) {
 		}
 		rows = rows[n:]
 	}
-	return append(itemTable.insert(tx.s.dialect, single), out...)
+	return append(itemTable.insert(repo.in.s.dialect, single), out...)
 }
 
 // onlyMoved tells whether an item is the nth after the first, and both are in the database and become the same.
-func (tx *Tx) onlyMoved(first, i *perdure.Item, nth int64) bool {
-	was, ok := tx.itemsWere[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
+func (repo *Inbox) onlyMoved(first, i *perdure.Item, nth int64) bool {
+	was, ok := repo.were[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
 	was.Status, was.Epoch, was.AlarmAt = first.Status, first.Epoch, first.AlarmAt
 	return ok && was == *i && i.Tenant == first.Tenant && i.RunID == first.RunID && i.Seq == first.Seq+nth
 }

@@ -24,7 +24,7 @@ func (tx *Tx) lookUp(list []Lookup) error {
 	var steps []journalKey
 	for _, l := range list {
 		k := runKey{l.Tenant, l.Run}
-		r, ok, err := tx.Run(l.Tenant, l.Run)
+		r, ok, err := tx.Runs.Get(l.Tenant, l.Run)
 		if err != nil {
 			return err
 		}
@@ -33,68 +33,68 @@ func (tx *Tx) lookUp(list []Lookup) error {
 		}
 		// Whatever it is, the version that the batch has read guards it.
 		var had *said
-		if version, ok := tx.read[k]; ok && tx.cache != nil {
+		if version, ok := tx.Runs.read[k]; ok && tx.cache != nil {
 			had = tx.cache.said(k, version)
 		}
 		if c := (commitKey{k, l.Commit}); l.Commit != "" && l.Commit != r.LastCommit.ID {
-			if _, _, known := tx.commits.get(c); !known && r.Commits > 0 && (had == nil || slices.Contains(had.commits, l.Commit)) {
+			if _, _, known := tx.Commits.rows.get(c); !known && r.Commits > 0 && (had == nil || slices.Contains(had.commits, l.Commit)) {
 				commits = append(commits, c)
 			} else {
-				tx.commits.absorb(c, CommitRow{}, false)
+				tx.Commits.rows.absorb(c, CommitRow{}, false)
 			}
 		}
 		for _, key := range l.Steps {
 			s := journalKey{k, key}
-			if _, _, known := tx.journal.get(s); !known && r.JournalSeq > 0 && (had == nil || slices.Contains(had.steps, key)) {
+			if _, _, known := tx.Journal.rows.get(s); !known && r.JournalSeq > 0 && (had == nil || slices.Contains(had.steps, key)) {
 				steps = append(steps, s)
 			} else {
-				tx.journal.absorb(s, JournalRow{}, false)
+				tx.Journal.rows.absorb(s, JournalRow{}, false)
 			}
 		}
 	}
-	if err := tx.readCommits(commits); err != nil {
+	if err := tx.Commits.load(commits); err != nil {
 		return err
 	}
-	return tx.readSteps(steps)
+	return tx.Journal.load(steps)
 }
 
-func (tx *Tx) readCommits(keys []commitKey) error {
+func (repo *Commits) load(keys []commitKey) error {
 	rows := make([][]any, len(keys))
 	for i, k := range keys {
 		rows[i] = []any{string(k.t), string(k.r), k.id}
 	}
-	err := tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows, func(given string, args []any) error {
-		return commitTable.query(tx.sess, given, args, func(c *CommitRow) error {
-			tx.commits.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
+	err := repo.in.tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows, func(given string, args []any) error {
+		return commitTable.query(repo.in.sess, given, args, func(c *CommitRow) error {
+			repo.rows.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
 			return nil
 		})
 	})
 	if err == nil {
 		for _, k := range keys {
-			tx.commits.absorb(k, CommitRow{}, false)
+			repo.rows.absorb(k, CommitRow{}, false)
 		}
 	}
 	return err
 }
 
-func (tx *Tx) readSteps(keys []journalKey) error {
+func (repo *Journal) load(keys []journalKey) error {
 	rows := make([][]any, len(keys))
 	for i, k := range keys {
 		rows[i] = []any{string(k.t), string(k.r), k.key}
 	}
-	err := tx.among("journal", []string{"tenant", "run_id", "key"}, rows, func(given string, args []any) error {
-		return tx.sess.Query("SELECT tenant, run_id, key, digest FROM journal "+given, args, func(scan func(...any) error) error {
+	err := repo.in.tx.among("journal", []string{"tenant", "run_id", "key"}, rows, func(given string, args []any) error {
+		return repo.in.sess.Query("SELECT tenant, run_id, key, digest FROM journal "+given, args, func(scan func(...any) error) error {
 			var j JournalRow
 			if err := scan(&j.Tenant, &j.RunID, &j.Key, &j.Digest); err != nil {
 				return err
 			}
-			tx.journal.absorb(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j, true)
+			repo.rows.absorb(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j, true)
 			return nil
 		})
 	})
 	if err == nil {
 		for _, k := range keys {
-			tx.journal.absorb(k, JournalRow{}, false)
+			repo.rows.absorb(k, JournalRow{}, false)
 		}
 	}
 	return err
@@ -118,27 +118,27 @@ func (tx *Tx) among(table string, columns []string, rows [][]any, query func(giv
 }
 
 // Recorded gives the digests of those of the keys that a run's journal has already.
-func (tx *Tx) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (map[string]string, error) {
-	if err := tx.lookUp([]Lookup{{Ref: Ref{t, run}, Steps: keys}}); err != nil {
+func (repo *Journal) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (map[string]string, error) {
+	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{t, run}, Steps: keys}}); err != nil {
 		return nil, err
 	}
 	out := make(map[string]string)
 	for _, key := range keys {
-		if j, ok, _ := tx.journal.get(journalKey{runKey{t, run}, key}); ok {
+		if j, ok, _ := repo.rows.get(journalKey{runKey{t, run}, key}); ok {
 			out[key] = j.Digest
 		}
 	}
 	return out, nil
 }
 
-// CommitAnswer gives the answer that a commit of a run was given before.
-func (tx *Tx) CommitAnswer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
+// Answer gives the answer that a commit of a run was given before.
+func (repo *Commits) Answer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
 	if r.LastCommit.ID == id {
 		return r.LastCommit, true, nil
 	}
-	if err := tx.lookUp([]Lookup{{Ref: Ref{r.Tenant, r.ID}, Commit: id}}); err != nil {
+	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{r.Tenant, r.ID}, Commit: id}}); err != nil {
 		return c, false, err
 	}
-	row, ok, _ := tx.commits.get(commitKey{runKey{r.Tenant, r.ID}, id})
+	row, ok, _ := repo.rows.get(commitKey{runKey{r.Tenant, r.ID}, id})
 	return row.Taken, ok, nil
 }

@@ -10,95 +10,95 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Run gives a run of a tenant; ok is false when there is none.
-func (tx *Tx) Run(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool, err error) {
+// Get gives a run of a tenant; ok is false when there is none.
+func (repo *Runs) Get(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool, err error) {
 	k := runKey{t, id}
-	if r, ok, known := tx.runs.get(k); known {
+	if r, ok, known := repo.rows.get(k); known {
 		return r, ok, nil
 	}
-	if err := tx.Prefetch(t, []perdure.RunID{id}); err != nil {
+	if err := repo.Load(t, []perdure.RunID{id}); err != nil {
 		return r, false, err
 	}
-	r, ok, _ = tx.runs.get(k)
+	r, ok, _ = repo.rows.get(k)
 	return r, ok, nil
 }
 
 // Staged gives the version of a run as the batch has it, if it has it.
-func (tx *Tx) Staged(t perdure.TenantID, id perdure.RunID) (version int64, ok bool) {
-	r, ok, _ := tx.runs.get(runKey{t, id})
+func (repo *Runs) Staged(t perdure.TenantID, id perdure.RunID) (version int64, ok bool) {
+	r, ok, _ := repo.rows.get(runKey{t, id})
 	return r.Version, ok
 }
 
-// Prefetch reads many runs at once.
-func (tx *Tx) Prefetch(t perdure.TenantID, ids []perdure.RunID) error {
+// Load reads many runs at once.
+func (repo *Runs) Load(t perdure.TenantID, ids []perdure.RunID) error {
 	var want []perdure.RunID
 	asked := make(map[perdure.RunID]bool, len(ids))
 	for _, id := range ids {
-		if _, _, known := tx.runs.get(runKey{t, id}); !known && !asked[id] && !tx.recall(runKey{t, id}) {
+		if _, _, known := repo.rows.get(runKey{t, id}); !known && !asked[id] && !repo.recall(runKey{t, id}) {
 			want, asked[id] = append(want, id), true
 		}
 	}
-	return eachPart(tx.s.dialect, texts(want), func(part []string) error {
-		given, args := tx.s.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		err := runTable.query(tx.sess, given, args, func(r *perdure.Run) error {
-			tx.absorbRun(r)
+	return eachPart(repo.in.s.dialect, texts(want), func(part []string) error {
+		given, args := repo.in.s.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+		err := runTable.query(repo.in.sess, given, args, func(r *perdure.Run) error {
+			repo.absorb(r)
 			return nil
 		})
 		if err != nil {
 			return err // what could not be read is not known to be absent
 		}
 		for _, id := range part {
-			tx.runs.absorb(runKey{t, perdure.RunID(id)}, perdure.Run{}, false)
+			repo.rows.absorb(runKey{t, perdure.RunID(id)}, perdure.Run{}, false)
 		}
 		return nil
 	})
 }
 
-func (tx *Tx) absorbRun(r *perdure.Run) {
+func (repo *Runs) absorb(r *perdure.Run) {
 	k := runKey{r.Tenant, r.ID}
-	if _, _, known := tx.runs.get(k); !known {
-		tx.runs.absorb(k, *r, true)
-		tx.read[k] = r.Version
+	if _, _, known := repo.rows.get(k); !known {
+		repo.rows.absorb(k, *r, true)
+		repo.read[k] = r.Version
 	}
 }
 
 // Moved tells whether somebody has changed a run since the batch has read it. It is for those who look at many rows one
 // after the other and find that they don't fit: they were perhaps read at different times.
-func (tx *Tx) Moved(r *perdure.Run) (moved bool, err error) {
+func (repo *Runs) Moved(r *perdure.Run) (moved bool, err error) {
 	k := runKey{r.Tenant, r.ID}
 	moved = true // or gone
-	err = tx.sess.Query("SELECT version FROM runs WHERE tenant=? AND id=?", []any{string(k.t), string(k.r)}, func(scan func(...any) error) error {
+	err = repo.in.sess.Query("SELECT version FROM runs WHERE tenant=? AND id=?", []any{string(k.t), string(k.r)}, func(scan func(...any) error) error {
 		var version int64
 		err := scan(nullable[int64]{&version})
-		moved = version != tx.read[k]
+		moved = version != repo.read[k]
 		return err
 	})
 	return moved, err
 }
 
 // Put stages a run, new or changed, and the lines that this adds to its log.
-func (tx *Tx) Put(r perdure.Run, lines []perdure.Line) {
-	if tx.doubt {
-		lines = tx.renumber(&r, lines)
+func (repo *Runs) Put(r perdure.Run, lines []perdure.Line) {
+	if repo.in.tx.doubt {
+		lines = repo.renumber(&r, lines)
 	}
-	tx.runs.put(tx, runKey{r.Tenant, r.ID}, r)
+	repo.rows.put(repo.in.tx, runKey{r.Tenant, r.ID}, r)
 	rows := make([]EventRow, len(lines))
 	for i, l := range lines {
 		rows[i] = EventRow{r.Tenant, r.ID, l}
-		tx.bytes += len(l.Data) // taken back with the row
+		repo.in.tx.bytes += len(l.Data) // taken back with the row
 	}
-	push(tx, &tx.events, rows...)
+	push(repo.in.tx, &repo.in.Events.rows, rows...)
 }
 
 // renumber puts lines behind those that a run's log has, whatever its row says: that may be damaged. An error shows when the lines
 // are written.
-func (tx *Tx) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line {
+func (repo *Runs) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line {
 	last := int64(0)
-	_ = tx.sess.Query("SELECT coalesce(max(seq),0) FROM events WHERE tenant=? AND run_id=?", []any{string(r.Tenant), string(r.ID)}, func(scan func(...any) error) error {
+	_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM events WHERE tenant=? AND run_id=?", []any{string(r.Tenant), string(r.ID)}, func(scan func(...any) error) error {
 		return scan(&last)
 	})
-	for i := range tx.events {
-		if e := &tx.events[i]; e.Tenant == r.Tenant && e.RunID == r.ID {
+	for i := range repo.in.Events.rows {
+		if e := &repo.in.Events.rows[i]; e.Tenant == r.Tenant && e.RunID == r.ID {
 			last = max(last, e.Seq)
 		}
 	}
@@ -113,20 +113,20 @@ func (tx *Tx) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line {
 	return out
 }
 
-// runsWhere reads runs by anything but their id: what the database has, seen through what the batch has
+// where reads runs by anything but their id: what the database has, seen through what the batch has
 // changed. match repeats the condition for rows of the batch. limit 0 means all.
-func (tx *Tx) runsWhere(where string, args []any, limit int, match func(*perdure.Run) bool, order func(a, b *perdure.Run) int) ([]perdure.Run, error) {
+func (repo *Runs) where(where string, args []any, limit int, match func(*perdure.Run) bool, order func(a, b *perdure.Run) int) ([]perdure.Run, error) {
 	if limit > 0 {
 		// Rows that the batch has taken out of the condition must not hide those behind them.
-		where += fmt.Sprintf(" LIMIT %d", roundUp(limit+len(tx.runs.dirty)))
+		where += fmt.Sprintf(" LIMIT %d", roundUp(limit+len(repo.rows.dirty)))
 	}
 	var out []perdure.Run
 	seen := make(map[runKey]bool)
-	err := runTable.query(tx.sess, where, args, func(r *perdure.Run) error {
-		tx.absorbRun(r)
+	err := runTable.query(repo.in.sess, where, args, func(r *perdure.Run) error {
+		repo.absorb(r)
 		k := runKey{r.Tenant, r.ID}
 		seen[k] = true
-		if cur, ok, _ := tx.runs.get(k); ok && match(&cur) {
+		if cur, ok, _ := repo.rows.get(k); ok && match(&cur) {
 			out = append(out, cur)
 		}
 		return nil
@@ -134,7 +134,7 @@ func (tx *Tx) runsWhere(where string, args []any, limit int, match func(*perdure
 	if err != nil {
 		return nil, err
 	}
-	tx.eachDirty(func(k runKey, r *perdure.Run) {
+	repo.eachChanged(func(k runKey, r *perdure.Run) {
 		if !seen[k] && match(r) {
 			out = append(out, *r)
 		}
@@ -195,11 +195,11 @@ type ClaimQueue struct {
 	at    int           // in the page
 }
 
-// Claimables gives the claim queues of a batch at this moment. ask is how many runs each reads at first; where they do not
+// Queues gives the claim queues of a batch at this moment. ask is how many runs each reads at first; where they do not
 // suffice it reads more.
-func (tx *Tx) Claimables(ask int) func(t perdure.TenantID, queue, kind string) *ClaimQueue {
+func (repo *Claims) Queues(ask int) func(t perdure.TenantID, queue, kind string) *ClaimQueue {
 	fresh := make(map[claimKey][]perdure.Run)
-	tx.eachDirty(func(_ runKey, r *perdure.Run) {
+	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
 		if r.Ready {
 			k := claimKey{r.Tenant, r.Queue, r.Kind}
 			fresh[k] = append(fresh[k], *r)
@@ -208,7 +208,7 @@ func (tx *Tx) Claimables(ask int) func(t perdure.TenantID, queue, kind string) *
 	return func(t perdure.TenantID, queue, kind string) *ClaimQueue {
 		k := claimKey{t, queue, kind}
 		slices.SortStableFunc(fresh[k], ClaimOrder)
-		return &ClaimQueue{tx: tx, key: k, fresh: fresh[k], ask: ask}
+		return &ClaimQueue{tx: repo.in.tx, key: k, fresh: fresh[k], ask: ask}
 	}
 }
 
@@ -236,18 +236,18 @@ func (q *ClaimQueue) Take(r *perdure.Run) {
 }
 
 // More tells whether there seems to be something left for another poll.
-func (q *ClaimQueue) More() bool { return len(q.fresh) > 0 || q.at < len(q.tx.claims[q.key].heads) }
+func (q *ClaimQueue) More() bool { return len(q.fresh) > 0 || q.at < len(q.tx.Claims.pages[q.key].heads) }
 
 // stored gives the first run of the page that the batch has left alone.
 func (q *ClaimQueue) stored() (*perdure.Run, error) {
 	for {
-		page := q.tx.claims[q.key]
+		page := q.tx.Claims.pages[q.key]
 		if page.limit < q.ask {
 			page = claimPage{limit: q.ask}
-			if err := q.tx.readPage(q.key, &page); err != nil {
+			if err := q.tx.Claims.readPage(q.key, &page); err != nil {
 				return nil, err
 			}
-			q.tx.claims[q.key] = page
+			q.tx.Claims.pages[q.key] = page
 		}
 		for ; q.at < len(page.heads); q.at++ {
 			if q.free(&page.heads[q.at]) {
@@ -264,10 +264,10 @@ func (q *ClaimQueue) stored() (*perdure.Run, error) {
 // free tells whether a run of the page is as the database has it. What the batch has changed is fresh or not to be had.
 func (q *ClaimQueue) free(h *perdure.Run) bool {
 	k := runKey{q.key.t, h.ID}
-	if sl := q.tx.runs.slots[k]; sl != nil && (sl.dirty || !sl.exists || !sl.val.Ready || sl.val.Queue != q.key.queue || sl.val.Kind != q.key.kind) {
+	if sl := q.tx.Runs.rows.slots[k]; sl != nil && (sl.dirty || !sl.exists || !sl.val.Ready || sl.val.Queue != q.key.queue || sl.val.Kind != q.key.kind) {
 		return false
 	}
-	return !q.tx.RunLocked(k.t, k.r)
+	return !q.tx.Runs.Locked(k.t, k.r)
 }
 
 // wholePage is the size from which on a page that is not remembered is read with its runs at once.
@@ -275,26 +275,26 @@ const wholePage = 256
 
 // readPage reads a page of what there is to claim: its order, or whole runs when it is large and the last one like
 // it was hardly remembered.
-func (tx *Tx) readPage(ck claimKey, page *claimPage) error {
+func (repo *Claims) readPage(ck claimKey, page *claimPage) error {
 	rest := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
 	args := []any{string(ck.t), ck.queue, ck.kind}
 	known := 0
 	note := func(h perdure.Run) {
 		h.Tenant, h.Queue, h.Kind = ck.t, ck.queue, ck.kind
 		page.heads = append(page.heads, h)
-		if tx.s.cache.has(runKey{ck.t, h.ID}) {
+		if repo.in.s.cache.has(runKey{ck.t, h.ID}) {
 			known++
 		}
 	}
 	var err error
-	if page.limit >= wholePage && tx.s.cache.misses.Load() {
-		err = runTable.query(tx.sess, rest, args, func(r *perdure.Run) error {
+	if page.limit >= wholePage && repo.in.s.cache.misses.Load() {
+		err = runTable.query(repo.in.sess, rest, args, func(r *perdure.Run) error {
 			note(perdure.Run{ID: r.ID, Priority: r.Priority, Resumed: r.Resumed, CreatedAt: r.CreatedAt})
-			tx.absorbRun(r)
+			repo.in.Runs.absorb(r)
 			return nil
 		})
 	} else {
-		err = tx.sess.Query("SELECT id, priority, resumed, created_at FROM runs "+rest, args, func(scan func(...any) error) error {
+		err = repo.in.sess.Query("SELECT id, priority, resumed, created_at FROM runs "+rest, args, func(scan func(...any) error) error {
 			var h perdure.Run
 			var priority int64 // a damaged row is found all the same, and set aside when it is granted
 			err := scan(&h.ID, nullable[int64]{&priority}, bit{&h.Resumed}, nullable[perdure.Instant]{&h.CreatedAt})
@@ -304,7 +304,7 @@ func (tx *Tx) readPage(ck claimKey, page *claimPage) error {
 		})
 	}
 	if page.limit >= wholePage {
-		tx.s.cache.misses.Store(2*known < len(page.heads))
+		repo.in.s.cache.misses.Store(2*known < len(page.heads))
 	}
 	return err
 }
@@ -312,10 +312,10 @@ func (tx *Tx) readPage(ck claimKey, page *claimPage) error {
 // ClaimOrder compares runs by who goes first.
 func ClaimOrder(a, b perdure.Run) int { return claimOrder(&a, &b) }
 
-// ReadyTenants and ReadyKinds say where there is something to claim, by skipping along the index: the first ones after a
+// Tenants and ReadyKinds say where there is something to claim, by skipping along the index: the first ones after a
 // name, in order, and whether there are more behind them.
-func (tx *Tx) ReadyTenants(after perdure.TenantID, limit int) (tenants []perdure.TenantID, more bool, err error) {
-	found, more, err := tx.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", nil, string(after), limit,
+func (repo *Claims) Tenants(after perdure.TenantID, limit int) (tenants []perdure.TenantID, more bool, err error) {
+	found, more, err := repo.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", nil, string(after), limit,
 		func(r *perdure.Run) (string, bool) { return string(r.Tenant), r.Ready })
 	for _, f := range found {
 		tenants = append(tenants, perdure.TenantID(f))
@@ -323,15 +323,15 @@ func (tx *Tx) ReadyTenants(after perdure.TenantID, limit int) (tenants []perdure
 	return tenants, more, err
 }
 
-func (tx *Tx) ReadyKinds(t perdure.TenantID, queue, after string, limit int) (kinds []string, more bool, err error) {
-	return tx.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
+func (repo *Claims) Kinds(t perdure.TenantID, queue, after string, limit int) (kinds []string, more bool, err error) {
+	return repo.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
 		func(r *perdure.Run) (string, bool) { return r.Kind, r.Ready && r.Tenant == t && r.Queue == queue })
 }
 
-func (tx *Tx) skipScan(query string, args []any, after string, limit int, of func(*perdure.Run) (string, bool)) (out []string, more bool, err error) {
+func (repo *Claims) skipScan(query string, args []any, after string, limit int, of func(*perdure.Run) (string, bool)) (out []string, more bool, err error) {
 	for last := after; len(out) <= limit; {
 		next := ""
-		err := tx.sess.Query(query, append(slices.Clone(args), last), func(scan func(...any) error) error { return scan(&next) })
+		err := repo.in.sess.Query(query, append(slices.Clone(args), last), func(scan func(...any) error) error { return scan(&next) })
 		if err != nil {
 			return nil, false, err
 		}
@@ -341,7 +341,7 @@ func (tx *Tx) skipScan(query string, args []any, after string, limit int, of fun
 		out = append(out, next)
 		last = next
 	}
-	tx.eachDirty(func(_ runKey, r *perdure.Run) {
+	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
 		if v, ok := of(r); ok && v > after && !slices.Contains(out, v) {
 			out = append(out, v)
 		}
@@ -387,9 +387,9 @@ func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 }
 
 // Ringing gives the runs whose alarm has rung, oldest alarm first.
-func (tx *Tx) Ringing(limit int) ([]perdure.Run, error) {
-	return tx.runsWhere("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id", []any{int64(tx.Now)}, limit,
-		func(r *perdure.Run) bool { return r.AlarmAt != 0 && r.AlarmAt <= tx.Now },
+func (repo *Runs) Ringing(limit int) ([]perdure.Run, error) {
+	return repo.where("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id", []any{int64(repo.in.Now)}, limit,
+		func(r *perdure.Run) bool { return r.AlarmAt != 0 && r.AlarmAt <= repo.in.Now },
 		func(a, b *perdure.Run) int {
 			if a.AlarmAt != b.AlarmAt {
 				return int(max(-1, min(1, a.AlarmAt-b.AlarmAt)))
@@ -400,14 +400,14 @@ func (tx *Tx) Ringing(limit int) ([]perdure.Run, error) {
 
 // RingingRound gives runs whose alarm has rung where there are more than one sweep can do: it goes round the tenants, from the one
 // after a given one on, and takes the oldest alarms of each.
-func (tx *Tx) RingingRound(after perdure.TenantID, limit int) (out []perdure.Run, err error) {
-	due, err := tx.dueTenants("runs", after)
+func (repo *Runs) RingingRound(after perdure.TenantID, limit int) (out []perdure.Run, err error) {
+	due, err := repo.in.tx.dueTenants("runs", after)
 	if err != nil || len(due) == 0 {
 		return nil, err
 	}
 	for _, t := range due[:min(len(due), limit)] {
-		part, err := tx.runsWhere("WHERE tenant=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, id", []any{string(t), int64(tx.Now)}, max(1, limit/len(due)),
-			func(r *perdure.Run) bool { return r.Tenant == t && r.AlarmAt != 0 && r.AlarmAt <= tx.Now },
+		part, err := repo.where("WHERE tenant=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, id", []any{string(t), int64(repo.in.Now)}, max(1, limit/len(due)),
+			func(r *perdure.Run) bool { return r.Tenant == t && r.AlarmAt != 0 && r.AlarmAt <= repo.in.Now },
 			func(a, b *perdure.Run) int { return cmp.Or(cmp.Compare(a.AlarmAt, b.AlarmAt), byID(a, b)) })
 		if err != nil {
 			return nil, err
@@ -445,7 +445,7 @@ func (tx *Tx) dueTenants(table string, after perdure.TenantID) (out []perdure.Te
 }
 
 // CountEnds judges runs by their states: how many have ended, how many of these completed, and whether one of them is gone.
-func (tx *Tx) CountEnds(t perdure.TenantID, ids []perdure.RunID) (ended, ok int, gone bool, err error) {
+func (repo *Runs) CountEnds(t perdure.TenantID, ids []perdure.RunID) (ended, ok int, gone bool, err error) {
 	var unknown []string
 	count := func(state perdure.State) {
 		if state.Terminal() {
@@ -456,7 +456,7 @@ func (tx *Tx) CountEnds(t perdure.TenantID, ids []perdure.RunID) (ended, ok int,
 		}
 	}
 	for _, id := range ids {
-		switch r, exists, known := tx.runs.get(runKey{t, id}); {
+		switch r, exists, known := repo.rows.get(runKey{t, id}); {
 		case !known:
 			unknown = append(unknown, string(id))
 		case !exists:
@@ -466,9 +466,9 @@ func (tx *Tx) CountEnds(t perdure.TenantID, ids []perdure.RunID) (ended, ok int,
 		}
 	}
 	found := 0
-	err = eachPart(tx.s.dialect, unknown, func(part []string) error {
-		given, args := tx.s.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		return tx.sess.Query("SELECT state FROM runs "+given, args, func(scan func(...any) error) error {
+	err = eachPart(repo.in.s.dialect, unknown, func(part []string) error {
+		given, args := repo.in.s.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+		return repo.in.sess.Query("SELECT state FROM runs "+given, args, func(scan func(...any) error) error {
 			var state perdure.State
 			err := scan(&state)
 			found++
@@ -480,28 +480,28 @@ func (tx *Tx) CountEnds(t perdure.TenantID, ids []perdure.RunID) (ended, ok int,
 }
 
 // Cascading gives ended runs that still have live children to cancel.
-func (tx *Tx) Cascading(limit int) ([]perdure.Run, error) {
-	return tx.runsWhere("WHERE cascade=1 ORDER BY tenant, id", nil, limit, func(r *perdure.Run) bool { return r.Cascade }, byID)
+func (repo *Runs) Cascading(limit int) ([]perdure.Run, error) {
+	return repo.where("WHERE cascade=1 ORDER BY tenant, id", nil, limit, func(r *perdure.Run) bool { return r.Cascade }, byID)
 }
 
 // LiveChildren gives children of a run that have not ended and may not outlive it, in the order of their keys and after one of
 // them. It looks at no more than childPages pages: children that are passed over, because they may outlive their parent or have
 // been asked to stop already, must not make it read for long. next is the key to go on after; done tells that there are no more.
-func (tx *Tx) LiveChildren(t perdure.TenantID, parent perdure.RunID, after string, limit int) (out []perdure.Run, next string, done bool, err error) {
+func (repo *Runs) LiveChildren(t perdure.TenantID, parent perdure.RunID, after string, limit int) (out []perdure.Run, next string, done bool, err error) {
 	match := func(r *perdure.Run) bool {
 		return r.Tenant == t && r.ParentID == parent && r.State.Live() && !r.MayOutlive() && r.Cancel.RequestedAt == 0 && r.JournalKey > after
 	}
 	seen := make(map[runKey]bool)
 	for next, n := after, 0; ; n++ {
 		read := 0
-		err := runTable.query(tx.sess, fmt.Sprintf("WHERE tenant=? AND parent_id=? AND parent_id<>'' AND journal_key>? AND alarm_at IS NOT NULL "+
+		err := runTable.query(repo.in.sess, fmt.Sprintf("WHERE tenant=? AND parent_id=? AND parent_id<>'' AND journal_key>? AND alarm_at IS NOT NULL "+
 			"ORDER BY journal_key LIMIT %d", childPage), []any{string(t), string(parent), next}, func(r *perdure.Run) error {
-			tx.absorbRun(r)
+			repo.absorb(r)
 			read++
 			next = r.JournalKey
 			k := runKey{r.Tenant, r.ID}
 			seen[k] = true
-			if cur, ok, _ := tx.runs.get(k); ok && match(&cur) {
+			if cur, ok, _ := repo.rows.get(k); ok && match(&cur) {
 				out = append(out, cur)
 			}
 			return nil
@@ -510,8 +510,8 @@ func (tx *Tx) LiveChildren(t perdure.TenantID, parent perdure.RunID, after strin
 			return nil, "", false, err
 		}
 		if done = read < childPage; done {
-			tx.eachDirty(func(k runKey, r *perdure.Run) { // children that the batch itself has spawned
-				if _, stored := tx.read[k]; !stored && !seen[k] && match(r) {
+			repo.eachChanged(func(k runKey, r *perdure.Run) { // children that the batch itself has spawned
+				if _, stored := repo.read[k]; !stored && !seen[k] && match(r) {
 					out = append(out, *r)
 				}
 			})
@@ -535,42 +535,42 @@ const (
 )
 
 // Children gives those children of a run that are named by their journal keys, as far as they exist.
-func (tx *Tx) Children(t perdure.TenantID, parent perdure.RunID, keys []string) (map[string]perdure.Run, error) {
+func (repo *Runs) Children(t perdure.TenantID, parent perdure.RunID, keys []string) (map[string]perdure.Run, error) {
 	out := make(map[string]perdure.Run, len(keys))
 	named := make(map[string]bool, len(keys))
 	for _, key := range keys {
 		named[key] = true
 	}
-	tx.eachDirty(func(k runKey, r *perdure.Run) {
+	repo.eachChanged(func(k runKey, r *perdure.Run) {
 		if r.ParentID == parent && k.t == t && named[r.JournalKey] {
 			out[r.JournalKey] = *r
 		}
 	})
 	stored := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { _, staged := out[key]; return staged })
-	err := eachPart(tx.s.dialect, stored, func(part []string) error {
-		given, args := tx.s.dialect.keyed("runs", []string{"tenant", "parent_id", "journal_key"}, []string{string(t), string(parent)}, part)
-		return runTable.query(tx.sess, given+" AND parent_id<>''", args,
+	err := eachPart(repo.in.s.dialect, stored, func(part []string) error {
+		given, args := repo.in.s.dialect.keyed("runs", []string{"tenant", "parent_id", "journal_key"}, []string{string(t), string(parent)}, part)
+		return runTable.query(repo.in.sess, given+" AND parent_id<>''", args,
 			func(r *perdure.Run) error {
-				tx.absorbRun(r)
-				out[r.JournalKey], _, _ = tx.runs.get(runKey{r.Tenant, r.ID})
+				repo.absorb(r)
+				out[r.JournalKey], _, _ = repo.rows.get(runKey{r.Tenant, r.ID})
 				return nil
 			})
 	})
 	return out, err
 }
 
-// eachDirty goes through the runs that the batch has changed, in the order of their first change.
-func (tx *Tx) eachDirty(f func(runKey, *perdure.Run)) {
-	for _, k := range tx.runs.dirty {
-		if sl := tx.runs.slots[k]; sl.exists {
+// eachChanged goes through the runs that the batch has changed, in the order of their first change.
+func (repo *Runs) eachChanged(f func(runKey, *perdure.Run)) {
+	for _, k := range repo.rows.dirty {
+		if sl := repo.rows.slots[k]; sl.exists {
 			f(k, &sl.val)
 		}
 	}
 }
 
 // NextOnThread gives the run whose turn on the thread is next: by its place, then by its age. The index has them in that order.
-func (tx *Tx) NextOnThread(t perdure.TenantID, id perdure.ThreadID) (perdure.Run, bool, error) {
-	found, err := tx.runsWhere("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL AND turn=? ORDER BY place, created_at, id",
+func (repo *Runs) NextOnThread(t perdure.TenantID, id perdure.ThreadID) (perdure.Run, bool, error) {
+	found, err := repo.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL AND turn=? ORDER BY place, created_at, id",
 		[]any{string(t), string(id), int64(perdure.TurnWaiting)}, 1,
 		func(r *perdure.Run) bool {
 			return r.Tenant == t && r.ThreadID == id && r.Turn == perdure.TurnWaiting && r.State.Live()
@@ -586,22 +586,22 @@ func (tx *Tx) NextOnThread(t perdure.TenantID, id perdure.ThreadID) (perdure.Run
 
 // LiveBefore walks through all live runs by their alarms, from the latest down: the patrol's net. A run whose alarm is
 // put off meanwhile comes again; none is pushed out of sight.
-func (tx *Tx) LiveBefore(alarm perdure.Instant, t perdure.TenantID, id perdure.RunID, limit int) ([]perdure.Run, error) {
+func (repo *Runs) LiveBefore(alarm perdure.Instant, t perdure.TenantID, id perdure.RunID, limit int) ([]perdure.Run, error) {
 	order := func(a, b *perdure.Run) int {
 		return cmp.Or(cmp.Compare(b.AlarmAt, a.AlarmAt), cmp.Compare(b.Tenant, a.Tenant), byID(b, a))
 	}
 	at := perdure.Run{AlarmAt: alarm, Tenant: t, ID: id}
-	return tx.runsWhere("WHERE alarm_at IS NOT NULL AND (alarm_at,tenant,id)<(?,?,?) ORDER BY alarm_at DESC, tenant DESC, id DESC",
+	return repo.where("WHERE alarm_at IS NOT NULL AND (alarm_at,tenant,id)<(?,?,?) ORDER BY alarm_at DESC, tenant DESC, id DESC",
 		[]any{int64(alarm), string(t), string(id)}, limit,
 		func(r *perdure.Run) bool { return r.State.Live() && order(r, &at) > 0 }, order)
 }
 
 // CountLive counts a tenant's live runs, no further than limit.
-func (tx *Tx) CountLive(t perdure.TenantID, limit int) (n int, err error) {
-	err = tx.sess.Query(fmt.Sprintf(countLive, roundUp(limit)),
+func (repo *Runs) CountLive(t perdure.TenantID, limit int) (n int, err error) {
+	err = repo.in.sess.Query(fmt.Sprintf(countLive, roundUp(limit)),
 		[]any{string(t)}, func(scan func(...any) error) error { return scan(&n) })
-	for _, k := range tx.runs.dirty {
-		if _, stored := tx.read[k]; !stored && k.t == t {
+	for _, k := range repo.rows.dirty {
+		if _, stored := repo.read[k]; !stored && k.t == t {
 			n++
 		}
 	}

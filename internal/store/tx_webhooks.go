@@ -18,32 +18,32 @@ type (
 	}
 )
 
-// Webhook gives an endpoint, one that was deleted too.
-func (tx *Tx) Webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
+// Get gives an endpoint, one that was deleted too.
+func (repo *Webhooks) Get(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
 	k := webhookKey{t, id}
-	if w, ok, known := tx.webhooks.get(k); known {
+	if w, ok, known := repo.rows.get(k); known {
 		return w, ok, nil
 	}
-	err := webhookTable.query(tx.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(w *perdure.Webhook) error {
-		tx.webhooks.absorb(k, *w, true)
+	err := webhookTable.query(repo.in.sess, "WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(w *perdure.Webhook) error {
+		repo.rows.absorb(k, *w, true)
 		return nil
 	})
 	if err == nil {
-		tx.webhooks.absorb(k, perdure.Webhook{}, false)
+		repo.rows.absorb(k, perdure.Webhook{}, false)
 	}
-	w, ok, _ := tx.webhooks.get(k)
+	w, ok, _ := repo.rows.get(k)
 	return w, ok, err
 }
 
-// Webhooks gives the registered endpoints of a tenant as they stand in the database.
-func (tx *Tx) Webhooks(t perdure.TenantID) ([]perdure.Webhook, error) {
-	return readWebhooks(tx.sess, t)
+// List gives the registered endpoints of a tenant as they stand in the database.
+func (repo *Webhooks) List(t perdure.TenantID) ([]perdure.Webhook, error) {
+	return readWebhooks(repo.in.sess, t)
 }
 
-// Hooked gives tenants that have registered endpoints, in order. However many each has, it costs one step.
-func (tx *Tx) Hooked(limit int) (out []perdure.TenantID, err error) {
+// Tenants gives tenants that have registered endpoints, in order. However many each has, it costs one step.
+func (repo *Webhooks) Tenants(limit int) (out []perdure.TenantID, err error) {
 	const next = "(SELECT w.tenant FROM webhooks w WHERE w.scope<>'run' AND w.deleted_at=0%s ORDER BY w.tenant LIMIT 1)"
-	err = tx.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+fmt.Sprintf(next, " AND w.tenant>t.tenant")+
+	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+fmt.Sprintf(next, " AND w.tenant>t.tenant")+
 		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{int64(limit)}, func(scan func(...any) error) error {
 		var t perdure.TenantID
 		err := scan(&t)
@@ -53,44 +53,44 @@ func (tx *Tx) Hooked(limit int) (out []perdure.TenantID, err error) {
 	return out, err
 }
 
-// PutWebhook stages an endpoint. Its version is counted when the batch is written.
-func (tx *Tx) PutWebhook(w perdure.Webhook) { tx.webhooks.put(tx, webhookKey{w.Tenant, w.ID}, w) }
+// Put stages an endpoint. Its version is counted when the batch is written.
+func (repo *Webhooks) Put(w perdure.Webhook) { repo.rows.put(repo.in.tx, webhookKey{w.Tenant, w.ID}, w) }
 
 func keyOfNote(n *perdure.Notification) noteKey {
 	return noteKey{runKey{n.Tenant, n.RunID}, n.Seq, n.Webhook}
 }
 
-// Notify stages a notification. Its version is counted when the batch is written.
-func (tx *Tx) Notify(n perdure.Notification) { tx.notes.put(tx, keyOfNote(&n), n) }
+// Put stages a notification. Its version is counted when the batch is written.
+func (repo *Outbox) Put(n perdure.Notification) { repo.rows.put(repo.in.tx, keyOfNote(&n), n) }
 
-// Notification gives a notification.
-func (tx *Tx) Notification(t perdure.TenantID, run perdure.RunID, seq int64, w perdure.WebhookID) (perdure.Notification, bool, error) {
+// Get gives a notification.
+func (repo *Outbox) Get(t perdure.TenantID, run perdure.RunID, seq int64, w perdure.WebhookID) (perdure.Notification, bool, error) {
 	k := noteKey{runKey{t, run}, seq, w}
-	if n, ok, known := tx.notes.get(k); known {
+	if n, ok, known := repo.rows.get(k); known {
 		return n, ok, nil
 	}
-	err := noteTable.query(tx.sess, "WHERE tenant=? AND run_id=? AND seq=? AND target=?", []any{string(t), string(run), seq, string(w)},
+	err := noteTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq=? AND target=?", []any{string(t), string(run), seq, string(w)},
 		func(n *perdure.Notification) error {
-			tx.notes.absorb(k, *n, true)
+			repo.rows.absorb(k, *n, true)
 			return nil
 		})
 	if err == nil {
-		tx.notes.absorb(k, perdure.Notification{}, false)
+		repo.rows.absorb(k, perdure.Notification{}, false)
 	}
-	n, ok, _ := tx.notes.get(k)
+	n, ok, _ := repo.rows.get(k)
 	return n, ok, err
 }
 
-// PendingNotifications gives an endpoint's notifications whose alarm is not later than an instant, the earliest first. There
+// Pending gives an endpoint's notifications whose alarm is not later than an instant, the earliest first. There
 // may be more: fewer than the limit are given where the batch has changed some, and full says that the limit was reached.
-func (tx *Tx) PendingNotifications(t perdure.TenantID, w perdure.WebhookID, until perdure.Instant, limit int) (out []perdure.Notification, full bool, err error) {
+func (repo *Outbox) Pending(t perdure.TenantID, w perdure.WebhookID, until perdure.Instant, limit int) (out []perdure.Notification, full bool, err error) {
 	rows := 0
-	err = noteTable.query(tx.sess, "WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, run_id, seq"+atMost,
+	err = noteTable.query(repo.in.sess, "WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, run_id, seq"+atMost,
 		[]any{string(t), string(w), int64(until), int64(limit)}, func(n *perdure.Notification) error {
 			rows++
 			k := keyOfNote(n)
-			tx.notes.absorb(k, *n, true)
-			if cur, ok, _ := tx.notes.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until { // the batch may have changed it
+			repo.rows.absorb(k, *n, true)
+			if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until { // the batch may have changed it
 				out = append(out, cur)
 			}
 			return nil
@@ -98,16 +98,16 @@ func (tx *Tx) PendingNotifications(t perdure.TenantID, w perdure.WebhookID, unti
 	return out, rows == limit, err
 }
 
-// NextNotification is when the first of an endpoint's notifications rings that has not rung yet, or zero.
-func (tx *Tx) NextNotification(t perdure.TenantID, w perdure.WebhookID) (at perdure.Instant, err error) {
-	err = tx.sess.Query("SELECT min(alarm_at) FROM outbox WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at>?",
-		[]any{string(t), string(w), int64(tx.Now)}, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) })
+// NextAlarm is when the first of an endpoint's notifications rings that has not rung yet, or zero.
+func (repo *Outbox) NextAlarm(t perdure.TenantID, w perdure.WebhookID) (at perdure.Instant, err error) {
+	err = repo.in.sess.Query("SELECT min(alarm_at) FROM outbox WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at>?",
+		[]any{string(t), string(w), int64(repo.in.Now)}, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) })
 	return at, err
 }
 
 // FirstAttempt is when the first attempt to send a notification after its nth was made, or zero.
-func (tx *Tx) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instant, err error) {
-	err = tx.sess.Query("SELECT min(at) FROM webhook_attempts WHERE tenant=? AND run_id=? AND seq=? AND target=? AND n>?",
+func (repo *Outbox) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instant, err error) {
+	err = repo.in.sess.Query("SELECT min(at) FROM webhook_attempts WHERE tenant=? AND run_id=? AND seq=? AND target=? AND n>?",
 		[]any{string(of.Tenant), string(of.RunID), of.Seq, string(of.Webhook), n}, func(scan func(...any) error) error {
 			return scan(nullable[perdure.Instant]{&at})
 		})
@@ -115,7 +115,7 @@ func (tx *Tx) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instan
 }
 
 // AddAttempt stages an attempt to send a notification.
-func (tx *Tx) AddAttempt(a perdure.WebhookAttempt) { push(tx, &tx.attempts, a) }
+func (repo *Outbox) AddAttempt(a perdure.WebhookAttempt) { push(repo.in.tx, &repo.attempts, a) }
 
 // A WebhookQuota is the row that every operation writes which makes a webhook of a tenant: of two that do so at once, one is decided
 // again, and counts the other's. Made are those since an instant, where that is what is limited.
@@ -144,29 +144,29 @@ var quotaTable = &table[WebhookQuota]{
 	},
 }
 
-// WebhookQuota gives a tenant's row. It is read before the webhooks are counted.
-func (tx *Tx) WebhookQuota(t perdure.TenantID, scope string) (WebhookQuota, error) {
+// Quota gives a tenant's row. It is read before the webhooks are counted.
+func (repo *Webhooks) Quota(t perdure.TenantID, scope string) (WebhookQuota, error) {
 	k := quotaKey{t, scope}
-	if q, _, known := tx.quotas.get(k); known {
+	if q, _, known := repo.quotas.get(k); known {
 		return q, nil
 	}
-	err := quotaTable.query(tx.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope}, func(q *WebhookQuota) error {
-		tx.quotas.absorb(k, *q, true)
+	err := quotaTable.query(repo.in.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope}, func(q *WebhookQuota) error {
+		repo.quotas.absorb(k, *q, true)
 		return nil
 	})
 	if err == nil {
-		tx.quotas.absorb(k, WebhookQuota{Tenant: t, Scope: scope}, false)
+		repo.quotas.absorb(k, WebhookQuota{Tenant: t, Scope: scope}, false)
 	}
-	q, _, _ := tx.quotas.get(k)
+	q, _, _ := repo.quotas.get(k)
 	return q, err
 }
 
-// PutWebhookQuota stages a tenant's row. Its version is counted when the batch is written.
-func (tx *Tx) PutWebhookQuota(q WebhookQuota) { tx.quotas.put(tx, quotaKey{q.Tenant, q.Scope}, q) }
+// PutQuota stages a tenant's row. Its version is counted when the batch is written.
+func (repo *Webhooks) PutQuota(q WebhookQuota) { repo.quotas.put(repo.in.tx, quotaKey{q.Tenant, q.Scope}, q) }
 
-// Registered counts a tenant's registered endpoints, with those that the batch makes and without those that it deletes.
-func (tx *Tx) Registered(t perdure.TenantID) (int, error) {
-	list, err := tx.Webhooks(t)
+// CountRegistered counts a tenant's registered endpoints, with those that the batch makes and without those that it deletes.
+func (repo *Webhooks) CountRegistered(t perdure.TenantID) (int, error) {
+	list, err := repo.List(t)
 	if err != nil {
 		return 0, err
 	}
@@ -174,8 +174,8 @@ func (tx *Tx) Registered(t perdure.TenantID) (int, error) {
 	for i := range list {
 		there[list[i].ID] = true
 	}
-	for _, k := range tx.webhooks.dirty {
-		w := tx.webhooks.slots[k]
+	for _, k := range repo.rows.dirty {
+		w := repo.rows.slots[k]
 		if k.t != t || w.val.Scope == perdure.OfRun {
 			continue
 		}

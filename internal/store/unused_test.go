@@ -32,14 +32,14 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 			indexes []string
 			ask     func(tx *Tx) error
 		}{
-			{"workers", []string{"workers_offline"}, func(tx *Tx) error { _, err := tx.DropWorkers(1010, 5); return err }},
-			{"keys", []string{"keys_revoked", "keys_expired"}, func(tx *Tx) error { _, err := tx.DropCredentials(1010, 5); return err }},
+			{"workers", []string{"workers_offline"}, func(tx *Tx) error { _, err := tx.Workers.DropUnused(1010, 5); return err }},
+			{"keys", []string{"keys_revoked", "keys_expired"}, func(tx *Tx) error { _, err := tx.Keys.DropUnused(1010, 5); return err }},
 			{"webhooks", []string{"webhooks_unused", "outbox_target"}, func(tx *Tx) error {
-				_, _, err := tx.UnusedWebhooks(HookCursor{At: 1002}, 1010, 5)
+				_, _, err := tx.Webhooks.Unused(HookCursor{At: 1002}, 1010, 5)
 				return err
 			}},
 			{"threads", []string{"threads_updated"}, func(tx *Tx) error {
-				_, _, err := (&View{dialect: tx.s.dialect, sess: tx.sess}).ThreadPage(tenant, Page{After: "5000.t9", Limit: 5})
+				_, _, err := (&View{dialect: tx.s.dialect, sess: tx.sess}).Threads.Page(tenant, Page{After: "5000.t9", Limit: 5})
 				return err
 			}},
 		} {
@@ -96,10 +96,10 @@ func TestStoreOfSchema16IsBroughtUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := open(t, at).View(t.Context(), func(v *View) error {
-			threads, _, err := v.ThreadPage(tenant, Page{Limit: 10})
+			threads, _, err := v.Threads.Page(tenant, Page{Limit: 10})
 			var got []string
 			for _, th := range threads {
-				last, err := v.LastMessages(tenant, []perdure.ThreadID{th.ID})
+				last, err := v.Threads.LastMessages(tenant, []perdure.ThreadID{th.ID})
 				got = append(got, fmt.Sprintf("%s %q %s %q %d %v", th.ID, th.Title, last[th.ID].Role, last[th.ID].Text, th.UpdatedAt, err))
 			}
 			want := []string{`t1 "named" user "hello" 1030 <nil>`, `t0 "how are you?" assistant "well" 1020 <nil>`, `t2 ""  "" 1002 <nil>`}
@@ -107,7 +107,7 @@ func TestStoreOfSchema16IsBroughtUp(t *testing.T) {
 				t.Errorf("threads of an old store:\n%s\nwant\n%s\n(%v)", strings.Join(got, "\n"), strings.Join(want, "\n"), err)
 			}
 			for id, want := range map[perdure.WebhookID]perdure.Instant{"wh_run": 9000, "wh_here": 0, "wh_gone": 7} {
-				w, _, err := v.Webhook(tenant, id)
+				w, _, err := v.Webhooks.Get(tenant, id)
 				if err != nil || w.UnusedAt != want {
 					t.Errorf("webhook %s is unused since %d, want %d (%v)", id, int64(w.UnusedAt), int64(want), err)
 				}
@@ -128,10 +128,10 @@ func TestPagesOfThreads(t *testing.T) {
 			must(t, s, opFunc(func(tx *Tx) error {
 				for i := range 100 {
 					id := perdure.ThreadID(fmt.Sprintf("t%d%02d", round, i))
-					tx.PutThread(perdure.Thread{Tenant: tenant, ID: id, Title: string(id), CreatedAt: tx.Now})
+					tx.Threads.Put(perdure.Thread{Tenant: tenant, ID: id, Title: string(id), CreatedAt: tx.Now})
 					want = append(want, id)
 				}
-				tx.PutThread(perdure.Thread{Tenant: "other", ID: perdure.ThreadID(fmt.Sprint("x", round)), Title: "x", CreatedAt: tx.Now})
+				tx.Threads.Put(perdure.Thread{Tenant: "other", ID: perdure.ThreadID(fmt.Sprint("x", round)), Title: "x", CreatedAt: tx.Now})
 				return nil
 			}))
 		}
@@ -139,7 +139,7 @@ func TestPagesOfThreads(t *testing.T) {
 		var got []perdure.ThreadID
 		if err := s.View(t.Context(), func(v *View) error {
 			for next := ""; ; {
-				list, more, err := v.ThreadPage(tenant, Page{After: next, Limit: 70})
+				list, more, err := v.Threads.Page(tenant, Page{After: next, Limit: 70})
 				for _, th := range list {
 					got = append(got, th.ID)
 				}

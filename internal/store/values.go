@@ -15,27 +15,27 @@ const ShownMax = 64 << 10
 
 // Intern keeps a value: as it is when it is small, and otherwise once per tenant, by its hash. owner is the
 // run or thread that it lives as long as.
-func (tx *Tx) Intern(t perdure.TenantID, owner string, raw []byte) perdure.Value {
-	return tx.intern(t, owner, raw, InlineMax)
+func (repo *Values) Intern(t perdure.TenantID, owner string, raw []byte) perdure.Value {
+	return repo.intern(t, owner, raw, InlineMax)
 }
 
 // InternShown keeps a value as a log line shows it.
-func (tx *Tx) InternShown(t perdure.TenantID, owner string, raw []byte) perdure.Value {
-	return tx.intern(t, owner, raw, ShownMax)
+func (repo *Values) InternShown(t perdure.TenantID, owner string, raw []byte) perdure.Value {
+	return repo.intern(t, owner, raw, ShownMax)
 }
 
-func (tx *Tx) intern(t perdure.TenantID, owner string, raw []byte, inline int) perdure.Value {
+func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline int) perdure.Value {
 	text := string(raw)
-	if tx.s.opt.Redact != nil {
-		text = tx.s.opt.Redact(text) // before the hash: a hash of a secret can be guessed at
+	if repo.in.s.opt.Redact != nil {
+		text = repo.in.s.opt.Redact(text) // before the hash: a hash of a secret can be guessed at
 	}
-	tx.bytes += len(text)
+	repo.in.tx.bytes += len(text)
 	if len(text) <= inline {
 		return perdure.Value(text)
 	}
 	hash := Digest(text)
-	push(tx, &tx.blobs, blobRow{t, hash, int64(len(text)), text})
-	push(tx, &tx.blobRefs, blobRefRow{t, owner, hash})
+	push(repo.in.tx, &repo.blobs, blobRow{t, hash, int64(len(text)), text})
+	push(repo.in.tx, &repo.refs, blobRefRow{t, owner, hash})
 	return perdure.RefValue(hash, len(text))
 }
 
@@ -55,9 +55,9 @@ func distinct(blobs []blobRow) []blobRow {
 }
 
 // Share lets another owner keep a value that is stored already.
-func (tx *Tx) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
+func (repo *Values) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
 	if hash, _, ref := v.Ref(); ref {
-		push(tx, &tx.blobRefs, blobRefRow{t, owner, hash})
+		push(repo.in.tx, &repo.refs, blobRefRow{t, owner, hash})
 	}
 	return v
 }
@@ -69,23 +69,20 @@ func Digest(text string) string {
 }
 
 // Resolve gives the content of a value.
-func (tx *Tx) Resolve(t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
+func (repo *Values) Resolve(t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
 	hash, _, ref := v.Ref()
 	if !ref {
 		return v, nil
 	}
-	for _, b := range tx.blobs {
+	for _, b := range repo.blobs {
 		if b.Tenant == t && b.Hash == hash {
 			return perdure.Value(b.Content), nil
 		}
 	}
-	return resolve(tx.sess, t, v)
+	return resolve(repo.in.sess, t, v)
 }
 
-// Resolve gives the content of a value.
-func (v *View) Resolve(t perdure.TenantID, val perdure.Value) (perdure.Value, error) {
-	return resolve(v.sess, t, val)
-}
+
 
 func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
 	hash, _, ref := v.Ref()

@@ -18,16 +18,16 @@ var watchTable = &table[perdure.WatchdogAction]{
 	},
 }
 
-// AddWatched stages entries of the watchdog's log. They are written with what they tell of, or not at all.
-func (tx *Tx) AddWatched(list ...perdure.WatchdogAction) { push(tx, &tx.watched, list...) }
+// Add stages entries of the watchdog's log. They are written with what they tell of, or not at all.
+func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { push(repo.in.tx, &repo.rows, list...) }
 
-// TrimWatched removes the oldest entries of the watchdog's log: those before an id, and those beyond so many, a batch at a time.
+// Trim removes the oldest entries of the watchdog's log: those before an id, and those beyond so many, a batch at a time.
 // It gives how many it has staged to go; another node that removes the same ones at this moment has this batch decided again.
-func (tx *Tx) TrimWatched(before string, keep, limit int) (n int, err error) {
-	if !tx.first(&tx.trimmed) {
+func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
+	if !repo.in.tx.first(&repo.trimmed) {
 		return 0, nil
 	}
-	err = tx.sess.Query(fmt.Sprintf("SELECT id FROM watchdog_log ORDER BY id DESC LIMIT 1 OFFSET %d", keep), nil,
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT id FROM watchdog_log ORDER BY id DESC LIMIT 1 OFFSET %d", keep), nil,
 		func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
@@ -38,13 +38,13 @@ func (tx *Tx) TrimWatched(before string, keep, limit int) (n int, err error) {
 		return 0, err
 	}
 	var last string
-	err = tx.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM watchdog_log WHERE id<? ORDER BY id LIMIT %d) AS old", limit), []any{before},
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM watchdog_log WHERE id<? ORDER BY id LIMIT %d) AS old", limit), []any{before},
 		func(scan func(...any) error) error { return scan(&n, &last) })
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	push(tx, &tx.later, statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
-	return n, tx.alone("trimmed")
+	push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
+	return n, repo.in.tx.alone("trimmed")
 }
 
 // A WatchFilter chooses entries of the watchdog's log. Empty fields choose all.
@@ -56,8 +56,8 @@ type WatchFilter struct {
 	Limit  int
 }
 
-// Watched lists what the watchdog did, newest first.
-func (v *View) Watched(f WatchFilter) (out []perdure.WatchdogAction, err error) {
+// Page lists what the watchdog did, newest first.
+func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err error) {
 	where, args := []string{"id<>''"}, []any(nil)
 	and := func(cond string, list ...string) {
 		if list[0] == "" {
@@ -72,7 +72,7 @@ func (v *View) Watched(f WatchFilter) (out []perdure.WatchdogAction, err error) 
 	and("tenant=?", string(f.Tenant))
 	and("run_id=?", string(f.Run))
 	and("id<?", f.Before)
-	err = watchTable.query(v.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost, append(args, int64(f.Limit)),
+	err = watchTable.query(repo.in.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost, append(args, int64(f.Limit)),
 		func(a *perdure.WatchdogAction) error {
 			out = append(out, *a)
 			return nil
@@ -80,12 +80,12 @@ func (v *View) Watched(f WatchFilter) (out []perdure.WatchdogAction, err error) 
 	return out, err
 }
 
-// Offline stages that a worker is shown as offline, unless it was heard from meanwhile.
-func (tx *Tx) Offline(w perdure.Worker) {
-	if sl := tx.workers.slots[workerKey{w.Tenant, w.ID}]; sl != nil {
+// SetOffline stages that a worker is shown as offline, unless it was heard from meanwhile.
+func (repo *Workers) SetOffline(w perdure.Worker) {
+	if sl := repo.rows.slots[workerKey{w.Tenant, w.ID}]; sl != nil {
 		before := *sl
 		sl.val.Offline = true
-		tx.undo = append(tx.undo, func() { *sl = before })
+		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
 	}
-	push(tx, &tx.later, statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?", []any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
+	push(repo.in.tx, &repo.in.tx.later, statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?", []any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
 }

@@ -69,10 +69,7 @@ var (
 	}
 )
 
-// Webhooks lists a tenant's registered endpoints, in the order of their ids.
-func (v *View) Webhooks(t perdure.TenantID) ([]perdure.Webhook, error) {
-	return readWebhooks(v.sess, t)
-}
+
 
 func readWebhooks(s Session, t perdure.TenantID) ([]perdure.Webhook, error) {
 	var out []perdure.Webhook
@@ -83,19 +80,16 @@ func readWebhooks(s Session, t perdure.TenantID) ([]perdure.Webhook, error) {
 	return out, err
 }
 
-// Webhook gives an endpoint, one that was deleted too.
-func (v *View) Webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
-	return webhookTable.one(v.sess, "WHERE tenant=? AND id=?", string(t), string(id))
-}
 
-// Outbox lists a run's notifications.
-func (v *View) Outbox(t perdure.TenantID, run perdure.RunID) ([]perdure.Notification, error) {
-	return v.notes("WHERE tenant=? AND run_id=? ORDER BY seq, target", string(t), string(run))
+
+// OfRun lists a run's notifications.
+func (repo *Outbox) OfRun(t perdure.TenantID, run perdure.RunID) ([]perdure.Notification, error) {
+	return repo.where("WHERE tenant=? AND run_id=? ORDER BY seq, target", string(t), string(run))
 }
 
 // Deliveries lists what an endpoint was told, is told and will be told, newest first: in one state, or all with an
 // empty one. before is the cursor, the id of the last one of the page before.
-func (v *View) Deliveries(t perdure.TenantID, w perdure.WebhookID, state, before string, limit int) ([]perdure.Notification, error) {
+func (repo *Outbox) Deliveries(t perdure.TenantID, w perdure.WebhookID, state, before string, limit int) ([]perdure.Notification, error) {
 	where, args := "WHERE tenant=? AND target=?", []any{string(t), string(w)}
 	if state != "" {
 		if !slices.Contains(perdure.NoteStates, state) {
@@ -104,7 +98,7 @@ func (v *View) Deliveries(t perdure.TenantID, w perdure.WebhookID, state, before
 		where += " AND state='" + state + "'" // not as an argument: an index is for the dead alone
 	}
 	if before != "" {
-		last, ok, err := v.Delivery(t, before)
+		last, ok, err := repo.Delivery(t, before)
 		if err != nil {
 			return nil, err
 		}
@@ -114,25 +108,25 @@ func (v *View) Deliveries(t perdure.TenantID, w perdure.WebhookID, state, before
 		where += " AND (created_at,run_id,seq)<(?,?,?)"
 		args = append(args, int64(last.CreatedAt), string(last.RunID), last.Seq)
 	}
-	return v.notes(fmt.Sprintf("%s ORDER BY created_at DESC, run_id DESC, seq DESC LIMIT %d", where, limit), args...)
+	return repo.where(fmt.Sprintf("%s ORDER BY created_at DESC, run_id DESC, seq DESC LIMIT %d", where, limit), args...)
 }
 
 // Delivery gives a notification by its id.
-func (v *View) Delivery(t perdure.TenantID, id string) (n perdure.Notification, ok bool, err error) {
+func (repo *Outbox) Delivery(t perdure.TenantID, id string) (n perdure.Notification, ok bool, err error) {
 	run, seq, w, ok := perdure.ParseNotificationID(id)
 	if !ok {
 		return n, false, nil
 	}
-	list, err := v.notes("WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq, string(w))
+	list, err := repo.where("WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq, string(w))
 	if err != nil || len(list) == 0 {
 		return n, false, err
 	}
 	return list[0], true, nil
 }
 
-func (v *View) notes(where string, args ...any) ([]perdure.Notification, error) {
+func (repo *Outbox) where(where string, args ...any) ([]perdure.Notification, error) {
 	var out []perdure.Notification
-	err := noteTable.query(v.sess, where, args, func(n *perdure.Notification) error {
+	err := noteTable.query(repo.in.sess, where, args, func(n *perdure.Notification) error {
 		out = append(out, *n)
 		return nil
 	})
@@ -143,9 +137,9 @@ func (v *View) notes(where string, args ...any) ([]perdure.Notification, error) 
 const maxAttempts = 100
 
 // Attempts gives the last attempts to send a notification, in order, at most maxAttempts.
-func (v *View) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt, error) {
+func (repo *Outbox) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt, error) {
 	var out []perdure.WebhookAttempt
-	err := attemptTable.query(v.sess, fmt.Sprintf("WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n DESC LIMIT %d", maxAttempts),
+	err := attemptTable.query(repo.in.sess, fmt.Sprintf("WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n DESC LIMIT %d", maxAttempts),
 		[]any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook)}, func(a *perdure.WebhookAttempt) error {
 			out = append(out, *a)
 			return nil
@@ -192,8 +186,8 @@ var (
 )
 
 // MailboxesOf gives the endpoints of a tenant behind one of them that have something to send, now or later, in order.
-func (v *View) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err error) {
-	err = v.mailboxes(mailboxesOfOne, after, limit, func(m Mailbox) error {
+func (repo *Outbox) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err error) {
+	err = repo.mailboxes(mailboxesOfOne, after, limit, func(m Mailbox) error {
 		if m.Tenant != after.Tenant {
 			return errEnough
 		}
@@ -208,17 +202,17 @@ func (v *View) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err error) 
 
 // Mailboxes gives the endpoints behind one of them that have something to send, now or later, in order: of every tenant the first
 // MailboxesEach.
-func (v *View) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
-	err = v.mailboxes(mailboxesOfAll, after, limit, func(m Mailbox) error {
+func (repo *Outbox) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
+	err = repo.mailboxes(mailboxesOfAll, after, limit, func(m Mailbox) error {
 		out = append(out, m)
 		return nil
 	})
 	return out, err
 }
 
-func (v *View) mailboxes(query string, after Mailbox, limit int, give func(Mailbox) error) error {
+func (repo *Outbox) mailboxes(query string, after Mailbox, limit int, give func(Mailbox) error) error {
 	t, w := string(after.Tenant), string(after.Webhook)
-	return v.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)}, func(scan func(...any) error) error {
+	return repo.in.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)}, func(scan func(...any) error) error {
 		var m Mailbox
 		if err := scan(&m.Tenant, &m.Webhook, &m.Due); err != nil {
 			return err

@@ -59,7 +59,7 @@ func (w *Watchdog) sweepRun(ctx context.Context, ref store.Ref) {
 // dueRuns returns runs whose alarm is due, as many as one sweep reads.
 func (w *Watchdog) dueRuns(ctx context.Context) (out []store.Ref) {
 	err := w.engine.Store().Keep(ctx, func(v *store.View) (err error) {
-		out, err = v.RingingRuns(sweepRows + w.aside.count(v.Now))
+		out, err = v.Runs.RingingRefs(sweepRows + w.aside.count(v.Now))
 		return err
 	})
 	if err != nil && ctx.Err() == nil {

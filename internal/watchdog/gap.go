@@ -27,7 +27,7 @@ type gap struct {
 
 // readGap reads the row, detects a gap, and writes the time of this sweep.
 func readGap(tx *engine.Tx) (*gap, error) {
-	text, err := tx.Meta("sweep")
+	text, err := tx.DB.Meta.Get("sweep")
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func readGap(tx *engine.Tx) (*gap, error) {
 		if err != nil {
 			return nil, err
 		}
-		tx.SetMeta("sweep", string(b))
+		tx.DB.Meta.Set("sweep", string(b))
 	}
 	return &g, nil
 }

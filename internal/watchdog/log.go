@@ -61,8 +61,8 @@ func (w *Watchdog) writeActions(tx *engine.Tx, actions []Action) {
 	if len(actions) == 0 {
 		return
 	}
-	tx.AddWatched(actions...)
-	tx.After(func() {
+	tx.DB.WatchLog.Add(actions...)
+	tx.DB.After(func() {
 		w.untrimmed.Add(int64(len(actions)))
 		for i := range actions {
 			a := &actions[i]
@@ -80,7 +80,7 @@ func (s *Sweep) trimLog(tx *engine.Tx) error {
 	if tx.Now < s.w.trimAt && s.w.untrimmed.Load() < trimAfter {
 		return nil
 	}
-	n, err := tx.TrimWatched(logIDPrefix(tx.Now.Add(-LogAge)), LogEntries, trimRows)
+	n, err := tx.DB.WatchLog.Trim(logIDPrefix(tx.Now.Add(-LogAge)), LogEntries, trimRows)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (s *Sweep) trimLog(tx *engine.Tx) error {
 			fmt.Sprintf("beyond the newest %d, or older than %s", LogEntries, LogAge))
 		s.More = s.More || more
 	}
-	tx.After(func() {
+	tx.DB.After(func() {
 		if s.w.trimAt = tx.Now.Add(trimEvery); more {
 			s.w.trimAt = tx.Now
 		}

@@ -17,7 +17,7 @@ const cascadeRows = 16
 
 // cascades asks children of ended runs to stop, if they may not outlive their parent.
 func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
-	ended, err := tx.Cascading(min(s.limit(tx), cascadeRows+s.w.aside.count(tx.Now)))
+	ended, err := tx.DB.Runs.Cascading(min(s.limit(tx), cascadeRows+s.w.aside.count(tx.Now)))
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
 
 // cascade asks a portion of an ended run's children to stop.
 func (s *Sweep) cascade(tx *engine.Tx, t perdure.TenantID, id perdure.RunID) error {
-	r, _, err := tx.Run(t, id)
+	r, _, err := tx.DB.Runs.Get(t, id)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (s *Sweep) cascade(tx *engine.Tx, t perdure.TenantID, id perdure.RunID) err
 // items reclaims and skips inbox items, and wakes runs whose wait is satisfied by one.
 func (s *Sweep) items(tx *engine.Tx, g *gap) error {
 	limit := s.limit(tx)
-	due, err := tx.RingingItems(limit)
+	due, err := tx.DB.Inbox.Ringing(limit)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *Sweep) items(tx *engine.Tx, g *gap) error {
 // work left.
 func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 	limit := s.limit(tx)
-	due, err := tx.RingingGatherings(limit)
+	due, err := tx.DB.Groups.Ringing(limit)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (s *Sweep) group(tx *engine.Tx, g *perdure.Group) error {
 // waiters removes expired waiters. A foreground run that has no other waiter is deferred.
 func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 	limit := s.limit(tx)
-	expired, err := tx.ExpiredWaiters(limit)
+	expired, err := tx.DB.Waiters.Expired(limit)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 			return err
 		}, func() error {
 			x.ExpiresAt = tx.Now.Add(setAsideFor)
-			tx.PutWaiter(*x)
+			tx.DB.Waiters.Put(*x)
 			return nil
 		})
 	})
@@ -150,13 +150,13 @@ func (s *Sweep) workers(tx *engine.Tx, g *gap) error {
 	if tx.Now < g.HoldUntil {
 		return nil
 	}
-	silent, err := tx.SilentWorkers(tx.Now.Add(-tx.Policy().WorkerOffline), sweepRows)
+	silent, err := tx.DB.Workers.Silent(tx.Now.Add(-tx.Policy().WorkerOffline), sweepRows)
 	if err != nil {
 		return err
 	}
 	for _, x := range silent {
 		err := s.tryRow(tx, ruleWorkerOffline, x.Tenant, "", func() error {
-			tx.Offline(x)
+			tx.DB.Workers.SetOffline(x)
 			s.record(tx, ruleWorkerOffline, x.Tenant, "", "worker "+x.ID+" is shown as offline",
 				"no sign of life for "+span(tx.Now.Sub(x.SeenAt)))
 			return nil
@@ -170,7 +170,7 @@ func (s *Sweep) workers(tx *engine.Tx, g *gap) error {
 
 // expire removes dead letters and idempotency keys after their time to live.
 func (s *Sweep) expire(tx *engine.Tx, _ *gap) error {
-	letters, keys, err := tx.Expire()
+	letters, keys, err := tx.DB.Removals.Expire()
 	if err == nil && letters+keys > 0 {
 		s.record(tx, ruleTTLExpiry, "", "",
 			fmt.Sprintf("%d dead letters and %d idempotency keys removed", letters, keys), "their time is over")

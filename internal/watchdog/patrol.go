@@ -48,21 +48,21 @@ func (s *Sweep) patrol(tx *engine.Tx, _ *gap) error {
 	}
 	// Rows are read from the database and not from the cache. The patrol passes many runs that
 	// other operations are changing, and a cached row that has changed means a conflict.
-	tx.Afresh()
+	tx.DB.Afresh()
 	from := cursor.alarm
 	if from == 0 {
 		from = math.MaxInt64
 	}
-	live, err := tx.LiveBefore(from, cursor.tenant, cursor.run, patrolRows)
+	live, err := tx.DB.Runs.LiveBefore(from, cursor.tenant, cursor.run, patrolRows)
 	if err != nil {
 		return err
 	}
-	withoutAlarm, err := tx.Unwatched(cursor.withoutAlarm, patrolRows)
+	withoutAlarm, err := tx.DB.Runs.Unwatched(cursor.withoutAlarm, patrolRows)
 	if err != nil {
 		return err
 	}
-	reads := tx.Cost().Read
-	full := func() bool { return tx.Cost().Read-reads > patrolReads || tx.Spent() }
+	reads := tx.DB.Cost().Read
+	full := func() bool { return tx.DB.Cost().Read-reads > patrolReads || tx.Spent() }
 
 	if _, err := s.repairRuns(tx, withoutAlarm, nil); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *Sweep) patrol(tx *engine.Tx, _ *gap) error {
 	if err != nil {
 		return err
 	}
-	groups, err := tx.OpenGatherings(cursor.groupTenant, cursor.group, patrolRows)
+	groups, err := tx.DB.Groups.Open(cursor.groupTenant, cursor.group, patrolRows)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (s *Sweep) patrol(tx *engine.Tx, _ *gap) error {
 		last := &groups[gathered-1]
 		next.groupTenant, next.group = last.Tenant, last.ID
 	}
-	tx.After(func() { *cursor = next })
+	tx.DB.After(func() { *cursor = next })
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (s *Sweep) repairRuns(tx *engine.Tx, runs []perdure.Run, full func() bool) 
 		if i > 0 && full != nil && full() {
 			return i, nil
 		}
-		r, ok, err := tx.Run(runs[i].Tenant, runs[i].ID)
+		r, ok, err := tx.DB.Runs.Get(runs[i].Tenant, runs[i].ID)
 		if err != nil {
 			return i, err
 		}

@@ -89,6 +89,6 @@ func (op *Retire) Do(tx *engine.Tx) error {
 	}
 	op.w.writeActions(tx, op.Actions)
 	op.More = did.More
-	tx.After(func() { op.w.retain = next })
+	tx.DB.After(func() { op.w.retain = next })
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 // singleRun acts on the one run of a single-run sweep, if its alarm is due.
 func (s *Sweep) singleRun(tx *engine.Tx, g *gap) error {
-	r, ok, err := tx.Run(s.single.Tenant, s.single.Run)
+	r, ok, err := tx.DB.Runs.Get(s.single.Tenant, s.single.Run)
 	if err != nil || !ok || !alarmDue(&r, tx.Now) {
 		return err
 	}
@@ -21,10 +21,10 @@ func (s *Sweep) singleRun(tx *engine.Tx, g *gap) error {
 // sweep, it takes some of each tenant in turn, so that one tenant can't delay the others.
 func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
 	limit := s.limit(tx)
-	due, err := tx.Ringing(limit)
+	due, err := tx.DB.Runs.Ringing(limit)
 	if err == nil && len(due) == limit {
 		s.More = true
-		due, err = tx.RingingRound(s.w.lastTenant["runs"], limit)
+		due, err = tx.DB.Runs.RingingRound(s.w.lastTenant["runs"], limit)
 	}
 	if err != nil {
 		return err
@@ -40,14 +40,14 @@ func (s *Sweep) run(tx *engine.Tx, g *gap, t perdure.TenantID, id perdure.RunID)
 	switch {
 	case s.w.aside.has(tx.Now, "runs", t, string(id)):
 		return nil
-	case tx.RunContended(t, id):
+	case tx.DB.Runs.Contended(t, id):
 		s.Contended = append(s.Contended, ref)
 		return nil
-	case tx.RunLocked(t, id):
+	case tx.DB.Runs.Locked(t, id):
 		s.Locked++
 		return nil
 	}
-	r, ok, err := tx.Run(t, id) // an earlier action of this sweep may have changed it
+	r, ok, err := tx.DB.Runs.Get(t, id) // an earlier action of this sweep may have changed it
 	if err != nil || !ok || !alarmDue(&r, tx.Now) {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *Sweep) run(tx *engine.Tx, g *gap, t perdure.TenantID, id perdure.RunID)
 	s.Actions = s.Actions[:acted]
 	retryAt := tx.Now.Add(setAsideFor)
 	switch {
-	case store.Locked(err) && tx.Contended(): // the contended row is its parent or its thread
+	case store.Locked(err) && tx.DB.Contended(): // the contended row is its parent or its thread
 		s.Contended = append(s.Contended, ref)
 		return nil
 	case store.Locked(err):
@@ -69,7 +69,7 @@ func (s *Sweep) run(tx *engine.Tx, g *gap, t perdure.TenantID, id perdure.RunID)
 	default:
 		s.w.log.Error("a rule could not act", "run", id, "state", r.State, "error", err)
 	}
-	if r, _, err = tx.Run(t, id); err != nil { // the row without the rule's discarded changes
+	if r, _, err = tx.DB.Runs.Get(t, id); err != nil { // the row without the rule's discarded changes
 		return err
 	}
 	return tx.Apply(&r, perdure.Rearmed{Until: retryAt})

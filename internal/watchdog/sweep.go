@@ -118,7 +118,7 @@ func (s *Sweep) Do(tx *engine.Tx) error {
 
 // allParts goes through the parts, from the one that the last sweep did not reach.
 func (s *Sweep) allParts(tx *engine.Tx, g *gap) error {
-	due, err := tx.Due(tx.Now.Add(-tx.Policy().WorkerOffline))
+	due, err := tx.DB.Due(tx.Now.Add(-tx.Policy().WorkerOffline))
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (s *Sweep) allParts(tx *engine.Tx, g *gap) error {
 		}
 	}
 	if next != s.w.firstPart && s.part == "" {
-		tx.After(func() { s.w.firstPart = next })
+		tx.DB.After(func() { s.w.firstPart = next })
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (s *Sweep) limit(tx *engine.Tx) int {
 	if s.decisions > 2 {
 		limit = max(minSweepRows, limit>>(s.decisions-2))
 	}
-	return limit + tx.LockedRows() + s.w.aside.count(tx.Now)
+	return limit + tx.DB.LockedRows() + s.w.aside.count(tx.Now)
 }
 
 // tryRow acts on one row. A refusal concerns that row alone, and the sweep continues. Its writes
@@ -175,7 +175,7 @@ func (s *Sweep) tryRow(
 	} else {
 		s.w.log.Error("a rule could not act", "rule", rule, "tenant", t, "run", id, "error", err)
 	}
-	if putOff == nil || tx.Contended() { // a contended row is retried by the next sweep
+	if putOff == nil || tx.DB.Contended() { // a contended row is retried by the next sweep
 		return nil
 	}
 	return putOff()

@@ -58,7 +58,7 @@ func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant fu
 		}
 	}
 	if len(rows) > 0 {
-		tx.After(func() { s.w.lastTenant[part] = last })
+		tx.DB.After(func() { s.w.lastTenant[part] = last })
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func TestSweepThatStopsEarlyReachesEveryTenant(t *testing.T) {
 		t.Fatalf("the sweep did all of its work, want it to stop early")
 	}
 	err = s.View(t.Context(), func(v *store.View) error {
-		r, _, err := v.Run("quiet", quiet)
+		r, _, err := v.Runs.Get("quiet", quiet)
 		if r.State != perdure.TimedOut {
 			t.Errorf("the run of the quiet tenant is %s after a sweep, want %s", r.State, perdure.TimedOut)
 		}

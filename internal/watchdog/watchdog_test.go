@@ -247,7 +247,7 @@ func TestSlowReadersDoNotDelayWatchdog(t *testing.T) {
 	}
 	ended := func() (over bool) {
 		if err := s.Keep(ctx, func(v *store.View) error {
-			r, _, err := v.Run("t", op.Run.ID)
+			r, _, err := v.Runs.Get("t", op.Run.ID)
 			over = r.State.Terminal()
 			return err
 		}); err != nil {

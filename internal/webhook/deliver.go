@@ -215,14 +215,14 @@ func (d *Deliverer) look(ctx context.Context, now perdure.Instant) error {
 	var list, more []store.Mailbox
 	err := d.engine.Store().View(ctx, func(v *store.View) (err error) {
 		if !d.fanning {
-			n, err := v.FanOutsWaiting(1)
+			n, err := v.FanOuts.Count(1)
 			if err != nil {
 				return err
 			}
 			d.fanning = n > 0
 		}
-		if list, err = v.Mailboxes(d.looked, page); err == nil && len(d.unfinished) > 0 {
-			more, err = v.MailboxesOf(d.unfinished[0], page)
+		if list, err = v.Outbox.Mailboxes(d.looked, page); err == nil && len(d.unfinished) > 0 {
+			more, err = v.Outbox.MailboxesOf(d.unfinished[0], page)
 		}
 		return err
 	})

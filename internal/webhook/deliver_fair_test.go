@@ -195,7 +195,7 @@ type lost struct{ run perdure.RunID }
 func (lost) Needs() []store.Ref { return nil }
 
 func (l lost) Do(tx *engine.Tx) error {
-	tx.Stage("DELETE FROM events WHERE run_id=?", string(l.run))
+	tx.DB.Stage("DELETE FROM events WHERE run_id=?", string(l.run))
 	return nil
 }
 
@@ -226,7 +226,7 @@ type hidden struct{}
 func (hidden) Needs() []store.Ref { return nil }
 
 func (hidden) Do(tx *engine.Tx) error {
-	tx.Stage("ALTER TABLE events RENAME TO elsewhere")
+	tx.DB.Stage("ALTER TABLE events RENAME TO elsewhere")
 	return nil
 }
 
@@ -258,7 +258,7 @@ func TestMessageOfAnUnreadableLineBacksOff(t *testing.T) {
 func (w *world) webhook(id perdure.WebhookID) (out perdure.Webhook) {
 	w.t.Helper()
 	err := w.e.Store().View(context.Background(), func(v *store.View) (err error) {
-		out, _, err = v.Webhook(w.who, id)
+		out, _, err = v.Webhooks.Get(w.who, id)
 		return err
 	})
 	if err != nil {
@@ -302,7 +302,7 @@ func TestMailboxesAreFoundInPages(t *testing.T) {
 		pages := 0
 		err := w.e.Store().View(t.Context(), func(v *store.View) error {
 			for after := (store.Mailbox{}); ; pages++ {
-				list, err := v.Mailboxes(after, 4)
+				list, err := v.Outbox.Mailboxes(after, 4)
 				if err != nil || len(list) == 0 {
 					return err
 				}
@@ -409,6 +409,6 @@ type later struct{ at perdure.Instant }
 func (later) Needs() []store.Ref { return nil }
 
 func (l later) Do(tx *engine.Tx) error {
-	tx.Stage("UPDATE outbox SET alarm_at=?", int64(l.at))
+	tx.DB.Stage("UPDATE outbox SET alarm_at=?", int64(l.at))
 	return nil
 }

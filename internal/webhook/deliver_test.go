@@ -174,7 +174,7 @@ func (w *world) run(service func(context.Context) error) (stop func()) {
 func (w *world) deliveries(id perdure.WebhookID, state string) (out []perdure.Notification) {
 	w.t.Helper()
 	err := w.e.Store().View(context.Background(), func(v *store.View) (err error) {
-		out, err = v.Deliveries(w.who, id, state, "", 100000)
+		out, err = v.Outbox.Deliveries(w.who, id, state, "", 100000)
 		return err
 	})
 	if err != nil {
@@ -186,7 +186,7 @@ func (w *world) deliveries(id perdure.WebhookID, state string) (out []perdure.No
 func (w *world) attempts(n perdure.Notification) (out []perdure.WebhookAttempt) {
 	w.t.Helper()
 	err := w.e.Store().View(context.Background(), func(v *store.View) (err error) {
-		out, err = v.Attempts(&n)
+		out, err = v.Outbox.Attempts(&n)
 		return err
 	})
 	if err != nil {

@@ -224,7 +224,7 @@ func (b bound) Weight() (rows, bytes int) {
 }
 
 func (b bound) Do(tx *store.Tx) error {
-	x := &Tx{Tx: tx, e: b.e, actor: b.by, stops: maxStops, began: tx.Cost()}
+	x := &Tx{DB: tx, Now: tx.Now, e: b.e, actor: b.by, stops: maxStops, began: tx.Cost()}
 	if err := b.op.Do(x); err != nil {
 		return err
 	}
@@ -236,7 +236,9 @@ func (b bound) Do(tx *store.Tx) error {
 
 // Tx is an Op's view: what is stored, through what the batch has staged so far.
 type Tx struct {
-	*store.Tx
+	DB  *store.Tx       // what is stored, and where changes are staged
+	Now perdure.Instant // of the batch
+
 	e     *Engine
 	actor *Actor     // named by the audit log; nil: the operation leaves no entry
 	began store.Cost // of the batch, when the operation began

@@ -71,19 +71,7 @@ var approvalTable = &table[perdure.Approval]{
 
 // Get gives the approval that a run's wait asks for. The run has been read.
 func (repo *Approvals) Get(t perdure.TenantID, run perdure.RunID, wait string) (perdure.Approval, bool, error) {
-	k := waitKey{runKey{t, run}, wait}
-	if a, ok, known := repo.rows.get(k); known {
-		return a, ok, nil
-	}
-	err := approvalTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND wait_id=?", []any{string(t), string(run), wait}, func(a *perdure.Approval) error {
-		repo.rows.absorb(k, *a, true)
-		return nil
-	})
-	if err == nil {
-		repo.rows.absorb(k, perdure.Approval{}, false)
-	}
-	a, ok, _ := repo.rows.get(k)
-	return a, ok, err
+	return repo.rows.load(waitKey{runKey{t, run}, wait}, "WHERE tenant=? AND run_id=? AND wait_id=?", string(t), string(run), wait)
 }
 
 // Find says whose an approval is: the run and the wait, which never change. What the approval says is read after the run.
@@ -97,7 +85,7 @@ func (repo *Approvals) Find(t perdure.TenantID, id perdure.ApprovalID) (run perd
 
 // Had tells whether a run has asked for an approval of that name, other than by one wait. The run has been read.
 func (repo *Approvals) Had(t perdure.TenantID, run perdure.RunID, name, otherThan string) (had bool, err error) {
-	for k, sl := range repo.rows.slots {
+	for k, sl := range repo.rows.byKey {
 		if k.runKey == (runKey{t, run}) && k.id != otherThan && sl.exists && sl.val.Name == name {
 			return true, nil
 		}
@@ -112,7 +100,7 @@ func (repo *Approvals) Had(t perdure.TenantID, run perdure.RunID, name, otherTha
 
 // Put stages an approval.
 func (repo *Approvals) Put(a perdure.Approval) {
-	repo.rows.put(repo.in.tx, waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
+	repo.rows.put(waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
 }
 
 // An ApprovalFilter chooses approvals of a list. Empty fields choose all.
@@ -217,4 +205,15 @@ func (repo *Approvals) inFull(a *perdure.Approval) (err error) {
 		a.Answer, err = repo.in.Values.Resolve(a.Tenant, a.Answer)
 	}
 	return err
+}
+
+// Approvals are questions that runs have asked people.
+type Approvals struct {
+	in   *Records
+	rows staged[waitKey, perdure.Approval]
+}
+
+func (repo *Approvals) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, approvalTable)
 }

@@ -45,16 +45,16 @@ func (repo *Artifacts) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Ar
 
 // BeginUpload stages an upload. Until it is an artifact's content, it is something to be removed, from an instant on.
 func (repo *Artifacts) BeginUpload(t perdure.TenantID, id string, until perdure.Instant) {
-	push(repo.in.tx, &repo.in.Removals.rows, Removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
+	repo.in.Removals.rows.add(Removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
 }
 
 // AddChunk stages a part of an upload, which must still be one: nobody would remove it otherwise.
 func (repo *Artifacts) AddChunk(t perdure.TenantID, id string, n int64, data []byte) {
 	lock := ""
-	if !repo.in.s.dialect.ownClock {
+	if !repo.in.dialect.ownClock {
 		lock = " FOR KEY SHARE" // whoever removes the upload waits for this, and then sees it
 	}
-	push(repo.in.tx, &repo.in.tx.later, statement{"INSERT INTO chunks (tenant,upload,n,data) SELECT tenant, id, CAST(? AS BIGINT), CAST(? AS " + repo.in.s.dialect.schema.Replace("{bytes}") + ") FROM removals " +
+	repo.in.tx.later.add(statement{"INSERT INTO chunks (tenant,upload,n,data) SELECT tenant, id, CAST(? AS BIGINT), CAST(? AS " + repo.in.dialect.schema.Replace("{bytes}") + ") FROM removals " +
 		"WHERE tenant=? AND kind='upload' AND id=? AND due_at>?" + lock + " ON CONFLICT (tenant,upload,n) DO UPDATE SET data=excluded.data",
 		[]any{n, data, string(t), id, int64(repo.in.Now)}, 1})
 }
@@ -68,7 +68,7 @@ func (repo *Artifacts) Uploading(t perdure.TenantID, id string) (until perdure.I
 
 // EndUpload gives an upload up: it goes with the next sweep.
 func (repo *Artifacts) EndUpload(t perdure.TenantID, id string) {
-	push(repo.in.tx, &repo.in.tx.later, statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?", []any{int64(repo.in.Now), string(t), id}, anyNumber})
+	repo.in.tx.later.add(statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?", []any{int64(repo.in.Now), string(t), id}, anyNumber})
 }
 
 // A content is who brought some bytes first, and how often they were brought. Uses guards their removal.
@@ -110,12 +110,11 @@ func (repo *Artifacts) Put(a perdure.Artifact, upload string) error {
 		c = content{upload: upload}
 	}
 	c.uses++
-	repo.contents.put(repo.in.tx, k, c)
-	repo.rows.put(repo.in.tx, artifactKey{runKey{a.Tenant, a.RunID}, a.Name}, a)
+	repo.contents.put(k, c)
+	repo.rows.put(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}, a)
 	const ours = "EXISTS (SELECT 1 FROM contents WHERE tenant=? AND hash=? AND upload=?)"
-	push(repo.in.tx, &repo.in.tx.later,
-		statement{"INSERT INTO contents (tenant,hash,size,upload,uses) VALUES (?,?,?,?,1) ON CONFLICT (tenant,hash) DO UPDATE SET uses=contents.uses+1",
-			[]any{string(a.Tenant), a.SHA256, a.Size, upload}, 1},
+	repo.in.tx.later.add(statement{"INSERT INTO contents (tenant,hash,size,upload,uses) VALUES (?,?,?,?,1) ON CONFLICT (tenant,hash) DO UPDATE SET uses=contents.uses+1",
+		[]any{string(a.Tenant), a.SHA256, a.Size, upload}, 1},
 		statement{"DELETE FROM removals WHERE tenant=? AND kind='upload' AND id=? AND " + ours,
 			[]any{string(a.Tenant), upload, string(a.Tenant), a.SHA256, upload}, anyNumber})
 	repo.EndUpload(a.Tenant, upload)
@@ -139,10 +138,9 @@ func (repo *Artifacts) DropContents(t perdure.TenantID, hashes []string, but fun
 		if wanted || !ok {
 			continue
 		}
-		repo.contents.drop(repo.in.tx, k)
+		repo.contents.drop(k)
 		// In this order, behind what the batch has staged about the same bytes: they may have come with it.
-		push(repo.in.tx, &repo.in.tx.later,
-			statement{"DELETE FROM contents WHERE tenant=? AND hash=? AND uses=?", []any{string(t), hash, c.uses}, 1},
+		repo.in.tx.later.add(statement{"DELETE FROM contents WHERE tenant=? AND hash=? AND uses=?", []any{string(t), hash, c.uses}, 1},
 			statement{"INSERT INTO removals (tenant,kind,id,due_at,lines) VALUES (?,?,?,?,0) ON CONFLICT (tenant,kind,id) DO UPDATE SET due_at=excluded.due_at",
 				[]any{string(t), RemoveUpload, c.upload, int64(repo.in.Now)}, 1})
 	}
@@ -152,7 +150,7 @@ func (repo *Artifacts) DropContents(t perdure.TenantID, hashes []string, but fun
 // has tells whether an artifact has some bytes, not counting those that the caller takes away.
 func (repo *Artifacts) has(bytes contentKey, but func(perdure.Artifact) bool) (has bool, err error) {
 	for _, k := range repo.rows.dirty {
-		if sl := repo.rows.slots[k]; sl.exists && k.t == bytes.t && sl.val.SHA256 == bytes.hash {
+		if sl := repo.rows.byKey[k]; sl.exists && k.t == bytes.t && sl.val.SHA256 == bytes.hash {
 			return true, nil
 		}
 	}
@@ -183,8 +181,6 @@ func (repo *Artifacts) UploadsOf(t perdure.TenantID, run perdure.RunID) (out []s
 	return out, err
 }
 
-
-
 // Chunk reads a part of an artifact's bytes.
 func (repo *Artifacts) Chunk(t perdure.TenantID, hash string, n int64) (data []byte, err error) {
 	found := false
@@ -197,4 +193,30 @@ func (repo *Artifacts) Chunk(t perdure.TenantID, hash string, n int64) (data []b
 		err = io.ErrUnexpectedEOF
 	}
 	return data, err
+}
+
+// Artifacts are files of runs. Their bytes are uploads in parts; the same bytes are kept once per tenant.
+type Artifacts struct {
+	in       *Records
+	rows     stagedOfRuns[artifactKey, perdure.Artifact]
+	contents staged[contentKey, content] // written by statements of their own
+}
+
+// dropOf removes a run's artifacts. Bytes that are nobody else's are on their way out then.
+func (repo *Artifacts) dropOf(t perdure.TenantID, run perdure.RunID) error {
+	list, err := repo.List(t, run)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	hashes := make([]string, len(list))
+	for i, a := range list {
+		hashes[i] = a.SHA256
+	}
+	repo.in.tx.Stage("DELETE FROM artifacts WHERE tenant=? AND run_id=?", string(t), string(run))
+	return repo.DropContents(t, hashes, func(a perdure.Artifact) bool { return a.RunID == run })
+}
+
+func (repo *Artifacts) open(in *Records) {
+	repo.in, repo.contents.in = in, in
+	repo.rows.over(in, artifactTable)
 }

@@ -19,7 +19,7 @@ var auditTable = &table[perdure.AuditEntry]{
 }
 
 // Add stages an entry of the audit log. It is written with the change that it tells of, or not at all.
-func (repo *AuditLog) Add(a perdure.AuditEntry) { push(repo.in.tx, &repo.rows, a) }
+func (repo *AuditLog) Add(a perdure.AuditEntry) { repo.rows.add(a) }
 
 // Trim removes the oldest entries of the audit log that are from before an instant, at most so many, and gives how many it has
 // staged to go. A node that removes the same ones at this moment has this batch decided again.
@@ -30,7 +30,7 @@ func (repo *AuditLog) Trim(before perdure.Instant, limit int) (n int, err error)
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM audit WHERE id<=?", []any{last}, anyNumber})
+	repo.in.tx.later.add(statement{"DELETE FROM audit WHERE id<=?", []any{last}, anyNumber})
 	return n, repo.in.tx.alone("audited")
 }
 
@@ -93,4 +93,15 @@ func (repo *AuditLog) Page(f AuditFilter) (out []perdure.AuditEntry, next string
 		next = ""
 	}
 	return out, next, err
+}
+
+// AuditLog is the log of who did what.
+type AuditLog struct {
+	in   *Records
+	rows added[perdure.AuditEntry]
+}
+
+func (repo *AuditLog) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, auditTable)
 }

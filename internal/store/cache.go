@@ -107,16 +107,17 @@ func (tx *Tx) Afresh() { tx.cache = nil }
 
 // recall takes a run from the cache into the batch.
 func (repo *Runs) recall(k runKey) bool {
-	if repo.in.tx.cache == nil {
+	tx := repo.in.tx
+	if tx == nil || tx.cache == nil {
 		return false
 	}
-	r, ok := repo.in.tx.cache.get(k)
+	r, ok := tx.cache.get(k)
 	if !ok {
 		return false
 	}
 	repo.rows.absorb(k, r, true)
-	repo.read[k] = r.Version
-	repo.in.tx.cached = append(repo.in.tx.cached, k)
+	repo.noteVersion(k, r.Version)
+	tx.cached = append(tx.cached, k)
 	return true
 }
 
@@ -126,15 +127,15 @@ func (tx *Tx) verify() error {
 	byTenant := make(map[perdure.TenantID][]string)
 	seen := make(map[runKey]bool)
 	for _, k := range slices.Concat(tx.cached, tx.judged) {
-		if _, read := tx.Runs.read[k]; read && !seen[k] && !tx.Runs.rows.slots[k].dirty {
+		if _, read := tx.Runs.read[k]; read && !seen[k] && !tx.Runs.rows.byKey[k].dirty {
 			seen[k] = true
 			byTenant[k.t] = append(byTenant[k.t], string(k.r))
 		}
 	}
 	for _, t := range slices.Sorted(maps.Keys(byTenant)) {
 		ids, same := byTenant[t], 0
-		err := eachPart(tx.s.dialect, ids, func(part []string) error {
-			given, args := tx.s.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+		err := eachPart(tx.dialect, ids, func(part []string) error {
+			given, args := tx.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
 			return tx.sess.Query("SELECT id, version FROM runs "+given, args, func(scan func(...any) error) error {
 				k, version := runKey{t: t}, int64(0)
 				if err := scan(&k.r, nullable[int64]{&version}); err != nil {
@@ -232,7 +233,7 @@ func (s *Store) trusted() *cache {
 
 // forget drops what a batch that was not written has taken from the cache.
 func (tx *Tx) forget() {
-	if len(tx.cached) > 0 && !tx.s.dialect.ownClock && tx.s.opt.Hooks.Clock == nil { // a test's time is not ours
+	if len(tx.cached) > 0 && !tx.dialect.ownClock && tx.s.opt.Hooks.Clock == nil { // a test's time is not ours
 		tx.s.cache.doubted.Store(time.Now().Add(time.Second).UnixNano())
 	}
 	for _, k := range tx.cached {

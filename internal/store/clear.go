@@ -87,8 +87,8 @@ func (repo *Removals) light(runs []Removal) (out []Removal, hashes []string, err
 		ids[i] = r.ID
 	}
 	heavy := make(map[string]bool)
-	err = eachPart(repo.in.s.dialect, ids, func(part []string) error {
-		cond, args := repo.in.s.dialect.anyOf("run_id", part)
+	err = eachPart(repo.in.dialect, ids, func(part []string) error {
+		cond, args := repo.in.dialect.anyOf("run_id", part)
 		return repo.in.sess.Query("SELECT DISTINCT run_id FROM artifacts WHERE tenant=? AND "+cond, append([]any{t}, args...), func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
@@ -100,8 +100,8 @@ func (repo *Removals) light(runs []Removal) (out []Removal, hashes []string, err
 		return nil, nil, err
 	}
 	of, bytes := make(map[string][]string), make(map[string]int64)
-	err = eachPart(repo.in.s.dialect, ids, func(part []string) error {
-		cond, args := repo.in.s.dialect.anyOf("r.owner", part)
+	err = eachPart(repo.in.dialect, ids, func(part []string) error {
+		cond, args := repo.in.dialect.anyOf("r.owner", part)
 		n, last := 0, ""
 		const most = 4 * clearValues
 		err := repo.in.sess.Query("SELECT r.owner, r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND "+cond+" ORDER BY r.owner"+atMost,
@@ -125,8 +125,8 @@ func (repo *Removals) light(runs []Removal) (out []Removal, hashes []string, err
 		if b.size == "" {
 			continue
 		}
-		err := eachPart(repo.in.s.dialect, ids, func(part []string) error {
-			cond, args := repo.in.s.dialect.anyOf(b.owner, part)
+		err := eachPart(repo.in.dialect, ids, func(part []string) error {
+			cond, args := repo.in.dialect.anyOf(b.owner, part)
 			return repo.in.sess.Query("SELECT "+b.owner+", CAST(sum("+b.size+") AS BIGINT) FROM "+b.table+" WHERE tenant=? AND "+cond+" GROUP BY "+b.owner, append([]any{t}, args...),
 				func(scan func(...any) error) error {
 					id, size := "", int64(0)
@@ -157,9 +157,9 @@ func (repo *Removals) clearTogether(runs []Removal, hashes []string) {
 		ids[i] = r.ID
 	}
 	slices.Sort(ids)
-	_ = eachPart(repo.in.s.dialect, ids, func(part []string) error {
+	_ = eachPart(repo.in.dialect, ids, func(part []string) error {
 		remove := func(table, owner, more string) {
-			cond, args := repo.in.s.dialect.anyOf(owner, part)
+			cond, args := repo.in.dialect.anyOf(owner, part)
 			repo.in.tx.Stage("DELETE FROM "+table+" WHERE tenant=? AND "+more+cond, append([]any{string(t)}, args...)...)
 		}
 		for _, b := range belongings[RemoveRun] {
@@ -176,7 +176,7 @@ func (repo *Removals) clearTogether(runs []Removal, hashes []string) {
 
 // clearOne removes a part of one thing, and says whether that was the last.
 func (repo *Removals) clearOne(r Removal) (done bool, err error) {
-	if r.Kind == RemoveUpload && !repo.in.s.dialect.ownClock {
+	if r.Kind == RemoveUpload && !repo.in.dialect.ownClock {
 		// Whoever adds to it at this moment holds this row: what he added is seen by what follows.
 		repo.in.tx.Stage("SELECT 1 FROM removals WHERE tenant=? AND kind=? AND id=? FOR UPDATE", string(r.Tenant), r.Kind, r.ID)
 	}
@@ -241,63 +241,4 @@ func (repo *Removals) take(left *part, b belonging, r Removal) (last any, more b
 		err = nil
 	}
 	return last, more, err
-}
-
-// drop removes large values that were an owner's, as far as they are nobody else's.
-func (repo *Values) drop(t perdure.TenantID, owner string) (more bool, err error) {
-	var hashes []string
-	bytes := int64(0)
-	err = repo.in.sess.Query("SELECT r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND r.owner=? ORDER BY r.hash"+atMost,
-		[]any{string(t), owner, int64(clearValues + 1)}, func(scan func(...any) error) error {
-			hash, size := "", int64(0)
-			if err := scan(&hash, &size); err != nil {
-				return err
-			}
-			if bytes += size; len(hashes) == clearValues || bytes > clearBytes && len(hashes) > 0 {
-				more = true
-				return errEnough
-			}
-			hashes = append(hashes, hash)
-			return nil
-		})
-	if err != nil && !errors.Is(err, errEnough) {
-		return false, err
-	}
-	_ = eachPart(repo.in.s.dialect, hashes, func(part []string) error {
-		cond, args := repo.in.s.dialect.anyOf("hash", part)
-		repo.in.tx.Stage("DELETE FROM blob_refs WHERE tenant=? AND owner=? AND "+cond, append([]any{string(t), owner}, args...)...)
-		return nil
-	})
-	repo.dropBlobs(t, hashes)
-	return more, nil
-}
-
-// dropBlobs removes those of some values to which nobody refers any more.
-func (repo *Values) dropBlobs(t perdure.TenantID, hashes []string) {
-	slices.Sort(hashes)
-	_ = eachPart(repo.in.s.dialect, slices.Compact(hashes), func(part []string) error {
-		cond, args := repo.in.s.dialect.anyOf("hash", part)
-		args = append([]any{string(t)}, args...)
-		if !repo.in.s.dialect.ownClock {
-			// Whoever stores the same value at this moment holds its row. His reference is there when it is free, and the next
-			// statement sees it.
-			repo.in.tx.Stage("SELECT 1 FROM blobs WHERE tenant=? AND "+cond+" ORDER BY hash FOR UPDATE", args...)
-		}
-		repo.in.tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)
-		return nil
-	})
-}
-
-// dropOf removes a run's artifacts. Bytes that are nobody else's are on their way out then.
-func (repo *Artifacts) dropOf(t perdure.TenantID, run perdure.RunID) error {
-	list, err := repo.List(t, run)
-	if err != nil || len(list) == 0 {
-		return err
-	}
-	hashes := make([]string, len(list))
-	for i, a := range list {
-		hashes[i] = a.SHA256
-	}
-	repo.in.tx.Stage("DELETE FROM artifacts WHERE tenant=? AND run_id=?", string(t), string(run))
-	return repo.DropContents(t, hashes, func(a perdure.Artifact) bool { return a.RunID == run })
 }

@@ -123,20 +123,40 @@ func (repo *DeadLetters) Groups(t perdure.TenantID, f LetterFilter) (out []Lette
 	return out, nil
 }
 
+var deadTable = &table[perdure.DeadLetter]{
+	name: "dead_letters", keys: []string{"tenant", "run_id"},
+	cols: []string{"tenant", "run_id", "kind", "queue", "cause", "message", "at", "expires_at", "redriven_by"},
+	bind: func(d *perdure.DeadLetter) []any {
+		return []any{string(d.Tenant), string(d.RunID), d.Kind, d.Queue, d.Cause, d.Message, int64(d.At), int64(d.ExpiresAt), string(d.RedrivenBy)}
+	},
+	scan: func(d *perdure.DeadLetter) []any {
+		return []any{&d.Tenant, &d.RunID, &d.Kind, &d.Queue, &d.Cause, &d.Message, &d.At, &d.ExpiresAt, &d.RedrivenBy}
+	},
+}
 
+// DeadLetters are the dead letters of runs that failed.
+type DeadLetters struct {
+	in   *Records
+	rows staged[runKey, perdure.DeadLetter]
+}
 
-// OfTypes reads the last lines of some types of a run's log, in their order.
-func (repo *Events) OfTypes(t perdure.TenantID, run perdure.RunID, types []string, limit int) ([]perdure.Line, error) {
-	args := []any{string(t), string(run)}
-	for _, typ := range types {
-		args = append(args, typ)
-	}
-	var out []perdure.Line
-	err := eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND type IN (?"+strings.Repeat(",?", len(types)-1)+") ORDER BY seq DESC"+atMost,
-		append(args, int64(limit)), func(e *EventRow) error {
-			out = append(out, e.Line)
-			return nil
-		})
-	slices.Reverse(out)
-	return out, err
+func (repo *DeadLetters) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, deadTable)
+}
+
+// Get gives a run's dead letter.
+func (repo *DeadLetters) Get(t perdure.TenantID, run perdure.RunID) (perdure.DeadLetter, bool, error) {
+	return repo.rows.load(runKey{t, run}, "WHERE tenant=? AND run_id=?", string(t), string(run))
+}
+
+// Put stages a dead letter.
+func (repo *DeadLetters) Put(d perdure.DeadLetter) {
+	repo.rows.put(runKey{d.Tenant, d.RunID}, d)
+}
+
+// Drop discards a dead letter; its run stays.
+func (repo *DeadLetters) Drop(t perdure.TenantID, run perdure.RunID) {
+	repo.rows.drop(runKey{t, run})
+	repo.in.tx.later.add(statement{"DELETE FROM dead_letters WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, anyNumber})
 }

@@ -26,8 +26,7 @@ func (repo *Removals) Expire() (letters, keys int, err error) {
 			return 0, 0, err
 		}
 	}
-	push(repo.in.tx, &repo.in.tx.later,
-		statement{letter + "DELETE " + dead, []any{int64(repo.in.Now)}, anyNumber},
+	repo.in.tx.later.add(statement{letter + "DELETE " + dead, []any{int64(repo.in.Now)}, anyNumber},
 		statement{key + "DELETE " + over, []any{int64(repo.in.Now)}, anyNumber},
 		// A key of a live run is looked at again later: it lasts at least as long as its run.
 		statement{key + "UPDATE idempotency SET expires_at=? WHERE " + due + " AND " + live, []any{int64(repo.in.Now), int64(repo.in.Now) + 3600*1e6}, anyNumber})
@@ -52,7 +51,7 @@ func (tx *Tx) alone(name string) error {
 		return err
 	}
 	n, _ := strconv.ParseInt(last, 10, 64)
-	push(tx, &tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value WHERE meta.value=?",
+	tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value WHERE meta.value=?",
 		[]any{name, strconv.FormatInt(n+1, 10), last}, 1})
 	return nil
 }

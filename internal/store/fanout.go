@@ -25,7 +25,7 @@ type fanOutKey struct {
 }
 
 var fanOutTable = &table[FanOut]{
-	name: "fanouts", versioned: true, keys: []string{"tenant", "run_id", "seq"},
+	name: "fanouts", versioned: true, version: func(f *FanOut) *int64 { return &f.Version }, keys: []string{"tenant", "run_id", "seq"},
 	cols: []string{"tenant", "run_id", "seq", "type", "thread_id", "own", "at", "after", "version"},
 	bind: func(f *FanOut) []any {
 		return []any{string(f.Tenant), string(f.RunID), f.Seq, f.Type, string(f.ThreadID), string(f.Own), int64(f.At), string(f.After), f.Version}
@@ -38,13 +38,13 @@ var fanOutTable = &table[FanOut]{
 func keyOfFanOut(f *FanOut) fanOutKey { return fanOutKey{runKey{f.Tenant, f.RunID}, f.Seq} }
 
 // Put stages an event that waits for its notifications. Its version is counted when the batch is written.
-func (repo *FanOuts) Put(f FanOut) { repo.rows.put(repo.in.tx, keyOfFanOut(&f), f) }
+func (repo *FanOuts) Put(f FanOut) { repo.rows.put(keyOfFanOut(&f), f) }
 
 // Drop stages the removal of an event that has all its notifications. The batch is decided again if somebody else was quicker
 // with it.
 func (repo *FanOuts) Drop(f *FanOut) {
-	repo.rows.drop(repo.in.tx, keyOfFanOut(f))
-	push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
+	repo.rows.drop(keyOfFanOut(f))
+	repo.in.tx.later.add(statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
 		[]any{string(f.Tenant), string(f.RunID), f.Seq, f.Version}, 1})
 }
 
@@ -98,4 +98,15 @@ func (repo *FanOuts) Count(limit int) (n int, err error) {
 	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM fanouts LIMIT %d) waiting", limit), nil,
 		func(scan func(...any) error) error { return scan(&n) })
 	return n, err
+}
+
+// FanOuts are events that wait to become notifications of many webhooks.
+type FanOuts struct {
+	in   *Records
+	rows staged[fanOutKey, FanOut]
+}
+
+func (repo *FanOuts) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, fanOutTable)
 }

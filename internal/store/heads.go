@@ -41,13 +41,24 @@ func (repo *Runs) ByID(t perdure.TenantID, ids []perdure.RunID) (out []perdure.R
 	return out, err
 }
 
-// ByID gives keys by their ids. Those that don't exist are left out.
-func (repo *Keys) ByID(ids []string) (out []perdure.Key, err error) {
-	err = eachPart(repo.in.dialect, ids, func(part []string) error {
-		given, args := repo.in.dialect.keyed("keys", []string{"id"}, nil, part)
-		return keysTable.query(repo.in.sess, given, args, func(k *perdure.Key) error {
-			out = append(out, *k)
-			return nil
+// A LiveRun is a run as a list of threads shows it.
+type LiveRun struct {
+	ID    perdure.RunID
+	Kind  string
+	State perdure.State
+}
+
+// Live gives those of some runs that are live.
+func (repo *Runs) Live(t perdure.TenantID, ids []perdure.RunID) (map[perdure.RunID]LiveRun, error) {
+	out := make(map[perdure.RunID]LiveRun, len(ids))
+	err := eachPart(repo.in.dialect, texts(ids), func(part []string) error {
+		cond, args := repo.in.dialect.anyOf("id", part)
+		query := "SELECT id, kind, state FROM runs WHERE tenant=? AND " + cond + " AND alarm_at IS NOT NULL"
+		return repo.in.sess.Query(query, append([]any{string(t)}, args...), func(scan func(...any) error) error {
+			var r LiveRun
+			err := scan(&r.ID, &r.Kind, &r.State)
+			out[r.ID] = r
+			return err
 		})
 	})
 	return out, err

@@ -76,7 +76,7 @@ func (repo *Runs) Page(t perdure.TenantID, f RunFilter) (RunPage, error) {
 	if err != nil {
 		return RunPage{}, err
 	}
-	l := &runList{v: repo.in.view, t: t, f: f, cond: cond, args: args, before: f.Before, bytes: f.Bytes}
+	l := &runList{in: repo.in, t: t, f: f, cond: cond, args: args, before: f.Before, bytes: f.Bytes}
 	next, err := l.source()
 	for err == nil && !l.done {
 		if err = next(); err == nil && !l.done && (l.looked >= f.Rows || f.Over != nil && f.Over()) {
@@ -88,7 +88,7 @@ func (repo *Runs) Page(t perdure.TenantID, f RunFilter) (RunPage, error) {
 
 // A runList is a page in the making.
 type runList struct {
-	v      *View
+	in     *Records
 	t      perdure.TenantID
 	f      RunFilter
 	cond   string // conditions on a row, each with AND before it
@@ -190,7 +190,7 @@ func (l *runList) everything() error {
 func (l *runList) slice() error {
 	most := min(sliceRows, l.f.Rows)
 	count, last := 0, ""
-	err := l.v.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id FROM runs WHERE tenant=? AND id<? AND id>? ORDER BY id DESC"+atMost+") AS part",
+	err := l.in.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id FROM runs WHERE tenant=? AND id<? AND id>? ORDER BY id DESC"+atMost+") AS part",
 		[]any{string(l.t), string(l.before), string(l.f.After), int64(most)}, func(scan func(...any) error) error { return scan(&count, &last) })
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func (l *runList) slice() error {
 
 // read adds the runs of a query to the page, and tells how many there were.
 func (l *runList) read(rest string, args ...any) (n int, err error) {
-	err = runTable.query(l.v.sess, rest, args, func(r *perdure.Run) error {
+	err = runTable.query(l.in.sess, rest, args, func(r *perdure.Run) error {
 		if n++; l.add(r) {
 			return errEnough
 		}
@@ -252,9 +252,9 @@ func (l *runList) byIDs(find func(n int) ([]perdure.RunID, error)) func() error 
 // readIDs adds those of some runs to the page that match.
 func (l *runList) readIDs(ids []perdure.RunID) error {
 	var found []perdure.Run
-	err := eachPart(l.v.dialect, texts(ids), func(part []string) error {
-		given, args := l.v.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(l.t)}, part)
-		return runTable.query(l.v.sess, given+l.cond, append(args, l.args...), func(r *perdure.Run) error {
+	err := eachPart(l.in.dialect, texts(ids), func(part []string) error {
+		given, args := l.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(l.t)}, part)
+		return runTable.query(l.in.sess, given+l.cond, append(args, l.args...), func(r *perdure.Run) error {
 			found = append(found, *r)
 			return nil
 		})
@@ -270,7 +270,7 @@ func (l *runList) readIDs(ids []perdure.RunID) error {
 
 // find reads ids.
 func (l *runList) find(query string, args ...any) (ids []perdure.RunID, err error) {
-	err = l.v.sess.Query(query, args, func(scan func(...any) error) error {
+	err = l.in.sess.Query(query, args, func(scan func(...any) error) error {
 		var id perdure.RunID
 		err := scan(&id)
 		ids = append(ids, id)
@@ -304,7 +304,7 @@ func (l *runList) rarestEntry() (func(n int) ([]perdure.RunID, error), error) {
 	for _, k := range slices.Sorted(maps.Keys(l.f.Metadata)) {
 		n := int64(0)
 		if len(l.f.Metadata) > 1 {
-			err := l.v.sess.Query("SELECT count(*) FROM (SELECT 1 FROM run_metadata WHERE tenant=? AND name=? AND value=?"+atMost+") AS part",
+			err := l.in.sess.Query("SELECT count(*) FROM (SELECT 1 FROM run_metadata WHERE tenant=? AND name=? AND value=?"+atMost+") AS part",
 				[]any{string(l.t), k, indexed(l.f.Metadata[k]), int64(sliceRows)}, func(scan func(...any) error) error { return scan(&n) })
 			if err != nil {
 				return nil, err
@@ -333,7 +333,7 @@ func (l *runList) live() func() error {
 		if err := l.slice(); err != nil || l.done {
 			return err
 		}
-		ids, all, err := l.v.Runs.liveIDs(l.t)
+		ids, all, err := l.in.Runs.liveIDs(l.t)
 		if err != nil || !all {
 			return err
 		}

@@ -49,7 +49,7 @@ func (w *watching) Query(query string, args []any, row func(scan func(...any) er
 func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *watching) {
 	t.Helper()
 	w := &watching{Session: s.lanes[LaneWork].write}
-	p, err := (&View{s.Now(), s.dialect, w}).Runs.Page(tenant, f)
+	p, err := newView(s.Now(), s.dialect, w).Runs.Page(tenant, f)
 	if err != nil {
 		t.Fatalf("list by %+v: %v", f, err)
 	}

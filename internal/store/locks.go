@@ -20,9 +20,6 @@ var errLocked = perdure.Errorf(perdure.CodeUnavailable, "nothing was written: so
 // Locked tells whether an operation was refused because somebody else holds a row locked.
 func Locked(err error) bool { return errors.Is(err, errLocked) }
 
-// metaKey is a row of meta.
-type metaKey string
-
 // findLocked finds out which of the rows that a batch could not write are locked, so that it can be decided again without them. It
 // tells whether that is worth a try.
 func (s *Store) findLocked(l *lane, tx *Tx, try int) bool {
@@ -86,12 +83,12 @@ func (s *Store) contended(l *lane, tx *Tx, known map[any]bool) map[any]bool {
 		tables["runs"] = append(tables["runs"], row{k, string(k.t), string(k.r), version})
 	}
 	for _, k := range tx.Threads.rows.dirty {
-		if sl := tx.Threads.rows.slots[k]; sl.stored {
+		if sl := tx.Threads.rows.byKey[k]; sl.stored {
 			tables["threads"] = append(tables["threads"], row{k, string(k.t), string(k.id), sl.val.Version})
 		}
 	}
 	for _, k := range tx.Groups.rows.dirty {
-		if sl := tx.Groups.rows.slots[k]; sl.stored {
+		if sl := tx.Groups.rows.byKey[k]; sl.stored {
 			tables["gatherings"] = append(tables["gatherings"], row{k, string(k.t), string(k.id), sl.val.Version})
 		}
 	}

@@ -66,7 +66,7 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	t.Helper()
 	run := newRun("a", 1e15)
 	run.Options.Webhook = `"https://example.com/a"`
-	list := slices.Concat(runsOfSchema10().insert(d, []perdure.Run{run}), keysTable.insert(d, []perdure.Key{
+	list := slices.Concat(runsOfSchema10().insert(d, []perdure.Run{run}), apiKeyTable.insert(d, []perdure.Key{
 		{ID: "admin", Tenant: "default", Platform: true, Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report", "keys:admin"}},
 		{ID: "worker", Tenant: "default", Platform: true, Scopes: []perdure.Scope{"worker:poll", "worker:report"}},
 		{ID: "tenant", Tenant: "acme", Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report", "keys:admin"}},
@@ -119,7 +119,7 @@ func TestAStoreOfSchema4IsBroughtUp(t *testing.T) {
 		}
 	}
 	onOld(t, 4, func(t *testing.T, old Session, d *dialect, at Options) {
-		if _, err := execAll(old, keysTable.insert(d, keys)); err != nil {
+		if _, err := execAll(old, apiKeyTable.insert(d, keys)); err != nil {
 			t.Fatal(err)
 		}
 		if err := old.Commit(); err != nil {
@@ -151,7 +151,7 @@ func TestPlatformKeysKeepTheirRights(t *testing.T) {
 			{ID: "tenant", Tenant: "acme", Scopes: []perdure.Scope{perdure.ScopeKeys}},
 			{ID: "reader", Tenant: "acme", Scopes: []perdure.Scope{perdure.ScopeRead}},
 		}
-		if _, err := execAll(old, keysTable.insert(d, keys)); err != nil {
+		if _, err := execAll(old, apiKeyTable.insert(d, keys)); err != nil {
 			t.Fatal(err)
 		}
 		if err := old.Commit(); err != nil {

@@ -32,10 +32,10 @@ func TestListsByNameArePaged(t *testing.T) {
 		must(t, s, opFunc(func(tx *Tx) error {
 			for i := range 7 {
 				id := fmt.Sprintf("n%d", i)
-				tx.Workers.rows.put(tx, workerKey{tenant, id}, perdure.Worker{Tenant: tenant, ID: id, Queues: perdure.Value(`["` + strings.Repeat("q", 3000) + `"]`)})
-				tx.Workers.rows.put(tx, workerKey{"other", id}, perdure.Worker{Tenant: "other", ID: id, Queues: "[]"})
-				tx.Keys.rows.put(tx, "k"+id, perdure.Key{ID: "k" + id, Tenant: tenant, Platform: i%2 == 1})
-				tx.Queues.rows.put(tx, queueKey{tenant, id}, QueueRow{Tenant: tenant, Name: id})
+				tx.Workers.rows.put(workerKey{tenant, id}, perdure.Worker{Tenant: tenant, ID: id, Queues: perdure.Value(`["` + strings.Repeat("q", 3000) + `"]`)})
+				tx.Workers.rows.put(workerKey{"other", id}, perdure.Worker{Tenant: "other", ID: id, Queues: "[]"})
+				tx.Keys.rows.put("k"+id, perdure.Key{ID: "k" + id, Tenant: tenant, Platform: i%2 == 1})
+				tx.Queues.rows.put(queueKey{tenant, id}, QueueRow{Tenant: tenant, Name: id})
 			}
 			return nil
 		}))
@@ -72,7 +72,7 @@ func TestQueuesAreCountedPageByPage(t *testing.T) {
 				}
 				r.ReadyAt = perdure.Instant(1000 + i)
 				tx.Runs.Put(r, nil)
-				tx.Queues.rows.put(tx, queueKey{tenant, r.Queue}, QueueRow{Tenant: tenant, Name: r.Queue})
+				tx.Queues.rows.put(queueKey{tenant, r.Queue}, QueueRow{Tenant: tenant, Name: r.Queue})
 				return nil
 			}))
 		}
@@ -108,7 +108,7 @@ func TestRareDeadLettersAreLookedForInBoundedSteps(t *testing.T) {
 				if i == 1 || i == 14 {
 					d.Cause = "rare"
 				}
-				tx.DeadLetters.rows.put(tx, runKey{tenant, d.RunID}, d)
+				tx.DeadLetters.rows.put(runKey{tenant, d.RunID}, d)
 			}
 			return nil
 		}))

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/perdure/perdure"
 
 	"github.com/perdure/perdure/internal/pgtest"

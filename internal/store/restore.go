@@ -75,7 +75,7 @@ func upgradeCopy(from *backup.Copy, b *Backup) error {
 		return err
 	}
 	b.Rows += after - before // a backup from before there was the index of metadata has been given one
-	found, err := (&View{b.At, sqliteDialect, from}).Check(nil)
+	found, err := newView(b.At, sqliteDialect, from).Check(nil)
 	if err == nil && len(found) > 0 {
 		err = fmt.Errorf("the backup breaks %d invariants, the first: %s: %s", len(found), found[0].Statement, found[0].Row)
 	}
@@ -111,8 +111,8 @@ func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generat
 			added, err = c.adoptRuns(from, adopt)
 		case itemTable.name:
 			err = c.adoptItems(from, adopt)
-		case keysTable.name:
-			err = adoptAll(c, keysTable, from, adopt.Key)
+		case apiKeyTable.name:
+			err = adoptAll(c, apiKeyTable, from, adopt.Key)
 		default:
 			_, err = c.Table(ctx, t, from)
 		}
@@ -151,7 +151,7 @@ func (c *restoring) more(adopt Adoption) (int64, error) {
 		return 0, err
 	}
 	n := len(keys) + len(audits)
-	return int64(n), c.save(auditTable.name, n, append(keysTable.insert(c.d, keys), auditTable.insert(c.d, audits)...))
+	return int64(n), c.save(auditTable.name, n, append(apiKeyTable.insert(c.d, keys), auditTable.insert(c.d, audits)...))
 }
 
 // knownTables gives the tables of a backup, which are those of a store and no others: their names become part of statements.

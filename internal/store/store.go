@@ -425,10 +425,13 @@ func (s *Store) doubt(err error) {
 // ---- reading
 
 // A View reads what is committed, all of it as of one moment.
-type View struct {
-	Now     perdure.Instant
-	dialect *dialect
-	sess    Session
+type View struct{ Records }
+
+// newView makes a view over a session.
+func newView(now perdure.Instant, d *dialect, sess Session) *View {
+	v := &View{Records{Now: now, dialect: d, sess: sess}}
+	v.open()
+	return v
 }
 
 // View calls f with a consistent view. The sessions go round the tenants that ask; see fair.With.
@@ -502,7 +505,7 @@ func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error
 		l := s.lanes[0]
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return f(&View{s.clock(), s.dialect, l.read})
+		return f(newView(s.clock(), s.dialect, l.read))
 	}
 	r, err := s.take(ctx, from)
 	if err != nil {
@@ -512,7 +515,7 @@ func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error
 	err = r.Begin()
 	if err == nil {
 		defer r.Rollback()
-		err = f(&View{s.clock(), s.dialect, r})
+		err = f(newView(s.clock(), s.dialect, r))
 	}
 	switch {
 	case err != nil && s.dialect.late(err):

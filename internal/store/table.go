@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/perdure/perdure"
 )
 
 // A table knows how a record becomes a row and back. cols, bind and scan are in the same order.
@@ -13,8 +15,11 @@ type table[T any] struct {
 	keys []string
 	bind func(*T) []any
 	scan func(*T) []any
-	// versioned tables have a column "version": an update holds only for the version that was read.
+	// versioned tables have a column "version": an update holds only for the version that was read. version points to
+	// it in a record. heads, if set, has the columns that an update writes, where these are not all.
 	versioned bool
+	version   func(*T) *int64
+	heads     *table[T]
 	// written once: a second insert of the same key is an error, not an update.
 	once bool
 	// quiet: a second insert of the same key changes nothing and is no error.
@@ -205,4 +210,29 @@ func orNull[T ~int64](v T) any {
 		return nil
 	}
 	return int64(v)
+}
+
+type idList struct{ ids *[]perdure.RunID }
+
+// ids joins run ids for a column; splitIDs is its inverse.
+func joinIDs(ids []perdure.RunID) string {
+	var b strings.Builder
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(string(id))
+	}
+	return b.String()
+}
+
+func (l idList) Scan(v any) error {
+	s, _ := v.(string)
+	*l.ids = nil
+	if s != "" {
+		for part := range strings.SplitSeq(s, "\n") {
+			*l.ids = append(*l.ids, perdure.RunID(part))
+		}
+	}
+	return nil
 }

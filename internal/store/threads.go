@@ -143,25 +143,114 @@ func (repo *Threads) MetadataTitle(t perdure.TenantID, metadata perdure.Value) (
 	return perdure.MetadataTitle(string(text)), err
 }
 
-// A LiveRun is a run as a list of threads shows it.
-type LiveRun struct {
-	ID    perdure.RunID
-	Kind  string
-	State perdure.State
+var threadTable = &table[perdure.Thread]{
+	name: "threads", versioned: true, version: func(t *perdure.Thread) *int64 { return &t.Version }, keys: []string{"tenant", "id"},
+	cols: []string{"tenant", "id", "metadata", "created_at", "version", "active", "seq", "updated_at", "title"},
+	bind: func(t *perdure.Thread) []any {
+		return []any{string(t.Tenant), string(t.ID), string(t.Metadata), int64(t.CreatedAt), t.Version, string(t.Active), t.Seq,
+			int64(t.UpdatedAt), t.Title}
+	},
+	scan: func(t *perdure.Thread) []any {
+		return []any{&t.Tenant, &t.ID, &t.Metadata, &t.CreatedAt, &t.Version, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title}
+	},
 }
 
-// Live gives those of some runs that are live.
-func (repo *Runs) Live(t perdure.TenantID, ids []perdure.RunID) (map[perdure.RunID]LiveRun, error) {
-	out := make(map[perdure.RunID]LiveRun, len(ids))
-	err := eachPart(repo.in.dialect, texts(ids), func(part []string) error {
-		cond, args := repo.in.dialect.anyOf("id", part)
-		query := "SELECT id, kind, state FROM runs WHERE tenant=? AND " + cond + " AND alarm_at IS NOT NULL"
-		return repo.in.sess.Query(query, append([]any{string(t)}, args...), func(scan func(...any) error) error {
-			var r LiveRun
-			err := scan(&r.ID, &r.Kind, &r.State)
-			out[r.ID] = r
+var messageTable = &table[perdure.ThreadMessage]{
+	name: "messages", once: true, keys: []string{"tenant", "thread_id", "seq"},
+	cols: []string{"tenant", "thread_id", "seq", "role", "content", "metadata", "run_id", "at"},
+	bind: func(m *perdure.ThreadMessage) []any {
+		return []any{string(m.Tenant), string(m.ThreadID), m.Seq, m.Role, string(m.Content), string(m.Metadata), string(m.RunID), int64(m.At)}
+	},
+	scan: func(m *perdure.ThreadMessage) []any {
+		return []any{&m.Tenant, &m.ThreadID, &m.Seq, &m.Role, &m.Content, &m.Metadata, &m.RunID, &m.At}
+	},
+}
+
+// Threads are conversations and their messages.
+type Threads struct {
+	in       *Records
+	rows     staged[threadKey, perdure.Thread]
+	messages added[perdure.ThreadMessage]
+}
+
+type threadKey struct {
+	t  perdure.TenantID
+	id perdure.ThreadID
+}
+
+// Messages reads a thread from a cursor on.
+func (repo *Threads) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, limit int) ([]perdure.ThreadMessage, error) {
+	var out []perdure.ThreadMessage
+	err := messageTable.query(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(id), after, int64(limit)},
+		func(m *perdure.ThreadMessage) error {
+			out = append(out, *m)
+			return nil
+		})
+	return out, err
+}
+
+// Drop takes a thread out of the store, if it still is what was read. Its messages follow.
+func (repo *Threads) Drop(th *perdure.Thread) {
+	k := threadKey{th.Tenant, th.ID}
+	repo.rows.drop(k)
+	repo.in.tx.later.add(statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?", []any{string(th.Tenant), string(th.ID), th.Version}, 1})
+	repo.in.Removals.rows.add(Removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now, Lines: th.Seq})
+}
+
+// InUse tells why a thread is needed: a live run is on it, or an open chord goes on there.
+func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
+	live, err := repo.in.Runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL", []any{string(t), string(id)}, 1,
+		func(r *perdure.Run) bool { return r.Tenant == t && r.ThreadID == id && r.State.Live() }, byID)
+	if err != nil || len(live) > 0 {
+		if len(live) > 0 {
+			why = "the run " + string(live[0].ID) + " on it is live"
+		}
+		return why, err
+	}
+	err = repo.in.sess.Query("SELECT r.id FROM gatherings g JOIN runs r ON r.tenant=g.tenant AND r.id=g.id WHERE g.tenant=? AND g.state='open' AND g.kind='chord' AND r.thread_id=? LIMIT 1",
+		[]any{string(t), string(id)}, func(scan func(...any) error) error {
+			var run string
+			err := scan(&run)
+			why = "the run " + run + " on it is to be continued"
 			return err
 		})
-	})
-	return out, err
+	return why, err
+}
+
+func (repo *Threads) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, threadTable)
+	repo.messages.over(in, messageTable)
+}
+
+// Get gives a thread.
+func (repo *Threads) Get(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, bool, error) {
+	return repo.rows.load(threadKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
+}
+
+// Put stages a thread, on which something happens now. Its version is counted when the batch is written.
+func (repo *Threads) Put(th perdure.Thread) {
+	th.UpdatedAt = repo.in.Now
+	repo.rows.put(threadKey{th.Tenant, th.ID}, th)
+}
+
+// AddMessage stages a message; its thread is staged by the caller, with the new Seq.
+func (repo *Threads) AddMessage(m perdure.ThreadMessage) {
+	if repo.in.tx.doubt { // as renumber does for lines
+		last := int64(0)
+		_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM messages WHERE tenant=? AND thread_id=?", []any{string(m.Tenant), string(m.ThreadID)}, func(scan func(...any) error) error {
+			return scan(&last)
+		})
+		for i := range repo.messages.list {
+			if x := &repo.messages.list[i]; x.Tenant == m.Tenant && x.ThreadID == m.ThreadID {
+				last = max(last, x.Seq)
+			}
+		}
+		m.Seq = max(m.Seq, last+1)
+		if th, ok, _ := repo.rows.get(threadKey{m.Tenant, m.ThreadID}); ok {
+			th.Seq = m.Seq
+			repo.Put(th)
+		}
+	}
+	repo.messages.add(m)
 }

@@ -39,7 +39,7 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 				return err
 			}},
 			{"threads", []string{"threads_updated"}, func(tx *Tx) error {
-				_, _, err := (&View{dialect: tx.s.dialect, sess: tx.sess}).Threads.Page(tenant, Page{After: "5000.t9", Limit: 5})
+				_, _, err := newView(tx.Now, tx.dialect, tx.sess).Threads.Page(tenant, Page{After: "5000.t9", Limit: 5})
 				return err
 			}},
 		} {

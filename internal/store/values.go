@@ -3,6 +3,8 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"slices"
 
 	"github.com/perdure/perdure"
 )
@@ -34,8 +36,8 @@ func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline 
 		return perdure.Value(text)
 	}
 	hash := Digest(text)
-	push(repo.in.tx, &repo.blobs, blobRow{t, hash, int64(len(text)), text})
-	push(repo.in.tx, &repo.refs, blobRefRow{t, owner, hash})
+	repo.blobs.add(blobRow{t, hash, int64(len(text)), text})
+	repo.refs.add(blobRefRow{t, owner, hash})
 	return perdure.RefValue(hash, len(text))
 }
 
@@ -57,7 +59,7 @@ func distinct(blobs []blobRow) []blobRow {
 // Share lets another owner keep a value that is stored already.
 func (repo *Values) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
 	if hash, _, ref := v.Ref(); ref {
-		push(repo.in.tx, &repo.refs, blobRefRow{t, owner, hash})
+		repo.refs.add(blobRefRow{t, owner, hash})
 	}
 	return v
 }
@@ -74,15 +76,13 @@ func (repo *Values) Resolve(t perdure.TenantID, v perdure.Value) (perdure.Value,
 	if !ref {
 		return v, nil
 	}
-	for _, b := range repo.blobs {
+	for _, b := range repo.blobs.list {
 		if b.Tenant == t && b.Hash == hash {
 			return perdure.Value(b.Content), nil
 		}
 	}
 	return resolve(repo.in.sess, t, v)
 }
-
-
 
 func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
 	hash, _, ref := v.Ref()
@@ -95,4 +95,94 @@ func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, err
 		err = perdure.Errorf(perdure.CodeInternal, "the content of %s is missing or damaged", hash)
 	}
 	return perdure.Value(content), err
+}
+
+type blobRow struct {
+	Tenant  perdure.TenantID
+	Hash    string
+	Size    int64
+	Content string
+}
+
+type blobRefRow struct {
+	Tenant perdure.TenantID
+	Owner  string
+	Hash   string
+}
+
+var blobTable = &table[blobRow]{
+	name: "blobs", quiet: true, held: "size", keys: []string{"tenant", "hash"},
+	cols: []string{"tenant", "hash", "size", "content"},
+	bind: func(b *blobRow) []any { return []any{string(b.Tenant), b.Hash, b.Size, b.Content} },
+	scan: func(b *blobRow) []any { return []any{&b.Tenant, &b.Hash, &b.Size, &b.Content} },
+}
+
+var blobRefTable = &table[blobRefRow]{
+	name: "blob_refs", quiet: true, keys: []string{"tenant", "owner", "hash"},
+	cols: []string{"tenant", "owner", "hash"},
+	bind: func(b *blobRefRow) []any { return []any{string(b.Tenant), b.Owner, b.Hash} },
+	scan: func(b *blobRefRow) []any { return []any{&b.Tenant, &b.Owner, &b.Hash} },
+}
+
+// Values are large values, which are stored once per tenant by their hash, and who refers to them.
+type Values struct {
+	in    *Records
+	blobs added[blobRow]
+	refs  added[blobRefRow]
+}
+
+// drop removes large values that were an owner's, as far as they are nobody else's.
+func (repo *Values) drop(t perdure.TenantID, owner string) (more bool, err error) {
+	var hashes []string
+	bytes := int64(0)
+	err = repo.in.sess.Query("SELECT r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND r.owner=? ORDER BY r.hash"+atMost,
+		[]any{string(t), owner, int64(clearValues + 1)}, func(scan func(...any) error) error {
+			hash, size := "", int64(0)
+			if err := scan(&hash, &size); err != nil {
+				return err
+			}
+			if bytes += size; len(hashes) == clearValues || bytes > clearBytes && len(hashes) > 0 {
+				more = true
+				return errEnough
+			}
+			hashes = append(hashes, hash)
+			return nil
+		})
+	if err != nil && !errors.Is(err, errEnough) {
+		return false, err
+	}
+	_ = eachPart(repo.in.dialect, hashes, func(part []string) error {
+		cond, args := repo.in.dialect.anyOf("hash", part)
+		repo.in.tx.Stage("DELETE FROM blob_refs WHERE tenant=? AND owner=? AND "+cond, append([]any{string(t), owner}, args...)...)
+		return nil
+	})
+	repo.dropBlobs(t, hashes)
+	return more, nil
+}
+
+// dropBlobs removes those of some values to which nobody refers any more.
+func (repo *Values) dropBlobs(t perdure.TenantID, hashes []string) {
+	slices.Sort(hashes)
+	_ = eachPart(repo.in.dialect, slices.Compact(hashes), func(part []string) error {
+		cond, args := repo.in.dialect.anyOf("hash", part)
+		args = append([]any{string(t)}, args...)
+		if !repo.in.dialect.ownClock {
+			// Whoever stores the same value at this moment holds its row. His reference is there when it is free, and the next
+			// statement sees it.
+			repo.in.tx.Stage("SELECT 1 FROM blobs WHERE tenant=? AND "+cond+" ORDER BY hash FOR UPDATE", args...)
+		}
+		repo.in.tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)
+		return nil
+	})
+}
+
+func (repo *Values) open(in *Records) {
+	repo.in, repo.blobs.in, repo.refs.in = in, in, in
+	in.write(repo)
+}
+
+func (repo *Values) pending() int { return repo.blobs.pending() + repo.refs.pending() }
+
+func (repo *Values) statements(d *dialect) []statement {
+	return append(blobTable.insert(d, distinct(repo.blobs.list)), blobRefTable.insert(d, repo.refs.list)...)
 }

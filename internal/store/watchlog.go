@@ -19,7 +19,7 @@ var watchTable = &table[perdure.WatchdogAction]{
 }
 
 // Add stages entries of the watchdog's log. They are written with what they tell of, or not at all.
-func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { push(repo.in.tx, &repo.rows, list...) }
+func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { repo.rows.add(list...) }
 
 // Trim removes the oldest entries of the watchdog's log: those before an id, and those beyond so many, a batch at a time.
 // It gives how many it has staged to go; another node that removes the same ones at this moment has this batch decided again.
@@ -43,7 +43,7 @@ func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
+	repo.in.tx.later.add(statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
 	return n, repo.in.tx.alone("trimmed")
 }
 
@@ -80,12 +80,14 @@ func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err err
 	return out, err
 }
 
-// SetOffline stages that a worker is shown as offline, unless it was heard from meanwhile.
-func (repo *Workers) SetOffline(w perdure.Worker) {
-	if sl := repo.rows.slots[workerKey{w.Tenant, w.ID}]; sl != nil {
-		before := *sl
-		sl.val.Offline = true
-		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
-	}
-	push(repo.in.tx, &repo.in.tx.later, statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?", []any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
+// WatchLog is the log of what the watchdog did.
+type WatchLog struct {
+	in      *Records
+	rows    added[perdure.WatchdogAction]
+	trimmed bool // the batch has removed old entries
+}
+
+func (repo *WatchLog) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, watchTable)
 }

@@ -1,12 +1,9 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -20,18 +17,9 @@ func (l wordList) Scan(v any) error {
 	return nil
 }
 
-// millis scans a number of milliseconds.
-type millis struct{ d *time.Duration }
-
-func (m millis) Scan(v any) error {
-	n, _ := v.(int64)
-	*m.d = time.Duration(n) * time.Millisecond
-	return nil
-}
-
 var (
 	webhookTable = &table[perdure.Webhook]{
-		name: "webhooks", versioned: true, keys: []string{"tenant", "id"},
+		name: "webhooks", versioned: true, version: func(w *perdure.Webhook) *int64 { return &w.Version }, keys: []string{"tenant", "id"},
 		cols: []string{"tenant", "id", "scope", "thread_id", "url", "events", "description", "secret_version", "rotated_at",
 			"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "unused_at", "version"},
 		bind: func(w *perdure.Webhook) []any {
@@ -44,32 +32,7 @@ var (
 				&w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt, &w.UnusedAt, &w.Version}
 		},
 	}
-	noteTable = &table[perdure.Notification]{
-		name: "outbox", versioned: true, keys: []string{"tenant", "run_id", "seq", "target"},
-		cols: []string{"tenant", "run_id", "seq", "target", "type", "state", "attempts", "tries", "created_at", "alarm_at", "status", "error", "version"},
-		bind: func(n *perdure.Notification) []any {
-			return []any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook), n.Type, n.State, n.Attempts, n.Tries, int64(n.CreatedAt), orNull(n.AlarmAt),
-				int64(n.Status), n.Error, n.Version}
-		},
-		scan: func(n *perdure.Notification) []any {
-			return []any{&n.Tenant, &n.RunID, &n.Seq, &n.Webhook, &n.Type, &n.State, &n.Attempts, &n.Tries, &n.CreatedAt, nullable[perdure.Instant]{&n.AlarmAt},
-				&n.Status, &n.Error, &n.Version}
-		},
-	}
-	attemptTable = &table[perdure.WebhookAttempt]{
-		// quiet: one whose outcome was unknown is written down again.
-		name: "webhook_attempts", quiet: true, keys: []string{"tenant", "run_id", "seq", "target", "n"},
-		cols: []string{"tenant", "run_id", "seq", "target", "n", "at", "took_ms", "status", "error", "response"},
-		bind: func(a *perdure.WebhookAttempt) []any {
-			return []any{string(a.Tenant), string(a.RunID), a.Seq, string(a.Webhook), a.N, int64(a.At), a.Took.Milliseconds(), int64(a.Status), a.Error, a.Response}
-		},
-		scan: func(a *perdure.WebhookAttempt) []any {
-			return []any{&a.Tenant, &a.RunID, &a.Seq, &a.Webhook, &a.N, &a.At, millis{&a.Took}, &a.Status, &a.Error, &a.Response}
-		},
-	}
 )
-
-
 
 func readWebhooks(s Session, t perdure.TenantID) ([]perdure.Webhook, error) {
 	var out []perdure.Webhook
@@ -80,103 +43,6 @@ func readWebhooks(s Session, t perdure.TenantID) ([]perdure.Webhook, error) {
 	return out, err
 }
 
-
-
-// OfRun lists a run's notifications.
-func (repo *Outbox) OfRun(t perdure.TenantID, run perdure.RunID) ([]perdure.Notification, error) {
-	return repo.where("WHERE tenant=? AND run_id=? ORDER BY seq, target", string(t), string(run))
-}
-
-// Deliveries lists what an endpoint was told, is told and will be told, newest first: in one state, or all with an
-// empty one. before is the cursor, the id of the last one of the page before.
-func (repo *Outbox) Deliveries(t perdure.TenantID, w perdure.WebhookID, state, before string, limit int) ([]perdure.Notification, error) {
-	where, args := "WHERE tenant=? AND target=?", []any{string(t), string(w)}
-	if state != "" {
-		if !slices.Contains(perdure.NoteStates, state) {
-			return nil, perdure.Invalid("state", "%.40q is none of %s", state, strings.Join(perdure.NoteStates, ", "))
-		}
-		where += " AND state='" + state + "'" // not as an argument: an index is for the dead alone
-	}
-	if before != "" {
-		last, ok, err := repo.Delivery(t, before)
-		if err != nil {
-			return nil, err
-		}
-		if !ok || last.Webhook != w {
-			return nil, perdure.Invalid("cursor", "is not what the last page ended with")
-		}
-		where += " AND (created_at,run_id,seq)<(?,?,?)"
-		args = append(args, int64(last.CreatedAt), string(last.RunID), last.Seq)
-	}
-	return repo.where(fmt.Sprintf("%s ORDER BY created_at DESC, run_id DESC, seq DESC LIMIT %d", where, limit), args...)
-}
-
-// Delivery gives a notification by its id.
-func (repo *Outbox) Delivery(t perdure.TenantID, id string) (n perdure.Notification, ok bool, err error) {
-	run, seq, w, ok := perdure.ParseNotificationID(id)
-	if !ok {
-		return n, false, nil
-	}
-	list, err := repo.where("WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq, string(w))
-	if err != nil || len(list) == 0 {
-		return n, false, err
-	}
-	return list[0], true, nil
-}
-
-func (repo *Outbox) where(where string, args ...any) ([]perdure.Notification, error) {
-	var out []perdure.Notification
-	err := noteTable.query(repo.in.sess, where, args, func(n *perdure.Notification) error {
-		out = append(out, *n)
-		return nil
-	})
-	return out, err
-}
-
-// maxAttempts bounds how many attempts of a notification are shown: one that is redelivered again and again has any number.
-const maxAttempts = 100
-
-// Attempts gives the last attempts to send a notification, in order, at most maxAttempts.
-func (repo *Outbox) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt, error) {
-	var out []perdure.WebhookAttempt
-	err := attemptTable.query(repo.in.sess, fmt.Sprintf("WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n DESC LIMIT %d", maxAttempts),
-		[]any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook)}, func(a *perdure.WebhookAttempt) error {
-			out = append(out, *a)
-			return nil
-		})
-	slices.Reverse(out)
-	return out, err
-}
-
-// A Mailbox is an endpoint with something to send, and when the first of it is due.
-type Mailbox struct {
-	Tenant  perdure.TenantID
-	Webhook perdure.WebhookID
-	Due     perdure.Instant
-}
-
-// mailboxes steps from endpoint to endpoint along their index, however many rows each has: to the tenant's next one, or the
-// next tenant's first. (A pair is not compared: with the pairs of a recursive query SQLite would use half of the index.)
-// Every column is looked for by itself, since not every database can take a row from a query inside a step.
-//
-// After so many endpoints of a tenant it goes on with the next tenant: MailboxesOf finds the others. No id of an endpoint begins with a tilde.
-func mailboxes(perTenant int) string {
-	next := func(tenant, target string) string {
-		var cols []string
-		for _, col := range []string{"tenant", "target", "alarm_at"} {
-			from := "(SELECT o." + col + " FROM outbox o WHERE o.alarm_at IS NOT NULL AND o.tenant"
-			cols = append(cols, "coalesce("+from+"="+tenant+" AND o.target>"+target+" ORDER BY o.target, o.alarm_at LIMIT 1), "+
-				from+">"+tenant+" ORDER BY o.tenant, o.target, o.alarm_at LIMIT 1))")
-		}
-		return strings.Join(cols, ", ")
-	}
-	from := fmt.Sprintf("CASE WHEN box.m>=%d THEN '~' ELSE box.target END", perTenant)
-	another := "EXISTS (SELECT 1 FROM outbox o WHERE o.alarm_at IS NOT NULL AND o.tenant=box.tenant AND o.target>" + from + ")"
-	return "WITH RECURSIVE box(tenant, target, alarm_at, n, m) AS (SELECT " + next("?", "?") + ", 1, 1 UNION ALL SELECT " + next("box.tenant", from) +
-		", n+1, CASE WHEN " + another + " THEN m+1 ELSE 1 END FROM box WHERE box.tenant IS NOT NULL AND n<CAST(? AS BIGINT)) " +
-		"SELECT tenant, target, alarm_at FROM box WHERE tenant IS NOT NULL"
-}
-
 // MailboxesEach is how many endpoints of a tenant Mailboxes gives before it goes on with the next tenant.
 const MailboxesEach = 100
 
@@ -185,38 +51,212 @@ var (
 	mailboxesOfOne = mailboxes(math.MaxInt32)
 )
 
-// MailboxesOf gives the endpoints of a tenant behind one of them that have something to send, now or later, in order.
-func (repo *Outbox) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err error) {
-	err = repo.mailboxes(mailboxesOfOne, after, limit, func(m Mailbox) error {
-		if m.Tenant != after.Tenant {
-			return errEnough
+// secretMade is when the secret of a row of webhooks was made.
+const secretMade = "CASE WHEN rotated_at<>0 THEN rotated_at ELSE created_at END"
+
+// Webhooks are the endpoints that are told of events, and how many a tenant may have.
+type Webhooks struct {
+	in     *Records
+	rows   staged[webhookKey, perdure.Webhook]
+	quotas staged[quotaKey, WebhookQuota]
+}
+
+// A WebhookRef names a webhook.
+type WebhookRef struct {
+	Tenant perdure.TenantID
+	ID     perdure.WebhookID
+}
+
+type webhookKey struct {
+	t  perdure.TenantID
+	id perdure.WebhookID
+}
+
+// A WebhookQuota is the row that every operation writes which makes a webhook of a tenant: of two that do so at once, one is decided
+// again, and counts the other's. Made are those since an instant, where that is what is limited.
+type WebhookQuota struct {
+	Tenant  perdure.TenantID
+	Scope   string
+	Since   perdure.Instant
+	Made    int64
+	Removed int64 // the greatest secret version of endpoints of runs that were removed
+	Version int64
+}
+
+type quotaKey struct {
+	t     perdure.TenantID
+	scope string
+}
+
+var quotaTable = &table[WebhookQuota]{
+	name: "webhook_quota", versioned: true, version: func(q *WebhookQuota) *int64 { return &q.Version }, keys: []string{"tenant", "scope"},
+	cols: []string{"tenant", "scope", "since", "made", "removed_version", "version"},
+	bind: func(q *WebhookQuota) []any {
+		return []any{string(q.Tenant), q.Scope, int64(q.Since), q.Made, q.Removed, q.Version}
+	},
+	scan: func(q *WebhookQuota) []any {
+		return []any{&q.Tenant, &q.Scope, &q.Since, &q.Made, &q.Removed, &q.Version}
+	},
+}
+
+// A HookCursor is a place in the order of unused webhooks.
+type HookCursor struct {
+	At     perdure.Instant
+	Tenant perdure.TenantID
+	ID     perdure.WebhookID
+}
+
+// Page lists a tenant's registered webhooks by id.
+func (repo *Webhooks) Page(t perdure.TenantID, p Page) ([]perdure.Webhook, string, error) {
+	return paged(p, func(after string, n int, row func(*perdure.Webhook) error) error {
+		return webhookTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND scope<>'run' AND deleted_at=0 ORDER BY id"+atMost,
+			[]any{string(t), after, int64(n)}, row)
+	}, func(w *perdure.Webhook) string { return string(w.ID) }, func(w *perdure.Webhook) int {
+		bytes := 1024 + quoted(w.URL) + quoted(w.Description) + quoted(w.DisabledReason)
+		for _, e := range w.Events {
+			bytes += quoted(e) + 1
 		}
-		out = append(out, m)
-		return nil
+		return bytes
 	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
-	return out, err
 }
 
-// Mailboxes gives the endpoints behind one of them that have something to send, now or later, in order: of every tenant the first
-// MailboxesEach.
-func (repo *Outbox) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
-	err = repo.mailboxes(mailboxesOfAll, after, limit, func(m Mailbox) error {
-		out = append(out, m)
+// All lists the webhooks of all tenants that are not deleted, at most so many.
+func (repo *Webhooks) All(limit int) (out []perdure.Webhook, err error) {
+	err = webhookTable.query(repo.in.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)}, func(w *perdure.Webhook) error {
+		out = append(out, *w)
 		return nil
 	})
 	return out, err
 }
 
-func (repo *Outbox) mailboxes(query string, after Mailbox, limit int, give func(Mailbox) error) error {
-	t, w := string(after.Tenant), string(after.Webhook)
-	return repo.in.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)}, func(scan func(...any) error) error {
-		var m Mailbox
-		if err := scan(&m.Tenant, &m.Webhook, &m.Due); err != nil {
+func (repo *Webhooks) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, webhookTable)
+	repo.quotas.over(in, quotaTable)
+}
+
+func (r WebhookRef) String() string { return string(r.Tenant) + "/" + string(r.ID) }
+
+// LastSecretMade is when the newest secret of a webhook was made. It reads all webhooks: for a store that nobody works on.
+func (repo *Webhooks) LastSecretMade() (at perdure.Instant, err error) {
+	err = repo.in.sess.Query("SELECT COALESCE(MAX("+secretMade+"),0) FROM webhooks", nil, func(scan func(...any) error) error { return scan(&at) })
+	return at, err
+}
+
+// SecretsMadeBefore gives webhooks whose secret was made before an instant. It reads all webhooks: for a store that nobody works on.
+func (repo *Webhooks) SecretsMadeBefore(at perdure.Instant, limit int) (out []WebhookRef, err error) {
+	err = repo.in.sess.Query("SELECT tenant, id FROM webhooks WHERE deleted_at=0 AND "+secretMade+"<? ORDER BY tenant, id"+atMost, []any{int64(at), int64(limit)},
+		func(scan func(...any) error) error {
+			var r WebhookRef
+			err := scan(&r.Tenant, &r.ID)
+			out = append(out, r)
 			return err
-		}
-		return give(m)
+		})
+	return out, err
+}
+
+// Get gives an endpoint, one that was deleted too.
+func (repo *Webhooks) Get(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
+	return repo.rows.load(webhookKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
+}
+
+// List gives the registered endpoints of a tenant as they stand in the database.
+func (repo *Webhooks) List(t perdure.TenantID) ([]perdure.Webhook, error) {
+	return readWebhooks(repo.in.sess, t)
+}
+
+// Tenants gives tenants that have registered endpoints, in order. However many each has, it costs one step.
+func (repo *Webhooks) Tenants(limit int) (out []perdure.TenantID, err error) {
+	const next = "(SELECT w.tenant FROM webhooks w WHERE w.scope<>'run' AND w.deleted_at=0%s ORDER BY w.tenant LIMIT 1)"
+	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+fmt.Sprintf(next, " AND w.tenant>t.tenant")+
+		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{int64(limit)}, func(scan func(...any) error) error {
+		var t perdure.TenantID
+		err := scan(&t)
+		out = append(out, t)
+		return err
 	})
+	return out, err
+}
+
+// Put stages an endpoint. Its version is counted when the batch is written.
+func (repo *Webhooks) Put(w perdure.Webhook) { repo.rows.put(webhookKey{w.Tenant, w.ID}, w) }
+
+// Quota gives a tenant's row. It is read before the webhooks are counted.
+func (repo *Webhooks) Quota(t perdure.TenantID, scope string) (WebhookQuota, error) {
+	k := quotaKey{t, scope}
+	if q, _, known := repo.quotas.get(k); known {
+		return q, nil
+	}
+	err := quotaTable.query(repo.in.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope}, func(q *WebhookQuota) error {
+		repo.quotas.absorb(k, *q, true)
+		return nil
+	})
+	if err == nil {
+		repo.quotas.absorb(k, WebhookQuota{Tenant: t, Scope: scope}, false)
+	}
+	q, _, _ := repo.quotas.get(k)
+	return q, err
+}
+
+// PutQuota stages a tenant's row. Its version is counted when the batch is written.
+func (repo *Webhooks) PutQuota(q WebhookQuota) { repo.quotas.put(quotaKey{q.Tenant, q.Scope}, q) }
+
+// CountRegistered counts a tenant's registered endpoints, with those that the batch makes and without those that it deletes.
+func (repo *Webhooks) CountRegistered(t perdure.TenantID) (int, error) {
+	list, err := repo.List(t)
+	if err != nil {
+		return 0, err
+	}
+	there := make(map[perdure.WebhookID]bool, len(list))
+	for i := range list {
+		there[list[i].ID] = true
+	}
+	for _, k := range repo.rows.dirty {
+		w := repo.rows.byKey[k]
+		if k.t != t || w.val.Scope == perdure.OfRun {
+			continue
+		}
+		if delete(there, k.id); w.exists && w.val.DeletedAt == 0 {
+			there[k.id] = true
+		}
+	}
+	return len(there), nil
+}
+
+// Unused gives webhooks behind a place that are unused since an instant or before and have
+// no deliveries left, which go with their runs. It looks at a bounded number of rows; next is where
+// to go on, or zero at the end.
+func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int) (
+	out []perdure.Webhook, next HookCursor, err error,
+) {
+	// A column, and no condition: it is looked up for the rows of this page alone, along the index.
+	const told = "coalesce((SELECT 1 FROM outbox o WHERE o.tenant=webhooks.tenant AND o.target=webhooks.id " +
+		"ORDER BY o.created_at LIMIT 1), 0)"
+	rows := 0
+	err = repo.in.sess.Query("SELECT "+strings.Join(webhookTable.cols, ",")+", "+told+" FROM webhooks WHERE unused_at>0 AND unused_at<=? "+
+		"AND (unused_at,tenant,id)>(?,?,?) ORDER BY unused_at, tenant, id"+atMost,
+		[]any{int64(before), int64(after.At), string(after.Tenant), string(after.ID), int64(limit)}, func(scan func(...any) error) error {
+			var w perdure.Webhook
+			used := int64(0)
+			if err := scan(append(webhookTable.scan(&w), &used)...); err != nil {
+				return err
+			}
+			if rows++; rows == limit {
+				next = HookCursor{w.UnusedAt, w.Tenant, w.ID}
+			}
+			if _, _, known := repo.rows.get(webhookKey{w.Tenant, w.ID}); used == 0 && !known { // the batch may have changed it
+				out = append(out, w)
+			}
+			return nil
+		})
+	return out, next, err
+}
+
+// Drop takes a webhook out of the store, if it still is what was read.
+func (repo *Webhooks) Drop(w *perdure.Webhook) {
+	k := webhookKey{w.Tenant, w.ID}
+	repo.rows.absorb(k, *w, true)
+	repo.rows.drop(k)
+	repo.in.tx.later.add(statement{"DELETE FROM webhooks WHERE tenant=? AND id=? AND version=?",
+		[]any{string(w.Tenant), string(w.ID), w.Version}, 1})
 }

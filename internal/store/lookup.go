@@ -3,8 +3,6 @@ package store
 import (
 	"slices"
 	"strings"
-
-	"github.com/perdure/perdure"
 )
 
 // A Lookup names what Do is going to look up of a run: a commit that may have been taken before, and steps that may be
@@ -58,51 +56,9 @@ func (tx *Tx) lookUp(list []Lookup) error {
 	return tx.Journal.load(steps)
 }
 
-func (repo *Commits) load(keys []commitKey) error {
-	rows := make([][]any, len(keys))
-	for i, k := range keys {
-		rows[i] = []any{string(k.t), string(k.r), k.id}
-	}
-	err := repo.in.tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows, func(given string, args []any) error {
-		return commitTable.query(repo.in.sess, given, args, func(c *CommitRow) error {
-			repo.rows.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
-			return nil
-		})
-	})
-	if err == nil {
-		for _, k := range keys {
-			repo.rows.absorb(k, CommitRow{}, false)
-		}
-	}
-	return err
-}
-
-func (repo *Journal) load(keys []journalKey) error {
-	rows := make([][]any, len(keys))
-	for i, k := range keys {
-		rows[i] = []any{string(k.t), string(k.r), k.key}
-	}
-	err := repo.in.tx.among("journal", []string{"tenant", "run_id", "key"}, rows, func(given string, args []any) error {
-		return repo.in.sess.Query("SELECT tenant, run_id, key, digest FROM journal "+given, args, func(scan func(...any) error) error {
-			var j JournalRow
-			if err := scan(&j.Tenant, &j.RunID, &j.Key, &j.Digest); err != nil {
-				return err
-			}
-			repo.rows.absorb(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j, true)
-			return nil
-		})
-	})
-	if err == nil {
-		for _, k := range keys {
-			repo.rows.absorb(k, JournalRow{}, false)
-		}
-	}
-	return err
-}
-
 // among calls query with what chooses the rows of a table whose columns have the given values, as seldom as it can.
 func (tx *Tx) among(table string, columns []string, rows [][]any, query func(given string, args []any) error) error {
-	d := tx.s.dialect
+	d := tx.dialect
 	if d.sizes != nil && len(rows) < 4 {
 		// SQLite makes a table of what it is given, which costs more than asking a few times.
 		for _, row := range rows {
@@ -115,30 +71,4 @@ func (tx *Tx) among(table string, columns []string, rows [][]any, query func(giv
 	return eachPart(d, d.padded(rows), func(part [][]any) error {
 		return query(d.among(table, columns, d.rows(part)), d.args(part))
 	})
-}
-
-// Recorded gives the digests of those of the keys that a run's journal has already.
-func (repo *Journal) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (map[string]string, error) {
-	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{t, run}, Steps: keys}}); err != nil {
-		return nil, err
-	}
-	out := make(map[string]string)
-	for _, key := range keys {
-		if j, ok, _ := repo.rows.get(journalKey{runKey{t, run}, key}); ok {
-			out[key] = j.Digest
-		}
-	}
-	return out, nil
-}
-
-// Answer gives the answer that a commit of a run was given before.
-func (repo *Commits) Answer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
-	if r.LastCommit.ID == id {
-		return r.LastCommit, true, nil
-	}
-	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{r.Tenant, r.ID}, Commit: id}}); err != nil {
-		return c, false, err
-	}
-	row, ok, _ := repo.rows.get(commitKey{runKey{r.Tenant, r.ID}, id})
-	return row.Taken, ok, nil
 }

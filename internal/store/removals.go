@@ -1,8 +1,6 @@
 package store
 
 import (
-	"fmt"
-
 	"github.com/perdure/perdure"
 )
 
@@ -57,29 +55,6 @@ const (
 	smallRun    = 100
 )
 
-// Drop takes a run out of the store, if it still is what was read. The rest of it follows.
-func (repo *Runs) Drop(r *perdure.Run) {
-	k := runKey{r.Tenant, r.ID}
-	if sl := repo.rows.slots[k]; sl != nil {
-		before := *sl
-		sl.exists = false
-		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
-	}
-	repo.drop(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Metadata: r.Metadata, Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
-}
-
-// Drop takes a thread out of the store, if it still is what was read. Its messages follow.
-func (repo *Threads) Drop(th *perdure.Thread) {
-	k := threadKey{th.Tenant, th.ID}
-	if sl := repo.rows.slots[k]; sl != nil {
-		before := *sl
-		sl.exists = false
-		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
-	}
-	push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?", []any{string(th.Tenant), string(th.ID), th.Version}, 1})
-	push(repo.in.tx, &repo.in.Removals.rows, Removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now, Lines: th.Seq})
-}
-
 // ---- what has had its time
 
 // A Spent is a run as retention looks at it.
@@ -103,18 +78,12 @@ func (repo *Removals) Aged(t perdure.TenantID, after perdure.RunID, before perdu
 			if n++; n == limit {
 				next = s.ID
 			}
-			if _, dirty := repo.in.Runs.rows.slots[runKey{t, s.ID}]; err == nil && !dirty { // what this batch has looked at may be different by now
+			if _, dirty := repo.in.Runs.rows.byKey[runKey{t, s.ID}]; err == nil && !dirty { // what this batch has looked at may be different by now
 				out = append(out, s)
 			}
 			return err
 		})
 	return out, next, err
-}
-
-// Next gives the tenant after one, or none.
-func (repo *Tenants) Next(after perdure.TenantID) (t perdure.TenantID, err error) {
-	err = repo.in.sess.Query("SELECT id FROM tenants WHERE id>? ORDER BY id LIMIT 1", []any{string(after)}, func(scan func(...any) error) error { return scan(&t) })
-	return t, err
 }
 
 // Wanted tells which of a tenant's ended runs somebody still refers to: a live run of the same tree, a live retry, an open
@@ -132,8 +101,8 @@ func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (ma
 		}
 	}
 	find := func(values []string, query, column, rest string, note func(id string)) error {
-		return eachPart(repo.in.s.dialect, values, func(part []string) error {
-			cond, args := repo.in.s.dialect.anyOf(column, part)
+		return eachPart(repo.in.dialect, values, func(part []string) error {
+			cond, args := repo.in.dialect.anyOf(column, part)
 			return repo.in.sess.Query(query+" AND "+cond+rest, append([]any{string(t)}, args...), func(scan func(...any) error) error {
 				var id string
 				err := scan(&id)
@@ -183,7 +152,7 @@ func (repo *Removals) DropSpent(t perdure.TenantID, runs []Spent) error {
 	for i, r := range runs {
 		ids[i] = r.ID
 	}
-	metadata, err := metadataOf(repo.in.sess, repo.in.s.dialect, t, ids)
+	metadata, err := metadataOf(repo.in.sess, repo.in.dialect, t, ids)
 	if err != nil {
 		return err
 	}
@@ -194,38 +163,14 @@ func (repo *Removals) DropSpent(t perdure.TenantID, runs []Spent) error {
 	return nil
 }
 
-// DropEnded removes groups that ended before an instant, at most so many.
-func (repo *Groups) DropEnded(t perdure.TenantID, before perdure.Instant, limit int) {
-	push(repo.in.tx, &repo.in.tx.later, statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
-		fmt.Sprintf("ORDER BY id LIMIT %d)", limit), []any{string(t), string(t), perdure.FirstID(before), int64(before)}, anyNumber})
+// Removals are things on their way out, and what has outlived its time.
+type Removals struct {
+	in      *Records
+	rows    added[Removal]
+	expired bool // the batch has removed what has expired
 }
 
-// HasEnded tells whether there are such groups.
-func (repo *Groups) HasEnded(t perdure.TenantID, before perdure.Instant) (some bool, err error) {
-	err = repo.in.sess.Query("SELECT 1 FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? LIMIT 1",
-		[]any{string(t), perdure.FirstID(before), int64(before)}, func(func(...any) error) error {
-			some = true
-			return nil
-		})
-	return some, err
-}
-
-// InUse tells why a thread is needed: a live run is on it, or an open chord goes on there.
-func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
-	live, err := repo.in.Runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL", []any{string(t), string(id)}, 1,
-		func(r *perdure.Run) bool { return r.Tenant == t && r.ThreadID == id && r.State.Live() }, byID)
-	if err != nil || len(live) > 0 {
-		if len(live) > 0 {
-			why = "the run " + string(live[0].ID) + " on it is live"
-		}
-		return why, err
-	}
-	err = repo.in.sess.Query("SELECT r.id FROM gatherings g JOIN runs r ON r.tenant=g.tenant AND r.id=g.id WHERE g.tenant=? AND g.state='open' AND g.kind='chord' AND r.thread_id=? LIMIT 1",
-		[]any{string(t), string(id)}, func(scan func(...any) error) error {
-			var run string
-			err := scan(&run)
-			why = "the run " + run + " on it is to be continued"
-			return err
-		})
-	return why, err
+func (repo *Removals) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, removalTable)
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -78,12 +77,12 @@ func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit 
 	k := runKey{r.Tenant, r.ID}
 	staged := 0
 	for _, ik := range repo.rows.byRun[k] {
-		if repo.rows.slots[ik].dirty {
+		if repo.rows.byKey[ik].dirty {
 			staged++
 		}
 	}
 	// Rows that the batch has taken out of the condition must not hide those behind them.
-	rest := fmt.Sprintf("%sWHERE tenant=? AND run_id=? AND %s AND %s LIMIT %d", repo.in.s.dialect.indexed(index), openItem, where, roundUp(limit+staged))
+	rest := fmt.Sprintf("%sWHERE tenant=? AND run_id=? AND %s AND %s LIMIT %d", repo.in.dialect.indexed(index), openItem, where, roundUp(limit+staged))
 	var out []perdure.Item
 	seen := make(map[int64]bool)
 	err := itemTable.query(repo.in.sess, rest, append([]any{string(r.Tenant), string(r.ID)}, args...), func(i *perdure.Item) error {
@@ -99,7 +98,7 @@ func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit 
 		return nil, err
 	}
 	for _, ik := range repo.rows.byRun[k] {
-		if sl := repo.rows.slots[ik]; sl.exists && sl.dirty && !seen[ik.seq] && isOpen(&sl.val) && match(&sl.val) {
+		if sl := repo.rows.byKey[ik]; sl.exists && sl.dirty && !seen[ik.seq] && isOpen(&sl.val) && match(&sl.val) {
 			out = append(out, sl.val)
 		}
 	}
@@ -119,12 +118,12 @@ func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, er
 			want = append(want, []any{string(r.Tenant), string(r.ID), seq})
 		}
 	}
-	for part := range repo.in.s.dialect.parts(repo.in.s.dialect.padded(want)) {
+	for part := range repo.in.dialect.parts(repo.in.dialect.padded(want)) {
 		if len(part) == 0 {
 			continue
 		}
-		given := repo.in.s.dialect.among("inbox", []string{"tenant", "run_id", "seq"}, repo.in.s.dialect.rows(part))
-		err := itemTable.query(repo.in.sess, given, repo.in.s.dialect.args(part), func(i *perdure.Item) error {
+		given := repo.in.dialect.among("inbox", []string{"tenant", "run_id", "seq"}, repo.in.dialect.rows(part))
+		err := itemTable.query(repo.in.sess, given, repo.in.dialect.args(part), func(i *perdure.Item) error {
 			repo.rows.absorb(itemKey{k, i.Seq}, *i, true)
 			out[i.Seq] = *i
 			return nil
@@ -157,39 +156,16 @@ func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
 	return out, err
 }
 
-// ownersFirst reads the runs that a query names. What is found by anything but its run is read after its run:
-// then a change between the two is a change of the run, and the batch does not hold. The other way round it
-// would go unnoticed. The runs are read and not remembered: a remembered one would have to be verified, and a run
-// that is busy would then fail the whole sweep although nothing is written to it.
-func (tx *Tx) ownersFirst(query string, args []any) error {
-	owners := make(map[perdure.TenantID][]perdure.RunID)
-	err := tx.sess.Query(query, args, func(scan func(...any) error) error {
-		var k runKey
-		err := scan(&k.t, &k.r)
-		owners[k.t] = append(owners[k.t], k.r)
-		return err
-	})
-	remembered := tx.cache
-	tx.cache = nil
-	defer func() { tx.cache = remembered }()
-	for _, t := range slices.Sorted(maps.Keys(owners)) {
-		if err == nil {
-			err = tx.Runs.Load(t, owners[t])
-		}
-	}
-	return err
-}
-
 // Put stages an inbox item.
 func (repo *Inbox) Put(i perdure.Item) {
 	k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
-	if sl := repo.rows.slots[k]; sl != nil && sl.exists && !sl.dirty {
+	if sl := repo.rows.byKey[k]; sl != nil && sl.exists && !sl.dirty {
 		if repo.were == nil {
 			repo.were = make(map[itemKey]perdure.Item)
 		}
 		repo.were[k] = sl.val
 	}
-	repo.rows.put(repo.in.tx, k, i)
+	repo.rows.put(k, i)
 }
 
 // An itemMove changes the status, epoch, alarm and watchdog's note of an item that is still what it was when its alarm rang.
@@ -198,11 +174,11 @@ type itemMove struct{ was, is perdure.Item }
 // Move stages a change of an item's status, epoch, alarm and error without a change of its run. It happens only if the
 // item is still what was read and its alarm still rings: an item that was acknowledged or handed over meanwhile stays
 // as it is. A row that somebody else is changing is left alone, and its alarm rings again.
-func (repo *Inbox) Move(was, is perdure.Item) { push(repo.in.tx, &repo.moves, itemMove{was, is}) }
+func (repo *Inbox) Move(was, is perdure.Item) { repo.moves.add(itemMove{was, is}) }
 
 // saveMoves gives the statements of moved items. Neighbours that move in the same way share one.
 func (repo *Inbox) saveMoves() (out []statement) {
-	moves := slices.Clone(repo.moves)
+	moves := slices.Clone(repo.moves.list)
 	slices.SortStableFunc(moves, func(a, b itemMove) int {
 		return cmp.Or(cmp.Compare(a.was.Tenant, b.was.Tenant), cmp.Compare(a.was.RunID, b.was.RunID), cmp.Compare(a.was.Seq, b.was.Seq))
 	})
@@ -216,7 +192,7 @@ func (repo *Inbox) saveMoves() (out []statement) {
 		run = append(run, first.was.Seq, moves[n-1].was.Seq)
 		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=?, watchdog_at=? " +
 			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND seq IN (SELECT seq FROM inbox " +
-			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at+0<=?" + repo.in.s.dialect.skipLocked + ")",
+			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at+0<=?" + repo.in.dialect.skipLocked + ")",
 			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.WatchdogError, orNull(first.is.WatchdogAt)}, run, run,
 				[]any{first.was.Status, first.was.Epoch, int64(repo.in.Now)}), anyNumber})
 		moves = moves[n:]
@@ -255,7 +231,7 @@ func (repo *Inbox) saveItems() (out []statement) {
 		}
 		rows = rows[n:]
 	}
-	return append(itemTable.insert(repo.in.s.dialect, single), out...)
+	return append(itemTable.insert(repo.in.dialect, single), out...)
 }
 
 // onlyMoved tells whether an item is the nth after the first, and both are in the database and become the same.
@@ -263,4 +239,70 @@ func (repo *Inbox) onlyMoved(first, i *perdure.Item, nth int64) bool {
 	was, ok := repo.were[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
 	was.Status, was.Epoch, was.AlarmAt = first.Status, first.Epoch, first.AlarmAt
 	return ok && was == *i && i.Tenant == first.Tenant && i.RunID == first.RunID && i.Seq == first.Seq+nth
+}
+
+var itemTable = &table[perdure.Item]{
+	name: "inbox", keys: []string{"tenant", "run_id", "seq"},
+	cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome", "data", "created_at", "alarm_at", "error", "watchdog_at"},
+	bind: func(i *perdure.Item) []any {
+		return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name, string(i.From), i.Outcome, string(i.Data),
+			int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError, orNull(i.WatchdogAt)}
+	},
+	scan: func(i *perdure.Item) []any {
+		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From, &i.Outcome, &i.Data, &i.CreatedAt,
+			nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError, nullable[perdure.Instant]{&i.WatchdogAt}}
+	},
+}
+
+// Inbox holds the items of the runs' inboxes.
+type Inbox struct {
+	in    *Records
+	rows  stagedOfRuns[itemKey, perdure.Item]
+	were  map[itemKey]perdure.Item // those that the batch changes, as the database has them
+	moves added[itemMove]
+}
+
+type itemKey struct {
+	runKey
+	seq int64
+}
+
+// Skipped gives what the watchdog skipped of a run's inbox: the last ones, oldest first.
+func (repo *Inbox) Skipped(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
+		out = append(out, *i)
+		return nil
+	})
+	slices.Reverse(out)
+	return out, err
+}
+
+// List gives all inbox items of a run. The status of each is what it means now, as perdure.Item.StatusOf has it.
+func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
+	r, ok, err := repo.in.Runs.Get(t, run)
+	if err != nil {
+		return nil, err
+	}
+	var out []perdure.Item
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)}, func(i *perdure.Item) error {
+		if ok {
+			i.Status = i.StatusOf(&r)
+		}
+		out = append(out, *i)
+		return nil
+	})
+	return out, err
+}
+
+func (repo *Inbox) open(in *Records) {
+	repo.in, repo.rows.in, repo.rows.table, repo.moves.in = in, in, itemTable, in
+	in.write(repo)
+}
+
+func (repo *Inbox) pending() int { return repo.rows.pending() + repo.moves.pending() }
+
+// statements gives the statements that write the items. Moves come behind: what an operation of the batch has decided
+// about an item stands.
+func (repo *Inbox) statements(*dialect) []statement {
+	return append(repo.saveItems(), repo.saveMoves()...)
 }

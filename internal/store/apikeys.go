@@ -1,0 +1,113 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+type scopeList struct{ s *[]perdure.Scope }
+
+var apiKeyTable = &table[perdure.Key]{
+	name: "keys", keys: []string{"id"},
+	cols: []string{"id", "tenant", "name", "hash", "platform", "scopes", "created_at", "expires_at", "revoked_at"},
+	bind: func(k *perdure.Key) []any {
+		scopes := make([]string, len(k.Scopes))
+		for i, s := range k.Scopes {
+			scopes[i] = string(s)
+		}
+		return []any{k.ID, string(k.Tenant), k.Name, k.Hash, toBit(k.Platform), strings.Join(scopes, " "), int64(k.CreatedAt), int64(k.ExpiresAt), int64(k.RevokedAt)}
+	},
+	scan: func(k *perdure.Key) []any {
+		return []any{&k.ID, &k.Tenant, &k.Name, &k.Hash, bit{&k.Platform}, scopeList{&k.Scopes}, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt}
+	},
+}
+
+// Keys are API keys.
+type Keys struct {
+	in   *Records
+	rows staged[string, perdure.Key]
+}
+
+// ByID gives keys by their ids. Those that don't exist are left out.
+func (repo *Keys) ByID(ids []string) (out []perdure.Key, err error) {
+	err = eachPart(repo.in.dialect, ids, func(part []string) error {
+		given, args := repo.in.dialect.keyed("keys", []string{"id"}, nil, part)
+		return apiKeyTable.query(repo.in.sess, given, args, func(k *perdure.Key) error {
+			out = append(out, *k)
+			return nil
+		})
+	})
+	return out, err
+}
+
+// Page lists a tenant's keys by id, those of the platform only if they are wanted.
+func (repo *Keys) Page(t perdure.TenantID, platform bool, p Page) ([]perdure.Key, string, error) {
+	return paged(p, func(after string, n int, row func(*perdure.Key) error) error {
+		return apiKeyTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND platform<=? ORDER BY id"+atMost, []any{string(t), after, toBit(platform), int64(n)}, row)
+	}, func(k *perdure.Key) string { return k.ID }, func(k *perdure.Key) int { return 1024 + quoted(k.Name) })
+}
+
+// List lists a tenant's keys.
+func (repo *Keys) List(t perdure.TenantID) ([]perdure.Key, error) {
+	var out []perdure.Key
+	err := apiKeyTable.query(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(k *perdure.Key) error {
+		out = append(out, *k)
+		return nil
+	})
+	return out, err
+}
+
+// Valid lists the keys of all tenants that count at an instant, at most so many.
+func (repo *Keys) Valid(now perdure.Instant, limit int) (out []perdure.Key, err error) {
+	err = apiKeyTable.query(repo.in.sess, "WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost, []any{int64(now), int64(limit)}, func(k *perdure.Key) error {
+		out = append(out, *k)
+		return nil
+	})
+	return out, err
+}
+
+// CountPlatform tells whether anybody can administer the store.
+func (repo *Keys) CountPlatform() (n int, err error) {
+	err = repo.in.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil, func(scan func(...any) error) error { return scan(&n) })
+	return n, err
+}
+
+func (l scopeList) Scan(v any) error {
+	text, _ := v.(string)
+	*l.s = nil
+	for _, part := range strings.Fields(text) {
+		*l.s = append(*l.s, perdure.Scope(part))
+	}
+	return nil
+}
+
+func (repo *Keys) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, apiKeyTable)
+}
+
+// Get gives a key by its id.
+func (repo *Keys) Get(id string) (perdure.Key, bool, error) {
+	return repo.rows.load(id, "WHERE id=?", id)
+}
+
+// Put stages a key.
+func (repo *Keys) Put(k perdure.Key) { repo.rows.put(k.ID, k) }
+
+// DropUnused removes keys that were revoked or expired at an instant or before, at most so
+// many of either. It gives how many it has staged to go.
+func (repo *Keys) DropUnused(before perdure.Instant, limit int) (n int, err error) {
+	due := func(column string) string {
+		return fmt.Sprintf("SELECT id FROM (SELECT id FROM keys WHERE %[1]s>0 AND %[1]s<=? ORDER BY %[1]s, id LIMIT %[2]d) AS %[1]s",
+			column, limit)
+	}
+	list := "WITH due AS MATERIALIZED (" + due("revoked_at") + " UNION ALL " + due("expires_at") + ") "
+	args := []any{int64(before), int64(before)}
+	if err := repo.in.tx.count(&n, list+"SELECT count(DISTINCT id) FROM due", args...); err != nil || n == 0 {
+		return 0, err
+	}
+	repo.in.tx.later.add(statement{list + "DELETE FROM keys WHERE id IN (SELECT id FROM due)", args, anyNumber})
+	return n, repo.in.tx.alone("keys removed")
+}

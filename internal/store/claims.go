@@ -1,0 +1,269 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/perdure/perdure"
+)
+
+// How many kinds one look takes of a tenant and in all, and of how many tenants a rest is remembered.
+const (
+	readyOfTenant = 64
+	readyAtOnce   = 512
+	maxRests      = 1000
+)
+
+// wholePage is the size from which on a page that is not remembered is read with its runs at once.
+const wholePage = 256
+
+// Ready says of which kinds and in which queues there is something to claim.
+type Ready struct {
+	Tenant      perdure.TenantID
+	Queue, Kind string
+}
+
+// A ReadyRound says how far the last look at what is ready came. A tenant with very many kinds has its turn in parts, so
+// that it neither delays others nor costs much. The zero value begins a round.
+type ReadyRound struct {
+	after perdure.TenantID           // the last tenant that was looked at
+	rests map[perdure.TenantID]Ready // of tenants with more kinds than one look takes, the last one that was seen
+}
+
+// Claims finds runs that a worker may claim. It has no rows of its own: the runs are in Runs.
+type Claims struct {
+	in    *Records
+	pages map[claimKey]claimPage
+}
+
+// A claimPage names what the database has to claim in a queue, read once for all polls of a batch.
+type claimPage struct {
+	heads []perdure.Run // in order, and only what ClaimOrder compares
+	limit int           // how many were asked for: fewer are all there are
+}
+
+type claimKey struct {
+	t           perdure.TenantID
+	queue, kind string
+}
+
+// A ClaimQueue goes through the runs of a queue and kind that a poll may take, first ones first. It reads who they are and
+// what decides their order, not the runs. The polls of a batch share a page of the database: each takes what those
+// before it left.
+type ClaimQueue struct {
+	tx    *Tx
+	key   claimKey
+	fresh []perdure.Run // that became claimable within the batch
+	ask   int           // how much of the database is read at first
+	at    int           // in the page
+}
+
+// Ready gives kinds of which there is something to claim, and goes on where the look before ended. Polls fall back on it
+// when a ring is lost.
+func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
+	if round.rests == nil || len(round.rests) > maxRests {
+		round.rests = make(map[perdure.TenantID]Ready)
+	}
+	for len(out) < readyAtOnce {
+		t := perdure.TenantID("")
+		err := repo.in.sess.Query("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", []any{string(round.after)},
+			func(scan func(...any) error) error { return scan(&t) })
+		if round.after = t; err != nil || t == "" {
+			return out, err
+		}
+		at := round.rests[t]
+		delete(round.rests, t)
+		for n := 0; ; n++ {
+			if n == readyOfTenant {
+				round.rests[t] = at
+				break
+			}
+			next := Ready{Tenant: t}
+			err := repo.in.sess.Query("SELECT queue, kind FROM runs WHERE ready=1 AND tenant=? AND (queue,kind)>(?,?) ORDER BY queue, kind LIMIT 1",
+				[]any{string(t), at.Queue, at.Kind}, func(scan func(...any) error) error { return scan(&next.Queue, &next.Kind) })
+			if err != nil {
+				return out, err
+			}
+			if next.Queue == "" {
+				break
+			}
+			out, at = append(out, next), next
+		}
+	}
+	return out, nil
+}
+
+func (repo *Claims) open(in *Records) { repo.in = in }
+
+// claimOrder is who goes first: priority, then those that have been suspended before, then age.
+func claimOrder(a, b *perdure.Run) int {
+	switch {
+	case a.Priority != b.Priority:
+		return b.Priority - a.Priority
+	case a.Resumed != b.Resumed:
+		if a.Resumed {
+			return -1
+		}
+		return 1
+	case a.CreatedAt != b.CreatedAt:
+		return int(max(-1, min(1, a.CreatedAt-b.CreatedAt)))
+	}
+	return byID(a, b)
+}
+
+// Queues gives the claim queues of a batch at this moment. ask is how many runs each reads at first; where they do not
+// suffice it reads more.
+func (repo *Claims) Queues(ask int) func(t perdure.TenantID, queue, kind string) *ClaimQueue {
+	fresh := make(map[claimKey][]perdure.Run)
+	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
+		if r.Ready {
+			k := claimKey{r.Tenant, r.Queue, r.Kind}
+			fresh[k] = append(fresh[k], *r)
+		}
+	})
+	return func(t perdure.TenantID, queue, kind string) *ClaimQueue {
+		k := claimKey{t, queue, kind}
+		slices.SortStableFunc(fresh[k], ClaimOrder)
+		return &ClaimQueue{tx: repo.in.tx, key: k, fresh: fresh[k], ask: ask}
+	}
+}
+
+// Peek gives the first run of what is left; of its fields those that say who it is and what decides its order.
+func (q *ClaimQueue) Peek() (r perdure.Run, ok bool, err error) {
+	stored, err := q.stored()
+	switch {
+	case err != nil:
+		return r, false, err
+	case stored == nil && len(q.fresh) == 0:
+		return r, false, nil
+	case stored == nil || len(q.fresh) > 0 && claimOrder(&q.fresh[0], stored) < 0:
+		return q.fresh[0], true, nil
+	}
+	return *stored, true, nil
+}
+
+// Take takes what Peek has given.
+func (q *ClaimQueue) Take(r *perdure.Run) {
+	if len(q.fresh) > 0 && q.fresh[0].ID == r.ID {
+		q.fresh = q.fresh[1:]
+		return
+	}
+	q.at++
+}
+
+// More tells whether there seems to be something left for another poll.
+func (q *ClaimQueue) More() bool {
+	return len(q.fresh) > 0 || q.at < len(q.tx.Claims.pages[q.key].heads)
+}
+
+// stored gives the first run of the page that the batch has left alone.
+func (q *ClaimQueue) stored() (*perdure.Run, error) {
+	for {
+		page := q.tx.Claims.pages[q.key]
+		if page.limit < q.ask {
+			page = claimPage{limit: q.ask}
+			if err := q.tx.Claims.readPage(q.key, &page); err != nil {
+				return nil, err
+			}
+			if q.tx.Claims.pages == nil {
+				q.tx.Claims.pages = make(map[claimKey]claimPage)
+			}
+			q.tx.Claims.pages[q.key] = page
+		}
+		for ; q.at < len(page.heads); q.at++ {
+			if q.free(&page.heads[q.at]) {
+				return &page.heads[q.at], nil
+			}
+		}
+		if len(page.heads) < page.limit {
+			return nil, nil
+		}
+		q.ask = 4 * page.limit // what is taken already fills the page: there may be more behind it
+	}
+}
+
+// free tells whether a run of the page is as the database has it. What the batch has changed is fresh or not to be had.
+func (q *ClaimQueue) free(h *perdure.Run) bool {
+	k := runKey{q.key.t, h.ID}
+	if sl := q.tx.Runs.rows.byKey[k]; sl != nil && (sl.dirty || !sl.exists || !sl.val.Ready || sl.val.Queue != q.key.queue || sl.val.Kind != q.key.kind) {
+		return false
+	}
+	return !q.tx.Runs.Locked(k.t, k.r)
+}
+
+// readPage reads a page of what there is to claim: its order, or whole runs when it is large and the last one like
+// it was hardly remembered.
+func (repo *Claims) readPage(ck claimKey, page *claimPage) error {
+	rest := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
+	args := []any{string(ck.t), ck.queue, ck.kind}
+	known := 0
+	note := func(h perdure.Run) {
+		h.Tenant, h.Queue, h.Kind = ck.t, ck.queue, ck.kind
+		page.heads = append(page.heads, h)
+		if repo.in.s.cache.has(runKey{ck.t, h.ID}) {
+			known++
+		}
+	}
+	var err error
+	if page.limit >= wholePage && repo.in.s.cache.misses.Load() {
+		err = runTable.query(repo.in.sess, rest, args, func(r *perdure.Run) error {
+			note(perdure.Run{ID: r.ID, Priority: r.Priority, Resumed: r.Resumed, CreatedAt: r.CreatedAt})
+			repo.in.Runs.absorb(r)
+			return nil
+		})
+	} else {
+		err = repo.in.sess.Query("SELECT id, priority, resumed, created_at FROM runs "+rest, args, func(scan func(...any) error) error {
+			var h perdure.Run
+			var priority int64 // a damaged row is found all the same, and set aside when it is granted
+			err := scan(&h.ID, nullable[int64]{&priority}, bit{&h.Resumed}, nullable[perdure.Instant]{&h.CreatedAt})
+			h.Priority = int(priority)
+			note(h)
+			return err
+		})
+	}
+	if page.limit >= wholePage {
+		repo.in.s.cache.misses.Store(2*known < len(page.heads))
+	}
+	return err
+}
+
+// ClaimOrder compares runs by who goes first.
+func ClaimOrder(a, b perdure.Run) int { return claimOrder(&a, &b) }
+
+// Tenants and ReadyKinds say where there is something to claim, by skipping along the index: the first ones after a
+// name, in order, and whether there are more behind them.
+func (repo *Claims) Tenants(after perdure.TenantID, limit int) (tenants []perdure.TenantID, more bool, err error) {
+	found, more, err := repo.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", nil, string(after), limit,
+		func(r *perdure.Run) (string, bool) { return string(r.Tenant), r.Ready })
+	for _, f := range found {
+		tenants = append(tenants, perdure.TenantID(f))
+	}
+	return tenants, more, err
+}
+
+func (repo *Claims) Kinds(t perdure.TenantID, queue, after string, limit int) (kinds []string, more bool, err error) {
+	return repo.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
+		func(r *perdure.Run) (string, bool) { return r.Kind, r.Ready && r.Tenant == t && r.Queue == queue })
+}
+
+func (repo *Claims) skipScan(query string, args []any, after string, limit int, of func(*perdure.Run) (string, bool)) (out []string, more bool, err error) {
+	for last := after; len(out) <= limit; {
+		next := ""
+		err := repo.in.sess.Query(query, append(slices.Clone(args), last), func(scan func(...any) error) error { return scan(&next) })
+		if err != nil {
+			return nil, false, err
+		}
+		if next == "" {
+			break
+		}
+		out = append(out, next)
+		last = next
+	}
+	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
+		if v, ok := of(r); ok && v > after && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	})
+	slices.Sort(out)
+	return out[:min(limit, len(out))], len(out) > limit, nil
+}

@@ -1,0 +1,92 @@
+package store
+
+import "github.com/perdure/perdure"
+
+// maxAnswer is how much of an answer a run's row carries: it is written anew with every change of the run.
+const maxAnswer = 512
+
+// A CommitRow is a commit that was not its run's last.
+type CommitRow struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	perdure.Taken
+	At perdure.Instant
+}
+
+var commitTable = &table[CommitRow]{
+	name: "commits", once: true, keys: []string{"tenant", "run_id", "commit_id"},
+	cols: []string{"tenant", "run_id", "commit_id", "digest", "answer", "at"},
+	bind: func(c *CommitRow) []any {
+		return []any{string(c.Tenant), string(c.RunID), c.ID, c.Digest, c.Answer, int64(c.At)}
+	},
+	scan: func(c *CommitRow) []any { return []any{&c.Tenant, &c.RunID, &c.ID, &c.Digest, &c.Answer, &c.At} },
+}
+
+// Commits are the commits of runs that were answered, but for the last one of each, which stands in the run's row.
+type Commits struct {
+	in   *Records
+	rows staged[commitKey, CommitRow]
+}
+
+type commitKey struct {
+	runKey
+	id string
+}
+
+func (repo *Commits) load(keys []commitKey) error {
+	rows := make([][]any, len(keys))
+	for i, k := range keys {
+		rows[i] = []any{string(k.t), string(k.r), k.id}
+	}
+	err := repo.in.tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows, func(given string, args []any) error {
+		return commitTable.query(repo.in.sess, given, args, func(c *CommitRow) error {
+			repo.rows.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
+			return nil
+		})
+	})
+	if err == nil {
+		for _, k := range keys {
+			repo.rows.absorb(k, CommitRow{}, false)
+		}
+	}
+	return err
+}
+
+// Answer gives the answer that a commit of a run was given before.
+func (repo *Commits) Answer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
+	if r.LastCommit.ID == id {
+		return r.LastCommit, true, nil
+	}
+	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{r.Tenant, r.ID}, Commit: id}}); err != nil {
+		return c, false, err
+	}
+	row, ok, _ := repo.rows.get(commitKey{runKey{r.Tenant, r.ID}, id})
+	return row.Taken, ok, nil
+}
+
+func (repo *Commits) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, commitTable)
+}
+
+// Put stages the last commit of a run as the batch has it. The one before it goes to the others, and so does one
+// whose answer is long.
+func (repo *Commits) Put(t perdure.TenantID, id perdure.RunID, c perdure.Taken) error {
+	r, ok, err := repo.in.Runs.Get(t, id)
+	if err != nil || !ok {
+		return err
+	}
+	apart := func(c perdure.Taken) {
+		repo.rows.put(commitKey{runKey{t, id}, c.ID}, CommitRow{Tenant: t, RunID: id, Taken: c, At: repo.in.Now})
+		r.Commits++
+	}
+	if r.LastCommit.ID != "" {
+		apart(r.LastCommit)
+	}
+	if r.LastCommit = c; len(c.Answer) > maxAnswer {
+		apart(c)
+		r.LastCommit = perdure.Taken{}
+	}
+	repo.in.Runs.Put(r, nil)
+	return nil
+}

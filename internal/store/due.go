@@ -1,0 +1,134 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// waitersTogether is how many microseconds the watchdog lets pass after a waiter has expired. There may be hundreds of them in a
+// second: they are swept together, and not each by itself.
+const waitersTogether = 250_000
+
+// maxDueTenants bounds how many tenants a round looks at. The next one begins where it ended.
+const maxDueTenants = 512
+
+// Due says what a sweep has to look at.
+type Due struct{ Runs, Cascades, Items, Groups, Waiters, Workers, Letters, Keys bool }
+
+// ownersFirst reads the runs that a query names. What is found by anything but its run is read after its run:
+// then a change between the two is a change of the run, and the batch does not hold. The other way round it
+// would go unnoticed. The runs are read and not remembered: a remembered one would have to be verified, and a run
+// that is busy would then fail the whole sweep although nothing is written to it.
+func (tx *Tx) ownersFirst(query string, args []any) error {
+	owners := make(map[perdure.TenantID][]perdure.RunID)
+	err := tx.sess.Query(query, args, func(scan func(...any) error) error {
+		var k runKey
+		err := scan(&k.t, &k.r)
+		owners[k.t] = append(owners[k.t], k.r)
+		return err
+	})
+	remembered := tx.cache
+	tx.cache = nil
+	defer func() { tx.cache = remembered }()
+	for _, t := range slices.Sorted(maps.Keys(owners)) {
+		if err == nil {
+			err = tx.Runs.Load(t, owners[t])
+		}
+	}
+	return err
+}
+
+// NextAlarm is when the watchdog has something to do next, or zero.
+func (v *View) NextAlarm() (perdure.Instant, error) {
+	var first perdure.Instant
+	err := v.sess.Query("SELECT min(at) FROM (SELECT min(alarm_at) AS at FROM runs WHERE alarm_at IS NOT NULL UNION ALL "+
+		"SELECT min(alarm_at) FROM inbox WHERE alarm_at IS NOT NULL UNION ALL SELECT min(alarm_at) FROM gatherings WHERE alarm_at IS NOT NULL UNION ALL "+
+		"SELECT min(expires_at)+"+strconv.Itoa(waitersTogether)+" FROM waiters) AS alarms", nil, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&first}) })
+	return first, err
+}
+
+// FirstDue names the row that a part of a sweep begins with, without those that are left alone. Parts that are not about rows have
+// none.
+func (v *View) FirstDue(part string, but map[string]bool) (t perdure.TenantID, id string, err error) {
+	query, ok := map[string]string{
+		"cascades": "SELECT tenant, id FROM runs WHERE cascade=1 AND 0<=? ORDER BY tenant, id",
+		"items":    "SELECT tenant, run_id FROM inbox WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq",
+		"groups":   "SELECT tenant, id FROM gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id",
+		"waiters":  "SELECT tenant, run_id FROM waiters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node",
+	}[part]
+	if !ok {
+		return "", "", nil
+	}
+	err = v.sess.Query(query+atMost, []any{int64(v.Now), int64(len(but) + 1)}, func(scan func(...any) error) error {
+		var a perdure.TenantID
+		var b string
+		err := scan(&a, &b)
+		if id == "" && !but[string(a)+"\x00"+b] {
+			t, id = a, b
+		}
+		return err
+	})
+	return t, id, err
+}
+
+// Due asks in one question what a sweep would find: most find nothing.
+func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
+	if !tx.empty() { // what the batch has staged may be due
+		return Due{true, true, true, true, true, true, true, true}, nil
+	}
+	parts := []struct {
+		from string
+		at   perdure.Instant
+		flag *bool
+	}{
+		{"runs WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Runs},
+		{"runs WHERE cascade=1 AND 0<=?", 0, &due.Cascades},
+		{"inbox WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Items},
+		{"gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Groups},
+		{"waiters WHERE expires_at<=?", tx.Now, &due.Waiters},
+		{"workers WHERE offline=0 AND seen_at<=?", workersSince, &due.Workers},
+		{"dead_letters WHERE expires_at<=?", tx.Now, &due.Letters},
+		{"idempotency WHERE expires_at<=?", tx.Now, &due.Keys},
+	}
+	questions, args := make([]string, len(parts)), make([]any, len(parts))
+	for i, p := range parts {
+		questions[i] = fmt.Sprintf("SELECT %d FROM (SELECT 1 FROM %s LIMIT 1) AS q%d", i, p.from, i)
+		args[i] = int64(p.at)
+	}
+	err = tx.sess.Query(strings.Join(questions, " UNION ALL "), args, func(scan func(...any) error) error {
+		i := 0
+		err := scan(&i)
+		*parts[i].flag = true
+		return err
+	})
+	return due, err
+}
+
+// dueTenants gives tenants with something whose alarm has rung, from the one after a given one on and round again. It skips along
+// the index of live rows, one step a tenant.
+func (tx *Tx) dueTenants(table string, after perdure.TenantID) (out []perdure.TenantID, err error) {
+	for _, from := range []perdure.TenantID{after, ""} {
+		query := "WITH RECURSIVE live(tenant) AS (" +
+			"SELECT (SELECT tenant FROM " + table + " WHERE alarm_at IS NOT NULL AND tenant>? ORDER BY tenant LIMIT 1) UNION ALL " +
+			"SELECT (SELECT x.tenant FROM " + table + " x WHERE x.alarm_at IS NOT NULL AND x.tenant>live.tenant ORDER BY x.tenant LIMIT 1) FROM live WHERE live.tenant IS NOT NULL) " +
+			"SELECT tenant FROM (SELECT tenant FROM live WHERE tenant IS NOT NULL LIMIT " + strconv.Itoa(maxDueTenants) + ") AS page " +
+			"WHERE (SELECT min(x.alarm_at) FROM " + table + " x WHERE x.tenant=page.tenant AND x.alarm_at IS NOT NULL)<=?"
+		err := tx.sess.Query(query, []any{string(from), int64(tx.Now)}, func(scan func(...any) error) error {
+			var t perdure.TenantID
+			err := scan(&t)
+			if from != "" || after == "" || t <= after { // the second time only those before the first one
+				out = append(out, t)
+			}
+			return err
+		})
+		if err != nil || after == "" {
+			return out, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,35 @@
+package store
+
+// metaKey is a row of meta.
+type metaKey string
+
+// Meta holds named values of the store itself.
+type Meta struct {
+	in  *Records
+	set map[metaKey]bool // those that the batch writes
+}
+
+func (repo *Meta) open(in *Records) { repo.in = in }
+
+// Get gives a named value of the store itself.
+func (repo *Meta) Get(name string) (v string, err error) {
+	err = repo.in.sess.Query("SELECT value FROM meta WHERE name=?", []any{name}, func(scan func(...any) error) error { return scan(&v) })
+	return v, err
+}
+
+// Set stages a named value, unless somebody else is writing it.
+func (repo *Meta) Set(name, value string) {
+	if repo.in.tx.locked[metaKey(name)] {
+		return
+	}
+	if repo.set == nil {
+		repo.set = make(map[metaKey]bool)
+	}
+	repo.set[metaKey(name)] = true
+	repo.in.tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}, anyNumber})
+}
+
+// Claim stages a named value that must not be there yet. Of two nodes that set it at once, one decides its batch again.
+func (repo *Meta) Claim(name, value string) {
+	repo.in.tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO NOTHING", []any{name, value}, 1})
+}

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// A QueueDepth is what there is in a queue.
+type QueueDepth struct {
+	Name                                  string
+	Queued, Claimable, Running, Suspended int
+	Oldest                                perdure.Instant // the oldest that is claimable
+	AtLeast                               bool            // there are too many runs to count: there may be more than that
+}
+
+// A QueueRow is a queue that runs were put into.
+type QueueRow struct {
+	Tenant    perdure.TenantID
+	Name      string
+	CreatedAt perdure.Instant
+}
+
+var queueTable = &table[QueueRow]{
+	name: "queues", quiet: true, keys: []string{"tenant", "name"},
+	cols: []string{"tenant", "name", "created_at"},
+	bind: func(q *QueueRow) []any { return []any{string(q.Tenant), q.Name, int64(q.CreatedAt)} },
+	scan: func(q *QueueRow) []any { return []any{&q.Tenant, &q.Name, &q.CreatedAt} },
+}
+
+// Queues are the queues that runs were put into.
+type Queues struct {
+	in   *Records
+	rows staged[queueKey, QueueRow]
+}
+
+type queueKey struct {
+	t    perdure.TenantID
+	name string
+}
+
+// List lists a tenant's queues and what is in them: those of one page.
+func (repo *Queues) List(t perdure.TenantID) ([]QueueDepth, error) {
+	out, _, err := repo.Page(t, Page{Limit: PageRows}, PageRows)
+	return out, err
+}
+
+// Page lists a tenant's queues by name, and counts what is in them. No more than so many of the tenant's live runs are counted, those
+// whose alarms ring first.
+func (repo *Queues) Page(t perdure.TenantID, p Page, most int) (out []QueueDepth, next string, err error) {
+	out, next, err = paged(p, func(after string, n int, row func(*QueueDepth) error) error {
+		return repo.in.sess.Query("SELECT name FROM queues WHERE tenant=? AND name>? ORDER BY name"+atMost, []any{string(t), after, int64(n)}, func(scan func(...any) error) error {
+			var q QueueDepth
+			if err := scan(&q.Name); err != nil {
+				return err
+			}
+			return row(&q)
+		})
+	}, func(q *QueueDepth) string { return q.Name }, func(q *QueueDepth) int { return 200 + quoted(q.Name) })
+	if err != nil || len(out) == 0 {
+		return out, next, err
+	}
+	// The tenant's live runs are ordered by their alarm, so that they are found by the index of alarms.
+	const live = " FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id" + atMost
+	all := 0
+	err = repo.in.sess.Query("SELECT count(*) FROM (SELECT id"+live+") AS live", []any{string(t), int64(most + 1)}, func(scan func(...any) error) error { return scan(&all) })
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range out {
+		out[i].AtLeast = all > most
+	}
+	err = repo.in.sess.Query("SELECT queue, state, ready, count(*), min(ready_at) FROM (SELECT queue, state, ready, ready_at"+live+") AS live WHERE queue>=? AND queue<=? GROUP BY queue, state, ready",
+		[]any{string(t), int64(most), out[0].Name, out[len(out)-1].Name}, func(scan func(...any) error) error {
+			var name string
+			var state perdure.State
+			var ready, n int
+			var oldest perdure.Instant
+			if err := scan(&name, &state, &ready, &n, &oldest); err != nil {
+				return err
+			}
+			i, ok := slices.BinarySearchFunc(out, name, func(q QueueDepth, name string) int { return strings.Compare(q.Name, name) })
+			if ok {
+				out[i].count(state, ready == 1, n, oldest)
+			}
+			return nil
+		})
+	return out, next, err
+}
+
+// count adds runs of a state.
+func (q *QueueDepth) count(state perdure.State, ready bool, n int, oldest perdure.Instant) {
+	switch state {
+	case perdure.Queued:
+		q.Queued += n
+	case perdure.Dispatched, perdure.Running:
+		q.Running += n
+	case perdure.Suspended:
+		q.Suspended += n
+	}
+	if ready {
+		if q.Claimable == 0 || oldest < q.Oldest {
+			q.Oldest = oldest
+		}
+		q.Claimable += n
+	}
+}
+
+func (repo *Queues) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, queueTable)
+}
+
+func (repo *Queues) Has(t perdure.TenantID, name string) (bool, error) {
+	_, ok, err := repo.rows.load(queueKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
+	return ok, err
+}
+
+// Put stages a new queue.
+func (repo *Queues) Put(v QueueRow) { repo.rows.put(queueKey{v.Tenant, v.Name}, v) }

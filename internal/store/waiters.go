@@ -1,0 +1,113 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// A WaiterRow is a node's word that somebody there waits for a run.
+type WaiterRow struct {
+	Tenant    perdure.TenantID
+	RunID     perdure.RunID
+	Node      string
+	ExpiresAt perdure.Instant
+}
+
+var waiterTable = &table[WaiterRow]{
+	name: "waiters", keys: []string{"tenant", "run_id", "node"},
+	cols: []string{"tenant", "run_id", "node", "expires_at"},
+	bind: func(w *WaiterRow) []any {
+		return []any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}
+	},
+	scan: func(w *WaiterRow) []any { return []any{&w.Tenant, &w.RunID, &w.Node, &w.ExpiresAt} },
+}
+
+// Waiters say on which nodes somebody waits for a run.
+type Waiters struct {
+	in   *Records
+	rows stagedOfRuns[waiterKey, WaiterRow]
+}
+
+type waiterKey struct {
+	runKey
+	node string
+}
+
+func (repo *Waiters) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, waiterTable)
+}
+
+// Of gives who waits for a run.
+func (repo *Waiters) Of(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, error) {
+	k := runKey{t, run}
+	err := waiterTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(w *WaiterRow) error {
+		repo.rows.absorb(waiterKey{k, w.Node}, *w, true)
+		return nil
+	})
+	var out []WaiterRow
+	for w := range repo.rows.of(k) {
+		out = append(out, *w)
+	}
+	slices.SortFunc(out, func(a, b WaiterRow) int { return strings.Compare(a.Node, b.Node) })
+	return out, err
+}
+
+// Renew stages a later expiry of those waiters of a node that have not expired, and says which these are. One that
+// is dropped meanwhile stays dropped.
+func (repo *Waiters) Renew(t perdure.TenantID, node string, ids []perdure.RunID, until perdure.Instant) (kept map[perdure.RunID]bool, err error) {
+	kept = make(map[perdure.RunID]bool, len(ids))
+	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
+		given, args := repo.in.dialect.keyed("waiters", []string{"tenant", "node", "run_id"}, []string{string(t), node}, part)
+		return waiterTable.query(repo.in.sess, given, args, func(w *WaiterRow) error {
+			if w.ExpiresAt > repo.in.Now {
+				kept[w.RunID] = true
+				repo.in.tx.Stage("UPDATE waiters SET expires_at=? WHERE tenant=? AND run_id=? AND node=? AND expires_at>?",
+					int64(until), string(t), string(w.RunID), node, int64(repo.in.Now))
+			}
+			return nil
+		})
+	})
+	return kept, err
+}
+
+// Expired gives waiters whose node has not spoken up for them.
+func (repo *Waiters) Expired(limit int) ([]WaiterRow, error) {
+	where, args := fmt.Sprintf("WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node LIMIT %d", limit), []any{int64(repo.in.Now)}
+	if err := repo.in.tx.ownersFirst("SELECT tenant, run_id FROM waiters "+where, args); err != nil {
+		return nil, err
+	}
+	var out []WaiterRow
+	err := waiterTable.query(repo.in.sess, where, args, func(w *WaiterRow) error {
+		k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
+		if _, _, known := repo.in.Runs.rows.get(k.runKey); !known {
+			return nil
+		}
+		repo.rows.absorb(k, *w, true)
+		if cur, ok, _ := repo.rows.get(k); ok && cur.ExpiresAt <= repo.in.Now {
+			out = append(out, cur)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Put stages a waiter.
+func (repo *Waiters) Put(w WaiterRow) {
+	repo.rows.put(waiterKey{runKey{w.Tenant, w.RunID}, w.Node}, w)
+}
+
+// Drop removes a waiter as it was read.
+func (repo *Waiters) Drop(w WaiterRow) {
+	k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
+	sl := repo.rows.byKey[k]
+	if sl != nil {
+		before := *sl
+		sl.exists = false
+		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
+	}
+	repo.in.tx.later.add(statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?", []any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})
+}

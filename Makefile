@@ -27,7 +27,7 @@ WITH_MEMORY := $(GO) run ./internal/pgtest/with -memory --
 # What runs once more with PostgreSQL as its store. Package agenttest is not among them: its tests name their store themselves.
 STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker ./agent
 # Tests of these packages that have no store, or both stores already.
-STORELESS := ^(TestStrictScan.*|TestBothStoresRefuseTheSame|TestAWaitThatNobodyAnswersEnds)$$
+STORELESS := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestAWaitThatNobodyAnswersEnds)$$
 
 # What runs under the race detector: whatever goroutines share. The conformance suite and the simulator are
 # one goroutine from end to end. SQLite itself is translated C with locks of its own, and the NATS server a
@@ -41,7 +41,7 @@ RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false' '-gcflags=github.com/n
 #   store:     older schemas; rows that break an invariant
 #   agent:     hours of waiting in virtual time; a long conversation
 #   agenttest: a crash at every step of a long story; three shorter ones remain
-UNRACED := ^(TestStrictScan.*|TestBothStoresRefuseTheSame|TestPagesOfLargeRunsAreBounded|TestAPageOfAThreadIsBoundedInBytes|TestFillingTheMetadataIndexGoesOnAfterAKill|TestOlderStoreIsGivenTheMetadataIndex|TestEveryInvariantCanBeBroken|TestAWaitThatNobodyAnswersEnds|TestALongConversationIsStoredOnce|TestAnAgentEndsTheSameWhereverItCrashes.*)$$
+UNRACED := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestPagesOfLargeRunsAreBounded|TestAPageOfAThreadIsBoundedInBytes|TestFillingTheMetadataIndexGoesOnAfterAKill|TestOlderStoreIsGivenTheMetadataIndex|TestEveryInvariantCanBeBroken|TestAWaitThatNobodyAnswersEnds|TestALongConversationIsStoredOnce|TestAnAgentEndsTheSameWhereverItCrashes.*)$$
 # The detector needs a C compiler. A machine without one says so instead of looking green.
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 

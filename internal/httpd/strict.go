@@ -1,9 +1,14 @@
 package httpd
 
+// A body is read twice. checkStrict walks over its bytes along the type of the call, with the tokenizer of
+// go-json-experiment (encoding/json/v2 to be), and refuses what no call takes. Then the same library decodes it.
+// The walk makes a path only when it refuses something, and keeps nothing of the body.
+
 import (
 	"bytes"
 	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -11,6 +16,9 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/perdure/perdure"
 )
@@ -22,19 +30,16 @@ const maxDepth = 64
 // object, more than one value, unknown fields and fields in another spelling, the same key twice, null in a
 // list, nesting and lists without bound, escaped NULs and lone surrogates. Whatever is refused names its field.
 func decodeStrict(b []byte, into any) error {
-	if t := reflect.TypeOf(into).Elem(); !scan(b, t) {
-		if err := checkStrict(b, t); err != nil {
-			return err
-		}
+	if err := checkStrict(b, reflect.TypeOf(into).Elem()); err != nil {
+		return err
 	}
-	if err := json.Unmarshal(b, into); err != nil {
+	if err := jsonv2.Unmarshal(b, into); err != nil {
 		return perdure.Errorf(perdure.CodeInvalid, "%s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil
 }
 
-// checkStrict walks a body token by token, and says what is wrong with it. It costs several times what reading the
-// body does, so that scan goes first.
+// checkStrict walks over a body, and says what is wrong with it.
 func checkStrict(b []byte, t reflect.Type) error {
 	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
 		return perdure.Errorf(perdure.CodeInvalid, "the body begins with a byte order mark")
@@ -42,16 +47,20 @@ func checkStrict(b []byte, t reflect.Type) error {
 	if !utf8.Valid(b) {
 		return perdure.Errorf(perdure.CodeInvalid, "the body is not valid UTF-8")
 	}
-	s := newStrict(b)
-	if tok, err := s.token(); err != nil {
-		return err
-	} else if tok != json.Delim('{') {
+	w := walks.Get().(*walk)
+	defer w.release(len(b))
+	w.in = *bytes.NewBuffer(b)
+	// Lone surrogates are let through, because BadEscape has the words for them.
+	w.d.Reset(&w.in, jsontext.AllowInvalidUTF8(true))
+	if tok, err := w.d.ReadToken(); err != nil {
+		return w.broken(err)
+	} else if tok.Kind() != '{' {
 		return perdure.Errorf(perdure.CodeInvalid, "the body has to be a JSON object")
 	}
-	if err := s.object(t, ""); err != nil {
+	if err := w.object(shapeOf(t)); err != nil {
 		return err
 	}
-	if _, err := s.d.Token(); err != io.EOF {
+	if _, err := w.d.ReadToken(); err != io.EOF {
 		return perdure.Errorf(perdure.CodeInvalid, "the body has more than one JSON value")
 	}
 	if perdure.BadEscape(b) {
@@ -60,72 +69,308 @@ func checkStrict(b []byte, t reflect.Type) error {
 	return nil
 }
 
-// strict walks a body along a type.
-type strict struct {
-	d    *json.Decoder
+// A shape is what the walk has to know of a type.
+type shape struct {
+	of     reflect.Type // without pointers
+	raw    bool         // a value of no type
+	own    bool         // a duration or an instant, which read themselves
+	fields map[string]field
+	elem   *shape // of a list or a map
+}
+
+type field struct {
+	*shape
+	nonzero *bound // of a field in which zero is refused
+}
+
+var shapes sync.Map // reflect.Type → *shape
+
+// shapeOf takes a type apart. No body has a type that holds itself.
+func shapeOf(t reflect.Type) *shape {
+	if s, ok := shapes.Load(t); ok {
+		return s.(*shape)
+	}
+	s := &shape{of: t}
+	for s.of.Kind() == reflect.Pointer {
+		s.of = s.of.Elem()
+	}
+	p := reflect.PointerTo(s.of)
+	switch s.raw = isRaw(s.of); s.of.Kind() {
+	case reflect.Struct:
+		s.fields = make(map[string]field)
+		for name, ft := range fieldsOf(s.of) {
+			f := field{shape: shapeOf(ft)}
+			if b := boundsOf(s.of)[name]; b.zero {
+				f.nonzero = &b
+			}
+			s.fields[name] = f
+		}
+	default:
+		s.own = !s.raw && (p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) || p.Implements(reflect.TypeFor[json.Unmarshaler]()))
+		if k := s.of.Kind(); !s.raw && !s.own && (k == reflect.Map || k == reflect.Slice) {
+			s.elem = shapeOf(s.of.Elem())
+		}
+	}
+	shapes.Store(t, s)
+	return s
+}
+
+// A walk goes over one body.
+type walk struct {
+	d    *jsontext.Decoder
+	in   bytes.Buffer
 	zero bool // the value just read is a number or a duration, and not above zero
 }
 
-func newStrict(b []byte) *strict {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	return &strict{d: d}
-}
+var walks = sync.Pool{New: func() any { return &walk{d: new(jsontext.Decoder)} }}
 
-func (s *strict) token() (json.Token, error) {
-	tok, err := s.d.Token()
-	if err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, perdure.Errorf(perdure.CodeInvalid, "the body is not valid JSON: %v", err)
+// keptBody is the largest body that the pool may keep until its walk is used again.
+const keptBody = 64 << 10
+
+func (w *walk) release(size int) {
+	if size > keptBody {
+		w.in = bytes.Buffer{}
+		w.d.Reset(&w.in)
 	}
-	return tok, nil
+	walks.Put(w)
 }
 
 // value reads one value of a type. null stands for a field that is not given.
-func (s *strict) value(t reflect.Type, path string, orNull bool) error {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+func (w *walk) value(s *shape, orNull bool) error {
+	w.zero = false
+	if s.raw {
+		return w.raw()
 	}
-	if isRaw(t) {
-		var raw json.RawMessage
-		if err := s.d.Decode(&raw); err != nil {
-			return perdure.Errorf(perdure.CodeInvalid, "the body is not valid JSON: %v", err)
+	switch k := w.d.PeekKind(); k {
+	case '{', '[', 0:
+		if _, err := w.d.ReadToken(); err != nil {
+			return w.broken(err)
 		}
-		if err := perdure.CheckValue(path, raw); err != nil {
-			return err
+		switch {
+		case k == '{' && (s.fields != nil || s.elem != nil && s.of.Kind() == reflect.Map):
+			return w.object(s)
+		case k == '[' && s.elem != nil && s.of.Kind() == reflect.Slice:
+			return w.list(s)
 		}
-		return newStrict(raw).any(path)
+		return w.leaf(s, k, []byte{byte(k)})
+	default:
+		v, err := w.d.ReadValue()
+		if err != nil {
+			return w.broken(err)
+		}
+		if k == 'n' && orNull {
+			return nil
+		}
+		return w.leaf(s, k, v)
 	}
-	tok, err := s.token()
-	s.zero = false
-	switch {
-	case err != nil:
-		return err
-	case tok == nil && orNull:
-		return nil
-	case tok == json.Delim('{') && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map):
-		return s.object(t, path)
-	case tok == json.Delim('[') && t.Kind() == reflect.Slice:
-		return s.list(t.Elem(), path)
-	}
-	err = leaf(t, path, tok)
-	s.zero = err == nil && isZero(t, tok)
-	return err
 }
 
-// isZero tells whether a token of that type is a number or a duration that is not above zero.
-func isZero(t reflect.Type, tok json.Token) bool {
-	switch v := tok.(type) {
-	case json.Number:
-		n, err := v.Int64()
-		return err == nil && n == 0
-	case string:
-		var d perdure.Duration
-		return t == reflect.TypeFor[perdure.Duration]() && d.UnmarshalText([]byte(v)) == nil && d <= 0
+// object reads the rest of an object: the fields of a struct, or the entries of a map.
+func (w *walk) object(s *shape) error {
+	for n := 0; w.d.PeekKind() != '}'; n++ {
+		name, err := w.d.ReadValue()
+		if err != nil {
+			return w.broken(err)
+		}
+		if s.fields == nil {
+			if n == perdure.MaxBatch {
+				return tooMany(w.path(w.d.StackDepth() - 1))
+			}
+			if err := w.value(s.elem, false); err != nil {
+				return err
+			}
+			continue
+		}
+		f, ok := s.fields[string(name[1:len(name)-1])]
+		if !ok { // it may have escapes
+			plain, _ := jsontext.AppendUnquote(nil, name)
+			if f, ok = s.fields[string(plain)]; !ok {
+				return perdure.Invalid(w.path(-1), "is no field of this call")
+			}
+		}
+		if err := w.value(f.shape, true); err != nil {
+			return err
+		}
+		if w.zero && f.nonzero != nil {
+			return refuseZero(w.path(-1), *f.nonzero)
+		}
 	}
-	return false
+	return w.end()
+}
+
+func (w *walk) list(s *shape) error {
+	for n := 0; w.d.PeekKind() != ']'; n++ {
+		if n == perdure.MaxBatch {
+			return tooMany(w.path(w.d.StackDepth() - 1))
+		}
+		if err := w.value(s.elem, false); err != nil {
+			return err
+		}
+	}
+	return w.end()
+}
+
+// end reads the end of a list or an object.
+func (w *walk) end() error {
+	w.zero = false
+	if _, err := w.d.ReadToken(); err != nil {
+		return w.broken(err)
+	}
+	return nil
+}
+
+// leaf checks a string, number or boolean against its type.
+func (w *walk) leaf(s *shape, k jsontext.Kind, v []byte) error {
+	switch kind := s.of.Kind(); {
+	case s.own:
+		return w.own(s, k, v)
+	case kind == reflect.String && k == '"', kind == reflect.Bool && (k == 't' || k == 'f'):
+		return nil
+	case (kind == reflect.Int || kind == reflect.Int64) && k == '0':
+		n, err := strconv.ParseInt(string(v), 10, s.of.Bits())
+		if err != nil {
+			return perdure.Invalid(w.path(-1), "takes a whole number of %d bits", s.of.Bits())
+		}
+		w.zero = n == 0
+		return nil
+	}
+	return perdure.Invalid(w.path(-1), "takes %s, not %s", kindOf(s.of), nameOf(k))
+}
+
+// own has a type read its value itself.
+func (w *walk) own(s *shape, k jsontext.Kind, v []byte) error {
+	switch u := reflect.New(s.of).Interface().(type) {
+	case encoding.TextUnmarshaler: // durations
+		if k != '"' {
+			return perdure.Invalid(w.path(-1), `takes a duration such as "30s", not %s`, nameOf(k))
+		}
+		text := v[1 : len(v)-1]
+		if bytes.IndexByte(text, '\\') >= 0 {
+			text, _ = jsontext.AppendUnquote(nil, v)
+		}
+		if err := u.UnmarshalText(text); err != nil {
+			return perdure.Invalid(w.path(-1), "%v", err)
+		}
+		d, ok := u.(*perdure.Duration)
+		w.zero = ok && *d <= 0
+	case json.Unmarshaler: // instants
+		if err := u.UnmarshalJSON(v); err != nil {
+			return perdure.Invalid(w.path(-1), "%v", err)
+		}
+	}
+	return nil
+}
+
+// raw reads a value of no particular shape: up to a size, no key twice, no nesting without bound, and no number that
+// most readers would take for infinity or refuse.
+func (w *walk) raw() error {
+	around := w.d.StackDepth()
+	v, err := w.d.ReadValue()
+	switch at := pointer(err); {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return perdure.Invalid(w.pathTo(at, around), "has the key %.100q twice in one object", at.LastToken())
+	case strings.Count(string(at), "/") > around+maxDepth:
+		return perdure.Invalid(w.pathTo(at, around), "is nested deeper than %d", maxDepth)
+	case err != nil:
+		return w.broken(err)
+	}
+	if len(v) > perdure.MaxValue || perdure.BadEscape(v) {
+		return perdure.CheckValue(w.path(-1), json.RawMessage(v))
+	}
+	depth, number := measure(v)
+	if depth > maxDepth {
+		return perdure.Invalid(w.path(-1), "is nested deeper than %d", maxDepth)
+	}
+	if number != nil {
+		return perdure.Invalid(w.path(-1), "has the number %.40s, which is beyond a double", number)
+	}
+	return nil
+}
+
+// measure gives how deep a valid value is nested, and the first number in it that is beyond a double.
+func measure(v []byte) (deepest int, number []byte) {
+	depth := 0
+	for i := 0; i < len(v); i++ {
+		switch c := v[i]; {
+		case c == '"':
+			for i++; v[i] != '"'; i++ {
+				if v[i] == '\\' {
+					i++
+				}
+			}
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		case c == '-' || '0' <= c && c <= '9':
+			from := i
+			for i+1 < len(v) && strings.IndexByte("+-.eE0123456789", v[i+1]) >= 0 {
+				i++
+			}
+			if number == nil && unbounded(v[from:i+1]) {
+				number = v[from : i+1]
+			}
+		}
+	}
+	return deepest, number
+}
+
+// unbounded tells whether a number is beyond a double. The largest has 309 digits.
+func unbounded(number []byte) bool {
+	if len(number) < 300 && !bytes.ContainsAny(number, "eE") {
+		return false
+	}
+	_, err := strconv.ParseFloat(string(number), 64)
+	return err != nil
+}
+
+// broken says that a body is no JSON, or has a key twice.
+func (w *walk) broken(err error) error {
+	if errors.Is(err, jsontext.ErrDuplicateName) {
+		return perdure.Invalid(w.pathTo(pointer(err), -1), "stands twice in the same object")
+	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return perdure.Errorf(perdure.CodeInvalid, "the body is not valid JSON: %s", strings.TrimPrefix(err.Error(), "jsontext: "))
+}
+
+// pointer gives where an error of the tokenizer lies.
+func pointer(err error) jsontext.Pointer {
+	var s *jsontext.SyntacticError
+	if errors.As(err, &s) {
+		return s.JSONPointer
+	}
+	return ""
+}
+
+// path gives the path of what was read last, or so many steps of it.
+func (w *walk) path(steps int) string { return w.pathTo(w.d.StackPointer(), steps) }
+
+// pathTo writes a pointer as a path, as in commits[0].outcome.
+func (w *walk) pathTo(p jsontext.Pointer, steps int) string {
+	var b strings.Builder
+	n := 0
+	for token := range p.Tokens() {
+		if n == steps {
+			break
+		}
+		n++
+		kind := jsontext.Kind('{')
+		if n <= w.d.StackDepth() {
+			kind, _ = w.d.StackIndex(n)
+		}
+		switch {
+		case kind == '[':
+			b.WriteString("[" + token + "]")
+		case b.Len() > 0:
+			b.WriteString("." + token)
+		default:
+			b.WriteString(token)
+		}
+	}
+	return b.String()
 }
 
 func refuseZero(path string, b bound) error {
@@ -139,108 +384,8 @@ func isRaw(t reflect.Type) bool {
 	return t == reflect.TypeFor[json.RawMessage]() || t == reflect.TypeFor[perdure.Value]()
 }
 
-// object reads the rest of an object: the fields of a struct, or the entries of a map.
-func (s *strict) object(t reflect.Type, path string) error {
-	var fields map[string]reflect.Type
-	if t.Kind() == reflect.Struct {
-		fields = fieldsOf(t)
-	}
-	seen := make(map[string]bool)
-	for {
-		tok, err := s.token()
-		if err != nil {
-			return err
-		}
-		key, ok := tok.(string)
-		if !ok {
-			return nil // its end
-		}
-		at := key
-		if path != "" {
-			at = path + "." + key
-		}
-		if seen[key] {
-			return perdure.Invalid(at, "stands twice in the same object")
-		}
-		seen[key] = true
-		of := fields[key]
-		switch {
-		case fields == nil:
-			if len(seen) > perdure.MaxBatch {
-				return tooMany(path)
-			}
-			err = s.value(t.Elem(), at, false)
-		case of == nil:
-			return perdure.Invalid(at, "is no field of this call")
-		default:
-			err = s.value(of, at, true)
-			if err == nil && s.zero && boundsOf(t)[key].zero {
-				err = refuseZero(at, boundsOf(t)[key])
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func (s *strict) list(t reflect.Type, path string) error {
-	for i := 0; s.d.More(); i++ {
-		if i == perdure.MaxBatch {
-			return tooMany(path)
-		}
-		if err := s.value(t, fmt.Sprintf("%s[%d]", path, i), false); err != nil {
-			return err
-		}
-	}
-	_, err := s.token()
-	return err
-}
-
 func tooMany(path string) error {
 	return &perdure.Error{Code: perdure.CodeTooLarge, Field: path, Message: fmt.Sprintf("has more than %d entries", perdure.MaxBatch)}
-}
-
-// leaf checks a string, number or boolean against its type.
-func leaf(t reflect.Type, path string, tok json.Token) error {
-	if p := reflect.New(t).Interface(); t.Kind() != reflect.Struct {
-		text, isText := tok.(string)
-		switch u := p.(type) {
-		case encoding.TextUnmarshaler: // durations
-			if isText {
-				if err := u.UnmarshalText([]byte(text)); err != nil {
-					return perdure.Invalid(path, "%v", err)
-				}
-				return nil
-			}
-			return perdure.Invalid(path, `takes a duration such as "30s", not %s`, nameOf(tok))
-		case json.Unmarshaler: // instants
-			b, _ := json.Marshal(tok)
-			if err := u.UnmarshalJSON(b); err != nil {
-				return perdure.Invalid(path, "%v", err)
-			}
-			return nil
-		}
-	}
-	ok := false
-	switch t.Kind() {
-	case reflect.String:
-		_, ok = tok.(string)
-	case reflect.Bool:
-		_, ok = tok.(bool)
-	case reflect.Int, reflect.Int64:
-		n, isNumber := tok.(json.Number)
-		if isNumber {
-			if _, err := strconv.ParseInt(n.String(), 10, t.Bits()); err != nil {
-				return perdure.Invalid(path, "takes a whole number of %d bits", t.Bits())
-			}
-		}
-		ok = isNumber
-	}
-	if !ok {
-		return perdure.Invalid(path, "takes %s, not %s", kindOf(t), nameOf(tok))
-	}
-	return nil
 }
 
 func kindOf(t reflect.Type) string {
@@ -257,74 +402,20 @@ func kindOf(t reflect.Type) string {
 	return "a whole number"
 }
 
-func nameOf(tok json.Token) string {
-	switch tok := tok.(type) {
-	case nil:
+func nameOf(k jsontext.Kind) string {
+	switch k {
+	case 'n':
 		return "null"
-	case string:
+	case '"':
 		return "a string"
-	case bool:
+	case 't', 'f':
 		return "true or false"
-	case json.Delim:
-		if tok == '[' {
-			return "a list"
-		}
+	case '[':
+		return "a list"
+	case '{':
 		return "an object"
 	}
 	return "a number"
-}
-
-// any checks a value of no particular shape: no key twice, no nesting without bound, and no number that most
-// readers would take for infinity or refuse.
-func (s *strict) any(path string) error {
-	type level struct {
-		object, key bool // key: the next token of an object is a key
-		seen        map[string]bool
-	}
-	var stack []level
-	for {
-		tok, err := s.d.Token()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return perdure.Invalid(path, "is not valid JSON: %v", err)
-		}
-		var top *level
-		if len(stack) > 0 {
-			top = &stack[len(stack)-1]
-		}
-		if top != nil && top.object && top.key {
-			if key, ok := tok.(string); ok {
-				if top.seen[key] {
-					return perdure.Invalid(path, "has the key %.100q twice in one object", key)
-				}
-				top.seen[key], top.key = true, false
-				continue
-			}
-		}
-		if top != nil {
-			top.key = true
-		}
-		if n, ok := tok.(json.Number); ok {
-			if _, err := n.Float64(); err != nil {
-				return perdure.Invalid(path, "has the number %.40s, which is beyond a double", n)
-			}
-		}
-		switch tok {
-		case json.Delim('{'), json.Delim('['):
-			if len(stack) >= maxDepth {
-				return perdure.Invalid(path, "is nested deeper than %d", maxDepth)
-			}
-			l := level{object: tok == json.Delim('{'), key: true}
-			if l.object {
-				l.seen = make(map[string]bool)
-			}
-			stack = append(stack, l)
-		case json.Delim('}'), json.Delim(']'):
-			stack = stack[:len(stack)-1]
-		}
-	}
 }
 
 var fieldCache sync.Map // reflect.Type → map[string]reflect.Type

@@ -55,6 +55,7 @@ type Written struct {
 }
 
 type lane struct {
+	s       *Store
 	id      Lane
 	mu      sync.Mutex // one batch at a time
 	read    Session    // decides on what this reads …
@@ -64,8 +65,8 @@ type lane struct {
 	locked  map[any]bool // rows that somebody else was found to hold locked; see locks.go
 }
 
-func newLane(read, write Session, writing *sync.Mutex) *lane {
-	return &lane{read: read, write: write, writing: writing, queue: newQueue()}
+func newLane(s *Store, read, write Session, writing *sync.Mutex) *lane {
+	return &lane{s: s, read: read, write: write, writing: writing, queue: newQueue()}
 }
 
 // How often a batch is decided anew because somebody else was quicker, and for how long because the connection
@@ -98,12 +99,12 @@ const (
 // concerns that one alone, CodeUnavailable means that nothing of the batch was written, CodeUnknown that
 // it may have been.
 func (s *Store) Batch(now perdure.Instant, ops ...Op) []error {
-	return s.batchIn(s.lanes[LaneWork], now, ops)
+	return s.lanes[LaneWork].batchIn(now, ops)
 }
 
-func (s *Store) batchIn(l *lane, now perdure.Instant, ops []Op) []error {
+func (l *lane) batchIn(now perdure.Instant, ops []Op) []error {
 	l.mu.Lock()
-	errs, after := s.batch(l, now, ops, false, false)
+	errs, after := l.batch(now, ops, false, false)
 	l.mu.Unlock()
 	for _, f := range after {
 		f()
@@ -125,12 +126,13 @@ func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
 }
 
 // batch decides and writes. With paced others wait for it, so that a sweep looks at the time. With again it is part of one that could not be written.
-func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, paced, again bool) ([]error, []func()) {
+func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error, []func()) {
+	s := l.s
 	var err error
 	var contended map[any]bool
 	doubt := false
 	begin, remembered := time.Now(), s.trusted()
-	s.stillLocked(l)
+	l.stillLocked()
 	for try := 1; ; try++ {
 		if fail := s.Err(); fail != nil {
 			return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
@@ -152,7 +154,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, paced, again bool)
 				s.opt.Hooks.BeforeWrite()
 			}
 			writing := time.Now()
-			if err = s.commit(l, tx); err == nil && s.opt.Observe != nil && (l != s.tester || l == s.lanes[LaneWork]) {
+			if err = l.commit(tx); err == nil && s.opt.Observe != nil && (l != s.tester || l == s.lanes[LaneWork]) {
 				s.opt.Observe(Written{l.id, len(ops), time.Since(begin), time.Since(writing)})
 			}
 		}
@@ -170,7 +172,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, paced, again bool)
 			// A key that is there although its row says otherwise, time and again: its row may be wrong.
 			doubt = doubt || try > 2 && !errors.Is(err, errConflict)
 			if try > 1 && isSweep(ops) {
-				contended = s.contended(l, tx, contended)
+				contended = l.contended(tx, contended)
 			}
 			if try < tries(len(ops)) {
 				if try > 2 && s.readers != nil {
@@ -179,7 +181,7 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, paced, again bool)
 				continue
 			}
 		case s.dialect.locked(err):
-			if try < maxTries && s.findLocked(l, tx, try) {
+			if try < maxTries && l.findLocked(tx, try) {
 				continue
 			}
 		case diskFull(err):
@@ -207,8 +209,8 @@ func (s *Store) batch(l *lane, now perdure.Instant, ops []Op, paced, again bool)
 	if len(ops) > 1 && code != perdure.CodeUnknown && !s.dialect.lost(err) && !s.dialect.busy(err) {
 		// One of them may be to blame; the others shall not pay for it.
 		half := len(ops) / 2
-		errs, after := s.batch(l, now, ops[:half], paced, true)
-		e, a := s.batch(l, now, ops[half:], paced, true)
+		errs, after := l.batch(now, ops[:half], paced, true)
+		e, a := l.batch(now, ops[half:], paced, true)
 		return append(errs, e...), append(after, a...)
 	}
 	if code == perdure.CodeInternal {
@@ -333,7 +335,8 @@ func guarded(tx *Tx, op Op) (err error) {
 }
 
 // commit writes what a batch staged.
-func (s *Store) commit(l *lane, tx *Tx) error {
+func (l *lane) commit(tx *Tx) error {
+	s := l.s
 	list := tx.statements()
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -393,7 +396,7 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	}
 	t := fair.Tenant(ctx)
 	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fit(ops)) && l.queue.mayPass(t, ops) && l.mu.TryLock() {
-		return s.atOnce(l, t, ops) // nobody to share a commit with, and no goroutine to wait for
+		return l.atOnce(t, ops) // nobody to share a commit with, and no goroutine to wait for
 	}
 	r := newRequest(t, ops)
 	if err := l.queue.push(r); err != nil {
@@ -414,7 +417,8 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 }
 
 // atOnce makes a batch of its own, in the caller's goroutine. The caller holds l.mu.
-func (s *Store) atOnce(l *lane, t perdure.TenantID, ops []Op) []error {
+func (l *lane) atOnce(t perdure.TenantID, ops []Op) []error {
+	s := l.s
 	done, begin := false, time.Now()
 	defer func() {
 		if !done {
@@ -423,7 +427,7 @@ func (s *Store) atOnce(l *lane, t perdure.TenantID, ops []Op) []error {
 			l.mu.Unlock()
 		}
 	}()
-	errs, after := s.batch(l, s.clock(), ops, true, false)
+	errs, after := l.batch(s.clock(), ops, true, false)
 	done = true
 	l.queue.wrote(t, ops, time.Since(begin))
 	l.mu.Unlock()
@@ -434,7 +438,8 @@ func (s *Store) atOnce(l *lane, t perdure.TenantID, ops []Op) []error {
 }
 
 // commitLoop is the thin shell around a lane's batches: while one is being made durable, the next one gathers.
-func (s *Store) commitLoop(l *lane) {
+func (l *lane) commitLoop() {
+	s := l.s
 	ops, from := make([]Op, 0, maxBatch), make([]entry, 0, maxBatch)
 	for {
 		select {
@@ -442,13 +447,14 @@ func (s *Store) commitLoop(l *lane) {
 		case <-s.done:
 			return
 		}
-		for s.commitNext(l, ops, from) {
+		for l.commitNext(ops, from) {
 		}
 	}
 }
 
 // commitNext makes a batch of those who wait, and tells whether there was one. The lists are empty and are reused.
-func (s *Store) commitNext(l *lane, ops []Op, from []entry) bool {
+func (l *lane) commitNext(ops []Op, from []entry) bool {
+	s := l.s
 	l.mu.Lock()
 	ops, from = l.queue.gather(ops, from)
 	if len(ops) == 0 {
@@ -456,7 +462,7 @@ func (s *Store) commitNext(l *lane, ops []Op, from []entry) bool {
 		return false
 	}
 	begin := time.Now()
-	errs, after := s.batch(l, s.clock(), ops, true, false)
+	errs, after := l.batch(s.clock(), ops, true, false)
 	l.queue.wrote(from[0].r.tenant, ops[:1], time.Since(begin))
 	l.mu.Unlock()
 	for _, f := range after {

@@ -14,7 +14,7 @@ import (
 // startClock gives the clock of a store whose database has none: the wall clock, read once, and from then
 // on a clock that only counts, while the machine sleeps too. Nobody who sets the wall clock can expire a
 // lease. It never shows an instant before the last one stored.
-func (s *Store) startClock() (func() perdure.Instant, error) {
+func startClock(s *Store) (func() perdure.Instant, error) {
 	last, wall := s.stored, perdure.At(time.Now())
 	if ahead := last.Sub(wall); ahead > time.Hour && !s.opt.AnyClock {
 		dir := filepath.Dir(s.opt.Path)

@@ -22,7 +22,8 @@ func Locked(err error) bool { return errors.Is(err, errLocked) }
 
 // findLocked finds out which of the rows that a batch could not write are locked, so that it can be decided again without them. It
 // tells whether that is worth a try.
-func (s *Store) findLocked(l *lane, tx *Tx, try int) bool {
+func (l *lane) findLocked(tx *Tx, try int) bool {
+	s := l.s
 	rows := make(map[any]bool)
 	for _, k := range tx.Runs.rows.dirty {
 		rows[k] = true
@@ -39,7 +40,7 @@ func (s *Store) findLocked(l *lane, tx *Tx, try int) bool {
 	for k := range tx.Meta.set {
 		rows[k] = true
 	}
-	found, err := s.lockedOf(l, rows)
+	found, err := l.lockedOf(rows)
 	if err != nil {
 		return false
 	}
@@ -57,11 +58,12 @@ func (s *Store) findLocked(l *lane, tx *Tx, try int) bool {
 }
 
 // stillLocked looks which of the rows that were found locked are so still.
-func (s *Store) stillLocked(l *lane) {
+func (l *lane) stillLocked() {
+	s := l.s
 	if len(l.locked) == 0 {
 		return
 	}
-	found, err := s.lockedOf(l, l.locked)
+	found, err := l.lockedOf(l.locked)
 	if err != nil {
 		return // the batch will find out
 	}
@@ -72,7 +74,8 @@ func (s *Store) stillLocked(l *lane) {
 
 // contended finds the rows that somebody else has changed since a batch of the watchdog has read them. The batch is decided again
 // without them: a run that changes all the time costs its own turn, and not that of all others.
-func (s *Store) contended(l *lane, tx *Tx, known map[any]bool) map[any]bool {
+func (l *lane) contended(tx *Tx, known map[any]bool) map[any]bool {
+	s := l.s
 	type row struct {
 		key     any
 		t, id   string
@@ -127,7 +130,8 @@ func (s *Store) contended(l *lane, tx *Tx, known map[any]bool) map[any]bool {
 }
 
 // lockedOf gives those rows that are there and locked.
-func (s *Store) lockedOf(l *lane, rows map[any]bool) (map[any]bool, error) {
+func (l *lane) lockedOf(rows map[any]bool) (map[any]bool, error) {
+	s := l.s
 	tables := make(map[string][][]any)
 	for k := range rows {
 		switch k := k.(type) {

@@ -358,13 +358,13 @@ func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := s.lanes[LaneWatch] // which waits for the shortest time
-	errs := s.batchIn(l, s.Now(), []Op{bump("a"), bump("b"), bump("c")})
+	errs := l.batchIn(s.Now(), []Op{bump("a"), bump("b"), bump("c")})
 	if !Locked(errs[0]) || perdure.CodeOf(errs[0]) != perdure.CodeUnavailable || errs[1] != nil || errs[2] != nil {
 		t.Errorf("%v", errs)
 	}
 	claim := func() (ids []perdure.RunID) {
 		t.Helper()
-		err := s.batchIn(l, s.Now(), []Op{opFunc(func(tx *Tx) error {
+		err := l.batchIn(s.Now(), []Op{opFunc(func(tx *Tx) error {
 			ids = nil
 			q := tx.Claims.Queues(10)(tenant, "default", "job")
 			for {
@@ -387,7 +387,7 @@ func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
 	if err := psql.Exec(t.Context(), "ROLLBACK").Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.batchIn(l, s.Now(), []Op{bump("a")})[0]; err != nil {
+	if err := l.batchIn(s.Now(), []Op{bump("a")})[0]; err != nil {
 		t.Error(err)
 	}
 	if got := claim(); len(got) != 3 {

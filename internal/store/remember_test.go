@@ -178,7 +178,7 @@ func TestWhoLooksAfreshIsNotHeldToWhatWasRemembered(t *testing.T) {
 			}
 			return bump("mended").Do(tx)
 		})
-		if err := s.batchIn(s.lanes[LaneWatch], s.Now(), []Op{look})[0]; err != nil {
+		if err := s.lanes[LaneWatch].batchIn(s.Now(), []Op{look})[0]; err != nil {
 			t.Fatal(err)
 		}
 		if want := map[bool]int{false: 2, true: 1}[afresh]; looked != want {

@@ -52,7 +52,7 @@ func (s *Store) Restore(ctx context.Context, path string, adopt func(generation 
 		return b, 0, err
 	}
 	now := max(s.clock(), b.At)
-	if err := s.fill(ctx, from, l.write, &b, generation, now, adopt(generation, now), told); err != nil {
+	if err := fill(s, ctx, from, l.write, &b, generation, now, adopt(generation, now), told); err != nil {
 		if s.dialect.conflict(err) || s.dialect.locked(err) { // somebody else fills it at the same time
 			err = errNotEmpty
 		}
@@ -95,12 +95,12 @@ func (c *restoring) save(name string, rows int, list []statement) error {
 }
 
 // fill copies a backup into an empty store.
-func (s *Store) fill(ctx context.Context, from, into Session, b *Backup, generation int64, now perdure.Instant, adopt Adoption, told func(Copied)) error {
+func fill(s *Store, ctx context.Context, from, into Session, b *Backup, generation int64, now perdure.Instant, adopt Adoption, told func(Copied)) error {
 	tables, err := knownTables(from)
 	if err != nil {
 		return err
 	}
-	if err := s.empty(into, tables); err != nil {
+	if err := empty(s, into, tables); err != nil {
 		return err
 	}
 	c := &restoring{backup.Copier{Into: into, Inserts: s.dialect.inserts, Told: told}, ctx, s.dialect}
@@ -176,7 +176,7 @@ func knownTables(from Session) ([]backup.Table, error) {
 }
 
 // empty makes sure that nothing is overwritten.
-func (s *Store) empty(into Session, tables []backup.Table) error {
+func empty(s *Store, into Session, tables []backup.Table) error {
 	parts := []string{"SELECT 1 FROM meta WHERE name='" + metaSecret + "'"}
 	for _, t := range tables {
 		parts = append(parts, "SELECT 1 FROM (SELECT 1 FROM "+t.Name+" LIMIT 1) AS t_"+t.Name)

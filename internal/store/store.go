@@ -148,11 +148,11 @@ func Open(opt Options) (*Store, error) {
 	switch {
 	case opt.URL != "":
 		s.dialect = postgresDialect
-		err = s.openPostgres()
+		err = openPostgres(s)
 	case opt.Path != "":
-		err = s.openFile()
+		err = openFile(s)
 	default:
-		err = s.openMemory()
+		err = openMemory(s)
 	}
 	if err != nil {
 		s.release()
@@ -171,16 +171,16 @@ func Open(opt Options) (*Store, error) {
 	for i, l := range s.lanes {
 		if !started[l] {
 			started[l], l.id = true, Lane(i)
-			s.running.Go(func() { s.commitLoop(l) })
+			s.running.Go(func() { l.commitLoop() })
 		}
 	}
 	return s, nil
 }
 
 // openFile opens a SQLite file. The lanes decide on connections of their own and share the one that writes.
-func (s *Store) openFile() (err error) {
+func openFile(s *Store) (err error) {
 	s.file, err = sqlite.Open(s.opt.Path, sqlite.Options{Synchronous: s.opt.Synchronous, Reserve: s.opt.Reserve, WALPages: s.opt.Hooks.WALPages,
-		Every: s.lookEvery(), LockWait: s.opt.Hooks.LockPatience, Logger: s.log})
+		Every: lookEvery(s), LockWait: s.opt.Hooks.LockPatience, Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (s *Store) openFile() (err error) {
 		return err
 	}
 	writing := new(sync.Mutex)
-	w := s.wrap(write)
+	w := wrap(s, write)
 	for i := range s.lanes {
 		switch Lane(i) {
 		case LaneSubmit, LaneClaim:
@@ -202,17 +202,17 @@ func (s *Store) openFile() (err error) {
 		if err != nil {
 			return err
 		}
-		s.lanes[i] = newLane(r, w, writing)
+		s.lanes[i] = newLane(s, r, w, writing)
 	}
-	s.tester = newLane(w, w, writing) // a test write reads nothing
-	if err := s.prepare(write); err != nil {
+	s.tester = newLane(s, w, w, writing) // a test write reads nothing
+	if err := prepare(s, write); err != nil {
 		return err
 	}
 	if err := s.file.Settle(); err != nil {
 		return err
 	}
 	s.auditor = func() (Session, error) { return s.file.Reader(0) }
-	if err := s.addReaders(func(deadline time.Duration) (Session, error) { return s.file.Reader(deadline) }); err != nil {
+	if err := addReaders(s, func(deadline time.Duration) (Session, error) { return s.file.Reader(deadline) }); err != nil {
 		return err
 	}
 	s.running.Go(func() {
@@ -224,7 +224,7 @@ func (s *Store) openFile() (err error) {
 }
 
 // lookEvery is how often a file is looked at; zero: as often as it is by default.
-func (s *Store) lookEvery() time.Duration {
+func lookEvery(s *Store) time.Duration {
 	switch {
 	case s.opt.Hooks.Clock != nil:
 		return time.Minute // of a test's time, which may pass by the day
@@ -235,7 +235,7 @@ func (s *Store) lookEvery() time.Duration {
 }
 
 // openMemory opens a database in memory: one session for everything.
-func (s *Store) openMemory() error {
+func openMemory(s *Store) error {
 	var sess Session
 	if m := s.opt.Memory; m != nil {
 		sess = borrowed{m.sess}
@@ -246,11 +246,11 @@ func (s *Store) openMemory() error {
 		}
 		sess = m.sess
 	}
-	if err := s.prepare(sess); err != nil {
+	if err := prepare(s, sess); err != nil {
 		return errors.Join(err, sess.Close())
 	}
-	sess = s.wrap(sess)
-	one := newLane(sess, sess, new(sync.Mutex))
+	sess = wrap(s, sess)
+	one := newLane(s, sess, sess, new(sync.Mutex))
 	for i := range s.lanes {
 		s.lanes[i] = one
 	}
@@ -260,7 +260,7 @@ func (s *Store) openMemory() error {
 
 // openPostgres opens a PostgreSQL database. Each lane has a connection of its own, the watchdog's among them:
 // whatever the others do, it can act.
-func (s *Store) openPostgres() error {
+func openPostgres(s *Store) error {
 	p, err := pg.Open(s.opt.URL)
 	if err != nil {
 		return err
@@ -283,17 +283,17 @@ func (s *Store) openPostgres() error {
 		if Lane(i) == LaneWatch {
 			opt.Timeout, opt.LockTimeout = watchTimeout, watchPatience
 		}
-		w := s.wrap(p.Writer(opt))
-		s.lanes[i] = newLane(w, w, new(sync.Mutex))
+		w := wrap(s, p.Writer(opt))
+		s.lanes[i] = newLane(s, w, w, new(sync.Mutex))
 	}
-	t := s.wrap(p.Writer(pg.WriterOptions{Timeout: writeTimeout}))
-	s.tester = newLane(t, t, new(sync.Mutex))
+	t := wrap(s, p.Writer(pg.WriterOptions{Timeout: writeTimeout}))
+	s.tester = newLane(s, t, t, new(sync.Mutex))
 	s.auditor = func() (Session, error) { return p.Auditor(), nil }
-	return s.addReaders(func(deadline time.Duration) (Session, error) { return p.Reader(deadline), nil })
+	return addReaders(s, func(deadline time.Duration) (Session, error) { return p.Reader(deadline), nil })
 }
 
 // prepare brings the schema up to date and sets the clock of a store whose database has none.
-func (s *Store) prepare(sess Session) (err error) {
+func prepare(s *Store, sess Session) (err error) {
 	if err := refuseBackup(sess); err != nil {
 		return err
 	}
@@ -304,19 +304,19 @@ func (s *Store) prepare(sess Session) (err error) {
 		return err
 	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
-		s.clock, err = s.startClock()
+		s.clock, err = startClock(s)
 	}
 	return err
 }
 
-func (s *Store) wrap(sess Session) Session {
+func wrap(s *Store, sess Session) Session {
 	if s.opt.Hooks.Wrap != nil {
 		return s.opt.Hooks.Wrap(sess)
 	}
 	return sess
 }
 
-func (s *Store) addReaders(open func(deadline time.Duration) (Session, error)) error {
+func addReaders(s *Store, open func(deadline time.Duration) (Session, error)) error {
 	s.gate = fair.NewGate(fair.Limits{Size: readers, Share: readerShare, Strict: true})
 	for _, x := range []struct {
 		idle     *chan Session

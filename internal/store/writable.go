@@ -111,7 +111,7 @@ func (s *Store) testWrite() error {
 		}
 		op.value = hex.EncodeToString(b) // random: the database can't compress it
 	}
-	err := s.batchIn(s.tester, s.clock(), []Op{op})[0]
+	err := s.tester.batchIn(s.clock(), []Op{op})[0]
 	if err == nil {
 		s.wrote(len(op.value))
 	}

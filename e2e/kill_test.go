@@ -209,7 +209,7 @@ func TestKillDuringGroupCommitsLosesNothing(t *testing.T) {
 		}
 	}
 	for id, result := range completed {
-		d, err := e.Get(ctx, tenant, perdure.RunID(id))
+		d, err := e.Runs.Get(ctx, tenant, perdure.RunID(id))
 		if err != nil || d.State != perdure.Completed || string(d.ResultText) != result {
 			t.Errorf("run %s was acknowledged with result %s, and is %s with %s (error %v); want completed with it", id,
 				result, d.State, d.ResultText, err)

@@ -62,7 +62,7 @@ func (s *Server) findKey(opt Options) (string, error) {
 
 // checkKey refuses a key that the store doesn't know, or that is not valid any more.
 func (s *Server) checkKey(key, from string) error {
-	_, err := s.engine.Authenticate(context.Background(), key)
+	_, err := s.engine.Keys.Authenticate(context.Background(), key)
 	if err != nil && perdure.CodeOf(err) == perdure.CodeNotFound {
 		return fmt.Errorf("the key in %s is not valid (revoked, or of other data). If this is the right store, move it away and have another one made: perdure keys bootstrap", from)
 	}

@@ -137,7 +137,7 @@ func afterReset(t *testing.T, dir string, leased, waits perdure.RunID) {
 	p := e.Policy()
 	get := func(id perdure.RunID) perdure.Run {
 		t.Helper()
-		d, err := e.Get(context.Background(), "default", id)
+		d, err := e.Runs.Get(context.Background(), "default", id)
 		if err != nil {
 			t.Fatal(err)
 		}

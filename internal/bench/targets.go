@@ -154,7 +154,7 @@ func (t *processTarget) submit(ctx context.Context, sub perdure.Submission) (str
 }
 
 func (t *processTarget) ended(ctx context.Context, id string) (bool, error) {
-	d, err := t.engine.Get(ctx, tenant, perdure.RunID(id))
+	d, err := t.engine.Runs.Get(ctx, tenant, perdure.RunID(id))
 	if err != nil {
 		return false, err
 	}

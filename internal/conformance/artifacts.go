@@ -47,7 +47,7 @@ func (w *World) put(g engine.Grant, name string, data []byte) *engine.PutArtifac
 // artifact reads one whole.
 func (w *World) artifact(id perdure.RunID, name string) []byte {
 	w.t.Helper()
-	r, err := w.E.Artifact(w.ctx(), tenant, id, name)
+	r, err := w.E.Runs.Artifact(w.ctx(), tenant, id, name)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func (w *World) artifact(id perdure.RunID, name string) []byte {
 
 func (w *World) names(id perdure.RunID) string {
 	w.t.Helper()
-	list, err := w.E.Artifacts(w.ctx(), tenant, id)
+	list, err := w.E.Runs.Artifacts(w.ctx(), tenant, id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ var artifactScenarios = []Scenario{
 		w.check(op.Created && op.Artifact.Attempt == 1 && op.Artifact.ContentType == perdure.AnyContent && op.Artifact.Size == int64(len(data)), "%+v", op.Artifact)
 		w.check(w.names(r.ID) == "report.pdf ", "%s", w.names(r.ID))
 		w.check(bytes.Equal(w.artifact(r.ID, "report.pdf"), data), "other bytes")
-		from, err := w.E.Artifact(w.ctx(), tenant, r.ID, "report.pdf")
+		from, err := w.E.Runs.Artifact(w.ctx(), tenant, r.ID, "report.pdf")
 		w.check(err == nil, "%v", err)
 		for _, at := range []int64{store.ChunkSize - 3, 2*store.ChunkSize + 1230, 5} {
 			part := make([]byte, 4)
@@ -180,7 +180,7 @@ var artifactScenarios = []Scenario{
 		w.refuse(perdure.CodeStaleEpoch, late)
 		w.put(g, "x", bytesOf(8, 10))
 		w.refuse(perdure.CodeNotFound, &engine.BeginArtifact{Tenant: "other", RunID: r.ID, Epoch: g.Run.Epoch, Name: "x"})
-		_, err := w.E.Artifacts(w.ctx(), "other", r.ID)
+		_, err := w.E.Runs.Artifacts(w.ctx(), "other", r.ID)
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "%v", err)
 		ready := w.send(g, "y", bytesOf(8, 10))
 		w.complete(g, `1`)

@@ -133,7 +133,7 @@ func TestLargeChordIsToldInSteps(t *testing.T) {
 		var after int64
 		seen := 0
 		for seen < runs {
-			_, ms, err := w.E.Thread(w.ctx(), tenant, th, after, 1000)
+			_, ms, err := w.E.Threads.Get(w.ctx(), tenant, th, after, 1000)
 			if err != nil || len(ms) == 0 {
 				t.Fatalf("reading the thread after %d messages: %d, %v", seen, len(ms), err)
 			}
@@ -206,7 +206,7 @@ func TestLargeFamilyIsStoppedInSteps(t *testing.T) {
 		w.complete(g, `1`)
 		w.sweep()
 		m.within(t, "a step of the cascade", store.MostRead, opRows+over, store.OpBytes)
-		left, err := w.E.List(w.ctx(), tenant, store.RunFilter{Kind: "kid", State: perdure.Queued, Limit: 1000})
+		left, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{Kind: "kid", State: perdure.Queued, Limit: 1000})
 		if err != nil || len(left) != 400 {
 			t.Errorf("%d children go on (%v), want the 400 that may outlive their parent", len(left), err)
 		}

@@ -293,7 +293,7 @@ func (w *World) drain() {
 	w.t.Helper()
 	f := filter("", "")
 	f.Live = true
-	runs, err := w.E.List(w.ctx(), tenant, f)
+	runs, err := w.E.Runs.List(w.ctx(), tenant, f)
 	w.check(err == nil, "%v", err)
 	for _, r := range runs {
 		w.check(w.cancel(r.ID).State == perdure.Cancelled, "%s is left", r.Kind)

@@ -178,7 +178,7 @@ var childScenarios = []Scenario{
 		live := func() int {
 			n := 0
 			for {
-				runs, err := w.E.List(w.ctx(), tenant, filter("kid", "queued"))
+				runs, err := w.E.Runs.List(w.ctx(), tenant, filter("kid", "queued"))
 				w.check(err == nil, "%v", err)
 				n = len(runs)
 				return n

@@ -123,7 +123,7 @@ func TestTwoNodesClaimTwoHundredRunsAtOnce(t *testing.T) {
 		t.Errorf("%d are left over, %v", len(left.Grants), err)
 	}
 	completes(t, nodes, grants)
-	if ended, err := w.E.List(ctx, tenant, filter("job", string(perdure.Completed))); err != nil || len(ended) != n {
+	if ended, err := w.E.Runs.List(ctx, tenant, filter("job", string(perdure.Completed))); err != nil || len(ended) != n {
 		t.Errorf("%d have ended, %v", len(ended), err)
 	}
 	storetest.Check(t, w.S)
@@ -180,7 +180,7 @@ func TestTwoNodesSubmitTheSameKeysAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	runs, err := nodes[0].E.List(ctx, tenant, filter("job", ""))
+	runs, err := nodes[0].E.Runs.List(ctx, tenant, filter("job", ""))
 	if err != nil || len(runs) != n || created.Load() != n {
 		t.Errorf("%d runs of %d keys, created %d times, %v", len(runs), n, created.Load(), err)
 	}

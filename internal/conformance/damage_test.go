@@ -263,10 +263,10 @@ func (w *World) everythingIsShown(all []wound) {
 		}
 	}
 	for i, x := range all {
-		d, err := w.E.Get(context.Background(), tenant, x.run)
+		d, err := w.E.Runs.Get(context.Background(), tenant, x.run)
 		clean(x, err)
 		if i%50 == 0 {
-			_, err = w.E.List(context.Background(), tenant, store.RunFilter{Limit: 100, Before: x.run})
+			_, err = w.E.Runs.List(context.Background(), tenant, store.RunFilter{Limit: 100, Before: x.run})
 			clean("a list", err)
 		}
 		if _, err := json.Marshal(d.Fallback); err != nil {

@@ -221,7 +221,7 @@ func (w *World) statelessly(id perdure.RunID) (s perdure.State) {
 // hide takes the run of a kind out of sight, as damage would, and gives what brings it back.
 func (w *World) hide(kind string) (back func()) {
 	w.t.Helper()
-	runs, err := w.E.List(w.ctx(), tenant, store.RunFilter{Kind: kind, Limit: 1})
+	runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{Kind: kind, Limit: 1})
 	w.check(err == nil && len(runs) == 1, "runs of kind %s: %d, %v", kind, len(runs), err)
 	const rename = "UPDATE %s SET id=? WHERE id=?"
 	w.do(breakIt{fmt.Sprintf(rename, "runs"), []any{"hidden", string(runs[0].ID)}})

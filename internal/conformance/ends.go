@@ -182,7 +182,7 @@ var endScenarios = func() (out []Scenario) {
 			}
 		}
 		shown := func() string {
-			a, err := w.E.Activity(w.ctx(), tenant, r.ID)
+			a, err := w.E.Runs.Activity(w.ctx(), tenant, r.ID)
 			w.check(err == nil, "%v", err)
 			return a.Text
 		}

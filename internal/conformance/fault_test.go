@@ -184,7 +184,7 @@ func (s *stubborn) story() string {
 
 	s.faults.nth = 0 // from here on nothing fails
 	var out []string
-	runs, err := s.E.List(s.ctx(), tenant, store.RunFilter{Limit: 100})
+	runs, err := s.E.Runs.List(s.ctx(), tenant, store.RunFilter{Limit: 100})
 	if err != nil {
 		s.t.Fatal(err)
 	}

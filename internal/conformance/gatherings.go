@@ -64,7 +64,7 @@ var gatheringScenarios = []Scenario{
 		for _, err := range w.E.Step(w.Now, w.say(a, perdure.Commit{Outcome: done(`1`)}), w.say(b, perdure.Commit{Outcome: done(`2`)})) {
 			w.check(err == nil, "%v", err)
 		}
-		runs, err := w.E.List(w.ctx(), tenant, store.RunFilter{ThreadID: th, Limit: 10})
+		runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{ThreadID: th, Limit: 10})
 		w.check(err == nil && len(runs) == 2 && w.count(orig.ID, "run:continued") == 1, "one continuation: %d runs", len(runs))
 	}},
 	{"a chord whose children have ended already", func(w *World) {

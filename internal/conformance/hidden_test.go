@@ -249,7 +249,7 @@ func (w *crowded) left() (acted func() bool) {
 // orphaned takes the queue away that a run is in.
 func (w *crowded) orphaned() (acted func() bool) {
 	w.t.Helper()
-	runs, err := w.E.List(w.ctx(), tenant, store.RunFilter{Queue: "doomed", Limit: 1})
+	runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{Queue: "doomed", Limit: 1})
 	w.check(err == nil && len(runs) == 1, "%v", err)
 	w.do(breakIt{"DELETE FROM queues WHERE name='doomed'", nil})
 	return func() bool { return w.statelessly(runs[0].ID) == perdure.Failed }

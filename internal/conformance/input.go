@@ -68,8 +68,8 @@ var inputScenarios = []Scenario{
 		} {
 			w.refuse(perdure.CodeNotFound, op)
 		}
-		_, err := w.E.Get(w.ctx(), "other", r.ID)
-		_, unknown := w.E.Get(w.ctx(), "other", "no-such-run")
+		_, err := w.E.Runs.Get(w.ctx(), "other", r.ID)
+		_, unknown := w.E.Runs.Get(w.ctx(), "other", "no-such-run")
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound && err.Error() == unknown.Error(), "%v, %v", err, unknown)
 		lost := &engine.Heartbeat{Tenant: "other", Worker: "x", Beats: []engine.BeatOf{{Lease: lease(g)}}}
 		w.do(lost)

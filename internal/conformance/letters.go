@@ -72,7 +72,7 @@ var letterScenarios = []Scenario{
 		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(last), Activity: "thinking"}}})
 		w.commit(last, perdure.Commit{Outcome: failed("again")})
 		w.ended(kid, perdure.Failed, "again")
-		l, err := w.E.Letter(w.ctx(), tenant, kid)
+		l, err := w.E.DeadLetters.Get(w.ctx(), tenant, kid)
 		w.check(err == nil && l.Kept && l.Run.Activity == "thinking" && l.Parent.ID == p.ID && l.Cause == "again", "%+v %v", l, err)
 		w.check(len(l.Attempts) == 3, "%+v", l.Attempts)
 		for i, want := range []perdure.Attempt{{N: 1, Outcome: "failed", Resumed: 1, Error: &perdure.Failure{Code: "broken"}}, {N: 2, Outcome: "lease_lost"},
@@ -82,13 +82,13 @@ var letterScenarios = []Scenario{
 				(want.Error == nil || a.Error.Code == want.Error.Code), "attempt %d: %+v", i+1, a)
 		}
 		w.check(l.Events[len(l.Events)-1].Type == perdure.LineFailed && len(l.Events) == 20, "%d events", len(l.Events))
-		_, err = w.E.Letter(w.ctx(), "other", kid)
+		_, err = w.E.DeadLetters.Get(w.ctx(), "other", kid)
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "of another tenant: %v", err)
 	}},
 	{"a call for many dead letters is about the same ones each time", func(w *World) {
 		a, b, c := w.bury("job", "broken"), w.bury("job", "broken"), w.bury("job", "broken")
 		pick := func(key string) *engine.PickLetters {
-			found, err := w.E.FindLetters(w.ctx(), tenant, store.LetterFilter{Cause: "broken", Open: true, Oldest: true, Limit: 2})
+			found, err := w.E.DeadLetters.Find(w.ctx(), tenant, store.LetterFilter{Cause: "broken", Open: true, Oldest: true, Limit: 2})
 			w.check(err == nil, "finding letters: %v", err)
 			return &engine.PickLetters{Tenant: tenant, What: "redrive", Found: found, Asked: "x", Key: key}
 		}

@@ -235,14 +235,14 @@ var livenessScenarios = []Scenario{
 		w.complete(ended, `1`)
 		look := func(id perdure.RunID) engine.Activity {
 			w.t.Helper()
-			a, err := w.E.Activity(w.ctx(), tenant, id)
+			a, err := w.E.Runs.Activity(w.ctx(), tenant, id)
 			w.check(err == nil, "%v", err)
 			return a
 		}
 		a := look(p.ID)
 		w.check(a.State == perdure.Suspended && len(a.Waits) == 1 && a.Waits[0].Ended == 1 && len(a.Family) == 3 && a.Family[2].ID == ended.Run.ID,
 			"the living first: %+v", a)
-		_, err := w.E.ChildActivity(w.ctx(), tenant, p.ID, g.Run.Epoch, kid.Run.ID)
+		_, err := w.E.Runs.ChildActivity(w.ctx(), tenant, p.ID, g.Run.Epoch, kid.Run.ID)
 		w.check(perdure.CodeOf(err) == perdure.CodeStaleEpoch, "a sleeping parent has no lease to show: %v", err)
 
 		say := func(activity string) {
@@ -276,11 +276,11 @@ var livenessScenarios = []Scenario{
 		w.complete(kid, `1`)
 		w.complete(w.takeKind("kid"), `1`)
 		g = w.takeKind("parent")
-		a, err = w.E.ChildActivity(w.ctx(), tenant, p.ID, g.Run.Epoch, kid.Run.ID)
+		a, err = w.E.Runs.ChildActivity(w.ctx(), tenant, p.ID, g.Run.Epoch, kid.Run.ID)
 		w.check(err == nil && a.State == perdure.Completed, "its holder sees a child: %v", err)
-		_, err = w.E.ChildActivity(w.ctx(), tenant, p.ID, g.Run.Epoch, p.ID)
+		_, err = w.E.Runs.ChildActivity(w.ctx(), tenant, p.ID, g.Run.Epoch, p.ID)
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "and nobody else: %v", err)
-		_, err = w.E.Activity(w.ctx(), "other", kid.Run.ID)
+		_, err = w.E.Runs.Activity(w.ctx(), "other", kid.Run.ID)
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "%v", err)
 		w.complete(g, `1`)
 	}},
@@ -291,7 +291,7 @@ var livenessScenarios = []Scenario{
 		w.commit(g, perdure.Commit{Outcome: failed("x")})
 		w.pass(2 * time.Second)
 		g = w.take("w1")
-		a, err := w.E.Activity(w.ctx(), tenant, r.ID)
+		a, err := w.E.Runs.Activity(w.ctx(), tenant, r.ID)
 		w.check(err == nil && a.Text == "", "%q", a.Text)
 		for range 20 {
 			var part []perdure.Emitted
@@ -300,7 +300,7 @@ var livenessScenarios = []Scenario{
 			}
 			w.commit(g, perdure.Commit{Events: part})
 		}
-		a, err = w.E.Activity(w.ctx(), tenant, r.ID)
+		a, err = w.E.Runs.Activity(w.ctx(), tenant, r.ID)
 		w.check(err == nil && len(a.Text) == 500 && len(a.Recent) == 20, "%d bytes of text, %d lines", len(a.Text), len(a.Recent))
 		w.complete(g, `1`)
 	}},

@@ -99,7 +99,7 @@ func TestConnectionsEndAtRandomMoments(t *testing.T) {
 	w := nodes[0]
 	runs := 0
 	for c := range callers {
-		list, err := w.E.List(ctx, tenant, filter(fmt.Sprint("job", c), ""))
+		list, err := w.E.Runs.List(ctx, tenant, filter(fmt.Sprint("job", c), ""))
 		if err != nil {
 			t.Fatal(err)
 		}

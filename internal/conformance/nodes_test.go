@@ -113,7 +113,7 @@ func TestTheLastTwoChildrenEndOnTwoNodesAtOnce(t *testing.T) {
 		if b.count(chord.ID, "run:continued") != 1 {
 			t.Errorf("%v", b.types(chord.ID))
 		}
-		if made, err := b.E.List(b.ctx(), tenant, filter("boss", "")); err != nil || len(made) != 2 {
+		if made, err := b.E.Runs.List(b.ctx(), tenant, filter("boss", "")); err != nil || len(made) != 2 {
 			t.Errorf("%d runs of a chord and its continuation, %v", len(made), err)
 		}
 		b.fsck()

@@ -39,10 +39,10 @@ func TestKeysAreFoundWhileAllReadersAreHeld(t *testing.T) {
 		})
 	}
 	held.Wait()
-	if k, err := e.Authenticate(t.Context(), op.Secret); err != nil || k.Tenant != "b" {
+	if k, err := e.Keys.Authenticate(t.Context(), op.Secret); err != nil || k.Tenant != "b" {
 		t.Errorf("a key while all readers are held: %+v, %v, want the key of b", k, err)
 	}
-	if gone, err := e.InvalidKeys(t.Context(), []string{op.Key.ID}); err != nil || len(gone) > 0 {
+	if gone, err := e.Keys.Invalid(t.Context(), []string{op.Key.ID}); err != nil || len(gone) > 0 {
 		t.Errorf("keys that are invalid while all readers are held: %v, %v, want none", gone, err)
 	}
 	stop()

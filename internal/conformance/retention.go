@@ -111,7 +111,7 @@ var retentionScenarios = []Scenario{
 		left = w.traces(canary, "messages")
 		w.check(len(left) == 1 && strings.HasPrefix(left[0], "blobs "), "left: %d %.200q", len(left), left)
 		w.check(len(w.messages(r.ThreadID)) > 0 && string(w.get(same.ID).InputText) == string(big("in")), "taken from somebody else")
-		_, err := w.E.Get(w.ctx(), tenant, r.ID)
+		_, err := w.E.Runs.Get(w.ctx(), tenant, r.ID)
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "%v", err)
 		acted := w.Acted[len(w.Acted)-1]
 		w.check(acted.Name == "retention" && acted.Rule == "W15", "%+v", acted)
@@ -345,7 +345,7 @@ var deletionScenarios = []Scenario{
 // childOf gives the one child of a run.
 func (w *World) childOf(id perdure.RunID) (child perdure.RunID) {
 	w.t.Helper()
-	runs, err := w.E.List(w.ctx(), tenant, store.RunFilter{ParentID: id, Limit: 10})
+	runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{ParentID: id, Limit: 10})
 	if err != nil || len(runs) != 1 {
 		w.t.Fatal(fmt.Sprint(len(runs), " children"), err)
 	}

@@ -47,7 +47,7 @@ var secretScenarios = []Scenario{
 		w.check(err == nil, "sealing: %v", err)
 		sealed := w.storedSecret()
 		w.check(strings.HasPrefix(sealed, "sealed:v1:") && !strings.Contains(sealed, plain), "sealed: %q", sealed)
-		w.check(w.E.WebhookSecrets(&hook, w.Now)[0] == secret, "sealing changed the secret of a webhook")
+		w.check(w.E.Webhooks.Secrets(&hook, w.Now)[0] == secret, "sealing changed the secret of a webhook")
 
 		for letters, want := range map[string]string{"": "give that key", "b": "none of the seal_keys is that one"} {
 			err := w.sealWith(letters)
@@ -56,7 +56,7 @@ var secretScenarios = []Scenario{
 		w.check(w.storedSecret() == sealed, "a start that was refused changed the row")
 		w.check(w.sealWith("ba") == nil && w.storedSecret() != sealed, "a new key before the old one seals anew")
 		w.check(w.sealWith("b") == nil && w.sealWith("a") != nil, "the new key alone opens it")
-		w.check(w.E.WebhookSecrets(&hook, w.Now)[0] == secret, "another key changed the secret of a webhook")
+		w.check(w.E.Webhooks.Secrets(&hook, w.Now)[0] == secret, "another key changed the secret of a webhook")
 
 		changed := w.storedSecret()
 		broken := changed[:len(changed)-8] + "AAAAAAA="
@@ -79,7 +79,7 @@ var secretScenarios = []Scenario{
 		w.do(rotate)
 		w.check(len(rotate.Old) == 1 && rotate.Old[0].ID == hook.ID, "webhooks of the older root secret: %v", rotate.Old)
 		for range 2 { // with the engine that rotated, and after a restart
-			w.check(slices.Equal(w.E.WebhookSecrets(&hook, w.Now), []string{first}), "the rotation changed the secret of a webhook")
+			w.check(slices.Equal(w.E.Webhooks.Secrets(&hook, w.Now), []string{first}), "the rotation changed the secret of a webhook")
 			w.restart()
 		}
 		after := waits("c")
@@ -92,14 +92,14 @@ var secretScenarios = []Scenario{
 		renew := &engine.RotateWebhook{Tenant: tenant, ID: hook.ID}
 		w.do(renew)
 		hook = renew.Webhook
-		w.check(slices.Contains(w.E.WebhookSecrets(&hook, w.Now), first), "for a day the secret before signs too")
+		w.check(slices.Contains(w.E.Webhooks.Secrets(&hook, w.Now), first), "for a day the secret before signs too")
 		w.pass(time.Second)
 		for range 2 {
 			w.do(&engine.RotateSecret{})
 			w.pass(time.Second)
 		}
 		w.restart()
-		w.check(w.E.WebhookSecrets(&made, w.Now)[0] == fresh && w.E.WebhookSecrets(&hook, w.Now)[0] == renew.Secret, "webhooks made between rotations keep their secrets")
+		w.check(w.E.Webhooks.Secrets(&made, w.Now)[0] == fresh && w.E.Webhooks.Secrets(&hook, w.Now)[0] == renew.Secret, "webhooks made between rotations keep their secrets")
 		w.refuse(perdure.CodeNotFound, &engine.Callback{Token: stale, Result: json.RawMessage(`1`)}) // three rotations ago
 	}},
 	{"a root secret that webhooks need is not dropped", func(w *World) {
@@ -112,7 +112,7 @@ var secretScenarios = []Scenario{
 		}
 		w.check(n == 8 && err != nil && strings.Contains(err.Error(), string(hook.ID)), "after %d rotations: %v", n, err)
 		w.restart()
-		w.check(w.E.WebhookSecrets(&hook, w.Now)[0] == secret, "its secret is another")
+		w.check(w.E.Webhooks.Secrets(&hook, w.Now)[0] == secret, "its secret is another")
 		w.do(&engine.RotateWebhook{Tenant: tenant, ID: hook.ID})
 		w.do(&engine.RotateSecret{})
 	}},

@@ -201,7 +201,7 @@ var signedScenarios = []Scenario{
 		w.signWith("a")
 		no := false
 		w.refuse(perdure.CodeWrongState, &engine.ChangeTenant{Tenant: tenant, RequireSignatures: &no})
-		shown, err := w.E.Tenant(context.Background(), tenant)
+		shown, err := w.E.Tenants.Get(context.Background(), tenant)
 		w.check(err == nil && shown.Signed, "the tenant requires signatures: %+v, %v", shown, err)
 		after := w.task()
 		got := w.poll("w1", 10)

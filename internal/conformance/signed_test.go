@@ -271,7 +271,7 @@ func TestALargeInputIsCoveredToo(t *testing.T) {
 		other.unsignedRow(tenant, changed.ID)
 		other.unsigned(swapped.ID)
 		// One that can't be read is looked at all the same.
-		if l, err := other.E.Letter(other.ctx(), tenant, changed.ID); err != nil || l.Run.ID != changed.ID {
+		if l, err := other.E.DeadLetters.Get(other.ctx(), tenant, changed.ID); err != nil || l.Run.ID != changed.ID {
 			t.Errorf("%+v %v", l, err)
 		}
 	})

@@ -351,7 +351,7 @@ func trapCascade(w *World) trap {
 	w.commit(g, perdure.Commit{Children: spawns})
 	w.complete(g, `1`)
 	live := func() int {
-		runs, err := w.E.List(w.ctx(), tenant, filter("kid", "queued"))
+		runs, err := w.E.Runs.List(w.ctx(), tenant, filter("kid", "queued"))
 		w.check(err == nil, "%v", err)
 		return len(runs)
 	}
@@ -389,7 +389,7 @@ func trapRetention(w *World) trap {
 	w.look(trap{retires: true})
 	w.state(old.ID, perdure.Completed)
 	return trap{due: due, retires: true, then: func() {
-		_, err := w.E.Get(w.ctx(), tenant, old.ID)
+		_, err := w.E.Runs.Get(w.ctx(), tenant, old.ID)
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "%v", err)
 		w.state(young.ID, perdure.Completed)
 	}}

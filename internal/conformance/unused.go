@@ -95,10 +95,10 @@ var unusedScenarios = []Scenario{
 		w.retire()
 		w.check(slices.Equal(listed(), []string{"valid"}), "keys after their time: %q, want the valid one", listed())
 		for _, k := range []*engine.CreateKey{revoked, expired} {
-			_, err := w.E.Authenticate(w.ctx(), k.Secret)
+			_, err := w.E.Keys.Authenticate(w.ctx(), k.Secret)
 			w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "key %s: %v, want not found", k.Key.Name, err)
 		}
-		_, err := w.E.Authenticate(w.ctx(), valid.Secret)
+		_, err := w.E.Keys.Authenticate(w.ctx(), valid.Secret)
 		w.check(err == nil, "the valid key: %v", err)
 		w.refuse(perdure.CodeNotFound, &engine.RevokeKey{Tenant: tenant, ID: revoked.Key.ID})
 	}},

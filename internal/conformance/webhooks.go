@@ -130,7 +130,7 @@ var webhookScenarios = []Scenario{
 		id := perdure.RunWebhookID(tenant, sink)
 		w.check(strings.HasPrefix(first.WebhookSecret, "whsec_") && second.WebhookSecret == "", "%q, then %q", first.WebhookSecret, second.WebhookSecret)
 		hook := w.webhook(id)
-		w.check(w.E.WebhookSecrets(&hook, w.Now)[0] == first.WebhookSecret, "another secret signs")
+		w.check(w.E.Webhooks.Secrets(&hook, w.Now)[0] == first.WebhookSecret, "another secret signs")
 		w.complete(w.takeKind("job"), `1`)
 		again := &engine.Retry{Tenant: tenant, RunID: first.Run.ID}
 		w.do(again)
@@ -292,10 +292,10 @@ var webhookScenarios = []Scenario{
 		w.do(rotate)
 		w.check(rotate.Secret != secret, "another one")
 		hook = w.webhook(hook.ID)
-		w.check(slices.Equal(w.E.WebhookSecrets(&hook, w.Now), []string{rotate.Secret, secret}), "both")
-		w.check(slices.Equal(w.E.WebhookSecrets(&hook, w.Now.Add(24*time.Hour)), []string{rotate.Secret}), "the new one alone")
+		w.check(slices.Equal(w.E.Webhooks.Secrets(&hook, w.Now), []string{rotate.Secret, secret}), "both")
+		w.check(slices.Equal(w.E.Webhooks.Secrets(&hook, w.Now.Add(24*time.Hour)), []string{rotate.Secret}), "the new one alone")
 		w.restart()
-		w.check(slices.Equal(w.E.WebhookSecrets(&hook, w.Now), []string{rotate.Secret, secret}), "the same after a restart")
+		w.check(slices.Equal(w.E.Webhooks.Secrets(&hook, w.Now), []string{rotate.Secret, secret}), "the same after a restart")
 	}},
 	{"what can't be told any more is given up in portions", func(w *World) {
 		hook, _ := w.hook("", "x:*")

@@ -262,7 +262,7 @@ func (w *World) away(d time.Duration) {
 
 func (w *World) get(id perdure.RunID) *engine.Detail {
 	w.t.Helper()
-	d, err := w.E.Get(context.Background(), tenant, id)
+	d, err := w.E.Runs.Get(context.Background(), tenant, id)
 	if err != nil {
 		w.t.Fatalf("get %s: %v", id, err)
 	}
@@ -290,7 +290,7 @@ func (w *World) ended(id perdure.RunID, want perdure.State, code perdure.Code) p
 func (w *World) lines(id perdure.RunID) []perdure.Line {
 	w.t.Helper()
 	l := &engine.Look{Tenant: tenant, RunID: id, Lines: 10000, Bytes: 1 << 30}
-	if err := w.E.Look(context.Background(), l); err != nil || !l.Found {
+	if err := w.E.Runs.Look(context.Background(), l); err != nil || !l.Found {
 		w.t.Fatalf("no log of %s: %v", id, err)
 	}
 	return l.Log
@@ -338,7 +338,7 @@ func (w *World) thread() perdure.ThreadID {
 
 func (w *World) messages(id perdure.ThreadID) []perdure.ThreadMessage {
 	w.t.Helper()
-	_, ms, err := w.E.Thread(context.Background(), tenant, id, 0, 1000)
+	_, ms, err := w.E.Threads.Get(context.Background(), tenant, id, 0, 1000)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -48,8 +48,8 @@ type Happening struct {
 }
 
 // Activity shows what a run is doing. It costs the same for a short log and a long one.
-func (e *Engine) Activity(ctx context.Context, t perdure.TenantID, id perdure.RunID) (a Activity, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+func (q Runs) Activity(ctx context.Context, t perdure.TenantID, id perdure.RunID) (a Activity, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		r, ok, err := v.Runs.Get(t, id)
 		if err == nil && !ok {
 			err = notFound("run")
@@ -64,8 +64,8 @@ func (e *Engine) Activity(ctx context.Context, t perdure.TenantID, id perdure.Ru
 }
 
 // ChildActivity shows the holder of a run what a child of it is doing.
-func (e *Engine) ChildActivity(ctx context.Context, t perdure.TenantID, parent perdure.RunID, epoch int64, child perdure.RunID) (a Activity, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+func (q Runs) ChildActivity(ctx context.Context, t perdure.TenantID, parent perdure.RunID, epoch int64, child perdure.RunID) (a Activity, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		p, ok, err := v.Runs.Get(t, parent)
 		if err == nil && !ok {
 			err = notFound("run")

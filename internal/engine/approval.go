@@ -243,10 +243,10 @@ type ApprovalFilter = store.ApprovalFilter
 
 // Approvals reads a page of a tenant's approvals, oldest first. next is its cursor if there may be
 // more.
-func (e *Engine) Approvals(
+func (q Runs) Approvals(
 	ctx context.Context, t perdure.TenantID, f ApprovalFilter,
 ) (list []perdure.Approval, next perdure.ApprovalID, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		list, next, err = v.Approvals.Page(t, f)
 		return err
 	})
@@ -254,10 +254,10 @@ func (e *Engine) Approvals(
 }
 
 // Approval reads an approval.
-func (e *Engine) Approval(
+func (q Runs) Approval(
 	ctx context.Context, t perdure.TenantID, id perdure.ApprovalID,
 ) (a perdure.Approval, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		var ok bool
 		if a, ok, err = v.Approvals.ByID(t, id); err == nil && !ok {
 			err = notFound("approval")

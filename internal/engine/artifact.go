@@ -202,8 +202,8 @@ func (op *PutArtifact) Do(tx *Tx) error {
 const ChunkSize = store.ChunkSize
 
 // Artifacts lists what a run has left.
-func (e *Engine) Artifacts(ctx context.Context, t perdure.TenantID, id perdure.RunID) (list []perdure.Artifact, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+func (q Runs) Artifacts(ctx context.Context, t perdure.TenantID, id perdure.RunID) (list []perdure.Artifact, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		if _, ok, err := v.Runs.Get(t, id); err != nil {
 			return err
 		} else if !ok {
@@ -216,14 +216,14 @@ func (e *Engine) Artifacts(ctx context.Context, t perdure.TenantID, id perdure.R
 }
 
 // Artifact finds one of them, and gives what reads its bytes.
-func (e *Engine) Artifact(ctx context.Context, t perdure.TenantID, id perdure.RunID, name string) (*ArtifactReader, error) {
-	list, err := e.Artifacts(ctx, t, id)
+func (q Runs) Artifact(ctx context.Context, t perdure.TenantID, id perdure.RunID, name string) (*ArtifactReader, error) {
+	list, err := q.Artifacts(ctx, t, id)
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range list {
 		if a.Name == name {
-			return &ArtifactReader{Artifact: a, e: e, ctx: ctx, have: -1}, nil
+			return &ArtifactReader{Artifact: a, e: q.e, ctx: ctx, have: -1}, nil
 		}
 	}
 	return nil, notFound("artifact")

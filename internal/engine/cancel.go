@@ -91,10 +91,10 @@ func askToStop(tx *Tx, r *perdure.Run, reason string) error {
 
 // AnyToStop tells whether one of some leases stands, and its run was asked to stop and its worker
 // has not said that it knows. The leases are epochs by run and tenant.
-func (e *Engine) AnyToStop(
+func (q Runs) AnyToStop(
 	ctx context.Context, leases map[perdure.TenantID]map[perdure.RunID]int64,
 ) (found bool, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		for t, epochs := range leases {
 			runs, err := v.Runs.ByID(t, slices.Sorted(maps.Keys(epochs)))
 			if err != nil {

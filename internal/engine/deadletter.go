@@ -150,10 +150,10 @@ func (op *PickLetters) Do(tx *Tx) error {
 // A LetterFilter chooses dead letters; see the store's.
 type LetterFilter = store.LetterFilter
 
-// FindLetters names the dead letters that match a filter. It reads before PickLetters is in its lane: a filter that
+// Find names the dead letters that match a filter. It reads before PickLetters is in its lane: a filter that
 // matches few of very many letters reads for long, and nobody else's writes wait for that.
-func (e *Engine) FindLetters(ctx context.Context, t perdure.TenantID, f LetterFilter) (ids []perdure.RunID, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+func (q DeadLetters) Find(ctx context.Context, t perdure.TenantID, f LetterFilter) (ids []perdure.RunID, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		list, err := v.DeadLetters.List(t, f)
 		for i := range list {
 			ids = append(ids, list[i].RunID)
@@ -163,11 +163,11 @@ func (e *Engine) FindLetters(ctx context.Context, t perdure.TenantID, f LetterFi
 	return ids, err
 }
 
-// DeadLetters reads a page of a tenant's dead letters. next is its cursor if there may be more.
-func (e *Engine) DeadLetters(
+// Page reads a page of a tenant's dead letters. next is its cursor if there may be more.
+func (q DeadLetters) Page(
 	ctx context.Context, t perdure.TenantID, f LetterFilter,
 ) (list []perdure.DeadLetter, next perdure.RunID, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		list, next, err = v.DeadLetters.Page(t, f)
 		return err
 	})
@@ -177,9 +177,9 @@ func (e *Engine) DeadLetters(
 // A LetterGroup is the dead letters of a kind that have the same cause; see the store's.
 type LetterGroup = store.LetterGroup
 
-// LetterGroups counts a tenant's dead letters by cause and kind, the largest groups first.
-func (e *Engine) LetterGroups(ctx context.Context, t perdure.TenantID, f LetterFilter) (list []LetterGroup, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+// Groups counts a tenant's dead letters by cause and kind, the largest groups first.
+func (q DeadLetters) Groups(ctx context.Context, t perdure.TenantID, f LetterFilter) (list []LetterGroup, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		list, err = v.DeadLetters.Groups(t, f)
 		return err
 	})
@@ -205,9 +205,9 @@ const (
 	letterLines    = 1000
 )
 
-// Letter reads a dead letter and what led to it.
-func (e *Engine) Letter(ctx context.Context, t perdure.TenantID, id perdure.RunID) (l Letter, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+// Get reads a dead letter and what led to it.
+func (q DeadLetters) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) (l Letter, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		var ok bool
 		if l.DeadLetter, ok, err = v.DeadLetters.Get(t, id); err != nil {
 			return err

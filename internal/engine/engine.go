@@ -52,6 +52,8 @@ type Options struct {
 // Engine decides and writes. It holds no state of runs: everything is in the store, and any number of
 // engines may work on one.
 type Engine struct {
+	Reads
+
 	store   *store.Store
 	policy  perdure.Policy
 	bell    doorbell.Ringer
@@ -118,6 +120,7 @@ func Offline(s *store.Store) (*Engine, error) { return bare(s, Options{}) }
 func bare(s *store.Store, opt Options) (*Engine, error) {
 	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, sealKeys: opt.SealKeys, maxLive: opt.MaxLiveRuns, kick: make(chan struct{}, 1), known: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
+	e.Reads = readsOf(e)
 	e.counts = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)
 	e.policy = perdure.DefaultPolicy()

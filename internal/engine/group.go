@@ -116,10 +116,10 @@ func (op *CreateGroup) gather(tx *Tx) error {
 }
 
 // Group reads a group that a caller made, and which of its runs have ended, the first first.
-func (e *Engine) Group(
+func (q Runs) Group(
 	ctx context.Context, t perdure.TenantID, id perdure.GroupID,
 ) (g perdure.Group, ends []End, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		if g, err = groupOfCaller(v, t, id); err == nil {
 			ends, err = v.Runs.Ends(t, g.Members)
 		}
@@ -129,8 +129,8 @@ func (e *Engine) Group(
 }
 
 // GroupEnded tells whether a group that a caller made is open no more. It does not read its runs.
-func (e *Engine) GroupEnded(ctx context.Context, t perdure.TenantID, id perdure.GroupID) (ended bool, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+func (q Runs) GroupEnded(ctx context.Context, t perdure.TenantID, id perdure.GroupID) (ended bool, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		g, err := groupOfCaller(v, t, id)
 		ended = g.State != perdure.GroupOpen
 		return err

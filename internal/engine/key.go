@@ -189,7 +189,7 @@ func (op *RevokeKey) Do(tx *Tx) error {
 		}
 		k.RevokedAt = tx.Now
 		tx.DB.Keys.Put(k)
-		tx.DB.After(func() { tx.e.forgetKey(k.ID) })
+		tx.DB.After(func() { tx.e.Keys.forget(k.ID) })
 		tx.ring(doorbell.Keys()) // whoever is attached with it is cut off
 	}
 	op.Key = k
@@ -218,13 +218,13 @@ type cachedKey struct {
 
 // Authenticate gives the key that a secret is, or an error with CodeNotFound. It looks a key up by its id and
 // compares hashes in constant time.
-func (e *Engine) Authenticate(ctx context.Context, secret string) (perdure.Key, error) {
+func (q Keys) Authenticate(ctx context.Context, secret string) (perdure.Key, error) {
 	id, ok := keyID(secret)
 	if !ok {
 		return perdure.Key{}, notFound("key")
 	}
-	now := e.store.Now()
-	c, err := e.lookUpKey(ctx, id, now)
+	now := q.e.store.Now()
+	c, err := q.lookUp(ctx, id, now)
 	if err != nil {
 		return perdure.Key{}, err
 	}
@@ -236,12 +236,12 @@ const rememberFor = 24 * time.Hour
 
 // Remembered is Authenticate for when the store can't be asked: it gives a key that was valid when this process last looked, and that nobody
 // has revoked here since. That another node has is not known, so that it opens nothing but what shows nothing of any run.
-func (e *Engine) Remembered(secret string) (perdure.Key, error) {
+func (q Keys) Remembered(secret string) (perdure.Key, error) {
 	id, ok := keyID(secret)
-	now := e.store.Now()
-	e.mu.Lock()
-	c := e.keys[id]
-	e.mu.Unlock()
+	now := q.e.store.Now()
+	q.e.mu.Lock()
+	c := q.e.keys[id]
+	q.e.mu.Unlock()
 	if !ok || now.Sub(c.until) > rememberFor {
 		return perdure.Key{}, notFound("key")
 	}
@@ -266,25 +266,25 @@ func (c *cachedKey) open(secret string, now perdure.Instant) (perdure.Key, error
 	return c.key, nil
 }
 
-// CheckKey gives an error with CodeNotFound if a key that was authenticated is valid no more.
-func (e *Engine) CheckKey(ctx context.Context, id string) error {
-	now := e.store.Now()
-	c, err := e.lookUpKey(ctx, id, now)
+// Check gives an error with CodeNotFound if a key that was authenticated is valid no more.
+func (q Keys) Check(ctx context.Context, id string) error {
+	now := q.e.store.Now()
+	c, err := q.lookUp(ctx, id, now)
 	if err == nil && (!c.ok || !c.key.Valid(now)) {
 		err = notFound("key")
 	}
 	return err
 }
 
-func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) (cachedKey, error) {
-	e.mu.Lock()
-	c, ok := e.keys[id]
-	revoked := e.revoked
-	e.mu.Unlock()
+func (q Keys) lookUp(ctx context.Context, id string, now perdure.Instant) (cachedKey, error) {
+	q.e.mu.Lock()
+	c, ok := q.e.keys[id]
+	revoked := q.e.revoked
+	q.e.mu.Unlock()
 	if ok && now < c.until {
 		return c, nil
 	}
-	err := e.store.Keys(ctx, func(v *store.View) (err error) {
+	err := q.e.store.Keys(ctx, func(v *store.View) (err error) {
 		c.key, c.ok, err = v.Keys.Get(id)
 		return err
 	})
@@ -292,33 +292,33 @@ func (e *Engine) lookUpKey(ctx context.Context, id string, now perdure.Instant) 
 		return c, err
 	}
 	c.until = now.Add(keyTTL)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.revoked != revoked {
+	q.e.mu.Lock()
+	defer q.e.mu.Unlock()
+	if q.e.revoked != revoked {
 		return c, nil // perhaps this one, after it was read
 	}
-	if len(e.keys) >= maxKnown {
-		clear(e.keys)
+	if len(q.e.keys) >= maxKnown {
+		clear(q.e.keys)
 	}
-	e.keys[id] = c
+	q.e.keys[id] = c
 	return c, nil
 }
 
-// InvalidKeys gives those of some keys that are no longer valid. It looks, whatever was remembered.
-func (e *Engine) InvalidKeys(ctx context.Context, ids []string) (gone []string, err error) {
-	err = e.store.Keys(ctx, func(v *store.View) error {
+// Invalid gives those of some keys that are no longer valid. It looks, whatever was remembered.
+func (q Keys) Invalid(ctx context.Context, ids []string) (gone []string, err error) {
+	err = q.e.store.Keys(ctx, func(v *store.View) error {
 		keys, err := v.Keys.ByID(ids)
 		if err != nil {
 			return err
 		}
 		valid := make(map[string]bool, len(keys))
 		for i := range keys {
-			valid[keys[i].ID] = keys[i].Valid(e.store.Now())
+			valid[keys[i].ID] = keys[i].Valid(q.e.store.Now())
 		}
 		for _, id := range ids {
 			if !valid[id] {
 				gone = append(gone, id)
-				e.forgetKey(id)
+				q.forget(id)
 			}
 		}
 		return nil
@@ -326,18 +326,18 @@ func (e *Engine) InvalidKeys(ctx context.Context, ids []string) (gone []string, 
 	return gone, err
 }
 
-func (e *Engine) forgetKey(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.keys, id)
-	e.revoked++
+func (q Keys) forget(id string) {
+	q.e.mu.Lock()
+	defer q.e.mu.Unlock()
+	delete(q.e.keys, id)
+	q.e.revoked++
 }
 
-// Keys reads a page of a tenant's keys by id, those of the platform only if they are wanted.
-func (e *Engine) Keys(
+// Page reads a page of a tenant's keys by id, those of the platform only if they are wanted.
+func (q Keys) Page(
 	ctx context.Context, t perdure.TenantID, platform bool, p Page,
 ) (list []perdure.Key, next string, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		list, next, err = v.Keys.Page(t, platform, p)
 		return err
 	})

@@ -142,10 +142,10 @@ func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 
 // LateResults lists the late results of a run after the one numbered after, in full, up to the
 // bytes of a page. next is the number of the last one if there are more, and zero otherwise.
-func (e *Engine) LateResults(
+func (q Runs) LateResults(
 	ctx context.Context, t perdure.TenantID, id perdure.RunID, after, limit int,
 ) (list []perdure.LateResult, next int, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		if _, ok, err := v.Runs.Get(t, id); err != nil {
 			return err
 		} else if !ok {

@@ -18,8 +18,8 @@ type Detail struct {
 }
 
 // Get reads a run.
-func (e *Engine) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) (d Detail, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+func (q Runs) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) (d Detail, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		r, ok, err := v.Runs.Get(t, id)
 		if err != nil {
 			return err
@@ -43,9 +43,9 @@ func (e *Engine) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) 
 	return d, err
 }
 
-// JobStatus reads a run without its values, and when something last happened to it.
-func (e *Engine) JobStatus(ctx context.Context, t perdure.TenantID, id perdure.RunID) (r perdure.Run, changed perdure.Instant, err error) {
-	err = e.store.View(ctx, func(v *store.View) (err error) {
+// Status reads a run without its values, and when something last happened to it.
+func (q Runs) Status(ctx context.Context, t perdure.TenantID, id perdure.RunID) (r perdure.Run, changed perdure.Instant, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) (err error) {
 		var ok bool
 		if r, ok, err = v.Runs.Get(t, id); err != nil {
 			return err
@@ -60,8 +60,8 @@ func (e *Engine) JobStatus(ctx context.Context, t perdure.TenantID, id perdure.R
 }
 
 // Ended gives a run that has ended, as Get does, if nothing has to be read for that.
-func (e *Engine) Ended(t perdure.TenantID, id perdure.RunID) (d Detail, ok bool) {
-	r, ok := e.store.Ended(t, id)
+func (q Runs) Ended(t perdure.TenantID, id perdure.RunID) (d Detail, ok bool) {
+	r, ok := q.e.store.Ended(t, id)
 	if !ok {
 		return d, false
 	}
@@ -118,13 +118,13 @@ func deeper(text []byte, than int) bool {
 }
 
 // Live tells whether a run is known to be live, if nothing has to be read for that.
-func (e *Engine) Live(t perdure.TenantID, id perdure.RunID) bool { return e.store.Live(t, id) }
+func (q Runs) Live(t perdure.TenantID, id perdure.RunID) bool { return q.e.store.Live(t, id) }
 
 // TenantOf gives the tenant of a run: likely, if it has the run or if there is no such run.
-func (e *Engine) TenantOf(
+func (q Runs) TenantOf(
 	ctx context.Context, id perdure.RunID, likely perdure.TenantID,
 ) (t perdure.TenantID, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		t, err = v.Runs.TenantOf(id, likely)
 		return err
 	})
@@ -138,17 +138,17 @@ type RunFilter = store.RunFilter
 type RunPage = store.RunPage
 
 // List reads the runs of a page of a tenant's runs, newest first.
-func (e *Engine) List(ctx context.Context, t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
-	p, err := e.Page(ctx, t, f)
+func (q Runs) List(ctx context.Context, t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
+	p, err := q.Page(ctx, t, f)
 	return p.Runs, err
 }
 
 // Page reads a page of a tenant's runs, newest first.
-func (e *Engine) Page(ctx context.Context, t perdure.TenantID, f RunFilter) (p RunPage, err error) {
+func (q Runs) Page(ctx context.Context, t perdure.TenantID, f RunFilter) (p RunPage, err error) {
 	if f.Limit < 1 || f.Limit > 1000 {
 		return p, perdure.Invalid("limit", "%d does not lie between 1 and 1000", f.Limit)
 	}
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		p, err = v.Runs.Page(t, f)
 		return err
 	})
@@ -156,8 +156,8 @@ func (e *Engine) Page(ctx context.Context, t perdure.TenantID, f RunFilter) (p R
 }
 
 // Pages reads the first pages of several lists of a tenant's runs, all as of one moment.
-func (e *Engine) Pages(ctx context.Context, t perdure.TenantID, lists ...RunFilter) (pages []RunPage, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+func (q Runs) Pages(ctx context.Context, t perdure.TenantID, lists ...RunFilter) (pages []RunPage, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		for _, f := range lists {
 			p, err := v.Runs.Page(t, f)
 			if err != nil {
@@ -212,8 +212,8 @@ func (l *Look) First() int64 {
 }
 
 // Look looks at logs, all of them at one moment. Lines of the runs themselves bear their run_id in their data.
-func (e *Engine) Look(ctx context.Context, looks ...*Look) error {
-	return e.store.View(ctx, func(v *store.View) error {
+func (q Runs) Look(ctx context.Context, looks ...*Look) error {
+	return q.e.store.View(ctx, func(v *store.View) error {
 		if err := heads(v, looks); err != nil {
 			return err
 		}
@@ -280,8 +280,8 @@ func WithRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
 
 // History reads the thread of a leased run from a cursor on, about as much as rides on a grant. A run without a thread
 // has none.
-func (e *Engine) History(ctx context.Context, t perdure.TenantID, id perdure.RunID, epoch, after int64, limit int) (ms []perdure.ThreadMessage, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+func (q Runs) History(ctx context.Context, t perdure.TenantID, id perdure.RunID, epoch, after int64, limit int) (ms []perdure.ThreadMessage, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		r, ok, err := v.Runs.Get(t, id)
 		switch {
 		case err != nil:
@@ -356,12 +356,12 @@ func withResult(v *store.View, m *perdure.ThreadMessage) error {
 // threadMax is about how many bytes of a conversation are read at once.
 const threadMax = 4 << 20
 
-// Thread reads a conversation's messages from a cursor on: so many, or fewer that are large.
-func (e *Engine) Thread(ctx context.Context, t perdure.TenantID, id perdure.ThreadID, after int64, limit int) (th perdure.Thread, ms []perdure.ThreadMessage, err error) {
+// Get reads a conversation's messages from a cursor on: so many, or fewer that are large.
+func (q Threads) Get(ctx context.Context, t perdure.TenantID, id perdure.ThreadID, after int64, limit int) (th perdure.Thread, ms []perdure.ThreadMessage, err error) {
 	if limit < 1 || limit > 1000 {
 		return th, nil, perdure.Invalid("limit", "%d does not lie between 1 and 1000", limit)
 	}
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		var ok bool
 		if th, ok, err = v.Threads.Get(t, id); err != nil {
 			return err

@@ -63,34 +63,34 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 	return nil
 }
 
-// Tenant looks at a tenant.
-func (e *Engine) Tenant(ctx context.Context, id perdure.TenantID) (row TenantRow, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+// Get looks at a tenant.
+func (q Tenants) Get(ctx context.Context, id perdure.TenantID) (row TenantRow, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		var ok bool
 		if row, ok, err = v.Tenants.Get(id); err == nil && !ok {
 			err = notFound("tenant")
 		}
 		return err
 	})
-	row.Signed = row.Signed || e.demands(id)
+	row.Signed = row.Signed || q.e.demands(id)
 	return row, err
 }
 
-// Tenants lists tenants by their names, after one.
-func (e *Engine) Tenants(ctx context.Context, after perdure.TenantID, limit int) (rows []TenantRow, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+// Page lists tenants by their names, after one.
+func (q Tenants) Page(ctx context.Context, after perdure.TenantID, limit int) (rows []TenantRow, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		rows, err = v.Tenants.Page(after, limit)
 		return err
 	})
 	for i := range rows {
-		rows[i].Signed = rows[i].Signed || e.demands(rows[i].ID)
+		rows[i].Signed = rows[i].Signed || q.e.demands(rows[i].ID)
 	}
 	return rows, err
 }
 
 // CountLive counts the live runs of a tenant, and no further than most.
-func (e *Engine) CountLive(ctx context.Context, t perdure.TenantID, most int) (n int, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+func (q Tenants) CountLive(ctx context.Context, t perdure.TenantID, most int) (n int, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		n, err = v.Runs.CountLive(t, most)
 		return err
 	})
@@ -100,9 +100,9 @@ func (e *Engine) CountLive(ctx context.Context, t perdure.TenantID, most int) (n
 // limitsAtOnce is how many tenants with limits are read at a time.
 const limitsAtOnce = 1000
 
-// LimitedTenants reads all tenants that have limits of their own.
-func (e *Engine) LimitedTenants(ctx context.Context) (rows []TenantRow, err error) {
-	err = e.store.Keep(ctx, func(v *store.View) error {
+// Limited reads all tenants that have limits of their own.
+func (q Tenants) Limited(ctx context.Context) (rows []TenantRow, err error) {
+	err = q.e.store.Keep(ctx, func(v *store.View) error {
 		after := perdure.TenantID("")
 		for {
 			page, err := v.Tenants.Limited(after, limitsAtOnce)
@@ -121,12 +121,12 @@ func (e *Engine) LimitedTenants(ctx context.Context) (rows []TenantRow, err erro
 // Signer is what signs the runs that are accepted here; nil: nothing does.
 func (e *Engine) Signer() *perdure.Signer { return e.signer }
 
-// RequiresSignatures names a tenant whose runs have to be signed, if there is one.
-func (e *Engine) RequiresSignatures(ctx context.Context) (id perdure.TenantID, err error) {
-	if len(e.demanded) > 0 {
-		return e.demanded[0], nil
+// AnySigned names a tenant whose runs have to be signed, if there is one.
+func (q Tenants) AnySigned(ctx context.Context) (id perdure.TenantID, err error) {
+	if len(q.e.demanded) > 0 {
+		return q.e.demanded[0], nil
 	}
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		id, err = v.Tenants.AnySigned()
 		return err
 	})

@@ -14,11 +14,11 @@ type ListedThread struct {
 	Live *store.LiveRun     // its active run; nil: none is live
 }
 
-// Threads reads a page of a tenant's threads. next is its cursor if there may be more.
-func (e *Engine) Threads(
+// Page reads a page of a tenant's threads. next is its cursor if there may be more.
+func (q Threads) Page(
 	ctx context.Context, t perdure.TenantID, p Page,
 ) (list []ListedThread, next string, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		var rows []perdure.Thread
 		if rows, next, err = v.Threads.Page(t, p); err != nil {
 			return err

@@ -56,7 +56,7 @@ func (op *CreateWebhook) Do(tx *Tx) error {
 // nobody's any more.
 func showWebhookAgain(tx *Tx, t perdure.TenantID, id perdure.WebhookID, version int) (w perdure.Webhook, secret string, err error) {
 	if w, err = tx.webhook(t, id); err == nil && w.SecretVersion == version {
-		secret = tx.e.webhookSecret(&w, version)
+		secret = tx.e.Webhooks.secret(&w, version)
 	}
 	return w, secret, err
 }
@@ -71,7 +71,7 @@ func (op *CreateWebhook) register(tx *Tx, scope string) error {
 	}
 	op.Webhook = perdure.Webhook{Tenant: op.Tenant, ID: perdure.WebhookID("wh_" + id), Scope: scope, ThreadID: op.ThreadID, URL: op.URL, Events: op.Events,
 		Description: op.Description, SecretVersion: 1, CreatedAt: tx.Now}
-	op.Secret = tx.e.webhookSecret(&op.Webhook, 1)
+	op.Secret = tx.e.Webhooks.secret(&op.Webhook, 1)
 	putWebhook(tx, op.Webhook)
 	return tx.audit(op.Tenant, perdure.AuditWebhookCreate, string(op.Webhook.ID), "scope", scope, "thread_id", string(op.ThreadID))
 }
@@ -197,7 +197,7 @@ func (op *RotateWebhook) Do(tx *Tx) error {
 		}
 		w.SecretVersion, w.RotatedAt = w.SecretVersion+1, tx.Now
 		putWebhook(tx, w)
-		op.Webhook, op.Secret = w, tx.e.webhookSecret(&w, w.SecretVersion)
+		op.Webhook, op.Secret = w, tx.e.Webhooks.secret(&w, w.SecretVersion)
 		return strconv.Itoa(w.SecretVersion), tx.audit(op.Tenant, perdure.AuditWebhookRotate, string(w.ID), "secret_version", w.SecretVersion)
 	}, func(version string) error {
 		n, err := strconv.Atoi(version)
@@ -352,33 +352,33 @@ func putWebhook(tx *Tx, w perdure.Webhook) {
 	})
 }
 
-// webhookSecret is an endpoint's secret of its version. It follows from the root secret that was the newest when the version was
+// secret is an endpoint's secret of its version. It follows from the root secret that was the newest when the version was
 // made: there is nothing to keep.
-func (e *Engine) webhookSecret(w *perdure.Webhook, version int) string {
-	return webhookSecretOf(e.ring.of(cmp.Or(w.RotatedAt, w.CreatedAt)), w, version)
+func (q Webhooks) secret(w *perdure.Webhook, version int) string {
+	return webhookSecretOf(q.e.ring.of(cmp.Or(w.RotatedAt, w.CreatedAt)), w, version)
 }
 
 func webhookSecretOf(g generation, w *perdure.Webhook, version int) string {
 	return "whsec_" + base64.StdEncoding.EncodeToString(g.derive("webhook\x00"+string(w.Tenant)+"\x00"+string(w.ID)+"\x00"+strconv.Itoa(version)))
 }
 
-// WebhookSecrets are the secrets that sign what is sent to an endpoint: its own, and for a day after a rotation the
+// Secrets are the secrets that sign what is sent to an endpoint: its own, and for a day after a rotation the
 // one before.
-func (e *Engine) WebhookSecrets(w *perdure.Webhook, now perdure.Instant) []string {
-	out := []string{e.webhookSecret(w, w.SecretVersion)}
+func (q Webhooks) Secrets(w *perdure.Webhook, now perdure.Instant) []string {
+	out := []string{q.secret(w, w.SecretVersion)}
 	if w.RotatedAt != 0 && now < w.RotatedAt.Add(perdure.RotationGrace) {
 		// When the version before was made is not stored. It follows from one of the root secrets until then: all of them sign.
-		for _, g := range e.ring.until(w.RotatedAt) {
+		for _, g := range q.e.ring.until(w.RotatedAt) {
 			out = append(out, webhookSecretOf(g, w, w.SecretVersion-1))
 		}
 	}
 	return out
 }
 
-// WebhookDelay is how long other nodes may not know of a webhook that was changed: what they remember, and what they have
+// Delay is how long other nodes may not know of a webhook that was changed: what they remember, and what they have
 // decided by it. What they begin to write later knows of it.
-func (e *Engine) WebhookDelay() time.Duration {
-	if !e.store.Shared() {
+func (q Webhooks) Delay() time.Duration {
+	if !q.e.store.Shared() {
 		return 0
 	}
 	return hookTTL + store.MaxAge + 250*time.Millisecond // clocks of nodes differ by less than that
@@ -408,7 +408,7 @@ func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, per
 		version := max(w.SecretVersion, int(q.Removed)) + 1
 		w = perdure.Webhook{Tenant: t, ID: id, Scope: perdure.OfRun, URL: url, SecretVersion: version, CreatedAt: tx.Now, Version: w.Version}
 		tx.DB.Webhooks.Put(w)
-		return id, tx.e.webhookSecret(&w, w.SecretVersion), nil
+		return id, tx.e.Webhooks.secret(&w, w.SecretVersion), nil
 	}
 	tx.DB.After(func() { tx.e.hooks.saw(id, tx.Now, w.UnusedAt, changes) })
 	return id, "", nil
@@ -424,7 +424,7 @@ func firstSecret(tx *Tx, r *perdure.Run) (string, error) {
 	if err != nil || !ok || w.DeletedAt != 0 || w.RotatedAt != 0 || w.CreatedAt != r.CreatedAt {
 		return "", err
 	}
-	return tx.e.webhookSecret(&w, w.SecretVersion), nil
+	return tx.e.Webhooks.secret(&w, w.SecretVersion), nil
 }
 
 // maxNotes is how many notifications an operation writes by itself. Events that would exceed it wait as one row each for FanOut. An

@@ -7,20 +7,20 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Webhooks reads a page of a tenant's endpoints by id.
-func (e *Engine) Webhooks(
+// Page reads a page of a tenant's endpoints by id.
+func (q Webhooks) Page(
 	ctx context.Context, t perdure.TenantID, p Page,
 ) (list []perdure.Webhook, next string, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		list, next, err = v.Webhooks.Page(t, p)
 		return err
 	})
 	return list, next, err
 }
 
-// Webhook reads an endpoint that was not deleted.
-func (e *Engine) Webhook(ctx context.Context, t perdure.TenantID, id perdure.WebhookID) (w perdure.Webhook, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+// Get reads an endpoint that was not deleted.
+func (q Webhooks) Get(ctx context.Context, t perdure.TenantID, id perdure.WebhookID) (w perdure.Webhook, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		var ok bool
 		if w, ok, err = v.Webhooks.Get(t, id); err == nil && (!ok || w.DeletedAt != 0) {
 			err = notFound("webhook")
@@ -32,10 +32,10 @@ func (e *Engine) Webhook(ctx context.Context, t perdure.TenantID, id perdure.Web
 
 // Deliveries lists what an endpoint was told, of one that was deleted too: those before one, so
 // many of them.
-func (e *Engine) Deliveries(
+func (q Webhooks) Deliveries(
 	ctx context.Context, t perdure.TenantID, id perdure.WebhookID, state, before string, limit int,
 ) (list []perdure.Notification, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		if _, ok, err := v.Webhooks.Get(t, id); err != nil {
 			return err
 		} else if !ok {
@@ -48,10 +48,10 @@ func (e *Engine) Deliveries(
 }
 
 // Delivery reads a delivery and its attempts.
-func (e *Engine) Delivery(
+func (q Webhooks) Delivery(
 	ctx context.Context, t perdure.TenantID, id string,
 ) (n perdure.Notification, tries []perdure.WebhookAttempt, err error) {
-	err = e.store.View(ctx, func(v *store.View) error {
+	err = q.e.store.View(ctx, func(v *store.View) error {
 		var ok bool
 		if n, ok, err = v.Outbox.Delivery(t, id); err != nil {
 			return err

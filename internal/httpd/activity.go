@@ -10,7 +10,7 @@ import (
 const maxSummary = 240
 
 func runActivity(c *call, _ *none) (int, *api.Activity, error) {
-	a, err := c.s.engine.Activity(c.Context(), c.tenant(), c.run())
+	a, err := c.s.engine.Runs.Activity(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -26,7 +26,7 @@ func childActivity(c *call, _ *none) (int, *api.Activity, error) {
 	if epoch == 0 {
 		return 0, nil, perdure.Invalid("epoch", "is missing")
 	}
-	a, err := c.s.engine.ChildActivity(c.Context(), t, c.run(), epoch, perdure.RunID(c.PathValue("child")))
+	a, err := c.s.engine.Runs.ChildActivity(c.Context(), t, c.run(), epoch, perdure.RunID(c.PathValue("child")))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -23,13 +23,13 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 		f.State = ""
 	}
 	out := &api.Approvals{Approvals: []perdure.Approval{}}
-	list, next, err := c.s.engine.Approvals(c.Context(), c.tenant(), f)
+	list, next, err := c.s.engine.Runs.Approvals(c.Context(), c.tenant(), f)
 	out.Approvals, out.NextCursor = append(out.Approvals, list...), string(next)
 	return 0, out, err
 }
 
 func getApproval(c *call, _ *none) (int, *perdure.Approval, error) {
-	a, err := c.s.engine.Approval(c.Context(), c.tenant(), perdure.ApprovalID(c.PathValue("id")))
+	a, err := c.s.engine.Runs.Approval(c.Context(), c.tenant(), perdure.ApprovalID(c.PathValue("id")))
 	return 0, &a, err
 }
 

@@ -140,7 +140,7 @@ func (s *Server) storeChunk(ctx context.Context, op *engine.AddChunk) error {
 }
 
 func listArtifacts(c *call, _ *none) (int, *api.Artifacts, error) {
-	list, err := c.s.engine.Artifacts(c.Context(), c.tenant(), c.run())
+	list, err := c.s.engine.Runs.Artifacts(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -153,7 +153,7 @@ func getArtifact(c *call) error {
 	if err := perdure.CheckArtifactName(c.PathValue("name")); err != nil {
 		return err
 	}
-	r, err := c.s.engine.Artifact(c.Context(), c.tenant(), c.run(), c.PathValue("name"))
+	r, err := c.s.engine.Runs.Artifact(c.Context(), c.tenant(), c.run(), c.PathValue("name"))
 	if err != nil {
 		return err
 	}

@@ -42,14 +42,14 @@ func (s *Server) admit(c *call, g guard) error {
 
 // authenticate gives the key that a secret is. While the store can't say, it may be one that is remembered.
 func (s *Server) authenticate(ctx context.Context, secret string, remembered bool) (perdure.Key, error) {
-	if remembered && s.engine.Away() != nil { // it would be asked in vain, and that takes its time
-		if k, err := s.engine.Remembered(secret); err == nil {
+	if remembered && s.engine.Health.Away() != nil { // it would be asked in vain, and that takes its time
+		if k, err := s.engine.Keys.Remembered(secret); err == nil {
 			return k, nil
 		}
 	}
-	k, err := s.engine.Authenticate(ctx, secret)
+	k, err := s.engine.Keys.Authenticate(ctx, secret)
 	if remembered && err != nil && perdure.CodeOf(err) != perdure.CodeNotFound {
-		if k, err := s.engine.Remembered(secret); err == nil {
+		if k, err := s.engine.Keys.Remembered(secret); err == nil {
 			return k, nil
 		}
 	}
@@ -89,7 +89,7 @@ func (c *call) valid() error {
 	if err := c.dead(); err != nil {
 		return err
 	}
-	return unauthorized(c.s.engine.CheckKey(c.Context(), c.key.ID))
+	return unauthorized(c.s.engine.Keys.Check(c.Context(), c.key.ID))
 }
 
 // dead tells that the call's context has ended because its key did.

@@ -46,7 +46,7 @@ func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
 	if f.Before, err = c.cursor(); err != nil {
 		return 0, nil, err
 	}
-	list, next, err := c.s.engine.DeadLetters(c.Context(), c.tenant(), f)
+	list, next, err := c.s.engine.DeadLetters.Page(c.Context(), c.tenant(), f)
 	return 0, &api.DeadLetters{DeadLetters: append([]perdure.DeadLetter{}, list...), NextCursor: string(next)}, err
 }
 
@@ -57,7 +57,7 @@ func deadLetterCauses(c *call, _ *none) (int, *api.DeadLetterCauses, error) {
 	}
 	limit := f.Limit
 	f.Limit++
-	list, err := c.s.engine.LetterGroups(c.Context(), c.tenant(), f)
+	list, err := c.s.engine.DeadLetters.Groups(c.Context(), c.tenant(), f)
 	out := &api.DeadLetterCauses{Causes: []api.DeadLetterCause{}, More: len(list) > limit}
 	for _, g := range list[:min(limit, len(list))] {
 		out.Causes = append(out.Causes, api.DeadLetterCause{Cause: g.Cause, Kind: g.Kind, Count: g.Count, Redriven: g.Redriven, OldestAt: g.Oldest,
@@ -67,7 +67,7 @@ func deadLetterCauses(c *call, _ *none) (int, *api.DeadLetterCauses, error) {
 }
 
 func getDeadLetter(c *call, _ *none) (int, *api.DeadLetterStory, error) {
-	l, err := c.s.engine.Letter(c.Context(), c.tenant(), c.run())
+	l, err := c.s.engine.DeadLetters.Get(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -178,7 +178,7 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 	}
 	op := &engine.PickLetters{Tenant: c.tenant(), What: what, IDs: in.IDs, Asked: asked, Key: key}
 	if filtered {
-		if op.Found, err = c.s.engine.FindLetters(c.Context(), c.tenant(), f); err != nil {
+		if op.Found, err = c.s.engine.DeadLetters.Find(c.Context(), c.tenant(), f); err != nil {
 			return nil, err
 		}
 	}

@@ -38,7 +38,7 @@ func showGroup(g *perdure.Group, ends []engine.End) *api.Group {
 func (c *call) groupID() perdure.GroupID { return perdure.GroupID(c.PathValue("id")) }
 
 func getGroup(c *call, _ *none) (int, *api.Group, error) {
-	g, ends, err := c.s.engine.Group(c.Context(), c.tenant(), c.groupID())
+	g, ends, err := c.s.engine.Runs.Group(c.Context(), c.tenant(), c.groupID())
 	return 0, showGroup(&g, ends), err
 }
 
@@ -50,7 +50,7 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	limit, leave := c.seated(stream.Wait, limit)
 	defer leave()
 	err = c.watch(c.PathValue("id"), limit, func(bool) (bool, error) {
-		return c.s.engine.GroupEnded(c.Context(), c.tenant(), c.groupID())
+		return c.s.engine.Runs.GroupEnded(c.Context(), c.tenant(), c.groupID())
 	})
 	if err != nil {
 		return 0, nil, err

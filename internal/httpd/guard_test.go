@@ -63,7 +63,7 @@ func TestEveryRouteAsksForAKey(t *testing.T) {
 	w := newWorld(t, setup{})
 	expiring := w.newKey("a", func(op *engine.CreateKey) { op.TTL = perdure.Duration(time.Millisecond) })
 	eventually.True(t, "the key expires", func() bool {
-		_, err := w.e.Authenticate(context.Background(), expiring)
+		_, err := w.e.Keys.Authenticate(context.Background(), expiring)
 		return err != nil
 	})
 	revoked := w.newKey("a", nil)

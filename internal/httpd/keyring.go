@@ -78,7 +78,7 @@ func (k *keyring) run(ctx context.Context, rung <-chan struct{}) {
 			continue
 		}
 		next = time.After(k.every)
-		gone, err := k.engine.InvalidKeys(ctx, ids)
+		gone, err := k.engine.Keys.Invalid(ctx, ids)
 		if err != nil {
 			continue
 		}

@@ -45,7 +45,7 @@ func listKeys(c *call, _ *none) (int, *api.Keys, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	list, next, err := c.s.engine.Keys(c.Context(), c.tenant(), c.key.Platform, page)
+	list, next, err := c.s.engine.Keys.Page(c.Context(), c.tenant(), c.key.Platform, page)
 	return 0, &api.Keys{Keys: append([]perdure.Key{}, list...), NextCursor: next}, err
 }
 

@@ -32,7 +32,7 @@ func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	list, next, err := c.s.engine.LateResults(c.Context(), c.tenant(), c.run(), int(after), int(limit))
+	list, next, err := c.s.engine.Runs.LateResults(c.Context(), c.tenant(), c.run(), int(after), int(limit))
 	out := &api.LateResults{LateResults: []api.LateResult{}}
 	if next > 0 {
 		out.NextCursor = strconv.Itoa(next)

@@ -73,5 +73,5 @@ func (c *call) anyToStop(held []api.Lease) (bool, error) {
 		}
 		leases[t][l.RunID] = l.Epoch
 	}
-	return c.s.engine.AnyToStop(c.Context(), leases)
+	return c.s.engine.Runs.AnyToStop(c.Context(), leases)
 }

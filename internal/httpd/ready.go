@@ -17,13 +17,13 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 	no := func(status, detail string) (int, *api.Health, error) {
 		return http.StatusServiceUnavailable, &api.Health{Status: status, Detail: detail}, nil
 	}
-	if err := c.s.engine.Failed(); err != nil {
+	if err := c.s.engine.Health.Failed(); err != nil {
 		return no("failed", "the store takes no writes: it failed, and only a restart finds out what is stored")
 	}
 	if stream.Closed(c.s.closing) {
 		return no("shutting down", "")
 	}
-	if err := c.s.engine.Away(); err != nil {
+	if err := c.s.engine.Health.Away(); err != nil {
 		return no("not ready", err.Error())
 	}
 	if c.s.opt.Ready != nil {
@@ -31,17 +31,17 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 			return no("not ready", err.Error())
 		}
 	}
-	if err := c.s.engine.Writable(); err != nil { // known without a try
+	if err := c.s.engine.Health.Writable(); err != nil { // known without a try
 		return no("not ready", err.Error())
 	}
 	if err := c.s.tried.look(); err != nil {
 		return no("not ready", err.Error())
 	}
-	if c.s.engine.Full() { // runs under way need it: it should get traffic
+	if c.s.engine.Health.Full() { // runs under way need it: it should get traffic
 		return 0, &api.Health{Status: "full", Detail: "the disk is full: runs under way can end, new work is not taken"}, nil
 	}
 	out := &api.Health{Status: "ready"}
-	if ahead := c.s.engine.ClockAhead(); ahead > 0 {
+	if ahead := c.s.engine.Health.ClockAhead(); ahead > 0 {
 		out.Detail = "the store's clock is ahead of this machine's by " + ahead.Round(time.Second).String()
 	}
 	return 0, out, nil
@@ -106,8 +106,8 @@ func (p *probe) run(done chan struct{}) {
 func (s *Server) tryStore() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	err := s.engine.TryStore(ctx)
-	if no := s.engine.Writable(); no != nil {
+	err := s.engine.Health.Try(ctx)
+	if no := s.engine.Health.Writable(); no != nil {
 		return no // it is logged when it begins and when it ends
 	}
 	if err != nil {

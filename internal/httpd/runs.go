@@ -159,7 +159,7 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 }
 
 func getRun(c *call, _ *none) (int, *api.Run, error) {
-	d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -167,7 +167,7 @@ func getRun(c *call, _ *none) (int, *api.Run, error) {
 }
 
 func jobStatus(c *call, _ *none) (int, *api.JobStatus, error) {
-	r, changed, err := c.s.engine.JobStatus(c.Context(), c.tenant(), c.run())
+	r, changed, err := c.s.engine.Runs.Status(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -239,7 +239,7 @@ const pageTime = 250 * time.Millisecond
 func (c *call) page(f engine.RunFilter) (int, *api.Runs, error) {
 	began := time.Now()
 	f.Over = func() bool { return c.Context().Err() != nil || time.Since(began) > pageTime }
-	p, err := c.s.engine.Page(c.Context(), c.tenant(), f)
+	p, err := c.s.engine.Runs.Page(c.Context(), c.tenant(), f)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -260,7 +260,7 @@ func runTree(c *call, _ *none) (int, *api.Runs, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -291,7 +291,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 			return false, err
 		}
 		l := &engine.Look{Tenant: c.tenant(), RunID: c.run(), After: after, Lines: int(limit), Bytes: maxEvents}
-		if err := c.s.engine.Look(c.Context(), l); err != nil {
+		if err := c.s.engine.Runs.Look(c.Context(), l); err != nil {
 			return false, err
 		}
 		if !l.Found {
@@ -320,7 +320,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 }
 
 func runDeliverable(c *call, _ *none) (int, *api.Deliverable, error) {
-	d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -335,7 +335,7 @@ func runDeliverable(c *call, _ *none) (int, *api.Deliverable, error) {
 	if len(out.Content) == 0 {
 		out.Content = json.RawMessage("null")
 	}
-	out.Artifacts, err = c.s.engine.Artifacts(c.Context(), c.tenant(), c.run())
+	out.Artifacts, err = c.s.engine.Runs.Artifacts(c.Context(), c.tenant(), c.run())
 	return 0, out, err
 }
 
@@ -360,7 +360,7 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 	defer leave()
 	var out *api.Run
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
-		d, err := c.s.engine.Get(c.Context(), c.tenant(), c.run())
+		d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), c.run())
 		if err != nil {
 			return false, err
 		}
@@ -394,7 +394,7 @@ func retryRun(c *call, _ *none) (int, *api.Run, error) {
 
 // made answers with a run that was made now, or before.
 func (c *call) made(id perdure.RunID, created bool) (int, *api.Run, error) {
-	d, err := c.s.engine.Get(c.Context(), c.tenant(), id)
+	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), id)
 	if err != nil {
 		return 0, nil, err
 	}

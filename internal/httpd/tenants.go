@@ -12,11 +12,11 @@ import (
 const maxLiveShown = 100_000
 
 func getTenant(c *call, _ *none) (int, *api.Tenant, error) {
-	row, err := c.s.engine.Tenant(c.Context(), perdure.TenantID(c.PathValue("tenant")))
+	row, err := c.s.engine.Tenants.Get(c.Context(), perdure.TenantID(c.PathValue("tenant")))
 	if err != nil {
 		return 0, nil, err
 	}
-	n, err := c.s.engine.CountLive(c.Context(), row.ID, maxLiveShown)
+	n, err := c.s.engine.Tenants.CountLive(c.Context(), row.ID, maxLiveShown)
 	live := int64(n)
 	out := showTenant(&row)
 	out.LiveRuns = &live
@@ -34,7 +34,7 @@ func listTenants(c *call, _ *none) (int, *api.Tenants, error) {
 			return 0, nil, err
 		}
 	}
-	rows, err := c.s.engine.Tenants(c.Context(), perdure.TenantID(after), int(limit)+1)
+	rows, err := c.s.engine.Tenants.Page(c.Context(), perdure.TenantID(after), int(limit)+1)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -67,7 +67,7 @@ func showTenant(row *engine.TenantRow) *api.Tenant {
 
 // lookAtLimits reads the limits of all tenants that have some.
 func (s *Server) lookAtLimits(ctx context.Context) error {
-	rows, err := s.engine.LimitedTenants(ctx)
+	rows, err := s.engine.Tenants.Limited(ctx)
 	if err == nil {
 		s.shares.replace(rows)
 	}

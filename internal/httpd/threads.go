@@ -29,7 +29,7 @@ func createThread(c *call, in *api.CreateThread) (int, *api.Thread, error) {
 }
 
 func getThread(c *call, _ *none) (int, *api.Thread, error) {
-	th, _, err := c.s.engine.Thread(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), 0, 1)
+	th, _, err := c.s.engine.Threads.Get(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), 0, 1)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -45,7 +45,7 @@ func threadMessages(c *call, _ *none) (int, *api.Messages, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	_, ms, err := c.s.engine.Thread(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), after, int(limit))
+	_, ms, err := c.s.engine.Threads.Get(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), after, int(limit))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -91,7 +91,7 @@ func listThreads(c *call, _ *none) (int, *api.Threads, error) {
 		return 0, nil, err
 	}
 	page.Limit = int(limit)
-	list, next, err := c.s.engine.Threads(c.Context(), c.tenant(), page)
+	list, next, err := c.s.engine.Threads.Page(c.Context(), c.tenant(), page)
 	out := &api.Threads{Threads: []api.ListedThread{}, NextCursor: next}
 	for i := range list {
 		out.Threads = append(out.Threads, listedThread(&list[i]))

@@ -85,7 +85,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		if err := c.room(largeRun); err != nil {
 			return false, err
 		}
-		d, err := c.s.engine.Get(c.Context(), c.tenant(), id)
+		d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), id)
 		if err != nil {
 			return false, err
 		}
@@ -125,13 +125,13 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		if itself {
 			return look()
 		}
-		if c.s.engine.Live(ref.Tenant, id) {
+		if c.s.engine.Runs.Live(ref.Tenant, id) {
 			return false, nil // nothing has to be read to know that
 		}
 		if err := c.room(largeRun); err != nil {
 			return false, err
 		}
-		if d, ok := c.s.engine.Ended(ref.Tenant, id); ok {
+		if d, ok := c.s.engine.Runs.Ended(ref.Tenant, id); ok {
 			see(&d)
 			return true, nil
 		}

@@ -31,7 +31,7 @@ func createWebhook(c *call, in *api.CreateWebhook) (int, *api.NewWebhook, error)
 		return 0, nil, err
 	}
 	if in.ThreadID != "" {
-		if _, _, err := c.s.engine.Thread(c.Context(), c.tenant(), in.ThreadID, 0, 1); err != nil {
+		if _, _, err := c.s.engine.Threads.Get(c.Context(), c.tenant(), in.ThreadID, 0, 1); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -51,7 +51,7 @@ func listWebhooks(c *call, _ *none) (int, *api.Webhooks, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	list, next, err := c.s.engine.Webhooks(c.Context(), c.tenant(), page)
+	list, next, err := c.s.engine.Webhooks.Page(c.Context(), c.tenant(), page)
 	out := &api.Webhooks{Webhooks: []api.Webhook{}, NextCursor: next}
 	for i := range list {
 		out.Webhooks = append(out.Webhooks, *showWebhook(&list[i]))
@@ -63,7 +63,7 @@ func (c *call) webhookID() perdure.WebhookID { return perdure.WebhookID(c.PathVa
 
 // webhook reads the endpoint that the path names.
 func (c *call) webhook() (perdure.Webhook, error) {
-	return c.s.engine.Webhook(c.Context(), c.tenant(), c.webhookID())
+	return c.s.engine.Webhooks.Get(c.Context(), c.tenant(), c.webhookID())
 }
 
 func getWebhook(c *call, _ *none) (int, *api.Webhook, error) {
@@ -151,7 +151,7 @@ func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
 		return 0, nil, err
 	}
 	defer leave()
-	r := c.s.opt.Sender.Send(c.Context(), webhook.Message{ID: id, URL: w.URL, Secrets: c.s.engine.WebhookSecrets(&w, now), Body: body})
+	r := c.s.opt.Sender.Send(c.Context(), webhook.Message{ID: id, URL: w.URL, Secrets: c.s.engine.Webhooks.Secrets(&w, now), Body: body})
 	return 0, &api.WebhookTested{Delivered: r.Status >= 200 && r.Status < 300, Status: r.Status, Error: r.Err, Response: r.Response, TookMS: r.Took.Milliseconds()}, nil
 }
 
@@ -169,7 +169,7 @@ func webhookDeliveries(c *call, _ *none) (int, *api.Deliveries, error) {
 		return 0, nil, err
 	}
 	q := c.URL.Query()
-	list, err := c.s.engine.Deliveries(c.Context(), c.tenant(), c.webhookID(), q.Get("state"), q.Get("cursor"), int(limit))
+	list, err := c.s.engine.Webhooks.Deliveries(c.Context(), c.tenant(), c.webhookID(), q.Get("state"), q.Get("cursor"), int(limit))
 	out := &api.Deliveries{Deliveries: []api.Delivery{}}
 	for i := range list {
 		out.Deliveries = append(out.Deliveries, showDelivery(&list[i]))
@@ -181,7 +181,7 @@ func webhookDeliveries(c *call, _ *none) (int, *api.Deliveries, error) {
 }
 
 func getDelivery(c *call, _ *none) (int, *api.DeliveryHistory, error) {
-	n, tries, err := c.s.engine.Delivery(c.Context(), c.tenant(), c.PathValue("id"))
+	n, tries, err := c.s.engine.Webhooks.Delivery(c.Context(), c.tenant(), c.PathValue("id"))
 	out := &api.DeliveryHistory{Delivery: showDelivery(&n), History: []api.DeliveryAttempt{}}
 	for _, a := range tries {
 		out.History = append(out.History, api.DeliveryAttempt{N: a.N, At: a.At, TookMS: a.Took.Milliseconds(), Status: a.Status, Error: a.Error, Response: a.Response})

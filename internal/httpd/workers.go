@@ -216,7 +216,7 @@ func (c *call) tenantOf(id perdure.RunID) (perdure.TenantID, error) {
 	if t, ok := c.s.owners.of(id); ok {
 		return t, nil
 	}
-	return c.s.engine.TenantOf(c.Context(), id, c.tenant())
+	return c.s.engine.Runs.TenantOf(c.Context(), id, c.tenant())
 }
 
 // owners remembers whose the runs are that were leased to workers of the platform: that never changes, and every
@@ -480,7 +480,7 @@ func runMessages(c *call, _ *none) (int, *api.Messages, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	ms, err := c.s.engine.History(c.Context(), t, c.run(), epoch, after, limit)
+	ms, err := c.s.engine.Runs.History(c.Context(), t, c.run(), epoch, after, limit)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -192,7 +192,7 @@ func (w *socket) snapshot(ctx context.Context) (*api.Snapshot, error) {
 	matching, live := w.filter, w.base()
 	matching.Limit++
 	live.Live = true
-	pages, err := w.s.engine.Pages(ctx, w.tenant, matching, live)
+	pages, err := w.s.engine.Runs.Pages(ctx, w.tenant, matching, live)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func TestLockedRowsDelayOnlyTheirOwnRules(t *testing.T) {
 
 	state := func(id perdure.RunID) perdure.State {
 		t.Helper()
-		d, err := e.Get(ctx, "t", id)
+		d, err := e.Runs.Get(ctx, "t", id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -151,7 +151,7 @@ func TestEarlierAlarmWakesLoop(t *testing.T) {
 			rung, stop := bell.Listen(doorbell.Run("t", string(op.Run.ID)))
 			<-rung
 			stop()
-			d, err := e.Get(ctx, "t", op.Run.ID)
+			d, err := e.Runs.Get(ctx, "t", op.Run.ID)
 			if err != nil || d.State != perdure.TimedOut {
 				t.Fatalf("run %s: state after its deadline = %s (error %v), want %s", op.Run.ID, d.State, err, perdure.TimedOut)
 			}

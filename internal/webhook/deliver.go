@@ -364,14 +364,14 @@ var errGone = errors.New("the event is no longer there")
 // message makes a message from data that never changes, so that every attempt is the same.
 func (d *Deliverer) message(ctx context.Context, o *engine.Outgoing) (Message, error) {
 	l := &engine.Look{Tenant: o.Tenant, RunID: o.RunID, After: o.Seq - 1, Lines: 1, Bytes: math.MaxInt, Whole: true}
-	if err := d.engine.Look(ctx, l); err != nil {
+	if err := d.engine.Runs.Look(ctx, l); err != nil {
 		return Message{}, err
 	}
 	if !l.Found || len(l.Log) == 0 || l.Log[0].Seq != o.Seq {
 		return Message{}, errGone
 	}
 	body, err := Body(d.opt.BaseURL, &l.Run, &l.Log[0])
-	secrets := d.engine.WebhookSecrets(&o.To, d.engine.Store().Now())
+	secrets := d.engine.Webhooks.Secrets(&o.To, d.engine.Store().Now())
 	return Message{ID: o.ID(), URL: o.To.URL, Secrets: secrets, Body: body}, err
 }
 

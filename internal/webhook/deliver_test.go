@@ -210,7 +210,7 @@ func TestAlertOfALongActivityIsSent(t *testing.T) {
 			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
 				Beats: []engine.BeatOf{{Lease: lease, Activity: "thinking"}}})
 		}
-		d, err := w.e.Get(context.Background(), tenant, g.Run.ID)
+		d, err := w.e.Runs.Get(context.Background(), tenant, g.Run.ID)
 		if err != nil || d.State != perdure.Running || d.Epoch != g.Run.Epoch || d.Attempt != 1 {
 			t.Fatalf("run: %s, epoch %d, attempt %d, %v, want running in epoch %d and attempt 1",
 				d.State, d.Epoch, d.Attempt, err, g.Run.Epoch)

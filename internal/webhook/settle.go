@@ -11,7 +11,7 @@ import (
 // that changes a webhook calls it before it answers, so that the webhook gets all events after the
 // answer.
 func Settle(ctx context.Context, e *engine.Engine) error {
-	delay := e.WebhookDelay()
+	delay := e.Webhooks.Delay()
 	if delay == 0 {
 		return nil
 	}

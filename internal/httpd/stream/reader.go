@@ -198,7 +198,7 @@ func (l *Reader) look(ctx context.Context, from *[]want, limit int, next chan st
 	for i, a := range wants {
 		looks[i] = &engine.Look{Tenant: a.ref.Tenant, RunID: a.ref.Run, After: a.after, Lines: pageLines, Bytes: pageBytes, Whole: a.whole}
 	}
-	err := l.engine.Look(ctx, looks...)
+	err := l.engine.Runs.Look(ctx, looks...)
 	for i, r := range readings {
 		l.settle(r, wants[i], looks[i], err)
 	}

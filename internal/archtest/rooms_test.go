@@ -1,0 +1,155 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rooms are the packages whose types stay small and whose surface is used: most of the server's code is in them.
+var rooms = []string{"internal/engine", "internal/store"}
+
+// maxMethods is how many methods a type may have: more is several things in one.
+const maxMethods = 40
+
+func TestNoTypeHasVeryManyMethods(t *testing.T) {
+	for _, room := range rooms {
+		methods := make(map[string]int)
+		for _, f := range sources(t, room) {
+			for _, d := range f.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
+					methods[receiver(fn)]++
+				}
+			}
+		}
+		if len(methods) == 0 {
+			t.Fatalf("%s has no methods: this test looks at nothing", room)
+		}
+		for typ, n := range methods {
+			if n > maxMethods {
+				t.Errorf("%s.%s has %d methods, want at most %d", room, typ, n, maxMethods)
+			}
+		}
+	}
+}
+
+// Methods that other packages call through an interface of theirs.
+var called = []string{"Scan", "String", "Error", "Unwrap", "MarshalJSON", "UnmarshalJSON"}
+
+func TestExportedNamesAreUsedOutside(t *testing.T) {
+	used := identifiers(t)
+	for _, room := range rooms {
+		for _, f := range sources(t, room) {
+			for _, d := range f.Decls {
+				for _, name := range exported(d) {
+					if !used[room+" "+name] && !slices.Contains(called, name) {
+						t.Errorf("%s: nobody outside of the package uses %s, want it unexported or gone", room, name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// identifiers gives the names that the program uses, each with the rooms that it is used outside of.
+func identifiers(t *testing.T) map[string]bool {
+	t.Helper()
+	out := make(map[string]bool)
+	root := moduleDir(t)
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		dir, _ := filepath.Rel(root, filepath.Dir(path))
+		ast.Inspect(f, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok && id.IsExported() {
+				for _, room := range rooms {
+					if filepath.ToSlash(dir) != room {
+						out[room+" "+id.Name] = true
+					}
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// exported gives the exported names of a declaration but fields.
+func exported(d ast.Decl) (out []string) {
+	add := func(id *ast.Ident) {
+		if id.IsExported() {
+			out = append(out, id.Name)
+		}
+	}
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil || ast.IsExported(receiver(d)) {
+			add(d.Name)
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
+				add(s.Name)
+			case *ast.ValueSpec:
+				for _, id := range s.Names {
+					add(id)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// receiver names the type that a method belongs to.
+func receiver(fn *ast.FuncDecl) string {
+	e := fn.Recv.List[0].Type
+	for {
+		switch x := e.(type) {
+		case *ast.StarExpr:
+			e = x.X
+		case *ast.IndexExpr:
+			e = x.X
+		case *ast.IndexListExpr:
+			e = x.X
+		case *ast.Ident:
+			return x.Name
+		default:
+			return ""
+		}
+	}
+}
+
+// sources parses the files of a package but its tests.
+func sources(t *testing.T, pkg string) (out []*ast.File) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(moduleDir(t), pkg, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, f)
+	}
+	return out
+}

@@ -65,7 +65,7 @@ func createGathering(tx *Tx, g *perdure.Group, members []perdure.Run, mark perdu
 	}
 	tx.DB.Groups.Put(*g)
 	if g.Satisfied() {
-		return tx.CloseGathering(g)
+		return tx.closeGathering(g)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func tellGatherings(tx *Tx, r *perdure.Run) error {
 		}
 		tx.DB.Groups.Put(g)
 		if g.Satisfied() {
-			if err := tx.CloseGathering(&g); err != nil {
+			if err := tx.closeGathering(&g); err != nil {
 				return err
 			}
 		}
@@ -130,7 +130,7 @@ func tellGatherings(tx *Tx, r *perdure.Run) error {
 
 // CloseGathering is called when an open gathering's condition holds: a chord makes its continuation, a group
 // ends and deals with its losers.
-func (tx *Tx) CloseGathering(g *perdure.Group) error {
+func (tx *Tx) closeGathering(g *perdure.Group) error {
 	if g.Kind == perdure.GroupChord {
 		return fireChord(tx, g)
 	}

@@ -41,7 +41,7 @@ func (q Health) Try(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		err = q.e.Do(ctx, Probe{})
+		err = q.e.Do(ctx, probe{})
 	}
 	if err == nil {
 		err = q.e.store.TryWrite()

@@ -197,12 +197,12 @@ func (op *RevokeKey) Do(tx *Tx) error {
 }
 
 // A Probe changes nothing: that it can be decided says that the store can be used.
-type Probe struct{}
+type probe struct{}
 
-func (Probe) Needs() []store.Ref { return nil }
+func (probe) Needs() []store.Ref { return nil }
 
 // Do reads.
-func (Probe) Do(tx *Tx) error {
+func (probe) Do(tx *Tx) error {
 	_, _, err := tx.DB.Keys.Get("")
 	return err
 }

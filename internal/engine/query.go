@@ -231,7 +231,7 @@ func (q Runs) Look(ctx context.Context, looks ...*Look) error {
 				return err
 			}
 			for i := range l.Log {
-				l.Log[i].Data = WithRunID(l.Log[i].Type, l.Log[i].Data, l.RunID)
+				l.Log[i].Data = withRunID(l.Log[i].Type, l.Log[i].Data, l.RunID)
 			}
 		}
 		return nil
@@ -267,7 +267,7 @@ func heads(v *store.View, looks []*Look) error {
 
 // WithRunID puts the run's id in front of the payload of the server's own lines. It is not stored with
 // every line: each belongs to its run anyway.
-func WithRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
+func withRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
 	if perdure.WorkerMayWrite(typ) || !strings.HasPrefix(string(data), "{") {
 		return data
 	}

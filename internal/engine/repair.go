@@ -151,7 +151,7 @@ func (tx *Tx) MendGathering(g *perdure.Group) (Repair, error) {
 	}
 	did := Repair{"resume-replay", "the " + g.Kind + " " + string(g.ID) + " is closed", fmt.Sprintf("open although %d of its %d runs have ended; %d were counted", ended, g.Total, g.Ended)}
 	g.Ended, g.OK = ended, ok
-	return did, tx.CloseGathering(g)
+	return did, tx.closeGathering(g)
 }
 
 // LookAtItem is what an inbox item's alarm is for: the row of an item whose epoch is over is made pending again (W1), one

@@ -72,7 +72,7 @@ func (s *Survey) readLogs(v *store.View) error {
 		size := 0
 		for k := range log {
 			size += len(log[k].Data)
-			log[k].Data = WithRunID(log[k].Type, log[k].Data, r.ID)
+			log[k].Data = withRunID(log[k].Type, log[k].Data, r.ID)
 		}
 		if size <= s.Bytes {
 			left -= size

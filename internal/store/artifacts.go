@@ -45,7 +45,7 @@ func (repo *Artifacts) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Ar
 
 // BeginUpload stages an upload. Until it is an artifact's content, it is something to be removed, from an instant on.
 func (repo *Artifacts) BeginUpload(t perdure.TenantID, id string, until perdure.Instant) {
-	repo.in.Removals.rows.add(Removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
+	repo.in.Removals.rows.add(removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
 }
 
 // AddChunk stages a part of an upload, which must still be one: nobody would remove it otherwise.

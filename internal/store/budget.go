@@ -14,11 +14,11 @@ const (
 	OpRows  = 2000
 	OpBytes = 8 << 20
 
-	// MostWritten is how many rows an operation ever writes: what follows from it, and four rows for each
+	// mostWritten is how many rows an operation ever writes: what follows from it, and four rows for each
 	// of the 1 000 entries that its call may have. MostRead bounds what it reads in the same way. The
 	// simulator holds every operation to both.
-	MostWritten = OpRows + 4*1000
-	MostRead    = 4 * MostWritten
+	mostWritten = OpRows + 4*1000
+	MostRead    = 4 * mostWritten
 
 	// sweepTime is how long a sweep decides before it stops and leaves the rest to the next one. It has to
 	// have staged sweepRows by then, so that it gets on however slow the database is.

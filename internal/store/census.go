@@ -30,7 +30,7 @@ type QueueLoad struct {
 
 const (
 	// PastGrace is by how much a deadline may have passed before the watchdog has let a run down.
-	PastGrace  = 2 * time.Second
+	pastGrace  = 2 * time.Second
 	maxOffline = 10_000
 )
 
@@ -43,7 +43,7 @@ const pastDeadline = "deadline_at<? AND (?=0 OR state NOT IN ('dispatched','runn
 
 func (v *View) pastArgs() ([]any, error) {
 	_, spared, err := v.lastSweep()
-	return []any{int64(v.Now.Add(-PastGrace)), toBit(v.Now < spared.Add(PastGrace))}, err
+	return []any{int64(v.Now.Add(-pastGrace)), toBit(v.Now < spared.Add(pastGrace))}, err
 }
 
 // lastSweep gives when a watchdog last said that it sweeps, and until when runs that were leased are spared after a gap.

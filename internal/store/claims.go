@@ -188,7 +188,7 @@ func (q *ClaimQueue) free(h *perdure.Run) bool {
 	if sl := q.tx.Runs.rows.byKey[k]; sl != nil && (sl.dirty || !sl.exists || !sl.val.Ready || sl.val.Queue != q.key.queue || sl.val.Kind != q.key.kind) {
 		return false
 	}
-	return !q.tx.Runs.Locked(k.t, k.r)
+	return !q.tx.RunLocked(k.t, k.r)
 }
 
 // readPage reads a page of what there is to claim: its order, or whole runs when it is large and the last one like

@@ -12,15 +12,15 @@ import (
 
 // Clear removes a bounded part of what is due to go, oldest first. more tells whether there is something left.
 func (repo *Removals) Clear() (more bool, err error) {
-	var list []Removal
-	err = removalTable.query(repo.in.sess, fmt.Sprintf("WHERE due_at<=? ORDER BY due_at, tenant, kind, id LIMIT %d", clearRuns+1), []any{int64(repo.in.Now)}, func(r *Removal) error {
+	var list []removal
+	err = removalTable.query(repo.in.sess, fmt.Sprintf("WHERE due_at<=? ORDER BY due_at, tenant, kind, id LIMIT %d", clearRuns+1), []any{int64(repo.in.Now)}, func(r *removal) error {
 		list = append(list, *r)
 		return nil
 	})
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
-	small, lines := []Removal(nil), int64(0)
+	small, lines := []removal(nil), int64(0)
 	for _, r := range list[:min(len(list), clearRuns)] {
 		if r.Kind != RemoveRun || r.Lines > smallRun || r.Tenant != list[0].Tenant {
 			continue
@@ -49,8 +49,8 @@ func (repo *Removals) Clear() (more bool, err error) {
 
 // ClearOf removes a bounded part of one thing, if it is on its way out.
 func (repo *Removals) ClearOf(t perdure.TenantID, kind, id string) (more bool, err error) {
-	var list []Removal
-	err = removalTable.query(repo.in.sess, "WHERE tenant=? AND kind=? AND id=? AND due_at<=?", []any{string(t), kind, id, int64(repo.in.Now)}, func(r *Removal) error {
+	var list []removal
+	err = removalTable.query(repo.in.sess, "WHERE tenant=? AND kind=? AND id=? AND due_at<=?", []any{string(t), kind, id, int64(repo.in.Now)}, func(r *removal) error {
 		list = append(list, *r)
 		return nil
 	})
@@ -78,7 +78,7 @@ func Paced(ctx context.Context, step func() (more bool, err error)) error {
 }
 
 // light chooses those of some runs that can go together: without artifacts, with few bytes, and few values that are stored by their hash.
-func (repo *Removals) light(runs []Removal) (out []Removal, hashes []string, err error) {
+func (repo *Removals) light(runs []removal) (out []removal, hashes []string, err error) {
 	if len(runs) == 0 {
 		return nil, nil, nil
 	}
@@ -151,7 +151,7 @@ func (repo *Removals) light(runs []Removal) (out []Removal, hashes []string, err
 }
 
 // clearTogether removes all of some small runs of a tenant.
-func (repo *Removals) clearTogether(runs []Removal, hashes []string) {
+func (repo *Removals) clearTogether(runs []removal, hashes []string) {
 	t, ids := runs[0].Tenant, make([]string, len(runs))
 	for i, r := range runs {
 		ids[i] = r.ID
@@ -175,7 +175,7 @@ func (repo *Removals) clearTogether(runs []Removal, hashes []string) {
 }
 
 // clearOne removes a part of one thing, and says whether that was the last.
-func (repo *Removals) clearOne(r Removal) (done bool, err error) {
+func (repo *Removals) clearOne(r removal) (done bool, err error) {
 	if r.Kind == RemoveUpload && !repo.in.dialect.ownClock {
 		// Whoever adds to it at this moment holds this row: what he added is seen by what follows.
 		repo.in.tx.Stage("SELECT 1 FROM removals WHERE tenant=? AND kind=? AND id=? FOR UPDATE", string(r.Tenant), r.Kind, r.ID)
@@ -218,7 +218,7 @@ type part struct {
 
 // take finds how many of the rows that belong to something fit into a part: up to last, or all of them if there is no more. The first row
 // of a part always fits.
-func (repo *Removals) take(left *part, b belonging, r Removal) (last any, more bool, err error) {
+func (repo *Removals) take(left *part, b belonging, r removal) (last any, more bool, err error) {
 	size := "0"
 	if b.size != "" {
 		size = b.size

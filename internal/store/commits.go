@@ -6,26 +6,26 @@ import "github.com/perdure/perdure"
 const maxAnswer = 512
 
 // A CommitRow is a commit that was not its run's last.
-type CommitRow struct {
+type commitRow struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
 	perdure.Taken
 	At perdure.Instant
 }
 
-var commitTable = &table[CommitRow]{
+var commitTable = &table[commitRow]{
 	name: "commits", once: true, keys: []string{"tenant", "run_id", "commit_id"},
 	cols: []string{"tenant", "run_id", "commit_id", "digest", "answer", "at"},
-	bind: func(c *CommitRow) []any {
+	bind: func(c *commitRow) []any {
 		return []any{string(c.Tenant), string(c.RunID), c.ID, c.Digest, c.Answer, int64(c.At)}
 	},
-	scan: func(c *CommitRow) []any { return []any{&c.Tenant, &c.RunID, &c.ID, &c.Digest, &c.Answer, &c.At} },
+	scan: func(c *commitRow) []any { return []any{&c.Tenant, &c.RunID, &c.ID, &c.Digest, &c.Answer, &c.At} },
 }
 
 // Commits are the commits of runs that were answered, but for the last one of each, which stands in the run's row.
 type Commits struct {
 	in   *Records
-	rows staged[commitKey, CommitRow]
+	rows staged[commitKey, commitRow]
 }
 
 type commitKey struct {
@@ -39,14 +39,14 @@ func (repo *Commits) load(keys []commitKey) error {
 		rows[i] = []any{string(k.t), string(k.r), k.id}
 	}
 	err := repo.in.tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows, func(given string, args []any) error {
-		return commitTable.query(repo.in.sess, given, args, func(c *CommitRow) error {
+		return commitTable.query(repo.in.sess, given, args, func(c *commitRow) error {
 			repo.rows.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
 			return nil
 		})
 	})
 	if err == nil {
 		for _, k := range keys {
-			repo.rows.absorb(k, CommitRow{}, false)
+			repo.rows.absorb(k, commitRow{}, false)
 		}
 	}
 	return err
@@ -77,7 +77,7 @@ func (repo *Commits) Put(t perdure.TenantID, id perdure.RunID, c perdure.Taken) 
 		return err
 	}
 	apart := func(c perdure.Taken) {
-		repo.rows.put(commitKey{runKey{t, id}, c.ID}, CommitRow{Tenant: t, RunID: id, Taken: c, At: repo.in.Now})
+		repo.rows.put(commitKey{runKey{t, id}, c.ID}, commitRow{Tenant: t, RunID: id, Taken: c, At: repo.in.Now})
 		r.Commits++
 	}
 	if r.LastCommit.ID != "" {

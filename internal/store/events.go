@@ -16,19 +16,19 @@ const eventsAfter = "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq" + atMos
 const endWithin = 64
 
 // An EventRow is a line of a run's log.
-type EventRow struct {
+type eventRow struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
 	perdure.Line
 }
 
-var eventTable = &table[EventRow]{
+var eventTable = &table[eventRow]{
 	name: "events", once: true, keys: []string{"tenant", "run_id", "seq"},
 	cols: []string{"tenant", "run_id", "seq", "type", "at", "attempt", "epoch", "data"},
-	bind: func(e *EventRow) []any {
+	bind: func(e *eventRow) []any {
 		return []any{string(e.Tenant), string(e.RunID), e.Seq, e.Type, int64(e.At), int64(e.Attempt), e.Epoch, string(e.Data)}
 	},
-	scan: func(e *EventRow) []any {
+	scan: func(e *eventRow) []any {
 		return []any{&e.Tenant, &e.RunID, &e.Seq, &e.Type, &e.At, &e.Attempt, &e.Epoch, &e.Data}
 	},
 }
@@ -36,12 +36,12 @@ var eventTable = &table[EventRow]{
 // Events are the lines of the runs' logs.
 type Events struct {
 	in   *Records
-	rows added[EventRow]
+	rows added[eventRow]
 }
 
 // Last reads the end of a run's log, the last line first: so many lines, and no more once they hold that many bytes.
 func (repo *Events) Last(t perdure.TenantID, run perdure.RunID, limit, bytes int) (out []perdure.Line, err error) {
-	err = eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(e *EventRow) error {
+	err = eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(e *eventRow) error {
 		out = append(out, e.Line)
 		if bytes -= len(e.Data); bytes <= 0 {
 			return errEnough
@@ -60,7 +60,7 @@ func lastLines(s Session, t perdure.TenantID, run perdure.RunID, typ string, aft
 	for before := int64(math.MaxInt64); ; {
 		var some []perdure.Line
 		err := eventTable.query(s, "WHERE tenant=? AND run_id=? AND seq>? AND seq<? AND type=? ORDER BY seq DESC"+atMost,
-			[]any{string(t), string(run), after, before, typ, int64(few)}, func(e *EventRow) error {
+			[]any{string(t), string(run), after, before, typ, int64(few)}, func(e *eventRow) error {
 				some = append(some, e.Line)
 				return nil
 			})
@@ -114,7 +114,7 @@ func (repo *Events) OfTypes(t perdure.TenantID, run perdure.RunID, types []strin
 	}
 	var out []perdure.Line
 	err := eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND type IN (?"+strings.Repeat(",?", len(types)-1)+") ORDER BY seq DESC"+atMost,
-		append(args, int64(limit)), func(e *EventRow) error {
+		append(args, int64(limit)), func(e *eventRow) error {
 			out = append(out, e.Line)
 			return nil
 		})
@@ -124,7 +124,7 @@ func (repo *Events) OfTypes(t perdure.TenantID, run perdure.RunID, types []strin
 
 func readEvents(s Session, t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
 	var out []perdure.Line
-	err := eventTable.query(s, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *EventRow) error {
+	err := eventTable.query(s, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *eventRow) error {
 		out = append(out, e.Line)
 		return nil
 	})
@@ -134,7 +134,7 @@ func readEvents(s Session, t perdure.TenantID, run perdure.RunID, after int64, l
 // Within reads a run's log from a cursor on: so many lines, and no more once they hold that many bytes.
 func (repo *Events) Within(t perdure.TenantID, run perdure.RunID, after int64, limit, bytes int) ([]perdure.Line, error) {
 	var out []perdure.Line
-	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *EventRow) error {
+	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *eventRow) error {
 		out = append(out, e.Line)
 		if bytes -= len(e.Data); bytes <= 0 {
 			return errEnough

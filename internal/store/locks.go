@@ -209,14 +209,12 @@ func anyRow(rows map[any]bool) any {
 // LockedRows is how many rows the batch has to leave alone, because somebody else holds them locked.
 func (tx *Tx) LockedRows() int { return len(tx.locked) }
 
-// Locked tells whether a run is one of them.
-func (repo *Runs) Locked(t perdure.TenantID, id perdure.RunID) bool {
-	return repo.in.tx.locked != nil && repo.in.tx.locked[runKey{t, id}]
-}
+// RunLocked tells whether a run is one of them.
+func (tx *Tx) RunLocked(t perdure.TenantID, id perdure.RunID) bool { return tx.locked[runKey{t, id}] }
 
-// Contended tells whether a run is left alone because it changes all the time.
-func (repo *Runs) Contended(t perdure.TenantID, id perdure.RunID) bool {
-	return repo.in.tx.contended != nil && repo.in.tx.contended[runKey{t, id}]
+// RunContended tells whether a run is left alone because it changes all the time.
+func (tx *Tx) RunContended(t perdure.TenantID, id perdure.RunID) bool {
+	return tx.contended[runKey{t, id}]
 }
 
 // Contended tells whether the batch leaves rows alone because they change all the time.

@@ -38,7 +38,7 @@ func (tx *Tx) lookUp(list []Lookup) error {
 			if _, _, known := tx.Commits.rows.get(c); !known && r.Commits > 0 && (had == nil || slices.Contains(had.commits, l.Commit)) {
 				commits = append(commits, c)
 			} else {
-				tx.Commits.rows.absorb(c, CommitRow{}, false)
+				tx.Commits.rows.absorb(c, commitRow{}, false)
 			}
 		}
 		for _, key := range l.Steps {

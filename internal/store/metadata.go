@@ -65,15 +65,15 @@ func metadataRows(t perdure.TenantID, id perdure.RunID, metadata perdure.Value) 
 }
 
 // indexMetadata gives the index rows of new runs. Secrets are taken out before a value is cut: half of one might not be recognized.
-func (repo *Runs) indexMetadata(fresh []perdure.Run) (out []metadataRow) {
+func indexMetadata(fresh []perdure.Run, redact func(string) string) (out []metadataRow) {
 	for i := range fresh {
 		r := &fresh[i]
 		if r.Metadata == "" {
 			continue
 		}
 		text := r.Metadata
-		if f := repo.in.s.opt.Redact; f != nil {
-			text = perdure.Value(f(string(text)))
+		if redact != nil {
+			text = perdure.Value(redact(string(text)))
 		}
 		out = append(out, metadataRows(r.Tenant, r.ID, text)...)
 	}
@@ -81,9 +81,9 @@ func (repo *Runs) indexMetadata(fresh []perdure.Run) (out []metadataRow) {
 }
 
 // dropMetadata takes a run out of the index.
-func (repo *Runs) dropMetadata(t perdure.TenantID, id perdure.RunID, metadata perdure.Value) {
+func dropMetadata(tx *Tx, t perdure.TenantID, id perdure.RunID, metadata perdure.Value) {
 	for _, m := range metadataRows(t, id, metadata) {
-		repo.in.tx.Stage("DELETE FROM run_metadata WHERE tenant=? AND name=? AND value=? AND run_id=?", string(m.Tenant), m.Name, m.Value, string(m.RunID))
+		tx.Stage("DELETE FROM run_metadata WHERE tenant=? AND name=? AND value=? AND run_id=?", string(m.Tenant), m.Name, m.Value, string(m.RunID))
 	}
 }
 

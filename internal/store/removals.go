@@ -6,7 +6,7 @@ import (
 
 // A Removal is something that is on its way out. A run or a thread is gone when its row is: nobody finds it any more.
 // What belongs to it follows, a bounded part at a time.
-type Removal struct {
+type removal struct {
 	Tenant perdure.TenantID
 	Kind   string
 	ID     string
@@ -21,11 +21,11 @@ const (
 	RemoveUpload = "upload"
 )
 
-var removalTable = &table[Removal]{
+var removalTable = &table[removal]{
 	name: "removals", quiet: true, keys: []string{"tenant", "kind", "id"},
 	cols: []string{"tenant", "kind", "id", "due_at", "lines"},
-	bind: func(r *Removal) []any { return []any{string(r.Tenant), r.Kind, r.ID, int64(r.Due), r.Lines} },
-	scan: func(r *Removal) []any { return []any{&r.Tenant, &r.Kind, &r.ID, &r.Due, &r.Lines} },
+	bind: func(r *removal) []any { return []any{string(r.Tenant), r.Kind, r.ID, int64(r.Due), r.Lines} },
+	scan: func(r *removal) []any { return []any{&r.Tenant, &r.Kind, &r.ID, &r.Due, &r.Lines} },
 }
 
 // A belonging is a table with what belongs to something, the column that says to what, and one by which its rows are in order. size
@@ -166,7 +166,7 @@ func (repo *Removals) DropSpent(t perdure.TenantID, runs []Spent) error {
 // Removals are things on their way out, and what has outlived its time.
 type Removals struct {
 	in      *Records
-	rows    added[Removal]
+	rows    added[removal]
 	expired bool // the batch has removed what has expired
 }
 

@@ -192,7 +192,7 @@ func empty(s *Store, into Session, tables []backup.Table) error {
 // adoptRuns copies the runs. Those that live are adopted, with the lines that this adds to their logs.
 func (c *restoring) adoptRuns(from Session, adopt Adoption) (added int64, err error) {
 	var part []perdure.Run
-	var lines []EventRow
+	var lines []eventRow
 	flush := func() error {
 		n := len(part) + len(lines)
 		err := c.save(runTable.name, n, append(runTable.insert(c.d, part), eventTable.insert(c.d, lines)...))
@@ -207,7 +207,7 @@ func (c *restoring) adoptRuns(from Session, adopt Adoption) (added int64, err er
 				return fmt.Errorf("adopt run %s: %w", r.ID, err)
 			}
 			for _, l := range told {
-				lines = append(lines, EventRow{r.Tenant, r.ID, l})
+				lines = append(lines, eventRow{r.Tenant, r.ID, l})
 			}
 			*r = next
 		}

@@ -226,8 +226,8 @@ func guard() string {
 func (repo *Runs) drop(t perdure.TenantID, runs []Spent) {
 	for _, r := range runs {
 		repo.in.tx.later.add(statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?", []any{string(t), string(r.ID), r.Version}, 1})
-		repo.dropMetadata(t, r.ID, r.Metadata)
-		repo.in.Removals.rows.add(Removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now, Lines: r.Lines})
+		dropMetadata(repo.in.tx, t, r.ID, r.Metadata)
+		repo.in.Removals.rows.add(removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now, Lines: r.Lines})
 	}
 }
 
@@ -264,7 +264,8 @@ func (repo *Runs) statements(d *dialect) []statement {
 			fresh = append(fresh, *r)
 		}
 	}
-	return slices.Concat(saveRuns(d, changed), runTable.insert(d, fresh), metadataTable.insert(d, repo.indexMetadata(fresh)))
+	return slices.Concat(saveRuns(d, changed), runTable.insert(d, fresh),
+		metadataTable.insert(d, indexMetadata(fresh, repo.in.s.opt.Redact)))
 }
 
 // touched names the runs that the batch has changed.
@@ -357,9 +358,9 @@ func (repo *Runs) Put(r perdure.Run, lines []perdure.Line) {
 		lines = repo.renumber(&r, lines)
 	}
 	repo.rows.put(runKey{r.Tenant, r.ID}, r)
-	rows := make([]EventRow, len(lines))
+	rows := make([]eventRow, len(lines))
 	for i, l := range lines {
-		rows[i] = EventRow{r.Tenant, r.ID, l}
+		rows[i] = eventRow{r.Tenant, r.ID, l}
 		repo.in.tx.bytes += len(l.Data) // taken back with the row
 	}
 	repo.in.Events.rows.add(rows...)

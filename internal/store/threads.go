@@ -194,7 +194,7 @@ func (repo *Threads) Drop(th *perdure.Thread) {
 	k := threadKey{th.Tenant, th.ID}
 	repo.rows.drop(k)
 	repo.in.tx.later.add(statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?", []any{string(th.Tenant), string(th.ID), th.Version}, 1})
-	repo.in.Removals.rows.add(Removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now, Lines: th.Seq})
+	repo.in.Removals.rows.add(removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now, Lines: th.Seq})
 }
 
 // InUse tells why a thread is needed: a live run is on it, or an open chord goes on there.

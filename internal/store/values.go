@@ -13,7 +13,7 @@ import (
 const InlineMax = 8 << 10
 
 // ShownMax is the size above which a value in a log line stands as {ref, size}.
-const ShownMax = 64 << 10
+const shownMax = 64 << 10
 
 // Intern keeps a value: as it is when it is small, and otherwise once per tenant, by its hash. owner is the
 // run or thread that it lives as long as.
@@ -23,7 +23,7 @@ func (repo *Values) Intern(t perdure.TenantID, owner string, raw []byte) perdure
 
 // InternShown keeps a value as a log line shows it.
 func (repo *Values) InternShown(t perdure.TenantID, owner string, raw []byte) perdure.Value {
-	return repo.intern(t, owner, raw, ShownMax)
+	return repo.intern(t, owner, raw, shownMax)
 }
 
 func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline int) perdure.Value {

@@ -40,10 +40,10 @@ func (s *Sweep) run(tx *engine.Tx, g *gap, t perdure.TenantID, id perdure.RunID)
 	switch {
 	case s.w.aside.has(tx.Now, "runs", t, string(id)):
 		return nil
-	case tx.DB.Runs.Contended(t, id):
+	case tx.DB.RunContended(t, id):
 		s.Contended = append(s.Contended, ref)
 		return nil
-	case tx.DB.Runs.Locked(t, id):
+	case tx.DB.RunLocked(t, id):
 		s.Locked++
 		return nil
 	}

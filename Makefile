@@ -26,6 +26,8 @@ WITH := $(GO) run ./internal/pgtest/with --
 WITH_MEMORY := $(GO) run ./internal/pgtest/with -memory --
 # What runs once more with PostgreSQL as its store. Package agenttest is not among them: its tests name their store themselves.
 STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker ./agent
+# These wait more than they compute: a change of a webhook takes over a second where nodes share a store. So more of them run at once.
+WAITING := 4
 # Tests of these packages that have no store, or both stores already.
 STORELESS := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestAWaitThatNobodyAnswersEnds)$$
 
@@ -64,7 +66,7 @@ test-plain: python3 chromium
 	PERDURE_SIM_SEEDS=$(SEEDS) $(WITH_MEMORY) $(GO) test $(verbose) -vet=off -timeout 40m -count=1 ./...
 
 test-postgres: python3
-	PERDURE_TEST_STORE=postgres $(WITH_MEMORY) $(GO) test $(verbose) -vet=off -timeout 40m -count=1 -skip '$(STORELESS)' $(STORED)
+	PERDURE_TEST_STORE=postgres $(WITH_MEMORY) $(GO) test $(verbose) -vet=off -timeout 40m -count=1 -p $(WAITING) -skip '$(STORELESS)' $(STORED)
 
 test-race:
 ifeq ($(CC_FOUND),1)

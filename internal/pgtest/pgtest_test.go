@@ -325,6 +325,24 @@ func TestAPoolGivesEveryTestTheSame(t *testing.T) {
 	}
 }
 
+// A planner that knows a table as empty joins it row by row, however many there are in the next test.
+func TestPooledDatabaseForgetsItsStatistics(t *testing.T) {
+	pool := &Pool{Prepare: table}
+	for range 2 {
+		t.Run("test", func(t *testing.T) {
+			conn := connect(t, pool.New(t))
+			for _, name := range []string{"facts", "things"} {
+				if got := ask(t, conn, "SELECT reltuples::text FROM pg_class WHERE relname='"+name+"'"); got != "-1" {
+					t.Errorf("the planner knows of %s rows in %s, want -1: that it knows nothing", got, name)
+				}
+			}
+			run(t, conn, "INSERT INTO things SELECT i FROM generate_series(1, 1000) i")
+			run(t, conn, "DELETE FROM things")
+			run(t, conn, "VACUUM ANALYZE")
+		})
+	}
+}
+
 func TestTwoTestsNeverShareADatabase(t *testing.T) {
 	pool := &Pool{Prepare: table}
 	for range 2 {

@@ -17,6 +17,10 @@ const waitersTogether = 250_000
 // maxDueTenants bounds how many tenants a round looks at. The next one begins where it ended.
 const maxDueTenants = 512
 
+// rung chooses runs whose alarm is due. A bare parameter would have SQLite plan the statement anew
+// for every value, because a partial index of runs has a condition on the same column.
+const rung = "alarm_at IS NOT NULL AND alarm_at<=CAST(? AS BIGINT)"
+
 // Due says what a sweep has to look at.
 type Due struct{ Runs, Cascades, Items, Groups, Waiters, Workers, Letters, Keys bool }
 
@@ -86,7 +90,7 @@ func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 		at   perdure.Instant
 		flag *bool
 	}{
-		{"runs WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Runs},
+		{"runs WHERE " + rung, tx.Now, &due.Runs},
 		{"runs WHERE cascade=1 AND 0<=?", 0, &due.Cascades},
 		{"inbox WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Items},
 		{"gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Groups},

@@ -55,7 +55,7 @@ func byID(a, b *perdure.Run) int { return strings.Compare(string(a.ID), string(b
 
 // Ringing gives the runs whose alarm has rung, oldest alarm first.
 func (repo *Runs) Ringing(limit int) ([]perdure.Run, error) {
-	return repo.where("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id", []any{int64(repo.in.Now)}, limit,
+	return repo.where("WHERE "+rung+" ORDER BY alarm_at, tenant, id", []any{int64(repo.in.Now)}, limit,
 		func(r *perdure.Run) bool { return r.AlarmAt != 0 && r.AlarmAt <= repo.in.Now },
 		func(a, b *perdure.Run) int {
 			if a.AlarmAt != b.AlarmAt {
@@ -73,7 +73,7 @@ func (repo *Runs) RingingRound(after perdure.TenantID, limit int) (out []perdure
 		return nil, err
 	}
 	for _, t := range due[:min(len(due), limit)] {
-		part, err := repo.where("WHERE tenant=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, id", []any{string(t), int64(repo.in.Now)}, max(1, limit/len(due)),
+		part, err := repo.where("WHERE tenant=? AND "+rung+" ORDER BY alarm_at, id", []any{string(t), int64(repo.in.Now)}, max(1, limit/len(due)),
 			func(r *perdure.Run) bool { return r.Tenant == t && r.AlarmAt != 0 && r.AlarmAt <= repo.in.Now },
 			func(a, b *perdure.Run) int { return cmp.Or(cmp.Compare(a.AlarmAt, b.AlarmAt), byID(a, b)) })
 		if err != nil {

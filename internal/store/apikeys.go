@@ -9,6 +9,15 @@ import (
 
 type scopeList struct{ s *[]perdure.Scope }
 
+func (l scopeList) Scan(v any) error {
+	text, _ := v.(string)
+	*l.s = nil
+	for _, part := range strings.Fields(text) {
+		*l.s = append(*l.s, perdure.Scope(part))
+	}
+	return nil
+}
+
 var apiKeyTable = &table[perdure.Key]{
 	name: "keys", keys: []string{"id"},
 	cols: []string{"id", "tenant", "name", "hash", "platform", "scopes", "created_at", "expires_at", "revoked_at"},
@@ -28,6 +37,16 @@ var apiKeyTable = &table[perdure.Key]{
 type Keys struct {
 	in   *Records
 	rows staged[string, perdure.Key]
+}
+
+func (repo *Keys) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, apiKeyTable)
+}
+
+// Get gives a key by its id.
+func (repo *Keys) Get(id string) (perdure.Key, bool, error) {
+	return repo.rows.load(id, "WHERE id=?", id)
 }
 
 // ByID gives keys by their ids. Those that don't exist are left out.
@@ -72,25 +91,6 @@ func (repo *Keys) Valid(now perdure.Instant, limit int) (out []perdure.Key, err 
 func (repo *Keys) CountPlatform() (n int, err error) {
 	err = repo.in.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil, func(scan func(...any) error) error { return scan(&n) })
 	return n, err
-}
-
-func (l scopeList) Scan(v any) error {
-	text, _ := v.(string)
-	*l.s = nil
-	for _, part := range strings.Fields(text) {
-		*l.s = append(*l.s, perdure.Scope(part))
-	}
-	return nil
-}
-
-func (repo *Keys) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, apiKeyTable)
-}
-
-// Get gives a key by its id.
-func (repo *Keys) Get(id string) (perdure.Key, bool, error) {
-	return repo.rows.load(id, "WHERE id=?", id)
 }
 
 // Put stages a key.

@@ -9,6 +9,24 @@ import (
 	"github.com/perdure/perdure"
 )
 
+var approvalTable = &table[perdure.Approval]{
+	name: "approvals", keys: []string{"tenant", "run_id", "wait_id"},
+	cols: []string{"tenant", "run_id", "wait_id", "id", "kind", "name", "title", "action", "action_hash", "form", "if_silent", "state", "opened_at", "expires_at",
+		"decided_at", "decided_by", "decided_name", "comment", "answer", "digest"},
+	bind: func(a *perdure.Approval) []any {
+		var by perdure.Decider
+		if a.DecidedBy != nil {
+			by = *a.DecidedBy
+		}
+		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title, string(a.Action), a.ActionHash, formText(a.Form), a.Default,
+			a.State, int64(a.OpenedAt), int64(a.ExpiresAt), int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest}
+	},
+	scan: func(a *perdure.Approval) []any {
+		return []any{&a.Tenant, &a.RunID, &a.WaitID, &a.ID, &a.Kind, &a.Name, &a.Title, &a.Action, &a.ActionHash, formList{&a.Form}, &a.Default,
+			&a.State, &a.OpenedAt, &a.ExpiresAt, &a.DecidedAt, decider{a, false}, decider{a, true}, &a.Comment, &a.Answer, &a.Digest}
+	},
+}
+
 // formList scans the fields of a form.
 type formList struct{ f *[]perdure.FormField }
 
@@ -51,22 +69,15 @@ func (d decider) Scan(v any) error {
 	return nil
 }
 
-var approvalTable = &table[perdure.Approval]{
-	name: "approvals", keys: []string{"tenant", "run_id", "wait_id"},
-	cols: []string{"tenant", "run_id", "wait_id", "id", "kind", "name", "title", "action", "action_hash", "form", "if_silent", "state", "opened_at", "expires_at",
-		"decided_at", "decided_by", "decided_name", "comment", "answer", "digest"},
-	bind: func(a *perdure.Approval) []any {
-		var by perdure.Decider
-		if a.DecidedBy != nil {
-			by = *a.DecidedBy
-		}
-		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title, string(a.Action), a.ActionHash, formText(a.Form), a.Default,
-			a.State, int64(a.OpenedAt), int64(a.ExpiresAt), int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest}
-	},
-	scan: func(a *perdure.Approval) []any {
-		return []any{&a.Tenant, &a.RunID, &a.WaitID, &a.ID, &a.Kind, &a.Name, &a.Title, &a.Action, &a.ActionHash, formList{&a.Form}, &a.Default,
-			&a.State, &a.OpenedAt, &a.ExpiresAt, &a.DecidedAt, decider{a, false}, decider{a, true}, &a.Comment, &a.Answer, &a.Digest}
-	},
+// Approvals are questions that runs have asked people.
+type Approvals struct {
+	in   *Records
+	rows staged[waitKey, perdure.Approval]
+}
+
+func (repo *Approvals) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, approvalTable)
 }
 
 // Get gives the approval that a run's wait asks for. The run has been read.
@@ -98,9 +109,16 @@ func (repo *Approvals) Had(t perdure.TenantID, run perdure.RunID, name, otherTha
 	return had, err
 }
 
-// Put stages an approval.
-func (repo *Approvals) Put(a perdure.Approval) {
-	repo.rows.put(waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
+// ByID gives an approval by its id, in full.
+func (repo *Approvals) ByID(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Approval, ok bool, err error) {
+	if a, ok, err = repo.byID(t, id); ok && err == nil {
+		err = repo.inFull(&a)
+	}
+	return a, ok, err
+}
+
+func (repo *Approvals) byID(t perdure.TenantID, id perdure.ApprovalID) (perdure.Approval, bool, error) {
+	return approvalTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 // An ApprovalFilter chooses approvals of a list. Empty fields choose all.
@@ -188,18 +206,6 @@ func (repo *Approvals) last(t perdure.TenantID, after *perdure.Approval, rows in
 	return a, err
 }
 
-// ByID gives an approval by its id, in full.
-func (repo *Approvals) ByID(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Approval, ok bool, err error) {
-	if a, ok, err = repo.byID(t, id); ok && err == nil {
-		err = repo.inFull(&a)
-	}
-	return a, ok, err
-}
-
-func (repo *Approvals) byID(t perdure.TenantID, id perdure.ApprovalID) (perdure.Approval, bool, error) {
-	return approvalTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
-}
-
 func (repo *Approvals) inFull(a *perdure.Approval) (err error) {
 	if a.Action, err = repo.in.Values.Resolve(a.Tenant, a.Action); err == nil {
 		a.Answer, err = repo.in.Values.Resolve(a.Tenant, a.Answer)
@@ -207,13 +213,7 @@ func (repo *Approvals) inFull(a *perdure.Approval) (err error) {
 	return err
 }
 
-// Approvals are questions that runs have asked people.
-type Approvals struct {
-	in   *Records
-	rows staged[waitKey, perdure.Approval]
-}
-
-func (repo *Approvals) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, approvalTable)
+// Put stages an approval.
+func (repo *Approvals) Put(a perdure.Approval) {
+	repo.rows.put(waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
 }

@@ -28,6 +28,29 @@ type artifactKey struct {
 	name string
 }
 
+// A content is who brought some bytes first, and how often they were brought. Uses guards their removal.
+type content struct {
+	upload string
+	uses   int64
+}
+
+type contentKey struct {
+	t    perdure.TenantID
+	hash string
+}
+
+// Artifacts are files of runs. Their bytes are uploads in parts; the same bytes are kept once per tenant.
+type Artifacts struct {
+	in       *Records
+	rows     stagedOfRuns[artifactKey, perdure.Artifact]
+	contents staged[contentKey, content] // written by statements of their own
+}
+
+func (repo *Artifacts) open(in *Records) {
+	repo.in, repo.contents.in = in, in
+	repo.rows.over(in, artifactTable)
+}
+
 // List gives a run's artifacts, by name.
 func (repo *Artifacts) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Artifact, error) {
 	k := runKey{t, run}
@@ -41,6 +64,56 @@ func (repo *Artifacts) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Ar
 	}
 	slices.SortFunc(out, func(a, b perdure.Artifact) int { return strings.Compare(a.Name, b.Name) })
 	return out, err
+}
+
+// Chunk reads a part of an artifact's bytes.
+func (repo *Artifacts) Chunk(t perdure.TenantID, hash string, n int64) (data []byte, err error) {
+	found := false
+	err = repo.in.sess.Query("SELECT c.data FROM contents k JOIN chunks c ON c.tenant=k.tenant AND c.upload=k.upload WHERE k.tenant=? AND k.hash=? AND c.n=?",
+		[]any{string(t), hash, n}, func(scan func(...any) error) error {
+			found = true
+			return scan(&data)
+		})
+	if err == nil && !found {
+		err = io.ErrUnexpectedEOF
+	}
+	return data, err
+}
+
+// Uploading tells until when an upload is kept, or zero if there is none.
+func (repo *Artifacts) Uploading(t perdure.TenantID, id string) (until perdure.Instant, err error) {
+	err = repo.in.sess.Query("SELECT due_at FROM removals WHERE tenant=? AND kind='upload' AND id=?", []any{string(t), id},
+		func(scan func(...any) error) error { return scan(&until) })
+	return until, err
+}
+
+// UploadsOf names the uploads that brought the bytes of a run's artifacts.
+func (repo *Artifacts) UploadsOf(t perdure.TenantID, run perdure.RunID) (out []string, err error) {
+	err = repo.in.sess.Query("SELECT DISTINCT k.upload FROM artifacts a JOIN contents k ON k.tenant=a.tenant AND k.hash=a.hash WHERE a.tenant=? AND a.run_id=?",
+		[]any{string(t), string(run)}, func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			out = append(out, id)
+			return err
+		})
+	return out, err
+}
+
+// content gives the row of some bytes, with what the batch has staged for it. It is read before the artifacts that have the
+// bytes: an artifact that comes later raises uses, and a removal that was decided without it is decided again.
+func (repo *Artifacts) content(k contentKey) (c content, ok bool, err error) {
+	if c, ok, known := repo.contents.get(k); known {
+		return c, ok, nil
+	}
+	err = repo.in.sess.Query("SELECT upload, uses FROM contents WHERE tenant=? AND hash=?", []any{string(k.t), k.hash},
+		func(scan func(...any) error) error {
+			ok = true
+			return scan(&c.upload, &c.uses)
+		})
+	if err == nil {
+		repo.contents.absorb(k, c, ok)
+	}
+	return c, ok, err
 }
 
 // BeginUpload stages an upload. Until it is an artifact's content, it is something to be removed, from an instant on.
@@ -59,44 +132,9 @@ func (repo *Artifacts) AddChunk(t perdure.TenantID, id string, n int64, data []b
 		[]any{n, data, string(t), id, int64(repo.in.Now)}, 1})
 }
 
-// Uploading tells until when an upload is kept, or zero if there is none.
-func (repo *Artifacts) Uploading(t perdure.TenantID, id string) (until perdure.Instant, err error) {
-	err = repo.in.sess.Query("SELECT due_at FROM removals WHERE tenant=? AND kind='upload' AND id=?", []any{string(t), id},
-		func(scan func(...any) error) error { return scan(&until) })
-	return until, err
-}
-
 // EndUpload gives an upload up: it goes with the next sweep.
 func (repo *Artifacts) EndUpload(t perdure.TenantID, id string) {
 	repo.in.tx.later.add(statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?", []any{int64(repo.in.Now), string(t), id}, anyNumber})
-}
-
-// A content is who brought some bytes first, and how often they were brought. Uses guards their removal.
-type content struct {
-	upload string
-	uses   int64
-}
-
-type contentKey struct {
-	t    perdure.TenantID
-	hash string
-}
-
-// content gives the row of some bytes, with what the batch has staged for it. It is read before the artifacts that have the
-// bytes: an artifact that comes later raises uses, and a removal that was decided without it is decided again.
-func (repo *Artifacts) content(k contentKey) (c content, ok bool, err error) {
-	if c, ok, known := repo.contents.get(k); known {
-		return c, ok, nil
-	}
-	err = repo.in.sess.Query("SELECT upload, uses FROM contents WHERE tenant=? AND hash=?", []any{string(k.t), k.hash},
-		func(scan func(...any) error) error {
-			ok = true
-			return scan(&c.upload, &c.uses)
-		})
-	if err == nil {
-		repo.contents.absorb(k, c, ok)
-	}
-	return c, ok, err
 }
 
 // Put stages an artifact whose bytes an upload has brought. Bytes that are there already are not kept twice.
@@ -169,39 +207,6 @@ func (repo *Artifacts) has(bytes contentKey, but func(perdure.Artifact) bool) (h
 	return has, err
 }
 
-// UploadsOf names the uploads that brought the bytes of a run's artifacts.
-func (repo *Artifacts) UploadsOf(t perdure.TenantID, run perdure.RunID) (out []string, err error) {
-	err = repo.in.sess.Query("SELECT DISTINCT k.upload FROM artifacts a JOIN contents k ON k.tenant=a.tenant AND k.hash=a.hash WHERE a.tenant=? AND a.run_id=?",
-		[]any{string(t), string(run)}, func(scan func(...any) error) error {
-			var id string
-			err := scan(&id)
-			out = append(out, id)
-			return err
-		})
-	return out, err
-}
-
-// Chunk reads a part of an artifact's bytes.
-func (repo *Artifacts) Chunk(t perdure.TenantID, hash string, n int64) (data []byte, err error) {
-	found := false
-	err = repo.in.sess.Query("SELECT c.data FROM contents k JOIN chunks c ON c.tenant=k.tenant AND c.upload=k.upload WHERE k.tenant=? AND k.hash=? AND c.n=?",
-		[]any{string(t), hash, n}, func(scan func(...any) error) error {
-			found = true
-			return scan(&data)
-		})
-	if err == nil && !found {
-		err = io.ErrUnexpectedEOF
-	}
-	return data, err
-}
-
-// Artifacts are files of runs. Their bytes are uploads in parts; the same bytes are kept once per tenant.
-type Artifacts struct {
-	in       *Records
-	rows     stagedOfRuns[artifactKey, perdure.Artifact]
-	contents staged[contentKey, content] // written by statements of their own
-}
-
 // dropOf removes a run's artifacts. Bytes that are nobody else's are on their way out then.
 func (repo *Artifacts) dropOf(t perdure.TenantID, run perdure.RunID) error {
 	list, err := repo.List(t, run)
@@ -214,9 +219,4 @@ func (repo *Artifacts) dropOf(t perdure.TenantID, run perdure.RunID) error {
 	}
 	repo.in.tx.Stage("DELETE FROM artifacts WHERE tenant=? AND run_id=?", string(t), string(run))
 	return repo.DropContents(t, hashes, func(a perdure.Artifact) bool { return a.RunID == run })
-}
-
-func (repo *Artifacts) open(in *Records) {
-	repo.in, repo.contents.in = in, in
-	repo.rows.over(in, artifactTable)
 }

@@ -18,20 +18,15 @@ var auditTable = &table[perdure.AuditEntry]{
 	},
 }
 
-// Add stages an entry of the audit log. It is written with the change that it tells of, or not at all.
-func (repo *AuditLog) Add(a perdure.AuditEntry) { repo.rows.add(a) }
+// AuditLog is the log of who did what.
+type AuditLog struct {
+	in   *Records
+	rows added[perdure.AuditEntry]
+}
 
-// Trim removes the oldest entries of the audit log that are from before an instant, at most so many, and gives how many it has
-// staged to go. A node that removes the same ones at this moment has this batch decided again.
-func (repo *AuditLog) Trim(before perdure.Instant, limit int) (n int, err error) {
-	var last string
-	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM audit WHERE id<? ORDER BY id LIMIT %d) AS old", limit),
-		[]any{perdure.FirstID(before)}, func(scan func(...any) error) error { return scan(&n, &last) })
-	if err != nil || n == 0 {
-		return 0, err
-	}
-	repo.in.tx.later.add(statement{"DELETE FROM audit WHERE id<=?", []any{last}, anyNumber})
-	return n, repo.in.tx.alone("audited")
+func (repo *AuditLog) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, auditTable)
 }
 
 // An AuditFilter chooses entries of the audit log. Empty fields choose all.
@@ -95,13 +90,18 @@ func (repo *AuditLog) Page(f AuditFilter) (out []perdure.AuditEntry, next string
 	return out, next, err
 }
 
-// AuditLog is the log of who did what.
-type AuditLog struct {
-	in   *Records
-	rows added[perdure.AuditEntry]
-}
+// Add stages an entry of the audit log. It is written with the change that it tells of, or not at all.
+func (repo *AuditLog) Add(a perdure.AuditEntry) { repo.rows.add(a) }
 
-func (repo *AuditLog) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, auditTable)
+// Trim removes the oldest entries of the audit log that are from before an instant, at most so many, and gives how many it has
+// staged to go. A node that removes the same ones at this moment has this batch decided again.
+func (repo *AuditLog) Trim(before perdure.Instant, limit int) (n int, err error) {
+	var last string
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM audit WHERE id<? ORDER BY id LIMIT %d) AS old", limit),
+		[]any{perdure.FirstID(before)}, func(scan func(...any) error) error { return scan(&n, &last) })
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	repo.in.tx.later.add(statement{"DELETE FROM audit WHERE id<=?", []any{last}, anyNumber})
+	return n, repo.in.tx.alone("audited")
 }

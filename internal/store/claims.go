@@ -7,15 +7,50 @@ import (
 	"github.com/perdure/perdure"
 )
 
+// Claims finds runs that a worker may claim. It has no rows of its own: the runs are in Runs.
+type Claims struct {
+	in    *Records
+	pages map[claimKey]claimPage
+}
+
+type claimKey struct {
+	t           perdure.TenantID
+	queue, kind string
+}
+
+// A claimPage names what the database has to claim in a queue, read once for all polls of a batch.
+type claimPage struct {
+	heads []perdure.Run // in order, and only what ClaimOrder compares
+	limit int           // how many were asked for: fewer are all there are
+}
+
+func (repo *Claims) open(in *Records) { repo.in = in }
+
+// claimOrder is who goes first: priority, then those that have been suspended before, then age.
+func claimOrder(a, b *perdure.Run) int {
+	switch {
+	case a.Priority != b.Priority:
+		return b.Priority - a.Priority
+	case a.Resumed != b.Resumed:
+		if a.Resumed {
+			return -1
+		}
+		return 1
+	case a.CreatedAt != b.CreatedAt:
+		return int(max(-1, min(1, a.CreatedAt-b.CreatedAt)))
+	}
+	return byID(a, b)
+}
+
+// ClaimOrder compares runs by who goes first.
+func ClaimOrder(a, b perdure.Run) int { return claimOrder(&a, &b) }
+
 // How many kinds one look takes of a tenant and in all, and of how many tenants a rest is remembered.
 const (
 	readyOfTenant = 64
 	readyAtOnce   = 512
 	maxRests      = 1000
 )
-
-// wholePage is the size from which on a page that is not remembered is read with its runs at once.
-const wholePage = 256
 
 // Ready says of which kinds and in which queues there is something to claim.
 type Ready struct {
@@ -28,34 +63,6 @@ type Ready struct {
 type ReadyRound struct {
 	after perdure.TenantID           // the last tenant that was looked at
 	rests map[perdure.TenantID]Ready // of tenants with more kinds than one look takes, the last one that was seen
-}
-
-// Claims finds runs that a worker may claim. It has no rows of its own: the runs are in Runs.
-type Claims struct {
-	in    *Records
-	pages map[claimKey]claimPage
-}
-
-// A claimPage names what the database has to claim in a queue, read once for all polls of a batch.
-type claimPage struct {
-	heads []perdure.Run // in order, and only what ClaimOrder compares
-	limit int           // how many were asked for: fewer are all there are
-}
-
-type claimKey struct {
-	t           perdure.TenantID
-	queue, kind string
-}
-
-// A ClaimQueue goes through the runs of a queue and kind that a poll may take, first ones first. It reads who they are and
-// what decides their order, not the runs. The polls of a batch share a page of the database: each takes what those
-// before it left.
-type ClaimQueue struct {
-	tx    *Tx
-	key   claimKey
-	fresh []perdure.Run // that became claimable within the batch
-	ask   int           // how much of the database is read at first
-	at    int           // in the page
 }
 
 // Ready gives kinds of which there is something to claim, and goes on where the look before ended. Polls fall back on it
@@ -93,22 +100,53 @@ func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
 	return out, nil
 }
 
-func (repo *Claims) open(in *Records) { repo.in = in }
-
-// claimOrder is who goes first: priority, then those that have been suspended before, then age.
-func claimOrder(a, b *perdure.Run) int {
-	switch {
-	case a.Priority != b.Priority:
-		return b.Priority - a.Priority
-	case a.Resumed != b.Resumed:
-		if a.Resumed {
-			return -1
-		}
-		return 1
-	case a.CreatedAt != b.CreatedAt:
-		return int(max(-1, min(1, a.CreatedAt-b.CreatedAt)))
+// Tenants and ReadyKinds say where there is something to claim, by skipping along the index: the first ones after a
+// name, in order, and whether there are more behind them.
+func (repo *Claims) Tenants(after perdure.TenantID, limit int) (tenants []perdure.TenantID, more bool, err error) {
+	found, more, err := repo.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", nil, string(after), limit,
+		func(r *perdure.Run) (string, bool) { return string(r.Tenant), r.Ready })
+	for _, f := range found {
+		tenants = append(tenants, perdure.TenantID(f))
 	}
-	return byID(a, b)
+	return tenants, more, err
+}
+
+func (repo *Claims) Kinds(t perdure.TenantID, queue, after string, limit int) (kinds []string, more bool, err error) {
+	return repo.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
+		func(r *perdure.Run) (string, bool) { return r.Kind, r.Ready && r.Tenant == t && r.Queue == queue })
+}
+
+func (repo *Claims) skipScan(query string, args []any, after string, limit int, of func(*perdure.Run) (string, bool)) (out []string, more bool, err error) {
+	for last := after; len(out) <= limit; {
+		next := ""
+		err := repo.in.sess.Query(query, append(slices.Clone(args), last), func(scan func(...any) error) error { return scan(&next) })
+		if err != nil {
+			return nil, false, err
+		}
+		if next == "" {
+			break
+		}
+		out = append(out, next)
+		last = next
+	}
+	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
+		if v, ok := of(r); ok && v > after && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	})
+	slices.Sort(out)
+	return out[:min(limit, len(out))], len(out) > limit, nil
+}
+
+// A ClaimQueue goes through the runs of a queue and kind that a poll may take, first ones first. It reads who they are and
+// what decides their order, not the runs. The polls of a batch share a page of the database: each takes what those
+// before it left.
+type ClaimQueue struct {
+	tx    *Tx
+	key   claimKey
+	fresh []perdure.Run // that became claimable within the batch
+	ask   int           // how much of the database is read at first
+	at    int           // in the page
 }
 
 // Queues gives the claim queues of a batch at this moment. ask is how many runs each reads at first; where they do not
@@ -191,6 +229,9 @@ func (q *ClaimQueue) free(h *perdure.Run) bool {
 	return !q.tx.RunLocked(k.t, k.r)
 }
 
+// wholePage is the size from which on a page that is not remembered is read with its runs at once.
+const wholePage = 256
+
 // readPage reads a page of what there is to claim: its order, or whole runs when it is large and the last one like
 // it was hardly remembered.
 func (repo *Claims) readPage(ck claimKey, page *claimPage) error {
@@ -225,45 +266,4 @@ func (repo *Claims) readPage(ck claimKey, page *claimPage) error {
 		repo.in.s.cache.misses.Store(2*known < len(page.heads))
 	}
 	return err
-}
-
-// ClaimOrder compares runs by who goes first.
-func ClaimOrder(a, b perdure.Run) int { return claimOrder(&a, &b) }
-
-// Tenants and ReadyKinds say where there is something to claim, by skipping along the index: the first ones after a
-// name, in order, and whether there are more behind them.
-func (repo *Claims) Tenants(after perdure.TenantID, limit int) (tenants []perdure.TenantID, more bool, err error) {
-	found, more, err := repo.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", nil, string(after), limit,
-		func(r *perdure.Run) (string, bool) { return string(r.Tenant), r.Ready })
-	for _, f := range found {
-		tenants = append(tenants, perdure.TenantID(f))
-	}
-	return tenants, more, err
-}
-
-func (repo *Claims) Kinds(t perdure.TenantID, queue, after string, limit int) (kinds []string, more bool, err error) {
-	return repo.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
-		func(r *perdure.Run) (string, bool) { return r.Kind, r.Ready && r.Tenant == t && r.Queue == queue })
-}
-
-func (repo *Claims) skipScan(query string, args []any, after string, limit int, of func(*perdure.Run) (string, bool)) (out []string, more bool, err error) {
-	for last := after; len(out) <= limit; {
-		next := ""
-		err := repo.in.sess.Query(query, append(slices.Clone(args), last), func(scan func(...any) error) error { return scan(&next) })
-		if err != nil {
-			return nil, false, err
-		}
-		if next == "" {
-			break
-		}
-		out = append(out, next)
-		last = next
-	}
-	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
-		if v, ok := of(r); ok && v > after && !slices.Contains(out, v) {
-			out = append(out, v)
-		}
-	})
-	slices.Sort(out)
-	return out[:min(limit, len(out))], len(out) > limit, nil
 }

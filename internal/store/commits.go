@@ -2,9 +2,6 @@ package store
 
 import "github.com/perdure/perdure"
 
-// maxAnswer is how much of an answer a run's row carries: it is written anew with every change of the run.
-const maxAnswer = 512
-
 // A CommitRow is a commit that was not its run's last.
 type commitRow struct {
 	Tenant perdure.TenantID
@@ -22,15 +19,32 @@ var commitTable = &table[commitRow]{
 	scan: func(c *commitRow) []any { return []any{&c.Tenant, &c.RunID, &c.ID, &c.Digest, &c.Answer, &c.At} },
 }
 
+type commitKey struct {
+	runKey
+	id string
+}
+
 // Commits are the commits of runs that were answered, but for the last one of each, which stands in the run's row.
 type Commits struct {
 	in   *Records
 	rows staged[commitKey, commitRow]
 }
 
-type commitKey struct {
-	runKey
-	id string
+func (repo *Commits) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, commitTable)
+}
+
+// Answer gives the answer that a commit of a run was given before.
+func (repo *Commits) Answer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
+	if r.LastCommit.ID == id {
+		return r.LastCommit, true, nil
+	}
+	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{r.Tenant, r.ID}, Commit: id}}); err != nil {
+		return c, false, err
+	}
+	row, ok, _ := repo.rows.get(commitKey{runKey{r.Tenant, r.ID}, id})
+	return row.Taken, ok, nil
 }
 
 func (repo *Commits) load(keys []commitKey) error {
@@ -52,22 +66,8 @@ func (repo *Commits) load(keys []commitKey) error {
 	return err
 }
 
-// Answer gives the answer that a commit of a run was given before.
-func (repo *Commits) Answer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
-	if r.LastCommit.ID == id {
-		return r.LastCommit, true, nil
-	}
-	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{r.Tenant, r.ID}, Commit: id}}); err != nil {
-		return c, false, err
-	}
-	row, ok, _ := repo.rows.get(commitKey{runKey{r.Tenant, r.ID}, id})
-	return row.Taken, ok, nil
-}
-
-func (repo *Commits) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, commitTable)
-}
+// maxAnswer is how much of an answer a run's row carries: it is written anew with every change of the run.
+const maxAnswer = 512
 
 // Put stages the last commit of a run as the batch has it. The one before it goes to the others, and so does one
 // whose answer is long.

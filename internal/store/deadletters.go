@@ -8,6 +8,33 @@ import (
 	"github.com/perdure/perdure"
 )
 
+var deadTable = &table[perdure.DeadLetter]{
+	name: "dead_letters", keys: []string{"tenant", "run_id"},
+	cols: []string{"tenant", "run_id", "kind", "queue", "cause", "message", "at", "expires_at", "redriven_by"},
+	bind: func(d *perdure.DeadLetter) []any {
+		return []any{string(d.Tenant), string(d.RunID), d.Kind, d.Queue, d.Cause, d.Message, int64(d.At), int64(d.ExpiresAt), string(d.RedrivenBy)}
+	},
+	scan: func(d *perdure.DeadLetter) []any {
+		return []any{&d.Tenant, &d.RunID, &d.Kind, &d.Queue, &d.Cause, &d.Message, &d.At, &d.ExpiresAt, &d.RedrivenBy}
+	},
+}
+
+// DeadLetters are the dead letters of runs that failed.
+type DeadLetters struct {
+	in   *Records
+	rows staged[runKey, perdure.DeadLetter]
+}
+
+func (repo *DeadLetters) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, deadTable)
+}
+
+// Get gives a run's dead letter.
+func (repo *DeadLetters) Get(t perdure.TenantID, run perdure.RunID) (perdure.DeadLetter, bool, error) {
+	return repo.rows.load(runKey{t, run}, "WHERE tenant=? AND run_id=?", string(t), string(run))
+}
+
 // A LetterFilter chooses dead letters. Empty fields choose all.
 type LetterFilter struct {
 	Cause, Kind, Queue string
@@ -121,33 +148,6 @@ func (repo *DeadLetters) Groups(t perdure.TenantID, f LetterFilter) (out []Lette
 		out[i].Message = d.Message
 	}
 	return out, nil
-}
-
-var deadTable = &table[perdure.DeadLetter]{
-	name: "dead_letters", keys: []string{"tenant", "run_id"},
-	cols: []string{"tenant", "run_id", "kind", "queue", "cause", "message", "at", "expires_at", "redriven_by"},
-	bind: func(d *perdure.DeadLetter) []any {
-		return []any{string(d.Tenant), string(d.RunID), d.Kind, d.Queue, d.Cause, d.Message, int64(d.At), int64(d.ExpiresAt), string(d.RedrivenBy)}
-	},
-	scan: func(d *perdure.DeadLetter) []any {
-		return []any{&d.Tenant, &d.RunID, &d.Kind, &d.Queue, &d.Cause, &d.Message, &d.At, &d.ExpiresAt, &d.RedrivenBy}
-	},
-}
-
-// DeadLetters are the dead letters of runs that failed.
-type DeadLetters struct {
-	in   *Records
-	rows staged[runKey, perdure.DeadLetter]
-}
-
-func (repo *DeadLetters) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, deadTable)
-}
-
-// Get gives a run's dead letter.
-func (repo *DeadLetters) Get(t perdure.TenantID, run perdure.RunID) (perdure.DeadLetter, bool, error) {
-	return repo.rows.load(runKey{t, run}, "WHERE tenant=? AND run_id=?", string(t), string(run))
 }
 
 // Put stages a dead letter.

@@ -19,11 +19,6 @@ type FanOut struct {
 	Version  int64
 }
 
-type fanOutKey struct {
-	runKey
-	seq int64
-}
-
 var fanOutTable = &table[FanOut]{
 	name: "fanouts", versioned: true, version: func(f *FanOut) *int64 { return &f.Version }, keys: []string{"tenant", "run_id", "seq"},
 	cols: []string{"tenant", "run_id", "seq", "type", "thread_id", "own", "at", "after", "version"},
@@ -35,17 +30,22 @@ var fanOutTable = &table[FanOut]{
 	},
 }
 
+type fanOutKey struct {
+	runKey
+	seq int64
+}
+
 func keyOfFanOut(f *FanOut) fanOutKey { return fanOutKey{runKey{f.Tenant, f.RunID}, f.Seq} }
 
-// Put stages an event that waits for its notifications. Its version is counted when the batch is written.
-func (repo *FanOuts) Put(f FanOut) { repo.rows.put(keyOfFanOut(&f), f) }
+// FanOuts are events that wait to become notifications of many webhooks.
+type FanOuts struct {
+	in   *Records
+	rows staged[fanOutKey, FanOut]
+}
 
-// Drop stages the removal of an event that has all its notifications. The batch is decided again if somebody else was quicker
-// with it.
-func (repo *FanOuts) Drop(f *FanOut) {
-	repo.rows.drop(keyOfFanOut(f))
-	repo.in.tx.later.add(statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
-		[]any{string(f.Tenant), string(f.RunID), f.Seq, f.Version}, 1})
+func (repo *FanOuts) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, fanOutTable)
 }
 
 // Tenants gives tenants behind one of them that have events waiting, in order. However many events each has, it costs one step.
@@ -100,13 +100,13 @@ func (repo *FanOuts) Count(limit int) (n int, err error) {
 	return n, err
 }
 
-// FanOuts are events that wait to become notifications of many webhooks.
-type FanOuts struct {
-	in   *Records
-	rows staged[fanOutKey, FanOut]
-}
+// Put stages an event that waits for its notifications. Its version is counted when the batch is written.
+func (repo *FanOuts) Put(f FanOut) { repo.rows.put(keyOfFanOut(&f), f) }
 
-func (repo *FanOuts) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, fanOutTable)
+// Drop stages the removal of an event that has all its notifications. The batch is decided again if somebody else was quicker
+// with it.
+func (repo *FanOuts) Drop(f *FanOut) {
+	repo.rows.drop(keyOfFanOut(f))
+	repo.in.tx.later.add(statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
+		[]any{string(f.Tenant), string(f.RunID), f.Seq, f.Version}, 1})
 }

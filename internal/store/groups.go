@@ -7,13 +7,6 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A MemberRow says that a gathering waits for a run.
-type MemberRow struct {
-	Tenant perdure.TenantID
-	RunID  perdure.RunID
-	ID     perdure.GroupID
-}
-
 var groupTable = &table[perdure.Group]{
 	name: "gatherings", versioned: true, version: func(g *perdure.Group) *int64 { return &g.Version }, heads: groupHeads,
 	keys:  []string{"tenant", "id"},
@@ -29,35 +22,9 @@ var groupHeads = &table[perdure.Group]{
 	name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, cols: groupHead, bind: bindGroup, scan: scanGroup, sound: soundGroup,
 }
 
-var memberTable = &table[MemberRow]{
-	name: "members", quiet: true, keys: []string{"tenant", "run_id", "gathering_id"},
-	cols: []string{"tenant", "run_id", "gathering_id"},
-	bind: func(m *MemberRow) []any { return []any{string(m.Tenant), string(m.RunID), string(m.ID)} },
-	scan: func(m *MemberRow) []any { return []any{&m.Tenant, &m.RunID, &m.ID} },
-}
-
 // groupHead are the columns of a gathering but its members.
 var groupHead = []string{"tenant", "id", "kind", "mode", "on_losers", "state", "version", "created_at", "alarm_at", "ended_at", "total", "ended",
 	"ok", "made", "next"}
-
-// Groups are chords and groups of runs, and which runs each waits for.
-type Groups struct {
-	in      *Records
-	rows    staged[groupKey, perdure.Group]
-	members stagedOfRuns[MemberRow, MemberRow]
-}
-
-type groupKey struct {
-	t  perdure.TenantID
-	id perdure.GroupID
-}
-
-// GetFull gives a chord or a group.
-func (repo *Groups) GetFull(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
-	return groupTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
-}
-
-func (m MemberRow) run() runKey { return runKey{m.Tenant, m.RunID} }
 
 func bindGroup(g *perdure.Group) []any {
 	return []any{string(g.Tenant), string(g.ID), g.Kind, g.Mode, g.OnLosers, g.State, g.Version, int64(g.CreatedAt), orNull(g.AlarmAt),
@@ -71,20 +38,32 @@ func scanGroup(g *perdure.Group) []any {
 
 func soundGroup(g *perdure.Group) { countable(&g.Ended, &g.OK) }
 
-// DropEnded removes groups that ended before an instant, at most so many.
-func (repo *Groups) DropEnded(t perdure.TenantID, before perdure.Instant, limit int) {
-	repo.in.tx.later.add(statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
-		fmt.Sprintf("ORDER BY id LIMIT %d)", limit), []any{string(t), string(t), perdure.FirstID(before), int64(before)}, anyNumber})
+type groupKey struct {
+	t  perdure.TenantID
+	id perdure.GroupID
 }
 
-// HasEnded tells whether there are such groups.
-func (repo *Groups) HasEnded(t perdure.TenantID, before perdure.Instant) (some bool, err error) {
-	err = repo.in.sess.Query("SELECT 1 FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? LIMIT 1",
-		[]any{string(t), perdure.FirstID(before), int64(before)}, func(func(...any) error) error {
-			some = true
-			return nil
-		})
-	return some, err
+// A MemberRow says that a gathering waits for a run.
+type MemberRow struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	ID     perdure.GroupID
+}
+
+var memberTable = &table[MemberRow]{
+	name: "members", quiet: true, keys: []string{"tenant", "run_id", "gathering_id"},
+	cols: []string{"tenant", "run_id", "gathering_id"},
+	bind: func(m *MemberRow) []any { return []any{string(m.Tenant), string(m.RunID), string(m.ID)} },
+	scan: func(m *MemberRow) []any { return []any{&m.Tenant, &m.RunID, &m.ID} },
+}
+
+func (m MemberRow) run() runKey { return runKey{m.Tenant, m.RunID} }
+
+// Groups are chords and groups of runs, and which runs each waits for.
+type Groups struct {
+	in      *Records
+	rows    staged[groupKey, perdure.Group]
+	members stagedOfRuns[MemberRow, MemberRow]
 }
 
 func (repo *Groups) open(in *Records) {
@@ -102,6 +81,11 @@ func (repo *Groups) Get(t perdure.TenantID, id perdure.GroupID) (perdure.Group, 
 	err := repo.Load(t, []perdure.GroupID{id})
 	g, ok, _ := repo.rows.get(k)
 	return g, ok, err
+}
+
+// GetFull gives a chord or a group.
+func (repo *Groups) GetFull(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
+	return groupTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 // Load reads many chords and groups at once.
@@ -222,6 +206,16 @@ func (repo *Groups) Open(t perdure.TenantID, id perdure.GroupID, limit int) ([]p
 	return out, err
 }
 
+// HasEnded tells whether there are such groups.
+func (repo *Groups) HasEnded(t perdure.TenantID, before perdure.Instant) (some bool, err error) {
+	err = repo.in.sess.Query("SELECT 1 FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? LIMIT 1",
+		[]any{string(t), perdure.FirstID(before), int64(before)}, func(func(...any) error) error {
+			some = true
+			return nil
+		})
+	return some, err
+}
+
 // Put stages a chord or group. Its version is counted when the batch is written.
 func (repo *Groups) Put(g perdure.Group) { repo.rows.put(groupKey{g.Tenant, g.ID}, g) }
 
@@ -241,4 +235,10 @@ func (repo *Groups) DropMembers(g *perdure.Group, runs []perdure.RunID) error {
 			append([]any{string(g.Tenant), string(g.ID)}, args...), anyNumber})
 		return nil
 	})
+}
+
+// DropEnded removes groups that ended before an instant, at most so many.
+func (repo *Groups) DropEnded(t perdure.TenantID, before perdure.Instant, limit int) {
+	repo.in.tx.later.add(statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
+		fmt.Sprintf("ORDER BY id LIMIT %d)", limit), []any{string(t), string(t), perdure.FirstID(before), int64(before)}, anyNumber})
 }

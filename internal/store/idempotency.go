@@ -20,15 +20,15 @@ var idempotencyTable = &table[KeyRow]{
 	scan: func(k *KeyRow) []any { return []any{&k.Tenant, &k.Key, &k.Digest, &k.Ref, &k.ExpiresAt} },
 }
 
+type idempotencyKey struct {
+	t   perdure.TenantID
+	key string
+}
+
 // Idempotency holds idempotency keys and what each led to.
 type Idempotency struct {
 	in   *Records
 	rows staged[idempotencyKey, KeyRow]
-}
-
-type idempotencyKey struct {
-	t   perdure.TenantID
-	key string
 }
 
 func (repo *Idempotency) open(in *Records) {

@@ -18,11 +18,96 @@ import (
 // with the run, whose version guards both. The watchdog, which only puts an alarm off, changes that row alone and only
 // if the row still is what it was: it neither holds up the run's operations nor undoes what they did.
 
+var itemTable = &table[perdure.Item]{
+	name: "inbox", keys: []string{"tenant", "run_id", "seq"},
+	cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome", "data", "created_at", "alarm_at", "error", "watchdog_at"},
+	bind: func(i *perdure.Item) []any {
+		return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name, string(i.From), i.Outcome, string(i.Data),
+			int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError, orNull(i.WatchdogAt)}
+	},
+	scan: func(i *perdure.Item) []any {
+		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From, &i.Outcome, &i.Data, &i.CreatedAt,
+			nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError, nullable[perdure.Instant]{&i.WatchdogAt}}
+	},
+}
+
+type itemKey struct {
+	runKey
+	seq int64
+}
+
+// Inbox holds the items of the runs' inboxes.
+type Inbox struct {
+	in    *Records
+	rows  stagedOfRuns[itemKey, perdure.Item]
+	were  map[itemKey]perdure.Item // those that the batch changes, as the database has them
+	moves added[itemMove]
+}
+
+func (repo *Inbox) open(in *Records) {
+	repo.in, repo.rows.in, repo.rows.table, repo.moves.in = in, in, itemTable, in
+	in.write(repo)
+}
+
+func (repo *Inbox) pending() int { return repo.rows.pending() + repo.moves.pending() }
+
+// statements gives the statements that write the items. Moves come behind: what an operation of the batch has decided
+// about an item stands.
+func (repo *Inbox) statements(*dialect) []statement {
+	return append(repo.saveItems(), repo.saveMoves()...)
+}
+
 // openItem is the condition of every index over open items.
 const openItem = "status IN ('pending','processing')"
 
 func isOpen(i *perdure.Item) bool {
 	return i.Status == perdure.ItemPending || i.Status == perdure.ItemProcessing
+}
+
+// Get gives the items of a run that have these numbers, as far as they exist.
+func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, error) {
+	k := runKey{r.Tenant, r.ID}
+	out := make(map[int64]perdure.Item, len(seqs))
+	var want [][]any
+	for _, seq := range slices.Compact(slices.Sorted(slices.Values(seqs))) {
+		if i, ok, known := repo.rows.get(itemKey{k, seq}); ok {
+			out[seq] = i
+		} else if !known {
+			want = append(want, []any{string(r.Tenant), string(r.ID), seq})
+		}
+	}
+	for part := range repo.in.dialect.parts(repo.in.dialect.padded(want)) {
+		if len(part) == 0 {
+			continue
+		}
+		given := repo.in.dialect.among("inbox", []string{"tenant", "run_id", "seq"}, repo.in.dialect.rows(part))
+		err := itemTable.query(repo.in.sess, given, repo.in.dialect.args(part), func(i *perdure.Item) error {
+			repo.rows.absorb(itemKey{k, i.Seq}, *i, true)
+			out[i.Seq] = *i
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// List gives all inbox items of a run. The status of each is what it means now, as perdure.Item.StatusOf has it.
+func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
+	r, ok, err := repo.in.Runs.Get(t, run)
+	if err != nil {
+		return nil, err
+	}
+	var out []perdure.Item
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)}, func(i *perdure.Item) error {
+		if ok {
+			i.Status = i.StatusOf(&r)
+		}
+		out = append(out, *i)
+		return nil
+	})
+	return out, err
 }
 
 // After gives open items of a run that come after a number, in order.
@@ -106,33 +191,14 @@ func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit 
 	return out[:min(len(out), limit)], nil
 }
 
-// Get gives the items of a run that have these numbers, as far as they exist.
-func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, error) {
-	k := runKey{r.Tenant, r.ID}
-	out := make(map[int64]perdure.Item, len(seqs))
-	var want [][]any
-	for _, seq := range slices.Compact(slices.Sorted(slices.Values(seqs))) {
-		if i, ok, known := repo.rows.get(itemKey{k, seq}); ok {
-			out[seq] = i
-		} else if !known {
-			want = append(want, []any{string(r.Tenant), string(r.ID), seq})
-		}
-	}
-	for part := range repo.in.dialect.parts(repo.in.dialect.padded(want)) {
-		if len(part) == 0 {
-			continue
-		}
-		given := repo.in.dialect.among("inbox", []string{"tenant", "run_id", "seq"}, repo.in.dialect.rows(part))
-		err := itemTable.query(repo.in.sess, given, repo.in.dialect.args(part), func(i *perdure.Item) error {
-			repo.rows.absorb(itemKey{k, i.Seq}, *i, true)
-			out[i.Seq] = *i
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+// Skipped gives what the watchdog skipped of a run's inbox: the last ones, oldest first.
+func (repo *Inbox) Skipped(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
+		out = append(out, *i)
+		return nil
+	})
+	slices.Reverse(out)
+	return out, err
 }
 
 // Ringing gives inbox items whose alarm has rung.
@@ -166,6 +232,39 @@ func (repo *Inbox) Put(i perdure.Item) {
 		repo.were[k] = sl.val
 	}
 	repo.rows.put(k, i)
+}
+
+// saveItems gives the statements that write inbox items. Those of a run that are handed over or done together are many
+// that change in the same way: they are changed together.
+func (repo *Inbox) saveItems() (out []statement) {
+	rows := repo.rows.changed()
+	slices.SortStableFunc(rows, func(a, b perdure.Item) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.Seq, b.Seq))
+	})
+	var single []perdure.Item
+	for len(rows) > 0 {
+		n := 0
+		for n < len(rows) && repo.onlyMoved(&rows[0], &rows[n], int64(n)) {
+			n++
+		}
+		if n < 4 { // not worth a statement
+			n = max(n, 1)
+			single = append(single, rows[:n]...)
+		} else {
+			first, last := &rows[0], &rows[n-1]
+			out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=? WHERE tenant=? AND run_id=? AND seq>=? AND seq<=?",
+				[]any{first.Status, first.Epoch, orNull(first.AlarmAt), string(first.Tenant), string(first.RunID), first.Seq, last.Seq}, anyNumber})
+		}
+		rows = rows[n:]
+	}
+	return append(itemTable.insert(repo.in.dialect, single), out...)
+}
+
+// onlyMoved tells whether an item is the nth after the first, and both are in the database and become the same.
+func (repo *Inbox) onlyMoved(first, i *perdure.Item, nth int64) bool {
+	was, ok := repo.were[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
+	was.Status, was.Epoch, was.AlarmAt = first.Status, first.Epoch, first.AlarmAt
+	return ok && was == *i && i.Tenant == first.Tenant && i.RunID == first.RunID && i.Seq == first.Seq+nth
 }
 
 // An itemMove changes the status, epoch, alarm and watchdog's note of an item that is still what it was when its alarm rang.
@@ -206,103 +305,4 @@ func (m *itemMove) alike(o *itemMove, nth int64) bool {
 		o.was.Status == m.was.Status && o.was.Epoch == m.was.Epoch &&
 		o.is.Status == m.is.Status && o.is.Epoch == m.is.Epoch && o.is.AlarmAt == m.is.AlarmAt && o.is.WatchdogError == m.is.WatchdogError &&
 		o.is.WatchdogAt == m.is.WatchdogAt
-}
-
-// saveItems gives the statements that write inbox items. Those of a run that are handed over or done together are many
-// that change in the same way: they are changed together.
-func (repo *Inbox) saveItems() (out []statement) {
-	rows := repo.rows.changed()
-	slices.SortStableFunc(rows, func(a, b perdure.Item) int {
-		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.Seq, b.Seq))
-	})
-	var single []perdure.Item
-	for len(rows) > 0 {
-		n := 0
-		for n < len(rows) && repo.onlyMoved(&rows[0], &rows[n], int64(n)) {
-			n++
-		}
-		if n < 4 { // not worth a statement
-			n = max(n, 1)
-			single = append(single, rows[:n]...)
-		} else {
-			first, last := &rows[0], &rows[n-1]
-			out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=? WHERE tenant=? AND run_id=? AND seq>=? AND seq<=?",
-				[]any{first.Status, first.Epoch, orNull(first.AlarmAt), string(first.Tenant), string(first.RunID), first.Seq, last.Seq}, anyNumber})
-		}
-		rows = rows[n:]
-	}
-	return append(itemTable.insert(repo.in.dialect, single), out...)
-}
-
-// onlyMoved tells whether an item is the nth after the first, and both are in the database and become the same.
-func (repo *Inbox) onlyMoved(first, i *perdure.Item, nth int64) bool {
-	was, ok := repo.were[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
-	was.Status, was.Epoch, was.AlarmAt = first.Status, first.Epoch, first.AlarmAt
-	return ok && was == *i && i.Tenant == first.Tenant && i.RunID == first.RunID && i.Seq == first.Seq+nth
-}
-
-var itemTable = &table[perdure.Item]{
-	name: "inbox", keys: []string{"tenant", "run_id", "seq"},
-	cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome", "data", "created_at", "alarm_at", "error", "watchdog_at"},
-	bind: func(i *perdure.Item) []any {
-		return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name, string(i.From), i.Outcome, string(i.Data),
-			int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError, orNull(i.WatchdogAt)}
-	},
-	scan: func(i *perdure.Item) []any {
-		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From, &i.Outcome, &i.Data, &i.CreatedAt,
-			nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError, nullable[perdure.Instant]{&i.WatchdogAt}}
-	},
-}
-
-// Inbox holds the items of the runs' inboxes.
-type Inbox struct {
-	in    *Records
-	rows  stagedOfRuns[itemKey, perdure.Item]
-	were  map[itemKey]perdure.Item // those that the batch changes, as the database has them
-	moves added[itemMove]
-}
-
-type itemKey struct {
-	runKey
-	seq int64
-}
-
-// Skipped gives what the watchdog skipped of a run's inbox: the last ones, oldest first.
-func (repo *Inbox) Skipped(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
-	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
-		out = append(out, *i)
-		return nil
-	})
-	slices.Reverse(out)
-	return out, err
-}
-
-// List gives all inbox items of a run. The status of each is what it means now, as perdure.Item.StatusOf has it.
-func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
-	r, ok, err := repo.in.Runs.Get(t, run)
-	if err != nil {
-		return nil, err
-	}
-	var out []perdure.Item
-	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)}, func(i *perdure.Item) error {
-		if ok {
-			i.Status = i.StatusOf(&r)
-		}
-		out = append(out, *i)
-		return nil
-	})
-	return out, err
-}
-
-func (repo *Inbox) open(in *Records) {
-	repo.in, repo.rows.in, repo.rows.table, repo.moves.in = in, in, itemTable, in
-	in.write(repo)
-}
-
-func (repo *Inbox) pending() int { return repo.rows.pending() + repo.moves.pending() }
-
-// statements gives the statements that write the items. Moves come behind: what an operation of the batch has decided
-// about an item stands.
-func (repo *Inbox) statements(*dialect) []statement {
-	return append(repo.saveItems(), repo.saveMoves()...)
 }

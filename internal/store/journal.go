@@ -31,15 +31,34 @@ var journalTable = &table[JournalRow]{
 	},
 }
 
+type journalKey struct {
+	runKey
+	key string
+}
+
 // Journal holds the steps that runs have recorded. Of those that are stored already, a batch knows the digest alone.
 type Journal struct {
 	in   *Records
 	rows staged[journalKey, JournalRow]
 }
 
-type journalKey struct {
-	runKey
-	key string
+func (repo *Journal) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, journalTable)
+}
+
+// Recorded gives the digests of those of the keys that a run's journal has already.
+func (repo *Journal) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (map[string]string, error) {
+	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{t, run}, Steps: keys}}); err != nil {
+		return nil, err
+	}
+	out := make(map[string]string)
+	for _, key := range keys {
+		if j, ok, _ := repo.rows.get(journalKey{runKey{t, run}, key}); ok {
+			out[key] = j.Digest
+		}
+	}
+	return out, nil
 }
 
 func (repo *Journal) load(keys []journalKey) error {
@@ -65,24 +84,15 @@ func (repo *Journal) load(keys []journalKey) error {
 	return err
 }
 
-// Recorded gives the digests of those of the keys that a run's journal has already.
-func (repo *Journal) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (map[string]string, error) {
-	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{t, run}, Steps: keys}}); err != nil {
-		return nil, err
-	}
-	out := make(map[string]string)
-	for _, key := range keys {
-		if j, ok, _ := repo.rows.get(journalKey{runKey{t, run}, key}); ok {
-			out[key] = j.Digest
-		}
-	}
-	return out, nil
-}
-
 // After reads a run's journal from a cursor on, with what the batch has added to it: a commit and the grant
 // that follows it may share a batch, and a step that is missing in a grant is executed again.
 func (repo *Journal) After(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
-	rows, err := readJournal(repo.in.sess, t, run, after, limit)
+	var rows []JournalRow
+	err := journalTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq"+atMost,
+		[]any{string(t), string(run), after, int64(limit)}, func(j *JournalRow) error {
+			rows = append(rows, *j)
+			return nil
+		})
 	if err != nil || len(rows) == limit {
 		return rows, err // what is staged comes behind what is stored
 	}
@@ -93,20 +103,6 @@ func (repo *Journal) After(t perdure.TenantID, run perdure.RunID, after int64, l
 	}
 	slices.SortFunc(rows, func(a, b JournalRow) int { return int(a.Seq - b.Seq) })
 	return rows[:min(limit, len(rows))], nil
-}
-
-func readJournal(s Session, t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
-	var out []JournalRow
-	err := journalTable.query(s, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(run), after, int64(limit)}, func(j *JournalRow) error {
-		out = append(out, *j)
-		return nil
-	})
-	return out, err
-}
-
-func (repo *Journal) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, journalTable)
 }
 
 // Keys gives the keys of a run's journal that begin with a prefix, in the order of their recording. What the batch

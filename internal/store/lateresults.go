@@ -18,15 +18,15 @@ var lateTable = &table[perdure.LateResult]{
 	},
 }
 
+type lateKey struct {
+	runKey
+	n int
+}
+
 // LateResults are results that came after the end of their runs.
 type LateResults struct {
 	in   *Records
 	rows stagedOfRuns[lateKey, perdure.LateResult]
-}
-
-type lateKey struct {
-	runKey
-	n int
 }
 
 func (repo *LateResults) open(in *Records) {

@@ -3,31 +3,13 @@ package store
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
 )
-
-// maxAttempts bounds how many attempts of a notification are shown: one that is redelivered again and again has any number.
-const maxAttempts = 100
-
-// Outbox holds what webhooks are told, and the attempts to tell them.
-type Outbox struct {
-	in       *Records
-	rows     staged[noteKey, perdure.Notification]
-	attempts added[perdure.WebhookAttempt]
-}
-
-type noteKey struct {
-	runKey
-	seq int64
-	w   perdure.WebhookID
-}
-
-// millis scans a number of milliseconds.
-type millis struct{ d *time.Duration }
 
 var noteTable = &table[perdure.Notification]{
 	name: "outbox", versioned: true, version: func(n *perdure.Notification) *int64 { return &n.Version }, keys: []string{"tenant", "run_id", "seq", "target"},
@@ -42,6 +24,15 @@ var noteTable = &table[perdure.Notification]{
 	},
 }
 
+// millis scans a number of milliseconds.
+type millis struct{ d *time.Duration }
+
+func (m millis) Scan(v any) error {
+	n, _ := v.(int64)
+	*m.d = time.Duration(n) * time.Millisecond
+	return nil
+}
+
 var attemptTable = &table[perdure.WebhookAttempt]{
 	// quiet: one whose outcome was unknown is written down again.
 	name: "webhook_attempts", quiet: true, keys: []string{"tenant", "run_id", "seq", "target", "n"},
@@ -54,11 +45,21 @@ var attemptTable = &table[perdure.WebhookAttempt]{
 	},
 }
 
-// A Mailbox is an endpoint with something to send, and when the first of it is due.
-type Mailbox struct {
-	Tenant  perdure.TenantID
-	Webhook perdure.WebhookID
-	Due     perdure.Instant
+type noteKey struct {
+	runKey
+	seq int64
+	w   perdure.WebhookID
+}
+
+func keyOfNote(n *perdure.Notification) noteKey {
+	return noteKey{runKey{n.Tenant, n.RunID}, n.Seq, n.Webhook}
+}
+
+// Outbox holds what webhooks are told, and the attempts to tell them.
+type Outbox struct {
+	in       *Records
+	rows     staged[noteKey, perdure.Notification]
+	attempts added[perdure.WebhookAttempt]
 }
 
 func (repo *Outbox) open(in *Records) {
@@ -66,13 +67,6 @@ func (repo *Outbox) open(in *Records) {
 	repo.rows.over(in, noteTable)
 	repo.attempts.over(in, attemptTable)
 }
-
-func keyOfNote(n *perdure.Notification) noteKey {
-	return noteKey{runKey{n.Tenant, n.RunID}, n.Seq, n.Webhook}
-}
-
-// Put stages a notification. Its version is counted when the batch is written.
-func (repo *Outbox) Put(n perdure.Notification) { repo.rows.put(keyOfNote(&n), n) }
 
 // Get gives a notification.
 func (repo *Outbox) Get(t perdure.TenantID, run perdure.RunID, seq int64, w perdure.WebhookID) (perdure.Notification, bool, error) {
@@ -101,24 +95,6 @@ func (repo *Outbox) NextAlarm(t perdure.TenantID, w perdure.WebhookID) (at perdu
 	err = repo.in.sess.Query("SELECT min(alarm_at) FROM outbox WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at>?",
 		[]any{string(t), string(w), int64(repo.in.Now)}, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) })
 	return at, err
-}
-
-// FirstAttempt is when the first attempt to send a notification after its nth was made, or zero.
-func (repo *Outbox) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instant, err error) {
-	err = repo.in.sess.Query("SELECT min(at) FROM webhook_attempts WHERE tenant=? AND run_id=? AND seq=? AND target=? AND n>?",
-		[]any{string(of.Tenant), string(of.RunID), of.Seq, string(of.Webhook), n}, func(scan func(...any) error) error {
-			return scan(nullable[perdure.Instant]{&at})
-		})
-	return at, err
-}
-
-// AddAttempt stages an attempt to send a notification.
-func (repo *Outbox) AddAttempt(a perdure.WebhookAttempt) { repo.attempts.add(a) }
-
-func (m millis) Scan(v any) error {
-	n, _ := v.(int64)
-	*m.d = time.Duration(n) * time.Millisecond
-	return nil
 }
 
 // OfRun lists a run's notifications.
@@ -172,6 +148,18 @@ func (repo *Outbox) where(where string, args ...any) ([]perdure.Notification, er
 	return out, err
 }
 
+// FirstAttempt is when the first attempt to send a notification after its nth was made, or zero.
+func (repo *Outbox) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instant, err error) {
+	err = repo.in.sess.Query("SELECT min(at) FROM webhook_attempts WHERE tenant=? AND run_id=? AND seq=? AND target=? AND n>?",
+		[]any{string(of.Tenant), string(of.RunID), of.Seq, string(of.Webhook), n}, func(scan func(...any) error) error {
+			return scan(nullable[perdure.Instant]{&at})
+		})
+	return at, err
+}
+
+// maxAttempts bounds how many attempts of a notification are shown: one that is redelivered again and again has any number.
+const maxAttempts = 100
+
 // Attempts gives the last attempts to send a notification, in order, at most maxAttempts.
 func (repo *Outbox) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt, error) {
 	var out []perdure.WebhookAttempt
@@ -182,6 +170,57 @@ func (repo *Outbox) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt,
 		})
 	slices.Reverse(out)
 	return out, err
+}
+
+// A Mailbox is an endpoint with something to send, and when the first of it is due.
+type Mailbox struct {
+	Tenant  perdure.TenantID
+	Webhook perdure.WebhookID
+	Due     perdure.Instant
+}
+
+// MailboxesEach is how many endpoints of a tenant Mailboxes gives before it goes on with the next tenant.
+const MailboxesEach = 100
+
+var (
+	mailboxesOfAll = mailboxes(MailboxesEach)
+	mailboxesOfOne = mailboxes(math.MaxInt32)
+)
+
+// Mailboxes gives the endpoints behind one of them that have something to send, now or later, in order: of every tenant the first
+// MailboxesEach.
+func (repo *Outbox) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
+	err = repo.mailboxes(mailboxesOfAll, after, limit, func(m Mailbox) error {
+		out = append(out, m)
+		return nil
+	})
+	return out, err
+}
+
+// MailboxesOf gives the endpoints of a tenant behind one of them that have something to send, now or later, in order.
+func (repo *Outbox) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err error) {
+	err = repo.mailboxes(mailboxesOfOne, after, limit, func(m Mailbox) error {
+		if m.Tenant != after.Tenant {
+			return errEnough
+		}
+		out = append(out, m)
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return out, err
+}
+
+func (repo *Outbox) mailboxes(query string, after Mailbox, limit int, give func(Mailbox) error) error {
+	t, w := string(after.Tenant), string(after.Webhook)
+	return repo.in.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)}, func(scan func(...any) error) error {
+		var m Mailbox
+		if err := scan(&m.Tenant, &m.Webhook, &m.Due); err != nil {
+			return err
+		}
+		return give(m)
+	})
 }
 
 // mailboxes steps from endpoint to endpoint along their index, however many rows each has: to the tenant's next one, or the
@@ -206,38 +245,8 @@ func mailboxes(perTenant int) string {
 		"SELECT tenant, target, alarm_at FROM box WHERE tenant IS NOT NULL"
 }
 
-// MailboxesOf gives the endpoints of a tenant behind one of them that have something to send, now or later, in order.
-func (repo *Outbox) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err error) {
-	err = repo.mailboxes(mailboxesOfOne, after, limit, func(m Mailbox) error {
-		if m.Tenant != after.Tenant {
-			return errEnough
-		}
-		out = append(out, m)
-		return nil
-	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
-	return out, err
-}
+// Put stages a notification. Its version is counted when the batch is written.
+func (repo *Outbox) Put(n perdure.Notification) { repo.rows.put(keyOfNote(&n), n) }
 
-// Mailboxes gives the endpoints behind one of them that have something to send, now or later, in order: of every tenant the first
-// MailboxesEach.
-func (repo *Outbox) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
-	err = repo.mailboxes(mailboxesOfAll, after, limit, func(m Mailbox) error {
-		out = append(out, m)
-		return nil
-	})
-	return out, err
-}
-
-func (repo *Outbox) mailboxes(query string, after Mailbox, limit int, give func(Mailbox) error) error {
-	t, w := string(after.Tenant), string(after.Webhook)
-	return repo.in.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)}, func(scan func(...any) error) error {
-		var m Mailbox
-		if err := scan(&m.Tenant, &m.Webhook, &m.Due); err != nil {
-			return err
-		}
-		return give(m)
-	})
-}
+// AddAttempt stages an attempt to send a notification.
+func (repo *Outbox) AddAttempt(a perdure.WebhookAttempt) { repo.attempts.add(a) }

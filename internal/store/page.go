@@ -40,5 +40,3 @@ func paged[T any](p Page, read func(after string, n int, row func(*T) error) err
 		}
 	}
 }
-
-// ---- queues

@@ -7,14 +7,6 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A QueueDepth is what there is in a queue.
-type QueueDepth struct {
-	Name                                  string
-	Queued, Claimable, Running, Suspended int
-	Oldest                                perdure.Instant // the oldest that is claimable
-	AtLeast                               bool            // there are too many runs to count: there may be more than that
-}
-
 // A QueueRow is a queue that runs were put into.
 type QueueRow struct {
 	Tenant    perdure.TenantID
@@ -29,15 +21,33 @@ var queueTable = &table[QueueRow]{
 	scan: func(q *QueueRow) []any { return []any{&q.Tenant, &q.Name, &q.CreatedAt} },
 }
 
+type queueKey struct {
+	t    perdure.TenantID
+	name string
+}
+
 // Queues are the queues that runs were put into.
 type Queues struct {
 	in   *Records
 	rows staged[queueKey, QueueRow]
 }
 
-type queueKey struct {
-	t    perdure.TenantID
-	name string
+func (repo *Queues) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, queueTable)
+}
+
+func (repo *Queues) Has(t perdure.TenantID, name string) (bool, error) {
+	_, ok, err := repo.rows.load(queueKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
+	return ok, err
+}
+
+// A QueueDepth is what there is in a queue.
+type QueueDepth struct {
+	Name                                  string
+	Queued, Claimable, Running, Suspended int
+	Oldest                                perdure.Instant // the oldest that is claimable
+	AtLeast                               bool            // there are too many runs to count: there may be more than that
 }
 
 // List lists a tenant's queues and what is in them: those of one page.
@@ -105,16 +115,6 @@ func (q *QueueDepth) count(state perdure.State, ready bool, n int, oldest perdur
 		}
 		q.Claimable += n
 	}
-}
-
-func (repo *Queues) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, queueTable)
-}
-
-func (repo *Queues) Has(t perdure.TenantID, name string) (bool, error) {
-	_, ok, err := repo.rows.load(queueKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
-	return ok, err
 }
 
 // Put stages a new queue.

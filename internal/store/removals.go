@@ -28,6 +28,18 @@ var removalTable = &table[removal]{
 	scan: func(r *removal) []any { return []any{&r.Tenant, &r.Kind, &r.ID, &r.Due, &r.Lines} },
 }
 
+// Removals are things on their way out, and what has outlived its time.
+type Removals struct {
+	in      *Records
+	rows    added[removal]
+	expired bool // the batch has removed what has expired
+}
+
+func (repo *Removals) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, removalTable)
+}
+
 // A belonging is a table with what belongs to something, the column that says to what, and one by which its rows are in order. size
 // is how many bytes a row has, where that can be many.
 type belonging struct{ table, owner, order, size string }
@@ -161,16 +173,4 @@ func (repo *Removals) DropSpent(t perdure.TenantID, runs []Spent) error {
 	}
 	repo.in.Runs.drop(t, runs)
 	return nil
-}
-
-// Removals are things on their way out, and what has outlived its time.
-type Removals struct {
-	in      *Records
-	rows    added[removal]
-	expired bool // the batch has removed what has expired
-}
-
-func (repo *Removals) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, removalTable)
 }

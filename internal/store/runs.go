@@ -12,6 +12,46 @@ import (
 	"github.com/perdure/perdure/internal/plant"
 )
 
+// born are the columns that are written when a run is accepted, changing those that a transition writes.
+var (
+	born = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id", "journal_key",
+		"continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts", "place"}
+	changing = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard", "resumed",
+		"ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at",
+		"deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late",
+		"watched", "cascade", "alarm_at", "rest", "committed"}
+)
+
+func bindBorn(r *perdure.Run) []any {
+	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority), string(r.ThreadID),
+		string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf), string(r.RetryOf), string(r.Input),
+		string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt), int64(r.MaxAttempts), int64(r.Place())}
+}
+
+func bindChanging(r *perdure.Run) []any {
+	return []any{string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Deliveries), int64(r.Turn),
+		toBit(r.Ready), toBit(r.Heard), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt), int64(r.FirstGrantAt),
+		int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt), int64(r.WaitAt), int64(r.FinishedAt), int64(r.BeatAt),
+		int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said), string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq,
+		int64(r.WaitsOpen), int64(r.Children), int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packTaken(r)}
+}
+
+var runTable = &table[perdure.Run]{
+	name: "runs", once: true,
+	cols: slices.Concat(born, changing), keys: []string{"tenant", "id"},
+	bind: func(r *perdure.Run) []any { return append(bindBorn(r), bindChanging(r)...) },
+	scan: func(r *perdure.Run) []any {
+		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID, &r.JournalKey,
+			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts, ignored{}, // its place follows from the others
+			&r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn, bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed},
+			&r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil, &r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt,
+			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,
+			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r}, takenScanner{r}}
+	},
+	unread: func(r *perdure.Run, column string) { damaged(r, column) },
+	sound:  soundRun,
+}
+
 // rest is what of a run nobody searches by; it is empty for most. Values stand in it as text: written as JSON
 // they would turn into what callers see, and a reference could not be followed any more.
 type rest struct {
@@ -129,44 +169,180 @@ func (s takenScanner) Scan(v any) error {
 	return nil
 }
 
-// born are the columns that are written when a run is accepted, changing those that a transition writes.
-var (
-	born = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id", "journal_key",
-		"continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts", "place"}
-	changing = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard", "resumed",
-		"ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at",
-		"deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late",
-		"watched", "cascade", "alarm_at", "rest", "committed"}
-)
-
-func bindBorn(r *perdure.Run) []any {
-	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority), string(r.ThreadID),
-		string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf), string(r.RetryOf), string(r.Input),
-		string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt), int64(r.MaxAttempts), int64(r.Place())}
+// Runs are the rows of runs. Their index of metadata is written with them.
+type Runs struct {
+	in   *Records
+	rows staged[runKey, perdure.Run]
+	read map[runKey]int64 // the version of each run's row as it was read; absent for new ones
 }
 
-func bindChanging(r *perdure.Run) []any {
-	return []any{string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Deliveries), int64(r.Turn),
-		toBit(r.Ready), toBit(r.Heard), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt), int64(r.FirstGrantAt),
-		int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt), int64(r.WaitAt), int64(r.FinishedAt), int64(r.BeatAt),
-		int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said), string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq,
-		int64(r.WaitsOpen), int64(r.Children), int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packTaken(r)}
+func (repo *Runs) open(in *Records) {
+	repo.in, repo.rows.in, repo.rows.table = in, in, runTable
+	in.write(repo)
 }
 
-var runTable = &table[perdure.Run]{
-	name: "runs", once: true,
-	cols: slices.Concat(born, changing), keys: []string{"tenant", "id"},
-	bind: func(r *perdure.Run) []any { return append(bindBorn(r), bindChanging(r)...) },
-	scan: func(r *perdure.Run) []any {
-		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID, &r.JournalKey,
-			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts, ignored{}, // its place follows from the others
-			&r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn, bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed},
-			&r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil, &r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt,
-			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,
-			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r}, takenScanner{r}}
-	},
-	unread: func(r *perdure.Run, column string) { damaged(r, column) },
-	sound:  soundRun,
+// Get gives a run of a tenant; ok is false when there is none.
+func (repo *Runs) Get(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool, err error) {
+	k := runKey{t, id}
+	if _, _, known := repo.rows.get(k); known || repo.recall(k) {
+		r, ok, _ = repo.rows.get(k)
+		return r, ok, nil
+	}
+	r, ok, err = repo.rows.load(k, "WHERE tenant=? AND id=?", string(t), string(id))
+	if ok {
+		repo.noteVersion(k, r.Version)
+	}
+	return r, ok, err
+}
+
+// Load reads many runs at once.
+func (repo *Runs) Load(t perdure.TenantID, ids []perdure.RunID) error {
+	var want []perdure.RunID
+	asked := make(map[perdure.RunID]bool, len(ids))
+	for _, id := range ids {
+		if _, _, known := repo.rows.get(runKey{t, id}); !known && !asked[id] && !repo.recall(runKey{t, id}) {
+			want, asked[id] = append(want, id), true
+		}
+	}
+	return eachPart(repo.in.dialect, texts(want), func(part []string) error {
+		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+		err := runTable.query(repo.in.sess, given, args, func(r *perdure.Run) error {
+			repo.absorb(r)
+			return nil
+		})
+		if err != nil {
+			return err // what could not be read is not known to be absent
+		}
+		for _, id := range part {
+			repo.rows.absorb(runKey{t, perdure.RunID(id)}, perdure.Run{}, false)
+		}
+		return nil
+	})
+}
+
+func (repo *Runs) absorb(r *perdure.Run) {
+	k := runKey{r.Tenant, r.ID}
+	if _, _, known := repo.rows.get(k); !known {
+		repo.rows.absorb(k, *r, true)
+		repo.noteVersion(k, r.Version)
+	}
+}
+
+// noteVersion remembers the version of a run's row as it was read or recalled.
+func (repo *Runs) noteVersion(k runKey, version int64) {
+	if repo.read == nil {
+		repo.read = make(map[runKey]int64)
+	}
+	repo.read[k] = version
+}
+
+// Staged gives the version of a run as the batch has it, if it has it.
+func (repo *Runs) Staged(t perdure.TenantID, id perdure.RunID) (version int64, ok bool) {
+	r, ok, _ := repo.rows.get(runKey{t, id})
+	return r.Version, ok
+}
+
+// Moved tells whether somebody has changed a run since the batch has read it. It is for those who look at many rows one
+// after the other and find that they don't fit: they were perhaps read at different times.
+func (repo *Runs) Moved(r *perdure.Run) (moved bool, err error) {
+	k := runKey{r.Tenant, r.ID}
+	moved = true // or gone
+	err = repo.in.sess.Query("SELECT version FROM runs WHERE tenant=? AND id=?", []any{string(k.t), string(k.r)}, func(scan func(...any) error) error {
+		var version int64
+		err := scan(nullable[int64]{&version})
+		moved = version != repo.read[k]
+		return err
+	})
+	return moved, err
+}
+
+// eachChanged goes through the runs that the batch has changed, in the order of their first change.
+func (repo *Runs) eachChanged(f func(runKey, *perdure.Run)) {
+	for _, k := range repo.rows.dirty {
+		if sl := repo.rows.byKey[k]; sl.exists {
+			f(k, &sl.val)
+		}
+	}
+}
+
+// touched names the runs that the batch has changed.
+func (repo *Runs) touched() []perdure.RunID {
+	out := make([]perdure.RunID, len(repo.rows.dirty))
+	for i, k := range repo.rows.dirty {
+		out[i] = k.r
+	}
+	return out
+}
+
+// Put stages a run, new or changed, and the lines that this adds to its log.
+func (repo *Runs) Put(r perdure.Run, lines []perdure.Line) {
+	if repo.in.tx.doubt {
+		lines = repo.renumber(&r, lines)
+	}
+	repo.rows.put(runKey{r.Tenant, r.ID}, r)
+	rows := make([]eventRow, len(lines))
+	for i, l := range lines {
+		rows[i] = eventRow{r.Tenant, r.ID, l}
+		repo.in.tx.bytes += len(l.Data) // taken back with the row
+	}
+	repo.in.Events.rows.add(rows...)
+}
+
+// renumber puts lines behind those that a run's log has, whatever its row says: that may be damaged. An error shows when the lines
+// are written.
+func (repo *Runs) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line {
+	last := int64(0)
+	_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM events WHERE tenant=? AND run_id=?", []any{string(r.Tenant), string(r.ID)}, func(scan func(...any) error) error {
+		return scan(&last)
+	})
+	for i := range repo.in.Events.rows.list {
+		if e := &repo.in.Events.rows.list[i]; e.Tenant == r.Tenant && e.RunID == r.ID {
+			last = max(last, e.Seq)
+		}
+	}
+	out := slices.Clone(lines)
+	for i := range out {
+		if out[i].Seq <= last {
+			out[i].Seq = last + 1
+		}
+		last = out[i].Seq
+	}
+	r.Seq = max(r.Seq, last)
+	return out
+}
+
+// Drop takes a run out of the store, if it still is what was read. The rest of it follows.
+func (repo *Runs) Drop(r *perdure.Run) {
+	k := runKey{r.Tenant, r.ID}
+	repo.rows.drop(k)
+	repo.drop(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Metadata: r.Metadata, Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
+}
+
+// drop takes rows out, each only if it is what was read.
+func (repo *Runs) drop(t perdure.TenantID, runs []Spent) {
+	for _, r := range runs {
+		repo.in.tx.later.add(statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?", []any{string(t), string(r.ID), r.Version}, 1})
+		dropMetadata(repo.in.tx, t, r.ID, r.Metadata)
+		repo.in.Removals.rows.add(removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now, Lines: r.Lines})
+	}
+}
+
+func (repo *Runs) pending() int { return repo.rows.pending() }
+
+// statements gives the statements that write the runs: the one that changes those that were read, and inserts.
+func (repo *Runs) statements(d *dialect) []statement {
+	var fresh []perdure.Run
+	var changed []changedRun
+	for _, k := range repo.rows.dirty {
+		r := &repo.rows.byKey[k].val
+		if read, stored := repo.read[k]; stored {
+			changed = append(changed, changedRun{r, read})
+		} else {
+			fresh = append(fresh, *r)
+		}
+	}
+	return slices.Concat(saveRuns(d, changed), runTable.insert(d, fresh),
+		metadataTable.insert(d, indexMetadata(fresh, repo.in.s.opt.Redact)))
 }
 
 // A changedRun is a run as it is to be, and the version of the row that this was decided on.
@@ -220,180 +396,4 @@ func guard() string {
 	}
 	// CAST, because a version that can't be read counts as zero.
 	return " AND CAST(runs.version AS BIGINT)=input.read"
-}
-
-// drop takes rows out, each only if it is what was read.
-func (repo *Runs) drop(t perdure.TenantID, runs []Spent) {
-	for _, r := range runs {
-		repo.in.tx.later.add(statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?", []any{string(t), string(r.ID), r.Version}, 1})
-		dropMetadata(repo.in.tx, t, r.ID, r.Metadata)
-		repo.in.Removals.rows.add(removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now, Lines: r.Lines})
-	}
-}
-
-// Runs are the rows of runs. Their index of metadata is written with them.
-type Runs struct {
-	in   *Records
-	rows staged[runKey, perdure.Run]
-	read map[runKey]int64 // the version of each run's row as it was read; absent for new ones
-}
-
-// Drop takes a run out of the store, if it still is what was read. The rest of it follows.
-func (repo *Runs) Drop(r *perdure.Run) {
-	k := runKey{r.Tenant, r.ID}
-	repo.rows.drop(k)
-	repo.drop(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Metadata: r.Metadata, Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
-}
-
-func (repo *Runs) open(in *Records) {
-	repo.in, repo.rows.in, repo.rows.table = in, in, runTable
-	in.write(repo)
-}
-
-func (repo *Runs) pending() int { return repo.rows.pending() }
-
-// statements gives the statements that write the runs: the one that changes those that were read, and inserts.
-func (repo *Runs) statements(d *dialect) []statement {
-	var fresh []perdure.Run
-	var changed []changedRun
-	for _, k := range repo.rows.dirty {
-		r := &repo.rows.byKey[k].val
-		if read, stored := repo.read[k]; stored {
-			changed = append(changed, changedRun{r, read})
-		} else {
-			fresh = append(fresh, *r)
-		}
-	}
-	return slices.Concat(saveRuns(d, changed), runTable.insert(d, fresh),
-		metadataTable.insert(d, indexMetadata(fresh, repo.in.s.opt.Redact)))
-}
-
-// touched names the runs that the batch has changed.
-func (repo *Runs) touched() []perdure.RunID {
-	out := make([]perdure.RunID, len(repo.rows.dirty))
-	for i, k := range repo.rows.dirty {
-		out[i] = k.r
-	}
-	return out
-}
-
-// Get gives a run of a tenant; ok is false when there is none.
-func (repo *Runs) Get(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool, err error) {
-	k := runKey{t, id}
-	if _, _, known := repo.rows.get(k); known || repo.recall(k) {
-		r, ok, _ = repo.rows.get(k)
-		return r, ok, nil
-	}
-	r, ok, err = repo.rows.load(k, "WHERE tenant=? AND id=?", string(t), string(id))
-	if ok {
-		repo.noteVersion(k, r.Version)
-	}
-	return r, ok, err
-}
-
-// noteVersion remembers the version of a run's row as it was read or recalled.
-func (repo *Runs) noteVersion(k runKey, version int64) {
-	if repo.read == nil {
-		repo.read = make(map[runKey]int64)
-	}
-	repo.read[k] = version
-}
-
-// Staged gives the version of a run as the batch has it, if it has it.
-func (repo *Runs) Staged(t perdure.TenantID, id perdure.RunID) (version int64, ok bool) {
-	r, ok, _ := repo.rows.get(runKey{t, id})
-	return r.Version, ok
-}
-
-// Load reads many runs at once.
-func (repo *Runs) Load(t perdure.TenantID, ids []perdure.RunID) error {
-	var want []perdure.RunID
-	asked := make(map[perdure.RunID]bool, len(ids))
-	for _, id := range ids {
-		if _, _, known := repo.rows.get(runKey{t, id}); !known && !asked[id] && !repo.recall(runKey{t, id}) {
-			want, asked[id] = append(want, id), true
-		}
-	}
-	return eachPart(repo.in.dialect, texts(want), func(part []string) error {
-		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		err := runTable.query(repo.in.sess, given, args, func(r *perdure.Run) error {
-			repo.absorb(r)
-			return nil
-		})
-		if err != nil {
-			return err // what could not be read is not known to be absent
-		}
-		for _, id := range part {
-			repo.rows.absorb(runKey{t, perdure.RunID(id)}, perdure.Run{}, false)
-		}
-		return nil
-	})
-}
-
-func (repo *Runs) absorb(r *perdure.Run) {
-	k := runKey{r.Tenant, r.ID}
-	if _, _, known := repo.rows.get(k); !known {
-		repo.rows.absorb(k, *r, true)
-		repo.noteVersion(k, r.Version)
-	}
-}
-
-// Moved tells whether somebody has changed a run since the batch has read it. It is for those who look at many rows one
-// after the other and find that they don't fit: they were perhaps read at different times.
-func (repo *Runs) Moved(r *perdure.Run) (moved bool, err error) {
-	k := runKey{r.Tenant, r.ID}
-	moved = true // or gone
-	err = repo.in.sess.Query("SELECT version FROM runs WHERE tenant=? AND id=?", []any{string(k.t), string(k.r)}, func(scan func(...any) error) error {
-		var version int64
-		err := scan(nullable[int64]{&version})
-		moved = version != repo.read[k]
-		return err
-	})
-	return moved, err
-}
-
-// Put stages a run, new or changed, and the lines that this adds to its log.
-func (repo *Runs) Put(r perdure.Run, lines []perdure.Line) {
-	if repo.in.tx.doubt {
-		lines = repo.renumber(&r, lines)
-	}
-	repo.rows.put(runKey{r.Tenant, r.ID}, r)
-	rows := make([]eventRow, len(lines))
-	for i, l := range lines {
-		rows[i] = eventRow{r.Tenant, r.ID, l}
-		repo.in.tx.bytes += len(l.Data) // taken back with the row
-	}
-	repo.in.Events.rows.add(rows...)
-}
-
-// renumber puts lines behind those that a run's log has, whatever its row says: that may be damaged. An error shows when the lines
-// are written.
-func (repo *Runs) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line {
-	last := int64(0)
-	_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM events WHERE tenant=? AND run_id=?", []any{string(r.Tenant), string(r.ID)}, func(scan func(...any) error) error {
-		return scan(&last)
-	})
-	for i := range repo.in.Events.rows.list {
-		if e := &repo.in.Events.rows.list[i]; e.Tenant == r.Tenant && e.RunID == r.ID {
-			last = max(last, e.Seq)
-		}
-	}
-	out := slices.Clone(lines)
-	for i := range out {
-		if out[i].Seq <= last {
-			out[i].Seq = last + 1
-		}
-		last = out[i].Seq
-	}
-	r.Seq = max(r.Seq, last)
-	return out
-}
-
-// eachChanged goes through the runs that the batch has changed, in the order of their first change.
-func (repo *Runs) eachChanged(f func(runKey, *perdure.Run)) {
-	for _, k := range repo.rows.dirty {
-		if sl := repo.rows.byKey[k]; sl.exists {
-			f(k, &sl.val)
-		}
-	}
 }

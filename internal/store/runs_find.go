@@ -84,45 +84,40 @@ func (repo *Runs) RingingRound(after perdure.TenantID, limit int) (out []perdure
 	return out, nil
 }
 
-// CountEnds judges runs by their states: how many have ended, how many of these completed, and whether one of them is gone.
-func (repo *Runs) CountEnds(t perdure.TenantID, ids []perdure.RunID) (ended, ok int, gone bool, err error) {
-	var unknown []string
-	count := func(state perdure.State) {
-		if state.Terminal() {
-			ended++
-		}
-		if state == perdure.Completed {
-			ok++
-		}
-	}
-	for _, id := range ids {
-		switch r, exists, known := repo.rows.get(runKey{t, id}); {
-		case !known:
-			unknown = append(unknown, string(id))
-		case !exists:
-			gone = true
-		default:
-			count(r.State)
-		}
-	}
-	found := 0
-	err = eachPart(repo.in.dialect, unknown, func(part []string) error {
-		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		return repo.in.sess.Query("SELECT state FROM runs "+given, args, func(scan func(...any) error) error {
-			var state perdure.State
-			err := scan(&state)
-			found++
-			count(state)
+// RingingRefs names runs whose alarm has rung, oldest alarm first.
+func (repo *Runs) RingingRefs(limit int) (out []Ref, err error) {
+	err = repo.in.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id"+atMost, []any{int64(repo.in.Now), int64(limit)},
+		func(scan func(...any) error) error {
+			var r Ref
+			err := scan(&r.Tenant, &r.Run)
+			out = append(out, r)
 			return err
 		})
-	})
-	return ended, ok, gone || found < len(unknown), err
+	return out, err
+}
+
+// LiveBefore walks through all live runs by their alarms, from the latest down: the patrol's net. A run whose alarm is
+// put off meanwhile comes again; none is pushed out of sight.
+func (repo *Runs) LiveBefore(alarm perdure.Instant, t perdure.TenantID, id perdure.RunID, limit int) ([]perdure.Run, error) {
+	order := func(a, b *perdure.Run) int {
+		return cmp.Or(cmp.Compare(b.AlarmAt, a.AlarmAt), cmp.Compare(b.Tenant, a.Tenant), byID(b, a))
+	}
+	at := perdure.Run{AlarmAt: alarm, Tenant: t, ID: id}
+	return repo.where("WHERE alarm_at IS NOT NULL AND (alarm_at,tenant,id)<(?,?,?) ORDER BY alarm_at DESC, tenant DESC, id DESC",
+		[]any{int64(alarm), string(t), string(id)}, limit,
+		func(r *perdure.Run) bool { return r.State.Live() && order(r, &at) > 0 }, order)
 }
 
 // Cascading gives ended runs that still have live children to cancel.
 func (repo *Runs) Cascading(limit int) ([]perdure.Run, error) {
 	return repo.where("WHERE cascade=1 ORDER BY tenant, id", nil, limit, func(r *perdure.Run) bool { return r.Cascade }, byID)
 }
+
+// How many children are read at once, and how often in one operation.
+const (
+	childPage  = 64
+	childPages = 4
+)
 
 // LiveChildren gives children of a run that have not ended and may not outlive it, in the order of their keys and after one of
 // them. It looks at no more than childPages pages: children that are passed over, because they may outlive their parent or have
@@ -168,12 +163,6 @@ func (repo *Runs) LiveChildren(t perdure.TenantID, parent perdure.RunID, after s
 	}
 }
 
-// How many children are read at once, and how often in one operation.
-const (
-	childPage  = 64
-	childPages = 4
-)
-
 // Children gives those children of a run that are named by their journal keys, as far as they exist.
 func (repo *Runs) Children(t perdure.TenantID, parent perdure.RunID, keys []string) (map[string]perdure.Run, error) {
 	out := make(map[string]perdure.Run, len(keys))
@@ -199,68 +188,8 @@ func (repo *Runs) Children(t perdure.TenantID, parent perdure.RunID, keys []stri
 	return out, err
 }
 
-// NextOnThread gives the run whose turn on the thread is next: by its place, then by its age. The index has them in that order.
-func (repo *Runs) NextOnThread(t perdure.TenantID, id perdure.ThreadID) (perdure.Run, bool, error) {
-	found, err := repo.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL AND turn=? ORDER BY place, created_at, id",
-		[]any{string(t), string(id), int64(perdure.TurnWaiting)}, 1,
-		func(r *perdure.Run) bool {
-			return r.Tenant == t && r.ThreadID == id && r.Turn == perdure.TurnWaiting && r.State.Live()
-		},
-		func(a, b *perdure.Run) int {
-			return cmp.Or(cmp.Compare(a.Place(), b.Place()), cmp.Compare(a.CreatedAt, b.CreatedAt), byID(a, b))
-		})
-	if err != nil || len(found) == 0 {
-		return perdure.Run{}, false, err
-	}
-	return found[0], true, nil
-}
-
-// LiveBefore walks through all live runs by their alarms, from the latest down: the patrol's net. A run whose alarm is
-// put off meanwhile comes again; none is pushed out of sight.
-func (repo *Runs) LiveBefore(alarm perdure.Instant, t perdure.TenantID, id perdure.RunID, limit int) ([]perdure.Run, error) {
-	order := func(a, b *perdure.Run) int {
-		return cmp.Or(cmp.Compare(b.AlarmAt, a.AlarmAt), cmp.Compare(b.Tenant, a.Tenant), byID(b, a))
-	}
-	at := perdure.Run{AlarmAt: alarm, Tenant: t, ID: id}
-	return repo.where("WHERE alarm_at IS NOT NULL AND (alarm_at,tenant,id)<(?,?,?) ORDER BY alarm_at DESC, tenant DESC, id DESC",
-		[]any{int64(alarm), string(t), string(id)}, limit,
-		func(r *perdure.Run) bool { return r.State.Live() && order(r, &at) > 0 }, order)
-}
-
-// CountLive counts a tenant's live runs, no further than limit.
-func (repo *Runs) CountLive(t perdure.TenantID, limit int) (n int, err error) {
-	err = repo.in.sess.Query(fmt.Sprintf(countLive, roundUp(limit)),
-		[]any{string(t)}, func(scan func(...any) error) error { return scan(&n) })
-	for _, k := range repo.rows.dirty {
-		if _, stored := repo.read[k]; !stored && k.t == t {
-			n++
-		}
-	}
-	return min(n, limit), err
-}
-
 // maxFamily bounds how many children are looked at to find those that live.
 const maxFamily = 1000
-
-const countLive = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE tenant=? AND alarm_at IS NOT NULL LIMIT %d) AS live"
-
-// ChangedAt gives when something last happened to a run: a sign of life, a line of its log, an item of its inbox. The row
-// alone does not tell, because a signal that nobody waits for writes none of its instants.
-func (repo *Runs) ChangedAt(r *perdure.Run) (perdure.Instant, error) {
-	at := max(r.CreatedAt, r.StartedAt, r.SeenAt, r.FinishedAt)
-	lines, err := repo.in.Events.Last(r.Tenant, r.ID, 1, 1)
-	if err != nil {
-		return 0, err
-	}
-	for i := range lines {
-		at = max(at, lines[i].At)
-	}
-	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq=?", []any{string(r.Tenant), string(r.ID), r.InboxSeq}, func(i *perdure.Item) error {
-		at = max(at, i.CreatedAt)
-		return nil
-	})
-	return at, err
-}
 
 // Family gives children of a run: at most so many, those that live first, and each in the order of their keys.
 func (repo *Runs) Family(t perdure.TenantID, parent perdure.RunID, limit int) ([]perdure.Run, error) {
@@ -299,6 +228,89 @@ func (repo *Runs) Family(t perdure.TenantID, parent perdure.RunID, limit int) ([
 	return out, nil
 }
 
+// NextOnThread gives the run whose turn on the thread is next: by its place, then by its age. The index has them in that order.
+func (repo *Runs) NextOnThread(t perdure.TenantID, id perdure.ThreadID) (perdure.Run, bool, error) {
+	found, err := repo.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL AND turn=? ORDER BY place, created_at, id",
+		[]any{string(t), string(id), int64(perdure.TurnWaiting)}, 1,
+		func(r *perdure.Run) bool {
+			return r.Tenant == t && r.ThreadID == id && r.Turn == perdure.TurnWaiting && r.State.Live()
+		},
+		func(a, b *perdure.Run) int {
+			return cmp.Or(cmp.Compare(a.Place(), b.Place()), cmp.Compare(a.CreatedAt, b.CreatedAt), byID(a, b))
+		})
+	if err != nil || len(found) == 0 {
+		return perdure.Run{}, false, err
+	}
+	return found[0], true, nil
+}
+
+// CountEnds judges runs by their states: how many have ended, how many of these completed, and whether one of them is gone.
+func (repo *Runs) CountEnds(t perdure.TenantID, ids []perdure.RunID) (ended, ok int, gone bool, err error) {
+	var unknown []string
+	count := func(state perdure.State) {
+		if state.Terminal() {
+			ended++
+		}
+		if state == perdure.Completed {
+			ok++
+		}
+	}
+	for _, id := range ids {
+		switch r, exists, known := repo.rows.get(runKey{t, id}); {
+		case !known:
+			unknown = append(unknown, string(id))
+		case !exists:
+			gone = true
+		default:
+			count(r.State)
+		}
+	}
+	found := 0
+	err = eachPart(repo.in.dialect, unknown, func(part []string) error {
+		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
+		return repo.in.sess.Query("SELECT state FROM runs "+given, args, func(scan func(...any) error) error {
+			var state perdure.State
+			err := scan(&state)
+			found++
+			count(state)
+			return err
+		})
+	})
+	return ended, ok, gone || found < len(unknown), err
+}
+
+// CountLive counts a tenant's live runs, no further than limit.
+func (repo *Runs) CountLive(t perdure.TenantID, limit int) (n int, err error) {
+	err = repo.in.sess.Query(fmt.Sprintf(countLive, roundUp(limit)),
+		[]any{string(t)}, func(scan func(...any) error) error { return scan(&n) })
+	for _, k := range repo.rows.dirty {
+		if _, stored := repo.read[k]; !stored && k.t == t {
+			n++
+		}
+	}
+	return min(n, limit), err
+}
+
+const countLive = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE tenant=? AND alarm_at IS NOT NULL LIMIT %d) AS live"
+
+// ChangedAt gives when something last happened to a run: a sign of life, a line of its log, an item of its inbox. The row
+// alone does not tell, because a signal that nobody waits for writes none of its instants.
+func (repo *Runs) ChangedAt(r *perdure.Run) (perdure.Instant, error) {
+	at := max(r.CreatedAt, r.StartedAt, r.SeenAt, r.FinishedAt)
+	lines, err := repo.in.Events.Last(r.Tenant, r.ID, 1, 1)
+	if err != nil {
+		return 0, err
+	}
+	for i := range lines {
+		at = max(at, lines[i].At)
+	}
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq=?", []any{string(r.Tenant), string(r.ID), r.InboxSeq}, func(i *perdure.Item) error {
+		at = max(at, i.CreatedAt)
+		return nil
+	})
+	return at, err
+}
+
 // TenantOf gives the tenant of a run: the likely one, if it is its run, and otherwise whoever has it. Without
 // such a run it is the likely one too.
 func (repo *Runs) TenantOf(run perdure.RunID, likely perdure.TenantID) (perdure.TenantID, error) {
@@ -315,16 +327,4 @@ func (repo *Runs) TenantOf(run perdure.RunID, likely perdure.TenantID) (perdure.
 		return scan(&likely)
 	})
 	return likely, err
-}
-
-// RingingRefs names runs whose alarm has rung, oldest alarm first.
-func (repo *Runs) RingingRefs(limit int) (out []Ref, err error) {
-	err = repo.in.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id"+atMost, []any{int64(repo.in.Now), int64(limit)},
-		func(scan func(...any) error) error {
-			var r Ref
-			err := scan(&r.Tenant, &r.Run)
-			out = append(out, r)
-			return err
-		})
-	return out, err
 }

@@ -14,6 +14,18 @@ import (
 // last message, and no more of that than an excerpt takes. The title stands in the thread's row; a
 // row from before schema 17 has none, and it is looked for in the first messages.
 
+var threadTable = &table[perdure.Thread]{
+	name: "threads", versioned: true, version: func(t *perdure.Thread) *int64 { return &t.Version }, keys: []string{"tenant", "id"},
+	cols: []string{"tenant", "id", "metadata", "created_at", "version", "active", "seq", "updated_at", "title"},
+	bind: func(t *perdure.Thread) []any {
+		return []any{string(t.Tenant), string(t.ID), string(t.Metadata), int64(t.CreatedAt), t.Version, string(t.Active), t.Seq,
+			int64(t.UpdatedAt), t.Title}
+	},
+	scan: func(t *perdure.Thread) []any {
+		return []any{&t.Tenant, &t.ID, &t.Metadata, &t.CreatedAt, &t.Version, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title}
+	},
+}
+
 // threadHeads are threads without their metadata.
 var threadHeads = &table[perdure.Thread]{
 	name: "threads", keys: []string{"tenant", "id"},
@@ -21,6 +33,40 @@ var threadHeads = &table[perdure.Thread]{
 	scan: func(t *perdure.Thread) []any {
 		return []any{&t.Tenant, &t.ID, &t.CreatedAt, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title}
 	},
+}
+
+type threadKey struct {
+	t  perdure.TenantID
+	id perdure.ThreadID
+}
+
+var messageTable = &table[perdure.ThreadMessage]{
+	name: "messages", once: true, keys: []string{"tenant", "thread_id", "seq"},
+	cols: []string{"tenant", "thread_id", "seq", "role", "content", "metadata", "run_id", "at"},
+	bind: func(m *perdure.ThreadMessage) []any {
+		return []any{string(m.Tenant), string(m.ThreadID), m.Seq, m.Role, string(m.Content), string(m.Metadata), string(m.RunID), int64(m.At)}
+	},
+	scan: func(m *perdure.ThreadMessage) []any {
+		return []any{&m.Tenant, &m.ThreadID, &m.Seq, &m.Role, &m.Content, &m.Metadata, &m.RunID, &m.At}
+	},
+}
+
+// Threads are conversations and their messages.
+type Threads struct {
+	in       *Records
+	rows     staged[threadKey, perdure.Thread]
+	messages added[perdure.ThreadMessage]
+}
+
+func (repo *Threads) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, threadTable)
+	repo.messages.over(in, messageTable)
+}
+
+// Get gives a thread.
+func (repo *Threads) Get(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, bool, error) {
+	return repo.rows.load(threadKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 // Page lists a tenant's threads, the one on which something happened last first. A thread on
@@ -55,6 +101,17 @@ func threadPlace(cursor string) (at int64, id string, ok bool) {
 	text, id, _ := strings.Cut(cursor, ".")
 	at, err := strconv.ParseInt(text, 10, 64)
 	return at, id, err == nil && id != ""
+}
+
+// Messages reads a thread from a cursor on.
+func (repo *Threads) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, limit int) ([]perdure.ThreadMessage, error) {
+	var out []perdure.ThreadMessage
+	err := messageTable.query(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(id), after, int64(limit)},
+		func(m *perdure.ThreadMessage) error {
+			out = append(out, *m)
+			return nil
+		})
+	return out, err
 }
 
 // A LastMessage is the beginning of the last message of a thread.
@@ -143,60 +200,6 @@ func (repo *Threads) MetadataTitle(t perdure.TenantID, metadata perdure.Value) (
 	return perdure.MetadataTitle(string(text)), err
 }
 
-var threadTable = &table[perdure.Thread]{
-	name: "threads", versioned: true, version: func(t *perdure.Thread) *int64 { return &t.Version }, keys: []string{"tenant", "id"},
-	cols: []string{"tenant", "id", "metadata", "created_at", "version", "active", "seq", "updated_at", "title"},
-	bind: func(t *perdure.Thread) []any {
-		return []any{string(t.Tenant), string(t.ID), string(t.Metadata), int64(t.CreatedAt), t.Version, string(t.Active), t.Seq,
-			int64(t.UpdatedAt), t.Title}
-	},
-	scan: func(t *perdure.Thread) []any {
-		return []any{&t.Tenant, &t.ID, &t.Metadata, &t.CreatedAt, &t.Version, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title}
-	},
-}
-
-var messageTable = &table[perdure.ThreadMessage]{
-	name: "messages", once: true, keys: []string{"tenant", "thread_id", "seq"},
-	cols: []string{"tenant", "thread_id", "seq", "role", "content", "metadata", "run_id", "at"},
-	bind: func(m *perdure.ThreadMessage) []any {
-		return []any{string(m.Tenant), string(m.ThreadID), m.Seq, m.Role, string(m.Content), string(m.Metadata), string(m.RunID), int64(m.At)}
-	},
-	scan: func(m *perdure.ThreadMessage) []any {
-		return []any{&m.Tenant, &m.ThreadID, &m.Seq, &m.Role, &m.Content, &m.Metadata, &m.RunID, &m.At}
-	},
-}
-
-// Threads are conversations and their messages.
-type Threads struct {
-	in       *Records
-	rows     staged[threadKey, perdure.Thread]
-	messages added[perdure.ThreadMessage]
-}
-
-type threadKey struct {
-	t  perdure.TenantID
-	id perdure.ThreadID
-}
-
-// Messages reads a thread from a cursor on.
-func (repo *Threads) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, limit int) ([]perdure.ThreadMessage, error) {
-	var out []perdure.ThreadMessage
-	err := messageTable.query(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(id), after, int64(limit)},
-		func(m *perdure.ThreadMessage) error {
-			out = append(out, *m)
-			return nil
-		})
-	return out, err
-}
-
-// Drop takes a thread out of the store, if it still is what was read. Its messages follow.
-func (repo *Threads) Drop(th *perdure.Thread) {
-	k := threadKey{th.Tenant, th.ID}
-	repo.rows.drop(k)
-	repo.in.tx.later.add(statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?", []any{string(th.Tenant), string(th.ID), th.Version}, 1})
-	repo.in.Removals.rows.add(removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now, Lines: th.Seq})
-}
-
 // InUse tells why a thread is needed: a live run is on it, or an open chord goes on there.
 func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
 	live, err := repo.in.Runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL", []any{string(t), string(id)}, 1,
@@ -215,17 +218,6 @@ func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string,
 			return err
 		})
 	return why, err
-}
-
-func (repo *Threads) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, threadTable)
-	repo.messages.over(in, messageTable)
-}
-
-// Get gives a thread.
-func (repo *Threads) Get(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, bool, error) {
-	return repo.rows.load(threadKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 // Put stages a thread, on which something happens now. Its version is counted when the batch is written.
@@ -253,4 +245,12 @@ func (repo *Threads) AddMessage(m perdure.ThreadMessage) {
 		}
 	}
 	repo.messages.add(m)
+}
+
+// Drop takes a thread out of the store, if it still is what was read. Its messages follow.
+func (repo *Threads) Drop(th *perdure.Thread) {
+	k := threadKey{th.Tenant, th.ID}
+	repo.rows.drop(k)
+	repo.in.tx.later.add(statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?", []any{string(th.Tenant), string(th.ID), th.Version}, 1})
+	repo.in.Removals.rows.add(removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now, Lines: th.Seq})
 }

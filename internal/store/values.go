@@ -15,30 +15,49 @@ const InlineMax = 8 << 10
 // ShownMax is the size above which a value in a log line stands as {ref, size}.
 const shownMax = 64 << 10
 
-// Intern keeps a value: as it is when it is small, and otherwise once per tenant, by its hash. owner is the
-// run or thread that it lives as long as.
-func (repo *Values) Intern(t perdure.TenantID, owner string, raw []byte) perdure.Value {
-	return repo.intern(t, owner, raw, InlineMax)
+type blobRow struct {
+	Tenant  perdure.TenantID
+	Hash    string
+	Size    int64
+	Content string
 }
 
-// InternShown keeps a value as a log line shows it.
-func (repo *Values) InternShown(t perdure.TenantID, owner string, raw []byte) perdure.Value {
-	return repo.intern(t, owner, raw, shownMax)
+var blobTable = &table[blobRow]{
+	name: "blobs", quiet: true, held: "size", keys: []string{"tenant", "hash"},
+	cols: []string{"tenant", "hash", "size", "content"},
+	bind: func(b *blobRow) []any { return []any{string(b.Tenant), b.Hash, b.Size, b.Content} },
+	scan: func(b *blobRow) []any { return []any{&b.Tenant, &b.Hash, &b.Size, &b.Content} },
 }
 
-func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline int) perdure.Value {
-	text := string(raw)
-	if repo.in.s.opt.Redact != nil {
-		text = repo.in.s.opt.Redact(text) // before the hash: a hash of a secret can be guessed at
-	}
-	repo.in.tx.bytes += len(text)
-	if len(text) <= inline {
-		return perdure.Value(text)
-	}
-	hash := Digest(text)
-	repo.blobs.add(blobRow{t, hash, int64(len(text)), text})
-	repo.refs.add(blobRefRow{t, owner, hash})
-	return perdure.RefValue(hash, len(text))
+type blobRefRow struct {
+	Tenant perdure.TenantID
+	Owner  string
+	Hash   string
+}
+
+var blobRefTable = &table[blobRefRow]{
+	name: "blob_refs", quiet: true, keys: []string{"tenant", "owner", "hash"},
+	cols: []string{"tenant", "owner", "hash"},
+	bind: func(b *blobRefRow) []any { return []any{string(b.Tenant), b.Owner, b.Hash} },
+	scan: func(b *blobRefRow) []any { return []any{&b.Tenant, &b.Owner, &b.Hash} },
+}
+
+// Values are large values, which are stored once per tenant by their hash, and who refers to them.
+type Values struct {
+	in    *Records
+	blobs added[blobRow]
+	refs  added[blobRefRow]
+}
+
+func (repo *Values) open(in *Records) {
+	repo.in, repo.blobs.in, repo.refs.in = in, in, in
+	in.write(repo)
+}
+
+func (repo *Values) pending() int { return repo.blobs.pending() + repo.refs.pending() }
+
+func (repo *Values) statements(d *dialect) []statement {
+	return append(blobTable.insert(d, distinct(repo.blobs.list)), blobRefTable.insert(d, repo.refs.list)...)
 }
 
 // distinct leaves out what a batch has interned before: one statement may not touch a row twice.
@@ -54,20 +73,6 @@ func distinct(blobs []blobRow) []blobRow {
 		}
 	}
 	return out
-}
-
-// Share lets another owner keep a value that is stored already.
-func (repo *Values) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
-	if hash, _, ref := v.Ref(); ref {
-		repo.refs.add(blobRefRow{t, owner, hash})
-	}
-	return v
-}
-
-// Digest is the hash by which content is known.
-func Digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
 }
 
 // Resolve gives the content of a value.
@@ -97,38 +102,44 @@ func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, err
 	return perdure.Value(content), err
 }
 
-type blobRow struct {
-	Tenant  perdure.TenantID
-	Hash    string
-	Size    int64
-	Content string
+// Digest is the hash by which content is known.
+func Digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
-type blobRefRow struct {
-	Tenant perdure.TenantID
-	Owner  string
-	Hash   string
+// Intern keeps a value: as it is when it is small, and otherwise once per tenant, by its hash. owner is the
+// run or thread that it lives as long as.
+func (repo *Values) Intern(t perdure.TenantID, owner string, raw []byte) perdure.Value {
+	return repo.intern(t, owner, raw, InlineMax)
 }
 
-var blobTable = &table[blobRow]{
-	name: "blobs", quiet: true, held: "size", keys: []string{"tenant", "hash"},
-	cols: []string{"tenant", "hash", "size", "content"},
-	bind: func(b *blobRow) []any { return []any{string(b.Tenant), b.Hash, b.Size, b.Content} },
-	scan: func(b *blobRow) []any { return []any{&b.Tenant, &b.Hash, &b.Size, &b.Content} },
+// InternShown keeps a value as a log line shows it.
+func (repo *Values) InternShown(t perdure.TenantID, owner string, raw []byte) perdure.Value {
+	return repo.intern(t, owner, raw, shownMax)
 }
 
-var blobRefTable = &table[blobRefRow]{
-	name: "blob_refs", quiet: true, keys: []string{"tenant", "owner", "hash"},
-	cols: []string{"tenant", "owner", "hash"},
-	bind: func(b *blobRefRow) []any { return []any{string(b.Tenant), b.Owner, b.Hash} },
-	scan: func(b *blobRefRow) []any { return []any{&b.Tenant, &b.Owner, &b.Hash} },
+func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline int) perdure.Value {
+	text := string(raw)
+	if repo.in.s.opt.Redact != nil {
+		text = repo.in.s.opt.Redact(text) // before the hash: a hash of a secret can be guessed at
+	}
+	repo.in.tx.bytes += len(text)
+	if len(text) <= inline {
+		return perdure.Value(text)
+	}
+	hash := Digest(text)
+	repo.blobs.add(blobRow{t, hash, int64(len(text)), text})
+	repo.refs.add(blobRefRow{t, owner, hash})
+	return perdure.RefValue(hash, len(text))
 }
 
-// Values are large values, which are stored once per tenant by their hash, and who refers to them.
-type Values struct {
-	in    *Records
-	blobs added[blobRow]
-	refs  added[blobRefRow]
+// Share lets another owner keep a value that is stored already.
+func (repo *Values) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
+	if hash, _, ref := v.Ref(); ref {
+		repo.refs.add(blobRefRow{t, owner, hash})
+	}
+	return v
 }
 
 // drop removes large values that were an owner's, as far as they are nobody else's.
@@ -174,15 +185,4 @@ func (repo *Values) dropBlobs(t perdure.TenantID, hashes []string) {
 		repo.in.tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)
 		return nil
 	})
-}
-
-func (repo *Values) open(in *Records) {
-	repo.in, repo.blobs.in, repo.refs.in = in, in, in
-	in.write(repo)
-}
-
-func (repo *Values) pending() int { return repo.blobs.pending() + repo.refs.pending() }
-
-func (repo *Values) statements(d *dialect) []statement {
-	return append(blobTable.insert(d, distinct(repo.blobs.list)), blobRefTable.insert(d, repo.refs.list)...)
 }

@@ -25,15 +25,15 @@ var waiterTable = &table[WaiterRow]{
 	scan: func(w *WaiterRow) []any { return []any{&w.Tenant, &w.RunID, &w.Node, &w.ExpiresAt} },
 }
 
+type waiterKey struct {
+	runKey
+	node string
+}
+
 // Waiters say on which nodes somebody waits for a run.
 type Waiters struct {
 	in   *Records
 	rows stagedOfRuns[waiterKey, WaiterRow]
-}
-
-type waiterKey struct {
-	runKey
-	node string
 }
 
 func (repo *Waiters) open(in *Records) {
@@ -54,24 +54,6 @@ func (repo *Waiters) Of(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, err
 	}
 	slices.SortFunc(out, func(a, b WaiterRow) int { return strings.Compare(a.Node, b.Node) })
 	return out, err
-}
-
-// Renew stages a later expiry of those waiters of a node that have not expired, and says which these are. One that
-// is dropped meanwhile stays dropped.
-func (repo *Waiters) Renew(t perdure.TenantID, node string, ids []perdure.RunID, until perdure.Instant) (kept map[perdure.RunID]bool, err error) {
-	kept = make(map[perdure.RunID]bool, len(ids))
-	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
-		given, args := repo.in.dialect.keyed("waiters", []string{"tenant", "node", "run_id"}, []string{string(t), node}, part)
-		return waiterTable.query(repo.in.sess, given, args, func(w *WaiterRow) error {
-			if w.ExpiresAt > repo.in.Now {
-				kept[w.RunID] = true
-				repo.in.tx.Stage("UPDATE waiters SET expires_at=? WHERE tenant=? AND run_id=? AND node=? AND expires_at>?",
-					int64(until), string(t), string(w.RunID), node, int64(repo.in.Now))
-			}
-			return nil
-		})
-	})
-	return kept, err
 }
 
 // Expired gives waiters whose node has not spoken up for them.
@@ -98,6 +80,24 @@ func (repo *Waiters) Expired(limit int) ([]WaiterRow, error) {
 // Put stages a waiter.
 func (repo *Waiters) Put(w WaiterRow) {
 	repo.rows.put(waiterKey{runKey{w.Tenant, w.RunID}, w.Node}, w)
+}
+
+// Renew stages a later expiry of those waiters of a node that have not expired, and says which these are. One that
+// is dropped meanwhile stays dropped.
+func (repo *Waiters) Renew(t perdure.TenantID, node string, ids []perdure.RunID, until perdure.Instant) (kept map[perdure.RunID]bool, err error) {
+	kept = make(map[perdure.RunID]bool, len(ids))
+	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
+		given, args := repo.in.dialect.keyed("waiters", []string{"tenant", "node", "run_id"}, []string{string(t), node}, part)
+		return waiterTable.query(repo.in.sess, given, args, func(w *WaiterRow) error {
+			if w.ExpiresAt > repo.in.Now {
+				kept[w.RunID] = true
+				repo.in.tx.Stage("UPDATE waiters SET expires_at=? WHERE tenant=? AND run_id=? AND node=? AND expires_at>?",
+					int64(until), string(t), string(w.RunID), node, int64(repo.in.Now))
+			}
+			return nil
+		})
+	})
+	return kept, err
 }
 
 // Drop removes a waiter as it was read.

@@ -22,6 +22,12 @@ var waitTable = &table[perdure.Wait]{
 	sound: func(w *perdure.Wait) { countable(&w.Ended, &w.OK) },
 }
 
+// A waitKey names a wait of a run.
+type waitKey struct {
+	runKey
+	id string
+}
+
 // Waits are what runs wait for.
 type Waits struct {
 	in       *Records
@@ -29,19 +35,14 @@ type Waits struct {
 	complete map[runKey]bool // all open waits of these runs are among the rows
 }
 
-// A waitKey names a wait of a run.
-type waitKey struct {
-	runKey
-	id string
+func (repo *Waits) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, waitTable)
 }
 
-// FirstOpen gives a run's open waits, in the order of their ids: at most so many.
-func (repo *Waits) FirstOpen(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Wait, err error) {
-	err = waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open' ORDER BY id"+atMost, []any{string(t), string(run), int64(limit)}, func(w *perdure.Wait) error {
-		out = append(out, *w)
-		return nil
-	})
-	return out, err
+// Get gives one wait of a run, open or not.
+func (repo *Waits) Get(t perdure.TenantID, run perdure.RunID, id string) (perdure.Wait, bool, error) {
+	return repo.rows.load(waitKey{runKey{t, run}, id}, "WHERE tenant=? AND run_id=? AND id=?", string(t), string(run), id)
 }
 
 // List gives all waits of a run.
@@ -52,11 +53,6 @@ func (repo *Waits) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Wait, 
 		return nil
 	})
 	return out, err
-}
-
-func (repo *Waits) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, waitTable)
 }
 
 // Open gives a run's open waits, in the order of their ids.
@@ -85,9 +81,13 @@ func (repo *Waits) Open(t perdure.TenantID, id perdure.RunID) ([]perdure.Wait, e
 	return out, nil
 }
 
-// Get gives one wait of a run, open or not.
-func (repo *Waits) Get(t perdure.TenantID, run perdure.RunID, id string) (perdure.Wait, bool, error) {
-	return repo.rows.load(waitKey{runKey{t, run}, id}, "WHERE tenant=? AND run_id=? AND id=?", string(t), string(run), id)
+// FirstOpen gives a run's open waits, in the order of their ids: at most so many.
+func (repo *Waits) FirstOpen(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Wait, err error) {
+	err = waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open' ORDER BY id"+atMost, []any{string(t), string(run), int64(limit)}, func(w *perdure.Wait) error {
+		out = append(out, *w)
+		return nil
+	})
+	return out, err
 }
 
 // Missed names a wait that is over although the suspend that named it was not ended by it.

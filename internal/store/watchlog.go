@@ -18,33 +18,16 @@ var watchTable = &table[perdure.WatchdogAction]{
 	},
 }
 
-// Add stages entries of the watchdog's log. They are written with what they tell of, or not at all.
-func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { repo.rows.add(list...) }
+// WatchLog is the log of what the watchdog did.
+type WatchLog struct {
+	in      *Records
+	rows    added[perdure.WatchdogAction]
+	trimmed bool // the batch has removed old entries
+}
 
-// Trim removes the oldest entries of the watchdog's log: those before an id, and those beyond so many, a batch at a time.
-// It gives how many it has staged to go; another node that removes the same ones at this moment has this batch decided again.
-func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
-	if !repo.in.tx.first(&repo.trimmed) {
-		return 0, nil
-	}
-	err = repo.in.sess.Query(fmt.Sprintf("SELECT id FROM watchdog_log ORDER BY id DESC LIMIT 1 OFFSET %d", keep), nil,
-		func(scan func(...any) error) error {
-			var id string
-			err := scan(&id)
-			before = max(before, id+"~") // beyond this one
-			return err
-		})
-	if err != nil {
-		return 0, err
-	}
-	var last string
-	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM watchdog_log WHERE id<? ORDER BY id LIMIT %d) AS old", limit), []any{before},
-		func(scan func(...any) error) error { return scan(&n, &last) })
-	if err != nil || n == 0 {
-		return 0, err
-	}
-	repo.in.tx.later.add(statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
-	return n, repo.in.tx.alone("trimmed")
+func (repo *WatchLog) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, watchTable)
 }
 
 // A WatchFilter chooses entries of the watchdog's log. Empty fields choose all.
@@ -80,14 +63,31 @@ func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err err
 	return out, err
 }
 
-// WatchLog is the log of what the watchdog did.
-type WatchLog struct {
-	in      *Records
-	rows    added[perdure.WatchdogAction]
-	trimmed bool // the batch has removed old entries
-}
+// Add stages entries of the watchdog's log. They are written with what they tell of, or not at all.
+func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { repo.rows.add(list...) }
 
-func (repo *WatchLog) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, watchTable)
+// Trim removes the oldest entries of the watchdog's log: those before an id, and those beyond so many, a batch at a time.
+// It gives how many it has staged to go; another node that removes the same ones at this moment has this batch decided again.
+func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
+	if !repo.in.tx.first(&repo.trimmed) {
+		return 0, nil
+	}
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT id FROM watchdog_log ORDER BY id DESC LIMIT 1 OFFSET %d", keep), nil,
+		func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			before = max(before, id+"~") // beyond this one
+			return err
+		})
+	if err != nil {
+		return 0, err
+	}
+	var last string
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM watchdog_log WHERE id<? ORDER BY id LIMIT %d) AS old", limit), []any{before},
+		func(scan func(...any) error) error { return scan(&n, &last) })
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	repo.in.tx.later.add(statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
+	return n, repo.in.tx.alone("trimmed")
 }

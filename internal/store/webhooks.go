@@ -2,11 +2,25 @@ package store
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/perdure/perdure"
 )
+
+var webhookTable = &table[perdure.Webhook]{
+	name: "webhooks", versioned: true, version: func(w *perdure.Webhook) *int64 { return &w.Version }, keys: []string{"tenant", "id"},
+	cols: []string{"tenant", "id", "scope", "thread_id", "url", "events", "description", "secret_version", "rotated_at",
+		"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "unused_at", "version"},
+	bind: func(w *perdure.Webhook) []any {
+		return []any{string(w.Tenant), string(w.ID), w.Scope, string(w.ThreadID), w.URL, strings.Join(w.Events, " "), w.Description, int64(w.SecretVersion),
+			int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt), w.DisabledReason, int64(w.FailingAt), int64(w.DeletedAt),
+			int64(max(w.UnusedAt, w.DeletedAt)), w.Version}
+	},
+	scan: func(w *perdure.Webhook) []any {
+		return []any{&w.Tenant, &w.ID, &w.Scope, &w.ThreadID, &w.URL, wordList{&w.Events}, &w.Description, &w.SecretVersion,
+			&w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt, &w.UnusedAt, &w.Version}
+	},
+}
 
 // wordList scans words with spaces between.
 type wordList struct{ words *[]string }
@@ -15,56 +29,6 @@ func (l wordList) Scan(v any) error {
 	text, _ := v.(string)
 	*l.words = strings.Fields(text)
 	return nil
-}
-
-var (
-	webhookTable = &table[perdure.Webhook]{
-		name: "webhooks", versioned: true, version: func(w *perdure.Webhook) *int64 { return &w.Version }, keys: []string{"tenant", "id"},
-		cols: []string{"tenant", "id", "scope", "thread_id", "url", "events", "description", "secret_version", "rotated_at",
-			"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "unused_at", "version"},
-		bind: func(w *perdure.Webhook) []any {
-			return []any{string(w.Tenant), string(w.ID), w.Scope, string(w.ThreadID), w.URL, strings.Join(w.Events, " "), w.Description, int64(w.SecretVersion),
-				int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt), w.DisabledReason, int64(w.FailingAt), int64(w.DeletedAt),
-				int64(max(w.UnusedAt, w.DeletedAt)), w.Version}
-		},
-		scan: func(w *perdure.Webhook) []any {
-			return []any{&w.Tenant, &w.ID, &w.Scope, &w.ThreadID, &w.URL, wordList{&w.Events}, &w.Description, &w.SecretVersion,
-				&w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt, &w.UnusedAt, &w.Version}
-		},
-	}
-)
-
-func readWebhooks(s Session, t perdure.TenantID) ([]perdure.Webhook, error) {
-	var out []perdure.Webhook
-	err := webhookTable.query(s, "WHERE tenant=? AND scope<>'run' AND deleted_at=0 ORDER BY id", []any{string(t)}, func(w *perdure.Webhook) error {
-		out = append(out, *w)
-		return nil
-	})
-	return out, err
-}
-
-// MailboxesEach is how many endpoints of a tenant Mailboxes gives before it goes on with the next tenant.
-const MailboxesEach = 100
-
-var (
-	mailboxesOfAll = mailboxes(MailboxesEach)
-	mailboxesOfOne = mailboxes(math.MaxInt32)
-)
-
-// secretMade is when the secret of a row of webhooks was made.
-const secretMade = "CASE WHEN rotated_at<>0 THEN rotated_at ELSE created_at END"
-
-// Webhooks are the endpoints that are told of events, and how many a tenant may have.
-type Webhooks struct {
-	in     *Records
-	rows   staged[webhookKey, perdure.Webhook]
-	quotas staged[quotaKey, WebhookQuota]
-}
-
-// A WebhookRef names a webhook.
-type WebhookRef struct {
-	Tenant perdure.TenantID
-	ID     perdure.WebhookID
 }
 
 type webhookKey struct {
@@ -83,11 +47,6 @@ type WebhookQuota struct {
 	Version int64
 }
 
-type quotaKey struct {
-	t     perdure.TenantID
-	scope string
-}
-
 var quotaTable = &table[WebhookQuota]{
 	name: "webhook_quota", versioned: true, version: func(q *WebhookQuota) *int64 { return &q.Version }, keys: []string{"tenant", "scope"},
 	cols: []string{"tenant", "scope", "since", "made", "removed_version", "version"},
@@ -99,11 +58,37 @@ var quotaTable = &table[WebhookQuota]{
 	},
 }
 
-// A HookCursor is a place in the order of unused webhooks.
-type HookCursor struct {
-	At     perdure.Instant
-	Tenant perdure.TenantID
-	ID     perdure.WebhookID
+type quotaKey struct {
+	t     perdure.TenantID
+	scope string
+}
+
+// Webhooks are the endpoints that are told of events, and how many a tenant may have.
+type Webhooks struct {
+	in     *Records
+	rows   staged[webhookKey, perdure.Webhook]
+	quotas staged[quotaKey, WebhookQuota]
+}
+
+func (repo *Webhooks) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, webhookTable)
+	repo.quotas.over(in, quotaTable)
+}
+
+// Get gives an endpoint, one that was deleted too.
+func (repo *Webhooks) Get(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
+	return repo.rows.load(webhookKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
+}
+
+// List gives the registered endpoints of a tenant as they stand in the database.
+func (repo *Webhooks) List(t perdure.TenantID) ([]perdure.Webhook, error) {
+	var out []perdure.Webhook
+	err := webhookTable.query(repo.in.sess, "WHERE tenant=? AND scope<>'run' AND deleted_at=0 ORDER BY id", []any{string(t)}, func(w *perdure.Webhook) error {
+		out = append(out, *w)
+		return nil
+	})
+	return out, err
 }
 
 // Page lists a tenant's registered webhooks by id.
@@ -129,13 +114,29 @@ func (repo *Webhooks) All(limit int) (out []perdure.Webhook, err error) {
 	return out, err
 }
 
-func (repo *Webhooks) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, webhookTable)
-	repo.quotas.over(in, quotaTable)
+// Tenants gives tenants that have registered endpoints, in order. However many each has, it costs one step.
+func (repo *Webhooks) Tenants(limit int) (out []perdure.TenantID, err error) {
+	const next = "(SELECT w.tenant FROM webhooks w WHERE w.scope<>'run' AND w.deleted_at=0%s ORDER BY w.tenant LIMIT 1)"
+	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+fmt.Sprintf(next, " AND w.tenant>t.tenant")+
+		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{int64(limit)}, func(scan func(...any) error) error {
+		var t perdure.TenantID
+		err := scan(&t)
+		out = append(out, t)
+		return err
+	})
+	return out, err
+}
+
+// A WebhookRef names a webhook.
+type WebhookRef struct {
+	Tenant perdure.TenantID
+	ID     perdure.WebhookID
 }
 
 func (r WebhookRef) String() string { return string(r.Tenant) + "/" + string(r.ID) }
+
+// secretMade is when the secret of a row of webhooks was made.
+const secretMade = "CASE WHEN rotated_at<>0 THEN rotated_at ELSE created_at END"
 
 // LastSecretMade is when the newest secret of a webhook was made. It reads all webhooks: for a store that nobody works on.
 func (repo *Webhooks) LastSecretMade() (at perdure.Instant, err error) {
@@ -154,52 +155,6 @@ func (repo *Webhooks) SecretsMadeBefore(at perdure.Instant, limit int) (out []We
 		})
 	return out, err
 }
-
-// Get gives an endpoint, one that was deleted too.
-func (repo *Webhooks) Get(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
-	return repo.rows.load(webhookKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
-}
-
-// List gives the registered endpoints of a tenant as they stand in the database.
-func (repo *Webhooks) List(t perdure.TenantID) ([]perdure.Webhook, error) {
-	return readWebhooks(repo.in.sess, t)
-}
-
-// Tenants gives tenants that have registered endpoints, in order. However many each has, it costs one step.
-func (repo *Webhooks) Tenants(limit int) (out []perdure.TenantID, err error) {
-	const next = "(SELECT w.tenant FROM webhooks w WHERE w.scope<>'run' AND w.deleted_at=0%s ORDER BY w.tenant LIMIT 1)"
-	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+fmt.Sprintf(next, " AND w.tenant>t.tenant")+
-		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{int64(limit)}, func(scan func(...any) error) error {
-		var t perdure.TenantID
-		err := scan(&t)
-		out = append(out, t)
-		return err
-	})
-	return out, err
-}
-
-// Put stages an endpoint. Its version is counted when the batch is written.
-func (repo *Webhooks) Put(w perdure.Webhook) { repo.rows.put(webhookKey{w.Tenant, w.ID}, w) }
-
-// Quota gives a tenant's row. It is read before the webhooks are counted.
-func (repo *Webhooks) Quota(t perdure.TenantID, scope string) (WebhookQuota, error) {
-	k := quotaKey{t, scope}
-	if q, _, known := repo.quotas.get(k); known {
-		return q, nil
-	}
-	err := quotaTable.query(repo.in.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope}, func(q *WebhookQuota) error {
-		repo.quotas.absorb(k, *q, true)
-		return nil
-	})
-	if err == nil {
-		repo.quotas.absorb(k, WebhookQuota{Tenant: t, Scope: scope}, false)
-	}
-	q, _, _ := repo.quotas.get(k)
-	return q, err
-}
-
-// PutQuota stages a tenant's row. Its version is counted when the batch is written.
-func (repo *Webhooks) PutQuota(q WebhookQuota) { repo.quotas.put(quotaKey{q.Tenant, q.Scope}, q) }
 
 // CountRegistered counts a tenant's registered endpoints, with those that the batch makes and without those that it deletes.
 func (repo *Webhooks) CountRegistered(t perdure.TenantID) (int, error) {
@@ -221,6 +176,13 @@ func (repo *Webhooks) CountRegistered(t perdure.TenantID) (int, error) {
 		}
 	}
 	return len(there), nil
+}
+
+// A HookCursor is a place in the order of unused webhooks.
+type HookCursor struct {
+	At     perdure.Instant
+	Tenant perdure.TenantID
+	ID     perdure.WebhookID
 }
 
 // Unused gives webhooks behind a place that are unused since an instant or before and have
@@ -252,6 +214,9 @@ func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int
 	return out, next, err
 }
 
+// Put stages an endpoint. Its version is counted when the batch is written.
+func (repo *Webhooks) Put(w perdure.Webhook) { repo.rows.put(webhookKey{w.Tenant, w.ID}, w) }
+
 // Drop takes a webhook out of the store, if it still is what was read.
 func (repo *Webhooks) Drop(w *perdure.Webhook) {
 	k := webhookKey{w.Tenant, w.ID}
@@ -260,3 +225,23 @@ func (repo *Webhooks) Drop(w *perdure.Webhook) {
 	repo.in.tx.later.add(statement{"DELETE FROM webhooks WHERE tenant=? AND id=? AND version=?",
 		[]any{string(w.Tenant), string(w.ID), w.Version}, 1})
 }
+
+// Quota gives a tenant's row. It is read before the webhooks are counted.
+func (repo *Webhooks) Quota(t perdure.TenantID, scope string) (WebhookQuota, error) {
+	k := quotaKey{t, scope}
+	if q, _, known := repo.quotas.get(k); known {
+		return q, nil
+	}
+	err := quotaTable.query(repo.in.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope}, func(q *WebhookQuota) error {
+		repo.quotas.absorb(k, *q, true)
+		return nil
+	})
+	if err == nil {
+		repo.quotas.absorb(k, WebhookQuota{Tenant: t, Scope: scope}, false)
+	}
+	q, _, _ := repo.quotas.get(k)
+	return q, err
+}
+
+// PutQuota stages a tenant's row. Its version is counted when the batch is written.
+func (repo *Webhooks) PutQuota(q WebhookQuota) { repo.quotas.put(quotaKey{q.Tenant, q.Scope}, q) }

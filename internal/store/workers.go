@@ -17,22 +17,25 @@ var workerTable = &table[perdure.Worker]{
 	},
 }
 
+type workerKey struct {
+	t  perdure.TenantID
+	id string
+}
+
 // Workers are the workers that have asked for work.
 type Workers struct {
 	in   *Records
 	rows staged[workerKey, perdure.Worker]
 }
 
-type workerKey struct {
-	t  perdure.TenantID
-	id string
+func (repo *Workers) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, workerTable)
 }
 
-// Page lists a tenant's workers by id.
-func (repo *Workers) Page(t perdure.TenantID, p Page) ([]perdure.Worker, string, error) {
-	return paged(p, func(after string, n int, row func(*perdure.Worker) error) error {
-		return workerTable.query(repo.in.sess, "WHERE tenant=? AND id>? ORDER BY id"+atMost, []any{string(t), after, int64(n)}, row)
-	}, func(w *perdure.Worker) string { return w.ID }, func(w *perdure.Worker) int { return 200 + quoted(w.ID) + len(w.Queues) })
+// Get gives a worker.
+func (repo *Workers) Get(t perdure.TenantID, id string) (perdure.Worker, bool, error) {
+	return repo.rows.load(workerKey{t, id}, "WHERE tenant=? AND id=?", string(t), id)
 }
 
 // List lists a tenant's workers.
@@ -45,14 +48,11 @@ func (repo *Workers) List(t perdure.TenantID) ([]perdure.Worker, error) {
 	return out, err
 }
 
-func (repo *Workers) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, workerTable)
-}
-
-// Get gives a worker.
-func (repo *Workers) Get(t perdure.TenantID, id string) (perdure.Worker, bool, error) {
-	return repo.rows.load(workerKey{t, id}, "WHERE tenant=? AND id=?", string(t), id)
+// Page lists a tenant's workers by id.
+func (repo *Workers) Page(t perdure.TenantID, p Page) ([]perdure.Worker, string, error) {
+	return paged(p, func(after string, n int, row func(*perdure.Worker) error) error {
+		return workerTable.query(repo.in.sess, "WHERE tenant=? AND id>? ORDER BY id"+atMost, []any{string(t), after, int64(n)}, row)
+	}, func(w *perdure.Worker) string { return w.ID }, func(w *perdure.Worker) int { return 200 + quoted(w.ID) + len(w.Queues) })
 }
 
 // Silent gives workers that were not heard from since an instant and are not offline yet.
@@ -73,6 +73,16 @@ func (repo *Workers) Silent(since perdure.Instant, limit int) ([]perdure.Worker,
 // Put stages a worker.
 func (repo *Workers) Put(w perdure.Worker) { repo.rows.put(workerKey{w.Tenant, w.ID}, w) }
 
+// SetOffline stages that a worker is shown as offline, unless it was heard from meanwhile.
+func (repo *Workers) SetOffline(w perdure.Worker) {
+	if sl := repo.rows.byKey[workerKey{w.Tenant, w.ID}]; sl != nil {
+		before := *sl
+		sl.val.Offline = true
+		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
+	}
+	repo.in.tx.later.add(statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?", []any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
+}
+
 // DropUnused removes workers that are offline and were last heard from at an instant or before, at
 // most so many. It gives how many it has staged to go. A worker that comes back at this moment
 // stays.
@@ -86,14 +96,4 @@ func (repo *Workers) DropUnused(before perdure.Instant, limit int) (n int, err e
 	repo.in.tx.later.add(statement{due + "DELETE FROM workers WHERE (tenant,id) IN (SELECT tenant,id FROM due) AND " + gone,
 		[]any{int64(before), int64(before)}, anyNumber})
 	return n, repo.in.tx.alone("workers removed")
-}
-
-// SetOffline stages that a worker is shown as offline, unless it was heard from meanwhile.
-func (repo *Workers) SetOffline(w perdure.Worker) {
-	if sl := repo.rows.byKey[workerKey{w.Tenant, w.ID}]; sl != nil {
-		before := *sl
-		sl.val.Offline = true
-		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
-	}
-	repo.in.tx.later.add(statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?", []any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
 }

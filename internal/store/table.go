@@ -8,32 +8,37 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A table knows how a record becomes a row and back. cols, bind and scan are in the same order.
+// A table maps a record to a row and back. cols, bind and scan have the same order, and the key
+// columns come first.
 type table[T any] struct {
 	name string
 	cols []string
 	keys []string
 	bind func(*T) []any
 	scan func(*T) []any
-	// versioned tables have a column "version": an update holds only for the version that was read. version points to
-	// it in a record. heads, if set, has the columns that an update writes, where these are not all.
+	// versioned tables have a column "version". An update applies only if the row still has the
+	// version that was read. version points to that field of a record. heads, if set, is the table
+	// with the columns that an update writes, where these are not all.
 	versioned bool
 	version   func(*T) *int64
 	heads     *table[T]
-	// written once: a second insert of the same key is an error, not an update.
+	// once: a second insert of the same key is an error, not an update.
 	once bool
 	// quiet: a second insert of the same key changes nothing and is no error.
 	quiet bool
-	// held: a quiet insert of a key that is there holds its row, by setting this column to what it is, against who would
-	// remove it meanwhile. Where there is one writer there is no meanwhile.
-	held string
+	// lockColumn is set for a quiet table whose existing row is to be locked by an insert of the
+	// same key. The insert sets this column to the value it has, so that a concurrent delete waits
+	// for the commit. SQLite has a single writer and needs no lock.
+	lockColumn string
 
-	// unread is told of a column that holds something else than it should; sound looks at a record that was read. A row that
-	// something happened to outside of the program is read all the same: it must not stand in the way of the others.
+	// unread is called for a column whose value can't be read. sound checks a record after it was
+	// read. A row that was damaged from outside is still read: it must not block the rows beside
+	// it.
 	unread func(v *T, column string)
 	sound  func(*T)
 
-	texts sync.Map // the statement by dialect and number of rows: stores of one process share the table
+	// texts caches statements by dialect and number of rows. Stores of one process share the table.
+	texts sync.Map
 }
 
 type textKey struct {
@@ -42,7 +47,7 @@ type textKey struct {
 	update bool
 }
 
-// insert gives the statements that write rows.
+// insert gives the statements that insert rows, or update them according to the table's flags.
 func (t *table[T]) insert(d *dialect, rows []T) (out []statement) {
 	if len(rows) == 0 {
 		return nil
@@ -57,7 +62,8 @@ func (t *table[T]) insert(d *dialect, rows []T) (out []statement) {
 	return out
 }
 
-// update gives the statements that change rows of a versioned table, each only if it is there and is what was read.
+// update gives the statements that update rows of a versioned table. A row is updated only if it
+// exists and has the version before this one.
 func (t *table[T]) update(d *dialect, rows []T) (out []statement) {
 	if len(rows) == 0 {
 		return nil
@@ -74,7 +80,8 @@ func (t *table[T]) bound(rows []T) [][]any {
 		bound[i] = t.bind(&rows[i])
 	}
 	if !t.once && len(rows) > 1 {
-		// Two nodes that change the same rows do it in the same order, so that they can't lock each other out.
+		// Sorted, so that two nodes that change the same rows lock them in the same order and can't
+		// deadlock.
 		slices.SortStableFunc(bound, t.byKey)
 	}
 	return bound
@@ -106,8 +113,8 @@ func (t *table[T]) insertText(d *dialect, part [][]any) string {
 	b.WriteString("INSERT " + d.orFail + "INTO " + t.name + " (" + strings.Join(t.cols, ",") + ") " + d.rows(part))
 	switch {
 	case t.once:
-	case t.quiet && t.held != "" && !d.ownClock:
-		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO UPDATE SET " + t.held + "=excluded." + t.held)
+	case t.quiet && t.lockColumn != "" && !d.ownClock:
+		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO UPDATE SET " + t.lockColumn + "=excluded." + t.lockColumn)
 	case t.quiet:
 		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO NOTHING")
 	default:
@@ -145,16 +152,17 @@ func (t *table[T]) updateText(d *dialect, part [][]any) string {
 	return text
 }
 
-// selectText is a SELECT of the whole record.
+// selectText is a SELECT of whole records.
 func (t *table[T]) selectText(rest string) string {
 	return "SELECT " + strings.Join(t.cols, ",") + " FROM " + t.name + " " + rest
 }
 
+// query calls row for every record that a condition selects.
 func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error) error {
 	return s.Query(t.selectText(rest), args, func(scan func(...any) error) error {
 		var v T
 		if scan(t.scan(&v)...) != nil {
-			v = *new(T) // what was read of it comes again
+			v = *new(T) // scanned again, column by column
 			if err := t.scanAnyhow(scan, &v); err != nil {
 				return err
 			}
@@ -166,7 +174,7 @@ func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error)
 	})
 }
 
-// one reads the row that a condition holds for: ok is false if there is none.
+// one reads the row that a condition selects. ok is false if there is none.
 func (t *table[T]) one(s Session, where string, args ...any) (v T, ok bool, err error) {
 	err = t.query(s, where, args, func(x *T) error {
 		v, ok = *x, true
@@ -175,7 +183,7 @@ func (t *table[T]) one(s Session, where string, args ...any) (v T, ok bool, err 
 	return v, ok, err
 }
 
-// ignored scans what is not needed.
+// ignored is the destination of a column that is not needed.
 type ignored struct{}
 
 func (ignored) Scan(any) error { return nil }
@@ -196,7 +204,7 @@ func toBit(b bool) int64 {
 	return 0
 }
 
-// nullable scans NULL into zero.
+// nullable scans NULL, and any value that is no number, into zero.
 type nullable[T ~int64] struct{ p *T }
 
 func (x nullable[T]) Scan(v any) error {
@@ -205,6 +213,7 @@ func (x nullable[T]) Scan(v any) error {
 	return nil
 }
 
+// orNull is the argument for a column that holds NULL instead of zero.
 func orNull[T ~int64](v T) any {
 	if v == 0 {
 		return nil
@@ -214,7 +223,7 @@ func orNull[T ~int64](v T) any {
 
 type idList struct{ ids *[]perdure.RunID }
 
-// ids joins run ids for a column; splitIDs is its inverse.
+// joinIDs joins run ids for a column. idList scans them.
 func joinIDs(ids []perdure.RunID) string {
 	var b strings.Builder
 	for i, id := range ids {

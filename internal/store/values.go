@@ -23,7 +23,7 @@ type blobRow struct {
 }
 
 var blobTable = &table[blobRow]{
-	name: "blobs", quiet: true, held: "size", keys: []string{"tenant", "hash"},
+	name: "blobs", quiet: true, lockColumn: "size", keys: []string{"tenant", "hash"},
 	cols: []string{"tenant", "hash", "size", "content"},
 	bind: func(b *blobRow) []any { return []any{string(b.Tenant), b.Hash, b.Size, b.Content} },
 	scan: func(b *blobRow) []any { return []any{&b.Tenant, &b.Hash, &b.Size, &b.Content} },

@@ -2,7 +2,7 @@ package store
 
 import "github.com/perdure/perdure"
 
-// A CommitRow is a commit that was not its run's last.
+// A commitRow is a commit that is not its run's last one.
 type commitRow struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -24,7 +24,8 @@ type commitKey struct {
 	id string
 }
 
-// Commits are the commits of runs that were answered, but for the last one of each, which stands in the run's row.
+// Commits holds the commits of runs that were answered. The last one of each run is in the run's
+// row.
 type Commits struct {
 	in   *Records
 	rows staged[commitKey, commitRow]
@@ -35,7 +36,7 @@ func (repo *Commits) open(in *Records) {
 	repo.rows.over(in, commitTable)
 }
 
-// Answer gives the answer that a commit of a run was given before.
+// Answer gives the answer of an earlier commit of a run, if it has that commit.
 func (repo *Commits) Answer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
 	if r.LastCommit.ID == id {
 		return r.LastCommit, true, nil
@@ -47,6 +48,7 @@ func (repo *Commits) Answer(r *perdure.Run, id string) (c perdure.Taken, ok bool
 	return row.Taken, ok, nil
 }
 
+// load reads commits.
 func (repo *Commits) load(keys []commitKey) error {
 	rows := make([][]any, len(keys))
 	for i, k := range keys {
@@ -66,11 +68,12 @@ func (repo *Commits) load(keys []commitKey) error {
 	return err
 }
 
-// maxAnswer is how much of an answer a run's row carries: it is written anew with every change of the run.
+// maxAnswer is the maximal length of an answer in a run's row, which is written with every change
+// of the run.
 const maxAnswer = 512
 
-// Put stages the last commit of a run as the batch has it. The one before it goes to the others, and so does one
-// whose answer is long.
+// Put stages the last commit of a run. The one before it moves to the table of commits, and so does
+// a commit with a long answer.
 func (repo *Commits) Put(t perdure.TenantID, id perdure.RunID, c perdure.Taken) error {
 	r, ok, err := repo.in.Runs.Get(t, id)
 	if err != nil || !ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// An EventRow is a line of a run's log.
+// An eventRow is a line of a run's log.
 type eventRow struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -27,7 +27,7 @@ var eventTable = &table[eventRow]{
 	},
 }
 
-// Events are the lines of the runs' logs.
+// Events holds the lines of the runs' logs.
 type Events struct {
 	in   *Records
 	rows added[eventRow]
@@ -40,7 +40,8 @@ func (repo *Events) open(in *Records) {
 
 const eventsAfter = "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq" + atMost
 
-// After reads a run's log as it stands in the database, for decisions that need it.
+// After reads a run's log after a line, as the database has it. Lines of the batch are not
+// included.
 func (repo *Events) After(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
 	var out []perdure.Line
 	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *eventRow) error {
@@ -50,7 +51,8 @@ func (repo *Events) After(t perdure.TenantID, run perdure.RunID, after int64, li
 	return out, err
 }
 
-// Within reads a run's log from a cursor on: so many lines, and no more once they hold that many bytes.
+// Within reads a run's log after a line: at most limit lines, and no more once they have that many
+// bytes.
 func (repo *Events) Within(t perdure.TenantID, run perdure.RunID, after int64, limit, bytes int) ([]perdure.Line, error) {
 	var out []perdure.Line
 	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *eventRow) error {
@@ -66,7 +68,8 @@ func (repo *Events) Within(t perdure.TenantID, run perdure.RunID, after int64, l
 	return out, err
 }
 
-// Last reads the end of a run's log, the last line first: so many lines, and no more once they hold that many bytes.
+// Last reads the end of a run's log, the last line first: at most limit lines, and no more once
+// they have that many bytes.
 func (repo *Events) Last(t perdure.TenantID, run perdure.RunID, limit, bytes int) (out []perdure.Line, err error) {
 	err = eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(e *eventRow) error {
 		out = append(out, e.Line)
@@ -81,8 +84,8 @@ func (repo *Events) Last(t perdure.TenantID, run perdure.RunID, limit, bytes int
 	return out, err
 }
 
-// LastOf gives the lines of a type that a run's log has after one, the last one first and with those that the batch has added,
-// until enough is said. A value that is stored by its hash is given in full.
+// LastOf calls enough with the lines of a type after a given one, the last one first, including
+// those of the batch, until it returns true. A value that is stored by its hash is given in full.
 func (repo *Events) LastOf(t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool) error {
 	for _, e := range slices.Backward(repo.rows.list) {
 		if e.Tenant != t || e.RunID != run || e.Type != typ || e.Seq <= after {
@@ -139,8 +142,8 @@ func (repo *Events) OfTypes(t perdure.TenantID, run perdure.RunID, types []strin
 	return out, err
 }
 
-// AttemptOf gives the attempt that an epoch of a run was granted for, or zero if the log does not say, or no longer.
-// Epochs only rise along a log, so that a few of its lines tell.
+// AttemptOf gives the attempt that an epoch of a run was granted for. It is zero if the log does
+// not have that epoch any more. Epochs only increase along a log, so that a binary search finds it.
 func (repo *Events) AttemptOf(r *perdure.Run, epoch int64) (attempt int, err error) {
 	for low, high := int64(1), r.Seq; low <= high; {
 		middle := low + (high-low)/2
@@ -163,12 +166,12 @@ func (repo *Events) AttemptOf(r *perdure.Run, epoch int64) (attempt int, err err
 	return attempt, nil
 }
 
-// endWithin is how many of a log's last lines are looked at for its end. Few lines follow an end: a dead letter, late results,
-// callbacks that came too late.
+// endWithin is how many of the last lines Ended reads. Few lines follow an end: a dead letter, late
+// results, late callbacks.
 const endWithin = 64
 
-// Ended tells whether the last lines of a run's log have its end. It reads the database, and not what the batch has staged:
-// it is for runs that are live by their row.
+// Ended tells whether the last lines of a run's log include its end. It reads the database without
+// the changes of the batch, to check runs that are live by their row.
 func (repo *Events) Ended(t perdure.TenantID, run perdure.RunID) (ended bool, err error) {
 	err = repo.in.sess.Query("SELECT COUNT(*) FROM (SELECT type FROM events WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost+") AS last WHERE type IN (?,?,?,?)",
 		[]any{string(t), string(run), int64(endWithin), perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled},

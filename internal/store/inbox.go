@@ -8,15 +8,17 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// The inbox of a run has no bound, so nothing reads all of it. An operation asks for the items that it needs: the
-// next signal of a name, the items with given numbers, a page after a number. Each question has an index and a limit.
+// The inbox of a run has no size limit, so that nothing reads all of it. An operation asks for the
+// items that it needs: the next signal of a name, items by number, a page after a number. Each of
+// these queries has an index and a limit.
 //
-// An item that is stored as processing is handed over only while its epoch holds the run; see perdure.Item.StatusOf.
-// The end of an epoch therefore writes no item.
+// An item that is stored as processing counts as handed over only while its epoch holds the run;
+// see perdure.Item.StatusOf. So the end of an epoch writes no items.
 //
-// Two kinds of writes change an item. An operation that decides something about an item stages the whole row together
-// with the run, whose version guards both. The watchdog, which only puts an alarm off, changes that row alone and only
-// if the row still is what it was: it neither holds up the run's operations nor undoes what they did.
+// Two kinds of writes change an item. An operation stages the whole row together with the run,
+// whose version guards both (Put). The watchdog, which only postpones an alarm, changes the item
+// alone, and only if it is still as it was read (Move). Such a change neither blocks the run's
+// operations nor overwrites what they did.
 
 var itemTable = &table[perdure.Item]{
 	name: "inbox", keys: []string{"tenant", "run_id", "seq"},
@@ -38,9 +40,10 @@ type itemKey struct {
 
 // Inbox holds the items of the runs' inboxes.
 type Inbox struct {
-	in    *Records
-	rows  stagedOfRuns[itemKey, perdure.Item]
-	were  map[itemKey]perdure.Item // those that the batch changes, as the database has them
+	in   *Records
+	rows stagedOfRuns[itemKey, perdure.Item]
+	// was has the items that the batch changes, as the database has them.
+	was   map[itemKey]perdure.Item
 	moves added[itemMove]
 }
 
@@ -51,8 +54,8 @@ func (repo *Inbox) open(in *Records) {
 
 func (repo *Inbox) pending() int { return repo.rows.pending() + repo.moves.pending() }
 
-// statements gives the statements that write the items. Moves come behind: what an operation of the batch has decided
-// about an item stands.
+// statements gives the statements that write the items. Moves come last and apply only to unchanged
+// items, so that a decision of an operation in the batch takes precedence.
 func (repo *Inbox) statements(*dialect) []statement {
 	return append(repo.saveItems(), repo.saveMoves()...)
 }
@@ -60,11 +63,12 @@ func (repo *Inbox) statements(*dialect) []statement {
 // openItem is the condition of every index over open items.
 const openItem = "status IN ('pending','processing')"
 
+// isOpen is openItem for a record.
 func isOpen(i *perdure.Item) bool {
 	return i.Status == perdure.ItemPending || i.Status == perdure.ItemProcessing
 }
 
-// Get gives the items of a run that have these numbers, as far as they exist.
+// Get gives the items of a run with the given numbers, as far as they exist.
 func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, error) {
 	k := runKey{r.Tenant, r.ID}
 	out := make(map[int64]perdure.Item, len(seqs))
@@ -93,7 +97,8 @@ func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, er
 	return out, nil
 }
 
-// List gives all inbox items of a run. The status of each is what it means now, as perdure.Item.StatusOf has it.
+// List gives all items of a run. The status of each is the effective one; see
+// perdure.Item.StatusOf.
 func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
 	r, ok, err := repo.in.Runs.Get(t, run)
 	if err != nil {
@@ -110,12 +115,12 @@ func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, 
 	return out, err
 }
 
-// After gives open items of a run that come after a number, in order.
+// After gives open items of a run after a number, in order.
 func (repo *Inbox) After(r *perdure.Run, after int64, limit int) ([]perdure.Item, error) {
 	return repo.where(r, "inbox_open", "seq>? ORDER BY seq", []any{after}, limit, func(i *perdure.Item) bool { return i.Seq > after })
 }
 
-// NextSignal gives the oldest open signal of a name that satisfied no wait.
+// NextSignal gives the oldest open signal of a name that has satisfied no wait.
 func (repo *Inbox) NextSignal(r *perdure.Run, name string) (i perdure.Item, ok bool, err error) {
 	found, err := repo.where(r, "inbox_signals", "type='signal' AND wait_id='' AND name=? ORDER BY seq", []any{name}, 1, func(i *perdure.Item) bool {
 		return i.Type == perdure.ItemSignal && i.WaitID == "" && i.Name == name
@@ -126,9 +131,10 @@ func (repo *Inbox) NextSignal(r *perdure.Run, name string) (i perdure.Item, ok b
 	return found[0], true, nil
 }
 
-// UntoldWait gives a wait whose end is in the inbox and was not handed over to the current holder; none: empty.
+// UntoldWait gives the id of a wait whose end is in the inbox and was not handed over to the
+// current holder. It is empty if there is none.
 func (repo *Inbox) UntoldWait(r *perdure.Run) (wait string, err error) {
-	// Epochs only grow: an item of another epoch is of an earlier one.
+	// Epochs only increase: an item of another epoch is of an earlier one.
 	for _, ask := range []struct {
 		where string
 		args  []any
@@ -148,13 +154,13 @@ func (repo *Inbox) UntoldWait(r *perdure.Run) (wait string, err error) {
 	return "", nil
 }
 
-// Continues gives open items of a run that tell of finished work outside, in order.
+// Continues gives open items of type continue, which report finished external work, in order.
 func (repo *Inbox) Continues(r *perdure.Run, limit int) ([]perdure.Item, error) {
 	return repo.where(r, "inbox_continues", "type='continue' ORDER BY seq", nil, limit, func(i *perdure.Item) bool { return i.Type == perdure.ItemContinue })
 }
 
-// where reads open items of a run that meet a condition and come first by its order: what the database has, seen through what the
-// batch has changed. match repeats the condition for rows of the batch.
+// where reads the first open items of a run that meet a condition, in its order: committed rows,
+// overlaid with the changes of the batch. match is the same condition for rows of the batch.
 func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit int, match func(*perdure.Item) bool) ([]perdure.Item, error) {
 	if r.InboxOpen == 0 {
 		return nil, nil
@@ -166,7 +172,7 @@ func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit 
 			staged++
 		}
 	}
-	// Rows that the batch has taken out of the condition must not hide those behind them.
+	// Rows that the batch has changed may no longer match. Read more rows, so that enough are left.
 	rest := fmt.Sprintf("%sWHERE tenant=? AND run_id=? AND %s AND %s LIMIT %d", repo.in.dialect.indexed(index), openItem, where, roundUp(limit+staged))
 	var out []perdure.Item
 	seen := make(map[int64]bool)
@@ -191,7 +197,7 @@ func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit 
 	return out[:min(len(out), limit)], nil
 }
 
-// Skipped gives what the watchdog skipped of a run's inbox: the last ones, oldest first.
+// Skipped gives the last items that the watchdog has skipped, oldest first.
 func (repo *Inbox) Skipped(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
 	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
 		out = append(out, *i)
@@ -201,7 +207,7 @@ func (repo *Inbox) Skipped(t perdure.TenantID, run perdure.RunID, limit int) (ou
 	return out, err
 }
 
-// Ringing gives inbox items whose alarm has rung.
+// Ringing gives inbox items whose alarm has passed.
 func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
 	where, args := fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq LIMIT %d", limit), []any{int64(repo.in.Now)}
 	if err := repo.in.tx.ownersFirst("SELECT tenant, run_id FROM inbox "+where, args); err != nil {
@@ -211,7 +217,7 @@ func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
 	err := itemTable.query(repo.in.sess, where, args, func(i *perdure.Item) error {
 		k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
 		if _, _, known := repo.in.Runs.rows.get(k.runKey); !known {
-			return nil // it has come since; so will the next sweep
+			return nil // added since; the next sweep handles it
 		}
 		repo.rows.absorb(k, *i, true)
 		if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= repo.in.Now {
@@ -226,16 +232,16 @@ func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
 func (repo *Inbox) Put(i perdure.Item) {
 	k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
 	if sl := repo.rows.byKey[k]; sl != nil && sl.exists && !sl.dirty {
-		if repo.were == nil {
-			repo.were = make(map[itemKey]perdure.Item)
+		if repo.was == nil {
+			repo.was = make(map[itemKey]perdure.Item)
 		}
-		repo.were[k] = sl.val
+		repo.was[k] = sl.val
 	}
 	repo.rows.put(k, i)
 }
 
-// saveItems gives the statements that write inbox items. Those of a run that are handed over or done together are many
-// that change in the same way: they are changed together.
+// saveItems gives the statements that write items. Consecutive items of a run that only change
+// status, epoch and alarm, all to the same values, share one UPDATE.
 func (repo *Inbox) saveItems() (out []statement) {
 	rows := repo.rows.changed()
 	slices.SortStableFunc(rows, func(a, b perdure.Item) int {
@@ -247,7 +253,7 @@ func (repo *Inbox) saveItems() (out []statement) {
 		for n < len(rows) && repo.onlyMoved(&rows[0], &rows[n], int64(n)) {
 			n++
 		}
-		if n < 4 { // not worth a statement
+		if n < 4 { // a range of its own is not worth a statement
 			n = max(n, 1)
 			single = append(single, rows[:n]...)
 		} else {
@@ -260,22 +266,26 @@ func (repo *Inbox) saveItems() (out []statement) {
 	return append(itemTable.insert(repo.in.dialect, single), out...)
 }
 
-// onlyMoved tells whether an item is the nth after the first, and both are in the database and become the same.
+// onlyMoved tells whether an item is the nth after the first one, is stored, and differs from its
+// stored row only by the status, epoch and alarm of the first one.
 func (repo *Inbox) onlyMoved(first, i *perdure.Item, nth int64) bool {
-	was, ok := repo.were[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
+	was, ok := repo.was[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
 	was.Status, was.Epoch, was.AlarmAt = first.Status, first.Epoch, first.AlarmAt
 	return ok && was == *i && i.Tenant == first.Tenant && i.RunID == first.RunID && i.Seq == first.Seq+nth
 }
 
-// An itemMove changes the status, epoch, alarm and watchdog's note of an item that is still what it was when its alarm rang.
+// An itemMove changes status, epoch, alarm and the watchdog's fields of an item that has not
+// changed since it was read.
 type itemMove struct{ was, is perdure.Item }
 
-// Move stages a change of an item's status, epoch, alarm and error without a change of its run. It happens only if the
-// item is still what was read and its alarm still rings: an item that was acknowledged or handed over meanwhile stays
-// as it is. A row that somebody else is changing is left alone, and its alarm rings again.
+// Move stages a change of an item's status, epoch, alarm and error without a change of its run. It
+// applies only if the item is unchanged and its alarm has passed: an item that was acknowledged or
+// handed over meanwhile stays as it is. A row that another session has locked is skipped, and the
+// next sweep finds its alarm again.
 func (repo *Inbox) Move(was, is perdure.Item) { repo.moves.add(itemMove{was, is}) }
 
-// saveMoves gives the statements of moved items. Neighbours that move in the same way share one.
+// saveMoves gives the statements of moved items. Consecutive items that change in the same way
+// share one.
 func (repo *Inbox) saveMoves() (out []statement) {
 	moves := slices.Clone(repo.moves.list)
 	slices.SortStableFunc(moves, func(a, b itemMove) int {
@@ -287,7 +297,8 @@ func (repo *Inbox) saveMoves() (out []statement) {
 			n++
 		}
 		run := []any{string(first.was.Tenant), string(first.was.RunID)}
-		// Both halves name the range of items, so that neither reads the whole inbox; the sum keeps planners from the index of alarms.
+		// The outer statement and the subquery both have the range of items, so that neither reads
+		// the whole inbox. alarm_at+0 keeps planners from using the index of alarms.
 		run = append(run, first.was.Seq, moves[n-1].was.Seq)
 		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=?, watchdog_at=? " +
 			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND seq IN (SELECT seq FROM inbox " +
@@ -299,7 +310,7 @@ func (repo *Inbox) saveMoves() (out []statement) {
 	return out
 }
 
-// alike tells whether a move is that of the nth item after this one, and changes it in the same way.
+// alike tells whether o is the move of the nth item after this one, with the same change.
 func (m *itemMove) alike(o *itemMove, nth int64) bool {
 	return o.was.Tenant == m.was.Tenant && o.was.RunID == m.was.RunID && o.was.Seq == m.was.Seq+nth &&
 		o.was.Status == m.was.Status && o.was.Epoch == m.was.Epoch &&

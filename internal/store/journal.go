@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A JournalRow is a recorded step.
+// A JournalRow is a recorded step of a run.
 type JournalRow struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -36,7 +36,7 @@ type journalKey struct {
 	key string
 }
 
-// Journal holds the steps that runs have recorded. Of those that are stored already, a batch knows the digest alone.
+// Journal holds the steps that runs have recorded. For stored steps a batch has the digest only.
 type Journal struct {
 	in   *Records
 	rows staged[journalKey, JournalRow]
@@ -47,7 +47,7 @@ func (repo *Journal) open(in *Records) {
 	repo.rows.over(in, journalTable)
 }
 
-// Recorded gives the digests of those of the keys that a run's journal has already.
+// Recorded gives the digests of those keys that a run's journal already has.
 func (repo *Journal) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (map[string]string, error) {
 	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{t, run}, Steps: keys}}); err != nil {
 		return nil, err
@@ -61,6 +61,7 @@ func (repo *Journal) Recorded(t perdure.TenantID, run perdure.RunID, keys []stri
 	return out, nil
 }
 
+// load reads the digests of steps.
 func (repo *Journal) load(keys []journalKey) error {
 	rows := make([][]any, len(keys))
 	for i, k := range keys {
@@ -84,8 +85,8 @@ func (repo *Journal) load(keys []journalKey) error {
 	return err
 }
 
-// After reads a run's journal from a cursor on, with what the batch has added to it: a commit and the grant
-// that follows it may share a batch, and a step that is missing in a grant is executed again.
+// After reads a run's journal after a number, including the steps of the batch: a commit and the
+// next grant may share a batch, and a step that is missing in a grant is executed again.
 func (repo *Journal) After(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
 	var rows []JournalRow
 	err := journalTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq"+atMost,
@@ -94,7 +95,7 @@ func (repo *Journal) After(t perdure.TenantID, run perdure.RunID, after int64, l
 			return nil
 		})
 	if err != nil || len(rows) == limit {
-		return rows, err // what is staged comes behind what is stored
+		return rows, err // staged steps come after stored ones
 	}
 	for _, k := range repo.rows.dirty {
 		if j := repo.rows.byKey[k].val; k.runKey == (runKey{t, run}) && j.Seq > after {
@@ -105,8 +106,8 @@ func (repo *Journal) After(t perdure.TenantID, run perdure.RunID, after int64, l
 	return rows[:min(limit, len(rows))], nil
 }
 
-// Keys gives the keys of a run's journal that begin with a prefix, in the order of their recording. What the batch
-// has staged is among them.
+// Keys gives the keys of a run's journal that have a prefix, in the order of recording, including
+// those of the batch.
 func (repo *Journal) Keys(t perdure.TenantID, run perdure.RunID, prefix string) ([]string, error) {
 	seqs := make(map[string]int64)
 	last := len(prefix) - 1
@@ -126,7 +127,7 @@ func (repo *Journal) Keys(t perdure.TenantID, run perdure.RunID, prefix string) 
 	return slices.SortedFunc(maps.Keys(seqs), func(a, b string) int { return cmp.Compare(seqs[a], seqs[b]) }), err
 }
 
-// Put stages a journal entry.
+// Put stages a new step.
 func (repo *Journal) Put(j JournalRow) {
 	repo.rows.put(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j)
 }

@@ -41,7 +41,6 @@ const (
 	laneShare  = 512
 
 	batchShare = 16
-	// >
 	mixedFor   = 100 * time.Millisecond
 
 	heavyShare = 16
@@ -109,7 +108,6 @@ func fit(ops []Op) bool {
 type request struct {
 	turnKey
 	ops  []Op
-	// >
 	errs []error
 	// next is the index of the first operation that is in no batch yet.
 	next int
@@ -138,7 +136,7 @@ type entry struct {
 
 type queue struct {
 	// bell has an element when something may be waiting.
-	bell   chan struct{}
+	bell chan struct{}
 	// queued is the number of waiting operations.
 	queued atomic.Int64
 

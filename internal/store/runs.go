@@ -12,7 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/plant"
 )
 
-// born are the columns that are written when a run is accepted, changing those that a transition writes.
+// born are the columns that are written when a run is accepted, changing those that a transition
+// writes.
 var (
 	born = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id", "journal_key",
 		"continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts", "place"}
@@ -42,7 +43,7 @@ var runTable = &table[perdure.Run]{
 	bind: func(r *perdure.Run) []any { return append(bindBorn(r), bindChanging(r)...) },
 	scan: func(r *perdure.Run) []any {
 		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID, &r.JournalKey,
-			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts, ignored{}, // its place follows from the others
+			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts, ignored{}, // the place follows from other columns
 			&r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn, bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed},
 			&r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil, &r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt,
 			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,
@@ -52,8 +53,9 @@ var runTable = &table[perdure.Run]{
 	sound:  soundRun,
 }
 
-// rest is what of a run nobody searches by; it is empty for most. Values stand in it as text: written as JSON
-// they would turn into what callers see, and a reference could not be followed any more.
+// rest holds the fields of a run that no query searches by, as one JSON column. It is empty for
+// most runs. Values are strings here: perdure.Value would marshal as callers see it, and a
+// reference could not be resolved any more.
 type rest struct {
 	Options     *restOptions     `json:"options,omitempty"`
 	Progress    string           `json:"progress,omitempty"`
@@ -77,6 +79,7 @@ type restOptions struct {
 	Opening string `json:"opening,omitempty"`
 }
 
+// packRest gives the rest column of a run. The column of a damaged run is kept as it was read.
 func packRest(r *perdure.Run) string {
 	if r.Damage != nil && r.Damage.Rest != "" {
 		return r.Damage.Rest
@@ -102,7 +105,7 @@ func packRest(r *perdure.Run) string {
 	return string(b)
 }
 
-// restScanner unpacks the rest of a run.
+// restScanner scans the rest column.
 type restScanner struct{ r *perdure.Run }
 
 func (s restScanner) Scan(v any) error {
@@ -132,8 +135,9 @@ func (s restScanner) Scan(v any) error {
 	return nil
 }
 
-// packTaken writes the last commit: how many were before it, its digest, its answer and its name, a line each. The
-// name comes last: whoever made it may have put anything into it.
+// packTaken gives the column with the last commit, a line each: the number of commits in the table
+// commits, the digest, the answer, and the id. The id comes last, because a client chose it and it
+// may contain anything.
 func packTaken(r *perdure.Run) string {
 	if r.Damage != nil && r.Damage.Commits != "" {
 		return r.Damage.Commits
@@ -148,7 +152,7 @@ func packTaken(r *perdure.Run) string {
 	return strconv.Itoa(r.Commits) + "\n" + c.Digest + "\n" + c.Answer + "\n" + c.ID
 }
 
-// takenScanner unpacks it.
+// takenScanner scans the column that packTaken writes.
 type takenScanner struct{ r *perdure.Run }
 
 func (s takenScanner) Scan(v any) error {
@@ -169,11 +173,12 @@ func (s takenScanner) Scan(v any) error {
 	return nil
 }
 
-// Runs are the rows of runs. Their index of metadata is written with them.
+// Runs holds the runs. Their index of metadata is written with them.
 type Runs struct {
 	in   *Records
 	rows staged[runKey, perdure.Run]
-	read map[runKey]int64 // the version of each run's row as it was read; absent for new ones
+	// read has the version of each run's row as it was read. New runs are not in it.
+	read map[runKey]int64
 }
 
 func (repo *Runs) open(in *Records) {
@@ -181,7 +186,7 @@ func (repo *Runs) open(in *Records) {
 	in.write(repo)
 }
 
-// Get gives a run of a tenant; ok is false when there is none.
+// Get gives a run of a tenant. ok is false if there is none.
 func (repo *Runs) Get(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool, err error) {
 	k := runKey{t, id}
 	if _, _, known := repo.rows.get(k); known || repo.recall(k) {
@@ -195,7 +200,7 @@ func (repo *Runs) Get(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok b
 	return r, ok, err
 }
 
-// Load reads many runs at once.
+// Load reads many runs in few queries.
 func (repo *Runs) Load(t perdure.TenantID, ids []perdure.RunID) error {
 	var want []perdure.RunID
 	asked := make(map[perdure.RunID]bool, len(ids))
@@ -211,7 +216,7 @@ func (repo *Runs) Load(t perdure.TenantID, ids []perdure.RunID) error {
 			return nil
 		})
 		if err != nil {
-			return err // what could not be read is not known to be absent
+			return err // the runs may exist: nothing is remembered
 		}
 		for _, id := range part {
 			repo.rows.absorb(runKey{t, perdure.RunID(id)}, perdure.Run{}, false)
@@ -220,6 +225,7 @@ func (repo *Runs) Load(t perdure.TenantID, ids []perdure.RunID) error {
 	})
 }
 
+// absorb keeps a run as the database has it, unless the batch knows it already.
 func (repo *Runs) absorb(r *perdure.Run) {
 	k := runKey{r.Tenant, r.ID}
 	if _, _, known := repo.rows.get(k); !known {
@@ -228,7 +234,7 @@ func (repo *Runs) absorb(r *perdure.Run) {
 	}
 }
 
-// noteVersion remembers the version of a run's row as it was read or recalled.
+// noteVersion records the version of a run's row as it was read or taken from the cache.
 func (repo *Runs) noteVersion(k runKey, version int64) {
 	if repo.read == nil {
 		repo.read = make(map[runKey]int64)
@@ -236,17 +242,17 @@ func (repo *Runs) noteVersion(k runKey, version int64) {
 	repo.read[k] = version
 }
 
-// Staged gives the version of a run as the batch has it, if it has it.
+// Staged gives the version of a run that the batch already knows.
 func (repo *Runs) Staged(t perdure.TenantID, id perdure.RunID) (version int64, ok bool) {
 	r, ok, _ := repo.rows.get(runKey{t, id})
 	return r.Version, ok
 }
 
-// Moved tells whether somebody has changed a run since the batch has read it. It is for those who look at many rows one
-// after the other and find that they don't fit: they were perhaps read at different times.
+// Moved tells whether another writer has changed or removed a run since the batch read it. Callers
+// use it when rows do not fit together: they may have been read at different times.
 func (repo *Runs) Moved(r *perdure.Run) (moved bool, err error) {
 	k := runKey{r.Tenant, r.ID}
-	moved = true // or gone
+	moved = true // also if the row is gone
 	err = repo.in.sess.Query("SELECT version FROM runs WHERE tenant=? AND id=?", []any{string(k.t), string(k.r)}, func(scan func(...any) error) error {
 		var version int64
 		err := scan(nullable[int64]{&version})
@@ -256,7 +262,7 @@ func (repo *Runs) Moved(r *perdure.Run) (moved bool, err error) {
 	return moved, err
 }
 
-// eachChanged goes through the runs that the batch has changed, in the order of their first change.
+// eachChanged calls f for the runs that the batch has changed, in the order of their first change.
 func (repo *Runs) eachChanged(f func(runKey, *perdure.Run)) {
 	for _, k := range repo.rows.dirty {
 		if sl := repo.rows.byKey[k]; sl.exists {
@@ -265,7 +271,7 @@ func (repo *Runs) eachChanged(f func(runKey, *perdure.Run)) {
 	}
 }
 
-// touched names the runs that the batch has changed.
+// touched gives the ids of the runs that the batch has changed.
 func (repo *Runs) touched() []perdure.RunID {
 	out := make([]perdure.RunID, len(repo.rows.dirty))
 	for i, k := range repo.rows.dirty {
@@ -283,13 +289,13 @@ func (repo *Runs) Put(r perdure.Run, lines []perdure.Line) {
 	rows := make([]eventRow, len(lines))
 	for i, l := range lines {
 		rows[i] = eventRow{r.Tenant, r.ID, l}
-		repo.in.tx.bytes += len(l.Data) // taken back with the row
+		repo.in.tx.bytes += len(l.Data) // restored by the undo of the rows
 	}
 	repo.in.Events.rows.add(rows...)
 }
 
-// renumber puts lines behind those that a run's log has, whatever its row says: that may be damaged. An error shows when the lines
-// are written.
+// renumber moves lines behind the last line in a run's log, if the counter in a damaged row is too
+// low. A query error shows when the lines are written.
 func (repo *Runs) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line {
 	last := int64(0)
 	_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM events WHERE tenant=? AND run_id=?", []any{string(r.Tenant), string(r.ID)}, func(scan func(...any) error) error {
@@ -311,14 +317,15 @@ func (repo *Runs) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line 
 	return out
 }
 
-// Drop takes a run out of the store, if it still is what was read. The rest of it follows.
+// Drop stages the removal of a run, provided that its row has not changed. The records of the run
+// are removed later; see removals.go.
 func (repo *Runs) Drop(r *perdure.Run) {
 	k := runKey{r.Tenant, r.ID}
 	repo.rows.drop(k)
 	repo.drop(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Metadata: r.Metadata, Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
 }
 
-// drop takes rows out, each only if it is what was read.
+// drop stages the removal of runs, each provided that its version has not changed.
 func (repo *Runs) drop(t perdure.TenantID, runs []Spent) {
 	for _, r := range runs {
 		repo.in.tx.later.add(statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?", []any{string(t), string(r.ID), r.Version}, 1})
@@ -329,7 +336,8 @@ func (repo *Runs) drop(t perdure.TenantID, runs []Spent) {
 
 func (repo *Runs) pending() int { return repo.rows.pending() }
 
-// statements gives the statements that write the runs: the one that changes those that were read, and inserts.
+// statements gives the statements that write the runs: the update of those that were read, the
+// inserts of new ones, and their metadata index.
 func (repo *Runs) statements(d *dialect) []statement {
 	var fresh []perdure.Run
 	var changed []changedRun
@@ -345,15 +353,15 @@ func (repo *Runs) statements(d *dialect) []statement {
 		metadataTable.insert(d, indexMetadata(fresh, repo.in.s.opt.Redact)))
 }
 
-// A changedRun is a run as it is to be, and the version of the row that this was decided on.
+// A changedRun is a run to be written, and the version of the row that the decision was made on.
 type changedRun struct {
 	run  *perdure.Run
 	read int64
 }
 
-// saveRuns is the one statement of the program that changes a run: a compare-and-set on the version, for
-// many runs at once, sorted by id so that two nodes can't lock each other out. If one of the rows has been
-// changed by somebody else, none of the batch is written.
+// saveRuns gives the only statement of the program that updates runs: a compare-and-set on the
+// version, for many runs at once. The rows are sorted by id, so that two nodes can't deadlock. If
+// another writer has changed one of the rows, the whole batch is rolled back.
 func saveRuns(d *dialect, rows []changedRun) (out []statement) {
 	if len(rows) == 0 {
 		return nil
@@ -377,6 +385,7 @@ func saveRuns(d *dialect, rows []changedRun) (out []statement) {
 
 var updateTexts sync.Map
 
+// updateText is the UPDATE without its condition on the version.
 func updateText(d *dialect, part [][]any) string {
 	set := make([]string, len(changing))
 	for i, c := range changing {
@@ -386,7 +395,7 @@ func updateText(d *dialect, part [][]any) string {
 		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"
 }
 
-// guard is the condition under which a row is changed.
+// guard is the condition under which a row is updated. Plants are defects for tests of the tests.
 func guard() string {
 	switch {
 	case plant.Is("guard-without-version"):

@@ -20,36 +20,36 @@ import (
 type Options struct {
 	Path        string // the SQLite file; its folder is created if it is missing
 	Synchronous string // of SQLite: FULL (default) or EXTRA; lower levels are refused
-	Reserve     int64 // bytes of disk space kept for when the disk is full; default 32 MiB
+	Reserve     int64  // bytes of disk space kept for when the disk is full; default 32 MiB
 	URL         string // of a PostgreSQL database: postgres://…
-	AsIs        bool // a schema of another version is refused instead of migrated
+	AsIs        bool   // a schema of another version is refused instead of migrated
 	// AnyClock uses the machine's clock even if the store's is ahead. It is for reading, and for
 	// setting the store's clock back.
-	AnyClock    bool
+	AnyClock bool
 	// QueryDeadline is the time limit of a query in View, Keep and Keys; default 5 s. A database in
 	// memory has none.
 	QueryDeadline time.Duration
 	Memory        *Memory
 	// Redact replaces secrets in every text before it is written.
-	Redact        func(string) string
-	Logger        *slog.Logger
+	Redact func(string) string
+	Logger *slog.Logger
 	// Observe is called for every batch that was written. It must not block.
-	Observe       func(Written)
-	Hooks         Hooks
+	Observe func(Written)
+	Hooks   Hooks
 }
 
 // Hooks are for tests: they observe and disturb a store.
 type Hooks struct {
-	Clock       func() perdure.Instant // replaces the machine's clock
-	Wrap        func(Session) Session // wraps the sessions that write
+	Clock func() perdure.Instant // replaces the machine's clock
+	Wrap  func(Session) Session  // wraps the sessions that write
 	// Age is the age of a decision. If it is nil, the machine's clock counts, and with Clock
 	// decisions do not age.
 	Age         func() time.Duration
-	BeforeWrite func() // called between decision and write
+	BeforeWrite func()                // called between decision and write
 	Written     func([]perdure.RunID) // called after a commit
-	Spent       func(Op, Cost) // called after an operation was decided
-	OpRows      int // replaces the constant OpRows
-	WALPages    int // length of the write-ahead log, instead of 4000 pages
+	Spent       func(Op, Cost)        // called after an operation was decided
+	OpRows      int                   // replaces the constant OpRows
+	WALPages    int                   // length of the write-ahead log, instead of 4000 pages
 
 	// LockPatience is how long a write waits for another program's lock on the file, instead of 5
 	// s.
@@ -81,17 +81,17 @@ type Store struct {
 	// obstacle is why the database takes no writes; see writable.go.
 	obstacle atomic.Pointer[obstacle]
 	// wroteAt is when this process last committed.
-	wroteAt  atomic.Int64
+	wroteAt atomic.Int64
 	// stuck starts the test writes that go on until the store takes writes again.
-	stuck    chan struct{}
+	stuck chan struct{}
 
 	clock  func() perdure.Instant
 	stored perdure.Instant // the latest instant in the file when it was opened
-	away   func() error // tells why the database does not answer; nil: it is local
+	away   func() error    // tells why the database does not answer; nil: it is local
 
-	lanes   [lanes]*lane
-	tester  *lane // of test writes; see writable.go
-	cache   cache
+	lanes  [lanes]*lane
+	tester *lane // of test writes; see writable.go
+	cache  cache
 	// last is the instant of the latest batch. No batch of this process is decided earlier.
 	last    atomic.Int64
 	commits atomic.Int64 // number of commits
@@ -101,14 +101,14 @@ type Store struct {
 	// writes.
 	age     func(time.Time) time.Duration
 	readers chan Session // nil: reads use the only session
-	gate    *fair.Gate // shares the readers between tenants
+	gate    *fair.Gate   // shares the readers between tenants
 	keeper  chan Session // for Keep
 	keys    chan Session // for Keys
 	counter chan Session // for Count
 	auditor func() (Session, error)
 	audit   sync.Mutex
 
-	mu   sync.Mutex
+	mu sync.Mutex
 	// fail is why nothing more is written: a commit left the file in doubt, or the store is closed.
 	fail error
 
@@ -442,7 +442,6 @@ func (s *Store) doubt(err error) {
 		s.fail = err
 	}
 }
-
 
 // A View reads committed rows, all of it as of one moment.
 type View struct{ Records }

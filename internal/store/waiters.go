@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A WaiterRow is a node's word that somebody there waits for a run.
+// A WaiterRow says that a client on a node waits for a run, until the entry expires.
 type WaiterRow struct {
 	Tenant    perdure.TenantID
 	RunID     perdure.RunID
@@ -30,7 +30,7 @@ type waiterKey struct {
 	node string
 }
 
-// Waiters say on which nodes somebody waits for a run.
+// Waiters holds which nodes have clients that wait for a run.
 type Waiters struct {
 	in   *Records
 	rows stagedOfRuns[waiterKey, WaiterRow]
@@ -41,7 +41,7 @@ func (repo *Waiters) open(in *Records) {
 	repo.rows.over(in, waiterTable)
 }
 
-// Of gives who waits for a run.
+// Of gives the waiters of a run, by node.
 func (repo *Waiters) Of(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, error) {
 	k := runKey{t, run}
 	err := waiterTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(w *WaiterRow) error {
@@ -56,7 +56,7 @@ func (repo *Waiters) Of(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, err
 	return out, err
 }
 
-// Expired gives waiters whose node has not spoken up for them.
+// Expired gives waiters that their node has not renewed in time.
 func (repo *Waiters) Expired(limit int) ([]WaiterRow, error) {
 	where, args := fmt.Sprintf("WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node LIMIT %d", limit), []any{int64(repo.in.Now)}
 	if err := repo.in.tx.ownersFirst("SELECT tenant, run_id FROM waiters "+where, args); err != nil {
@@ -82,8 +82,8 @@ func (repo *Waiters) Put(w WaiterRow) {
 	repo.rows.put(waiterKey{runKey{w.Tenant, w.RunID}, w.Node}, w)
 }
 
-// Renew stages a later expiry of those waiters of a node that have not expired, and says which these are. One that
-// is dropped meanwhile stays dropped.
+// Renew extends the expiry of a node's waiters that have not expired, and gives their runs. A
+// waiter that is dropped meanwhile stays dropped.
 func (repo *Waiters) Renew(t perdure.TenantID, node string, ids []perdure.RunID, until perdure.Instant) (kept map[perdure.RunID]bool, err error) {
 	kept = make(map[perdure.RunID]bool, len(ids))
 	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
@@ -100,7 +100,7 @@ func (repo *Waiters) Renew(t perdure.TenantID, node string, ids []perdure.RunID,
 	return kept, err
 }
 
-// Drop removes a waiter as it was read.
+// Drop stages the removal of a waiter, unless it was renewed since it was read.
 func (repo *Waiters) Drop(w WaiterRow) {
 	k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
 	sl := repo.rows.byKey[k]

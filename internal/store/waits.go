@@ -28,11 +28,12 @@ type waitKey struct {
 	id string
 }
 
-// Waits are what runs wait for.
+// Waits holds what runs wait for: signals, children, approvals, timers.
 type Waits struct {
-	in       *Records
-	rows     stagedOfRuns[waitKey, perdure.Wait]
-	complete map[runKey]bool // all open waits of these runs are among the rows
+	in   *Records
+	rows stagedOfRuns[waitKey, perdure.Wait]
+	// complete has the runs whose open waits are all among the rows.
+	complete map[runKey]bool
 }
 
 func (repo *Waits) open(in *Records) {
@@ -81,7 +82,7 @@ func (repo *Waits) Open(t perdure.TenantID, id perdure.RunID) ([]perdure.Wait, e
 	return out, nil
 }
 
-// FirstOpen gives a run's open waits, in the order of their ids: at most so many.
+// FirstOpen gives at most limit open waits of a run, in the order of their ids.
 func (repo *Waits) FirstOpen(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Wait, err error) {
 	err = waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open' ORDER BY id"+atMost, []any{string(t), string(run), int64(limit)}, func(w *perdure.Wait) error {
 		out = append(out, *w)
@@ -90,7 +91,8 @@ func (repo *Waits) FirstOpen(t perdure.TenantID, run perdure.RunID, limit int) (
 	return out, err
 }
 
-// Missed names a wait that is over although the suspend that named it was not ended by it.
+// Missed gives the id of a wait that has ended without resuming the suspended run that named it. It
+// is empty if there is none.
 func (repo *Waits) Missed(t perdure.TenantID, run perdure.RunID) (id string, err error) {
 	err = repo.in.sess.Query("SELECT id FROM waits WHERE tenant=? AND run_id=? AND named=1 AND state NOT IN ('open','closed') ORDER BY id LIMIT 1",
 		[]any{string(t), string(run)}, func(scan func(...any) error) error { return scan(&id) })

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
+// scopeList scans scopes that are separated by spaces.
 type scopeList struct{ s *[]perdure.Scope }
 
 func (l scopeList) Scan(v any) error {
@@ -33,7 +34,7 @@ var apiKeyTable = &table[perdure.Key]{
 	},
 }
 
-// Keys are API keys.
+// Keys holds API keys.
 type Keys struct {
 	in   *Records
 	rows staged[string, perdure.Key]
@@ -49,7 +50,7 @@ func (repo *Keys) Get(id string) (perdure.Key, bool, error) {
 	return repo.rows.load(id, "WHERE id=?", id)
 }
 
-// ByID gives keys by their ids. Those that don't exist are left out.
+// ByID gives keys by their ids. Keys that don't exist are left out.
 func (repo *Keys) ByID(ids []string) (out []perdure.Key, err error) {
 	err = eachPart(repo.in.dialect, ids, func(part []string) error {
 		given, args := repo.in.dialect.keyed("keys", []string{"id"}, nil, part)
@@ -61,7 +62,7 @@ func (repo *Keys) ByID(ids []string) (out []perdure.Key, err error) {
 	return out, err
 }
 
-// Page lists a tenant's keys by id, those of the platform only if they are wanted.
+// Page lists a tenant's keys by id. Platform keys are included only if platform is set.
 func (repo *Keys) Page(t perdure.TenantID, platform bool, p Page) ([]perdure.Key, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Key) error) error {
 		return apiKeyTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND platform<=? ORDER BY id"+atMost, []any{string(t), after, toBit(platform), int64(n)}, row)
@@ -78,7 +79,7 @@ func (repo *Keys) List(t perdure.TenantID) ([]perdure.Key, error) {
 	return out, err
 }
 
-// Valid lists the keys of all tenants that count at an instant, at most so many.
+// Valid lists at most limit keys of all tenants that are valid at an instant.
 func (repo *Keys) Valid(now perdure.Instant, limit int) (out []perdure.Key, err error) {
 	err = apiKeyTable.query(repo.in.sess, "WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost, []any{int64(now), int64(limit)}, func(k *perdure.Key) error {
 		out = append(out, *k)
@@ -87,7 +88,8 @@ func (repo *Keys) Valid(now perdure.Instant, limit int) (out []perdure.Key, err 
 	return out, err
 }
 
-// CountPlatform tells whether anybody can administer the store.
+// CountPlatform counts the platform keys that are not revoked. Without one, nobody can administer
+// the store.
 func (repo *Keys) CountPlatform() (n int, err error) {
 	err = repo.in.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil, func(scan func(...any) error) error { return scan(&n) })
 	return n, err
@@ -96,8 +98,8 @@ func (repo *Keys) CountPlatform() (n int, err error) {
 // Put stages a key.
 func (repo *Keys) Put(k perdure.Key) { repo.rows.put(k.ID, k) }
 
-// DropUnused removes keys that were revoked or expired at an instant or before, at most so
-// many of either. It gives how many it has staged to go.
+// DropUnused stages the removal of keys that were revoked or expired at an instant or before, at
+// most limit of either. It gives how many.
 func (repo *Keys) DropUnused(before perdure.Instant, limit int) (n int, err error) {
 	due := func(column string) string {
 		return fmt.Sprintf("SELECT id FROM (SELECT id FROM keys WHERE %[1]s>0 AND %[1]s<=? ORDER BY %[1]s, id LIMIT %[2]d) AS %[1]s",

@@ -37,20 +37,21 @@ func (l formList) Scan(v any) error {
 		return nil
 	}
 	if json.Unmarshal([]byte(text), l.f) != nil {
-		*l.f = nil // an answer to a form that can't be read fits none
+		*l.f = nil // no answer is valid for a form that can't be read
 	}
 	return nil
 }
 
+// formText is the column of a form.
 func formText(f []perdure.FormField) string {
 	if len(f) == 0 {
 		return ""
 	}
-	b, _ := json.Marshal(f) // texts and flags alone
+	b, _ := json.Marshal(f) // strings and booleans only: can't fail
 	return string(b)
 }
 
-// decider scans who decided, from its two columns.
+// decider scans the two columns of who decided: the key's id first, then its name.
 type decider struct {
 	a    *perdure.Approval
 	name bool
@@ -69,7 +70,7 @@ func (d decider) Scan(v any) error {
 	return nil
 }
 
-// Approvals are questions that runs have asked people.
+// Approvals holds the questions that runs have asked people.
 type Approvals struct {
 	in   *Records
 	rows staged[waitKey, perdure.Approval]
@@ -80,12 +81,13 @@ func (repo *Approvals) open(in *Records) {
 	repo.rows.over(in, approvalTable)
 }
 
-// Get gives the approval that a run's wait asks for. The run has been read.
+// Get gives the approval that belongs to a wait of a run. The run has to be read before.
 func (repo *Approvals) Get(t perdure.TenantID, run perdure.RunID, wait string) (perdure.Approval, bool, error) {
 	return repo.rows.load(waitKey{runKey{t, run}, wait}, "WHERE tenant=? AND run_id=? AND wait_id=?", string(t), string(run), wait)
 }
 
-// Find says whose an approval is: the run and the wait, which never change. What the approval says is read after the run.
+// Find gives the run and the wait of an approval, which never change. The caller reads the approval
+// after the run.
 func (repo *Approvals) Find(t perdure.TenantID, id perdure.ApprovalID) (run perdure.RunID, wait string, ok bool, err error) {
 	err = repo.in.sess.Query("SELECT run_id, wait_id FROM approvals WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(scan func(...any) error) error {
 		ok = true
@@ -94,7 +96,8 @@ func (repo *Approvals) Find(t perdure.TenantID, id perdure.ApprovalID) (run perd
 	return run, wait, ok, err
 }
 
-// Had tells whether a run has asked for an approval of that name, other than by one wait. The run has been read.
+// Had tells whether a run has asked for an approval of that name by another wait. The run has to be
+// read before.
 func (repo *Approvals) Had(t perdure.TenantID, run perdure.RunID, name, otherThan string) (had bool, err error) {
 	for k, sl := range repo.rows.byKey {
 		if k.runKey == (runKey{t, run}) && k.id != otherThan && sl.exists && sl.val.Name == name {
@@ -109,7 +112,7 @@ func (repo *Approvals) Had(t perdure.TenantID, run perdure.RunID, name, otherTha
 	return had, err
 }
 
-// ByID gives an approval by its id, in full.
+// ByID gives an approval by its id, with its values in full.
 func (repo *Approvals) ByID(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Approval, ok bool, err error) {
 	if a, ok, err = repo.byID(t, id); ok && err == nil {
 		err = repo.inFull(&a)
@@ -121,30 +124,32 @@ func (repo *Approvals) byID(t perdure.TenantID, id perdure.ApprovalID) (perdure.
 	return approvalTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
-// An ApprovalFilter chooses approvals of a list. Empty fields choose all.
+// An ApprovalFilter selects approvals. Empty fields select all.
 type ApprovalFilter struct {
 	State string
 	RunID perdure.RunID
-	After perdure.ApprovalID // only later ones: the cursor
+	After perdure.ApprovalID // the cursor: only later ones
 	Limit int
-	Bytes int // no more once they hold that many
-	Rows  int // how many are looked at for a page; zero: PageRows
+	Bytes int // the page ends once it has that many bytes
+	Rows  int // how many rows a page examines; zero: PageRows
 }
 
-// List lists a tenant's approvals, oldest first, in full. more says that these are not all.
+// List lists a tenant's approvals, oldest first, with their values in full. more says that these
+// are not all.
 func (repo *Approvals) List(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, more bool, err error) {
 	out, next, err := repo.Page(t, f)
 	return out, next != "", err
 }
 
-// Page reads a page of a tenant's approvals, oldest first, in full. next is the last one that was looked at, if there may be more.
+// Page reads a page of a tenant's approvals, oldest first, with their values in full. next is the
+// last one that was examined, if there may be more.
 func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, next perdure.ApprovalID, err error) {
 	where, args := "WHERE tenant=?", []any{string(t)}
 	if f.State != "" {
 		if !slices.Contains(perdure.ApprovalStates, f.State) {
 			return nil, "", perdure.Invalid("state", "%.40q is none of %s, all", f.State, strings.Join(perdure.ApprovalStates, ", "))
 		}
-		where += " AND state='" + f.State + "'" // not as an argument: an index is for the open ones alone
+		where += " AND state='" + f.State + "'" // not an argument, so that the partial index of open ones is used
 	}
 	if f.RunID != "" {
 		where, args = where+" AND run_id=?", append(args, string(f.RunID))
@@ -160,7 +165,7 @@ func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure
 		}
 		where, args = where+" AND (opened_at,id)>(?,?)", append(args, int64(after.OpenedAt), string(after.ID))
 	}
-	if f.State != "" && f.State != perdure.ApprovalOpen && f.RunID == "" { // those of one state may be few among many
+	if f.State != "" && f.State != perdure.ApprovalOpen && f.RunID == "" { // approvals of this state may be few among many
 		last, err := repo.last(t, &after, f.Rows)
 		if err != nil {
 			return nil, "", err
@@ -196,7 +201,8 @@ func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure
 	return out, next, nil
 }
 
-// last gives the last approval that is looked at for a page. It has no id when the page may look at all that are left.
+// last gives the last approval that a page examines. Its id is empty if the page may examine all
+// that are left.
 func (repo *Approvals) last(t perdure.TenantID, after *perdure.Approval, rows int) (a perdure.Approval, err error) {
 	if rows == 0 {
 		rows = PageRows
@@ -206,6 +212,7 @@ func (repo *Approvals) last(t perdure.TenantID, after *perdure.Approval, rows in
 	return a, err
 }
 
+// inFull replaces references by their values.
 func (repo *Approvals) inFull(a *perdure.Approval) (err error) {
 	if a.Action, err = repo.in.Values.Resolve(a.Tenant, a.Action); err == nil {
 		a.Answer, err = repo.in.Values.Resolve(a.Tenant, a.Answer)

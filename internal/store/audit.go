@@ -18,7 +18,7 @@ var auditTable = &table[perdure.AuditEntry]{
 	},
 }
 
-// AuditLog is the log of who did what.
+// AuditLog holds who did what.
 type AuditLog struct {
 	in   *Records
 	rows added[perdure.AuditEntry]
@@ -29,23 +29,25 @@ func (repo *AuditLog) open(in *Records) {
 	repo.rows.over(in, auditTable)
 }
 
-// An AuditFilter chooses entries of the audit log. Empty fields choose all.
+// An AuditFilter selects entries of the audit log. Empty fields select all.
 type AuditFilter struct {
 	Of     *perdure.TenantID // nil: of all tenants, and of the platform
 	Action string
 	KeyID  string
 	Target string
-	Before string // only older ones: the cursor
+	Before string // the cursor: only older ones
 	Limit  int
 
-	// TenantKeys leaves out of a search by KeyID what platform keys did.
+	// TenantKeys leaves out entries of platform keys when KeyID is set.
 	TenantKeys bool
 }
 
-// auditLook is how many entries one page looks at. A filter that fits few of them gives a short page and where to go on.
+// auditLook is how many entries one page examines. If few of them match, the page is short and has
+// a next.
 const auditLook = 10_000
 
-// Page gives a page of the audit log, newest first. next is where the next page begins; empty: there is none.
+// Page gives a page of the audit log, newest first. next is where the next page begins; it is empty
+// at the end.
 func (repo *AuditLog) Page(f AuditFilter) (out []perdure.AuditEntry, next string, err error) {
 	within, args := []string{"id<>''"}, []any(nil)
 	if f.Of != nil {
@@ -90,11 +92,12 @@ func (repo *AuditLog) Page(f AuditFilter) (out []perdure.AuditEntry, next string
 	return out, next, err
 }
 
-// Add stages an entry of the audit log. It is written with the change that it tells of, or not at all.
+// Add stages an entry of the audit log. It is written in the same transaction as the change that it
+// describes.
 func (repo *AuditLog) Add(a perdure.AuditEntry) { repo.rows.add(a) }
 
-// Trim removes the oldest entries of the audit log that are from before an instant, at most so many, and gives how many it has
-// staged to go. A node that removes the same ones at this moment has this batch decided again.
+// Trim stages the removal of the oldest entries before an instant, at most limit, and gives how
+// many. If another node removes the same ones now, this batch is decided again.
 func (repo *AuditLog) Trim(before perdure.Instant, limit int) (n int, err error) {
 	var last string
 	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM audit WHERE id<? ORDER BY id LIMIT %d) AS old", limit),

@@ -19,7 +19,7 @@ var deadTable = &table[perdure.DeadLetter]{
 	},
 }
 
-// DeadLetters are the dead letters of runs that failed.
+// DeadLetters holds the dead letters of failed runs.
 type DeadLetters struct {
 	in   *Records
 	rows staged[runKey, perdure.DeadLetter]
@@ -35,16 +35,17 @@ func (repo *DeadLetters) Get(t perdure.TenantID, run perdure.RunID) (perdure.Dea
 	return repo.rows.load(runKey{t, run}, "WHERE tenant=? AND run_id=?", string(t), string(run))
 }
 
-// A LetterFilter chooses dead letters. Empty fields choose all.
+// A LetterFilter selects dead letters. Empty fields select all.
 type LetterFilter struct {
 	Cause, Kind, Queue string
-	Before             perdure.RunID // only older ones: the cursor
-	Open               bool          // only those that nobody has redriven
-	Oldest             bool          // these first
+	Before             perdure.RunID // the cursor: only older ones
+	Open               bool          // only those that were not redriven
+	Oldest             bool          // oldest first
 	Limit              int
-	Rows               int // how many are looked at for a page; zero: letterRows
+	Rows               int // how many rows a page examines; zero: letterRows
 }
 
+// where gives the filter as a condition, with its arguments.
 func (f *LetterFilter) where(t perdure.TenantID) (string, []any) {
 	where, args := []string{"tenant=?"}, []any{string(t)}
 	for _, c := range [][2]string{{"cause=?", f.Cause}, {"kind=?", f.Kind}, {"queue=?", f.Queue}, {"run_id<?", string(f.Before)}} {
@@ -58,17 +59,17 @@ func (f *LetterFilter) where(t perdure.TenantID) (string, []any) {
 	return "WHERE " + strings.Join(where, " AND "), args
 }
 
-// letterRows bounds how many dead letters are looked at for one page.
+// letterRows bounds how many dead letters a page examines.
 const letterRows = 5000
 
-// Page reads a page of a tenant's dead letters, newest first. next is the last one that was looked at, if there may be more: a page
-// of letters that are few among many may be empty and have a next.
+// Page reads a page of a tenant's dead letters, newest first. next is the last one that was
+// examined, if there may be more. If few of many match, a page may be empty and still have a next.
 func (repo *DeadLetters) Page(t perdure.TenantID, f LetterFilter) (out []perdure.DeadLetter, next perdure.RunID, err error) {
 	if f.Rows == 0 {
 		f.Rows = letterRows
 	}
 	if f.Before == "" {
-		f.Before = "~" // behind every id
+		f.Before = "~" // greater than every id
 	}
 	count, last := 0, perdure.RunID("")
 	err = repo.in.sess.Query("SELECT count(*), coalesce(min(run_id),'') FROM (SELECT run_id FROM dead_letters WHERE tenant=? AND run_id<? ORDER BY run_id DESC"+atMost+") AS part",
@@ -113,16 +114,17 @@ func (repo *DeadLetters) List(t perdure.TenantID, f LetterFilter) (out []perdure
 	return out, err
 }
 
-// A LetterGroup is the dead letters of a kind that have the same cause.
+// A LetterGroup is the dead letters of a kind with the same cause.
 type LetterGroup struct {
 	Cause, Kind     string
 	Count, Redriven int
 	Oldest, Newest  perdure.Instant
-	Example         perdure.RunID // the newest of them
-	Message         string        // of that one
+	Example         perdure.RunID // the newest one
+	Message         string        // of the example
 }
 
-// Groups counts a tenant's dead letters by cause and kind, the most first: the newest PageRows of them, or f.Rows.
+// Groups counts a tenant's dead letters by cause and kind, the largest group first. It examines the
+// newest f.Rows of them; zero means PageRows.
 func (repo *DeadLetters) Groups(t perdure.TenantID, f LetterFilter) (out []LetterGroup, err error) {
 	if f.Rows == 0 {
 		f.Rows = PageRows
@@ -155,7 +157,7 @@ func (repo *DeadLetters) Put(d perdure.DeadLetter) {
 	repo.rows.put(runKey{d.Tenant, d.RunID}, d)
 }
 
-// Drop discards a dead letter; its run stays.
+// Drop stages the removal of a dead letter. Its run stays.
 func (repo *DeadLetters) Drop(t perdure.TenantID, run perdure.RunID) {
 	repo.rows.drop(runKey{t, run})
 	repo.in.tx.later.add(statement{"DELETE FROM dead_letters WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, anyNumber})

@@ -23,7 +23,7 @@ type lateKey struct {
 	n int
 }
 
-// LateResults are results that came after the end of their runs.
+// LateResults holds results that arrived after the end of their runs.
 type LateResults struct {
 	in   *Records
 	rows stagedOfRuns[lateKey, perdure.LateResult]
@@ -34,7 +34,7 @@ func (repo *LateResults) open(in *Records) {
 	repo.rows.over(in, lateTable)
 }
 
-// List gives what a run has of late results.
+// List gives the late results of a run, in order.
 func (repo *LateResults) List(t perdure.TenantID, run perdure.RunID) ([]perdure.LateResult, error) {
 	k := runKey{t, run}
 	err := lateTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(l *perdure.LateResult) error {

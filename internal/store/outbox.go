@@ -34,7 +34,7 @@ func (m millis) Scan(v any) error {
 }
 
 var attemptTable = &table[perdure.WebhookAttempt]{
-	// quiet: one whose outcome was unknown is written down again.
+	// quiet: an attempt whose commit had an unknown outcome is inserted again.
 	name: "webhook_attempts", quiet: true, keys: []string{"tenant", "run_id", "seq", "target", "n"},
 	cols: []string{"tenant", "run_id", "seq", "target", "n", "at", "took_ms", "status", "error", "response"},
 	bind: func(a *perdure.WebhookAttempt) []any {
@@ -55,7 +55,7 @@ func keyOfNote(n *perdure.Notification) noteKey {
 	return noteKey{runKey{n.Tenant, n.RunID}, n.Seq, n.Webhook}
 }
 
-// Outbox holds what webhooks are told, and the attempts to tell them.
+// Outbox holds notifications for webhooks, and the attempts to deliver them.
 type Outbox struct {
 	in       *Records
 	rows     staged[noteKey, perdure.Notification]
@@ -73,8 +73,9 @@ func (repo *Outbox) Get(t perdure.TenantID, run perdure.RunID, seq int64, w perd
 	return repo.rows.load(noteKey{runKey{t, run}, seq, w}, "WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq, string(w))
 }
 
-// Pending gives an endpoint's notifications whose alarm is not later than an instant, the earliest first. There
-// may be more: fewer than the limit are given where the batch has changed some, and full says that the limit was reached.
+// Pending gives an endpoint's notifications whose alarm is not later than an instant, the earliest
+// first. full says that the query reached its limit, so that there may be more. Notifications that
+// the batch has changed may be missing.
 func (repo *Outbox) Pending(t perdure.TenantID, w perdure.WebhookID, until perdure.Instant, limit int) (out []perdure.Notification, full bool, err error) {
 	rows := 0
 	err = noteTable.query(repo.in.sess, "WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, run_id, seq"+atMost,
@@ -90,7 +91,8 @@ func (repo *Outbox) Pending(t perdure.TenantID, w perdure.WebhookID, until perdu
 	return out, rows == limit, err
 }
 
-// NextAlarm is when the first of an endpoint's notifications rings that has not rung yet, or zero.
+// NextAlarm gives the earliest alarm of an endpoint's notifications that has not passed yet, or
+// zero.
 func (repo *Outbox) NextAlarm(t perdure.TenantID, w perdure.WebhookID) (at perdure.Instant, err error) {
 	err = repo.in.sess.Query("SELECT min(alarm_at) FROM outbox WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at>?",
 		[]any{string(t), string(w), int64(repo.in.Now)}, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) })
@@ -102,15 +104,15 @@ func (repo *Outbox) OfRun(t perdure.TenantID, run perdure.RunID) ([]perdure.Noti
 	return repo.where("WHERE tenant=? AND run_id=? ORDER BY seq, target", string(t), string(run))
 }
 
-// Deliveries lists what an endpoint was told, is told and will be told, newest first: in one state, or all with an
-// empty one. before is the cursor, the id of the last one of the page before.
+// Deliveries lists the notifications of an endpoint, newest first: in one state, or all if state is
+// empty. before is the cursor, the id of the last one of the previous page.
 func (repo *Outbox) Deliveries(t perdure.TenantID, w perdure.WebhookID, state, before string, limit int) ([]perdure.Notification, error) {
 	where, args := "WHERE tenant=? AND target=?", []any{string(t), string(w)}
 	if state != "" {
 		if !slices.Contains(perdure.NoteStates, state) {
 			return nil, perdure.Invalid("state", "%.40q is none of %s", state, strings.Join(perdure.NoteStates, ", "))
 		}
-		where += " AND state='" + state + "'" // not as an argument: an index is for the dead alone
+		where += " AND state='" + state + "'" // not an argument, so that the partial index of dead ones is used
 	}
 	if before != "" {
 		last, ok, err := repo.Delivery(t, before)
@@ -148,7 +150,7 @@ func (repo *Outbox) where(where string, args ...any) ([]perdure.Notification, er
 	return out, err
 }
 
-// FirstAttempt is when the first attempt to send a notification after its nth was made, or zero.
+// FirstAttempt gives the instant of the first attempt after the nth, or zero.
 func (repo *Outbox) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instant, err error) {
 	err = repo.in.sess.Query("SELECT min(at) FROM webhook_attempts WHERE tenant=? AND run_id=? AND seq=? AND target=? AND n>?",
 		[]any{string(of.Tenant), string(of.RunID), of.Seq, string(of.Webhook), n}, func(scan func(...any) error) error {
@@ -157,10 +159,11 @@ func (repo *Outbox) FirstAttempt(of *perdure.Notification, n int64) (at perdure.
 	return at, err
 }
 
-// maxAttempts bounds how many attempts of a notification are shown: one that is redelivered again and again has any number.
+// maxAttempts bounds how many attempts are shown. A notification that is redelivered repeatedly has
+// any number of them.
 const maxAttempts = 100
 
-// Attempts gives the last attempts to send a notification, in order, at most maxAttempts.
+// Attempts gives the last attempts to deliver a notification, in order, at most maxAttempts.
 func (repo *Outbox) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt, error) {
 	var out []perdure.WebhookAttempt
 	err := attemptTable.query(repo.in.sess, fmt.Sprintf("WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n DESC LIMIT %d", maxAttempts),
@@ -172,14 +175,15 @@ func (repo *Outbox) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt,
 	return out, err
 }
 
-// A Mailbox is an endpoint with something to send, and when the first of it is due.
+// A Mailbox is an endpoint with notifications to send, and the instant when the first one is due.
 type Mailbox struct {
 	Tenant  perdure.TenantID
 	Webhook perdure.WebhookID
 	Due     perdure.Instant
 }
 
-// MailboxesEach is how many endpoints of a tenant Mailboxes gives before it goes on with the next tenant.
+// MailboxesEach is how many endpoints of a tenant Mailboxes gives before it continues with the next
+// tenant.
 const MailboxesEach = 100
 
 var (
@@ -187,8 +191,8 @@ var (
 	mailboxesOfOne = mailboxes(math.MaxInt32)
 )
 
-// Mailboxes gives the endpoints behind one of them that have something to send, now or later, in order: of every tenant the first
-// MailboxesEach.
+// Mailboxes gives the endpoints after one that have something to send, now or later, in order: of
+// every tenant at most MailboxesEach.
 func (repo *Outbox) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
 	err = repo.mailboxes(mailboxesOfAll, after, limit, func(m Mailbox) error {
 		out = append(out, m)
@@ -197,7 +201,8 @@ func (repo *Outbox) Mailboxes(after Mailbox, limit int) (out []Mailbox, err erro
 	return out, err
 }
 
-// MailboxesOf gives the endpoints of a tenant behind one of them that have something to send, now or later, in order.
+// MailboxesOf gives the endpoints of a tenant after one that have something to send, now or later,
+// in order.
 func (repo *Outbox) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err error) {
 	err = repo.mailboxes(mailboxesOfOne, after, limit, func(m Mailbox) error {
 		if m.Tenant != after.Tenant {
@@ -223,11 +228,15 @@ func (repo *Outbox) mailboxes(query string, after Mailbox, limit int, give func(
 	})
 }
 
-// mailboxes steps from endpoint to endpoint along their index, however many rows each has: to the tenant's next one, or the
-// next tenant's first. (A pair is not compared: with the pairs of a recursive query SQLite would use half of the index.)
-// Every column is looked for by itself, since not every database can take a row from a query inside a step.
+// mailboxes is a recursive query that steps from endpoint to endpoint along their index, however
+// many rows each has. A step goes to the tenant's next endpoint, or to the next tenant's first one.
 //
-// After so many endpoints of a tenant it goes on with the next tenant: MailboxesOf finds the others. No id of an endpoint begins with a tilde.
+// The comparison is not written with a pair of columns: in a recursive query SQLite would use only
+// half of the index for it. Every column is looked up separately, since not every database can take
+// a row from a subquery.
+//
+// After perTenant endpoints of a tenant it continues with the next tenant; MailboxesOf finds the
+// others. '~' is greater than every endpoint id.
 func mailboxes(perTenant int) string {
 	next := func(tenant, target string) string {
 		var cols []string
@@ -245,8 +254,8 @@ func mailboxes(perTenant int) string {
 		"SELECT tenant, target, alarm_at FROM box WHERE tenant IS NOT NULL"
 }
 
-// Put stages a notification. Its version is counted when the batch is written.
+// Put stages a notification. Its version is incremented when the batch is written.
 func (repo *Outbox) Put(n perdure.Notification) { repo.rows.put(keyOfNote(&n), n) }
 
-// AddAttempt stages an attempt to send a notification.
+// AddAttempt stages an attempt to deliver a notification.
 func (repo *Outbox) AddAttempt(a perdure.WebhookAttempt) { repo.attempts.add(a) }

@@ -9,10 +9,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// InlineMax is the size above which a value is stored once, by its content, instead of in the row.
+// InlineMax is the size above which a value is stored once per tenant by its hash, instead of in
+// the row.
 const InlineMax = 8 << 10
 
-// ShownMax is the size above which a value in a log line stands as {ref, size}.
+// shownMax is the size above which a value in a log line is shown as {ref, size}.
 const shownMax = 64 << 10
 
 type blobRow struct {
@@ -42,7 +43,8 @@ var blobRefTable = &table[blobRefRow]{
 	scan: func(b *blobRefRow) []any { return []any{&b.Tenant, &b.Owner, &b.Hash} },
 }
 
-// Values are large values, which are stored once per tenant by their hash, and who refers to them.
+// Values holds large values, which are stored once per tenant by their hash (blobs), and their
+// owners (blob_refs).
 type Values struct {
 	in    *Records
 	blobs added[blobRow]
@@ -60,7 +62,7 @@ func (repo *Values) statements(d *dialect) []statement {
 	return append(blobTable.insert(d, distinct(repo.blobs.list)), blobRefTable.insert(d, repo.refs.list)...)
 }
 
-// distinct leaves out what a batch has interned before: one statement may not touch a row twice.
+// distinct removes duplicates: one statement must not insert a row twice.
 func distinct(blobs []blobRow) []blobRow {
 	if len(blobs) < 2 {
 		return blobs
@@ -75,7 +77,7 @@ func distinct(blobs []blobRow) []blobRow {
 	return out
 }
 
-// Resolve gives the content of a value.
+// Resolve gives the content of a value, also of one that the batch has staged.
 func (repo *Values) Resolve(t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
 	hash, _, ref := v.Ref()
 	if !ref {
@@ -89,6 +91,7 @@ func (repo *Values) Resolve(t perdure.TenantID, v perdure.Value) (perdure.Value,
 	return resolve(repo.in.sess, t, v)
 }
 
+// resolve gives the content of a stored value, and verifies its hash.
 func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
 	hash, _, ref := v.Ref()
 	if !ref {
@@ -102,19 +105,19 @@ func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, err
 	return perdure.Value(content), err
 }
 
-// Digest is the hash by which content is known.
+// Digest gives the hash of a content.
 func Digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
-// Intern keeps a value: as it is when it is small, and otherwise once per tenant, by its hash. owner is the
-// run or thread that it lives as long as.
+// Intern gives the value to put into a row. A small value is kept as it is. A large one is stored
+// by its hash and replaced by a reference. owner is the run or thread that it is removed with.
 func (repo *Values) Intern(t perdure.TenantID, owner string, raw []byte) perdure.Value {
 	return repo.intern(t, owner, raw, InlineMax)
 }
 
-// InternShown keeps a value as a log line shows it.
+// InternShown is Intern for a log line, with the limit shownMax.
 func (repo *Values) InternShown(t perdure.TenantID, owner string, raw []byte) perdure.Value {
 	return repo.intern(t, owner, raw, shownMax)
 }
@@ -122,7 +125,7 @@ func (repo *Values) InternShown(t perdure.TenantID, owner string, raw []byte) pe
 func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline int) perdure.Value {
 	text := string(raw)
 	if repo.in.s.opt.Redact != nil {
-		text = repo.in.s.opt.Redact(text) // before the hash: a hash of a secret can be guessed at
+		text = repo.in.s.opt.Redact(text) // before hashing: the hash of a secret would allow guessing it
 	}
 	repo.in.tx.bytes += len(text)
 	if len(text) <= inline {
@@ -134,7 +137,7 @@ func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline 
 	return perdure.RefValue(hash, len(text))
 }
 
-// Share lets another owner keep a value that is stored already.
+// Share adds an owner to a value that is already stored.
 func (repo *Values) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
 	if hash, _, ref := v.Ref(); ref {
 		repo.refs.add(blobRefRow{t, owner, hash})
@@ -142,7 +145,8 @@ func (repo *Values) Share(t perdure.TenantID, owner string, v perdure.Value) per
 	return v
 }
 
-// drop removes large values that were an owner's, as far as they are nobody else's.
+// drop stages the removal of an owner's large values, as far as no other owner has them. more tells
+// that values are left.
 func (repo *Values) drop(t perdure.TenantID, owner string) (more bool, err error) {
 	var hashes []string
 	bytes := int64(0)
@@ -171,15 +175,15 @@ func (repo *Values) drop(t perdure.TenantID, owner string) (more bool, err error
 	return more, nil
 }
 
-// dropBlobs removes those of some values to which nobody refers any more.
+// dropBlobs stages the removal of those values that no owner refers to any more.
 func (repo *Values) dropBlobs(t perdure.TenantID, hashes []string) {
 	slices.Sort(hashes)
 	_ = eachPart(repo.in.dialect, slices.Compact(hashes), func(part []string) error {
 		cond, args := repo.in.dialect.anyOf("hash", part)
 		args = append([]any{string(t)}, args...)
 		if !repo.in.dialect.ownClock {
-			// Whoever stores the same value at this moment holds its row. His reference is there when it is free, and the next
-			// statement sees it.
+			// A transaction that stores the same value holds a lock on its row. When the lock is
+			// free, the next statement sees the new reference.
 			repo.in.tx.Stage("SELECT 1 FROM blobs WHERE tenant=? AND "+cond+" ORDER BY hash FOR UPDATE", args...)
 		}
 		repo.in.tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)

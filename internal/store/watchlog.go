@@ -18,11 +18,12 @@ var watchTable = &table[perdure.WatchdogAction]{
 	},
 }
 
-// WatchLog is the log of what the watchdog did.
+// WatchLog holds the actions of the watchdog.
 type WatchLog struct {
-	in      *Records
-	rows    added[perdure.WatchdogAction]
-	trimmed bool // the batch has removed old entries
+	in   *Records
+	rows added[perdure.WatchdogAction]
+	// trimmed is set when the batch has removed old entries.
+	trimmed bool
 }
 
 func (repo *WatchLog) open(in *Records) {
@@ -30,16 +31,16 @@ func (repo *WatchLog) open(in *Records) {
 	repo.rows.over(in, watchTable)
 }
 
-// A WatchFilter chooses entries of the watchdog's log. Empty fields choose all.
+// A WatchFilter selects entries of the watchdog's log. Empty fields select all.
 type WatchFilter struct {
 	Rule   string // its id, or its name
 	Tenant perdure.TenantID
 	Run    perdure.RunID
-	Before string // only older ones: the cursor
+	Before string // the cursor: only older ones
 	Limit  int
 }
 
-// Page lists what the watchdog did, newest first.
+// Page lists the watchdog's actions, newest first.
 func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err error) {
 	where, args := []string{"id<>''"}, []any(nil)
 	and := func(cond string, list ...string) {
@@ -63,11 +64,12 @@ func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err err
 	return out, err
 }
 
-// Add stages entries of the watchdog's log. They are written with what they tell of, or not at all.
+// Add stages entries of the watchdog's log. They are written in the same transaction as the
+// actions.
 func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { repo.rows.add(list...) }
 
-// Trim removes the oldest entries of the watchdog's log: those before an id, and those beyond so many, a batch at a time.
-// It gives how many it has staged to go; another node that removes the same ones at this moment has this batch decided again.
+// Trim stages the removal of the oldest entries: those before an id, and those beyond keep, at most
+// limit. It gives how many. If another node removes the same ones now, this batch is decided again.
 func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
 	if !repo.in.tx.first(&repo.trimmed) {
 		return 0, nil
@@ -76,7 +78,7 @@ func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
 		func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
-			before = max(before, id+"~") // beyond this one
+			before = max(before, id+"~") // sorts after this id
 			return err
 		})
 	if err != nil {

@@ -22,7 +22,7 @@ var webhookTable = &table[perdure.Webhook]{
 	},
 }
 
-// wordList scans words with spaces between.
+// wordList scans words that are separated by spaces.
 type wordList struct{ words *[]string }
 
 func (l wordList) Scan(v any) error {
@@ -36,14 +36,16 @@ type webhookKey struct {
 	id perdure.WebhookID
 }
 
-// A WebhookQuota is the row that every operation writes which makes a webhook of a tenant: of two that do so at once, one is decided
-// again, and counts the other's. Made are those since an instant, where that is what is limited.
+// A WebhookQuota is a row that every operation writes that creates a webhook of the tenant. If two
+// create one at once, one of them is decided again and counts the other's. Made is the number of
+// webhooks since an instant, where the rate is limited.
 type WebhookQuota struct {
-	Tenant  perdure.TenantID
-	Scope   string
-	Since   perdure.Instant
-	Made    int64
-	Removed int64 // the greatest secret version of endpoints of runs that were removed
+	Tenant perdure.TenantID
+	Scope  string
+	Since  perdure.Instant
+	Made   int64
+	// Removed is the greatest secret version of removed endpoints of runs.
+	Removed int64
 	Version int64
 }
 
@@ -63,7 +65,7 @@ type quotaKey struct {
 	scope string
 }
 
-// Webhooks are the endpoints that are told of events, and how many a tenant may have.
+// Webhooks holds the endpoints of a tenant, and its quota of them.
 type Webhooks struct {
 	in     *Records
 	rows   staged[webhookKey, perdure.Webhook]
@@ -76,12 +78,12 @@ func (repo *Webhooks) open(in *Records) {
 	repo.quotas.over(in, quotaTable)
 }
 
-// Get gives an endpoint, one that was deleted too.
+// Get gives an endpoint, also one that was deleted.
 func (repo *Webhooks) Get(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
 	return repo.rows.load(webhookKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
-// List gives the registered endpoints of a tenant as they stand in the database.
+// List gives the registered endpoints of a tenant, as the database has them.
 func (repo *Webhooks) List(t perdure.TenantID) ([]perdure.Webhook, error) {
 	var out []perdure.Webhook
 	err := webhookTable.query(repo.in.sess, "WHERE tenant=? AND scope<>'run' AND deleted_at=0 ORDER BY id", []any{string(t)}, func(w *perdure.Webhook) error {
@@ -105,7 +107,7 @@ func (repo *Webhooks) Page(t perdure.TenantID, p Page) ([]perdure.Webhook, strin
 	})
 }
 
-// All lists the webhooks of all tenants that are not deleted, at most so many.
+// All lists at most limit webhooks of all tenants that are not deleted.
 func (repo *Webhooks) All(limit int) (out []perdure.Webhook, err error) {
 	err = webhookTable.query(repo.in.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)}, func(w *perdure.Webhook) error {
 		out = append(out, *w)
@@ -114,7 +116,8 @@ func (repo *Webhooks) All(limit int) (out []perdure.Webhook, err error) {
 	return out, err
 }
 
-// Tenants gives tenants that have registered endpoints, in order. However many each has, it costs one step.
+// Tenants gives tenants with registered endpoints, in order. It takes one step per tenant, however
+// many endpoints each has.
 func (repo *Webhooks) Tenants(limit int) (out []perdure.TenantID, err error) {
 	const next = "(SELECT w.tenant FROM webhooks w WHERE w.scope<>'run' AND w.deleted_at=0%s ORDER BY w.tenant LIMIT 1)"
 	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+fmt.Sprintf(next, " AND w.tenant>t.tenant")+
@@ -135,7 +138,7 @@ type WebhookRef struct {
 
 func (r WebhookRef) String() string { return string(r.Tenant) + "/" + string(r.ID) }
 
-// secretMade is when the secret of a row of webhooks was made.
+// secretMade is the SQL expression for when the secret of a webhook was created.
 const secretMade = "CASE WHEN rotated_at<>0 THEN rotated_at ELSE created_at END"
 
 // LastSecretMade is when the newest secret of a webhook was made. It reads all webhooks: for a store that nobody works on.
@@ -156,7 +159,7 @@ func (repo *Webhooks) SecretsMadeBefore(at perdure.Instant, limit int) (out []We
 	return out, err
 }
 
-// CountRegistered counts a tenant's registered endpoints, with those that the batch makes and without those that it deletes.
+// CountRegistered counts a tenant's registered endpoints, including the changes of the batch.
 func (repo *Webhooks) CountRegistered(t perdure.TenantID) (int, error) {
 	list, err := repo.List(t)
 	if err != nil {
@@ -178,20 +181,20 @@ func (repo *Webhooks) CountRegistered(t perdure.TenantID) (int, error) {
 	return len(there), nil
 }
 
-// A HookCursor is a place in the order of unused webhooks.
+// A HookCursor is a position in the order of unused webhooks.
 type HookCursor struct {
 	At     perdure.Instant
 	Tenant perdure.TenantID
 	ID     perdure.WebhookID
 }
 
-// Unused gives webhooks behind a place that are unused since an instant or before and have
-// no deliveries left, which go with their runs. It looks at a bounded number of rows; next is where
-// to go on, or zero at the end.
+// Unused gives webhooks after a position that have been unused since an instant or before and have
+// no deliveries left; deliveries are removed with their runs. It reads at most limit rows. next is
+// where to continue, or zero at the end.
 func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int) (
 	out []perdure.Webhook, next HookCursor, err error,
 ) {
-	// A column, and no condition: it is looked up for the rows of this page alone, along the index.
+	// A column, not a condition: it is evaluated for the rows of this page only, along the index.
 	const told = "coalesce((SELECT 1 FROM outbox o WHERE o.tenant=webhooks.tenant AND o.target=webhooks.id " +
 		"ORDER BY o.created_at LIMIT 1), 0)"
 	rows := 0
@@ -214,10 +217,10 @@ func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int
 	return out, next, err
 }
 
-// Put stages an endpoint. Its version is counted when the batch is written.
+// Put stages an endpoint. Its version is incremented when the batch is written.
 func (repo *Webhooks) Put(w perdure.Webhook) { repo.rows.put(webhookKey{w.Tenant, w.ID}, w) }
 
-// Drop takes a webhook out of the store, if it still is what was read.
+// Drop stages the removal of a webhook, provided that its row has not changed.
 func (repo *Webhooks) Drop(w *perdure.Webhook) {
 	k := webhookKey{w.Tenant, w.ID}
 	repo.rows.absorb(k, *w, true)
@@ -226,7 +229,7 @@ func (repo *Webhooks) Drop(w *perdure.Webhook) {
 		[]any{string(w.Tenant), string(w.ID), w.Version}, 1})
 }
 
-// Quota gives a tenant's row. It is read before the webhooks are counted.
+// Quota gives a tenant's quota row. It has to be read before the webhooks are counted.
 func (repo *Webhooks) Quota(t perdure.TenantID, scope string) (WebhookQuota, error) {
 	k := quotaKey{t, scope}
 	if q, _, known := repo.quotas.get(k); known {
@@ -243,5 +246,5 @@ func (repo *Webhooks) Quota(t perdure.TenantID, scope string) (WebhookQuota, err
 	return q, err
 }
 
-// PutQuota stages a tenant's row. Its version is counted when the batch is written.
+// PutQuota stages a tenant's quota row. Its version is incremented when the batch is written.
 func (repo *Webhooks) PutQuota(q WebhookQuota) { repo.quotas.put(quotaKey{q.Tenant, q.Scope}, q) }

@@ -22,7 +22,7 @@ type workerKey struct {
 	id string
 }
 
-// Workers are the workers that have asked for work.
+// Workers holds the workers that have polled for work.
 type Workers struct {
 	in   *Records
 	rows staged[workerKey, perdure.Worker]
@@ -55,7 +55,7 @@ func (repo *Workers) Page(t perdure.TenantID, p Page) ([]perdure.Worker, string,
 	}, func(w *perdure.Worker) string { return w.ID }, func(w *perdure.Worker) int { return 200 + quoted(w.ID) + len(w.Queues) })
 }
 
-// Silent gives workers that were not heard from since an instant and are not offline yet.
+// Silent gives workers without a poll or heartbeat since an instant that are not offline yet.
 func (repo *Workers) Silent(since perdure.Instant, limit int) ([]perdure.Worker, error) {
 	var out []perdure.Worker
 	err := workerTable.query(repo.in.sess, fmt.Sprintf("WHERE offline=0 AND seen_at<=? ORDER BY seen_at, tenant, id LIMIT %d", limit), []any{int64(since)},
@@ -73,7 +73,7 @@ func (repo *Workers) Silent(since perdure.Instant, limit int) ([]perdure.Worker,
 // Put stages a worker.
 func (repo *Workers) Put(w perdure.Worker) { repo.rows.put(workerKey{w.Tenant, w.ID}, w) }
 
-// SetOffline stages that a worker is shown as offline, unless it was heard from meanwhile.
+// SetOffline stages that a worker is offline, unless it was seen since it was read.
 func (repo *Workers) SetOffline(w perdure.Worker) {
 	if sl := repo.rows.byKey[workerKey{w.Tenant, w.ID}]; sl != nil {
 		before := *sl
@@ -83,9 +83,8 @@ func (repo *Workers) SetOffline(w perdure.Worker) {
 	repo.in.tx.later.add(statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?", []any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
 }
 
-// DropUnused removes workers that are offline and were last heard from at an instant or before, at
-// most so many. It gives how many it has staged to go. A worker that comes back at this moment
-// stays.
+// DropUnused stages the removal of workers that are offline and were last seen at an instant or
+// before, at most limit. It gives how many. A worker that comes back now stays.
 func (repo *Workers) DropUnused(before perdure.Instant, limit int) (n int, err error) {
 	const gone = "offline=1 AND seen_at<=?"
 	due := fmt.Sprintf("WITH due AS MATERIALIZED (SELECT tenant,id FROM workers WHERE "+gone+

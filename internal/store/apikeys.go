@@ -111,5 +111,5 @@ func (repo *Keys) DropUnused(before perdure.Instant, limit int) (n int, err erro
 		return 0, err
 	}
 	repo.in.tx.later.add(statement{list + "DELETE FROM keys WHERE id IN (SELECT id FROM due)", args, anyNumber})
-	return n, repo.in.tx.alone("keys removed")
+	return n, repo.in.tx.exclusive("keys removed")
 }

@@ -106,5 +106,5 @@ func (repo *AuditLog) Trim(before perdure.Instant, limit int) (n int, err error)
 		return 0, err
 	}
 	repo.in.tx.later.add(statement{"DELETE FROM audit WHERE id<=?", []any{last}, anyNumber})
-	return n, repo.in.tx.alone("audited")
+	return n, repo.in.tx.exclusive("audited")
 }

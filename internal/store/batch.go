@@ -311,7 +311,7 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 			tx.s.opt.Hooks.Spent(op, tx.Cost().Minus(before))
 		}
 		if err == nil {
-			err = tx.untouched()
+			err = tx.refuseLocked()
 		}
 		if err == nil {
 			continue
@@ -382,7 +382,7 @@ func (l *lane) commit(tx *Tx) error {
 			return err
 		}
 		if back := l.write.Rollback(); back != nil && s.dialect.fatal && !diskFull(err) { // SQLite has rolled back by itself when the disk is full
-			s.doubt(fmt.Errorf("a rollback failed: %w", back))
+			s.stopWrites(fmt.Errorf("a rollback failed: %w", back))
 		}
 		return err
 	}
@@ -399,7 +399,7 @@ func (l *lane) commit(tx *Tx) error {
 		return err // the write-ahead log ends before the commit record: nothing was committed
 	}
 	if s.dialect.fatal {
-		s.doubt(fmt.Errorf("a commit failed: %w", err))
+		s.stopWrites(fmt.Errorf("a commit failed: %w", err))
 	}
 	s.log.Error("a commit failed; what it held may or may not be stored", "error", err)
 	if errors.Is(err, pg.ErrInDoubt) {
@@ -424,7 +424,7 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	}
 	t := fair.Tenant(ctx)
 	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fit(ops)) && l.queue.mayPass(t, ops) && l.mu.TryLock() {
-		return l.atOnce(t, ops) // no other operation to share a commit with: skip the queue
+		return l.batchDirect(t, ops) // no other operation to share a commit with: skip the queue
 	}
 	r := newRequest(t, ops)
 	if err := l.queue.push(r); err != nil {
@@ -444,15 +444,15 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	return r.errs
 }
 
-// atOnce makes a batch in the caller's goroutine. The caller holds l.mu.
-func (l *lane) atOnce(t perdure.TenantID, ops []Op) []error {
+// batchDirect makes a batch in the caller's goroutine. The caller holds l.mu.
+func (l *lane) batchDirect(t perdure.TenantID, ops []Op) []error {
 	s := l.s
 	done, begin := false, time.Now()
 	defer func() {
 		if !done {
 			// A caller may recover from a panic. The batch is half done, so that the store must not
 			// write any more.
-			s.doubt(errors.New("a batch was broken off"))
+			s.stopWrites(errors.New("a batch was broken off"))
 			l.mu.Unlock()
 		}
 	}()

@@ -13,22 +13,22 @@ func key(id string) runKey { return runKey{tenant, ref(id)} }
 // ended puts a run that lives, and then has ended, into a cache.
 func ended(c *cache, id string) (lived perdure.Run) {
 	lived = perdure.Run{Version: 1, State: perdure.Running}
-	c.put(key(id), memory{Run: lived})
-	c.put(key(id), memory{Run: perdure.Run{Version: 2, State: perdure.Completed}})
+	c.put(key(id), cachedRun{Run: lived})
+	c.put(key(id), cachedRun{Run: perdure.Run{Version: 2, State: perdure.Completed}})
 	return lived
 }
 
 // turn fills a cache until what was young is old.
 func (c *cache) turn(prefix string) {
 	for i := range cacheSize {
-		c.put(key(fmt.Sprint(prefix, i)), memory{Run: perdure.Run{Version: 1, State: perdure.Running}})
+		c.put(key(fmt.Sprint(prefix, i)), cachedRun{Run: perdure.Run{Version: 1, State: perdure.Running}})
 	}
 }
 
 func TestNobodyWhoIsLateRevivesARunInTheCache(t *testing.T) {
 	var c cache
 	lived := ended(&c, "a")
-	c.put(key("a"), memory{Run: lived})
+	c.put(key("a"), cachedRun{Run: lived})
 	if c.has(key("a")) {
 		t.Error("at once")
 	}
@@ -36,24 +36,24 @@ func TestNobodyWhoIsLateRevivesARunInTheCache(t *testing.T) {
 	if _, ok := c.young[key("a")]; ok {
 		t.Fatal("it is still young: this proves nothing")
 	}
-	c.put(key("a"), memory{Run: lived})
+	c.put(key("a"), cachedRun{Run: lived})
 	if c.has(key("a")) {
 		t.Error("after what is remembered got old")
 	}
 	// A batch that came to nothing, or wrote more than is remembered, forgets what lives.
 	lived = ended(&c, "b")
-	c.put(key("live"), memory{Run: lived})
+	c.put(key("live"), cachedRun{Run: lived})
 	for _, id := range []string{"b", "live"} {
 		c.drop(key(id))
 	}
-	c.put(key("b"), memory{Run: lived})
+	c.put(key("b"), cachedRun{Run: lived})
 	if c.has(key("b")) || c.has(key("live")) {
 		t.Error("after it was forgotten")
 	}
 	// What is newer counts, however old that is which was known.
-	c.put(key("c"), memory{Run: perdure.Run{Version: 1, State: perdure.Queued}})
+	c.put(key("c"), cachedRun{Run: perdure.Run{Version: 1, State: perdure.Queued}})
 	c.turn("y")
-	c.put(key("c"), memory{Run: perdure.Run{Version: 2, State: perdure.Running}})
+	c.put(key("c"), cachedRun{Run: perdure.Run{Version: 2, State: perdure.Running}})
 	if r, ok := c.get(key("c")); !ok || r.Version != 2 {
 		t.Errorf("%v %+v", ok, r)
 	}

@@ -7,38 +7,42 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A Census is what there is at a moment, all tenants together.
+// A Census counts the contents of the store at a moment, over all tenants.
 type Census struct {
 	Queues       map[string]QueueLoad
-	States       map[perdure.State]int // live ones
+	States       map[perdure.State]int // live runs only
 	Deferred     int
 	Tiers        map[string]int
-	PastDeadline int             // live, and their deadline passed longer than PastGrace ago
-	DeadLetters  map[string]int  // by cause
-	Online       int             // workers
-	Offline      int             // at most maxOffline of them are counted
-	Quietest     perdure.Instant // when the online worker that is silent for longest was heard from
-	SweptAt      perdure.Instant // when a watchdog last said that it sweeps
-	FanOuts      int             // events that wait to become notifications; at most maxFanOutsCounted of them are counted
+	PastDeadline int            // live runs whose deadline passed longer than pastGrace ago
+	DeadLetters  map[string]int // by cause
+	Online       int            // workers
+	Offline      int            // counted up to maxOffline
+	// Quietest is when the online worker that has been silent for longest was last seen.
+	Quietest perdure.Instant
+	// SweptAt is when a watchdog last recorded a sweep.
+	SweptAt perdure.Instant
+	// FanOuts are events that wait to become notifications, counted up to maxFanOutsCounted.
+	FanOuts int
 }
 
-// A QueueLoad is what waits in a queue.
+// A QueueLoad is the waiting work of a queue.
 type QueueLoad struct {
 	Claimable int
-	Since     perdure.Instant // the one that waits longest
+	Since     perdure.Instant // since when the first of them has been waiting
 }
 
 const (
-	// PastGrace is by how much a deadline may have passed before the watchdog has let a run down.
+	// pastGrace is the time after a deadline within which the watchdog has to end a run.
 	pastGrace  = 2 * time.Second
 	maxOffline = 10_000
 )
 
-// live are the rows of runs that have not ended, by the index of their alarms: what has ended is not looked at, however much it is.
+// live selects the runs that have not ended, by the index of alarms. Ended runs are not read,
+// however many there are.
 const live = "runs WHERE alarm_at IS NOT NULL AND alarm_at>=0"
 
-// pastDeadline chooses the live runs that should have ended. After a gap, what was leased is spared for a while; that is no
-// failure. Its arguments are those of pastArgs.
+// pastDeadline selects live runs that should have ended. After a gap without a watchdog, leased
+// runs are spared for a while, which is no failure. pastArgs gives its arguments.
 const pastDeadline = "deadline_at<? AND (?=0 OR state NOT IN ('dispatched','running'))"
 
 func (v *View) pastArgs() ([]any, error) {
@@ -46,7 +50,8 @@ func (v *View) pastArgs() ([]any, error) {
 	return []any{int64(v.Now.Add(-pastGrace)), toBit(v.Now < spared.Add(pastGrace))}, err
 }
 
-// lastSweep gives when a watchdog last said that it sweeps, and until when runs that were leased are spared after a gap.
+// lastSweep gives when a watchdog last recorded a sweep, and until when leased runs are spared
+// after a gap.
 func (v *View) lastSweep() (at, spared perdure.Instant, err error) {
 	var sweep struct {
 		SweptAt    perdure.Instant `json:"swept_at"`
@@ -57,13 +62,14 @@ func (v *View) lastSweep() (at, spared perdure.Instant, err error) {
 		if err := scan(&text); err != nil {
 			return err
 		}
-		_ = json.Unmarshal([]byte(text), &sweep) // one that can't be read is as none
+		_ = json.Unmarshal([]byte(text), &sweep) // a text that can't be read counts as none
 		return nil
 	})
 	return sweep.SweptAt, sweep.SpareUntil, err
 }
 
-// PastDeadline counts live runs whose deadline passed more than PastGrace ago, and names the first. It must find none.
+// PastDeadline counts live runs whose deadline passed more than pastGrace ago, and gives the first
+// ones. There should be none.
 func (v *View) PastDeadline(limit int) (n int, first []perdure.RunID, err error) {
 	args, err := v.pastArgs()
 	if err != nil {
@@ -82,7 +88,7 @@ func (v *View) PastDeadline(limit int) (n int, first []perdure.RunID, err error)
 	return n, first, err
 }
 
-// Census counts. It reads what lives, and not what has ended.
+// Census counts live runs, dead letters and workers. It does not read ended runs.
 func (v *View) Census(p *perdure.Policy) (*Census, error) {
 	c := &Census{Queues: make(map[string]QueueLoad), States: make(map[perdure.State]int), Tiers: make(map[string]int), DeadLetters: make(map[string]int)}
 	for _, count := range []func(*Census, *perdure.Policy) error{v.countRuns, v.countTiers, v.countLetters, v.countWorkers} {

@@ -11,11 +11,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// An Invariant is something that holds at every committed moment. Query gives the rows that break it;
-// {runs}, {events}, … stand for the tables, narrowed to some runs when only those are checked, {now} for
-// the view's instant.
+// An Invariant is a statement about the data that holds after every commit. Query gives the rows
+// that violate it. {runs} and {events} stand for the tables, restricted to some runs when only
+// those are checked, and {now} for the view's instant.
 type Invariant struct {
-	ID        string // by which it is known in reports and docs
+	ID        string // its name in reports and docs
 	Statement string
 	Query     string
 }
@@ -127,21 +127,21 @@ var Invariants = []Invariant{
 		"SELECT m.run_id, m.name FROM run_metadata m WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant=m.tenant AND r.id=m.run_id)"},
 }
 
-// A Violation is a row that breaks an invariant.
+// A Violation is a row that violates an invariant.
 type Violation struct {
 	Invariant
 	Row string
 }
 
-// Check looks for rows that break an invariant: among some runs, or everywhere. The state of each run is
-// also held against its own history.
+// Check finds violations of invariants: in some runs, or everywhere. It also compares the state of
+// each run with its log.
 func (v *View) Check(only []perdure.RunID) ([]Violation, error) {
 	out, _, err := v.check(only, func() bool { return false })
 	return out, err
 }
 
-// CheckWithin checks everything as long as there is time, zero being as long as it takes, and names what it left out. On a large
-// store it is bound by the slowest of the queries: one that is begun is finished.
+// CheckWithin checks everything within a time limit, and names the invariants that it left out.
+// Zero means no limit. A query that has begun is finished, so that a large store may take longer.
 func (v *View) CheckWithin(ctx context.Context, within time.Duration) (found []Violation, left []string, err error) {
 	begin := time.Now()
 	found, left, err = v.check(nil, func() bool { return ctx.Err() != nil || within > 0 && time.Since(begin) > within })
@@ -151,7 +151,7 @@ func (v *View) CheckWithin(ctx context.Context, within time.Duration) (found []V
 	return found, left, err
 }
 
-// maxPerInvariant bounds how many rows are told that break one.
+// maxPerInvariant bounds how many violations of one invariant are reported.
 const maxPerInvariant = 1000
 
 func (v *View) check(only []perdure.RunID, over func() bool) (out []Violation, left []string, err error) {
@@ -171,7 +171,7 @@ func (v *View) check(only []perdure.RunID, over func() bool) (out []Violation, l
 		}
 		q := strings.NewReplacer("{runs}", runs, "{events}", events, "{now}", fmt.Sprint(int64(v.Now))).Replace(inv.Query)
 		if only != nil && !strings.Contains(inv.Query, "{") {
-			continue // about everything: the next whole check finds it
+			continue // not about single runs: left to a check of everything
 		}
 		n := 0
 		err := v.sess.Query(q, nil, func(scan func(...any) error) error {
@@ -205,7 +205,8 @@ func (v *View) check(only []perdure.RunID, over func() bool) (out []Violation, l
 
 var s4 = Invariant{ID: "S4", Statement: "a run's state is what its history tells, and its history is legal"}
 
-// checkHistory folds logs and compares. It ends with errEnough when the time is over.
+// checkHistory derives the state of runs from their logs and compares. It gives errEnough when the
+// time is over.
 func (v *View) checkHistory(only []perdure.RunID, over func() bool) ([]Violation, error) {
 	type key struct {
 		t  perdure.TenantID
@@ -229,7 +230,7 @@ func (v *View) checkHistory(only []perdure.RunID, over func() bool) ([]Violation
 	if err != nil {
 		return nil, err
 	}
-	going := make(map[key]bool) // the rest of runs that are gone
+	going := make(map[key]bool) // runs that are being removed
 	err = v.sess.Query("SELECT tenant, id FROM removals WHERE kind='run'", nil, func(scan func(...any) error) error {
 		var k key
 		err := scan(&k.t, &k.id)

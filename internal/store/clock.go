@@ -11,9 +11,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// startClock gives the clock of a store whose database has none: the wall clock, read once, and from then
-// on a clock that only counts, while the machine sleeps too. Nobody who sets the wall clock can expire a
-// lease. It never shows an instant before the last one stored.
+// startClock gives the clock of a store whose database has none. It reads the wall clock once and
+// then counts on a monotonic clock that also runs while the machine is suspended. So setting the
+// wall clock can't expire a lease. It never shows an instant before the last one stored.
 func startClock(s *Store) (func() perdure.Instant, error) {
 	last, wall := s.stored, perdure.At(time.Now())
 	if ahead := last.Sub(wall); ahead > time.Hour && !s.opt.AnyClock {
@@ -34,17 +34,18 @@ func startClock(s *Store) (func() perdure.Instant, error) {
 	return func() perdure.Instant { return start.Add(counting() - zero) }, nil
 }
 
-// ClockSlack is what a clock that is set right may differ from one boot to the next.
+// ClockSlack is the difference between clocks of two boots that needs no warning.
 const ClockSlack = time.Second
 
-// Ahead tells how far the store's clock is ahead of the machine's: what is stored may be of a time that this has yet to reach.
+// Ahead tells how far the store's clock is ahead of the machine's.
 func (s *Store) Ahead() time.Duration {
 	if s.opt.Hooks.Clock != nil || !s.dialect.ownClock {
-		return 0 // a test's, or the database's own
+		return 0 // a test's clock, or the database's own
 	}
 	return s.Now().Sub(perdure.At(time.Now()))
 }
 
+// storedClock reads the latest instant from the database.
 func storedClock(s Session) (perdure.Instant, error) {
 	var text string
 	err := s.Query("SELECT value FROM meta WHERE name='clock'", nil, func(scan func(...any) error) error { return scan(&text) })
@@ -60,7 +61,8 @@ func storedClock(s Session) (perdure.Instant, error) {
 
 var processStart = time.Now()
 
-// counting is a clock that goes on while the machine is suspended, where the system has one.
+// counting is a monotonic clock that also runs while the machine is suspended, where the system has
+// one.
 func counting() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -9,17 +9,17 @@ import (
 
 var groupTable = &table[perdure.Group]{
 	name: "gatherings", versioned: true, version: func(g *perdure.Group) *int64 { return &g.Version }, heads: groupHeads,
-	keys:  []string{"tenant", "id"},
-	cols:  append(slices.Clone(groupHead), "members"),
-	bind:  func(g *perdure.Group) []any { return append(bindGroup(g), joinIDs(g.Members)) },
-	scan:  func(g *perdure.Group) []any { return append(scanGroup(g), idList{&g.Members}) },
-	sound: soundGroup,
+	keys:     []string{"tenant", "id"},
+	cols:     append(slices.Clone(groupHead), "members"),
+	bind:     func(g *perdure.Group) []any { return append(bindGroup(g), joinIDs(g.Members)) },
+	scan:     func(g *perdure.Group) []any { return append(scanGroup(g), idList{&g.Members}) },
+	validate: validateGroup,
 }
 
 // groupHeads are groups without their members. There may be a thousand members and they never
 // change, so that counting an end neither reads nor writes them.
 var groupHeads = &table[perdure.Group]{
-	name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, cols: groupHead, bind: bindGroup, scan: scanGroup, sound: soundGroup,
+	name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, cols: groupHead, bind: bindGroup, scan: scanGroup, validate: validateGroup,
 }
 
 // groupHead are the columns of a group without its members.
@@ -36,7 +36,7 @@ func scanGroup(g *perdure.Group) []any {
 		&g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, &g.Next}
 }
 
-func soundGroup(g *perdure.Group) { countable(&g.Ended, &g.OK) }
+func validateGroup(g *perdure.Group) { clampCounts(&g.Ended, &g.OK) }
 
 type groupKey struct {
 	t  perdure.TenantID

@@ -10,10 +10,11 @@ import (
 //go:embed schema/*.sql
 var schema embed.FS
 
-// migrate applies the files of schema/ that the store has not seen, in order, each in a transaction of its
-// own. They only add: a server one version older works on a newer schema.
+// migrate applies the files of schema/ that the store does not have yet, in order, each in a
+// transaction of its own. The files only add, so that a server one version older works on a newer
+// schema.
 //
-// With asIs nothing is applied: a store of another version is refused.
+// With asIs nothing is applied, and a store of another version is refused.
 func migrate(s Session, d *dialect, asIs bool) error {
 	if err := s.Begin(); err != nil {
 		return err
@@ -48,7 +49,7 @@ func migrate(s Session, d *dialect, asIs bool) error {
 	return fillMetadata(s, d, asIs)
 }
 
-// schemaVersion says which schema a store has: zero, if it has none yet.
+// schemaVersion gives the schema version of a store. It is zero for a store without tables.
 func schemaVersion(s Session, d *dialect) (n int, err error) {
 	exists := 0
 	err = s.Query(d.tableExists, []any{"meta"}, func(scan func(...any) error) error { return scan(&exists) })
@@ -66,6 +67,7 @@ func schemaVersion(s Session, d *dialect) (n int, err error) {
 	return n, nil
 }
 
+// applyFile applies one file of schema/ and records its version.
 func applyFile(s Session, text string, version int) error {
 	if err := s.Begin(); err != nil {
 		return err
@@ -82,7 +84,7 @@ func applyFile(s Session, text string, version int) error {
 	return s.Commit()
 }
 
-// script executes the statements of a file, all at once where the session can.
+// script executes the statements of a file, in one call where the session can.
 func script(s Session, text string) error {
 	if whole, ok := s.(interface{ Script(string) error }); ok {
 		return whole.Script(text)

@@ -36,24 +36,24 @@ func TestWhatARunHasSaidIsRemembered(t *testing.T) {
 				return err
 			}))
 		}
-		for i := range maxSaid / 2 {
+		for i := range maxRecorded / 2 {
 			say(i)
 		}
 		if asked["commits"]+asked["journal"] != 0 {
 			t.Errorf("asked %v", asked)
 		}
-		for i := range maxSaid / 2 {
+		for i := range maxRecorded / 2 {
 			again(i)
 		}
 		// It becomes too much to remember, and is asked for.
 		clear(asked)
 		for i := range 8 {
-			say(maxSaid/2 + i)
+			say(maxRecorded/2 + i)
 		}
 		if asked["commits"] == 0 || asked["journal"] == 0 {
 			t.Errorf("asked %v", asked)
 		}
-		for i := range maxSaid/2 + 8 {
+		for i := range maxRecorded/2 + 8 {
 			again(i)
 		}
 		// What was rolled back was not said.

@@ -12,45 +12,45 @@ import (
 	"github.com/perdure/perdure/internal/plant"
 )
 
-// born are the columns that are written when a run is accepted, changing those that a transition
+// insertColumns are the columns that are written when a run is accepted, updateColumns those that a transition
 // writes.
 var (
-	born = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id", "journal_key",
+	insertColumns = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id", "journal_key",
 		"continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts", "place"}
-	changing = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard", "resumed",
+	updateColumns = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard", "resumed",
 		"ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at",
 		"deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late",
 		"watched", "cascade", "alarm_at", "rest", "committed"}
 )
 
-func bindBorn(r *perdure.Run) []any {
+func bindInsert(r *perdure.Run) []any {
 	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority), string(r.ThreadID),
 		string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf), string(r.RetryOf), string(r.Input),
 		string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt), int64(r.MaxAttempts), int64(r.Place())}
 }
 
-func bindChanging(r *perdure.Run) []any {
+func bindUpdate(r *perdure.Run) []any {
 	return []any{string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Deliveries), int64(r.Turn),
 		toBit(r.Ready), toBit(r.Heard), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt), int64(r.FirstGrantAt),
 		int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt), int64(r.WaitAt), int64(r.FinishedAt), int64(r.BeatAt),
 		int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said), string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq,
-		int64(r.WaitsOpen), int64(r.Children), int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packTaken(r)}
+		int64(r.WaitsOpen), int64(r.Children), int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packLastCommit(r)}
 }
 
 var runTable = &table[perdure.Run]{
 	name: "runs", once: true,
-	cols: slices.Concat(born, changing), keys: []string{"tenant", "id"},
-	bind: func(r *perdure.Run) []any { return append(bindBorn(r), bindChanging(r)...) },
+	cols: slices.Concat(insertColumns, updateColumns), keys: []string{"tenant", "id"},
+	bind: func(r *perdure.Run) []any { return append(bindInsert(r), bindUpdate(r)...) },
 	scan: func(r *perdure.Run) []any {
 		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID, &r.JournalKey,
 			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts, ignored{}, // the place follows from other columns
 			&r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn, bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed},
 			&r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil, &r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt,
 			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,
-			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r}, takenScanner{r}}
+			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r}, lastCommitScanner{r}}
 	},
-	unread: func(r *perdure.Run, column string) { damaged(r, column) },
-	sound:  soundRun,
+	unreadable: func(r *perdure.Run, column string) { damaged(r, column) },
+	validate:   validateRun,
 }
 
 // rest holds the fields of a run that no query searches by, as one JSON column. It is empty for
@@ -135,10 +135,10 @@ func (s restScanner) Scan(v any) error {
 	return nil
 }
 
-// packTaken gives the column with the last commit, a line each: the number of commits in the table
+// packLastCommit gives the column with the last commit, a line each: the number of commits in the table
 // commits, the digest, the answer, and the id. The id comes last, because a client chose it and it
 // may contain anything.
-func packTaken(r *perdure.Run) string {
+func packLastCommit(r *perdure.Run) string {
 	if r.Damage != nil && r.Damage.Commits != "" {
 		return r.Damage.Commits
 	}
@@ -152,10 +152,10 @@ func packTaken(r *perdure.Run) string {
 	return strconv.Itoa(r.Commits) + "\n" + c.Digest + "\n" + c.Answer + "\n" + c.ID
 }
 
-// takenScanner scans the column that packTaken writes.
-type takenScanner struct{ r *perdure.Run }
+// lastCommitScanner scans the column that packLastCommit writes.
+type lastCommitScanner struct{ r *perdure.Run }
 
-func (s takenScanner) Scan(v any) error {
+func (s lastCommitScanner) Scan(v any) error {
 	text, _ := v.(string)
 	if text == "" {
 		return nil
@@ -369,7 +369,7 @@ func saveRuns(d *dialect, rows []changedRun) (out []statement) {
 	slices.SortFunc(rows, func(a, b changedRun) int { return strings.Compare(string(a.run.ID), string(b.run.ID)) })
 	bound := make([][]any, len(rows))
 	for i, c := range rows {
-		bound[i] = append([]any{string(c.run.Tenant), string(c.run.ID), c.read}, bindChanging(c.run)...)
+		bound[i] = append([]any{string(c.run.Tenant), string(c.run.ID), c.read}, bindUpdate(c.run)...)
 	}
 	for part := range d.parts(bound) {
 		k := textKey{d: d, n: d.textFor(len(part))}
@@ -387,11 +387,11 @@ var updateTexts sync.Map
 
 // updateText is the UPDATE without its condition on the version.
 func updateText(d *dialect, part [][]any) string {
-	set := make([]string, len(changing))
-	for i, c := range changing {
+	set := make([]string, len(updateColumns))
+	for i, c := range updateColumns {
 		set[i] = c + "=input." + c
 	}
-	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, changing), ",") + ") AS (" + d.rows(part) + ") UPDATE " + d.orFail + "runs SET " +
+	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, updateColumns), ",") + ") AS (" + d.rows(part) + ") UPDATE " + d.orFail + "runs SET " +
 		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"
 }
 

@@ -234,7 +234,7 @@ func openFile(s *Store) (err error) {
 	}
 	s.running.Go(func() {
 		if err := s.file.Checkpoints(s.done, writing, s.commits.Load); err != nil {
-			s.doubt(err)
+			s.stopWrites(err)
 		}
 	})
 	return nil
@@ -366,7 +366,7 @@ func (borrowed) Close() error { return nil }
 func (s *Store) Close() error {
 	var err error
 	s.closing.Do(func() {
-		s.doubt(errClosed)
+		s.stopWrites(errClosed)
 		close(s.done)
 		s.running.Wait()
 		err = s.release()
@@ -434,8 +434,8 @@ func (s *Store) Away() error {
 	return s.away()
 }
 
-// doubt stops all writes of the store, for a reason. The first reason counts.
-func (s *Store) doubt(err error) {
+// stopWrites stops all writes of the store, for a reason. The first reason counts.
+func (s *Store) stopWrites(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail == nil {

@@ -31,11 +31,11 @@ type table[T any] struct {
 	// for the commit. SQLite has a single writer and needs no lock.
 	lockColumn string
 
-	// unread is called for a column whose value can't be read. sound checks a record after it was
+	// unreadable is called for a column whose value can't be read. validate checks a record after it was
 	// read. A row that was damaged from outside is still read: it must not block the rows beside
 	// it.
-	unread func(v *T, column string)
-	sound  func(*T)
+	unreadable func(v *T, column string)
+	validate   func(*T)
 
 	// texts caches statements by dialect and number of rows. Stores of one process share the table.
 	texts sync.Map
@@ -163,12 +163,12 @@ func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error)
 		var v T
 		if scan(t.scan(&v)...) != nil {
 			v = *new(T) // scanned again, column by column
-			if err := t.scanAnyhow(scan, &v); err != nil {
+			if err := t.scanDamaged(scan, &v); err != nil {
 				return err
 			}
 		}
-		if t.sound != nil {
-			t.sound(&v)
+		if t.validate != nil {
+			t.validate(&v)
 		}
 		return row(&v)
 	})

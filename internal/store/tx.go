@@ -98,7 +98,7 @@ func (tx *Tx) Try(f func() error) error {
 		if err := f(); err != nil {
 			return err
 		}
-		return tx.untouched()
+		return tx.refuseLocked()
 	}()
 	tx.hit = hit
 	if err != nil {

@@ -19,7 +19,7 @@ var waitTable = &table[perdure.Wait]{
 		return []any{&w.Tenant, &w.RunID, &w.ID, &w.Type, &w.Mode, &w.Name, idList{&w.Targets}, bit{&w.OnStall}, &w.State,
 			bit{&w.Named}, &w.OpenedAt, &w.TimeoutAt, &w.EndedAt, &w.Ended, &w.OK}
 	},
-	sound: func(w *perdure.Wait) { countable(&w.Ended, &w.OK) },
+	validate: func(w *perdure.Wait) { clampCounts(&w.Ended, &w.OK) },
 }
 
 // A waitKey names a wait of a run.

@@ -71,7 +71,7 @@ func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { repo.rows.add(list..
 // Trim stages the removal of the oldest entries: those before an id, and those beyond keep, at most
 // limit. It gives how many. If another node removes the same ones now, this batch is decided again.
 func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
-	if !repo.in.tx.first(&repo.trimmed) {
+	if !repo.in.tx.onceInBatch(&repo.trimmed) {
 		return 0, nil
 	}
 	err = repo.in.sess.Query(fmt.Sprintf("SELECT id FROM watchdog_log ORDER BY id DESC LIMIT 1 OFFSET %d", keep), nil,
@@ -91,5 +91,5 @@ func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
 		return 0, err
 	}
 	repo.in.tx.later.add(statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
-	return n, repo.in.tx.alone("trimmed")
+	return n, repo.in.tx.exclusive("trimmed")
 }

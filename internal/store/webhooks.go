@@ -141,13 +141,15 @@ func (r WebhookRef) String() string { return string(r.Tenant) + "/" + string(r.I
 // secretMade is the SQL expression for when the secret of a webhook was created.
 const secretMade = "CASE WHEN rotated_at<>0 THEN rotated_at ELSE created_at END"
 
-// LastSecretMade is when the newest secret of a webhook was made. It reads all webhooks: for a store that nobody works on.
+// LastSecretMade gives when the newest secret of a webhook was created. It reads all webhooks, for
+// a store without a running server.
 func (repo *Webhooks) LastSecretMade() (at perdure.Instant, err error) {
 	err = repo.in.sess.Query("SELECT COALESCE(MAX("+secretMade+"),0) FROM webhooks", nil, func(scan func(...any) error) error { return scan(&at) })
 	return at, err
 }
 
-// SecretsMadeBefore gives webhooks whose secret was made before an instant. It reads all webhooks: for a store that nobody works on.
+// SecretsMadeBefore gives webhooks whose secret was created before an instant. It reads all
+// webhooks, for a store without a running server.
 func (repo *Webhooks) SecretsMadeBefore(at perdure.Instant, limit int) (out []WebhookRef, err error) {
 	err = repo.in.sess.Query("SELECT tenant, id FROM webhooks WHERE deleted_at=0 AND "+secretMade+"<? ORDER BY tenant, id"+atMost, []any{int64(at), int64(limit)},
 		func(scan func(...any) error) error {

@@ -94,5 +94,5 @@ func (repo *Workers) DropUnused(before perdure.Instant, limit int) (n int, err e
 	}
 	repo.in.tx.later.add(statement{due + "DELETE FROM workers WHERE (tenant,id) IN (SELECT tenant,id FROM due) AND " + gone,
 		[]any{int64(before), int64(before)}, anyNumber})
-	return n, repo.in.tx.alone("workers removed")
+	return n, repo.in.tx.exclusive("workers removed")
 }

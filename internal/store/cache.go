@@ -120,10 +120,10 @@ func (c *cache) drop(k runKey) {
 	delete(c.old, k)
 }
 
-// Afresh makes the batch read runs from the database from here on. It is for operations that
+// BypassCache makes the batch read runs from the database from here on. It is for operations that
 // examine many runs without changing them: with cached runs they would conflict whenever one of
 // these changes.
-func (tx *Tx) Afresh() { tx.cache = nil }
+func (tx *Tx) BypassCache() { tx.cache = nil }
 
 // recall takes a run from the cache into the batch, if it is there.
 func (repo *Runs) recall(k runKey) bool {

@@ -13,9 +13,9 @@ func diskFull(err error) bool { return sqlite.IsFull(err) || pg.IsFull(err) }
 // Full tells whether new work is refused because the disk is full.
 func (s *Store) Full() bool { return s.file.Full() }
 
-// Room refuses operations that create new work while the disk is full. Operations that help
+// RefuseIfFull refuses operations that create new work while the disk is full. Operations that help
 // existing work to end do not call it.
-func (tx *Tx) Room() error {
+func (tx *Tx) RefuseIfFull() error {
 	if tx.s.file.Full() {
 		return perdure.Errorf(perdure.CodeStorageFull, "the disk is full: runs under way can end, new work is not taken")
 	}

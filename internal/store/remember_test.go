@@ -168,7 +168,7 @@ func TestWhoLooksAfreshIsNotHeldToWhatWasRemembered(t *testing.T) {
 		must(t, s, insert("busy"), insert("mended"))
 		look := opFunc(func(tx *Tx) error {
 			if afresh {
-				tx.Afresh()
+				tx.BypassCache()
 			}
 			if _, _, err := tx.Runs.Get(tenant, ref("busy")); err != nil {
 				return err

@@ -12,8 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/plant"
 )
 
-// insertColumns are the columns that are written when a run is accepted, updateColumns those that a transition
-// writes.
+// insertColumns are written only when a run is accepted, updateColumns with every transition.
 var (
 	insertColumns = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id", "journal_key",
 		"continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts", "place"}
@@ -395,7 +394,8 @@ func updateText(d *dialect, part [][]any) string {
 		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"
 }
 
-// guard is the condition under which a row is updated. Plants are defects for tests of the tests.
+// guard is the condition under which a row is updated. plant.Is selects a deliberate defect, by
+// which tests prove that they would find it.
 func guard() string {
 	switch {
 	case plant.Is("guard-without-version"):

@@ -153,7 +153,7 @@ func TestReserveIsTakenAndGivenAway(t *testing.T) {
 		}
 		return info.Size()
 	}
-	f.reserve.look()
+	f.reserve.check()
 	if n := held(); n != 1<<20 || f.Full() {
 		t.Errorf("%d bytes are kept back, full: %v, want %d and not full", n, f.Full(), 1<<20)
 	}
@@ -163,7 +163,7 @@ func TestReserveIsTakenAndGivenAway(t *testing.T) {
 	if f.SpendReserve() {
 		t.Error("the reserve was given away twice")
 	}
-	f.reserve.look() // the disk has room after all
+	f.reserve.check() // the disk has room after all
 	if n := held(); n != 1<<20 || f.Full() {
 		t.Errorf("taken again: %d bytes, full: %v", n, f.Full())
 	}

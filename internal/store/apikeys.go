@@ -27,10 +27,12 @@ var apiKeyTable = &table[perdure.Key]{
 		for i, s := range k.Scopes {
 			scopes[i] = string(s)
 		}
-		return []any{k.ID, string(k.Tenant), k.Name, k.Hash, toBit(k.Platform), strings.Join(scopes, " "), int64(k.CreatedAt), int64(k.ExpiresAt), int64(k.RevokedAt)}
+		return []any{k.ID, string(k.Tenant), k.Name, k.Hash, toBit(k.Platform), strings.Join(scopes, " "),
+			int64(k.CreatedAt), int64(k.ExpiresAt), int64(k.RevokedAt)}
 	},
 	scan: func(k *perdure.Key) []any {
-		return []any{&k.ID, &k.Tenant, &k.Name, &k.Hash, bit{&k.Platform}, scopeList{&k.Scopes}, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt}
+		return []any{&k.ID, &k.Tenant, &k.Name, &k.Hash, bit{&k.Platform}, scopeList{&k.Scopes}, &k.CreatedAt,
+			&k.ExpiresAt, &k.RevokedAt}
 	},
 }
 
@@ -65,7 +67,8 @@ func (repo *Keys) ByID(ids []string) (out []perdure.Key, err error) {
 // Page lists a tenant's keys by id. Platform keys are included only if platform is set.
 func (repo *Keys) Page(t perdure.TenantID, platform bool, p Page) ([]perdure.Key, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Key) error) error {
-		return apiKeyTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND platform<=? ORDER BY id"+atMost, []any{string(t), after, toBit(platform), int64(n)}, row)
+		return apiKeyTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND platform<=? ORDER BY id"+atMost,
+			[]any{string(t), after, toBit(platform), int64(n)}, row)
 	}, func(k *perdure.Key) string { return k.ID }, func(k *perdure.Key) int { return 1024 + quoted(k.Name) })
 }
 
@@ -81,17 +84,20 @@ func (repo *Keys) List(t perdure.TenantID) ([]perdure.Key, error) {
 
 // Valid lists at most limit keys of all tenants that are valid at an instant.
 func (repo *Keys) Valid(now perdure.Instant, limit int) (out []perdure.Key, err error) {
-	err = apiKeyTable.query(repo.in.sess, "WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost, []any{int64(now), int64(limit)}, func(k *perdure.Key) error {
-		out = append(out, *k)
-		return nil
-	})
+	err = apiKeyTable.query(repo.in.sess,
+		"WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost,
+		[]any{int64(now), int64(limit)}, func(k *perdure.Key) error {
+			out = append(out, *k)
+			return nil
+		})
 	return out, err
 }
 
 // CountPlatform counts the platform keys that are not revoked. Without one, nobody can administer
 // the store.
 func (repo *Keys) CountPlatform() (n int, err error) {
-	err = repo.in.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil, func(scan func(...any) error) error { return scan(&n) })
+	err = repo.in.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil,
+		func(scan func(...any) error) error { return scan(&n) })
 	return n, err
 }
 
@@ -102,7 +108,8 @@ func (repo *Keys) Put(k perdure.Key) { repo.rows.put(k.ID, k) }
 // most limit of either. It gives how many.
 func (repo *Keys) DropUnused(before perdure.Instant, limit int) (n int, err error) {
 	due := func(column string) string {
-		return fmt.Sprintf("SELECT id FROM (SELECT id FROM keys WHERE %[1]s>0 AND %[1]s<=? ORDER BY %[1]s, id LIMIT %[2]d) AS %[1]s",
+		return fmt.Sprintf("SELECT id FROM (SELECT id FROM keys WHERE %[1]s>0 AND %[1]s<=? ORDER BY %[1]s, id "+
+			"LIMIT %[2]d) AS %[1]s",
 			column, limit)
 	}
 	list := "WITH due AS MATERIALIZED (" + due("revoked_at") + " UNION ALL " + due("expires_at") + ") "

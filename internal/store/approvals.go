@@ -11,19 +11,24 @@ import (
 
 var approvalTable = &table[perdure.Approval]{
 	name: "approvals", keys: []string{"tenant", "run_id", "wait_id"},
-	cols: []string{"tenant", "run_id", "wait_id", "id", "kind", "name", "title", "action", "action_hash", "form", "if_silent", "state", "opened_at", "expires_at",
+	cols: []string{"tenant", "run_id", "wait_id", "id", "kind", "name", "title", "action", "action_hash", "form",
+		"if_silent", "state", "opened_at", "expires_at",
 		"decided_at", "decided_by", "decided_name", "comment", "answer", "digest"},
 	bind: func(a *perdure.Approval) []any {
 		var by perdure.Decider
 		if a.DecidedBy != nil {
 			by = *a.DecidedBy
 		}
-		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title, string(a.Action), a.ActionHash, formText(a.Form), a.Default,
-			a.State, int64(a.OpenedAt), int64(a.ExpiresAt), int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest}
+		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title,
+			string(a.Action), a.ActionHash, formText(a.Form), a.Default,
+			a.State, int64(a.OpenedAt), int64(a.ExpiresAt), int64(a.DecidedAt), by.KeyID, by.Name, a.Comment,
+			string(a.Answer), a.Digest}
 	},
 	scan: func(a *perdure.Approval) []any {
-		return []any{&a.Tenant, &a.RunID, &a.WaitID, &a.ID, &a.Kind, &a.Name, &a.Title, &a.Action, &a.ActionHash, formList{&a.Form}, &a.Default,
-			&a.State, &a.OpenedAt, &a.ExpiresAt, &a.DecidedAt, decider{a, false}, decider{a, true}, &a.Comment, &a.Answer, &a.Digest}
+		return []any{&a.Tenant, &a.RunID, &a.WaitID, &a.ID, &a.Kind, &a.Name, &a.Title, &a.Action, &a.ActionHash,
+			formList{&a.Form}, &a.Default,
+			&a.State, &a.OpenedAt, &a.ExpiresAt, &a.DecidedAt, decider{a, false}, decider{a, true}, &a.Comment,
+			&a.Answer, &a.Digest}
 	},
 }
 
@@ -83,16 +88,20 @@ func (repo *Approvals) open(in *Records) {
 
 // Get gives the approval that belongs to a wait of a run. The run has to be read before.
 func (repo *Approvals) Get(t perdure.TenantID, run perdure.RunID, wait string) (perdure.Approval, bool, error) {
-	return repo.rows.load(waitKey{runKey{t, run}, wait}, "WHERE tenant=? AND run_id=? AND wait_id=?", string(t), string(run), wait)
+	return repo.rows.load(waitKey{runKey{t, run}, wait}, "WHERE tenant=? AND run_id=? AND wait_id=?", string(t),
+		string(run), wait)
 }
 
 // Find gives the run and the wait of an approval, which never change. The caller reads the approval
 // after the run.
-func (repo *Approvals) Find(t perdure.TenantID, id perdure.ApprovalID) (run perdure.RunID, wait string, ok bool, err error) {
-	err = repo.in.sess.Query("SELECT run_id, wait_id FROM approvals WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(scan func(...any) error) error {
-		ok = true
-		return scan(&run, &wait)
-	})
+func (repo *Approvals) Find(
+	t perdure.TenantID, id perdure.ApprovalID,
+) (run perdure.RunID, wait string, ok bool, err error) {
+	err = repo.in.sess.Query("SELECT run_id, wait_id FROM approvals WHERE tenant=? AND id=?",
+		[]any{string(t), string(id)}, func(scan func(...any) error) error {
+			ok = true
+			return scan(&run, &wait)
+		})
 	return run, wait, ok, err
 }
 
@@ -104,8 +113,8 @@ func (repo *Approvals) Had(t perdure.TenantID, run perdure.RunID, name, otherTha
 			return true, nil
 		}
 	}
-	err = repo.in.sess.Query("SELECT 1 FROM approvals WHERE tenant=? AND run_id=? AND name=? AND wait_id<>? LIMIT 1", []any{string(t), string(run), name, otherThan},
-		func(func(...any) error) error {
+	err = repo.in.sess.Query("SELECT 1 FROM approvals WHERE tenant=? AND run_id=? AND name=? AND wait_id<>? LIMIT 1",
+		[]any{string(t), string(run), name, otherThan}, func(func(...any) error) error {
 			had = true
 			return nil
 		})
@@ -143,11 +152,14 @@ func (repo *Approvals) List(t perdure.TenantID, f ApprovalFilter) (out []perdure
 
 // Page reads a page of a tenant's approvals, oldest first, with their values in full. next is the
 // last one that was examined, if there may be more.
-func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, next perdure.ApprovalID, err error) {
+func (repo *Approvals) Page(
+	t perdure.TenantID, f ApprovalFilter,
+) (out []perdure.Approval, next perdure.ApprovalID, err error) {
 	where, args := "WHERE tenant=?", []any{string(t)}
 	if f.State != "" {
 		if !slices.Contains(perdure.ApprovalStates, f.State) {
-			return nil, "", perdure.Invalid("state", "%.40q is none of %s, all", f.State, strings.Join(perdure.ApprovalStates, ", "))
+			return nil, "", perdure.Invalid("state", "%.40q is none of %s, all", f.State,
+				strings.Join(perdure.ApprovalStates, ", "))
 		}
 		where += " AND state='" + f.State + "'" // not an argument, so that the partial index of open ones is used
 	}
@@ -165,7 +177,8 @@ func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure
 		}
 		where, args = where+" AND (opened_at,id)>(?,?)", append(args, int64(after.OpenedAt), string(after.ID))
 	}
-	if f.State != "" && f.State != perdure.ApprovalOpen && f.RunID == "" { // approvals of this state may be few among many
+	// Approvals of this state may be few among many.
+	if f.State != "" && f.State != perdure.ApprovalOpen && f.RunID == "" {
 		last, err := repo.last(t, &after, f.Rows)
 		if err != nil {
 			return nil, "", err
@@ -176,20 +189,21 @@ func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure
 		}
 	}
 	size := 0
-	err = approvalTable.query(repo.in.sess, where+" ORDER BY opened_at, id"+atMost, append(args, int64(f.Limit)+1), func(a *perdure.Approval) error {
-		if len(out) == f.Limit || size > f.Bytes {
-			next = out[len(out)-1].ID
-			return errEnough
-		}
-		for _, val := range []perdure.Value{a.Action, a.Answer} {
-			if _, n, ref := val.Ref(); ref {
-				size += n
+	err = approvalTable.query(repo.in.sess, where+" ORDER BY opened_at, id"+atMost, append(args, int64(f.Limit)+1),
+		func(a *perdure.Approval) error {
+			if len(out) == f.Limit || size > f.Bytes {
+				next = out[len(out)-1].ID
+				return errEnough
 			}
-		}
-		size += len(a.Action) + len(a.Answer) + len(a.Comment) + len(formText(a.Form))
-		out = append(out, *a)
-		return nil
-	})
+			for _, val := range []perdure.Value{a.Action, a.Answer} {
+				if _, n, ref := val.Ref(); ref {
+					size += n
+				}
+			}
+			size += len(a.Action) + len(a.Answer) + len(a.Comment) + len(formText(a.Form))
+			out = append(out, *a)
+			return nil
+		})
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, "", err
 	}
@@ -207,8 +221,10 @@ func (repo *Approvals) last(t perdure.TenantID, after *perdure.Approval, rows in
 	if rows == 0 {
 		rows = PageRows
 	}
-	err = repo.in.sess.Query("SELECT id, opened_at FROM approvals WHERE tenant=? AND (opened_at,id)>(?,?) ORDER BY opened_at, id LIMIT 1 OFFSET CAST(? AS BIGINT)",
-		[]any{string(t), int64(after.OpenedAt), string(after.ID), int64(rows - 1)}, func(scan func(...any) error) error { return scan(&a.ID, &a.OpenedAt) })
+	err = repo.in.sess.Query("SELECT id, opened_at FROM approvals WHERE tenant=? AND (opened_at,id)>(?,?) "+
+		"ORDER BY opened_at, id LIMIT 1 OFFSET CAST(? AS BIGINT)",
+		[]any{string(t), int64(after.OpenedAt), string(after.ID), int64(rows - 1)},
+		func(scan func(...any) error) error { return scan(&a.ID, &a.OpenedAt) })
 	return a, err
 }
 

@@ -17,7 +17,8 @@ var artifactTable = &table[perdure.Artifact]{
 	name: "artifacts", keys: []string{"tenant", "run_id", "name"},
 	cols: []string{"tenant", "run_id", "name", "hash", "size", "media", "at", "attempt"},
 	bind: func(a *perdure.Artifact) []any {
-		return []any{string(a.Tenant), string(a.RunID), a.Name, a.SHA256, a.Size, a.ContentType, int64(a.At), int64(a.Attempt)}
+		return []any{string(a.Tenant), string(a.RunID), a.Name, a.SHA256, a.Size, a.ContentType, int64(a.At),
+			int64(a.Attempt)}
 	},
 	scan: func(a *perdure.Artifact) []any {
 		return []any{&a.Tenant, &a.RunID, &a.Name, &a.SHA256, &a.Size, &a.ContentType, &a.At, &a.Attempt}
@@ -61,10 +62,11 @@ func (repo *Artifacts) open(in *Records) {
 // List gives a run's artifacts, by name.
 func (repo *Artifacts) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Artifact, error) {
 	k := runKey{t, run}
-	err := artifactTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(a *perdure.Artifact) error {
-		repo.rows.absorb(artifactKey{k, a.Name}, *a, true)
-		return nil
-	})
+	err := artifactTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)},
+		func(a *perdure.Artifact) error {
+			repo.rows.absorb(artifactKey{k, a.Name}, *a, true)
+			return nil
+		})
 	var out []perdure.Artifact
 	for a := range repo.rows.of(k) {
 		out = append(out, *a)
@@ -76,7 +78,8 @@ func (repo *Artifacts) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Ar
 // Chunk reads the nth chunk of an artifact's bytes.
 func (repo *Artifacts) Chunk(t perdure.TenantID, hash string, n int64) (data []byte, err error) {
 	found := false
-	err = repo.in.sess.Query("SELECT c.data FROM contents k JOIN chunks c ON c.tenant=k.tenant AND c.upload=k.upload WHERE k.tenant=? AND k.hash=? AND c.n=?",
+	err = repo.in.sess.Query("SELECT c.data FROM contents k JOIN chunks c ON c.tenant=k.tenant "+
+		"AND c.upload=k.upload WHERE k.tenant=? AND k.hash=? AND c.n=?",
 		[]any{string(t), hash, n}, func(scan func(...any) error) error {
 			found = true
 			return scan(&data)
@@ -89,14 +92,15 @@ func (repo *Artifacts) Chunk(t perdure.TenantID, hash string, n int64) (data []b
 
 // Uploading tells until when an upload is kept. It is zero if there is none.
 func (repo *Artifacts) Uploading(t perdure.TenantID, id string) (until perdure.Instant, err error) {
-	err = repo.in.sess.Query("SELECT due_at FROM removals WHERE tenant=? AND kind='upload' AND id=?", []any{string(t), id},
-		func(scan func(...any) error) error { return scan(&until) })
+	err = repo.in.sess.Query("SELECT due_at FROM removals WHERE tenant=? AND kind='upload' AND id=?",
+		[]any{string(t), id}, func(scan func(...any) error) error { return scan(&until) })
 	return until, err
 }
 
 // UploadsOf gives the uploads with the bytes of a run's artifacts.
 func (repo *Artifacts) UploadsOf(t perdure.TenantID, run perdure.RunID) (out []string, err error) {
-	err = repo.in.sess.Query("SELECT DISTINCT k.upload FROM artifacts a JOIN contents k ON k.tenant=a.tenant AND k.hash=a.hash WHERE a.tenant=? AND a.run_id=?",
+	err = repo.in.sess.Query("SELECT DISTINCT k.upload FROM artifacts a JOIN contents k ON k.tenant=a.tenant "+
+		"AND k.hash=a.hash WHERE a.tenant=? AND a.run_id=?",
 		[]any{string(t), string(run)}, func(scan func(...any) error) error {
 			var id string
 			err := scan(&id)
@@ -137,14 +141,18 @@ func (repo *Artifacts) AddChunk(t perdure.TenantID, id string, n int64, data []b
 	if !repo.in.dialect.ownClock {
 		lock = " FOR KEY SHARE" // a removal waits for this transaction, and then sees the chunk
 	}
-	repo.in.tx.later.add(statement{"INSERT INTO chunks (tenant,upload,n,data) SELECT tenant, id, CAST(? AS BIGINT), CAST(? AS " + repo.in.dialect.schema.Replace("{bytes}") + ") FROM removals " +
-		"WHERE tenant=? AND kind='upload' AND id=? AND due_at>?" + lock + " ON CONFLICT (tenant,upload,n) DO UPDATE SET data=excluded.data",
+	repo.in.tx.later.add(statement{"INSERT INTO chunks (tenant,upload,n,data) " +
+		"SELECT tenant, id, CAST(? AS BIGINT), CAST(? AS " + repo.in.dialect.schema.Replace("{bytes}") +
+		") FROM removals " +
+		"WHERE tenant=? AND kind='upload' AND id=? AND due_at>?" + lock +
+		" ON CONFLICT (tenant,upload,n) DO UPDATE SET data=excluded.data",
 		[]any{n, data, string(t), id, int64(repo.in.Now)}, 1})
 }
 
 // EndUpload stages the removal of an upload by the next sweep.
 func (repo *Artifacts) EndUpload(t perdure.TenantID, id string) {
-	repo.in.tx.later.add(statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?", []any{int64(repo.in.Now), string(t), id}, anyNumber})
+	repo.in.tx.later.add(statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?",
+		[]any{int64(repo.in.Now), string(t), id}, anyNumber})
 }
 
 // Put stages an artifact with the bytes of an upload. Bytes that are already stored are not kept
@@ -162,7 +170,8 @@ func (repo *Artifacts) Put(a perdure.Artifact, upload string) error {
 	repo.contents.put(k, c)
 	repo.rows.put(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}, a)
 	const ours = "EXISTS (SELECT 1 FROM contents WHERE tenant=? AND hash=? AND upload=?)"
-	repo.in.tx.later.add(statement{"INSERT INTO contents (tenant,hash,size,upload,uses) VALUES (?,?,?,?,1) ON CONFLICT (tenant,hash) DO UPDATE SET uses=contents.uses+1",
+	repo.in.tx.later.add(statement{"INSERT INTO contents (tenant,hash,size,upload,uses) VALUES (?,?,?,?,1) " +
+		"ON CONFLICT (tenant,hash) DO UPDATE SET uses=contents.uses+1",
 		[]any{string(a.Tenant), a.SHA256, a.Size, upload}, 1},
 		statement{"DELETE FROM removals WHERE tenant=? AND kind='upload' AND id=? AND " + ours,
 			[]any{string(a.Tenant), upload, string(a.Tenant), a.SHA256, upload}, anyNumber})
@@ -190,8 +199,10 @@ func (repo *Artifacts) DropContents(t perdure.TenantID, hashes []string, but fun
 		}
 		repo.contents.drop(k)
 		// After what the batch has staged for the same bytes, which may have come with it.
-		repo.in.tx.later.add(statement{"DELETE FROM contents WHERE tenant=? AND hash=? AND uses=?", []any{string(t), hash, c.uses}, 1},
-			statement{"INSERT INTO removals (tenant,kind,id,due_at,lines) VALUES (?,?,?,?,0) ON CONFLICT (tenant,kind,id) DO UPDATE SET due_at=excluded.due_at",
+		repo.in.tx.later.add(statement{"DELETE FROM contents WHERE tenant=? AND hash=? AND uses=?",
+			[]any{string(t), hash, c.uses}, 1},
+			statement{"INSERT INTO removals (tenant,kind,id,due_at,lines) VALUES (?,?,?,?,0) " +
+				"ON CONFLICT (tenant,kind,id) DO UPDATE SET due_at=excluded.due_at",
 				[]any{string(t), RemoveUpload, c.upload, int64(repo.in.Now)}, 1})
 	}
 	return nil
@@ -204,15 +215,17 @@ func (repo *Artifacts) has(bytes contentKey, but func(perdure.Artifact) bool) (h
 			return true, nil
 		}
 	}
-	err = artifactTable.query(repo.in.sess, "WHERE tenant=? AND hash=?", []any{string(bytes.t), bytes.hash}, func(a *perdure.Artifact) error {
-		if cur, ok, known := repo.rows.get(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}); known && (!ok || cur.SHA256 != bytes.hash) {
+	err = artifactTable.query(repo.in.sess, "WHERE tenant=? AND hash=?", []any{string(bytes.t), bytes.hash},
+		func(a *perdure.Artifact) error {
+			if cur, ok, known := repo.rows.get(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}); known &&
+				(!ok || cur.SHA256 != bytes.hash) {
+				return nil
+			}
+			if has = !but(*a); has {
+				return errEnough
+			}
 			return nil
-		}
-		if has = !but(*a); has {
-			return errEnough
-		}
-		return nil
-	})
+		})
 	if errors.Is(err, errEnough) {
 		err = nil
 	}

@@ -11,10 +11,12 @@ var auditTable = &table[perdure.AuditEntry]{
 	name: "audit", once: true, keys: []string{"id"},
 	cols: []string{"id", "tenant", "at", "key_id", "key_name", "platform", "action", "target", "detail", "remote"},
 	bind: func(a *perdure.AuditEntry) []any {
-		return []any{a.ID, string(a.Tenant), int64(a.At), a.KeyID, a.KeyName, toBit(a.Platform), a.Action, a.Target, string(a.Detail), a.Remote}
+		return []any{a.ID, string(a.Tenant), int64(a.At), a.KeyID, a.KeyName, toBit(a.Platform), a.Action, a.Target,
+			string(a.Detail), a.Remote}
 	},
 	scan: func(a *perdure.AuditEntry) []any {
-		return []any{&a.ID, &a.Tenant, &a.At, &a.KeyID, &a.KeyName, bit{&a.Platform}, &a.Action, &a.Target, &a.Detail, &a.Remote}
+		return []any{&a.ID, &a.Tenant, &a.At, &a.KeyID, &a.KeyName, bit{&a.Platform}, &a.Action, &a.Target, &a.Detail,
+			&a.Remote}
 	},
 }
 
@@ -71,7 +73,8 @@ func (repo *AuditLog) Page(f AuditFilter) (out []perdure.AuditEntry, next string
 	if len(fits) > 0 {
 		rest = "WHERE " + strings.Join(fits, " AND ") + " "
 	}
-	query := "SELECT " + strings.Join(auditTable.cols, ",") + " FROM (SELECT * " + page + ") AS page " + rest + "ORDER BY id DESC LIMIT " + fmt.Sprint(f.Limit)
+	query := "SELECT " + strings.Join(auditTable.cols, ",") + " FROM (SELECT * " + page + ") AS page " + rest +
+		"ORDER BY id DESC LIMIT " + fmt.Sprint(f.Limit)
 	err = repo.in.sess.Query(query, append(append([]any{}, args...), wanted...), func(scan func(...any) error) error {
 		var a perdure.AuditEntry
 		err := scan(auditTable.scan(&a)...)
@@ -85,7 +88,8 @@ func (repo *AuditLog) Page(f AuditFilter) (out []perdure.AuditEntry, next string
 		return out, out[len(out)-1].ID, nil
 	}
 	looked := 0
-	err = repo.in.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id "+page+") AS page", args, func(scan func(...any) error) error { return scan(&looked, &next) })
+	err = repo.in.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id "+page+") AS page", args,
+		func(scan func(...any) error) error { return scan(&looked, &next) })
 	if looked < auditLook {
 		next = ""
 	}
@@ -100,7 +104,8 @@ func (repo *AuditLog) Add(a perdure.AuditEntry) { repo.rows.add(a) }
 // many. If another node removes the same ones now, this batch is decided again.
 func (repo *AuditLog) Trim(before perdure.Instant, limit int) (n int, err error) {
 	var last string
-	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM audit WHERE id<? ORDER BY id LIMIT %d) AS old", limit),
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM audit "+
+		"WHERE id<? ORDER BY id LIMIT %d) AS old", limit),
 		[]any{perdure.FirstID(before)}, func(scan func(...any) error) error { return scan(&n, &last) })
 	if err != nil || n == 0 {
 		return 0, err

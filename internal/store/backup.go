@@ -51,7 +51,9 @@ func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b B
 		})
 	})
 	if diskFull(err) || errors.Is(err, unix.ENOSPC) {
-		return b, perdure.Errorf(perdure.CodeStorageFull, "there is no room for the backup on the disk where it is put together, %s", filepath.Dir(filepath.Dir(path)))
+		return b, perdure.Errorf(perdure.CodeStorageFull,
+			"there is no room for the backup on the disk where it is put together, %s",
+			filepath.Dir(filepath.Dir(path)))
 	}
 	if err != nil {
 		return b, fmt.Errorf("back up: %w", err)
@@ -110,7 +112,8 @@ func readMeta(s Session) (map[string]string, error) {
 
 func writeMeta(s Session, meta map[string]string) error {
 	for name, value := range meta {
-		if _, err := s.Exec("INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}); err != nil {
+		if _, err := s.Exec("INSERT INTO meta (name,value) VALUES (?,?) "+
+			"ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}); err != nil {
 			return err
 		}
 	}
@@ -120,7 +123,8 @@ func writeMeta(s Session, meta map[string]string) error {
 // Generation gives how often the contents of the store were restored from a backup.
 func (v *View) Generation() (int64, error) {
 	var text string
-	err := v.sess.Query("SELECT value FROM meta WHERE name=?", []any{metaGeneration}, func(scan func(...any) error) error { return scan(&text) })
+	err := v.sess.Query("SELECT value FROM meta WHERE name=?", []any{metaGeneration},
+		func(scan func(...any) error) error { return scan(&text) })
 	if err != nil || text == "" {
 		return 0, err
 	}

@@ -283,7 +283,8 @@ func (s *Store) unavailable(err error) error {
 	if s.dialect.blocked(err) {
 		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: another program holds the database locked")
 	}
-	return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: the store made an error, which is in the server's log")
+	return perdure.Errorf(perdure.CodeUnavailable,
+		"nothing was written: the store made an error, which is in the server's log")
 }
 
 // all gives the same error for each of n operations.
@@ -357,7 +358,8 @@ func (tx *Tx) readTogether(ops []Op) error {
 func guarded(tx *Tx, op Op) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			tx.s.log.Error("an operation panicked", "operation", fmt.Sprintf("%T", op), "panic", p, "stack", string(debug.Stack()))
+			tx.s.log.Error("an operation panicked", "operation", fmt.Sprintf("%T", op), "panic", p, "stack",
+				string(debug.Stack()))
 			err = perdure.Errorf(perdure.CodeInternal, "the server has a defect: %v", p)
 		}
 	}()
@@ -381,7 +383,8 @@ func (l *lane) commit(tx *Tx) error {
 			}
 			return err
 		}
-		if back := l.write.Rollback(); back != nil && s.dialect.fatal && !diskFull(err) { // SQLite has rolled back by itself when the disk is full
+		// SQLite has rolled back by itself when the disk is full.
+		if back := l.write.Rollback(); back != nil && s.dialect.fatal && !diskFull(err) {
 			s.stopWrites(fmt.Errorf("a rollback failed: %w", back))
 		}
 		return err
@@ -423,7 +426,8 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 		l = s.lanes[x.Lane()]
 	}
 	t := fair.Tenant(ctx)
-	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fit(ops)) && l.queue.mayPass(t, ops) && l.mu.TryLock() {
+	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fit(ops)) && l.queue.mayPass(t, ops) &&
+		l.mu.TryLock() {
 		return l.batchDirect(t, ops) // no other operation to share a commit with: skip the queue
 	}
 	r := newRequest(t, ops)

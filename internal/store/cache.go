@@ -197,7 +197,8 @@ func (tx *Tx) remember() {
 		x.steps = append(x.steps, k.key)
 	}
 	tx.Runs.eachChanged(func(k runKey, r *perdure.Run) {
-		small := len(r.Input)+len(r.Result)+len(r.Progress)+len(r.Metadata)+len(r.LastCommit.Answer)+len(r.Fallback) <= maxRemembered
+		small := len(r.Input)+len(r.Result)+len(r.Progress)+len(r.Metadata)+len(r.LastCommit.Answer)+
+			len(r.Fallback) <= maxRemembered
 		switch {
 		case small && r.State.Terminal():
 			c.put(k, cachedRun{Run: *r})
@@ -254,7 +255,8 @@ func (s *Store) trusted() *cache {
 
 // forget drops the cached runs of a batch that was not written.
 func (tx *Tx) forget() {
-	if len(tx.cached) > 0 && !tx.dialect.ownClock && tx.s.opt.Hooks.Clock == nil { // a test's clock says nothing about real time
+	// A test's clock says nothing about real time.
+	if len(tx.cached) > 0 && !tx.dialect.ownClock && tx.s.opt.Hooks.Clock == nil {
 		tx.s.cache.doubted.Store(time.Now().Add(time.Second).UnixNano())
 	}
 	for _, k := range tx.cached {

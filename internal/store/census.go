@@ -75,23 +75,26 @@ func (v *View) PastDeadline(limit int) (n int, first []perdure.RunID, err error)
 	if err != nil {
 		return 0, nil, err
 	}
-	err = v.sess.Query("SELECT id FROM "+live+" AND "+pastDeadline+" ORDER BY deadline_at, tenant, id", args, func(scan func(...any) error) error {
-		var id perdure.RunID
-		if err := scan(&id); err != nil {
-			return err
-		}
-		if n++; len(first) < limit {
-			first = append(first, id)
-		}
-		return nil
-	})
+	err = v.sess.Query("SELECT id FROM "+live+" AND "+pastDeadline+" ORDER BY deadline_at, tenant, id", args,
+		func(scan func(...any) error) error {
+			var id perdure.RunID
+			if err := scan(&id); err != nil {
+				return err
+			}
+			if n++; len(first) < limit {
+				first = append(first, id)
+			}
+			return nil
+		})
 	return n, first, err
 }
 
 // Census counts live runs, dead letters and workers. It does not read ended runs.
 func (v *View) Census(p *perdure.Policy) (*Census, error) {
-	c := &Census{Queues: make(map[string]QueueLoad), States: make(map[perdure.State]int), Tiers: make(map[string]int), DeadLetters: make(map[string]int)}
-	for _, count := range []func(*Census, *perdure.Policy) error{v.countRuns, v.countTiers, v.countLetters, v.countWorkers} {
+	c := &Census{Queues: make(map[string]QueueLoad), States: make(map[perdure.State]int), Tiers: make(map[string]int),
+		DeadLetters: make(map[string]int)}
+	for _, count := range []func(*Census, *perdure.Policy) error{v.countRuns, v.countTiers, v.countLetters,
+		v.countWorkers} {
 		if err := count(c, p); err != nil {
 			return nil, err
 		}
@@ -109,8 +112,10 @@ func (v *View) countRuns(c *Census, _ *perdure.Policy) error {
 	if err != nil {
 		return err
 	}
-	return v.sess.Query("SELECT queue, state, count(*), sum(ready), coalesce(min(CASE WHEN ready=1 THEN ready_at END),0), "+
-		"sum(CASE WHEN deferred_at>0 THEN 1 ELSE 0 END), sum(CASE WHEN "+pastDeadline+" THEN 1 ELSE 0 END) FROM "+live+" GROUP BY queue, state", args,
+	return v.sess.Query("SELECT queue, state, count(*), sum(ready), coalesce(min(CASE WHEN ready=1 THEN ready_at "+
+		"END),0), "+
+		"sum(CASE WHEN deferred_at>0 THEN 1 ELSE 0 END), sum(CASE WHEN "+pastDeadline+" THEN 1 ELSE 0 END) FROM "+live+
+		" GROUP BY queue, state", args,
 		func(scan func(...any) error) error {
 			var queue string
 			var state perdure.State
@@ -132,24 +137,26 @@ func (v *View) countRuns(c *Census, _ *perdure.Policy) error {
 }
 
 func (v *View) countTiers(c *Census, p *perdure.Policy) error {
-	return v.sess.Query("SELECT kind, activity, state, seen_at FROM "+live+" AND state IN ('dispatched','running')", nil, func(scan func(...any) error) error {
-		var r perdure.Run
-		if err := scan(&r.Kind, &r.Activity, &r.State, &r.SeenAt); err != nil {
-			return err
-		}
-		c.Tiers[p.Tier(&r, v.Now)]++
-		return nil
-	})
+	return v.sess.Query("SELECT kind, activity, state, seen_at FROM "+live+" AND state IN ('dispatched','running')",
+		nil, func(scan func(...any) error) error {
+			var r perdure.Run
+			if err := scan(&r.Kind, &r.Activity, &r.State, &r.SeenAt); err != nil {
+				return err
+			}
+			c.Tiers[p.Tier(&r, v.Now)]++
+			return nil
+		})
 }
 
 func (v *View) countLetters(c *Census, _ *perdure.Policy) error {
-	return v.sess.Query("SELECT cause, count(*) FROM dead_letters GROUP BY cause", nil, func(scan func(...any) error) error {
-		var cause string
-		var n int
-		err := scan(&cause, &n)
-		c.DeadLetters[cause] = n
-		return err
-	})
+	return v.sess.Query("SELECT cause, count(*) FROM dead_letters GROUP BY cause", nil,
+		func(scan func(...any) error) error {
+			var cause string
+			var n int
+			err := scan(&cause, &n)
+			c.DeadLetters[cause] = n
+			return err
+		})
 }
 
 func (v *View) countWorkers(c *Census, _ *perdure.Policy) error {
@@ -158,6 +165,6 @@ func (v *View) countWorkers(c *Census, _ *perdure.Policy) error {
 	if err != nil {
 		return err
 	}
-	return v.sess.Query("SELECT count(*) FROM (SELECT 1 FROM workers WHERE offline=1"+atMost+") AS offline", []any{int64(maxOffline)},
-		func(scan func(...any) error) error { return scan(&c.Offline) })
+	return v.sess.Query("SELECT count(*) FROM (SELECT 1 FROM workers WHERE offline=1"+atMost+") AS offline",
+		[]any{int64(maxOffline)}, func(scan func(...any) error) error { return scan(&c.Offline) })
 }

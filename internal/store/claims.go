@@ -87,8 +87,8 @@ func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
 	}
 	for len(out) < readyAtOnce {
 		t := perdure.TenantID("")
-		err := repo.in.sess.Query("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", []any{string(round.after)},
-			func(scan func(...any) error) error { return scan(&t) })
+		err := repo.in.sess.Query("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1",
+			[]any{string(round.after)}, func(scan func(...any) error) error { return scan(&t) })
 		if round.after = t; err != nil || t == "" {
 			return out, err
 		}
@@ -100,8 +100,10 @@ func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
 				break
 			}
 			next := Ready{Tenant: t}
-			err := repo.in.sess.Query("SELECT queue, kind FROM runs WHERE ready=1 AND tenant=? AND (queue,kind)>(?,?) ORDER BY queue, kind LIMIT 1",
-				[]any{string(t), at.Queue, at.Kind}, func(scan func(...any) error) error { return scan(&next.Queue, &next.Kind) })
+			err := repo.in.sess.Query("SELECT queue, kind FROM runs WHERE ready=1 AND tenant=? "+
+				"AND (queue,kind)>(?,?) ORDER BY queue, kind LIMIT 1",
+				[]any{string(t), at.Queue, at.Kind},
+				func(scan func(...any) error) error { return scan(&next.Queue, &next.Kind) })
 			if err != nil {
 				return out, err
 			}
@@ -117,7 +119,8 @@ func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
 // Tenants gives tenants after one that have something to claim, in order, and whether there are
 // more.
 func (repo *Claims) Tenants(after perdure.TenantID, limit int) (tenants []perdure.TenantID, more bool, err error) {
-	found, more, err := repo.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", nil, string(after), limit,
+	found, more, err := repo.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1",
+		nil, string(after), limit,
 		func(r *perdure.Run) (string, bool) { return string(r.Tenant), r.Ready })
 	for _, f := range found {
 		tenants = append(tenants, perdure.TenantID(f))
@@ -128,16 +131,20 @@ func (repo *Claims) Tenants(after perdure.TenantID, limit int) (tenants []perdur
 // Kinds gives kinds after one that have something to claim in a queue, in order, and whether there
 // are more.
 func (repo *Claims) Kinds(t perdure.TenantID, queue, after string, limit int) (kinds []string, more bool, err error) {
-	return repo.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
+	return repo.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? "+
+		"ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
 		func(r *perdure.Run) (string, bool) { return r.Kind, r.Ready && r.Tenant == t && r.Queue == queue })
 }
 
 // skipScan reads distinct values by skipping along an index, one query per value. It adds the
 // values of runs that the batch has changed.
-func (repo *Claims) skipScan(query string, args []any, after string, limit int, of func(*perdure.Run) (string, bool)) (out []string, more bool, err error) {
+func (repo *Claims) skipScan(
+	query string, args []any, after string, limit int, of func(*perdure.Run) (string, bool),
+) (out []string, more bool, err error) {
 	for last := after; len(out) <= limit; {
 		next := ""
-		err := repo.in.sess.Query(query, append(slices.Clone(args), last), func(scan func(...any) error) error { return scan(&next) })
+		err := repo.in.sess.Query(query, append(slices.Clone(args), last),
+			func(scan func(...any) error) error { return scan(&next) })
 		if err != nil {
 			return nil, false, err
 		}
@@ -242,7 +249,8 @@ func (q *ClaimQueue) stored() (*perdure.Run, error) {
 // changed is either in fresh or not claimable.
 func (q *ClaimQueue) free(h *perdure.Run) bool {
 	k := runKey{q.key.t, h.ID}
-	if sl := q.tx.Runs.rows.byKey[k]; sl != nil && (sl.dirty || !sl.exists || !sl.val.Ready || sl.val.Queue != q.key.queue || sl.val.Kind != q.key.kind) {
+	if sl := q.tx.Runs.rows.byKey[k]; sl != nil &&
+		(sl.dirty || !sl.exists || !sl.val.Ready || sl.val.Queue != q.key.queue || sl.val.Kind != q.key.kind) {
 		return false
 	}
 	return !q.tx.RunLocked(k.t, k.r)
@@ -254,7 +262,8 @@ const wholePage = 256
 // readPage reads a page of claimable runs. It reads whole runs if the page is large and the cache
 // had few runs of the last one, and otherwise only their order.
 func (repo *Claims) readPage(ck claimKey, page *claimPage) error {
-	rest := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
+	rest := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? "+
+		"ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
 	args := []any{string(ck.t), ck.queue, ck.kind}
 	known := 0
 	note := func(h perdure.Run) {
@@ -272,14 +281,15 @@ func (repo *Claims) readPage(ck claimKey, page *claimPage) error {
 			return nil
 		})
 	} else {
-		err = repo.in.sess.Query("SELECT id, priority, resumed, created_at FROM runs "+rest, args, func(scan func(...any) error) error {
-			var h perdure.Run
-			var priority int64 // a damaged row is found too, and set aside when it is granted
-			err := scan(&h.ID, nullable[int64]{&priority}, bit{&h.Resumed}, nullable[perdure.Instant]{&h.CreatedAt})
-			h.Priority = int(priority)
-			note(h)
-			return err
-		})
+		err = repo.in.sess.Query("SELECT id, priority, resumed, created_at FROM runs "+rest, args,
+			func(scan func(...any) error) error {
+				var h perdure.Run
+				var priority int64 // a damaged row is found too, and set aside when it is granted
+				err := scan(&h.ID, nullable[int64]{&priority}, bit{&h.Resumed}, nullable[perdure.Instant]{&h.CreatedAt})
+				h.Priority = int(priority)
+				note(h)
+				return err
+			})
 	}
 	if page.limit >= wholePage {
 		repo.in.s.cache.misses.Store(2*known < len(page.heads))

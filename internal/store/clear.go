@@ -21,10 +21,12 @@ import (
 // something is left.
 func (repo *Removals) Clear() (more bool, err error) {
 	var list []removal
-	err = removalTable.query(repo.in.sess, fmt.Sprintf("WHERE due_at<=? ORDER BY due_at, tenant, kind, id LIMIT %d", clearRuns+1), []any{int64(repo.in.Now)}, func(r *removal) error {
-		list = append(list, *r)
-		return nil
-	})
+	err = removalTable.query(repo.in.sess,
+		fmt.Sprintf("WHERE due_at<=? ORDER BY due_at, tenant, kind, id LIMIT %d", clearRuns+1),
+		[]any{int64(repo.in.Now)}, func(r *removal) error {
+			list = append(list, *r)
+			return nil
+		})
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
@@ -59,10 +61,11 @@ func (repo *Removals) Clear() (more bool, err error) {
 // removed.
 func (repo *Removals) ClearOf(t perdure.TenantID, kind, id string) (more bool, err error) {
 	var list []removal
-	err = removalTable.query(repo.in.sess, "WHERE tenant=? AND kind=? AND id=? AND due_at<=?", []any{string(t), kind, id, int64(repo.in.Now)}, func(r *removal) error {
-		list = append(list, *r)
-		return nil
-	})
+	err = removalTable.query(repo.in.sess, "WHERE tenant=? AND kind=? AND id=? AND due_at<=?",
+		[]any{string(t), kind, id, int64(repo.in.Now)}, func(r *removal) error {
+			list = append(list, *r)
+			return nil
+		})
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
@@ -100,12 +103,13 @@ func (repo *Removals) smallRuns(runs []removal) (out []removal, hashes []string,
 	heavy := make(map[string]bool)
 	err = eachPart(repo.in.dialect, ids, func(part []string) error {
 		cond, args := repo.in.dialect.anyOf("run_id", part)
-		return repo.in.sess.Query("SELECT DISTINCT run_id FROM artifacts WHERE tenant=? AND "+cond, append([]any{t}, args...), func(scan func(...any) error) error {
-			var id string
-			err := scan(&id)
-			heavy[id] = true
-			return err
-		})
+		return repo.in.sess.Query("SELECT DISTINCT run_id FROM artifacts WHERE tenant=? AND "+cond,
+			append([]any{t}, args...), func(scan func(...any) error) error {
+				var id string
+				err := scan(&id)
+				heavy[id] = true
+				return err
+			})
 	})
 	if err != nil {
 		return nil, nil, err
@@ -115,7 +119,8 @@ func (repo *Removals) smallRuns(runs []removal) (out []removal, hashes []string,
 		cond, args := repo.in.dialect.anyOf("r.owner", part)
 		n, last := 0, ""
 		const most = 4 * clearValues
-		err := repo.in.sess.Query("SELECT r.owner, r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND "+cond+" ORDER BY r.owner"+atMost,
+		err := repo.in.sess.Query("SELECT r.owner, r.hash, b.size FROM blob_refs r "+
+			"JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND "+cond+" ORDER BY r.owner"+atMost,
 			append(append([]any{t}, args...), int64(most)), func(scan func(...any) error) error {
 				hash, size := "", int64(0)
 				err := scan(&last, &hash, &size)
@@ -138,7 +143,8 @@ func (repo *Removals) smallRuns(runs []removal) (out []removal, hashes []string,
 		}
 		err := eachPart(repo.in.dialect, ids, func(part []string) error {
 			cond, args := repo.in.dialect.anyOf(b.owner, part)
-			return repo.in.sess.Query("SELECT "+b.owner+", CAST(sum("+b.size+") AS BIGINT) FROM "+b.table+" WHERE tenant=? AND "+cond+" GROUP BY "+b.owner, append([]any{t}, args...),
+			return repo.in.sess.Query("SELECT "+b.owner+", CAST(sum("+b.size+") AS BIGINT) FROM "+b.table+
+				" WHERE tenant=? AND "+cond+" GROUP BY "+b.owner, append([]any{t}, args...),
 				func(scan func(...any) error) error {
 					id, size := "", int64(0)
 					err := scan(&id, &size)
@@ -171,7 +177,8 @@ func (repo *Removals) clearTogether(runs []removal, hashes []string) {
 	_ = eachPart(repo.in.dialect, ids, func(part []string) error {
 		remove := func(table, owner, more string) {
 			cond, args := repo.in.dialect.anyOf(owner, part)
-			repo.in.tx.Stage("DELETE FROM "+table+" WHERE tenant=? AND "+more+cond, append([]any{string(t)}, args...)...)
+			repo.in.tx.Stage("DELETE FROM "+table+" WHERE tenant=? AND "+more+cond,
+				append([]any{string(t)}, args...)...)
 		}
 		for _, b := range belongings[RemoveRun] {
 			remove(b.table, b.owner, "")
@@ -191,7 +198,8 @@ func (repo *Removals) clearOne(r removal) (done bool, err error) {
 	if r.Kind == RemoveUpload && !repo.in.dialect.ownClock {
 		// A transaction that adds a chunk holds a lock on this row. The statements that follow see
 		// that chunk.
-		repo.in.tx.Stage("SELECT 1 FROM removals WHERE tenant=? AND kind=? AND id=? FOR UPDATE", string(r.Tenant), r.Kind, r.ID)
+		repo.in.tx.Stage("SELECT 1 FROM removals WHERE tenant=? AND kind=? AND id=? FOR UPDATE", string(r.Tenant),
+			r.Kind, r.ID)
 	}
 	left := part{clearRows, clearBytes}
 	for _, b := range belongings[r.Kind] {
@@ -236,7 +244,8 @@ func (repo *Removals) take(left *part, b belonging, r removal) (last any, more b
 	if b.size != "" {
 		size = b.size
 	}
-	err = repo.in.sess.Query("SELECT "+b.order+", "+size+" FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=? ORDER BY "+b.order+atMost,
+	err = repo.in.sess.Query("SELECT "+b.order+", "+size+" FROM "+b.table+" WHERE tenant=? AND "+b.owner+
+		"=? ORDER BY "+b.order+atMost,
 		[]any{string(r.Tenant), r.ID, int64(left.rows + 1)}, func(scan func(...any) error) error {
 			var at any
 			var bytes int64

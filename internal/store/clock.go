@@ -18,14 +18,18 @@ func startClock(s *Store) (func() perdure.Instant, error) {
 	last, wall := s.stored, perdure.At(time.Now())
 	if ahead := last.Sub(wall); ahead > time.Hour && !s.opt.AnyClock {
 		dir := filepath.Dir(s.opt.Path)
-		return nil, fmt.Errorf("refusing to start: the store's last instant, %s, lies %s ahead of this machine's clock, %s.\n"+
+		return nil, fmt.Errorf("refusing to start: the store's last instant, %s, lies %s ahead of this machine's "+
+			"clock, %s.\n"+
 			"If this machine's clock is wrong now, set it right and start again.\n"+
-			"If it was wrong before, see what that did with \"perdure clock --data %s\", and set the store's clock back with "+
+			"If it was wrong before, see what that did with \"perdure clock --data %s\", and set the store's clock "+
+			"back with "+
 			"\"perdure clock reset --yes --data %s\".\n"+
-			"A backup can be made before: \"perdure backup FILE --stopped --data %s\"", last, ahead.Round(time.Second), wall, dir, dir, dir)
+			"A backup can be made before: \"perdure backup FILE --stopped --data %s\"", last, ahead.Round(time.Second),
+			wall, dir, dir, dir)
 	}
 	if ahead := last.Sub(wall); ahead > ClockSlack && !s.opt.AnyClock {
-		s.log.Warn("the store's clock is ahead of this machine's: until that has caught up, times are those of the store", "ahead", ahead.Round(time.Millisecond), "store", last, "machine", wall)
+		s.log.Warn("the store's clock is ahead of this machine's: until that has caught up, times are those of "+
+			"the store", "ahead", ahead.Round(time.Millisecond), "store", last, "machine", wall)
 	}
 	start, zero := max(wall, last), counting()
 	if s.opt.AnyClock {
@@ -48,7 +52,8 @@ func (s *Store) Ahead() time.Duration {
 // storedClock reads the latest instant from the database.
 func storedClock(s Session) (perdure.Instant, error) {
 	var text string
-	err := s.Query("SELECT value FROM meta WHERE name='clock'", nil, func(scan func(...any) error) error { return scan(&text) })
+	err := s.Query("SELECT value FROM meta WHERE name='clock'", nil,
+		func(scan func(...any) error) error { return scan(&text) })
 	if err != nil || text == "" {
 		return 0, err
 	}

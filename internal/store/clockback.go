@@ -13,7 +13,8 @@ func (s *Store) StoredClock() perdure.Instant { return s.stored }
 
 // EndedAfter calls f with every run that ended after an instant, in the order of their ends.
 func (repo *Runs) EndedAfter(at perdure.Instant, f func(*perdure.Run) error) error {
-	return runTable.query(repo.in.sess, "WHERE alarm_at IS NULL AND finished_at>? ORDER BY finished_at, tenant, id", []any{int64(at)}, f)
+	return runTable.query(repo.in.sess, "WHERE alarm_at IS NULL AND finished_at>? ORDER BY finished_at, tenant, id",
+		[]any{int64(at)}, f)
 }
 
 // SetClockBack stages the changes that set the clock of a stopped store back to the batch's
@@ -60,7 +61,8 @@ func (v *View) Absence(stored perdure.Instant) (a Absence, err error) {
 	}
 	a.For = v.Now.Sub(a.Since)
 	rows := 0
-	err = v.sess.Query("SELECT deadline_at FROM "+live+" AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT "+strconv.Itoa(maxAbsent),
+	err = v.sess.Query("SELECT deadline_at FROM "+live+" AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT "+
+		strconv.Itoa(maxAbsent),
 		[]any{int64(v.Now)}, func(scan func(...any) error) error {
 			var at perdure.Instant
 			if err := scan(&at); err != nil {

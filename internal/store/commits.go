@@ -54,12 +54,13 @@ func (repo *Commits) load(keys []commitKey) error {
 	for i, k := range keys {
 		rows[i] = []any{string(k.t), string(k.r), k.id}
 	}
-	err := repo.in.tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows, func(given string, args []any) error {
-		return commitTable.query(repo.in.sess, given, args, func(c *commitRow) error {
-			repo.rows.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
-			return nil
+	err := repo.in.tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows,
+		func(given string, args []any) error {
+			return commitTable.query(repo.in.sess, given, args, func(c *commitRow) error {
+				repo.rows.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
+				return nil
+			})
 		})
-	})
 	if err == nil {
 		for _, k := range keys {
 			repo.rows.absorb(k, commitRow{}, false)

@@ -45,8 +45,10 @@ func validateRun(r *perdure.Run) {
 	for _, c := range [...]struct {
 		name string
 		at   perdure.Instant
-	}{{"created_at", r.CreatedAt}, {"deadline_at", r.DeadlineAt - 1}, {"ready_at", r.ReadyAt}, {"granted_at", r.GrantedAt}, {"first_grant_at", r.FirstGrantAt},
-		{"lease_until", r.LeaseUntil}, {"started_at", r.StartedAt}, {"seen_at", r.SeenAt}, {"moved_at", r.MovedAt}, {"wait_at", r.WaitAt},
+	}{{"created_at", r.CreatedAt}, {"deadline_at", r.DeadlineAt - 1}, {"ready_at", r.ReadyAt},
+		{"granted_at", r.GrantedAt}, {"first_grant_at", r.FirstGrantAt},
+		{"lease_until", r.LeaseUntil}, {"started_at", r.StartedAt}, {"seen_at", r.SeenAt}, {"moved_at", r.MovedAt},
+		{"wait_at", r.WaitAt},
 		{"finished_at", r.FinishedAt}, {"beat_at", r.BeatAt}, {"deferred_at", r.DeferredAt}, {"alarm_at", r.AlarmAt}} {
 		if c.at < 0 || c.at >= maxInstant {
 			outOfRange(r, c.name, int64(c.at))
@@ -55,8 +57,10 @@ func validateRun(r *perdure.Run) {
 	for _, c := range [...]struct {
 		name string
 		n    int
-	}{{"max_attempts", r.MaxAttempts}, {"attempt", r.Attempt}, {"strikes", r.Strikes}, {"deliveries", r.Deliveries}, {"inbox_open", r.InboxOpen},
-		{"waits_open", r.WaitsOpen}, {"children", r.Children}, {"late", r.Late}, {"said", int(r.Said)}, {"priority", r.Priority + maxCount/2}} {
+	}{{"max_attempts", r.MaxAttempts}, {"attempt", r.Attempt}, {"strikes", r.Strikes}, {"deliveries", r.Deliveries},
+		{"inbox_open", r.InboxOpen},
+		{"waits_open", r.WaitsOpen}, {"children", r.Children}, {"late", r.Late}, {"said", int(r.Said)},
+		{"priority", r.Priority + maxCount/2}} {
 		if c.n < 0 || c.n > maxCount {
 			outOfRange(r, c.name, int64(c.n))
 		}
@@ -64,7 +68,8 @@ func validateRun(r *perdure.Run) {
 	for _, c := range [...]struct {
 		name string
 		n    int64
-	}{{"version", r.Version}, {"epoch", r.Epoch}, {"seq", r.Seq}, {"inbox_seq", r.InboxSeq}, {"journal_seq", r.JournalSeq}} {
+	}{{"version", r.Version}, {"epoch", r.Epoch}, {"seq", r.Seq}, {"inbox_seq", r.InboxSeq},
+		{"journal_seq", r.JournalSeq}} {
 		if c.n < 0 {
 			outOfRange(r, c.name, c.n)
 		}
@@ -72,7 +77,8 @@ func validateRun(r *perdure.Run) {
 	if !r.Class.Valid() {
 		damaged(r, "class")
 	}
-	if r.Turn < perdure.TurnNone || r.Turn > perdure.TurnLater || (r.Turn == perdure.TurnNone) != (r.ThreadID == "") && r.State.Live() {
+	if r.Turn < perdure.TurnNone || r.Turn > perdure.TurnLater || (r.Turn == perdure.TurnNone) != (r.ThreadID == "") &&
+		r.State.Live() {
 		damaged(r, "turn")
 	}
 	if !slices.Contains(perdure.States, r.State) {
@@ -128,7 +134,8 @@ func clampCounts(n ...*int) {
 
 // unwatched selects live runs whose alarm never passes: it is missing, or no valid instant. The
 // text is the condition of a partial index.
-const unwatched = "(alarm_at IS NULL OR alarm_at<=0 OR alarm_at>=253402300800000000) AND state IN ('queued','dispatched','running','suspended')"
+const unwatched = "(alarm_at IS NULL OR alarm_at<=0 OR alarm_at>=253402300800000000) " +
+	"AND state IN ('queued','dispatched','running','suspended')"
 
 // Unwatched gives live runs without a valid alarm, after one of them. No sweep finds these runs.
 func (repo *Runs) Unwatched(after perdure.RunID, limit int) ([]perdure.Run, error) {

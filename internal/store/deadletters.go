@@ -12,7 +12,8 @@ var deadTable = &table[perdure.DeadLetter]{
 	name: "dead_letters", keys: []string{"tenant", "run_id"},
 	cols: []string{"tenant", "run_id", "kind", "queue", "cause", "message", "at", "expires_at", "redriven_by"},
 	bind: func(d *perdure.DeadLetter) []any {
-		return []any{string(d.Tenant), string(d.RunID), d.Kind, d.Queue, d.Cause, d.Message, int64(d.At), int64(d.ExpiresAt), string(d.RedrivenBy)}
+		return []any{string(d.Tenant), string(d.RunID), d.Kind, d.Queue, d.Cause, d.Message, int64(d.At),
+			int64(d.ExpiresAt), string(d.RedrivenBy)}
 	},
 	scan: func(d *perdure.DeadLetter) []any {
 		return []any{&d.Tenant, &d.RunID, &d.Kind, &d.Queue, &d.Cause, &d.Message, &d.At, &d.ExpiresAt, &d.RedrivenBy}
@@ -48,7 +49,8 @@ type LetterFilter struct {
 // where gives the filter as a condition, with its arguments.
 func (f *LetterFilter) where(t perdure.TenantID) (string, []any) {
 	where, args := []string{"tenant=?"}, []any{string(t)}
-	for _, c := range [][2]string{{"cause=?", f.Cause}, {"kind=?", f.Kind}, {"queue=?", f.Queue}, {"run_id<?", string(f.Before)}} {
+	for _, c := range [][2]string{{"cause=?", f.Cause}, {"kind=?", f.Kind}, {"queue=?", f.Queue},
+		{"run_id<?", string(f.Before)}} {
 		if c[1] != "" {
 			where, args = append(where, c[0]), append(args, c[1])
 		}
@@ -64,7 +66,9 @@ const letterRows = 5000
 
 // Page reads a page of a tenant's dead letters, newest first. next is the last one that was
 // examined, if there may be more. If few of many match, a page may be empty and still have a next.
-func (repo *DeadLetters) Page(t perdure.TenantID, f LetterFilter) (out []perdure.DeadLetter, next perdure.RunID, err error) {
+func (repo *DeadLetters) Page(
+	t perdure.TenantID, f LetterFilter,
+) (out []perdure.DeadLetter, next perdure.RunID, err error) {
 	if f.Rows == 0 {
 		f.Rows = letterRows
 	}
@@ -72,8 +76,10 @@ func (repo *DeadLetters) Page(t perdure.TenantID, f LetterFilter) (out []perdure
 		f.Before = "~" // greater than every id
 	}
 	count, last := 0, perdure.RunID("")
-	err = repo.in.sess.Query("SELECT count(*), coalesce(min(run_id),'') FROM (SELECT run_id FROM dead_letters WHERE tenant=? AND run_id<? ORDER BY run_id DESC"+atMost+") AS part",
-		[]any{string(t), string(f.Before), int64(f.Rows)}, func(scan func(...any) error) error { return scan(&count, &last) })
+	err = repo.in.sess.Query("SELECT count(*), coalesce(min(run_id),'') FROM (SELECT run_id FROM dead_letters "+
+		"WHERE tenant=? AND run_id<? ORDER BY run_id DESC"+atMost+") AS part",
+		[]any{string(t), string(f.Before), int64(f.Rows)},
+		func(scan func(...any) error) error { return scan(&count, &last) })
 	if err != nil || count == 0 {
 		return nil, "", err
 	}
@@ -82,18 +88,19 @@ func (repo *DeadLetters) Page(t perdure.TenantID, f LetterFilter) (out []perdure
 	}
 	where, args := f.where(t)
 	bytes := PageBytes
-	err = deadTable.query(repo.in.sess, where+" AND run_id>=? ORDER BY run_id DESC"+atMost, append(args, string(last), int64(f.Limit)), func(d *perdure.DeadLetter) error {
-		size := 1024 + quoted(d.Message) + quoted(d.Cause)
-		if n := len(out); n > 0 && size > bytes {
-			next = out[n-1].RunID
-			return errEnough
-		}
-		out, bytes = append(out, *d), bytes-size
-		if len(out) == f.Limit {
-			next = d.RunID
-		}
-		return nil
-	})
+	err = deadTable.query(repo.in.sess, where+" AND run_id>=? ORDER BY run_id DESC"+atMost,
+		append(args, string(last), int64(f.Limit)), func(d *perdure.DeadLetter) error {
+			size := 1024 + quoted(d.Message) + quoted(d.Cause)
+			if n := len(out); n > 0 && size > bytes {
+				next = out[n-1].RunID
+				return errEnough
+			}
+			out, bytes = append(out, *d), bytes-size
+			if len(out) == f.Limit {
+				next = d.RunID
+			}
+			return nil
+		})
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
@@ -107,10 +114,11 @@ func (repo *DeadLetters) List(t perdure.TenantID, f LetterFilter) (out []perdure
 	if f.Oldest {
 		order = " ORDER BY run_id"
 	}
-	err = deadTable.query(repo.in.sess, where+order+atMost, append(args, int64(f.Limit)), func(d *perdure.DeadLetter) error {
-		out = append(out, *d)
-		return nil
-	})
+	err = deadTable.query(repo.in.sess, where+order+atMost, append(args, int64(f.Limit)),
+		func(d *perdure.DeadLetter) error {
+			out = append(out, *d)
+			return nil
+		})
 	return out, err
 }
 
@@ -131,14 +139,17 @@ func (repo *DeadLetters) Groups(t perdure.TenantID, f LetterFilter) (out []Lette
 	}
 	where, args := f.where(t)
 	args = slices.Concat([]any{string(t), int64(f.Rows)}, args, []any{int64(f.Limit)})
-	err = repo.in.sess.Query("SELECT cause, kind, count(*), sum(CASE WHEN redriven_by<>'' THEN 1 ELSE 0 END), min(at), max(at), max(run_id) FROM "+
-		"(SELECT tenant, run_id, cause, kind, queue, redriven_by, at FROM dead_letters WHERE tenant=? ORDER BY run_id DESC"+atMost+") AS newest "+
-		where+" GROUP BY cause, kind ORDER BY count(*) DESC, cause, kind"+atMost, args, func(scan func(...any) error) error {
-		var g LetterGroup
-		err := scan(&g.Cause, &g.Kind, &g.Count, &g.Redriven, &g.Oldest, &g.Newest, &g.Example)
-		out = append(out, g)
-		return err
-	})
+	err = repo.in.sess.Query("SELECT cause, kind, count(*), sum(CASE WHEN redriven_by<>'' THEN 1 ELSE 0 END), "+
+		"min(at), max(at), max(run_id) FROM "+
+		"(SELECT tenant, run_id, cause, kind, queue, redriven_by, at FROM dead_letters WHERE tenant=? "+
+		"ORDER BY run_id DESC"+atMost+") AS newest "+
+		where+" GROUP BY cause, kind ORDER BY count(*) DESC, cause, kind"+atMost, args,
+		func(scan func(...any) error) error {
+			var g LetterGroup
+			err := scan(&g.Cause, &g.Kind, &g.Count, &g.Redriven, &g.Oldest, &g.Newest, &g.Example)
+			out = append(out, g)
+			return err
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -160,5 +171,6 @@ func (repo *DeadLetters) Put(d perdure.DeadLetter) {
 // Drop stages the removal of a dead letter. Its run stays.
 func (repo *DeadLetters) Drop(t perdure.TenantID, run perdure.RunID) {
 	repo.rows.drop(runKey{t, run})
-	repo.in.tx.later.add(statement{"DELETE FROM dead_letters WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, anyNumber})
+	repo.in.tx.later.add(statement{"DELETE FROM dead_letters WHERE tenant=? AND run_id=?",
+		[]any{string(t), string(run)}, anyNumber})
 }

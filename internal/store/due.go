@@ -48,9 +48,12 @@ func (tx *Tx) ownersFirst(query string, args []any) error {
 // NextAlarm gives when the watchdog has something to do next, or zero.
 func (v *View) NextAlarm() (perdure.Instant, error) {
 	var first perdure.Instant
-	err := v.sess.Query("SELECT min(at) FROM (SELECT min(alarm_at) AS at FROM runs WHERE alarm_at IS NOT NULL UNION ALL "+
-		"SELECT min(alarm_at) FROM inbox WHERE alarm_at IS NOT NULL UNION ALL SELECT min(alarm_at) FROM gatherings WHERE alarm_at IS NOT NULL UNION ALL "+
-		"SELECT min(expires_at)+"+strconv.Itoa(waitersTogether)+" FROM waiters) AS alarms", nil, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&first}) })
+	err := v.sess.Query("SELECT min(at) FROM (SELECT min(alarm_at) AS at FROM runs WHERE alarm_at IS NOT NULL "+
+		"UNION ALL "+
+		"SELECT min(alarm_at) FROM inbox WHERE alarm_at IS NOT NULL UNION ALL SELECT min(alarm_at) FROM gatherings "+
+		"WHERE alarm_at IS NOT NULL UNION ALL "+
+		"SELECT min(expires_at)+"+strconv.Itoa(waitersTogether)+" FROM waiters) AS alarms", nil,
+		func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&first}) })
 	return first, err
 }
 
@@ -59,9 +62,11 @@ func (v *View) NextAlarm() (perdure.Instant, error) {
 func (v *View) FirstDue(part string, but map[string]bool) (t perdure.TenantID, id string, err error) {
 	query, ok := map[string]string{
 		"cascades": "SELECT tenant, id FROM runs WHERE cascade=1 AND 0<=? ORDER BY tenant, id",
-		"items":    "SELECT tenant, run_id FROM inbox WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq",
-		"groups":   "SELECT tenant, id FROM gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id",
-		"waiters":  "SELECT tenant, run_id FROM waiters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node",
+		"items": "SELECT tenant, run_id FROM inbox WHERE alarm_at IS NOT NULL AND alarm_at<=? " +
+			"ORDER BY alarm_at, tenant, run_id, seq",
+		"groups": "SELECT tenant, id FROM gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=? " +
+			"ORDER BY alarm_at, tenant, id",
+		"waiters": "SELECT tenant, run_id FROM waiters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node",
 	}[part]
 	if !ok {
 		return "", "", nil
@@ -116,10 +121,15 @@ func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 func (tx *Tx) dueTenants(table string, after perdure.TenantID) (out []perdure.TenantID, err error) {
 	for _, from := range []perdure.TenantID{after, ""} {
 		query := "WITH RECURSIVE live(tenant) AS (" +
-			"SELECT (SELECT tenant FROM " + table + " WHERE alarm_at IS NOT NULL AND tenant>? ORDER BY tenant LIMIT 1) UNION ALL " +
-			"SELECT (SELECT x.tenant FROM " + table + " x WHERE x.alarm_at IS NOT NULL AND x.tenant>live.tenant ORDER BY x.tenant LIMIT 1) FROM live WHERE live.tenant IS NOT NULL) " +
-			"SELECT tenant FROM (SELECT tenant FROM live WHERE tenant IS NOT NULL LIMIT " + strconv.Itoa(maxDueTenants) + ") AS page " +
-			"WHERE (SELECT min(x.alarm_at) FROM " + table + " x WHERE x.tenant=page.tenant AND x.alarm_at IS NOT NULL)<=?"
+			"SELECT (SELECT tenant FROM " + table +
+			" WHERE alarm_at IS NOT NULL AND tenant>? ORDER BY tenant LIMIT 1) UNION ALL " +
+			"SELECT (SELECT x.tenant FROM " + table +
+			" x WHERE x.alarm_at IS NOT NULL AND x.tenant>live.tenant ORDER BY x.tenant LIMIT 1) FROM live " +
+			"WHERE live.tenant IS NOT NULL) " +
+			"SELECT tenant FROM (SELECT tenant FROM live WHERE tenant IS NOT NULL LIMIT " +
+			strconv.Itoa(maxDueTenants) + ") AS page " +
+			"WHERE (SELECT min(x.alarm_at) FROM " + table +
+			" x WHERE x.tenant=page.tenant AND x.alarm_at IS NOT NULL)<=?"
 		err := tx.sess.Query(query, []any{string(from), int64(tx.Now)}, func(scan func(...any) error) error {
 			var t perdure.TenantID
 			err := scan(&t)

@@ -18,14 +18,15 @@ type End struct {
 func (repo *Runs) Ends(t perdure.TenantID, ids []perdure.RunID) (out []End, err error) {
 	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
 		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		return repo.in.sess.Query("SELECT id,state,finished_at FROM runs "+given+" AND alarm_at IS NULL", args, func(scan func(...any) error) error {
-			var e End
-			if err := scan(&e.ID, &e.State, &e.At); err != nil {
-				return err
-			}
-			out = append(out, e)
-			return nil
-		})
+		return repo.in.sess.Query("SELECT id,state,finished_at FROM runs "+given+" AND alarm_at IS NULL", args,
+			func(scan func(...any) error) error {
+				var e End
+				if err := scan(&e.ID, &e.State, &e.At); err != nil {
+					return err
+				}
+				out = append(out, e)
+				return nil
+			})
 	})
 	SortEnds(out, ids)
 	return out, err

@@ -20,7 +20,8 @@ var eventTable = &table[eventRow]{
 	name: "events", once: true, keys: []string{"tenant", "run_id", "seq"},
 	cols: []string{"tenant", "run_id", "seq", "type", "at", "attempt", "epoch", "data"},
 	bind: func(e *eventRow) []any {
-		return []any{string(e.Tenant), string(e.RunID), e.Seq, e.Type, int64(e.At), int64(e.Attempt), e.Epoch, string(e.Data)}
+		return []any{string(e.Tenant), string(e.RunID), e.Seq, e.Type, int64(e.At), int64(e.Attempt), e.Epoch,
+			string(e.Data)}
 	},
 	scan: func(e *eventRow) []any {
 		return []any{&e.Tenant, &e.RunID, &e.Seq, &e.Type, &e.At, &e.Attempt, &e.Epoch, &e.Data}
@@ -44,24 +45,28 @@ const eventsAfter = "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq" + atMos
 // included.
 func (repo *Events) After(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
 	var out []perdure.Line
-	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *eventRow) error {
-		out = append(out, e.Line)
-		return nil
-	})
+	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)},
+		func(e *eventRow) error {
+			out = append(out, e.Line)
+			return nil
+		})
 	return out, err
 }
 
 // Within reads a run's log after a line: at most limit lines, and no more once they have that many
 // bytes.
-func (repo *Events) Within(t perdure.TenantID, run perdure.RunID, after int64, limit, bytes int) ([]perdure.Line, error) {
+func (repo *Events) Within(
+	t perdure.TenantID, run perdure.RunID, after int64, limit, bytes int,
+) ([]perdure.Line, error) {
 	var out []perdure.Line
-	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *eventRow) error {
-		out = append(out, e.Line)
-		if bytes -= len(e.Data); bytes <= 0 {
-			return errEnough
-		}
-		return nil
-	})
+	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)},
+		func(e *eventRow) error {
+			out = append(out, e.Line)
+			if bytes -= len(e.Data); bytes <= 0 {
+				return errEnough
+			}
+			return nil
+		})
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
@@ -71,13 +76,14 @@ func (repo *Events) Within(t perdure.TenantID, run perdure.RunID, after int64, l
 // Last reads the end of a run's log, the last line first: at most limit lines, and no more once
 // they have that many bytes.
 func (repo *Events) Last(t perdure.TenantID, run perdure.RunID, limit, bytes int) (out []perdure.Line, err error) {
-	err = eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(e *eventRow) error {
-		out = append(out, e.Line)
-		if bytes -= len(e.Data); bytes <= 0 {
-			return errEnough
-		}
-		return nil
-	})
+	err = eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost,
+		[]any{string(t), string(run), int64(limit)}, func(e *eventRow) error {
+			out = append(out, e.Line)
+			if bytes -= len(e.Data); bytes <= 0 {
+				return errEnough
+			}
+			return nil
+		})
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
@@ -86,7 +92,9 @@ func (repo *Events) Last(t perdure.TenantID, run perdure.RunID, limit, bytes int
 
 // LastOf calls enough with the lines of a type after a given one, the last one first, including
 // those of the batch, until it returns true. A value that is stored by its hash is given in full.
-func (repo *Events) LastOf(t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool) error {
+func (repo *Events) LastOf(
+	t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool,
+) error {
 	for _, e := range slices.Backward(repo.rows.list) {
 		if e.Tenant != t || e.RunID != run || e.Type != typ || e.Seq <= after {
 			continue
@@ -103,7 +111,8 @@ func (repo *Events) LastOf(t perdure.TenantID, run perdure.RunID, typ string, af
 	const few = 32
 	for before := int64(math.MaxInt64); ; {
 		var some []perdure.Line
-		err := eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq>? AND seq<? AND type=? ORDER BY seq DESC"+atMost,
+		err := eventTable.query(repo.in.sess,
+			"WHERE tenant=? AND run_id=? AND seq>? AND seq<? AND type=? ORDER BY seq DESC"+atMost,
 			[]any{string(t), string(run), after, before, typ, int64(few)}, func(e *eventRow) error {
 				some = append(some, e.Line)
 				return nil
@@ -133,7 +142,8 @@ func (repo *Events) OfTypes(t perdure.TenantID, run perdure.RunID, types []strin
 		args = append(args, typ)
 	}
 	var out []perdure.Line
-	err := eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND type IN (?"+strings.Repeat(",?", len(types)-1)+") ORDER BY seq DESC"+atMost,
+	err := eventTable.query(repo.in.sess,
+		"WHERE tenant=? AND run_id=? AND type IN (?"+strings.Repeat(",?", len(types)-1)+") ORDER BY seq DESC"+atMost,
 		append(args, int64(limit)), func(e *eventRow) error {
 			out = append(out, e.Line)
 			return nil
@@ -149,8 +159,10 @@ func (repo *Events) AttemptOf(r *perdure.Run, epoch int64) (attempt int, err err
 		middle := low + (high-low)/2
 		var at, of int64
 		n := 0
-		err := repo.in.sess.Query("SELECT seq, epoch, attempt FROM events WHERE tenant=? AND run_id=? AND seq>=? ORDER BY seq LIMIT 1",
-			[]any{string(r.Tenant), string(r.ID), middle}, func(scan func(...any) error) error { return scan(&at, &of, &n) })
+		err := repo.in.sess.Query("SELECT seq, epoch, attempt FROM events WHERE tenant=? AND run_id=? AND seq>=? "+
+			"ORDER BY seq LIMIT 1",
+			[]any{string(r.Tenant), string(r.ID), middle},
+			func(scan func(...any) error) error { return scan(&at, &of, &n) })
 		switch {
 		case err != nil:
 			return 0, err
@@ -173,8 +185,10 @@ const endWithin = 64
 // Ended tells whether the last lines of a run's log include its end. It reads the database without
 // the changes of the batch, to check runs that are live by their row.
 func (repo *Events) Ended(t perdure.TenantID, run perdure.RunID) (ended bool, err error) {
-	err = repo.in.sess.Query("SELECT COUNT(*) FROM (SELECT type FROM events WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost+") AS last WHERE type IN (?,?,?,?)",
-		[]any{string(t), string(run), int64(endWithin), perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled},
+	err = repo.in.sess.Query("SELECT COUNT(*) FROM (SELECT type FROM events WHERE tenant=? AND run_id=? "+
+		"ORDER BY seq DESC"+atMost+") AS last WHERE type IN (?,?,?,?)",
+		[]any{string(t), string(run), int64(endWithin), perdure.LineCompleted, perdure.LineFailed,
+			perdure.LineTimedOut, perdure.LineCancelled},
 		func(scan func(...any) error) error {
 			var n int64
 			err := scan(&n)

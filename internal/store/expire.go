@@ -7,11 +7,14 @@ import "strconv"
 // this batch is decided again.
 func (repo *Removals) Expire() (letters, keys int, err error) {
 	// MATERIALIZED, so that the due rows are selected once, whatever statistics the planner has.
-	const letter = "WITH due AS MATERIALIZED (SELECT tenant,run_id FROM dead_letters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id LIMIT 1000) "
+	const letter = "WITH due AS MATERIALIZED (SELECT tenant,run_id FROM dead_letters WHERE expires_at<=? " +
+		"ORDER BY expires_at, tenant, run_id LIMIT 1000) "
 	const dead = "FROM dead_letters WHERE (tenant,run_id) IN (SELECT tenant,run_id FROM due)"
-	const key = "WITH due AS MATERIALIZED (SELECT tenant,key FROM idempotency WHERE expires_at<=? ORDER BY expires_at, tenant, key LIMIT 1000) "
+	const key = "WITH due AS MATERIALIZED (SELECT tenant,key FROM idempotency WHERE expires_at<=? " +
+		"ORDER BY expires_at, tenant, key LIMIT 1000) "
 	const due = "(tenant,key) IN (SELECT tenant,key FROM due)"
-	const live = "EXISTS (SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref AND runs.alarm_at IS NOT NULL)"
+	const live = "EXISTS (SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref " +
+		"AND runs.alarm_at IS NOT NULL)"
 	const over = "FROM idempotency WHERE " + due + " AND NOT " + live
 	if !repo.in.tx.onceInBatch(&repo.expired) {
 		return 0, 0, nil
@@ -30,7 +33,8 @@ func (repo *Removals) Expire() (letters, keys int, err error) {
 	repo.in.tx.later.add(statement{letter + "DELETE " + dead, []any{int64(repo.in.Now)}, anyNumber},
 		statement{key + "DELETE " + over, []any{int64(repo.in.Now)}, anyNumber},
 		// A key of a live run is checked again later: it lasts at least as long as its run.
-		statement{key + "UPDATE idempotency SET expires_at=? WHERE " + due + " AND " + live, []any{int64(repo.in.Now), int64(repo.in.Now) + 3600*1e6}, anyNumber})
+		statement{key + "UPDATE idempotency SET expires_at=? WHERE " + due + " AND " + live,
+			[]any{int64(repo.in.Now), int64(repo.in.Now) + 3600*1e6}, anyNumber})
 	return letters, keys, nil
 }
 
@@ -53,7 +57,8 @@ func (tx *Tx) exclusive(name string) error {
 		return err
 	}
 	n, _ := strconv.ParseInt(last, 10, 64)
-	tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value WHERE meta.value=?",
+	tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
+		"ON CONFLICT (name) DO UPDATE SET value=excluded.value WHERE meta.value=?",
 		[]any{name, strconv.FormatInt(n+1, 10), last}, 1})
 	return nil
 }

@@ -24,10 +24,12 @@ type FanOut struct {
 }
 
 var fanOutTable = &table[FanOut]{
-	name: "fanouts", versioned: true, version: func(f *FanOut) *int64 { return &f.Version }, keys: []string{"tenant", "run_id", "seq"},
+	name: "fanouts", versioned: true, version: func(f *FanOut) *int64 { return &f.Version },
+	keys: []string{"tenant", "run_id", "seq"},
 	cols: []string{"tenant", "run_id", "seq", "type", "thread_id", "own", "at", "after", "version"},
 	bind: func(f *FanOut) []any {
-		return []any{string(f.Tenant), string(f.RunID), f.Seq, f.Type, string(f.ThreadID), string(f.Own), int64(f.At), string(f.After), f.Version}
+		return []any{string(f.Tenant), string(f.RunID), f.Seq, f.Type, string(f.ThreadID), string(f.Own), int64(f.At),
+			string(f.After), f.Version}
 	},
 	scan: func(f *FanOut) []any {
 		return []any{&f.Tenant, &f.RunID, &f.Seq, &f.Type, &f.ThreadID, &f.Own, &f.At, &f.After, &f.Version}
@@ -56,9 +58,10 @@ func (repo *FanOuts) open(in *Records) {
 // however many events each has.
 func (repo *FanOuts) Tenants(after perdure.TenantID, limit int) (out []perdure.TenantID, err error) {
 	const next = "(SELECT f.tenant FROM fanouts f WHERE f.tenant>%s ORDER BY f.tenant LIMIT 1)"
-	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "?")+" UNION ALL SELECT "+fmt.Sprintf(next, "t.tenant")+
-		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{string(after), int64(limit)},
-		func(scan func(...any) error) error {
+	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "?")+" UNION ALL SELECT "+
+		fmt.Sprintf(next, "t.tenant")+
+		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost,
+		[]any{string(after), int64(limit)}, func(scan func(...any) error) error {
 			var t perdure.TenantID
 			err := scan(&t)
 			out = append(out, t)
@@ -70,23 +73,24 @@ func (repo *FanOuts) Tenants(after perdure.TenantID, limit int) (out []perdure.T
 // List gives a tenant's waiting events, the oldest first. full says that there may be more.
 func (repo *FanOuts) List(t perdure.TenantID, limit int) (out []FanOut, full bool, err error) {
 	rows := 0
-	err = fanOutTable.query(repo.in.sess, "WHERE tenant=? ORDER BY at, run_id, seq"+atMost, []any{string(t), int64(limit)}, func(f *FanOut) error {
-		rows++
-		k := keyOfFanOut(f)
-		repo.rows.absorb(k, *f, true)
-		if cur, ok, _ := repo.rows.get(k); ok { // the batch may have dropped it
-			out = append(out, cur)
-		}
-		return nil
-	})
+	err = fanOutTable.query(repo.in.sess, "WHERE tenant=? ORDER BY at, run_id, seq"+atMost,
+		[]any{string(t), int64(limit)}, func(f *FanOut) error {
+			rows++
+			k := keyOfFanOut(f)
+			repo.rows.absorb(k, *f, true)
+			if cur, ok, _ := repo.rows.get(k); ok { // the batch may have dropped it
+				out = append(out, cur)
+			}
+			return nil
+		})
 	return out, rows == limit, err
 }
 
 // Notified gives the endpoints that already have a notification of an event.
 func (repo *FanOuts) Notified(f *FanOut) (map[perdure.WebhookID]bool, error) {
 	out := make(map[perdure.WebhookID]bool)
-	err := repo.in.sess.Query("SELECT target FROM outbox WHERE tenant=? AND run_id=? AND seq=?", []any{string(f.Tenant), string(f.RunID), f.Seq},
-		func(scan func(...any) error) error {
+	err := repo.in.sess.Query("SELECT target FROM outbox WHERE tenant=? AND run_id=? AND seq=?",
+		[]any{string(f.Tenant), string(f.RunID), f.Seq}, func(scan func(...any) error) error {
 			var w perdure.WebhookID
 			err := scan(&w)
 			out[w] = true

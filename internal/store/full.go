@@ -17,7 +17,8 @@ func (s *Store) Full() bool { return s.file.Full() }
 // existing work to end do not call it.
 func (tx *Tx) RefuseIfFull() error {
 	if tx.s.file.Full() {
-		return perdure.Errorf(perdure.CodeStorageFull, "the disk is full: runs under way can end, new work is not taken")
+		return perdure.Errorf(perdure.CodeStorageFull,
+			"the disk is full: runs under way can end, new work is not taken")
 	}
 	return nil
 }

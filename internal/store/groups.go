@@ -8,7 +8,8 @@ import (
 )
 
 var groupTable = &table[perdure.Group]{
-	name: "gatherings", versioned: true, version: func(g *perdure.Group) *int64 { return &g.Version }, heads: groupHeads,
+	name: "gatherings", versioned: true, version: func(g *perdure.Group) *int64 { return &g.Version },
+	heads:    groupHeads,
 	keys:     []string{"tenant", "id"},
 	cols:     append(slices.Clone(groupHead), "members"),
 	bind:     func(g *perdure.Group) []any { return append(bindGroup(g), joinIDs(g.Members)) },
@@ -19,20 +20,24 @@ var groupTable = &table[perdure.Group]{
 // groupHeads are groups without their members. There may be a thousand members and they never
 // change, so that counting an end neither reads nor writes them.
 var groupHeads = &table[perdure.Group]{
-	name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, cols: groupHead, bind: bindGroup, scan: scanGroup, validate: validateGroup,
+	name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, cols: groupHead, bind: bindGroup,
+	scan: scanGroup, validate: validateGroup,
 }
 
 // groupHead are the columns of a group without its members.
-var groupHead = []string{"tenant", "id", "kind", "mode", "on_losers", "state", "version", "created_at", "alarm_at", "ended_at", "total", "ended",
+var groupHead = []string{"tenant", "id", "kind", "mode", "on_losers", "state", "version", "created_at", "alarm_at",
+	"ended_at", "total", "ended",
 	"ok", "made", "next"}
 
 func bindGroup(g *perdure.Group) []any {
-	return []any{string(g.Tenant), string(g.ID), g.Kind, g.Mode, g.OnLosers, g.State, g.Version, int64(g.CreatedAt), orNull(g.AlarmAt),
+	return []any{string(g.Tenant), string(g.ID), g.Kind, g.Mode, g.OnLosers, g.State, g.Version, int64(g.CreatedAt),
+		orNull(g.AlarmAt),
 		int64(g.EndedAt), int64(g.Total), int64(g.Ended), int64(g.OK), string(g.Made), int64(g.Next)}
 }
 
 func scanGroup(g *perdure.Group) []any {
-	return []any{&g.Tenant, &g.ID, &g.Kind, &g.Mode, &g.OnLosers, &g.State, &g.Version, &g.CreatedAt, nullable[perdure.Instant]{&g.AlarmAt},
+	return []any{&g.Tenant, &g.ID, &g.Kind, &g.Mode, &g.OnLosers, &g.State, &g.Version, &g.CreatedAt,
+		nullable[perdure.Instant]{&g.AlarmAt},
 		&g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, &g.Next}
 }
 
@@ -118,20 +123,21 @@ func (repo *Groups) Members(g *perdure.Group) ([]perdure.RunID, error) {
 		return g.Members, nil
 	}
 	var out []perdure.RunID
-	err := repo.in.sess.Query("SELECT members FROM gatherings WHERE tenant=? AND id=?", []any{string(g.Tenant), string(g.ID)},
-		func(scan func(...any) error) error { return scan(idList{&out}) })
+	err := repo.in.sess.Query("SELECT members FROM gatherings WHERE tenant=? AND id=?",
+		[]any{string(g.Tenant), string(g.ID)}, func(scan func(...any) error) error { return scan(idList{&out}) })
 	return out, err
 }
 
 // Of gives the ids of the chords and groups that wait for a run.
 func (repo *Groups) Of(t perdure.TenantID, run perdure.RunID) ([]perdure.GroupID, error) {
 	var out []perdure.GroupID
-	err := memberTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(m *MemberRow) error {
-		if _, _, known := repo.members.get(*m); !known { // the batch may have dropped it
-			out = append(out, m.ID)
-		}
-		return nil
-	})
+	err := memberTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)},
+		func(m *MemberRow) error {
+			if _, _, known := repo.members.get(*m); !known { // the batch may have dropped it
+				out = append(out, m.ID)
+			}
+			return nil
+		})
 	for m := range repo.members.of(runKey{t, run}) {
 		out = append(out, m.ID)
 	}
@@ -145,13 +151,14 @@ func (repo *Groups) CountOf(t perdure.TenantID, runs []perdure.RunID) (map[perdu
 	out := make(map[perdure.RunID]int)
 	err := eachPart(repo.in.dialect, texts(runs), func(part []string) error {
 		given, args := repo.in.dialect.keyed("members", []string{"tenant", "run_id"}, []string{string(t)}, part)
-		return repo.in.sess.Query("SELECT run_id, count(*) FROM members "+given+" GROUP BY run_id", args, func(scan func(...any) error) error {
-			var id perdure.RunID
-			var n int
-			err := scan(&id, &n)
-			out[id] = n
-			return err
-		})
+		return repo.in.sess.Query("SELECT run_id, count(*) FROM members "+given+" GROUP BY run_id", args,
+			func(scan func(...any) error) error {
+				var id perdure.RunID
+				var n int
+				err := scan(&id, &n)
+				out[id] = n
+				return err
+			})
 	})
 	return out, err
 }
@@ -180,7 +187,9 @@ func (repo *Groups) Ringing(limit int) ([]perdure.Group, error) {
 }
 
 func (repo *Groups) ringing(where string, args []any, limit int) (out []perdure.Group, err error) {
-	err = groupHeads.query(repo.in.sess, fmt.Sprintf("WHERE "+where+"alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT %d", limit),
+	err = groupHeads.query(repo.in.sess,
+		fmt.Sprintf("WHERE "+where+"alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT %d",
+			limit),
 		append(args, int64(repo.in.Now)), func(g *perdure.Group) error {
 			k := groupKey{g.Tenant, g.ID}
 			repo.rows.absorb(k, *g, true)
@@ -195,7 +204,8 @@ func (repo *Groups) ringing(where string, args []any, limit int) (out []perdure.
 // Open pages through all open chords and groups, after one of them, for the watchdog's patrol.
 func (repo *Groups) Open(t perdure.TenantID, id perdure.GroupID, limit int) ([]perdure.Group, error) {
 	var out []perdure.Group
-	err := groupHeads.query(repo.in.sess, fmt.Sprintf("WHERE state='open' AND (tenant,id)>(?,?) ORDER BY tenant, id LIMIT %d", limit),
+	err := groupHeads.query(repo.in.sess,
+		fmt.Sprintf("WHERE state='open' AND (tenant,id)>(?,?) ORDER BY tenant, id LIMIT %d", limit),
 		[]any{string(t), string(id)}, func(g *perdure.Group) error {
 			k := groupKey{g.Tenant, g.ID}
 			repo.rows.absorb(k, *g, true)
@@ -209,7 +219,8 @@ func (repo *Groups) Open(t perdure.TenantID, id perdure.GroupID, limit int) ([]p
 
 // HasEnded tells whether DropEnded would remove something.
 func (repo *Groups) HasEnded(t perdure.TenantID, before perdure.Instant) (some bool, err error) {
-	err = repo.in.sess.Query("SELECT 1 FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? LIMIT 1",
+	err = repo.in.sess.Query("SELECT 1 FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' "+
+		"AND ended_at<=? LIMIT 1",
 		[]any{string(t), perdure.FirstID(before), int64(before)}, func(func(...any) error) error {
 			some = true
 			return nil
@@ -240,6 +251,8 @@ func (repo *Groups) DropMembers(g *perdure.Group, runs []perdure.RunID) error {
 
 // DropEnded stages the removal of groups that ended before an instant, at most limit.
 func (repo *Groups) DropEnded(t perdure.TenantID, before perdure.Instant, limit int) {
-	repo.in.tx.later.add(statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
-		fmt.Sprintf("ORDER BY id LIMIT %d)", limit), []any{string(t), string(t), perdure.FirstID(before), int64(before)}, anyNumber})
+	repo.in.tx.later.add(statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings " +
+		"WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
+		fmt.Sprintf("ORDER BY id LIMIT %d)", limit),
+		[]any{string(t), string(t), perdure.FirstID(before), int64(before)}, anyNumber})
 }

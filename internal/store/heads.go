@@ -17,14 +17,15 @@ type Head struct {
 func (repo *Runs) Heads(t perdure.TenantID, ids []perdure.RunID) (out []Head, err error) {
 	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
 		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		return repo.in.sess.Query("SELECT id,seq,state,deferred_at FROM runs "+given, args, func(scan func(...any) error) error {
-			var h Head
-			if err := scan(&h.ID, &h.Seq, &h.State, &h.DeferredAt); err != nil {
-				return err
-			}
-			out = append(out, h)
-			return nil
-		})
+		return repo.in.sess.Query("SELECT id,seq,state,deferred_at FROM runs "+given, args,
+			func(scan func(...any) error) error {
+				var h Head
+				if err := scan(&h.ID, &h.Seq, &h.State, &h.DeferredAt); err != nil {
+					return err
+				}
+				out = append(out, h)
+				return nil
+			})
 	})
 	return out, err
 }

@@ -22,13 +22,16 @@ import (
 
 var itemTable = &table[perdure.Item]{
 	name: "inbox", keys: []string{"tenant", "run_id", "seq"},
-	cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome", "data", "created_at", "alarm_at", "error", "watchdog_at"},
+	cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome",
+		"data", "created_at", "alarm_at", "error", "watchdog_at"},
 	bind: func(i *perdure.Item) []any {
-		return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name, string(i.From), i.Outcome, string(i.Data),
+		return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name,
+			string(i.From), i.Outcome, string(i.Data),
 			int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError, orNull(i.WatchdogAt)}
 	},
 	scan: func(i *perdure.Item) []any {
-		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From, &i.Outcome, &i.Data, &i.CreatedAt,
+		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From,
+			&i.Outcome, &i.Data, &i.CreatedAt,
 			nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError, nullable[perdure.Instant]{&i.WatchdogAt}}
 	},
 }
@@ -105,26 +108,29 @@ func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, 
 		return nil, err
 	}
 	var out []perdure.Item
-	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)}, func(i *perdure.Item) error {
-		if ok {
-			i.Status = i.StatusOf(&r)
-		}
-		out = append(out, *i)
-		return nil
-	})
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)},
+		func(i *perdure.Item) error {
+			if ok {
+				i.Status = i.StatusOf(&r)
+			}
+			out = append(out, *i)
+			return nil
+		})
 	return out, err
 }
 
 // After gives open items of a run after a number, in order.
 func (repo *Inbox) After(r *perdure.Run, after int64, limit int) ([]perdure.Item, error) {
-	return repo.where(r, "inbox_open", "seq>? ORDER BY seq", []any{after}, limit, func(i *perdure.Item) bool { return i.Seq > after })
+	return repo.where(r, "inbox_open", "seq>? ORDER BY seq", []any{after}, limit,
+		func(i *perdure.Item) bool { return i.Seq > after })
 }
 
 // NextSignal gives the oldest open signal of a name that has satisfied no wait.
 func (repo *Inbox) NextSignal(r *perdure.Run, name string) (i perdure.Item, ok bool, err error) {
-	found, err := repo.where(r, "inbox_signals", "type='signal' AND wait_id='' AND name=? ORDER BY seq", []any{name}, 1, func(i *perdure.Item) bool {
-		return i.Type == perdure.ItemSignal && i.WaitID == "" && i.Name == name
-	})
+	found, err := repo.where(r, "inbox_signals", "type='signal' AND wait_id='' AND name=? ORDER BY seq", []any{name},
+		1, func(i *perdure.Item) bool {
+			return i.Type == perdure.ItemSignal && i.WaitID == "" && i.Name == name
+		})
 	if err != nil || len(found) == 0 {
 		return i, false, err
 	}
@@ -140,10 +146,13 @@ func (repo *Inbox) UntoldWait(r *perdure.Run) (wait string, err error) {
 		args  []any
 		match func(*perdure.Item) bool
 	}{
-		{"wait_id<>'' AND status='pending' ORDER BY epoch, seq", nil, func(i *perdure.Item) bool { return i.Status == perdure.ItemPending }},
-		{"wait_id<>'' AND status='processing' AND epoch<? ORDER BY epoch, seq", []any{r.Epoch}, func(i *perdure.Item) bool { return i.Epoch < r.Epoch }},
+		{"wait_id<>'' AND status='pending' ORDER BY epoch, seq", nil,
+			func(i *perdure.Item) bool { return i.Status == perdure.ItemPending }},
+		{"wait_id<>'' AND status='processing' AND epoch<? ORDER BY epoch, seq", []any{r.Epoch},
+			func(i *perdure.Item) bool { return i.Epoch < r.Epoch }},
 	} {
-		found, err := repo.where(r, "inbox_answers", ask.where, ask.args, 1, func(i *perdure.Item) bool { return i.WaitID != "" && ask.match(i) })
+		found, err := repo.where(r, "inbox_answers", ask.where, ask.args, 1,
+			func(i *perdure.Item) bool { return i.WaitID != "" && ask.match(i) })
 		if err != nil {
 			return "", err
 		}
@@ -156,12 +165,15 @@ func (repo *Inbox) UntoldWait(r *perdure.Run) (wait string, err error) {
 
 // Continues gives open items of type continue, which report finished external work, in order.
 func (repo *Inbox) Continues(r *perdure.Run, limit int) ([]perdure.Item, error) {
-	return repo.where(r, "inbox_continues", "type='continue' ORDER BY seq", nil, limit, func(i *perdure.Item) bool { return i.Type == perdure.ItemContinue })
+	return repo.where(r, "inbox_continues", "type='continue' ORDER BY seq", nil, limit,
+		func(i *perdure.Item) bool { return i.Type == perdure.ItemContinue })
 }
 
 // where reads the first open items of a run that meet a condition, in its order: committed rows,
 // overlaid with the changes of the batch. match is the same condition for rows of the batch.
-func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit int, match func(*perdure.Item) bool) ([]perdure.Item, error) {
+func (repo *Inbox) where(
+	r *perdure.Run, index, where string, args []any, limit int, match func(*perdure.Item) bool,
+) ([]perdure.Item, error) {
 	if r.InboxOpen == 0 {
 		return nil, nil
 	}
@@ -173,18 +185,20 @@ func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit 
 		}
 	}
 	// Rows that the batch has changed may no longer match. Read more rows, so that enough are left.
-	rest := fmt.Sprintf("%sWHERE tenant=? AND run_id=? AND %s AND %s LIMIT %d", repo.in.dialect.indexed(index), openItem, where, roundUp(limit+staged))
+	rest := fmt.Sprintf("%sWHERE tenant=? AND run_id=? AND %s AND %s LIMIT %d", repo.in.dialect.indexed(index),
+		openItem, where, roundUp(limit+staged))
 	var out []perdure.Item
 	seen := make(map[int64]bool)
-	err := itemTable.query(repo.in.sess, rest, append([]any{string(r.Tenant), string(r.ID)}, args...), func(i *perdure.Item) error {
-		ik := itemKey{k, i.Seq}
-		repo.rows.absorb(ik, *i, true)
-		seen[i.Seq] = true
-		if cur, ok, _ := repo.rows.get(ik); ok && isOpen(&cur) && match(&cur) {
-			out = append(out, cur)
-		}
-		return nil
-	})
+	err := itemTable.query(repo.in.sess, rest, append([]any{string(r.Tenant), string(r.ID)}, args...),
+		func(i *perdure.Item) error {
+			ik := itemKey{k, i.Seq}
+			repo.rows.absorb(ik, *i, true)
+			seen[i.Seq] = true
+			if cur, ok, _ := repo.rows.get(ik); ok && isOpen(&cur) && match(&cur) {
+				out = append(out, cur)
+			}
+			return nil
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -199,17 +213,19 @@ func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit 
 
 // Skipped gives the last items that the watchdog has skipped, oldest first.
 func (repo *Inbox) Skipped(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
-	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
-		out = append(out, *i)
-		return nil
-	})
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost,
+		[]any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
+			out = append(out, *i)
+			return nil
+		})
 	slices.Reverse(out)
 	return out, err
 }
 
 // Ringing gives inbox items whose alarm has passed.
 func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
-	where, args := fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq LIMIT %d", limit), []any{int64(repo.in.Now)}
+	where, args := fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? "+
+		"ORDER BY alarm_at, tenant, run_id, seq LIMIT %d", limit), []any{int64(repo.in.Now)}
 	if err := repo.in.tx.ownersFirst("SELECT tenant, run_id FROM inbox "+where, args); err != nil {
 		return nil, err
 	}
@@ -258,8 +274,10 @@ func (repo *Inbox) saveItems() (out []statement) {
 			single = append(single, rows[:n]...)
 		} else {
 			first, last := &rows[0], &rows[n-1]
-			out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=? WHERE tenant=? AND run_id=? AND seq>=? AND seq<=?",
-				[]any{first.Status, first.Epoch, orNull(first.AlarmAt), string(first.Tenant), string(first.RunID), first.Seq, last.Seq}, anyNumber})
+			out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=? WHERE tenant=? AND run_id=? " +
+				"AND seq>=? AND seq<=?",
+				[]any{first.Status, first.Epoch, orNull(first.AlarmAt), string(first.Tenant), string(first.RunID),
+					first.Seq, last.Seq}, anyNumber})
 		}
 		rows = rows[n:]
 	}
@@ -289,7 +307,8 @@ func (repo *Inbox) Move(was, is perdure.Item) { repo.moves.add(itemMove{was, is}
 func (repo *Inbox) saveMoves() (out []statement) {
 	moves := slices.Clone(repo.moves.list)
 	slices.SortStableFunc(moves, func(a, b itemMove) int {
-		return cmp.Or(cmp.Compare(a.was.Tenant, b.was.Tenant), cmp.Compare(a.was.RunID, b.was.RunID), cmp.Compare(a.was.Seq, b.was.Seq))
+		return cmp.Or(cmp.Compare(a.was.Tenant, b.was.Tenant), cmp.Compare(a.was.RunID, b.was.RunID),
+			cmp.Compare(a.was.Seq, b.was.Seq))
 	})
 	for len(moves) > 0 {
 		first, n := &moves[0], 1
@@ -302,8 +321,10 @@ func (repo *Inbox) saveMoves() (out []statement) {
 		run = append(run, first.was.Seq, moves[n-1].was.Seq)
 		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=?, watchdog_at=? " +
 			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND seq IN (SELECT seq FROM inbox " +
-			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at+0<=?" + repo.in.dialect.skipLocked + ")",
-			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.WatchdogError, orNull(first.is.WatchdogAt)}, run, run,
+			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at+0<=?" +
+			repo.in.dialect.skipLocked + ")",
+			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.WatchdogError,
+				orNull(first.is.WatchdogAt)}, run, run,
 				[]any{first.was.Status, first.was.Epoch, int64(repo.in.Now)}), anyNumber})
 		moves = moves[n:]
 	}
@@ -314,6 +335,7 @@ func (repo *Inbox) saveMoves() (out []statement) {
 func (m *itemMove) alike(o *itemMove, nth int64) bool {
 	return o.was.Tenant == m.was.Tenant && o.was.RunID == m.was.RunID && o.was.Seq == m.was.Seq+nth &&
 		o.was.Status == m.was.Status && o.was.Epoch == m.was.Epoch &&
-		o.is.Status == m.is.Status && o.is.Epoch == m.is.Epoch && o.is.AlarmAt == m.is.AlarmAt && o.is.WatchdogError == m.is.WatchdogError &&
+		o.is.Status == m.is.Status && o.is.Epoch == m.is.Epoch && o.is.AlarmAt == m.is.AlarmAt &&
+		o.is.WatchdogError == m.is.WatchdogError &&
 		o.is.WatchdogAt == m.is.WatchdogAt
 }

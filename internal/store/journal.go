@@ -68,14 +68,15 @@ func (repo *Journal) load(keys []journalKey) error {
 		rows[i] = []any{string(k.t), string(k.r), k.key}
 	}
 	err := repo.in.tx.among("journal", []string{"tenant", "run_id", "key"}, rows, func(given string, args []any) error {
-		return repo.in.sess.Query("SELECT tenant, run_id, key, digest FROM journal "+given, args, func(scan func(...any) error) error {
-			var j JournalRow
-			if err := scan(&j.Tenant, &j.RunID, &j.Key, &j.Digest); err != nil {
-				return err
-			}
-			repo.rows.absorb(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j, true)
-			return nil
-		})
+		return repo.in.sess.Query("SELECT tenant, run_id, key, digest FROM journal "+given, args,
+			func(scan func(...any) error) error {
+				var j JournalRow
+				if err := scan(&j.Tenant, &j.RunID, &j.Key, &j.Digest); err != nil {
+					return err
+				}
+				repo.rows.absorb(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j, true)
+				return nil
+			})
 	})
 	if err == nil {
 		for _, k := range keys {
@@ -112,7 +113,8 @@ func (repo *Journal) Keys(t perdure.TenantID, run perdure.RunID, prefix string) 
 	seqs := make(map[string]int64)
 	last := len(prefix) - 1
 	err := repo.in.sess.Query("SELECT key, seq FROM journal WHERE tenant=? AND run_id=? AND key>=? AND key<?",
-		[]any{string(t), string(run), prefix, prefix[:last] + string(rune(prefix[last]+1))}, func(scan func(...any) error) error {
+		[]any{string(t), string(run), prefix, prefix[:last] + string(rune(prefix[last]+1))},
+		func(scan func(...any) error) error {
 			var key string
 			var seq int64
 			err := scan(&key, &seq)

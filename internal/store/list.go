@@ -132,7 +132,8 @@ func (l *runList) add(r *perdure.Run) bool {
 // runSize estimates the size of a run's row, and is at least the size of its JSON.
 func runSize(r *perdure.Run) int {
 	const fields = 2 << 10 // names, numbers and ids
-	n := fields + len(r.Input) + len(r.Metadata) + len(r.Result) + len(r.Progress) + len(r.Fallback) + quoted(r.Summary) + quoted(r.Activity) + quoted(r.Cancel.Reason)
+	n := fields + len(r.Input) + len(r.Metadata) + len(r.Result) + len(r.Progress) + len(r.Fallback) +
+		quoted(r.Summary) + quoted(r.Activity) + quoted(r.Cancel.Reason)
 	if r.Failure != nil {
 		n += quoted(r.Failure.Message) + quoted(string(r.Failure.Code))
 	}
@@ -188,7 +189,8 @@ func (f *RunFilter) onlyLive() bool {
 // everything reads runs without a condition.
 func (l *runList) everything() error {
 	n := l.rows()
-	got, err := l.read("WHERE tenant=? AND id<? AND id>? ORDER BY id DESC"+atMost, string(l.t), string(l.before), string(l.f.After), int64(n))
+	got, err := l.read("WHERE tenant=? AND id<? AND id>? ORDER BY id DESC"+atMost, string(l.t), string(l.before),
+		string(l.f.After), int64(n))
 	if err == nil && got < n && !l.done {
 		l.end("")
 	}
@@ -199,8 +201,10 @@ func (l *runList) everything() error {
 func (l *runList) slice() error {
 	most := min(sliceRows, l.f.Rows)
 	count, last := 0, ""
-	err := l.in.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id FROM runs WHERE tenant=? AND id<? AND id>? ORDER BY id DESC"+atMost+") AS part",
-		[]any{string(l.t), string(l.before), string(l.f.After), int64(most)}, func(scan func(...any) error) error { return scan(&count, &last) })
+	err := l.in.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id FROM runs WHERE tenant=? AND id<? "+
+		"AND id>? ORDER BY id DESC"+atMost+") AS part",
+		[]any{string(l.t), string(l.before), string(l.f.After), int64(most)},
+		func(scan func(...any) error) error { return scan(&count, &last) })
 	if err != nil {
 		return err
 	}
@@ -292,7 +296,8 @@ func (l *runList) find(query string, args ...any) (ids []perdure.RunID, err erro
 // ofTree finds runs of a tree. The index does not contain the root.
 func (l *runList) ofTree(n int) ([]perdure.RunID, error) {
 	root := l.f.RootID
-	ids, err := l.find("SELECT id FROM runs WHERE tenant=? AND root_id=? AND root_id<>id AND id<? AND id>? ORDER BY root_id DESC, id DESC"+atMost,
+	ids, err := l.find("SELECT id FROM runs WHERE tenant=? AND root_id=? AND root_id<>id AND id<? AND id>? "+
+		"ORDER BY root_id DESC, id DESC"+atMost,
 		string(l.t), string(root), string(l.before), string(l.f.After), int64(n))
 	if root < l.before && root > l.f.After && (len(ids) < n || root > ids[n-1]) {
 		ids = append(ids, root)
@@ -305,8 +310,10 @@ func (l *runList) ofTree(n int) ([]perdure.RunID, error) {
 // ofParent finds the children of a run. Their index does not have the order of ids, so that they
 // are found first and sorted then.
 func (l *runList) ofParent(n int) ([]perdure.RunID, error) {
-	return l.find("WITH children AS MATERIALIZED (SELECT id FROM runs WHERE tenant=? AND parent_id=? AND parent_id<>'') "+
-		"SELECT id FROM children WHERE id<? AND id>? ORDER BY id DESC"+atMost, string(l.t), string(l.f.ParentID), string(l.before), string(l.f.After), int64(n))
+	return l.find("WITH children AS MATERIALIZED (SELECT id FROM runs WHERE tenant=? AND parent_id=? "+
+		"AND parent_id<>'') "+
+		"SELECT id FROM children WHERE id<? AND id>? ORDER BY id DESC"+atMost, string(l.t), string(l.f.ParentID),
+		string(l.before), string(l.f.After), int64(n))
 }
 
 // rarestEntry finds runs by one metadata entry of the filter: the one that the fewest runs have,
@@ -316,8 +323,10 @@ func (l *runList) rarestEntry() (func(n int) ([]perdure.RunID, error), error) {
 	for _, k := range slices.Sorted(maps.Keys(l.f.Metadata)) {
 		n := int64(0)
 		if len(l.f.Metadata) > 1 {
-			err := l.in.sess.Query("SELECT count(*) FROM (SELECT 1 FROM run_metadata WHERE tenant=? AND name=? AND value=?"+atMost+") AS part",
-				[]any{string(l.t), k, indexed(l.f.Metadata[k]), int64(sliceRows)}, func(scan func(...any) error) error { return scan(&n) })
+			err := l.in.sess.Query("SELECT count(*) FROM (SELECT 1 FROM run_metadata WHERE tenant=? AND name=? "+
+				"AND value=?"+atMost+") AS part",
+				[]any{string(l.t), k, indexed(l.f.Metadata[k]), int64(sliceRows)},
+				func(scan func(...any) error) error { return scan(&n) })
 			if err != nil {
 				return nil, err
 			}
@@ -327,7 +336,8 @@ func (l *runList) rarestEntry() (func(n int) ([]perdure.RunID, error), error) {
 		}
 	}
 	return func(n int) ([]perdure.RunID, error) {
-		return l.find("SELECT run_id FROM run_metadata WHERE tenant=? AND name=? AND value=? AND run_id<? AND run_id>? "+
+		return l.find("SELECT run_id FROM run_metadata "+
+			"WHERE tenant=? AND name=? AND value=? AND run_id<? AND run_id>? "+
 			"ORDER BY tenant DESC, name DESC, value DESC, run_id DESC"+atMost,
 			string(l.t), name, indexed(l.f.Metadata[name]), string(l.before), string(l.f.After), int64(n))
 	}, nil
@@ -364,7 +374,8 @@ func (l *runList) live() func() error {
 
 // liveIDs gives the tenant's live runs, newest first. all is false if there are more than PageRows.
 func (repo *Runs) liveIDs(t perdure.TenantID) (ids []perdure.RunID, all bool, err error) {
-	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id"+atMost, []any{string(t), int64(PageRows + 1)}, func(scan func(...any) error) error {
+	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id"+
+		atMost, []any{string(t), int64(PageRows + 1)}, func(scan func(...any) error) error {
 		var id perdure.RunID
 		err := scan(&id)
 		ids = append(ids, id)
@@ -385,12 +396,13 @@ func (repo *Runs) IDs(t perdure.TenantID, f RunFilter) (out []perdure.RunID, err
 		f.Before = "~"
 	}
 	args = slices.Concat([]any{string(t), string(f.Before), string(f.After)}, args, []any{int64(f.Limit)})
-	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND id<? AND id>?"+cond+" ORDER BY id DESC"+atMost, args, func(scan func(...any) error) error {
-		var id perdure.RunID
-		err := scan(&id)
-		out = append(out, id)
-		return err
-	})
+	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND id<? AND id>?"+cond+" ORDER BY id DESC"+atMost,
+		args, func(scan func(...any) error) error {
+			var id perdure.RunID
+			err := scan(&id)
+			out = append(out, id)
+			return err
+		})
 	return out, err
 }
 

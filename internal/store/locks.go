@@ -30,7 +30,8 @@ const watchPatience = time.Second
 
 // errLocked refuses an operation that would change a locked row. The other operations of its batch
 // do not wait for it.
-var errLocked = perdure.Errorf(perdure.CodeUnavailable, "nothing was written: somebody else holds what it changes locked in the database")
+var errLocked = perdure.Errorf(perdure.CodeUnavailable,
+	"nothing was written: somebody else holds what it changes locked in the database")
 
 // Locked tells whether an operation was refused because another session holds a row locked.
 func Locked(err error) bool { return errors.Is(err, errLocked) }
@@ -63,7 +64,8 @@ func (l *lane) findLocked(tx *Tx, try int) bool {
 		return try < 3 // the lock may be free by now
 	}
 	if len(l.locked) == 0 {
-		s.log.Warn("rows of the database are locked by somebody else: what needs them has to wait, the rest goes on", "lane", l.id, "rows", len(found), "one", anyRow(found))
+		s.log.Warn("rows of the database are locked by somebody else: what needs them has to wait, the rest goes on",
+			"lane", l.id, "rows", len(found), "one", anyRow(found))
 	}
 	for k := range l.locked {
 		found[k] = true
@@ -123,7 +125,8 @@ func (l *lane) contended(tx *Tx, known map[any]bool) map[any]bool {
 			for i := range part {
 				list[i] = []any{part[i].t, part[i].id}
 			}
-			return l.read.Query("SELECT "+table+".tenant, "+table+".id, version FROM "+table+" "+s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(list)),
+			return l.read.Query("SELECT "+table+".tenant, "+table+".id, version FROM "+table+" "+
+				s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(list)),
 				s.dialect.args(list), func(scan func(...any) error) error {
 					var t, id string
 					var version int64
@@ -164,7 +167,8 @@ func (l *lane) lockedOf(rows map[any]bool) (map[any]bool, error) {
 	}
 	out := make(map[any]bool)
 	for table, list := range tables {
-		choose := "SELECT tenant, id FROM " + table + " " + s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(list))
+		choose := "SELECT tenant, id FROM " + table + " " +
+			s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(list))
 		args := s.dialect.args(list)
 		if table == "meta" { // meta has no tenant
 			names := make([]string, len(list))

@@ -36,7 +36,8 @@ func (tx *Tx) lookUp(list []Lookup) error {
 			had = tx.cache.recorded(k, version)
 		}
 		if c := (commitKey{k, l.Commit}); l.Commit != "" && l.Commit != r.LastCommit.ID {
-			if _, _, known := tx.Commits.rows.get(c); !known && r.Commits > 0 && (had == nil || slices.Contains(had.commits, l.Commit)) {
+			if _, _, known := tx.Commits.rows.get(c); !known && r.Commits > 0 &&
+				(had == nil || slices.Contains(had.commits, l.Commit)) {
 				commits = append(commits, c)
 			} else {
 				tx.Commits.rows.absorb(c, commitRow{}, false)
@@ -44,7 +45,8 @@ func (tx *Tx) lookUp(list []Lookup) error {
 		}
 		for _, key := range l.Steps {
 			s := journalKey{k, key}
-			if _, _, known := tx.Journal.rows.get(s); !known && r.JournalSeq > 0 && (had == nil || slices.Contains(had.steps, key)) {
+			if _, _, known := tx.Journal.rows.get(s); !known && r.JournalSeq > 0 &&
+				(had == nil || slices.Contains(had.steps, key)) {
 				steps = append(steps, s)
 			} else {
 				tx.Journal.rows.absorb(s, JournalRow{}, false)

@@ -92,22 +92,26 @@ func indexMetadata(fresh []perdure.Run, redact func(string) string) (out []metad
 // dropMetadata stages the removal of a run from the index.
 func dropMetadata(tx *Tx, t perdure.TenantID, id perdure.RunID, metadata perdure.Value) {
 	for _, m := range metadataRows(t, id, metadata) {
-		tx.Stage("DELETE FROM run_metadata WHERE tenant=? AND name=? AND value=? AND run_id=?", string(m.Tenant), m.Name, m.Value, string(m.RunID))
+		tx.Stage("DELETE FROM run_metadata WHERE tenant=? AND name=? AND value=? AND run_id=?", string(m.Tenant),
+			m.Name, m.Value, string(m.RunID))
 	}
 }
 
 // metadataOf reads the metadata of those of a tenant's runs that have any.
-func metadataOf(s Session, d *dialect, t perdure.TenantID, ids []perdure.RunID) (map[perdure.RunID]perdure.Value, error) {
+func metadataOf(
+	s Session, d *dialect, t perdure.TenantID, ids []perdure.RunID,
+) (map[perdure.RunID]perdure.Value, error) {
 	out := make(map[perdure.RunID]perdure.Value)
 	err := eachPart(d, texts(ids), func(part []string) error {
 		given, args := d.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		return s.Query("SELECT id, metadata FROM runs "+given+" AND metadata<>''", args, func(scan func(...any) error) error {
-			var id perdure.RunID
-			var text perdure.Value
-			err := scan(&id, &text)
-			out[id] = text
-			return err
-		})
+		return s.Query("SELECT id, metadata FROM runs "+given+" AND metadata<>''", args,
+			func(scan func(...any) error) error {
+				var id perdure.RunID
+				var text perdure.Value
+				err := scan(&id, &text)
+				out[id] = text
+				return err
+			})
 	})
 	return out, err
 }
@@ -136,7 +140,8 @@ const upgradeWindow = time.Hour
 // fillMetadata adds the runs of an older store to the index.
 func fillMetadata(s Session, d *dialect, asIs bool) error {
 	var text string
-	err := s.Query("SELECT value FROM meta WHERE name=?", []any{metaMetadata}, func(scan func(...any) error) error { return scan(&text) })
+	err := s.Query("SELECT value FROM meta WHERE name=?", []any{metaMetadata},
+		func(scan func(...any) error) error { return scan(&text) })
 	if err != nil {
 		return err
 	}
@@ -191,8 +196,8 @@ func (at *metadataFill) step(s Session, d *dialect, floor perdure.RunID) error {
 // or to the next tenant.
 func (at *metadataFill) read(s Session, floor perdure.RunID) (rows []metadataRow, err error) {
 	n, bytes, from := 0, 0, at.After
-	err = s.Query("SELECT id, metadata FROM runs WHERE tenant=? AND id>? ORDER BY id"+atMost, []any{string(at.Tenant), string(from), int64(fillRuns)},
-		func(scan func(...any) error) error {
+	err = s.Query("SELECT id, metadata FROM runs WHERE tenant=? AND id>? ORDER BY id"+atMost,
+		[]any{string(at.Tenant), string(from), int64(fillRuns)}, func(scan func(...any) error) error {
 			var id perdure.RunID
 			var text perdure.Value
 			if err := scan(&id, &text); err != nil {
@@ -208,10 +213,11 @@ func (at *metadataFill) read(s Session, floor perdure.RunID) (rows []metadataRow
 	if err == nil && n < fillRuns {
 		at.Done = true // unless there is another tenant
 		last := at.Tenant
-		err = s.Query("SELECT tenant FROM runs WHERE tenant>? ORDER BY tenant LIMIT 1", []any{string(last)}, func(scan func(...any) error) error {
-			at.Done, at.After = false, floor
-			return scan(&at.Tenant)
-		})
+		err = s.Query("SELECT tenant FROM runs WHERE tenant>? ORDER BY tenant LIMIT 1", []any{string(last)},
+			func(scan func(...any) error) error {
+				at.Done, at.After = false, floor
+				return scan(&at.Tenant)
+			})
 	}
 	if errors.Is(err, errEnough) {
 		err = nil
@@ -222,11 +228,13 @@ func (at *metadataFill) read(s Session, floor perdure.RunID) (rows []metadataRow
 // countMetadata counts the rows of the index. A database from before schema 14 has none.
 func countMetadata(s Session) (n int64, err error) {
 	exists := 0
-	err = s.Query(sqliteDialect.tableExists, []any{metadataTable.name}, func(scan func(...any) error) error { return scan(&exists) })
+	err = s.Query(sqliteDialect.tableExists, []any{metadataTable.name},
+		func(scan func(...any) error) error { return scan(&exists) })
 	if err != nil || exists == 0 {
 		return 0, err
 	}
-	err = s.Query("SELECT count(*) FROM "+metadataTable.name, nil, func(scan func(...any) error) error { return scan(&n) })
+	err = s.Query("SELECT count(*) FROM "+metadataTable.name, nil,
+		func(scan func(...any) error) error { return scan(&n) })
 	return n, err
 }
 
@@ -245,18 +253,19 @@ func (v *View) checkMetadata(only []perdure.RunID, over func() bool) (out []Viol
 			cond, list := v.dialect.anyOf("id", append(texts(only), ""))
 			where, args = where+" AND "+cond, append(args, list...)
 		}
-		err := v.sess.Query("SELECT tenant, id, metadata FROM runs WHERE "+where+" ORDER BY tenant, id"+atMost, append(args, int64(fillRuns)), func(scan func(...any) error) error {
-			var text perdure.Value
-			if err := scan(&t, &after, &text); err != nil {
-				return err
-			}
-			wanted = append(wanted, metadataRows(t, after, text)...)
-			n, bytes = n+1, bytes+len(text)
-			if bytes >= fillBytes {
-				return errEnough
-			}
-			return nil
-		})
+		err := v.sess.Query("SELECT tenant, id, metadata FROM runs WHERE "+where+" ORDER BY tenant, id"+atMost,
+			append(args, int64(fillRuns)), func(scan func(...any) error) error {
+				var text perdure.Value
+				if err := scan(&t, &after, &text); err != nil {
+					return err
+				}
+				wanted = append(wanted, metadataRows(t, after, text)...)
+				n, bytes = n+1, bytes+len(text)
+				if bytes >= fillBytes {
+					return errEnough
+				}
+				return nil
+			})
 		cut := errors.Is(err, errEnough)
 		if err != nil && !cut {
 			return nil, err

@@ -57,12 +57,14 @@ func schemaVersion(s Session, d *dialect) (n int, err error) {
 		return 0, err
 	}
 	var text string
-	err = s.Query("SELECT value FROM meta WHERE name='schema'", nil, func(scan func(...any) error) error { return scan(&text) })
+	err = s.Query("SELECT value FROM meta WHERE name='schema'", nil,
+		func(scan func(...any) error) error { return scan(&text) })
 	if err != nil {
 		return 0, err
 	}
 	if n, err = strconv.Atoi(text); err != nil || n < 1 {
-		return 0, fmt.Errorf("the store says that its schema is %q, which is none: it is damaged, or not a store of Perdure", text)
+		return 0, fmt.Errorf("the store says that its schema is %q, which is none: it is damaged, or not a store "+
+			"of Perdure", text)
 	}
 	return n, nil
 }
@@ -76,7 +78,8 @@ func applyFile(s Session, text string, version int) error {
 		s.Rollback()
 		return err
 	}
-	_, err := s.Exec("INSERT INTO meta (name,value) VALUES ('schema',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{strconv.Itoa(version)})
+	_, err := s.Exec("INSERT INTO meta (name,value) VALUES ('schema',?) "+
+		"ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{strconv.Itoa(version)})
 	if err != nil {
 		s.Rollback()
 		return err

@@ -12,14 +12,18 @@ import (
 )
 
 var noteTable = &table[perdure.Notification]{
-	name: "outbox", versioned: true, version: func(n *perdure.Notification) *int64 { return &n.Version }, keys: []string{"tenant", "run_id", "seq", "target"},
-	cols: []string{"tenant", "run_id", "seq", "target", "type", "state", "attempts", "tries", "created_at", "alarm_at", "status", "error", "version"},
+	name: "outbox", versioned: true, version: func(n *perdure.Notification) *int64 { return &n.Version },
+	keys: []string{"tenant", "run_id", "seq", "target"},
+	cols: []string{"tenant", "run_id", "seq", "target", "type", "state", "attempts", "tries", "created_at", "alarm_at",
+		"status", "error", "version"},
 	bind: func(n *perdure.Notification) []any {
-		return []any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook), n.Type, n.State, n.Attempts, n.Tries, int64(n.CreatedAt), orNull(n.AlarmAt),
+		return []any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook), n.Type, n.State, n.Attempts, n.Tries,
+			int64(n.CreatedAt), orNull(n.AlarmAt),
 			int64(n.Status), n.Error, n.Version}
 	},
 	scan: func(n *perdure.Notification) []any {
-		return []any{&n.Tenant, &n.RunID, &n.Seq, &n.Webhook, &n.Type, &n.State, &n.Attempts, &n.Tries, &n.CreatedAt, nullable[perdure.Instant]{&n.AlarmAt},
+		return []any{&n.Tenant, &n.RunID, &n.Seq, &n.Webhook, &n.Type, &n.State, &n.Attempts, &n.Tries, &n.CreatedAt,
+			nullable[perdure.Instant]{&n.AlarmAt},
 			&n.Status, &n.Error, &n.Version}
 	},
 }
@@ -38,10 +42,12 @@ var attemptTable = &table[perdure.WebhookAttempt]{
 	name: "webhook_attempts", quiet: true, keys: []string{"tenant", "run_id", "seq", "target", "n"},
 	cols: []string{"tenant", "run_id", "seq", "target", "n", "at", "took_ms", "status", "error", "response"},
 	bind: func(a *perdure.WebhookAttempt) []any {
-		return []any{string(a.Tenant), string(a.RunID), a.Seq, string(a.Webhook), a.N, int64(a.At), a.Took.Milliseconds(), int64(a.Status), a.Error, a.Response}
+		return []any{string(a.Tenant), string(a.RunID), a.Seq, string(a.Webhook), a.N, int64(a.At),
+			a.Took.Milliseconds(), int64(a.Status), a.Error, a.Response}
 	},
 	scan: func(a *perdure.WebhookAttempt) []any {
-		return []any{&a.Tenant, &a.RunID, &a.Seq, &a.Webhook, &a.N, &a.At, millis{&a.Took}, &a.Status, &a.Error, &a.Response}
+		return []any{&a.Tenant, &a.RunID, &a.Seq, &a.Webhook, &a.N, &a.At, millis{&a.Took}, &a.Status, &a.Error,
+			&a.Response}
 	},
 }
 
@@ -69,21 +75,28 @@ func (repo *Outbox) open(in *Records) {
 }
 
 // Get gives a notification.
-func (repo *Outbox) Get(t perdure.TenantID, run perdure.RunID, seq int64, w perdure.WebhookID) (perdure.Notification, bool, error) {
-	return repo.rows.load(noteKey{runKey{t, run}, seq, w}, "WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq, string(w))
+func (repo *Outbox) Get(
+	t perdure.TenantID, run perdure.RunID, seq int64, w perdure.WebhookID,
+) (perdure.Notification, bool, error) {
+	return repo.rows.load(noteKey{runKey{t, run}, seq, w}, "WHERE tenant=? AND run_id=? AND seq=? AND target=?",
+		string(t), string(run), seq, string(w))
 }
 
 // Pending gives an endpoint's notifications whose alarm is not later than an instant, the earliest
 // first. full says that the query reached its limit, so that there may be more. Notifications that
 // the batch has changed may be missing.
-func (repo *Outbox) Pending(t perdure.TenantID, w perdure.WebhookID, until perdure.Instant, limit int) (out []perdure.Notification, full bool, err error) {
+func (repo *Outbox) Pending(
+	t perdure.TenantID, w perdure.WebhookID, until perdure.Instant, limit int,
+) (out []perdure.Notification, full bool, err error) {
 	rows := 0
-	err = noteTable.query(repo.in.sess, "WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, run_id, seq"+atMost,
+	err = noteTable.query(repo.in.sess, "WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at<=? "+
+		"ORDER BY alarm_at, run_id, seq"+atMost,
 		[]any{string(t), string(w), int64(until), int64(limit)}, func(n *perdure.Notification) error {
 			rows++
 			k := keyOfNote(n)
 			repo.rows.absorb(k, *n, true)
-			if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until { // the batch may have changed it
+			// The batch may have changed it.
+			if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until {
 				out = append(out, cur)
 			}
 			return nil
@@ -94,8 +107,10 @@ func (repo *Outbox) Pending(t perdure.TenantID, w perdure.WebhookID, until perdu
 // NextAlarm gives the earliest alarm of an endpoint's notifications that has not passed yet, or
 // zero.
 func (repo *Outbox) NextAlarm(t perdure.TenantID, w perdure.WebhookID) (at perdure.Instant, err error) {
-	err = repo.in.sess.Query("SELECT min(alarm_at) FROM outbox WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at>?",
-		[]any{string(t), string(w), int64(repo.in.Now)}, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) })
+	err = repo.in.sess.Query("SELECT min(alarm_at) FROM outbox WHERE tenant=? AND target=? AND alarm_at IS NOT NULL "+
+		"AND alarm_at>?",
+		[]any{string(t), string(w), int64(repo.in.Now)},
+		func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) })
 	return at, err
 }
 
@@ -106,7 +121,9 @@ func (repo *Outbox) OfRun(t perdure.TenantID, run perdure.RunID) ([]perdure.Noti
 
 // Deliveries lists the notifications of an endpoint, newest first: in one state, or all if state is
 // empty. before is the cursor, the id of the last one of the previous page.
-func (repo *Outbox) Deliveries(t perdure.TenantID, w perdure.WebhookID, state, before string, limit int) ([]perdure.Notification, error) {
+func (repo *Outbox) Deliveries(
+	t perdure.TenantID, w perdure.WebhookID, state, before string, limit int,
+) ([]perdure.Notification, error) {
 	where, args := "WHERE tenant=? AND target=?", []any{string(t), string(w)}
 	if state != "" {
 		if !slices.Contains(perdure.NoteStates, state) {
@@ -134,7 +151,8 @@ func (repo *Outbox) Delivery(t perdure.TenantID, id string) (n perdure.Notificat
 	if !ok {
 		return n, false, nil
 	}
-	list, err := repo.where("WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq, string(w))
+	list, err := repo.where("WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq,
+		string(w))
 	if err != nil || len(list) == 0 {
 		return n, false, err
 	}
@@ -152,7 +170,8 @@ func (repo *Outbox) where(where string, args ...any) ([]perdure.Notification, er
 
 // FirstAttempt gives the instant of the first attempt after the nth, or zero.
 func (repo *Outbox) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instant, err error) {
-	err = repo.in.sess.Query("SELECT min(at) FROM webhook_attempts WHERE tenant=? AND run_id=? AND seq=? AND target=? AND n>?",
+	err = repo.in.sess.Query("SELECT min(at) FROM webhook_attempts WHERE tenant=? AND run_id=? AND seq=? "+
+		"AND target=? AND n>?",
 		[]any{string(of.Tenant), string(of.RunID), of.Seq, string(of.Webhook), n}, func(scan func(...any) error) error {
 			return scan(nullable[perdure.Instant]{&at})
 		})
@@ -166,7 +185,8 @@ const maxAttempts = 100
 // Attempts gives the last attempts to deliver a notification, in order, at most maxAttempts.
 func (repo *Outbox) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt, error) {
 	var out []perdure.WebhookAttempt
-	err := attemptTable.query(repo.in.sess, fmt.Sprintf("WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n DESC LIMIT %d", maxAttempts),
+	err := attemptTable.query(repo.in.sess,
+		fmt.Sprintf("WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n DESC LIMIT %d", maxAttempts),
 		[]any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook)}, func(a *perdure.WebhookAttempt) error {
 			out = append(out, *a)
 			return nil
@@ -219,13 +239,14 @@ func (repo *Outbox) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err er
 
 func (repo *Outbox) mailboxes(query string, after Mailbox, limit int, give func(Mailbox) error) error {
 	t, w := string(after.Tenant), string(after.Webhook)
-	return repo.in.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)}, func(scan func(...any) error) error {
-		var m Mailbox
-		if err := scan(&m.Tenant, &m.Webhook, &m.Due); err != nil {
-			return err
-		}
-		return give(m)
-	})
+	return repo.in.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)},
+		func(scan func(...any) error) error {
+			var m Mailbox
+			if err := scan(&m.Tenant, &m.Webhook, &m.Due); err != nil {
+				return err
+			}
+			return give(m)
+		})
 }
 
 // mailboxes is a recursive query that steps from endpoint to endpoint along their index, however
@@ -242,15 +263,19 @@ func mailboxes(perTenant int) string {
 		var cols []string
 		for _, col := range []string{"tenant", "target", "alarm_at"} {
 			from := "(SELECT o." + col + " FROM outbox o WHERE o.alarm_at IS NOT NULL AND o.tenant"
-			cols = append(cols, "coalesce("+from+"="+tenant+" AND o.target>"+target+" ORDER BY o.target, o.alarm_at LIMIT 1), "+
+			cols = append(cols, "coalesce("+from+"="+tenant+" AND o.target>"+target+
+				" ORDER BY o.target, o.alarm_at LIMIT 1), "+
 				from+">"+tenant+" ORDER BY o.tenant, o.target, o.alarm_at LIMIT 1))")
 		}
 		return strings.Join(cols, ", ")
 	}
 	from := fmt.Sprintf("CASE WHEN box.m>=%d THEN '~' ELSE box.target END", perTenant)
-	another := "EXISTS (SELECT 1 FROM outbox o WHERE o.alarm_at IS NOT NULL AND o.tenant=box.tenant AND o.target>" + from + ")"
-	return "WITH RECURSIVE box(tenant, target, alarm_at, n, m) AS (SELECT " + next("?", "?") + ", 1, 1 UNION ALL SELECT " + next("box.tenant", from) +
-		", n+1, CASE WHEN " + another + " THEN m+1 ELSE 1 END FROM box WHERE box.tenant IS NOT NULL AND n<CAST(? AS BIGINT)) " +
+	another := "EXISTS (SELECT 1 FROM outbox o WHERE o.alarm_at IS NOT NULL AND o.tenant=box.tenant AND o.target>" +
+		from + ")"
+	return "WITH RECURSIVE box(tenant, target, alarm_at, n, m) AS (SELECT " + next("?", "?") +
+		", 1, 1 UNION ALL SELECT " + next("box.tenant", from) +
+		", n+1, CASE WHEN " + another + " THEN m+1 ELSE 1 END FROM box WHERE box.tenant IS NOT NULL " +
+		"AND n<CAST(? AS BIGINT)) " +
 		"SELECT tenant, target, alarm_at FROM box WHERE tenant IS NOT NULL"
 }
 

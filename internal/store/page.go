@@ -13,7 +13,9 @@ type Page struct {
 
 // paged reads a page of rows in the order of a key. next is the key of the last entry, if there may
 // be more. It reads a few rows at a time, so that large ones are not read in vain.
-func paged[T any](p Page, read func(after string, n int, row func(*T) error) error, key func(*T) string, size func(*T) int) (out []T, next string, err error) {
+func paged[T any](
+	p Page, read func(after string, n int, row func(*T) error) error, key func(*T) string, size func(*T) int,
+) (out []T, next string, err error) {
 	if p.Bytes == 0 {
 		p.Bytes = PageBytes
 	}

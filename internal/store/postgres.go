@@ -17,11 +17,12 @@ import (
 var postgresDialect = &dialect{
 	name: "postgres",
 	// Texts compare byte by byte, as in Go and SQLite, whatever the locale of the database is.
-	schema:      strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`, "{bytes}", "BYTEA"),
-	tableExists: "SELECT count(*) FROM information_schema.tables WHERE table_schema=current_schema() AND table_name=?::text",
-	contains:    "position(?::text IN metadata)>0",
-	indexed:     func(string) string { return "" },
-	skipLocked:  " FOR UPDATE SKIP LOCKED",
+	schema: strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`, "{bytes}", "BYTEA"),
+	tableExists: "SELECT count(*) FROM information_schema.tables WHERE table_schema=current_schema() " +
+		"AND table_name=?::text",
+	contains:   "position(?::text IN metadata)>0",
+	indexed:    func(string) string { return "" },
+	skipLocked: " FOR UPDATE SKIP LOCKED",
 	anyOf: func(column string, values []string) (string, []any) {
 		return column + " = ANY(?::text[])", []any{values}
 	},
@@ -129,7 +130,8 @@ func startServerClock(p *pg.Server, log *slog.Logger) (*serverClock, error) {
 // ask reads the server's clock.
 func (c *serverClock) ask() error {
 	var at int64
-	err := c.sess.Query("SELECT (extract(epoch FROM clock_timestamp())*1000000)::bigint", nil, func(scan func(...any) error) error { return scan(&at) })
+	err := c.sess.Query("SELECT (extract(epoch FROM clock_timestamp())*1000000)::bigint", nil,
+		func(scan func(...any) error) error { return scan(&at) })
 	now := counting()
 	c.mu.Lock()
 	defer c.mu.Unlock()

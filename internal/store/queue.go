@@ -118,7 +118,8 @@ type request struct {
 }
 
 func newRequest(t perdure.TenantID, ops []Op) *request {
-	return &request{turnKey: turnKey{t, anyHeavy(ops)}, ops: ops, errs: make([]error, len(ops)), open: len(ops), done: make(chan struct{})}
+	return &request{turnKey: turnKey{t, anyHeavy(ops)}, ops: ops, errs: make([]error, len(ops)), open: len(ops),
+		done: make(chan struct{})}
 }
 
 func (r *request) answer(i int, err error) {
@@ -171,7 +172,8 @@ type turn struct {
 }
 
 func newQueue() *queue {
-	return &queue{bell: make(chan struct{}, 1), turns: make(map[turnKey]*turn), rests: make(map[perdure.TenantID]time.Time)}
+	return &queue{bell: make(chan struct{}, 1), turns: make(map[turnKey]*turn),
+		rests: make(map[perdure.TenantID]time.Time)}
 }
 
 // push adds a request to the queue, or refuses it.
@@ -186,10 +188,12 @@ func (q *queue) push(r *request) error {
 		q.round = append(q.round, t)
 	}
 	if r.tenant != "" && t.ops >= laneShare && q.queued.Load() > int64(t.ops) {
-		return perdure.Errorf(perdure.CodeTooMany, "%d operations of this tenant wait to be written, as many as may while others wait too", t.ops)
+		return perdure.Errorf(perdure.CodeTooMany,
+			"%d operations of this tenant wait to be written, as many as may while others wait too", t.ops)
 	}
 	if r.tenant != "" && r.heavy && t.ops >= heavyShare && !q.others(r.tenant).IsZero() {
-		return perdure.Errorf(perdure.CodeTooMany, "%d large writes of this tenant wait, as many as may while others write too", t.ops)
+		return perdure.Errorf(perdure.CodeTooMany,
+			"%d large writes of this tenant wait, as many as may while others write too", t.ops)
 	}
 	t.requests = append(t.requests, r)
 	t.ops += len(r.ops)

@@ -61,13 +61,14 @@ func (repo *Queues) List(t perdure.TenantID) ([]QueueDepth, error) {
 // runs of the tenant, those with the earliest alarms.
 func (repo *Queues) Page(t perdure.TenantID, p Page, most int) (out []QueueDepth, next string, err error) {
 	out, next, err = paged(p, func(after string, n int, row func(*QueueDepth) error) error {
-		return repo.in.sess.Query("SELECT name FROM queues WHERE tenant=? AND name>? ORDER BY name"+atMost, []any{string(t), after, int64(n)}, func(scan func(...any) error) error {
-			var q QueueDepth
-			if err := scan(&q.Name); err != nil {
-				return err
-			}
-			return row(&q)
-		})
+		return repo.in.sess.Query("SELECT name FROM queues WHERE tenant=? AND name>? ORDER BY name"+atMost,
+			[]any{string(t), after, int64(n)}, func(scan func(...any) error) error {
+				var q QueueDepth
+				if err := scan(&q.Name); err != nil {
+					return err
+				}
+				return row(&q)
+			})
 	}, func(q *QueueDepth) string { return q.Name }, func(q *QueueDepth) int { return 200 + quoted(q.Name) })
 	if err != nil || len(out) == 0 {
 		return out, next, err
@@ -75,14 +76,17 @@ func (repo *Queues) Page(t perdure.TenantID, p Page, most int) (out []QueueDepth
 	// Ordered by the alarm, so that the index of alarms is used.
 	const live = " FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id" + atMost
 	all := 0
-	err = repo.in.sess.Query("SELECT count(*) FROM (SELECT id"+live+") AS live", []any{string(t), int64(most + 1)}, func(scan func(...any) error) error { return scan(&all) })
+	err = repo.in.sess.Query("SELECT count(*) FROM (SELECT id"+live+") AS live", []any{string(t), int64(most + 1)},
+		func(scan func(...any) error) error { return scan(&all) })
 	if err != nil {
 		return nil, "", err
 	}
 	for i := range out {
 		out[i].AtLeast = all > most
 	}
-	err = repo.in.sess.Query("SELECT queue, state, ready, count(*), min(ready_at) FROM (SELECT queue, state, ready, ready_at"+live+") AS live WHERE queue>=? AND queue<=? GROUP BY queue, state, ready",
+	err = repo.in.sess.Query("SELECT queue, state, ready, count(*), min(ready_at) FROM "+
+		"(SELECT queue, state, ready, ready_at"+live+
+		") AS live WHERE queue>=? AND queue<=? GROUP BY queue, state, ready",
 		[]any{string(t), int64(most), out[0].Name, out[len(out)-1].Name}, func(scan func(...any) error) error {
 			var name string
 			var state perdure.State
@@ -91,7 +95,8 @@ func (repo *Queues) Page(t perdure.TenantID, p Page, most int) (out []QueueDepth
 			if err := scan(&name, &state, &ready, &n, &oldest); err != nil {
 				return err
 			}
-			i, ok := slices.BinarySearchFunc(out, name, func(q QueueDepth, name string) int { return strings.Compare(q.Name, name) })
+			i, ok := slices.BinarySearchFunc(out, name,
+				func(q QueueDepth, name string) int { return strings.Compare(q.Name, name) })
 			if ok {
 				out[i].count(state, ready == 1, n, oldest)
 			}

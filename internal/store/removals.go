@@ -60,7 +60,8 @@ type belonging struct{ table, owner, order, size string }
 var belongings = map[string][]belonging{
 	RemoveRun: {{"events", "run_id", "seq", "octet_length(data)"}, {"journal", "run_id", "seq", "octet_length(value)"},
 		{"commits", "run_id", "commit_id", "octet_length(answer)"}, {"waits", "run_id", "id", "octet_length(targets)"},
-		{"inbox", "run_id", "seq", "octet_length(data)"}, {"late_results", "run_id", "n", ""}, {"dead_letters", "run_id", "run_id", ""},
+		{"inbox", "run_id", "seq", "octet_length(data)"}, {"late_results", "run_id", "n", ""},
+		{"dead_letters", "run_id", "run_id", ""},
 		{"approvals", "run_id", "wait_id", "octet_length(action)+octet_length(form)+octet_length(answer)"},
 		// The order matters: a fan-out changes its row before it inserts notifications, and an
 		// attempt locks its row in the outbox.
@@ -94,17 +95,21 @@ type Spent struct {
 // Aged gives a tenant's runs that were created before an instant, oldest first, after one of them.
 // Ids increase with time, so that the primary key finds them. next is where to continue, or empty
 // at the end.
-func (repo *Removals) Aged(t perdure.TenantID, after perdure.RunID, before perdure.Instant, limit int) (out []Spent, next perdure.RunID, err error) {
+func (repo *Removals) Aged(
+	t perdure.TenantID, after perdure.RunID, before perdure.Instant, limit int,
+) (out []Spent, next perdure.RunID, err error) {
 	n := 0
-	err = repo.in.sess.Query("SELECT id, root_id, version, CASE WHEN alarm_at IS NULL THEN finished_at ELSE 0 END, seq+journal_seq+inbox_seq FROM runs "+
-		"WHERE tenant=? AND id>? AND id<? ORDER BY id"+atMost, []any{string(t), string(after), perdure.FirstID(before), int64(limit)},
-		func(scan func(...any) error) error {
+	err = repo.in.sess.Query("SELECT id, root_id, version, CASE WHEN alarm_at IS NULL THEN finished_at ELSE 0 END, "+
+		"seq+journal_seq+inbox_seq FROM runs "+
+		"WHERE tenant=? AND id>? AND id<? ORDER BY id"+atMost,
+		[]any{string(t), string(after), perdure.FirstID(before), int64(limit)}, func(scan func(...any) error) error {
 			var s Spent
 			err := scan(&s.ID, &s.Root, &s.Version, &s.FinishedAt, &s.Lines)
 			if n++; n == limit {
 				next = s.ID
 			}
-			if _, dirty := repo.in.Runs.rows.byKey[runKey{t, s.ID}]; err == nil && !dirty { // the batch may have changed it
+			// The batch may have changed it.
+			if _, dirty := repo.in.Runs.rows.byKey[runKey{t, s.ID}]; err == nil && !dirty {
 				out = append(out, s)
 			}
 			return err
@@ -130,12 +135,13 @@ func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (ma
 	find := func(values []string, query, column, rest string, note func(id string)) error {
 		return eachPart(repo.in.dialect, values, func(part []string) error {
 			cond, args := repo.in.dialect.anyOf(column, part)
-			return repo.in.sess.Query(query+" AND "+cond+rest, append([]any{string(t)}, args...), func(scan func(...any) error) error {
-				var id string
-				err := scan(&id)
-				note(id)
-				return err
-			})
+			return repo.in.sess.Query(query+" AND "+cond+rest, append([]any{string(t)}, args...),
+				func(scan func(...any) error) error {
+					var id string
+					err := scan(&id)
+					note(id)
+					return err
+				})
 		})
 	}
 	const live = " AND alarm_at IS NOT NULL"
@@ -145,17 +151,21 @@ func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (ma
 		err = find(roots, "SELECT id FROM runs WHERE tenant=?", "id", live, tree)
 	}
 	if err == nil {
-		err = find(ids, "SELECT retry_of FROM runs WHERE tenant=? AND retry_of<>''", "retry_of", live, func(id string) { out[perdure.RunID(id)] = "a retry of it is live" })
+		err = find(ids, "SELECT retry_of FROM runs WHERE tenant=? AND retry_of<>''", "retry_of", live,
+			func(id string) { out[perdure.RunID(id)] = "a retry of it is live" })
 	}
 	if err == nil {
-		err = find(ids, "SELECT m.run_id FROM members m JOIN gatherings g ON g.tenant=m.tenant AND g.id=m.gathering_id AND g.state='open' WHERE m.tenant=?", "m.run_id", "",
+		err = find(ids, "SELECT m.run_id FROM members m JOIN gatherings g ON g.tenant=m.tenant "+
+			"AND g.id=m.gathering_id AND g.state='open' WHERE m.tenant=?", "m.run_id", "",
 			func(id string) { out[perdure.RunID(id)] = "an open group has it" })
 	}
 	if err == nil && letters {
-		err = find(ids, "SELECT run_id FROM outbox WHERE tenant=?", "run_id", " AND alarm_at IS NOT NULL", func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
+		err = find(ids, "SELECT run_id FROM outbox WHERE tenant=?", "run_id", " AND alarm_at IS NOT NULL",
+			func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
 	}
 	if err == nil && letters {
-		err = find(ids, "SELECT run_id FROM fanouts WHERE tenant=?", "run_id", "", func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
+		err = find(ids, "SELECT run_id FROM fanouts WHERE tenant=?", "run_id", "",
+			func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
 	}
 	repo.in.Runs.eachChanged(func(k runKey, r *perdure.Run) {
 		if k.t == t && r.State.Live() {

@@ -31,7 +31,9 @@ var errNotEmpty = errors.New("the store is not empty: a backup is restored into 
 // Restore fills an empty store from a backup, in one transaction. The store gets the next
 // generation. adopt is called with that generation and the instant before anything is written. The
 // backup is not changed.
-func (s *Store) Restore(ctx context.Context, path string, adopt func(generation int64, now perdure.Instant) Adoption, told func(Copied)) (b Backup, generation int64, err error) {
+func (s *Store) Restore(
+	ctx context.Context, path string, adopt func(generation int64, now perdure.Instant) Adoption, told func(Copied),
+) (b Backup, generation int64, err error) {
 	folder := "" // the system's folder for temporary files
 	if s.opt.Path != "" {
 		folder = filepath.Dir(s.opt.Path)
@@ -79,7 +81,8 @@ func upgradeCopy(from *backup.Copy, b *Backup) error {
 	b.Rows += after - before // an older backup has just got its metadata index
 	found, err := newView(b.At, sqliteDialect, from).Check(nil)
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("the backup breaks %d invariants, the first: %s: %s", len(found), found[0].Statement, found[0].Row)
+		err = fmt.Errorf("the backup breaks %d invariants, the first: %s: %s", len(found), found[0].Statement,
+			found[0].Row)
 	}
 	return err
 }
@@ -97,7 +100,10 @@ func (c *restoring) save(name string, rows int, list []statement) error {
 }
 
 // fill copies a backup into an empty store.
-func fill(s *Store, ctx context.Context, from, into Session, b *Backup, generation int64, now perdure.Instant, adopt Adoption, told func(Copied)) error {
+func fill(
+	s *Store, ctx context.Context, from, into Session, b *Backup, generation int64, now perdure.Instant,
+	adopt Adoption, told func(Copied),
+) error {
 	tables, err := knownTables(from)
 	if err != nil {
 		return err
@@ -153,7 +159,8 @@ func (c *restoring) more(adopt Adoption) (int64, error) {
 		return 0, err
 	}
 	n := len(keys) + len(audits)
-	return int64(n), c.save(auditTable.name, n, append(apiKeyTable.insert(c.d, keys), auditTable.insert(c.d, audits)...))
+	return int64(n), c.save(auditTable.name, n,
+		append(apiKeyTable.insert(c.d, keys), auditTable.insert(c.d, audits)...))
 }
 
 // knownTables gives the tables of a backup. They have to be those of a store exactly, because their
@@ -185,7 +192,8 @@ func empty(s *Store, into Session, tables []backup.Table) error {
 		parts = append(parts, "SELECT 1 FROM (SELECT 1 FROM "+t.Name+" LIMIT 1) AS t_"+t.Name)
 	}
 	found := 0
-	err := into.Query(strings.Join(parts, " UNION ALL "), nil, func(scan func(...any) error) error { return scan(&found) })
+	err := into.Query(strings.Join(parts, " UNION ALL "), nil,
+		func(scan func(...any) error) error { return scan(&found) })
 	if err == nil && found != 0 {
 		err = errNotEmpty
 	}

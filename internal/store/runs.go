@@ -14,26 +14,36 @@ import (
 
 // insertColumns are written only when a run is accepted, updateColumns with every transition.
 var (
-	insertColumns = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id", "journal_key",
+	insertColumns = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id",
+		"journal_key",
 		"continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts", "place"}
-	updateColumns = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard", "resumed",
-		"ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at",
-		"deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late",
+	updateColumns = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard",
+		"resumed",
+		"ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at", "wait_at",
+		"finished_at", "beat_at",
+		"deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq", "inbox_open", "journal_seq",
+		"waits_open", "children", "late",
 		"watched", "cascade", "alarm_at", "rest", "committed"}
 )
 
 func bindInsert(r *perdure.Run) []any {
-	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority), string(r.ThreadID),
-		string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf), string(r.RetryOf), string(r.Input),
+	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority),
+		string(r.ThreadID),
+		string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf), string(r.RetryOf),
+		string(r.Input),
 		string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt), int64(r.MaxAttempts), int64(r.Place())}
 }
 
 func bindUpdate(r *perdure.Run) []any {
-	return []any{string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Deliveries), int64(r.Turn),
+	return []any{string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Deliveries),
+		int64(r.Turn),
 		toBit(r.Ready), toBit(r.Heard), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt), int64(r.FirstGrantAt),
-		int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt), int64(r.WaitAt), int64(r.FinishedAt), int64(r.BeatAt),
-		int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said), string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq,
-		int64(r.WaitsOpen), int64(r.Children), int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packLastCommit(r)}
+		int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt), int64(r.WaitAt),
+		int64(r.FinishedAt), int64(r.BeatAt),
+		int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said), string(r.Result), r.Seq, r.InboxSeq,
+		int64(r.InboxOpen), r.JournalSeq,
+		int64(r.WaitsOpen), int64(r.Children), int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt),
+		packRest(r), packLastCommit(r)}
 }
 
 var runTable = &table[perdure.Run]{
@@ -41,12 +51,19 @@ var runTable = &table[perdure.Run]{
 	cols: slices.Concat(insertColumns, updateColumns), keys: []string{"tenant", "id"},
 	bind: func(r *perdure.Run) []any { return append(bindInsert(r), bindUpdate(r)...) },
 	scan: func(r *perdure.Run) []any {
-		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID, &r.JournalKey,
-			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts, ignored{}, // the place follows from other columns
-			&r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn, bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed},
-			&r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil, &r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt,
-			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,
-			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r}, lastCommitScanner{r}}
+		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID,
+			&r.JournalKey,
+			// The place follows from other columns.
+			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts,
+			ignored{},
+			&r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn, bit{&r.Ready},
+			bit{&r.Heard}, bit{&r.Resumed},
+			&r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil, &r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt,
+			&r.FinishedAt, &r.BeatAt,
+			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen,
+			&r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,
+			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r},
+			lastCommitScanner{r}}
 	},
 	unreadable: func(r *perdure.Run, column string) { damaged(r, column) },
 	validate:   validateRun,
@@ -83,10 +100,13 @@ func packRest(r *perdure.Run) string {
 	if r.Damage != nil && r.Damage.Rest != "" {
 		return r.Damage.Rest
 	}
-	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Held, ActivityAt: r.ActivityAt, WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback), ContinuedBy: r.ContinuedBy,
-		Stopped: r.Stopped}
+	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Held, ActivityAt: r.ActivityAt,
+		WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback),
+		ContinuedBy: r.ContinuedBy,
+		Stopped:     r.Stopped}
 	if r.Options != (perdure.Options{}) {
-		x.Options = &restOptions{Options: r.Options, Webhook: string(r.Options.Webhook), Opening: string(r.Options.Opening)}
+		x.Options = &restOptions{Options: r.Options, Webhook: string(r.Options.Webhook),
+			Opening: string(r.Options.Opening)}
 	}
 	if r.Cancel != (perdure.Cancel{}) {
 		x.Cancel = &r.Cancel
@@ -119,7 +139,8 @@ func (s restScanner) Scan(v any) error {
 	}
 	r := s.r
 	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
-	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure, x.ContinuedBy
+	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure,
+		x.ContinuedBy
 	r.Held, r.ProgressOf, r.Stopped = x.Held, x.ProgressOf, x.Stopped
 	if x.Options != nil {
 		r.Options = x.Options.Options
@@ -134,9 +155,9 @@ func (s restScanner) Scan(v any) error {
 	return nil
 }
 
-// packLastCommit gives the column with the last commit, a line each: the number of commits in the table
-// commits, the digest, the answer, and the id. The id comes last, because a client chose it and it
-// may contain anything.
+// packLastCommit gives the column with the last commit, a line each: the number of commits in the
+// table commits, the digest, the answer, and the id. The id comes last, because a client chose it
+// and it may contain anything.
 func packLastCommit(r *perdure.Run) string {
 	if r.Damage != nil && r.Damage.Commits != "" {
 		return r.Damage.Commits
@@ -252,12 +273,13 @@ func (repo *Runs) Staged(t perdure.TenantID, id perdure.RunID) (version int64, o
 func (repo *Runs) Moved(r *perdure.Run) (moved bool, err error) {
 	k := runKey{r.Tenant, r.ID}
 	moved = true // also if the row is gone
-	err = repo.in.sess.Query("SELECT version FROM runs WHERE tenant=? AND id=?", []any{string(k.t), string(k.r)}, func(scan func(...any) error) error {
-		var version int64
-		err := scan(nullable[int64]{&version})
-		moved = version != repo.read[k]
-		return err
-	})
+	err = repo.in.sess.Query("SELECT version FROM runs WHERE tenant=? AND id=?", []any{string(k.t), string(k.r)},
+		func(scan func(...any) error) error {
+			var version int64
+			err := scan(nullable[int64]{&version})
+			moved = version != repo.read[k]
+			return err
+		})
 	return moved, err
 }
 
@@ -297,9 +319,10 @@ func (repo *Runs) Put(r perdure.Run, lines []perdure.Line) {
 // low. A query error shows when the lines are written.
 func (repo *Runs) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line {
 	last := int64(0)
-	_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM events WHERE tenant=? AND run_id=?", []any{string(r.Tenant), string(r.ID)}, func(scan func(...any) error) error {
-		return scan(&last)
-	})
+	_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM events WHERE tenant=? AND run_id=?",
+		[]any{string(r.Tenant), string(r.ID)}, func(scan func(...any) error) error {
+			return scan(&last)
+		})
 	for i := range repo.in.Events.rows.list {
 		if e := &repo.in.Events.rows.list[i]; e.Tenant == r.Tenant && e.RunID == r.ID {
 			last = max(last, e.Seq)
@@ -321,15 +344,18 @@ func (repo *Runs) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line 
 func (repo *Runs) Drop(r *perdure.Run) {
 	k := runKey{r.Tenant, r.ID}
 	repo.rows.drop(k)
-	repo.drop(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Metadata: r.Metadata, Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
+	repo.drop(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Metadata: r.Metadata,
+		Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
 }
 
 // drop stages the removal of runs, each provided that its version has not changed.
 func (repo *Runs) drop(t perdure.TenantID, runs []Spent) {
 	for _, r := range runs {
-		repo.in.tx.later.add(statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?", []any{string(t), string(r.ID), r.Version}, 1})
+		repo.in.tx.later.add(statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?",
+			[]any{string(t), string(r.ID), r.Version}, 1})
 		dropMetadata(repo.in.tx, t, r.ID, r.Metadata)
-		repo.in.Removals.rows.add(removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now, Lines: r.Lines})
+		repo.in.Removals.rows.add(removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now,
+			Lines: r.Lines})
 	}
 }
 
@@ -390,7 +416,8 @@ func updateText(d *dialect, part [][]any) string {
 	for i, c := range updateColumns {
 		set[i] = c + "=input." + c
 	}
-	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, updateColumns), ",") + ") AS (" + d.rows(part) + ") UPDATE " + d.orFail + "runs SET " +
+	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, updateColumns), ",") +
+		") AS (" + d.rows(part) + ") UPDATE " + d.orFail + "runs SET " +
 		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"
 }
 

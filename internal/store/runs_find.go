@@ -11,7 +11,9 @@ import (
 
 // where reads runs by a condition: committed rows, overlaid with the changes of the batch. match is
 // the same condition for rows of the batch. limit 0 means all.
-func (repo *Runs) where(where string, args []any, limit int, match func(*perdure.Run) bool, order func(a, b *perdure.Run) int) ([]perdure.Run, error) {
+func (repo *Runs) where(
+	where string, args []any, limit int, match func(*perdure.Run) bool, order func(a, b *perdure.Run) int,
+) ([]perdure.Run, error) {
 	if limit > 0 {
 		// Rows that the batch has changed may no longer match. Read more rows, so that enough are
 		// left.
@@ -56,7 +58,8 @@ func byID(a, b *perdure.Run) int { return strings.Compare(string(a.ID), string(b
 
 // Ringing gives the runs whose alarm has passed, oldest alarm first.
 func (repo *Runs) Ringing(limit int) ([]perdure.Run, error) {
-	return repo.where("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id", []any{int64(repo.in.Now)}, limit,
+	return repo.where("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id",
+		[]any{int64(repo.in.Now)}, limit,
 		func(r *perdure.Run) bool { return r.AlarmAt != 0 && r.AlarmAt <= repo.in.Now },
 		func(a, b *perdure.Run) int {
 			if a.AlarmAt != b.AlarmAt {
@@ -74,7 +77,8 @@ func (repo *Runs) RingingRound(after perdure.TenantID, limit int) (out []perdure
 		return nil, err
 	}
 	for _, t := range due[:min(len(due), limit)] {
-		part, err := repo.where("WHERE tenant=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, id", []any{string(t), int64(repo.in.Now)}, max(1, limit/len(due)),
+		part, err := repo.where("WHERE tenant=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, id",
+			[]any{string(t), int64(repo.in.Now)}, max(1, limit/len(due)),
 			func(r *perdure.Run) bool { return r.Tenant == t && r.AlarmAt != 0 && r.AlarmAt <= repo.in.Now },
 			func(a, b *perdure.Run) int { return cmp.Or(cmp.Compare(a.AlarmAt, b.AlarmAt), byID(a, b)) })
 		if err != nil {
@@ -87,7 +91,8 @@ func (repo *Runs) RingingRound(after perdure.TenantID, limit int) (out []perdure
 
 // RingingRefs gives references to runs whose alarm has passed, oldest alarm first.
 func (repo *Runs) RingingRefs(limit int) (out []Ref, err error) {
-	err = repo.in.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id"+atMost, []any{int64(repo.in.Now), int64(limit)},
+	err = repo.in.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND alarm_at<=? "+
+		"ORDER BY alarm_at, tenant, id"+atMost, []any{int64(repo.in.Now), int64(limit)},
 		func(scan func(...any) error) error {
 			var r Ref
 			err := scan(&r.Tenant, &r.Run)
@@ -99,19 +104,23 @@ func (repo *Runs) RingingRefs(limit int) (out []Ref, err error) {
 
 // LiveBefore pages through all live runs by their alarms, from the latest down, for the watchdog's
 // patrol. A run whose alarm is postponed meanwhile is seen again; none is skipped.
-func (repo *Runs) LiveBefore(alarm perdure.Instant, t perdure.TenantID, id perdure.RunID, limit int) ([]perdure.Run, error) {
+func (repo *Runs) LiveBefore(
+	alarm perdure.Instant, t perdure.TenantID, id perdure.RunID, limit int,
+) ([]perdure.Run, error) {
 	order := func(a, b *perdure.Run) int {
 		return cmp.Or(cmp.Compare(b.AlarmAt, a.AlarmAt), cmp.Compare(b.Tenant, a.Tenant), byID(b, a))
 	}
 	at := perdure.Run{AlarmAt: alarm, Tenant: t, ID: id}
-	return repo.where("WHERE alarm_at IS NOT NULL AND (alarm_at,tenant,id)<(?,?,?) ORDER BY alarm_at DESC, tenant DESC, id DESC",
+	return repo.where("WHERE alarm_at IS NOT NULL AND (alarm_at,tenant,id)<(?,?,?) "+
+		"ORDER BY alarm_at DESC, tenant DESC, id DESC",
 		[]any{int64(alarm), string(t), string(id)}, limit,
 		func(r *perdure.Run) bool { return r.State.Live() && order(r, &at) > 0 }, order)
 }
 
 // Cascading gives ended runs that still have live children to cancel.
 func (repo *Runs) Cascading(limit int) ([]perdure.Run, error) {
-	return repo.where("WHERE cascade=1 ORDER BY tenant, id", nil, limit, func(r *perdure.Run) bool { return r.Cascade }, byID)
+	return repo.where("WHERE cascade=1 ORDER BY tenant, id", nil, limit,
+		func(r *perdure.Run) bool { return r.Cascade }, byID)
 }
 
 // childPage is how many children one query reads, childPages the number of queries in one call.
@@ -124,25 +133,30 @@ const (
 // their journal keys, after one of them. It reads at most childPages pages: children that may
 // outlive the parent, or were asked to stop, must not make it read for long. next is the key to
 // continue after; done tells that there are no more.
-func (repo *Runs) LiveChildren(t perdure.TenantID, parent perdure.RunID, after string, limit int) (out []perdure.Run, next string, done bool, err error) {
+func (repo *Runs) LiveChildren(
+	t perdure.TenantID, parent perdure.RunID, after string, limit int,
+) (out []perdure.Run, next string, done bool, err error) {
 	match := func(r *perdure.Run) bool {
-		return r.Tenant == t && r.ParentID == parent && r.State.Live() && !r.MayOutlive() && r.Cancel.RequestedAt == 0 && r.JournalKey > after
+		return r.Tenant == t && r.ParentID == parent && r.State.Live() && !r.MayOutlive() &&
+			r.Cancel.RequestedAt == 0 && r.JournalKey > after
 	}
 	seen := make(map[runKey]bool)
 	for next, n := after, 0; ; n++ {
 		read := 0
-		err := runTable.query(repo.in.sess, fmt.Sprintf("WHERE tenant=? AND parent_id=? AND parent_id<>'' AND journal_key>? AND alarm_at IS NOT NULL "+
-			"ORDER BY journal_key LIMIT %d", childPage), []any{string(t), string(parent), next}, func(r *perdure.Run) error {
-			repo.absorb(r)
-			read++
-			next = r.JournalKey
-			k := runKey{r.Tenant, r.ID}
-			seen[k] = true
-			if cur, ok, _ := repo.rows.get(k); ok && match(&cur) {
-				out = append(out, cur)
-			}
-			return nil
-		})
+		err := runTable.query(repo.in.sess,
+			fmt.Sprintf("WHERE tenant=? AND parent_id=? AND parent_id<>'' AND journal_key>? AND alarm_at IS NOT NULL "+
+				"ORDER BY journal_key LIMIT %d", childPage), []any{string(t), string(parent), next},
+			func(r *perdure.Run) error {
+				repo.absorb(r)
+				read++
+				next = r.JournalKey
+				k := runKey{r.Tenant, r.ID}
+				seen[k] = true
+				if cur, ok, _ := repo.rows.get(k); ok && match(&cur) {
+					out = append(out, cur)
+				}
+				return nil
+			})
 		if err != nil {
 			return nil, "", false, err
 		}
@@ -179,7 +193,8 @@ func (repo *Runs) Children(t perdure.TenantID, parent perdure.RunID, keys []stri
 	})
 	stored := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { _, staged := out[key]; return staged })
 	err := eachPart(repo.in.dialect, stored, func(part []string) error {
-		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "parent_id", "journal_key"}, []string{string(t), string(parent)}, part)
+		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "parent_id", "journal_key"},
+			[]string{string(t), string(parent)}, part)
 		return runTable.query(repo.in.sess, given+" AND parent_id<>''", args,
 			func(r *perdure.Run) error {
 				repo.absorb(r)
@@ -197,7 +212,8 @@ const maxFamily = 1000
 // their keys.
 func (repo *Runs) Family(t perdure.TenantID, parent perdure.RunID, limit int) ([]perdure.Run, error) {
 	var live, ended []perdure.RunID
-	err := repo.in.sess.Query("SELECT id, CASE WHEN alarm_at IS NULL THEN 0 ELSE 1 END FROM runs WHERE tenant=? AND parent_id=? AND parent_id<>'' ORDER BY journal_key"+atMost,
+	err := repo.in.sess.Query("SELECT id, CASE WHEN alarm_at IS NULL THEN 0 ELSE 1 END FROM runs WHERE tenant=? "+
+		"AND parent_id=? AND parent_id<>'' ORDER BY journal_key"+atMost,
 		[]any{string(t), string(parent), int64(maxFamily)}, func(scan func(...any) error) error {
 			var id perdure.RunID
 			var lives int64
@@ -234,7 +250,8 @@ func (repo *Runs) Family(t perdure.TenantID, parent perdure.RunID, limit int) ([
 // NextOnThread gives the run that is next on a thread: by place, then by age. The index has this
 // order.
 func (repo *Runs) NextOnThread(t perdure.TenantID, id perdure.ThreadID) (perdure.Run, bool, error) {
-	found, err := repo.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL AND turn=? ORDER BY place, created_at, id",
+	found, err := repo.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL AND turn=? "+
+		"ORDER BY place, created_at, id",
 		[]any{string(t), string(id), int64(perdure.TurnWaiting)}, 1,
 		func(r *perdure.Run) bool {
 			return r.Tenant == t && r.ThreadID == id && r.Turn == perdure.TurnWaiting && r.State.Live()
@@ -309,10 +326,11 @@ func (repo *Runs) ChangedAt(r *perdure.Run) (perdure.Instant, error) {
 	for i := range lines {
 		at = max(at, lines[i].At)
 	}
-	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq=?", []any{string(r.Tenant), string(r.ID), r.InboxSeq}, func(i *perdure.Item) error {
-		at = max(at, i.CreatedAt)
-		return nil
-	})
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq=?",
+		[]any{string(r.Tenant), string(r.ID), r.InboxSeq}, func(i *perdure.Item) error {
+			at = max(at, i.CreatedAt)
+			return nil
+		})
 	return at, err
 }
 
@@ -320,16 +338,18 @@ func (repo *Runs) ChangedAt(r *perdure.Run) (perdure.Instant, error) {
 // run does not exist.
 func (repo *Runs) TenantOf(run perdure.RunID, likely perdure.TenantID) (perdure.TenantID, error) {
 	found := false
-	err := repo.in.sess.Query("SELECT 1 FROM runs WHERE tenant=? AND id=?", []any{string(likely), string(run)}, func(func(...any) error) error {
-		found = true
-		return nil
-	})
+	err := repo.in.sess.Query("SELECT 1 FROM runs WHERE tenant=? AND id=?", []any{string(likely), string(run)},
+		func(func(...any) error) error {
+			found = true
+			return nil
+		})
 	if err != nil || found {
 		return likely, err
 	}
 	// One lookup by primary key for each tenant: there is no index by id alone.
-	err = repo.in.sess.Query("SELECT r.tenant FROM tenants t CROSS JOIN runs r WHERE r.tenant=t.id AND r.id=?", []any{string(run)}, func(scan func(...any) error) error {
-		return scan(&likely)
-	})
+	err = repo.in.sess.Query("SELECT r.tenant FROM tenants t CROSS JOIN runs r WHERE r.tenant=t.id AND r.id=?",
+		[]any{string(run)}, func(scan func(...any) error) error {
+			return scan(&likely)
+		})
 	return likely, err
 }

@@ -156,7 +156,8 @@ func Open(opt Options) (*Store, error) {
 	if opt.QueryDeadline <= 0 {
 		opt.QueryDeadline = queryDeadline
 	}
-	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{}), stuck: make(chan struct{}, 1)}
+	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{}),
+		stuck: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -196,8 +197,9 @@ func Open(opt Options) (*Store, error) {
 // openFile opens a SQLite file. The lanes read on connections of their own and share the one that
 // writes.
 func openFile(s *Store) (err error) {
-	s.file, err = sqlite.Open(s.opt.Path, sqlite.Options{Synchronous: s.opt.Synchronous, Reserve: s.opt.Reserve, WALPages: s.opt.Hooks.WALPages,
-		Every: lookEvery(s), LockWait: s.opt.Hooks.LockPatience, Logger: s.log})
+	s.file, err = sqlite.Open(s.opt.Path,
+		sqlite.Options{Synchronous: s.opt.Synchronous, Reserve: s.opt.Reserve, WALPages: s.opt.Hooks.WALPages,
+			Every: lookEvery(s), LockWait: s.opt.Hooks.LockPatience, Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -229,7 +231,10 @@ func openFile(s *Store) (err error) {
 		return err
 	}
 	s.auditor = func() (Session, error) { return s.file.Reader(0) }
-	if err := addReaders(s, func(deadline time.Duration) (Session, error) { return s.file.Reader(deadline) }); err != nil {
+	if err := addReaders(s, func(deadline time.Duration) (Session,
+		error) {
+		return s.file.Reader(deadline)
+	}); err != nil {
 		return err
 	}
 	s.running.Go(func() {
@@ -486,7 +491,8 @@ func (s *Store) enter(ctx context.Context) (leave func(), err error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case s.gate.Used() < readers: // the free one is for other tenants
-		return nil, perdure.Errorf(perdure.CodeTooMany, "%d reads of this tenant are under way, and they take long", readerShare)
+		return nil, perdure.Errorf(perdure.CodeTooMany, "%d reads of this tenant are under way, and they take long",
+			readerShare)
 	}
 	return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again", s.readPatience())
 }
@@ -567,7 +573,8 @@ func (s *Store) take(ctx context.Context, from chan Session) (Session, error) {
 	case r := <-from:
 		return r, nil
 	case <-t.C:
-		return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again", s.readPatience())
+		return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again",
+			s.readPatience())
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-s.done:

@@ -31,9 +31,9 @@ type table[T any] struct {
 	// for the commit. SQLite has a single writer and needs no lock.
 	lockColumn string
 
-	// unreadable is called for a column whose value can't be read. validate checks a record after it was
-	// read. A row that was damaged from outside is still read: it must not block the rows beside
-	// it.
+	// unreadable is called for a column whose value can't be read. validate checks a record after
+	// it was read. A row that was damaged from outside is still read: it must not block the rows
+	// beside it.
 	unreadable func(v *T, column string)
 	validate   func(*T)
 
@@ -114,7 +114,8 @@ func (t *table[T]) insertText(d *dialect, part [][]any) string {
 	switch {
 	case t.once:
 	case t.quiet && t.lockColumn != "" && !d.ownClock:
-		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO UPDATE SET " + t.lockColumn + "=excluded." + t.lockColumn)
+		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO UPDATE SET " + t.lockColumn + "=excluded." +
+			t.lockColumn)
 	case t.quiet:
 		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO NOTHING")
 	default:
@@ -146,8 +147,10 @@ func (t *table[T]) updateText(d *dialect, part [][]any) string {
 			set = append(set, c+"=input."+c)
 		}
 	}
-	text := "WITH input(" + strings.Join(t.cols, ",") + ") AS (" + d.rows(part) + ") UPDATE " + d.orFail + t.name + " SET " + strings.Join(set, ",") +
-		" FROM input WHERE " + strings.Join(same, " AND ") + " AND CAST(" + t.name + ".version AS BIGINT)=input.version-1"
+	text := "WITH input(" + strings.Join(t.cols, ",") + ") AS (" + d.rows(part) + ") UPDATE " + d.orFail + t.name +
+		" SET " + strings.Join(set, ",") +
+		" FROM input WHERE " + strings.Join(same, " AND ") + " AND CAST(" + t.name +
+		".version AS BIGINT)=input.version-1"
 	t.texts.Store(k, text)
 	return text
 }

@@ -74,7 +74,8 @@ func (repo *Tenants) Get(t perdure.TenantID) (TenantRow, bool, error) {
 
 // Next gives the tenant after one, or an empty id.
 func (repo *Tenants) Next(after perdure.TenantID) (t perdure.TenantID, err error) {
-	err = repo.in.sess.Query("SELECT id FROM tenants WHERE id>? ORDER BY id LIMIT 1", []any{string(after)}, func(scan func(...any) error) error { return scan(&t) })
+	err = repo.in.sess.Query("SELECT id FROM tenants WHERE id>? ORDER BY id LIMIT 1", []any{string(after)},
+		func(scan func(...any) error) error { return scan(&t) })
 	return t, err
 }
 
@@ -89,27 +90,30 @@ func (repo *Tenants) Limited(after perdure.TenantID, limit int) ([]TenantRow, er
 }
 
 func (repo *Tenants) where(where string, after perdure.TenantID, limit int) (out []TenantRow, err error) {
-	err = tenantTable.query(repo.in.sess, where+" ORDER BY id"+atMost, []any{string(after), int64(limit)}, func(x *TenantRow) error {
-		out = append(out, *x)
-		return nil
-	})
+	err = tenantTable.query(repo.in.sess, where+" ORDER BY id"+atMost, []any{string(after), int64(limit)},
+		func(x *TenantRow) error {
+			out = append(out, *x)
+			return nil
+		})
 	return out, err
 }
 
 // AnySigned gives a tenant that requires signatures, or an empty id.
 func (repo *Tenants) AnySigned() (t perdure.TenantID, err error) {
-	err = repo.in.sess.Query("SELECT id FROM tenants WHERE require_signatures=1 ORDER BY id LIMIT 1", nil, func(scan func(...any) error) error { return scan(&t) })
+	err = repo.in.sess.Query("SELECT id FROM tenants WHERE require_signatures=1 ORDER BY id LIMIT 1", nil,
+		func(scan func(...any) error) error { return scan(&t) })
 	return t, err
 }
 
 // Signed gives at most limit tenants that require signatures.
 func (repo *Tenants) Signed(limit int) (out []perdure.TenantID, err error) {
-	err = repo.in.sess.Query("SELECT id FROM tenants WHERE require_signatures=1 ORDER BY id"+atMost, []any{int64(limit)}, func(scan func(...any) error) error {
-		var t perdure.TenantID
-		err := scan(&t)
-		out = append(out, t)
-		return err
-	})
+	err = repo.in.sess.Query("SELECT id FROM tenants WHERE require_signatures=1 ORDER BY id"+atMost,
+		[]any{int64(limit)}, func(scan func(...any) error) error {
+			var t perdure.TenantID
+			err := scan(&t)
+			out = append(out, t)
+			return err
+		})
 	return out, err
 }
 
@@ -118,15 +122,18 @@ func (repo *Tenants) Put(v TenantRow) { repo.rows.put(v.ID, v) }
 
 // SetLimits stages the limits of a tenant. Zero removes a limit.
 func (repo *Tenants) SetLimits(t perdure.TenantID, l perdure.TenantLimits) {
-	repo.in.tx.later.add(statement{"UPDATE tenants SET max_live_runs=?, limits=? WHERE id=?", []any{l.MaxLiveRuns, limitsText(l), string(t)}, anyNumber})
+	repo.in.tx.later.add(statement{"UPDATE tenants SET max_live_runs=?, limits=? WHERE id=?",
+		[]any{l.MaxLiveRuns, limitsText(l), string(t)}, anyNumber})
 }
 
 // SetQuota stages the limit of live runs of a tenant. Zero removes it.
 func (repo *Tenants) SetQuota(t perdure.TenantID, liveRuns int64) {
-	repo.in.tx.later.add(statement{"UPDATE tenants SET max_live_runs=? WHERE id=?", []any{liveRuns, string(t)}, anyNumber})
+	repo.in.tx.later.add(statement{"UPDATE tenants SET max_live_runs=? WHERE id=?", []any{liveRuns, string(t)},
+		anyNumber})
 }
 
 // RequireSignatures stages whether a tenant's runs are granted only with a valid signature.
 func (repo *Tenants) RequireSignatures(t perdure.TenantID, yes bool) {
-	repo.in.tx.later.add(statement{"UPDATE tenants SET require_signatures=? WHERE id=?", []any{toBit(yes), string(t)}, anyNumber})
+	repo.in.tx.later.add(statement{"UPDATE tenants SET require_signatures=? WHERE id=?", []any{toBit(yes), string(t)},
+		anyNumber})
 }

@@ -11,10 +11,12 @@ import (
 )
 
 var threadTable = &table[perdure.Thread]{
-	name: "threads", versioned: true, version: func(t *perdure.Thread) *int64 { return &t.Version }, keys: []string{"tenant", "id"},
+	name: "threads", versioned: true, version: func(t *perdure.Thread) *int64 { return &t.Version },
+	keys: []string{"tenant", "id"},
 	cols: []string{"tenant", "id", "metadata", "created_at", "version", "active", "seq", "updated_at", "title"},
 	bind: func(t *perdure.Thread) []any {
-		return []any{string(t.Tenant), string(t.ID), string(t.Metadata), int64(t.CreatedAt), t.Version, string(t.Active), t.Seq,
+		return []any{string(t.Tenant), string(t.ID), string(t.Metadata), int64(t.CreatedAt), t.Version,
+			string(t.Active), t.Seq,
 			int64(t.UpdatedAt), t.Title}
 	},
 	scan: func(t *perdure.Thread) []any {
@@ -40,7 +42,8 @@ var messageTable = &table[perdure.ThreadMessage]{
 	name: "messages", once: true, keys: []string{"tenant", "thread_id", "seq"},
 	cols: []string{"tenant", "thread_id", "seq", "role", "content", "metadata", "run_id", "at"},
 	bind: func(m *perdure.ThreadMessage) []any {
-		return []any{string(m.Tenant), string(m.ThreadID), m.Seq, m.Role, string(m.Content), string(m.Metadata), string(m.RunID), int64(m.At)}
+		return []any{string(m.Tenant), string(m.ThreadID), m.Seq, m.Role, string(m.Content), string(m.Metadata),
+			string(m.RunID), int64(m.At)}
 	},
 	scan: func(m *perdure.ThreadMessage) []any {
 		return []any{&m.Tenant, &m.ThreadID, &m.Seq, &m.Role, &m.Content, &m.Metadata, &m.RunID, &m.At}
@@ -77,7 +80,8 @@ func (repo *Threads) Page(t perdure.TenantID, p Page) ([]perdure.Thread, string,
 	}
 	out, next, err := paged(p, func(after string, n int, row func(*perdure.Thread) error) error {
 		at, id, _ := threadPlace(after)
-		return threadHeads.query(repo.in.sess, "WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost,
+		return threadHeads.query(repo.in.sess,
+			"WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost,
 			[]any{string(t), at, id, int64(n)}, row)
 	}, func(th *perdure.Thread) string {
 		return strconv.FormatInt(int64(th.UpdatedAt), 10) + "." + string(th.ID)
@@ -104,10 +108,12 @@ func threadPlace(cursor string) (at int64, id string, ok bool) {
 }
 
 // Messages reads messages of a thread after a number.
-func (repo *Threads) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, limit int) ([]perdure.ThreadMessage, error) {
+func (repo *Threads) Messages(
+	t perdure.TenantID, id perdure.ThreadID, after int64, limit int,
+) ([]perdure.ThreadMessage, error) {
 	var out []perdure.ThreadMessage
-	err := messageTable.query(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(id), after, int64(limit)},
-		func(m *perdure.ThreadMessage) error {
+	err := messageTable.query(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost,
+		[]any{string(t), string(id), after, int64(limit)}, func(m *perdure.ThreadMessage) error {
 			out = append(out, *m)
 			return nil
 		})
@@ -121,27 +127,30 @@ type LastMessage struct {
 }
 
 // LastMessages gives the last messages of some threads of a tenant.
-func (repo *Threads) LastMessages(t perdure.TenantID, threads []perdure.ThreadID) (map[perdure.ThreadID]LastMessage, error) {
+func (repo *Threads) LastMessages(
+	t perdure.TenantID, threads []perdure.ThreadID,
+) (map[perdure.ThreadID]LastMessage, error) {
 	out := make(map[perdure.ThreadID]LastMessage, len(threads))
 	large := make(map[string][]perdure.ThreadID) // by the hash of their content
 	err := eachPart(repo.in.dialect, texts(threads), func(part []string) error {
 		cond, args := repo.in.dialect.anyOf("t.id", part)
 		return repo.in.sess.Query("SELECT m.thread_id, m.role, m.content, m.at FROM threads t "+
-			"JOIN messages m ON m.tenant=t.tenant AND m.thread_id=t.id AND m.seq=t.seq WHERE t.tenant=? AND "+cond, append([]any{string(t)}, args...), func(scan func(...any) error) error {
-			var id perdure.ThreadID
-			var m LastMessage
-			var content perdure.Value
-			if err := scan(&id, &m.Role, &content, &m.At); err != nil {
-				return err
-			}
-			if hash, _, ref := content.Ref(); ref {
-				large[hash] = append(large[hash], id)
-			} else {
-				m.Text = perdure.Excerpt(string(content), perdure.MaxThreadText)
-			}
-			out[id] = m
-			return nil
-		})
+			"JOIN messages m ON m.tenant=t.tenant AND m.thread_id=t.id AND m.seq=t.seq WHERE t.tenant=? AND "+cond,
+			append([]any{string(t)}, args...), func(scan func(...any) error) error {
+				var id perdure.ThreadID
+				var m LastMessage
+				var content perdure.Value
+				if err := scan(&id, &m.Role, &content, &m.At); err != nil {
+					return err
+				}
+				if hash, _, ref := content.Ref(); ref {
+					large[hash] = append(large[hash], id)
+				} else {
+					m.Text = perdure.Excerpt(string(content), perdure.MaxThreadText)
+				}
+				out[id] = m
+				return nil
+			})
 	})
 	if err != nil {
 		return nil, err
@@ -182,12 +191,13 @@ func findTitle(s Session, th *perdure.Thread) error {
 		return err
 	}
 	first := append(key, int64(titleWithin))
-	return messageTable.query(s, "WHERE tenant=? AND thread_id=? AND seq<=? ORDER BY seq", first, func(m *perdure.ThreadMessage) error {
-		if _, _, large := m.Content.Ref(); th.Title == "" && m.Role == perdure.RoleUser && !large {
-			th.Title = perdure.Excerpt(string(m.Content), perdure.MaxThreadTitle)
-		}
-		return nil
-	})
+	return messageTable.query(s, "WHERE tenant=? AND thread_id=? AND seq<=? ORDER BY seq", first,
+		func(m *perdure.ThreadMessage) error {
+			if _, _, large := m.Content.Ref(); th.Title == "" && m.Role == perdure.RoleUser && !large {
+				th.Title = perdure.Excerpt(string(m.Content), perdure.MaxThreadTitle)
+			}
+			return nil
+		})
 }
 
 // MetadataTitle gives the title that a thread's metadata sets.
@@ -202,7 +212,8 @@ func (repo *Threads) MetadataTitle(t perdure.TenantID, metadata perdure.Value) (
 // InUse tells why a thread can't be removed: a live run is on it, or an open chord continues there.
 // It is empty if nothing uses the thread.
 func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
-	live, err := repo.in.Runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL", []any{string(t), string(id)}, 1,
+	live, err := repo.in.Runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL",
+		[]any{string(t), string(id)}, 1,
 		func(r *perdure.Run) bool { return r.Tenant == t && r.ThreadID == id && r.State.Live() }, byID)
 	if err != nil || len(live) > 0 {
 		if len(live) > 0 {
@@ -210,7 +221,8 @@ func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string,
 		}
 		return why, err
 	}
-	err = repo.in.sess.Query("SELECT r.id FROM gatherings g JOIN runs r ON r.tenant=g.tenant AND r.id=g.id WHERE g.tenant=? AND g.state='open' AND g.kind='chord' AND r.thread_id=? LIMIT 1",
+	err = repo.in.sess.Query("SELECT r.id FROM gatherings g JOIN runs r ON r.tenant=g.tenant AND r.id=g.id "+
+		"WHERE g.tenant=? AND g.state='open' AND g.kind='chord' AND r.thread_id=? LIMIT 1",
 		[]any{string(t), string(id)}, func(scan func(...any) error) error {
 			var run string
 			err := scan(&run)
@@ -230,9 +242,10 @@ func (repo *Threads) Put(th perdure.Thread) {
 func (repo *Threads) AddMessage(m perdure.ThreadMessage) {
 	if repo.in.tx.doubt { // as renumber does for log lines
 		last := int64(0)
-		_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM messages WHERE tenant=? AND thread_id=?", []any{string(m.Tenant), string(m.ThreadID)}, func(scan func(...any) error) error {
-			return scan(&last)
-		})
+		_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM messages WHERE tenant=? AND thread_id=?",
+			[]any{string(m.Tenant), string(m.ThreadID)}, func(scan func(...any) error) error {
+				return scan(&last)
+			})
 		for i := range repo.messages.list {
 			if x := &repo.messages.list[i]; x.Tenant == m.Tenant && x.ThreadID == m.ThreadID {
 				last = max(last, x.Seq)
@@ -252,6 +265,8 @@ func (repo *Threads) AddMessage(m perdure.ThreadMessage) {
 func (repo *Threads) Drop(th *perdure.Thread) {
 	k := threadKey{th.Tenant, th.ID}
 	repo.rows.drop(k)
-	repo.in.tx.later.add(statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?", []any{string(th.Tenant), string(th.ID), th.Version}, 1})
-	repo.in.Removals.rows.add(removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now, Lines: th.Seq})
+	repo.in.tx.later.add(statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?",
+		[]any{string(th.Tenant), string(th.ID), th.Version}, 1})
+	repo.in.Removals.rows.add(removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now,
+		Lines: th.Seq})
 }

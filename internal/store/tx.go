@@ -66,7 +66,8 @@ type runKey struct {
 
 func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
 	tx := &Tx{Number: s.begun.Add(1), begun: time.Now(), changes: s.changes.Load()}
-	tx.Records = Records{Now: now, s: s, dialect: s.dialect, sess: counted{sess, &tx.reads}, tx: tx, writers: make([]writer, 0, 32)}
+	tx.Records = Records{Now: now, s: s, dialect: s.dialect, sess: counted{sess, &tx.reads}, tx: tx,
+		writers: make([]writer, 0, 32)}
 	tx.Records.open()
 	tx.later.in = &tx.Records
 	return tx
@@ -136,7 +137,8 @@ func (tx *Tx) statements() (list []statement) {
 	}
 	list = append(list, tx.later.list...)
 	if tx.dialect.ownClock {
-		list = append(list, statement{"INSERT INTO meta (name,value) VALUES ('clock',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value " +
+		list = append(list, statement{"INSERT INTO meta (name,value) VALUES ('clock',?) " +
+			"ON CONFLICT (name) DO UPDATE SET value=excluded.value " +
 			"WHERE CAST(meta.value AS INTEGER)<CAST(excluded.value AS INTEGER)",
 			[]any{strconv.FormatInt(int64(tx.Now), 10)}, anyNumber})
 	}

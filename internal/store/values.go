@@ -98,7 +98,8 @@ func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, err
 		return v, nil
 	}
 	var content string
-	err := s.Query("SELECT content FROM blobs WHERE tenant=? AND hash=?", []any{string(t), hash}, func(scan func(...any) error) error { return scan(&content) })
+	err := s.Query("SELECT content FROM blobs WHERE tenant=? AND hash=?", []any{string(t), hash},
+		func(scan func(...any) error) error { return scan(&content) })
 	if err == nil && Digest(content) != hash {
 		err = perdure.Errorf(perdure.CodeInternal, "the content of %s is missing or damaged", hash)
 	}
@@ -150,7 +151,8 @@ func (repo *Values) Share(t perdure.TenantID, owner string, v perdure.Value) per
 func (repo *Values) drop(t perdure.TenantID, owner string) (more bool, err error) {
 	var hashes []string
 	bytes := int64(0)
-	err = repo.in.sess.Query("SELECT r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND r.owner=? ORDER BY r.hash"+atMost,
+	err = repo.in.sess.Query("SELECT r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant "+
+		"AND b.hash=r.hash WHERE r.tenant=? AND r.owner=? ORDER BY r.hash"+atMost,
 		[]any{string(t), owner, int64(clearValues + 1)}, func(scan func(...any) error) error {
 			hash, size := "", int64(0)
 			if err := scan(&hash, &size); err != nil {
@@ -168,7 +170,8 @@ func (repo *Values) drop(t perdure.TenantID, owner string) (more bool, err error
 	}
 	_ = eachPart(repo.in.dialect, hashes, func(part []string) error {
 		cond, args := repo.in.dialect.anyOf("hash", part)
-		repo.in.tx.Stage("DELETE FROM blob_refs WHERE tenant=? AND owner=? AND "+cond, append([]any{string(t), owner}, args...)...)
+		repo.in.tx.Stage("DELETE FROM blob_refs WHERE tenant=? AND owner=? AND "+cond,
+			append([]any{string(t), owner}, args...)...)
 		return nil
 	})
 	repo.dropBlobs(t, hashes)
@@ -186,7 +189,8 @@ func (repo *Values) dropBlobs(t perdure.TenantID, hashes []string) {
 			// free, the next statement sees the new reference.
 			repo.in.tx.Stage("SELECT 1 FROM blobs WHERE tenant=? AND "+cond+" ORDER BY hash FOR UPDATE", args...)
 		}
-		repo.in.tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)
+		repo.in.tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+
+			" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)
 		return nil
 	})
 }

@@ -44,10 +44,11 @@ func (repo *Waiters) open(in *Records) {
 // Of gives the waiters of a run, by node.
 func (repo *Waiters) Of(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, error) {
 	k := runKey{t, run}
-	err := waiterTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(w *WaiterRow) error {
-		repo.rows.absorb(waiterKey{k, w.Node}, *w, true)
-		return nil
-	})
+	err := waiterTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)},
+		func(w *WaiterRow) error {
+			repo.rows.absorb(waiterKey{k, w.Node}, *w, true)
+			return nil
+		})
 	var out []WaiterRow
 	for w := range repo.rows.of(k) {
 		out = append(out, *w)
@@ -58,7 +59,8 @@ func (repo *Waiters) Of(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, err
 
 // Expired gives waiters that their node has not renewed in time.
 func (repo *Waiters) Expired(limit int) ([]WaiterRow, error) {
-	where, args := fmt.Sprintf("WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node LIMIT %d", limit), []any{int64(repo.in.Now)}
+	where, args := fmt.Sprintf("WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node LIMIT %d", limit),
+		[]any{int64(repo.in.Now)}
 	if err := repo.in.tx.ownersFirst("SELECT tenant, run_id FROM waiters "+where, args); err != nil {
 		return nil, err
 	}
@@ -84,14 +86,18 @@ func (repo *Waiters) Put(w WaiterRow) {
 
 // Renew extends the expiry of a node's waiters that have not expired, and gives their runs. A
 // waiter that is dropped meanwhile stays dropped.
-func (repo *Waiters) Renew(t perdure.TenantID, node string, ids []perdure.RunID, until perdure.Instant) (kept map[perdure.RunID]bool, err error) {
+func (repo *Waiters) Renew(
+	t perdure.TenantID, node string, ids []perdure.RunID, until perdure.Instant,
+) (kept map[perdure.RunID]bool, err error) {
 	kept = make(map[perdure.RunID]bool, len(ids))
 	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
-		given, args := repo.in.dialect.keyed("waiters", []string{"tenant", "node", "run_id"}, []string{string(t), node}, part)
+		given, args := repo.in.dialect.keyed("waiters", []string{"tenant", "node", "run_id"},
+			[]string{string(t), node}, part)
 		return waiterTable.query(repo.in.sess, given, args, func(w *WaiterRow) error {
 			if w.ExpiresAt > repo.in.Now {
 				kept[w.RunID] = true
-				repo.in.tx.Stage("UPDATE waiters SET expires_at=? WHERE tenant=? AND run_id=? AND node=? AND expires_at>?",
+				repo.in.tx.Stage("UPDATE waiters SET expires_at=? WHERE tenant=? AND run_id=? AND node=? "+
+					"AND expires_at>?",
 					int64(until), string(t), string(w.RunID), node, int64(repo.in.Now))
 			}
 			return nil
@@ -109,5 +115,6 @@ func (repo *Waiters) Drop(w WaiterRow) {
 		sl.exists = false
 		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
 	}
-	repo.in.tx.later.add(statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?", []any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})
+	repo.in.tx.later.add(statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?",
+		[]any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})
 }

@@ -56,7 +56,8 @@ func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err err
 	and("tenant=?", string(f.Tenant))
 	and("run_id=?", string(f.Run))
 	and("id<?", f.Before)
-	err = watchTable.query(repo.in.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost, append(args, int64(f.Limit)),
+	err = watchTable.query(repo.in.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost,
+		append(args, int64(f.Limit)),
 		func(a *perdure.WatchdogAction) error {
 			out = append(out, *a)
 			return nil
@@ -85,7 +86,8 @@ func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
 		return 0, err
 	}
 	var last string
-	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM watchdog_log WHERE id<? ORDER BY id LIMIT %d) AS old", limit), []any{before},
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM watchdog_log "+
+		"WHERE id<? ORDER BY id LIMIT %d) AS old", limit), []any{before},
 		func(scan func(...any) error) error { return scan(&n, &last) })
 	if err != nil || n == 0 {
 		return 0, err

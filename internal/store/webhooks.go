@@ -8,17 +8,22 @@ import (
 )
 
 var webhookTable = &table[perdure.Webhook]{
-	name: "webhooks", versioned: true, version: func(w *perdure.Webhook) *int64 { return &w.Version }, keys: []string{"tenant", "id"},
+	name: "webhooks", versioned: true, version: func(w *perdure.Webhook) *int64 { return &w.Version },
+	keys: []string{"tenant", "id"},
 	cols: []string{"tenant", "id", "scope", "thread_id", "url", "events", "description", "secret_version", "rotated_at",
 		"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "unused_at", "version"},
 	bind: func(w *perdure.Webhook) []any {
-		return []any{string(w.Tenant), string(w.ID), w.Scope, string(w.ThreadID), w.URL, strings.Join(w.Events, " "), w.Description, int64(w.SecretVersion),
-			int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt), w.DisabledReason, int64(w.FailingAt), int64(w.DeletedAt),
+		return []any{string(w.Tenant), string(w.ID), w.Scope, string(w.ThreadID), w.URL, strings.Join(w.Events, " "),
+			w.Description, int64(w.SecretVersion),
+			int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt), w.DisabledReason, int64(w.FailingAt),
+			int64(w.DeletedAt),
 			int64(max(w.UnusedAt, w.DeletedAt)), w.Version}
 	},
 	scan: func(w *perdure.Webhook) []any {
-		return []any{&w.Tenant, &w.ID, &w.Scope, &w.ThreadID, &w.URL, wordList{&w.Events}, &w.Description, &w.SecretVersion,
-			&w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt, &w.UnusedAt, &w.Version}
+		return []any{&w.Tenant, &w.ID, &w.Scope, &w.ThreadID, &w.URL, wordList{&w.Events}, &w.Description,
+			&w.SecretVersion,
+			&w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt, &w.UnusedAt,
+			&w.Version}
 	},
 }
 
@@ -50,7 +55,8 @@ type WebhookQuota struct {
 }
 
 var quotaTable = &table[WebhookQuota]{
-	name: "webhook_quota", versioned: true, version: func(q *WebhookQuota) *int64 { return &q.Version }, keys: []string{"tenant", "scope"},
+	name: "webhook_quota", versioned: true, version: func(q *WebhookQuota) *int64 { return &q.Version },
+	keys: []string{"tenant", "scope"},
 	cols: []string{"tenant", "scope", "since", "made", "removed_version", "version"},
 	bind: func(q *WebhookQuota) []any {
 		return []any{string(q.Tenant), q.Scope, int64(q.Since), q.Made, q.Removed, q.Version}
@@ -86,17 +92,19 @@ func (repo *Webhooks) Get(t perdure.TenantID, id perdure.WebhookID) (perdure.Web
 // List gives the registered endpoints of a tenant, as the database has them.
 func (repo *Webhooks) List(t perdure.TenantID) ([]perdure.Webhook, error) {
 	var out []perdure.Webhook
-	err := webhookTable.query(repo.in.sess, "WHERE tenant=? AND scope<>'run' AND deleted_at=0 ORDER BY id", []any{string(t)}, func(w *perdure.Webhook) error {
-		out = append(out, *w)
-		return nil
-	})
+	err := webhookTable.query(repo.in.sess, "WHERE tenant=? AND scope<>'run' AND deleted_at=0 ORDER BY id",
+		[]any{string(t)}, func(w *perdure.Webhook) error {
+			out = append(out, *w)
+			return nil
+		})
 	return out, err
 }
 
 // Page lists a tenant's registered webhooks by id.
 func (repo *Webhooks) Page(t perdure.TenantID, p Page) ([]perdure.Webhook, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Webhook) error) error {
-		return webhookTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND scope<>'run' AND deleted_at=0 ORDER BY id"+atMost,
+		return webhookTable.query(repo.in.sess,
+			"WHERE tenant=? AND id>? AND scope<>'run' AND deleted_at=0 ORDER BY id"+atMost,
 			[]any{string(t), after, int64(n)}, row)
 	}, func(w *perdure.Webhook) string { return string(w.ID) }, func(w *perdure.Webhook) int {
 		bytes := 1024 + quoted(w.URL) + quoted(w.Description) + quoted(w.DisabledReason)
@@ -109,10 +117,11 @@ func (repo *Webhooks) Page(t perdure.TenantID, p Page) ([]perdure.Webhook, strin
 
 // All lists at most limit webhooks of all tenants that are not deleted.
 func (repo *Webhooks) All(limit int) (out []perdure.Webhook, err error) {
-	err = webhookTable.query(repo.in.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)}, func(w *perdure.Webhook) error {
-		out = append(out, *w)
-		return nil
-	})
+	err = webhookTable.query(repo.in.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)},
+		func(w *perdure.Webhook) error {
+			out = append(out, *w)
+			return nil
+		})
 	return out, err
 }
 
@@ -120,13 +129,15 @@ func (repo *Webhooks) All(limit int) (out []perdure.Webhook, err error) {
 // many endpoints each has.
 func (repo *Webhooks) Tenants(limit int) (out []perdure.TenantID, err error) {
 	const next = "(SELECT w.tenant FROM webhooks w WHERE w.scope<>'run' AND w.deleted_at=0%s ORDER BY w.tenant LIMIT 1)"
-	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+fmt.Sprintf(next, " AND w.tenant>t.tenant")+
-		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{int64(limit)}, func(scan func(...any) error) error {
-		var t perdure.TenantID
-		err := scan(&t)
-		out = append(out, t)
-		return err
-	})
+	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+
+		fmt.Sprintf(next, " AND w.tenant>t.tenant")+
+		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost,
+		[]any{int64(limit)}, func(scan func(...any) error) error {
+			var t perdure.TenantID
+			err := scan(&t)
+			out = append(out, t)
+			return err
+		})
 	return out, err
 }
 
@@ -144,14 +155,16 @@ const secretMade = "CASE WHEN rotated_at<>0 THEN rotated_at ELSE created_at END"
 // LastSecretMade gives when the newest secret of a webhook was created. It reads all webhooks, for
 // a store without a running server.
 func (repo *Webhooks) LastSecretMade() (at perdure.Instant, err error) {
-	err = repo.in.sess.Query("SELECT COALESCE(MAX("+secretMade+"),0) FROM webhooks", nil, func(scan func(...any) error) error { return scan(&at) })
+	err = repo.in.sess.Query("SELECT COALESCE(MAX("+secretMade+"),0) FROM webhooks", nil,
+		func(scan func(...any) error) error { return scan(&at) })
 	return at, err
 }
 
 // SecretsMadeBefore gives webhooks whose secret was created before an instant. It reads all
 // webhooks, for a store without a running server.
 func (repo *Webhooks) SecretsMadeBefore(at perdure.Instant, limit int) (out []WebhookRef, err error) {
-	err = repo.in.sess.Query("SELECT tenant, id FROM webhooks WHERE deleted_at=0 AND "+secretMade+"<? ORDER BY tenant, id"+atMost, []any{int64(at), int64(limit)},
+	err = repo.in.sess.Query("SELECT tenant, id FROM webhooks WHERE deleted_at=0 AND "+secretMade+
+		"<? ORDER BY tenant, id"+atMost, []any{int64(at), int64(limit)},
 		func(scan func(...any) error) error {
 			var r WebhookRef
 			err := scan(&r.Tenant, &r.ID)
@@ -200,9 +213,11 @@ func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int
 	const told = "coalesce((SELECT 1 FROM outbox o WHERE o.tenant=webhooks.tenant AND o.target=webhooks.id " +
 		"ORDER BY o.created_at LIMIT 1), 0)"
 	rows := 0
-	err = repo.in.sess.Query("SELECT "+strings.Join(webhookTable.cols, ",")+", "+told+" FROM webhooks WHERE unused_at>0 AND unused_at<=? "+
+	err = repo.in.sess.Query("SELECT "+strings.Join(webhookTable.cols, ",")+", "+told+
+		" FROM webhooks WHERE unused_at>0 AND unused_at<=? "+
 		"AND (unused_at,tenant,id)>(?,?,?) ORDER BY unused_at, tenant, id"+atMost,
-		[]any{int64(before), int64(after.At), string(after.Tenant), string(after.ID), int64(limit)}, func(scan func(...any) error) error {
+		[]any{int64(before), int64(after.At), string(after.Tenant), string(after.ID), int64(limit)},
+		func(scan func(...any) error) error {
 			var w perdure.Webhook
 			used := int64(0)
 			if err := scan(append(webhookTable.scan(&w), &used)...); err != nil {
@@ -211,7 +226,8 @@ func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int
 			if rows++; rows == limit {
 				next = HookCursor{w.UnusedAt, w.Tenant, w.ID}
 			}
-			if _, _, known := repo.rows.get(webhookKey{w.Tenant, w.ID}); used == 0 && !known { // the batch may have changed it
+			// The batch may have changed it.
+			if _, _, known := repo.rows.get(webhookKey{w.Tenant, w.ID}); used == 0 && !known {
 				out = append(out, w)
 			}
 			return nil
@@ -237,10 +253,11 @@ func (repo *Webhooks) Quota(t perdure.TenantID, scope string) (WebhookQuota, err
 	if q, _, known := repo.quotas.get(k); known {
 		return q, nil
 	}
-	err := quotaTable.query(repo.in.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope}, func(q *WebhookQuota) error {
-		repo.quotas.absorb(k, *q, true)
-		return nil
-	})
+	err := quotaTable.query(repo.in.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope},
+		func(q *WebhookQuota) error {
+			repo.quotas.absorb(k, *q, true)
+			return nil
+		})
 	if err == nil {
 		repo.quotas.absorb(k, WebhookQuota{Tenant: t, Scope: scope}, false)
 	}

@@ -41,24 +41,28 @@ func (repo *Workers) Get(t perdure.TenantID, id string) (perdure.Worker, bool, e
 // List lists a tenant's workers.
 func (repo *Workers) List(t perdure.TenantID) ([]perdure.Worker, error) {
 	var out []perdure.Worker
-	err := workerTable.query(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(w *perdure.Worker) error {
-		out = append(out, *w)
-		return nil
-	})
+	err := workerTable.query(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)},
+		func(w *perdure.Worker) error {
+			out = append(out, *w)
+			return nil
+		})
 	return out, err
 }
 
 // Page lists a tenant's workers by id.
 func (repo *Workers) Page(t perdure.TenantID, p Page) ([]perdure.Worker, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Worker) error) error {
-		return workerTable.query(repo.in.sess, "WHERE tenant=? AND id>? ORDER BY id"+atMost, []any{string(t), after, int64(n)}, row)
-	}, func(w *perdure.Worker) string { return w.ID }, func(w *perdure.Worker) int { return 200 + quoted(w.ID) + len(w.Queues) })
+		return workerTable.query(repo.in.sess, "WHERE tenant=? AND id>? ORDER BY id"+atMost,
+			[]any{string(t), after, int64(n)}, row)
+	}, func(w *perdure.Worker) string { return w.ID },
+		func(w *perdure.Worker) int { return 200 + quoted(w.ID) + len(w.Queues) })
 }
 
 // Silent gives workers without a poll or heartbeat since an instant that are not offline yet.
 func (repo *Workers) Silent(since perdure.Instant, limit int) ([]perdure.Worker, error) {
 	var out []perdure.Worker
-	err := workerTable.query(repo.in.sess, fmt.Sprintf("WHERE offline=0 AND seen_at<=? ORDER BY seen_at, tenant, id LIMIT %d", limit), []any{int64(since)},
+	err := workerTable.query(repo.in.sess,
+		fmt.Sprintf("WHERE offline=0 AND seen_at<=? ORDER BY seen_at, tenant, id LIMIT %d", limit), []any{int64(since)},
 		func(w *perdure.Worker) error {
 			k := workerKey{w.Tenant, w.ID}
 			repo.rows.absorb(k, *w, true)
@@ -80,7 +84,8 @@ func (repo *Workers) SetOffline(w perdure.Worker) {
 		sl.val.Offline = true
 		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
 	}
-	repo.in.tx.later.add(statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?", []any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
+	repo.in.tx.later.add(statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?",
+		[]any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
 }
 
 // DropUnused stages the removal of workers that are offline and were last seen at an instant or
@@ -92,7 +97,8 @@ func (repo *Workers) DropUnused(before perdure.Instant, limit int) (n int, err e
 	if err := repo.in.tx.count(&n, due+"SELECT count(*) FROM due", int64(before)); err != nil || n == 0 {
 		return 0, err
 	}
-	repo.in.tx.later.add(statement{due + "DELETE FROM workers WHERE (tenant,id) IN (SELECT tenant,id FROM due) AND " + gone,
+	repo.in.tx.later.add(statement{due + "DELETE FROM workers WHERE (tenant,id) IN (SELECT tenant,id FROM due) AND " +
+		gone,
 		[]any{int64(before), int64(before)}, anyNumber})
 	return n, repo.in.tx.exclusive("workers removed")
 }

@@ -24,19 +24,21 @@ type Table struct {
 
 // Tables gives the tables of a SQLite database by name, without meta.
 func Tables(s Session) (out []Table, err error) {
-	err = s.Query("SELECT m.name, c.name, c.type FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type='table' AND m.name<>'meta' "+
-		"AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY m.name, c.cid", nil, func(scan func(...any) error) error {
-		var table, column, kind string
-		if err := scan(&table, &column, &kind); err != nil {
-			return err
-		}
-		if len(out) == 0 || out[len(out)-1].Name != table {
-			out = append(out, Table{Name: table})
-		}
-		t := &out[len(out)-1]
-		t.cols, t.bytes = append(t.cols, column), append(t.bytes, kind == "BLOB")
-		return nil
-	})
+	err = s.Query("SELECT m.name, c.name, c.type FROM sqlite_master m, pragma_table_info(m.name) c "+
+		"WHERE m.type='table' AND m.name<>'meta' "+
+		"AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY m.name, c.cid", nil,
+		func(scan func(...any) error) error {
+			var table, column, kind string
+			if err := scan(&table, &column, &kind); err != nil {
+				return err
+			}
+			if len(out) == 0 || out[len(out)-1].Name != table {
+				out = append(out, Table{Name: table})
+			}
+			t := &out[len(out)-1]
+			t.cols, t.bytes = append(t.cols, column), append(t.bytes, kind == "BLOB")
+			return nil
+		})
 	return out, err
 }
 

@@ -2,7 +2,7 @@
 //
 // A backup is a file of two parts:
 //
-//	a SQLite database   the schema of a store, its rows, and a row of meta that describes the backup (Info, as JSON)
+//	a SQLite database   the schema of a store, its rows, and a row of meta with its Info as JSON
 //	a seal              a line with the SHA-256 of everything before it (seal.go)
 //
 // The format does not depend on the store's database. No server uses a backup directly: it is

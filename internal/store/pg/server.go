@@ -34,7 +34,8 @@ type Server struct {
 func Open(url string) (*Server, error) {
 	cfg, err := pgconn.ParseConfig(url)
 	if err != nil {
-		return nil, errors.New("the address of PostgreSQL can't be read: it looks like postgres://user:password@host:5432/database")
+		return nil, errors.New("the address of PostgreSQL can't be read: it looks like " +
+			"postgres://user:password@host:5432/database")
 	}
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "perdure"
@@ -58,7 +59,8 @@ func (p *Server) String() string {
 // UTF-8.
 func (p *Server) check(s *Session) error {
 	set := make(map[string]string)
-	for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes", "server_encoding", "server_version_num"} {
+	for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes", "server_encoding",
+		"server_version_num"} {
 		err := s.Query("SELECT current_setting(?::text)", []any{name}, func(scan func(...any) error) error {
 			v := ""
 			err := scan(&v)
@@ -77,11 +79,13 @@ func (p *Server) check(s *Session) error {
 	}
 	for _, name := range []string{"fsync", "full_page_writes"} {
 		if set[name] != "on" {
-			return fmt.Errorf("refusing to start: %s is %s, and an acknowledged write survives a power loss only when it is on", name, set[name])
+			return fmt.Errorf("refusing to start: %s is %s, and an acknowledged write survives a power loss only "+
+				"when it is on", name, set[name])
 		}
 	}
 	if p.synchronous = set["synchronous_commit"]; p.synchronous == "off" {
-		return errors.New("refusing to start: synchronous_commit is off, and an acknowledged write survives a crash only when it is on")
+		return errors.New("refusing to start: synchronous_commit is off, and an acknowledged write survives a crash " +
+			"only when it is on")
 	}
 	return nil
 }
@@ -122,7 +126,8 @@ func (p *Server) Writer(opt WriterOptions) *Session {
 	if opt.LockTimeout > 0 {
 		s.cfg.RuntimeParams["lock_timeout"] = milliseconds(opt.LockTimeout)
 	}
-	for _, name := range []string{"enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin", "enable_mergejoin"} {
+	for _, name := range []string{"enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin",
+		"enable_mergejoin"} {
 		s.cfg.RuntimeParams[name] = "off"
 	}
 	s.cfg.RuntimeParams["plan_cache_mode"] = "force_generic_plan"

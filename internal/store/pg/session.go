@@ -134,10 +134,12 @@ func (s *Session) connError(err error) error {
 	case errors.As(err, &e):
 		// With FATAL and PANIC the server closes the connection. A commit that ends so may be on
 		// disk.
-		if e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, shutdown) && !strings.HasPrefix(e.Code, noConnection) && e.Code != readOnly {
+		if e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, shutdown) &&
+			!strings.HasPrefix(e.Code, noConnection) && e.Code != readOnly {
 			return err
 		}
-	case s.conn != nil && s.conn.IsClosed(), errors.As(err, &n), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err):
+	case s.conn != nil && s.conn.IsClosed(), errors.As(err, &n), errors.Is(err, io.EOF),
+		errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err):
 	default:
 		return err
 	}
@@ -240,13 +242,13 @@ func (s *Session) Query(query string, args []any, row func(scan func(dest ...any
 }
 
 func (s *Session) query(query string, args []any, row func(scan func(dest ...any) error) error) error {
-	lazy := s.beginPending
+	pending := s.beginPending
 	err := s.connect()
 	var st *statement
 	if err == nil {
 		st, err = s.prepare(query)
 	}
-	s.beginPending = lazy // also after a lost connection: the next try begins the transaction again
+	s.beginPending = pending // also after a lost connection: the next try begins the transaction again
 	if err != nil {
 		return err
 	}
@@ -256,7 +258,8 @@ func (s *Session) query(query string, args []any, row func(scan func(dest ...any
 	}
 	s.setDeadline()
 	if !s.beginPending {
-		return s.connError(read(s.conn.ExecStatement(context.Background(), st.desc, values, st.params, st.results), st, row))
+		return s.connError(read(s.conn.ExecStatement(context.Background(), st.desc, values, st.params, st.results), st,
+			row))
 	}
 	var b pgconn.Batch
 	b.ExecParams(s.begin, nil, nil, nil, nil)
@@ -360,7 +363,8 @@ func (s *Session) Exec(query string, args []any) (int64, error) {
 			return 0, err
 		}
 		s.open = true
-		if err := s.query(queryNumber, nil, func(scan func(...any) error) error { return scan(&s.tx.id, &s.tx.at, &s.tx.server) }); err != nil {
+		if err := s.query(queryNumber, nil,
+			func(scan func(...any) error) error { return scan(&s.tx.id, &s.tx.at, &s.tx.server) }); err != nil {
 			return 0, err
 		}
 	}
@@ -450,7 +454,8 @@ func (s *Session) resolve(cause error) error {
 	}
 	for begin := time.Now(); time.Since(begin) < 2*patience; time.Sleep(20 * time.Millisecond) {
 		status, survivors := "", 0
-		err := s.query(queryOutcome, []any{s.tx.id, s.tx.at, s.tx.server}, func(scan func(...any) error) error { return scan(&status, &survivors) })
+		err := s.query(queryOutcome, []any{s.tx.id, s.tx.at, s.tx.server},
+			func(scan func(...any) error) error { return scan(&status, &survivors) })
 		switch {
 		case code(err) == invalidParameter: // an unknown number: forgotten in a crash
 			return cause

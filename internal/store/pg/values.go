@@ -63,7 +63,8 @@ func (st *statement) encode(args []any) ([][]byte, error) {
 				out[i] = binary.BigEndian.AppendUint64(nil, uint64(x))
 			case oidInt4:
 				if int64(int32(x)) != x {
-					return nil, fmt.Errorf("argument %d is %d, which the four bytes that the server wants can't hold", i+1, x)
+					return nil, fmt.Errorf("argument %d is %d, which the four bytes that the server wants can't hold",
+						i+1, x)
 				}
 				out[i] = binary.BigEndian.AppendUint32(nil, uint32(x))
 			default:

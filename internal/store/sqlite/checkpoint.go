@@ -153,6 +153,7 @@ func checkpoint(sess *Session, how string) (left int, err error) {
 
 // unused gives the number of bytes in free pages of the database.
 func unused(sess *Session) (n int64, err error) {
-	err = sess.Query("SELECT f.freelist_count*p.page_size FROM pragma_freelist_count f, pragma_page_size p", nil, func(scan func(...any) error) error { return scan(&n) })
+	err = sess.Query("SELECT f.freelist_count*p.page_size FROM pragma_freelist_count f, pragma_page_size p", nil,
+		func(scan func(...any) error) error { return scan(&n) })
 	return n, err
 }

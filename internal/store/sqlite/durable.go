@@ -39,8 +39,10 @@ func Missing(path string, signs ...string) error {
 	}
 	for _, sign := range signs {
 		if info, err := os.Stat(sign); err == nil && info.Size() > 0 {
-			return fmt.Errorf("refusing to start: the database %s is missing or empty, but %s is there, so there was one. Nothing was touched. Bring the database back, "+
-				"together with its -wal if that was moved too; or restore a backup into another folder; or, to begin with nothing, use another folder", path, sign)
+			return fmt.Errorf("refusing to start: the database %s is missing or empty, but %s is there, so there "+
+				"was one. Nothing was touched. Bring the database back, "+
+				"together with its -wal if that was moved too; or restore a backup into another folder; or, to "+
+				"begin with nothing, use another folder", path, sign)
 		}
 	}
 	return nil

@@ -86,7 +86,8 @@ func Open(path string, opt Options) (_ *File, err error) {
 		return nil, fmt.Errorf("look at the disk: %w", err)
 	}
 	if level := opt.Synchronous; level != "FULL" && level != "EXTRA" {
-		return nil, fmt.Errorf("refusing to start with synchronous=%s: it loses acknowledged writes when the power fails; use FULL or EXTRA", level)
+		return nil, fmt.Errorf("refusing to start with synchronous=%s: it loses acknowledged writes when the power "+
+			"fails; use FULL or EXTRA", level)
 	}
 	// SQLite creates its other files with the mode of the database: only the owner may read them.
 	if f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600); err != nil {

@@ -20,7 +20,8 @@ const (
 // Blocked records that another program holds the file's lock.
 func (f *File) Blocked() {
 	if f != nil && f.blocked.CompareAndSwap(0, time.Now().UnixNano()) {
-		f.log.Error("another program holds the database locked: nothing can be written until it lets go", "file", f.path)
+		f.log.Error("another program holds the database locked: nothing can be written until it lets go", "file",
+			f.path)
 		f.waitForLock(min(blockedWait, f.opt.LockWait))
 	}
 }
@@ -31,7 +32,8 @@ func (f *File) Written() {
 		return
 	}
 	if since := f.blocked.Swap(0); since != 0 {
-		f.log.Info("the database is no longer locked", "file", f.path, "after", time.Since(time.Unix(0, since)).Round(time.Millisecond))
+		f.log.Info("the database is no longer locked", "file", f.path, "after",
+			time.Since(time.Unix(0, since)).Round(time.Millisecond))
 		f.waitForLock(f.opt.LockWait)
 	}
 }

@@ -73,8 +73,8 @@ func open(path, synchronous string) (db *sql.DB, err error) {
 	}
 	if journal != "wal" || sync < 2 {
 		db.Close()
-		return nil, fmt.Errorf("refusing to start: journal_mode is %s and synchronous is %d, but an acknowledged write "+
-			"survives a power loss only with wal and 2 (FULL) or 3 (EXTRA)", journal, sync)
+		return nil, fmt.Errorf("refusing to start: journal_mode is %s and synchronous is %d, "+
+			"but an acknowledged write survives a power loss only with wal and 2 (FULL) or 3 (EXTRA)", journal, sync)
 	}
 	if err := settle(db); err != nil {
 		db.Close()

@@ -53,9 +53,11 @@ func keepBrokenLog(db string, log *slog.Logger) error {
 	}
 	name := path + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
 	if err := copyFile(name, f); err != nil {
-		return fmt.Errorf("the write-ahead log is damaged at frame %d, and %d commits behind it can't be read; a copy of it can't be made: %w", b.frame, b.commits, err)
+		return fmt.Errorf("the write-ahead log is damaged at frame %d, and %d commits behind it can't be read; a "+
+			"copy of it can't be made: %w", b.frame, b.commits, err)
 	}
-	log.Error("THE WRITE-AHEAD LOG IS DAMAGED: commits that were acknowledged are lost. A copy of it is kept", "frame", b.frame, "lost_commits", b.commits, "lost_frames", b.frames, "copy", name)
+	log.Error("THE WRITE-AHEAD LOG IS DAMAGED: commits that were acknowledged are lost. A copy of it is kept", "frame",
+		b.frame, "lost_commits", b.commits, "lost_frames", b.frames, "copy", name)
 	return nil
 }
 
@@ -91,7 +93,8 @@ func readLog(r io.Reader) (b brokenLog, err error) {
 	size := int(word(head, 8))
 	salts := [2]uint32{word(head, 16), word(head, 20)}
 	sum := checksum(order, [2]uint32{}, head[:24])
-	broken := word(head, 0)&^1 != walMagic || word(head, 4) != walNumber || sum != [2]uint32{word(head, 24), word(head, 28)}
+	broken := word(head, 0)&^1 != walMagic || word(head, 4) != walNumber ||
+		sum != [2]uint32{word(head, 24), word(head, 28)}
 	if size < 512 || size > maxPageBytes || size&(size-1) != 0 {
 		return b, nil // the page size is wrong: frames can't be found
 	}

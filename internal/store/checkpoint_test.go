@@ -11,7 +11,7 @@ import (
 
 // A log that a slow reader made long is cut by the store's checkpoints, while nobody writes. See package sqlite for the
 // rest of what they do.
-func TestLogIsCutWhenASlowReaderIsGone(t *testing.T) {
+func TestWALIsTruncatedAfterSlowReader(t *testing.T) {
 	const pages, longest = 20, 2 * 20 * (24 + 4096)
 	path := filepath.Join(t.TempDir(), "p.db")
 	s := open(t, Options{Path: path, Hooks: Hooks{WALPages: pages}})

@@ -16,7 +16,7 @@ import (
 
 // A server that crashes forgets the numbers of transactions of which nothing was on disk, and gives them to
 // others. What became of one of these says nothing about ours.
-func TestANumberThatACrashedServerGivesAgainIsNotBelieved(t *testing.T) {
+func TestReusedTransactionNumberIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
 		name  string
@@ -78,13 +78,13 @@ func crashedAmid(t *testing.T, again bool, code perdure.Code, runs, before int) 
 		err = s.Batch(s.Now(), insert("b"))[0]
 	}
 	if !hit || perdure.CodeOf(err) != code {
-		t.Errorf("crashed: %v, %v", hit, err)
+		t.Errorf("batch cut at its commit (cut: %t) = %v, want code %q", hit, err, code)
 	}
 	if n := count(t, s, "SELECT count(*) FROM runs"); n != runs+before {
-		t.Errorf("%d runs, and the batch was answered with %v", n, err)
+		t.Errorf("%d runs are stored, want %d; the batch was answered with %v", n, runs+before, err)
 	}
 	if err := s.Batch(s.Now(), insert("c"))[0]; err != nil {
-		t.Error(err)
+		t.Errorf("batch after the crash: %v", err)
 	}
 	return true
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // The patrol asks every few seconds for runs without an alarm: it goes by the index that holds nothing else, and not through all runs.
-func TestRunsWithoutAnAlarmAreFoundByTheirIndex(t *testing.T) {
+func TestUnwatchedRunsUseTheirIndex(t *testing.T) {
 	const question = "EXPLAIN %SELECT id FROM runs WHERE " + unwatched + " AND id>'' ORDER BY id LIMIT 128"
 	plan := func(t *testing.T, s *Store, how string, columns int) string {
 		t.Helper()
@@ -31,7 +31,7 @@ func TestRunsWithoutAnAlarmAreFoundByTheirIndex(t *testing.T) {
 	}
 	t.Run("SQLite", func(t *testing.T) {
 		if got := plan(t, open(t, Options{}), "QUERY PLAN ", 4); !strings.Contains(got, "SEARCH runs USING INDEX runs_unwatched") || strings.Contains(got, "TEMP B-TREE") {
-			t.Error(got)
+			t.Errorf("the plan does not use runs_unwatched in its order:\n%s", got)
 		}
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestRunsWithoutAnAlarmAreFoundByTheirIndex(t *testing.T) {
 		for _, grow := range []func(){func() {}, func() { must(t, s, many...) }, func() { behind(t, s, "ANALYZE runs") }} {
 			grow()
 			if got := plan(t, s, "", 1); !strings.Contains(got, "using runs_unwatched") {
-				t.Error(got)
+				t.Errorf("the plan does not use runs_unwatched in its order:\n%s", got)
 			}
 		}
 	})

@@ -36,7 +36,7 @@ func (p *planned) Query(query string, args []any, row func(scan func(...any) err
 }
 
 // Whatever is asked of an inbox is found by an index, without sorting, and only as much is read as is asked for.
-func TestInboxQuestionsAreIndexed(t *testing.T) {
+func TestInboxQueriesUseTheirIndexes(t *testing.T) {
 	p := &planned{}
 	s := open(t, Options{Hooks: Hooks{Wrap: func(s Session) Session { p.Session = s; return p }}})
 	must(t, s, insert("x"))
@@ -96,7 +96,7 @@ func TestInboxQuestionsAreIndexed(t *testing.T) {
 }
 
 // PostgreSQL puts off a range of items by their numbers: it reads neither the rest of the inbox nor all items that are due.
-func TestPostgresPutsOffItemsByTheirRange(t *testing.T) {
+func TestPostgresMovesItemsByRange(t *testing.T) {
 	s := open(t, Options{URL: pool.New(t)})
 	must(t, s, insert("x"))
 	for part := range 10 {

@@ -50,7 +50,7 @@ func (w *written) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err er
 }
 
 // Items that change in the same way, one after the other, are changed by one statement, and the others as each is.
-func TestItemsThatMoveTogether(t *testing.T) {
+func TestConsecutiveItemsShareOneUpdate(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		n := make(map[string]int)
 		at.Hooks.Wrap = func(s Session) Session { return &written{s, n} }
@@ -94,10 +94,10 @@ func TestItemsThatMoveTogether(t *testing.T) {
 				got += fmt.Sprint(count(t, s, "SELECT CASE status WHEN 'pending' THEN 0 WHEN 'processing' THEN epoch ELSE 9 END FROM inbox WHERE tenant='acme' AND run_id='x' AND seq=?", int64(i+1)))
 			}
 			if got != want || n["INSERT INTO inbox"] > 0 != inserts || n["UPDATE inbox"] != updates {
-				t.Errorf("%s: %s, want %s, by %v", what, got, want, n)
+				t.Errorf("%s: statuses of the items = %s, want %s; statements: %v, want inserts %t and %d updates", what, got, want, n, inserts, updates)
 			}
 			if m := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='y' AND status='pending' AND name<>'' AND alarm_at IS NOT NULL"); m != items {
-				t.Errorf("%s: %d of the other run are as they were", what, m)
+				t.Errorf("%s: %d items of run y are unchanged, want %d", what, m, items)
 			}
 		}
 		move(func(i *perdure.Item) bool { i.Status, i.Epoch = perdure.ItemProcessing, 1; return true })
@@ -113,10 +113,10 @@ func TestItemsThatMoveTogether(t *testing.T) {
 		})
 		is("each in its own way", "99999922999999229222", true, 0)
 		if got := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND wait_id='w20' AND name='x19'"); got != 1 {
-			t.Error("what else changed is lost")
+			t.Errorf("items with wait_id w20 and name x19 = %d, want 1", got)
 		}
 		if got := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND status='done' AND alarm_at IS NULL"); got != 13 {
-			t.Errorf("%d are done without an alarm", got)
+			t.Errorf("%d items are done without an alarm, want 13", got)
 		}
 	})
 }

@@ -105,7 +105,7 @@ func follow(t *testing.T, s *Store, f RunFilter) (ids []string, pages int) {
 	}
 }
 
-func TestPageEndsAtItsBytes(t *testing.T) {
+func TestPageEndsAtByteLimit(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		const runs, budget = 150, 256 << 10
@@ -143,7 +143,7 @@ func TestPageEndsAtItsBytes(t *testing.T) {
 	})
 }
 
-func TestRareMatchesAreLookedForInBoundedSteps(t *testing.T) {
+func TestRareMatchesAreFoundInBoundedSteps(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		endedRuns(t, s, 5000)
@@ -229,7 +229,7 @@ func TestTreeIsListedWithItsRoot(t *testing.T) {
 }
 
 // Each filter goes by its index, and reads no more of the tenant's runs than match.
-func TestListsGoByTheirIndex(t *testing.T) {
+func TestListsUseTheirIndexes(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		endedRuns(t, s, 5000)

@@ -78,7 +78,7 @@ func must(t *testing.T, s *Store, ops ...Op) {
 	}
 }
 
-func TestABatchAsksOnceWhatItsOperationsLookUp(t *testing.T) {
+func TestBatchLooksUpForAllOperationsAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		asked := make(map[string]int)
 		at.Hooks.Wrap = func(s Session) Session { return &asking{s, asked} }
@@ -113,7 +113,7 @@ func TestABatchAsksOnceWhatItsOperationsLookUp(t *testing.T) {
 		expect("nobody", "one", "a", "/")
 		must(t, s, ops...)
 		if asked["commits"] != 1 || asked["journal"] != 1 {
-			t.Errorf("asked %v", asked)
+			t.Errorf("queries per table = %v, want 1 of commits and 1 of journal", asked)
 		}
 
 		// What the batch has staged counts, what was refused does not, and neither is asked for.
@@ -141,17 +141,17 @@ func TestABatchAsksOnceWhatItsOperationsLookUp(t *testing.T) {
 		errs := s.Batch(s.Now(), ops...)
 		for i, err := range errs {
 			if (err != nil) != (i == 0) {
-				t.Errorf("operation %d: %v", i, err)
+				t.Errorf("operation %d = %v, want only operation 0 refused", i, err)
 			}
 		}
 		if asked["commits"] != 1 || asked["journal"] != 1 {
-			t.Errorf("asked %v", asked)
+			t.Errorf("queries per table = %v, want 1 of commits and 1 of journal", asked)
 		}
 	})
 }
 
 // Somebody else takes the commit between the look-up and the write: the batch is decided again, and finds it.
-func TestABatchThatIsDecidedAgainLooksUpAgain(t *testing.T) {
+func TestRepeatedDecisionLooksUpAgain(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		a, b := open(t, at), open(t, at)
 		must(t, a, insert("x"), insert("y"))
@@ -174,10 +174,10 @@ func TestABatchThatIsDecidedAgainLooksUpAgain(t *testing.T) {
 		}
 		must(t, a, lookupOp{look("x", "three", "c"), do}, insert("z"))
 		if fmt.Sprint(seen) != "[/ three of x/theirs]" {
-			t.Errorf("%q", seen)
+			t.Errorf("lookups of the two decisions = %q, want none, then the other node's", seen)
 		}
 		if n := count(t, a, "SELECT count(*) FROM journal WHERE run_id='x' AND key='c'"); n != 1 {
-			t.Errorf("%d entries", n)
+			t.Errorf("journal entries of key c = %d, want 1", n)
 		}
 	})
 }
@@ -189,7 +189,7 @@ var lookupPlans = []struct{ table, from, sqlite, postgres string }{
 }
 
 // A look-up that went by the run alone would read all its journal.
-func TestSQLiteLooksUpByTheWholeKey(t *testing.T) {
+func TestSQLiteLookupsUseWholeKey(t *testing.T) {
 	s := open(t, Options{})
 	sess := s.lanes[LaneWork].write
 	for _, p := range lookupPlans {
@@ -208,13 +208,13 @@ func TestSQLiteLooksUpByTheWholeKey(t *testing.T) {
 				return err
 			})
 			if err != nil || !strings.Contains(plan, "SEARCH "+p.table+" "+p.sqlite) {
-				t.Errorf("%d of %s: %v\n%s", n, p.table, err, plan)
+				t.Errorf("plan of %d lookups in %s does not use the whole key (%v):\n%s", n, p.table, err, plan)
 			}
 		}
 	}
 }
 
-func TestPostgreSQLLooksUpByTheWholeKey(t *testing.T) {
+func TestPostgreSQLLookupsUseWholeKey(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{URL: pgtest.New(t)})
 	must(t, s, insert("x"))
@@ -239,7 +239,7 @@ func TestPostgreSQLLooksUpByTheWholeKey(t *testing.T) {
 				return err
 			})
 			if key := map[string]string{"commits": "commit_id", "journal": "key"}[p.table]; err != nil || !strings.Contains(plan, p.postgres+" on "+p.table) || !strings.Contains(plan, "("+key+" = ") {
-				t.Errorf("%s: %v\n%s", p.table, err, plan)
+				t.Errorf("plan of lookups in %s does not use the whole key (%v):\n%s", p.table, err, plan)
 			}
 		}
 	}

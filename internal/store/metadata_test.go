@@ -148,7 +148,7 @@ func TestRemovedRunLeavesTheMetadataIndex(t *testing.T) {
 	})
 }
 
-func TestCheckFindsWhatTheMetadataIndexLacks(t *testing.T) {
+func TestCheckFindsMissingMetadataIndexRows(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		must(t, s, tagged(tenant, "r1", map[string]string{"a": "1", "b": "2"}), tagged(tenant, "r2", map[string]string{"a": "1"}))

@@ -60,7 +60,7 @@ func runsOfSchema10() *table[perdure.Run] {
 }
 
 // A store from before there were webhooks.
-func TestAStoreOfSchema3IsBroughtUp(t *testing.T) { onOld(t, 3, bringUp) }
+func TestMigrationFromSchema3(t *testing.T) { onOld(t, 3, bringUp) }
 
 func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	t.Helper()
@@ -83,12 +83,12 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 		for id, want := range map[string]bool{"admin": true, "worker": false, "tenant": false} {
 			k, ok, err := v.Keys.Get(id)
 			if err != nil || !ok || k.Allows(perdure.ScopeWebhooks) != want || !k.Allows(perdure.ScopePoll) || k.Allows(perdure.ScopeKeys) != (id != "worker") {
-				t.Errorf("%s: %v, %v", id, k.Scopes, err)
+				t.Errorf("key %s: scopes after the migration = %v (%v), want webhooks:admin %t", id, k.Scopes, err, want)
 			}
 		}
 		notes, err := v.Outbox.OfRun(tenant, "a")
 		if err != nil || len(notes) != 1 || notes[0].State != perdure.NoteDropped || notes[0].AlarmAt != 0 {
-			t.Errorf("%+v, %v", notes, err)
+			t.Errorf("notifications of run a = %+v (%v), want one that is dropped and has no alarm", notes, err)
 		}
 		return nil
 	}); err != nil {
@@ -97,7 +97,7 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
 		r, ok, err := tx.Runs.Get(tenant, "a")
 		if !ok || r.Options.Webhook != run.Options.Webhook {
-			t.Errorf("%+v", r)
+			t.Errorf("run a: found %t, webhook = %s, want %s", ok, r.Options.Webhook, run.Options.Webhook)
 		}
 		return err
 	}))[0]
@@ -107,7 +107,7 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 }
 
 // A store from before there were approvals: who could do everything still can, and nobody else can do more than before.
-func TestAStoreOfSchema4IsBroughtUp(t *testing.T) {
+func TestMigrationFromSchema4(t *testing.T) {
 	const all = "runs:create runs:read runs:control worker:poll worker:report webhooks:admin keys:admin"
 	keys := []perdure.Key{{ID: "admin", Platform: true}, {ID: "ops", Platform: true}, {ID: "tenant"}}
 	for i := range keys {
@@ -131,7 +131,7 @@ func TestAStoreOfSchema4IsBroughtUp(t *testing.T) {
 				// Schema 5 adds runs:approve; schema 11 audit:read beside keys:admin, and to platform keys what they could do without a scope.
 				more := map[string]int{"admin": 1 + 3, "ops": 2, "tenant": 1}[k.ID]
 				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") || len(k.Scopes) != len(before.Scopes)+more || k.Full() != (k.ID == "admin") {
-					t.Errorf("%s: %v, %v", k.ID, k.Scopes, err)
+					t.Errorf("key %s: scopes after the migration = %v (%v), want %d", k.ID, k.Scopes, err, len(before.Scopes)+more)
 				}
 			}
 			return nil

@@ -99,7 +99,7 @@ func TestQueuesAreCountedPageByPage(t *testing.T) {
 	})
 }
 
-func TestRareDeadLettersAreLookedForInBoundedSteps(t *testing.T) {
+func TestRareDeadLettersAreFoundInBoundedSteps(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		must(t, s, opFunc(func(tx *Tx) error {
@@ -148,7 +148,7 @@ func TestRareDeadLettersAreLookedForInBoundedSteps(t *testing.T) {
 	})
 }
 
-func TestRareApprovalsAreLookedForInBoundedSteps(t *testing.T) {
+func TestRareApprovalsAreFoundInBoundedSteps(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		must(t, s, opFunc(func(tx *Tx) error {

@@ -21,7 +21,7 @@ import (
 
 // A commit whose answer does not come is looked up by the number of its transaction: what was committed is not
 // written again, and what was not is.
-func TestACommitWhoseAnswerIsLostIsResolved(t *testing.T) {
+func TestCommitWithLostAnswerIsResolved(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
 		name    string
@@ -57,10 +57,10 @@ func TestACommitWhoseAnswerIsLostIsResolved(t *testing.T) {
 				}))[0]
 				w.set(nil)
 				if err != nil || !hit || decided < x.decided[0] || decided > x.decided[len(x.decided)-1] {
-					t.Fatalf("decided %d times, cut: %v, %v", decided, hit, err)
+					t.Fatalf("batch = %v, decided %d times, want nil after one of %v; cut: %t", err, decided, x.decided, hit)
 				}
 				if after := count(t, s, "SELECT version FROM runs"); after != before+1 {
-					t.Fatalf("version %d became %d", before, after)
+					t.Fatalf("run a: version after one write = %d, want %d", after, before+1)
 				}
 			}
 		})
@@ -68,7 +68,7 @@ func TestACommitWhoseAnswerIsLostIsResolved(t *testing.T) {
 }
 
 // Wherever a connection is cut, reading and writing go on, and nothing is written twice.
-func TestAConnectionThatIsCutAnywhereIsMadeAnew(t *testing.T) {
+func TestConnectionCutAnywhereIsReplaced(t *testing.T) {
 	at := Options{URL: pool.New(t)}
 	w := tapped(t, at.URL)
 	at.URL = w.url
@@ -100,17 +100,17 @@ func TestAConnectionThatIsCutAnywhereIsMadeAnew(t *testing.T) {
 			}
 			w.set(nil)
 			if after := count(t, s, "SELECT version FROM runs"); after != before+1 {
-				t.Fatalf("cut at piece %d: version %d became %d", n, before, after)
+				t.Fatalf("cut at piece %d: version of run a after one write = %d, want %d", n, after, before+1)
 			}
 			hit = seen >= n
 		}
 		if n > 200 {
-			t.Fatal("it does not come to an end")
+			t.Fatal("more than 200 pieces were sent for one read and one write")
 		}
 	}
 }
 
-func TestAFailedCommitOfPostgreSQLIsNeverAnAcknowledgement(t *testing.T) {
+func TestFailedPostgreSQLCommitIsNotAcknowledged(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		at := Options{URL: pool.New(t)}
 		var all []*faulty
@@ -123,12 +123,12 @@ func TestAFailedCommitOfPostgreSQLIsNeverAnAcknowledgement(t *testing.T) {
 		all[0].commit = errDisk
 		errs := s.Batch(s.Now(), insert("a"), insert("b"))
 		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown || all[0].failed != 1 {
-			t.Errorf("%v after %d commits", errs, all[0].failed)
+			t.Errorf("batch = %v after %d failed commits, want unknown after 1", errs, all[0].failed)
 		}
 		// The file is the server's: nothing is in doubt but the batch.
 		all[0].commit = nil
 		if err := s.Batch(s.Now(), insert("c"))[0]; err != nil || s.Err() != nil {
-			t.Errorf("%v, %v", err, s.Err())
+			t.Errorf("next batch = %v, Err = %v, want nil: the server owns the file", err, s.Err())
 		}
 		want := 1
 		if after {
@@ -151,7 +151,7 @@ func as(t *testing.T, address string, change func(*url.URL)) string {
 	return u.String()
 }
 
-func TestUnsafeSettingsOfPostgreSQLRefuseToStart(t *testing.T) {
+func TestUnsafePostgreSQLSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	c, err := pgtest.Start(pgtest.Options{})
 	if err != nil {
@@ -214,7 +214,7 @@ func TestUnsafeSettingsOfPostgreSQLRefuseToStart(t *testing.T) {
 	// Whatever was refused, and for all that was tried: as it is by default it is taken.
 	s := open(t, Options{URL: address})
 	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
-		t.Error(err)
+		t.Errorf("batch with default settings: %v", err)
 	}
 	// Whoever turns it off later does not turn it off for a store that is open, nor for its next connections.
 	set("synchronous_commit", "off")
@@ -228,11 +228,11 @@ func TestUnsafeSettingsOfPostgreSQLRefuseToStart(t *testing.T) {
 		return err
 	})
 	if err := s.Batch(s.Now(), level)[0]; err != nil {
-		t.Error(err)
+		t.Errorf("after the server's default was turned off: %v", err)
 	}
 }
 
-func TestAViewIsOfOneMomentAlsoAfterALostConnection(t *testing.T) {
+func TestViewIsConsistentAfterLostConnection(t *testing.T) {
 	t.Parallel()
 	url := pgtest.New(t)
 	s := open(t, Options{URL: url})
@@ -250,7 +250,7 @@ func TestAViewIsOfOneMomentAlsoAfterALostConnection(t *testing.T) {
 			return nil
 		})
 		if err != nil || seen[0] != seen[1] {
-			t.Errorf("%v: %v", seen, err)
+			t.Errorf("now() of two queries of one view = %v (%v), want equal", seen, err)
 		}
 	}
 	for i := range readers {
@@ -277,7 +277,7 @@ func end(t *testing.T, url string) {
 }
 
 // A plan that was made for a small table reads all of a large one. The server keeps plans; we don't let it.
-func TestPlansGrowWithTheTables(t *testing.T) {
+func TestPlansAreRenewedAsTablesGrow(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{URL: pgtest.New(t)})
 	made := 0
@@ -325,7 +325,7 @@ func TestPlansGrowWithTheTables(t *testing.T) {
 		return err
 	})
 	if err != nil || !strings.Contains(plan, "runs_parent") {
-		t.Errorf("%v\n%s", err, plan)
+		t.Errorf("the plan for the grown table does not use runs_parent (%v):\n%s", err, plan)
 	}
 }
 
@@ -341,7 +341,7 @@ func prepared(t *testing.T, sess Session, part string) (name string) {
 }
 
 // Who shares a batch with what would change a locked row is not held up by it, and a poll passes over it.
-func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
+func TestLockedRowRefusesOnlyItsOperation(t *testing.T) {
 	url := pool.New(t)
 	s := open(t, Options{URL: url})
 	for _, err := range s.Batch(s.Now(), insert("a"), insert("b"), insert("c")) {
@@ -360,7 +360,7 @@ func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
 	l := s.lanes[LaneWatch] // which waits for the shortest time
 	errs := l.batchIn(s.Now(), []Op{bump("a"), bump("b"), bump("c")})
 	if !Locked(errs[0]) || perdure.CodeOf(errs[0]) != perdure.CodeUnavailable || errs[1] != nil || errs[2] != nil {
-		t.Errorf("%v", errs)
+		t.Errorf("batch with run a locked = %v, want only the first refused as locked", errs)
 	}
 	claim := func() (ids []perdure.RunID) {
 		t.Helper()
@@ -382,15 +382,15 @@ func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
 		return ids
 	}
 	if got := claim(); len(got) != 2 || got[0] != "b" || got[1] != "c" {
-		t.Errorf("claimable: %v", got)
+		t.Errorf("claimable with run a locked = %v, want [b c]", got)
 	}
 	if err := psql.Exec(t.Context(), "ROLLBACK").Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.batchIn(s.Now(), []Op{bump("a")})[0]; err != nil {
-		t.Error(err)
+		t.Errorf("write to run a after the lock is free: %v", err)
 	}
 	if got := claim(); len(got) != 3 {
-		t.Errorf("claimable: %v", got)
+		t.Errorf("claimable after the lock is free = %v, want 3 runs", got)
 	}
 }

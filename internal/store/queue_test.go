@@ -87,7 +87,7 @@ func (h *heldLane) collect(n int) {
 	}
 }
 
-func TestBatchesGoRoundTheTenants(t *testing.T) {
+func TestBatchTakesTurnsBetweenTenants(t *testing.T) {
 	h := holdLane(t)
 	var log batchLog
 	many := make([]Op, 100)
@@ -121,7 +121,7 @@ func TestBatchesGoRoundTheTenants(t *testing.T) {
 }
 
 // A tenant with light operations waits for one heavy operation of another at most, and then writes all it has.
-func TestHeavyOperationsDoNotShareABatch(t *testing.T) {
+func TestHeavyOperationHasItsOwnBatch(t *testing.T) {
 	for _, x := range []struct {
 		name        string
 		rows, bytes int
@@ -166,7 +166,7 @@ func (q heavyQueue) want(when, want string) {
 }
 
 // A heavy operation is followed by a rest while others write. The tenant's light operations do not wait for it.
-func TestTenantRestsAfterAHeavyOperation(t *testing.T) {
+func TestTenantRestsAfterHeavyOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := heavyQueue{newQueue(), t}
 		light, large := Op(opFunc(nil)), Op(heavy{rows: heavyRows + 1})
@@ -222,7 +222,7 @@ func TestRestEndsWhenOthersStopWriting(t *testing.T) {
 }
 
 // Heavy operations that would wait for long are refused, and others are not.
-func TestHeavyOperationsBeyondTheirShareAreRefused(t *testing.T) {
+func TestHeavyOperationsAboveShareAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := heavyQueue{newQueue(), t}
 		light, large := Op(opFunc(nil)), Op(heavy{rows: heavyRows + 1})
@@ -251,7 +251,7 @@ func TestHeavyOperationsBeyondTheirShareAreRefused(t *testing.T) {
 }
 
 // Operations that came together are cut as well when nobody else waits.
-func TestIdleLaneCutsWhatDoesNotFitABatch(t *testing.T) {
+func TestIdleLaneSplitsLargeRequest(t *testing.T) {
 	s := open(t, Options{})
 	var log batchLog
 	ops := make([]Op, 5)
@@ -268,7 +268,7 @@ func TestIdleLaneCutsWhatDoesNotFitABatch(t *testing.T) {
 	}
 }
 
-func TestTenantOverItsShareOfALaneIsRefusedWhileOthersWait(t *testing.T) {
+func TestTenantAboveLaneShareIsRefusedWhileOthersWait(t *testing.T) {
 	h := holdLane(t)
 	var log batchLog
 	full := make([]Op, laneShare)
@@ -290,7 +290,7 @@ func TestTenantOverItsShareOfALaneIsRefusedWhileOthersWait(t *testing.T) {
 	h.collect(laneShare + 5)
 }
 
-func TestCallerThatGoesAwayWithdrawsWhatIsNotBegun(t *testing.T) {
+func TestCancelledCallerWithdrawsWaitingOperations(t *testing.T) {
 	h := holdLane(t)
 	var log batchLog
 	ctx, cancel := context.WithCancel(t.Context())
@@ -316,7 +316,7 @@ func TestCallerThatGoesAwayWithdrawsWhatIsNotBegun(t *testing.T) {
 }
 
 // A request of which a part is in a batch already gets the answers of that part, and the rest is withdrawn.
-func TestCallerThatGoesAwayGetsTheAnswersOfWhatIsBegun(t *testing.T) {
+func TestCancelledCallerGetsAnswersOfBegunOperations(t *testing.T) {
 	s := open(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := opFunc(func(*Tx) error {
@@ -334,7 +334,7 @@ func TestCallerThatGoesAwayGetsTheAnswersOfWhatIsBegun(t *testing.T) {
 }
 
 // An operation that always conflicts holds up the others of its batch for a few tries, and not for all of its own.
-func TestOperationThatAlwaysConflictsIsSetApart(t *testing.T) {
+func TestConflictingOperationIsSplitFromBatch(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		at.Hooks.Age = func() time.Duration { return 0 }
 		s := open(t, at)
@@ -367,7 +367,7 @@ func TestOperationThatAlwaysConflictsIsSetApart(t *testing.T) {
 }
 
 // While several tenants write, a batch has a share of operations for each, so that it stays short. A tenant alone fills batches.
-func TestBatchHasAShareForEachTenant(t *testing.T) {
+func TestBatchLimitsOperationsPerTenant(t *testing.T) {
 	h := holdLane(t)
 	var log batchLog
 	many := make([]Op, 3*batchShare)

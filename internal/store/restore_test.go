@@ -47,7 +47,7 @@ func resealed(t *testing.T, from, change string) string {
 	return path
 }
 
-func TestABackupThatSaysNonsenseIsRefused(t *testing.T) {
+func TestBackupWithInvalidContentsIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "backup")
 	if _, err := open(t, Options{}).Backup(t.Context(), path, nil); err != nil {
 		t.Fatal(err)
@@ -75,14 +75,14 @@ func TestABackupThatSaysNonsenseIsRefused(t *testing.T) {
 			s := open(t, opt)
 			_, _, err := s.Restore(context.Background(), resealed(t, path, change), func(int64, perdure.Instant) Adoption { return Adoption{} }, nil)
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s, %s: %v", change, kind, err)
+				t.Errorf("restore into %s after %s: %v, want an error with %q", kind, change, err, want)
 			}
 		}
 	}
 }
 
 // A server that finds nonsense in its store says so, and changes nothing.
-func TestAStoreOfNoSchemaIsRefused(t *testing.T) {
+func TestStoreWithInvalidSchemaVersionIsRefused(t *testing.T) {
 	files, err := schema.ReadDir("schema")
 	if err != nil {
 		t.Fatal(err)
@@ -97,20 +97,20 @@ func TestAStoreOfNoSchemaIsRefused(t *testing.T) {
 				s.Close()
 			}
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: %v", value, err)
+				t.Errorf("Open with schema version %q: %v, want an error with %q", value, err, want)
 			}
 		}
 		if _, err := old.Exec("DELETE FROM meta WHERE name='schema'", nil); err != nil {
 			t.Fatal(err)
 		}
 		if s, err := Open(at); err == nil || !strings.Contains(err.Error(), `its schema is ""`) {
-			t.Errorf("%v %v", s, err)
+			t.Errorf("Open without a schema version = %v, %v, want an error", s, err)
 		}
 	})
 }
 
 // Of two who restore into one database at the same time, the second is told what the matter is.
-func TestTwoRestoresIntoOneDatabase(t *testing.T) {
+func TestSecondConcurrentRestoreIsRefused(t *testing.T) {
 	from, path := open(t, Options{}), filepath.Join(t.TempDir(), "backup")
 	if err := from.Batch(from.Now(), insert("a"))[0]; err != nil {
 		t.Fatal(err)
@@ -144,9 +144,9 @@ func TestTwoRestoresIntoOneDatabase(t *testing.T) {
 	eventually.True(t, "the second waits for the first", func() bool { return count(t, first, "SELECT count(*) FROM pg_locks WHERE NOT granted") > 0 })
 	close(goOn)
 	if err := <-one; err != nil {
-		t.Error(err)
+		t.Errorf("first restore: %v", err)
 	}
 	if err := <-other; !errors.Is(err, errNotEmpty) || strings.Contains(err.Error(), "duplicate") {
-		t.Errorf("%v", err)
+		t.Errorf("second restore = %v, want %v", err, errNotEmpty)
 	}
 }

@@ -89,43 +89,43 @@ func count(t *testing.T, s *Store, query string, args ...any) (n int) {
 	return n
 }
 
-func TestASecondServerOnTheSameFileRefusesToStart(t *testing.T) {
+func TestSecondServerOnSameFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	s := open(t, Options{Path: path})
 	if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), "another server has this store open") {
-		t.Fatalf("%v", err)
+		t.Fatalf("second Open = %v, want that another server has the store open", err)
 	}
 	s.Close()
 	open(t, Options{Path: path})
 }
 
-func TestUnsafeSettingsOfSQLiteRefuseToStart(t *testing.T) {
+func TestUnsafeSQLiteSettingsAreRefused(t *testing.T) {
 	for _, level := range []string{"NORMAL", "OFF", "1", "full"} {
 		_, err := Open(Options{Path: filepath.Join(t.TempDir(), "p.db"), Synchronous: level})
 		if err == nil || !strings.Contains(err.Error(), "refusing to start") {
-			t.Errorf("%s: %v", level, err)
+			t.Errorf("Open with synchronous=%s = %v, want refused", level, err)
 		}
 	}
 	s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db"), Synchronous: "EXTRA"})
 	for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "3"} {
 		var got string
 		if err := s.lanes[0].write.Query("PRAGMA "+name, nil, func(scan func(...any) error) error { return scan(&got) }); err != nil || got != want {
-			t.Errorf("%s is %s (%v)", name, got, err)
+			t.Errorf("%s = %s (%v), want %s", name, got, err, want)
 		}
 	}
 }
 
-func TestAFileThatIsNoDatabase(t *testing.T) {
+func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	if err := os.WriteFile(path, []byte(strings.Repeat("this is not a database. ", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(Options{Path: path}); err == nil {
-		t.Fatal("opened")
+		t.Fatal("Open accepts a file that is no database")
 	}
 }
 
-func TestAClockFarBehindTheStoreRefusesToStart(t *testing.T) {
+func TestClockFarBehindStoreIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	s := open(t, Options{Path: path})
 	ahead := s.Now().Add(2 * time.Hour)
@@ -134,11 +134,11 @@ func TestAClockFarBehindTheStoreRefusesToStart(t *testing.T) {
 	}
 	s.Close()
 	if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), "ahead of this machine's clock") {
-		t.Fatalf("%v", err)
+		t.Fatalf("Open with a clock two hours behind = %v, want refused", err)
 	}
 }
 
-func TestAClockThatIsAheadIsSaid(t *testing.T) {
+func TestStoreClockAheadIsLogged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	var log heard
 	s := open(t, Options{Path: path, Logger: log.logger()})
@@ -150,11 +150,11 @@ func TestAClockThatIsAheadIsSaid(t *testing.T) {
 	}
 	s.Close()
 	if s = open(t, Options{Path: path, Logger: log.logger()}); s.Ahead() < 39*time.Minute || log.count("clock is ahead") != 1 {
-		t.Errorf("ahead by %s: %s", s.Ahead(), log.text.String())
+		t.Errorf("store is ahead by %s, want about 40m and one log line: %s", s.Ahead(), log.text.String())
 	}
 }
 
-func TestTheClockNeverGoesBack(t *testing.T) {
+func TestClockNeverGoesBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	s := open(t, Options{Path: path})
 	ahead := s.Now().Add(10 * time.Minute)
@@ -172,22 +172,22 @@ func TestTheClockNeverGoesBack(t *testing.T) {
 		t.Errorf("the clock starts at %s, before the last stored instant %s", now, ahead)
 	}
 	if a, b := s.Now(), s.Now(); b < a {
-		t.Error("it goes back")
+		t.Errorf("the clock went back from %s to %s", a, b)
 	}
 }
 
-func TestANewerSchemaRefusesToStart(t *testing.T) {
+func TestNewerSchemaIsRefused(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		open(t, at).Close() // once more: nothing to do
 		behind(t, s, "UPDATE meta SET value='99' WHERE name='schema'")
 		if _, err := Open(at); err == nil || !strings.Contains(err.Error(), "use a newer program") {
-			t.Fatalf("%v", err)
+			t.Fatalf("Open of schema 99 = %v, want refused", err)
 		}
 	})
 }
 
-func TestALiveRunWithoutAnAlarmIsImpossible(t *testing.T) {
+func TestDatabaseRefusesLiveRunWithoutAlarm(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		for _, spoil := range []func(*perdure.Run){
@@ -202,16 +202,16 @@ func TestALiveRunWithoutAnAlarmIsImpossible(t *testing.T) {
 				return nil
 			}))[0]
 			if perdure.CodeOf(err) != perdure.CodeUnavailable {
-				t.Errorf("accepted: %v", err)
+				t.Errorf("insert of an impossible run = %v, want unavailable", err)
 			}
 		}
 		if n := count(t, s, "SELECT count(*) FROM runs"); n != 0 {
-			t.Errorf("%d runs", n)
+			t.Errorf("%d runs are stored, want 0", n)
 		}
 	})
 }
 
-func TestOneBadOperationDoesNotHurtTheBatch(t *testing.T) {
+func TestBadOperationDoesNotFailItsBatch(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		bad := opFunc(func(tx *Tx) error {
@@ -226,18 +226,18 @@ func TestOneBadOperationDoesNotHurtTheBatch(t *testing.T) {
 		})
 		errs := s.Batch(s.Now(), insert("a"), bad, panics, insert("b"))
 		if errs[0] != nil || errs[3] != nil || perdure.CodeOf(errs[1]) != perdure.CodeUnavailable || perdure.CodeOf(errs[2]) != perdure.CodeInternal {
-			t.Fatalf("%v", errs)
+			t.Fatalf("batch = %v, want nil, unavailable, internal, nil", errs)
 		}
 		if n := count(t, s, "SELECT count(*) FROM runs WHERE id IN ('a','b')"); n != 2 {
-			t.Errorf("%d of the good ones", n)
+			t.Errorf("%d of the runs a and b are stored, want 2", n)
 		}
 		if n := count(t, s, "SELECT count(*) FROM runs"); n != 2 {
-			t.Errorf("%d in all", n)
+			t.Errorf("%d runs are stored, want 2", n)
 		}
 	})
 }
 
-func TestAGuardedWriteLosesToAQuickerOne(t *testing.T) {
+func TestConflictingWriteIsDecidedAgain(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		other := open(t, at)
 		raced := 0
@@ -259,11 +259,11 @@ func TestAGuardedWriteLosesToAQuickerOne(t *testing.T) {
 			return bump("a").Do(tx)
 		}))[0]
 		if err != nil || decided != 4 {
-			t.Fatalf("decided %d times: %v", decided, err)
+			t.Fatalf("batch = %v, decided %d times, want nil after 4", err, decided)
 		}
 		// Three by the other node, one by this: none was overwritten.
 		if n := count(t, s, "SELECT version FROM runs"); n != 5 {
-			t.Errorf("version %d", n)
+			t.Errorf("run a: version = %d, want 5", n)
 		}
 	})
 }
@@ -281,7 +281,7 @@ func bump(id string) opFunc {
 	}
 }
 
-func TestGroupCommit(t *testing.T) {
+func TestConcurrentOperationsShareCommits(t *testing.T) {
 	groups := func(t *testing.T, at Options) {
 		s := open(t, at)
 		const n = 400
@@ -295,7 +295,7 @@ func TestGroupCommit(t *testing.T) {
 		}
 		wg.Wait()
 		if got := count(t, s, "SELECT count(*) FROM runs"); got != n {
-			t.Errorf("%d runs", got)
+			t.Errorf("%d runs are stored, want %d", got, n)
 		}
 		if commits := s.commits.Load(); commits >= n {
 			t.Errorf("%d commits for %d operations: nothing was grouped", commits, n)
@@ -304,7 +304,7 @@ func TestGroupCommit(t *testing.T) {
 			t.Error(err)
 		}
 		if err := s.Do(context.Background(), insert("late")); perdure.CodeOf(err) != perdure.CodeUnavailable && perdure.CodeOf(err) != perdure.CodeUnknown {
-			t.Errorf("after the end: %v", err)
+			t.Errorf("Do after Close = %v, want unavailable or unknown", err)
 		}
 	}
 	t.Run("SQLite", func(t *testing.T) { groups(t, Options{Path: filepath.Join(t.TempDir(), "p.db")}) })
@@ -348,7 +348,7 @@ func (f *faulty) Exec(q string, args []any) (int64, error) {
 	return f.Session.Exec(q, args)
 }
 
-func TestAFailedCommitOfSQLiteIsNeverAnAcknowledgement(t *testing.T) {
+func TestFailedSQLiteCommitIsNotAcknowledged(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		m, err := NewMemory()
 		if err != nil {
@@ -359,11 +359,11 @@ func TestAFailedCommitOfSQLiteIsNeverAnAcknowledgement(t *testing.T) {
 		f.commit = errDisk
 		errs := s.Batch(s.Now(), insert("a"), insert("b"))
 		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown || f.failed != 1 {
-			t.Errorf("%v after %d commits", errs, f.failed)
+			t.Errorf("batch = %v after %d failed commits, want unknown after 1", errs, f.failed)
 		}
 		f.commit = nil
 		if err := s.Batch(s.Now(), insert("c"))[0]; perdure.CodeOf(err) != perdure.CodeUnavailable || s.Err() == nil {
-			t.Errorf("it goes on writing into a file that is in doubt: %v", err)
+			t.Errorf("batch after a failed commit = %v, want unavailable: the file is in doubt", err)
 		}
 		s.Close()
 		s = open(t, Options{Memory: m})
@@ -378,7 +378,7 @@ func TestAFailedCommitOfSQLiteIsNeverAnAcknowledgement(t *testing.T) {
 	}
 }
 
-func TestAFailedStatementLeavesNothing(t *testing.T) {
+func TestFailedStatementRollsBack(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		for _, after := range []bool{false, true} {
 			for n := 1; n < 20; n++ {
@@ -399,13 +399,13 @@ func TestAFailedStatementLeavesNothing(t *testing.T) {
 					break // there are no more statements to fail
 				}
 				if perdure.CodeOf(err) != perdure.CodeUnavailable {
-					t.Fatalf("statement %d: %v", n, err)
+					t.Fatalf("batch with a failing statement %d = %v, want unavailable", n, err)
 				}
 				if got := count(t, s, "SELECT count(*) FROM runs WHERE id=?", id); got != 0 {
 					t.Errorf("statement %d failed and left %d runs", n, got)
 				}
 				if err := s.Batch(s.Now(), insert(id))[0]; err != nil {
-					t.Errorf("and again: %v", err)
+					t.Errorf("batch after the failed one: %v", err)
 				}
 				s.Close()
 			}
@@ -446,7 +446,7 @@ func tell(t *testing.T, at Options) {
 		}
 		full, err := v.Values.Resolve(tenant, r.Result)
 		if !strings.HasSuffix(string(full), `[redacted]"`) || r.Activity != "reading [redacted]" {
-			t.Errorf("%.40s %s", full, r.Activity)
+			t.Errorf("run a: result = %.40s…, activity = %s, want both redacted", full, r.Activity)
 		}
 		return err
 	})
@@ -455,7 +455,7 @@ func tell(t *testing.T, at Options) {
 	}
 }
 
-func TestSecretsAreTakenOutBeforeAnythingIsWritten(t *testing.T) {
+func TestSecretsAreRedactedInFiles(t *testing.T) {
 	dir := t.TempDir()
 	tell(t, Options{Path: filepath.Join(dir, "p.db")})
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
@@ -469,21 +469,21 @@ func TestSecretsAreTakenOutBeforeAnythingIsWritten(t *testing.T) {
 		}
 	}
 	if len(files) < 2 {
-		t.Errorf("only %v were looked at", files)
+		t.Errorf("files of the store = %v, want at least 2", files)
 	}
 }
 
-func TestSecretsAreTakenOutBeforeAnythingIsSentToPostgreSQL(t *testing.T) {
+func TestSecretsAreRedactedBeforePostgreSQL(t *testing.T) {
 	at := Options{URL: pool.New(t)}
 	p := tapped(t, at.URL)
 	at.URL = p.url
 	tell(t, at)
 	if sent := p.sent(); strings.Contains(sent, secret) || !strings.Contains(sent, "reading [redacted]") {
-		t.Errorf("the secret is among %d bytes, or nothing of what was around it is", len(sent))
+		t.Errorf("%d bytes were sent: they contain the secret, or not the redacted text", len(sent))
 	}
 }
 
-func TestDamagedContentIsLoud(t *testing.T) {
+func TestDamagedValueIsAnError(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		var v perdure.Value
@@ -498,7 +498,7 @@ func TestDamagedContentIsLoud(t *testing.T) {
 			return err
 		})
 		if err == nil || !strings.Contains(err.Error(), "damaged") {
-			t.Errorf("%v", err)
+			t.Errorf("Resolve of a damaged value = %v, want an error", err)
 		}
 	})
 }
@@ -542,11 +542,11 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 					return ids
 				}
 				if found := check(); len(found) > 0 {
-					t.Fatalf("before: %v", found)
+					t.Fatalf("violations before the change = %v, want none", found)
 				}
 				behind(t, s, spoil)
 				if found := check(); !slices.Contains(found, id) {
-					t.Errorf("%s is not found: %v", id, found)
+					t.Errorf("violations = %v, want %s among them", found, id)
 				}
 			})
 		})
@@ -554,7 +554,7 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 }
 
 // One that is held for a moment is waited for; for how long at most is another test's.
-func TestSomebodyElsesLockOnAFileIsWaitedFor(t *testing.T) {
+func TestWriteWaitsForForeignLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "p.db")
 	decided := make(chan bool, 100)
@@ -574,6 +574,6 @@ func TestSomebodyElsesLockOnAFileIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-written; err != nil || s.Err() != nil {
-		t.Errorf("%v; the store: %v", err, s.Err())
+		t.Errorf("batch after the lock is free = %v, Err = %v, want nil", err, s.Err())
 	}
 }

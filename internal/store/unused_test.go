@@ -68,7 +68,7 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 
 // A store from before threads had titles: they are listed all the same, and webhooks of runs stay
 // while a run of then is live.
-func TestStoreOfSchema16IsBroughtUp(t *testing.T) {
+func TestMigrationFromSchema16(t *testing.T) {
 	onOld(t, 16, func(t *testing.T, old Session, d *dialect, at Options) {
 		const first = 1000
 		run := newRun("a", 5000)
@@ -120,7 +120,7 @@ func TestStoreOfSchema16IsBroughtUp(t *testing.T) {
 }
 
 // Pages of threads are the same on both stores, also where many have the same instant.
-func TestPagesOfThreads(t *testing.T) {
+func TestThreadPagesByActivity(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		var want []perdure.ThreadID

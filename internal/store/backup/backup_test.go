@@ -55,7 +55,7 @@ func create(t *testing.T, b Info) (path string) {
 	return path
 }
 
-func TestBackupSaysWhatItHolds(t *testing.T) {
+func TestBackupDescribesItself(t *testing.T) {
 	want := Info{At: 7, Generation: 2, From: "sqlite", Runs: 3, Rows: 4}
 	path := create(t, want)
 	if b, err := Read(path); err != nil || b != want {
@@ -141,7 +141,7 @@ func TestEveryByteOfABackupIsSealed(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoBackupIsRefused(t *testing.T) {
+func TestInvalidBackupIsRefused(t *testing.T) {
 	for name, fill := range map[string]func(s *sqlite.Session) error{
 		"an empty database": func(*sqlite.Session) error { return nil },
 		"a store":           func(s *sqlite.Session) error { execAll(t, s, tables...); return nil },
@@ -172,7 +172,7 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 	}
 }
 
-func TestRowsAreCopiedAsTheyAre(t *testing.T) {
+func TestCopiedRowsAreEqual(t *testing.T) {
 	open := func() *sqlite.Session {
 		s, err := sqlite.OpenMemory()
 		if err != nil {

@@ -51,7 +51,7 @@ func TestQuestionMarksAreNumberedOutsideQuotes(t *testing.T) {
 	}
 }
 
-func TestTextsAndNumbersComeBackAsTheyWere(t *testing.T) {
+func TestValuesRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)
 	for _, text := range []string{"", "a", "it's ?", "größer 🙂", strings.Repeat("x", 1<<16)} {
@@ -94,7 +94,7 @@ func TestTextsAndNumbersComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestColumnsComeBackAsRows(t *testing.T) {
+func TestColumnsRoundTripAsRows(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)
 	rows := [][]any{{"a", int64(1), nil}, {"", int64(-1), int64(3)}, {"ü", int64(math.MaxInt64), nil}}
@@ -149,7 +149,7 @@ func TestArgumentOfAnotherTypeIsRefused(t *testing.T) {
 	}
 }
 
-func TestExecAllSaysHowManyRowsEachStatementHasChanged(t *testing.T) {
+func TestExecAllCountsChangedRows(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)
 	if _, err := s.Exec("CREATE TABLE numbers (n BIGINT)", nil); err != nil {
@@ -183,7 +183,7 @@ func TestExecAllSaysHowManyRowsEachStatementHasChanged(t *testing.T) {
 }
 
 // Four bytes would hold the rest of it, which is another number.
-func TestNumberThatDoesNotFitIsRefused(t *testing.T) {
+func TestNumberOutOfRangeIsRefused(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)
 	for _, n := range []int64{math.MaxInt32 + 1, math.MinInt32 - 1, math.MaxInt64} {

@@ -28,7 +28,7 @@ func begun(t *testing.T, path string) uint32 {
 	return binary.BigEndian.Uint32(head[12:])
 }
 
-func TestTheLogIsBegunAnewAlthoughSomebodyAlwaysWrites(t *testing.T) {
+func TestWALRestartsUnderConstantWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	f := openTest(t, path, Options{})
 	ctx, stop := context.WithCancel(t.Context())
@@ -84,7 +84,7 @@ func growLog(t *testing.T, f *testFile) {
 	}
 }
 
-func TestLogIsCutWhenASlowReaderIsGone(t *testing.T) {
+func TestWALIsTruncatedAfterSlowReader(t *testing.T) {
 	t.Run("while nobody writes", func(t *testing.T) {
 		f := openTest(t, filepath.Join(t.TempDir(), "p.db"), Options{WALPages: 20, Every: time.Millisecond})
 		growLog(t, f)

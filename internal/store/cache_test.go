@@ -10,7 +10,7 @@ import (
 
 func key(id string) runKey { return runKey{tenant, ref(id)} }
 
-// ended puts a run that lives, and then has ended, into a cache.
+// ended puts a live run and then its end into a cache, and gives the live version.
 func ended(c *cache, id string) (lived perdure.Run) {
 	lived = perdure.Run{Version: 1, State: perdure.Running}
 	c.put(key(id), cachedRun{Run: lived})
@@ -18,7 +18,7 @@ func ended(c *cache, id string) (lived perdure.Run) {
 	return lived
 }
 
-// turn fills a cache until what was young is old.
+// turn fills a cache until the young generation has become the old one.
 func (c *cache) turn(prefix string) {
 	for i := range cacheSize {
 		c.put(key(fmt.Sprint(prefix, i)), cachedRun{Run: perdure.Run{Version: 1, State: perdure.Running}})
@@ -40,7 +40,7 @@ func TestOldVersionDoesNotReviveEndedRunInCache(t *testing.T) {
 	if c.has(key("a")) {
 		t.Error("run a is live after its old version was put into the new generation, want ended")
 	}
-	// A batch that came to nothing, or wrote more than is remembered, forgets what lives.
+	// A batch that failed, or wrote a run that is too large, drops the live run.
 	lived = ended(&c, "b")
 	c.put(key("live"), cachedRun{Run: lived})
 	for _, id := range []string{"b", "live"} {
@@ -50,7 +50,7 @@ func TestOldVersionDoesNotReviveEndedRunInCache(t *testing.T) {
 	if c.has(key("b")) || c.has(key("live")) {
 		t.Error("run b or run live is live after drop: want b ended and live absent")
 	}
-	// What is newer counts, however old that is which was known.
+	// A newer version replaces an entry of the old generation.
 	c.put(key("c"), cachedRun{Run: perdure.Run{Version: 1, State: perdure.Queued}})
 	c.turn("y")
 	c.put(key("c"), cachedRun{Run: perdure.Run{Version: 2, State: perdure.Running}})

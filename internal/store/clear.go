@@ -14,8 +14,8 @@ import (
 //
 // Each call stages one bounded part: at most clearRows rows and about clearBytes bytes. The
 // removals that are due first come first. Small runs of the same tenant are removed together with
-// one statement per table. A larger run, a thread or an upload is removed alone, table by table and
-// in the order of each table's key, over as many calls as it takes.
+// one statement per table. A larger run, a thread or an upload is removed alone, over as many calls
+// as it takes. These calls go table by table, in the order of each table's key.
 
 // Clear stages the removal of a bounded part of what is due, oldest first. more tells whether
 // something is left.

@@ -8,7 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// The patrol asks every few seconds for runs without an alarm: it goes by the index that holds nothing else, and not through all runs.
+// The patrol asks every few seconds for runs without an alarm. The query has to use the partial
+// index instead of reading all runs.
 func TestUnwatchedRunsUseTheirIndex(t *testing.T) {
 	const question = "EXPLAIN %SELECT id FROM runs WHERE " + unwatched + " AND id>'' ORDER BY id LIMIT 128"
 	plan := func(t *testing.T, s *Store, how string, columns int) string {

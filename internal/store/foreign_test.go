@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// heard is a log that a test reads.
+// A heard is a log that a test reads.
 type heard struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -61,7 +61,7 @@ func TestForeignLockIsLoggedOnceAndFailsFast(t *testing.T) {
 	if err := s.Away(); err == nil || s.Err() != nil {
 		t.Errorf("under a foreign lock Away = %v, Err = %v, want an error and nil", err, s.Err())
 	}
-	if n := count(t, s, "SELECT count(*) FROM runs"); n != 0 { // reads go on
+	if n := count(t, s, "SELECT count(*) FROM runs"); n != 0 { // reads still work
 		t.Errorf("%d runs are stored under a foreign lock, want 0", n)
 	}
 	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {

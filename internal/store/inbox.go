@@ -284,8 +284,8 @@ func (repo *Inbox) saveItems() (out []statement) {
 	return append(itemTable.insert(repo.in.dialect, single), out...)
 }
 
-// onlyMoved tells whether an item is the nth after the first one, is stored, and differs from its
-// stored row only by the status, epoch and alarm of the first one.
+// onlyMoved tells whether an item is the nth after the first one and is stored. It may differ from
+// its stored row only by the status, epoch and alarm of the first one.
 func (repo *Inbox) onlyMoved(first, i *perdure.Item, nth int64) bool {
 	was, ok := repo.was[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
 	was.Status, was.Epoch, was.AlarmAt = first.Status, first.Epoch, first.AlarmAt

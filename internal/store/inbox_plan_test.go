@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// planned notes by which index SQLite answers each question about the inbox, and how many rows come.
+// planned records which index SQLite uses for each query of the inbox, and how many rows it gives.
 type planned struct {
 	Session
 	plan string
@@ -35,7 +35,7 @@ func (p *planned) Query(query string, args []any, row func(scan func(...any) err
 	})
 }
 
-// Whatever is asked of an inbox is found by an index, without sorting, and only as much is read as is asked for.
+// Every query of an inbox uses an index, does not sort, and reads no more than its limit.
 func TestInboxQueriesUseTheirIndexes(t *testing.T) {
 	p := &planned{}
 	s := open(t, Options{Hooks: Hooks{Wrap: func(s Session) Session { p.Session = s; return p }}})
@@ -95,7 +95,8 @@ func TestInboxQueriesUseTheirIndexes(t *testing.T) {
 	}
 }
 
-// PostgreSQL puts off a range of items by their numbers: it reads neither the rest of the inbox nor all items that are due.
+// PostgreSQL moves a range of items by their numbers. It reads neither the rest of the inbox nor
+// all due items.
 func TestPostgresMovesItemsByRange(t *testing.T) {
 	s := open(t, Options{URL: pool.New(t)})
 	must(t, s, insert("x"))

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// written counts the statements about a table.
+// written counts the statements that write the inbox.
 type written struct {
 	Session
 	n map[string]int
@@ -28,7 +28,8 @@ func (w *written) Exec(query string, args []any) (int64, error) {
 	return w.Session.Exec(query, args)
 }
 
-// ExecAll is how a session takes them that takes all at once; of one that does not, they are executed one by one.
+// ExecAll counts the statements of a whole transaction. A session that is no pipeliner executes
+// them one by one.
 func (w *written) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err error) {
 	if p, ok := w.Session.(pipeliner); ok {
 		for text := range list {
@@ -49,7 +50,7 @@ func (w *written) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err er
 	return counts, nil
 }
 
-// Items that change in the same way, one after the other, are changed by one statement, and the others as each is.
+// Consecutive items with the same change share one statement. Other items are written row by row.
 func TestConsecutiveItemsShareOneUpdate(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		n := make(map[string]int)
@@ -69,7 +70,7 @@ func TestConsecutiveItemsShareOneUpdate(t *testing.T) {
 				return err
 			}))
 		}
-		// move changes items of x: what picks them, and how.
+		// move changes those items of run x for which change returns true.
 		move := func(change func(i *perdure.Item) bool) {
 			t.Helper()
 			clear(n)
@@ -102,12 +103,12 @@ func TestConsecutiveItemsShareOneUpdate(t *testing.T) {
 		}
 		move(func(i *perdure.Item) bool { i.Status, i.Epoch = perdure.ItemProcessing, 1; return true })
 		is("handed over", "11111111111111111111", false, 1)
-		move(func(i *perdure.Item) bool { // two runs of them with a gap between, and one by itself
+		move(func(i *perdure.Item) bool { // two ranges with a gap, and a single item
 			i.Status, i.AlarmAt = perdure.ItemDone, 0
 			return i.Seq <= 6 || i.Seq >= 9 && i.Seq <= 14 || i.Seq == 17
 		})
 		is("some done", "99999911999999119111", true, 2)
-		move(func(i *perdure.Item) bool { // something else changes too
+		move(func(i *perdure.Item) bool { // another column changes too
 			i.Status, i.Epoch, i.WaitID = perdure.ItemProcessing, 2, fmt.Sprint("w", i.Seq)
 			return true
 		})

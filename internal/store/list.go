@@ -16,9 +16,8 @@ import (
 // that matches all.
 //
 // Each step takes the next candidates, newest first, from the narrowest index that the filter
-// allows. These are the runs of a tree, the children of a run, the runs with a metadata entry, the
-// live runs, or all runs of the tenant by primary key. The other conditions are checked on the
-// rows.
+// allows: tree, parent, metadata entry, alarms of live runs, or the primary key. The other
+// conditions are checked on the rows.
 //
 // A page ends when it has enough runs or bytes, when enough candidates were examined, or when its
 // time is over. Next then says where the following page begins. A page may be empty and still have

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// endedRuns writes so many ended runs behind the store's back, with ids from x100001 on.
+// endedRuns inserts so many ended runs directly into the database, with ids from x100001 on.
 func endedRuns(t *testing.T, s *Store, n int) {
 	t.Helper()
 	must(t, s, opFunc(func(tx *Tx) error {
@@ -29,7 +29,7 @@ func endedRuns(t *testing.T, s *Store, n int) {
 	behind(t, s, "DELETE FROM runs WHERE id='template'")
 }
 
-// watching counts the rows that queries hand out, and keeps their texts.
+// watching counts the rows that queries give, and keeps their texts.
 type watching struct {
 	Session
 	rows    int
@@ -45,7 +45,7 @@ func (w *watching) Query(query string, args []any, row func(scan func(...any) er
 	})
 }
 
-// watched reads a page, and gives what it took.
+// watched reads a page, and gives what it cost.
 func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *watching) {
 	t.Helper()
 	w := &watching{Session: s.lanes[LaneWork].write}
@@ -56,7 +56,7 @@ func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *watching) {
 	return p, w
 }
 
-// plans explains what a page asked the database.
+// plans explains the queries of a page.
 func plans(t *testing.T, s *Store, w *watching) string {
 	t.Helper()
 	var out strings.Builder
@@ -154,7 +154,7 @@ func TestRareMatchesAreFoundInBoundedSteps(t *testing.T) {
 			t.Errorf("the first page: %d runs, next %q; want x104990 and next x103001", len(p.Runs), p.Next)
 		}
 		if w.rows > 10 {
-			t.Errorf("%d rows were handed out for one match", w.rows)
+			t.Errorf("%d rows were read for one match, want few", w.rows)
 		}
 		f.Before = p.Next
 		if p, _ = watchedPage(t, s, f); len(p.Runs) != 0 || p.Next != "x101001" {
@@ -228,7 +228,7 @@ func TestTreeIsListedWithItsRoot(t *testing.T) {
 	})
 }
 
-// Each filter goes by its index, and reads no more of the tenant's runs than match.
+// Each filter uses its index, and reads no more of the tenant's runs than match.
 func TestListsUseTheirIndexes(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
@@ -266,10 +266,10 @@ func TestListsUseTheirIndexes(t *testing.T) {
 				t.Errorf("%s: the plan has no %q, or reads everything:\n%s\n%s", what, want, plan, strings.Join(w.queries, "\n"))
 			}
 			if w.rows > 20 {
-				t.Errorf("%s: %d rows were handed out for %d runs", what, w.rows, c.runs)
+				t.Errorf("%s: %d rows were read for %d runs", what, w.rows, c.runs)
 			}
 		}
-		// A slice of the tenant's runs goes by the primary key.
+		// A slice of the tenant's runs uses the primary key.
 		_, w := watchedPage(t, s, RunFilter{Kind: "rare", Limit: 50, Rows: 1000})
 		plan := plans(t, s, w)
 		key := "SEARCH runs USING INDEX sqlite_autoindex_runs_1 (tenant=? AND id>? AND id<?)"

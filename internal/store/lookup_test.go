@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// lookupOp is an operation that says what it looks up.
+// lookupOp is an operation that declares its lookups.
 type lookupOp struct {
 	looks []Lookup
 	do    func(tx *Tx) error
@@ -27,7 +27,7 @@ func look(id string, c string, steps ...string) []Lookup {
 	return []Lookup{{Ref{tenant, ref(id)}, c, steps}}
 }
 
-// asking counts the questions about a table.
+// asking counts the queries per table.
 type asking struct {
 	Session
 	asked map[string]int
@@ -42,7 +42,7 @@ func (c *asking) Query(query string, args []any, row func(scan func(...any) erro
 	return c.Session.Query(query, args, row)
 }
 
-// record takes a commit of a run with one step.
+// record stages a commit of a run with one step.
 func record(tx *Tx, id, commit, key, digest string) error {
 	r, _, err := tx.Runs.Get(tenant, ref(id))
 	if err != nil {
@@ -55,7 +55,7 @@ func record(tx *Tx, id, commit, key, digest string) error {
 	return tx.Commits.Put(tenant, r.ID, perdure.Taken{ID: commit, Digest: "d", Answer: commit + " of " + id})
 }
 
-// found tells what a batch knows of a commit and a step.
+// found gives what a batch knows of a commit and a step.
 func found(tx *Tx, id, commit, key string) (string, error) {
 	r, _, err := tx.Runs.Get(tenant, ref(id))
 	if err != nil {
@@ -83,7 +83,7 @@ func TestBatchLooksUpForAllOperationsAtOnce(t *testing.T) {
 		asked := make(map[string]int)
 		at.Hooks.Wrap = func(s Session) Session { return &asking{s, asked} }
 		s := open(t, at)
-		const runs = 50 // not a number that a statement is prepared for
+		const runs = 50 // not one of the prepared sizes
 		id := func(i int) string { return fmt.Sprintf("r%02d", i) }
 		for i := range runs {
 			must(t, s, insert(id(i)))
@@ -109,14 +109,14 @@ func TestBatchLooksUpForAllOperationsAtOnce(t *testing.T) {
 		for i := runs / 2; i < runs; i++ {
 			expect(id(i), "three", "c", "/")
 		}
-		expect("fresh", "one", "a", "/") // nothing was ever taken of it
+		expect("fresh", "one", "a", "/") // has no commits
 		expect("nobody", "one", "a", "/")
 		must(t, s, ops...)
 		if asked["commits"] != 1 || asked["journal"] != 1 {
 			t.Errorf("queries per table = %v, want 1 of commits and 1 of journal", asked)
 		}
 
-		// What the batch has staged counts, what was refused does not, and neither is asked for.
+		// Staged names are found, refused ones are not, and neither needs a query.
 		clear(asked)
 		ops = nil
 		stage := func(id, commit, key string, refused bool) {
@@ -150,7 +150,8 @@ func TestBatchLooksUpForAllOperationsAtOnce(t *testing.T) {
 	})
 }
 
-// Somebody else takes the commit between the look-up and the write: the batch is decided again, and finds it.
+// Another node records the commit between the lookup and the write. The batch is decided again, and
+// finds it.
 func TestRepeatedDecisionLooksUpAgain(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		a, b := open(t, at), open(t, at)
@@ -182,13 +183,13 @@ func TestRepeatedDecisionLooksUpAgain(t *testing.T) {
 	})
 }
 
-// lookupPlans are the indexes that look-ups go by.
+// lookupPlans are the indexes that lookups use.
 var lookupPlans = []struct{ table, from, sqlite, postgres string }{
 	{"commits", "SELECT tenant,run_id,commit_id", "USING PRIMARY KEY (tenant=? AND run_id=? AND commit_id=?)", "commits_pkey"},
 	{"journal", "SELECT tenant, run_id, key, digest", "USING INDEX journal_key (tenant=? AND run_id=? AND key=?)", "journal_key"},
 }
 
-// A look-up that went by the run alone would read all its journal.
+// A lookup by the run alone would read its whole journal.
 func TestSQLiteLookupsUseWholeKey(t *testing.T) {
 	s := open(t, Options{})
 	sess := s.lanes[LaneWork].write
@@ -220,7 +221,7 @@ func TestPostgreSQLLookupsUseWholeKey(t *testing.T) {
 	must(t, s, insert("x"))
 	must(t, s, opFunc(func(tx *Tx) error { return record(tx, "x", "one", "a", "d") }))
 	must(t, s, opFunc(func(tx *Tx) error { return record(tx, "x", "two", "b", "d") }))
-	s.cache.clear() // what is remembered is not looked up
+	s.cache.clear() // cached names are not looked up
 	must(t, s, opFunc(func(tx *Tx) error { _, err := found(tx, "x", "three", "c"); return err }))
 	sess := s.lanes[LaneWork].write
 	behind(t, s, "INSERT INTO journal SELECT 'acme', 'x', i, 'k'||i, '1', 'd', 0 FROM generate_series(10, 20000) i")

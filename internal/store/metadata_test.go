@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// tagged puts a run with metadata.
+// tagged stages a run with metadata.
 func tagged(t perdure.TenantID, id string, metadata map[string]string) opFunc {
 	return func(tx *Tx) error {
 		r := newRun(id, tx.Now)
@@ -45,7 +45,7 @@ func listed(t *testing.T, s *Store, owner perdure.TenantID, f RunFilter) string 
 	}
 }
 
-// sound fails the test if the store breaks an invariant about metadata.
+// sound fails the test if the store violates an invariant about metadata.
 func sound(t *testing.T, s *Store) {
 	t.Helper()
 	for _, v := range brokenMetadata(t, s) {
@@ -116,7 +116,7 @@ func TestMetadataIsRedactedBeforeItIsCut(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		at.Redact = func(s string) string { return strings.ReplaceAll(s, "hunter2secret", "[secret]") }
 		s := open(t, at)
-		value := strings.Repeat("x", maxIndexed-6) + "hunter2secret" // the cut goes through the secret
+		value := strings.Repeat("x", maxIndexed-6) + "hunter2secret" // the limit is inside the secret
 		must(t, s, tagged(tenant, "r1", map[string]string{"k": value}))
 		if n := count(t, s, "SELECT count(*) FROM run_metadata WHERE value LIKE '%hunter%'"); n != 0 {
 			t.Errorf("%d rows of the index hold the beginning of a secret, want 0", n)
@@ -165,9 +165,7 @@ func TestCheckFindsMissingMetadataIndexRows(t *testing.T) {
 	})
 }
 
-// ---- stores from before there was the index
-
-// beforeMetadata is the schema before the index came.
+// beforeMetadata is the schema version before the index.
 func beforeMetadata(t *testing.T) int {
 	t.Helper()
 	files, err := schema.ReadDir("schema")
@@ -183,7 +181,8 @@ func beforeMetadata(t *testing.T) int {
 	return 0
 }
 
-// oldRuns writes runs with metadata into a database without the index: so many of one tenant, one of another, and a damaged one.
+// oldRuns inserts runs with metadata into a database without the index: so many of one tenant, one
+// of another, and a damaged one.
 func oldRuns(t *testing.T, old Session, d *dialect, n int) {
 	t.Helper()
 	var runs []perdure.Run
@@ -212,7 +211,7 @@ func TestOlderStoreIsGivenTheMetadataIndex(t *testing.T) {
 		oldRuns(t, old, d, runs)
 		stores := make([]*Store, 2)
 		var wg sync.WaitGroup
-		for i := range stores { // nodes that start at once
+		for i := range stores { // nodes that start at the same time
 			if at.Memory != nil {
 				stores[i] = open(t, at)
 				continue
@@ -243,7 +242,8 @@ func TestOlderStoreIsGivenTheMetadataIndex(t *testing.T) {
 	})
 }
 
-// A process that is killed while it adds runs to the index goes on at the next start. Nothing but that start opens the store before.
+// A process that is killed while it fills the index continues at the next start. No other start
+// opens the store before.
 func TestFillingTheMetadataIndexGoesOnAfterAKill(t *testing.T) {
 	const runs = fillRuns + 10
 	version := beforeMetadata(t)
@@ -258,7 +258,7 @@ func TestFillingTheMetadataIndexGoesOnAfterAKill(t *testing.T) {
 		if fill.Done || fill.After == "" {
 			t.Fatalf("after two steps the index is at %+v, want the middle of a tenant", fill)
 		}
-		behindOld(t, old, "DELETE FROM run_metadata WHERE run_id='r00000'") // what was done is not done again
+		behindOld(t, old, "DELETE FROM run_metadata WHERE run_id='r00000'") // a finished part is not repeated
 		asIs := at
 		asIs.AsIs = true
 		if s, err := Open(asIs); err == nil {
@@ -279,7 +279,8 @@ func behindOld(t *testing.T, old Session, query string) {
 	}
 }
 
-// An older node of a fleet makes runs without the index until it is replaced. The node that replaces it adds them.
+// An older node of a fleet inserts runs without the index until it is replaced. The node that
+// replaces it adds them.
 func TestStartSoonAfterAnUpgradeAddsRunsOfOlderNodes(t *testing.T) {
 	at := Options{URL: pool.New(t)}
 	s := open(t, at)
@@ -300,7 +301,7 @@ func TestBackupCarriesTheMetadataIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// One from before there was the index has no rows of it.
+		// A backup from before the index has no rows of it.
 		older := resealed(t, resealed(t, path, "DELETE FROM run_metadata"), "DELETE FROM meta WHERE name='metadata_index'")
 		older = resealed(t, older, fmt.Sprintf("UPDATE meta SET value=replace(value,'\"rows\":%d','\"rows\":%d') WHERE name='backup'", b.Rows, b.Rows-3))
 		into := open(t, at)

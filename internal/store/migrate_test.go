@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/store/pg"
 )
 
-// onOld calls f with a store of each kind as it was at a schema.
+// onOld calls f with a store on each database as it was at a schema version.
 func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *dialect, at Options)) {
 	t.Helper()
 	files, err := schema.ReadDir("schema")
@@ -52,14 +52,14 @@ func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *diale
 	})
 }
 
-// runsOfSchema10 is the table of runs as it was before schema 11.
+// runsOfSchema10 is the table of runs before schema 11.
 func runsOfSchema10() *table[perdure.Run] {
 	at := slices.Index(runTable.cols, "place")
 	return &table[perdure.Run]{name: "runs", once: true, keys: runTable.keys, cols: slices.Delete(slices.Clone(runTable.cols), at, at+1),
 		bind: func(r *perdure.Run) []any { return slices.Delete(runTable.bind(r), at, at+1) }}
 }
 
-// A store from before there were webhooks.
+// Schema 3 is from before webhooks.
 func TestMigrationFromSchema3(t *testing.T) { onOld(t, 3, bringUp) }
 
 func bringUp(t *testing.T, old Session, d *dialect, at Options) {
@@ -106,7 +106,8 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	}
 }
 
-// A store from before there were approvals: who could do everything still can, and nobody else can do more than before.
+// Schema 4 is from before approvals. Keys with all scopes keep all of them, and no other key gets
+// more.
 func TestMigrationFromSchema4(t *testing.T) {
 	const all = "runs:create runs:read runs:control worker:poll worker:report webhooks:admin keys:admin"
 	keys := []perdure.Key{{ID: "admin", Platform: true}, {ID: "ops", Platform: true}, {ID: "tenant"}}
@@ -128,7 +129,8 @@ func TestMigrationFromSchema4(t *testing.T) {
 		if err := open(t, at).View(t.Context(), func(v *View) error {
 			for _, before := range keys {
 				k, ok, err := v.Keys.Get(before.ID)
-				// Schema 5 adds runs:approve; schema 11 audit:read beside keys:admin, and to platform keys what they could do without a scope.
+				// Schema 5 adds runs:approve. Schema 11 adds audit:read to keys:admin, and gives
+				// platform keys the scopes for what they could do without one.
 				more := map[string]int{"admin": 1 + 3, "ops": 2, "tenant": 1}[k.ID]
 				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") || len(k.Scopes) != len(before.Scopes)+more || k.Full() != (k.ID == "admin") {
 					t.Errorf("key %s: scopes after the migration = %v (%v), want %d", k.ID, k.Scopes, err, len(before.Scopes)+more)
@@ -141,8 +143,8 @@ func TestMigrationFromSchema4(t *testing.T) {
 	})
 }
 
-// A store from before there was an audit log: platform keys keep what they could do without a scope, and the store has had its
-// first start.
+// Schema 10 is from before the audit log. Platform keys keep what they could do without a scope,
+// and the store counts as started before.
 func TestPlatformKeysKeepTheirRights(t *testing.T) {
 	onOld(t, 10, func(t *testing.T, old Session, d *dialect, at Options) {
 		keys := []perdure.Key{

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// pagesOf follows a list, and gives its entries and how many there were on each page.
+// pagesOf reads all pages of a list, and gives its entries and the number on each page.
 func pagesOf[T any](t *testing.T, s *Store, p Page, read func(*View, Page) ([]T, string, error)) (all []T, sizes []int) {
 	t.Helper()
 	for {

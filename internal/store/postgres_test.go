@@ -19,8 +19,8 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// A commit whose answer does not come is looked up by the number of its transaction: what was committed is not
-// written again, and what was not is.
+// After a commit without an answer, the session asks for the outcome by the number of the
+// transaction. A committed transaction is not written again, and one that was not committed is.
 func TestCommitWithLostAnswerIsResolved(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -36,7 +36,7 @@ func TestCommitWithLostAnswerIsResolved(t *testing.T) {
 			at := Options{URL: pool.New(t)}
 			w := tapped(t, at.URL)
 			at.URL = w.url
-			at.Hooks.Age = func() time.Duration { return 0 } // on a busy machine a decision may become too old, and is made again
+			at.Hooks.Age = func() time.Duration { return 0 } // on a busy machine a decision may become too old and be repeated
 			s := open(t, at)
 			if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
 				t.Fatal(err)
@@ -67,7 +67,7 @@ func TestCommitWithLostAnswerIsResolved(t *testing.T) {
 	}
 }
 
-// Wherever a connection is cut, reading and writing go on, and nothing is written twice.
+// Wherever a connection is cut, reads and writes succeed, and nothing is written twice.
 func TestConnectionCutAnywhereIsReplaced(t *testing.T) {
 	at := Options{URL: pool.New(t)}
 	w := tapped(t, at.URL)
@@ -76,7 +76,7 @@ func TestConnectionCutAnywhereIsReplaced(t *testing.T) {
 	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
 		t.Fatal(err)
 	}
-	// The n-th piece that comes by, in either direction, is the last of its connection.
+	// The nth piece of data, in either direction, is the last of its connection.
 	for n, hit := 1, true; hit; n++ {
 		for _, how := range []cutting{cutBefore, cutAfter} {
 			seen := 0
@@ -125,7 +125,7 @@ func TestFailedPostgreSQLCommitIsNotAcknowledged(t *testing.T) {
 		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown || all[0].failed != 1 {
 			t.Errorf("batch = %v after %d failed commits, want unknown after 1", errs, all[0].failed)
 		}
-		// The file is the server's: nothing is in doubt but the batch.
+		// The server owns the file: only the batch is in doubt.
 		all[0].commit = nil
 		if err := s.Batch(s.Now(), insert("c"))[0]; err != nil || s.Err() != nil {
 			t.Errorf("next batch = %v, Err = %v, want nil: the server owns the file", err, s.Err())
@@ -140,7 +140,7 @@ func TestFailedPostgreSQLCommitIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// as gives an address for another role or database.
+// as gives the address of another role or database.
 func as(t *testing.T, address string, change func(*url.URL)) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -202,7 +202,7 @@ func TestUnsafePostgreSQLSettingsAreRefused(t *testing.T) {
 	refused(as(t, address, func(u *url.URL) { u.User = url.UserPassword("hasty", conn.Config().Password) }), "refusing to start: synchronous_commit is off")
 
 	latin := "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
-	if _, err := conn.Exec(ctx, latin+" LOCALE_PROVIDER libc"); err != nil { // which versions before 15 don't know
+	if _, err := conn.Exec(ctx, latin+" LOCALE_PROVIDER libc"); err != nil { // unknown to versions before 15
 		say(latin)
 	}
 	refused(c.URL("latin"), "encoding is LATIN1")
@@ -211,12 +211,13 @@ func TestUnsafePostgreSQLSettingsAreRefused(t *testing.T) {
 	say("ALTER DATABASE still SET default_transaction_read_only=on")
 	refused(c.URL("still"), "read only")
 
-	// Whatever was refused, and for all that was tried: as it is by default it is taken.
+	// With the default settings the server is accepted.
 	s := open(t, Options{URL: address})
 	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
 		t.Errorf("batch with default settings: %v", err)
 	}
-	// Whoever turns it off later does not turn it off for a store that is open, nor for its next connections.
+	// A later change of the server's default affects neither an open store nor its next
+	// connections.
 	set("synchronous_commit", "off")
 	say("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name='perdure'")
 	level := opFunc(func(tx *Tx) error {
@@ -241,7 +242,8 @@ func TestViewIsConsistentAfterLostConnection(t *testing.T) {
 		var seen [2]string
 		err := s.View(context.Background(), func(v *View) error {
 			for i := range seen {
-				// Another text each time: it is prepared anew, which is where the connection is found to be gone.
+				// Another text each time, so that it has to be prepared, which finds the connection
+				// lost.
 				q := fmt.Sprintf("SELECT now()::text||'%s'||''", strings.Repeat("'||'", i)+suffix)
 				if err := v.Rows(q, nil, func(scan func(...any) error) error { return scan(&seen[i]) }); err != nil {
 					return err
@@ -262,7 +264,7 @@ func TestViewIsConsistentAfterLostConnection(t *testing.T) {
 	}
 }
 
-// end ends all connections to a database.
+// end closes all connections to a database.
 func end(t *testing.T, url string) {
 	t.Helper()
 	c, err := pgconn.Connect(t.Context(), url)
@@ -276,7 +278,8 @@ func end(t *testing.T, url string) {
 	}
 }
 
-// A plan that was made for a small table reads all of a large one. The server keeps plans; we don't let it.
+// The server keeps plans. A plan for a small table would read all of a large one, so that sessions
+// discard plans.
 func TestPlansAreRenewedAsTablesGrow(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{URL: pgtest.New(t)})
@@ -329,7 +332,7 @@ func TestPlansAreRenewedAsTablesGrow(t *testing.T) {
 	}
 }
 
-// prepared gives the name of a statement that a session keeps prepared, by a part of its text.
+// prepared gives the name of a session's prepared statement by a part of its text.
 func prepared(t *testing.T, sess Session, part string) (name string) {
 	t.Helper()
 	err := sess.Query("SELECT name FROM pg_prepared_statements WHERE position(?::text IN statement)>0", []any{part},
@@ -340,7 +343,8 @@ func prepared(t *testing.T, sess Session, part string) (name string) {
 	return name
 }
 
-// Who shares a batch with what would change a locked row is not held up by it, and a poll passes over it.
+// An operation on a locked row is refused. The others of its batch are written, and a poll skips
+// the row.
 func TestLockedRowRefusesOnlyItsOperation(t *testing.T) {
 	url := pool.New(t)
 	s := open(t, Options{URL: url})
@@ -357,7 +361,7 @@ func TestLockedRowRefusesOnlyItsOperation(t *testing.T) {
 	if err := psql.Exec(t.Context(), "BEGIN; SELECT 1 FROM runs WHERE id='a' FOR UPDATE").Close(); err != nil {
 		t.Fatal(err)
 	}
-	l := s.lanes[LaneWatch] // which waits for the shortest time
+	l := s.lanes[LaneWatch] // the lane with the shortest lock timeout
 	errs := l.batchIn(s.Now(), []Op{bump("a"), bump("b"), bump("c")})
 	if !Locked(errs[0]) || perdure.CodeOf(errs[0]) != perdure.CodeUnavailable || errs[1] != nil || errs[2] != nil {
 		t.Errorf("batch with run a locked = %v, want only the first refused as locked", errs)

@@ -15,14 +15,14 @@ import (
 	"github.com/perdure/perdure/internal/fair"
 )
 
-// A batchLog notes which operations were decided together, by the name of each.
+// A batchLog records which operations were decided together, by their names.
 type batchLog struct {
 	mu      sync.Mutex
 	last    *Tx
 	batches [][]string
 }
 
-// op is an operation that changes nothing and is noted by its name.
+// op is an operation that changes nothing and records its name.
 func (b *batchLog) op(name string) opFunc {
 	return func(tx *Tx) error {
 		b.mu.Lock()
@@ -36,7 +36,7 @@ func (b *batchLog) op(name string) opFunc {
 	}
 }
 
-// heavy is an operation that says what it weighs.
+// heavy is an operation with an estimate of its size.
 type heavy struct {
 	opFunc
 	rows, bytes int
@@ -44,13 +44,14 @@ type heavy struct {
 
 func (h heavy) Weight() (rows, bytes int) { return h.rows, h.bytes }
 
-// A heldLane is a store whose lane is held, so that requests wait in its queue until release is called.
+// A heldLane is a store whose lane is locked, so that requests wait in its queue until release is
+// called.
 type heldLane struct {
 	*Store
 	t    *testing.T
 	lane *lane
 	free sync.Once
-	errs chan error // of every operation that was asked for
+	errs chan error // the results of all operations
 }
 
 func holdLane(t *testing.T) *heldLane {
@@ -63,7 +64,7 @@ func holdLane(t *testing.T) *heldLane {
 
 func (h *heldLane) release() { h.free.Do(h.lane.mu.Unlock) }
 
-// ask has operations wait in the background, and returns when they are in the queue.
+// ask submits operations in the background, and returns when they are in the queue.
 func (h *heldLane) ask(ctx context.Context, t perdure.TenantID, ops ...Op) {
 	h.t.Helper()
 	before := h.lane.queue.queued.Load()
@@ -120,7 +121,8 @@ func TestBatchTakesTurnsBetweenTenants(t *testing.T) {
 	}
 }
 
-// A tenant with light operations waits for one heavy operation of another at most, and then writes all it has.
+// A tenant with light operations waits for at most one heavy operation of another, and then all of
+// its own are written.
 func TestHeavyOperationHasItsOwnBatch(t *testing.T) {
 	for _, x := range []struct {
 		name        string
@@ -165,7 +167,8 @@ func (q heavyQueue) want(when, want string) {
 	}
 }
 
-// A heavy operation is followed by a rest while others write. The tenant's light operations do not wait for it.
+// After a heavy operation the tenant's next heavy one waits while others write. Its light
+// operations do not wait.
 func TestTenantRestsAfterHeavyOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := heavyQueue{newQueue(), t}
@@ -200,7 +203,7 @@ func TestTenantRestsAfterHeavyOperation(t *testing.T) {
 	})
 }
 
-// A tenant that writes alone does not rest, and the lane is told when a rest is over.
+// A tenant that writes alone does not rest, and the bell rings when a rest is over.
 func TestRestEndsWhenOthersStopWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := heavyQueue{newQueue(), t}
@@ -221,7 +224,7 @@ func TestRestEndsWhenOthersStopWriting(t *testing.T) {
 	})
 }
 
-// Heavy operations that would wait for long are refused, and others are not.
+// Heavy operations above heavyShare are refused, and others are not.
 func TestHeavyOperationsAboveShareAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := heavyQueue{newQueue(), t}
@@ -250,7 +253,7 @@ func TestHeavyOperationsAboveShareAreRefused(t *testing.T) {
 	})
 }
 
-// Operations that came together are cut as well when nobody else waits.
+// A request is also split when nothing else waits.
 func TestIdleLaneSplitsLargeRequest(t *testing.T) {
 	s := open(t, Options{})
 	var log batchLog
@@ -260,7 +263,7 @@ func TestIdleLaneSplitsLargeRequest(t *testing.T) {
 	}
 	for i, err := range s.DoAll(t.Context(), ops...) {
 		if err != nil {
-			t.Errorf("operation %d: %v", i, err)
+			t.Errorf("operation %d = %v, want nil", i, err)
 		}
 	}
 	if want := "[[0 1] [2 3] [4]]"; fmt.Sprint(log.batches) != want {
@@ -276,7 +279,7 @@ func TestTenantAboveLaneShareIsRefusedWhileOthersWait(t *testing.T) {
 		full[i] = log.op("a")
 	}
 	h.ask(t.Context(), "a", full...)
-	h.ask(t.Context(), "a", log.op("a")) // over its share, alone
+	h.ask(t.Context(), "a", log.op("a")) // above its share, while nothing else waits
 	h.ask(t.Context(), "b", log.op("b"))
 	ctx, cancel := context.WithTimeout(fair.With(t.Context(), "a"), eventually.Within)
 	defer cancel()
@@ -315,7 +318,7 @@ func TestCancelledCallerWithdrawsWaitingOperations(t *testing.T) {
 	}
 }
 
-// A request of which a part is in a batch already gets the answers of that part, and the rest is withdrawn.
+// A request with a part in a batch gets the answers of that part, and the rest is withdrawn.
 func TestCancelledCallerGetsAnswersOfBegunOperations(t *testing.T) {
 	s := open(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -326,14 +329,14 @@ func TestCancelledCallerGetsAnswersOfBegunOperations(t *testing.T) {
 	})
 	errs := s.DoAll(ctx, heavy{first, batchRows, 1}, heavy{insert("x"), batchRows, 1})
 	if errs[0] != nil {
-		t.Errorf("the operation that had begun: %v", errs[0])
+		t.Errorf("the operation that had begun = %v, want nil", errs[0])
 	}
 	if perdure.CodeOf(errs[1]) != perdure.CodeUnavailable {
 		t.Errorf("the operation that had not begun: %v, want %s", errs[1], perdure.CodeUnavailable)
 	}
 }
 
-// An operation that always conflicts holds up the others of its batch for a few tries, and not for all of its own.
+// An operation that always conflicts delays the others of its batch for triesShared tries only.
 func TestConflictingOperationIsSplitFromBatch(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		at.Hooks.Age = func() time.Duration { return 0 }
@@ -342,7 +345,7 @@ func TestConflictingOperationIsSplitFromBatch(t *testing.T) {
 		if err := other.Batch(other.Now(), insert("contended"))[0]; err != nil {
 			t.Fatal(err)
 		}
-		var seen, alone int // how often the bystander was decided, and the culprit
+		var seen, alone int // how often the bystander and the culprit were decided
 		culprit := opFunc(func(tx *Tx) error {
 			alone++
 			return bump("contended").Do(tx)
@@ -366,7 +369,8 @@ func TestConflictingOperationIsSplitFromBatch(t *testing.T) {
 	})
 }
 
-// While several tenants write, a batch has a share of operations for each, so that it stays short. A tenant alone fills batches.
+// While several tenants write, a batch takes a limited number of operations of each. A tenant alone
+// fills batches.
 func TestBatchLimitsOperationsPerTenant(t *testing.T) {
 	h := holdLane(t)
 	var log batchLog

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/fair"
 )
 
-// withReaders runs a test on both stores that have sessions to read with.
+// withReaders runs a test on both databases that have separate readers.
 func withReaders(t *testing.T, test func(t *testing.T, at Options)) {
 	t.Helper()
 	t.Run("SQLite", func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestQueryThatTakesTooLongIsEnded(t *testing.T) {
 	})
 }
 
-// holdReader has a tenant hold one of the readers until the test ends.
+// holdReader makes a tenant hold one of the readers until the test ends.
 func holdReader(t *testing.T, s *Store, tenant perdure.TenantID) {
 	t.Helper()
 	in, out := make(chan bool), make(chan bool)

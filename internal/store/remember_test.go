@@ -9,7 +9,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// What a run has said since it was made is known without asking; what it has said already is still found.
+// The recorded names of a run that this process has created are known without a query, and repeated
+// names are still found.
 func TestRecordedNamesAreCached(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		asked := make(map[string]int)
@@ -45,7 +46,7 @@ func TestRecordedNamesAreCached(t *testing.T) {
 		for i := range maxRecorded / 2 {
 			again(i)
 		}
-		// It becomes too much to remember, and is asked for.
+		// Above maxRecorded the names are not cached, and are queried.
 		clear(asked)
 		for i := range 8 {
 			say(maxRecorded/2 + i)
@@ -56,7 +57,7 @@ func TestRecordedNamesAreCached(t *testing.T) {
 		for i := range maxRecorded/2 + 8 {
 			again(i)
 		}
-		// What was rolled back was not said.
+		// Names of a refused operation are not recorded.
 		must(t, s, insert("y"))
 		refused := lookupOp{look("y", "c", "s"), func(tx *Tx) error {
 			if err := record(tx, "y", "c", "s", "d"); err != nil {
@@ -108,8 +109,8 @@ func TestEndedRunIsCached(t *testing.T) {
 	}
 }
 
-// An operation that finds its lane idle is done at once. The store is not closed under it, and no lane is blocked for ever when
-// it breaks off.
+// An operation that finds its lane idle is decided in the caller's goroutine. Close waits for it,
+// and a panic in it does not block the lane for ever.
 func TestDirectBatchBlocksCloseAndStopsWritesOnPanic(t *testing.T) {
 	var before func()
 	opt := Options{Path: filepath.Join(t.TempDir(), "p.db")}
@@ -159,7 +160,8 @@ func TestDirectBatchBlocksCloseAndStopsWritesOnPanic(t *testing.T) {
 	}
 }
 
-// Who looks at everything bypass is not decided again because others go on.
+// A batch that bypasses the cache is not decided again because other lanes change the runs that it
+// reads.
 func TestBypassCacheAvoidsConflicts(t *testing.T) {
 	for _, bypass := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "p.db")

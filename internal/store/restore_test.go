@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
-// resealed is a backup with something else in it, under a seal that is right.
+// resealed gives a changed backup with a valid seal.
 func resealed(t *testing.T, from, change string) string {
 	t.Helper()
 	const seal, sealed = "\nperdure backup sha256 %x\n", len("\nperdure backup sha256 \n") + 2*sha256.Size
@@ -81,7 +81,7 @@ func TestBackupWithInvalidContentsIsRefused(t *testing.T) {
 	}
 }
 
-// A server that finds nonsense in its store says so, and changes nothing.
+// Open refuses a store with an invalid schema version, and changes nothing.
 func TestStoreWithInvalidSchemaVersionIsRefused(t *testing.T) {
 	files, err := schema.ReadDir("schema")
 	if err != nil {
@@ -109,7 +109,7 @@ func TestStoreWithInvalidSchemaVersionIsRefused(t *testing.T) {
 	})
 }
 
-// Of two who restore into one database at the same time, the second is told what the matter is.
+// If two restores run on one database at the same time, the second one gets errNotEmpty.
 func TestSecondConcurrentRestoreIsRefused(t *testing.T) {
 	from, path := open(t, Options{}), filepath.Join(t.TempDir(), "backup")
 	if err := from.Batch(from.Now(), insert("a"))[0]; err != nil {

@@ -44,7 +44,7 @@ var pool = pgtest.Pool{Prepare: func(url string) error {
 	return s.Close()
 }}
 
-// both runs a test on SQLite and on PostgreSQL; at names a fresh database that several stores can open.
+// both runs a test on SQLite and on PostgreSQL. at is a new database that several stores can open.
 func both(t *testing.T, test func(t *testing.T, at Options)) {
 	t.Helper()
 	t.Run("SQLite", func(t *testing.T) {
@@ -58,7 +58,7 @@ func both(t *testing.T, test func(t *testing.T, at Options)) {
 	t.Run("PostgreSQL", func(t *testing.T) { test(t, Options{URL: pool.New(t)}) })
 }
 
-// behind changes the database behind the store's back.
+// behind changes the database without the store's knowledge.
 func behind(t *testing.T, s *Store, query string) {
 	t.Helper()
 	if _, err := s.lanes[0].write.Exec(query, nil); err != nil {
@@ -179,7 +179,7 @@ func TestClockNeverGoesBack(t *testing.T) {
 func TestNewerSchemaIsRefused(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
-		open(t, at).Close() // once more: nothing to do
+		open(t, at).Close() // a second migration has nothing to do
 		behind(t, s, "UPDATE meta SET value='99' WHERE name='schema'")
 		if _, err := Open(at); err == nil || !strings.Contains(err.Error(), "use a newer program") {
 			t.Fatalf("Open of schema 99 = %v, want refused", err)
@@ -261,14 +261,14 @@ func TestConflictingWriteIsDecidedAgain(t *testing.T) {
 		if err != nil || decided != 4 {
 			t.Fatalf("batch = %v, decided %d times, want nil after 4", err, decided)
 		}
-		// Three by the other node, one by this: none was overwritten.
+		// Three writes by the other node, one by this: none was overwritten.
 		if n := count(t, s, "SELECT version FROM runs"); n != 5 {
 			t.Errorf("run a: version = %d, want 5", n)
 		}
 	})
 }
 
-// bump raises a run's version by one.
+// bump increments a run's version.
 func bump(id string) opFunc {
 	return func(tx *Tx) error {
 		r, ok, err := tx.Runs.Get(tenant, ref(id))
@@ -311,13 +311,13 @@ func TestConcurrentOperationsShareCommits(t *testing.T) {
 	t.Run("PostgreSQL", func(t *testing.T) { groups(t, Options{URL: pool.New(t)}) })
 }
 
-// faulty fails one call of a session.
+// faulty is a session in which one call fails.
 type faulty struct {
 	Session
 	commit    error
 	after     bool
 	failed    int
-	failExec  int // the n-th from now fails
+	failExec  int // the nth call from now fails
 	afterExec bool
 }
 
@@ -382,7 +382,7 @@ func TestFailedStatementRollsBack(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		for _, after := range []bool{false, true} {
 			for n := 1; n < 20; n++ {
-				var all []*faulty // Batch is in the first lane, which is the first to be opened
+				var all []*faulty // Batch uses the first lane, whose session is opened first
 				at.Hooks.Wrap = func(x Session) Session {
 					f := &faulty{Session: x, afterExec: after}
 					all = append(all, f)
@@ -415,7 +415,7 @@ func TestFailedStatementRollsBack(t *testing.T) {
 
 const secret = "hunter2-canary-7c1f"
 
-// tell writes the secret wherever somebody could, into a store that takes it out.
+// tell writes the secret into every kind of record, into a store with Redact.
 func tell(t *testing.T, at Options) {
 	t.Helper()
 	at.Redact = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
@@ -504,8 +504,8 @@ func TestDamagedValueIsAnError(t *testing.T) {
 }
 
 func TestEveryInvariantCanBeBroken(t *testing.T) {
-	// A check that never finds anything is worth nothing: each query runs, and the ones that a single row can
-	// break are broken here.
+	// A check that never finds anything proves nothing. Each query runs here, and those that a
+	// single row can violate are violated.
 	for id, spoil := range map[string]string{
 		"S4":  "UPDATE events SET type='run:suspended' WHERE seq=1",
 		"S5":  "UPDATE events SET type='run:completed' WHERE seq=1",
@@ -553,7 +553,8 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 	}
 }
 
-// One that is held for a moment is waited for; for how long at most is another test's.
+// A write waits for a lock that is held for a moment. TestForeignLockIsLoggedOnceAndFailsFast is
+// about longer ones.
 func TestWriteWaitsForForeignLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "p.db")

@@ -52,9 +52,9 @@ var messageTable = &table[perdure.ThreadMessage]{
 
 // Threads holds conversations and their messages.
 //
-// A list of threads reads an index in the order of their last activity, and the last message of
-// each thread, up to the length of an excerpt. The title is a column. Rows from before schema 17
-// have none, and their title is derived from the metadata or the first messages.
+// A list of threads reads an index in the order of their last activity. Of each last message it
+// reads as much as an excerpt needs. The title is a column. Rows from before schema 17 have none,
+// and their title is derived from the metadata or the first messages.
 type Threads struct {
 	in       *Records
 	rows     staged[threadKey, perdure.Thread]

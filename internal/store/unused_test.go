@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Rows that nobody needs, and the threads of a list, are found by an index and not sorted.
+// Unused rows, and the threads of a list, are found by an index and not sorted.
 func TestUnusedRowsAreIndexed(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
@@ -66,8 +66,8 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 	})
 }
 
-// A store from before threads had titles: they are listed all the same, and webhooks of runs stay
-// while a run of then is live.
+// Schema 16 is from before threads had titles. They are still listed, and webhooks of runs stay
+// while a run from before the migration is live.
 func TestMigrationFromSchema16(t *testing.T) {
 	onOld(t, 16, func(t *testing.T, old Session, d *dialect, at Options) {
 		const first = 1000
@@ -119,7 +119,7 @@ func TestMigrationFromSchema16(t *testing.T) {
 	})
 }
 
-// Pages of threads are the same on both stores, also where many have the same instant.
+// Pages of threads are the same on both databases, also where many have the same instant.
 func TestThreadPagesByActivity(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)

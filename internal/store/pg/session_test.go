@@ -80,7 +80,7 @@ func TestValuesRoundTrip(t *testing.T) {
 	short, sum := 0, int64(0)
 	numbers := Column{[][]any{{int64(1)}, {int64(2)}}, 0}
 	one(t, s, "SELECT (-2)::smallint, sum(n) FROM unnest(?::bigint[]) AS n", []any{numbers}, &short, &sum)
-	if short != -2 || sum != 3 { // a sum is a numeric, which comes as a text
+	if short != -2 || sum != 3 { // a sum is a numeric, which arrives as a text
 		t.Errorf("a number of two bytes is %d, want -2; a sum is %d, want 3", short, sum)
 	}
 	data, got := []byte{0, 1, 255}, []byte(nil)
@@ -116,7 +116,8 @@ func TestColumnsRoundTripAsRows(t *testing.T) {
 	}
 }
 
-// The server would convert some of these. The store would not notice that a table has another type than it thinks.
+// The server would convert some of these arguments. The store would not notice that a column has
+// another type than expected.
 func TestArgumentOfAnotherTypeIsRefused(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)
@@ -131,7 +132,7 @@ func TestArgumentOfAnotherTypeIsRefused(t *testing.T) {
 		{"SELECT ?::text", []any{1.5}, "argument 1 has type float64"},
 		{"SELECT ?::text[]", []any{Column{[][]any{{true}}, 0}}, "argument 1: an array of bool"},
 		{"SELECT ?::text[]", []any{Column{[][]any{{"a"}, {int64(1)}}, 0}}, "argument 1: an array of int64"},
-		// This text is as long as a number.
+		// This text has the length of a number.
 		{"SELECT ?::bigint[]", []any{Column{[][]any{{nil}, {"12345678"}}, 0}}, "argument 1: an array of string"},
 		{"SELECT ?::integer[]", []any{Column{[][]any{{int64(1)}}, 0}}, "argument 1: an array"},
 		{"SELECT ?::bigint", []any{Column{[][]any{{int64(1)}}, 0}}, "argument 1: an array"},
@@ -182,7 +183,7 @@ func TestExecAllCountsChangedRows(t *testing.T) {
 	}
 }
 
-// Four bytes would hold the rest of it, which is another number.
+// Four bytes would hold the lower half of it, which is another number.
 func TestNumberOutOfRangeIsRefused(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// begun is how many times a write-ahead log was begun anew.
+// begun is how often a write-ahead log was restarted.
 func begun(t *testing.T, path string) uint32 {
 	t.Helper()
 	f, err := os.Open(path)
@@ -56,12 +56,13 @@ func TestWALRestartsUnderConstantWrites(t *testing.T) {
 		<-written // one that began before
 		<-written
 		if begun(t, path+"-wal") == before {
-			t.Fatalf("the log was not begun anew in round %d", i)
+			t.Fatalf("the log was not restarted in round %d", i)
 		}
 	}
 }
 
-// growLog writes while somebody reads, until the log is far longer than it may stay, and then lets the reader go.
+// growLog writes while a reader holds the log, until it is far longer than walBytes, and then ends
+// the read.
 func growLog(t *testing.T, f *testFile) {
 	t.Helper()
 	s, err := f.Reader(0)
@@ -73,7 +74,7 @@ func growLog(t *testing.T, f *testFile) {
 		t.Fatal(err)
 	}
 	defer s.Rollback()
-	// From here on it holds the log.
+	// From here on the read holds the log.
 	if err := s.Query("SELECT count(*) FROM notes", nil, func(func(...any) error) error { return nil }); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// A testFile is a file with one table, and what a store has around it.
+// A testFile is a file with one table, and the parts of a store that it needs.
 type testFile struct {
 	*File
 	path    string
@@ -90,8 +90,8 @@ func (f *testFile) logBytes() int64 {
 	return info.Size()
 }
 
-// A database that can't be in WAL mode, or syncs too little, is found out by reading the settings
-// back.
+// open reads the settings back, so that a database without WAL mode, or with too few syncs, is
+// refused.
 func TestUnsafeSettingsAreReadBack(t *testing.T) {
 	_, err := open(filepath.Join(t.TempDir(), "p.db"), "NORMAL")
 	if err == nil || !strings.Contains(err.Error(), "survives a power loss") {
@@ -141,8 +141,7 @@ func TestReaderQueryEndsAtDeadline(t *testing.T) {
 	})
 }
 
-// Space is kept back in a file as soon as the disk is looked at, and given away when the disk
-// refuses a write.
+// The reserve is allocated by the first check of the disk, and freed when the disk refuses a write.
 func TestReserveIsAllocatedAndSpent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	f := openTest(t, path, Options{Reserve: 1 << 20})
@@ -163,7 +162,7 @@ func TestReserveIsAllocatedAndSpent(t *testing.T) {
 	if f.SpendReserve() {
 		t.Error("SpendReserve = true a second time, want false")
 	}
-	f.reserve.check() // the disk has room after all
+	f.reserve.check() // the disk has space after all
 	if n := held(); n != 1<<20 || f.Full() {
 		t.Errorf("after the next check: %d bytes are reserved, full: %t, want %d and not full", n, f.Full(), 1<<20)
 	}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// SQLite takes a frame that was damaged for the end of the log. What is behind it is lost then, but neither without a word nor without a copy.
+// SQLite takes a damaged frame for the end of the log. The commits behind it are lost, but an error
+// is logged and a copy of the log is kept.
 func TestDamagedWALIsKeptAndLogged(t *testing.T) {
 	const rows = 40
 	from := filepath.Join(t.TempDir(), "p.db")
@@ -67,7 +68,7 @@ func TestDamagedWALIsKeptAndLogged(t *testing.T) {
 	}
 }
 
-// A log that is begun anew has the frames of the round before behind its end: they are no damage.
+// A restarted log has frames of its earlier use behind its end, which are no damage.
 func TestFramesOfEarlierWALAreNoDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	f := openTest(t, path, Options{WALPages: 1 << 30})

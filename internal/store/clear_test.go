@@ -21,8 +21,10 @@ func TestPacedSleepsBetweenSteps(t *testing.T) {
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		steps = -1000
-		if err := Paced(ctx, func() (bool, error) { leave(); return step() }); !errors.Is(err, context.Canceled) || steps != -999 {
-			t.Errorf("Paced with a cancelled context = %v after %d steps, want context.Canceled after 1", err, steps+1000)
+		if err := Paced(ctx, func() (bool, error) { leave(); return step() }); !errors.Is(err, context.Canceled) ||
+			steps != -999 {
+			t.Errorf("Paced with a cancelled context = %v after %d steps, want context.Canceled after 1", err,
+				steps+1000)
 		}
 	})
 }

@@ -76,7 +76,8 @@ func crashedAmid(t *testing.T, again bool, code perdure.Code, runs, before int) 
 	}
 	// The store does not wait for a server that takes long to come back: nothing was written, and
 	// the caller tries again.
-	for perdure.CodeOf(err) == perdure.CodeUnavailable && time.Since(began) > awayAfter && time.Since(began) < eventually.Within {
+	for perdure.CodeOf(err) == perdure.CodeUnavailable && time.Since(began) > awayAfter &&
+		time.Since(began) < eventually.Within {
 		err = s.Batch(s.Now(), insert("b"))[0]
 	}
 	if !hit || perdure.CodeOf(err) != code {

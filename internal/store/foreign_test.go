@@ -54,7 +54,8 @@ func TestForeignLockIsLoggedOnceAndFailsFast(t *testing.T) {
 	}
 	for i := range 3 {
 		err := s.Batch(s.Now(), insert("a"), insert("b"))[0]
-		if perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "nothing was written: another program holds the database locked") {
+		if perdure.CodeOf(err) != perdure.CodeUnavailable ||
+			!strings.Contains(err.Error(), "nothing was written: another program holds the database locked") {
 			t.Errorf("batch %d under a foreign lock = %v, want unavailable because of the lock", i, err)
 		}
 	}
@@ -70,16 +71,21 @@ func TestForeignLockIsLoggedOnceAndFailsFast(t *testing.T) {
 	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil || s.Away() != nil {
 		t.Errorf("after the lock is free: batch = %v, Away = %v, want nil", err, s.Away())
 	}
-	if a, b, c := log.count("holds the database locked"), log.count("no longer locked"), log.count("a batch was not written"); a != 1 || b != 1 || c != 0 {
+	if a, b, c := log.count("holds the database locked"), log.count("no longer locked"),
+		log.count("a batch was not written"); a != 1 || b != 1 || c != 0 {
 		t.Errorf("log lines: %d of the lock, %d of its end, %d of failed batches, want 1, 1, 0", a, b, c)
 	}
 }
 
 func TestMovedDatabaseStopsWrites(t *testing.T) {
 	for name, take := range map[string]func(path string) error{
-		"removed":         os.Remove,
-		"moved":           func(path string) error { return os.Rename(path, path+".old") },
-		"replaced":        func(path string) error { os.WriteFile(path+".new", nil, 0o600); return os.Rename(path+".new", path) },
+		"removed": os.Remove,
+		"moved":   func(path string) error { return os.Rename(path, path+".old") },
+		"replaced": func(path string) error {
+			os.WriteFile(path+".new", nil,
+				0o600)
+			return os.Rename(path+".new", path)
+		},
 		"without its log": func(path string) error { return os.Remove(path + "-wal") },
 		"with its folder": func(path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+"-old") },
 	} {

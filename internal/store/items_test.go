@@ -61,7 +61,8 @@ func TestConsecutiveItemsShareOneUpdate(t *testing.T) {
 		for _, id := range []string{"x", "y"} {
 			must(t, s, opFunc(func(tx *Tx) error {
 				for i := range int64(items) {
-					tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: ref(id), Seq: i + 1, Type: "signal", Status: perdure.ItemPending, Name: fmt.Sprint(id, i), Data: "1", AlarmAt: tx.Now.Add(1)})
+					tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: ref(id), Seq: i + 1, Type: "signal",
+						Status: perdure.ItemPending, Name: fmt.Sprint(id, i), Data: "1", AlarmAt: tx.Now.Add(1)})
 				}
 				r, _, err := tx.Runs.Get(tenant, ref(id))
 				r.Version++
@@ -92,12 +93,16 @@ func TestConsecutiveItemsShareOneUpdate(t *testing.T) {
 			t.Helper()
 			got := ""
 			for i := range items {
-				got += fmt.Sprint(count(t, s, "SELECT CASE status WHEN 'pending' THEN 0 WHEN 'processing' THEN epoch ELSE 9 END FROM inbox WHERE tenant='acme' AND run_id='x' AND seq=?", int64(i+1)))
+				got += fmt.Sprint(count(t, s,
+					"SELECT CASE status WHEN 'pending' THEN 0 WHEN 'processing' THEN epoch ELSE 9 END FROM inbox "+
+						"WHERE tenant='acme' AND run_id='x' AND seq=?", int64(i+1)))
 			}
 			if got != want || n["INSERT INTO inbox"] > 0 != inserts || n["UPDATE inbox"] != updates {
-				t.Errorf("%s: statuses of the items = %s, want %s; statements: %v, want inserts %t and %d updates", what, got, want, n, inserts, updates)
+				t.Errorf("%s: statuses of the items = %s, want %s; statements: %v, want inserts %t and %d updates",
+					what, got, want, n, inserts, updates)
 			}
-			if m := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='y' AND status='pending' AND name<>'' AND alarm_at IS NOT NULL"); m != items {
+			if m := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='y' AND status='pending' AND name<>'' "+
+				"AND alarm_at IS NOT NULL"); m != items {
 				t.Errorf("%s: %d items of run y are unchanged, want %d", what, m, items)
 			}
 		}
@@ -113,10 +118,12 @@ func TestConsecutiveItemsShareOneUpdate(t *testing.T) {
 			return true
 		})
 		is("each in its own way", "99999922999999229222", true, 0)
-		if got := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND wait_id='w20' AND name='x19'"); got != 1 {
+		got := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND wait_id='w20' AND name='x19'")
+		if got != 1 {
 			t.Errorf("items with wait_id w20 and name x19 = %d, want 1", got)
 		}
-		if got := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND status='done' AND alarm_at IS NULL"); got != 13 {
+		got = count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND status='done' AND alarm_at IS NULL")
+		if got != 13 {
 			t.Errorf("%d items are done without an alarm, want 13", got)
 		}
 	})

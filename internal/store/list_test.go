@@ -24,7 +24,8 @@ func endedRuns(t *testing.T, s *Store, n int) {
 		}
 		values = append(values, c)
 	}
-	behind(t, s, fmt.Sprintf("INSERT INTO runs (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<%d) SELECT %s FROM n, runs WHERE id='template'",
+	behind(t, s, fmt.Sprintf("INSERT INTO runs (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n "+
+		"WHERE i<%d) SELECT %s FROM n, runs WHERE id='template'",
 		strings.Join(runTable.cols, ","), n, strings.Join(values, ",")))
 	behind(t, s, "DELETE FROM runs WHERE id='template'")
 }
@@ -110,11 +111,14 @@ func TestPageEndsAtByteLimit(t *testing.T) {
 		s := open(t, at)
 		const runs, budget = 150, 256 << 10
 		for i := range runs {
-			must(t, s, tagged(tenant, fmt.Sprintf("r%03d", i), map[string]string{"team": "red", "a": strings.Repeat("x", 4096), "b": strings.Repeat("y", 4096)}))
+			must(t, s, tagged(tenant, fmt.Sprintf("r%03d", i),
+				map[string]string{"team": "red", "a": strings.Repeat("x", 4096), "b": strings.Repeat("y", 4096)}))
 		}
-		behind(t, s, "UPDATE runs SET metadata=metadata||'"+strings.Repeat(" ", 2*budget)+"' WHERE id='r077'") // larger than a page
+		// Larger than a page.
+		behind(t, s, "UPDATE runs SET metadata=metadata||'"+strings.Repeat(" ", 2*budget)+"' WHERE id='r077'")
 		for what, f := range map[string]RunFilter{
-			"no filter": {}, "a filter": {Kind: "job"}, "metadata": {Metadata: map[string]string{"team": "red"}}, "a state": {State: perdure.Queued},
+			"no filter": {}, "a filter": {Kind: "job"}, "metadata": {Metadata: map[string]string{"team": "red"}},
+			"a state": {State: perdure.Queued},
 		} {
 			f.Limit, f.Bytes = 1000, budget
 			ids, pages := follow(t, s, f)
@@ -234,7 +238,8 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		s := open(t, at)
 		endedRuns(t, s, 5000)
 		must(t, s, tagged(tenant, "r1", map[string]string{"team": "red", "env": "prod"}))
-		behind(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) SELECT tenant,'env','prod',id FROM runs WHERE id>'x'")
+		behind(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) SELECT tenant,'env','prod',id FROM runs "+
+			"WHERE id>'x'")
 		behind(t, s, "UPDATE runs SET root_id='r1', parent_id='r1', journal_key=id WHERE id IN ('x100007','x100009')")
 		behind(t, s, "CREATE INDEX IF NOT EXISTS runs_live ON runs (tenant, alarm_at, id) WHERE alarm_at IS NOT NULL")
 		if s.Shared() {
@@ -246,11 +251,18 @@ func TestListsUseTheirIndexes(t *testing.T) {
 			runs             int
 			sqlite, postgres string
 		}{
-			"metadata":    {RunFilter{Metadata: map[string]string{"team": "red"}}, 1, "SEARCH run_metadata USING PRIMARY KEY (tenant=? AND name=? AND value=? AND run_id>? AND run_id<?)", "run_metadata_pkey"},
-			"two entries": {RunFilter{Metadata: map[string]string{"team": "red", "env": "prod"}}, 1, "SEARCH run_metadata USING PRIMARY KEY (tenant=? AND name=? AND value=? AND run_id>? AND run_id<?)", "run_metadata_pkey"},
-			"tree":        {RunFilter{RootID: "r1"}, 3, "SEARCH runs USING COVERING INDEX runs_root (tenant=? AND root_id=? AND id>? AND id<?)", "runs_root"},
-			"children":    {RunFilter{ParentID: "r1"}, 2, "SEARCH runs USING INDEX runs_parent (tenant=? AND parent_id=?)", "runs_parent"},
-			"live":        {RunFilter{Live: true}, 1, "SEARCH runs USING COVERING INDEX runs_live (tenant=? AND alarm_at>?)", "runs_live"},
+			"metadata": {RunFilter{Metadata: map[string]string{"team": "red"}}, 1,
+				"SEARCH run_metadata USING PRIMARY KEY (tenant=? AND name=? AND value=? AND run_id>? AND run_id<?)",
+				"run_metadata_pkey"},
+			"two entries": {RunFilter{Metadata: map[string]string{"team": "red", "env": "prod"}}, 1,
+				"SEARCH run_metadata USING PRIMARY KEY (tenant=? AND name=? AND value=? AND run_id>? AND run_id<?)",
+				"run_metadata_pkey"},
+			"tree": {RunFilter{RootID: "r1"}, 3,
+				"SEARCH runs USING COVERING INDEX runs_root (tenant=? AND root_id=? AND id>? AND id<?)", "runs_root"},
+			"children": {RunFilter{ParentID: "r1"}, 2,
+				"SEARCH runs USING INDEX runs_parent (tenant=? AND parent_id=?)", "runs_parent"},
+			"live": {RunFilter{Live: true}, 1, "SEARCH runs USING COVERING INDEX runs_live (tenant=? AND alarm_at>?)",
+				"runs_live"},
 		} {
 			c.f.Limit = 50
 			p, w := watchedPage(t, s, c.f)
@@ -262,8 +274,10 @@ func TestListsUseTheirIndexes(t *testing.T) {
 			if s.Shared() {
 				want, all = c.postgres, "Seq Scan on"
 			}
-			if !strings.Contains(plan, want) || strings.Contains(plan, all) || strings.Contains(plan, "Seq Scan on run_metadata") {
-				t.Errorf("%s: the plan has no %q, or reads everything:\n%s\n%s", what, want, plan, strings.Join(w.queries, "\n"))
+			if !strings.Contains(plan, want) || strings.Contains(plan, all) ||
+				strings.Contains(plan, "Seq Scan on run_metadata") {
+				t.Errorf("%s: the plan has no %q, or reads everything:\n%s\n%s", what, want, plan,
+					strings.Join(w.queries, "\n"))
 			}
 			if w.rows > 20 {
 				t.Errorf("%s: %d rows were read for %d runs", what, w.rows, c.runs)

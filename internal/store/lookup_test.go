@@ -51,7 +51,8 @@ func record(tx *Tx, id, commit, key, digest string) error {
 	r.Version++
 	r.JournalSeq++
 	tx.Runs.Put(r, nil)
-	tx.Journal.Put(JournalRow{Tenant: tenant, RunID: r.ID, Seq: r.JournalSeq, Key: key, Value: "1", Digest: digest, At: tx.Now})
+	tx.Journal.Put(JournalRow{Tenant: tenant, RunID: r.ID, Seq: r.JournalSeq, Key: key, Value: "1", Digest: digest,
+		At: tx.Now})
 	return tx.Commits.Put(tenant, r.ID, perdure.Taken{ID: commit, Digest: "d", Answer: commit + " of " + id})
 }
 
@@ -185,8 +186,10 @@ func TestRepeatedDecisionLooksUpAgain(t *testing.T) {
 
 // lookupPlans are the indexes that lookups use.
 var lookupPlans = []struct{ table, from, sqlite, postgres string }{
-	{"commits", "SELECT tenant,run_id,commit_id", "USING PRIMARY KEY (tenant=? AND run_id=? AND commit_id=?)", "commits_pkey"},
-	{"journal", "SELECT tenant, run_id, key, digest", "USING INDEX journal_key (tenant=? AND run_id=? AND key=?)", "journal_key"},
+	{"commits", "SELECT tenant,run_id,commit_id", "USING PRIMARY KEY (tenant=? AND run_id=? AND commit_id=?)",
+		"commits_pkey"},
+	{"journal", "SELECT tenant, run_id, key, digest", "USING INDEX journal_key (tenant=? AND run_id=? AND key=?)",
+		"journal_key"},
 }
 
 // A lookup by the run alone would read its whole journal.
@@ -201,13 +204,15 @@ func TestSQLiteLookupsUseWholeKey(t *testing.T) {
 				part[i] = []any{"acme", "r", "k"}
 			}
 			plan := ""
-			err := sess.Query("EXPLAIN QUERY PLAN SELECT * FROM "+p.table+" "+s.dialect.among(p.table, columns, s.dialect.rows(part)), s.dialect.args(part), func(scan func(...any) error) error {
-				var a, b, c int
-				line := ""
-				err := scan(&a, &b, &c, &line)
-				plan += line + "\n"
-				return err
-			})
+			err := sess.Query("EXPLAIN QUERY PLAN SELECT * FROM "+p.table+" "+
+				s.dialect.among(p.table, columns, s.dialect.rows(part)), s.dialect.args(part),
+				func(scan func(...any) error) error {
+					var a, b, c int
+					line := ""
+					err := scan(&a, &b, &c, &line)
+					plan += line + "\n"
+					return err
+				})
 			if err != nil || !strings.Contains(plan, "SEARCH "+p.table+" "+p.sqlite) {
 				t.Errorf("plan of %d lookups in %s does not use the whole key (%v):\n%s", n, p.table, err, plan)
 			}
@@ -233,13 +238,15 @@ func TestPostgreSQLLookupsUseWholeKey(t *testing.T) {
 		}
 		for _, p := range lookupPlans {
 			plan, name := "", prepared(t, sess, p.from)
-			err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['x'],array['a'])", nil, func(scan func(...any) error) error {
-				line := ""
-				err := scan(&line)
-				plan += line + "\n"
-				return err
-			})
-			if key := map[string]string{"commits": "commit_id", "journal": "key"}[p.table]; err != nil || !strings.Contains(plan, p.postgres+" on "+p.table) || !strings.Contains(plan, "("+key+" = ") {
+			err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['x'],array['a'])", nil,
+				func(scan func(...any) error) error {
+					line := ""
+					err := scan(&line)
+					plan += line + "\n"
+					return err
+				})
+			if key := map[string]string{"commits": "commit_id", "journal": "key"}[p.table]; err != nil ||
+				!strings.Contains(plan, p.postgres+" on "+p.table) || !strings.Contains(plan, "("+key+" = ") {
 				t.Errorf("plan of lookups in %s does not use the whole key (%v):\n%s", p.table, err, plan)
 			}
 		}

@@ -33,7 +33,11 @@ func listed(t *testing.T, s *Store, owner perdure.TenantID, f RunFilter) string 
 	}
 	for {
 		var p RunPage
-		if err := s.View(t.Context(), func(v *View) (err error) { p, err = v.Runs.Page(owner, f); return err }); err != nil {
+		if err := s.View(t.Context(), func(v *View) (err error) {
+			p,
+				err = v.Runs.Page(owner, f)
+			return err
+		}); err != nil {
 			t.Fatalf("list %s's runs by %v: %v", owner, f.Metadata, err)
 		}
 		for _, r := range p.Runs {
@@ -102,10 +106,12 @@ func TestRunsAreFoundByMetadata(t *testing.T) {
 				}
 			}
 		}
-		if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"}, Before: "r3"}); got != "r1" {
+		if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"},
+			Before: "r3"}); got != "r1" {
 			t.Errorf("runs with team=red before r3: %q, want r1", got)
 		}
-		if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"}, State: perdure.Completed}); got != "" {
+		if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"},
+			State: perdure.Completed}); got != "" {
 			t.Errorf("completed runs with team=red: %q, want none", got)
 		}
 		sound(t, s)
@@ -129,7 +135,8 @@ func TestRemovedRunLeavesTheMetadataIndex(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		by := map[string]string{"team": "red", "long": strings.Repeat("ü", 500)}
-		must(t, s, tagged(tenant, "r1", by), tagged(tenant, "r2", by), tagged(tenant, "r3", by), tagged("other", "r1", by))
+		must(t, s, tagged(tenant, "r1", by), tagged(tenant, "r2", by), tagged(tenant, "r3", by),
+			tagged("other", "r1", by))
 		must(t, s, opFunc(func(tx *Tx) error {
 			r, _, err := tx.Runs.Get(tenant, "r1")
 			if err == nil {
@@ -151,7 +158,8 @@ func TestRemovedRunLeavesTheMetadataIndex(t *testing.T) {
 func TestCheckFindsMissingMetadataIndexRows(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
-		must(t, s, tagged(tenant, "r1", map[string]string{"a": "1", "b": "2"}), tagged(tenant, "r2", map[string]string{"a": "1"}))
+		must(t, s, tagged(tenant, "r1", map[string]string{"a": "1", "b": "2"}),
+			tagged(tenant, "r2", map[string]string{"a": "1"}))
 		behind(t, s, "DELETE FROM run_metadata WHERE run_id='r1' AND name='b'")
 		behind(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) VALUES ('acme','c','3','gone')")
 		var rows []string
@@ -236,7 +244,8 @@ func TestOlderStoreIsGivenTheMetadataIndex(t *testing.T) {
 			t.Errorf("the other tenant's runs with team=red: %q, want x", got)
 		}
 		if n := count(t, s, "SELECT count(*) FROM run_metadata"); n != runs+1 {
-			t.Errorf("%d rows in the index, want %d: two of every other run, one of another tenant's, none of a damaged one", n, runs+1)
+			t.Errorf("%d rows in the index, want %d: two of every other run, one of another tenant's, none of a "+
+				"damaged one", n, runs+1)
 		}
 		sound(t, s)
 	})
@@ -296,14 +305,17 @@ func TestStartSoonAfterAnUpgradeAddsRunsOfOlderNodes(t *testing.T) {
 func TestBackupCarriesTheMetadataIndex(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		from, path := open(t, Options{}), filepath.Join(t.TempDir(), "backup")
-		must(t, from, tagged(tenant, "r1", map[string]string{"team": "red"}), tagged(tenant, "r2", map[string]string{"team": "blue", "job": "1"}))
+		must(t, from, tagged(tenant, "r1", map[string]string{"team": "red"}),
+			tagged(tenant, "r2", map[string]string{"team": "blue", "job": "1"}))
 		b, err := from.Backup(t.Context(), path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// A backup from before the index has no rows of it.
-		older := resealed(t, resealed(t, path, "DELETE FROM run_metadata"), "DELETE FROM meta WHERE name='metadata_index'")
-		older = resealed(t, older, fmt.Sprintf("UPDATE meta SET value=replace(value,'\"rows\":%d','\"rows\":%d') WHERE name='backup'", b.Rows, b.Rows-3))
+		older := resealed(t, resealed(t, path, "DELETE FROM run_metadata"),
+			"DELETE FROM meta WHERE name='metadata_index'")
+		older = resealed(t, older, fmt.Sprintf("UPDATE meta SET value=replace(value,'\"rows\":%d','\"rows\":%d') "+
+			"WHERE name='backup'", b.Rows, b.Rows-3))
 		into := open(t, at)
 		_, _, err = into.Restore(t.Context(), older, func(int64, perdure.Instant) Adoption {
 			return Adoption{Run: func(r perdure.Run) (perdure.Run, []perdure.Line, error) { return r, nil, nil }}

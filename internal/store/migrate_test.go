@@ -55,7 +55,8 @@ func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *diale
 // runsOfSchema10 is the table of runs before schema 11.
 func runsOfSchema10() *table[perdure.Run] {
 	at := slices.Index(runTable.cols, "place")
-	return &table[perdure.Run]{name: "runs", once: true, keys: runTable.keys, cols: slices.Delete(slices.Clone(runTable.cols), at, at+1),
+	return &table[perdure.Run]{name: "runs", once: true, keys: runTable.keys,
+		cols: slices.Delete(slices.Clone(runTable.cols), at, at+1),
 		bind: func(r *perdure.Run) []any { return slices.Delete(runTable.bind(r), at, at+1) }}
 }
 
@@ -67,10 +68,14 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	run := newRun("a", 1e15)
 	run.Options.Webhook = `"https://example.com/a"`
 	list := slices.Concat(runsOfSchema10().insert(d, []perdure.Run{run}), apiKeyTable.insert(d, []perdure.Key{
-		{ID: "admin", Tenant: "default", Platform: true, Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report", "keys:admin"}},
+		{ID: "admin", Tenant: "default", Platform: true,
+			Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report",
+				"keys:admin"}},
 		{ID: "worker", Tenant: "default", Platform: true, Scopes: []perdure.Scope{"worker:poll", "worker:report"}},
-		{ID: "tenant", Tenant: "acme", Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report", "keys:admin"}},
-	}), []statement{{"INSERT INTO outbox (tenant,run_id,seq,target,type,state,attempts,created_at,alarm_at) VALUES ('acme','a',1,'run','run:created','pending',0,1,1)", nil, 1}})
+		{ID: "tenant", Tenant: "acme", Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control",
+			"worker:poll", "worker:report", "keys:admin"}},
+	}), []statement{{"INSERT INTO outbox (tenant,run_id,seq,target,type,state,attempts,created_at,alarm_at) " +
+		"VALUES ('acme','a',1,'run','run:created','pending',0,1,1)", nil, 1}})
 	if _, err := execAll(old, list); err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +87,10 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	if err := s.View(t.Context(), func(v *View) error {
 		for id, want := range map[string]bool{"admin": true, "worker": false, "tenant": false} {
 			k, ok, err := v.Keys.Get(id)
-			if err != nil || !ok || k.Allows(perdure.ScopeWebhooks) != want || !k.Allows(perdure.ScopePoll) || k.Allows(perdure.ScopeKeys) != (id != "worker") {
-				t.Errorf("key %s: scopes after the migration = %v (%v), want webhooks:admin %t", id, k.Scopes, err, want)
+			if err != nil || !ok || k.Allows(perdure.ScopeWebhooks) != want || !k.Allows(perdure.ScopePoll) ||
+				k.Allows(perdure.ScopeKeys) != (id != "worker") {
+				t.Errorf("key %s: scopes after the migration = %v (%v), want webhooks:admin %t", id, k.Scopes, err,
+					want)
 			}
 		}
 		notes, err := v.Outbox.OfRun(tenant, "a")
@@ -132,8 +139,10 @@ func TestMigrationFromSchema4(t *testing.T) {
 				// Schema 5 adds runs:approve. Schema 11 adds audit:read to keys:admin, and gives
 				// platform keys the scopes for what they could do without one.
 				more := map[string]int{"admin": 1 + 3, "ops": 2, "tenant": 1}[k.ID]
-				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") || len(k.Scopes) != len(before.Scopes)+more || k.Full() != (k.ID == "admin") {
-					t.Errorf("key %s: scopes after the migration = %v (%v), want %d", k.ID, k.Scopes, err, len(before.Scopes)+more)
+				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") ||
+					len(k.Scopes) != len(before.Scopes)+more || k.Full() != (k.ID == "admin") {
+					t.Errorf("key %s: scopes after the migration = %v (%v), want %d", k.ID, k.Scopes, err,
+						len(before.Scopes)+more)
 				}
 			}
 			return nil
@@ -159,7 +168,8 @@ func TestPlatformKeysKeepTheirRights(t *testing.T) {
 		if err := old.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		want := map[string]string{"later": "worker:poll platform:read platform:admin", "first": "keys:admin platform:read platform:admin audit:read",
+		want := map[string]string{"later": "worker:poll platform:read platform:admin",
+			"first":  "keys:admin platform:read platform:admin audit:read",
 			"tenant": "keys:admin audit:read", "reader": "runs:read"}
 		s := open(t, at)
 		if err := s.View(t.Context(), func(v *View) error {

@@ -36,7 +36,8 @@ func TestCommitWithLostAnswerIsResolved(t *testing.T) {
 			at := Options{URL: pool.New(t)}
 			w := tapped(t, at.URL)
 			at.URL = w.url
-			at.Hooks.Age = func() time.Duration { return 0 } // on a busy machine a decision may become too old and be repeated
+			// On a busy machine a decision may become too old and be repeated.
+			at.Hooks.Age = func() time.Duration { return 0 }
 			s := open(t, at)
 			if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
 				t.Fatal(err)
@@ -57,7 +58,8 @@ func TestCommitWithLostAnswerIsResolved(t *testing.T) {
 				}))[0]
 				w.set(nil)
 				if err != nil || !hit || decided < x.decided[0] || decided > x.decided[len(x.decided)-1] {
-					t.Fatalf("batch = %v, decided %d times, want nil after one of %v; cut: %t", err, decided, x.decided, hit)
+					t.Fatalf("batch = %v, decided %d times, want nil after one of %v; cut: %t", err, decided,
+						x.decided, hit)
 				}
 				if after := count(t, s, "SELECT version FROM runs"); after != before+1 {
 					t.Fatalf("run a: version after one write = %d, want %d", after, before+1)
@@ -122,7 +124,8 @@ func TestFailedPostgreSQLCommitIsNotAcknowledged(t *testing.T) {
 		s := open(t, at)
 		all[0].commit = errDisk
 		errs := s.Batch(s.Now(), insert("a"), insert("b"))
-		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown || all[0].failed != 1 {
+		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown ||
+			all[0].failed != 1 {
 			t.Errorf("batch = %v after %d failed commits, want unknown after 1", errs, all[0].failed)
 		}
 		// The server owns the file: only the batch is in doubt.
@@ -199,7 +202,8 @@ func TestUnsafePostgreSQLSettingsAreRefused(t *testing.T) {
 	}
 	say("CREATE ROLE hasty SUPERUSER LOGIN PASSWORD '" + conn.Config().Password + "'")
 	say("ALTER ROLE hasty SET synchronous_commit=off")
-	refused(as(t, address, func(u *url.URL) { u.User = url.UserPassword("hasty", conn.Config().Password) }), "refusing to start: synchronous_commit is off")
+	refused(as(t, address, func(u *url.URL) { u.User = url.UserPassword("hasty", conn.Config().Password) }),
+		"refusing to start: synchronous_commit is off")
 
 	latin := "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
 	if _, err := conn.Exec(ctx, latin+" LOCALE_PROVIDER libc"); err != nil { // unknown to versions before 15
@@ -222,7 +226,8 @@ func TestUnsafePostgreSQLSettingsAreRefused(t *testing.T) {
 	say("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name='perdure'")
 	level := opFunc(func(tx *Tx) error {
 		level := ""
-		err := tx.sess.Query("SELECT current_setting('synchronous_commit')", nil, func(scan func(...any) error) error { return scan(&level) })
+		err := tx.sess.Query("SELECT current_setting('synchronous_commit')", nil,
+			func(scan func(...any) error) error { return scan(&level) })
 		if level != "on" {
 			return errors.Join(err, fmt.Errorf("synchronous_commit is %q", level))
 		}
@@ -272,7 +277,8 @@ func end(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	defer c.Close(t.Context())
-	_, err = c.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname=current_database() AND pid<>pg_backend_pid()").ReadAll()
+	_, err = c.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "+
+		"WHERE datname=current_database() AND pid<>pg_backend_pid()").ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,12 +327,13 @@ func TestPlansAreRenewedAsTablesGrow(t *testing.T) {
 	lookUp()
 	sess := s.lanes[LaneWork].write
 	plan, name := "", prepared(t, sess, "parent_id<>''")
-	err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['boss'],array['a'])", nil, func(scan func(...any) error) error {
-		line := ""
-		err := scan(&line)
-		plan += line + "\n"
-		return err
-	})
+	err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['boss'],array['a'])", nil,
+		func(scan func(...any) error) error {
+			line := ""
+			err := scan(&line)
+			plan += line + "\n"
+			return err
+		})
 	if err != nil || !strings.Contains(plan, "runs_parent") {
 		t.Errorf("the plan for the grown table does not use runs_parent (%v):\n%s", err, plan)
 	}

@@ -69,7 +69,8 @@ func (h *heldLane) ask(ctx context.Context, t perdure.TenantID, ops ...Op) {
 	h.t.Helper()
 	before := h.lane.queue.queued.Load()
 	go h.do(ctx, t, ops...)
-	eventually.True(h.t, "the operations wait in the queue", func() bool { return h.lane.queue.queued.Load() == before+int64(len(ops)) })
+	eventually.True(h.t, "the operations wait in the queue",
+		func() bool { return h.lane.queue.queued.Load() == before+int64(len(ops)) })
 }
 
 func (h *heldLane) do(ctx context.Context, t perdure.TenantID, ops ...Op) {
@@ -127,11 +128,13 @@ func TestHeavyOperationHasItsOwnBatch(t *testing.T) {
 	for _, x := range []struct {
 		name        string
 		rows, bytes int
-	}{{"rows", heavyRows + 1, 1}, {"bytes", 1, heavyBytes + 1}, {"more rows than a batch has", batchRows, 1}, {"more bytes", 1, 2 * batchBytes}} {
+	}{{"rows", heavyRows + 1, 1}, {"bytes", 1, heavyBytes + 1}, {"more rows than a batch has", batchRows, 1},
+		{"more bytes", 1, 2 * batchBytes}} {
 		t.Run(x.name, func(t *testing.T) {
 			h := holdLane(t)
 			var log batchLog
-			h.ask(t.Context(), "a", heavy{log.op("a0"), x.rows, x.bytes}, heavy{log.op("a1"), x.rows, x.bytes}, heavy{log.op("a2"), x.rows, x.bytes})
+			h.ask(t.Context(), "a", heavy{log.op("a0"), x.rows, x.bytes}, heavy{log.op("a1"), x.rows, x.bytes},
+				heavy{log.op("a2"), x.rows, x.bytes})
 			h.ask(t.Context(), "b", log.op("b0"), log.op("b1"))
 			h.release()
 			h.collect(5)
@@ -314,7 +317,8 @@ func TestCancelledCallerWithdrawsWaitingOperations(t *testing.T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if n := q.queued.Load(); n != 0 || len(q.turns) != 0 || len(q.round) != 0 {
-		t.Errorf("left in the queue: %d operations, %d turns, %d of them in the round, want none", n, len(q.turns), len(q.round))
+		t.Errorf("left in the queue: %d operations, %d turns, %d of them in the round, want none", n, len(q.turns),
+			len(q.round))
 	}
 }
 
@@ -324,7 +328,8 @@ func TestCancelledCallerGetsAnswersOfBegunOperations(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	first := opFunc(func(*Tx) error {
 		cancel()
-		eventually.True(t, "the second operation is withdrawn", func() bool { return s.lanes[LaneWork].queue.queued.Load() == 0 })
+		eventually.True(t, "the second operation is withdrawn",
+			func() bool { return s.lanes[LaneWork].queue.queued.Load() == 0 })
 		return nil
 	})
 	errs := s.DoAll(ctx, heavy{first, batchRows, 1}, heavy{insert("x"), batchRows, 1})
@@ -361,7 +366,8 @@ func TestConflictingOperationIsSplitFromBatch(t *testing.T) {
 		}
 		errs := s.Batch(s.Now(), bystander, culprit)
 		if errs[0] != nil || seen > triesShared+1 {
-			t.Errorf("the bystander was decided %d times and got %v, want at most %d times and no error", seen, errs[0], triesShared+1)
+			t.Errorf("the bystander was decided %d times and got %v, want at most %d times and no error", seen,
+				errs[0], triesShared+1)
 		}
 		if errs[1] != nil && alone < maxTries {
 			t.Errorf("the operation that conflicts was given up after %d tries: %v", alone, errs[1])

@@ -155,7 +155,8 @@ func TestDirectBatchBlocksCloseAndStopsWritesOnPanic(t *testing.T) {
 		s.Do(context.Background(), insert("y"))
 	}()
 	before = nil
-	if err := s.Do(context.Background(), insert("z")); perdure.CodeOf(err) != perdure.CodeUnavailable || s.Err() == nil {
+	if err := s.Do(context.Background(), insert("z")); perdure.CodeOf(err) != perdure.CodeUnavailable ||
+		s.Err() == nil {
 		t.Errorf("after a panic in a batch: Do = %v, Err = %v, want unavailable and an error", err, s.Err())
 	}
 }

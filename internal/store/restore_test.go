@@ -73,7 +73,8 @@ func TestBackupWithInvalidContentsIsRefused(t *testing.T) {
 		}
 		for kind, opt := range into {
 			s := open(t, opt)
-			_, _, err := s.Restore(context.Background(), resealed(t, path, change), func(int64, perdure.Instant) Adoption { return Adoption{} }, nil)
+			_, _, err := s.Restore(context.Background(), resealed(t, path, change),
+				func(int64, perdure.Instant) Adoption { return Adoption{} }, nil)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("restore into %s after %s: %v, want an error with %q", kind, change, err, want)
 			}
@@ -88,7 +89,8 @@ func TestStoreWithInvalidSchemaVersionIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	onOld(t, len(files), func(t *testing.T, old Session, _ *dialect, at Options) {
-		for value, want := range map[string]string{"-1": `its schema is "-1"`, "x": `its schema is "x"`, "0": `its schema is "0"`, "": `its schema is ""`, "3": "from schema 3", "99": "newer program"} {
+		for value, want := range map[string]string{"-1": `its schema is "-1"`, "x": `its schema is "x"`,
+			"0": `its schema is "0"`, "": `its schema is ""`, "3": "from schema 3", "99": "newer program"} {
 			if _, err := old.Exec("UPDATE meta SET value=? WHERE name='schema'", []any{value}); err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +143,8 @@ func TestSecondConcurrentRestoreIsRefused(t *testing.T) {
 		_, _, err := second.Restore(context.Background(), path, as, nil)
 		other <- err
 	}()
-	eventually.True(t, "the second waits for the first", func() bool { return count(t, first, "SELECT count(*) FROM pg_locks WHERE NOT granted") > 0 })
+	eventually.True(t, "the second waits for the first",
+		func() bool { return count(t, first, "SELECT count(*) FROM pg_locks WHERE NOT granted") > 0 })
 	close(goOn)
 	if err := <-one; err != nil {
 		t.Errorf("first restore: %v", err)

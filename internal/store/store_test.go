@@ -67,13 +67,16 @@ func behind(t *testing.T, s *Store, query string) {
 }
 
 func newRun(id string, now perdure.Instant) perdure.Run {
-	return perdure.Run{Tenant: tenant, ID: ref(id), RootID: ref(id), Kind: "job", Class: perdure.Task, Queue: "default", State: perdure.Queued, Version: 1,
-		Attempt: 1, MaxAttempts: 3, CreatedAt: now, DeadlineAt: now.Add(time.Hour), Ready: true, ReadyAt: now, AlarmAt: now.Add(time.Minute), Seq: 1}
+	return perdure.Run{Tenant: tenant, ID: ref(id), RootID: ref(id), Kind: "job", Class: perdure.Task,
+		Queue: "default", State: perdure.Queued, Version: 1,
+		Attempt: 1, MaxAttempts: 3, CreatedAt: now, DeadlineAt: now.Add(time.Hour), Ready: true, ReadyAt: now,
+		AlarmAt: now.Add(time.Minute), Seq: 1}
 }
 
 func insert(id string) opFunc {
 	return func(tx *Tx) error {
-		tx.Runs.Put(newRun(id, tx.Now), []perdure.Line{{Seq: 1, Type: perdure.LineCreated, At: tx.Now, Attempt: 1, Data: "{}"}})
+		tx.Runs.Put(newRun(id, tx.Now), []perdure.Line{{Seq: 1, Type: perdure.LineCreated, At: tx.Now, Attempt: 1,
+			Data: "{}"}})
 		return nil
 	}
 }
@@ -92,7 +95,8 @@ func count(t *testing.T, s *Store, query string, args ...any) (n int) {
 func TestSecondServerOnSameFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	s := open(t, Options{Path: path})
-	if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), "another server has this store open") {
+	if _, err := Open(Options{Path: path}); err == nil ||
+		!strings.Contains(err.Error(), "another server has this store open") {
 		t.Fatalf("second Open = %v, want that another server has the store open", err)
 	}
 	s.Close()
@@ -109,7 +113,8 @@ func TestUnsafeSQLiteSettingsAreRefused(t *testing.T) {
 	s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db"), Synchronous: "EXTRA"})
 	for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "3"} {
 		var got string
-		if err := s.lanes[0].write.Query("PRAGMA "+name, nil, func(scan func(...any) error) error { return scan(&got) }); err != nil || got != want {
+		if err := s.lanes[0].write.Query("PRAGMA "+name, nil,
+			func(scan func(...any) error) error { return scan(&got) }); err != nil || got != want {
 			t.Errorf("%s = %s (%v), want %s", name, got, err, want)
 		}
 	}
@@ -133,7 +138,8 @@ func TestClockFarBehindStoreIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), "ahead of this machine's clock") {
+	if _, err := Open(Options{Path: path}); err == nil ||
+		!strings.Contains(err.Error(), "ahead of this machine's clock") {
 		t.Fatalf("Open with a clock two hours behind = %v, want refused", err)
 	}
 }
@@ -149,7 +155,8 @@ func TestStoreClockAheadIsLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	if s = open(t, Options{Path: path, Logger: log.logger()}); s.Ahead() < 39*time.Minute || log.count("clock is ahead") != 1 {
+	if s = open(t, Options{Path: path, Logger: log.logger()}); s.Ahead() < 39*time.Minute ||
+		log.count("clock is ahead") != 1 {
 		t.Errorf("store is ahead by %s, want about 40m and one log line: %s", s.Ahead(), log.text.String())
 	}
 }
@@ -225,7 +232,8 @@ func TestBadOperationDoesNotFailItsBatch(t *testing.T) {
 			panic("a defect")
 		})
 		errs := s.Batch(s.Now(), insert("a"), bad, panics, insert("b"))
-		if errs[0] != nil || errs[3] != nil || perdure.CodeOf(errs[1]) != perdure.CodeUnavailable || perdure.CodeOf(errs[2]) != perdure.CodeInternal {
+		if errs[0] != nil || errs[3] != nil || perdure.CodeOf(errs[1]) != perdure.CodeUnavailable ||
+			perdure.CodeOf(errs[2]) != perdure.CodeInternal {
 			t.Fatalf("batch = %v, want nil, unavailable, internal, nil", errs)
 		}
 		if n := count(t, s, "SELECT count(*) FROM runs WHERE id IN ('a','b')"); n != 2 {
@@ -303,7 +311,8 @@ func TestConcurrentOperationsShareCommits(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := s.Do(context.Background(), insert("late")); perdure.CodeOf(err) != perdure.CodeUnavailable && perdure.CodeOf(err) != perdure.CodeUnknown {
+		if err := s.Do(context.Background(), insert("late")); perdure.CodeOf(err) != perdure.CodeUnavailable &&
+			perdure.CodeOf(err) != perdure.CodeUnknown {
 			t.Errorf("Do after Close = %v, want unavailable or unknown", err)
 		}
 	}
@@ -355,10 +364,15 @@ func TestFailedSQLiteCommitIsNotAcknowledged(t *testing.T) {
 			t.Fatal(err)
 		}
 		var f *faulty
-		s := open(t, Options{Memory: m, Hooks: Hooks{Wrap: func(x Session) Session { f = &faulty{Session: x, after: after}; return f }}})
+		s := open(t, Options{Memory: m, Hooks: Hooks{Wrap: func(x Session) Session {
+			f = &faulty{Session: x,
+				after: after}
+			return f
+		}}})
 		f.commit = errDisk
 		errs := s.Batch(s.Now(), insert("a"), insert("b"))
-		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown || f.failed != 1 {
+		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown ||
+			f.failed != 1 {
 			t.Errorf("batch = %v after %d failed commits, want unknown after 1", errs, f.failed)
 		}
 		f.commit = nil
@@ -428,9 +442,12 @@ func tell(t *testing.T, at Options) {
 		r.Activity = "reading " + secret
 		r.Failure = &perdure.Failure{Code: "x", Message: secret}
 		tx.Runs.Put(r, []perdure.Line{{Seq: 1, Type: "run:created", Data: perdure.Object("k", secret)}})
-		tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: "a", Seq: 1, Status: perdure.ItemDone, Data: perdure.Value(`"` + secret + `"`)})
-		tx.Journal.Put(JournalRow{Tenant: tenant, RunID: "a", Seq: 1, Key: "k", Value: perdure.Value(`"` + secret + `"`)})
-		tx.Threads.AddMessage(perdure.ThreadMessage{Tenant: tenant, ThreadID: "t", Seq: 1, Content: perdure.Value(`"` + secret + `"`)})
+		tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: "a", Seq: 1, Status: perdure.ItemDone,
+			Data: perdure.Value(`"` + secret + `"`)})
+		tx.Journal.Put(JournalRow{Tenant: tenant, RunID: "a", Seq: 1, Key: "k",
+			Value: perdure.Value(`"` + secret + `"`)})
+		tx.Threads.AddMessage(perdure.ThreadMessage{Tenant: tenant, ThreadID: "t", Seq: 1,
+			Content: perdure.Value(`"` + secret + `"`)})
 		if err := tx.Commits.Put(tenant, "a", perdure.Taken{ID: "c", Answer: secret}); err != nil {
 			return err
 		}
@@ -518,7 +535,8 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 		"S19": "UPDATE ru" + "ns SET strikes=3",
 		"P14": "INSERT INTO blob_refs VALUES ('acme','a','nowhere')",
 		"P9":  "INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) VALUES ('acme','t','',1,1,'',5)",
-		"P7":  "INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) VALUES ('acme','t','',1,1,'nobody',0)",
+		"P7": "INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) " +
+			"VALUES ('acme','t','',1,1,'nobody',0)",
 		"S18": "INSERT INTO dead_letters VALUES ('acme','a','k','q','c','',1,1,'')",
 		"P10": "INSERT INTO gatherings VALUES ('acme','g','group','all','','open',1,1,NULL,0,1,0,0,'','a',0)",
 	} {

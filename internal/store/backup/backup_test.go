@@ -150,7 +150,8 @@ func TestInvalidBackupIsRefused(t *testing.T) {
 			return nil
 		},
 		"one of a generation that can't be": func(s *sqlite.Session) error {
-			execAll(t, s, tables[0], fmt.Sprintf(`INSERT INTO meta VALUES ('backup','{"generation":%d}')`, MaxGeneration+1))
+			execAll(t, s, tables[0], fmt.Sprintf(`INSERT INTO meta VALUES ('backup','{"generation":%d}')`,
+				MaxGeneration+1))
 			return nil
 		},
 	} {

@@ -218,7 +218,8 @@ func inTurns(b *testing.B, sides ...side) {
 		}
 		b.ReportMetric(median(func(r round) float64 { return float64(r.wall.Microseconds()) }), s.name+"-µs/op")
 		b.ReportMetric(median(func(r round) float64 { return float64(r.cpu.Microseconds()) }), s.name+"-cpu-µs/op")
-		b.ReportMetric(median(func(r round) float64 { return float64(r.server.Microseconds()) }), s.name+"-server-cpu-µs/op")
+		b.ReportMetric(median(func(r round) float64 { return float64(r.server.Microseconds()) }),
+			s.name+"-server-cpu-µs/op")
 		b.ReportMetric(median(func(r round) float64 { return r.allocs }), s.name+"-allocs/op")
 	}
 }
@@ -319,6 +320,7 @@ func BenchmarkSession(b *testing.B) {
 			side{name: "pgx-slices", op: write(other, nativeSlices), pid: pid(other)})
 	})
 	b.Run("read", func(b *testing.B) {
-		inTurns(b, side{name: "ours", op: query(ours), pid: pid(ours)}, side{name: "pgx", op: query(other), pid: pid(other)})
+		inTurns(b, side{name: "ours", op: query(ours), pid: pid(ours)},
+			side{name: "pgx", op: query(other), pid: pid(other)})
 	})
 }

@@ -58,7 +58,8 @@ func TestDamagedWALIsKeptAndLogged(t *testing.T) {
 				t.Errorf("%d rows are left, want at least %d", n, c.rows)
 			}
 			copies, err := filepath.Glob(path + "-wal.damaged-*")
-			if err != nil || (len(copies) == 1) != c.kept || (strings.Count(f.log.String(), "THE WRITE-AHEAD LOG IS DAMAGED") == 1) != c.kept {
+			if err != nil || (len(copies) == 1) != c.kept ||
+				(strings.Count(f.log.String(), "THE WRITE-AHEAD LOG IS DAMAGED") == 1) != c.kept {
 				t.Fatalf("copies of the log = %v (%v), want one: %t; log: %s", copies, err, c.kept, f.log.String())
 			}
 			if c.kept && !bytes.Equal(contents(t, copies[0]), c.log) {
@@ -87,7 +88,8 @@ func TestFramesOfEarlierWALAreNoDamage(t *testing.T) {
 	wal := contents(t, path+"-wal")
 	b, err := readLog(bytes.NewReader(wal))
 	if err != nil || b.commits != 0 || b.frame == 0 || len(wal) != before {
-		t.Errorf("readLog of a restarted log = %+v, %v, want no commits behind the end; %d bytes before, %d after", b, err, before, len(wal))
+		t.Errorf("readLog of a restarted log = %+v, %v, want no commits behind the end; %d bytes before, %d after", b,
+			err, before, len(wal))
 	}
 }
 

@@ -35,7 +35,7 @@ const (
 // Backup writes everything that is committed at one moment into a new file that only its owner can
 // read. Writers are not blocked, except in a store in memory. The file is on disk when Backup
 // returns.
-func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b Backup, err error) {
+func (s *Store) Backup(ctx context.Context, path string, progress func(Copied)) (b Backup, err error) {
 	err = backup.Create(ctx, path, func(into *sqlite.Session) error {
 		return s.Audit(ctx, func(v *View) (err error) {
 			if err := migrate(into, sqliteDialect, false); err != nil {
@@ -44,7 +44,7 @@ func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b B
 			if err := into.Begin(); err != nil {
 				return err
 			}
-			if b, err = v.copyTo(ctx, into, told); err != nil {
+			if b, err = v.copyTo(ctx, into, progress); err != nil {
 				return err // Create removes the file
 			}
 			return into.Commit()
@@ -62,7 +62,7 @@ func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b B
 }
 
 // copyTo copies a view into an empty database.
-func (v *View) copyTo(ctx context.Context, into Session, told func(Copied)) (b Backup, err error) {
+func (v *View) copyTo(ctx context.Context, into Session, progress func(Copied)) (b Backup, err error) {
 	b = Backup{At: v.Now, From: v.dialect.name}
 	if b.Generation, err = v.Generation(); err != nil {
 		return b, err
@@ -71,7 +71,7 @@ func (v *View) copyTo(ctx context.Context, into Session, told func(Copied)) (b B
 	if err != nil {
 		return b, err
 	}
-	c := backup.Copier{Into: into, Inserts: sqliteDialect.inserts, Told: told}
+	c := backup.Copier{Into: into, Inserts: sqliteDialect.inserts, Told: progress}
 	for i := range tables {
 		n, err := c.Table(ctx, &tables[i], v.sess)
 		if err != nil {

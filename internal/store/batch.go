@@ -155,16 +155,16 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 	s := l.s
 	var err error
 	var contended map[any]bool
-	doubt := false
+	recount := false
 	begin, remembered := time.Now(), s.trusted()
 	l.stillLocked()
 	for try := 1; ; try++ {
 		if fail := s.Err(); fail != nil {
-			return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
+			return sameError(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
 		}
 		tx := newTx(s, l.read, s.notBefore(now))
-		tx.cache, tx.Again, tx.mayAge = remembered, again || try > 1, try > maxOld
-		tx.doubt, tx.locked, tx.contended, tx.paced = doubt, l.locked, contended, paced
+		tx.cache, tx.Again, tx.ignoreAge = remembered, again || try > 1, try > maxOld
+		tx.recount, tx.locked, tx.contended, tx.paced = recount, l.locked, contended, paced
 		if len(contended) > 0 {
 			tx.locked = maps.Clone(contended)
 			maps.Copy(tx.locked, l.locked)
@@ -196,7 +196,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 		case errors.Is(err, errConflict) || s.dialect.conflict(err):
 			// A unique key exists although the counter in its row says otherwise: the counter may
 			// be damaged.
-			doubt = doubt || try > 2 && !errors.Is(err, errConflict)
+			recount = recount || try > 2 && !errors.Is(err, errConflict)
 			if try > 1 && isSweep(ops) {
 				contended = l.contended(tx, contended)
 			}
@@ -215,14 +215,14 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 				continue // with the reserve freed
 			}
 			if len(ops) == 1 {
-				return all(1, s.refusedWrite(errNoSpace)), nil
+				return sameError(1, s.refusedWrite(errNoSpace)), nil
 			}
 			err = perdure.Errorf(perdure.CodeStorageFull, "nothing was written: %v", errNoSpace)
 		case s.dialect.readOnly(err):
 			if try == 1 {
 				continue // on a new connection, perhaps to the new primary
 			}
-			return all(len(ops), s.refusedWrite(errReadOnly)), nil
+			return sameError(len(ops), s.refusedWrite(errReadOnly)), nil
 		case s.dialect.lost(err):
 			if time.Since(begin) < maxWait && s.Away() == nil {
 				s.pause(10*time.Millisecond + rand.N(40*time.Millisecond))
@@ -245,7 +245,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 		}
 		err = s.unavailable(err)
 	}
-	return all(len(ops), err), nil
+	return sameError(len(ops), err), nil
 }
 
 // isSweep tells whether a batch is a single sweep of the watchdog. A sweep touches many unrelated
@@ -261,7 +261,7 @@ func (s *Store) Outdate() { s.changes.Add(1) }
 
 // outdated tells whether a batch has to be decided again because of Outdate or MaxAge.
 func (s *Store) outdated(tx *Tx) bool {
-	return !tx.mayAge && (tx.changes != s.changes.Load() || s.age != nil && s.age(tx.begun) > MaxAge)
+	return !tx.ignoreAge && (tx.changes != s.changes.Load() || s.age != nil && s.age(tx.begun) > MaxAge)
 }
 
 // pause waits before another try, or until the store is closed.
@@ -287,8 +287,8 @@ func (s *Store) unavailable(err error) error {
 		"nothing was written: the store made an error, which is in the server's log")
 }
 
-// all gives the same error for each of n operations.
-func all(n int, err error) []error {
+// sameError gives the same error for each of n operations.
+func sameError(n int, err error) []error {
 	out := make([]error, n)
 	for i := range out {
 		out[i] = err
@@ -307,7 +307,7 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 	for i, op := range ops {
 		tx.mark()
 		before := tx.Cost()
-		err := guarded(tx, op)
+		err := doSafely(tx, op)
 		if tx.s.opt.Hooks.Spent != nil {
 			tx.s.opt.Hooks.Spent(op, tx.Cost().Minus(before))
 		}
@@ -324,7 +324,7 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 		}
 		errs[i] = err
 		for _, ref := range op.Needs() {
-			tx.judged = append(tx.judged, runKey{ref.Tenant, ref.Run})
+			tx.refused = append(tx.refused, runKey{ref.Tenant, ref.Run})
 		}
 	}
 	return errs, nil
@@ -354,8 +354,8 @@ func (tx *Tx) readTogether(ops []Op) error {
 	return tx.lookUp(lookups) // after the runs: their versions guard it
 }
 
-// guarded runs an operation and turns a panic into a refusal of that operation.
-func guarded(tx *Tx, op Op) (err error) {
+// doSafely runs an operation and turns a panic into a refusal of that operation.
+func doSafely(tx *Tx, op Op) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			tx.s.log.Error("an operation panicked", "operation", fmt.Sprintf("%T", op), "panic", p, "stack",
@@ -426,13 +426,13 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 		l = s.lanes[x.Lane()]
 	}
 	t := fair.Tenant(ctx)
-	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fit(ops)) && l.queue.mayPass(t, ops) &&
+	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fitBatch(ops)) && l.queue.mayPass(t, ops) &&
 		l.mu.TryLock() {
 		return l.batchDirect(t, ops) // no other operation to share a commit with: skip the queue
 	}
 	r := newRequest(t, ops)
 	if err := l.queue.push(r); err != nil {
-		return all(len(ops), err)
+		return sameError(len(ops), err)
 	}
 	var gone error
 	select {

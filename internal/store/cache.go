@@ -109,7 +109,7 @@ func (c *cache) clear() {
 	c.young, c.old = nil, nil
 }
 
-// drop removes a live run. An ended run can't change any more, and stays.
+// drop removes a live run. An ended run stays ended, and so does its entry.
 func (c *cache) drop(k runKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +147,7 @@ func (repo *Runs) recall(k runKey) bool {
 func (tx *Tx) verify() error {
 	byTenant := make(map[perdure.TenantID][]string)
 	seen := make(map[runKey]bool)
-	for _, k := range slices.Concat(tx.cached, tx.judged) {
+	for _, k := range slices.Concat(tx.cached, tx.refused) {
 		if _, read := tx.Runs.read[k]; read && !seen[k] && !tx.Runs.rows.byKey[k].dirty {
 			seen[k] = true
 			byTenant[k.t] = append(byTenant[k.t], string(k.r))

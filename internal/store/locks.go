@@ -242,9 +242,9 @@ func (tx *Tx) Contended() bool { return len(tx.contended) > 0 }
 
 // refuseLocked refuses the operation if it has staged a locked row.
 func (tx *Tx) refuseLocked() error {
-	if !tx.hit {
+	if !tx.stagedLocked {
 		return nil
 	}
-	tx.hit = false
+	tx.stagedLocked = false
 	return errLocked
 }

@@ -92,8 +92,8 @@ func (l *load) add(op Op) bool {
 	return true
 }
 
-// fit tells whether operations fit into one batch.
-func fit(ops []Op) bool {
+// fitBatch tells whether operations fit into one batch.
+func fitBatch(ops []Op) bool {
 	var l load
 	for _, op := range ops {
 		if !l.add(op) {
@@ -180,7 +180,7 @@ func newQueue() *queue {
 func (q *queue) push(r *request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.meet(r.tenant)
+	q.noteTenant(r.tenant)
 	t := q.turns[r.turnKey]
 	if t == nil {
 		t = &turn{turnKey: r.turnKey}
@@ -210,8 +210,8 @@ func (q *queue) ring() {
 	}
 }
 
-// meet records that a tenant writes. The caller holds the lock.
-func (q *queue) meet(t perdure.TenantID) {
+// noteTenant records that a tenant writes. The caller holds the lock.
+func (q *queue) noteTenant(t perdure.TenantID) {
 	if t == "" {
 		return
 	}
@@ -246,7 +246,7 @@ func (s *Store) InUse() bool {
 func (q *queue) mayPass(t perdure.TenantID, ops []Op) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.meet(t)
+	q.noteTenant(t)
 	return q.restOf(t) == 0 || !anyHeavy(ops)
 }
 

@@ -32,7 +32,7 @@ var errNotEmpty = errors.New("the store is not empty: a backup is restored into 
 // generation. adopt is called with that generation and the instant before anything is written. The
 // backup is not changed.
 func (s *Store) Restore(
-	ctx context.Context, path string, adopt func(generation int64, now perdure.Instant) Adoption, told func(Copied),
+	ctx context.Context, path string, adopt func(generation int64, now perdure.Instant) Adoption, progress func(Copied),
 ) (b Backup, generation int64, err error) {
 	folder := "" // the system's folder for temporary files
 	if s.opt.Path != "" {
@@ -56,7 +56,7 @@ func (s *Store) Restore(
 		return b, 0, err
 	}
 	now := max(s.clock(), b.At)
-	if err := fill(s, ctx, from, l.write, &b, generation, now, adopt(generation, now), told); err != nil {
+	if err := fill(s, ctx, from, l.write, &b, generation, now, adopt(generation, now), progress); err != nil {
 		if s.dialect.conflict(err) || s.dialect.locked(err) { // another process restores at the same time
 			err = errNotEmpty
 		}
@@ -102,7 +102,7 @@ func (c *restoring) save(name string, rows int, list []statement) error {
 // fill copies a backup into an empty store.
 func fill(
 	s *Store, ctx context.Context, from, into Session, b *Backup, generation int64, now perdure.Instant,
-	adopt Adoption, told func(Copied),
+	adopt Adoption, progress func(Copied),
 ) error {
 	tables, err := knownTables(from)
 	if err != nil {
@@ -111,7 +111,7 @@ func fill(
 	if err := empty(s, into, tables); err != nil {
 		return err
 	}
-	c := &restoring{backup.Copier{Into: into, Inserts: s.dialect.inserts, Told: told}, ctx, s.dialect}
+	c := &restoring{backup.Copier{Into: into, Inserts: s.dialect.inserts, Told: progress}, ctx, s.dialect}
 	added := int64(0)
 	for i := range tables {
 		switch t := &tables[i]; t.Name {
@@ -214,11 +214,11 @@ func (c *restoring) adoptRuns(from Session, adopt Adoption) (added int64, err er
 	}
 	err = runTable.query(from, "", nil, func(r *perdure.Run) error {
 		if r.State.Live() {
-			next, told, err := adopt.Run(*r)
+			next, newLines, err := adopt.Run(*r)
 			if err != nil {
 				return fmt.Errorf("adopt run %s: %w", r.ID, err)
 			}
-			for _, l := range told {
+			for _, l := range newLines {
 				lines = append(lines, eventRow{r.Tenant, r.ID, l})
 			}
 			*r = next

@@ -303,7 +303,7 @@ func (repo *Runs) touched() []perdure.RunID {
 
 // Put stages a run, new or changed, and the lines that this adds to its log.
 func (repo *Runs) Put(r perdure.Run, lines []perdure.Line) {
-	if repo.in.tx.doubt {
+	if repo.in.tx.recount {
 		lines = repo.renumber(&r, lines)
 	}
 	repo.rows.put(runKey{r.Tenant, r.ID}, r)

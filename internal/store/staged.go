@@ -90,7 +90,7 @@ func (s *staged[K, T]) put(k K, v T) {
 		s.byKey[k] = r
 	}
 	if tx.locked != nil && tx.locked[k] {
-		tx.hit = true
+		tx.stagedLocked = true
 	}
 	before, spent := *r, tx.spend(0, 0)
 	*r = row[T]{val: v, exists: true, dirty: true, stored: before.stored}

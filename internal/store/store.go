@@ -51,8 +51,7 @@ type Hooks struct {
 	OpRows      int                   // replaces the constant OpRows
 	WALPages    int                   // length of the write-ahead log, instead of 4000 pages
 
-	// LockPatience is how long a write waits for another program's lock on the file, instead of 5
-	// s.
+	// LockPatience replaces the 5 s that a write waits for another program's lock on the file.
 	LockPatience time.Duration
 }
 

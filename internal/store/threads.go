@@ -240,7 +240,7 @@ func (repo *Threads) Put(th perdure.Thread) {
 
 // AddMessage stages a message. The caller stages the thread with the new Seq.
 func (repo *Threads) AddMessage(m perdure.ThreadMessage) {
-	if repo.in.tx.doubt { // as renumber does for log lines
+	if repo.in.tx.recount { // as renumber does for log lines
 		last := int64(0)
 		_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM messages WHERE tenant=? AND thread_id=?",
 			[]any{string(m.Tenant), string(m.ThreadID)}, func(scan func(...any) error) error {

@@ -28,26 +28,26 @@ type Tx struct {
 	begun time.Time
 	// changes is Store.changes when the batch began; see Store.outdated.
 	changes int64
-	// mayAge is set when the batch is written although it is outdated.
-	mayAge bool
+	// ignoreAge is set when the batch is written although it is outdated.
+	ignoreAge bool
 	// paced is set when callers wait for the batch; see Late.
 	paced bool
 
 	cache *cache
-	// doubt is set when counters in rows may be wrong, so that numbers are read from the tables.
-	doubt bool
+	// recount is set when counters in rows may be wrong, so that numbers are read from the tables.
+	recount bool
 	// cached are the runs that came from the cache instead of the database.
 	cached []runKey
-	// judged are the runs that refused operations were about.
-	judged []runKey
+	// refused are the runs that refused operations were about.
+	refused []runKey
 
 	// locked are the keys of rows that another session holds locked or changes all the time. An
 	// operation that stages one of them is refused.
 	locked map[any]bool
 	// contended are those of locked that change all the time.
 	contended map[any]bool
-	// hit is set when a row of locked was staged.
-	hit bool
+	// stagedLocked is set when a row of locked was staged.
+	stagedLocked bool
 
 	// later are statements that are executed after the rows are written.
 	later added[statement]
@@ -74,7 +74,7 @@ func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
 }
 
 // mark begins an operation.
-func (tx *Tx) mark() { tx.undo, tx.hit = tx.undo[:0], false }
+func (tx *Tx) mark() { tx.undo, tx.stagedLocked = tx.undo[:0], false }
 
 // rollback undoes what was staged since mark, the last change first.
 func (tx *Tx) rollback() {
@@ -87,8 +87,8 @@ func (tx *Tx) rollback() {
 // Try calls f as an operation inside the operation. If f fails or panics, its changes are undone
 // and the caller goes on.
 func (tx *Tx) Try(f func() error) error {
-	n, hit := len(tx.undo), tx.hit
-	tx.hit = false
+	n, before := len(tx.undo), tx.stagedLocked
+	tx.stagedLocked = false
 	err := func() (err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -101,7 +101,7 @@ func (tx *Tx) Try(f func() error) error {
 		}
 		return tx.refuseLocked()
 	}()
-	tx.hit = hit
+	tx.stagedLocked = before
 	if err != nil {
 		for _, u := range slices.Backward(tx.undo[n:]) {
 			u()

@@ -17,7 +17,7 @@
 //	gather      the lane takes the next operations, in turns between tenants     queue.go
 //	decide      each operation reads from Records and stages its changes         tx.go, staged.go
 //	verify      versions of runs that the batch read but does not write          cache.go
-//	commit      all staged rows in one transaction, versioned ones first       batch.go
+//	commit      all staged rows in one transaction, versioned ones first         batch.go
 //	answer      every operation gets its own error; callbacks of Tx.After run    batch.go
 //
 // Lanes decide at the same time. Two lanes, or two nodes, that change the same row conflict: the

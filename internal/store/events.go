@@ -187,8 +187,8 @@ const endWithin = 64
 func (repo *Events) Ended(t perdure.TenantID, run perdure.RunID) (ended bool, err error) {
 	err = repo.in.sess.Query("SELECT COUNT(*) FROM (SELECT type FROM events WHERE tenant=? AND run_id=? "+
 		"ORDER BY seq DESC"+atMost+") AS last WHERE type IN (?,?,?,?)",
-		[]any{string(t), string(run), int64(endWithin), perdure.LineCompleted, perdure.LineFailed,
-			perdure.LineTimedOut, perdure.LineCancelled},
+		[]any{string(t), string(run), int64(endWithin), perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut,
+			perdure.LineCancelled},
 		func(scan func(...any) error) error {
 			var n int64
 			err := scan(&n)

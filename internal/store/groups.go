@@ -26,19 +26,16 @@ var groupHeads = &table[perdure.Group]{
 
 // groupHead are the columns of a group without its members.
 var groupHead = []string{"tenant", "id", "kind", "mode", "on_losers", "state", "version", "created_at", "alarm_at",
-	"ended_at", "total", "ended",
-	"ok", "made", "next"}
+	"ended_at", "total", "ended", "ok", "made", "next"}
 
 func bindGroup(g *perdure.Group) []any {
 	return []any{string(g.Tenant), string(g.ID), g.Kind, g.Mode, g.OnLosers, g.State, g.Version, int64(g.CreatedAt),
-		orNull(g.AlarmAt),
-		int64(g.EndedAt), int64(g.Total), int64(g.Ended), int64(g.OK), string(g.Made), int64(g.Next)}
+		orNull(g.AlarmAt), int64(g.EndedAt), int64(g.Total), int64(g.Ended), int64(g.OK), string(g.Made), int64(g.Next)}
 }
 
 func scanGroup(g *perdure.Group) []any {
 	return []any{&g.Tenant, &g.ID, &g.Kind, &g.Mode, &g.OnLosers, &g.State, &g.Version, &g.CreatedAt,
-		nullable[perdure.Instant]{&g.AlarmAt},
-		&g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, &g.Next}
+		nullable[perdure.Instant]{&g.AlarmAt}, &g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, &g.Next}
 }
 
 func validateGroup(g *perdure.Group) { clampCounts(&g.Ended, &g.OK) }

@@ -26,13 +26,13 @@ var itemTable = &table[perdure.Item]{
 		"data", "created_at", "alarm_at", "error", "watchdog_at"},
 	bind: func(i *perdure.Item) []any {
 		return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name,
-			string(i.From), i.Outcome, string(i.Data),
-			int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError, orNull(i.WatchdogAt)}
+			string(i.From), i.Outcome, string(i.Data), int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError,
+			orNull(i.WatchdogAt)}
 	},
 	scan: func(i *perdure.Item) []any {
-		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From,
-			&i.Outcome, &i.Data, &i.CreatedAt,
-			nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError, nullable[perdure.Instant]{&i.WatchdogAt}}
+		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From, &i.Outcome,
+			&i.Data, &i.CreatedAt, nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError,
+			nullable[perdure.Instant]{&i.WatchdogAt}}
 	},
 }
 

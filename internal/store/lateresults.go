@@ -12,8 +12,7 @@ var lateTable = &table[perdure.LateResult]{
 		"attempt", "worker"},
 	bind: func(l *perdure.LateResult) []any {
 		return []any{string(l.Tenant), string(l.RunID), int64(l.N), l.CommitID, l.Epoch, string(l.FromRun),
-			string(l.Result), l.Summary, l.State, int64(l.At),
-			int64(l.Attempt), l.Worker}
+			string(l.Result), l.Summary, l.State, int64(l.At), int64(l.Attempt), l.Worker}
 	},
 	scan: func(l *perdure.LateResult) []any {
 		return []any{&l.Tenant, &l.RunID, &l.N, &l.CommitID, &l.Epoch, &l.FromRun, &l.Result, &l.Summary, &l.State,

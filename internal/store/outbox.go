@@ -18,13 +18,11 @@ var noteTable = &table[perdure.Notification]{
 		"status", "error", "version"},
 	bind: func(n *perdure.Notification) []any {
 		return []any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook), n.Type, n.State, n.Attempts, n.Tries,
-			int64(n.CreatedAt), orNull(n.AlarmAt),
-			int64(n.Status), n.Error, n.Version}
+			int64(n.CreatedAt), orNull(n.AlarmAt), int64(n.Status), n.Error, n.Version}
 	},
 	scan: func(n *perdure.Notification) []any {
 		return []any{&n.Tenant, &n.RunID, &n.Seq, &n.Webhook, &n.Type, &n.State, &n.Attempts, &n.Tries, &n.CreatedAt,
-			nullable[perdure.Instant]{&n.AlarmAt},
-			&n.Status, &n.Error, &n.Version}
+			nullable[perdure.Instant]{&n.AlarmAt}, &n.Status, &n.Error, &n.Version}
 	},
 }
 

@@ -15,35 +15,29 @@ import (
 // insertColumns are written only when a run is accepted, updateColumns with every transition.
 var (
 	insertColumns = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id",
-		"journal_key",
-		"continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts", "place"}
+		"journal_key", "continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts",
+		"place"}
 	updateColumns = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard",
-		"resumed",
-		"ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at", "wait_at",
-		"finished_at", "beat_at",
-		"deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq", "inbox_open", "journal_seq",
-		"waits_open", "children", "late",
-		"watched", "cascade", "alarm_at", "rest", "committed"}
+		"resumed", "ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at",
+		"wait_at", "finished_at", "beat_at", "deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq",
+		"inbox_open", "journal_seq", "waits_open", "children", "late", "watched", "cascade", "alarm_at", "rest",
+		"committed"}
 )
 
 func bindInsert(r *perdure.Run) []any {
 	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority),
-		string(r.ThreadID),
-		string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf), string(r.RetryOf),
-		string(r.Input),
-		string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt), int64(r.MaxAttempts), int64(r.Place())}
+		string(r.ThreadID), string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf),
+		string(r.RetryOf), string(r.Input), string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt),
+		int64(r.MaxAttempts), int64(r.Place())}
 }
 
 func bindUpdate(r *perdure.Run) []any {
 	return []any{string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Deliveries),
-		int64(r.Turn),
-		toBit(r.Ready), toBit(r.Heard), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt), int64(r.FirstGrantAt),
-		int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt), int64(r.WaitAt),
-		int64(r.FinishedAt), int64(r.BeatAt),
-		int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said), string(r.Result), r.Seq, r.InboxSeq,
-		int64(r.InboxOpen), r.JournalSeq,
-		int64(r.WaitsOpen), int64(r.Children), int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt),
-		packRest(r), packLastCommit(r)}
+		int64(r.Turn), toBit(r.Ready), toBit(r.Heard), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt),
+		int64(r.FirstGrantAt), int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt),
+		int64(r.WaitAt), int64(r.FinishedAt), int64(r.BeatAt), int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said),
+		string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq, int64(r.WaitsOpen), int64(r.Children),
+		int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packLastCommit(r)}
 }
 
 var runTable = &table[perdure.Run]{
@@ -51,19 +45,15 @@ var runTable = &table[perdure.Run]{
 	cols: slices.Concat(insertColumns, updateColumns), keys: []string{"tenant", "id"},
 	bind: func(r *perdure.Run) []any { return append(bindInsert(r), bindUpdate(r)...) },
 	scan: func(r *perdure.Run) []any {
+		// The column place is ignored: it follows from other columns.
 		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID,
-			&r.JournalKey,
-			// The place follows from other columns.
-			&r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt, &r.MaxAttempts,
-			ignored{},
-			&r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn, bit{&r.Ready},
-			bit{&r.Heard}, bit{&r.Resumed},
-			&r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil, &r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt,
-			&r.FinishedAt, &r.BeatAt,
-			&r.DeferredAt, &r.Worker, &r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen,
-			&r.JournalSeq, &r.WaitsOpen, &r.Children, &r.Late,
-			bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt}, restScanner{r},
-			lastCommitScanner{r}}
+			&r.JournalKey, &r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt,
+			&r.MaxAttempts, ignored{}, &r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn,
+			bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed}, &r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil,
+			&r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt, &r.DeferredAt, &r.Worker,
+			&r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen,
+			&r.Children, &r.Late, bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt},
+			restScanner{r}, lastCommitScanner{r}}
 	},
 	unreadable: func(r *perdure.Run, column string) { damaged(r, column) },
 	validate:   validateRun,

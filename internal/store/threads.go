@@ -16,8 +16,7 @@ var threadTable = &table[perdure.Thread]{
 	cols: []string{"tenant", "id", "metadata", "created_at", "version", "active", "seq", "updated_at", "title"},
 	bind: func(t *perdure.Thread) []any {
 		return []any{string(t.Tenant), string(t.ID), string(t.Metadata), int64(t.CreatedAt), t.Version,
-			string(t.Active), t.Seq,
-			int64(t.UpdatedAt), t.Title}
+			string(t.Active), t.Seq, int64(t.UpdatedAt), t.Title}
 	},
 	scan: func(t *perdure.Thread) []any {
 		return []any{&t.Tenant, &t.ID, &t.Metadata, &t.CreatedAt, &t.Version, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title}

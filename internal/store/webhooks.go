@@ -14,16 +14,13 @@ var webhookTable = &table[perdure.Webhook]{
 		"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "unused_at", "version"},
 	bind: func(w *perdure.Webhook) []any {
 		return []any{string(w.Tenant), string(w.ID), w.Scope, string(w.ThreadID), w.URL, strings.Join(w.Events, " "),
-			w.Description, int64(w.SecretVersion),
-			int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt), w.DisabledReason, int64(w.FailingAt),
-			int64(w.DeletedAt),
-			int64(max(w.UnusedAt, w.DeletedAt)), w.Version}
+			w.Description, int64(w.SecretVersion), int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt),
+			w.DisabledReason, int64(w.FailingAt), int64(w.DeletedAt), int64(max(w.UnusedAt, w.DeletedAt)), w.Version}
 	},
 	scan: func(w *perdure.Webhook) []any {
 		return []any{&w.Tenant, &w.ID, &w.Scope, &w.ThreadID, &w.URL, wordList{&w.Events}, &w.Description,
-			&w.SecretVersion,
-			&w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt, &w.UnusedAt,
-			&w.Version}
+			&w.SecretVersion, &w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt,
+			&w.UnusedAt, &w.Version}
 	},
 }
 

@@ -106,8 +106,8 @@ func (repo *Approvals) Find(
 // Had tells whether a run has asked for an approval of that name by another wait. The run has to be
 // read before.
 func (repo *Approvals) Had(t perdure.TenantID, run perdure.RunID, name, otherThan string) (had bool, err error) {
-	for k, sl := range repo.rows.byKey {
-		if k.runKey == (runKey{t, run}) && k.id != otherThan && sl.exists && sl.val.Name == name {
+	for k, known := range repo.rows.byKey {
+		if k.runKey == (runKey{t, run}) && k.id != otherThan && known.exists && known.val.Name == name {
 			return true, nil
 		}
 	}

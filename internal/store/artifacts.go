@@ -211,7 +211,7 @@ func (repo *Artifacts) DropContents(t perdure.TenantID, hashes []string, but fun
 // has tells whether an artifact has some bytes, not counting those that but selects.
 func (repo *Artifacts) has(bytes contentKey, but func(perdure.Artifact) bool) (has bool, err error) {
 	for _, k := range repo.rows.dirty {
-		if sl := repo.rows.byKey[k]; sl.exists && k.t == bytes.t && sl.val.SHA256 == bytes.hash {
+		if known := repo.rows.byKey[k]; known.exists && k.t == bytes.t && known.val.SHA256 == bytes.hash {
 			return true, nil
 		}
 	}

@@ -249,8 +249,8 @@ func (q *ClaimQueue) stored() (*perdure.Run, error) {
 // changed is either in fresh or not claimable.
 func (q *ClaimQueue) free(h *perdure.Run) bool {
 	k := runKey{q.key.t, h.ID}
-	if sl := q.tx.Runs.rows.byKey[k]; sl != nil &&
-		(sl.dirty || !sl.exists || !sl.val.Ready || sl.val.Queue != q.key.queue || sl.val.Kind != q.key.kind) {
+	if known := q.tx.Runs.rows.byKey[k]; known != nil &&
+		(known.dirty || !known.exists || !known.val.Ready || known.val.Queue != q.key.queue || known.val.Kind != q.key.kind) {
 		return false
 	}
 	return !q.tx.RunLocked(k.t, k.r)

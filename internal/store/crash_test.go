@@ -49,7 +49,7 @@ func crashedAmid(t *testing.T, again bool, code perdure.Code, runs, before int) 
 		t.Fatal(err)
 	}
 	defer c.Stop()
-	w := tapped(t, c.URL("postgres"))
+	w := newWire(t, c.URL("postgres"))
 	s := open(t, Options{URL: w.url})
 	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
 		t.Fatal(err)

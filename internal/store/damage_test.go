@@ -44,7 +44,7 @@ func TestUnwatchedRunsUseTheirIndex(t *testing.T) {
 			many[i] = insert(fmt.Sprint("r", i))
 		}
 		for _, grow := range []func(){func() {}, func() { must(t, s, many...) },
-			func() { behind(t, s, "ANALYZE runs") }} {
+			func() { execDirect(t, s, "ANALYZE runs") }} {
 			grow()
 			if got := plan(t, s, "", 1); !strings.Contains(got, "using runs_unwatched") {
 				t.Errorf("the plan does not use runs_unwatched in its order:\n%s", got)

@@ -15,29 +15,29 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// A heard is a log that a test reads.
-type heard struct {
+// A logBuffer is a log that a test reads.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (s *heard) Write(b []byte) (int, error) {
+func (s *logBuffer) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.Write(b)
 }
 
-func (s *heard) count(word string) int {
+func (s *logBuffer) count(word string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Count(s.text.String(), word)
 }
 
-func (s *heard) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s, nil)) }
+func (s *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s, nil)) }
 
 func TestForeignLockIsLoggedOnceAndFailsFast(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
-	var log heard
+	var log logBuffer
 	s := open(t, Options{Path: path, Logger: log.logger(), Hooks: Hooks{LockPatience: 200 * time.Millisecond}})
 	other, err := sql.Open("sqlite", "file:"+path)
 	if err != nil {

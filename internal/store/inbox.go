@@ -203,8 +203,8 @@ func (repo *Inbox) where(
 		return nil, err
 	}
 	for _, ik := range repo.rows.byRun[k] {
-		if sl := repo.rows.byKey[ik]; sl.exists && sl.dirty && !seen[ik.seq] && isOpen(&sl.val) && match(&sl.val) {
-			out = append(out, sl.val)
+		if known := repo.rows.byKey[ik]; known.exists && known.dirty && !seen[ik.seq] && isOpen(&known.val) && match(&known.val) {
+			out = append(out, known.val)
 		}
 	}
 	slices.SortFunc(out, func(a, b perdure.Item) int { return cmp.Compare(a.Seq, b.Seq) })
@@ -247,11 +247,11 @@ func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
 // Put stages an inbox item.
 func (repo *Inbox) Put(i perdure.Item) {
 	k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
-	if sl := repo.rows.byKey[k]; sl != nil && sl.exists && !sl.dirty {
+	if known := repo.rows.byKey[k]; known != nil && known.exists && !known.dirty {
 		if repo.was == nil {
 			repo.was = make(map[itemKey]perdure.Item)
 		}
-		repo.was[k] = sl.val
+		repo.was[k] = known.val
 	}
 	repo.rows.put(k, i)
 }

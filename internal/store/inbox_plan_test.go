@@ -8,14 +8,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// planned records which index SQLite uses for each query of the inbox, and how many rows it gives.
-type planned struct {
+// planRecorder records which index SQLite uses for each query of the inbox, and how many rows it gives.
+type planRecorder struct {
 	Session
 	plan string
 	rows int
 }
 
-func (p *planned) Query(query string, args []any, row func(scan func(...any) error) error) error {
+func (p *planRecorder) Query(query string, args []any, row func(scan func(...any) error) error) error {
 	if !strings.Contains(query, " FROM inbox ") || strings.HasPrefix(query, "EXPLAIN") {
 		return p.Session.Query(query, args, row)
 	}
@@ -37,7 +37,7 @@ func (p *planned) Query(query string, args []any, row func(scan func(...any) err
 
 // Every query of an inbox uses an index, does not sort, and reads no more than its limit.
 func TestInboxQueriesUseTheirIndexes(t *testing.T) {
-	p := &planned{}
+	p := &planRecorder{}
 	s := open(t, Options{Hooks: Hooks{Wrap: func(s Session) Session { p.Session = s; return p }}})
 	must(t, s, insert("x"))
 	must(t, s, opFunc(func(tx *Tx) error {

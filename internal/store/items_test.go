@@ -9,13 +9,13 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// written counts the statements that write the inbox.
-type written struct {
+// writeCounter counts the statements that write the inbox.
+type writeCounter struct {
 	Session
 	n map[string]int
 }
 
-func (w *written) note(text string) {
+func (w *writeCounter) note(text string) {
 	for _, verb := range []string{"INSERT INTO inbox", "UPDATE inbox"} {
 		if strings.HasPrefix(strings.Replace(text, sqliteDialect.orFail, "", 1), verb) {
 			w.n[verb]++
@@ -23,14 +23,14 @@ func (w *written) note(text string) {
 	}
 }
 
-func (w *written) Exec(query string, args []any) (int64, error) {
+func (w *writeCounter) Exec(query string, args []any) (int64, error) {
 	w.note(query)
 	return w.Session.Exec(query, args)
 }
 
 // ExecAll counts the statements of a whole transaction. A session that is no pipeliner executes
 // them one by one.
-func (w *written) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err error) {
+func (w *writeCounter) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err error) {
 	if p, ok := w.Session.(pipeliner); ok {
 		for text := range list {
 			w.note(text)
@@ -54,7 +54,7 @@ func (w *written) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err er
 func TestConsecutiveItemsShareOneUpdate(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		n := make(map[string]int)
-		at.Hooks.Wrap = func(s Session) Session { return &written{s, n} }
+		at.Hooks.Wrap = func(s Session) Session { return &writeCounter{s, n} }
 		s := open(t, at)
 		const items = 20
 		must(t, s, insert("x"), insert("y"))

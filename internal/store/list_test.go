@@ -24,21 +24,21 @@ func endedRuns(t *testing.T, s *Store, n int) {
 		}
 		values = append(values, c)
 	}
-	behind(t, s, fmt.Sprintf("INSERT INTO runs (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n "+
+	execDirect(t, s, fmt.Sprintf("INSERT INTO runs (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n "+
 		"WHERE i<%d) SELECT %s FROM n, runs WHERE id='template'",
 		strings.Join(runTable.cols, ","), n, strings.Join(values, ",")))
-	behind(t, s, "DELETE FROM runs WHERE id='template'")
+	execDirect(t, s, "DELETE FROM runs WHERE id='template'")
 }
 
-// watching counts the rows that queries give, and keeps their texts.
-type watching struct {
+// queryRecorder counts the rows that queries give, and keeps their texts.
+type queryRecorder struct {
 	Session
 	rows    int
 	queries []string
 	args    [][]any
 }
 
-func (w *watching) Query(query string, args []any, row func(scan func(...any) error) error) error {
+func (w *queryRecorder) Query(query string, args []any, row func(scan func(...any) error) error) error {
 	w.queries, w.args = append(w.queries, query), append(w.args, args)
 	return w.Session.Query(query, args, func(scan func(...any) error) error {
 		w.rows++
@@ -46,10 +46,10 @@ func (w *watching) Query(query string, args []any, row func(scan func(...any) er
 	})
 }
 
-// watched reads a page, and gives what it cost.
-func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *watching) {
+// watchedPage reads a page, and gives what it cost.
+func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *queryRecorder) {
 	t.Helper()
-	w := &watching{Session: s.lanes[LaneWork].write}
+	w := &queryRecorder{Session: s.lanes[LaneWork].write}
 	p, err := newView(s.Now(), s.dialect, w).Runs.Page(tenant, f)
 	if err != nil {
 		t.Fatalf("list by %+v: %v", f, err)
@@ -58,7 +58,7 @@ func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *watching) {
 }
 
 // plans explains the queries of a page.
-func plans(t *testing.T, s *Store, w *watching) string {
+func plans(t *testing.T, s *Store, w *queryRecorder) string {
 	t.Helper()
 	var out strings.Builder
 	explain := "EXPLAIN QUERY PLAN "
@@ -115,7 +115,7 @@ func TestPageEndsAtByteLimit(t *testing.T) {
 				map[string]string{"team": "red", "a": strings.Repeat("x", 4096), "b": strings.Repeat("y", 4096)}))
 		}
 		// Larger than a page.
-		behind(t, s, "UPDATE runs SET metadata=metadata||'"+strings.Repeat(" ", 2*budget)+"' WHERE id='r077'")
+		execDirect(t, s, "UPDATE runs SET metadata=metadata||'"+strings.Repeat(" ", 2*budget)+"' WHERE id='r077'")
 		for what, f := range map[string]RunFilter{
 			"no filter": {}, "a filter": {Kind: "job"}, "metadata": {Metadata: map[string]string{"team": "red"}},
 			"a state": {State: perdure.Queued},
@@ -127,7 +127,7 @@ func TestPageEndsAtByteLimit(t *testing.T) {
 			}
 			for p, from := (RunPage{}), perdure.RunID(""); ; from = p.Next {
 				f.Before = from
-				var w *watching
+				var w *queryRecorder
 				p, w = watchedPage(t, s, f)
 				size := 0
 				for i := range p.Runs {
@@ -151,7 +151,7 @@ func TestRareMatchesAreFoundInBoundedSteps(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		endedRuns(t, s, 5000)
-		behind(t, s, "UPDATE runs SET kind='rare' WHERE id IN ('x100001','x100002','x104990')")
+		execDirect(t, s, "UPDATE runs SET kind='rare' WHERE id IN ('x100001','x100002','x104990')")
 		f := RunFilter{Kind: "rare", Limit: 50, Rows: 2000}
 		p, w := watchedPage(t, s, f)
 		if len(p.Runs) != 1 || p.Runs[0].ID != "x104990" || p.Next != "x103001" {
@@ -238,13 +238,13 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		s := open(t, at)
 		endedRuns(t, s, 5000)
 		must(t, s, tagged(tenant, "r1", map[string]string{"team": "red", "env": "prod"}))
-		behind(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) SELECT tenant,'env','prod',id FROM runs "+
+		execDirect(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) SELECT tenant,'env','prod',id FROM runs "+
 			"WHERE id>'x'")
-		behind(t, s, "UPDATE runs SET root_id='r1', parent_id='r1', journal_key=id WHERE id IN ('x100007','x100009')")
-		behind(t, s, "CREATE INDEX IF NOT EXISTS runs_live ON runs (tenant, alarm_at, id) WHERE alarm_at IS NOT NULL")
+		execDirect(t, s, "UPDATE runs SET root_id='r1', parent_id='r1', journal_key=id WHERE id IN ('x100007','x100009')")
+		execDirect(t, s, "CREATE INDEX IF NOT EXISTS runs_live ON runs (tenant, alarm_at, id) WHERE alarm_at IS NOT NULL")
 		if s.Shared() {
-			behind(t, s, "ANALYZE runs")
-			behind(t, s, "ANALYZE run_metadata")
+			execDirect(t, s, "ANALYZE runs")
+			execDirect(t, s, "ANALYZE run_metadata")
 		}
 		for what, c := range map[string]struct {
 			f                RunFilter

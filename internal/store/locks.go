@@ -103,13 +103,13 @@ func (l *lane) contended(tx *Tx, known map[any]bool) map[any]bool {
 		tables["runs"] = append(tables["runs"], row{k, string(k.t), string(k.r), version})
 	}
 	for _, k := range tx.Threads.rows.dirty {
-		if sl := tx.Threads.rows.byKey[k]; sl.stored {
-			tables["threads"] = append(tables["threads"], row{k, string(k.t), string(k.id), sl.val.Version})
+		if known := tx.Threads.rows.byKey[k]; known.stored {
+			tables["threads"] = append(tables["threads"], row{k, string(k.t), string(k.id), known.val.Version})
 		}
 	}
 	for _, k := range tx.Groups.rows.dirty {
-		if sl := tx.Groups.rows.byKey[k]; sl.stored {
-			tables["gatherings"] = append(tables["gatherings"], row{k, string(k.t), string(k.id), sl.val.Version})
+		if known := tx.Groups.rows.byKey[k]; known.stored {
+			tables["gatherings"] = append(tables["gatherings"], row{k, string(k.t), string(k.id), known.val.Version})
 		}
 	}
 	out := maps.Clone(known)

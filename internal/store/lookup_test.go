@@ -27,13 +27,13 @@ func look(id string, c string, steps ...string) []Lookup {
 	return []Lookup{{Ref{tenant, ref(id)}, c, steps}}
 }
 
-// asking counts the queries per table.
-type asking struct {
+// queryCounter counts the queries per table.
+type queryCounter struct {
 	Session
 	asked map[string]int
 }
 
-func (c *asking) Query(query string, args []any, row func(scan func(...any) error) error) error {
+func (c *queryCounter) Query(query string, args []any, row func(scan func(...any) error) error) error {
 	for _, table := range []string{"runs", "commits", "journal"} {
 		if strings.Contains(query, " FROM "+table+" ") {
 			c.asked[table]++
@@ -82,7 +82,7 @@ func must(t *testing.T, s *Store, ops ...Op) {
 func TestBatchLooksUpForAllOperationsAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		asked := make(map[string]int)
-		at.Hooks.Wrap = func(s Session) Session { return &asking{s, asked} }
+		at.Hooks.Wrap = func(s Session) Session { return &queryCounter{s, asked} }
 		s := open(t, at)
 		const runs = 50 // not one of the prepared sizes
 		id := func(i int) string { return fmt.Sprintf("r%02d", i) }
@@ -229,12 +229,12 @@ func TestPostgreSQLLookupsUseWholeKey(t *testing.T) {
 	s.cache.clear() // cached names are not looked up
 	must(t, s, opFunc(func(tx *Tx) error { _, err := found(tx, "x", "three", "c"); return err }))
 	sess := s.lanes[LaneWork].write
-	behind(t, s, "INSERT INTO journal SELECT 'acme', 'x', i, 'k'||i, '1', 'd', 0 FROM generate_series(10, 20000) i")
-	behind(t, s, "INSERT INTO commits SELECT 'acme', 'x', 'k'||i, 'd', '', 0 FROM generate_series(10, 20000) i")
+	execDirect(t, s, "INSERT INTO journal SELECT 'acme', 'x', i, 'k'||i, '1', 'd', 0 FROM generate_series(10, 20000) i")
+	execDirect(t, s, "INSERT INTO commits SELECT 'acme', 'x', 'k'||i, 'd', '', 0 FROM generate_series(10, 20000) i")
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
-			behind(t, s, "ANALYZE journal")
-			behind(t, s, "ANALYZE commits")
+			execDirect(t, s, "ANALYZE journal")
+			execDirect(t, s, "ANALYZE commits")
 		}
 		for _, p := range lookupPlans {
 			plan, name := "", prepared(t, sess, p.from)

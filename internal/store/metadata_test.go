@@ -49,8 +49,8 @@ func listed(t *testing.T, s *Store, owner perdure.TenantID, f RunFilter) string 
 	}
 }
 
-// sound fails the test if the store violates an invariant about metadata.
-func sound(t *testing.T, s *Store) {
+// checkMetadataIndex fails the test if the store violates an invariant about metadata.
+func checkMetadataIndex(t *testing.T, s *Store) {
 	t.Helper()
 	for _, v := range brokenMetadata(t, s) {
 		t.Errorf("%s: %s: %s", v.ID, v.Statement, v.Row)
@@ -114,7 +114,7 @@ func TestRunsAreFoundByMetadata(t *testing.T) {
 			State: perdure.Completed}); got != "" {
 			t.Errorf("completed runs with team=red: %q, want none", got)
 		}
-		sound(t, s)
+		checkMetadataIndex(t, s)
 	})
 }
 
@@ -127,7 +127,7 @@ func TestMetadataIsRedactedBeforeItIsCut(t *testing.T) {
 		if n := count(t, s, "SELECT count(*) FROM run_metadata WHERE value LIKE '%hunter%'"); n != 0 {
 			t.Errorf("%d rows of the index hold the beginning of a secret, want 0", n)
 		}
-		sound(t, s)
+		checkMetadataIndex(t, s)
 	})
 }
 
@@ -151,7 +151,7 @@ func TestRemovedRunLeavesTheMetadataIndex(t *testing.T) {
 		if n := count(t, s, "SELECT count(*) FROM run_metadata"); n != 4 {
 			t.Errorf("%d rows in the index after two of four runs were removed, want 4", n)
 		}
-		sound(t, s)
+		checkMetadataIndex(t, s)
 	})
 }
 
@@ -160,8 +160,8 @@ func TestCheckFindsMissingMetadataIndexRows(t *testing.T) {
 		s := open(t, at)
 		must(t, s, tagged(tenant, "r1", map[string]string{"a": "1", "b": "2"}),
 			tagged(tenant, "r2", map[string]string{"a": "1"}))
-		behind(t, s, "DELETE FROM run_metadata WHERE run_id='r1' AND name='b'")
-		behind(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) VALUES ('acme','c','3','gone')")
+		execDirect(t, s, "DELETE FROM run_metadata WHERE run_id='r1' AND name='b'")
+		execDirect(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) VALUES ('acme','c','3','gone')")
 		var rows []string
 		for _, v := range brokenMetadata(t, s) {
 			rows = append(rows, v.Row)
@@ -247,7 +247,7 @@ func TestOlderStoreIsGivenTheMetadataIndex(t *testing.T) {
 			t.Errorf("%d rows in the index, want %d: two of every other run, one of another tenant's, none of a "+
 				"damaged one", n, runs+1)
 		}
-		sound(t, s)
+		checkMetadataIndex(t, s)
 	})
 }
 
@@ -267,7 +267,7 @@ func TestFillingTheMetadataIndexGoesOnAfterAKill(t *testing.T) {
 		if fill.Done || fill.After == "" {
 			t.Fatalf("after two steps the index is at %+v, want the middle of a tenant", fill)
 		}
-		behindOld(t, old, "DELETE FROM run_metadata WHERE run_id='r00000'") // a finished part is not repeated
+		execOld(t, old, "DELETE FROM run_metadata WHERE run_id='r00000'") // a finished part is not repeated
 		asIs := at
 		asIs.AsIs = true
 		if s, err := Open(asIs); err == nil {
@@ -281,7 +281,7 @@ func TestFillingTheMetadataIndexGoesOnAfterAKill(t *testing.T) {
 	})
 }
 
-func behindOld(t *testing.T, old Session, query string) {
+func execOld(t *testing.T, old Session, query string) {
 	t.Helper()
 	if _, err := old.Exec(query, nil); err != nil {
 		t.Fatal(err)
@@ -295,7 +295,7 @@ func TestStartSoonAfterAnUpgradeAddsRunsOfOlderNodes(t *testing.T) {
 	s := open(t, at)
 	id := perdure.FirstID(perdure.At(time.Now()))
 	must(t, s, tagged(tenant, id, map[string]string{"team": "red"}))
-	behind(t, s, "DELETE FROM run_metadata")
+	execDirect(t, s, "DELETE FROM run_metadata")
 	open(t, at)
 	if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"}}); got != id {
 		t.Errorf("runs with team=red after another node started: %q, want %q", got, id)
@@ -326,6 +326,6 @@ func TestBackupCarriesTheMetadataIndex(t *testing.T) {
 		if got := listed(t, into, tenant, RunFilter{Metadata: map[string]string{"team": "blue"}}); got != "r2" {
 			t.Errorf("runs with team=blue after a restore: %q, want r2", got)
 		}
-		sound(t, into)
+		checkMetadataIndex(t, into)
 	})
 }

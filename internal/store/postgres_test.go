@@ -34,7 +34,7 @@ func TestCommitWithLostAnswerIsResolved(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			at := Options{URL: pool.New(t)}
-			w := tapped(t, at.URL)
+			w := newWire(t, at.URL)
 			at.URL = w.url
 			// On a busy machine a decision may become too old and be repeated.
 			at.Hooks.Age = func() time.Duration { return 0 }
@@ -72,7 +72,7 @@ func TestCommitWithLostAnswerIsResolved(t *testing.T) {
 // Wherever a connection is cut, reads and writes succeed, and nothing is written twice.
 func TestConnectionCutAnywhereIsReplaced(t *testing.T) {
 	at := Options{URL: pool.New(t)}
-	w := tapped(t, at.URL)
+	w := newWire(t, at.URL)
 	at.URL = w.url
 	s := open(t, at)
 	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {

@@ -276,8 +276,8 @@ func (repo *Runs) Moved(r *perdure.Run) (moved bool, err error) {
 // eachChanged calls f for the runs that the batch has changed, in the order of their first change.
 func (repo *Runs) eachChanged(f func(runKey, *perdure.Run)) {
 	for _, k := range repo.rows.dirty {
-		if sl := repo.rows.byKey[k]; sl.exists {
-			f(k, &sl.val)
+		if known := repo.rows.byKey[k]; known.exists {
+			f(k, &known.val)
 		}
 	}
 }

@@ -58,8 +58,8 @@ func both(t *testing.T, test func(t *testing.T, at Options)) {
 	t.Run("PostgreSQL", func(t *testing.T) { test(t, Options{URL: pool.New(t)}) })
 }
 
-// behind changes the database without the store's knowledge.
-func behind(t *testing.T, s *Store, query string) {
+// execDirect changes the database without the store's knowledge.
+func execDirect(t *testing.T, s *Store, query string) {
 	t.Helper()
 	if _, err := s.lanes[0].write.Exec(query, nil); err != nil {
 		t.Fatalf("%s: %v", query, err)
@@ -146,7 +146,7 @@ func TestClockFarBehindStoreIsRefused(t *testing.T) {
 
 func TestStoreClockAheadIsLogged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
-	var log heard
+	var log logBuffer
 	s := open(t, Options{Path: path, Logger: log.logger()})
 	if ahead := s.Ahead(); ahead > ClockSlack || log.count("clock is ahead") != 0 {
 		t.Errorf("a new store is ahead by %s: %s", ahead, log.text.String())
@@ -187,7 +187,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		open(t, at).Close() // a second migration has nothing to do
-		behind(t, s, "UPDATE meta SET value='99' WHERE name='schema'")
+		execDirect(t, s, "UPDATE meta SET value='99' WHERE name='schema'")
 		if _, err := Open(at); err == nil || !strings.Contains(err.Error(), "use a newer program") {
 			t.Fatalf("Open of schema 99 = %v, want refused", err)
 		}
@@ -197,14 +197,14 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 func TestDatabaseRefusesLiveRunWithoutAlarm(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
-		for _, spoil := range []func(*perdure.Run){
+		for _, damage := range []func(*perdure.Run){
 			func(r *perdure.Run) { r.AlarmAt = 0 },
 			func(r *perdure.Run) { r.State = "sleeping" },
 			func(r *perdure.Run) { r.State = perdure.Completed },
 		} {
 			err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
 				r := newRun("a", tx.Now)
-				spoil(&r)
+				damage(&r)
 				tx.Runs.Put(r, nil)
 				return nil
 			}))[0]
@@ -429,8 +429,8 @@ func TestFailedStatementRollsBack(t *testing.T) {
 
 const secret = "hunter2-canary-7c1f"
 
-// tell writes the secret into every kind of record, into a store with Redact.
-func tell(t *testing.T, at Options) {
+// writeSecrets writes the secret into every kind of record, into a store with Redact.
+func writeSecrets(t *testing.T, at Options) {
 	t.Helper()
 	at.Redact = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
 	s := open(t, at)
@@ -474,7 +474,7 @@ func tell(t *testing.T, at Options) {
 
 func TestSecretsAreRedactedInFiles(t *testing.T) {
 	dir := t.TempDir()
-	tell(t, Options{Path: filepath.Join(dir, "p.db")})
+	writeSecrets(t, Options{Path: filepath.Join(dir, "p.db")})
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
 	for _, f := range files {
 		b, err := os.ReadFile(f)
@@ -492,9 +492,9 @@ func TestSecretsAreRedactedInFiles(t *testing.T) {
 
 func TestSecretsAreRedactedBeforePostgreSQL(t *testing.T) {
 	at := Options{URL: pool.New(t)}
-	p := tapped(t, at.URL)
+	p := newWire(t, at.URL)
 	at.URL = p.url
-	tell(t, at)
+	writeSecrets(t, at)
 	if sent := p.sent(); strings.Contains(sent, secret) || !strings.Contains(sent, "reading [redacted]") {
 		t.Errorf("%d bytes were sent: they contain the secret, or not the redacted text", len(sent))
 	}
@@ -509,7 +509,7 @@ func TestDamagedValueIsAnError(t *testing.T) {
 			tx.Runs.Put(newRun("a", tx.Now), nil)
 			return nil
 		}))
-		behind(t, s, "UPDATE blobs SET content=replace(content,'xx','xy')")
+		execDirect(t, s, "UPDATE blobs SET content=replace(content,'xx','xy')")
 		err := s.View(context.Background(), func(view *View) error {
 			_, err := view.Values.Resolve(tenant, v)
 			return err
@@ -523,7 +523,7 @@ func TestDamagedValueIsAnError(t *testing.T) {
 func TestEveryInvariantCanBeBroken(t *testing.T) {
 	// A check that never finds anything proves nothing. Each query runs here, and those that a
 	// single row can violate are violated.
-	for id, spoil := range map[string]string{
+	for id, damage := range map[string]string{
 		"S4":  "UPDATE events SET type='run:suspended' WHERE seq=1",
 		"S5":  "UPDATE events SET type='run:completed' WHERE seq=1",
 		"S14": "UPDATE events SET seq=7",
@@ -562,7 +562,7 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 				if found := check(); len(found) > 0 {
 					t.Fatalf("violations before the change = %v, want none", found)
 				}
-				behind(t, s, spoil)
+				execDirect(t, s, damage)
 				if found := check(); !slices.Contains(found, id) {
 					t.Errorf("violations = %v, want %s among them", found, id)
 				}

@@ -26,9 +26,9 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 			"outbox": "(tenant,run_id,seq,target,type,state,attempts,created_at) " +
 				"SELECT 'acme','r'||i,1,'h'||i,'t','delivered',1,1 FROM n",
 		} {
-			behind(t, s, many+table+" "+rows)
+			execDirect(t, s, many+table+" "+rows)
 			if s.Shared() {
-				behind(t, s, "ANALYZE "+table)
+				execDirect(t, s, "ANALYZE "+table)
 			}
 		}
 		for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 		} {
 			var plan string
 			must(t, s, opFunc(func(tx *Tx) error {
-				w := &watching{Session: tx.sess}
+				w := &queryRecorder{Session: tx.sess}
 				tx.sess = w
 				err := c.ask(tx)
 				tx.sess = w.Session

@@ -109,11 +109,11 @@ func (repo *Waiters) Renew(
 // Drop stages the removal of a waiter, unless it was renewed since it was read.
 func (repo *Waiters) Drop(w WaiterRow) {
 	k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
-	sl := repo.rows.byKey[k]
-	if sl != nil {
-		before := *sl
-		sl.exists = false
-		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
+	known := repo.rows.byKey[k]
+	if known != nil {
+		before := *known
+		known.exists = false
+		repo.in.tx.undo = append(repo.in.tx.undo, func() { *known = before })
 	}
 	repo.in.tx.later.add(statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?",
 		[]any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})

@@ -14,7 +14,7 @@ type wire struct {
 	server string
 
 	mu     sync.Mutex
-	heard  bytes.Buffer // what was sent to the server
+	output bytes.Buffer // the data that was sent to the server
 	cut    func(toServer bool, b []byte) cutting
 	closed bool
 	conns  []net.Conn
@@ -30,8 +30,8 @@ const (
 	cutAnswered         // the connection is closed when the answer arrives, which is not forwarded
 )
 
-// tapped gives a wire to the server of an address.
-func tapped(t *testing.T, address string) *wire {
+// newWire gives a wire to the server of an address.
+func newWire(t *testing.T, address string) *wire {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -82,7 +82,7 @@ func tapped(t *testing.T, address string) *wire {
 func (w *wire) sent() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.heard.String()
+	return w.output.String()
 }
 
 // set sets the function that decides about each piece of data from now on.
@@ -120,7 +120,7 @@ func (c *connection) pump(from, to net.Conn, toServer bool) {
 			what = c.w.cut(toServer, b[:n])
 		}
 		if toServer {
-			c.w.heard.Write(b[:n])
+			c.w.output.Write(b[:n])
 		}
 		c.mute = c.mute || what == cutAnswered
 		c.w.mu.Unlock()

@@ -79,10 +79,10 @@ func (repo *Workers) Put(w perdure.Worker) { repo.rows.put(workerKey{w.Tenant, w
 
 // SetOffline stages that a worker is offline, unless it was seen since it was read.
 func (repo *Workers) SetOffline(w perdure.Worker) {
-	if sl := repo.rows.byKey[workerKey{w.Tenant, w.ID}]; sl != nil {
-		before := *sl
-		sl.val.Offline = true
-		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
+	if known := repo.rows.byKey[workerKey{w.Tenant, w.ID}]; known != nil {
+		before := *known
+		known.val.Offline = true
+		repo.in.tx.undo = append(repo.in.tx.undo, func() { *known = before })
 	}
 	repo.in.tx.later.add(statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?",
 		[]any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})

@@ -10,10 +10,11 @@ import (
 // Finding runs for a poll.
 //
 // A poll names queues and kinds. For each of them a ClaimQueue gives the claimable runs in claim
-// order: priority, resumed before new, age. It merges two sources: a page of ids that is read from
-// the database once for all polls of the batch, and runs that became claimable within the batch. A
-// run of the page that the batch has changed is skipped. The runs themselves are read only when one
-// is granted, unless the page is large and the cache has few of them.
+// order: priority, resumed before new, age. It merges two sources. The first is a page of ids,
+// which is read from the database once for all polls of the batch. The second is the runs that
+// became claimable within the batch. A run of the page that the batch has changed is skipped. The
+// runs themselves are read only when one is granted, unless the page is large and the cache has few
+// of them.
 //
 // Tenants, Kinds and Ready find where there is anything to claim. They skip along the index, one
 // query per distinct value, so that the number of waiting runs does not matter.

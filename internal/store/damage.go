@@ -96,8 +96,8 @@ func outOfRange(r *perdure.Run, column string, v int64) {
 	}
 }
 
-// makeEndable gives a damaged run the values that it needs to be ended: a state, a deadline, a turn
-// on its thread, and counters that can be written.
+// makeEndable gives a damaged run the values that are needed to end it. These are a state, a
+// deadline, a turn on its thread, and counters that can be written.
 func makeEndable(r *perdure.Run) {
 	if !slices.Contains(perdure.States, r.State) {
 		switch {

@@ -22,7 +22,7 @@ type dialect struct {
 	contains    string // a condition: the metadata contains a text
 	// anyOf is a condition that a column has one of the values, with its arguments.
 	anyOf func(column string, values []string) (string, []any)
-	// keyed selects the rows of a table by columns that are an index: the first columns have the
+	// keyed selects the rows of a table by columns that are an index. The first columns have the
 	// fixed values, the last one has one of the values. More conditions may follow.
 	keyed func(table string, columns, fixed, values []string) (string, []any)
 	// among selects the rows of a table whose columns, all those of an index, are a row of the

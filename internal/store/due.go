@@ -21,8 +21,8 @@ const maxDueTenants = 512
 type Due struct{ Runs, Cascades, Items, Groups, Waiters, Workers, Letters, Keys bool }
 
 // ownersFirst reads the runs that a query names. Records that are found without their run have to
-// be read after it: a change in between then changes the run's version, and the batch conflicts. In
-// the other order it would go unnoticed.
+// be read after it. Then a change in between also changes the run's version, and the batch
+// conflicts. In the other order it would go unnoticed.
 //
 // The runs are read without the cache. A cached run has to be verified, and a busy run would then
 // fail the whole sweep although the sweep does not write it.

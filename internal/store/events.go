@@ -90,8 +90,9 @@ func (repo *Events) Last(t perdure.TenantID, run perdure.RunID, limit, bytes int
 	return out, err
 }
 
-// LastOf calls enough with the lines of a type after a given one, the last one first, including
-// those of the batch, until it returns true. A value that is stored by its hash is given in full.
+// LastOf calls enough with the lines of a type after a given one, the last one first, until it
+// returns true. Lines of the batch are included. A value that is stored by its hash is given in
+// full.
 func (repo *Events) LastOf(
 	t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool,
 ) error {

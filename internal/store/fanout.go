@@ -6,8 +6,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A FanOut is an event whose notifications are not all written yet: a line of a run's log, and how
-// far its endpoints have their notifications.
+// A FanOut is an event whose notifications are not all written yet. It has the line of the run's
+// log, and how far its endpoints have their notifications.
 type FanOut struct {
 	Tenant   perdure.TenantID
 	RunID    perdure.RunID

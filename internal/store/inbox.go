@@ -297,7 +297,7 @@ func (repo *Inbox) onlyMoved(first, i *perdure.Item, nth int64) bool {
 type itemMove struct{ was, is perdure.Item }
 
 // Move stages a change of an item's status, epoch, alarm and error without a change of its run. It
-// applies only if the item is unchanged and its alarm has passed: an item that was acknowledged or
+// applies only if the item is unchanged and its alarm has passed. An item that was acknowledged or
 // handed over meanwhile stays as it is. A row that another session has locked is skipped, and the
 // next sweep finds its alarm again.
 func (repo *Inbox) Move(was, is perdure.Item) { repo.moves.add(itemMove{was, is}) }

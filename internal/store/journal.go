@@ -86,7 +86,7 @@ func (repo *Journal) load(keys []journalKey) error {
 	return err
 }
 
-// After reads a run's journal after a number, including the steps of the batch: a commit and the
+// After reads a run's journal after a number, including the steps of the batch. A commit and the
 // next grant may share a batch, and a step that is missing in a grant is executed again.
 func (repo *Journal) After(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
 	var rows []JournalRow

@@ -12,12 +12,12 @@ import (
 
 // Rows that other sessions hold locked, or change all the time.
 //
-// On PostgreSQL another session may hold a row locked for long: an administrator's session, or a
-// node that is paused in the middle of a commit. A write that waits for such a row runs into
-// lock_timeout. Then findLocked asks for all rows of the batch with FOR UPDATE SKIP LOCKED, and the
-// missing ones are locked. The batch is decided again; an operation that stages a locked row is
-// refused with errLocked, and the others go on. The lane remembers locked rows and asks again
-// before each batch.
+// On PostgreSQL another session may hold a row locked for long. It may be an administrator's
+// session, or a node that is paused in the middle of a commit. A write that waits for such a row
+// runs into lock_timeout. Then findLocked asks for all rows of the batch with FOR UPDATE SKIP
+// LOCKED, and the missing ones are locked. The batch is decided again. An operation that stages a
+// locked row is refused with errLocked, and the others go on. The lane remembers locked rows and
+// asks again before each batch.
 //
 // A sweep of the watchdog touches many rows, and one that changes all the time would make it
 // conflict forever. After a conflict, contended compares the versions that the sweep has read with

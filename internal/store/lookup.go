@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A Lookup names what Do is going to look up of a run: a commit that may be a repetition, and steps
-// that may be recorded.
+// A Lookup names the records of a run that Do is going to look up: a commit that may be repeated,
+// and steps that may be recorded.
 type Lookup struct {
 	Ref
 	Commit string   // its id; empty: none

@@ -117,9 +117,9 @@ func (repo *Removals) Aged(
 	return out, next, err
 }
 
-// Wanted tells which of a tenant's ended runs are still referred to, and why: by a live run of the
-// same tree, a live retry, or an open group. With letters set, a pending webhook notification
-// counts too.
+// Wanted tells which of a tenant's ended runs are still referred to, and why. References are a live
+// run of the same tree, a live retry, and an open group. With letters set, a pending webhook
+// notification counts too.
 func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (map[perdure.RunID]string, error) {
 	out, trees := make(map[perdure.RunID]string), make(map[string]string)
 	byRoot, ids := make(map[string]bool), make([]string, len(runs))

@@ -145,9 +145,9 @@ func (s restScanner) Scan(v any) error {
 	return nil
 }
 
-// packLastCommit gives the column with the last commit, a line each: the number of commits in the
-// table commits, the digest, the answer, and the id. The id comes last, because a client chose it
-// and it may contain anything.
+// packLastCommit gives the column with the last commit, in up to four lines: the number of rows in
+// commits, the digest, the answer, and the id. The id comes last, because a client chose it and it
+// may contain anything.
 func packLastCommit(r *perdure.Run) string {
 	if r.Damage != nil && r.Damage.Commits != "" {
 		return r.Damage.Commits

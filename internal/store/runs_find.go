@@ -129,10 +129,10 @@ const (
 	childPages = 4
 )
 
-// LiveChildren gives children of a run that have not ended and may not outlive it, in the order of
-// their journal keys, after one of them. It reads at most childPages pages: children that may
-// outlive the parent, or were asked to stop, must not make it read for long. next is the key to
-// continue after; done tells that there are no more.
+// LiveChildren gives live children of a run that may not outlive it, in the order of their journal
+// keys, after one of them. It reads at most childPages pages: children that may outlive the parent,
+// or were asked to stop, must not make it read for long. next is the key to continue after. done
+// tells that there are no more.
 func (repo *Runs) LiveChildren(
 	t perdure.TenantID, parent perdure.RunID, after string, limit int,
 ) (out []perdure.Run, next string, done bool, err error) {

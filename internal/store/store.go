@@ -150,7 +150,8 @@ const (
 func Missing(path string, signs ...string) error { return sqlite.Missing(path, signs...) }
 
 // Open opens a store and migrates its schema. It refuses settings under which an acknowledged write
-// could be lost, a file that another server has open, and a clock that is far behind the store's.
+// could be lost. It also refuses a file that another server has open, and a clock that is far
+// behind the store's.
 func Open(opt Options) (*Store, error) {
 	if opt.QueryDeadline <= 0 {
 		opt.QueryDeadline = queryDeadline

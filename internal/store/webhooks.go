@@ -200,9 +200,9 @@ type HookCursor struct {
 	ID     perdure.WebhookID
 }
 
-// Unused gives webhooks after a position that have been unused since an instant or before and have
-// no deliveries left; deliveries are removed with their runs. It reads at most limit rows. next is
-// where to continue, or zero at the end.
+// Unused gives webhooks after a position that have been unused since an instant or before. Those
+// with deliveries are left out; deliveries are removed with their runs. It reads at most limit
+// rows. next is where to continue, or zero at the end.
 func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int) (
 	out []perdure.Webhook, next HookCursor, err error,
 ) {

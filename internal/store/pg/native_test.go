@@ -224,9 +224,8 @@ func inTurns(b *testing.B, sides ...side) {
 	}
 }
 
-// BenchmarkSession compares Session with a session made of pgx.Conn, on the store's two kinds of
-// statements: a transaction that changes rows by arrays of columns, and a query that reads them by
-// their keys.
+// BenchmarkSession compares Session with a session on pgx.Conn. It uses the store's two kinds of
+// statements: a transaction that changes rows by arrays of columns, and a query by keys.
 func BenchmarkSession(b *testing.B) {
 	url := pgtest.New(b)
 	p, err := Open(url)

@@ -9,9 +9,9 @@ import (
 
 // Values have the binary format of the wire protocol. A text is its bytes. A whole number has 2, 4
 // or 8 bytes, the most significant first. An array has a header of five 32-bit numbers, then for
-// each element its length and its bytes; the length -1 is NULL. The header is: the number of
-// dimensions (1), whether there may be NULLs, the type of the elements, their number, and the index
-// of the first.
+// each element its length and its bytes. The length -1 is NULL. The header has the number of
+// dimensions (1), whether there may be NULLs, the elements' type, their number, and the first
+// index.
 //
 // The server names the types of a statement's parameters. An argument of another type is refused
 // here, because the server would convert it.

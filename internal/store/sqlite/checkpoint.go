@@ -34,8 +34,8 @@ func (f *File) walTooLong() bool {
 
 // Checkpoints copies the write-ahead log into the database periodically, so that commits never do.
 // writing is the lock of the writers, and commits gives the number of commits so far. It returns
-// when done is closed, or with an error if the file is gone or its disk fails: then nothing may be
-// written any more.
+// when done is closed, or with an error if the file is gone or its disk fails. After an error
+// nothing may be written.
 func (f *File) Checkpoints(done <-chan struct{}, writing sync.Locker, commits func() int64) error {
 	sess := f.copier
 	tick := time.NewTicker(f.opt.Every)

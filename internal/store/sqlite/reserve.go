@@ -15,9 +15,9 @@ import (
 const reserveBytes = 32 << 20
 
 // A diskReserve watches the space on the disk of the database. When little is left, new work is
-// refused, and work under way can still end: first in the space that is left, then in the reserve.
-// The reserve is a file of allocated blocks, which is truncated when it is needed. When there is
-// space again, the reserve is allocated again and new work is taken.
+// refused. Work under way can still end, first in the space that is left, then in the reserve. The
+// reserve is a file of allocated blocks, which is truncated when it is needed. When there is space
+// again, the reserve is allocated again and new work is taken.
 type diskReserve struct {
 	path string                // the reserve's file
 	free func() (int64, error) // bytes in free pages of the database

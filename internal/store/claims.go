@@ -251,7 +251,8 @@ func (q *ClaimQueue) stored() (*perdure.Run, error) {
 func (q *ClaimQueue) free(h *perdure.Run) bool {
 	k := runKey{q.key.t, h.ID}
 	if known := q.tx.Runs.rows.byKey[k]; known != nil &&
-		(known.dirty || !known.exists || !known.val.Ready || known.val.Queue != q.key.queue || known.val.Kind != q.key.kind) {
+		(known.dirty || !known.exists || !known.val.Ready || known.val.Queue != q.key.queue ||
+			known.val.Kind != q.key.kind) {
 		return false
 	}
 	return !q.tx.RunLocked(k.t, k.r)

@@ -203,7 +203,8 @@ func (repo *Inbox) where(
 		return nil, err
 	}
 	for _, ik := range repo.rows.byRun[k] {
-		if known := repo.rows.byKey[ik]; known.exists && known.dirty && !seen[ik.seq] && isOpen(&known.val) && match(&known.val) {
+		if known := repo.rows.byKey[ik]; known.exists && known.dirty && !seen[ik.seq] && isOpen(&known.val) &&
+			match(&known.val) {
 			out = append(out, known.val)
 		}
 	}

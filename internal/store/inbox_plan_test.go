@@ -8,7 +8,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// planRecorder records which index SQLite uses for each query of the inbox, and how many rows it gives.
+// planRecorder records which index SQLite uses for each query of the inbox, and how many rows it
+// gives.
 type planRecorder struct {
 	Session
 	plan string

@@ -240,8 +240,10 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		must(t, s, tagged(tenant, "r1", map[string]string{"team": "red", "env": "prod"}))
 		execDirect(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) SELECT tenant,'env','prod',id FROM runs "+
 			"WHERE id>'x'")
-		execDirect(t, s, "UPDATE runs SET root_id='r1', parent_id='r1', journal_key=id WHERE id IN ('x100007','x100009')")
-		execDirect(t, s, "CREATE INDEX IF NOT EXISTS runs_live ON runs (tenant, alarm_at, id) WHERE alarm_at IS NOT NULL")
+		execDirect(t, s, "UPDATE runs SET root_id='r1', parent_id='r1', journal_key=id "+
+			"WHERE id IN ('x100007','x100009')")
+		execDirect(t, s, "CREATE INDEX IF NOT EXISTS runs_live ON runs (tenant, alarm_at, id) "+
+			"WHERE alarm_at IS NOT NULL")
 		if s.Shared() {
 			execDirect(t, s, "ANALYZE runs")
 			execDirect(t, s, "ANALYZE run_metadata")

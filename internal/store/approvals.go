@@ -127,6 +127,7 @@ func (repo *Approvals) ByID(t perdure.TenantID, id perdure.ApprovalID) (a perdur
 	return a, ok, err
 }
 
+// byID gives an approval by its id, with references instead of large values.
 func (repo *Approvals) byID(t perdure.TenantID, id perdure.ApprovalID) (perdure.Approval, bool, error) {
 	return approvalTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }

@@ -74,6 +74,8 @@ type Written struct {
 	Commit time.Duration
 }
 
+// A lane makes the batches of a Lane, one after the other. On SQLite all lanes share writing, the
+// lock of the single writer.
 type lane struct {
 	s       *Store
 	id      Lane

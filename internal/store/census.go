@@ -45,6 +45,7 @@ const live = "runs WHERE alarm_at IS NOT NULL AND alarm_at>=0"
 // runs are spared for a while, which is no failure. pastArgs gives its arguments.
 const pastDeadline = "deadline_at<? AND (?=0 OR state NOT IN ('dispatched','running'))"
 
+// pastArgs gives the arguments of pastDeadline.
 func (v *View) pastArgs() ([]any, error) {
 	_, spared, err := v.lastSweep()
 	return []any{int64(v.Now.Add(-pastGrace)), toBit(v.Now < spared.Add(pastGrace))}, err

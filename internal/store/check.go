@@ -202,6 +202,7 @@ func (v *View) CheckWithin(ctx context.Context, within time.Duration) (found []V
 // maxPerInvariant bounds how many violations of one invariant are reported.
 const maxPerInvariant = 1000
 
+// check runs all checks until over returns true. left names those that did not run.
 func (v *View) check(only []perdure.RunID, over func() bool) (out []Violation, left []string, err error) {
 	runs, events := "runs", "events"
 	if only != nil {

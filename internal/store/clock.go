@@ -64,6 +64,7 @@ func storedClock(s Session) (perdure.Instant, error) {
 	return perdure.Instant(n), nil
 }
 
+// processStart is the zero of counting on systems without CLOCK_BOOTTIME.
 var processStart = time.Now()
 
 // counting is a monotonic clock that also runs while the machine is suspended, where the system has

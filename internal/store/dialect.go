@@ -160,4 +160,5 @@ func redact(list []statement, f func(string) string) {
 	}
 }
 
+// flat gives the values of rows as one list of arguments.
 func flat(part [][]any) []any { return slices.Concat(part...) }

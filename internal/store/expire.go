@@ -63,6 +63,7 @@ func (tx *Tx) exclusive(name string) error {
 	return nil
 }
 
+// count reads a number.
 func (tx *Tx) count(n *int, query string, args ...any) error {
 	return tx.sess.Query(query, args, func(scan func(...any) error) error { return scan(n) })
 }

@@ -183,6 +183,7 @@ func (repo *Groups) Ringing(limit int) ([]perdure.Group, error) {
 	return out, nil
 }
 
+// ringing reads chords and groups whose alarm has passed, restricted by a condition.
 func (repo *Groups) ringing(where string, args []any, limit int) (out []perdure.Group, err error) {
 	err = groupHeads.query(repo.in.sess,
 		fmt.Sprintf("WHERE "+where+"alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT %d",

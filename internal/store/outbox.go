@@ -157,6 +157,7 @@ func (repo *Outbox) Delivery(t perdure.TenantID, id string) (n perdure.Notificat
 	return list[0], true, nil
 }
 
+// where reads notifications as the database has them.
 func (repo *Outbox) where(where string, args ...any) ([]perdure.Notification, error) {
 	var out []perdure.Notification
 	err := noteTable.query(repo.in.sess, where, args, func(n *perdure.Notification) error {
@@ -235,6 +236,7 @@ func (repo *Outbox) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err er
 	return out, err
 }
 
+// mailboxes runs one of the mailbox queries after a position.
 func (repo *Outbox) mailboxes(query string, after Mailbox, limit int, give func(Mailbox) error) error {
 	t, w := string(after.Tenant), string(after.Webhook)
 	return repo.in.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)},

@@ -119,6 +119,7 @@ const awayAfter = 3 * time.Second
 // stands still for that long.
 const jump = time.Second
 
+// startServerClock reads the server's clock for the first time.
 func startServerClock(p *pg.Server, log *slog.Logger) (*serverClock, error) {
 	c := &serverClock{sess: p.Reader(clockTimeout), log: log}
 	if err := c.ask(); err != nil {

@@ -63,6 +63,7 @@ const (
 	usualBytes = 1 << 10
 )
 
+// weigh estimates the rows and bytes that an operation writes.
 func weigh(op Op) (rows, bytes int) {
 	if x, ok := op.(weighing); ok {
 		return x.Weight()
@@ -122,6 +123,7 @@ func newRequest(t perdure.TenantID, ops []Op) *request {
 		done: make(chan struct{})}
 }
 
+// answer sets the result of an operation. The caller holds the queue's lock.
 func (r *request) answer(i int, err error) {
 	r.errs[i] = err
 	if r.open--; r.open == 0 {
@@ -135,6 +137,7 @@ type entry struct {
 	i int
 }
 
+// A queue holds the waiting requests of a lane.
 type queue struct {
 	// bell has an element when something may be waiting.
 	bell chan struct{}
@@ -151,6 +154,7 @@ type queue struct {
 	asked [2]asker
 }
 
+// An asker is a tenant and the time of its last request.
 type asker struct {
 	tenant perdure.TenantID
 	at     time.Time

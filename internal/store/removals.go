@@ -57,6 +57,7 @@ func (repo *Removals) open(in *Records) {
 // large.
 type belonging struct{ table, owner, order, size string }
 
+// belongings are the tables with rows of a run, thread or upload, in the order of their removal.
 var belongings = map[string][]belonging{
 	RemoveRun: {{"events", "run_id", "seq", "octet_length(data)"}, {"journal", "run_id", "seq", "octet_length(value)"},
 		{"commits", "run_id", "commit_id", "octet_length(answer)"}, {"waits", "run_id", "id", "octet_length(targets)"},

@@ -79,6 +79,7 @@ type rest struct {
 	Signature *perdure.Signature `json:"signature,omitempty"`
 }
 
+// restOptions are the options of a run, with their values as strings.
 type restOptions struct {
 	perdure.Options
 	Webhook string `json:"webhook,omitempty"`
@@ -398,6 +399,7 @@ func saveRuns(d *dialect, rows []changedRun) (out []statement) {
 	return out
 }
 
+// updateTexts caches the results of updateText by dialect and number of rows.
 var updateTexts sync.Map
 
 // updateText is the UPDATE without its condition on the version.

@@ -30,6 +30,7 @@ type staged[K comparable, T any] struct {
 	dirty []K
 }
 
+// A row is a record as the batch has it.
 type row[T any] struct {
 	val    T
 	exists bool
@@ -169,6 +170,7 @@ type stagedOfRuns[K ofRun, T any] struct {
 	byRun map[runKey][]K
 }
 
+// ofRun is a key of a record that belongs to a run.
 type ofRun interface {
 	comparable
 	run() runKey

@@ -11,6 +11,7 @@ type statement struct {
 	want int64
 }
 
+// anyNumber is the want of a statement that may change any number of rows.
 const anyNumber int64 = -1
 
 // A pipeliner is a session that executes a whole transaction up to its commit in one round trip. It

@@ -379,6 +379,7 @@ func (s *Store) Close() error {
 	return err
 }
 
+// errClosed refuses operations after Close.
 var errClosed = errors.New("the store is closed")
 
 // release closes all sessions and the file.

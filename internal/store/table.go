@@ -74,6 +74,7 @@ func (t *table[T]) update(d *dialect, rows []T) (out []statement) {
 	return out
 }
 
+// bound gives the columns of rows, sorted by key.
 func (t *table[T]) bound(rows []T) [][]any {
 	bound := make([][]any, len(rows))
 	for i := range rows {
@@ -104,6 +105,7 @@ func (t *table[T]) byKey(a, b []any) int {
 	return 0
 }
 
+// insertText is the INSERT of so many rows.
 func (t *table[T]) insertText(d *dialect, part [][]any) string {
 	k := textKey{d: d, n: d.textFor(len(part))}
 	if text, ok := t.texts.Load(k); ok {
@@ -134,6 +136,7 @@ func (t *table[T]) insertText(d *dialect, part [][]any) string {
 	return b.String()
 }
 
+// updateText is the UPDATE of so many rows, with the condition on their versions.
 func (t *table[T]) updateText(d *dialect, part [][]any) string {
 	k := textKey{d, d.textFor(len(part)), true}
 	if text, ok := t.texts.Load(k); ok {
@@ -224,9 +227,10 @@ func orNull[T ~int64](v T) any {
 	return int64(v)
 }
 
+// idList scans run ids that joinIDs has joined.
 type idList struct{ ids *[]perdure.RunID }
 
-// joinIDs joins run ids for a column. idList scans them.
+// joinIDs joins run ids for a column.
 func joinIDs(ids []perdure.RunID) string {
 	var b strings.Builder
 	for i, id := range ids {

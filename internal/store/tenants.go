@@ -89,6 +89,7 @@ func (repo *Tenants) Limited(after perdure.TenantID, limit int) ([]TenantRow, er
 	return repo.where("WHERE (limits<>'' OR max_live_runs>0) AND id>?", after, limit)
 }
 
+// where reads tenants after one that meet a condition.
 func (repo *Tenants) where(where string, after perdure.TenantID, limit int) (out []TenantRow, err error) {
 	err = tenantTable.query(repo.in.sess, where+" ORDER BY id"+atMost, []any{string(after), int64(limit)},
 		func(x *TenantRow) error {

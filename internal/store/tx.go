@@ -64,6 +64,7 @@ type runKey struct {
 	r perdure.RunID
 }
 
+// newTx begins a batch. It reads through sess.
 func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
 	tx := &Tx{Number: s.begun.Add(1), begun: time.Now(), changes: s.changes.Load()}
 	tx.Records = Records{Now: now, s: s, dialect: s.dialect, sess: counted{sess, &tx.reads}, tx: tx,

@@ -16,6 +16,7 @@ const InlineMax = 8 << 10
 // shownMax is the size above which a value in a log line is shown as {ref, size}.
 const shownMax = 64 << 10
 
+// A blobRow is a large value of a tenant.
 type blobRow struct {
 	Tenant  perdure.TenantID
 	Hash    string
@@ -30,6 +31,7 @@ var blobTable = &table[blobRow]{
 	scan: func(b *blobRow) []any { return []any{&b.Tenant, &b.Hash, &b.Size, &b.Content} },
 }
 
+// A blobRefRow says that a run or thread owns a large value.
 type blobRefRow struct {
 	Tenant perdure.TenantID
 	Owner  string
@@ -123,6 +125,7 @@ func (repo *Values) InternShown(t perdure.TenantID, owner string, raw []byte) pe
 	return repo.intern(t, owner, raw, shownMax)
 }
 
+// intern keeps a value inline up to a size, and otherwise by its hash.
 func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline int) perdure.Value {
 	text := string(raw)
 	if repo.in.s.opt.Redact != nil {

@@ -115,6 +115,7 @@ func (c *Copier) Table(ctx context.Context, t *Table, from Session) (rows int64,
 	return c.Rows - before, nil
 }
 
+// write inserts rows of a table.
 func (c *Copier) write(ctx context.Context, t *Table, rows [][]any) error {
 	if len(rows) == 0 {
 		return nil
@@ -147,6 +148,7 @@ func (c *Copier) Write(ctx context.Context, table string, rows int, list iter.Se
 	return nil
 }
 
+// exec executes statements, counts the rows and reports the progress.
 func (c *Copier) exec(ctx context.Context, table string, rows int, list iter.Seq2[string, []any]) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -73,6 +73,7 @@ const (
 		" AND (extract(epoch FROM pg_postmaster_start_time())*1000000)::bigint=?::text::bigint)"
 )
 
+// A statement is a prepared statement with the formats of its parameters and results.
 type statement struct {
 	desc    *pgconn.StatementDescription
 	params  []int16 // formats
@@ -241,6 +242,7 @@ func (s *Session) Query(query string, args []any, row func(scan func(dest ...any
 	return err
 }
 
+// query reads once. If Begin is pending, it sends BEGIN in the same round trip.
 func (s *Session) query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	pending := s.beginPending
 	err := s.connect()
@@ -283,6 +285,7 @@ func (s *Session) query(query string, args []any, row func(scan func(dest ...any
 	return err
 }
 
+// read passes the rows of a result to the caller.
 func read(r *pgconn.ResultReader, st *statement, row func(scan func(dest ...any) error) error) error {
 	var err error
 	for err == nil && r.NextRow() {

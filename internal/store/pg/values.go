@@ -101,6 +101,7 @@ func arrayHeader(elem uint32, n int) []byte {
 	return binary.BigEndian.AppendUint32(b, 1)
 }
 
+// encode gives the column as an array of the parameter's type.
 func (c Column) encode(oid uint32) ([]byte, error) {
 	var elem uint32
 	switch oid {

@@ -61,6 +61,7 @@ func (r *diskReserve) check() {
 	}
 }
 
+// checkOnce is check without logging. The caller holds the lock.
 func (r *diskReserve) checkOnce() error {
 	spare, err := freeBytes(filepath.Dir(r.path)) // not counting the reserve
 	if err != nil {
@@ -158,6 +159,7 @@ func (r *diskReserve) release() error {
 	return nil
 }
 
+// freeBytes gives the free space of the disk that holds a folder.
 func freeBytes(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

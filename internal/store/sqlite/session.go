@@ -37,6 +37,7 @@ func newSession(db *sql.DB, begin string) (*Session, error) {
 	return &Session{conn: conn, begin: begin, stmts: make(map[string]*sql.Stmt)}, nil
 }
 
+// prepare gives a prepared statement. Above 500 statements it discards all of them.
 func (s *Session) prepare(query string) (*sql.Stmt, error) {
 	if st := s.stmts[query]; st != nil {
 		return st, nil

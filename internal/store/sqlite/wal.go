@@ -61,6 +61,7 @@ func keepBrokenLog(db string, log *slog.Logger) error {
 	return nil
 }
 
+// copyFile writes a copy to a new file, and syncs it.
 func copyFile(name string, from io.ReadSeeker) (err error) {
 	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -125,6 +126,7 @@ func readLog(r io.Reader) (b brokenLog, err error) {
 	}
 }
 
+// notEnd ignores the end of the log.
 func notEnd(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil
@@ -132,6 +134,7 @@ func notEnd(err error) error {
 	return err
 }
 
+// checksum continues a checksum of the log; see the format's description.
 func checksum(order binary.ByteOrder, s [2]uint32, p []byte) [2]uint32 {
 	for ; len(p) >= 8; p = p[8:] {
 		s[0] += order.Uint32(p) + s[1]

@@ -74,7 +74,7 @@ func (t *table[T]) update(d *dialect, rows []T) (out []statement) {
 	return out
 }
 
-// bound gives the columns of rows, sorted by key.
+// bound gives the columns of rows. They are sorted by key, unless rows are written only once.
 func (t *table[T]) bound(rows []T) [][]any {
 	bound := make([][]any, len(rows))
 	for i := range rows {

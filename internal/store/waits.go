@@ -29,7 +29,7 @@ type waitKey struct {
 	id string
 }
 
-// Waits holds what runs wait for: signals, children, approvals, timers.
+// Waits holds what runs wait for: signals, children, timers, callbacks, approvals.
 type Waits struct {
 	in   *Records
 	rows stagedOfRuns[waitKey, perdure.Wait]

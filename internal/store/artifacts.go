@@ -143,8 +143,7 @@ func (repo *Artifacts) AddChunk(t perdure.TenantID, id string, n int64, data []b
 	}
 	repo.in.tx.later.add(statement{"INSERT INTO chunks (tenant,upload,n,data) " +
 		"SELECT tenant, id, CAST(? AS BIGINT), CAST(? AS " + repo.in.dialect.schema.Replace("{bytes}") +
-		") FROM removals " +
-		"WHERE tenant=? AND kind='upload' AND id=? AND due_at>?" + lock +
+		") FROM removals WHERE tenant=? AND kind='upload' AND id=? AND due_at>?" + lock +
 		" ON CONFLICT (tenant,upload,n) DO UPDATE SET data=excluded.data",
 		[]any{n, data, string(t), id, int64(repo.in.Now)}, 1})
 }

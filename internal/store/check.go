@@ -36,8 +36,7 @@ var Invariants = []Invariant{
 			"'run:retrying','run:reclaimed')"},
 	{"S6", "the epochs of a run's grants strictly increase: one holder per epoch",
 		"SELECT a.run_id, b.epoch FROM {events} a JOIN {events} b ON b.tenant=a.tenant AND b.run_id=a.run_id " +
-			"AND b.seq>a.seq " +
-			"WHERE a.type='run:dispatched' AND b.type='run:dispatched' AND b.epoch<=a.epoch"},
+			"AND b.seq>a.seq WHERE a.type='run:dispatched' AND b.type='run:dispatched' AND b.epoch<=a.epoch"},
 	{"S8", "a line never bears a lower epoch than the one before it",
 		"SELECT a.run_id, b.seq FROM {events} a JOIN {events} b ON b.tenant=a.tenant AND b.run_id=a.run_id " +
 			"AND b.seq=a.seq+1 WHERE b.epoch<a.epoch"},

@@ -275,8 +275,7 @@ func mailboxes(perTenant int) string {
 	return "WITH RECURSIVE box(tenant, target, alarm_at, n, m) AS (SELECT " + next("?", "?") +
 		", 1, 1 UNION ALL SELECT " + next("box.tenant", from) +
 		", n+1, CASE WHEN " + another + " THEN m+1 ELSE 1 END FROM box WHERE box.tenant IS NOT NULL " +
-		"AND n<CAST(? AS BIGINT)) " +
-		"SELECT tenant, target, alarm_at FROM box WHERE tenant IS NOT NULL"
+		"AND n<CAST(? AS BIGINT)) SELECT tenant, target, alarm_at FROM box WHERE tenant IS NOT NULL"
 }
 
 // Put stages a notification. Its version is incremented when the batch is written.

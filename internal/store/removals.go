@@ -101,8 +101,7 @@ func (repo *Removals) Aged(
 ) (out []Spent, next perdure.RunID, err error) {
 	n := 0
 	err = repo.in.sess.Query("SELECT id, root_id, version, CASE WHEN alarm_at IS NULL THEN finished_at ELSE 0 END, "+
-		"seq+journal_seq+inbox_seq FROM runs "+
-		"WHERE tenant=? AND id>? AND id<? ORDER BY id"+atMost,
+		"seq+journal_seq+inbox_seq FROM runs WHERE tenant=? AND id>? AND id<? ORDER BY id"+atMost,
 		[]any{string(t), string(after), perdure.FirstID(before), int64(limit)}, func(scan func(...any) error) error {
 			var s Spent
 			err := scan(&s.ID, &s.Root, &s.Version, &s.FinishedAt, &s.Lines)

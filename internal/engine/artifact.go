@@ -55,7 +55,7 @@ func (op *BeginArtifact) Do(tx *Tx) (err error) {
 	if err := artifactFits(tx, have, op.Name, op.Size); err != nil {
 		return err
 	}
-	if err := tx.DB.Room(); err != nil {
+	if err := tx.DB.RefuseIfFull(); err != nil {
 		return err
 	}
 	if op.Upload, err = tx.newID(); err != nil {
@@ -102,7 +102,7 @@ func (op *AddChunk) Do(tx *Tx) error {
 	if err := checkUpload(tx, op.Tenant, op.Upload); err != nil {
 		return err
 	}
-	if err := tx.DB.Room(); err != nil {
+	if err := tx.DB.RefuseIfFull(); err != nil {
 		return err
 	}
 	tx.DB.Artifacts.AddChunk(op.Tenant, op.Upload, op.N, op.Data)

@@ -82,7 +82,7 @@ func (op *CreateGroup) Do(tx *Tx) error {
 }
 
 func (op *CreateGroup) gather(tx *Tx) error {
-	if err := tx.DB.Room(); err != nil {
+	if err := tx.DB.RefuseIfFull(); err != nil {
 		return err
 	}
 	if err := tx.DB.Runs.Load(op.Tenant, op.RunIDs); err != nil {

@@ -198,7 +198,7 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 // ensureTenantAndQueue makes the tenant and the queue that a run lives in, and holds the tenant to its quota and all to the disk.
 func ensureTenantAndQueue(tx *Tx, r *perdure.Run) error {
 	if r.ContinuationOf == "" { // an end must never fail for want of room
-		if err := tx.DB.Room(); err != nil {
+		if err := tx.DB.RefuseIfFull(); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ func (op *CreateThread) Do(tx *Tx) error {
 	}
 	var err error
 	op.Created, err = underKey(tx, op.Tenant, "thread", op.Key, op.Metadata, func() (string, error) {
-		if err := tx.DB.Room(); err != nil {
+		if err := tx.DB.RefuseIfFull(); err != nil {
 			return "", err
 		}
 		id, err := tx.newID()
@@ -93,7 +93,7 @@ func (op *AppendMessage) Do(tx *Tx) error {
 		return err
 	}
 	op.Created, err = underKey(tx, op.Tenant, "message:"+string(th.ID), op.Key, op.Message, func() (string, error) {
-		if err := tx.DB.Room(); err != nil {
+		if err := tx.DB.RefuseIfFull(); err != nil {
 			return "", err
 		}
 		if op.Seq, err = addMessage(tx, &th, "", op.Message); err != nil {

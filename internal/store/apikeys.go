@@ -7,7 +7,17 @@ import (
 	"github.com/perdure/perdure"
 )
 
+// scopeList scans scopes that are separated by spaces.
 type scopeList struct{ s *[]perdure.Scope }
+
+func (l scopeList) Scan(v any) error {
+	text, _ := v.(string)
+	*l.s = nil
+	for _, part := range strings.Fields(text) {
+		*l.s = append(*l.s, perdure.Scope(part))
+	}
+	return nil
+}
 
 var apiKeyTable = &table[perdure.Key]{
 	name: "keys", keys: []string{"id"},
@@ -17,20 +27,32 @@ var apiKeyTable = &table[perdure.Key]{
 		for i, s := range k.Scopes {
 			scopes[i] = string(s)
 		}
-		return []any{k.ID, string(k.Tenant), k.Name, k.Hash, toBit(k.Platform), strings.Join(scopes, " "), int64(k.CreatedAt), int64(k.ExpiresAt), int64(k.RevokedAt)}
+		return []any{k.ID, string(k.Tenant), k.Name, k.Hash, toBit(k.Platform), strings.Join(scopes, " "),
+			int64(k.CreatedAt), int64(k.ExpiresAt), int64(k.RevokedAt)}
 	},
 	scan: func(k *perdure.Key) []any {
-		return []any{&k.ID, &k.Tenant, &k.Name, &k.Hash, bit{&k.Platform}, scopeList{&k.Scopes}, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt}
+		return []any{&k.ID, &k.Tenant, &k.Name, &k.Hash, bit{&k.Platform}, scopeList{&k.Scopes}, &k.CreatedAt,
+			&k.ExpiresAt, &k.RevokedAt}
 	},
 }
 
-// Keys are API keys.
+// Keys holds API keys.
 type Keys struct {
 	in   *Records
 	rows staged[string, perdure.Key]
 }
 
-// ByID gives keys by their ids. Those that don't exist are left out.
+func (repo *Keys) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, apiKeyTable)
+}
+
+// Get gives a key by its id.
+func (repo *Keys) Get(id string) (perdure.Key, bool, error) {
+	return repo.rows.load(id, "WHERE id=?", id)
+}
+
+// ByID gives keys by their ids. Keys that don't exist are left out.
 func (repo *Keys) ByID(ids []string) (out []perdure.Key, err error) {
 	err = eachPart(repo.in.dialect, ids, func(part []string) error {
 		given, args := repo.in.dialect.keyed("keys", []string{"id"}, nil, part)
@@ -42,10 +64,11 @@ func (repo *Keys) ByID(ids []string) (out []perdure.Key, err error) {
 	return out, err
 }
 
-// Page lists a tenant's keys by id, those of the platform only if they are wanted.
+// Page lists a tenant's keys by id. Platform keys are included only if platform is set.
 func (repo *Keys) Page(t perdure.TenantID, platform bool, p Page) ([]perdure.Key, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Key) error) error {
-		return apiKeyTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND platform<=? ORDER BY id"+atMost, []any{string(t), after, toBit(platform), int64(n)}, row)
+		return apiKeyTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND platform<=? ORDER BY id"+atMost,
+			[]any{string(t), after, toBit(platform), int64(n)}, row)
 	}, func(k *perdure.Key) string { return k.ID }, func(k *perdure.Key) int { return 1024 + quoted(k.Name) })
 }
 
@@ -59,48 +82,34 @@ func (repo *Keys) List(t perdure.TenantID) ([]perdure.Key, error) {
 	return out, err
 }
 
-// Valid lists the keys of all tenants that count at an instant, at most so many.
+// Valid lists at most limit keys of all tenants that are valid at an instant.
 func (repo *Keys) Valid(now perdure.Instant, limit int) (out []perdure.Key, err error) {
-	err = apiKeyTable.query(repo.in.sess, "WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost, []any{int64(now), int64(limit)}, func(k *perdure.Key) error {
-		out = append(out, *k)
-		return nil
-	})
+	err = apiKeyTable.query(repo.in.sess,
+		"WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost,
+		[]any{int64(now), int64(limit)}, func(k *perdure.Key) error {
+			out = append(out, *k)
+			return nil
+		})
 	return out, err
 }
 
-// CountPlatform tells whether anybody can administer the store.
+// CountPlatform counts the platform keys that are not revoked. Without one, nobody can administer
+// the store.
 func (repo *Keys) CountPlatform() (n int, err error) {
-	err = repo.in.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil, func(scan func(...any) error) error { return scan(&n) })
+	err = repo.in.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil,
+		func(scan func(...any) error) error { return scan(&n) })
 	return n, err
-}
-
-func (l scopeList) Scan(v any) error {
-	text, _ := v.(string)
-	*l.s = nil
-	for _, part := range strings.Fields(text) {
-		*l.s = append(*l.s, perdure.Scope(part))
-	}
-	return nil
-}
-
-func (repo *Keys) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, apiKeyTable)
-}
-
-// Get gives a key by its id.
-func (repo *Keys) Get(id string) (perdure.Key, bool, error) {
-	return repo.rows.load(id, "WHERE id=?", id)
 }
 
 // Put stages a key.
 func (repo *Keys) Put(k perdure.Key) { repo.rows.put(k.ID, k) }
 
-// DropUnused removes keys that were revoked or expired at an instant or before, at most so
-// many of either. It gives how many it has staged to go.
+// DropUnused stages the removal of keys that were revoked or expired at an instant or before, at
+// most limit of either. It gives how many.
 func (repo *Keys) DropUnused(before perdure.Instant, limit int) (n int, err error) {
 	due := func(column string) string {
-		return fmt.Sprintf("SELECT id FROM (SELECT id FROM keys WHERE %[1]s>0 AND %[1]s<=? ORDER BY %[1]s, id LIMIT %[2]d) AS %[1]s",
+		return fmt.Sprintf("SELECT id FROM (SELECT id FROM keys WHERE %[1]s>0 AND %[1]s<=? ORDER BY %[1]s, id "+
+			"LIMIT %[2]d) AS %[1]s",
 			column, limit)
 	}
 	list := "WITH due AS MATERIALIZED (" + due("revoked_at") + " UNION ALL " + due("expires_at") + ") "
@@ -109,5 +118,5 @@ func (repo *Keys) DropUnused(before perdure.Instant, limit int) (n int, err erro
 		return 0, err
 	}
 	repo.in.tx.later.add(statement{list + "DELETE FROM keys WHERE id IN (SELECT id FROM due)", args, anyNumber})
-	return n, repo.in.tx.alone("keys removed")
+	return n, repo.in.tx.exclusive("keys removed")
 }

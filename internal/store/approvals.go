@@ -9,6 +9,27 @@ import (
 	"github.com/perdure/perdure"
 )
 
+var approvalTable = &table[perdure.Approval]{
+	name: "approvals", keys: []string{"tenant", "run_id", "wait_id"},
+	cols: []string{"tenant", "run_id", "wait_id", "id", "kind", "name", "title", "action", "action_hash", "form",
+		"if_silent", "state", "opened_at", "expires_at", "decided_at", "decided_by", "decided_name", "comment",
+		"answer", "digest"},
+	bind: func(a *perdure.Approval) []any {
+		var by perdure.Decider
+		if a.DecidedBy != nil {
+			by = *a.DecidedBy
+		}
+		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title,
+			string(a.Action), a.ActionHash, formText(a.Form), a.Default, a.State, int64(a.OpenedAt), int64(a.ExpiresAt),
+			int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest}
+	},
+	scan: func(a *perdure.Approval) []any {
+		return []any{&a.Tenant, &a.RunID, &a.WaitID, &a.ID, &a.Kind, &a.Name, &a.Title, &a.Action, &a.ActionHash,
+			formList{&a.Form}, &a.Default, &a.State, &a.OpenedAt, &a.ExpiresAt, &a.DecidedAt, decider{a, false},
+			decider{a, true}, &a.Comment, &a.Answer, &a.Digest}
+	},
+}
+
 // formList scans the fields of a form.
 type formList struct{ f *[]perdure.FormField }
 
@@ -19,20 +40,21 @@ func (l formList) Scan(v any) error {
 		return nil
 	}
 	if json.Unmarshal([]byte(text), l.f) != nil {
-		*l.f = nil // an answer to a form that can't be read fits none
+		*l.f = nil // no answer is valid for a form that can't be read
 	}
 	return nil
 }
 
+// formText is the column of a form.
 func formText(f []perdure.FormField) string {
 	if len(f) == 0 {
 		return ""
 	}
-	b, _ := json.Marshal(f) // texts and flags alone
+	b, _ := json.Marshal(f) // strings and booleans only: can't fail
 	return string(b)
 }
 
-// decider scans who decided, from its two columns.
+// decider scans the two columns of who decided: the key's id first, then its name.
 type decider struct {
 	a    *perdure.Approval
 	name bool
@@ -51,82 +73,94 @@ func (d decider) Scan(v any) error {
 	return nil
 }
 
-var approvalTable = &table[perdure.Approval]{
-	name: "approvals", keys: []string{"tenant", "run_id", "wait_id"},
-	cols: []string{"tenant", "run_id", "wait_id", "id", "kind", "name", "title", "action", "action_hash", "form", "if_silent", "state", "opened_at", "expires_at",
-		"decided_at", "decided_by", "decided_name", "comment", "answer", "digest"},
-	bind: func(a *perdure.Approval) []any {
-		var by perdure.Decider
-		if a.DecidedBy != nil {
-			by = *a.DecidedBy
-		}
-		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title, string(a.Action), a.ActionHash, formText(a.Form), a.Default,
-			a.State, int64(a.OpenedAt), int64(a.ExpiresAt), int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest}
-	},
-	scan: func(a *perdure.Approval) []any {
-		return []any{&a.Tenant, &a.RunID, &a.WaitID, &a.ID, &a.Kind, &a.Name, &a.Title, &a.Action, &a.ActionHash, formList{&a.Form}, &a.Default,
-			&a.State, &a.OpenedAt, &a.ExpiresAt, &a.DecidedAt, decider{a, false}, decider{a, true}, &a.Comment, &a.Answer, &a.Digest}
-	},
+// Approvals holds the questions that runs have asked people.
+type Approvals struct {
+	in   *Records
+	rows staged[waitKey, perdure.Approval]
 }
 
-// Get gives the approval that a run's wait asks for. The run has been read.
+func (repo *Approvals) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, approvalTable)
+}
+
+// Get gives the approval that belongs to a wait of a run. The run has to be read before.
 func (repo *Approvals) Get(t perdure.TenantID, run perdure.RunID, wait string) (perdure.Approval, bool, error) {
-	return repo.rows.load(waitKey{runKey{t, run}, wait}, "WHERE tenant=? AND run_id=? AND wait_id=?", string(t), string(run), wait)
+	return repo.rows.load(waitKey{runKey{t, run}, wait}, "WHERE tenant=? AND run_id=? AND wait_id=?", string(t),
+		string(run), wait)
 }
 
-// Find says whose an approval is: the run and the wait, which never change. What the approval says is read after the run.
-func (repo *Approvals) Find(t perdure.TenantID, id perdure.ApprovalID) (run perdure.RunID, wait string, ok bool, err error) {
-	err = repo.in.sess.Query("SELECT run_id, wait_id FROM approvals WHERE tenant=? AND id=?", []any{string(t), string(id)}, func(scan func(...any) error) error {
-		ok = true
-		return scan(&run, &wait)
-	})
+// Find gives the run and the wait of an approval, which never change. The caller reads the approval
+// after the run.
+func (repo *Approvals) Find(
+	t perdure.TenantID, id perdure.ApprovalID,
+) (run perdure.RunID, wait string, ok bool, err error) {
+	err = repo.in.sess.Query("SELECT run_id, wait_id FROM approvals WHERE tenant=? AND id=?",
+		[]any{string(t), string(id)}, func(scan func(...any) error) error {
+			ok = true
+			return scan(&run, &wait)
+		})
 	return run, wait, ok, err
 }
 
-// Had tells whether a run has asked for an approval of that name, other than by one wait. The run has been read.
+// Had tells whether a run has asked for an approval of that name by another wait. The run has to be
+// read before.
 func (repo *Approvals) Had(t perdure.TenantID, run perdure.RunID, name, otherThan string) (had bool, err error) {
-	for k, sl := range repo.rows.byKey {
-		if k.runKey == (runKey{t, run}) && k.id != otherThan && sl.exists && sl.val.Name == name {
+	for k, known := range repo.rows.byKey {
+		if k.runKey == (runKey{t, run}) && k.id != otherThan && known.exists && known.val.Name == name {
 			return true, nil
 		}
 	}
-	err = repo.in.sess.Query("SELECT 1 FROM approvals WHERE tenant=? AND run_id=? AND name=? AND wait_id<>? LIMIT 1", []any{string(t), string(run), name, otherThan},
-		func(func(...any) error) error {
+	err = repo.in.sess.Query("SELECT 1 FROM approvals WHERE tenant=? AND run_id=? AND name=? AND wait_id<>? LIMIT 1",
+		[]any{string(t), string(run), name, otherThan}, func(func(...any) error) error {
 			had = true
 			return nil
 		})
 	return had, err
 }
 
-// Put stages an approval.
-func (repo *Approvals) Put(a perdure.Approval) {
-	repo.rows.put(waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
+// ByID gives an approval by its id, with its values in full.
+func (repo *Approvals) ByID(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Approval, ok bool, err error) {
+	if a, ok, err = repo.byID(t, id); ok && err == nil {
+		err = repo.inFull(&a)
+	}
+	return a, ok, err
 }
 
-// An ApprovalFilter chooses approvals of a list. Empty fields choose all.
+// byID gives an approval by its id, with references instead of large values.
+func (repo *Approvals) byID(t perdure.TenantID, id perdure.ApprovalID) (perdure.Approval, bool, error) {
+	return approvalTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
+}
+
+// An ApprovalFilter selects approvals. Empty fields select all.
 type ApprovalFilter struct {
 	State string
 	RunID perdure.RunID
-	After perdure.ApprovalID // only later ones: the cursor
+	After perdure.ApprovalID // the cursor: only later ones
 	Limit int
-	Bytes int // no more once they hold that many
-	Rows  int // how many are looked at for a page; zero: PageRows
+	Bytes int // the page ends once it has that many bytes
+	Rows  int // how many rows a page examines; zero: PageRows
 }
 
-// List lists a tenant's approvals, oldest first, in full. more says that these are not all.
+// List lists a tenant's approvals, oldest first, with their values in full. more says that these
+// are not all.
 func (repo *Approvals) List(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, more bool, err error) {
 	out, next, err := repo.Page(t, f)
 	return out, next != "", err
 }
 
-// Page reads a page of a tenant's approvals, oldest first, in full. next is the last one that was looked at, if there may be more.
-func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, next perdure.ApprovalID, err error) {
+// Page reads a page of a tenant's approvals, oldest first, with their values in full. next is the
+// last one that was examined, if there may be more.
+func (repo *Approvals) Page(
+	t perdure.TenantID, f ApprovalFilter,
+) (out []perdure.Approval, next perdure.ApprovalID, err error) {
 	where, args := "WHERE tenant=?", []any{string(t)}
 	if f.State != "" {
 		if !slices.Contains(perdure.ApprovalStates, f.State) {
-			return nil, "", perdure.Invalid("state", "%.40q is none of %s, all", f.State, strings.Join(perdure.ApprovalStates, ", "))
+			return nil, "", perdure.Invalid("state", "%.40q is none of %s, all", f.State,
+				strings.Join(perdure.ApprovalStates, ", "))
 		}
-		where += " AND state='" + f.State + "'" // not as an argument: an index is for the open ones alone
+		where += " AND state='" + f.State + "'" // not an argument, so that the partial index of open ones is used
 	}
 	if f.RunID != "" {
 		where, args = where+" AND run_id=?", append(args, string(f.RunID))
@@ -142,7 +176,8 @@ func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure
 		}
 		where, args = where+" AND (opened_at,id)>(?,?)", append(args, int64(after.OpenedAt), string(after.ID))
 	}
-	if f.State != "" && f.State != perdure.ApprovalOpen && f.RunID == "" { // those of one state may be few among many
+	// Approvals of this state may be few among many.
+	if f.State != "" && f.State != perdure.ApprovalOpen && f.RunID == "" {
 		last, err := repo.last(t, &after, f.Rows)
 		if err != nil {
 			return nil, "", err
@@ -153,20 +188,21 @@ func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure
 		}
 	}
 	size := 0
-	err = approvalTable.query(repo.in.sess, where+" ORDER BY opened_at, id"+atMost, append(args, int64(f.Limit)+1), func(a *perdure.Approval) error {
-		if len(out) == f.Limit || size > f.Bytes {
-			next = out[len(out)-1].ID
-			return errEnough
-		}
-		for _, val := range []perdure.Value{a.Action, a.Answer} {
-			if _, n, ref := val.Ref(); ref {
-				size += n
+	err = approvalTable.query(repo.in.sess, where+" ORDER BY opened_at, id"+atMost, append(args, int64(f.Limit)+1),
+		func(a *perdure.Approval) error {
+			if len(out) == f.Limit || size > f.Bytes {
+				next = out[len(out)-1].ID
+				return errEnough
 			}
-		}
-		size += len(a.Action) + len(a.Answer) + len(a.Comment) + len(formText(a.Form))
-		out = append(out, *a)
-		return nil
-	})
+			for _, val := range []perdure.Value{a.Action, a.Answer} {
+				if _, n, ref := val.Ref(); ref {
+					size += n
+				}
+			}
+			size += len(a.Action) + len(a.Answer) + len(a.Comment) + len(formText(a.Form))
+			out = append(out, *a)
+			return nil
+		})
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, "", err
 	}
@@ -178,28 +214,20 @@ func (repo *Approvals) Page(t perdure.TenantID, f ApprovalFilter) (out []perdure
 	return out, next, nil
 }
 
-// last gives the last approval that is looked at for a page. It has no id when the page may look at all that are left.
+// last gives the last approval that a page examines. Its id is empty if the page may examine all
+// that are left.
 func (repo *Approvals) last(t perdure.TenantID, after *perdure.Approval, rows int) (a perdure.Approval, err error) {
 	if rows == 0 {
 		rows = PageRows
 	}
-	err = repo.in.sess.Query("SELECT id, opened_at FROM approvals WHERE tenant=? AND (opened_at,id)>(?,?) ORDER BY opened_at, id LIMIT 1 OFFSET CAST(? AS BIGINT)",
-		[]any{string(t), int64(after.OpenedAt), string(after.ID), int64(rows - 1)}, func(scan func(...any) error) error { return scan(&a.ID, &a.OpenedAt) })
+	err = repo.in.sess.Query("SELECT id, opened_at FROM approvals WHERE tenant=? AND (opened_at,id)>(?,?) "+
+		"ORDER BY opened_at, id LIMIT 1 OFFSET CAST(? AS BIGINT)",
+		[]any{string(t), int64(after.OpenedAt), string(after.ID), int64(rows - 1)},
+		func(scan func(...any) error) error { return scan(&a.ID, &a.OpenedAt) })
 	return a, err
 }
 
-// ByID gives an approval by its id, in full.
-func (repo *Approvals) ByID(t perdure.TenantID, id perdure.ApprovalID) (a perdure.Approval, ok bool, err error) {
-	if a, ok, err = repo.byID(t, id); ok && err == nil {
-		err = repo.inFull(&a)
-	}
-	return a, ok, err
-}
-
-func (repo *Approvals) byID(t perdure.TenantID, id perdure.ApprovalID) (perdure.Approval, bool, error) {
-	return approvalTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
-}
-
+// inFull replaces references by their values.
 func (repo *Approvals) inFull(a *perdure.Approval) (err error) {
 	if a.Action, err = repo.in.Values.Resolve(a.Tenant, a.Action); err == nil {
 		a.Answer, err = repo.in.Values.Resolve(a.Tenant, a.Answer)
@@ -207,13 +235,7 @@ func (repo *Approvals) inFull(a *perdure.Approval) (err error) {
 	return err
 }
 
-// Approvals are questions that runs have asked people.
-type Approvals struct {
-	in   *Records
-	rows staged[waitKey, perdure.Approval]
-}
-
-func (repo *Approvals) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, approvalTable)
+// Put stages an approval.
+func (repo *Approvals) Put(a perdure.Approval) {
+	repo.rows.put(waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
-// A Backup says what a backup holds. See package backup for its format.
+// A Backup describes a backup. See package backup for its format.
 type Backup = backup.Info
 
-// Copied says how far a copy is.
+// Copied is the progress of a copy.
 type Copied = backup.Progress
 
-// ReadBackup says what a backup holds, if it is one and whole. It is not changed.
+// ReadBackup describes a backup, if it is one and complete. It does not change the file.
 func ReadBackup(path string) (Backup, error) { return backup.Read(path) }
 
-// The names in meta that a backup treats on their own.
+// Rows of meta that a backup treats separately.
 const (
 	metaGeneration = "generation"
 	metaClock      = "clock"
@@ -32,9 +32,10 @@ const (
 	metaSecret     = "secret"
 )
 
-// Backup writes everything that is committed at one moment into a new file, for its owner alone. Writers are not held off,
-// except of a store in memory. The file is on disk when it returns.
-func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b Backup, err error) {
+// Backup writes everything that is committed at one moment into a new file that only its owner can
+// read. Writers are not blocked, except in a store in memory. The file is on disk when Backup
+// returns.
+func (s *Store) Backup(ctx context.Context, path string, progress func(Copied)) (b Backup, err error) {
 	err = backup.Create(ctx, path, func(into *sqlite.Session) error {
 		return s.Audit(ctx, func(v *View) (err error) {
 			if err := migrate(into, sqliteDialect, false); err != nil {
@@ -43,14 +44,16 @@ func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b B
 			if err := into.Begin(); err != nil {
 				return err
 			}
-			if b, err = v.copyTo(ctx, into, told); err != nil {
-				return err // it is thrown away as it is
+			if b, err = v.copyTo(ctx, into, progress); err != nil {
+				return err // Create removes the file
 			}
 			return into.Commit()
 		})
 	})
 	if diskFull(err) || errors.Is(err, unix.ENOSPC) {
-		return b, perdure.Errorf(perdure.CodeStorageFull, "there is no room for the backup on the disk where it is put together, %s", filepath.Dir(filepath.Dir(path)))
+		return b, perdure.Errorf(perdure.CodeStorageFull,
+			"there is no room for the backup on the disk where it is put together, %s",
+			filepath.Dir(filepath.Dir(path)))
 	}
 	if err != nil {
 		return b, fmt.Errorf("back up: %w", err)
@@ -58,8 +61,8 @@ func (s *Store) Backup(ctx context.Context, path string, told func(Copied)) (b B
 	return b, nil
 }
 
-// copyTo copies a view into a fresh database.
-func (v *View) copyTo(ctx context.Context, into Session, told func(Copied)) (b Backup, err error) {
+// copyTo copies a view into an empty database.
+func (v *View) copyTo(ctx context.Context, into Session, progress func(Copied)) (b Backup, err error) {
 	b = Backup{At: v.Now, From: v.dialect.name}
 	if b.Generation, err = v.Generation(); err != nil {
 		return b, err
@@ -68,7 +71,7 @@ func (v *View) copyTo(ctx context.Context, into Session, told func(Copied)) (b B
 	if err != nil {
 		return b, err
 	}
-	c := backup.Copier{Into: into, Inserts: sqliteDialect.inserts, Told: told}
+	c := backup.Copier{Into: into, Inserts: sqliteDialect.inserts, Told: progress}
 	for i := range tables {
 		n, err := c.Table(ctx, &tables[i], v.sess)
 		if err != nil {
@@ -83,8 +86,8 @@ func (v *View) copyTo(ctx context.Context, into Session, told func(Copied)) (b B
 	if err != nil {
 		return b, err
 	}
-	delete(meta, metaSchema) // it has been written with the tables
-	// What is seen may be a moment younger than the view.
+	delete(meta, metaSchema) // migrate has written it
+	// The rows may be a moment younger than the view's instant.
 	if last, err := strconv.ParseInt(meta[metaClock], 10, 64); err == nil {
 		b.At = max(b.At, perdure.Instant(last))
 	}
@@ -109,17 +112,19 @@ func readMeta(s Session) (map[string]string, error) {
 
 func writeMeta(s Session, meta map[string]string) error {
 	for name, value := range meta {
-		if _, err := s.Exec("INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}); err != nil {
+		if _, err := s.Exec("INSERT INTO meta (name,value) VALUES (?,?) "+
+			"ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Generation says how often what is stored has been restored from a backup.
+// Generation gives how often the contents of the store were restored from a backup.
 func (v *View) Generation() (int64, error) {
 	var text string
-	err := v.sess.Query("SELECT value FROM meta WHERE name=?", []any{metaGeneration}, func(scan func(...any) error) error { return scan(&text) })
+	err := v.sess.Query("SELECT value FROM meta WHERE name=?", []any{metaGeneration},
+		func(scan func(...any) error) error { return scan(&text) })
 	if err != nil || text == "" {
 		return 0, err
 	}
@@ -130,7 +135,7 @@ func (v *View) Generation() (int64, error) {
 	return n, nil
 }
 
-// refuseBackup holds off a server that would go on where a backup ends: whoever held a run at that time would still hold it.
+// refuseBackup refuses to serve a backup file. The leases in it would still count as held.
 func refuseBackup(s Session) error {
 	is, err := backup.Is(s)
 	if err == nil && is {

@@ -15,22 +15,39 @@ import (
 	"github.com/perdure/perdure/internal/store/pg"
 )
 
-// A Lane is a way into the store for operations of one kind. Lanes decide at the same time, each one batch after
-// the other; what they decided holds only if nobody else was quicker, as between two nodes. On SQLite, where there is
-// one writer, the first three are one.
+// Batches.
+//
+// A lane makes one batch after the other. While a batch is being committed, the next operations
+// gather in the lane's queue (queue.go) and share the next commit: group commit. An operation that
+// finds its lane idle is decided in the caller's goroutine, without the queue.
+//
+// A batch is decided without a transaction: the operations read committed rows and stage their
+// changes in memory. Then one transaction writes all of it, and updates rows only if they still
+// have the version that was read. If one of them has not, the transaction is rolled back and the
+// batch is decided again, without the cache. Inputs that have no version are bounded by MaxAge.
+// After triesShared conflicts a batch of several operations is cut into halves. A single operation
+// is tried maxTries times.
+//
+// Other failures: a row that is locked by another session is found and left out (locks.go). On a
+// full disk the reserve is freed and the batch is tried again. After a lost connection the batch is
+// decided again for maxWait. If the outcome of a commit is unknown, callers get CodeUnknown. On
+// SQLite the store also stops writing then, because only a restart shows what is in the file.
+
+// A Lane is an independent path of writes, for operations of one kind. Lanes decide concurrently.
+// On SQLite, which has a single writer, the first three are one lane.
 type Lane int
 
 const (
-	LaneWork   Lane = iota // what workers say, and everything else
+	LaneWork   Lane = iota // calls of workers, and everything that has no other lane
 	LaneSubmit             // new runs
-	LaneClaim              // polls: those of one queue would only get into each other's way
+	LaneClaim              // polls: two polls of one queue would conflict
 	LaneWatch              // the watchdog
-	LaneNotify             // what is sent to webhooks: its nodes only get into each other's way
-	LaneBulk               // artifacts, and what is removed: nobody else shall wait for that
+	LaneNotify             // webhook deliveries: those of several nodes conflict with each other only
+	LaneBulk               // artifacts and removals, which take long and must not delay others
 	lanes
 )
 
-// inLane is an operation that says where it belongs; one that does not is work.
+// inLane is an operation that names its lane. The default is LaneWork.
 type inLane interface{ Lane() Lane }
 
 // String is the lane's name in metrics.
@@ -38,7 +55,7 @@ func (l Lane) String() string {
 	return [...]string{"work", "submit", "claim", "watch", "notify", "upload"}[l]
 }
 
-// Lanes are all there are.
+// Lanes gives all lanes.
 func Lanes() (all []Lane) {
 	for l := range lanes {
 		all = append(all, l)
@@ -46,32 +63,38 @@ func Lanes() (all []Lane) {
 	return all
 }
 
-// A Written tells of a batch that was written.
+// A Written describes a batch that was written.
 type Written struct {
-	Lane       Lane // of a store in memory, which has one, LaneWork
+	// Lane is LaneWork in a store in memory, which has a single lane.
+	Lane       Lane
 	Operations int
-	Took       time.Duration // all of it, from its first decision on
-	Commit     time.Duration // the last part: writing it, and until it was durable
+	// Took is the time from the first decision until the batch was durable.
+	Took time.Duration
+	// Commit is the part of Took for writing and making it durable.
+	Commit time.Duration
 }
 
+// A lane makes the batches of a Lane, one after the other. On SQLite all lanes share writing, the
+// lock of the single writer.
 type lane struct {
 	s       *Store
 	id      Lane
-	mu      sync.Mutex // one batch at a time
-	read    Session    // decides on what this reads …
-	write   Session    // … and writes with this
+	mu      sync.Mutex // held during a batch
+	read    Session    // reads for decisions
+	write   Session    // writes
 	writing *sync.Mutex
 	queue   *queue
-	locked  map[any]bool // rows that somebody else was found to hold locked; see locks.go
+	// locked are rows that another session was found to hold locked; see locks.go.
+	locked map[any]bool
 }
 
 func newLane(s *Store, read, write Session, writing *sync.Mutex) *lane {
 	return &lane{s: s, read: read, write: write, writing: writing, queue: newQueue()}
 }
 
-// How often a batch is decided anew because somebody else was quicker, and for how long because the connection
-// was lost. A batch of several operations is halved after fewer tries: one of them may be what conflicts time and
-// again, and the others shall not be held up by it.
+// maxTries is how often a single operation is decided because of conflicts. A batch of several
+// operations is halved after triesShared tries: one of them may conflict every time and must not
+// hold up the others. maxWait is how long a batch is tried again after a lost connection.
 const (
 	maxTries    = 20
 	triesShared = 5
@@ -86,22 +109,24 @@ func tries(ops int) int {
 	return maxTries
 }
 
-// MaxAge is how old a decision is at most when it begins to be written, where there are other nodes: what it went by and
-// no version guards, such as which endpoints there are, may have changed since. A batch that is outdated maxOld times,
-// because the database is slow or somebody changes things all the time, is written all the same: work goes on.
+// MaxAge is the maximal age of a decision when its transaction begins, if other nodes write too.
+// Some inputs have no version, such as the set of endpoints, and may have changed since. After
+// maxOld outdated decisions the batch is written anyway, so that a slow database does not stop all
+// work.
 const (
 	MaxAge = 500 * time.Millisecond
 	maxOld = 3
 )
 
-// Batch decides the operations one after the other and writes what they staged in one transaction. When
-// it returns, what was not refused is durable. There is one error per operation, in order: a refusal
-// concerns that one alone, CodeUnavailable means that nothing of the batch was written, CodeUnknown that
-// it may have been.
+// Batch decides the operations one after the other and writes their changes in one transaction.
+// When it returns, every operation that was not refused is durable. It gives one error per
+// operation, in order. A refusal concerns that operation alone. CodeUnavailable means that nothing
+// of the batch was written, CodeUnknown that it may have been.
 func (s *Store) Batch(now perdure.Instant, ops ...Op) []error {
 	return s.lanes[LaneWork].batchIn(now, ops)
 }
 
+// batchIn makes a batch in a lane, and calls the callbacks of Tx.After.
 func (l *lane) batchIn(now perdure.Instant, ops []Op) []error {
 	l.mu.Lock()
 	errs, after := l.batch(now, ops, false, false)
@@ -112,7 +137,7 @@ func (l *lane) batchIn(now perdure.Instant, ops []Op) []error {
 	return errs
 }
 
-// notBefore gives the time of a batch: now, or later if an earlier batch was later.
+// notBefore gives the instant of a batch: now, or that of the latest batch if that is later.
 func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
 	for {
 		last := s.last.Load()
@@ -125,21 +150,23 @@ func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
 	}
 }
 
-// batch decides and writes. With paced others wait for it, so that a sweep looks at the time. With again it is part of one that could not be written.
+// batch decides and writes, and tries again after conflicts. paced says that callers wait, so that
+// a sweep respects its time limit. again says that the operations are part of a batch that could
+// not be written.
 func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error, []func()) {
 	s := l.s
 	var err error
 	var contended map[any]bool
-	doubt := false
+	recount := false
 	begin, remembered := time.Now(), s.trusted()
 	l.stillLocked()
 	for try := 1; ; try++ {
 		if fail := s.Err(); fail != nil {
-			return all(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
+			return sameError(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
 		}
 		tx := newTx(s, l.read, s.notBefore(now))
-		tx.cache, tx.Again, tx.mayAge = remembered, again || try > 1, try > maxOld
-		tx.doubt, tx.locked, tx.contended, tx.paced = doubt, l.locked, contended, paced
+		tx.cache, tx.Again, tx.ignoreAge = remembered, again || try > 1, try > maxOld
+		tx.recount, tx.locked, tx.contended, tx.paced = recount, l.locked, contended, paced
 		if len(contended) > 0 {
 			tx.locked = maps.Clone(contended)
 			maps.Copy(tx.locked, l.locked)
@@ -166,17 +193,18 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 			return errs, tx.after
 		}
 		tx.forget()
-		remembered = nil // what was remembered may be why: from here on everything is read
+		remembered = nil // the cache may be the cause: read everything from now on
 		switch {
 		case errors.Is(err, errConflict) || s.dialect.conflict(err):
-			// A key that is there although its row says otherwise, time and again: its row may be wrong.
-			doubt = doubt || try > 2 && !errors.Is(err, errConflict)
+			// A unique key exists although the counter in its row says otherwise: the counter may
+			// be damaged.
+			recount = recount || try > 2 && !errors.Is(err, errConflict)
 			if try > 1 && isSweep(ops) {
 				contended = l.contended(tx, contended)
 			}
 			if try < tries(len(ops)) {
 				if try > 2 && s.readers != nil {
-					s.pause(rand.N(time.Duration(try) * time.Millisecond)) // let the others get out of the way
+					s.pause(rand.N(time.Duration(try) * time.Millisecond)) // let concurrent writers finish
 				}
 				continue
 			}
@@ -186,17 +214,17 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 			}
 		case diskFull(err):
 			if try < 3 && s.file.SpendReserve() {
-				continue // in what was kept back
+				continue // with the reserve freed
 			}
 			if len(ops) == 1 {
-				return all(1, s.refusedWrite(errNoSpace)), nil
+				return sameError(1, s.refusedWrite(errNoSpace)), nil
 			}
 			err = perdure.Errorf(perdure.CodeStorageFull, "nothing was written: %v", errNoSpace)
 		case s.dialect.readOnly(err):
 			if try == 1 {
-				continue // on a new connection, perhaps to another server
+				continue // on a new connection, perhaps to the new primary
 			}
-			return all(len(ops), s.refusedWrite(errReadOnly)), nil
+			return sameError(len(ops), s.refusedWrite(errReadOnly)), nil
 		case s.dialect.lost(err):
 			if time.Since(begin) < maxWait && s.Away() == nil {
 				s.pause(10*time.Millisecond + rand.N(40*time.Millisecond))
@@ -207,36 +235,38 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 	}
 	code := perdure.CodeOf(err)
 	if len(ops) > 1 && code != perdure.CodeUnknown && !s.dialect.lost(err) && !s.dialect.busy(err) {
-		// One of them may be to blame; the others shall not pay for it.
+		// One operation may be the cause. The others must not fail with it.
 		half := len(ops) / 2
 		errs, after := l.batch(now, ops[:half], paced, true)
 		e, a := l.batch(now, ops[half:], paced, true)
 		return append(errs, e...), append(after, a...)
 	}
 	if code == perdure.CodeInternal {
-		if !s.dialect.blocked(err) { // that was said once
+		if !s.dialect.blocked(err) { // File.Blocked has logged it
 			s.log.Error("a batch was not written", "operations", len(ops), "error", err)
 		}
 		err = s.unavailable(err)
 	}
-	return all(len(ops), err), nil
+	return sameError(len(ops), err), nil
 }
 
-// isSweep tells whether a batch is one sweep of the watchdog, which is about many rows that have nothing to do with each other.
+// isSweep tells whether a batch is a single sweep of the watchdog. A sweep touches many unrelated
+// rows.
 func isSweep(ops []Op) bool {
 	x, ok := ops[0].(inLane)
 	return ok && len(ops) == 1 && x.Lane() == LaneWatch
 }
 
-// Outdate has the batches of this process that are not being written yet decided again: something that they went by, and
-// that no version guards, is different now.
+// Outdate has all batches of this process decided again that are not being written yet. Callers use
+// it when an input changes that no version guards.
 func (s *Store) Outdate() { s.changes.Add(1) }
 
+// outdated tells whether a batch has to be decided again because of Outdate or MaxAge.
 func (s *Store) outdated(tx *Tx) bool {
-	return !tx.mayAge && (tx.changes != s.changes.Load() || s.age != nil && s.age(tx.begun) > MaxAge)
+	return !tx.ignoreAge && (tx.changes != s.changes.Load() || s.age != nil && s.age(tx.begun) > MaxAge)
 }
 
-// pause waits before another try, and no longer than the store is open.
+// pause waits before another try, or until the store is closed.
 func (s *Store) pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -246,7 +276,8 @@ func (s *Store) pause(d time.Duration) {
 	}
 }
 
-// unavailable is what callers are told. Where the database is and who we are there is not their business.
+// unavailable is the error that callers get. It does not reveal the address of the database or its
+// user.
 func (s *Store) unavailable(err error) error {
 	if s.dialect.lost(err) {
 		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", pg.ErrLost)
@@ -254,10 +285,12 @@ func (s *Store) unavailable(err error) error {
 	if s.dialect.blocked(err) {
 		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: another program holds the database locked")
 	}
-	return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: the store made an error, which is in the server's log")
+	return perdure.Errorf(perdure.CodeUnavailable,
+		"nothing was written: the store made an error, which is in the server's log")
 }
 
-func all(n int, err error) []error {
+// sameError gives the same error for each of n operations.
+func sameError(n int, err error) []error {
 	out := make([]error, n)
 	for i := range out {
 		out[i] = err
@@ -265,7 +298,7 @@ func all(n int, err error) []error {
 	return out
 }
 
-// decide runs the operations. Refusals are theirs; any other error is the batch's.
+// decide runs the operations. A refusal is the operation's error; any other error is the batch's.
 func (tx *Tx) decide(ops []Op) ([]error, error) {
 	if len(ops) > 1 {
 		if err := tx.readTogether(ops); err != nil {
@@ -276,12 +309,12 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 	for i, op := range ops {
 		tx.mark()
 		before := tx.Cost()
-		err := guarded(tx, op)
+		err := doSafely(tx, op)
 		if tx.s.opt.Hooks.Spent != nil {
 			tx.s.opt.Hooks.Spent(op, tx.Cost().Minus(before))
 		}
 		if err == nil {
-			err = tx.untouched()
+			err = tx.refuseLocked()
 		}
 		if err == nil {
 			continue
@@ -293,13 +326,13 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 		}
 		errs[i] = err
 		for _, ref := range op.Needs() {
-			tx.judged = append(tx.judged, runKey{ref.Tenant, ref.Run})
+			tx.refused = append(tx.refused, runKey{ref.Tenant, ref.Run})
 		}
 	}
 	return errs, nil
 }
 
-// readTogether reads at once what the operations say that they are going to read one after the other.
+// readTogether reads in few queries what the operations have declared by Needs and Lookups.
 func (tx *Tx) readTogether(ops []Op) error {
 	need := make(map[perdure.TenantID][]perdure.RunID)
 	var order []perdure.TenantID
@@ -320,21 +353,22 @@ func (tx *Tx) readTogether(ops []Op) error {
 			return err
 		}
 	}
-	return tx.lookUp(lookups) // after the runs, whose versions guard it
+	return tx.lookUp(lookups) // after the runs: their versions guard it
 }
 
-// guarded turns a panic of one operation into a refusal of that operation.
-func guarded(tx *Tx, op Op) (err error) {
+// doSafely runs an operation and turns a panic into a refusal of that operation.
+func doSafely(tx *Tx, op Op) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			tx.s.log.Error("an operation panicked", "operation", fmt.Sprintf("%T", op), "panic", p, "stack", string(debug.Stack()))
+			tx.s.log.Error("an operation panicked", "operation", fmt.Sprintf("%T", op), "panic", p, "stack",
+				string(debug.Stack()))
 			err = perdure.Errorf(perdure.CodeInternal, "the server has a defect: %v", p)
 		}
 	}()
 	return op.Do(tx)
 }
 
-// commit writes what a batch staged.
+// commit writes what a batch has staged.
 func (l *lane) commit(tx *Tx) error {
 	s := l.s
 	list := tx.statements()
@@ -351,8 +385,9 @@ func (l *lane) commit(tx *Tx) error {
 			}
 			return err
 		}
-		if back := l.write.Rollback(); back != nil && s.dialect.fatal && !diskFull(err) { // a full disk has rolled back already
-			s.doubt(fmt.Errorf("a rollback failed: %w", back))
+		// SQLite has rolled back by itself when the disk is full.
+		if back := l.write.Rollback(); back != nil && s.dialect.fatal && !diskFull(err) {
+			s.stopWrites(fmt.Errorf("a rollback failed: %w", back))
 		}
 		return err
 	}
@@ -362,14 +397,14 @@ func (l *lane) commit(tx *Tx) error {
 		return nil
 	}
 	if s.dialect.lost(err) || s.dialect.conflict(err) {
-		return err // it did not happen
+		return err // nothing was committed
 	}
 	_ = l.write.Rollback()
 	if diskFull(err) || s.dialect.blocked(err) {
-		return err // the log could not be written to its end, so the commit is not in it
+		return err // the write-ahead log ends before the commit record: nothing was committed
 	}
 	if s.dialect.fatal {
-		s.doubt(fmt.Errorf("a commit failed: %w", err))
+		s.stopWrites(fmt.Errorf("a commit failed: %w", err))
 	}
 	s.log.Error("a commit failed; what it held may or may not be stored", "error", err)
 	if errors.Is(err, pg.ErrInDoubt) {
@@ -378,14 +413,12 @@ func (l *lane) commit(tx *Tx) error {
 	return perdure.Errorf(perdure.CodeUnknown, "the commit failed: %v", err)
 }
 
-// ---- group commit
-
-// Do has an operation decided and written together with whatever else is waiting, and returns when it is
-// durable. A caller that goes away before its operation is begun withdraws it.
+// Do decides and writes an operation together with others that wait, and returns when it is
+// durable. If the context ends before the operation has begun, the operation is withdrawn.
 func (s *Store) Do(ctx context.Context, op Op) error { return s.DoAll(ctx, op)[0] }
 
-// DoAll is Do for operations that came together: they are written in their order, in one batch as far as they fit
-// into it, and each has its own error. They belong to one lane, that of the first.
+// DoAll is Do for several operations. They are written in their order, in one batch as far as they
+// fit, and each has its own error. All of them use the lane of the first.
 func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	if len(ops) == 0 {
 		return nil
@@ -395,12 +428,13 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 		l = s.lanes[x.Lane()]
 	}
 	t := fair.Tenant(ctx)
-	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fit(ops)) && l.queue.mayPass(t, ops) && l.mu.TryLock() {
-		return l.atOnce(t, ops) // nobody to share a commit with, and no goroutine to wait for
+	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fitBatch(ops)) && l.queue.mayPass(t, ops) &&
+		l.mu.TryLock() {
+		return l.batchDirect(t, ops) // no other operation to share a commit with: skip the queue
 	}
 	r := newRequest(t, ops)
 	if err := l.queue.push(r); err != nil {
-		return all(len(ops), err)
+		return sameError(len(ops), err)
 	}
 	var gone error
 	select {
@@ -412,18 +446,19 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 		gone = errClosed
 	}
 	l.queue.withdraw(r, perdure.Errorf(perdure.CodeUnavailable, "%v", gone))
-	<-r.done // of a batch that has begun, the answer
+	<-r.done // if the batch has begun, this is its answer
 	return r.errs
 }
 
-// atOnce makes a batch of its own, in the caller's goroutine. The caller holds l.mu.
-func (l *lane) atOnce(t perdure.TenantID, ops []Op) []error {
+// batchDirect makes a batch in the caller's goroutine. The caller holds l.mu.
+func (l *lane) batchDirect(t perdure.TenantID, ops []Op) []error {
 	s := l.s
 	done, begin := false, time.Now()
 	defer func() {
 		if !done {
-			// Whoever called may live through a panic; what is half done must not be gone on with.
-			s.doubt(errors.New("a batch was broken off"))
+			// A caller may recover from a panic. The batch is half done, so that the store must not
+			// write any more.
+			s.stopWrites(errors.New("a batch was broken off"))
 			l.mu.Unlock()
 		}
 	}()
@@ -437,7 +472,7 @@ func (l *lane) atOnce(t perdure.TenantID, ops []Op) []error {
 	return errs
 }
 
-// commitLoop is the thin shell around a lane's batches: while one is being made durable, the next one gathers.
+// commitLoop makes the batches of a lane. While one is being made durable, the next one gathers.
 func (l *lane) commitLoop() {
 	s := l.s
 	ops, from := make([]Op, 0, maxBatch), make([]entry, 0, maxBatch)
@@ -452,7 +487,8 @@ func (l *lane) commitLoop() {
 	}
 }
 
-// commitNext makes a batch of those who wait, and tells whether there was one. The lists are empty and are reused.
+// commitNext makes a batch of the waiting operations, and tells whether there were any. The lists
+// are empty and are reused.
 func (l *lane) commitNext(ops []Op, from []entry) bool {
 	s := l.s
 	l.mu.Lock()

@@ -5,52 +5,54 @@ import (
 	"time"
 )
 
-// Every operation has a budget, so that nobody waits for somebody else's large thing. An operation that
-// would cost more is cut into steps. Each step is whole, and leaves a row that says what is left; the
-// watchdog goes on from there. docs/architecture.md lists what is cut, and where its rest is kept.
+// Every operation has a budget, so that no caller waits for another's large operation. An operation
+// that would cost more is cut into steps. Each step is complete, and leaves a row that says what is
+// left; the watchdog continues from there. docs/architecture.md lists what is cut, and where the
+// rest is kept.
 const (
-	// OpRows and OpBytes are how much an operation writes before it leaves the rest to a later step. The
-	// lists of a single call share one bound of 1 000 entries and 8 MiB, so that no call has to be cut.
+	// OpRows and OpBytes are how much an operation writes before it leaves the rest to a later
+	// step. The lists of a single call have one common limit of 1,000 entries and 8 MiB, so that no
+	// call has to be cut.
 	OpRows  = 2000
 	OpBytes = 8 << 20
 
-	// mostWritten is how many rows an operation ever writes: what follows from it, and four rows for each
-	// of the 1 000 entries that its call may have. MostRead bounds what it reads in the same way. The
-	// simulator holds every operation to both.
+	// mostWritten is the maximal number of rows that an operation writes: OpRows, and four rows for
+	// each of the 1,000 entries of its call. MostRead bounds what it reads in the same way. The
+	// simulator checks both for every operation.
 	mostWritten = OpRows + 4*1000
 	MostRead    = 4 * mostWritten
 
-	// sweepTime is how long a sweep decides before it stops and leaves the rest to the next one. It has to
-	// have staged sweepRows by then, so that it gets on however slow the database is.
+	// sweepTime is how long a sweep decides before it leaves the rest to the next one. It stages at
+	// least sweepRows, so that it makes progress however slow the database is.
 	sweepTime = 20 * time.Millisecond
 	sweepRows = 64
 )
 
-// A Cost is how much a batch, or one operation of it, has read and means to write.
+// A Cost is how much a batch, or one operation of it, has read and is going to write.
 type Cost struct {
 	Read    int // rows
 	Written int // rows
-	Bytes   int // about how many bytes of values stand in the rows to be written
+	Bytes   int // estimated bytes of values in the rows to write
 }
 
-// Minus is what was spent since an earlier cost.
+// Minus gives the cost since an earlier one.
 func (c Cost) Minus(b Cost) Cost {
 	return Cost{c.Read - b.Read, c.Written - b.Written, c.Bytes - b.Bytes}
 }
 
-// Cost is how much the batch has spent so far.
+// Cost gives the cost of the batch so far.
 func (tx *Tx) Cost() Cost { return Cost{tx.reads, tx.writes, tx.bytes} }
 
-// OpRows is how many rows an operation writes before it leaves the rest to a later step.
+// OpRows gives how many rows an operation writes before it leaves the rest to a later step.
 func (tx *Tx) OpRows() int { return cmp.Or(tx.s.opt.Hooks.OpRows, OpRows) }
 
-// Late tells whether the batch has staged sweepRows and has been decided on for longer than sweepTime, so that
-// others wait for it. A batch that is made step by step, in tests and in the simulator, is never late.
+// Late tells whether callers wait for the batch, it has staged sweepRows, and it has been decided
+// on for longer than sweepTime. In tests and the simulator a batch is never late.
 func (tx *Tx) Late() bool {
 	return tx.paced && tx.s.opt.Hooks.Clock == nil && tx.writes >= sweepRows && time.Since(tx.begun) > sweepTime
 }
 
-// spend counts rows and bytes that are to be written. The caller's undo restores what it gives back.
+// spend counts rows and bytes to be written. The caller's undo passes the result to refund.
 func (tx *Tx) spend(rows, bytes int) (before Cost) {
 	before = Cost{Written: tx.writes, Bytes: tx.bytes}
 	tx.writes += rows
@@ -58,7 +60,7 @@ func (tx *Tx) spend(rows, bytes int) (before Cost) {
 	return before
 }
 
-// refund takes back what was counted since.
+// refund restores an earlier count.
 func (tx *Tx) refund(before Cost) { tx.writes, tx.bytes = before.Written, before.Bytes }
 
 // A counted session counts the rows that a batch reads.

@@ -10,37 +10,54 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// How many runs are remembered at least, how large one may be, and how many names of what it said.
+// The cache of runs.
+//
+// A run changes several times in a row: granted, heartbeats, commits, ended. The cache keeps runs
+// as this process has last written them, so that the next change need not read them.
+//
+// The cache is never trusted. A batch that writes a cached run updates it only if the row still has
+// the cached version. A cached run that the batch does not write has its version verified before
+// any operation is answered. If a version differs, the runs are dropped from the cache and the
+// batch is decided again without it. Where other nodes change the same runs, the cache is not used
+// for a second after that.
+//
+// Entries are in two generations. When young has cacheSize entries, it replaces old. So at least
+// the last cacheSize runs are kept, without bookkeeping per access. An ended run stays as an entry,
+// so that a lane that is late with an older version can't bring it back.
+//
+// For runs that this process has created, the cache also knows which commits and steps are stored
+// (recorded). A lookup of one that is not among them needs no query.
+
+// cacheSize is the number of runs in a generation, maxRemembered the maximal size of a run, and
+// maxRecorded the maximal number of its recorded names.
 const (
 	cacheSize     = 8192
 	maxRemembered = 4 << 10
-	maxSaid       = 64
+	maxRecorded   = 64
 )
 
-// A cache remembers runs as this process has last written them, so that they need not be read before the
-// next change. It is never believed: a run that a batch takes from it is either written, which holds only for the
-// version that was remembered, or has its version looked up before anybody is answered.
+// A cache keeps runs as this process has last written them.
 type cache struct {
-	doubted atomic.Int64 // until when it is not used: others change what is remembered here
-	misses  atomic.Bool  // hardly anything of what was last claimed was here
+	doubted atomic.Int64 // until when the cache is not used
+	misses  atomic.Bool  // the last page of claims had few cached runs
 
 	mu         sync.Mutex
-	young, old map[runKey]memory
+	young, old map[runKey]cachedRun
 }
 
-// A memory is a run, and what it has said.
-type memory struct {
+// A cachedRun is a run, and its recorded names.
+type cachedRun struct {
 	perdure.Run
-	said *said
+	recorded *recorded
 }
 
-// said names the commits and the steps of a run that are in the database: those that it does not name are not. It is
-// known of runs that this process has seen from their birth, as long as it is not much; nil: not known.
-type said struct {
+// recorded has the ids of all commits and the keys of all steps of a run that are in the database.
+// It is nil if they are not known: the run is not from this process, or has too many.
+type recorded struct {
 	commits, steps []string
 }
 
-// get gives a live run. One that has ended stays, so that nobody who is late to say so brings it back.
+// get gives a live run.
 func (c *cache) get(k runKey) (perdure.Run, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,49 +65,51 @@ func (c *cache) get(k runKey) (perdure.Run, bool) {
 	return r, r.State.Live()
 }
 
+// has tells whether a live run is cached.
 func (c *cache) has(k runKey) bool {
 	_, ok := c.get(k)
 	return ok
 }
 
-func (c *cache) put(k runKey, m memory) {
+// put adds a run, unless the cache has it in this version or a newer one.
+func (c *cache) put(k runKey, m cachedRun) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known(k).Version >= m.Version { // another lane was quicker to say so
+	if c.known(k).Version >= m.Version { // another lane has put a newer version
 		return
 	}
 	if len(c.young) >= cacheSize || c.young == nil {
-		c.young, c.old = make(map[runKey]memory, cacheSize), c.young
+		c.young, c.old = make(map[runKey]cachedRun, cacheSize), c.young
 	}
 	c.young[k] = m
 }
 
-// said gives what a run of that version had said, if it is known.
-func (c *cache) said(k runKey, version int64) *said {
+// recorded gives the recorded names of a run in that version, or nil.
+func (c *cache) recorded(k runKey, version int64) *recorded {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m := c.known(k); m.Version == version {
-		return m.said
+		return m.recorded
 	}
 	return nil
 }
 
-// known is what is remembered of a run, which may have ended. The caller holds c.mu.
-func (c *cache) known(k runKey) memory {
+// known gives the entry of a run, which may have ended. The caller holds c.mu.
+func (c *cache) known(k runKey) cachedRun {
 	if r, ok := c.young[k]; ok {
 		return r
 	}
 	return c.old[k]
 }
 
-// clear forgets everything.
+// clear removes all entries.
 func (c *cache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.young, c.old = nil, nil
 }
 
-// drop forgets a run that lives. That one has ended is final, and stays remembered.
+// drop removes a live run. An ended run stays ended, and so does its entry.
 func (c *cache) drop(k runKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,11 +120,12 @@ func (c *cache) drop(k runKey) {
 	delete(c.old, k)
 }
 
-// Afresh has everything read from here on: who only looks through what others are busy with is not held to what was
-// remembered of it, and decided again because they go on.
-func (tx *Tx) Afresh() { tx.cache = nil }
+// BypassCache makes the batch read runs from the database from here on. It is for operations that
+// examine many runs without changing them: with cached runs they would conflict whenever one of
+// these changes.
+func (tx *Tx) BypassCache() { tx.cache = nil }
 
-// recall takes a run from the cache into the batch.
+// recall takes a run from the cache into the batch, if it is there.
 func (repo *Runs) recall(k runKey) bool {
 	tx := repo.in.tx
 	if tx == nil || tx.cache == nil {
@@ -121,12 +141,13 @@ func (repo *Runs) recall(k runKey) bool {
 	return true
 }
 
-// verify looks up the versions of those runs that the batch does not write, and that it remembered or refused something about:
-// what a refusal went by was perhaps read while somebody else changed it.
+// verify checks the versions of runs that the batch does not write, if they came from the cache or
+// a refused operation was about them. The records behind a refusal may have been read while another
+// writer changed the run.
 func (tx *Tx) verify() error {
 	byTenant := make(map[perdure.TenantID][]string)
 	seen := make(map[runKey]bool)
-	for _, k := range slices.Concat(tx.cached, tx.judged) {
+	for _, k := range slices.Concat(tx.cached, tx.refused) {
 		if _, read := tx.Runs.read[k]; read && !seen[k] && !tx.Runs.rows.byKey[k].dirty {
 			seen[k] = true
 			byTenant[k.t] = append(byTenant[k.t], string(k.r))
@@ -157,13 +178,13 @@ func (tx *Tx) verify() error {
 	return nil
 }
 
-// remember puts what the batch has written into the cache.
+// remember puts the runs that the batch has written into the cache.
 func (tx *Tx) remember() {
 	c := &tx.s.cache
-	more := make(map[runKey]*said)
-	of := func(k runKey) *said {
+	more := make(map[runKey]*recorded)
+	of := func(k runKey) *recorded {
 		if more[k] == nil {
-			more[k] = new(said)
+			more[k] = new(recorded)
 		}
 		return more[k]
 	}
@@ -176,42 +197,43 @@ func (tx *Tx) remember() {
 		x.steps = append(x.steps, k.key)
 	}
 	tx.Runs.eachChanged(func(k runKey, r *perdure.Run) {
-		small := len(r.Input)+len(r.Result)+len(r.Progress)+len(r.Metadata)+len(r.LastCommit.Answer)+len(r.Fallback) <= maxRemembered
+		small := len(r.Input)+len(r.Result)+len(r.Progress)+len(r.Metadata)+len(r.LastCommit.Answer)+
+			len(r.Fallback) <= maxRemembered
 		switch {
 		case small && r.State.Terminal():
-			c.put(k, memory{Run: *r})
+			c.put(k, cachedRun{Run: *r})
 		case small:
-			c.put(k, memory{*r, tx.saidSince(k, more[k])})
+			c.put(k, cachedRun{*r, tx.recordedAfter(k, more[k])})
 		case r.State.Terminal():
-			c.put(k, memory{Run: perdure.Run{Version: r.Version, State: r.State}})
+			c.put(k, cachedRun{Run: perdure.Run{Version: r.Version, State: r.State}})
 		default:
 			c.drop(k)
 		}
 	})
 }
 
-// saidSince gives what a run has said when the batch is written, which adds more.
-func (tx *Tx) saidSince(k runKey, more *said) *said {
-	before := new(said)
+// recordedAfter gives the recorded names of a run after this batch, which adds more.
+func (tx *Tx) recordedAfter(k runKey, more *recorded) *recorded {
+	before := new(recorded)
 	if version, ok := tx.Runs.read[k]; ok {
-		before = tx.s.cache.said(k, version)
+		before = tx.s.cache.recorded(k, version)
 	}
 	switch {
 	case before == nil || more == nil:
 		return before
-	case len(before.commits)+len(before.steps)+len(more.commits)+len(more.steps) > maxSaid:
+	case len(before.commits)+len(before.steps)+len(more.commits)+len(more.steps) > maxRecorded:
 		return nil
 	}
-	return &said{slices.Concat(before.commits, more.commits), slices.Concat(before.steps, more.steps)}
+	return &recorded{slices.Concat(before.commits, more.commits), slices.Concat(before.steps, more.steps)}
 }
 
-// Live tells that a run had not ended when it was last written. It looks at what is remembered and reads nothing: where
-// other nodes write too, or the run is not remembered, it says false, and that means nothing.
+// Live tells whether a run is live by the cache. It reads nothing. If other nodes write too, or the
+// run is not cached, it gives false, which means nothing.
 func (s *Store) Live(t perdure.TenantID, id perdure.RunID) bool {
 	return !s.Shared() && s.cache.has(runKey{t, id})
 }
 
-// Ended gives a run that has ended as it was last written, if that is remembered, and nobody else can have changed it.
+// Ended gives an ended run from the cache. If other nodes may write, it gives none.
 func (s *Store) Ended(t perdure.TenantID, id perdure.RunID) (perdure.Run, bool) {
 	if s.Shared() {
 		return perdure.Run{}, false
@@ -222,8 +244,8 @@ func (s *Store) Ended(t perdure.TenantID, id perdure.RunID) (perdure.Run, bool) 
 	return r, r.ID != "" && r.State.Terminal()
 }
 
-// trusted gives the cache, unless it misled a batch a moment ago: where other nodes change the same runs, remembering
-// them costs more than it saves.
+// trusted gives the cache, or nil if it has just caused a conflict. Where other nodes change the
+// same runs, the cache costs more than it saves.
 func (s *Store) trusted() *cache {
 	if time.Now().UnixNano() < s.cache.doubted.Load() {
 		return nil
@@ -231,9 +253,10 @@ func (s *Store) trusted() *cache {
 	return &s.cache
 }
 
-// forget drops what a batch that was not written has taken from the cache.
+// forget drops the cached runs of a batch that was not written.
 func (tx *Tx) forget() {
-	if len(tx.cached) > 0 && !tx.dialect.ownClock && tx.s.opt.Hooks.Clock == nil { // a test's time is not ours
+	// A test's clock says nothing about real time.
+	if len(tx.cached) > 0 && !tx.dialect.ownClock && tx.s.opt.Hooks.Clock == nil {
 		tx.s.cache.doubted.Store(time.Now().Add(time.Second).UnixNano())
 	}
 	for _, k := range tx.cached {

@@ -10,59 +10,59 @@ import (
 
 func key(id string) runKey { return runKey{tenant, ref(id)} }
 
-// ended puts a run that lives, and then has ended, into a cache.
+// ended puts a live run and then its end into a cache, and gives the live version.
 func ended(c *cache, id string) (lived perdure.Run) {
 	lived = perdure.Run{Version: 1, State: perdure.Running}
-	c.put(key(id), memory{Run: lived})
-	c.put(key(id), memory{Run: perdure.Run{Version: 2, State: perdure.Completed}})
+	c.put(key(id), cachedRun{Run: lived})
+	c.put(key(id), cachedRun{Run: perdure.Run{Version: 2, State: perdure.Completed}})
 	return lived
 }
 
-// turn fills a cache until what was young is old.
+// turn fills a cache until the young generation has become the old one.
 func (c *cache) turn(prefix string) {
 	for i := range cacheSize {
-		c.put(key(fmt.Sprint(prefix, i)), memory{Run: perdure.Run{Version: 1, State: perdure.Running}})
+		c.put(key(fmt.Sprint(prefix, i)), cachedRun{Run: perdure.Run{Version: 1, State: perdure.Running}})
 	}
 }
 
-func TestNobodyWhoIsLateRevivesARunInTheCache(t *testing.T) {
+func TestOldVersionDoesNotReviveEndedRunInCache(t *testing.T) {
 	var c cache
 	lived := ended(&c, "a")
-	c.put(key("a"), memory{Run: lived})
+	c.put(key("a"), cachedRun{Run: lived})
 	if c.has(key("a")) {
-		t.Error("at once")
+		t.Error("run a is live after its old version was put again, want ended")
 	}
 	c.turn("x")
 	if _, ok := c.young[key("a")]; ok {
-		t.Fatal("it is still young: this proves nothing")
+		t.Fatal("run a is still in the young generation: the test would prove nothing")
 	}
-	c.put(key("a"), memory{Run: lived})
+	c.put(key("a"), cachedRun{Run: lived})
 	if c.has(key("a")) {
-		t.Error("after what is remembered got old")
+		t.Error("run a is live after its old version was put into the new generation, want ended")
 	}
-	// A batch that came to nothing, or wrote more than is remembered, forgets what lives.
+	// A batch that failed, or wrote a run that is too large, drops the live run.
 	lived = ended(&c, "b")
-	c.put(key("live"), memory{Run: lived})
+	c.put(key("live"), cachedRun{Run: lived})
 	for _, id := range []string{"b", "live"} {
 		c.drop(key(id))
 	}
-	c.put(key("b"), memory{Run: lived})
+	c.put(key("b"), cachedRun{Run: lived})
 	if c.has(key("b")) || c.has(key("live")) {
-		t.Error("after it was forgotten")
+		t.Error("run b or run live is live after drop: want b ended and live absent")
 	}
-	// What is newer counts, however old that is which was known.
-	c.put(key("c"), memory{Run: perdure.Run{Version: 1, State: perdure.Queued}})
+	// A newer version replaces an entry of the old generation.
+	c.put(key("c"), cachedRun{Run: perdure.Run{Version: 1, State: perdure.Queued}})
 	c.turn("y")
-	c.put(key("c"), memory{Run: perdure.Run{Version: 2, State: perdure.Running}})
+	c.put(key("c"), cachedRun{Run: perdure.Run{Version: 2, State: perdure.Running}})
 	if r, ok := c.get(key("c")); !ok || r.Version != 2 {
-		t.Errorf("%v %+v", ok, r)
+		t.Errorf("run c: cached = %t, version %d, want version 2", ok, r.Version)
 	}
 }
 
-func TestNothingToDoIsDone(t *testing.T) {
+func TestDoAllWithoutOperationsReturnsNothing(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		if errs := open(t, at).DoAll(context.Background()); len(errs) != 0 {
-			t.Errorf("%v", errs)
+			t.Errorf("DoAll without operations = %v, want no errors", errs)
 		}
 	})
 }

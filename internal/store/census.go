@@ -7,46 +7,52 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A Census is what there is at a moment, all tenants together.
+// A Census counts the contents of the store at a moment, over all tenants.
 type Census struct {
 	Queues       map[string]QueueLoad
-	States       map[perdure.State]int // live ones
+	States       map[perdure.State]int // live runs only
 	Deferred     int
 	Tiers        map[string]int
-	PastDeadline int             // live, and their deadline passed longer than PastGrace ago
-	DeadLetters  map[string]int  // by cause
-	Online       int             // workers
-	Offline      int             // at most maxOffline of them are counted
-	Quietest     perdure.Instant // when the online worker that is silent for longest was heard from
-	SweptAt      perdure.Instant // when a watchdog last said that it sweeps
-	FanOuts      int             // events that wait to become notifications; at most maxFanOutsCounted of them are counted
+	PastDeadline int            // live runs whose deadline passed longer than pastGrace ago
+	DeadLetters  map[string]int // by cause
+	Online       int            // workers
+	Offline      int            // counted up to maxOffline
+	// Quietest is when the online worker that has been silent for longest was last seen.
+	Quietest perdure.Instant
+	// SweptAt is when a watchdog last recorded a sweep.
+	SweptAt perdure.Instant
+	// FanOuts are events that wait to become notifications, counted up to maxFanOutsCounted.
+	FanOuts int
 }
 
-// A QueueLoad is what waits in a queue.
+// A QueueLoad is the waiting work of a queue.
 type QueueLoad struct {
 	Claimable int
-	Since     perdure.Instant // the one that waits longest
+	Since     perdure.Instant // since when the first of them has been waiting
 }
 
 const (
-	// PastGrace is by how much a deadline may have passed before the watchdog has let a run down.
+	// pastGrace is the time after a deadline within which the watchdog has to end a run.
 	pastGrace  = 2 * time.Second
 	maxOffline = 10_000
 )
 
-// live are the rows of runs that have not ended, by the index of their alarms: what has ended is not looked at, however much it is.
+// live selects the runs that have not ended, by the index of alarms. Ended runs are not read,
+// however many there are.
 const live = "runs WHERE alarm_at IS NOT NULL AND alarm_at>=0"
 
-// pastDeadline chooses the live runs that should have ended. After a gap, what was leased is spared for a while; that is no
-// failure. Its arguments are those of pastArgs.
+// pastDeadline selects live runs that should have ended. After a gap without a watchdog, leased
+// runs are spared for a while, which is no failure. pastArgs gives its arguments.
 const pastDeadline = "deadline_at<? AND (?=0 OR state NOT IN ('dispatched','running'))"
 
+// pastArgs gives the arguments of pastDeadline.
 func (v *View) pastArgs() ([]any, error) {
 	_, spared, err := v.lastSweep()
 	return []any{int64(v.Now.Add(-pastGrace)), toBit(v.Now < spared.Add(pastGrace))}, err
 }
 
-// lastSweep gives when a watchdog last said that it sweeps, and until when runs that were leased are spared after a gap.
+// lastSweep gives when a watchdog last recorded a sweep, and until when leased runs are spared
+// after a gap.
 func (v *View) lastSweep() (at, spared perdure.Instant, err error) {
 	var sweep struct {
 		SweptAt    perdure.Instant `json:"swept_at"`
@@ -57,35 +63,39 @@ func (v *View) lastSweep() (at, spared perdure.Instant, err error) {
 		if err := scan(&text); err != nil {
 			return err
 		}
-		_ = json.Unmarshal([]byte(text), &sweep) // one that can't be read is as none
+		_ = json.Unmarshal([]byte(text), &sweep) // a text that can't be read counts as none
 		return nil
 	})
 	return sweep.SweptAt, sweep.SpareUntil, err
 }
 
-// PastDeadline counts live runs whose deadline passed more than PastGrace ago, and names the first. It must find none.
+// PastDeadline counts live runs whose deadline passed more than pastGrace ago, and gives the first
+// ones. There should be none.
 func (v *View) PastDeadline(limit int) (n int, first []perdure.RunID, err error) {
 	args, err := v.pastArgs()
 	if err != nil {
 		return 0, nil, err
 	}
-	err = v.sess.Query("SELECT id FROM "+live+" AND "+pastDeadline+" ORDER BY deadline_at, tenant, id", args, func(scan func(...any) error) error {
-		var id perdure.RunID
-		if err := scan(&id); err != nil {
-			return err
-		}
-		if n++; len(first) < limit {
-			first = append(first, id)
-		}
-		return nil
-	})
+	err = v.sess.Query("SELECT id FROM "+live+" AND "+pastDeadline+" ORDER BY deadline_at, tenant, id", args,
+		func(scan func(...any) error) error {
+			var id perdure.RunID
+			if err := scan(&id); err != nil {
+				return err
+			}
+			if n++; len(first) < limit {
+				first = append(first, id)
+			}
+			return nil
+		})
 	return n, first, err
 }
 
-// Census counts. It reads what lives, and not what has ended.
+// Census counts live runs, dead letters and workers. It does not read ended runs.
 func (v *View) Census(p *perdure.Policy) (*Census, error) {
-	c := &Census{Queues: make(map[string]QueueLoad), States: make(map[perdure.State]int), Tiers: make(map[string]int), DeadLetters: make(map[string]int)}
-	for _, count := range []func(*Census, *perdure.Policy) error{v.countRuns, v.countTiers, v.countLetters, v.countWorkers} {
+	c := &Census{Queues: make(map[string]QueueLoad), States: make(map[perdure.State]int), Tiers: make(map[string]int),
+		DeadLetters: make(map[string]int)}
+	for _, count := range []func(*Census, *perdure.Policy) error{v.countRuns, v.countTiers, v.countLetters,
+		v.countWorkers} {
 		if err := count(c, p); err != nil {
 			return nil, err
 		}
@@ -103,8 +113,10 @@ func (v *View) countRuns(c *Census, _ *perdure.Policy) error {
 	if err != nil {
 		return err
 	}
-	return v.sess.Query("SELECT queue, state, count(*), sum(ready), coalesce(min(CASE WHEN ready=1 THEN ready_at END),0), "+
-		"sum(CASE WHEN deferred_at>0 THEN 1 ELSE 0 END), sum(CASE WHEN "+pastDeadline+" THEN 1 ELSE 0 END) FROM "+live+" GROUP BY queue, state", args,
+	return v.sess.Query("SELECT queue, state, count(*), sum(ready), coalesce(min(CASE WHEN ready=1 THEN ready_at "+
+		"END),0), "+
+		"sum(CASE WHEN deferred_at>0 THEN 1 ELSE 0 END), sum(CASE WHEN "+pastDeadline+" THEN 1 ELSE 0 END) FROM "+live+
+		" GROUP BY queue, state", args,
 		func(scan func(...any) error) error {
 			var queue string
 			var state perdure.State
@@ -126,24 +138,26 @@ func (v *View) countRuns(c *Census, _ *perdure.Policy) error {
 }
 
 func (v *View) countTiers(c *Census, p *perdure.Policy) error {
-	return v.sess.Query("SELECT kind, activity, state, seen_at FROM "+live+" AND state IN ('dispatched','running')", nil, func(scan func(...any) error) error {
-		var r perdure.Run
-		if err := scan(&r.Kind, &r.Activity, &r.State, &r.SeenAt); err != nil {
-			return err
-		}
-		c.Tiers[p.Tier(&r, v.Now)]++
-		return nil
-	})
+	return v.sess.Query("SELECT kind, activity, state, seen_at FROM "+live+" AND state IN ('dispatched','running')",
+		nil, func(scan func(...any) error) error {
+			var r perdure.Run
+			if err := scan(&r.Kind, &r.Activity, &r.State, &r.SeenAt); err != nil {
+				return err
+			}
+			c.Tiers[p.Tier(&r, v.Now)]++
+			return nil
+		})
 }
 
 func (v *View) countLetters(c *Census, _ *perdure.Policy) error {
-	return v.sess.Query("SELECT cause, count(*) FROM dead_letters GROUP BY cause", nil, func(scan func(...any) error) error {
-		var cause string
-		var n int
-		err := scan(&cause, &n)
-		c.DeadLetters[cause] = n
-		return err
-	})
+	return v.sess.Query("SELECT cause, count(*) FROM dead_letters GROUP BY cause", nil,
+		func(scan func(...any) error) error {
+			var cause string
+			var n int
+			err := scan(&cause, &n)
+			c.DeadLetters[cause] = n
+			return err
+		})
 }
 
 func (v *View) countWorkers(c *Census, _ *perdure.Policy) error {
@@ -152,6 +166,6 @@ func (v *View) countWorkers(c *Census, _ *perdure.Policy) error {
 	if err != nil {
 		return err
 	}
-	return v.sess.Query("SELECT count(*) FROM (SELECT 1 FROM workers WHERE offline=1"+atMost+") AS offline", []any{int64(maxOffline)},
-		func(scan func(...any) error) error { return scan(&c.Offline) })
+	return v.sess.Query("SELECT count(*) FROM (SELECT 1 FROM workers WHERE offline=1"+atMost+") AS offline",
+		[]any{int64(maxOffline)}, func(scan func(...any) error) error { return scan(&c.Offline) })
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// A log that a slow reader made long is cut by the store's checkpoints, while nobody writes. See package sqlite for the
-// rest of what they do.
-func TestLogIsCutWhenASlowReaderIsGone(t *testing.T) {
+// A log that has grown during a slow read is truncated by the store's checkpoints, without a write.
+// Package sqlite tests the rest of them.
+func TestWALIsTruncatedAfterSlowReader(t *testing.T) {
 	const pages, longest = 20, 2 * 20 * (24 + 4096)
 	path := filepath.Join(t.TempDir(), "p.db")
 	s := open(t, Options{Path: path, Hooks: Hooks{WALPages: pages}})
@@ -25,7 +25,7 @@ func TestLogIsCutWhenASlowReaderIsGone(t *testing.T) {
 	}
 	n := 0
 	err := s.Audit(t.Context(), func(v *View) error {
-		if err := v.Rows("SELECT count(*) FROM runs", nil, none); err != nil { // from here on it holds the log
+		if err := v.Rows("SELECT count(*) FROM runs", nil, none); err != nil { // from here on the read holds the log
 			return err
 		}
 		for logBytes() < 4*longest {

@@ -7,28 +7,17 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// How many kinds one look takes of a tenant and in all, and of how many tenants a rest is remembered.
-const (
-	readyOfTenant = 64
-	readyAtOnce   = 512
-	maxRests      = 1000
-)
-
-// wholePage is the size from which on a page that is not remembered is read with its runs at once.
-const wholePage = 256
-
-// Ready says of which kinds and in which queues there is something to claim.
-type Ready struct {
-	Tenant      perdure.TenantID
-	Queue, Kind string
-}
-
-// A ReadyRound says how far the last look at what is ready came. A tenant with very many kinds has its turn in parts, so
-// that it neither delays others nor costs much. The zero value begins a round.
-type ReadyRound struct {
-	after perdure.TenantID           // the last tenant that was looked at
-	rests map[perdure.TenantID]Ready // of tenants with more kinds than one look takes, the last one that was seen
-}
+// Finding runs for a poll.
+//
+// A poll names queues and kinds. For each of them a ClaimQueue gives the claimable runs in claim
+// order: priority, resumed before new, age. It merges two sources. The first is a page of ids,
+// which is read from the database once for all polls of the batch. The second is the runs that
+// became claimable within the batch. A run of the page that the batch has changed is skipped. The
+// runs themselves are read only when one is granted, unless the page is large and the cache has few
+// of them.
+//
+// Tenants, Kinds and Ready find where there is anything to claim. They skip along the index, one
+// query per distinct value, so that the number of waiting runs does not matter.
 
 // Claims finds runs that a worker may claim. It has no rows of its own: the runs are in Runs.
 type Claims struct {
@@ -36,66 +25,21 @@ type Claims struct {
 	pages map[claimKey]claimPage
 }
 
-// A claimPage names what the database has to claim in a queue, read once for all polls of a batch.
-type claimPage struct {
-	heads []perdure.Run // in order, and only what ClaimOrder compares
-	limit int           // how many were asked for: fewer are all there are
-}
-
 type claimKey struct {
 	t           perdure.TenantID
 	queue, kind string
 }
 
-// A ClaimQueue goes through the runs of a queue and kind that a poll may take, first ones first. It reads who they are and
-// what decides their order, not the runs. The polls of a batch share a page of the database: each takes what those
-// before it left.
-type ClaimQueue struct {
-	tx    *Tx
-	key   claimKey
-	fresh []perdure.Run // that became claimable within the batch
-	ask   int           // how much of the database is read at first
-	at    int           // in the page
-}
-
-// Ready gives kinds of which there is something to claim, and goes on where the look before ended. Polls fall back on it
-// when a ring is lost.
-func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
-	if round.rests == nil || len(round.rests) > maxRests {
-		round.rests = make(map[perdure.TenantID]Ready)
-	}
-	for len(out) < readyAtOnce {
-		t := perdure.TenantID("")
-		err := repo.in.sess.Query("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", []any{string(round.after)},
-			func(scan func(...any) error) error { return scan(&t) })
-		if round.after = t; err != nil || t == "" {
-			return out, err
-		}
-		at := round.rests[t]
-		delete(round.rests, t)
-		for n := 0; ; n++ {
-			if n == readyOfTenant {
-				round.rests[t] = at
-				break
-			}
-			next := Ready{Tenant: t}
-			err := repo.in.sess.Query("SELECT queue, kind FROM runs WHERE ready=1 AND tenant=? AND (queue,kind)>(?,?) ORDER BY queue, kind LIMIT 1",
-				[]any{string(t), at.Queue, at.Kind}, func(scan func(...any) error) error { return scan(&next.Queue, &next.Kind) })
-			if err != nil {
-				return out, err
-			}
-			if next.Queue == "" {
-				break
-			}
-			out, at = append(out, next), next
-		}
-	}
-	return out, nil
+// A claimPage has the first claimable runs of a queue and kind in the database, read once for all
+// polls of a batch.
+type claimPage struct {
+	heads []perdure.Run // in claim order, with the fields that claimOrder compares
+	limit int           // the limit of the query; fewer heads are all there are
 }
 
 func (repo *Claims) open(in *Records) { repo.in = in }
 
-// claimOrder is who goes first: priority, then those that have been suspended before, then age.
+// claimOrder compares runs by claim order: priority, then resumed ones, then age.
 func claimOrder(a, b *perdure.Run) int {
 	switch {
 	case a.Priority != b.Priority:
@@ -111,8 +55,128 @@ func claimOrder(a, b *perdure.Run) int {
 	return byID(a, b)
 }
 
-// Queues gives the claim queues of a batch at this moment. ask is how many runs each reads at first; where they do not
-// suffice it reads more.
+// ClaimOrder compares runs by claim order.
+func ClaimOrder(a, b perdure.Run) int { return claimOrder(&a, &b) }
+
+// Limits of Ready: kinds of one tenant per call, kinds per call, and tenants whose position is
+// remembered.
+const (
+	readyOfTenant = 64
+	readyAtOnce   = 512
+	maxRests      = 1000
+)
+
+// A Ready names a tenant, queue and kind with something to claim.
+type Ready struct {
+	Tenant      perdure.TenantID
+	Queue, Kind string
+}
+
+// A ReadyRound is the position of Ready between calls. A tenant with very many kinds is read in
+// parts, so that it does not delay the others. The zero value begins a round.
+type ReadyRound struct {
+	after perdure.TenantID // the last tenant that was read
+	// rests has the last kind that was read of tenants with more kinds than one call reads.
+	rests map[perdure.TenantID]Ready
+}
+
+// Ready gives kinds with something to claim, and continues where the last call ended. Polls fall
+// back on it when a doorbell is lost.
+func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
+	if round.rests == nil || len(round.rests) > maxRests {
+		round.rests = make(map[perdure.TenantID]Ready)
+	}
+	for len(out) < readyAtOnce {
+		t := perdure.TenantID("")
+		err := repo.in.sess.Query("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1",
+			[]any{string(round.after)}, func(scan func(...any) error) error { return scan(&t) })
+		if round.after = t; err != nil || t == "" {
+			return out, err
+		}
+		at := round.rests[t]
+		delete(round.rests, t)
+		for n := 0; ; n++ {
+			if n == readyOfTenant {
+				round.rests[t] = at
+				break
+			}
+			next := Ready{Tenant: t}
+			err := repo.in.sess.Query("SELECT queue, kind FROM runs WHERE ready=1 AND tenant=? "+
+				"AND (queue,kind)>(?,?) ORDER BY queue, kind LIMIT 1",
+				[]any{string(t), at.Queue, at.Kind},
+				func(scan func(...any) error) error { return scan(&next.Queue, &next.Kind) })
+			if err != nil {
+				return out, err
+			}
+			if next.Queue == "" {
+				break
+			}
+			out, at = append(out, next), next
+		}
+	}
+	return out, nil
+}
+
+// Tenants gives tenants after one that have something to claim, in order, and whether there are
+// more.
+func (repo *Claims) Tenants(after perdure.TenantID, limit int) (tenants []perdure.TenantID, more bool, err error) {
+	found, more, err := repo.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1",
+		nil, string(after), limit,
+		func(r *perdure.Run) (string, bool) { return string(r.Tenant), r.Ready })
+	for _, f := range found {
+		tenants = append(tenants, perdure.TenantID(f))
+	}
+	return tenants, more, err
+}
+
+// Kinds gives kinds after one that have something to claim in a queue, in order, and whether there
+// are more.
+func (repo *Claims) Kinds(t perdure.TenantID, queue, after string, limit int) (kinds []string, more bool, err error) {
+	return repo.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? "+
+		"ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
+		func(r *perdure.Run) (string, bool) { return r.Kind, r.Ready && r.Tenant == t && r.Queue == queue })
+}
+
+// skipScan reads distinct values by skipping along an index, one query per value. It adds the
+// values of runs that the batch has changed.
+func (repo *Claims) skipScan(
+	query string, args []any, after string, limit int, of func(*perdure.Run) (string, bool),
+) (out []string, more bool, err error) {
+	for last := after; len(out) <= limit; {
+		next := ""
+		err := repo.in.sess.Query(query, append(slices.Clone(args), last),
+			func(scan func(...any) error) error { return scan(&next) })
+		if err != nil {
+			return nil, false, err
+		}
+		if next == "" {
+			break
+		}
+		out = append(out, next)
+		last = next
+	}
+	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
+		if v, ok := of(r); ok && v > after && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	})
+	slices.Sort(out)
+	return out[:min(limit, len(out))], len(out) > limit, nil
+}
+
+// A ClaimQueue iterates over the claimable runs of a queue and kind, in claim order. It reads their
+// ids and the fields that decide the order, not the runs. The polls of a batch share a page of the
+// database; each takes what the ones before it left.
+type ClaimQueue struct {
+	tx    *Tx
+	key   claimKey
+	fresh []perdure.Run // became claimable within the batch
+	ask   int           // the number of rows to read
+	at    int           // the position in the page
+}
+
+// Queues gives the claim queues of a batch at this moment. ask is how many rows each reads at
+// first; it reads more if these are not enough.
 func (repo *Claims) Queues(ask int) func(t perdure.TenantID, queue, kind string) *ClaimQueue {
 	fresh := make(map[claimKey][]perdure.Run)
 	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
@@ -128,7 +192,7 @@ func (repo *Claims) Queues(ask int) func(t perdure.TenantID, queue, kind string)
 	}
 }
 
-// Peek gives the first run of what is left; of its fields those that say who it is and what decides its order.
+// Peek gives the next run, with its id and the fields that decide its order.
 func (q *ClaimQueue) Peek() (r perdure.Run, ok bool, err error) {
 	stored, err := q.stored()
 	switch {
@@ -142,7 +206,7 @@ func (q *ClaimQueue) Peek() (r perdure.Run, ok bool, err error) {
 	return *stored, true, nil
 }
 
-// Take takes what Peek has given.
+// Take removes the run that Peek has given.
 func (q *ClaimQueue) Take(r *perdure.Run) {
 	if len(q.fresh) > 0 && q.fresh[0].ID == r.ID {
 		q.fresh = q.fresh[1:]
@@ -151,12 +215,12 @@ func (q *ClaimQueue) Take(r *perdure.Run) {
 	q.at++
 }
 
-// More tells whether there seems to be something left for another poll.
+// More tells whether runs seem to be left for another poll.
 func (q *ClaimQueue) More() bool {
 	return len(q.fresh) > 0 || q.at < len(q.tx.Claims.pages[q.key].heads)
 }
 
-// stored gives the first run of the page that the batch has left alone.
+// stored gives the next run of the page that the batch has not changed.
 func (q *ClaimQueue) stored() (*perdure.Run, error) {
 	for {
 		page := q.tx.Claims.pages[q.key]
@@ -178,23 +242,30 @@ func (q *ClaimQueue) stored() (*perdure.Run, error) {
 		if len(page.heads) < page.limit {
 			return nil, nil
 		}
-		q.ask = 4 * page.limit // what is taken already fills the page: there may be more behind it
+		q.ask = 4 * page.limit // the page is used up: there may be more behind it
 	}
 }
 
-// free tells whether a run of the page is as the database has it. What the batch has changed is fresh or not to be had.
+// free tells whether a run of the page is unchanged and not locked. A run that the batch has
+// changed is either in fresh or not claimable.
 func (q *ClaimQueue) free(h *perdure.Run) bool {
 	k := runKey{q.key.t, h.ID}
-	if sl := q.tx.Runs.rows.byKey[k]; sl != nil && (sl.dirty || !sl.exists || !sl.val.Ready || sl.val.Queue != q.key.queue || sl.val.Kind != q.key.kind) {
+	if known := q.tx.Runs.rows.byKey[k]; known != nil &&
+		(known.dirty || !known.exists || !known.val.Ready || known.val.Queue != q.key.queue ||
+			known.val.Kind != q.key.kind) {
 		return false
 	}
 	return !q.tx.RunLocked(k.t, k.r)
 }
 
-// readPage reads a page of what there is to claim: its order, or whole runs when it is large and the last one like
-// it was hardly remembered.
+// wholePage is the page size from which readPage may read whole runs.
+const wholePage = 256
+
+// readPage reads a page of claimable runs. It reads whole runs if the page is large and the cache
+// had few runs of the last one, and otherwise only their order.
 func (repo *Claims) readPage(ck claimKey, page *claimPage) error {
-	rest := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
+	rest := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? "+
+		"ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
 	args := []any{string(ck.t), ck.queue, ck.kind}
 	known := 0
 	note := func(h perdure.Run) {
@@ -212,58 +283,18 @@ func (repo *Claims) readPage(ck claimKey, page *claimPage) error {
 			return nil
 		})
 	} else {
-		err = repo.in.sess.Query("SELECT id, priority, resumed, created_at FROM runs "+rest, args, func(scan func(...any) error) error {
-			var h perdure.Run
-			var priority int64 // a damaged row is found all the same, and set aside when it is granted
-			err := scan(&h.ID, nullable[int64]{&priority}, bit{&h.Resumed}, nullable[perdure.Instant]{&h.CreatedAt})
-			h.Priority = int(priority)
-			note(h)
-			return err
-		})
+		err = repo.in.sess.Query("SELECT id, priority, resumed, created_at FROM runs "+rest, args,
+			func(scan func(...any) error) error {
+				var h perdure.Run
+				var priority int64 // a damaged row is found too, and set aside when it is granted
+				err := scan(&h.ID, nullable[int64]{&priority}, bit{&h.Resumed}, nullable[perdure.Instant]{&h.CreatedAt})
+				h.Priority = int(priority)
+				note(h)
+				return err
+			})
 	}
 	if page.limit >= wholePage {
 		repo.in.s.cache.misses.Store(2*known < len(page.heads))
 	}
 	return err
-}
-
-// ClaimOrder compares runs by who goes first.
-func ClaimOrder(a, b perdure.Run) int { return claimOrder(&a, &b) }
-
-// Tenants and ReadyKinds say where there is something to claim, by skipping along the index: the first ones after a
-// name, in order, and whether there are more behind them.
-func (repo *Claims) Tenants(after perdure.TenantID, limit int) (tenants []perdure.TenantID, more bool, err error) {
-	found, more, err := repo.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1", nil, string(after), limit,
-		func(r *perdure.Run) (string, bool) { return string(r.Tenant), r.Ready })
-	for _, f := range found {
-		tenants = append(tenants, perdure.TenantID(f))
-	}
-	return tenants, more, err
-}
-
-func (repo *Claims) Kinds(t perdure.TenantID, queue, after string, limit int) (kinds []string, more bool, err error) {
-	return repo.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
-		func(r *perdure.Run) (string, bool) { return r.Kind, r.Ready && r.Tenant == t && r.Queue == queue })
-}
-
-func (repo *Claims) skipScan(query string, args []any, after string, limit int, of func(*perdure.Run) (string, bool)) (out []string, more bool, err error) {
-	for last := after; len(out) <= limit; {
-		next := ""
-		err := repo.in.sess.Query(query, append(slices.Clone(args), last), func(scan func(...any) error) error { return scan(&next) })
-		if err != nil {
-			return nil, false, err
-		}
-		if next == "" {
-			break
-		}
-		out = append(out, next)
-		last = next
-	}
-	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
-		if v, ok := of(r); ok && v > after && !slices.Contains(out, v) {
-			out = append(out, v)
-		}
-	})
-	slices.Sort(out)
-	return out[:min(limit, len(out))], len(out) > limit, nil
 }

@@ -10,13 +10,23 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Clear removes a bounded part of what is due to go, oldest first. more tells whether there is something left.
+// The second phase of a removal; see removals.go.
+//
+// Each call stages one bounded part: at most clearRows rows and about clearBytes bytes. The
+// removals that are due first come first. Small runs of the same tenant are removed together with
+// one statement per table. A larger run, a thread or an upload is removed alone, over as many calls
+// as it takes. These calls go table by table, in the order of each table's key.
+
+// Clear stages the removal of a bounded part of what is due, oldest first. more tells whether
+// something is left.
 func (repo *Removals) Clear() (more bool, err error) {
 	var list []removal
-	err = removalTable.query(repo.in.sess, fmt.Sprintf("WHERE due_at<=? ORDER BY due_at, tenant, kind, id LIMIT %d", clearRuns+1), []any{int64(repo.in.Now)}, func(r *removal) error {
-		list = append(list, *r)
-		return nil
-	})
+	err = removalTable.query(repo.in.sess,
+		fmt.Sprintf("WHERE due_at<=? ORDER BY due_at, tenant, kind, id LIMIT %d", clearRuns+1),
+		[]any{int64(repo.in.Now)}, func(r *removal) error {
+			list = append(list, *r)
+			return nil
+		})
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
@@ -30,7 +40,7 @@ func (repo *Removals) Clear() (more bool, err error) {
 		}
 		small = append(small, r)
 	}
-	small, hashes, err := repo.light(small)
+	small, hashes, err := repo.smallRuns(small)
 	if err != nil {
 		return false, err
 	}
@@ -47,13 +57,15 @@ func (repo *Removals) Clear() (more bool, err error) {
 	return more, nil
 }
 
-// ClearOf removes a bounded part of one thing, if it is on its way out.
+// ClearOf stages the removal of a bounded part of one run, thread or upload, if it is being
+// removed.
 func (repo *Removals) ClearOf(t perdure.TenantID, kind, id string) (more bool, err error) {
 	var list []removal
-	err = removalTable.query(repo.in.sess, "WHERE tenant=? AND kind=? AND id=? AND due_at<=?", []any{string(t), kind, id, int64(repo.in.Now)}, func(r *removal) error {
-		list = append(list, *r)
-		return nil
-	})
+	err = removalTable.query(repo.in.sess, "WHERE tenant=? AND kind=? AND id=? AND due_at<=?",
+		[]any{string(t), kind, id, int64(repo.in.Now)}, func(r *removal) error {
+			list = append(list, *r)
+			return nil
+		})
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
@@ -61,7 +73,8 @@ func (repo *Removals) ClearOf(t perdure.TenantID, kind, id string) (more bool, e
 	return !done, err
 }
 
-// Paced does something in steps until there is no more of it, and leaves the store to others for three quarters of the time.
+// Paced calls step until there is no more to do. It sleeps three times as long as each step took,
+// so that the store has three quarters of the time for other work.
 func Paced(ctx context.Context, step func() (more bool, err error)) error {
 	for {
 		began := time.Now()
@@ -77,8 +90,9 @@ func Paced(ctx context.Context, step func() (more bool, err error)) error {
 	}
 }
 
-// light chooses those of some runs that can go together: without artifacts, with few bytes, and few values that are stored by their hash.
-func (repo *Removals) light(runs []removal) (out []removal, hashes []string, err error) {
+// smallRuns selects those of some runs that can be removed together: without artifacts, with few
+// bytes and few values. It also gives the hashes of these values.
+func (repo *Removals) smallRuns(runs []removal) (out []removal, hashes []string, err error) {
 	if len(runs) == 0 {
 		return nil, nil, nil
 	}
@@ -89,12 +103,13 @@ func (repo *Removals) light(runs []removal) (out []removal, hashes []string, err
 	heavy := make(map[string]bool)
 	err = eachPart(repo.in.dialect, ids, func(part []string) error {
 		cond, args := repo.in.dialect.anyOf("run_id", part)
-		return repo.in.sess.Query("SELECT DISTINCT run_id FROM artifacts WHERE tenant=? AND "+cond, append([]any{t}, args...), func(scan func(...any) error) error {
-			var id string
-			err := scan(&id)
-			heavy[id] = true
-			return err
-		})
+		return repo.in.sess.Query("SELECT DISTINCT run_id FROM artifacts WHERE tenant=? AND "+cond,
+			append([]any{t}, args...), func(scan func(...any) error) error {
+				var id string
+				err := scan(&id)
+				heavy[id] = true
+				return err
+			})
 	})
 	if err != nil {
 		return nil, nil, err
@@ -104,7 +119,8 @@ func (repo *Removals) light(runs []removal) (out []removal, hashes []string, err
 		cond, args := repo.in.dialect.anyOf("r.owner", part)
 		n, last := 0, ""
 		const most = 4 * clearValues
-		err := repo.in.sess.Query("SELECT r.owner, r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND "+cond+" ORDER BY r.owner"+atMost,
+		err := repo.in.sess.Query("SELECT r.owner, r.hash, b.size FROM blob_refs r "+
+			"JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND "+cond+" ORDER BY r.owner"+atMost,
 			append(append([]any{t}, args...), int64(most)), func(scan func(...any) error) error {
 				hash, size := "", int64(0)
 				err := scan(&last, &hash, &size)
@@ -113,7 +129,7 @@ func (repo *Removals) light(runs []removal) (out []removal, hashes []string, err
 			})
 		for _, id := range part {
 			if n == most && id >= last {
-				heavy[id] = true // not all of its values are known
+				heavy[id] = true // not all of its values were read
 			}
 		}
 		return err
@@ -127,7 +143,8 @@ func (repo *Removals) light(runs []removal) (out []removal, hashes []string, err
 		}
 		err := eachPart(repo.in.dialect, ids, func(part []string) error {
 			cond, args := repo.in.dialect.anyOf(b.owner, part)
-			return repo.in.sess.Query("SELECT "+b.owner+", CAST(sum("+b.size+") AS BIGINT) FROM "+b.table+" WHERE tenant=? AND "+cond+" GROUP BY "+b.owner, append([]any{t}, args...),
+			return repo.in.sess.Query("SELECT "+b.owner+", CAST(sum("+b.size+") AS BIGINT) FROM "+b.table+
+				" WHERE tenant=? AND "+cond+" GROUP BY "+b.owner, append([]any{t}, args...),
 				func(scan func(...any) error) error {
 					id, size := "", int64(0)
 					err := scan(&id, &size)
@@ -139,18 +156,18 @@ func (repo *Removals) light(runs []removal) (out []removal, hashes []string, err
 			return nil, nil, err
 		}
 	}
-	room := int64(clearBytes)
+	bytesLeft := int64(clearBytes)
 	for _, r := range runs {
-		if heavy[r.ID] || len(hashes)+len(of[r.ID]) > clearValues || bytes[r.ID] > room {
+		if heavy[r.ID] || len(hashes)+len(of[r.ID]) > clearValues || bytes[r.ID] > bytesLeft {
 			continue
 		}
-		room -= bytes[r.ID]
+		bytesLeft -= bytes[r.ID]
 		out, hashes = append(out, r), append(hashes, of[r.ID]...)
 	}
 	return out, hashes, nil
 }
 
-// clearTogether removes all of some small runs of a tenant.
+// clearTogether stages the removal of all records of some small runs of a tenant.
 func (repo *Removals) clearTogether(runs []removal, hashes []string) {
 	t, ids := runs[0].Tenant, make([]string, len(runs))
 	for i, r := range runs {
@@ -160,7 +177,8 @@ func (repo *Removals) clearTogether(runs []removal, hashes []string) {
 	_ = eachPart(repo.in.dialect, ids, func(part []string) error {
 		remove := func(table, owner, more string) {
 			cond, args := repo.in.dialect.anyOf(owner, part)
-			repo.in.tx.Stage("DELETE FROM "+table+" WHERE tenant=? AND "+more+cond, append([]any{string(t)}, args...)...)
+			repo.in.tx.Stage("DELETE FROM "+table+" WHERE tenant=? AND "+more+cond,
+				append([]any{string(t)}, args...)...)
 		}
 		for _, b := range belongings[RemoveRun] {
 			remove(b.table, b.owner, "")
@@ -174,11 +192,14 @@ func (repo *Removals) clearTogether(runs []removal, hashes []string) {
 	repo.in.Values.dropBlobs(t, hashes)
 }
 
-// clearOne removes a part of one thing, and says whether that was the last.
+// clearOne stages the removal of a part of one run, thread or upload, and tells whether that was
+// the last.
 func (repo *Removals) clearOne(r removal) (done bool, err error) {
 	if r.Kind == RemoveUpload && !repo.in.dialect.ownClock {
-		// Whoever adds to it at this moment holds this row: what he added is seen by what follows.
-		repo.in.tx.Stage("SELECT 1 FROM removals WHERE tenant=? AND kind=? AND id=? FOR UPDATE", string(r.Tenant), r.Kind, r.ID)
+		// A transaction that adds a chunk holds a lock on this row. The statements that follow see
+		// that chunk.
+		repo.in.tx.Stage("SELECT 1 FROM removals WHERE tenant=? AND kind=? AND id=? FOR UPDATE", string(r.Tenant),
+			r.Kind, r.ID)
 	}
 	left := part{clearRows, clearBytes}
 	for _, b := range belongings[r.Kind] {
@@ -216,14 +237,15 @@ type part struct {
 	bytes int64
 }
 
-// take finds how many of the rows that belong to something fit into a part: up to last, or all of them if there is no more. The first row
-// of a part always fits.
+// take finds how many rows of a table fit into a part: up to last, or all of them if more is false.
+// The first row of a part always fits.
 func (repo *Removals) take(left *part, b belonging, r removal) (last any, more bool, err error) {
 	size := "0"
 	if b.size != "" {
 		size = b.size
 	}
-	err = repo.in.sess.Query("SELECT "+b.order+", "+size+" FROM "+b.table+" WHERE tenant=? AND "+b.owner+"=? ORDER BY "+b.order+atMost,
+	err = repo.in.sess.Query("SELECT "+b.order+", "+size+" FROM "+b.table+" WHERE tenant=? AND "+b.owner+
+		"=? ORDER BY "+b.order+atMost,
 		[]any{string(r.Tenant), r.ID, int64(left.rows + 1)}, func(scan func(...any) error) error {
 			var at any
 			var bytes int64

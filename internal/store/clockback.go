@@ -7,24 +7,26 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// StoredClock is the last instant that the store has given, before this process. Zero: there is none, as on PostgreSQL,
-// which has a clock of its own.
+// StoredClock gives the latest instant in the store from before this process. It is zero if there
+// is none, as on PostgreSQL, which has a clock of its own.
 func (s *Store) StoredClock() perdure.Instant { return s.stored }
 
 // EndedAfter calls f with every run that ended after an instant, in the order of their ends.
 func (repo *Runs) EndedAfter(at perdure.Instant, f func(*perdure.Run) error) error {
-	return runTable.query(repo.in.sess, "WHERE alarm_at IS NULL AND finished_at>? ORDER BY finished_at, tenant, id", []any{int64(at)}, f)
+	return runTable.query(repo.in.sess, "WHERE alarm_at IS NULL AND finished_at>? ORDER BY finished_at, tenant, id",
+		[]any{int64(at)}, f)
 }
 
-// SetClockBack stages what sets the clock of a stopped store back to the batch's instant, beside its runs. The wrong clock gave
-// instants up to by ahead: a look that is due then is due now, and what was to last for some time from then lasts as
-// long from now. Records of the past, and what expires later than it would have, stay as they are.
+// SetClockBack stages the changes that set the clock of a stopped store back to the batch's
+// instant, except those of its runs. The wrong clock was ahead by the given time. Alarms that are
+// due by it are due now, and periods that began by it keep their length from now. Records of the
+// past stay as they are.
 func (tx *Tx) SetClockBack(by time.Duration) {
 	now, ahead := int64(tx.Now), by.Microseconds()
 	for _, text := range []string{
-		"UPDATE inbox SET alarm_at=? WHERE alarm_at>?", // an early look does nothing
+		"UPDATE inbox SET alarm_at=? WHERE alarm_at>?", // an early alarm does no harm
 		"UPDATE workers SET seen_at=? WHERE seen_at>?",
-		"UPDATE waiters SET expires_at=? WHERE expires_at>?", // of nodes that are gone
+		"UPDATE waiters SET expires_at=? WHERE expires_at>?", // the nodes are stopped
 	} {
 		tx.Stage(text, now, now)
 	}
@@ -38,19 +40,20 @@ func (tx *Tx) SetClockBack(by time.Duration) {
 	tx.Stage("UPDATE meta SET value=? WHERE name='clock'", strconv.FormatInt(now, 10))
 }
 
-// An Absence is the time in which nobody used a store.
+// An Absence is the time in which no process used a store.
 type Absence struct {
-	Since perdure.Instant // when it was last used; zero: that is not known, or it is new
+	// Since is when the store was last used. It is zero if that is unknown or the store is new.
+	Since perdure.Instant
 	For   time.Duration
 	Past  int  // live runs whose deadline has passed since
-	More  bool // there may be more: only so many are looked at
+	More  bool // there may be more: only maxAbsent runs are examined
 }
 
-// maxAbsent bounds how many runs are looked at.
+// maxAbsent bounds how many runs Absence examines.
 const maxAbsent = 10_000
 
-// Absence tells how long nobody has used the store, as of its opening. On PostgreSQL other nodes may have: the last sweep
-// counts.
+// Absence tells how long no process has used the store, as of its opening. On PostgreSQL other
+// nodes may have used it, so that the last sweep counts.
 func (v *View) Absence(stored perdure.Instant) (a Absence, err error) {
 	swept, _, err := v.lastSweep()
 	if a.Since = max(stored, swept); err != nil || a.Since == 0 || a.Since >= v.Now {
@@ -58,7 +61,8 @@ func (v *View) Absence(stored perdure.Instant) (a Absence, err error) {
 	}
 	a.For = v.Now.Sub(a.Since)
 	rows := 0
-	err = v.sess.Query("SELECT deadline_at FROM "+live+" AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT "+strconv.Itoa(maxAbsent),
+	err = v.sess.Query("SELECT deadline_at FROM "+live+" AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT "+
+		strconv.Itoa(maxAbsent),
 		[]any{int64(v.Now)}, func(scan func(...any) error) error {
 			var at perdure.Instant
 			if err := scan(&at); err != nil {

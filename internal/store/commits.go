@@ -2,10 +2,7 @@ package store
 
 import "github.com/perdure/perdure"
 
-// maxAnswer is how much of an answer a run's row carries: it is written anew with every change of the run.
-const maxAnswer = 512
-
-// A CommitRow is a commit that was not its run's last.
+// A commitRow is a commit that is not its run's last one.
 type commitRow struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -22,37 +19,24 @@ var commitTable = &table[commitRow]{
 	scan: func(c *commitRow) []any { return []any{&c.Tenant, &c.RunID, &c.ID, &c.Digest, &c.Answer, &c.At} },
 }
 
-// Commits are the commits of runs that were answered, but for the last one of each, which stands in the run's row.
-type Commits struct {
-	in   *Records
-	rows staged[commitKey, commitRow]
-}
-
 type commitKey struct {
 	runKey
 	id string
 }
 
-func (repo *Commits) load(keys []commitKey) error {
-	rows := make([][]any, len(keys))
-	for i, k := range keys {
-		rows[i] = []any{string(k.t), string(k.r), k.id}
-	}
-	err := repo.in.tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows, func(given string, args []any) error {
-		return commitTable.query(repo.in.sess, given, args, func(c *commitRow) error {
-			repo.rows.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
-			return nil
-		})
-	})
-	if err == nil {
-		for _, k := range keys {
-			repo.rows.absorb(k, commitRow{}, false)
-		}
-	}
-	return err
+// Commits holds the commits of runs that were answered. The last one of each run is in the run's
+// row.
+type Commits struct {
+	in   *Records
+	rows staged[commitKey, commitRow]
 }
 
-// Answer gives the answer that a commit of a run was given before.
+func (repo *Commits) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, commitTable)
+}
+
+// Answer gives the answer of an earlier commit of a run, if it has that commit.
 func (repo *Commits) Answer(r *perdure.Run, id string) (c perdure.Taken, ok bool, err error) {
 	if r.LastCommit.ID == id {
 		return r.LastCommit, true, nil
@@ -64,13 +48,33 @@ func (repo *Commits) Answer(r *perdure.Run, id string) (c perdure.Taken, ok bool
 	return row.Taken, ok, nil
 }
 
-func (repo *Commits) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, commitTable)
+// load reads commits.
+func (repo *Commits) load(keys []commitKey) error {
+	rows := make([][]any, len(keys))
+	for i, k := range keys {
+		rows[i] = []any{string(k.t), string(k.r), k.id}
+	}
+	err := repo.in.tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows,
+		func(given string, args []any) error {
+			return commitTable.query(repo.in.sess, given, args, func(c *commitRow) error {
+				repo.rows.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
+				return nil
+			})
+		})
+	if err == nil {
+		for _, k := range keys {
+			repo.rows.absorb(k, commitRow{}, false)
+		}
+	}
+	return err
 }
 
-// Put stages the last commit of a run as the batch has it. The one before it goes to the others, and so does one
-// whose answer is long.
+// maxAnswer is the maximal length of an answer in a run's row, which is written with every change
+// of the run.
+const maxAnswer = 512
+
+// Put stages the last commit of a run. The one before it moves to the table of commits, and so does
+// a commit with a long answer.
 func (repo *Commits) Put(t perdure.TenantID, id perdure.RunID, c perdure.Taken) error {
 	r, ok, err := repo.in.Runs.Get(t, id)
 	if err != nil || !ok {

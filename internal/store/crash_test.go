@@ -14,13 +14,13 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// A server that crashes forgets the numbers of transactions of which nothing was on disk, and gives them to
-// others. What became of one of these says nothing about ours.
-func TestANumberThatACrashedServerGivesAgainIsNotBelieved(t *testing.T) {
+// A crashed server forgets the numbers of transactions that were not on disk, and gives them to
+// others. The outcome of such a transaction says nothing about ours.
+func TestReusedTransactionNumberIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
 		name  string
-		again bool // another transaction has the number before it is asked for
+		again bool // another transaction gets the number before the session asks
 		code  perdure.Code
 		runs  int
 	}{
@@ -28,8 +28,9 @@ func TestANumberThatACrashedServerGivesAgainIsNotBelieved(t *testing.T) {
 		{"it has been forgotten", false, "", 2},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			// PostgreSQL writes its log when it crosses certain boundaries. If that happens amid the transaction, its number is
-			// not forgotten. Then it is tried again, with more in the log before.
+			// PostgreSQL also writes its log when it crosses certain boundaries. If that happens
+			// during the transaction, its number is not forgotten. Then try again with more data in
+			// the log.
 			for before := 0; !crashedAmid(t, x.again, x.code, x.runs, before); before++ {
 				if before == 4 {
 					t.Fatal("the server remembered its open transaction five times")
@@ -39,16 +40,16 @@ func TestANumberThatACrashedServerGivesAgainIsNotBelieved(t *testing.T) {
 	}
 }
 
-// crashedAmid kills a server amid a commit, and checks what the caller is told. It tells whether the server had forgotten the
-// number of the transaction, where that is to be given again.
+// crashedAmid kills a server during a commit and checks the caller's error. It tells whether the
+// server had forgotten the number of the transaction, if again requires that.
 func crashedAmid(t *testing.T, again bool, code perdure.Code, runs, before int) (forgotten bool) {
-	// Nothing but a commit has the server write its log.
+	// Only commits make the server write its log.
 	c, err := pgtest.Start(pgtest.Options{Settings: map[string]string{"wal_writer_delay": "10s"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Stop()
-	w := tapped(t, c.URL("postgres"))
+	w := newWire(t, c.URL("postgres"))
 	s := open(t, Options{URL: w.url})
 	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
 		t.Fatal(err)
@@ -73,24 +74,26 @@ func crashedAmid(t *testing.T, again bool, code perdure.Code, runs, before int) 
 	if hit && !forgotten {
 		return false
 	}
-	// A server that takes long to come back is not waited for: nothing was written, and the caller tries again.
-	for perdure.CodeOf(err) == perdure.CodeUnavailable && time.Since(began) > awayAfter && time.Since(began) < eventually.Within {
+	// The store does not wait for a server that takes long to come back: nothing was written, and
+	// the caller tries again.
+	for perdure.CodeOf(err) == perdure.CodeUnavailable && time.Since(began) > awayAfter &&
+		time.Since(began) < eventually.Within {
 		err = s.Batch(s.Now(), insert("b"))[0]
 	}
 	if !hit || perdure.CodeOf(err) != code {
-		t.Errorf("crashed: %v, %v", hit, err)
+		t.Errorf("batch cut at its commit (cut: %t) = %v, want code %q", hit, err, code)
 	}
 	if n := count(t, s, "SELECT count(*) FROM runs"); n != runs+before {
-		t.Errorf("%d runs, and the batch was answered with %v", n, err)
+		t.Errorf("%d runs are stored, want %d; the batch was answered with %v", n, runs+before, err)
 	}
 	if err := s.Batch(s.Now(), insert("c"))[0]; err != nil {
-		t.Error(err)
+		t.Errorf("batch after the crash: %v", err)
 	}
 	return true
 }
 
-// crash kills a server in which one transaction is open, and has another one take its number, if it is to. It tells whether that was
-// possible.
+// crash kills a server with one open transaction. With again, another transaction takes its number.
+// It tells whether that was possible.
 func crash(t *testing.T, c *pgtest.Cluster, again bool) bool {
 	ctx := context.Background()
 	var open, number int64
@@ -111,7 +114,7 @@ func crash(t *testing.T, c *pgtest.Cluster, again bool) bool {
 	forgotten := true
 	for first := true; again && number < open && !t.Failed(); first = false {
 		ask(&number, "SELECT pg_current_xact_id()::text::bigint")
-		// Another session may have taken the number in between: then it was given again as well.
+		// Another session may have taken the number in between, which counts as well.
 		forgotten = forgotten && (!first || number <= open)
 	}
 	return forgotten

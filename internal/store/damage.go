@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure/internal/store/scan"
 )
 
-// scanAnyhow reads a row some columns of which hold what they never should: a text where a number belongs, or nothing at all. Those
-// are left empty.
-func (t *table[T]) scanAnyhow(columns func(...any) error, v *T) error {
+// scanDamaged reads a row that has values of the wrong type in some columns, or NULL. Those fields
+// stay empty.
+func (t *table[T]) scanDamaged(columns func(...any) error, v *T) error {
 	raw, places := make([]any, len(t.cols)), make([]any, len(t.cols))
 	for i := range raw {
 		places[i] = &raw[i]
@@ -19,14 +19,14 @@ func (t *table[T]) scanAnyhow(columns func(...any) error, v *T) error {
 		return err
 	}
 	for i, dest := range t.scan(v) {
-		if err := scan.Value(dest, raw[i]); err != nil && t.unread != nil {
-			t.unread(v, t.cols[i])
+		if err := scan.Value(dest, raw[i]); err != nil && t.unreadable != nil {
+			t.unreadable(v, t.cols[i])
 		}
 	}
 	return nil
 }
 
-// damaged notes that a column of a run can't be read.
+// damaged records that a column of a run can't be read.
 func damaged(r *perdure.Run, column string) *perdure.Damage {
 	if r.Damage == nil {
 		r.Damage = &perdure.Damage{What: column + " can't be read"}
@@ -36,61 +36,69 @@ func damaged(r *perdure.Run, column string) *perdure.Damage {
 
 const (
 	maxInstant = perdure.Instant(253402300800_000000) // the year 10000
-	maxCount   = 1 << 30                              // of what is counted one by one; the database takes twice that
+	maxCount   = 1 << 30                              // of counters; the column holds twice that
 )
 
-// soundRun looks whether a run can be what the program wrote, and puts what can't where no harm comes of it.
-func soundRun(r *perdure.Run) {
+// validateRun checks whether the program can have written a run with these values, and replaces
+// values that would do harm.
+func validateRun(r *perdure.Run) {
 	for _, c := range [...]struct {
 		name string
 		at   perdure.Instant
-	}{{"created_at", r.CreatedAt}, {"deadline_at", r.DeadlineAt - 1}, {"ready_at", r.ReadyAt}, {"granted_at", r.GrantedAt}, {"first_grant_at", r.FirstGrantAt},
-		{"lease_until", r.LeaseUntil}, {"started_at", r.StartedAt}, {"seen_at", r.SeenAt}, {"moved_at", r.MovedAt}, {"wait_at", r.WaitAt},
+	}{{"created_at", r.CreatedAt}, {"deadline_at", r.DeadlineAt - 1}, {"ready_at", r.ReadyAt},
+		{"granted_at", r.GrantedAt}, {"first_grant_at", r.FirstGrantAt},
+		{"lease_until", r.LeaseUntil}, {"started_at", r.StartedAt}, {"seen_at", r.SeenAt}, {"moved_at", r.MovedAt},
+		{"wait_at", r.WaitAt},
 		{"finished_at", r.FinishedAt}, {"beat_at", r.BeatAt}, {"deferred_at", r.DeferredAt}, {"alarm_at", r.AlarmAt}} {
 		if c.at < 0 || c.at >= maxInstant {
-			wrong(r, c.name, int64(c.at))
+			outOfRange(r, c.name, int64(c.at))
 		}
 	}
 	for _, c := range [...]struct {
 		name string
 		n    int
-	}{{"max_attempts", r.MaxAttempts}, {"attempt", r.Attempt}, {"strikes", r.Strikes}, {"deliveries", r.Deliveries}, {"inbox_open", r.InboxOpen},
-		{"waits_open", r.WaitsOpen}, {"children", r.Children}, {"late", r.Late}, {"said", int(r.Said)}, {"priority", r.Priority + maxCount/2}} {
+	}{{"max_attempts", r.MaxAttempts}, {"attempt", r.Attempt}, {"strikes", r.Strikes}, {"deliveries", r.Deliveries},
+		{"inbox_open", r.InboxOpen},
+		{"waits_open", r.WaitsOpen}, {"children", r.Children}, {"late", r.Late}, {"said", int(r.Said)},
+		{"priority", r.Priority + maxCount/2}} {
 		if c.n < 0 || c.n > maxCount {
-			wrong(r, c.name, int64(c.n))
+			outOfRange(r, c.name, int64(c.n))
 		}
 	}
 	for _, c := range [...]struct {
 		name string
 		n    int64
-	}{{"version", r.Version}, {"epoch", r.Epoch}, {"seq", r.Seq}, {"inbox_seq", r.InboxSeq}, {"journal_seq", r.JournalSeq}} {
+	}{{"version", r.Version}, {"epoch", r.Epoch}, {"seq", r.Seq}, {"inbox_seq", r.InboxSeq},
+		{"journal_seq", r.JournalSeq}} {
 		if c.n < 0 {
-			wrong(r, c.name, c.n)
+			outOfRange(r, c.name, c.n)
 		}
 	}
 	if !r.Class.Valid() {
 		damaged(r, "class")
 	}
-	if r.Turn < perdure.TurnNone || r.Turn > perdure.TurnLater || (r.Turn == perdure.TurnNone) != (r.ThreadID == "") && r.State.Live() {
+	if r.Turn < perdure.TurnNone || r.Turn > perdure.TurnLater || (r.Turn == perdure.TurnNone) != (r.ThreadID == "") &&
+		r.State.Live() {
 		damaged(r, "turn")
 	}
 	if !slices.Contains(perdure.States, r.State) {
 		damaged(r, "state")
 	}
 	if r.Damage != nil {
-		harmless(r)
+		makeEndable(r)
 	}
 }
 
-func wrong(r *perdure.Run, column string, v int64) {
+// outOfRange records that a column of a run has an impossible value.
+func outOfRange(r *perdure.Run, column string, v int64) {
 	if r.Damage == nil {
 		r.Damage = &perdure.Damage{What: fmt.Sprintf("%s is %d", column, v)}
 	}
 }
 
-// harmless gives a damaged run what it takes to end: a state, a deadline, a place on its thread to give up, and numbers that can
-// be written.
-func harmless(r *perdure.Run) {
+// makeEndable gives a damaged run the values that are needed to end it. These are a state, a
+// deadline, a turn on its thread, and counters that can be written.
+func makeEndable(r *perdure.Run) {
 	if !slices.Contains(perdure.States, r.State) {
 		switch {
 		case r.AlarmAt != 0:
@@ -110,25 +118,26 @@ func harmless(r *perdure.Run) {
 	if r.ThreadID != "" && (r.Turn < perdure.TurnActive || r.Turn > perdure.TurnLater) {
 		r.Turn = perdure.TurnActive
 	}
-	countable(&r.Attempt, &r.Strikes, &r.Deliveries, &r.InboxOpen, &r.WaitsOpen, &r.Children, &r.Late)
+	clampCounts(&r.Attempt, &r.Strikes, &r.Deliveries, &r.InboxOpen, &r.WaitsOpen, &r.Children, &r.Late)
 	r.Said = min(max(0, r.Said), maxCount)
 	for _, n := range []*int64{&r.Seq, &r.InboxSeq, &r.JournalSeq, &r.Epoch} {
 		*n = max(0, *n)
 	}
 }
 
-// countable makes of numbers such that one more can be written.
-func countable(n ...*int) {
+// clampCounts limits counters to values that can be written and incremented.
+func clampCounts(n ...*int) {
 	for _, n := range n {
 		*n = min(max(0, *n), maxCount)
 	}
 }
 
-// unwatched chooses the live runs whose alarm never rings: it is missing, or no instant. The words are those of the index that holds
-// nothing else.
-const unwatched = "(alarm_at IS NULL OR alarm_at<=0 OR alarm_at>=253402300800000000) AND state IN ('queued','dispatched','running','suspended')"
+// unwatched selects live runs whose alarm never passes: it is missing, or no valid instant. The
+// text is the condition of a partial index.
+const unwatched = "(alarm_at IS NULL OR alarm_at<=0 OR alarm_at>=253402300800000000) " +
+	"AND state IN ('queued','dispatched','running','suspended')"
 
-// Unwatched gives live runs that no alarm will call, after one of them. Every sweep is blind to them.
+// Unwatched gives live runs without a valid alarm, after one of them. No sweep finds these runs.
 func (repo *Runs) Unwatched(after perdure.RunID, limit int) ([]perdure.Run, error) {
 	return repo.where("WHERE "+unwatched+" AND id>? ORDER BY id", []any{string(after)}, limit,
 		func(r *perdure.Run) bool {

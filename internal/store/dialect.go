@@ -8,56 +8,58 @@ import (
 	"github.com/perdure/perdure/internal/store/pg"
 )
 
-// A dialect is all that differs between the databases.
+// A dialect is everything that differs between the databases.
 type dialect struct {
-	name     string
-	schema   *strings.Replacer // the words of schema/ that the databases write differently
-	ownClock bool              // the database has no clock of its own: the process keeps it
-	// fatal tells whether a commit that failed leaves the process in doubt of its own file, so that only a
-	// restart finds out what is in it.
+	name   string
+	schema *strings.Replacer // the words in schema/ that the databases write differently
+	// ownClock is set for a database without a clock of its own: the process keeps the time. Such a
+	// database also has a single writer.
+	ownClock bool
+	// fatal is set if a failed commit leaves the contents of the file unknown until a restart.
 	fatal bool
 
-	tableExists string // a query that counts tables of a name
-	contains    string // a condition: a text column holds a text
-	// anyOf is a condition: a column has one of the values; and its arguments.
+	tableExists string // a query that counts the tables with a name
+	contains    string // a condition: the metadata contains a text
+	// anyOf is a condition that a column has one of the values, with its arguments.
 	anyOf func(column string, values []string) (string, []any)
-	// keyed chooses the rows of a table whose columns are an index: the first ones have the fixed values, the last
-	// one has one of the values. More conditions may follow.
+	// keyed selects the rows of a table by columns that are an index. The first columns have the
+	// fixed values, the last one has one of the values. More conditions may follow.
 	keyed func(table string, columns, fixed, values []string) (string, []any)
-	// among chooses the rows of a table whose columns, all those of an index, are a row of a relation that rows has made.
-	// More conditions may follow.
+	// among selects the rows of a table whose columns, all those of an index, are a row of the
+	// relation that rows makes. More conditions may follow.
 	among func(table string, columns []string, rows string) string
-	// sizes are the numbers of rows that are written together, falling to 1, so that few statements have to be
-	// kept prepared; nil means that one statement takes any number.
+	// sizes are the numbers of rows that are written together, decreasing to 1, so that few
+	// statements have to be prepared. nil means that one statement takes any number.
 	sizes []int
-	// orFail has a statement that breaks a constraint leave what it did, which is rolled back with everything else: the
-	// database need not be able to take back that one statement.
+	// orFail is the conflict clause of a write. With OR FAIL SQLite need not be able to undo the
+	// single statement: the whole transaction is rolled back.
 	orFail string
-	// skipLocked ends a subquery that leaves out the rows that somebody else is changing.
+	// skipLocked ends a subquery that leaves out rows locked by other sessions.
 	skipLocked string
-	// indexed names the index that a query is to use, where the planner would rather read the table in its own order.
+	// indexed names the index that a query has to use, where the planner would prefer the primary
+	// key.
 	indexed func(index string) string
 	// rows is a relation of given rows, and args are its arguments.
 	rows func(part [][]any) string
 	args func(part [][]any) []any
 
-	// conflict tells an error that means "somebody else was quicker", lost one that means "the connection is
-	// gone, and nothing was committed".
+	// The following functions classify errors. conflict means that another writer changed a row
+	// first. lost means that the connection is gone and nothing was committed.
 	conflict func(error) bool
 	lost     func(error) bool
-	// readOnly tells an error that means "the database takes no writes".
+	// readOnly means that the database takes no writes.
 	readOnly func(error) bool
-	// locked tells an error that means "somebody else holds a row locked".
+	// locked means that another session holds a row locked.
 	locked func(error) bool
-	// blocked tells one that means "another program holds the whole database locked".
+	// blocked means that another program holds the whole database locked.
 	blocked func(error) bool
-	// late tells an error that means "the query took longer than it may".
+	// late means that a query exceeded its time limit.
 	late func(error) bool
-	// busy tells an error that trying again would only make worse.
+	// busy means that another try would only add load.
 	busy func(error) bool
 }
 
-// parts splits rows into those that are written together.
+// parts splits rows into the parts that one statement writes.
 func (d *dialect) parts(rows [][]any) iter.Seq[[][]any] {
 	return func(yield func([][]any) bool) {
 		if d.sizes == nil {
@@ -74,7 +76,8 @@ func (d *dialect) parts(rows [][]any) iter.Seq[[][]any] {
 	}
 }
 
-// inserts gives the statements that write rows. Each begins with a text that names a table and its columns.
+// inserts gives the statements that insert rows. text begins each of them and names the table and
+// its columns.
 func (d *dialect) inserts(text string, rows [][]any) iter.Seq2[string, []any] {
 	return func(yield func(string, []any) bool) {
 		for part := range d.parts(rows) {
@@ -85,8 +88,8 @@ func (d *dialect) inserts(text string, rows [][]any) iter.Seq2[string, []any] {
 	}
 }
 
-// padded repeats the last row as often as it takes to ask for all of them in as few parts as there can be. Who is asked for
-// twice by among is found once.
+// padded repeats the last row, so that few different statements are needed for any number of rows.
+// among finds a repeated row once.
 func (d *dialect) padded(rows [][]any) [][]any {
 	if d.sizes == nil || len(rows) == 0 {
 		return rows
@@ -104,7 +107,7 @@ func (d *dialect) padded(rows [][]any) [][]any {
 	return append(rows, slices.Repeat(rows[len(rows)-1:], fits-left)...)
 }
 
-// textFor is by what the text of a bulk write is known: the number of rows, where that matters.
+// textFor is the key of a bulk statement's text: the number of rows, where the text depends on it.
 func (d *dialect) textFor(rows int) int {
 	if d.sizes == nil {
 		return 0
@@ -112,7 +115,7 @@ func (d *dialect) textFor(rows int) int {
 	return rows
 }
 
-// eachPart calls f with parts of a list of values, as many as a query names at once.
+// eachPart calls f with parts of a list of values, each small enough for one query.
 func eachPart[T any](d *dialect, values []T, f func(part []T) error) error {
 	if d.sizes == nil {
 		if len(values) == 0 {
@@ -130,6 +133,7 @@ func eachPart[T any](d *dialect, values []T, f func(part []T) error) error {
 	return nil
 }
 
+// texts converts a list of string types.
 func texts[S ~string](list []S) []string {
 	out := make([]string, len(list))
 	for i, s := range list {
@@ -138,7 +142,7 @@ func texts[S ~string](list []S) []string {
 	return out
 }
 
-// redact takes secrets out of what is about to be written.
+// redact replaces secrets in the arguments of statements.
 func redact(list []statement, f func(string) string) {
 	for _, st := range list {
 		for i, a := range st.args {
@@ -156,4 +160,5 @@ func redact(list []statement, f func(string) string) {
 	}
 }
 
+// flat gives the values of rows as one list of arguments.
 func flat(part [][]any) []any { return slices.Concat(part...) }

@@ -1,16 +1,60 @@
-// Package store keeps runs and everything around them in a SQL database, and promises three things:
+// Package store keeps runs, and every record that belongs to them, in a SQL database. It answers a
+// write only when the write is durable.
 //
-//   - Acknowledged means on disk. Batch answers after its commit is durable; an error at the commit is
-//     never an acknowledgement.
-//   - One write. A batch of operations is decided on what was read, and then written in one short
-//     transaction. Exactly one statement changes a run, a compare-and-set on its version (see runs.go); a
-//     row that somebody else changed in between makes the whole batch start again.
-//   - One behaviour. The SQL is shared; what differs between SQLite and PostgreSQL is the page dialect.go and
-//     how each fills it in.
+// # Promises
 //
-// Three packages below it know no tables: sqlite and pg hold the connections to the databases, and backup is the format
-// of a backup. The store imports them, and they never import it.
+//   - Acknowledged means on disk. Batch, Do and DoAll return after the commit is durable. A commit
+//     that fails is never an acknowledgement.
+//   - One transaction per batch. A batch is decided on what it has read and then written in one
+//     short transaction. A single statement changes rows of runs: a compare-and-set on the version
+//     (runs.go). If another writer has changed one of the rows, the whole batch is decided again.
+//   - One behaviour on both databases. The SQL is shared. The differences between SQLite and
+//     PostgreSQL are the fields of dialect (dialect.go, sqlite.go, postgres.go).
 //
-// It decides nothing: what may happen to a run is decided by the domain package, and called by the engine.
-// Tx is the engine's view inside a batch, View the reader's view outside of one.
+// # How a batch works
+//
+//	Do, DoAll   an operation (Op) is put into the queue of its lane              queue.go
+//	gather      the lane takes the next operations, in turns between tenants     queue.go
+//	decide      each operation reads from Records and stages its changes         tx.go, staged.go
+//	verify      versions of runs that the batch read but does not write          cache.go
+//	commit      all staged rows in one transaction, versioned ones first         batch.go
+//	answer      every operation gets its own error; callbacks of Tx.After run    batch.go
+//
+// Lanes decide at the same time. Two lanes, or two nodes, that change the same row conflict: the
+// second one fails at the version and decides again with fresh rows. An operation that is refused
+// has its changes undone and does not affect the rest of the batch. A batch that can't be written
+// is halved, so that one bad operation does not fail the others.
+//
+// # Records
+//
+// Records (records.go) holds a repository for each kind of record: Runs, Waits, Inbox, Threads and
+// so on, each in a file of its own with its table. A Tx embeds Records: reads see the rows that the
+// batch has staged, and Put and Drop stage more. A View embeds Records too and only reads: all of
+// it as of one moment.
+//
+// Records of a run (waits, items, journal, log) have no version. They are written only together
+// with their run's row, and its version guards them. Such records are read after their run.
+//
+// # What it is not
+//
+// The store makes no decisions about runs. The domain package says which transition is allowed, and
+// the engine calls it inside an Op. The store also sends nothing and has no timers for runs: the
+// watchdog asks it which alarms have passed (due.go, runs_find.go).
+//
+// # Packages below
+//
+// Package sqlite and package pg hold the connections, backup is the format of a backup, and scan
+// converts column values. None of them knows the store's tables, and none imports the store.
+//
+// # Where to start reading
+//
+// Open and View in store.go, Batch in batch.go, then waits.go: a small repository that has
+// everything a repository has. runs.go is the most important one. check.go lists the invariants of
+// the data as queries; the server, the simulator and the restore of a backup run them.
+//
+// # How to add a table
+//
+// Add the next file to schema/ (never edit an older one). Write a file with the row type, the table
+// and the repository with its open method. Add a field to Records and a line to Records.open. Rows
+// of a run also need an entry in belongings (removals.go), so that they are removed with it.
 package store

@@ -10,24 +10,26 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// waitersTogether is how many microseconds the watchdog lets pass after a waiter has expired. There may be hundreds of them in a
-// second: they are swept together, and not each by itself.
+// waitersTogether is how many microseconds the watchdog waits after a waiter has expired. There may
+// be hundreds of them in a second, and one sweep handles them together.
 const waitersTogether = 250_000
 
-// maxDueTenants bounds how many tenants a round looks at. The next one begins where it ended.
+// maxDueTenants bounds how many tenants a round examines. The next round begins where it ended.
 const maxDueTenants = 512
 
 // rung chooses runs whose alarm is due. A bare parameter would have SQLite plan the statement anew
 // for every value, because a partial index of runs has a condition on the same column.
 const rung = "alarm_at IS NOT NULL AND alarm_at<=CAST(? AS BIGINT)"
 
-// Due says what a sweep has to look at.
+// Due says which parts of a sweep have something to do.
 type Due struct{ Runs, Cascades, Items, Groups, Waiters, Workers, Letters, Keys bool }
 
-// ownersFirst reads the runs that a query names. What is found by anything but its run is read after its run:
-// then a change between the two is a change of the run, and the batch does not hold. The other way round it
-// would go unnoticed. The runs are read and not remembered: a remembered one would have to be verified, and a run
-// that is busy would then fail the whole sweep although nothing is written to it.
+// ownersFirst reads the runs that a query names. Records that are found without their run have to
+// be read after it. Then a change in between also changes the run's version, and the batch
+// conflicts. In the other order it would go unnoticed.
+//
+// The runs are read without the cache. A cached run has to be verified, and a busy run would then
+// fail the whole sweep although the sweep does not write it.
 func (tx *Tx) ownersFirst(query string, args []any) error {
 	owners := make(map[perdure.TenantID][]perdure.RunID)
 	err := tx.sess.Query(query, args, func(scan func(...any) error) error {
@@ -47,23 +49,28 @@ func (tx *Tx) ownersFirst(query string, args []any) error {
 	return err
 }
 
-// NextAlarm is when the watchdog has something to do next, or zero.
+// NextAlarm gives when the watchdog has something to do next, or zero.
 func (v *View) NextAlarm() (perdure.Instant, error) {
 	var first perdure.Instant
-	err := v.sess.Query("SELECT min(at) FROM (SELECT min(alarm_at) AS at FROM runs WHERE alarm_at IS NOT NULL UNION ALL "+
-		"SELECT min(alarm_at) FROM inbox WHERE alarm_at IS NOT NULL UNION ALL SELECT min(alarm_at) FROM gatherings WHERE alarm_at IS NOT NULL UNION ALL "+
-		"SELECT min(expires_at)+"+strconv.Itoa(waitersTogether)+" FROM waiters) AS alarms", nil, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&first}) })
+	err := v.sess.Query("SELECT min(at) FROM (SELECT min(alarm_at) AS at FROM runs WHERE alarm_at IS NOT NULL "+
+		"UNION ALL "+
+		"SELECT min(alarm_at) FROM inbox WHERE alarm_at IS NOT NULL UNION ALL SELECT min(alarm_at) FROM gatherings "+
+		"WHERE alarm_at IS NOT NULL UNION ALL "+
+		"SELECT min(expires_at)+"+strconv.Itoa(waitersTogether)+" FROM waiters) AS alarms", nil,
+		func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&first}) })
 	return first, err
 }
 
-// FirstDue names the row that a part of a sweep begins with, without those that are left alone. Parts that are not about rows have
-// none.
+// FirstDue gives the row that a part of a sweep begins with, not counting those in but. Parts that
+// have no rows give none.
 func (v *View) FirstDue(part string, but map[string]bool) (t perdure.TenantID, id string, err error) {
 	query, ok := map[string]string{
 		"cascades": "SELECT tenant, id FROM runs WHERE cascade=1 AND 0<=? ORDER BY tenant, id",
-		"items":    "SELECT tenant, run_id FROM inbox WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq",
-		"groups":   "SELECT tenant, id FROM gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id",
-		"waiters":  "SELECT tenant, run_id FROM waiters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node",
+		"items": "SELECT tenant, run_id FROM inbox WHERE alarm_at IS NOT NULL AND alarm_at<=? " +
+			"ORDER BY alarm_at, tenant, run_id, seq",
+		"groups": "SELECT tenant, id FROM gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=? " +
+			"ORDER BY alarm_at, tenant, id",
+		"waiters": "SELECT tenant, run_id FROM waiters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node",
 	}[part]
 	if !ok {
 		return "", "", nil
@@ -80,9 +87,9 @@ func (v *View) FirstDue(part string, but map[string]bool) (t perdure.TenantID, i
 	return t, id, err
 }
 
-// Due asks in one question what a sweep would find: most find nothing.
+// Due asks in one query which parts of a sweep have something to do. Most have nothing.
 func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
-	if !tx.empty() { // what the batch has staged may be due
+	if !tx.empty() { // staged rows may be due
 		return Due{true, true, true, true, true, true, true, true}, nil
 	}
 	parts := []struct {
@@ -113,19 +120,24 @@ func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 	return due, err
 }
 
-// dueTenants gives tenants with something whose alarm has rung, from the one after a given one on and round again. It skips along
-// the index of live rows, one step a tenant.
+// dueTenants gives tenants with an alarm that has passed, from the one after a given one on, then
+// from the beginning. It skips along the index of live rows, one step per tenant.
 func (tx *Tx) dueTenants(table string, after perdure.TenantID) (out []perdure.TenantID, err error) {
 	for _, from := range []perdure.TenantID{after, ""} {
 		query := "WITH RECURSIVE live(tenant) AS (" +
-			"SELECT (SELECT tenant FROM " + table + " WHERE alarm_at IS NOT NULL AND tenant>? ORDER BY tenant LIMIT 1) UNION ALL " +
-			"SELECT (SELECT x.tenant FROM " + table + " x WHERE x.alarm_at IS NOT NULL AND x.tenant>live.tenant ORDER BY x.tenant LIMIT 1) FROM live WHERE live.tenant IS NOT NULL) " +
-			"SELECT tenant FROM (SELECT tenant FROM live WHERE tenant IS NOT NULL LIMIT " + strconv.Itoa(maxDueTenants) + ") AS page " +
-			"WHERE (SELECT min(x.alarm_at) FROM " + table + " x WHERE x.tenant=page.tenant AND x.alarm_at IS NOT NULL)<=?"
+			"SELECT (SELECT tenant FROM " + table +
+			" WHERE alarm_at IS NOT NULL AND tenant>? ORDER BY tenant LIMIT 1) UNION ALL " +
+			"SELECT (SELECT x.tenant FROM " + table +
+			" x WHERE x.alarm_at IS NOT NULL AND x.tenant>live.tenant ORDER BY x.tenant LIMIT 1) FROM live " +
+			"WHERE live.tenant IS NOT NULL) " +
+			"SELECT tenant FROM (SELECT tenant FROM live WHERE tenant IS NOT NULL LIMIT " +
+			strconv.Itoa(maxDueTenants) + ") AS page " +
+			"WHERE (SELECT min(x.alarm_at) FROM " + table +
+			" x WHERE x.tenant=page.tenant AND x.alarm_at IS NOT NULL)<=?"
 		err := tx.sess.Query(query, []any{string(from), int64(tx.Now)}, func(scan func(...any) error) error {
 			var t perdure.TenantID
 			err := scan(&t)
-			if from != "" || after == "" || t <= after { // the second time only those before the first one
+			if from != "" || after == "" || t <= after { // the second query ends at the given tenant
 				out = append(out, t)
 			}
 			return err

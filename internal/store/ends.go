@@ -14,25 +14,27 @@ type End struct {
 	At    perdure.Instant
 }
 
-// Ends gives those of a tenant's runs that have ended, the first first.
+// Ends gives those of a tenant's runs that have ended, in the order of SortEnds.
 func (repo *Runs) Ends(t perdure.TenantID, ids []perdure.RunID) (out []End, err error) {
 	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
 		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		return repo.in.sess.Query("SELECT id,state,finished_at FROM runs "+given+" AND alarm_at IS NULL", args, func(scan func(...any) error) error {
-			var e End
-			if err := scan(&e.ID, &e.State, &e.At); err != nil {
-				return err
-			}
-			out = append(out, e)
-			return nil
-		})
+		return repo.in.sess.Query("SELECT id,state,finished_at FROM runs "+given+" AND alarm_at IS NULL", args,
+			func(scan func(...any) error) error {
+				var e End
+				if err := scan(&e.ID, &e.State, &e.At); err != nil {
+					return err
+				}
+				out = append(out, e)
+				return nil
+			})
 	})
 	SortEnds(out, ids)
 	return out, err
 }
 
-// SortEnds puts ends into the order in which they came. At one instant who completed comes first and who was cancelled
-// last, since the one may be why the other was; then it is the order in which the runs are named.
+// SortEnds sorts ends by their instants. At the same instant completed runs come first and
+// cancelled ones last, since the completion may be the cause of the cancellation. Then the order of
+// ids decides.
 func SortEnds(ends []End, ids []perdure.RunID) {
 	place := make(map[perdure.RunID]int, len(ids))
 	for i, id := range ids {

@@ -9,13 +9,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-const eventsAfter = "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq" + atMost
-
-// endWithin is how many of a log's last lines are looked at for its end. Few lines follow an end: a dead letter, late results,
-// callbacks that came too late.
-const endWithin = 64
-
-// An EventRow is a line of a run's log.
+// An eventRow is a line of a run's log.
 type eventRow struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -26,40 +20,100 @@ var eventTable = &table[eventRow]{
 	name: "events", once: true, keys: []string{"tenant", "run_id", "seq"},
 	cols: []string{"tenant", "run_id", "seq", "type", "at", "attempt", "epoch", "data"},
 	bind: func(e *eventRow) []any {
-		return []any{string(e.Tenant), string(e.RunID), e.Seq, e.Type, int64(e.At), int64(e.Attempt), e.Epoch, string(e.Data)}
+		return []any{string(e.Tenant), string(e.RunID), e.Seq, e.Type, int64(e.At), int64(e.Attempt), e.Epoch,
+			string(e.Data)}
 	},
 	scan: func(e *eventRow) []any {
 		return []any{&e.Tenant, &e.RunID, &e.Seq, &e.Type, &e.At, &e.Attempt, &e.Epoch, &e.Data}
 	},
 }
 
-// Events are the lines of the runs' logs.
+// Events holds the lines of the runs' logs.
 type Events struct {
 	in   *Records
 	rows added[eventRow]
 }
 
-// Last reads the end of a run's log, the last line first: so many lines, and no more once they hold that many bytes.
-func (repo *Events) Last(t perdure.TenantID, run perdure.RunID, limit, bytes int) (out []perdure.Line, err error) {
-	err = eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(e *eventRow) error {
-		out = append(out, e.Line)
-		if bytes -= len(e.Data); bytes <= 0 {
-			return errEnough
-		}
-		return nil
-	})
+func (repo *Events) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, eventTable)
+}
+
+const eventsAfter = "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq" + atMost
+
+// After reads a run's log after a line, as the database has it. Lines of the batch are not
+// included.
+func (repo *Events) After(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
+	var out []perdure.Line
+	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)},
+		func(e *eventRow) error {
+			out = append(out, e.Line)
+			return nil
+		})
+	return out, err
+}
+
+// Within reads a run's log after a line: at most limit lines, and no more once they have that many
+// bytes.
+func (repo *Events) Within(
+	t perdure.TenantID, run perdure.RunID, after int64, limit, bytes int,
+) ([]perdure.Line, error) {
+	var out []perdure.Line
+	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)},
+		func(e *eventRow) error {
+			out = append(out, e.Line)
+			if bytes -= len(e.Data); bytes <= 0 {
+				return errEnough
+			}
+			return nil
+		})
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
 	return out, err
 }
 
-// lastLines looks for them a few at a time: most callers have enough soon.
-func lastLines(s Session, t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool) error {
+// Last reads the end of a run's log, the last line first: at most limit lines, and no more once
+// they have that many bytes.
+func (repo *Events) Last(t perdure.TenantID, run perdure.RunID, limit, bytes int) (out []perdure.Line, err error) {
+	err = eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost,
+		[]any{string(t), string(run), int64(limit)}, func(e *eventRow) error {
+			out = append(out, e.Line)
+			if bytes -= len(e.Data); bytes <= 0 {
+				return errEnough
+			}
+			return nil
+		})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return out, err
+}
+
+// LastOf calls enough with the lines of a type after a given one, the last one first, until it
+// returns true. Lines of the batch are included. A value that is stored by its hash is given in
+// full.
+func (repo *Events) LastOf(
+	t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool,
+) error {
+	for _, e := range slices.Backward(repo.rows.list) {
+		if e.Tenant != t || e.RunID != run || e.Type != typ || e.Seq <= after {
+			continue
+		}
+		full, err := repo.in.Values.Resolve(t, e.Data)
+		if err != nil {
+			return err
+		}
+		if e.Data = full; enough(e.Line) {
+			return nil
+		}
+	}
+	// Stored lines are read a few at a time: most callers have enough soon.
 	const few = 32
 	for before := int64(math.MaxInt64); ; {
 		var some []perdure.Line
-		err := eventTable.query(s, "WHERE tenant=? AND run_id=? AND seq>? AND seq<? AND type=? ORDER BY seq DESC"+atMost,
+		err := eventTable.query(repo.in.sess,
+			"WHERE tenant=? AND run_id=? AND seq>? AND seq<? AND type=? ORDER BY seq DESC"+atMost,
 			[]any{string(t), string(run), after, before, typ, int64(few)}, func(e *eventRow) error {
 				some = append(some, e.Line)
 				return nil
@@ -68,7 +122,7 @@ func lastLines(s Session, t perdure.TenantID, run perdure.RunID, typ string, aft
 			return err
 		}
 		for _, l := range some {
-			if l.Data, err = resolve(s, t, l.Data); err != nil {
+			if l.Data, err = resolve(repo.in.sess, t, l.Data); err != nil {
 				return err
 			}
 			if enough(l) {
@@ -82,15 +136,34 @@ func lastLines(s Session, t perdure.TenantID, run perdure.RunID, typ string, aft
 	}
 }
 
-// AttemptOf gives the attempt that an epoch of a run was granted for, or zero if the log does not say, or no longer.
-// Epochs only rise along a log, so that a few of its lines tell.
+// OfTypes reads the last lines of some types of a run's log, in their order.
+func (repo *Events) OfTypes(t perdure.TenantID, run perdure.RunID, types []string, limit int) ([]perdure.Line, error) {
+	args := []any{string(t), string(run)}
+	for _, typ := range types {
+		args = append(args, typ)
+	}
+	var out []perdure.Line
+	err := eventTable.query(repo.in.sess,
+		"WHERE tenant=? AND run_id=? AND type IN (?"+strings.Repeat(",?", len(types)-1)+") ORDER BY seq DESC"+atMost,
+		append(args, int64(limit)), func(e *eventRow) error {
+			out = append(out, e.Line)
+			return nil
+		})
+	slices.Reverse(out)
+	return out, err
+}
+
+// AttemptOf gives the attempt that an epoch of a run was granted for. It is zero if the log does
+// not have that epoch any more. Epochs only increase along a log, so that a binary search finds it.
 func (repo *Events) AttemptOf(r *perdure.Run, epoch int64) (attempt int, err error) {
 	for low, high := int64(1), r.Seq; low <= high; {
 		middle := low + (high-low)/2
 		var at, of int64
 		n := 0
-		err := repo.in.sess.Query("SELECT seq, epoch, attempt FROM events WHERE tenant=? AND run_id=? AND seq>=? ORDER BY seq LIMIT 1",
-			[]any{string(r.Tenant), string(r.ID), middle}, func(scan func(...any) error) error { return scan(&at, &of, &n) })
+		err := repo.in.sess.Query("SELECT seq, epoch, attempt FROM events WHERE tenant=? AND run_id=? AND seq>=? "+
+			"ORDER BY seq LIMIT 1",
+			[]any{string(r.Tenant), string(r.ID), middle},
+			func(scan func(...any) error) error { return scan(&at, &of, &n) })
 		switch {
 		case err != nil:
 			return 0, err
@@ -106,80 +179,17 @@ func (repo *Events) AttemptOf(r *perdure.Run, epoch int64) (attempt int, err err
 	return attempt, nil
 }
 
-// OfTypes reads the last lines of some types of a run's log, in their order.
-func (repo *Events) OfTypes(t perdure.TenantID, run perdure.RunID, types []string, limit int) ([]perdure.Line, error) {
-	args := []any{string(t), string(run)}
-	for _, typ := range types {
-		args = append(args, typ)
-	}
-	var out []perdure.Line
-	err := eventTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND type IN (?"+strings.Repeat(",?", len(types)-1)+") ORDER BY seq DESC"+atMost,
-		append(args, int64(limit)), func(e *eventRow) error {
-			out = append(out, e.Line)
-			return nil
-		})
-	slices.Reverse(out)
-	return out, err
-}
+// endWithin is how many of the last lines Ended reads. Few lines follow an end: a dead letter, late
+// results, late callbacks.
+const endWithin = 64
 
-func readEvents(s Session, t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
-	var out []perdure.Line
-	err := eventTable.query(s, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *eventRow) error {
-		out = append(out, e.Line)
-		return nil
-	})
-	return out, err
-}
-
-// Within reads a run's log from a cursor on: so many lines, and no more once they hold that many bytes.
-func (repo *Events) Within(t perdure.TenantID, run perdure.RunID, after int64, limit, bytes int) ([]perdure.Line, error) {
-	var out []perdure.Line
-	err := eventTable.query(repo.in.sess, eventsAfter, []any{string(t), string(run), after, int64(limit)}, func(e *eventRow) error {
-		out = append(out, e.Line)
-		if bytes -= len(e.Data); bytes <= 0 {
-			return errEnough
-		}
-		return nil
-	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
-	return out, err
-}
-
-func (repo *Events) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, eventTable)
-}
-
-// After reads a run's log as it stands in the database, for decisions that need it.
-func (repo *Events) After(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]perdure.Line, error) {
-	return readEvents(repo.in.sess, t, run, after, limit)
-}
-
-// LastOf gives the lines of a type that a run's log has after one, the last one first and with those that the batch has added,
-// until enough is said. A value that is stored by its hash is given in full.
-func (repo *Events) LastOf(t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool) error {
-	for _, e := range slices.Backward(repo.rows.list) {
-		if e.Tenant != t || e.RunID != run || e.Type != typ || e.Seq <= after {
-			continue
-		}
-		full, err := repo.in.Values.Resolve(t, e.Data)
-		if err != nil {
-			return err
-		}
-		if e.Data = full; enough(e.Line) {
-			return nil
-		}
-	}
-	return lastLines(repo.in.sess, t, run, typ, after, enough)
-}
-
-// Ended tells whether the last lines of a run's log have its end. It reads the database, and not what the batch has staged:
-// it is for runs that are live by their row.
+// Ended tells whether the last lines of a run's log include its end. It reads the database without
+// the changes of the batch, to check runs that are live by their row.
 func (repo *Events) Ended(t perdure.TenantID, run perdure.RunID) (ended bool, err error) {
-	err = repo.in.sess.Query("SELECT COUNT(*) FROM (SELECT type FROM events WHERE tenant=? AND run_id=? ORDER BY seq DESC"+atMost+") AS last WHERE type IN (?,?,?,?)",
-		[]any{string(t), string(run), int64(endWithin), perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled},
+	err = repo.in.sess.Query("SELECT COUNT(*) FROM (SELECT type FROM events WHERE tenant=? AND run_id=? "+
+		"ORDER BY seq DESC"+atMost+") AS last WHERE type IN (?,?,?,?)",
+		[]any{string(t), string(run), int64(endWithin), perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut,
+			perdure.LineCancelled},
 		func(scan func(...any) error) error {
 			var n int64
 			err := scan(&n)

@@ -2,17 +2,21 @@ package store
 
 import "strconv"
 
-// Expire removes what has outlived its time: dead letters, and idempotency keys whose run has ended, a thousand at a time. It gives
-// how many there are; another node that removes the same ones at this moment has this batch decided again.
+// Expire stages the removal of expired dead letters, and of expired idempotency keys whose run has
+// ended, at most a thousand of each. It gives how many. If another node removes the same ones now,
+// this batch is decided again.
 func (repo *Removals) Expire() (letters, keys int, err error) {
-	// What is due is made out once, whatever the database knows, or believes to know, of its tables.
-	const letter = "WITH due AS MATERIALIZED (SELECT tenant,run_id FROM dead_letters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id LIMIT 1000) "
+	// MATERIALIZED, so that the due rows are selected once, whatever statistics the planner has.
+	const letter = "WITH due AS MATERIALIZED (SELECT tenant,run_id FROM dead_letters WHERE expires_at<=? " +
+		"ORDER BY expires_at, tenant, run_id LIMIT 1000) "
 	const dead = "FROM dead_letters WHERE (tenant,run_id) IN (SELECT tenant,run_id FROM due)"
-	const key = "WITH due AS MATERIALIZED (SELECT tenant,key FROM idempotency WHERE expires_at<=? ORDER BY expires_at, tenant, key LIMIT 1000) "
+	const key = "WITH due AS MATERIALIZED (SELECT tenant,key FROM idempotency WHERE expires_at<=? " +
+		"ORDER BY expires_at, tenant, key LIMIT 1000) "
 	const due = "(tenant,key) IN (SELECT tenant,key FROM due)"
-	const live = "EXISTS (SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref AND runs.alarm_at IS NOT NULL)"
+	const live = "EXISTS (SELECT 1 FROM runs WHERE runs.tenant=idempotency.tenant AND runs.id=idempotency.ref " +
+		"AND runs.alarm_at IS NOT NULL)"
 	const over = "FROM idempotency WHERE " + due + " AND NOT " + live
-	if !repo.in.tx.first(&repo.expired) {
+	if !repo.in.tx.onceInBatch(&repo.expired) {
 		return 0, 0, nil
 	}
 	if err := repo.in.tx.count(&letters, letter+"SELECT count(*) "+dead, int64(repo.in.Now)); err != nil {
@@ -22,19 +26,21 @@ func (repo *Removals) Expire() (letters, keys int, err error) {
 		return 0, 0, err
 	}
 	if letters+keys > 0 {
-		if err := repo.in.tx.alone("expired"); err != nil {
+		if err := repo.in.tx.exclusive("expired"); err != nil {
 			return 0, 0, err
 		}
 	}
 	repo.in.tx.later.add(statement{letter + "DELETE " + dead, []any{int64(repo.in.Now)}, anyNumber},
 		statement{key + "DELETE " + over, []any{int64(repo.in.Now)}, anyNumber},
-		// A key of a live run is looked at again later: it lasts at least as long as its run.
-		statement{key + "UPDATE idempotency SET expires_at=? WHERE " + due + " AND " + live, []any{int64(repo.in.Now), int64(repo.in.Now) + 3600*1e6}, anyNumber})
+		// A key of a live run is checked again later: it lasts at least as long as its run.
+		statement{key + "UPDATE idempotency SET expires_at=? WHERE " + due + " AND " + live,
+			[]any{int64(repo.in.Now), int64(repo.in.Now) + 3600*1e6}, anyNumber})
 	return letters, keys, nil
 }
 
-// first tells whether something is done for the first time in this batch, and notes that it is.
-func (tx *Tx) first(done *bool) bool {
+// onceInBatch tells whether something is done for the first time in this batch, and records that it
+// is.
+func (tx *Tx) onceInBatch(done *bool) bool {
 	if *done {
 		return false
 	}
@@ -43,19 +49,21 @@ func (tx *Tx) first(done *bool) bool {
 	return true
 }
 
-// alone has this batch decided again if another node does the same at this moment: what no version guards is then done, and told,
-// by one of them.
-func (tx *Tx) alone(name string) error {
+// exclusive increments a counter in meta, so that the batch conflicts with another node's that does
+// the same now. It is for work that no version guards and that only one node may do.
+func (tx *Tx) exclusive(name string) error {
 	last, err := tx.Meta.Get(name)
 	if err != nil {
 		return err
 	}
 	n, _ := strconv.ParseInt(last, 10, 64)
-	tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value WHERE meta.value=?",
+	tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
+		"ON CONFLICT (name) DO UPDATE SET value=excluded.value WHERE meta.value=?",
 		[]any{name, strconv.FormatInt(n+1, 10), last}, 1})
 	return nil
 }
 
+// count reads a number.
 func (tx *Tx) count(n *int, query string, args ...any) error {
 	return tx.sess.Query(query, args, func(scan func(...any) error) error { return scan(n) })
 }

@@ -6,17 +6,34 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A FanOut is an event that waits to become notifications: a line of a run, and which endpoints are still to be told of it.
+// A FanOut is an event whose notifications are not all written yet. It has the line of the run's
+// log, and how far its endpoints have their notifications.
 type FanOut struct {
 	Tenant   perdure.TenantID
 	RunID    perdure.RunID
-	Seq      int64 // of the line
+	Seq      int64 // the number of the line
 	Type     string
 	ThreadID perdure.ThreadID
-	Own      perdure.WebhookID // the endpoint that came with the run, while it is to be told
-	At       perdure.Instant   // when the event was; endpoints that were made later are not told
-	After    perdure.WebhookID // the last registered endpoint that has its notification
-	Version  int64
+	// Own is the endpoint of the run itself, until it has its notification.
+	Own perdure.WebhookID
+	// At is the instant of the event. Endpoints that were created later are not notified.
+	At perdure.Instant
+	// After is the last registered endpoint that has its notification.
+	After   perdure.WebhookID
+	Version int64
+}
+
+var fanOutTable = &table[FanOut]{
+	name: "fanouts", versioned: true, version: func(f *FanOut) *int64 { return &f.Version },
+	keys: []string{"tenant", "run_id", "seq"},
+	cols: []string{"tenant", "run_id", "seq", "type", "thread_id", "own", "at", "after", "version"},
+	bind: func(f *FanOut) []any {
+		return []any{string(f.Tenant), string(f.RunID), f.Seq, f.Type, string(f.ThreadID), string(f.Own), int64(f.At),
+			string(f.After), f.Version}
+	},
+	scan: func(f *FanOut) []any {
+		return []any{&f.Tenant, &f.RunID, &f.Seq, &f.Type, &f.ThreadID, &f.Own, &f.At, &f.After, &f.Version}
+	},
 }
 
 type fanOutKey struct {
@@ -24,83 +41,9 @@ type fanOutKey struct {
 	seq int64
 }
 
-var fanOutTable = &table[FanOut]{
-	name: "fanouts", versioned: true, version: func(f *FanOut) *int64 { return &f.Version }, keys: []string{"tenant", "run_id", "seq"},
-	cols: []string{"tenant", "run_id", "seq", "type", "thread_id", "own", "at", "after", "version"},
-	bind: func(f *FanOut) []any {
-		return []any{string(f.Tenant), string(f.RunID), f.Seq, f.Type, string(f.ThreadID), string(f.Own), int64(f.At), string(f.After), f.Version}
-	},
-	scan: func(f *FanOut) []any {
-		return []any{&f.Tenant, &f.RunID, &f.Seq, &f.Type, &f.ThreadID, &f.Own, &f.At, &f.After, &f.Version}
-	},
-}
-
 func keyOfFanOut(f *FanOut) fanOutKey { return fanOutKey{runKey{f.Tenant, f.RunID}, f.Seq} }
 
-// Put stages an event that waits for its notifications. Its version is counted when the batch is written.
-func (repo *FanOuts) Put(f FanOut) { repo.rows.put(keyOfFanOut(&f), f) }
-
-// Drop stages the removal of an event that has all its notifications. The batch is decided again if somebody else was quicker
-// with it.
-func (repo *FanOuts) Drop(f *FanOut) {
-	repo.rows.drop(keyOfFanOut(f))
-	repo.in.tx.later.add(statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
-		[]any{string(f.Tenant), string(f.RunID), f.Seq, f.Version}, 1})
-}
-
-// Tenants gives tenants behind one of them that have events waiting, in order. However many events each has, it costs one step.
-func (repo *FanOuts) Tenants(after perdure.TenantID, limit int) (out []perdure.TenantID, err error) {
-	const next = "(SELECT f.tenant FROM fanouts f WHERE f.tenant>%s ORDER BY f.tenant LIMIT 1)"
-	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "?")+" UNION ALL SELECT "+fmt.Sprintf(next, "t.tenant")+
-		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{string(after), int64(limit)},
-		func(scan func(...any) error) error {
-			var t perdure.TenantID
-			err := scan(&t)
-			out = append(out, t)
-			return err
-		})
-	return out, err
-}
-
-// List gives a tenant's events that wait, the oldest first. There may be more if full is set.
-func (repo *FanOuts) List(t perdure.TenantID, limit int) (out []FanOut, full bool, err error) {
-	rows := 0
-	err = fanOutTable.query(repo.in.sess, "WHERE tenant=? ORDER BY at, run_id, seq"+atMost, []any{string(t), int64(limit)}, func(f *FanOut) error {
-		rows++
-		k := keyOfFanOut(f)
-		repo.rows.absorb(k, *f, true)
-		if cur, ok, _ := repo.rows.get(k); ok { // the batch may have dropped it
-			out = append(out, cur)
-		}
-		return nil
-	})
-	return out, rows == limit, err
-}
-
-// Notified gives the endpoints that have a notification of an event.
-func (repo *FanOuts) Notified(f *FanOut) (map[perdure.WebhookID]bool, error) {
-	out := make(map[perdure.WebhookID]bool)
-	err := repo.in.sess.Query("SELECT target FROM outbox WHERE tenant=? AND run_id=? AND seq=?", []any{string(f.Tenant), string(f.RunID), f.Seq},
-		func(scan func(...any) error) error {
-			var w perdure.WebhookID
-			err := scan(&w)
-			out[w] = true
-			return err
-		})
-	return out, err
-}
-
-// maxFanOutsCounted bounds the count of events that wait.
-const maxFanOutsCounted = 10_000
-
-// Count counts the events that wait to become notifications, up to a limit.
-func (repo *FanOuts) Count(limit int) (n int, err error) {
-	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM fanouts LIMIT %d) waiting", limit), nil,
-		func(scan func(...any) error) error { return scan(&n) })
-	return n, err
-}
-
-// FanOuts are events that wait to become notifications of many webhooks.
+// FanOuts holds events that wait to become notifications for many webhooks.
 type FanOuts struct {
 	in   *Records
 	rows staged[fanOutKey, FanOut]
@@ -109,4 +52,70 @@ type FanOuts struct {
 func (repo *FanOuts) open(in *Records) {
 	repo.in = in
 	repo.rows.over(in, fanOutTable)
+}
+
+// Tenants gives tenants after one that have waiting events, in order. It takes one step per tenant,
+// however many events each has.
+func (repo *FanOuts) Tenants(after perdure.TenantID, limit int) (out []perdure.TenantID, err error) {
+	const next = "(SELECT f.tenant FROM fanouts f WHERE f.tenant>%s ORDER BY f.tenant LIMIT 1)"
+	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "?")+" UNION ALL SELECT "+
+		fmt.Sprintf(next, "t.tenant")+
+		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost,
+		[]any{string(after), int64(limit)}, func(scan func(...any) error) error {
+			var t perdure.TenantID
+			err := scan(&t)
+			out = append(out, t)
+			return err
+		})
+	return out, err
+}
+
+// List gives a tenant's waiting events, the oldest first. full says that there may be more.
+func (repo *FanOuts) List(t perdure.TenantID, limit int) (out []FanOut, full bool, err error) {
+	rows := 0
+	err = fanOutTable.query(repo.in.sess, "WHERE tenant=? ORDER BY at, run_id, seq"+atMost,
+		[]any{string(t), int64(limit)}, func(f *FanOut) error {
+			rows++
+			k := keyOfFanOut(f)
+			repo.rows.absorb(k, *f, true)
+			if cur, ok, _ := repo.rows.get(k); ok { // the batch may have dropped it
+				out = append(out, cur)
+			}
+			return nil
+		})
+	return out, rows == limit, err
+}
+
+// Notified gives the endpoints that already have a notification of an event.
+func (repo *FanOuts) Notified(f *FanOut) (map[perdure.WebhookID]bool, error) {
+	out := make(map[perdure.WebhookID]bool)
+	err := repo.in.sess.Query("SELECT target FROM outbox WHERE tenant=? AND run_id=? AND seq=?",
+		[]any{string(f.Tenant), string(f.RunID), f.Seq}, func(scan func(...any) error) error {
+			var w perdure.WebhookID
+			err := scan(&w)
+			out[w] = true
+			return err
+		})
+	return out, err
+}
+
+// maxFanOutsCounted is the limit of Count in a Census.
+const maxFanOutsCounted = 10_000
+
+// Count counts the waiting events, up to a limit.
+func (repo *FanOuts) Count(limit int) (n int, err error) {
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM fanouts LIMIT %d) waiting", limit), nil,
+		func(scan func(...any) error) error { return scan(&n) })
+	return n, err
+}
+
+// Put stages a waiting event. Its version is incremented when the batch is written.
+func (repo *FanOuts) Put(f FanOut) { repo.rows.put(keyOfFanOut(&f), f) }
+
+// Drop stages the removal of an event that has all its notifications. If another node was faster,
+// the batch is decided again.
+func (repo *FanOuts) Drop(f *FanOut) {
+	repo.rows.drop(keyOfFanOut(f))
+	repo.in.tx.later.add(statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
+		[]any{string(f.Tenant), string(f.RunID), f.Seq, f.Version}, 1})
 }

@@ -6,18 +6,19 @@ import (
 	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
-// diskFull tells an error that means "there was no space to write it, and nothing was written", here or at the server of
-// PostgreSQL.
+// diskFull tells whether there was no disk space, here or at the PostgreSQL server, and nothing was
+// written.
 func diskFull(err error) bool { return sqlite.IsFull(err) || pg.IsFull(err) }
 
 // Full tells whether new work is refused because the disk is full.
 func (s *Store) Full() bool { return s.file.Full() }
 
-// Room refuses what would make new work when the disk is full. Whatever helps what is under way to its end does
-// not ask.
-func (tx *Tx) Room() error {
+// RefuseIfFull refuses operations that create new work while the disk is full. Operations that help
+// existing work to end do not call it.
+func (tx *Tx) RefuseIfFull() error {
 	if tx.s.file.Full() {
-		return perdure.Errorf(perdure.CodeStorageFull, "the disk is full: runs under way can end, new work is not taken")
+		return perdure.Errorf(perdure.CodeStorageFull,
+			"the disk is full: runs under way can end, new work is not taken")
 	}
 	return nil
 }

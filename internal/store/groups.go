@@ -7,26 +7,49 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A MemberRow says that a gathering waits for a run.
+var groupTable = &table[perdure.Group]{
+	name: "gatherings", versioned: true, version: func(g *perdure.Group) *int64 { return &g.Version },
+	heads:    groupHeads,
+	keys:     []string{"tenant", "id"},
+	cols:     append(slices.Clone(groupHead), "members"),
+	bind:     func(g *perdure.Group) []any { return append(bindGroup(g), joinIDs(g.Members)) },
+	scan:     func(g *perdure.Group) []any { return append(scanGroup(g), idList{&g.Members}) },
+	validate: validateGroup,
+}
+
+// groupHeads are groups without their members. There may be a thousand members and they never
+// change, so that counting an end neither reads nor writes them.
+var groupHeads = &table[perdure.Group]{
+	name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, cols: groupHead, bind: bindGroup,
+	scan: scanGroup, validate: validateGroup,
+}
+
+// groupHead are the columns of a group without its members.
+var groupHead = []string{"tenant", "id", "kind", "mode", "on_losers", "state", "version", "created_at", "alarm_at",
+	"ended_at", "total", "ended", "ok", "made", "next"}
+
+func bindGroup(g *perdure.Group) []any {
+	return []any{string(g.Tenant), string(g.ID), g.Kind, g.Mode, g.OnLosers, g.State, g.Version, int64(g.CreatedAt),
+		orNull(g.AlarmAt), int64(g.EndedAt), int64(g.Total), int64(g.Ended), int64(g.OK), string(g.Made), int64(g.Next)}
+}
+
+func scanGroup(g *perdure.Group) []any {
+	return []any{&g.Tenant, &g.ID, &g.Kind, &g.Mode, &g.OnLosers, &g.State, &g.Version, &g.CreatedAt,
+		nullable[perdure.Instant]{&g.AlarmAt}, &g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, &g.Next}
+}
+
+func validateGroup(g *perdure.Group) { clampCounts(&g.Ended, &g.OK) }
+
+type groupKey struct {
+	t  perdure.TenantID
+	id perdure.GroupID
+}
+
+// A MemberRow says that a chord or group waits for a run.
 type MemberRow struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
 	ID     perdure.GroupID
-}
-
-var groupTable = &table[perdure.Group]{
-	name: "gatherings", versioned: true, version: func(g *perdure.Group) *int64 { return &g.Version }, heads: groupHeads,
-	keys:  []string{"tenant", "id"},
-	cols:  append(slices.Clone(groupHead), "members"),
-	bind:  func(g *perdure.Group) []any { return append(bindGroup(g), joinIDs(g.Members)) },
-	scan:  func(g *perdure.Group) []any { return append(scanGroup(g), idList{&g.Members}) },
-	sound: soundGroup,
-}
-
-// groupHeads are gatherings without their members, which may be a thousand and never change: counting an
-// end neither reads nor writes them.
-var groupHeads = &table[perdure.Group]{
-	name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, cols: groupHead, bind: bindGroup, scan: scanGroup, sound: soundGroup,
 }
 
 var memberTable = &table[MemberRow]{
@@ -36,55 +59,13 @@ var memberTable = &table[MemberRow]{
 	scan: func(m *MemberRow) []any { return []any{&m.Tenant, &m.RunID, &m.ID} },
 }
 
-// groupHead are the columns of a gathering but its members.
-var groupHead = []string{"tenant", "id", "kind", "mode", "on_losers", "state", "version", "created_at", "alarm_at", "ended_at", "total", "ended",
-	"ok", "made", "next"}
+func (m MemberRow) run() runKey { return runKey{m.Tenant, m.RunID} }
 
-// Groups are chords and groups of runs, and which runs each waits for.
+// Groups holds chords and groups of runs (table gatherings), and which runs each waits for.
 type Groups struct {
 	in      *Records
 	rows    staged[groupKey, perdure.Group]
 	members stagedOfRuns[MemberRow, MemberRow]
-}
-
-type groupKey struct {
-	t  perdure.TenantID
-	id perdure.GroupID
-}
-
-// GetFull gives a chord or a group.
-func (repo *Groups) GetFull(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
-	return groupTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
-}
-
-func (m MemberRow) run() runKey { return runKey{m.Tenant, m.RunID} }
-
-func bindGroup(g *perdure.Group) []any {
-	return []any{string(g.Tenant), string(g.ID), g.Kind, g.Mode, g.OnLosers, g.State, g.Version, int64(g.CreatedAt), orNull(g.AlarmAt),
-		int64(g.EndedAt), int64(g.Total), int64(g.Ended), int64(g.OK), string(g.Made), int64(g.Next)}
-}
-
-func scanGroup(g *perdure.Group) []any {
-	return []any{&g.Tenant, &g.ID, &g.Kind, &g.Mode, &g.OnLosers, &g.State, &g.Version, &g.CreatedAt, nullable[perdure.Instant]{&g.AlarmAt},
-		&g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, &g.Next}
-}
-
-func soundGroup(g *perdure.Group) { countable(&g.Ended, &g.OK) }
-
-// DropEnded removes groups that ended before an instant, at most so many.
-func (repo *Groups) DropEnded(t perdure.TenantID, before perdure.Instant, limit int) {
-	repo.in.tx.later.add(statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
-		fmt.Sprintf("ORDER BY id LIMIT %d)", limit), []any{string(t), string(t), perdure.FirstID(before), int64(before)}, anyNumber})
-}
-
-// HasEnded tells whether there are such groups.
-func (repo *Groups) HasEnded(t perdure.TenantID, before perdure.Instant) (some bool, err error) {
-	err = repo.in.sess.Query("SELECT 1 FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? LIMIT 1",
-		[]any{string(t), perdure.FirstID(before), int64(before)}, func(func(...any) error) error {
-			some = true
-			return nil
-		})
-	return some, err
 }
 
 func (repo *Groups) open(in *Records) {
@@ -93,7 +74,7 @@ func (repo *Groups) open(in *Records) {
 	repo.members.over(in, memberTable)
 }
 
-// Get gives a chord or a group, without its members.
+// Get gives a chord or group, without its members.
 func (repo *Groups) Get(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
 	k := groupKey{t, id}
 	if g, ok, known := repo.rows.get(k); known {
@@ -104,7 +85,12 @@ func (repo *Groups) Get(t perdure.TenantID, id perdure.GroupID) (perdure.Group, 
 	return g, ok, err
 }
 
-// Load reads many chords and groups at once.
+// GetFull gives a chord or group with its members, as the database has it.
+func (repo *Groups) GetFull(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
+	return groupTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
+}
+
+// Load reads many chords and groups in few queries.
 func (repo *Groups) Load(t perdure.TenantID, ids []perdure.GroupID) error {
 	var want []string
 	for _, id := range ids {
@@ -128,26 +114,27 @@ func (repo *Groups) Load(t perdure.TenantID, ids []perdure.GroupID) error {
 	})
 }
 
-// Members gives the runs of a gathering.
+// Members gives the runs of a chord or group.
 func (repo *Groups) Members(g *perdure.Group) ([]perdure.RunID, error) {
 	if g.Members != nil {
 		return g.Members, nil
 	}
 	var out []perdure.RunID
-	err := repo.in.sess.Query("SELECT members FROM gatherings WHERE tenant=? AND id=?", []any{string(g.Tenant), string(g.ID)},
-		func(scan func(...any) error) error { return scan(idList{&out}) })
+	err := repo.in.sess.Query("SELECT members FROM gatherings WHERE tenant=? AND id=?",
+		[]any{string(g.Tenant), string(g.ID)}, func(scan func(...any) error) error { return scan(idList{&out}) })
 	return out, err
 }
 
-// Of gives the ids of the gatherings that wait for a run.
+// Of gives the ids of the chords and groups that wait for a run.
 func (repo *Groups) Of(t perdure.TenantID, run perdure.RunID) ([]perdure.GroupID, error) {
 	var out []perdure.GroupID
-	err := memberTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(m *MemberRow) error {
-		if _, _, known := repo.members.get(*m); !known { // the batch may have let go of it
-			out = append(out, m.ID)
-		}
-		return nil
-	})
+	err := memberTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)},
+		func(m *MemberRow) error {
+			if _, _, known := repo.members.get(*m); !known { // the batch may have dropped it
+				out = append(out, m.ID)
+			}
+			return nil
+		})
 	for m := range repo.members.of(runKey{t, run}) {
 		out = append(out, m.ID)
 	}
@@ -155,30 +142,32 @@ func (repo *Groups) Of(t perdure.TenantID, run perdure.RunID) ([]perdure.GroupID
 	return out, err
 }
 
-// CountOf counts how many gatherings wait for each of some runs, as far as the database has them.
+// CountOf counts how many chords and groups wait for each of some runs, without the changes of the
+// batch.
 func (repo *Groups) CountOf(t perdure.TenantID, runs []perdure.RunID) (map[perdure.RunID]int, error) {
 	out := make(map[perdure.RunID]int)
 	err := eachPart(repo.in.dialect, texts(runs), func(part []string) error {
 		given, args := repo.in.dialect.keyed("members", []string{"tenant", "run_id"}, []string{string(t)}, part)
-		return repo.in.sess.Query("SELECT run_id, count(*) FROM members "+given+" GROUP BY run_id", args, func(scan func(...any) error) error {
-			var id perdure.RunID
-			var n int
-			err := scan(&id, &n)
-			out[id] = n
-			return err
-		})
+		return repo.in.sess.Query("SELECT run_id, count(*) FROM members "+given+" GROUP BY run_id", args,
+			func(scan func(...any) error) error {
+				var id perdure.RunID
+				var n int
+				err := scan(&id, &n)
+				out[id] = n
+				return err
+			})
 	})
 	return out, err
 }
 
-// Ringing gives gatherings whose alarm has rung: groups whose deadline has passed, and those of
-// which something is left to do.
+// Ringing gives chords and groups whose alarm has passed: their deadline has passed, or work on
+// them is left.
 func (repo *Groups) Ringing(limit int) ([]perdure.Group, error) {
 	out, err := repo.ringing("", nil, limit)
 	if err != nil || len(out) < limit {
 		return out, err
 	}
-	// There are more than one sweep can do: it goes round the tenants.
+	// More than one sweep can handle: take some of each tenant.
 	due, err := repo.in.tx.dueTenants("gatherings", "")
 	if err != nil || len(due) < 2 {
 		return out, err
@@ -194,8 +183,11 @@ func (repo *Groups) Ringing(limit int) ([]perdure.Group, error) {
 	return out, nil
 }
 
+// ringing reads chords and groups whose alarm has passed, restricted by a condition.
 func (repo *Groups) ringing(where string, args []any, limit int) (out []perdure.Group, err error) {
-	err = groupHeads.query(repo.in.sess, fmt.Sprintf("WHERE "+where+"alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT %d", limit),
+	err = groupHeads.query(repo.in.sess,
+		fmt.Sprintf("WHERE "+where+"alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT %d",
+			limit),
 		append(args, int64(repo.in.Now)), func(g *perdure.Group) error {
 			k := groupKey{g.Tenant, g.ID}
 			repo.rows.absorb(k, *g, true)
@@ -207,10 +199,11 @@ func (repo *Groups) ringing(where string, args []any, limit int) (out []perdure.
 	return out, err
 }
 
-// Open walks through all open gatherings: the patrol's net.
+// Open pages through all open chords and groups, after one of them, for the watchdog's patrol.
 func (repo *Groups) Open(t perdure.TenantID, id perdure.GroupID, limit int) ([]perdure.Group, error) {
 	var out []perdure.Group
-	err := groupHeads.query(repo.in.sess, fmt.Sprintf("WHERE state='open' AND (tenant,id)>(?,?) ORDER BY tenant, id LIMIT %d", limit),
+	err := groupHeads.query(repo.in.sess,
+		fmt.Sprintf("WHERE state='open' AND (tenant,id)>(?,?) ORDER BY tenant, id LIMIT %d", limit),
 		[]any{string(t), string(id)}, func(g *perdure.Group) error {
 			k := groupKey{g.Tenant, g.ID}
 			repo.rows.absorb(k, *g, true)
@@ -222,13 +215,24 @@ func (repo *Groups) Open(t perdure.TenantID, id perdure.GroupID, limit int) ([]p
 	return out, err
 }
 
-// Put stages a chord or group. Its version is counted when the batch is written.
+// HasEnded tells whether DropEnded would remove something.
+func (repo *Groups) HasEnded(t perdure.TenantID, before perdure.Instant) (some bool, err error) {
+	err = repo.in.sess.Query("SELECT 1 FROM gatherings WHERE tenant=? AND id<? AND kind='group' AND state<>'open' "+
+		"AND ended_at<=? LIMIT 1",
+		[]any{string(t), perdure.FirstID(before), int64(before)}, func(func(...any) error) error {
+			some = true
+			return nil
+		})
+	return some, err
+}
+
+// Put stages a chord or group. Its version is incremented when the batch is written.
 func (repo *Groups) Put(g perdure.Group) { repo.rows.put(groupKey{g.Tenant, g.ID}, g) }
 
-// AddMember stages that a gathering waits for a run.
+// AddMember stages that a chord or group waits for a run.
 func (repo *Groups) AddMember(m MemberRow) { repo.members.put(m, m) }
 
-// DropMembers stages that a gathering waits for some runs no longer.
+// DropMembers stages that a chord or group no longer waits for some runs.
 func (repo *Groups) DropMembers(g *perdure.Group, runs []perdure.RunID) error {
 	for _, run := range runs {
 		m := MemberRow{Tenant: g.Tenant, RunID: run, ID: g.ID}
@@ -241,4 +245,12 @@ func (repo *Groups) DropMembers(g *perdure.Group, runs []perdure.RunID) error {
 			append([]any{string(g.Tenant), string(g.ID)}, args...), anyNumber})
 		return nil
 	})
+}
+
+// DropEnded stages the removal of groups that ended before an instant, at most limit.
+func (repo *Groups) DropEnded(t perdure.TenantID, before perdure.Instant, limit int) {
+	repo.in.tx.later.add(statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings " +
+		"WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
+		fmt.Sprintf("ORDER BY id LIMIT %d)", limit),
+		[]any{string(t), string(t), perdure.FirstID(before), int64(before)}, anyNumber})
 }

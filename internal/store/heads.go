@@ -4,8 +4,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A Head says how far a run's log goes, and what state the run is in: all that is needed to see whether something
-// has happened.
+// A Head is the state of a run and the length of its log: enough to see whether something has
+// changed.
 type Head struct {
 	ID         perdure.RunID
 	Seq        int64
@@ -13,23 +13,24 @@ type Head struct {
 	DeferredAt perdure.Instant
 }
 
-// Heads gives the heads of runs of a tenant. Those that don't exist are left out; the order is not that of ids.
+// Heads gives the heads of a tenant's runs, in no order. Runs that don't exist are left out.
 func (repo *Runs) Heads(t perdure.TenantID, ids []perdure.RunID) (out []Head, err error) {
 	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
 		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		return repo.in.sess.Query("SELECT id,seq,state,deferred_at FROM runs "+given, args, func(scan func(...any) error) error {
-			var h Head
-			if err := scan(&h.ID, &h.Seq, &h.State, &h.DeferredAt); err != nil {
-				return err
-			}
-			out = append(out, h)
-			return nil
-		})
+		return repo.in.sess.Query("SELECT id,seq,state,deferred_at FROM runs "+given, args,
+			func(scan func(...any) error) error {
+				var h Head
+				if err := scan(&h.ID, &h.Seq, &h.State, &h.DeferredAt); err != nil {
+					return err
+				}
+				out = append(out, h)
+				return nil
+			})
 	})
 	return out, err
 }
 
-// ByID gives runs of a tenant. Those that don't exist are left out; the order is not that of ids.
+// ByID gives runs of a tenant, in no order. Runs that don't exist are left out.
 func (repo *Runs) ByID(t perdure.TenantID, ids []perdure.RunID) (out []perdure.Run, err error) {
 	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
 		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
@@ -48,7 +49,7 @@ type LiveRun struct {
 	State perdure.State
 }
 
-// Live gives those of some runs that are live.
+// Live gives the live ones among some runs.
 func (repo *Runs) Live(t perdure.TenantID, ids []perdure.RunID) (map[perdure.RunID]LiveRun, error) {
 	out := make(map[perdure.RunID]LiveRun, len(ids))
 	err := eachPart(repo.in.dialect, texts(ids), func(part []string) error {

@@ -2,7 +2,7 @@ package store
 
 import "github.com/perdure/perdure"
 
-// A KeyRow is an idempotency key and what it led to.
+// A KeyRow is an idempotency key and the record that its call created.
 type KeyRow struct {
 	Tenant    perdure.TenantID
 	Key       string
@@ -20,15 +20,15 @@ var idempotencyTable = &table[KeyRow]{
 	scan: func(k *KeyRow) []any { return []any{&k.Tenant, &k.Key, &k.Digest, &k.Ref, &k.ExpiresAt} },
 }
 
-// Idempotency holds idempotency keys and what each led to.
-type Idempotency struct {
-	in   *Records
-	rows staged[idempotencyKey, KeyRow]
-}
-
 type idempotencyKey struct {
 	t   perdure.TenantID
 	key string
+}
+
+// Idempotency holds idempotency keys.
+type Idempotency struct {
+	in   *Records
+	rows staged[idempotencyKey, KeyRow]
 }
 
 func (repo *Idempotency) open(in *Records) {
@@ -36,8 +36,7 @@ func (repo *Idempotency) open(in *Records) {
 	repo.rows.over(in, idempotencyTable)
 }
 
-// Get gives what an idempotency key led to. One that has expired counts as absent once its run has ended;
-// see the engine.
+// Get gives an idempotency key. The engine treats an expired key as absent once its run has ended.
 func (repo *Idempotency) Get(t perdure.TenantID, key string) (KeyRow, bool, error) {
 	return repo.rows.load(idempotencyKey{t, key}, "WHERE tenant=? AND key=?", string(t), key)
 }

@@ -8,105 +8,70 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// The inbox of a run has no bound, so nothing reads all of it. An operation asks for the items that it needs: the
-// next signal of a name, the items with given numbers, a page after a number. Each question has an index and a limit.
+// The inbox of a run has no size limit, so that nothing reads all of it. An operation asks for the
+// items that it needs: the next signal of a name, items by number, a page after a number. Each of
+// these queries has an index and a limit.
 //
-// An item that is stored as processing is handed over only while its epoch holds the run; see perdure.Item.StatusOf.
-// The end of an epoch therefore writes no item.
+// An item that is stored as processing counts as handed over only while its epoch holds the run;
+// see perdure.Item.StatusOf. So the end of an epoch writes no items.
 //
-// Two kinds of writes change an item. An operation that decides something about an item stages the whole row together
-// with the run, whose version guards both. The watchdog, which only puts an alarm off, changes that row alone and only
-// if the row still is what it was: it neither holds up the run's operations nor undoes what they did.
+// Two kinds of writes change an item. An operation stages the whole row together with the run,
+// whose version guards both (Put). The watchdog, which only postpones an alarm, changes the item
+// alone, and only if it is still as it was read (Move). Such a change neither blocks the run's
+// operations nor overwrites what they did.
+
+var itemTable = &table[perdure.Item]{
+	name: "inbox", keys: []string{"tenant", "run_id", "seq"},
+	cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome",
+		"data", "created_at", "alarm_at", "error", "watchdog_at"},
+	bind: func(i *perdure.Item) []any {
+		return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name,
+			string(i.From), i.Outcome, string(i.Data), int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError,
+			orNull(i.WatchdogAt)}
+	},
+	scan: func(i *perdure.Item) []any {
+		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From, &i.Outcome,
+			&i.Data, &i.CreatedAt, nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError,
+			nullable[perdure.Instant]{&i.WatchdogAt}}
+	},
+}
+
+type itemKey struct {
+	runKey
+	seq int64
+}
+
+// Inbox holds the items of the runs' inboxes.
+type Inbox struct {
+	in   *Records
+	rows stagedOfRuns[itemKey, perdure.Item]
+	// was has the items that the batch changes, as the database has them.
+	was   map[itemKey]perdure.Item
+	moves added[itemMove]
+}
+
+func (repo *Inbox) open(in *Records) {
+	repo.in, repo.rows.in, repo.rows.table, repo.moves.in = in, in, itemTable, in
+	in.write(repo)
+}
+
+func (repo *Inbox) pending() int { return repo.rows.pending() + repo.moves.pending() }
+
+// statements gives the statements that write the items. Moves come last and apply only to unchanged
+// items, so that a decision of an operation in the batch takes precedence.
+func (repo *Inbox) statements(*dialect) []statement {
+	return append(repo.saveItems(), repo.saveMoves()...)
+}
 
 // openItem is the condition of every index over open items.
 const openItem = "status IN ('pending','processing')"
 
+// isOpen is openItem for a record.
 func isOpen(i *perdure.Item) bool {
 	return i.Status == perdure.ItemPending || i.Status == perdure.ItemProcessing
 }
 
-// After gives open items of a run that come after a number, in order.
-func (repo *Inbox) After(r *perdure.Run, after int64, limit int) ([]perdure.Item, error) {
-	return repo.where(r, "inbox_open", "seq>? ORDER BY seq", []any{after}, limit, func(i *perdure.Item) bool { return i.Seq > after })
-}
-
-// NextSignal gives the oldest open signal of a name that satisfied no wait.
-func (repo *Inbox) NextSignal(r *perdure.Run, name string) (i perdure.Item, ok bool, err error) {
-	found, err := repo.where(r, "inbox_signals", "type='signal' AND wait_id='' AND name=? ORDER BY seq", []any{name}, 1, func(i *perdure.Item) bool {
-		return i.Type == perdure.ItemSignal && i.WaitID == "" && i.Name == name
-	})
-	if err != nil || len(found) == 0 {
-		return i, false, err
-	}
-	return found[0], true, nil
-}
-
-// UntoldWait gives a wait whose end is in the inbox and was not handed over to the current holder; none: empty.
-func (repo *Inbox) UntoldWait(r *perdure.Run) (wait string, err error) {
-	// Epochs only grow: an item of another epoch is of an earlier one.
-	for _, ask := range []struct {
-		where string
-		args  []any
-		match func(*perdure.Item) bool
-	}{
-		{"wait_id<>'' AND status='pending' ORDER BY epoch, seq", nil, func(i *perdure.Item) bool { return i.Status == perdure.ItemPending }},
-		{"wait_id<>'' AND status='processing' AND epoch<? ORDER BY epoch, seq", []any{r.Epoch}, func(i *perdure.Item) bool { return i.Epoch < r.Epoch }},
-	} {
-		found, err := repo.where(r, "inbox_answers", ask.where, ask.args, 1, func(i *perdure.Item) bool { return i.WaitID != "" && ask.match(i) })
-		if err != nil {
-			return "", err
-		}
-		if len(found) > 0 {
-			return found[0].WaitID, nil
-		}
-	}
-	return "", nil
-}
-
-// Continues gives open items of a run that tell of finished work outside, in order.
-func (repo *Inbox) Continues(r *perdure.Run, limit int) ([]perdure.Item, error) {
-	return repo.where(r, "inbox_continues", "type='continue' ORDER BY seq", nil, limit, func(i *perdure.Item) bool { return i.Type == perdure.ItemContinue })
-}
-
-// where reads open items of a run that meet a condition and come first by its order: what the database has, seen through what the
-// batch has changed. match repeats the condition for rows of the batch.
-func (repo *Inbox) where(r *perdure.Run, index, where string, args []any, limit int, match func(*perdure.Item) bool) ([]perdure.Item, error) {
-	if r.InboxOpen == 0 {
-		return nil, nil
-	}
-	k := runKey{r.Tenant, r.ID}
-	staged := 0
-	for _, ik := range repo.rows.byRun[k] {
-		if repo.rows.byKey[ik].dirty {
-			staged++
-		}
-	}
-	// Rows that the batch has taken out of the condition must not hide those behind them.
-	rest := fmt.Sprintf("%sWHERE tenant=? AND run_id=? AND %s AND %s LIMIT %d", repo.in.dialect.indexed(index), openItem, where, roundUp(limit+staged))
-	var out []perdure.Item
-	seen := make(map[int64]bool)
-	err := itemTable.query(repo.in.sess, rest, append([]any{string(r.Tenant), string(r.ID)}, args...), func(i *perdure.Item) error {
-		ik := itemKey{k, i.Seq}
-		repo.rows.absorb(ik, *i, true)
-		seen[i.Seq] = true
-		if cur, ok, _ := repo.rows.get(ik); ok && isOpen(&cur) && match(&cur) {
-			out = append(out, cur)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, ik := range repo.rows.byRun[k] {
-		if sl := repo.rows.byKey[ik]; sl.exists && sl.dirty && !seen[ik.seq] && isOpen(&sl.val) && match(&sl.val) {
-			out = append(out, sl.val)
-		}
-	}
-	slices.SortFunc(out, func(a, b perdure.Item) int { return cmp.Compare(a.Seq, b.Seq) })
-	return out[:min(len(out), limit)], nil
-}
-
-// Get gives the items of a run that have these numbers, as far as they exist.
+// Get gives the items of a run with the given numbers, as far as they exist.
 func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, error) {
 	k := runKey{r.Tenant, r.ID}
 	out := make(map[int64]perdure.Item, len(seqs))
@@ -135,9 +100,133 @@ func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, er
 	return out, nil
 }
 
-// Ringing gives inbox items whose alarm has rung.
+// List gives all items of a run. The status of each is the effective one; see
+// perdure.Item.StatusOf.
+func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
+	r, ok, err := repo.in.Runs.Get(t, run)
+	if err != nil {
+		return nil, err
+	}
+	var out []perdure.Item
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)},
+		func(i *perdure.Item) error {
+			if ok {
+				i.Status = i.StatusOf(&r)
+			}
+			out = append(out, *i)
+			return nil
+		})
+	return out, err
+}
+
+// After gives open items of a run after a number, in order.
+func (repo *Inbox) After(r *perdure.Run, after int64, limit int) ([]perdure.Item, error) {
+	return repo.where(r, "inbox_open", "seq>? ORDER BY seq", []any{after}, limit,
+		func(i *perdure.Item) bool { return i.Seq > after })
+}
+
+// NextSignal gives the oldest open signal of a name that has satisfied no wait.
+func (repo *Inbox) NextSignal(r *perdure.Run, name string) (i perdure.Item, ok bool, err error) {
+	found, err := repo.where(r, "inbox_signals", "type='signal' AND wait_id='' AND name=? ORDER BY seq", []any{name},
+		1, func(i *perdure.Item) bool {
+			return i.Type == perdure.ItemSignal && i.WaitID == "" && i.Name == name
+		})
+	if err != nil || len(found) == 0 {
+		return i, false, err
+	}
+	return found[0], true, nil
+}
+
+// UntoldWait gives the id of a wait whose end is in the inbox and was not handed over to the
+// current holder. It is empty if there is none.
+func (repo *Inbox) UntoldWait(r *perdure.Run) (wait string, err error) {
+	// Epochs only increase: an item of another epoch is of an earlier one.
+	for _, ask := range []struct {
+		where string
+		args  []any
+		match func(*perdure.Item) bool
+	}{
+		{"wait_id<>'' AND status='pending' ORDER BY epoch, seq", nil,
+			func(i *perdure.Item) bool { return i.Status == perdure.ItemPending }},
+		{"wait_id<>'' AND status='processing' AND epoch<? ORDER BY epoch, seq", []any{r.Epoch},
+			func(i *perdure.Item) bool { return i.Epoch < r.Epoch }},
+	} {
+		found, err := repo.where(r, "inbox_answers", ask.where, ask.args, 1,
+			func(i *perdure.Item) bool { return i.WaitID != "" && ask.match(i) })
+		if err != nil {
+			return "", err
+		}
+		if len(found) > 0 {
+			return found[0].WaitID, nil
+		}
+	}
+	return "", nil
+}
+
+// Continues gives open items of type continue, which report finished external work, in order.
+func (repo *Inbox) Continues(r *perdure.Run, limit int) ([]perdure.Item, error) {
+	return repo.where(r, "inbox_continues", "type='continue' ORDER BY seq", nil, limit,
+		func(i *perdure.Item) bool { return i.Type == perdure.ItemContinue })
+}
+
+// where reads the first open items of a run that meet a condition, in its order: committed rows,
+// overlaid with the changes of the batch. match is the same condition for rows of the batch.
+func (repo *Inbox) where(
+	r *perdure.Run, index, where string, args []any, limit int, match func(*perdure.Item) bool,
+) ([]perdure.Item, error) {
+	if r.InboxOpen == 0 {
+		return nil, nil
+	}
+	k := runKey{r.Tenant, r.ID}
+	staged := 0
+	for _, ik := range repo.rows.byRun[k] {
+		if repo.rows.byKey[ik].dirty {
+			staged++
+		}
+	}
+	// Rows that the batch has changed may no longer match. Read more rows, so that enough are left.
+	rest := fmt.Sprintf("%sWHERE tenant=? AND run_id=? AND %s AND %s LIMIT %d", repo.in.dialect.indexed(index),
+		openItem, where, roundUp(limit+staged))
+	var out []perdure.Item
+	seen := make(map[int64]bool)
+	err := itemTable.query(repo.in.sess, rest, append([]any{string(r.Tenant), string(r.ID)}, args...),
+		func(i *perdure.Item) error {
+			ik := itemKey{k, i.Seq}
+			repo.rows.absorb(ik, *i, true)
+			seen[i.Seq] = true
+			if cur, ok, _ := repo.rows.get(ik); ok && isOpen(&cur) && match(&cur) {
+				out = append(out, cur)
+			}
+			return nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	for _, ik := range repo.rows.byRun[k] {
+		if known := repo.rows.byKey[ik]; known.exists && known.dirty && !seen[ik.seq] && isOpen(&known.val) &&
+			match(&known.val) {
+			out = append(out, known.val)
+		}
+	}
+	slices.SortFunc(out, func(a, b perdure.Item) int { return cmp.Compare(a.Seq, b.Seq) })
+	return out[:min(len(out), limit)], nil
+}
+
+// Skipped gives the last items that the watchdog has skipped, oldest first.
+func (repo *Inbox) Skipped(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost,
+		[]any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
+			out = append(out, *i)
+			return nil
+		})
+	slices.Reverse(out)
+	return out, err
+}
+
+// Ringing gives inbox items whose alarm has passed.
 func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
-	where, args := fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, run_id, seq LIMIT %d", limit), []any{int64(repo.in.Now)}
+	where, args := fmt.Sprintf("WHERE alarm_at IS NOT NULL AND alarm_at<=? "+
+		"ORDER BY alarm_at, tenant, run_id, seq LIMIT %d", limit), []any{int64(repo.in.Now)}
 	if err := repo.in.tx.ownersFirst("SELECT tenant, run_id FROM inbox "+where, args); err != nil {
 		return nil, err
 	}
@@ -145,7 +234,7 @@ func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
 	err := itemTable.query(repo.in.sess, where, args, func(i *perdure.Item) error {
 		k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
 		if _, _, known := repo.in.Runs.rows.get(k.runKey); !known {
-			return nil // it has come since; so will the next sweep
+			return nil // added since; the next sweep handles it
 		}
 		repo.rows.absorb(k, *i, true)
 		if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= repo.in.Now {
@@ -159,57 +248,17 @@ func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
 // Put stages an inbox item.
 func (repo *Inbox) Put(i perdure.Item) {
 	k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
-	if sl := repo.rows.byKey[k]; sl != nil && sl.exists && !sl.dirty {
-		if repo.were == nil {
-			repo.were = make(map[itemKey]perdure.Item)
+	if known := repo.rows.byKey[k]; known != nil && known.exists && !known.dirty {
+		if repo.was == nil {
+			repo.was = make(map[itemKey]perdure.Item)
 		}
-		repo.were[k] = sl.val
+		repo.was[k] = known.val
 	}
 	repo.rows.put(k, i)
 }
 
-// An itemMove changes the status, epoch, alarm and watchdog's note of an item that is still what it was when its alarm rang.
-type itemMove struct{ was, is perdure.Item }
-
-// Move stages a change of an item's status, epoch, alarm and error without a change of its run. It happens only if the
-// item is still what was read and its alarm still rings: an item that was acknowledged or handed over meanwhile stays
-// as it is. A row that somebody else is changing is left alone, and its alarm rings again.
-func (repo *Inbox) Move(was, is perdure.Item) { repo.moves.add(itemMove{was, is}) }
-
-// saveMoves gives the statements of moved items. Neighbours that move in the same way share one.
-func (repo *Inbox) saveMoves() (out []statement) {
-	moves := slices.Clone(repo.moves.list)
-	slices.SortStableFunc(moves, func(a, b itemMove) int {
-		return cmp.Or(cmp.Compare(a.was.Tenant, b.was.Tenant), cmp.Compare(a.was.RunID, b.was.RunID), cmp.Compare(a.was.Seq, b.was.Seq))
-	})
-	for len(moves) > 0 {
-		first, n := &moves[0], 1
-		for n < len(moves) && first.alike(&moves[n], int64(n)) {
-			n++
-		}
-		run := []any{string(first.was.Tenant), string(first.was.RunID)}
-		// Both halves name the range of items, so that neither reads the whole inbox; the sum keeps planners from the index of alarms.
-		run = append(run, first.was.Seq, moves[n-1].was.Seq)
-		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=?, watchdog_at=? " +
-			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND seq IN (SELECT seq FROM inbox " +
-			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at+0<=?" + repo.in.dialect.skipLocked + ")",
-			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.WatchdogError, orNull(first.is.WatchdogAt)}, run, run,
-				[]any{first.was.Status, first.was.Epoch, int64(repo.in.Now)}), anyNumber})
-		moves = moves[n:]
-	}
-	return out
-}
-
-// alike tells whether a move is that of the nth item after this one, and changes it in the same way.
-func (m *itemMove) alike(o *itemMove, nth int64) bool {
-	return o.was.Tenant == m.was.Tenant && o.was.RunID == m.was.RunID && o.was.Seq == m.was.Seq+nth &&
-		o.was.Status == m.was.Status && o.was.Epoch == m.was.Epoch &&
-		o.is.Status == m.is.Status && o.is.Epoch == m.is.Epoch && o.is.AlarmAt == m.is.AlarmAt && o.is.WatchdogError == m.is.WatchdogError &&
-		o.is.WatchdogAt == m.is.WatchdogAt
-}
-
-// saveItems gives the statements that write inbox items. Those of a run that are handed over or done together are many
-// that change in the same way: they are changed together.
+// saveItems gives the statements that write items. Consecutive items of a run that only change
+// status, epoch and alarm, all to the same values, share one UPDATE.
 func (repo *Inbox) saveItems() (out []statement) {
 	rows := repo.rows.changed()
 	slices.SortStableFunc(rows, func(a, b perdure.Item) int {
@@ -221,88 +270,73 @@ func (repo *Inbox) saveItems() (out []statement) {
 		for n < len(rows) && repo.onlyMoved(&rows[0], &rows[n], int64(n)) {
 			n++
 		}
-		if n < 4 { // not worth a statement
+		if n < 4 { // a range of its own is not worth a statement
 			n = max(n, 1)
 			single = append(single, rows[:n]...)
 		} else {
 			first, last := &rows[0], &rows[n-1]
-			out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=? WHERE tenant=? AND run_id=? AND seq>=? AND seq<=?",
-				[]any{first.Status, first.Epoch, orNull(first.AlarmAt), string(first.Tenant), string(first.RunID), first.Seq, last.Seq}, anyNumber})
+			out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=? WHERE tenant=? AND run_id=? " +
+				"AND seq>=? AND seq<=?",
+				[]any{first.Status, first.Epoch, orNull(first.AlarmAt), string(first.Tenant), string(first.RunID),
+					first.Seq, last.Seq}, anyNumber})
 		}
 		rows = rows[n:]
 	}
 	return append(itemTable.insert(repo.in.dialect, single), out...)
 }
 
-// onlyMoved tells whether an item is the nth after the first, and both are in the database and become the same.
+// onlyMoved tells whether an item is the nth after the first one and is stored. It may differ from
+// its stored row only by the status, epoch and alarm of the first one.
 func (repo *Inbox) onlyMoved(first, i *perdure.Item, nth int64) bool {
-	was, ok := repo.were[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
+	was, ok := repo.was[itemKey{runKey{i.Tenant, i.RunID}, i.Seq}]
 	was.Status, was.Epoch, was.AlarmAt = first.Status, first.Epoch, first.AlarmAt
 	return ok && was == *i && i.Tenant == first.Tenant && i.RunID == first.RunID && i.Seq == first.Seq+nth
 }
 
-var itemTable = &table[perdure.Item]{
-	name: "inbox", keys: []string{"tenant", "run_id", "seq"},
-	cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome", "data", "created_at", "alarm_at", "error", "watchdog_at"},
-	bind: func(i *perdure.Item) []any {
-		return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name, string(i.From), i.Outcome, string(i.Data),
-			int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError, orNull(i.WatchdogAt)}
-	},
-	scan: func(i *perdure.Item) []any {
-		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From, &i.Outcome, &i.Data, &i.CreatedAt,
-			nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError, nullable[perdure.Instant]{&i.WatchdogAt}}
-	},
-}
+// An itemMove changes status, epoch, alarm and the watchdog's fields of an item that has not
+// changed since it was read.
+type itemMove struct{ was, is perdure.Item }
 
-// Inbox holds the items of the runs' inboxes.
-type Inbox struct {
-	in    *Records
-	rows  stagedOfRuns[itemKey, perdure.Item]
-	were  map[itemKey]perdure.Item // those that the batch changes, as the database has them
-	moves added[itemMove]
-}
+// Move stages a change of an item's status, epoch, alarm and error without a change of its run. It
+// applies only if the item is unchanged and its alarm has passed. An item that was acknowledged or
+// handed over meanwhile stays as it is. A row that another session has locked is skipped, and the
+// next sweep finds its alarm again.
+func (repo *Inbox) Move(was, is perdure.Item) { repo.moves.add(itemMove{was, is}) }
 
-type itemKey struct {
-	runKey
-	seq int64
-}
-
-// Skipped gives what the watchdog skipped of a run's inbox: the last ones, oldest first.
-func (repo *Inbox) Skipped(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Item, err error) {
-	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND status='skipped' ORDER BY seq DESC"+atMost, []any{string(t), string(run), int64(limit)}, func(i *perdure.Item) error {
-		out = append(out, *i)
-		return nil
+// saveMoves gives the statements of moved items. Consecutive items that change in the same way
+// share one.
+func (repo *Inbox) saveMoves() (out []statement) {
+	moves := slices.Clone(repo.moves.list)
+	slices.SortStableFunc(moves, func(a, b itemMove) int {
+		return cmp.Or(cmp.Compare(a.was.Tenant, b.was.Tenant), cmp.Compare(a.was.RunID, b.was.RunID),
+			cmp.Compare(a.was.Seq, b.was.Seq))
 	})
-	slices.Reverse(out)
-	return out, err
-}
-
-// List gives all inbox items of a run. The status of each is what it means now, as perdure.Item.StatusOf has it.
-func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
-	r, ok, err := repo.in.Runs.Get(t, run)
-	if err != nil {
-		return nil, err
-	}
-	var out []perdure.Item
-	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY seq", []any{string(t), string(run)}, func(i *perdure.Item) error {
-		if ok {
-			i.Status = i.StatusOf(&r)
+	for len(moves) > 0 {
+		first, n := &moves[0], 1
+		for n < len(moves) && first.alike(&moves[n], int64(n)) {
+			n++
 		}
-		out = append(out, *i)
-		return nil
-	})
-	return out, err
+		run := []any{string(first.was.Tenant), string(first.was.RunID)}
+		// The outer statement and the subquery both have the range of items, so that neither reads
+		// the whole inbox. alarm_at+0 keeps planners from using the index of alarms.
+		run = append(run, first.was.Seq, moves[n-1].was.Seq)
+		out = append(out, statement{"UPDATE inbox SET status=?, epoch=?, alarm_at=?, error=?, watchdog_at=? " +
+			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND seq IN (SELECT seq FROM inbox " +
+			"WHERE tenant=? AND run_id=? AND seq>=? AND seq<=? AND status=? AND epoch=? AND alarm_at+0<=?" +
+			repo.in.dialect.skipLocked + ")",
+			slices.Concat([]any{first.is.Status, first.is.Epoch, orNull(first.is.AlarmAt), first.is.WatchdogError,
+				orNull(first.is.WatchdogAt)}, run, run,
+				[]any{first.was.Status, first.was.Epoch, int64(repo.in.Now)}), anyNumber})
+		moves = moves[n:]
+	}
+	return out
 }
 
-func (repo *Inbox) open(in *Records) {
-	repo.in, repo.rows.in, repo.rows.table, repo.moves.in = in, in, itemTable, in
-	in.write(repo)
-}
-
-func (repo *Inbox) pending() int { return repo.rows.pending() + repo.moves.pending() }
-
-// statements gives the statements that write the items. Moves come behind: what an operation of the batch has decided
-// about an item stands.
-func (repo *Inbox) statements(*dialect) []statement {
-	return append(repo.saveItems(), repo.saveMoves()...)
+// alike tells whether o is the move of the nth item after this one, with the same change.
+func (m *itemMove) alike(o *itemMove, nth int64) bool {
+	return o.was.Tenant == m.was.Tenant && o.was.RunID == m.was.RunID && o.was.Seq == m.was.Seq+nth &&
+		o.was.Status == m.was.Status && o.was.Epoch == m.was.Epoch &&
+		o.is.Status == m.is.Status && o.is.Epoch == m.is.Epoch && o.is.AlarmAt == m.is.AlarmAt &&
+		o.is.WatchdogError == m.is.WatchdogError &&
+		o.is.WatchdogAt == m.is.WatchdogAt
 }

@@ -8,14 +8,15 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// planned notes by which index SQLite answers each question about the inbox, and how many rows come.
-type planned struct {
+// planRecorder records which index SQLite uses for each query of the inbox, and how many rows it
+// gives.
+type planRecorder struct {
 	Session
 	plan string
 	rows int
 }
 
-func (p *planned) Query(query string, args []any, row func(scan func(...any) error) error) error {
+func (p *planRecorder) Query(query string, args []any, row func(scan func(...any) error) error) error {
 	if !strings.Contains(query, " FROM inbox ") || strings.HasPrefix(query, "EXPLAIN") {
 		return p.Session.Query(query, args, row)
 	}
@@ -35,14 +36,15 @@ func (p *planned) Query(query string, args []any, row func(scan func(...any) err
 	})
 }
 
-// Whatever is asked of an inbox is found by an index, without sorting, and only as much is read as is asked for.
-func TestInboxQuestionsAreIndexed(t *testing.T) {
-	p := &planned{}
+// Every query of an inbox uses an index, does not sort, and reads no more than its limit.
+func TestInboxQueriesUseTheirIndexes(t *testing.T) {
+	p := &planRecorder{}
 	s := open(t, Options{Hooks: Hooks{Wrap: func(s Session) Session { p.Session = s; return p }}})
 	must(t, s, insert("x"))
 	must(t, s, opFunc(func(tx *Tx) error {
 		for seq := range int64(400) {
-			i := perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: seq + 1, Type: perdure.ItemSignal, Status: perdure.ItemPending, Name: fmt.Sprint(seq % 2), Data: "1", AlarmAt: tx.Now.Add(1)}
+			i := perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: seq + 1, Type: perdure.ItemSignal,
+				Status: perdure.ItemPending, Name: fmt.Sprint(seq % 2), Data: "1", AlarmAt: tx.Now.Add(1)}
 			switch {
 			case seq < 100:
 				i.Status, i.AlarmAt = perdure.ItemDone, 0
@@ -65,13 +67,19 @@ func TestInboxQuestionsAreIndexed(t *testing.T) {
 		ask         func(tx *Tx, r *perdure.Run) (int, error)
 		found       int
 	}{
-		{"a page", "inbox_open", 8, func(tx *Tx, r *perdure.Run) (int, error) { l, err := tx.Inbox.After(r, 0, 8); return len(l), err }, 8},
+		{"a page", "inbox_open", 8, func(tx *Tx, r *perdure.Run) (int, error) {
+			l,
+				err := tx.Inbox.After(r, 0, 8)
+			return len(l), err
+		}, 8},
 		{"the next signal", "inbox_signals", 1, func(tx *Tx, r *perdure.Run) (int, error) {
 			i, _, err := tx.Inbox.NextSignal(r, "1")
 			return int(i.Seq), err
 		}, 202},
-		{"an untold wait", "inbox_answers", 0, func(tx *Tx, r *perdure.Run) (int, error) { w, err := tx.Inbox.UntoldWait(r); return len(w), err }, 0},
-		{"work outside", "inbox_continues", 1, func(tx *Tx, r *perdure.Run) (int, error) { l, err := tx.Inbox.Continues(r, 256); return len(l), err }, 1},
+		{"an untold wait", "inbox_answers", 0,
+			func(tx *Tx, r *perdure.Run) (int, error) { w, err := tx.Inbox.UntoldWait(r); return len(w), err }, 0},
+		{"work outside", "inbox_continues", 1,
+			func(tx *Tx, r *perdure.Run) (int, error) { l, err := tx.Inbox.Continues(r, 256); return len(l), err }, 1},
 		{"items by number", "PRIMARY KEY", 2, func(tx *Tx, r *perdure.Run) (int, error) {
 			l, err := tx.Inbox.Get(r, []int64{7, 300})
 			return len(l), err
@@ -87,7 +95,8 @@ func TestInboxQuestionsAreIndexed(t *testing.T) {
 			if found != c.found || p.rows != c.rows {
 				t.Errorf("%s: found %d by reading %d rows, want %d by %d", c.what, found, p.rows, c.found, c.rows)
 			}
-			if !strings.Contains(p.plan, c.index) || strings.Contains(p.plan, "TEMP B-TREE") || strings.Contains(p.plan, "SCAN inbox") {
+			if !strings.Contains(p.plan, c.index) || strings.Contains(p.plan, "TEMP B-TREE") ||
+				strings.Contains(p.plan, "SCAN inbox") {
 				t.Errorf("%s: the plan is %q, want the index %s", c.what, p.plan, c.index)
 			}
 			return err
@@ -95,15 +104,17 @@ func TestInboxQuestionsAreIndexed(t *testing.T) {
 	}
 }
 
-// PostgreSQL puts off a range of items by their numbers: it reads neither the rest of the inbox nor all items that are due.
-func TestPostgresPutsOffItemsByTheirRange(t *testing.T) {
+// PostgreSQL moves a range of items by their numbers. It reads neither the rest of the inbox nor
+// all due items.
+func TestPostgresMovesItemsByRange(t *testing.T) {
 	s := open(t, Options{URL: pool.New(t)})
 	must(t, s, insert("x"))
 	for part := range 10 {
 		must(t, s, opFunc(func(tx *Tx) error {
 			for i := range 300 {
 				n := int64(part*300 + i + 1)
-				tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: n, Type: perdure.ItemSignal, Status: perdure.ItemPending, Data: "1", AlarmAt: 1})
+				tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: n, Type: perdure.ItemSignal,
+					Status: perdure.ItemPending, Data: "1", AlarmAt: 1})
 			}
 			return nil
 		}))
@@ -122,12 +133,14 @@ func TestPostgresPutsOffItemsByTheirRange(t *testing.T) {
 		return out
 	}
 	errs := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
-		was := perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: 7, Type: perdure.ItemSignal, Status: perdure.ItemPending, AlarmAt: 1}
+		was := perdure.Item{Tenant: tenant, RunID: ref("x"), Seq: 7, Type: perdure.ItemSignal,
+			Status: perdure.ItemPending, AlarmAt: 1}
 		is := was
 		is.AlarmAt = tx.Now.Add(1)
 		tx.Inbox.Move(was, is)
 		p := plan(tx, tx.Inbox.saveMoves()[0])
-		if n := strings.Count(p, "seq >="); n != 2 || strings.Contains(p, "inbox_alarm") || strings.Contains(p, "Seq Scan") {
+		if n := strings.Count(p, "seq >="); n != 2 || strings.Contains(p, "inbox_alarm") ||
+			strings.Contains(p, "Seq Scan") {
 			t.Errorf("the plan of putting off an item is\n%swant both halves by the range of numbers", p)
 		}
 		return perdure.Errorf(perdure.CodeInvalid, "nothing is written")

@@ -9,13 +9,13 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// written counts the statements about a table.
-type written struct {
+// writeCounter counts the statements that write the inbox.
+type writeCounter struct {
 	Session
 	n map[string]int
 }
 
-func (w *written) note(text string) {
+func (w *writeCounter) note(text string) {
 	for _, verb := range []string{"INSERT INTO inbox", "UPDATE inbox"} {
 		if strings.HasPrefix(strings.Replace(text, sqliteDialect.orFail, "", 1), verb) {
 			w.n[verb]++
@@ -23,13 +23,14 @@ func (w *written) note(text string) {
 	}
 }
 
-func (w *written) Exec(query string, args []any) (int64, error) {
+func (w *writeCounter) Exec(query string, args []any) (int64, error) {
 	w.note(query)
 	return w.Session.Exec(query, args)
 }
 
-// ExecAll is how a session takes them that takes all at once; of one that does not, they are executed one by one.
-func (w *written) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err error) {
+// ExecAll counts the statements of a whole transaction. A session that is no pipeliner executes
+// them one by one.
+func (w *writeCounter) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err error) {
 	if p, ok := w.Session.(pipeliner); ok {
 		for text := range list {
 			w.note(text)
@@ -49,18 +50,19 @@ func (w *written) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err er
 	return counts, nil
 }
 
-// Items that change in the same way, one after the other, are changed by one statement, and the others as each is.
-func TestItemsThatMoveTogether(t *testing.T) {
+// Consecutive items with the same change share one statement. Other items are written row by row.
+func TestConsecutiveItemsShareOneUpdate(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		n := make(map[string]int)
-		at.Hooks.Wrap = func(s Session) Session { return &written{s, n} }
+		at.Hooks.Wrap = func(s Session) Session { return &writeCounter{s, n} }
 		s := open(t, at)
 		const items = 20
 		must(t, s, insert("x"), insert("y"))
 		for _, id := range []string{"x", "y"} {
 			must(t, s, opFunc(func(tx *Tx) error {
 				for i := range int64(items) {
-					tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: ref(id), Seq: i + 1, Type: "signal", Status: perdure.ItemPending, Name: fmt.Sprint(id, i), Data: "1", AlarmAt: tx.Now.Add(1)})
+					tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: ref(id), Seq: i + 1, Type: "signal",
+						Status: perdure.ItemPending, Name: fmt.Sprint(id, i), Data: "1", AlarmAt: tx.Now.Add(1)})
 				}
 				r, _, err := tx.Runs.Get(tenant, ref(id))
 				r.Version++
@@ -69,7 +71,7 @@ func TestItemsThatMoveTogether(t *testing.T) {
 				return err
 			}))
 		}
-		// move changes items of x: what picks them, and how.
+		// move changes those items of run x for which change returns true.
 		move := func(change func(i *perdure.Item) bool) {
 			t.Helper()
 			clear(n)
@@ -91,32 +93,38 @@ func TestItemsThatMoveTogether(t *testing.T) {
 			t.Helper()
 			got := ""
 			for i := range items {
-				got += fmt.Sprint(count(t, s, "SELECT CASE status WHEN 'pending' THEN 0 WHEN 'processing' THEN epoch ELSE 9 END FROM inbox WHERE tenant='acme' AND run_id='x' AND seq=?", int64(i+1)))
+				got += fmt.Sprint(count(t, s,
+					"SELECT CASE status WHEN 'pending' THEN 0 WHEN 'processing' THEN epoch ELSE 9 END FROM inbox "+
+						"WHERE tenant='acme' AND run_id='x' AND seq=?", int64(i+1)))
 			}
 			if got != want || n["INSERT INTO inbox"] > 0 != inserts || n["UPDATE inbox"] != updates {
-				t.Errorf("%s: %s, want %s, by %v", what, got, want, n)
+				t.Errorf("%s: statuses of the items = %s, want %s; statements: %v, want inserts %t and %d updates",
+					what, got, want, n, inserts, updates)
 			}
-			if m := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='y' AND status='pending' AND name<>'' AND alarm_at IS NOT NULL"); m != items {
-				t.Errorf("%s: %d of the other run are as they were", what, m)
+			if m := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='y' AND status='pending' AND name<>'' "+
+				"AND alarm_at IS NOT NULL"); m != items {
+				t.Errorf("%s: %d items of run y are unchanged, want %d", what, m, items)
 			}
 		}
 		move(func(i *perdure.Item) bool { i.Status, i.Epoch = perdure.ItemProcessing, 1; return true })
 		is("handed over", "11111111111111111111", false, 1)
-		move(func(i *perdure.Item) bool { // two runs of them with a gap between, and one by itself
+		move(func(i *perdure.Item) bool { // two ranges with a gap, and a single item
 			i.Status, i.AlarmAt = perdure.ItemDone, 0
 			return i.Seq <= 6 || i.Seq >= 9 && i.Seq <= 14 || i.Seq == 17
 		})
 		is("some done", "99999911999999119111", true, 2)
-		move(func(i *perdure.Item) bool { // something else changes too
+		move(func(i *perdure.Item) bool { // another column changes too
 			i.Status, i.Epoch, i.WaitID = perdure.ItemProcessing, 2, fmt.Sprint("w", i.Seq)
 			return true
 		})
 		is("each in its own way", "99999922999999229222", true, 0)
-		if got := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND wait_id='w20' AND name='x19'"); got != 1 {
-			t.Error("what else changed is lost")
+		got := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND wait_id='w20' AND name='x19'")
+		if got != 1 {
+			t.Errorf("items with wait_id w20 and name x19 = %d, want 1", got)
 		}
-		if got := count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND status='done' AND alarm_at IS NULL"); got != 13 {
-			t.Errorf("%d are done without an alarm", got)
+		got = count(t, s, "SELECT count(*) FROM inbox WHERE run_id='x' AND status='done' AND alarm_at IS NULL")
+		if got != 13 {
+			t.Errorf("%d items are done without an alarm, want 13", got)
 		}
 	})
 }

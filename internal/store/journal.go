@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A JournalRow is a recorded step.
+// A JournalRow is a recorded step of a run.
 type JournalRow struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -31,41 +31,23 @@ var journalTable = &table[JournalRow]{
 	},
 }
 
-// Journal holds the steps that runs have recorded. Of those that are stored already, a batch knows the digest alone.
-type Journal struct {
-	in   *Records
-	rows staged[journalKey, JournalRow]
-}
-
 type journalKey struct {
 	runKey
 	key string
 }
 
-func (repo *Journal) load(keys []journalKey) error {
-	rows := make([][]any, len(keys))
-	for i, k := range keys {
-		rows[i] = []any{string(k.t), string(k.r), k.key}
-	}
-	err := repo.in.tx.among("journal", []string{"tenant", "run_id", "key"}, rows, func(given string, args []any) error {
-		return repo.in.sess.Query("SELECT tenant, run_id, key, digest FROM journal "+given, args, func(scan func(...any) error) error {
-			var j JournalRow
-			if err := scan(&j.Tenant, &j.RunID, &j.Key, &j.Digest); err != nil {
-				return err
-			}
-			repo.rows.absorb(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j, true)
-			return nil
-		})
-	})
-	if err == nil {
-		for _, k := range keys {
-			repo.rows.absorb(k, JournalRow{}, false)
-		}
-	}
-	return err
+// Journal holds the steps that runs have recorded. For stored steps a batch has the digest only.
+type Journal struct {
+	in   *Records
+	rows staged[journalKey, JournalRow]
 }
 
-// Recorded gives the digests of those of the keys that a run's journal has already.
+func (repo *Journal) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, journalTable)
+}
+
+// Recorded gives the digests of those keys that a run's journal already has.
 func (repo *Journal) Recorded(t perdure.TenantID, run perdure.RunID, keys []string) (map[string]string, error) {
 	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{t, run}, Steps: keys}}); err != nil {
 		return nil, err
@@ -79,12 +61,42 @@ func (repo *Journal) Recorded(t perdure.TenantID, run perdure.RunID, keys []stri
 	return out, nil
 }
 
-// After reads a run's journal from a cursor on, with what the batch has added to it: a commit and the grant
-// that follows it may share a batch, and a step that is missing in a grant is executed again.
+// load reads the digests of steps.
+func (repo *Journal) load(keys []journalKey) error {
+	rows := make([][]any, len(keys))
+	for i, k := range keys {
+		rows[i] = []any{string(k.t), string(k.r), k.key}
+	}
+	err := repo.in.tx.among("journal", []string{"tenant", "run_id", "key"}, rows, func(given string, args []any) error {
+		return repo.in.sess.Query("SELECT tenant, run_id, key, digest FROM journal "+given, args,
+			func(scan func(...any) error) error {
+				var j JournalRow
+				if err := scan(&j.Tenant, &j.RunID, &j.Key, &j.Digest); err != nil {
+					return err
+				}
+				repo.rows.absorb(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j, true)
+				return nil
+			})
+	})
+	if err == nil {
+		for _, k := range keys {
+			repo.rows.absorb(k, JournalRow{}, false)
+		}
+	}
+	return err
+}
+
+// After reads a run's journal after a number, including the steps of the batch. A commit and the
+// next grant may share a batch, and a step that is missing in a grant is executed again.
 func (repo *Journal) After(t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
-	rows, err := readJournal(repo.in.sess, t, run, after, limit)
+	var rows []JournalRow
+	err := journalTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq"+atMost,
+		[]any{string(t), string(run), after, int64(limit)}, func(j *JournalRow) error {
+			rows = append(rows, *j)
+			return nil
+		})
 	if err != nil || len(rows) == limit {
-		return rows, err // what is staged comes behind what is stored
+		return rows, err // staged steps come after stored ones
 	}
 	for _, k := range repo.rows.dirty {
 		if j := repo.rows.byKey[k].val; k.runKey == (runKey{t, run}) && j.Seq > after {
@@ -95,27 +107,14 @@ func (repo *Journal) After(t perdure.TenantID, run perdure.RunID, after int64, l
 	return rows[:min(limit, len(rows))], nil
 }
 
-func readJournal(s Session, t perdure.TenantID, run perdure.RunID, after int64, limit int) ([]JournalRow, error) {
-	var out []JournalRow
-	err := journalTable.query(s, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(run), after, int64(limit)}, func(j *JournalRow) error {
-		out = append(out, *j)
-		return nil
-	})
-	return out, err
-}
-
-func (repo *Journal) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, journalTable)
-}
-
-// Keys gives the keys of a run's journal that begin with a prefix, in the order of their recording. What the batch
-// has staged is among them.
+// Keys gives the keys of a run's journal that have a prefix, in the order of recording, including
+// those of the batch.
 func (repo *Journal) Keys(t perdure.TenantID, run perdure.RunID, prefix string) ([]string, error) {
 	seqs := make(map[string]int64)
 	last := len(prefix) - 1
 	err := repo.in.sess.Query("SELECT key, seq FROM journal WHERE tenant=? AND run_id=? AND key>=? AND key<?",
-		[]any{string(t), string(run), prefix, prefix[:last] + string(rune(prefix[last]+1))}, func(scan func(...any) error) error {
+		[]any{string(t), string(run), prefix, prefix[:last] + string(rune(prefix[last]+1))},
+		func(scan func(...any) error) error {
 			var key string
 			var seq int64
 			err := scan(&key, &seq)
@@ -130,7 +129,7 @@ func (repo *Journal) Keys(t perdure.TenantID, run perdure.RunID, prefix string) 
 	return slices.SortedFunc(maps.Keys(seqs), func(a, b string) int { return cmp.Compare(seqs[a], seqs[b]) }), err
 }
 
-// Put stages a journal entry.
+// Put stages a new step.
 func (repo *Journal) Put(j JournalRow) {
 	repo.rows.put(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j)
 }

@@ -10,14 +10,20 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A list of runs is read in bounded steps, so that a filter that matches little costs no more than one that matches everything.
+// Lists of runs.
 //
-// Each step takes the next candidates, newest first, from the narrowest index that the filter allows: the runs of a tree, the children of
-// a run, the runs with an entry of metadata, the live runs, or all runs of the tenant by primary key. The other conditions are checked on
-// the rows. A page ends when it has its number of runs or bytes, when enough candidates were looked at, or when its time is over. Next
-// then says where the following page begins; a page may be empty and still have a Next.
+// A list is read in bounded steps, so that a filter that matches few runs costs no more than one
+// that matches all.
+//
+// Each step takes the next candidates, newest first, from the narrowest index that the filter
+// allows. There are indexes by tree, by parent, by metadata entry, by alarm (live runs), and the
+// primary key. The other conditions are checked on the rows.
+//
+// A page ends when it has enough runs or bytes, when enough candidates were examined, or when its
+// time is over. Next then says where the following page begins. A page may be empty and still have
+// a Next.
 
-// A RunFilter chooses runs of a list. Empty fields choose all.
+// A RunFilter selects runs. Empty fields select all.
 type RunFilter struct {
 	Status   string // a state, or "deferred"
 	State    perdure.State
@@ -27,35 +33,39 @@ type RunFilter struct {
 	ParentID perdure.RunID
 	RootID   perdure.RunID
 	Metadata map[string]string
-	Before   perdure.RunID // only older ones: the cursor
+	Before   perdure.RunID // the cursor: only older ones
 	After    perdure.RunID // only newer ones
-	Live     bool          // only those that have not ended
+	Live     bool          // only runs that have not ended
 	Limit    int
 
-	Bytes int         // the runs of a page hold no more than that, unless it is one run; zero: PageBytes
-	Rows  int         // how many candidates are looked at for a page; zero: PageRows
-	Over  func() bool // tells that the time for a page is over; nil: it never is
+	// Bytes bounds the size of a page, which has at least one run; zero: PageBytes.
+	Bytes int
+	// Rows bounds the candidates that a page examines; zero: PageRows.
+	Rows int
+	// Over tells that the time for a page is over; nil: there is no limit.
+	Over func() bool
 }
 
-// Bounds of a page.
+// Limits of a page.
 const (
-	PageBytes = 8 << 20 // bytes of its rows
-	PageRows  = 20000   // rows that are looked at for it
+	PageBytes = 8 << 20 // size of its rows
+	PageRows  = 20000   // rows that are examined for it
 )
 
 const (
-	rowsAtFirst = 64   // rows of runs that are read at once, until their size is known
+	rowsAtFirst = 64   // rows that one query reads, until their size is known
 	sliceRows   = 1000 // candidates of one step
 )
 
-// A RunPage is a part of a list of runs.
+// A RunPage is a page of a list of runs.
 type RunPage struct {
 	Runs []perdure.Run
-	// Next is the last run that was looked at, if there may be more behind it: the Before of the next page.
+	// Next is the last run that was examined, if there may be more behind it: the Before of the
+	// next page.
 	Next perdure.RunID
 }
 
-// List lists a tenant's runs, newest first: those of one page.
+// List gives the first page of a tenant's runs, newest first.
 func (repo *Runs) List(t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
 	p, err := repo.Page(t, f)
 	return p.Runs, err
@@ -70,7 +80,7 @@ func (repo *Runs) Page(t perdure.TenantID, f RunFilter) (RunPage, error) {
 		f.Rows = PageRows
 	}
 	if f.Before == "" {
-		f.Before = "~" // behind every id
+		f.Before = "~" // greater than every id
 	}
 	cond, args, err := f.conditions(repo.in.dialect)
 	if err != nil {
@@ -91,11 +101,11 @@ type runList struct {
 	in     *Records
 	t      perdure.TenantID
 	f      RunFilter
-	cond   string // conditions on a row, each with AND before it
+	cond   string // conditions on a row, each preceded by AND
 	args   []any
-	before perdure.RunID // everything from here on has been looked at
-	looked int           // candidates so far
-	bytes  int           // what is left of the page's
+	before perdure.RunID // runs from here on have been examined
+	looked int           // number of candidates so far
+	bytes  int           // remaining bytes of the page
 	page   RunPage
 	done   bool
 }
@@ -103,7 +113,7 @@ type runList struct {
 // end ends the page. next is empty when there are no more runs.
 func (l *runList) end(next perdure.RunID) { l.page.Next, l.done = next, true }
 
-// add takes a run into the page, and tells whether the page is full.
+// add adds a run to the page, and tells whether the page is full.
 func (l *runList) add(r *perdure.Run) bool {
 	size := runSize(r)
 	if n := len(l.page.Runs); n > 0 && size > l.bytes {
@@ -118,17 +128,18 @@ func (l *runList) add(r *perdure.Run) bool {
 	return false
 }
 
-// runSize is about how many bytes a run's row has, and at least how many it takes to show it as JSON.
+// runSize estimates the size of a run's row, and is at least the size of its JSON.
 func runSize(r *perdure.Run) int {
 	const fields = 2 << 10 // names, numbers and ids
-	n := fields + len(r.Input) + len(r.Metadata) + len(r.Result) + len(r.Progress) + len(r.Fallback) + quoted(r.Summary) + quoted(r.Activity) + quoted(r.Cancel.Reason)
+	n := fields + len(r.Input) + len(r.Metadata) + len(r.Result) + len(r.Progress) + len(r.Fallback) +
+		quoted(r.Summary) + quoted(r.Activity) + quoted(r.Cancel.Reason)
 	if r.Failure != nil {
 		n += quoted(r.Failure.Message) + quoted(string(r.Failure.Code))
 	}
 	return n
 }
 
-// quoted is how many bytes a text has in JSON, at most.
+// quoted is the maximal size of a text as JSON.
 func quoted(s string) int {
 	n := len(s)
 	for i := range len(s) {
@@ -150,9 +161,7 @@ func (l *runList) rows() int {
 	return max(1, min(n, l.f.Limit-len(l.page.Runs), sliceRows))
 }
 
-// ---- where candidates come from
-
-// source chooses by which index the runs are found, and gives the function that does one step.
+// source selects the index by which the runs are found, and gives the function that does one step.
 func (l *runList) source() (func() error, error) {
 	f := &l.f
 	switch {
@@ -171,7 +180,7 @@ func (l *runList) source() (func() error, error) {
 	return l.slice, nil
 }
 
-// onlyLive tells whether the filter is for live runs alone.
+// onlyLive tells whether the filter selects live runs only.
 func (f *RunFilter) onlyLive() bool {
 	return f.Live || f.State.Live() || f.Status == perdure.StatusDeferred || perdure.State(f.Status).Live()
 }
@@ -179,19 +188,22 @@ func (f *RunFilter) onlyLive() bool {
 // everything reads runs without a condition.
 func (l *runList) everything() error {
 	n := l.rows()
-	got, err := l.read("WHERE tenant=? AND id<? AND id>? ORDER BY id DESC"+atMost, string(l.t), string(l.before), string(l.f.After), int64(n))
+	got, err := l.read("WHERE tenant=? AND id<? AND id>? ORDER BY id DESC"+atMost, string(l.t), string(l.before),
+		string(l.f.After), int64(n))
 	if err == nil && got < n && !l.done {
 		l.end("")
 	}
 	return err
 }
 
-// slice reads the runs that match among the next ones by primary key.
+// slice reads the matching runs among the next candidates by primary key.
 func (l *runList) slice() error {
 	most := min(sliceRows, l.f.Rows)
 	count, last := 0, ""
-	err := l.in.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id FROM runs WHERE tenant=? AND id<? AND id>? ORDER BY id DESC"+atMost+") AS part",
-		[]any{string(l.t), string(l.before), string(l.f.After), int64(most)}, func(scan func(...any) error) error { return scan(&count, &last) })
+	err := l.in.sess.Query("SELECT count(*), coalesce(min(id),'') FROM (SELECT id FROM runs WHERE tenant=? AND id<? "+
+		"AND id>? ORDER BY id DESC"+atMost+") AS part",
+		[]any{string(l.t), string(l.before), string(l.f.After), int64(most)},
+		func(scan func(...any) error) error { return scan(&count, &last) })
 	if err != nil {
 		return err
 	}
@@ -214,7 +226,7 @@ func (l *runList) slice() error {
 	return nil
 }
 
-// read adds the runs of a query to the page, and tells how many there were.
+// read adds the runs of a query to the page, and gives how many there were.
 func (l *runList) read(rest string, args ...any) (n int, err error) {
 	err = runTable.query(l.in.sess, rest, args, func(r *perdure.Run) error {
 		if n++; l.add(r) {
@@ -228,7 +240,8 @@ func (l *runList) read(rest string, args ...any) (n int, err error) {
 	return n, err
 }
 
-// byIDs makes a step out of a function that finds the next candidates, newest first. It gives fewer than asked for when there are no more.
+// byIDs makes a step of a function that finds the next candidates, newest first. find gives fewer
+// than n when there are no more.
 func (l *runList) byIDs(find func(n int) ([]perdure.RunID, error)) func() error {
 	return func() error {
 		const most = sliceRows
@@ -279,10 +292,11 @@ func (l *runList) find(query string, args ...any) (ids []perdure.RunID, err erro
 	return ids, err
 }
 
-// ofTree finds runs of a tree. The index leaves out the root.
+// ofTree finds runs of a tree. The index does not contain the root.
 func (l *runList) ofTree(n int) ([]perdure.RunID, error) {
 	root := l.f.RootID
-	ids, err := l.find("SELECT id FROM runs WHERE tenant=? AND root_id=? AND root_id<>id AND id<? AND id>? ORDER BY root_id DESC, id DESC"+atMost,
+	ids, err := l.find("SELECT id FROM runs WHERE tenant=? AND root_id=? AND root_id<>id AND id<? AND id>? "+
+		"ORDER BY root_id DESC, id DESC"+atMost,
 		string(l.t), string(root), string(l.before), string(l.f.After), int64(n))
 	if root < l.before && root > l.f.After && (len(ids) < n || root > ids[n-1]) {
 		ids = append(ids, root)
@@ -292,20 +306,26 @@ func (l *runList) ofTree(n int) ([]perdure.RunID, error) {
 	return ids, err
 }
 
-// ofParent finds the children of a run. Their index is not in the order of ids: they are found first, and put in order then.
+// ofParent finds the children of a run. Their index does not have the order of ids, so that they
+// are found first and sorted then.
 func (l *runList) ofParent(n int) ([]perdure.RunID, error) {
-	return l.find("WITH children AS MATERIALIZED (SELECT id FROM runs WHERE tenant=? AND parent_id=? AND parent_id<>'') "+
-		"SELECT id FROM children WHERE id<? AND id>? ORDER BY id DESC"+atMost, string(l.t), string(l.f.ParentID), string(l.before), string(l.f.After), int64(n))
+	return l.find("WITH children AS MATERIALIZED (SELECT id FROM runs WHERE tenant=? AND parent_id=? "+
+		"AND parent_id<>'') "+
+		"SELECT id FROM children WHERE id<? AND id>? ORDER BY id DESC"+atMost, string(l.t), string(l.f.ParentID),
+		string(l.before), string(l.f.After), int64(n))
 }
 
-// rarestEntry finds runs by one of the filter's entries of metadata: the one that the fewest runs have, as far as that is quickly told.
+// rarestEntry finds runs by one metadata entry of the filter: the one that the fewest runs have,
+// counted up to sliceRows.
 func (l *runList) rarestEntry() (func(n int) ([]perdure.RunID, error), error) {
 	name, fewest := "", int64(sliceRows+1)
 	for _, k := range slices.Sorted(maps.Keys(l.f.Metadata)) {
 		n := int64(0)
 		if len(l.f.Metadata) > 1 {
-			err := l.in.sess.Query("SELECT count(*) FROM (SELECT 1 FROM run_metadata WHERE tenant=? AND name=? AND value=?"+atMost+") AS part",
-				[]any{string(l.t), k, indexed(l.f.Metadata[k]), int64(sliceRows)}, func(scan func(...any) error) error { return scan(&n) })
+			err := l.in.sess.Query("SELECT count(*) FROM (SELECT 1 FROM run_metadata WHERE tenant=? AND name=? "+
+				"AND value=?"+atMost+") AS part",
+				[]any{string(l.t), k, indexed(l.f.Metadata[k]), int64(sliceRows)},
+				func(scan func(...any) error) error { return scan(&n) })
 			if err != nil {
 				return nil, err
 			}
@@ -315,14 +335,15 @@ func (l *runList) rarestEntry() (func(n int) ([]perdure.RunID, error), error) {
 		}
 	}
 	return func(n int) ([]perdure.RunID, error) {
-		return l.find("SELECT run_id FROM run_metadata WHERE tenant=? AND name=? AND value=? AND run_id<? AND run_id>? "+
+		return l.find("SELECT run_id FROM run_metadata "+
+			"WHERE tenant=? AND name=? AND value=? AND run_id<? AND run_id>? "+
 			"ORDER BY tenant DESC, name DESC, value DESC, run_id DESC"+atMost,
 			string(l.t), name, indexed(l.f.Metadata[name]), string(l.before), string(l.f.After), int64(n))
 	}, nil
 }
 
-// live gives steps for a filter of live runs. Where most runs are live, the newest ones have enough of them. Otherwise the live ones are
-// few, and are found by their alarms.
+// live gives steps for a filter of live runs. The first step is slice: where most runs are live, it
+// fills the page. Otherwise the live runs are few and are found by the index of alarms.
 func (l *runList) live() func() error {
 	step, first := l.slice, true
 	return func() error {
@@ -350,9 +371,10 @@ func (l *runList) live() func() error {
 	}
 }
 
-// liveIDs gives the tenant's live runs, newest first. all is false when there are too many to look at.
+// liveIDs gives the tenant's live runs, newest first. all is false if there are more than PageRows.
 func (repo *Runs) liveIDs(t perdure.TenantID) (ids []perdure.RunID, all bool, err error) {
-	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id"+atMost, []any{string(t), int64(PageRows + 1)}, func(scan func(...any) error) error {
+	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id"+
+		atMost, []any{string(t), int64(PageRows + 1)}, func(scan func(...any) error) error {
 		var id perdure.RunID
 		err := scan(&id)
 		ids = append(ids, id)
@@ -362,7 +384,8 @@ func (repo *Runs) liveIDs(t perdure.TenantID) (ids []perdure.RunID, all bool, er
 	return ids, len(ids) <= PageRows, err
 }
 
-// IDs lists the ids of a tenant's runs, newest first: of those between Before and After, which have to be few.
+// IDs lists the ids of a tenant's runs between Before and After, newest first. There must be few
+// runs in that range.
 func (repo *Runs) IDs(t perdure.TenantID, f RunFilter) (out []perdure.RunID, err error) {
 	cond, args, err := f.conditions(repo.in.dialect)
 	if err != nil {
@@ -372,16 +395,17 @@ func (repo *Runs) IDs(t perdure.TenantID, f RunFilter) (out []perdure.RunID, err
 		f.Before = "~"
 	}
 	args = slices.Concat([]any{string(t), string(f.Before), string(f.After)}, args, []any{int64(f.Limit)})
-	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND id<? AND id>?"+cond+" ORDER BY id DESC"+atMost, args, func(scan func(...any) error) error {
-		var id perdure.RunID
-		err := scan(&id)
-		out = append(out, id)
-		return err
-	})
+	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND id<? AND id>?"+cond+" ORDER BY id DESC"+atMost,
+		args, func(scan func(...any) error) error {
+			var id perdure.RunID
+			err := scan(&id)
+			out = append(out, id)
+			return err
+		})
 	return out, err
 }
 
-// conditions are the filter as conditions on a row of runs, each with AND before it.
+// conditions gives the filter as conditions on a row of runs, each preceded by AND.
 func (f *RunFilter) conditions(d *dialect) (string, []any, error) {
 	var where strings.Builder
 	var args []any
@@ -407,7 +431,8 @@ func (f *RunFilter) conditions(d *dialect) (string, []any, error) {
 		where.WriteString(" AND alarm_at IS NOT NULL")
 	}
 	for _, k := range slices.Sorted(maps.Keys(f.Metadata)) {
-		// Metadata is an object of strings, written without spaces: a name and its value stand together in it.
+		// Metadata is an object of strings, written without spaces, so that a name and its value
+		// are adjacent.
 		pair, err := json.Marshal(map[string]string{k: f.Metadata[k]})
 		if err != nil {
 			return "", nil, err

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// endedRuns writes so many ended runs behind the store's back, with ids from x100001 on.
+// endedRuns inserts so many ended runs directly into the database, with ids from x100001 on.
 func endedRuns(t *testing.T, s *Store, n int) {
 	t.Helper()
 	must(t, s, opFunc(func(tx *Tx) error {
@@ -24,20 +24,21 @@ func endedRuns(t *testing.T, s *Store, n int) {
 		}
 		values = append(values, c)
 	}
-	behind(t, s, fmt.Sprintf("INSERT INTO runs (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<%d) SELECT %s FROM n, runs WHERE id='template'",
+	execDirect(t, s, fmt.Sprintf("INSERT INTO runs (%s) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n "+
+		"WHERE i<%d) SELECT %s FROM n, runs WHERE id='template'",
 		strings.Join(runTable.cols, ","), n, strings.Join(values, ",")))
-	behind(t, s, "DELETE FROM runs WHERE id='template'")
+	execDirect(t, s, "DELETE FROM runs WHERE id='template'")
 }
 
-// watching counts the rows that queries hand out, and keeps their texts.
-type watching struct {
+// queryRecorder counts the rows that queries give, and keeps their texts.
+type queryRecorder struct {
 	Session
 	rows    int
 	queries []string
 	args    [][]any
 }
 
-func (w *watching) Query(query string, args []any, row func(scan func(...any) error) error) error {
+func (w *queryRecorder) Query(query string, args []any, row func(scan func(...any) error) error) error {
 	w.queries, w.args = append(w.queries, query), append(w.args, args)
 	return w.Session.Query(query, args, func(scan func(...any) error) error {
 		w.rows++
@@ -45,10 +46,10 @@ func (w *watching) Query(query string, args []any, row func(scan func(...any) er
 	})
 }
 
-// watched reads a page, and gives what it took.
-func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *watching) {
+// watchedPage reads a page, and gives what it cost.
+func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *queryRecorder) {
 	t.Helper()
-	w := &watching{Session: s.lanes[LaneWork].write}
+	w := &queryRecorder{Session: s.lanes[LaneWork].write}
 	p, err := newView(s.Now(), s.dialect, w).Runs.Page(tenant, f)
 	if err != nil {
 		t.Fatalf("list by %+v: %v", f, err)
@@ -56,8 +57,8 @@ func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *watching) {
 	return p, w
 }
 
-// plans explains what a page asked the database.
-func plans(t *testing.T, s *Store, w *watching) string {
+// plans explains the queries of a page.
+func plans(t *testing.T, s *Store, w *queryRecorder) string {
 	t.Helper()
 	var out strings.Builder
 	explain := "EXPLAIN QUERY PLAN "
@@ -105,16 +106,19 @@ func follow(t *testing.T, s *Store, f RunFilter) (ids []string, pages int) {
 	}
 }
 
-func TestPageEndsAtItsBytes(t *testing.T) {
+func TestPageEndsAtByteLimit(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		const runs, budget = 150, 256 << 10
 		for i := range runs {
-			must(t, s, tagged(tenant, fmt.Sprintf("r%03d", i), map[string]string{"team": "red", "a": strings.Repeat("x", 4096), "b": strings.Repeat("y", 4096)}))
+			must(t, s, tagged(tenant, fmt.Sprintf("r%03d", i),
+				map[string]string{"team": "red", "a": strings.Repeat("x", 4096), "b": strings.Repeat("y", 4096)}))
 		}
-		behind(t, s, "UPDATE runs SET metadata=metadata||'"+strings.Repeat(" ", 2*budget)+"' WHERE id='r077'") // larger than a page
+		// Larger than a page.
+		execDirect(t, s, "UPDATE runs SET metadata=metadata||'"+strings.Repeat(" ", 2*budget)+"' WHERE id='r077'")
 		for what, f := range map[string]RunFilter{
-			"no filter": {}, "a filter": {Kind: "job"}, "metadata": {Metadata: map[string]string{"team": "red"}}, "a state": {State: perdure.Queued},
+			"no filter": {}, "a filter": {Kind: "job"}, "metadata": {Metadata: map[string]string{"team": "red"}},
+			"a state": {State: perdure.Queued},
 		} {
 			f.Limit, f.Bytes = 1000, budget
 			ids, pages := follow(t, s, f)
@@ -123,7 +127,7 @@ func TestPageEndsAtItsBytes(t *testing.T) {
 			}
 			for p, from := (RunPage{}), perdure.RunID(""); ; from = p.Next {
 				f.Before = from
-				var w *watching
+				var w *queryRecorder
 				p, w = watchedPage(t, s, f)
 				size := 0
 				for i := range p.Runs {
@@ -143,18 +147,18 @@ func TestPageEndsAtItsBytes(t *testing.T) {
 	})
 }
 
-func TestRareMatchesAreLookedForInBoundedSteps(t *testing.T) {
+func TestRareMatchesAreFoundInBoundedSteps(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		endedRuns(t, s, 5000)
-		behind(t, s, "UPDATE runs SET kind='rare' WHERE id IN ('x100001','x100002','x104990')")
+		execDirect(t, s, "UPDATE runs SET kind='rare' WHERE id IN ('x100001','x100002','x104990')")
 		f := RunFilter{Kind: "rare", Limit: 50, Rows: 2000}
 		p, w := watchedPage(t, s, f)
 		if len(p.Runs) != 1 || p.Runs[0].ID != "x104990" || p.Next != "x103001" {
 			t.Errorf("the first page: %d runs, next %q; want x104990 and next x103001", len(p.Runs), p.Next)
 		}
 		if w.rows > 10 {
-			t.Errorf("%d rows were handed out for one match", w.rows)
+			t.Errorf("%d rows were read for one match, want few", w.rows)
 		}
 		f.Before = p.Next
 		if p, _ = watchedPage(t, s, f); len(p.Runs) != 0 || p.Next != "x101001" {
@@ -228,29 +232,39 @@ func TestTreeIsListedWithItsRoot(t *testing.T) {
 	})
 }
 
-// Each filter goes by its index, and reads no more of the tenant's runs than match.
-func TestListsGoByTheirIndex(t *testing.T) {
+// Each filter uses its index, and reads no more of the tenant's runs than match.
+func TestListsUseTheirIndexes(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		endedRuns(t, s, 5000)
 		must(t, s, tagged(tenant, "r1", map[string]string{"team": "red", "env": "prod"}))
-		behind(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) SELECT tenant,'env','prod',id FROM runs WHERE id>'x'")
-		behind(t, s, "UPDATE runs SET root_id='r1', parent_id='r1', journal_key=id WHERE id IN ('x100007','x100009')")
-		behind(t, s, "CREATE INDEX IF NOT EXISTS runs_live ON runs (tenant, alarm_at, id) WHERE alarm_at IS NOT NULL")
+		execDirect(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) SELECT tenant,'env','prod',id FROM runs "+
+			"WHERE id>'x'")
+		execDirect(t, s, "UPDATE runs SET root_id='r1', parent_id='r1', journal_key=id "+
+			"WHERE id IN ('x100007','x100009')")
+		execDirect(t, s, "CREATE INDEX IF NOT EXISTS runs_live ON runs (tenant, alarm_at, id) "+
+			"WHERE alarm_at IS NOT NULL")
 		if s.Shared() {
-			behind(t, s, "ANALYZE runs")
-			behind(t, s, "ANALYZE run_metadata")
+			execDirect(t, s, "ANALYZE runs")
+			execDirect(t, s, "ANALYZE run_metadata")
 		}
 		for what, c := range map[string]struct {
 			f                RunFilter
 			runs             int
 			sqlite, postgres string
 		}{
-			"metadata":    {RunFilter{Metadata: map[string]string{"team": "red"}}, 1, "SEARCH run_metadata USING PRIMARY KEY (tenant=? AND name=? AND value=? AND run_id>? AND run_id<?)", "run_metadata_pkey"},
-			"two entries": {RunFilter{Metadata: map[string]string{"team": "red", "env": "prod"}}, 1, "SEARCH run_metadata USING PRIMARY KEY (tenant=? AND name=? AND value=? AND run_id>? AND run_id<?)", "run_metadata_pkey"},
-			"tree":        {RunFilter{RootID: "r1"}, 3, "SEARCH runs USING COVERING INDEX runs_root (tenant=? AND root_id=? AND id>? AND id<?)", "runs_root"},
-			"children":    {RunFilter{ParentID: "r1"}, 2, "SEARCH runs USING INDEX runs_parent (tenant=? AND parent_id=?)", "runs_parent"},
-			"live":        {RunFilter{Live: true}, 1, "SEARCH runs USING COVERING INDEX runs_live (tenant=? AND alarm_at>?)", "runs_live"},
+			"metadata": {RunFilter{Metadata: map[string]string{"team": "red"}}, 1,
+				"SEARCH run_metadata USING PRIMARY KEY (tenant=? AND name=? AND value=? AND run_id>? AND run_id<?)",
+				"run_metadata_pkey"},
+			"two entries": {RunFilter{Metadata: map[string]string{"team": "red", "env": "prod"}}, 1,
+				"SEARCH run_metadata USING PRIMARY KEY (tenant=? AND name=? AND value=? AND run_id>? AND run_id<?)",
+				"run_metadata_pkey"},
+			"tree": {RunFilter{RootID: "r1"}, 3,
+				"SEARCH runs USING COVERING INDEX runs_root (tenant=? AND root_id=? AND id>? AND id<?)", "runs_root"},
+			"children": {RunFilter{ParentID: "r1"}, 2,
+				"SEARCH runs USING INDEX runs_parent (tenant=? AND parent_id=?)", "runs_parent"},
+			"live": {RunFilter{Live: true}, 1, "SEARCH runs USING COVERING INDEX runs_live (tenant=? AND alarm_at>?)",
+				"runs_live"},
 		} {
 			c.f.Limit = 50
 			p, w := watchedPage(t, s, c.f)
@@ -262,14 +276,16 @@ func TestListsGoByTheirIndex(t *testing.T) {
 			if s.Shared() {
 				want, all = c.postgres, "Seq Scan on"
 			}
-			if !strings.Contains(plan, want) || strings.Contains(plan, all) || strings.Contains(plan, "Seq Scan on run_metadata") {
-				t.Errorf("%s: the plan has no %q, or reads everything:\n%s\n%s", what, want, plan, strings.Join(w.queries, "\n"))
+			if !strings.Contains(plan, want) || strings.Contains(plan, all) ||
+				strings.Contains(plan, "Seq Scan on run_metadata") {
+				t.Errorf("%s: the plan has no %q, or reads everything:\n%s\n%s", what, want, plan,
+					strings.Join(w.queries, "\n"))
 			}
 			if w.rows > 20 {
-				t.Errorf("%s: %d rows were handed out for %d runs", what, w.rows, c.runs)
+				t.Errorf("%s: %d rows were read for %d runs", what, w.rows, c.runs)
 			}
 		}
-		// A slice of the tenant's runs goes by the primary key.
+		// A slice of the tenant's runs uses the primary key.
 		_, w := watchedPage(t, s, RunFilter{Kind: "rare", Limit: 50, Rows: 1000})
 		plan := plans(t, s, w)
 		key := "SEARCH runs USING INDEX sqlite_autoindex_runs_1 (tenant=? AND id>? AND id<?)"

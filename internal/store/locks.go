@@ -10,18 +10,34 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// watchPatience is how long the watchdog waits for a row that somebody else has locked.
+// Rows that other sessions hold locked, or change all the time.
+//
+// On PostgreSQL another session may hold a row locked for long. It may be an administrator's
+// session, or a node that is paused in the middle of a commit. A write that waits for such a row
+// runs into lock_timeout. Then findLocked asks for all rows of the batch with FOR UPDATE SKIP
+// LOCKED, and the missing ones are locked. The batch is decided again. An operation that stages a
+// locked row is refused with errLocked, and the others go on. The lane remembers locked rows and
+// asks again before each batch.
+//
+// A sweep of the watchdog touches many rows, and one that changes all the time would make it
+// conflict forever. After a conflict, contended compares the versions that the sweep has read with
+// the current ones. Rows that differ are treated like locked ones in the next try.
+//
+// SQLite locks the whole file, so that nothing of this happens there.
+
+// watchPatience is how long the watchdog waits for a locked row.
 const watchPatience = time.Second
 
-// errLocked refuses what would change a row that somebody holds locked: another program, or a node that stands still in the
-// middle of a commit. Who shares the batch does not wait for it.
-var errLocked = perdure.Errorf(perdure.CodeUnavailable, "nothing was written: somebody else holds what it changes locked in the database")
+// errLocked refuses an operation that would change a locked row. The other operations of its batch
+// do not wait for it.
+var errLocked = perdure.Errorf(perdure.CodeUnavailable,
+	"nothing was written: somebody else holds what it changes locked in the database")
 
-// Locked tells whether an operation was refused because somebody else holds a row locked.
+// Locked tells whether an operation was refused because another session holds a row locked.
 func Locked(err error) bool { return errors.Is(err, errLocked) }
 
-// findLocked finds out which of the rows that a batch could not write are locked, so that it can be decided again without them. It
-// tells whether that is worth a try.
+// findLocked finds which rows of a batch are locked, so that it can be decided again without them.
+// It tells whether another try is worth it.
 func (l *lane) findLocked(tx *Tx, try int) bool {
 	s := l.s
 	rows := make(map[any]bool)
@@ -45,10 +61,11 @@ func (l *lane) findLocked(tx *Tx, try int) bool {
 		return false
 	}
 	if len(found) == 0 {
-		return try < 3 // whoever it was may be gone by now
+		return try < 3 // the lock may be free by now
 	}
 	if len(l.locked) == 0 {
-		s.log.Warn("rows of the database are locked by somebody else: what needs them has to wait, the rest goes on", "lane", l.id, "rows", len(found), "one", anyRow(found))
+		s.log.Warn("rows of the database are locked by somebody else: what needs them has to wait, the rest goes on",
+			"lane", l.id, "rows", len(found), "one", anyRow(found))
 	}
 	for k := range l.locked {
 		found[k] = true
@@ -57,7 +74,7 @@ func (l *lane) findLocked(tx *Tx, try int) bool {
 	return true
 }
 
-// stillLocked looks which of the rows that were found locked are so still.
+// stillLocked forgets the rows that are no longer locked.
 func (l *lane) stillLocked() {
 	s := l.s
 	if len(l.locked) == 0 {
@@ -65,15 +82,15 @@ func (l *lane) stillLocked() {
 	}
 	found, err := l.lockedOf(l.locked)
 	if err != nil {
-		return // the batch will find out
+		return // the batch runs into the same error
 	}
 	if l.locked = found; len(found) == 0 {
 		s.log.Info("no row of the database is locked any more", "lane", l.id)
 	}
 }
 
-// contended finds the rows that somebody else has changed since a batch of the watchdog has read them. The batch is decided again
-// without them: a run that changes all the time costs its own turn, and not that of all others.
+// contended finds the rows that another writer has changed since a sweep has read them, and adds
+// them to the known ones. The sweep is decided again without these rows.
 func (l *lane) contended(tx *Tx, known map[any]bool) map[any]bool {
 	s := l.s
 	type row struct {
@@ -86,13 +103,13 @@ func (l *lane) contended(tx *Tx, known map[any]bool) map[any]bool {
 		tables["runs"] = append(tables["runs"], row{k, string(k.t), string(k.r), version})
 	}
 	for _, k := range tx.Threads.rows.dirty {
-		if sl := tx.Threads.rows.byKey[k]; sl.stored {
-			tables["threads"] = append(tables["threads"], row{k, string(k.t), string(k.id), sl.val.Version})
+		if known := tx.Threads.rows.byKey[k]; known.stored {
+			tables["threads"] = append(tables["threads"], row{k, string(k.t), string(k.id), known.val.Version})
 		}
 	}
 	for _, k := range tx.Groups.rows.dirty {
-		if sl := tx.Groups.rows.byKey[k]; sl.stored {
-			tables["gatherings"] = append(tables["gatherings"], row{k, string(k.t), string(k.id), sl.val.Version})
+		if known := tx.Groups.rows.byKey[k]; known.stored {
+			tables["gatherings"] = append(tables["gatherings"], row{k, string(k.t), string(k.id), known.val.Version})
 		}
 	}
 	out := maps.Clone(known)
@@ -108,7 +125,8 @@ func (l *lane) contended(tx *Tx, known map[any]bool) map[any]bool {
 			for i := range part {
 				list[i] = []any{part[i].t, part[i].id}
 			}
-			return l.read.Query("SELECT "+table+".tenant, "+table+".id, version FROM "+table+" "+s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(list)),
+			return l.read.Query("SELECT "+table+".tenant, "+table+".id, version FROM "+table+" "+
+				s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(list)),
 				s.dialect.args(list), func(scan func(...any) error) error {
 					var t, id string
 					var version int64
@@ -129,7 +147,7 @@ func (l *lane) contended(tx *Tx, known map[any]bool) map[any]bool {
 	return out
 }
 
-// lockedOf gives those rows that are there and locked.
+// lockedOf gives those of some rows that exist and are locked.
 func (l *lane) lockedOf(rows map[any]bool) (map[any]bool, error) {
 	s := l.s
 	tables := make(map[string][][]any)
@@ -149,9 +167,10 @@ func (l *lane) lockedOf(rows map[any]bool) (map[any]bool, error) {
 	}
 	out := make(map[any]bool)
 	for table, list := range tables {
-		choose := "SELECT tenant, id FROM " + table + " " + s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(list))
+		choose := "SELECT tenant, id FROM " + table + " " +
+			s.dialect.among(table, []string{"tenant", "id"}, s.dialect.rows(list))
 		args := s.dialect.args(list)
-		if table == "meta" { // two rows at most
+		if table == "meta" { // meta has no tenant
 			names := make([]string, len(list))
 			for i := range list {
 				names[i] = list[i][1].(string)
@@ -184,6 +203,7 @@ func (l *lane) lockedOf(rows map[any]bool) (map[any]bool, error) {
 	return out, nil
 }
 
+// keyIn gives the key of a row of a table.
 func keyIn(table, t, id string) any {
 	switch tenant := perdure.TenantID(t); table {
 	case "runs":
@@ -198,7 +218,7 @@ func keyIn(table, t, id string) any {
 	return metaKey(id)
 }
 
-// anyRow names one of some rows.
+// anyRow gives one of some rows, for a log line.
 func anyRow(rows map[any]bool) any {
 	for k := range rows {
 		return k
@@ -206,25 +226,25 @@ func anyRow(rows map[any]bool) any {
 	return nil
 }
 
-// LockedRows is how many rows the batch has to leave alone, because somebody else holds them locked.
+// LockedRows is the number of rows that the batch has to leave out.
 func (tx *Tx) LockedRows() int { return len(tx.locked) }
 
-// RunLocked tells whether a run is one of them.
+// RunLocked tells whether the batch has to leave out a run.
 func (tx *Tx) RunLocked(t perdure.TenantID, id perdure.RunID) bool { return tx.locked[runKey{t, id}] }
 
-// RunContended tells whether a run is left alone because it changes all the time.
+// RunContended tells whether a run is left out because it changes all the time.
 func (tx *Tx) RunContended(t perdure.TenantID, id perdure.RunID) bool {
 	return tx.contended[runKey{t, id}]
 }
 
-// Contended tells whether the batch leaves rows alone because they change all the time.
+// Contended tells whether the batch leaves out rows because they change all the time.
 func (tx *Tx) Contended() bool { return len(tx.contended) > 0 }
 
-// untouched refuses what was staged since hit was last false, if a row of it is locked.
-func (tx *Tx) untouched() error {
-	if !tx.hit {
+// refuseLocked refuses the operation if it has staged a locked row.
+func (tx *Tx) refuseLocked() error {
+	if !tx.stagedLocked {
 		return nil
 	}
-	tx.hit = false
+	tx.stagedLocked = false
 	return errLocked
 }

@@ -5,18 +5,19 @@ import (
 	"strings"
 )
 
-// A Lookup names what Do is going to look up of a run: a commit that may have been taken before, and steps that may be
-// recorded.
+// A Lookup names the records of a run that Do is going to look up: a commit that may be repeated,
+// and steps that may be recorded.
 type Lookup struct {
 	Ref
 	Commit string   // its id; empty: none
 	Steps  []string // their keys in the journal
 }
 
-// lookingUp is an operation that says so, so that a batch looks these up together.
+// lookingUp is an operation that declares its lookups, so that a batch reads them together.
 type lookingUp interface{ Lookups() []Lookup }
 
-// lookUp reads, for all at once, which commits were taken before and which steps are recorded, as far as that is not known yet.
+// lookUp reads which commits and steps are stored, for many runs in few queries, as far as the
+// batch does not know yet.
 func (tx *Tx) lookUp(list []Lookup) error {
 	var commits []commitKey
 	var steps []journalKey
@@ -29,13 +30,14 @@ func (tx *Tx) lookUp(list []Lookup) error {
 		if !ok {
 			continue
 		}
-		// Whatever it is, the version that the batch has read guards it.
-		var had *said
+		// The recorded names are those of the version that the batch has read, which guards them.
+		var had *recorded
 		if version, ok := tx.Runs.read[k]; ok && tx.cache != nil {
-			had = tx.cache.said(k, version)
+			had = tx.cache.recorded(k, version)
 		}
 		if c := (commitKey{k, l.Commit}); l.Commit != "" && l.Commit != r.LastCommit.ID {
-			if _, _, known := tx.Commits.rows.get(c); !known && r.Commits > 0 && (had == nil || slices.Contains(had.commits, l.Commit)) {
+			if _, _, known := tx.Commits.rows.get(c); !known && r.Commits > 0 &&
+				(had == nil || slices.Contains(had.commits, l.Commit)) {
 				commits = append(commits, c)
 			} else {
 				tx.Commits.rows.absorb(c, commitRow{}, false)
@@ -43,7 +45,8 @@ func (tx *Tx) lookUp(list []Lookup) error {
 		}
 		for _, key := range l.Steps {
 			s := journalKey{k, key}
-			if _, _, known := tx.Journal.rows.get(s); !known && r.JournalSeq > 0 && (had == nil || slices.Contains(had.steps, key)) {
+			if _, _, known := tx.Journal.rows.get(s); !known && r.JournalSeq > 0 &&
+				(had == nil || slices.Contains(had.steps, key)) {
 				steps = append(steps, s)
 			} else {
 				tx.Journal.rows.absorb(s, JournalRow{}, false)
@@ -56,11 +59,12 @@ func (tx *Tx) lookUp(list []Lookup) error {
 	return tx.Journal.load(steps)
 }
 
-// among calls query with what chooses the rows of a table whose columns have the given values, as seldom as it can.
+// among calls query with conditions that select the rows with the given values, in as few calls as
+// possible.
 func (tx *Tx) among(table string, columns []string, rows [][]any, query func(given string, args []any) error) error {
 	d := tx.dialect
 	if d.sizes != nil && len(rows) < 4 {
-		// SQLite makes a table of what it is given, which costs more than asking a few times.
+		// SQLite builds a temporary table of the values, which costs more than a few queries.
 		for _, row := range rows {
 			if err := query("WHERE "+strings.Join(columns, "=? AND ")+"=?", row); err != nil {
 				return err

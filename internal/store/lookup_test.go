@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// lookupOp is an operation that says what it looks up.
+// lookupOp is an operation that declares its lookups.
 type lookupOp struct {
 	looks []Lookup
 	do    func(tx *Tx) error
@@ -27,13 +27,13 @@ func look(id string, c string, steps ...string) []Lookup {
 	return []Lookup{{Ref{tenant, ref(id)}, c, steps}}
 }
 
-// asking counts the questions about a table.
-type asking struct {
+// queryCounter counts the queries per table.
+type queryCounter struct {
 	Session
 	asked map[string]int
 }
 
-func (c *asking) Query(query string, args []any, row func(scan func(...any) error) error) error {
+func (c *queryCounter) Query(query string, args []any, row func(scan func(...any) error) error) error {
 	for _, table := range []string{"runs", "commits", "journal"} {
 		if strings.Contains(query, " FROM "+table+" ") {
 			c.asked[table]++
@@ -42,7 +42,7 @@ func (c *asking) Query(query string, args []any, row func(scan func(...any) erro
 	return c.Session.Query(query, args, row)
 }
 
-// record takes a commit of a run with one step.
+// record stages a commit of a run with one step.
 func record(tx *Tx, id, commit, key, digest string) error {
 	r, _, err := tx.Runs.Get(tenant, ref(id))
 	if err != nil {
@@ -51,11 +51,12 @@ func record(tx *Tx, id, commit, key, digest string) error {
 	r.Version++
 	r.JournalSeq++
 	tx.Runs.Put(r, nil)
-	tx.Journal.Put(JournalRow{Tenant: tenant, RunID: r.ID, Seq: r.JournalSeq, Key: key, Value: "1", Digest: digest, At: tx.Now})
+	tx.Journal.Put(JournalRow{Tenant: tenant, RunID: r.ID, Seq: r.JournalSeq, Key: key, Value: "1", Digest: digest,
+		At: tx.Now})
 	return tx.Commits.Put(tenant, r.ID, perdure.Taken{ID: commit, Digest: "d", Answer: commit + " of " + id})
 }
 
-// found tells what a batch knows of a commit and a step.
+// found gives what a batch knows of a commit and a step.
 func found(tx *Tx, id, commit, key string) (string, error) {
 	r, _, err := tx.Runs.Get(tenant, ref(id))
 	if err != nil {
@@ -78,12 +79,12 @@ func must(t *testing.T, s *Store, ops ...Op) {
 	}
 }
 
-func TestABatchAsksOnceWhatItsOperationsLookUp(t *testing.T) {
+func TestBatchLooksUpForAllOperationsAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		asked := make(map[string]int)
-		at.Hooks.Wrap = func(s Session) Session { return &asking{s, asked} }
+		at.Hooks.Wrap = func(s Session) Session { return &queryCounter{s, asked} }
 		s := open(t, at)
-		const runs = 50 // not a number that a statement is prepared for
+		const runs = 50 // not one of the prepared sizes
 		id := func(i int) string { return fmt.Sprintf("r%02d", i) }
 		for i := range runs {
 			must(t, s, insert(id(i)))
@@ -109,14 +110,14 @@ func TestABatchAsksOnceWhatItsOperationsLookUp(t *testing.T) {
 		for i := runs / 2; i < runs; i++ {
 			expect(id(i), "three", "c", "/")
 		}
-		expect("fresh", "one", "a", "/") // nothing was ever taken of it
+		expect("fresh", "one", "a", "/") // has no commits
 		expect("nobody", "one", "a", "/")
 		must(t, s, ops...)
 		if asked["commits"] != 1 || asked["journal"] != 1 {
-			t.Errorf("asked %v", asked)
+			t.Errorf("queries per table = %v, want 1 of commits and 1 of journal", asked)
 		}
 
-		// What the batch has staged counts, what was refused does not, and neither is asked for.
+		// Staged names are found, refused ones are not, and neither needs a query.
 		clear(asked)
 		ops = nil
 		stage := func(id, commit, key string, refused bool) {
@@ -141,17 +142,18 @@ func TestABatchAsksOnceWhatItsOperationsLookUp(t *testing.T) {
 		errs := s.Batch(s.Now(), ops...)
 		for i, err := range errs {
 			if (err != nil) != (i == 0) {
-				t.Errorf("operation %d: %v", i, err)
+				t.Errorf("operation %d = %v, want only operation 0 refused", i, err)
 			}
 		}
 		if asked["commits"] != 1 || asked["journal"] != 1 {
-			t.Errorf("asked %v", asked)
+			t.Errorf("queries per table = %v, want 1 of commits and 1 of journal", asked)
 		}
 	})
 }
 
-// Somebody else takes the commit between the look-up and the write: the batch is decided again, and finds it.
-func TestABatchThatIsDecidedAgainLooksUpAgain(t *testing.T) {
+// Another node records the commit between the lookup and the write. The batch is decided again, and
+// finds it.
+func TestRepeatedDecisionLooksUpAgain(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		a, b := open(t, at), open(t, at)
 		must(t, a, insert("x"), insert("y"))
@@ -174,22 +176,24 @@ func TestABatchThatIsDecidedAgainLooksUpAgain(t *testing.T) {
 		}
 		must(t, a, lookupOp{look("x", "three", "c"), do}, insert("z"))
 		if fmt.Sprint(seen) != "[/ three of x/theirs]" {
-			t.Errorf("%q", seen)
+			t.Errorf("lookups of the two decisions = %q, want none, then the other node's", seen)
 		}
 		if n := count(t, a, "SELECT count(*) FROM journal WHERE run_id='x' AND key='c'"); n != 1 {
-			t.Errorf("%d entries", n)
+			t.Errorf("journal entries of key c = %d, want 1", n)
 		}
 	})
 }
 
-// lookupPlans are the indexes that look-ups go by.
+// lookupPlans are the indexes that lookups use.
 var lookupPlans = []struct{ table, from, sqlite, postgres string }{
-	{"commits", "SELECT tenant,run_id,commit_id", "USING PRIMARY KEY (tenant=? AND run_id=? AND commit_id=?)", "commits_pkey"},
-	{"journal", "SELECT tenant, run_id, key, digest", "USING INDEX journal_key (tenant=? AND run_id=? AND key=?)", "journal_key"},
+	{"commits", "SELECT tenant,run_id,commit_id", "USING PRIMARY KEY (tenant=? AND run_id=? AND commit_id=?)",
+		"commits_pkey"},
+	{"journal", "SELECT tenant, run_id, key, digest", "USING INDEX journal_key (tenant=? AND run_id=? AND key=?)",
+		"journal_key"},
 }
 
-// A look-up that went by the run alone would read all its journal.
-func TestSQLiteLooksUpByTheWholeKey(t *testing.T) {
+// A lookup by the run alone would read its whole journal.
+func TestSQLiteLookupsUseWholeKey(t *testing.T) {
 	s := open(t, Options{})
 	sess := s.lanes[LaneWork].write
 	for _, p := range lookupPlans {
@@ -200,46 +204,50 @@ func TestSQLiteLooksUpByTheWholeKey(t *testing.T) {
 				part[i] = []any{"acme", "r", "k"}
 			}
 			plan := ""
-			err := sess.Query("EXPLAIN QUERY PLAN SELECT * FROM "+p.table+" "+s.dialect.among(p.table, columns, s.dialect.rows(part)), s.dialect.args(part), func(scan func(...any) error) error {
-				var a, b, c int
-				line := ""
-				err := scan(&a, &b, &c, &line)
-				plan += line + "\n"
-				return err
-			})
+			err := sess.Query("EXPLAIN QUERY PLAN SELECT * FROM "+p.table+" "+
+				s.dialect.among(p.table, columns, s.dialect.rows(part)), s.dialect.args(part),
+				func(scan func(...any) error) error {
+					var a, b, c int
+					line := ""
+					err := scan(&a, &b, &c, &line)
+					plan += line + "\n"
+					return err
+				})
 			if err != nil || !strings.Contains(plan, "SEARCH "+p.table+" "+p.sqlite) {
-				t.Errorf("%d of %s: %v\n%s", n, p.table, err, plan)
+				t.Errorf("plan of %d lookups in %s does not use the whole key (%v):\n%s", n, p.table, err, plan)
 			}
 		}
 	}
 }
 
-func TestPostgreSQLLooksUpByTheWholeKey(t *testing.T) {
+func TestPostgreSQLLookupsUseWholeKey(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{URL: pgtest.New(t)})
 	must(t, s, insert("x"))
 	must(t, s, opFunc(func(tx *Tx) error { return record(tx, "x", "one", "a", "d") }))
 	must(t, s, opFunc(func(tx *Tx) error { return record(tx, "x", "two", "b", "d") }))
-	s.cache.clear() // what is remembered is not looked up
+	s.cache.clear() // cached names are not looked up
 	must(t, s, opFunc(func(tx *Tx) error { _, err := found(tx, "x", "three", "c"); return err }))
 	sess := s.lanes[LaneWork].write
-	behind(t, s, "INSERT INTO journal SELECT 'acme', 'x', i, 'k'||i, '1', 'd', 0 FROM generate_series(10, 20000) i")
-	behind(t, s, "INSERT INTO commits SELECT 'acme', 'x', 'k'||i, 'd', '', 0 FROM generate_series(10, 20000) i")
+	execDirect(t, s, "INSERT INTO journal SELECT 'acme', 'x', i, 'k'||i, '1', 'd', 0 FROM generate_series(10, 20000) i")
+	execDirect(t, s, "INSERT INTO commits SELECT 'acme', 'x', 'k'||i, 'd', '', 0 FROM generate_series(10, 20000) i")
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
-			behind(t, s, "ANALYZE journal")
-			behind(t, s, "ANALYZE commits")
+			execDirect(t, s, "ANALYZE journal")
+			execDirect(t, s, "ANALYZE commits")
 		}
 		for _, p := range lookupPlans {
 			plan, name := "", prepared(t, sess, p.from)
-			err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['x'],array['a'])", nil, func(scan func(...any) error) error {
-				line := ""
-				err := scan(&line)
-				plan += line + "\n"
-				return err
-			})
-			if key := map[string]string{"commits": "commit_id", "journal": "key"}[p.table]; err != nil || !strings.Contains(plan, p.postgres+" on "+p.table) || !strings.Contains(plan, "("+key+" = ") {
-				t.Errorf("%s: %v\n%s", p.table, err, plan)
+			err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['x'],array['a'])", nil,
+				func(scan func(...any) error) error {
+					line := ""
+					err := scan(&line)
+					plan += line + "\n"
+					return err
+				})
+			if key := map[string]string{"commits": "commit_id", "journal": "key"}[p.table]; err != nil ||
+				!strings.Contains(plan, p.postgres+" on "+p.table) || !strings.Contains(plan, "("+key+" = ") {
+				t.Errorf("plan of lookups in %s does not use the whole key (%v):\n%s", p.table, err, plan)
 			}
 		}
 	}

@@ -1,23 +1,25 @@
 package store
 
-// metaKey is a row of meta.
+// metaKey is the name of a row of meta.
 type metaKey string
 
 // Meta holds named values of the store itself.
 type Meta struct {
-	in  *Records
-	set map[metaKey]bool // those that the batch writes
+	in *Records
+	// set are the names that the batch writes.
+	set map[metaKey]bool
 }
 
 func (repo *Meta) open(in *Records) { repo.in = in }
 
-// Get gives a named value of the store itself.
+// Get gives a named value. It is empty if there is none.
 func (repo *Meta) Get(name string) (v string, err error) {
-	err = repo.in.sess.Query("SELECT value FROM meta WHERE name=?", []any{name}, func(scan func(...any) error) error { return scan(&v) })
+	err = repo.in.sess.Query("SELECT value FROM meta WHERE name=?", []any{name},
+		func(scan func(...any) error) error { return scan(&v) })
 	return v, err
 }
 
-// Set stages a named value, unless somebody else is writing it.
+// Set stages a named value, unless another session has its row locked.
 func (repo *Meta) Set(name, value string) {
 	if repo.in.tx.locked[metaKey(name)] {
 		return
@@ -26,10 +28,13 @@ func (repo *Meta) Set(name, value string) {
 		repo.set = make(map[metaKey]bool)
 	}
 	repo.set[metaKey(name)] = true
-	repo.in.tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}, anyNumber})
+	repo.in.tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
+		"ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}, anyNumber})
 }
 
-// Claim stages a named value that must not be there yet. Of two nodes that set it at once, one decides its batch again.
+// Claim stages a named value that must not exist yet. If two nodes claim it at once, one of them
+// decides its batch again.
 func (repo *Meta) Claim(name, value string) {
-	repo.in.tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO NOTHING", []any{name, value}, 1})
+	repo.in.tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO NOTHING",
+		[]any{name, value}, 1})
 }

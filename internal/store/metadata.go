@@ -11,32 +11,39 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// The table run_metadata is an index: a row for each entry of each run's metadata, by which a list with metadata.k=v finds its runs.
-// The rows are written in the transaction that writes the run, and removed in the one that removes it. They never change in between,
-// because metadata does not.
+// The metadata index.
 //
-// A row holds the beginning of a value. Runs whose values begin alike are told apart by their own metadata.
+// The table run_metadata has a row for each metadata entry of each run. A list with metadata.k=v
+// finds its runs by it. The rows are inserted in the transaction that inserts the run, and deleted
+// in the one that deletes it. They never change in between, because metadata does not.
+//
+// A row has the first maxIndexed characters of a value. Runs whose values have the same beginning
+// are told apart by the metadata in their own rows.
+//
+// The index came with schema 14. fillMetadata adds the runs of an older store in batches, and
+// records its position in meta, so that a restart continues there.
 
 // A metadataRow is an entry of a run's metadata.
 type metadataRow struct {
 	Tenant perdure.TenantID
 	Name   string
-	Value  string // its first maxIndexed characters
+	Value  string // the first maxIndexed characters
 	RunID  perdure.RunID
 }
 
 var metadataTable = &table[metadataRow]{
-	// quiet: a run may be added again when a store is brought up to date.
+	// quiet: a migration may add a run again.
 	name: "run_metadata", quiet: true, keys: []string{"tenant", "name", "value", "run_id"},
 	cols: []string{"tenant", "name", "value", "run_id"},
 	bind: func(m *metadataRow) []any { return []any{string(m.Tenant), m.Name, m.Value, string(m.RunID)} },
 	scan: func(m *metadataRow) []any { return []any{&m.Tenant, &m.Name, &m.Value, &m.RunID} },
 }
 
-// maxIndexed is how many characters of a value the index holds. PostgreSQL refuses index rows of more than about 2,700 bytes.
+// maxIndexed is how many characters of a value the index has. PostgreSQL refuses index rows of more
+// than about 2,700 bytes.
 const maxIndexed = 128
 
-// indexed is the part of a value that the index holds.
+// indexed gives the part of a value that the index has.
 func indexed(value string) string {
 	n := 0
 	for i := range value {
@@ -48,7 +55,8 @@ func indexed(value string) string {
 	return value
 }
 
-// metadataRows gives the index rows of a run's metadata, in the order of their names. Metadata that can't be read has none.
+// metadataRows gives the index rows of a run's metadata, by name. Metadata that can't be read has
+// none.
 func metadataRows(t perdure.TenantID, id perdure.RunID, metadata perdure.Value) []metadataRow {
 	if metadata == "" {
 		return nil
@@ -64,7 +72,8 @@ func metadataRows(t perdure.TenantID, id perdure.RunID, metadata perdure.Value) 
 	return out
 }
 
-// indexMetadata gives the index rows of new runs. Secrets are taken out before a value is cut: half of one might not be recognized.
+// indexMetadata gives the index rows of new runs. Secrets are redacted before a value is cut,
+// because half a secret might not be recognized.
 func indexMetadata(fresh []perdure.Run, redact func(string) string) (out []metadataRow) {
 	for i := range fresh {
 		r := &fresh[i]
@@ -80,56 +89,59 @@ func indexMetadata(fresh []perdure.Run, redact func(string) string) (out []metad
 	return out
 }
 
-// dropMetadata takes a run out of the index.
+// dropMetadata stages the removal of a run from the index.
 func dropMetadata(tx *Tx, t perdure.TenantID, id perdure.RunID, metadata perdure.Value) {
 	for _, m := range metadataRows(t, id, metadata) {
-		tx.Stage("DELETE FROM run_metadata WHERE tenant=? AND name=? AND value=? AND run_id=?", string(m.Tenant), m.Name, m.Value, string(m.RunID))
+		tx.Stage("DELETE FROM run_metadata WHERE tenant=? AND name=? AND value=? AND run_id=?", string(m.Tenant),
+			m.Name, m.Value, string(m.RunID))
 	}
 }
 
-// metadataOf reads the metadata of a tenant's runs that have some.
-func metadataOf(s Session, d *dialect, t perdure.TenantID, ids []perdure.RunID) (map[perdure.RunID]perdure.Value, error) {
+// metadataOf reads the metadata of those of a tenant's runs that have any.
+func metadataOf(
+	s Session, d *dialect, t perdure.TenantID, ids []perdure.RunID,
+) (map[perdure.RunID]perdure.Value, error) {
 	out := make(map[perdure.RunID]perdure.Value)
 	err := eachPart(d, texts(ids), func(part []string) error {
 		given, args := d.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		return s.Query("SELECT id, metadata FROM runs "+given+" AND metadata<>''", args, func(scan func(...any) error) error {
-			var id perdure.RunID
-			var text perdure.Value
-			err := scan(&id, &text)
-			out[id] = text
-			return err
-		})
+		return s.Query("SELECT id, metadata FROM runs "+given+" AND metadata<>''", args,
+			func(scan func(...any) error) error {
+				var id perdure.RunID
+				var text perdure.Value
+				err := scan(&id, &text)
+				out[id] = text
+				return err
+			})
 	})
 	return out, err
 }
 
-// ---- bringing an older store up to date
-
-// A metadataFill says how far the runs of an older store have been added to the index. It is a row of meta, written with every batch,
-// so that a store that is killed in between goes on where it was.
+// A metadataFill is how far the runs of an older store have been added to the index. It is a row of
+// meta that is written with every batch, so that a restart continues there.
 type metadataFill struct {
 	Tenant perdure.TenantID `json:"tenant,omitempty"`
 	After  perdure.RunID    `json:"after,omitempty"`
 	Done   bool             `json:"done,omitempty"`
-	Since  perdure.Instant  `json:"since,omitempty"` // when it was begun
+	Since  perdure.Instant  `json:"since,omitempty"` // when it began
 }
 
 const metaMetadata = "metadata_index"
 
-// How much one batch of it reads: runs, and bytes of their metadata.
+// fillRuns and fillBytes bound what one batch reads: runs, and bytes of their metadata.
 const (
 	fillRuns  = 1000
 	fillBytes = 8 << 20
 )
 
-// upgradeWindow is how long after the index was made a node that starts looks again for runs that an older node has made without it.
-// Nodes of a fleet are replaced one after the other.
+// upgradeWindow is how long after the migration a starting node looks again for runs that an older
+// node has inserted without the index. The nodes of a fleet are replaced one after the other.
 const upgradeWindow = time.Hour
 
 // fillMetadata adds the runs of an older store to the index.
 func fillMetadata(s Session, d *dialect, asIs bool) error {
 	var text string
-	err := s.Query("SELECT value FROM meta WHERE name=?", []any{metaMetadata}, func(scan func(...any) error) error { return scan(&text) })
+	err := s.Query("SELECT value FROM meta WHERE name=?", []any{metaMetadata},
+		func(scan func(...any) error) error { return scan(&text) })
 	if err != nil {
 		return err
 	}
@@ -180,11 +192,12 @@ func (at *metadataFill) step(s Session, d *dialect, floor perdure.RunID) error {
 	return s.Commit()
 }
 
-// read gives the index rows of the next runs, and moves on behind them: within a tenant, or to the next tenant.
+// read gives the index rows of the next runs, and moves the position behind them: within a tenant,
+// or to the next tenant.
 func (at *metadataFill) read(s Session, floor perdure.RunID) (rows []metadataRow, err error) {
 	n, bytes, from := 0, 0, at.After
-	err = s.Query("SELECT id, metadata FROM runs WHERE tenant=? AND id>? ORDER BY id"+atMost, []any{string(at.Tenant), string(from), int64(fillRuns)},
-		func(scan func(...any) error) error {
+	err = s.Query("SELECT id, metadata FROM runs WHERE tenant=? AND id>? ORDER BY id"+atMost,
+		[]any{string(at.Tenant), string(from), int64(fillRuns)}, func(scan func(...any) error) error {
 			var id perdure.RunID
 			var text perdure.Value
 			if err := scan(&id, &text); err != nil {
@@ -200,10 +213,11 @@ func (at *metadataFill) read(s Session, floor perdure.RunID) (rows []metadataRow
 	if err == nil && n < fillRuns {
 		at.Done = true // unless there is another tenant
 		last := at.Tenant
-		err = s.Query("SELECT tenant FROM runs WHERE tenant>? ORDER BY tenant LIMIT 1", []any{string(last)}, func(scan func(...any) error) error {
-			at.Done, at.After = false, floor
-			return scan(&at.Tenant)
-		})
+		err = s.Query("SELECT tenant FROM runs WHERE tenant>? ORDER BY tenant LIMIT 1", []any{string(last)},
+			func(scan func(...any) error) error {
+				at.Done, at.After = false, floor
+				return scan(&at.Tenant)
+			})
 	}
 	if errors.Is(err, errEnough) {
 		err = nil
@@ -211,22 +225,23 @@ func (at *metadataFill) read(s Session, floor perdure.RunID) (rows []metadataRow
 	return rows, err
 }
 
-// countMetadata counts the rows of the index; a database without one has none.
+// countMetadata counts the rows of the index. A database from before schema 14 has none.
 func countMetadata(s Session) (n int64, err error) {
 	exists := 0
-	err = s.Query(sqliteDialect.tableExists, []any{metadataTable.name}, func(scan func(...any) error) error { return scan(&exists) })
+	err = s.Query(sqliteDialect.tableExists, []any{metadataTable.name},
+		func(scan func(...any) error) error { return scan(&exists) })
 	if err != nil || exists == 0 {
 		return 0, err
 	}
-	err = s.Query("SELECT count(*) FROM "+metadataTable.name, nil, func(scan func(...any) error) error { return scan(&n) })
+	err = s.Query("SELECT count(*) FROM "+metadataTable.name, nil,
+		func(scan func(...any) error) error { return scan(&n) })
 	return n, err
 }
 
-// ---- checking
-
 var p18 = Invariant{ID: "P18", Statement: "a run is found by every entry of its metadata"}
 
-// checkMetadata looks for runs that are missing from the index, some runs at a time. It ends with errEnough when the time is over.
+// checkMetadata finds runs that are missing from the index, in pages. It gives errEnough when the
+// time is over.
 func (v *View) checkMetadata(only []perdure.RunID, over func() bool) (out []Violation, err error) {
 	var t perdure.TenantID
 	var after perdure.RunID
@@ -238,18 +253,19 @@ func (v *View) checkMetadata(only []perdure.RunID, over func() bool) (out []Viol
 			cond, list := v.dialect.anyOf("id", append(texts(only), ""))
 			where, args = where+" AND "+cond, append(args, list...)
 		}
-		err := v.sess.Query("SELECT tenant, id, metadata FROM runs WHERE "+where+" ORDER BY tenant, id"+atMost, append(args, int64(fillRuns)), func(scan func(...any) error) error {
-			var text perdure.Value
-			if err := scan(&t, &after, &text); err != nil {
-				return err
-			}
-			wanted = append(wanted, metadataRows(t, after, text)...)
-			n, bytes = n+1, bytes+len(text)
-			if bytes >= fillBytes {
-				return errEnough
-			}
-			return nil
-		})
+		err := v.sess.Query("SELECT tenant, id, metadata FROM runs WHERE "+where+" ORDER BY tenant, id"+atMost,
+			append(args, int64(fillRuns)), func(scan func(...any) error) error {
+				var text perdure.Value
+				if err := scan(&t, &after, &text); err != nil {
+					return err
+				}
+				wanted = append(wanted, metadataRows(t, after, text)...)
+				n, bytes = n+1, bytes+len(text)
+				if bytes >= fillBytes {
+					return errEnough
+				}
+				return nil
+			})
 		cut := errors.Is(err, errEnough)
 		if err != nil && !cut {
 			return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// tagged puts a run with metadata.
+// tagged stages a run with metadata.
 func tagged(t perdure.TenantID, id string, metadata map[string]string) opFunc {
 	return func(tx *Tx) error {
 		r := newRun(id, tx.Now)
@@ -33,7 +33,11 @@ func listed(t *testing.T, s *Store, owner perdure.TenantID, f RunFilter) string 
 	}
 	for {
 		var p RunPage
-		if err := s.View(t.Context(), func(v *View) (err error) { p, err = v.Runs.Page(owner, f); return err }); err != nil {
+		if err := s.View(t.Context(), func(v *View) (err error) {
+			p,
+				err = v.Runs.Page(owner, f)
+			return err
+		}); err != nil {
 			t.Fatalf("list %s's runs by %v: %v", owner, f.Metadata, err)
 		}
 		for _, r := range p.Runs {
@@ -45,8 +49,8 @@ func listed(t *testing.T, s *Store, owner perdure.TenantID, f RunFilter) string 
 	}
 }
 
-// sound fails the test if the store breaks an invariant about metadata.
-func sound(t *testing.T, s *Store) {
+// checkMetadataIndex fails the test if the store violates an invariant about metadata.
+func checkMetadataIndex(t *testing.T, s *Store) {
 	t.Helper()
 	for _, v := range brokenMetadata(t, s) {
 		t.Errorf("%s: %s: %s", v.ID, v.Statement, v.Row)
@@ -102,13 +106,15 @@ func TestRunsAreFoundByMetadata(t *testing.T) {
 				}
 			}
 		}
-		if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"}, Before: "r3"}); got != "r1" {
+		if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"},
+			Before: "r3"}); got != "r1" {
 			t.Errorf("runs with team=red before r3: %q, want r1", got)
 		}
-		if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"}, State: perdure.Completed}); got != "" {
+		if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"},
+			State: perdure.Completed}); got != "" {
 			t.Errorf("completed runs with team=red: %q, want none", got)
 		}
-		sound(t, s)
+		checkMetadataIndex(t, s)
 	})
 }
 
@@ -116,12 +122,12 @@ func TestMetadataIsRedactedBeforeItIsCut(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		at.Redact = func(s string) string { return strings.ReplaceAll(s, "hunter2secret", "[secret]") }
 		s := open(t, at)
-		value := strings.Repeat("x", maxIndexed-6) + "hunter2secret" // the cut goes through the secret
+		value := strings.Repeat("x", maxIndexed-6) + "hunter2secret" // the limit is inside the secret
 		must(t, s, tagged(tenant, "r1", map[string]string{"k": value}))
 		if n := count(t, s, "SELECT count(*) FROM run_metadata WHERE value LIKE '%hunter%'"); n != 0 {
 			t.Errorf("%d rows of the index hold the beginning of a secret, want 0", n)
 		}
-		sound(t, s)
+		checkMetadataIndex(t, s)
 	})
 }
 
@@ -129,7 +135,8 @@ func TestRemovedRunLeavesTheMetadataIndex(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		by := map[string]string{"team": "red", "long": strings.Repeat("ü", 500)}
-		must(t, s, tagged(tenant, "r1", by), tagged(tenant, "r2", by), tagged(tenant, "r3", by), tagged("other", "r1", by))
+		must(t, s, tagged(tenant, "r1", by), tagged(tenant, "r2", by), tagged(tenant, "r3", by),
+			tagged("other", "r1", by))
 		must(t, s, opFunc(func(tx *Tx) error {
 			r, _, err := tx.Runs.Get(tenant, "r1")
 			if err == nil {
@@ -144,16 +151,17 @@ func TestRemovedRunLeavesTheMetadataIndex(t *testing.T) {
 		if n := count(t, s, "SELECT count(*) FROM run_metadata"); n != 4 {
 			t.Errorf("%d rows in the index after two of four runs were removed, want 4", n)
 		}
-		sound(t, s)
+		checkMetadataIndex(t, s)
 	})
 }
 
-func TestCheckFindsWhatTheMetadataIndexLacks(t *testing.T) {
+func TestCheckFindsMissingMetadataIndexRows(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
-		must(t, s, tagged(tenant, "r1", map[string]string{"a": "1", "b": "2"}), tagged(tenant, "r2", map[string]string{"a": "1"}))
-		behind(t, s, "DELETE FROM run_metadata WHERE run_id='r1' AND name='b'")
-		behind(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) VALUES ('acme','c','3','gone')")
+		must(t, s, tagged(tenant, "r1", map[string]string{"a": "1", "b": "2"}),
+			tagged(tenant, "r2", map[string]string{"a": "1"}))
+		execDirect(t, s, "DELETE FROM run_metadata WHERE run_id='r1' AND name='b'")
+		execDirect(t, s, "INSERT INTO run_metadata (tenant,name,value,run_id) VALUES ('acme','c','3','gone')")
 		var rows []string
 		for _, v := range brokenMetadata(t, s) {
 			rows = append(rows, v.Row)
@@ -165,9 +173,7 @@ func TestCheckFindsWhatTheMetadataIndexLacks(t *testing.T) {
 	})
 }
 
-// ---- stores from before there was the index
-
-// beforeMetadata is the schema before the index came.
+// beforeMetadata is the schema version before the index.
 func beforeMetadata(t *testing.T) int {
 	t.Helper()
 	files, err := schema.ReadDir("schema")
@@ -183,7 +189,8 @@ func beforeMetadata(t *testing.T) int {
 	return 0
 }
 
-// oldRuns writes runs with metadata into a database without the index: so many of one tenant, one of another, and a damaged one.
+// oldRuns inserts runs with metadata into a database without the index: so many of one tenant, one
+// of another, and a damaged one.
 func oldRuns(t *testing.T, old Session, d *dialect, n int) {
 	t.Helper()
 	var runs []perdure.Run
@@ -212,7 +219,7 @@ func TestOlderStoreIsGivenTheMetadataIndex(t *testing.T) {
 		oldRuns(t, old, d, runs)
 		stores := make([]*Store, 2)
 		var wg sync.WaitGroup
-		for i := range stores { // nodes that start at once
+		for i := range stores { // nodes that start at the same time
 			if at.Memory != nil {
 				stores[i] = open(t, at)
 				continue
@@ -237,13 +244,15 @@ func TestOlderStoreIsGivenTheMetadataIndex(t *testing.T) {
 			t.Errorf("the other tenant's runs with team=red: %q, want x", got)
 		}
 		if n := count(t, s, "SELECT count(*) FROM run_metadata"); n != runs+1 {
-			t.Errorf("%d rows in the index, want %d: two of every other run, one of another tenant's, none of a damaged one", n, runs+1)
+			t.Errorf("%d rows in the index, want %d: two of every other run, one of another tenant's, none of a "+
+				"damaged one", n, runs+1)
 		}
-		sound(t, s)
+		checkMetadataIndex(t, s)
 	})
 }
 
-// A process that is killed while it adds runs to the index goes on at the next start. Nothing but that start opens the store before.
+// A process that is killed while it fills the index continues at the next start. No other start
+// opens the store before.
 func TestFillingTheMetadataIndexGoesOnAfterAKill(t *testing.T) {
 	const runs = fillRuns + 10
 	version := beforeMetadata(t)
@@ -258,7 +267,7 @@ func TestFillingTheMetadataIndexGoesOnAfterAKill(t *testing.T) {
 		if fill.Done || fill.After == "" {
 			t.Fatalf("after two steps the index is at %+v, want the middle of a tenant", fill)
 		}
-		behindOld(t, old, "DELETE FROM run_metadata WHERE run_id='r00000'") // what was done is not done again
+		execOld(t, old, "DELETE FROM run_metadata WHERE run_id='r00000'") // a finished part is not repeated
 		asIs := at
 		asIs.AsIs = true
 		if s, err := Open(asIs); err == nil {
@@ -272,20 +281,21 @@ func TestFillingTheMetadataIndexGoesOnAfterAKill(t *testing.T) {
 	})
 }
 
-func behindOld(t *testing.T, old Session, query string) {
+func execOld(t *testing.T, old Session, query string) {
 	t.Helper()
 	if _, err := old.Exec(query, nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// An older node of a fleet makes runs without the index until it is replaced. The node that replaces it adds them.
+// An older node of a fleet inserts runs without the index until it is replaced. The node that
+// replaces it adds them.
 func TestStartSoonAfterAnUpgradeAddsRunsOfOlderNodes(t *testing.T) {
 	at := Options{URL: pool.New(t)}
 	s := open(t, at)
 	id := perdure.FirstID(perdure.At(time.Now()))
 	must(t, s, tagged(tenant, id, map[string]string{"team": "red"}))
-	behind(t, s, "DELETE FROM run_metadata")
+	execDirect(t, s, "DELETE FROM run_metadata")
 	open(t, at)
 	if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"}}); got != id {
 		t.Errorf("runs with team=red after another node started: %q, want %q", got, id)
@@ -295,14 +305,17 @@ func TestStartSoonAfterAnUpgradeAddsRunsOfOlderNodes(t *testing.T) {
 func TestBackupCarriesTheMetadataIndex(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		from, path := open(t, Options{}), filepath.Join(t.TempDir(), "backup")
-		must(t, from, tagged(tenant, "r1", map[string]string{"team": "red"}), tagged(tenant, "r2", map[string]string{"team": "blue", "job": "1"}))
+		must(t, from, tagged(tenant, "r1", map[string]string{"team": "red"}),
+			tagged(tenant, "r2", map[string]string{"team": "blue", "job": "1"}))
 		b, err := from.Backup(t.Context(), path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		// One from before there was the index has no rows of it.
-		older := resealed(t, resealed(t, path, "DELETE FROM run_metadata"), "DELETE FROM meta WHERE name='metadata_index'")
-		older = resealed(t, older, fmt.Sprintf("UPDATE meta SET value=replace(value,'\"rows\":%d','\"rows\":%d') WHERE name='backup'", b.Rows, b.Rows-3))
+		// A backup from before the index has no rows of it.
+		older := resealed(t, resealed(t, path, "DELETE FROM run_metadata"),
+			"DELETE FROM meta WHERE name='metadata_index'")
+		older = resealed(t, older, fmt.Sprintf("UPDATE meta SET value=replace(value,'\"rows\":%d','\"rows\":%d') "+
+			"WHERE name='backup'", b.Rows, b.Rows-3))
 		into := open(t, at)
 		_, _, err = into.Restore(t.Context(), older, func(int64, perdure.Instant) Adoption {
 			return Adoption{Run: func(r perdure.Run) (perdure.Run, []perdure.Line, error) { return r, nil, nil }}
@@ -313,6 +326,6 @@ func TestBackupCarriesTheMetadataIndex(t *testing.T) {
 		if got := listed(t, into, tenant, RunFilter{Metadata: map[string]string{"team": "blue"}}); got != "r2" {
 			t.Errorf("runs with team=blue after a restore: %q, want r2", got)
 		}
-		sound(t, into)
+		checkMetadataIndex(t, into)
 	})
 }

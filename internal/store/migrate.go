@@ -10,10 +10,11 @@ import (
 //go:embed schema/*.sql
 var schema embed.FS
 
-// migrate applies the files of schema/ that the store has not seen, in order, each in a transaction of its
-// own. They only add: a server one version older works on a newer schema.
+// migrate applies the files of schema/ that the store does not have yet, in order, each in a
+// transaction of its own. The files only add, so that a server one version older works on a newer
+// schema.
 //
-// With asIs nothing is applied: a store of another version is refused.
+// With asIs nothing is applied, and a store of another version is refused.
 func migrate(s Session, d *dialect, asIs bool) error {
 	if err := s.Begin(); err != nil {
 		return err
@@ -48,7 +49,7 @@ func migrate(s Session, d *dialect, asIs bool) error {
 	return fillMetadata(s, d, asIs)
 }
 
-// schemaVersion says which schema a store has: zero, if it has none yet.
+// schemaVersion gives the schema version of a store. It is zero for a store without tables.
 func schemaVersion(s Session, d *dialect) (n int, err error) {
 	exists := 0
 	err = s.Query(d.tableExists, []any{"meta"}, func(scan func(...any) error) error { return scan(&exists) })
@@ -56,16 +57,19 @@ func schemaVersion(s Session, d *dialect) (n int, err error) {
 		return 0, err
 	}
 	var text string
-	err = s.Query("SELECT value FROM meta WHERE name='schema'", nil, func(scan func(...any) error) error { return scan(&text) })
+	err = s.Query("SELECT value FROM meta WHERE name='schema'", nil,
+		func(scan func(...any) error) error { return scan(&text) })
 	if err != nil {
 		return 0, err
 	}
 	if n, err = strconv.Atoi(text); err != nil || n < 1 {
-		return 0, fmt.Errorf("the store says that its schema is %q, which is none: it is damaged, or not a store of Perdure", text)
+		return 0, fmt.Errorf("the store says that its schema is %q, which is none: it is damaged, or not a store "+
+			"of Perdure", text)
 	}
 	return n, nil
 }
 
+// applyFile applies one file of schema/ and records its version.
 func applyFile(s Session, text string, version int) error {
 	if err := s.Begin(); err != nil {
 		return err
@@ -74,7 +78,8 @@ func applyFile(s Session, text string, version int) error {
 		s.Rollback()
 		return err
 	}
-	_, err := s.Exec("INSERT INTO meta (name,value) VALUES ('schema',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{strconv.Itoa(version)})
+	_, err := s.Exec("INSERT INTO meta (name,value) VALUES ('schema',?) "+
+		"ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{strconv.Itoa(version)})
 	if err != nil {
 		s.Rollback()
 		return err
@@ -82,7 +87,7 @@ func applyFile(s Session, text string, version int) error {
 	return s.Commit()
 }
 
-// script executes the statements of a file, all at once where the session can.
+// script executes the statements of a file, in one call where the session can.
 func script(s Session, text string) error {
 	if whole, ok := s.(interface{ Script(string) error }); ok {
 		return whole.Script(text)

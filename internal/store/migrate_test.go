@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/store/pg"
 )
 
-// onOld calls f with a store of each kind as it was at a schema.
+// onOld calls f with a store on each database as it was at a schema version.
 func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *dialect, at Options)) {
 	t.Helper()
 	files, err := schema.ReadDir("schema")
@@ -52,25 +52,30 @@ func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *diale
 	})
 }
 
-// runsOfSchema10 is the table of runs as it was before schema 11.
+// runsOfSchema10 is the table of runs before schema 11.
 func runsOfSchema10() *table[perdure.Run] {
 	at := slices.Index(runTable.cols, "place")
-	return &table[perdure.Run]{name: "runs", once: true, keys: runTable.keys, cols: slices.Delete(slices.Clone(runTable.cols), at, at+1),
+	return &table[perdure.Run]{name: "runs", once: true, keys: runTable.keys,
+		cols: slices.Delete(slices.Clone(runTable.cols), at, at+1),
 		bind: func(r *perdure.Run) []any { return slices.Delete(runTable.bind(r), at, at+1) }}
 }
 
-// A store from before there were webhooks.
-func TestAStoreOfSchema3IsBroughtUp(t *testing.T) { onOld(t, 3, bringUp) }
+// Schema 3 is from before webhooks.
+func TestMigrationFromSchema3(t *testing.T) { onOld(t, 3, bringUp) }
 
 func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	t.Helper()
 	run := newRun("a", 1e15)
 	run.Options.Webhook = `"https://example.com/a"`
 	list := slices.Concat(runsOfSchema10().insert(d, []perdure.Run{run}), apiKeyTable.insert(d, []perdure.Key{
-		{ID: "admin", Tenant: "default", Platform: true, Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report", "keys:admin"}},
+		{ID: "admin", Tenant: "default", Platform: true,
+			Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report",
+				"keys:admin"}},
 		{ID: "worker", Tenant: "default", Platform: true, Scopes: []perdure.Scope{"worker:poll", "worker:report"}},
-		{ID: "tenant", Tenant: "acme", Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report", "keys:admin"}},
-	}), []statement{{"INSERT INTO outbox (tenant,run_id,seq,target,type,state,attempts,created_at,alarm_at) VALUES ('acme','a',1,'run','run:created','pending',0,1,1)", nil, 1}})
+		{ID: "tenant", Tenant: "acme", Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control",
+			"worker:poll", "worker:report", "keys:admin"}},
+	}), []statement{{"INSERT INTO outbox (tenant,run_id,seq,target,type,state,attempts,created_at,alarm_at) " +
+		"VALUES ('acme','a',1,'run','run:created','pending',0,1,1)", nil, 1}})
 	if _, err := execAll(old, list); err != nil {
 		t.Fatal(err)
 	}
@@ -82,13 +87,15 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	if err := s.View(t.Context(), func(v *View) error {
 		for id, want := range map[string]bool{"admin": true, "worker": false, "tenant": false} {
 			k, ok, err := v.Keys.Get(id)
-			if err != nil || !ok || k.Allows(perdure.ScopeWebhooks) != want || !k.Allows(perdure.ScopePoll) || k.Allows(perdure.ScopeKeys) != (id != "worker") {
-				t.Errorf("%s: %v, %v", id, k.Scopes, err)
+			if err != nil || !ok || k.Allows(perdure.ScopeWebhooks) != want || !k.Allows(perdure.ScopePoll) ||
+				k.Allows(perdure.ScopeKeys) != (id != "worker") {
+				t.Errorf("key %s: scopes after the migration = %v (%v), want webhooks:admin %t", id, k.Scopes, err,
+					want)
 			}
 		}
 		notes, err := v.Outbox.OfRun(tenant, "a")
 		if err != nil || len(notes) != 1 || notes[0].State != perdure.NoteDropped || notes[0].AlarmAt != 0 {
-			t.Errorf("%+v, %v", notes, err)
+			t.Errorf("notifications of run a = %+v (%v), want one that is dropped and has no alarm", notes, err)
 		}
 		return nil
 	}); err != nil {
@@ -97,7 +104,7 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
 		r, ok, err := tx.Runs.Get(tenant, "a")
 		if !ok || r.Options.Webhook != run.Options.Webhook {
-			t.Errorf("%+v", r)
+			t.Errorf("run a: found %t, webhook = %s, want %s", ok, r.Options.Webhook, run.Options.Webhook)
 		}
 		return err
 	}))[0]
@@ -106,8 +113,9 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	}
 }
 
-// A store from before there were approvals: who could do everything still can, and nobody else can do more than before.
-func TestAStoreOfSchema4IsBroughtUp(t *testing.T) {
+// Schema 4 is from before approvals. Keys with all scopes keep all of them, and no other key gets
+// more.
+func TestMigrationFromSchema4(t *testing.T) {
 	const all = "runs:create runs:read runs:control worker:poll worker:report webhooks:admin keys:admin"
 	keys := []perdure.Key{{ID: "admin", Platform: true}, {ID: "ops", Platform: true}, {ID: "tenant"}}
 	for i := range keys {
@@ -128,10 +136,13 @@ func TestAStoreOfSchema4IsBroughtUp(t *testing.T) {
 		if err := open(t, at).View(t.Context(), func(v *View) error {
 			for _, before := range keys {
 				k, ok, err := v.Keys.Get(before.ID)
-				// Schema 5 adds runs:approve; schema 11 audit:read beside keys:admin, and to platform keys what they could do without a scope.
+				// Schema 5 adds runs:approve. Schema 11 adds audit:read to keys:admin, and gives
+				// platform keys the scopes for what they could do without one.
 				more := map[string]int{"admin": 1 + 3, "ops": 2, "tenant": 1}[k.ID]
-				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") || len(k.Scopes) != len(before.Scopes)+more || k.Full() != (k.ID == "admin") {
-					t.Errorf("%s: %v, %v", k.ID, k.Scopes, err)
+				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") ||
+					len(k.Scopes) != len(before.Scopes)+more || k.Full() != (k.ID == "admin") {
+					t.Errorf("key %s: scopes after the migration = %v (%v), want %d", k.ID, k.Scopes, err,
+						len(before.Scopes)+more)
 				}
 			}
 			return nil
@@ -141,8 +152,8 @@ func TestAStoreOfSchema4IsBroughtUp(t *testing.T) {
 	})
 }
 
-// A store from before there was an audit log: platform keys keep what they could do without a scope, and the store has had its
-// first start.
+// Schema 10 is from before the audit log. Platform keys keep what they could do without a scope,
+// and the store counts as started before.
 func TestPlatformKeysKeepTheirRights(t *testing.T) {
 	onOld(t, 10, func(t *testing.T, old Session, d *dialect, at Options) {
 		keys := []perdure.Key{
@@ -157,7 +168,8 @@ func TestPlatformKeysKeepTheirRights(t *testing.T) {
 		if err := old.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		want := map[string]string{"later": "worker:poll platform:read platform:admin", "first": "keys:admin platform:read platform:admin audit:read",
+		want := map[string]string{"later": "worker:poll platform:read platform:admin",
+			"first":  "keys:admin platform:read platform:admin audit:read",
 			"tenant": "keys:admin audit:read", "reader": "runs:read"}
 		s := open(t, at)
 		if err := s.View(t.Context(), func(v *View) error {

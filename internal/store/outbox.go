@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -10,14 +11,42 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// maxAttempts bounds how many attempts of a notification are shown: one that is redelivered again and again has any number.
-const maxAttempts = 100
+var noteTable = &table[perdure.Notification]{
+	name: "outbox", versioned: true, version: func(n *perdure.Notification) *int64 { return &n.Version },
+	keys: []string{"tenant", "run_id", "seq", "target"},
+	cols: []string{"tenant", "run_id", "seq", "target", "type", "state", "attempts", "tries", "created_at", "alarm_at",
+		"status", "error", "version"},
+	bind: func(n *perdure.Notification) []any {
+		return []any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook), n.Type, n.State, n.Attempts, n.Tries,
+			int64(n.CreatedAt), orNull(n.AlarmAt), int64(n.Status), n.Error, n.Version}
+	},
+	scan: func(n *perdure.Notification) []any {
+		return []any{&n.Tenant, &n.RunID, &n.Seq, &n.Webhook, &n.Type, &n.State, &n.Attempts, &n.Tries, &n.CreatedAt,
+			nullable[perdure.Instant]{&n.AlarmAt}, &n.Status, &n.Error, &n.Version}
+	},
+}
 
-// Outbox holds what webhooks are told, and the attempts to tell them.
-type Outbox struct {
-	in       *Records
-	rows     staged[noteKey, perdure.Notification]
-	attempts added[perdure.WebhookAttempt]
+// millis scans a number of milliseconds.
+type millis struct{ d *time.Duration }
+
+func (m millis) Scan(v any) error {
+	n, _ := v.(int64)
+	*m.d = time.Duration(n) * time.Millisecond
+	return nil
+}
+
+var attemptTable = &table[perdure.WebhookAttempt]{
+	// quiet: an attempt whose commit had an unknown outcome is inserted again.
+	name: "webhook_attempts", quiet: true, keys: []string{"tenant", "run_id", "seq", "target", "n"},
+	cols: []string{"tenant", "run_id", "seq", "target", "n", "at", "took_ms", "status", "error", "response"},
+	bind: func(a *perdure.WebhookAttempt) []any {
+		return []any{string(a.Tenant), string(a.RunID), a.Seq, string(a.Webhook), a.N, int64(a.At),
+			a.Took.Milliseconds(), int64(a.Status), a.Error, a.Response}
+	},
+	scan: func(a *perdure.WebhookAttempt) []any {
+		return []any{&a.Tenant, &a.RunID, &a.Seq, &a.Webhook, &a.N, &a.At, millis{&a.Took}, &a.Status, &a.Error,
+			&a.Response}
+	},
 }
 
 type noteKey struct {
@@ -26,39 +55,15 @@ type noteKey struct {
 	w   perdure.WebhookID
 }
 
-// millis scans a number of milliseconds.
-type millis struct{ d *time.Duration }
-
-var noteTable = &table[perdure.Notification]{
-	name: "outbox", versioned: true, version: func(n *perdure.Notification) *int64 { return &n.Version }, keys: []string{"tenant", "run_id", "seq", "target"},
-	cols: []string{"tenant", "run_id", "seq", "target", "type", "state", "attempts", "tries", "created_at", "alarm_at", "status", "error", "version"},
-	bind: func(n *perdure.Notification) []any {
-		return []any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook), n.Type, n.State, n.Attempts, n.Tries, int64(n.CreatedAt), orNull(n.AlarmAt),
-			int64(n.Status), n.Error, n.Version}
-	},
-	scan: func(n *perdure.Notification) []any {
-		return []any{&n.Tenant, &n.RunID, &n.Seq, &n.Webhook, &n.Type, &n.State, &n.Attempts, &n.Tries, &n.CreatedAt, nullable[perdure.Instant]{&n.AlarmAt},
-			&n.Status, &n.Error, &n.Version}
-	},
+func keyOfNote(n *perdure.Notification) noteKey {
+	return noteKey{runKey{n.Tenant, n.RunID}, n.Seq, n.Webhook}
 }
 
-var attemptTable = &table[perdure.WebhookAttempt]{
-	// quiet: one whose outcome was unknown is written down again.
-	name: "webhook_attempts", quiet: true, keys: []string{"tenant", "run_id", "seq", "target", "n"},
-	cols: []string{"tenant", "run_id", "seq", "target", "n", "at", "took_ms", "status", "error", "response"},
-	bind: func(a *perdure.WebhookAttempt) []any {
-		return []any{string(a.Tenant), string(a.RunID), a.Seq, string(a.Webhook), a.N, int64(a.At), a.Took.Milliseconds(), int64(a.Status), a.Error, a.Response}
-	},
-	scan: func(a *perdure.WebhookAttempt) []any {
-		return []any{&a.Tenant, &a.RunID, &a.Seq, &a.Webhook, &a.N, &a.At, millis{&a.Took}, &a.Status, &a.Error, &a.Response}
-	},
-}
-
-// A Mailbox is an endpoint with something to send, and when the first of it is due.
-type Mailbox struct {
-	Tenant  perdure.TenantID
-	Webhook perdure.WebhookID
-	Due     perdure.Instant
+// Outbox holds notifications for webhooks, and the attempts to deliver them.
+type Outbox struct {
+	in       *Records
+	rows     staged[noteKey, perdure.Notification]
+	attempts added[perdure.WebhookAttempt]
 }
 
 func (repo *Outbox) open(in *Records) {
@@ -67,28 +72,29 @@ func (repo *Outbox) open(in *Records) {
 	repo.attempts.over(in, attemptTable)
 }
 
-func keyOfNote(n *perdure.Notification) noteKey {
-	return noteKey{runKey{n.Tenant, n.RunID}, n.Seq, n.Webhook}
-}
-
-// Put stages a notification. Its version is counted when the batch is written.
-func (repo *Outbox) Put(n perdure.Notification) { repo.rows.put(keyOfNote(&n), n) }
-
 // Get gives a notification.
-func (repo *Outbox) Get(t perdure.TenantID, run perdure.RunID, seq int64, w perdure.WebhookID) (perdure.Notification, bool, error) {
-	return repo.rows.load(noteKey{runKey{t, run}, seq, w}, "WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq, string(w))
+func (repo *Outbox) Get(
+	t perdure.TenantID, run perdure.RunID, seq int64, w perdure.WebhookID,
+) (perdure.Notification, bool, error) {
+	return repo.rows.load(noteKey{runKey{t, run}, seq, w}, "WHERE tenant=? AND run_id=? AND seq=? AND target=?",
+		string(t), string(run), seq, string(w))
 }
 
-// Pending gives an endpoint's notifications whose alarm is not later than an instant, the earliest first. There
-// may be more: fewer than the limit are given where the batch has changed some, and full says that the limit was reached.
-func (repo *Outbox) Pending(t perdure.TenantID, w perdure.WebhookID, until perdure.Instant, limit int) (out []perdure.Notification, full bool, err error) {
+// Pending gives an endpoint's notifications whose alarm is not later than an instant, the earliest
+// first. full says that the query reached its limit, so that there may be more. Notifications that
+// the batch has changed may be missing.
+func (repo *Outbox) Pending(
+	t perdure.TenantID, w perdure.WebhookID, until perdure.Instant, limit int,
+) (out []perdure.Notification, full bool, err error) {
 	rows := 0
-	err = noteTable.query(repo.in.sess, "WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, run_id, seq"+atMost,
+	err = noteTable.query(repo.in.sess, "WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at<=? "+
+		"ORDER BY alarm_at, run_id, seq"+atMost,
 		[]any{string(t), string(w), int64(until), int64(limit)}, func(n *perdure.Notification) error {
 			rows++
 			k := keyOfNote(n)
 			repo.rows.absorb(k, *n, true)
-			if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until { // the batch may have changed it
+			// The batch may have changed it.
+			if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until {
 				out = append(out, cur)
 			}
 			return nil
@@ -96,29 +102,14 @@ func (repo *Outbox) Pending(t perdure.TenantID, w perdure.WebhookID, until perdu
 	return out, rows == limit, err
 }
 
-// NextAlarm is when the first of an endpoint's notifications rings that has not rung yet, or zero.
+// NextAlarm gives the earliest alarm of an endpoint's notifications that has not passed yet, or
+// zero.
 func (repo *Outbox) NextAlarm(t perdure.TenantID, w perdure.WebhookID) (at perdure.Instant, err error) {
-	err = repo.in.sess.Query("SELECT min(alarm_at) FROM outbox WHERE tenant=? AND target=? AND alarm_at IS NOT NULL AND alarm_at>?",
-		[]any{string(t), string(w), int64(repo.in.Now)}, func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) })
+	err = repo.in.sess.Query("SELECT min(alarm_at) FROM outbox WHERE tenant=? AND target=? AND alarm_at IS NOT NULL "+
+		"AND alarm_at>?",
+		[]any{string(t), string(w), int64(repo.in.Now)},
+		func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&at}) })
 	return at, err
-}
-
-// FirstAttempt is when the first attempt to send a notification after its nth was made, or zero.
-func (repo *Outbox) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instant, err error) {
-	err = repo.in.sess.Query("SELECT min(at) FROM webhook_attempts WHERE tenant=? AND run_id=? AND seq=? AND target=? AND n>?",
-		[]any{string(of.Tenant), string(of.RunID), of.Seq, string(of.Webhook), n}, func(scan func(...any) error) error {
-			return scan(nullable[perdure.Instant]{&at})
-		})
-	return at, err
-}
-
-// AddAttempt stages an attempt to send a notification.
-func (repo *Outbox) AddAttempt(a perdure.WebhookAttempt) { repo.attempts.add(a) }
-
-func (m millis) Scan(v any) error {
-	n, _ := v.(int64)
-	*m.d = time.Duration(n) * time.Millisecond
-	return nil
 }
 
 // OfRun lists a run's notifications.
@@ -126,15 +117,17 @@ func (repo *Outbox) OfRun(t perdure.TenantID, run perdure.RunID) ([]perdure.Noti
 	return repo.where("WHERE tenant=? AND run_id=? ORDER BY seq, target", string(t), string(run))
 }
 
-// Deliveries lists what an endpoint was told, is told and will be told, newest first: in one state, or all with an
-// empty one. before is the cursor, the id of the last one of the page before.
-func (repo *Outbox) Deliveries(t perdure.TenantID, w perdure.WebhookID, state, before string, limit int) ([]perdure.Notification, error) {
+// Deliveries lists the notifications of an endpoint, newest first: in one state, or all if state is
+// empty. before is the cursor, the id of the last one of the previous page.
+func (repo *Outbox) Deliveries(
+	t perdure.TenantID, w perdure.WebhookID, state, before string, limit int,
+) ([]perdure.Notification, error) {
 	where, args := "WHERE tenant=? AND target=?", []any{string(t), string(w)}
 	if state != "" {
 		if !slices.Contains(perdure.NoteStates, state) {
 			return nil, perdure.Invalid("state", "%.40q is none of %s", state, strings.Join(perdure.NoteStates, ", "))
 		}
-		where += " AND state='" + state + "'" // not as an argument: an index is for the dead alone
+		where += " AND state='" + state + "'" // not an argument, so that the partial index of dead ones is used
 	}
 	if before != "" {
 		last, ok, err := repo.Delivery(t, before)
@@ -156,13 +149,15 @@ func (repo *Outbox) Delivery(t perdure.TenantID, id string) (n perdure.Notificat
 	if !ok {
 		return n, false, nil
 	}
-	list, err := repo.where("WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq, string(w))
+	list, err := repo.where("WHERE tenant=? AND run_id=? AND seq=? AND target=?", string(t), string(run), seq,
+		string(w))
 	if err != nil || len(list) == 0 {
 		return n, false, err
 	}
 	return list[0], true, nil
 }
 
+// where reads notifications as the database has them.
 func (repo *Outbox) where(where string, args ...any) ([]perdure.Notification, error) {
 	var out []perdure.Notification
 	err := noteTable.query(repo.in.sess, where, args, func(n *perdure.Notification) error {
@@ -172,10 +167,25 @@ func (repo *Outbox) where(where string, args ...any) ([]perdure.Notification, er
 	return out, err
 }
 
-// Attempts gives the last attempts to send a notification, in order, at most maxAttempts.
+// FirstAttempt gives the instant of the first attempt after the nth, or zero.
+func (repo *Outbox) FirstAttempt(of *perdure.Notification, n int64) (at perdure.Instant, err error) {
+	err = repo.in.sess.Query("SELECT min(at) FROM webhook_attempts WHERE tenant=? AND run_id=? AND seq=? "+
+		"AND target=? AND n>?",
+		[]any{string(of.Tenant), string(of.RunID), of.Seq, string(of.Webhook), n}, func(scan func(...any) error) error {
+			return scan(nullable[perdure.Instant]{&at})
+		})
+	return at, err
+}
+
+// maxAttempts bounds how many attempts are shown. A notification that is redelivered repeatedly has
+// any number of them.
+const maxAttempts = 100
+
+// Attempts gives the last attempts to deliver a notification, in order, at most maxAttempts.
 func (repo *Outbox) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt, error) {
 	var out []perdure.WebhookAttempt
-	err := attemptTable.query(repo.in.sess, fmt.Sprintf("WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n DESC LIMIT %d", maxAttempts),
+	err := attemptTable.query(repo.in.sess,
+		fmt.Sprintf("WHERE tenant=? AND run_id=? AND seq=? AND target=? ORDER BY n DESC LIMIT %d", maxAttempts),
 		[]any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook)}, func(a *perdure.WebhookAttempt) error {
 			out = append(out, *a)
 			return nil
@@ -184,29 +194,34 @@ func (repo *Outbox) Attempts(n *perdure.Notification) ([]perdure.WebhookAttempt,
 	return out, err
 }
 
-// mailboxes steps from endpoint to endpoint along their index, however many rows each has: to the tenant's next one, or the
-// next tenant's first. (A pair is not compared: with the pairs of a recursive query SQLite would use half of the index.)
-// Every column is looked for by itself, since not every database can take a row from a query inside a step.
-//
-// After so many endpoints of a tenant it goes on with the next tenant: MailboxesOf finds the others. No id of an endpoint begins with a tilde.
-func mailboxes(perTenant int) string {
-	next := func(tenant, target string) string {
-		var cols []string
-		for _, col := range []string{"tenant", "target", "alarm_at"} {
-			from := "(SELECT o." + col + " FROM outbox o WHERE o.alarm_at IS NOT NULL AND o.tenant"
-			cols = append(cols, "coalesce("+from+"="+tenant+" AND o.target>"+target+" ORDER BY o.target, o.alarm_at LIMIT 1), "+
-				from+">"+tenant+" ORDER BY o.tenant, o.target, o.alarm_at LIMIT 1))")
-		}
-		return strings.Join(cols, ", ")
-	}
-	from := fmt.Sprintf("CASE WHEN box.m>=%d THEN '~' ELSE box.target END", perTenant)
-	another := "EXISTS (SELECT 1 FROM outbox o WHERE o.alarm_at IS NOT NULL AND o.tenant=box.tenant AND o.target>" + from + ")"
-	return "WITH RECURSIVE box(tenant, target, alarm_at, n, m) AS (SELECT " + next("?", "?") + ", 1, 1 UNION ALL SELECT " + next("box.tenant", from) +
-		", n+1, CASE WHEN " + another + " THEN m+1 ELSE 1 END FROM box WHERE box.tenant IS NOT NULL AND n<CAST(? AS BIGINT)) " +
-		"SELECT tenant, target, alarm_at FROM box WHERE tenant IS NOT NULL"
+// A Mailbox is an endpoint with notifications to send, and the instant when the first one is due.
+type Mailbox struct {
+	Tenant  perdure.TenantID
+	Webhook perdure.WebhookID
+	Due     perdure.Instant
 }
 
-// MailboxesOf gives the endpoints of a tenant behind one of them that have something to send, now or later, in order.
+// MailboxesEach is how many endpoints of a tenant Mailboxes gives before it continues with the next
+// tenant.
+const MailboxesEach = 100
+
+var (
+	mailboxesOfAll = mailboxes(MailboxesEach)
+	mailboxesOfOne = mailboxes(math.MaxInt32)
+)
+
+// Mailboxes gives the endpoints after one that have something to send, now or later, in order: of
+// every tenant at most MailboxesEach.
+func (repo *Outbox) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
+	err = repo.mailboxes(mailboxesOfAll, after, limit, func(m Mailbox) error {
+		out = append(out, m)
+		return nil
+	})
+	return out, err
+}
+
+// MailboxesOf gives the endpoints of a tenant after one that have something to send, now or later,
+// in order.
 func (repo *Outbox) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err error) {
 	err = repo.mailboxes(mailboxesOfOne, after, limit, func(m Mailbox) error {
 		if m.Tenant != after.Tenant {
@@ -221,23 +236,50 @@ func (repo *Outbox) MailboxesOf(after Mailbox, limit int) (out []Mailbox, err er
 	return out, err
 }
 
-// Mailboxes gives the endpoints behind one of them that have something to send, now or later, in order: of every tenant the first
-// MailboxesEach.
-func (repo *Outbox) Mailboxes(after Mailbox, limit int) (out []Mailbox, err error) {
-	err = repo.mailboxes(mailboxesOfAll, after, limit, func(m Mailbox) error {
-		out = append(out, m)
-		return nil
-	})
-	return out, err
-}
-
+// mailboxes runs one of the mailbox queries after a position.
 func (repo *Outbox) mailboxes(query string, after Mailbox, limit int, give func(Mailbox) error) error {
 	t, w := string(after.Tenant), string(after.Webhook)
-	return repo.in.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)}, func(scan func(...any) error) error {
-		var m Mailbox
-		if err := scan(&m.Tenant, &m.Webhook, &m.Due); err != nil {
-			return err
-		}
-		return give(m)
-	})
+	return repo.in.sess.Query(query, []any{t, w, t, t, w, t, t, w, t, int64(limit)},
+		func(scan func(...any) error) error {
+			var m Mailbox
+			if err := scan(&m.Tenant, &m.Webhook, &m.Due); err != nil {
+				return err
+			}
+			return give(m)
+		})
 }
+
+// mailboxes is a recursive query that steps from endpoint to endpoint along their index, however
+// many rows each has. A step goes to the tenant's next endpoint, or to the next tenant's first one.
+//
+// The comparison is not written with a pair of columns: in a recursive query SQLite would use only
+// half of the index for it. Every column is looked up separately, since not every database can take
+// a row from a subquery.
+//
+// After perTenant endpoints of a tenant it continues with the next tenant; MailboxesOf finds the
+// others. '~' is greater than every endpoint id.
+func mailboxes(perTenant int) string {
+	next := func(tenant, target string) string {
+		var cols []string
+		for _, col := range []string{"tenant", "target", "alarm_at"} {
+			from := "(SELECT o." + col + " FROM outbox o WHERE o.alarm_at IS NOT NULL AND o.tenant"
+			cols = append(cols, "coalesce("+from+"="+tenant+" AND o.target>"+target+
+				" ORDER BY o.target, o.alarm_at LIMIT 1), "+
+				from+">"+tenant+" ORDER BY o.tenant, o.target, o.alarm_at LIMIT 1))")
+		}
+		return strings.Join(cols, ", ")
+	}
+	from := fmt.Sprintf("CASE WHEN box.m>=%d THEN '~' ELSE box.target END", perTenant)
+	another := "EXISTS (SELECT 1 FROM outbox o WHERE o.alarm_at IS NOT NULL AND o.tenant=box.tenant AND o.target>" +
+		from + ")"
+	return "WITH RECURSIVE box(tenant, target, alarm_at, n, m) AS (SELECT " + next("?", "?") +
+		", 1, 1 UNION ALL SELECT " + next("box.tenant", from) +
+		", n+1, CASE WHEN " + another + " THEN m+1 ELSE 1 END FROM box WHERE box.tenant IS NOT NULL " +
+		"AND n<CAST(? AS BIGINT)) SELECT tenant, target, alarm_at FROM box WHERE tenant IS NOT NULL"
+}
+
+// Put stages a notification. Its version is incremented when the batch is written.
+func (repo *Outbox) Put(n perdure.Notification) { repo.rows.put(keyOfNote(&n), n) }
+
+// AddAttempt stages an attempt to deliver a notification.
+func (repo *Outbox) AddAttempt(a perdure.WebhookAttempt) { repo.attempts.add(a) }

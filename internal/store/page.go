@@ -4,15 +4,18 @@ import (
 	"errors"
 )
 
-// A Page says which part of a list is wanted: the entries after a key, so many of them, and no more than so many bytes unless it is one.
+// A Page selects a part of a list: entries after a key, up to Limit, and up to Bytes unless there
+// is only one.
 type Page struct {
 	After        string
-	Limit, Bytes int // zero bytes: PageBytes
+	Limit, Bytes int // zero Bytes: PageBytes
 }
 
-// paged reads a page of a table whose rows are in the order of a key. next is the key of the last entry, if there may be more. Rows are
-// read a few at a time, so that large ones are not read for nothing.
-func paged[T any](p Page, read func(after string, n int, row func(*T) error) error, key func(*T) string, size func(*T) int) (out []T, next string, err error) {
+// paged reads a page of rows in the order of a key. next is the key of the last entry, if there may
+// be more. It reads a few rows at a time, so that large ones are not read in vain.
+func paged[T any](
+	p Page, read func(after string, n int, row func(*T) error) error, key func(*T) string, size func(*T) int,
+) (out []T, next string, err error) {
 	if p.Bytes == 0 {
 		p.Bytes = PageBytes
 	}
@@ -40,5 +43,3 @@ func paged[T any](p Page, read func(after string, n int, row func(*T) error) err
 		}
 	}
 }
-
-// ---- queues

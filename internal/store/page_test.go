@@ -8,8 +8,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// pagesOf follows a list, and gives its entries and how many there were on each page.
-func pagesOf[T any](t *testing.T, s *Store, p Page, read func(*View, Page) ([]T, string, error)) (all []T, sizes []int) {
+// pagesOf reads all pages of a list, and gives its entries and the number on each page.
+func pagesOf[T any](
+	t *testing.T, s *Store, p Page, read func(*View, Page) ([]T, string, error),
+) (all []T, sizes []int) {
 	t.Helper()
 	for {
 		var next string
@@ -32,7 +34,9 @@ func TestListsByNameArePaged(t *testing.T) {
 		must(t, s, opFunc(func(tx *Tx) error {
 			for i := range 7 {
 				id := fmt.Sprintf("n%d", i)
-				tx.Workers.rows.put(workerKey{tenant, id}, perdure.Worker{Tenant: tenant, ID: id, Queues: perdure.Value(`["` + strings.Repeat("q", 3000) + `"]`)})
+				tx.Workers.rows.put(workerKey{tenant, id},
+					perdure.Worker{Tenant: tenant, ID: id,
+						Queues: perdure.Value(`["` + strings.Repeat("q", 3000) + `"]`)})
 				tx.Workers.rows.put(workerKey{"other", id}, perdure.Worker{Tenant: "other", ID: id, Queues: "[]"})
 				tx.Keys.rows.put("k"+id, perdure.Key{ID: "k" + id, Tenant: tenant, Platform: i%2 == 1})
 				tx.Queues.rows.put(queueKey{tenant, id}, QueueRow{Tenant: tenant, Name: id})
@@ -51,7 +55,8 @@ func TestListsByNameArePaged(t *testing.T) {
 			t.Errorf("workers of 3 KB, 10 bytes a page: pages of %v, want one each", sizes)
 		}
 		for platform, want := range map[bool]string{true: "[4 3]", false: "[4]"} {
-			_, sizes := pagesOf(t, s, Page{Limit: 4}, func(v *View, p Page) ([]perdure.Key, string, error) { return v.Keys.Page(tenant, platform, p) })
+			_, sizes := pagesOf(t, s, Page{Limit: 4},
+				func(v *View, p Page) ([]perdure.Key, string, error) { return v.Keys.Page(tenant, platform, p) })
 			if got := fmt.Sprint(sizes); got != want && got != strings.Replace(want, "]", " 0]", 1) {
 				t.Errorf("keys, with the platform's: %v: pages of %s, want %s", platform, got, want)
 			}
@@ -78,7 +83,8 @@ func TestQueuesAreCountedPageByPage(t *testing.T) {
 		}
 		must(t, s, ops...)
 		for most, atLeast := range map[int]bool{9: false, 8: true} {
-			all, sizes := pagesOf(t, s, Page{Limit: 2}, func(v *View, p Page) ([]QueueDepth, string, error) { return v.Queues.Page(tenant, p, most) })
+			all, sizes := pagesOf(t, s, Page{Limit: 2},
+				func(v *View, p Page) ([]QueueDepth, string, error) { return v.Queues.Page(tenant, p, most) })
 			if fmt.Sprint(sizes) != "[2 1]" {
 				t.Fatalf("queues, 2 a page: pages of %v, want [2 1]", sizes)
 			}
@@ -86,25 +92,28 @@ func TestQueuesAreCountedPageByPage(t *testing.T) {
 			for _, q := range all {
 				counted += q.Queued + q.Running + q.Suspended
 				if q.AtLeast != atLeast {
-					t.Errorf("queue %s with %d of 9 runs counted: at least = %v, want %v", q.Name, most, q.AtLeast, atLeast)
+					t.Errorf("queue %s with %d of 9 runs counted: at least = %v, want %v", q.Name, most, q.AtLeast,
+						atLeast)
 				}
 			}
 			if counted != most {
 				t.Errorf("%d runs were counted, want %d", counted, most)
 			}
-			if q := all[2]; !atLeast && q != (QueueDepth{Name: "q2", Queued: 2, Claimable: 2, Suspended: 1, Oldest: 1002}) {
+			if q := all[2]; !atLeast && q != (QueueDepth{Name: "q2", Queued: 2, Claimable: 2, Suspended: 1,
+				Oldest: 1002}) {
 				t.Errorf("queue q2: %+v, want 2 queued and claimable since 1002, 1 suspended", q)
 			}
 		}
 	})
 }
 
-func TestRareDeadLettersAreLookedForInBoundedSteps(t *testing.T) {
+func TestRareDeadLettersAreFoundInBoundedSteps(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		must(t, s, opFunc(func(tx *Tx) error {
 			for i := range 25 {
-				d := perdure.DeadLetter{Tenant: tenant, RunID: ref(fmt.Sprintf("r%02d", i)), Kind: "job", Queue: "default", Cause: "common"}
+				d := perdure.DeadLetter{Tenant: tenant, RunID: ref(fmt.Sprintf("r%02d", i)), Kind: "job",
+					Queue: "default", Cause: "common"}
 				if i == 1 || i == 14 {
 					d.Cause = "rare"
 				}
@@ -130,7 +139,8 @@ func TestRareDeadLettersAreLookedForInBoundedSteps(t *testing.T) {
 				}
 			}
 		}
-		if got := strings.Join(read(LetterFilter{Cause: "rare", Limit: 50, Rows: 10}), " "); got != "→r15 r14 →r05 r01 →" {
+		if got := strings.Join(read(LetterFilter{Cause: "rare", Limit: 50, Rows: 10}),
+			" "); got != "→r15 r14 →r05 r01 →" {
 			t.Errorf("rare letters, 10 looked at for a page: %q, want →r15 r14 →r05 r01 →", got)
 		}
 		if got := strings.Join(read(LetterFilter{Cause: "rare", Limit: 1}), " "); got != "r14 →r14 r01 →r01 →" {
@@ -148,12 +158,13 @@ func TestRareDeadLettersAreLookedForInBoundedSteps(t *testing.T) {
 	})
 }
 
-func TestRareApprovalsAreLookedForInBoundedSteps(t *testing.T) {
+func TestRareApprovalsAreFoundInBoundedSteps(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		must(t, s, opFunc(func(tx *Tx) error {
 			for i := range 9 {
-				a := perdure.Approval{Tenant: tenant, RunID: "r", WaitID: fmt.Sprintf("w%d", i), ID: perdure.ApprovalID(fmt.Sprintf("a%d", i)), State: "closed", OpenedAt: perdure.Instant(1 + i/2)}
+				a := perdure.Approval{Tenant: tenant, RunID: "r", WaitID: fmt.Sprintf("w%d", i),
+					ID: perdure.ApprovalID(fmt.Sprintf("a%d", i)), State: "closed", OpenedAt: perdure.Instant(1 + i/2)}
 				if i == 7 {
 					a.State = "timed_out"
 				}

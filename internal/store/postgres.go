@@ -16,17 +16,18 @@ import (
 
 var postgresDialect = &dialect{
 	name: "postgres",
-	// Texts compare byte by byte, as they do in Go and in SQLite, whatever the database's language is.
-	schema:      strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`, "{bytes}", "BYTEA"),
-	tableExists: "SELECT count(*) FROM information_schema.tables WHERE table_schema=current_schema() AND table_name=?::text",
-	contains:    "position(?::text IN metadata)>0",
-	indexed:     func(string) string { return "" },
-	skipLocked:  " FOR UPDATE SKIP LOCKED",
+	// Texts compare byte by byte, as in Go and SQLite, whatever the locale of the database is.
+	schema: strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`, "{bytes}", "BYTEA"),
+	tableExists: "SELECT count(*) FROM information_schema.tables WHERE table_schema=current_schema() " +
+		"AND table_name=?::text",
+	contains:   "position(?::text IN metadata)>0",
+	indexed:    func(string) string { return "" },
+	skipLocked: " FOR UPDATE SKIP LOCKED",
 	anyOf: func(column string, values []string) (string, []any) {
 		return column + " = ANY(?::text[])", []any{values}
 	},
-	// All columns come from the arguments: the planner, who may have seen the table empty, has no way to read more of
-	// it than these rows.
+	// All columns come from the arguments. The planner may have statistics of an empty table, and
+	// this leaves it no plan that reads more than these rows.
 	keyed: func(table string, columns, fixed, values []string) (string, []any) {
 		kinds, args := slices.Repeat([]string{"?::text[]"}, len(columns)), make([]any, len(columns))
 		for i := range columns {
@@ -58,7 +59,7 @@ var postgresDialect = &dialect{
 	busy:     pg.IsBusy,
 }
 
-// joinGiven joins a table with what is given of its columns.
+// joinGiven joins a table with given values of its columns.
 func joinGiven(table string, columns []string, given string) string {
 	names, on := make([]string, len(columns)), make([]string, len(columns))
 	for i, c := range columns {
@@ -73,15 +74,15 @@ func isText(v any) bool {
 	return ok
 }
 
-// How long one statement may take at the server. The watchdog's statements are small, and whatever else it has to do
-// waits for the one that is slow. The readers have Options.QueryDeadline.
+// Time limits of one statement at the server. The watchdog's statements are small, and the rest of
+// its work waits for a slow one. Readers have Options.QueryDeadline.
 const (
 	writeTimeout = 15 * time.Second
 	watchTimeout = 5 * time.Second
 	clockTimeout = 30 * time.Second
 )
 
-// migratePostgres brings the schema up to date. Nodes that start at once do it one after the other.
+// migratePostgres migrates the schema. Nodes that start at the same time do it one after the other.
 func migratePostgres(p *pg.Server, asIs bool) error {
 	s, err := p.Migrator()
 	if err != nil {
@@ -91,31 +92,34 @@ func migratePostgres(p *pg.Server, asIs bool) error {
 	return migrate(s, postgresDialect, asIs)
 }
 
-// A serverClock follows the clock of the database. In between it counts on its own, and it asks again every
-// second. It is never ahead of the server's by more than the two drift apart in that time, and behind it by no
-// more than an answer takes.
+// A serverClock follows the clock of the database. It asks once a second and counts on its own in
+// between. It is ahead of the server's clock at most by the drift in that time, and behind by the
+// time that an answer takes.
 type serverClock struct {
 	sess *pg.Session
 	log  *slog.Logger
 
 	mu   sync.Mutex
 	at   perdure.Instant // the server's clock …
-	zero time.Duration   // … when our own counter showed this
-	last perdure.Instant // the latest instant that was given out
+	zero time.Duration   // … when the local counter showed this
+	last perdure.Instant // the latest instant that now has returned
 
 	heard time.Time // when the server last answered
-	err   error     // of the last question
-	back  func()    // is called when the clock goes back
+	err   error     // of the last query
+	back  func()    // called when the server's clock was set back
 }
 
 const clockEvery = time.Second
 
-// awayAfter is how long a database may be silent. A restart passes unnoticed, except by who has to wait for it.
+// awayAfter is how long a database may be silent before it counts as away. A restart usually takes
+// less.
 const awayAfter = 3 * time.Second
 
-// jump is by how much the server's clock may be set back without anybody noticing: the time stands still that long.
+// jump is by how much the server's clock may be set back without a warning. The store's clock
+// stands still for that long.
 const jump = time.Second
 
+// startServerClock reads the server's clock for the first time.
 func startServerClock(p *pg.Server, log *slog.Logger) (*serverClock, error) {
 	c := &serverClock{sess: p.Reader(clockTimeout), log: log}
 	if err := c.ask(); err != nil {
@@ -124,9 +128,11 @@ func startServerClock(p *pg.Server, log *slog.Logger) (*serverClock, error) {
 	return c, nil
 }
 
+// ask reads the server's clock.
 func (c *serverClock) ask() error {
 	var at int64
-	err := c.sess.Query("SELECT (extract(epoch FROM clock_timestamp())*1000000)::bigint", nil, func(scan func(...any) error) error { return scan(&at) })
+	err := c.sess.Query("SELECT (extract(epoch FROM clock_timestamp())*1000000)::bigint", nil,
+		func(scan func(...any) error) error { return scan(&at) })
 	now := counting()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +150,8 @@ func (c *serverClock) ask() error {
 	return nil
 }
 
-// now is the server's time. It does not go back, unless the server's clock was set back by more than a moment.
+// now gives the server's time. It does not go back, unless the server's clock was set back by more
+// than jump.
 func (c *serverClock) now() perdure.Instant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +159,7 @@ func (c *serverClock) now() perdure.Instant {
 	return c.last
 }
 
-// away tells whether the server is silent.
+// away tells whether the server has been silent for longer than awayAfter.
 func (c *serverClock) away() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +171,7 @@ func (c *serverClock) away() error {
 	return nil
 }
 
-// follow asks until done.
+// follow asks every second until done is closed.
 func (c *serverClock) follow(done <-chan struct{}) {
 	tick := time.NewTicker(clockEvery)
 	defer tick.Stop()

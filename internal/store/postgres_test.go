@@ -19,9 +19,9 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// A commit whose answer does not come is looked up by the number of its transaction: what was committed is not
-// written again, and what was not is.
-func TestACommitWhoseAnswerIsLostIsResolved(t *testing.T) {
+// After a commit without an answer, the session asks for the outcome by the number of the
+// transaction. A committed transaction is not written again, and one that was not committed is.
+func TestCommitWithLostAnswerIsResolved(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
 		name    string
@@ -34,9 +34,10 @@ func TestACommitWhoseAnswerIsLostIsResolved(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			at := Options{URL: pool.New(t)}
-			w := tapped(t, at.URL)
+			w := newWire(t, at.URL)
 			at.URL = w.url
-			at.Hooks.Age = func() time.Duration { return 0 } // on a busy machine a decision may become too old, and is made again
+			// On a busy machine a decision may become too old and be repeated.
+			at.Hooks.Age = func() time.Duration { return 0 }
 			s := open(t, at)
 			if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
 				t.Fatal(err)
@@ -57,26 +58,27 @@ func TestACommitWhoseAnswerIsLostIsResolved(t *testing.T) {
 				}))[0]
 				w.set(nil)
 				if err != nil || !hit || decided < x.decided[0] || decided > x.decided[len(x.decided)-1] {
-					t.Fatalf("decided %d times, cut: %v, %v", decided, hit, err)
+					t.Fatalf("batch = %v, decided %d times, want nil after one of %v; cut: %t", err, decided,
+						x.decided, hit)
 				}
 				if after := count(t, s, "SELECT version FROM runs"); after != before+1 {
-					t.Fatalf("version %d became %d", before, after)
+					t.Fatalf("run a: version after one write = %d, want %d", after, before+1)
 				}
 			}
 		})
 	}
 }
 
-// Wherever a connection is cut, reading and writing go on, and nothing is written twice.
-func TestAConnectionThatIsCutAnywhereIsMadeAnew(t *testing.T) {
+// Wherever a connection is cut, reads and writes succeed, and nothing is written twice.
+func TestConnectionCutAnywhereIsReplaced(t *testing.T) {
 	at := Options{URL: pool.New(t)}
-	w := tapped(t, at.URL)
+	w := newWire(t, at.URL)
 	at.URL = w.url
 	s := open(t, at)
 	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
 		t.Fatal(err)
 	}
-	// The n-th piece that comes by, in either direction, is the last of its connection.
+	// The nth piece of data, in either direction, is the last of its connection.
 	for n, hit := 1, true; hit; n++ {
 		for _, how := range []cutting{cutBefore, cutAfter} {
 			seen := 0
@@ -100,17 +102,17 @@ func TestAConnectionThatIsCutAnywhereIsMadeAnew(t *testing.T) {
 			}
 			w.set(nil)
 			if after := count(t, s, "SELECT version FROM runs"); after != before+1 {
-				t.Fatalf("cut at piece %d: version %d became %d", n, before, after)
+				t.Fatalf("cut at piece %d: version of run a after one write = %d, want %d", n, after, before+1)
 			}
 			hit = seen >= n
 		}
 		if n > 200 {
-			t.Fatal("it does not come to an end")
+			t.Fatal("more than 200 pieces were sent for one read and one write")
 		}
 	}
 }
 
-func TestAFailedCommitOfPostgreSQLIsNeverAnAcknowledgement(t *testing.T) {
+func TestFailedPostgreSQLCommitIsNotAcknowledged(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		at := Options{URL: pool.New(t)}
 		var all []*faulty
@@ -122,13 +124,14 @@ func TestAFailedCommitOfPostgreSQLIsNeverAnAcknowledgement(t *testing.T) {
 		s := open(t, at)
 		all[0].commit = errDisk
 		errs := s.Batch(s.Now(), insert("a"), insert("b"))
-		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown || all[0].failed != 1 {
-			t.Errorf("%v after %d commits", errs, all[0].failed)
+		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown ||
+			all[0].failed != 1 {
+			t.Errorf("batch = %v after %d failed commits, want unknown after 1", errs, all[0].failed)
 		}
-		// The file is the server's: nothing is in doubt but the batch.
+		// The server owns the file: only the batch is in doubt.
 		all[0].commit = nil
 		if err := s.Batch(s.Now(), insert("c"))[0]; err != nil || s.Err() != nil {
-			t.Errorf("%v, %v", err, s.Err())
+			t.Errorf("next batch = %v, Err = %v, want nil: the server owns the file", err, s.Err())
 		}
 		want := 1
 		if after {
@@ -140,7 +143,7 @@ func TestAFailedCommitOfPostgreSQLIsNeverAnAcknowledgement(t *testing.T) {
 	}
 }
 
-// as gives an address for another role or database.
+// as gives the address of another role or database.
 func as(t *testing.T, address string, change func(*url.URL)) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -151,7 +154,7 @@ func as(t *testing.T, address string, change func(*url.URL)) string {
 	return u.String()
 }
 
-func TestUnsafeSettingsOfPostgreSQLRefuseToStart(t *testing.T) {
+func TestUnsafePostgreSQLSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	c, err := pgtest.Start(pgtest.Options{})
 	if err != nil {
@@ -199,10 +202,11 @@ func TestUnsafeSettingsOfPostgreSQLRefuseToStart(t *testing.T) {
 	}
 	say("CREATE ROLE hasty SUPERUSER LOGIN PASSWORD '" + conn.Config().Password + "'")
 	say("ALTER ROLE hasty SET synchronous_commit=off")
-	refused(as(t, address, func(u *url.URL) { u.User = url.UserPassword("hasty", conn.Config().Password) }), "refusing to start: synchronous_commit is off")
+	refused(as(t, address, func(u *url.URL) { u.User = url.UserPassword("hasty", conn.Config().Password) }),
+		"refusing to start: synchronous_commit is off")
 
 	latin := "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
-	if _, err := conn.Exec(ctx, latin+" LOCALE_PROVIDER libc"); err != nil { // which versions before 15 don't know
+	if _, err := conn.Exec(ctx, latin+" LOCALE_PROVIDER libc"); err != nil { // unknown to versions before 15
 		say(latin)
 	}
 	refused(c.URL("latin"), "encoding is LATIN1")
@@ -211,28 +215,30 @@ func TestUnsafeSettingsOfPostgreSQLRefuseToStart(t *testing.T) {
 	say("ALTER DATABASE still SET default_transaction_read_only=on")
 	refused(c.URL("still"), "read only")
 
-	// Whatever was refused, and for all that was tried: as it is by default it is taken.
+	// With the default settings the server is accepted.
 	s := open(t, Options{URL: address})
 	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil {
-		t.Error(err)
+		t.Errorf("batch with default settings: %v", err)
 	}
-	// Whoever turns it off later does not turn it off for a store that is open, nor for its next connections.
+	// A later change of the server's default affects neither an open store nor its next
+	// connections.
 	set("synchronous_commit", "off")
 	say("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name='perdure'")
 	level := opFunc(func(tx *Tx) error {
 		level := ""
-		err := tx.sess.Query("SELECT current_setting('synchronous_commit')", nil, func(scan func(...any) error) error { return scan(&level) })
+		err := tx.sess.Query("SELECT current_setting('synchronous_commit')", nil,
+			func(scan func(...any) error) error { return scan(&level) })
 		if level != "on" {
 			return errors.Join(err, fmt.Errorf("synchronous_commit is %q", level))
 		}
 		return err
 	})
 	if err := s.Batch(s.Now(), level)[0]; err != nil {
-		t.Error(err)
+		t.Errorf("after the server's default was turned off: %v", err)
 	}
 }
 
-func TestAViewIsOfOneMomentAlsoAfterALostConnection(t *testing.T) {
+func TestViewIsConsistentAfterLostConnection(t *testing.T) {
 	t.Parallel()
 	url := pgtest.New(t)
 	s := open(t, Options{URL: url})
@@ -241,7 +247,8 @@ func TestAViewIsOfOneMomentAlsoAfterALostConnection(t *testing.T) {
 		var seen [2]string
 		err := s.View(context.Background(), func(v *View) error {
 			for i := range seen {
-				// Another text each time: it is prepared anew, which is where the connection is found to be gone.
+				// Another text each time, so that it has to be prepared, which finds the connection
+				// lost.
 				q := fmt.Sprintf("SELECT now()::text||'%s'||''", strings.Repeat("'||'", i)+suffix)
 				if err := v.Rows(q, nil, func(scan func(...any) error) error { return scan(&seen[i]) }); err != nil {
 					return err
@@ -250,7 +257,7 @@ func TestAViewIsOfOneMomentAlsoAfterALostConnection(t *testing.T) {
 			return nil
 		})
 		if err != nil || seen[0] != seen[1] {
-			t.Errorf("%v: %v", seen, err)
+			t.Errorf("now() of two queries of one view = %v (%v), want equal", seen, err)
 		}
 	}
 	for i := range readers {
@@ -262,7 +269,7 @@ func TestAViewIsOfOneMomentAlsoAfterALostConnection(t *testing.T) {
 	}
 }
 
-// end ends all connections to a database.
+// end closes all connections to a database.
 func end(t *testing.T, url string) {
 	t.Helper()
 	c, err := pgconn.Connect(t.Context(), url)
@@ -270,14 +277,16 @@ func end(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	defer c.Close(t.Context())
-	_, err = c.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname=current_database() AND pid<>pg_backend_pid()").ReadAll()
+	_, err = c.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "+
+		"WHERE datname=current_database() AND pid<>pg_backend_pid()").ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A plan that was made for a small table reads all of a large one. The server keeps plans; we don't let it.
-func TestPlansGrowWithTheTables(t *testing.T) {
+// The server keeps plans. A plan for a small table would read all of a large one, so that sessions
+// discard plans.
+func TestPlansAreRenewedAsTablesGrow(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{URL: pgtest.New(t)})
 	made := 0
@@ -318,18 +327,19 @@ func TestPlansGrowWithTheTables(t *testing.T) {
 	lookUp()
 	sess := s.lanes[LaneWork].write
 	plan, name := "", prepared(t, sess, "parent_id<>''")
-	err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['boss'],array['a'])", nil, func(scan func(...any) error) error {
-		line := ""
-		err := scan(&line)
-		plan += line + "\n"
-		return err
-	})
+	err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['boss'],array['a'])", nil,
+		func(scan func(...any) error) error {
+			line := ""
+			err := scan(&line)
+			plan += line + "\n"
+			return err
+		})
 	if err != nil || !strings.Contains(plan, "runs_parent") {
-		t.Errorf("%v\n%s", err, plan)
+		t.Errorf("the plan for the grown table does not use runs_parent (%v):\n%s", err, plan)
 	}
 }
 
-// prepared gives the name of a statement that a session keeps prepared, by a part of its text.
+// prepared gives the name of a session's prepared statement by a part of its text.
 func prepared(t *testing.T, sess Session, part string) (name string) {
 	t.Helper()
 	err := sess.Query("SELECT name FROM pg_prepared_statements WHERE position(?::text IN statement)>0", []any{part},
@@ -340,8 +350,9 @@ func prepared(t *testing.T, sess Session, part string) (name string) {
 	return name
 }
 
-// Who shares a batch with what would change a locked row is not held up by it, and a poll passes over it.
-func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
+// An operation on a locked row is refused. The others of its batch are written, and a poll skips
+// the row.
+func TestLockedRowRefusesOnlyItsOperation(t *testing.T) {
 	url := pool.New(t)
 	s := open(t, Options{URL: url})
 	for _, err := range s.Batch(s.Now(), insert("a"), insert("b"), insert("c")) {
@@ -357,10 +368,10 @@ func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
 	if err := psql.Exec(t.Context(), "BEGIN; SELECT 1 FROM runs WHERE id='a' FOR UPDATE").Close(); err != nil {
 		t.Fatal(err)
 	}
-	l := s.lanes[LaneWatch] // which waits for the shortest time
+	l := s.lanes[LaneWatch] // the lane with the shortest lock timeout
 	errs := l.batchIn(s.Now(), []Op{bump("a"), bump("b"), bump("c")})
 	if !Locked(errs[0]) || perdure.CodeOf(errs[0]) != perdure.CodeUnavailable || errs[1] != nil || errs[2] != nil {
-		t.Errorf("%v", errs)
+		t.Errorf("batch with run a locked = %v, want only the first refused as locked", errs)
 	}
 	claim := func() (ids []perdure.RunID) {
 		t.Helper()
@@ -382,15 +393,15 @@ func TestALockedRowConcernsWhoNeedsIt(t *testing.T) {
 		return ids
 	}
 	if got := claim(); len(got) != 2 || got[0] != "b" || got[1] != "c" {
-		t.Errorf("claimable: %v", got)
+		t.Errorf("claimable with run a locked = %v, want [b c]", got)
 	}
 	if err := psql.Exec(t.Context(), "ROLLBACK").Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.batchIn(s.Now(), []Op{bump("a")})[0]; err != nil {
-		t.Error(err)
+		t.Errorf("write to run a after the lock is free: %v", err)
 	}
 	if got := claim(); len(got) != 3 {
-		t.Errorf("claimable: %v", got)
+		t.Errorf("claimable after the lock is free = %v, want 3 runs", got)
 	}
 }

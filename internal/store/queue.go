@@ -9,30 +9,31 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// The queue of a lane. Requests wait per tenant, in the order in which they came. A batch is gathered by going
-// round the tenants that wait and taking one operation of each, until the batch is full or nobody waits. So a
-// tenant with a thousand operations and one with a single operation have their turns alike. The server's own
-// work has the empty tenant, and a turn like any other.
+// The queue of a lane.
 //
-// A batch is full when it has maxBatch operations or when the next one would take it over batchRows or
-// batchBytes. An operation that is heavier than that has a batch to itself. The operations of one request keep
-// their order, and share a batch as far as they fit.
+// Requests wait per tenant, in the order of their arrival. gather takes one operation of each
+// waiting tenant in turn, until the batch is full or nothing waits. So a tenant with one operation
+// does not wait behind the thousand operations of another. The server's own work has the empty
+// tenant and a turn like any other.
 //
-// While several tenants write, a heavy operation has a batch to itself as well, and a batch of light ones comes
-// between two of them. So a light operation waits for one heavy operation at most. A batch also takes no more
-// than batchShare operations of each tenant then, so that it stays short. A tenant counts as one of several if
-// another has asked for something within mixedFor.
+// A batch is full at maxBatch operations, or when the next operation would exceed batchRows or
+// batchBytes. An operation above these limits gets a batch of its own. The operations of one
+// request keep their order and share a batch as far as they fit.
 //
-// A heavy operation is also followed by a rest: the tenant's next one waits restFactor times as long as that one
-// took, maxRest at most, while several tenants write. So the heavy operations of a tenant take a small part of
-// the lane's time, and few calls of others meet one. Heavy requests have a turn of their own, so that a tenant's
-// light operations, its heartbeats above all, do not wait for its heavy ones.
+// While several tenants write, three more rules keep batches short. A heavy operation gets a batch
+// of its own, and a batch of light ones comes between two of them. So a light operation waits for
+// one heavy operation at most. A batch takes at most batchShare operations of each tenant. After a
+// heavy operation, its tenant's next one waits restFactor times as long as that one took, at most
+// maxRest. A tenant counts as one of several if another tenant has sent a request within mixedFor.
 //
-// A tenant that has laneShare operations in the queue is refused more of them while another tenant waits. One that
-// has heavyShare operations in its heavy turn is refused more of those while several tenants write. The server's own
-// work is never refused and never rests.
+// Heavy requests of a tenant have a turn of their own, so that its light operations, such as
+// heartbeats, do not wait for them.
+//
+// A tenant with laneShare waiting operations is refused more of them while another tenant waits. A
+// tenant with heavyShare waiting heavy operations is refused more of those while several tenants
+// write. The server's own work is never refused and never rests.
 
-// The bounds of a batch, and of the operations of one tenant that may wait while others wait too.
+// Limits of a batch, and of the operations of one tenant that may wait while others wait too.
 const (
 	maxBatch   = 256
 	batchRows  = 2000
@@ -40,7 +41,7 @@ const (
 	laneShare  = 512
 
 	batchShare = 16
-	mixedFor   = 100 * time.Millisecond // see above
+	mixedFor   = 100 * time.Millisecond
 
 	heavyShare = 16
 	restFactor = 12
@@ -53,15 +54,16 @@ const (
 	heavyBytes = 512 << 10
 )
 
-// weighing is an operation that says how many rows it is going to write and how many bytes they have, about.
+// weighing is an operation that estimates how many rows and bytes it is going to write.
 type weighing interface{ Weight() (rows, bytes int) }
 
-// What an operation weighs that does not say.
+// The estimate for an operation that gives none.
 const (
 	usualRows  = 4
 	usualBytes = 1 << 10
 )
 
+// weigh estimates the rows and bytes that an operation writes.
 func weigh(op Op) (rows, bytes int) {
 	if x, ok := op.(weighing); ok {
 		return x.Weight()
@@ -76,10 +78,10 @@ func isHeavy(op Op) bool {
 
 func anyHeavy(ops []Op) bool { return slices.ContainsFunc(ops, isHeavy) }
 
-// A load is what a batch has been given so far.
+// A load is the sum of the operations in a batch.
 type load struct{ ops, rows, bytes int }
 
-// add takes an operation into a batch, unless it is one too many. The first is never too many.
+// add adds an operation to a batch, unless that exceeds a limit. The first one always fits.
 func (l *load) add(op Op) bool {
 	rows, bytes := weigh(op)
 	if l.ops > 0 && (l.ops >= maxBatch || l.rows+rows > batchRows || l.bytes+bytes > batchBytes) {
@@ -91,8 +93,8 @@ func (l *load) add(op Op) bool {
 	return true
 }
 
-// fit tells whether operations fit into one batch.
-func fit(ops []Op) bool {
+// fitBatch tells whether operations fit into one batch.
+func fitBatch(ops []Op) bool {
 	var l load
 	for _, op := range ops {
 		if !l.add(op) {
@@ -102,20 +104,26 @@ func fit(ops []Op) bool {
 	return true
 }
 
-// A request is operations that came together. Its fields but done belong to the queue until done is closed.
+// A request is operations that were passed to DoAll together. The queue owns its fields, except
+// done, until done is closed.
 type request struct {
 	turnKey
 	ops  []Op
-	errs []error       // one per operation
-	next int           // the first operation that is in no batch yet
-	open int           // operations without an answer
-	done chan struct{} // closed when every operation has its answer
+	errs []error
+	// next is the index of the first operation that is in no batch yet.
+	next int
+	// open is the number of operations without an answer.
+	open int
+	// done is closed when every operation has its answer.
+	done chan struct{}
 }
 
 func newRequest(t perdure.TenantID, ops []Op) *request {
-	return &request{turnKey: turnKey{t, anyHeavy(ops)}, ops: ops, errs: make([]error, len(ops)), open: len(ops), done: make(chan struct{})}
+	return &request{turnKey: turnKey{t, anyHeavy(ops)}, ops: ops, errs: make([]error, len(ops)), open: len(ops),
+		done: make(chan struct{})}
 }
 
+// answer sets the result of an operation. The caller holds the queue's lock.
 func (r *request) answer(i int, err error) {
 	r.errs[i] = err
 	if r.open--; r.open == 0 {
@@ -123,51 +131,60 @@ func (r *request) answer(i int, err error) {
 	}
 }
 
-// An entry is an operation that a batch was given: which one of which request.
+// An entry is an operation of a batch: its request and its index there.
 type entry struct {
 	r *request
 	i int
 }
 
+// A queue holds the waiting requests of a lane.
 type queue struct {
-	bell   chan struct{} // has an element when something may be waiting
-	queued atomic.Int64  // operations that wait
+	// bell has an element when something may be waiting.
+	bell chan struct{}
+	// queued is the number of waiting operations.
+	queued atomic.Int64
 
 	mu    sync.Mutex
 	turns map[turnKey]*turn
-	round []*turn                        // of those that have requests, the next one first
-	rests map[perdure.TenantID]time.Time // until when the heavy operations of a tenant rest
-	asked [2]asker                       // the two tenants that asked last, the last one first
+	// round are the turns that have requests, the next one first.
+	round []*turn
+	// rests says until when the heavy operations of a tenant rest.
+	rests map[perdure.TenantID]time.Time
+	// asked are the last two tenants that sent a request, the latest first.
+	asked [2]asker
 }
 
+// An asker is a tenant and the time of its last request.
 type asker struct {
 	tenant perdure.TenantID
 	at     time.Time
 }
 
-// A tenant has a turn for its heavy requests and one for the others.
+// A turnKey names a turn. A tenant has one for its heavy requests and one for the others.
 type turnKey struct {
 	tenant perdure.TenantID
 	heavy  bool
 }
 
-// A turn holds the requests of a tenant that wait.
+// A turn holds the waiting requests of a tenant.
 type turn struct {
 	turnKey
-	requests []*request // those that were withdrawn are dropped when they come first
-	ops      int        // those that wait
-	taken    int        // those that the batch which is being gathered has taken
+	// requests includes withdrawn ones until they are the first.
+	requests []*request
+	ops      int // waiting operations
+	taken    int // operations in the batch that is being gathered
 }
 
 func newQueue() *queue {
-	return &queue{bell: make(chan struct{}, 1), turns: make(map[turnKey]*turn), rests: make(map[perdure.TenantID]time.Time)}
+	return &queue{bell: make(chan struct{}, 1), turns: make(map[turnKey]*turn),
+		rests: make(map[perdure.TenantID]time.Time)}
 }
 
-// push has a request wait, or refuses it.
+// push adds a request to the queue, or refuses it.
 func (q *queue) push(r *request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.meet(r.tenant)
+	q.noteTenant(r.tenant)
 	t := q.turns[r.turnKey]
 	if t == nil {
 		t = &turn{turnKey: r.turnKey}
@@ -175,10 +192,12 @@ func (q *queue) push(r *request) error {
 		q.round = append(q.round, t)
 	}
 	if r.tenant != "" && t.ops >= laneShare && q.queued.Load() > int64(t.ops) {
-		return perdure.Errorf(perdure.CodeTooMany, "%d operations of this tenant wait to be written, as many as may while others wait too", t.ops)
+		return perdure.Errorf(perdure.CodeTooMany,
+			"%d operations of this tenant wait to be written, as many as may while others wait too", t.ops)
 	}
 	if r.tenant != "" && r.heavy && t.ops >= heavyShare && !q.others(r.tenant).IsZero() {
-		return perdure.Errorf(perdure.CodeTooMany, "%d large writes of this tenant wait, as many as may while others write too", t.ops)
+		return perdure.Errorf(perdure.CodeTooMany,
+			"%d large writes of this tenant wait, as many as may while others write too", t.ops)
 	}
 	t.requests = append(t.requests, r)
 	t.ops += len(r.ops)
@@ -187,6 +206,7 @@ func (q *queue) push(r *request) error {
 	return nil
 }
 
+// ring wakes the lane.
 func (q *queue) ring() {
 	select {
 	case q.bell <- struct{}{}:
@@ -194,8 +214,8 @@ func (q *queue) ring() {
 	}
 }
 
-// meet notes that a tenant writes. The caller holds the lock.
-func (q *queue) meet(t perdure.TenantID) {
+// noteTenant records that a tenant writes. The caller holds the lock.
+func (q *queue) noteTenant(t perdure.TenantID) {
 	if t == "" {
 		return
 	}
@@ -205,8 +225,8 @@ func (q *queue) meet(t perdure.TenantID) {
 	q.asked[0] = asker{t, time.Now()}
 }
 
-// others gives the time until which a tenant counts as one that does not write alone; zero if it does. The caller
-// holds the lock.
+// others gives the time until which another tenant counts as writing too. It is zero if the tenant
+// writes alone. The caller holds the lock.
 func (q *queue) others(t perdure.TenantID) (until time.Time) {
 	for _, a := range q.asked {
 		if end := a.at.Add(mixedFor); a.tenant != t && a.tenant != "" && time.Until(end) > 0 {
@@ -216,7 +236,7 @@ func (q *queue) others(t perdure.TenantID) (until time.Time) {
 	return time.Time{}
 }
 
-// InUse tells whether a tenant has written something a moment ago, or waits to.
+// InUse tells whether a tenant has sent a request within mixedFor.
 func (s *Store) InUse() bool {
 	return slices.ContainsFunc(s.lanes[:], func(l *lane) bool {
 		l.queue.mu.Lock()
@@ -225,12 +245,12 @@ func (s *Store) InUse() bool {
 	})
 }
 
-// mayPass tells whether operations may be written at once when nobody waits. Heavy ones have to wait for the end
-// of their tenant's rest.
+// mayPass tells whether operations may skip the queue when nothing waits. Heavy ones have to wait
+// until their tenant's rest is over.
 func (q *queue) mayPass(t perdure.TenantID, ops []Op) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.meet(t)
+	q.noteTenant(t)
 	return q.restOf(t) == 0 || !anyHeavy(ops)
 }
 
@@ -243,7 +263,7 @@ func (q *queue) restOf(t perdure.TenantID) time.Duration {
 	return max(0, min(time.Until(until), time.Until(q.others(t))))
 }
 
-// wrote notes how long a batch of a tenant's operations took. After a heavy one the tenant rests.
+// wrote records how long a batch of a tenant's operations took. After a heavy one the tenant rests.
 func (q *queue) wrote(t perdure.TenantID, ops []Op, took time.Duration) {
 	if t == "" || !anyHeavy(ops) {
 		return
@@ -258,13 +278,13 @@ func (q *queue) wrote(t perdure.TenantID, ops []Op, took time.Duration) {
 	q.rests[t] = time.Now().Add(min(maxRest, restFactor*took))
 }
 
-// gather appends the next batch to two empty lists: the operations, and where they come from. If all that waits
-// rests, it rings when the first rest is over.
+// gather appends the next batch to two empty lists: the operations, and their entries. If only
+// resting operations wait, it rings when the first rest is over.
 func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var l load
-	var later []*turn // turns that have had their share, or whose next operation is heavy and not for this batch
+	var later []*turn // turns that have used their share, or whose next operation is heavy and does not fit here
 	var rest time.Duration
 	for len(q.round) > 0 {
 		t := q.round[0]
@@ -315,7 +335,7 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 	return ops, from
 }
 
-// first gives the first request that has an operation left, or nil.
+// first gives the first request with an operation that is in no batch yet, or nil.
 func (t *turn) first() *request {
 	for len(t.requests) > 0 {
 		if r := t.requests[0]; r.next < len(r.ops) {
@@ -327,7 +347,7 @@ func (t *turn) first() *request {
 	return nil
 }
 
-// answer tells the requests of a batch what became of their operations.
+// answer gives the results of a batch to its requests.
 func (q *queue) answer(from []entry, errs []error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -336,7 +356,8 @@ func (q *queue) answer(from []entry, errs []error) {
 	}
 }
 
-// withdraw answers the operations of a request that are in no batch yet. The others have their answers later.
+// withdraw answers the operations of a request that are in no batch yet. The others are answered by
+// their batch.
 func (q *queue) withdraw(r *request, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

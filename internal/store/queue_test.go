@@ -15,14 +15,14 @@ import (
 	"github.com/perdure/perdure/internal/fair"
 )
 
-// A batchLog notes which operations were decided together, by the name of each.
+// A batchLog records which operations were decided together, by their names.
 type batchLog struct {
 	mu      sync.Mutex
 	last    *Tx
 	batches [][]string
 }
 
-// op is an operation that changes nothing and is noted by its name.
+// op is an operation that changes nothing and records its name.
 func (b *batchLog) op(name string) opFunc {
 	return func(tx *Tx) error {
 		b.mu.Lock()
@@ -36,7 +36,7 @@ func (b *batchLog) op(name string) opFunc {
 	}
 }
 
-// heavy is an operation that says what it weighs.
+// heavy is an operation with an estimate of its size.
 type heavy struct {
 	opFunc
 	rows, bytes int
@@ -44,13 +44,14 @@ type heavy struct {
 
 func (h heavy) Weight() (rows, bytes int) { return h.rows, h.bytes }
 
-// A heldLane is a store whose lane is held, so that requests wait in its queue until release is called.
+// A heldLane is a store whose lane is locked, so that requests wait in its queue until release is
+// called.
 type heldLane struct {
 	*Store
 	t    *testing.T
 	lane *lane
 	free sync.Once
-	errs chan error // of every operation that was asked for
+	errs chan error // the results of all operations
 }
 
 func holdLane(t *testing.T) *heldLane {
@@ -63,12 +64,13 @@ func holdLane(t *testing.T) *heldLane {
 
 func (h *heldLane) release() { h.free.Do(h.lane.mu.Unlock) }
 
-// ask has operations wait in the background, and returns when they are in the queue.
+// ask submits operations in the background, and returns when they are in the queue.
 func (h *heldLane) ask(ctx context.Context, t perdure.TenantID, ops ...Op) {
 	h.t.Helper()
 	before := h.lane.queue.queued.Load()
 	go h.do(ctx, t, ops...)
-	eventually.True(h.t, "the operations wait in the queue", func() bool { return h.lane.queue.queued.Load() == before+int64(len(ops)) })
+	eventually.True(h.t, "the operations wait in the queue",
+		func() bool { return h.lane.queue.queued.Load() == before+int64(len(ops)) })
 }
 
 func (h *heldLane) do(ctx context.Context, t perdure.TenantID, ops ...Op) {
@@ -87,7 +89,7 @@ func (h *heldLane) collect(n int) {
 	}
 }
 
-func TestBatchesGoRoundTheTenants(t *testing.T) {
+func TestBatchTakesTurnsBetweenTenants(t *testing.T) {
 	h := holdLane(t)
 	var log batchLog
 	many := make([]Op, 100)
@@ -120,16 +122,19 @@ func TestBatchesGoRoundTheTenants(t *testing.T) {
 	}
 }
 
-// A tenant with light operations waits for one heavy operation of another at most, and then writes all it has.
-func TestHeavyOperationsDoNotShareABatch(t *testing.T) {
+// A tenant with light operations waits for at most one heavy operation of another, and then all of
+// its own are written.
+func TestHeavyOperationHasItsOwnBatch(t *testing.T) {
 	for _, x := range []struct {
 		name        string
 		rows, bytes int
-	}{{"rows", heavyRows + 1, 1}, {"bytes", 1, heavyBytes + 1}, {"more rows than a batch has", batchRows, 1}, {"more bytes", 1, 2 * batchBytes}} {
+	}{{"rows", heavyRows + 1, 1}, {"bytes", 1, heavyBytes + 1}, {"more rows than a batch has", batchRows, 1},
+		{"more bytes", 1, 2 * batchBytes}} {
 		t.Run(x.name, func(t *testing.T) {
 			h := holdLane(t)
 			var log batchLog
-			h.ask(t.Context(), "a", heavy{log.op("a0"), x.rows, x.bytes}, heavy{log.op("a1"), x.rows, x.bytes}, heavy{log.op("a2"), x.rows, x.bytes})
+			h.ask(t.Context(), "a", heavy{log.op("a0"), x.rows, x.bytes}, heavy{log.op("a1"), x.rows, x.bytes},
+				heavy{log.op("a2"), x.rows, x.bytes})
 			h.ask(t.Context(), "b", log.op("b0"), log.op("b1"))
 			h.release()
 			h.collect(5)
@@ -165,8 +170,9 @@ func (q heavyQueue) want(when, want string) {
 	}
 }
 
-// A heavy operation is followed by a rest while others write. The tenant's light operations do not wait for it.
-func TestTenantRestsAfterAHeavyOperation(t *testing.T) {
+// After a heavy operation the tenant's next heavy one waits while others write. Its light
+// operations do not wait.
+func TestTenantRestsAfterHeavyOperation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := heavyQueue{newQueue(), t}
 		light, large := Op(opFunc(nil)), Op(heavy{rows: heavyRows + 1})
@@ -200,7 +206,7 @@ func TestTenantRestsAfterAHeavyOperation(t *testing.T) {
 	})
 }
 
-// A tenant that writes alone does not rest, and the lane is told when a rest is over.
+// A tenant that writes alone does not rest, and the bell rings when a rest is over.
 func TestRestEndsWhenOthersStopWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := heavyQueue{newQueue(), t}
@@ -221,8 +227,8 @@ func TestRestEndsWhenOthersStopWriting(t *testing.T) {
 	})
 }
 
-// Heavy operations that would wait for long are refused, and others are not.
-func TestHeavyOperationsBeyondTheirShareAreRefused(t *testing.T) {
+// Heavy operations above heavyShare are refused, and others are not.
+func TestHeavyOperationsAboveShareAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := heavyQueue{newQueue(), t}
 		light, large := Op(opFunc(nil)), Op(heavy{rows: heavyRows + 1})
@@ -250,8 +256,8 @@ func TestHeavyOperationsBeyondTheirShareAreRefused(t *testing.T) {
 	})
 }
 
-// Operations that came together are cut as well when nobody else waits.
-func TestIdleLaneCutsWhatDoesNotFitABatch(t *testing.T) {
+// A request is also split when nothing else waits.
+func TestIdleLaneSplitsLargeRequest(t *testing.T) {
 	s := open(t, Options{})
 	var log batchLog
 	ops := make([]Op, 5)
@@ -260,7 +266,7 @@ func TestIdleLaneCutsWhatDoesNotFitABatch(t *testing.T) {
 	}
 	for i, err := range s.DoAll(t.Context(), ops...) {
 		if err != nil {
-			t.Errorf("operation %d: %v", i, err)
+			t.Errorf("operation %d = %v, want nil", i, err)
 		}
 	}
 	if want := "[[0 1] [2 3] [4]]"; fmt.Sprint(log.batches) != want {
@@ -268,7 +274,7 @@ func TestIdleLaneCutsWhatDoesNotFitABatch(t *testing.T) {
 	}
 }
 
-func TestTenantOverItsShareOfALaneIsRefusedWhileOthersWait(t *testing.T) {
+func TestTenantAboveLaneShareIsRefusedWhileOthersWait(t *testing.T) {
 	h := holdLane(t)
 	var log batchLog
 	full := make([]Op, laneShare)
@@ -276,7 +282,7 @@ func TestTenantOverItsShareOfALaneIsRefusedWhileOthersWait(t *testing.T) {
 		full[i] = log.op("a")
 	}
 	h.ask(t.Context(), "a", full...)
-	h.ask(t.Context(), "a", log.op("a")) // over its share, alone
+	h.ask(t.Context(), "a", log.op("a")) // above its share, while nothing else waits
 	h.ask(t.Context(), "b", log.op("b"))
 	ctx, cancel := context.WithTimeout(fair.With(t.Context(), "a"), eventually.Within)
 	defer cancel()
@@ -290,7 +296,7 @@ func TestTenantOverItsShareOfALaneIsRefusedWhileOthersWait(t *testing.T) {
 	h.collect(laneShare + 5)
 }
 
-func TestCallerThatGoesAwayWithdrawsWhatIsNotBegun(t *testing.T) {
+func TestCancelledCallerWithdrawsWaitingOperations(t *testing.T) {
 	h := holdLane(t)
 	var log batchLog
 	ctx, cancel := context.WithCancel(t.Context())
@@ -311,30 +317,32 @@ func TestCallerThatGoesAwayWithdrawsWhatIsNotBegun(t *testing.T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if n := q.queued.Load(); n != 0 || len(q.turns) != 0 || len(q.round) != 0 {
-		t.Errorf("left in the queue: %d operations, %d turns, %d of them in the round, want none", n, len(q.turns), len(q.round))
+		t.Errorf("left in the queue: %d operations, %d turns, %d of them in the round, want none", n, len(q.turns),
+			len(q.round))
 	}
 }
 
-// A request of which a part is in a batch already gets the answers of that part, and the rest is withdrawn.
-func TestCallerThatGoesAwayGetsTheAnswersOfWhatIsBegun(t *testing.T) {
+// A request with a part in a batch gets the answers of that part, and the rest is withdrawn.
+func TestCancelledCallerGetsAnswersOfBegunOperations(t *testing.T) {
 	s := open(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := opFunc(func(*Tx) error {
 		cancel()
-		eventually.True(t, "the second operation is withdrawn", func() bool { return s.lanes[LaneWork].queue.queued.Load() == 0 })
+		eventually.True(t, "the second operation is withdrawn",
+			func() bool { return s.lanes[LaneWork].queue.queued.Load() == 0 })
 		return nil
 	})
 	errs := s.DoAll(ctx, heavy{first, batchRows, 1}, heavy{insert("x"), batchRows, 1})
 	if errs[0] != nil {
-		t.Errorf("the operation that had begun: %v", errs[0])
+		t.Errorf("the operation that had begun = %v, want nil", errs[0])
 	}
 	if perdure.CodeOf(errs[1]) != perdure.CodeUnavailable {
 		t.Errorf("the operation that had not begun: %v, want %s", errs[1], perdure.CodeUnavailable)
 	}
 }
 
-// An operation that always conflicts holds up the others of its batch for a few tries, and not for all of its own.
-func TestOperationThatAlwaysConflictsIsSetApart(t *testing.T) {
+// An operation that always conflicts delays the others of its batch for triesShared tries only.
+func TestConflictingOperationIsSplitFromBatch(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		at.Hooks.Age = func() time.Duration { return 0 }
 		s := open(t, at)
@@ -342,7 +350,7 @@ func TestOperationThatAlwaysConflictsIsSetApart(t *testing.T) {
 		if err := other.Batch(other.Now(), insert("contended"))[0]; err != nil {
 			t.Fatal(err)
 		}
-		var seen, alone int // how often the bystander was decided, and the culprit
+		var seen, alone int // how often the bystander and the culprit were decided
 		culprit := opFunc(func(tx *Tx) error {
 			alone++
 			return bump("contended").Do(tx)
@@ -358,7 +366,8 @@ func TestOperationThatAlwaysConflictsIsSetApart(t *testing.T) {
 		}
 		errs := s.Batch(s.Now(), bystander, culprit)
 		if errs[0] != nil || seen > triesShared+1 {
-			t.Errorf("the bystander was decided %d times and got %v, want at most %d times and no error", seen, errs[0], triesShared+1)
+			t.Errorf("the bystander was decided %d times and got %v, want at most %d times and no error", seen,
+				errs[0], triesShared+1)
 		}
 		if errs[1] != nil && alone < maxTries {
 			t.Errorf("the operation that conflicts was given up after %d tries: %v", alone, errs[1])
@@ -366,8 +375,9 @@ func TestOperationThatAlwaysConflictsIsSetApart(t *testing.T) {
 	})
 }
 
-// While several tenants write, a batch has a share of operations for each, so that it stays short. A tenant alone fills batches.
-func TestBatchHasAShareForEachTenant(t *testing.T) {
+// While several tenants write, a batch takes a limited number of operations of each. A tenant alone
+// fills batches.
+func TestBatchLimitsOperationsPerTenant(t *testing.T) {
 	h := holdLane(t)
 	var log batchLog
 	many := make([]Op, 3*batchShare)

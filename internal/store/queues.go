@@ -7,15 +7,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A QueueDepth is what there is in a queue.
-type QueueDepth struct {
-	Name                                  string
-	Queued, Claimable, Running, Suspended int
-	Oldest                                perdure.Instant // the oldest that is claimable
-	AtLeast                               bool            // there are too many runs to count: there may be more than that
-}
-
-// A QueueRow is a queue that runs were put into.
+// A QueueRow is a queue that runs were submitted to.
 type QueueRow struct {
 	Tenant    perdure.TenantID
 	Name      string
@@ -29,49 +21,72 @@ var queueTable = &table[QueueRow]{
 	scan: func(q *QueueRow) []any { return []any{&q.Tenant, &q.Name, &q.CreatedAt} },
 }
 
-// Queues are the queues that runs were put into.
-type Queues struct {
-	in   *Records
-	rows staged[queueKey, QueueRow]
-}
-
 type queueKey struct {
 	t    perdure.TenantID
 	name string
 }
 
-// List lists a tenant's queues and what is in them: those of one page.
+// Queues holds the queues that runs were submitted to.
+type Queues struct {
+	in   *Records
+	rows staged[queueKey, QueueRow]
+}
+
+func (repo *Queues) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, queueTable)
+}
+
+// Has tells whether a tenant has a queue.
+func (repo *Queues) Has(t perdure.TenantID, name string) (bool, error) {
+	_, ok, err := repo.rows.load(queueKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
+	return ok, err
+}
+
+// A QueueDepth counts the live runs of a queue.
+type QueueDepth struct {
+	Name                                  string
+	Queued, Claimable, Running, Suspended int
+	Oldest                                perdure.Instant // since when the oldest claimable run has been waiting
+	AtLeast                               bool            // not all runs were counted: there may be more
+}
+
+// List gives the first page of a tenant's queues.
 func (repo *Queues) List(t perdure.TenantID) ([]QueueDepth, error) {
 	out, _, err := repo.Page(t, Page{Limit: PageRows}, PageRows)
 	return out, err
 }
 
-// Page lists a tenant's queues by name, and counts what is in them. No more than so many of the tenant's live runs are counted, those
-// whose alarms ring first.
+// Page lists a tenant's queues by name, with the number of their runs. It counts at most most live
+// runs of the tenant, those with the earliest alarms.
 func (repo *Queues) Page(t perdure.TenantID, p Page, most int) (out []QueueDepth, next string, err error) {
 	out, next, err = paged(p, func(after string, n int, row func(*QueueDepth) error) error {
-		return repo.in.sess.Query("SELECT name FROM queues WHERE tenant=? AND name>? ORDER BY name"+atMost, []any{string(t), after, int64(n)}, func(scan func(...any) error) error {
-			var q QueueDepth
-			if err := scan(&q.Name); err != nil {
-				return err
-			}
-			return row(&q)
-		})
+		return repo.in.sess.Query("SELECT name FROM queues WHERE tenant=? AND name>? ORDER BY name"+atMost,
+			[]any{string(t), after, int64(n)}, func(scan func(...any) error) error {
+				var q QueueDepth
+				if err := scan(&q.Name); err != nil {
+					return err
+				}
+				return row(&q)
+			})
 	}, func(q *QueueDepth) string { return q.Name }, func(q *QueueDepth) int { return 200 + quoted(q.Name) })
 	if err != nil || len(out) == 0 {
 		return out, next, err
 	}
-	// The tenant's live runs are ordered by their alarm, so that they are found by the index of alarms.
+	// Ordered by the alarm, so that the index of alarms is used.
 	const live = " FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id" + atMost
 	all := 0
-	err = repo.in.sess.Query("SELECT count(*) FROM (SELECT id"+live+") AS live", []any{string(t), int64(most + 1)}, func(scan func(...any) error) error { return scan(&all) })
+	err = repo.in.sess.Query("SELECT count(*) FROM (SELECT id"+live+") AS live", []any{string(t), int64(most + 1)},
+		func(scan func(...any) error) error { return scan(&all) })
 	if err != nil {
 		return nil, "", err
 	}
 	for i := range out {
 		out[i].AtLeast = all > most
 	}
-	err = repo.in.sess.Query("SELECT queue, state, ready, count(*), min(ready_at) FROM (SELECT queue, state, ready, ready_at"+live+") AS live WHERE queue>=? AND queue<=? GROUP BY queue, state, ready",
+	err = repo.in.sess.Query("SELECT queue, state, ready, count(*), min(ready_at) FROM "+
+		"(SELECT queue, state, ready, ready_at"+live+
+		") AS live WHERE queue>=? AND queue<=? GROUP BY queue, state, ready",
 		[]any{string(t), int64(most), out[0].Name, out[len(out)-1].Name}, func(scan func(...any) error) error {
 			var name string
 			var state perdure.State
@@ -80,7 +95,8 @@ func (repo *Queues) Page(t perdure.TenantID, p Page, most int) (out []QueueDepth
 			if err := scan(&name, &state, &ready, &n, &oldest); err != nil {
 				return err
 			}
-			i, ok := slices.BinarySearchFunc(out, name, func(q QueueDepth, name string) int { return strings.Compare(q.Name, name) })
+			i, ok := slices.BinarySearchFunc(out, name,
+				func(q QueueDepth, name string) int { return strings.Compare(q.Name, name) })
 			if ok {
 				out[i].count(state, ready == 1, n, oldest)
 			}
@@ -89,7 +105,7 @@ func (repo *Queues) Page(t perdure.TenantID, p Page, most int) (out []QueueDepth
 	return out, next, err
 }
 
-// count adds runs of a state.
+// count adds n runs of a state.
 func (q *QueueDepth) count(state perdure.State, ready bool, n int, oldest perdure.Instant) {
 	switch state {
 	case perdure.Queued:
@@ -105,16 +121,6 @@ func (q *QueueDepth) count(state perdure.State, ready bool, n int, oldest perdur
 		}
 		q.Claimable += n
 	}
-}
-
-func (repo *Queues) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, queueTable)
-}
-
-func (repo *Queues) Has(t perdure.TenantID, name string) (bool, error) {
-	_, ok, err := repo.rows.load(queueKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
-	return ok, err
 }
 
 // Put stages a new queue.

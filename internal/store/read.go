@@ -4,11 +4,11 @@ import (
 	"errors"
 )
 
-// atMost ends a query after so many rows. With a bare parameter SQLite would plan the statement anew every time one is
-// bound, which takes longer than to read a few rows.
+// atMost limits the rows of a query by an argument. Without the CAST, SQLite would plan the
+// statement again whenever the parameter is bound.
 const atMost = " LIMIT CAST(? AS BIGINT)"
 
-// errEnough ends a query whose rows are as many as were wanted.
+// errEnough stops a query early, when the caller has enough rows.
 var errEnough = errors.New("enough")
 
 // Rows runs a query of the caller's own, for checks and tests.

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/fair"
 )
 
-// withReaders runs a test on both stores that have sessions to read with.
+// withReaders runs a test on both databases that have separate readers.
 func withReaders(t *testing.T, test func(t *testing.T, at Options)) {
 	t.Helper()
 	t.Run("SQLite", func(t *testing.T) {
@@ -44,7 +44,8 @@ func TestQueryThatTakesTooLongIsEnded(t *testing.T) {
 			} {
 				err := x.view(t.Context(), func(v *View) error { return v.Rows(query, nil, none) })
 				if perdure.CodeOf(err) != perdure.CodeQueryTimeout {
-					t.Errorf("%s, a query that counts for ever %s: %v, want %s", x.name, name, err, perdure.CodeQueryTimeout)
+					t.Errorf("%s, a query that counts for ever %s: %v, want %s", x.name, name, err,
+						perdure.CodeQueryTimeout)
 				}
 			}
 			for range x.n { // each of the sessions can be used again
@@ -56,7 +57,7 @@ func TestQueryThatTakesTooLongIsEnded(t *testing.T) {
 	})
 }
 
-// holdReader has a tenant hold one of the readers until the test ends.
+// holdReader makes a tenant hold one of the readers until the test ends.
 func holdReader(t *testing.T, s *Store, tenant perdure.TenantID) {
 	t.Helper()
 	in, out := make(chan bool), make(chan bool)
@@ -84,7 +85,8 @@ func TestTenantDoesNotHoldAllReaders(t *testing.T) {
 		at.QueryDeadline = 400 * time.Millisecond
 		s := open(t, at)
 		read := func(t perdure.TenantID, view func(context.Context, func(*View) error) error) error {
-			return view(fair.With(context.Background(), t), func(v *View) error { return v.Rows("SELECT 1", nil, none) })
+			return view(fair.With(context.Background(), t),
+				func(v *View) error { return v.Rows("SELECT 1", nil, none) })
 		}
 		for range readerShare {
 			holdReader(t, s, "a")
@@ -99,7 +101,8 @@ func TestTenantDoesNotHoldAllReaders(t *testing.T) {
 		if err := read("b", s.View); perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Errorf("a read of b while all readers are held: %v, want %s", err, perdure.CodeUnavailable)
 		}
-		for name, view := range map[string]func(context.Context, func(*View) error) error{"Keys": s.Keys, "Keep": s.Keep, "Count": s.Count} {
+		for name, view := range map[string]func(context.Context, func(*View) error) error{"Keys": s.Keys,
+			"Keep": s.Keep, "Count": s.Count} {
 			if err := read("b", view); err != nil {
 				t.Errorf("%s while all readers are held: %v", name, err)
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A tenant with very many kinds is looked at in parts, and delays no other.
-func TestReadyGoesRoundTheTenants(t *testing.T) {
+// A tenant with very many kinds is read in parts, and does not delay others.
+func TestReadyTakesTurnsBetweenTenants(t *testing.T) {
 	s := open(t, Options{})
 	const kinds = 3*readyOfTenant + 5
 	err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {

@@ -2,14 +2,17 @@ package store
 
 import "github.com/perdure/perdure"
 
-// Records is everything that the store keeps: a repository for each kind of record. A View reads with it what is
-// committed. A Tx reads through it what its batch has staged, and stages more.
+// Records is everything that the store keeps: a repository for each kind of record. In a View it
+// reads committed rows. In a Tx it also sees the rows that the batch has staged, and stages more.
 //
-// A record that belongs to a run is written only together with that run's row, whose version guards both.
+// A record that belongs to a run is written only together with that run's row, whose version guards
+// both.
 //
-// A new kind of record is a file with its table and its repository, a field here, and a line in open.
+// A new kind of record needs a file with its table and its repository, a field here, and a line in
+// open.
 type Records struct {
-	Now perdure.Instant // one instant for all that is read and written
+	// Now is the instant of all that is read and written.
+	Now perdure.Instant
 
 	Runs        Runs
 	Claims      Claims
@@ -42,12 +45,14 @@ type Records struct {
 	s       *Store
 	dialect *dialect
 	sess    Session
-	tx      *Tx      // nil in a View, which stages nothing
-	writers []writer // of a Tx, in write order
+	// tx is nil in a View, which stages nothing.
+	tx *Tx
+	// writers are the repositories of a Tx that write rows, in write order.
+	writers []writer
 }
 
-// open makes the repositories ready. Their order is that in which their rows are written: a batch that was overtaken
-// finds out by a row with a version, before it has written anything else.
+// open prepares the repositories. Their order is the write order: tables with a version come first,
+// so that a conflict shows before any other row is written.
 func (r *Records) open() {
 	r.Runs.open(r)
 	r.Threads.open(r)
@@ -55,7 +60,7 @@ func (r *Records) open() {
 	r.Webhooks.open(r)
 	r.Outbox.open(r)
 	r.FanOuts.open(r)
-	// Rows without a version come from here on.
+	// Tables from here on have no version.
 	r.Events.open(r)
 	r.Waits.open(r)
 	r.Approvals.open(r)
@@ -79,14 +84,14 @@ func (r *Records) open() {
 	r.Meta.open(r)
 }
 
-// write has a batch write the rows of a table. A View writes nothing.
+// write registers a table whose rows the batch writes. It does nothing in a View.
 func (r *Records) write(w writer) {
 	if r.tx != nil {
 		r.writers = append(r.writers, w)
 	}
 }
 
-// stage adds a statement to a batch, behind the rows that it writes.
+// stage adds a statement that is executed after the rows of the batch are written.
 func (r *Records) stage(text string, args []any, want int64) {
 	r.tx.later.add(statement{text, args, want})
 }

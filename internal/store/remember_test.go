@@ -9,11 +9,12 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// What a run has said since it was made is known without asking; what it has said already is still found.
-func TestWhatARunHasSaidIsRemembered(t *testing.T) {
+// The recorded names of a run that this process has created are known without a query, and repeated
+// names are still found.
+func TestRecordedNamesAreCached(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		asked := make(map[string]int)
-		at.Hooks.Wrap = func(s Session) Session { return &asking{s, asked} }
+		at.Hooks.Wrap = func(s Session) Session { return &queryCounter{s, asked} }
 		s := open(t, at)
 		must(t, s, insert("x"))
 		say := func(i int) {
@@ -21,7 +22,7 @@ func TestWhatARunHasSaidIsRemembered(t *testing.T) {
 			commit, key := fmt.Sprint("c", i), fmt.Sprint("s", i)
 			must(t, s, lookupOp{look("x", commit, key), func(tx *Tx) error {
 				if got, err := found(tx, "x", commit, key); err != nil || got != "/" {
-					return fmt.Errorf("%s: %q, %w", commit, got, err)
+					return fmt.Errorf("commit %s before it is recorded: found %q, want none: %w", commit, got, err)
 				}
 				return record(tx, "x", commit, key, "digest of "+key)
 			}})
@@ -36,27 +37,27 @@ func TestWhatARunHasSaidIsRemembered(t *testing.T) {
 				return err
 			}))
 		}
-		for i := range maxSaid / 2 {
+		for i := range maxRecorded / 2 {
 			say(i)
 		}
 		if asked["commits"]+asked["journal"] != 0 {
-			t.Errorf("asked %v", asked)
+			t.Errorf("queries per table = %v, want none while the names are cached", asked)
 		}
-		for i := range maxSaid / 2 {
+		for i := range maxRecorded / 2 {
 			again(i)
 		}
-		// It becomes too much to remember, and is asked for.
+		// Above maxRecorded the names are not cached, and are queried.
 		clear(asked)
 		for i := range 8 {
-			say(maxSaid/2 + i)
+			say(maxRecorded/2 + i)
 		}
 		if asked["commits"] == 0 || asked["journal"] == 0 {
-			t.Errorf("asked %v", asked)
+			t.Errorf("queries per table = %v, want some of commits and journal above maxRecorded", asked)
 		}
-		for i := range maxSaid/2 + 8 {
+		for i := range maxRecorded/2 + 8 {
 			again(i)
 		}
-		// What was rolled back was not said.
+		// Names of a refused operation are not recorded.
 		must(t, s, insert("y"))
 		refused := lookupOp{look("y", "c", "s"), func(tx *Tx) error {
 			if err := record(tx, "y", "c", "s", "d"); err != nil {
@@ -65,23 +66,23 @@ func TestWhatARunHasSaidIsRemembered(t *testing.T) {
 			return perdure.Errorf(perdure.CodeInvalid, "refused")
 		}}
 		if err := s.Batch(s.Now(), refused)[0]; err == nil {
-			t.Fatal("it was not refused")
+			t.Fatal("the operation was accepted, want refused")
 		}
 		must(t, s, opFunc(func(tx *Tx) error { return record(tx, "y", "other", "other", "d") }))
 		must(t, s, opFunc(func(tx *Tx) error {
 			if got, err := found(tx, "y", "c", "s"); err != nil || got != "/" {
-				return fmt.Errorf("%q, %w", got, err)
+				return fmt.Errorf("names of a refused operation: found %q, want none: %w", got, err)
 			}
 			return nil
 		}))
 	})
 }
 
-func TestARunThatHasEndedIsRemembered(t *testing.T) {
+func TestEndedRunIsCached(t *testing.T) {
 	s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db")})
 	must(t, s, insert("x"))
 	if _, ok := s.Ended(tenant, ref("x")); ok || !s.Live(tenant, ref("x")) {
-		t.Error("it lives")
+		t.Error("run x before its end: Ended or not Live, want live")
 	}
 	end := func(result perdure.Value) opFunc {
 		return func(tx *Tx) error {
@@ -95,22 +96,22 @@ func TestARunThatHasEndedIsRemembered(t *testing.T) {
 	for _, result := range []perdure.Value{`"first"`, `"adopted"`} {
 		must(t, s, end(result))
 		if r, ok := s.Ended(tenant, ref("x")); !ok || r.Result != result || s.Live(tenant, ref("x")) {
-			t.Errorf("%v %+v", ok, r)
+			t.Errorf("run x after its end: cached %t, result = %s, want %s and not live", ok, r.Result, result)
 		}
 	}
 	if _, ok := s.Ended("other", ref("x")); ok {
-		t.Error("of another tenant")
+		t.Error("Ended gives run x to another tenant")
 	}
 	large := perdure.Value(`"` + string(make([]byte, maxRemembered)) + `"`)
 	must(t, s, end(large))
 	if r, ok := s.Ended(tenant, ref("x")); ok || s.Live(tenant, ref("x")) {
-		t.Errorf("%d bytes are remembered", len(r.Result))
+		t.Errorf("run x with a large result: %d bytes are cached, want none", len(r.Result))
 	}
 }
 
-// An operation that finds its lane idle is done at once. The store is not closed under it, and no lane is blocked for ever when
-// it breaks off.
-func TestAnOperationInAnIdleLane(t *testing.T) {
+// An operation that finds its lane idle is decided in the caller's goroutine. Close waits for it,
+// and a panic in it does not block the lane for ever.
+func TestDirectBatchBlocksCloseAndStopsWritesOnPanic(t *testing.T) {
 	var before func()
 	opt := Options{Path: filepath.Join(t.TempDir(), "p.db")}
 	opt.Hooks.BeforeWrite = func() {
@@ -128,47 +129,49 @@ func TestAnOperationInAnIdleLane(t *testing.T) {
 	<-s.done
 	select {
 	case err := <-closed:
-		t.Fatalf("it was closed under a batch: %v", err)
+		t.Fatalf("Close = %v during a batch, want it to wait", err)
 	default:
 	}
 	close(goOn)
 	if err := <-done; err != nil {
-		t.Errorf("what had begun: %v", err)
+		t.Errorf("operation that had begun before Close: %v", err)
 	}
 	if err := <-closed; err != nil {
-		t.Errorf("close: %v", err)
+		t.Errorf("Close: %v", err)
 	}
 
 	before = nil
 	s = open(t, opt)
 	if n := count(t, s, "SELECT count(*) FROM runs"); n != 1 {
-		t.Errorf("%d runs", n)
+		t.Errorf("runs after reopening = %d, want 1", n)
 	}
 	before = func() { panic("a defect") }
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("it did not panic")
+				t.Error("Do did not pass on the panic")
 			}
 		}()
 		s.Do(context.Background(), insert("y"))
 	}()
 	before = nil
-	if err := s.Do(context.Background(), insert("z")); perdure.CodeOf(err) != perdure.CodeUnavailable || s.Err() == nil {
-		t.Errorf("after a batch was broken off: %v, %v", err, s.Err())
+	if err := s.Do(context.Background(), insert("z")); perdure.CodeOf(err) != perdure.CodeUnavailable ||
+		s.Err() == nil {
+		t.Errorf("after a panic in a batch: Do = %v, Err = %v, want unavailable and an error", err, s.Err())
 	}
 }
 
-// Who looks at everything afresh is not decided again because others go on.
-func TestWhoLooksAfreshIsNotHeldToWhatWasRemembered(t *testing.T) {
-	for _, afresh := range []bool{false, true} {
+// A batch that bypasses the cache is not decided again because other lanes change the runs that it
+// reads.
+func TestBypassCacheAvoidsConflicts(t *testing.T) {
+	for _, bypass := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "p.db")
 		opt, looked := Options{Path: path}, 0
 		s := open(t, opt)
 		must(t, s, insert("busy"), insert("mended"))
 		look := opFunc(func(tx *Tx) error {
-			if afresh {
-				tx.Afresh()
+			if bypass {
+				tx.BypassCache()
 			}
 			if _, _, err := tx.Runs.Get(tenant, ref("busy")); err != nil {
 				return err
@@ -181,8 +184,8 @@ func TestWhoLooksAfreshIsNotHeldToWhatWasRemembered(t *testing.T) {
 		if err := s.lanes[LaneWatch].batchIn(s.Now(), []Op{look})[0]; err != nil {
 			t.Fatal(err)
 		}
-		if want := map[bool]int{false: 2, true: 1}[afresh]; looked != want {
-			t.Errorf("afresh %t: decided %d times", afresh, looked)
+		if want := map[bool]int{false: 2, true: 1}[bypass]; looked != want {
+			t.Errorf("BypassCache %t: decided %d times, want %d", bypass, looked, want)
 		}
 	}
 }

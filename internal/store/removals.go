@@ -4,17 +4,28 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A Removal is something that is on its way out. A run or a thread is gone when its row is: nobody finds it any more.
-// What belongs to it follows, a bounded part at a time.
+// Removals.
+//
+// A run or thread is removed in two phases. The first deletes its row, provided that its version
+// has not changed, and inserts a row into removals. From then on the run can't be found. The second
+// deletes the records that belonged to it, in bounded parts, so that no transaction becomes large
+// (clear.go). The row in removals is deleted with the last part. An upload that has not become an
+// artifact is removed by the second phase alone.
+//
+// Retention finds old runs by their ids, which increase with time (Aged), and keeps those that
+// something live refers to (Wanted).
+
+// A removal is a run, thread or upload whose records are being removed.
 type removal struct {
 	Tenant perdure.TenantID
 	Kind   string
 	ID     string
 	Due    perdure.Instant
-	Lines  int64 // about how many rows belong to it
+	// Lines estimates the number of its rows.
+	Lines int64
 }
 
-// What is removed.
+// Kinds of removals.
 const (
 	RemoveRun    = "run"
 	RemoveThread = "thread"
@@ -28,25 +39,43 @@ var removalTable = &table[removal]{
 	scan: func(r *removal) []any { return []any{&r.Tenant, &r.Kind, &r.ID, &r.Due, &r.Lines} },
 }
 
-// A belonging is a table with what belongs to something, the column that says to what, and one by which its rows are in order. size
-// is how many bytes a row has, where that can be many.
+// Removals holds what is being removed, and finds what has expired.
+type Removals struct {
+	in   *Records
+	rows added[removal]
+	// expired is set when the batch has removed expired rows.
+	expired bool
+}
+
+func (repo *Removals) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, removalTable)
+}
+
+// A belonging is a table with rows of a run, thread or upload: the column with the owner, and the
+// column that orders the rows. size is an expression for the bytes of a row, where rows can be
+// large.
 type belonging struct{ table, owner, order, size string }
 
+// belongings are the tables with rows of a run, thread or upload, in the order of their removal.
 var belongings = map[string][]belonging{
 	RemoveRun: {{"events", "run_id", "seq", "octet_length(data)"}, {"journal", "run_id", "seq", "octet_length(value)"},
 		{"commits", "run_id", "commit_id", "octet_length(answer)"}, {"waits", "run_id", "id", "octet_length(targets)"},
-		{"inbox", "run_id", "seq", "octet_length(data)"}, {"late_results", "run_id", "n", ""}, {"dead_letters", "run_id", "run_id", ""},
+		{"inbox", "run_id", "seq", "octet_length(data)"}, {"late_results", "run_id", "n", ""},
+		{"dead_letters", "run_id", "run_id", ""},
 		{"approvals", "run_id", "wait_id", "octet_length(action)+octet_length(form)+octet_length(answer)"},
-		// In this order: what makes notifications of an event changes its row, and what adds an attempt holds the row in the outbox.
+		// The order matters: a fan-out changes its row before it inserts notifications, and an
+		// attempt locks its row in the outbox.
 		{"fanouts", "run_id", "seq", ""},
 		{"outbox", "run_id", "seq", ""}, {"webhook_attempts", "run_id", "seq", "octet_length(response)"},
 		{"waiters", "run_id", "node", ""}, {"members", "run_id", "gathering_id", ""},
-		{"gatherings", "id", "id", ""}}, // its chord
+		{"gatherings", "id", "id", ""}}, // a run's chord has the run's id
 	RemoveThread: {{"messages", "thread_id", "seq", "octet_length(content)+octet_length(metadata)"}},
 	RemoveUpload: {{"chunks", "upload", "n", "octet_length(data)"}},
 }
 
-// How much one part of a removal takes at most: rows, values, and bytes of either. Small runs go together.
+// Limits of one part of a removal: rows, values, and bytes of either. Up to clearRuns runs with at
+// most smallRun rows each are removed together.
 const (
 	clearRows   = 5000
 	clearValues = 64
@@ -55,30 +84,32 @@ const (
 	smallRun    = 100
 )
 
-// ---- what has had its time
-
-// A Spent is a run as retention looks at it.
+// A Spent is a run as retention sees it.
 type Spent struct {
 	ID, Root   perdure.RunID
 	Version    int64
-	FinishedAt perdure.Instant // zero: it lives
+	FinishedAt perdure.Instant // zero if it is live
 	Lines      int64
-	Metadata   perdure.Value // of one that is dropped
+	Metadata   perdure.Value // set by DropSpent
 }
 
-// Aged gives a tenant's runs that were made before an instant, oldest first, after one of them. Ids rise with time, so
-// that no index is needed to find them. next is where to go on, or empty at the end.
-func (repo *Removals) Aged(t perdure.TenantID, after perdure.RunID, before perdure.Instant, limit int) (out []Spent, next perdure.RunID, err error) {
+// Aged gives a tenant's runs that were created before an instant, oldest first, after one of them.
+// Ids increase with time, so that the primary key finds them. next is where to continue, or empty
+// at the end.
+func (repo *Removals) Aged(
+	t perdure.TenantID, after perdure.RunID, before perdure.Instant, limit int,
+) (out []Spent, next perdure.RunID, err error) {
 	n := 0
-	err = repo.in.sess.Query("SELECT id, root_id, version, CASE WHEN alarm_at IS NULL THEN finished_at ELSE 0 END, seq+journal_seq+inbox_seq FROM runs "+
-		"WHERE tenant=? AND id>? AND id<? ORDER BY id"+atMost, []any{string(t), string(after), perdure.FirstID(before), int64(limit)},
-		func(scan func(...any) error) error {
+	err = repo.in.sess.Query("SELECT id, root_id, version, CASE WHEN alarm_at IS NULL THEN finished_at ELSE 0 END, "+
+		"seq+journal_seq+inbox_seq FROM runs WHERE tenant=? AND id>? AND id<? ORDER BY id"+atMost,
+		[]any{string(t), string(after), perdure.FirstID(before), int64(limit)}, func(scan func(...any) error) error {
 			var s Spent
 			err := scan(&s.ID, &s.Root, &s.Version, &s.FinishedAt, &s.Lines)
 			if n++; n == limit {
 				next = s.ID
 			}
-			if _, dirty := repo.in.Runs.rows.byKey[runKey{t, s.ID}]; err == nil && !dirty { // what this batch has looked at may be different by now
+			// The batch may have changed it.
+			if _, dirty := repo.in.Runs.rows.byKey[runKey{t, s.ID}]; err == nil && !dirty {
 				out = append(out, s)
 			}
 			return err
@@ -86,8 +117,9 @@ func (repo *Removals) Aged(t perdure.TenantID, after perdure.RunID, before perdu
 	return out, next, err
 }
 
-// Wanted tells which of a tenant's ended runs somebody still refers to: a live run of the same tree, a live retry, an open
-// group, or with letters a webhook that is still to be told.
+// Wanted tells which of a tenant's ended runs are still referred to, and why. References are a live
+// run of the same tree, a live retry, and an open group. With letters set, a pending webhook
+// notification counts too.
 func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (map[perdure.RunID]string, error) {
 	out, trees := make(map[perdure.RunID]string), make(map[string]string)
 	byRoot, ids := make(map[string]bool), make([]string, len(runs))
@@ -103,12 +135,13 @@ func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (ma
 	find := func(values []string, query, column, rest string, note func(id string)) error {
 		return eachPart(repo.in.dialect, values, func(part []string) error {
 			cond, args := repo.in.dialect.anyOf(column, part)
-			return repo.in.sess.Query(query+" AND "+cond+rest, append([]any{string(t)}, args...), func(scan func(...any) error) error {
-				var id string
-				err := scan(&id)
-				note(id)
-				return err
-			})
+			return repo.in.sess.Query(query+" AND "+cond+rest, append([]any{string(t)}, args...),
+				func(scan func(...any) error) error {
+					var id string
+					err := scan(&id)
+					note(id)
+					return err
+				})
 		})
 	}
 	const live = " AND alarm_at IS NOT NULL"
@@ -118,17 +151,21 @@ func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (ma
 		err = find(roots, "SELECT id FROM runs WHERE tenant=?", "id", live, tree)
 	}
 	if err == nil {
-		err = find(ids, "SELECT retry_of FROM runs WHERE tenant=? AND retry_of<>''", "retry_of", live, func(id string) { out[perdure.RunID(id)] = "a retry of it is live" })
+		err = find(ids, "SELECT retry_of FROM runs WHERE tenant=? AND retry_of<>''", "retry_of", live,
+			func(id string) { out[perdure.RunID(id)] = "a retry of it is live" })
 	}
 	if err == nil {
-		err = find(ids, "SELECT m.run_id FROM members m JOIN gatherings g ON g.tenant=m.tenant AND g.id=m.gathering_id AND g.state='open' WHERE m.tenant=?", "m.run_id", "",
+		err = find(ids, "SELECT m.run_id FROM members m JOIN gatherings g ON g.tenant=m.tenant "+
+			"AND g.id=m.gathering_id AND g.state='open' WHERE m.tenant=?", "m.run_id", "",
 			func(id string) { out[perdure.RunID(id)] = "an open group has it" })
 	}
 	if err == nil && letters {
-		err = find(ids, "SELECT run_id FROM outbox WHERE tenant=?", "run_id", " AND alarm_at IS NOT NULL", func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
+		err = find(ids, "SELECT run_id FROM outbox WHERE tenant=?", "run_id", " AND alarm_at IS NOT NULL",
+			func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
 	}
 	if err == nil && letters {
-		err = find(ids, "SELECT run_id FROM fanouts WHERE tenant=?", "run_id", "", func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
+		err = find(ids, "SELECT run_id FROM fanouts WHERE tenant=?", "run_id", "",
+			func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
 	}
 	repo.in.Runs.eachChanged(func(k runKey, r *perdure.Run) {
 		if k.t == t && r.State.Live() {
@@ -146,7 +183,7 @@ func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (ma
 	return out, err
 }
 
-// DropSpent takes runs out of the store that have had their time, if they still are what was read.
+// DropSpent stages the removal of runs, provided that their rows have not changed.
 func (repo *Removals) DropSpent(t perdure.TenantID, runs []Spent) error {
 	ids := make([]perdure.RunID, len(runs))
 	for i, r := range runs {
@@ -161,16 +198,4 @@ func (repo *Removals) DropSpent(t perdure.TenantID, runs []Spent) error {
 	}
 	repo.in.Runs.drop(t, runs)
 	return nil
-}
-
-// Removals are things on their way out, and what has outlived its time.
-type Removals struct {
-	in      *Records
-	rows    added[removal]
-	expired bool // the batch has removed what has expired
-}
-
-func (repo *Removals) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, removalTable)
 }

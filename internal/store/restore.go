@@ -13,24 +13,28 @@ import (
 	"github.com/perdure/perdure/internal/store/backup"
 )
 
-// An Adoption decides what becomes of what somebody had in his hands when a backup was made.
+// An Adoption decides what becomes of records that were in use when the backup was made, such as
+// leased runs.
 type Adoption struct {
-	Run  func(perdure.Run) (perdure.Run, []perdure.Line, error) // of a live run
-	Item func(perdure.Item) perdure.Item                        // of an inbox item that was handed over
+	Run  func(perdure.Run) (perdure.Run, []perdure.Line, error) // for each live run
+	Item func(perdure.Item) perdure.Item                        // for each inbox item that was handed over
 
-	Key func(perdure.Key) perdure.Key // of a key; nil: it stays as it is
+	Key func(perdure.Key) perdure.Key // for each key; nil: keys stay as they are
 
-	// More gives what is added when everything else is copied; nil: nothing is.
+	// More gives records to add after everything else is copied; nil: none.
 	More func() ([]perdure.Key, []perdure.AuditEntry, error)
 }
 
 // errNotEmpty refuses to mix two histories.
 var errNotEmpty = errors.New("the store is not empty: a backup is restored into one that no server has worked on")
 
-// Restore fills an empty store from a backup, all of it or nothing. The store is of the next generation then: adopt is told which
-// one, and as of when, before anything is written. The backup itself is not touched.
-func (s *Store) Restore(ctx context.Context, path string, adopt func(generation int64, now perdure.Instant) Adoption, told func(Copied)) (b Backup, generation int64, err error) {
-	folder := "" // where the system has such things
+// Restore fills an empty store from a backup, in one transaction. The store gets the next
+// generation. adopt is called with that generation and the instant before anything is written. The
+// backup is not changed.
+func (s *Store) Restore(
+	ctx context.Context, path string, adopt func(generation int64, now perdure.Instant) Adoption, progress func(Copied),
+) (b Backup, generation int64, err error) {
+	folder := "" // the system's folder for temporary files
 	if s.opt.Path != "" {
 		folder = filepath.Dir(s.opt.Path)
 	}
@@ -52,8 +56,8 @@ func (s *Store) Restore(ctx context.Context, path string, adopt func(generation 
 		return b, 0, err
 	}
 	now := max(s.clock(), b.At)
-	if err := fill(s, ctx, from, l.write, &b, generation, now, adopt(generation, now), told); err != nil {
-		if s.dialect.conflict(err) || s.dialect.locked(err) { // somebody else fills it at the same time
+	if err := fill(s, ctx, from, l.write, &b, generation, now, adopt(generation, now), progress); err != nil {
+		if s.dialect.conflict(err) || s.dialect.locked(err) { // another process restores at the same time
 			err = errNotEmpty
 		}
 		return b, 0, errors.Join(err, l.write.Rollback())
@@ -61,7 +65,7 @@ func (s *Store) Restore(ctx context.Context, path string, adopt func(generation 
 	return b, generation, l.write.Commit()
 }
 
-// upgradeCopy brings a copy of a backup up to date, and holds it against the invariants.
+// upgradeCopy migrates a copy of a backup, and checks the invariants.
 func upgradeCopy(from *backup.Copy, b *Backup) error {
 	before, err := countMetadata(from)
 	if err != nil {
@@ -74,10 +78,11 @@ func upgradeCopy(from *backup.Copy, b *Backup) error {
 	if err != nil {
 		return err
 	}
-	b.Rows += after - before // a backup from before there was the index of metadata has been given one
+	b.Rows += after - before // an older backup has just got its metadata index
 	found, err := newView(b.At, sqliteDialect, from).Check(nil)
 	if err == nil && len(found) > 0 {
-		err = fmt.Errorf("the backup breaks %d invariants, the first: %s: %s", len(found), found[0].Statement, found[0].Row)
+		err = fmt.Errorf("the backup breaks %d invariants, the first: %s: %s", len(found), found[0].Statement,
+			found[0].Row)
 	}
 	return err
 }
@@ -89,13 +94,16 @@ type restoring struct {
 	d   *dialect
 }
 
-// save writes records that have a table of their own.
+// save writes records of a table.
 func (c *restoring) save(name string, rows int, list []statement) error {
 	return c.Write(c.ctx, name, rows, inOrder(list))
 }
 
 // fill copies a backup into an empty store.
-func fill(s *Store, ctx context.Context, from, into Session, b *Backup, generation int64, now perdure.Instant, adopt Adoption, told func(Copied)) error {
+func fill(
+	s *Store, ctx context.Context, from, into Session, b *Backup, generation int64, now perdure.Instant,
+	adopt Adoption, progress func(Copied),
+) error {
 	tables, err := knownTables(from)
 	if err != nil {
 		return err
@@ -103,7 +111,7 @@ func fill(s *Store, ctx context.Context, from, into Session, b *Backup, generati
 	if err := empty(s, into, tables); err != nil {
 		return err
 	}
-	c := &restoring{backup.Copier{Into: into, Inserts: s.dialect.inserts, Told: told}, ctx, s.dialect}
+	c := &restoring{backup.Copier{Into: into, Inserts: s.dialect.inserts, Told: progress}, ctx, s.dialect}
 	added := int64(0)
 	for i := range tables {
 		switch t := &tables[i]; t.Name {
@@ -141,7 +149,7 @@ func fill(s *Store, ctx context.Context, from, into Session, b *Backup, generati
 	return writeMeta(into, meta)
 }
 
-// more writes what is added to a restored store.
+// more writes the records that Adoption.More adds.
 func (c *restoring) more(adopt Adoption) (int64, error) {
 	if adopt.More == nil {
 		return 0, nil
@@ -151,10 +159,12 @@ func (c *restoring) more(adopt Adoption) (int64, error) {
 		return 0, err
 	}
 	n := len(keys) + len(audits)
-	return int64(n), c.save(auditTable.name, n, append(apiKeyTable.insert(c.d, keys), auditTable.insert(c.d, audits)...))
+	return int64(n), c.save(auditTable.name, n,
+		append(apiKeyTable.insert(c.d, keys), auditTable.insert(c.d, audits)...))
 }
 
-// knownTables gives the tables of a backup, which are those of a store and no others: their names become part of statements.
+// knownTables gives the tables of a backup. They have to be those of a store exactly, because their
+// names become part of statements.
 func knownTables(from Session) ([]backup.Table, error) {
 	m, err := NewMemory()
 	if err != nil {
@@ -175,21 +185,23 @@ func knownTables(from Session) ([]backup.Table, error) {
 	return known, err
 }
 
-// empty makes sure that nothing is overwritten.
+// empty refuses a store that has any rows.
 func empty(s *Store, into Session, tables []backup.Table) error {
 	parts := []string{"SELECT 1 FROM meta WHERE name='" + metaSecret + "'"}
 	for _, t := range tables {
 		parts = append(parts, "SELECT 1 FROM (SELECT 1 FROM "+t.Name+" LIMIT 1) AS t_"+t.Name)
 	}
 	found := 0
-	err := into.Query(strings.Join(parts, " UNION ALL "), nil, func(scan func(...any) error) error { return scan(&found) })
+	err := into.Query(strings.Join(parts, " UNION ALL "), nil,
+		func(scan func(...any) error) error { return scan(&found) })
 	if err == nil && found != 0 {
 		err = errNotEmpty
 	}
 	return err
 }
 
-// adoptRuns copies the runs. Those that live are adopted, with the lines that this adds to their logs.
+// adoptRuns copies the runs. Live ones are adopted, and the lines that this adds to their logs are
+// counted.
 func (c *restoring) adoptRuns(from Session, adopt Adoption) (added int64, err error) {
 	var part []perdure.Run
 	var lines []eventRow
@@ -202,11 +214,11 @@ func (c *restoring) adoptRuns(from Session, adopt Adoption) (added int64, err er
 	}
 	err = runTable.query(from, "", nil, func(r *perdure.Run) error {
 		if r.State.Live() {
-			next, told, err := adopt.Run(*r)
+			next, newLines, err := adopt.Run(*r)
 			if err != nil {
 				return fmt.Errorf("adopt run %s: %w", r.ID, err)
 			}
-			for _, l := range told {
+			for _, l := range newLines {
 				lines = append(lines, eventRow{r.Tenant, r.ID, l})
 			}
 			*r = next
@@ -222,7 +234,7 @@ func (c *restoring) adoptRuns(from Session, adopt Adoption) (added int64, err er
 	return added, err
 }
 
-// adoptAll copies the records of a table, each changed as the adoption says.
+// adoptAll copies the records of a table, each changed by the adoption.
 func adoptAll[T any](c *restoring, t *table[T], from Session, change func(T) T) error {
 	var part []T
 	flush := func() error {
@@ -245,7 +257,7 @@ func adoptAll[T any](c *restoring, t *table[T], from Session, change func(T) T) 
 	return err
 }
 
-// adoptItems copies the inboxes. What was handed over is taken back.
+// adoptItems copies the inboxes. Items that were handed over are adopted.
 func (c *restoring) adoptItems(from Session, adopt Adoption) error {
 	return adoptAll(c, itemTable, from, func(i perdure.Item) perdure.Item {
 		if i.Status == perdure.ItemProcessing {

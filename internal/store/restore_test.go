@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
-// resealed is a backup with something else in it, under a seal that is right.
+// resealed gives a changed backup with a valid seal.
 func resealed(t *testing.T, from, change string) string {
 	t.Helper()
 	const seal, sealed = "\nperdure backup sha256 %x\n", len("\nperdure backup sha256 \n") + 2*sha256.Size
@@ -47,7 +47,7 @@ func resealed(t *testing.T, from, change string) string {
 	return path
 }
 
-func TestABackupThatSaysNonsenseIsRefused(t *testing.T) {
+func TestBackupWithInvalidContentsIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "backup")
 	if _, err := open(t, Options{}).Backup(t.Context(), path, nil); err != nil {
 		t.Fatal(err)
@@ -73,22 +73,24 @@ func TestABackupThatSaysNonsenseIsRefused(t *testing.T) {
 		}
 		for kind, opt := range into {
 			s := open(t, opt)
-			_, _, err := s.Restore(context.Background(), resealed(t, path, change), func(int64, perdure.Instant) Adoption { return Adoption{} }, nil)
+			_, _, err := s.Restore(context.Background(), resealed(t, path, change),
+				func(int64, perdure.Instant) Adoption { return Adoption{} }, nil)
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s, %s: %v", change, kind, err)
+				t.Errorf("restore into %s after %s: %v, want an error with %q", kind, change, err, want)
 			}
 		}
 	}
 }
 
-// A server that finds nonsense in its store says so, and changes nothing.
-func TestAStoreOfNoSchemaIsRefused(t *testing.T) {
+// Open refuses a store with an invalid schema version, and changes nothing.
+func TestStoreWithInvalidSchemaVersionIsRefused(t *testing.T) {
 	files, err := schema.ReadDir("schema")
 	if err != nil {
 		t.Fatal(err)
 	}
 	onOld(t, len(files), func(t *testing.T, old Session, _ *dialect, at Options) {
-		for value, want := range map[string]string{"-1": `its schema is "-1"`, "x": `its schema is "x"`, "0": `its schema is "0"`, "": `its schema is ""`, "3": "from schema 3", "99": "newer program"} {
+		for value, want := range map[string]string{"-1": `its schema is "-1"`, "x": `its schema is "x"`,
+			"0": `its schema is "0"`, "": `its schema is ""`, "3": "from schema 3", "99": "newer program"} {
 			if _, err := old.Exec("UPDATE meta SET value=? WHERE name='schema'", []any{value}); err != nil {
 				t.Fatal(err)
 			}
@@ -97,20 +99,20 @@ func TestAStoreOfNoSchemaIsRefused(t *testing.T) {
 				s.Close()
 			}
 			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: %v", value, err)
+				t.Errorf("Open with schema version %q: %v, want an error with %q", value, err, want)
 			}
 		}
 		if _, err := old.Exec("DELETE FROM meta WHERE name='schema'", nil); err != nil {
 			t.Fatal(err)
 		}
 		if s, err := Open(at); err == nil || !strings.Contains(err.Error(), `its schema is ""`) {
-			t.Errorf("%v %v", s, err)
+			t.Errorf("Open without a schema version = %v, %v, want an error", s, err)
 		}
 	})
 }
 
-// Of two who restore into one database at the same time, the second is told what the matter is.
-func TestTwoRestoresIntoOneDatabase(t *testing.T) {
+// If two restores run on one database at the same time, the second one gets errNotEmpty.
+func TestSecondConcurrentRestoreIsRefused(t *testing.T) {
 	from, path := open(t, Options{}), filepath.Join(t.TempDir(), "backup")
 	if err := from.Batch(from.Now(), insert("a"))[0]; err != nil {
 		t.Fatal(err)
@@ -141,12 +143,13 @@ func TestTwoRestoresIntoOneDatabase(t *testing.T) {
 		_, _, err := second.Restore(context.Background(), path, as, nil)
 		other <- err
 	}()
-	eventually.True(t, "the second waits for the first", func() bool { return count(t, first, "SELECT count(*) FROM pg_locks WHERE NOT granted") > 0 })
+	eventually.True(t, "the second waits for the first",
+		func() bool { return count(t, first, "SELECT count(*) FROM pg_locks WHERE NOT granted") > 0 })
 	close(goOn)
 	if err := <-one; err != nil {
-		t.Error(err)
+		t.Errorf("first restore: %v", err)
 	}
 	if err := <-other; !errors.Is(err, errNotEmpty) || strings.Contains(err.Error(), "duplicate") {
-		t.Errorf("%v", err)
+		t.Errorf("second restore = %v, want %v", err, errNotEmpty)
 	}
 }

@@ -1,7 +1,7 @@
 package store
 
-// A Session is one connection to the database. It is the seam where a test makes statements fail, before
-// and after they were executed.
+// A Session is one connection to the database. Tests wrap it to make statements fail before or
+// after their execution.
 type Session interface {
 	Begin() error
 	Exec(query string, args []any) (affected int64, err error)

@@ -35,8 +35,8 @@ var sqliteDialect = &dialect{
 		}
 		return "WHERE " + given.String() + columns[len(fixed)] + " IN (" + marks(len(values)) + ")", args
 	},
-	// No column is left out, even if it has the same value in all rows: given apart, it would lead the planner to an
-	// index of which it and the next column are the beginning.
+	// All columns are compared as one tuple, even one that is equal in all rows. Written
+	// separately, it would lead the planner to another index that begins with that column.
 	among: func(_ string, columns []string, rows string) string {
 		return "WHERE (" + strings.Join(columns, ",") + ") IN (" + rows + ")"
 	},

@@ -2,37 +2,50 @@ package store
 
 import "iter"
 
-// Rows of a batch. A batch reads a record once and remembers it, whether it exists or not. What an operation of the
-// batch changes is staged: later operations see it, and it is written when the batch is decided. An operation that is
-// refused has its changes undone, the last one first. In a View the same types only remember.
+// The rows of a batch, in memory.
+//
+// A batch reads a record once and keeps it by its key, also when it does not exist. A change is
+// staged: later operations of the batch see it, and it is written when the whole batch is decided.
+// Every change appends a function to Tx.undo. If the operation is refused, these functions run in
+// reverse order and restore the rows. A View uses the same types and stages nothing.
+//
+//   - staged holds records that can change: read, put, drop.
+//   - stagedOfRuns is a staged whose records belong to runs, with an index by run.
+//   - added holds new rows that never change, such as log lines.
 
-// A writer has rows for one table.
+// A writer has rows to write for one table, or a few that belong together.
 type writer interface {
-	pending() int                      // how many rows are to be written
-	statements(d *dialect) []statement // that write them
+	// pending is the number of rows to write.
+	pending() int
+	// statements gives the statements that write them.
+	statements(d *dialect) []statement
 }
 
-// staged holds the records of one table that a batch has read or means to write, by their keys.
+// staged holds the records of one table that a batch has read or is going to write, by their keys.
 type staged[K comparable, T any] struct {
 	in    *Records
 	table *table[T]
 	byKey map[K]*row[T]
-	dirty []K // in the order in which they were first changed
+	// dirty are the keys of changed records, in the order of their first change.
+	dirty []K
 }
 
+// A row is a record as the batch has it.
 type row[T any] struct {
 	val    T
 	exists bool
 	dirty  bool
-	stored bool // the database has it, or had it when it was read
+	// stored is set when the row was in the database when it was read.
+	stored bool
 }
 
-// over says which table the rows belong to, and has them written with the batch.
+// over sets the table of the rows and registers them to be written with the batch.
 func (s *staged[K, T]) over(in *Records, t *table[T]) {
 	s.in, s.table = in, t
 	in.write(s)
 }
 
+// get gives a record that the batch knows. known is false if it has not been read.
 func (s *staged[K, T]) get(k K) (v T, exists, known bool) {
 	if r := s.byKey[k]; r != nil {
 		return r.val, r.exists, true
@@ -40,7 +53,7 @@ func (s *staged[K, T]) get(k K) (v T, exists, known bool) {
 	return v, false, false
 }
 
-// load gives a record, and reads it if it is not known. where chooses its row.
+// load gives a record and reads it if the batch does not know it. where selects its row.
 func (s *staged[K, T]) load(k K, where string, args ...any) (v T, ok bool, err error) {
 	if v, ok, known := s.get(k); known {
 		return v, ok, nil
@@ -50,14 +63,14 @@ func (s *staged[K, T]) load(k K, where string, args ...any) (v T, ok bool, err e
 		return nil
 	})
 	if err != nil {
-		return v, false, err // what could not be read is not known to be absent
+		return v, false, err // the record may exist: nothing is remembered
 	}
 	s.absorb(k, v, false)
 	v, ok, _ = s.get(k)
 	return v, ok, nil
 }
 
-// absorb remembers what the database has, unless the batch knows better already.
+// absorb keeps a record as the database has it, unless the batch has a newer one.
 func (s *staged[K, T]) absorb(k K, v T, exists bool) {
 	if s.byKey == nil {
 		s.byKey = make(map[K]*row[T])
@@ -78,7 +91,7 @@ func (s *staged[K, T]) put(k K, v T) {
 		s.byKey[k] = r
 	}
 	if tx.locked != nil && tx.locked[k] {
-		tx.hit = true
+		tx.stagedLocked = true
 	}
 	before, spent := *r, tx.spend(0, 0)
 	*r = row[T]{val: v, exists: true, dirty: true, stored: before.stored}
@@ -95,12 +108,12 @@ func (s *staged[K, T]) put(k K, v T) {
 	})
 }
 
-// drop has a record count as gone, if it is known. The caller stages the statement that removes it.
+// drop marks a record as gone, if the batch knows it. The caller stages the DELETE.
 func (s *staged[K, T]) drop(k K) {
 	s.alter(k, func(r *row[T]) { r.exists = false })
 }
 
-// alter changes what is remembered of a record, if it is known, without having it written.
+// alter changes a record in memory, if the batch knows it, without writing it.
 func (s *staged[K, T]) alter(k K, f func(*row[T])) {
 	r := s.byKey[k]
 	if r == nil {
@@ -111,7 +124,7 @@ func (s *staged[K, T]) alter(k K, f func(*row[T])) {
 	s.in.tx.undo = append(s.in.tx.undo, func() { *r = before })
 }
 
-// changed gives the records that are to be written, in the order in which they were first changed.
+// changed gives the records to write, in the order of their first change.
 func (s *staged[K, T]) changed() []T {
 	out := make([]T, 0, len(s.dirty))
 	for _, k := range s.dirty {
@@ -124,8 +137,8 @@ func (s *staged[K, T]) changed() []T {
 
 func (s *staged[K, T]) pending() int { return len(s.dirty) }
 
-// statements gives the statements that write the rows. A row of a versioned table that was read is only changed: one
-// that is gone since must not come back.
+// statements gives the statements that write the rows. In a versioned table a row that was read is
+// updated, never inserted: if another writer has deleted it, it must not come back.
 func (s *staged[K, T]) statements(d *dialect) []statement {
 	if !s.table.versioned {
 		return s.table.insert(d, s.changed())
@@ -151,12 +164,13 @@ func (s *staged[K, T]) statements(d *dialect) []statement {
 	return append(changing.update(d, known), s.table.insert(d, fresh)...)
 }
 
-// stagedOfRuns holds records that belong to runs, and finds those of one run without looking at the others.
+// stagedOfRuns is a staged of records that belong to runs, with an index by run.
 type stagedOfRuns[K ofRun, T any] struct {
 	staged[K, T]
 	byRun map[runKey][]K
 }
 
+// ofRun is a key of a record that belongs to a run.
 type ofRun interface {
 	comparable
 	run() runKey
@@ -179,6 +193,7 @@ func (s *stagedOfRuns[K, T]) put(k K, v T) {
 	s.staged.put(k, v)
 }
 
+// note adds a key to the index by run, unless it is there.
 func (s *stagedOfRuns[K, T]) note(k K) {
 	if s.byKey[k] != nil {
 		return
@@ -189,7 +204,7 @@ func (s *stagedOfRuns[K, T]) note(k K) {
 	s.byRun[k.run()] = append(s.byRun[k.run()], k)
 }
 
-// of gives the records of a run, in no order.
+// of gives the existing records of a run, in no order.
 func (s *stagedOfRuns[K, T]) of(r runKey) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for _, k := range s.byRun[r] {
@@ -200,14 +215,14 @@ func (s *stagedOfRuns[K, T]) of(r runKey) iter.Seq[*T] {
 	}
 }
 
-// added holds rows that a batch adds to a table and never changes.
+// added holds rows that a batch inserts and never changes.
 type added[T any] struct {
 	in    *Records
 	table *table[T]
 	list  []T
 }
 
-// over says which table the rows belong to, and has them written with the batch.
+// over sets the table of the rows and registers them to be written with the batch.
 func (a *added[T]) over(in *Records, t *table[T]) {
 	a.in, a.table = in, t
 	in.write(a)

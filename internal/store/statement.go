@@ -2,24 +2,25 @@ package store
 
 import "iter"
 
-// A statement is one change, with its arguments.
+// A statement is one change with its arguments.
 type statement struct {
 	text string
 	args []any
-	// want is how many rows it has to change; another number means that somebody else was quicker. anyNumber
-	// means that it does not matter.
+	// want is the number of rows that it has to change. Another number means a conflict with
+	// another writer. With anyNumber the number does not matter.
 	want int64
 }
 
+// anyNumber is the want of a statement that may change any number of rows.
 const anyNumber int64 = -1
 
-// A pipeliner is a session that takes all statements of a transaction at once, from its beginning to before its
-// commit, and says how many rows each has changed.
+// A pipeliner is a session that executes a whole transaction up to its commit in one round trip. It
+// gives the number of rows that each statement has changed.
 type pipeliner interface {
 	ExecAll(iter.Seq2[string, []any]) ([]int64, error)
 }
 
-// inOrder gives the texts of statements and their arguments.
+// inOrder gives the texts and arguments of statements.
 func inOrder(list []statement) iter.Seq2[string, []any] {
 	return func(yield func(string, []any) bool) {
 		for _, st := range list {
@@ -30,7 +31,8 @@ func inOrder(list []statement) iter.Seq2[string, []any] {
 	}
 }
 
-// execAll begins a transaction and executes the statements in it. open tells whether one is open afterwards.
+// execAll begins a transaction and executes the statements in it. open tells whether the
+// transaction is open afterwards.
 func execAll(s Session, list []statement) (open bool, err error) {
 	var counts []int64
 	if p, ok := s.(pipeliner); ok {
@@ -47,7 +49,7 @@ func execAll(s Session, list []statement) (open bool, err error) {
 				return true, err
 			}
 			if st.want != anyNumber && n != st.want {
-				return true, errConflict // the rest would be written in vain
+				return true, errConflict // the transaction is rolled back anyway
 			}
 		}
 		return true, nil

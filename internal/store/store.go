@@ -15,44 +15,52 @@ import (
 	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
-// Options say where a store is and what it has to be careful about. The zero value is a database in
-// memory, for tests and the simulator.
+// Options say where a store is and how careful it is. The zero value is a database in memory, for
+// tests and the simulator.
 type Options struct {
-	Path        string // the SQLite file; its folder is made if need be
-	Synchronous string // of SQLite: FULL (default) or EXTRA; less is refused
-	Reserve     int64  // bytes of the disk kept back for when it is full; default 32 MiB
+	Path        string // the SQLite file; its folder is created if it is missing
+	Synchronous string // of SQLite: FULL (default) or EXTRA; lower levels are refused
+	Reserve     int64  // bytes of disk space kept for when the disk is full; default 32 MiB
 	URL         string // of a PostgreSQL database: postgres://…
-	AsIs        bool   // a schema of another version is refused, not brought up to date
-	AnyClock    bool   // the machine's clock is taken as it is, also if the store's is ahead: for reading, and for setting that back
-	// QueryDeadline is how long a query of View, Keep or Keys may take; default 5 s. A database in memory has none.
+	AsIs        bool   // a schema of another version is refused instead of migrated
+	// AnyClock uses the machine's clock even if the store's is ahead. It is for reading, and for
+	// setting the store's clock back.
+	AnyClock bool
+	// QueryDeadline is the time limit of a query in View, Keep and Keys; default 5 s. A database in
+	// memory has none.
 	QueryDeadline time.Duration
 	Memory        *Memory
-	Redact        func(string) string // what secrets become, before anything is written
-	Logger        *slog.Logger
-	Observe       func(Written) // is told of every batch that was written; it must not block
-	Hooks         Hooks
+	// Redact replaces secrets in every text before it is written.
+	Redact func(string) string
+	Logger *slog.Logger
+	// Observe is called for every batch that was written. It must not block.
+	Observe func(Written)
+	Hooks   Hooks
 }
 
-// Hooks are for tests: they see, and may disturb, what a store does.
+// Hooks are for tests: they observe and disturb a store.
 type Hooks struct {
-	Clock       func() perdure.Instant // instead of the machine's
-	Wrap        func(Session) Session  // around the sessions that write
-	Age         func() time.Duration   // how old a decision is; nil: by the machine's clock, and with Clock never old
-	BeforeWrite func()                 // after a batch was decided, before it is written
-	Written     func([]perdure.RunID)  // after a batch was committed
-	Spent       func(Op, Cost)         // after an operation was decided
-	OpRows      int                    // the budget of an operation in rows, instead of OpRows
-	WALPages    int                    // how long the write-ahead log gets, instead of 4000 pages
+	Clock func() perdure.Instant // replaces the machine's clock
+	Wrap  func(Session) Session  // wraps the sessions that write
+	// Age is the age of a decision. If it is nil, the machine's clock counts, and with Clock
+	// decisions do not age.
+	Age         func() time.Duration
+	BeforeWrite func()                // called between decision and write
+	Written     func([]perdure.RunID) // called after a commit
+	Spent       func(Op, Cost)        // called after an operation was decided
+	OpRows      int                   // replaces the constant OpRows
+	WALPages    int                   // length of the write-ahead log, instead of 4000 pages
 
-	LockPatience time.Duration // how long another program's lock on a file is waited for, instead of 5 s
+	// LockPatience replaces the 5 s that a write waits for another program's lock on the file.
+	LockPatience time.Duration
 }
 
 // An Op is one operation of a batch.
 type Op interface {
 	// Needs names the runs that Do is going to read, so that a batch reads them together.
 	Needs() []Ref
-	// Do decides. It reads and stages through tx; a refusal leaves no trace. It may be called again
-	// when somebody else was quicker.
+	// Do decides: it reads and stages through tx. The changes of a refused operation are undone. Do
+	// is called again after a conflict.
 	Do(tx *Tx) error
 }
 
@@ -67,44 +75,51 @@ type Store struct {
 	dialect *dialect
 	opt     Options
 	log     *slog.Logger
-	file    *sqlite.File // nil: the database is not in one
+	file    *sqlite.File // nil unless the database is a SQLite file
 
-	obstacle atomic.Pointer[obstacle] // why the database takes no writes; see writable.go
-	wroteAt  atomic.Int64             // when this process last committed something
-	stuck    chan struct{}            // has the store tested until it takes writes again
+	// obstacle is why the database takes no writes; see writable.go.
+	obstacle atomic.Pointer[obstacle]
+	// wroteAt is when this process last committed.
+	wroteAt atomic.Int64
+	// stuck starts the test writes that go on until the store takes writes again.
+	stuck chan struct{}
 
 	clock  func() perdure.Instant
-	stored perdure.Instant // the last instant of the file when it was opened
-	away   func() error    // nil: it is where we are
+	stored perdure.Instant // the latest instant in the file when it was opened
+	away   func() error    // tells why the database does not answer; nil: it is local
 
-	lanes   [lanes]*lane
-	tester  *lane // of test writes; see writable.go
-	cache   cache
-	last    atomic.Int64                  // no batch of this process is decided earlier than one before it
-	commits atomic.Int64                  // how many there have been
-	begun   atomic.Int64                  // how many batches were begun
-	changes atomic.Int64                  // how often those under way were outdated
-	age     func(time.Time) time.Duration // of a decision; nil: it does not age, since nobody else writes
-	readers chan Session                  // nil: reads use the one session there is
-	gate    *fair.Gate                    // in front of readers
-	keeper  chan Session                  // the one of those who keep the store going
-	keys    chan Session                  // look up API keys
-	counter chan Session                  // counts everything
+	lanes  [lanes]*lane
+	tester *lane // of test writes; see writable.go
+	cache  cache
+	// last is the instant of the latest batch. No batch of this process is decided earlier.
+	last    atomic.Int64
+	commits atomic.Int64 // number of commits
+	begun   atomic.Int64 // number of batches begun
+	changes atomic.Int64 // number of calls of Outdate
+	// age gives the age of a decision. It is nil if decisions do not age, since no other process
+	// writes.
+	age     func(time.Time) time.Duration
+	readers chan Session // nil: reads use the only session
+	gate    *fair.Gate   // shares the readers between tenants
+	keeper  chan Session // for Keep
+	keys    chan Session // for Keys
+	counter chan Session // for Count
 	auditor func() (Session, error)
 	audit   sync.Mutex
 
-	mu   sync.Mutex
-	fail error // a commit that left the file in doubt: nothing more is written
+	mu sync.Mutex
+	// fail is why nothing more is written: a commit left the file in doubt, or the store is closed.
+	fail error
 
 	done    chan struct{}
 	running sync.WaitGroup
 	closing sync.Once
 }
 
-// A Memory is a database in memory that several stores can open, as nodes open one database.
+// A Memory is a database in memory that several stores can open, as nodes share a database.
 type Memory struct{ sess *sqlite.Session }
 
-// NewMemory makes an empty database in memory.
+// NewMemory creates an empty database in memory.
 func NewMemory() (*Memory, error) {
 	sess, err := sqlite.OpenMemory()
 	if err != nil {
@@ -113,34 +128,36 @@ func NewMemory() (*Memory, error) {
 	return &Memory{sess}, nil
 }
 
-// Close throws the database away.
+// Close discards the database.
 func (m *Memory) Close() error { return m.sess.Close() }
 
-// How many sessions read at once. One tenant holds at most readerShare of them, even while nobody else asks, so that
-// another tenant finds one free: a query that has begun can't make room for it. Keys have sessions of their own, since
-// every call needs one.
+// The numbers of sessions that read at once. One tenant holds at most readerShare readers, even
+// while no other asks: a query that has begun can't be interrupted to make room. API keys have
+// sessions of their own, since every call looks one up.
 const (
 	readers     = 5
 	readerShare = readers - 1
 	keyReaders  = 2
 )
 
-// How long a query may take: one of a reader, and one that counts everything.
+// Time limits of queries: of a reader, and of Count.
 const (
 	queryDeadline = 5 * time.Second
 	countDeadline = time.Minute
 )
 
-// Missing refuses to begin anew where a database was: see sqlite.Missing.
+// Missing refuses to create a database where one was before; see sqlite.Missing.
 func Missing(path string, signs ...string) error { return sqlite.Missing(path, signs...) }
 
-// Open opens a store, bringing its schema up to date. It refuses settings under which an acknowledged
-// write could be lost, a file that another server has open, and a clock that lies far behind the store.
+// Open opens a store and migrates its schema. It refuses settings under which an acknowledged write
+// could be lost. It also refuses a file that another server has open, and a clock that is far
+// behind the store's.
 func Open(opt Options) (*Store, error) {
 	if opt.QueryDeadline <= 0 {
 		opt.QueryDeadline = queryDeadline
 	}
-	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{}), stuck: make(chan struct{}, 1)}
+	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{}),
+		stuck: make(chan struct{}, 1)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -161,10 +178,10 @@ func Open(opt Options) (*Store, error) {
 	switch {
 	case opt.Hooks.Age != nil:
 		s.age = func(time.Time) time.Duration { return opt.Hooks.Age() }
-	case s.Shared() && opt.Hooks.Clock == nil: // a test's time is not ours
+	case s.Shared() && opt.Hooks.Clock == nil: // a test's clock says nothing about real time
 		s.age = time.Since
 	}
-	if s.readers != nil { // a store in memory is driven step by step
+	if s.readers != nil { // a store in memory is driven step by step and needs no tests
 		s.running.Go(s.testStuck)
 	}
 	started := make(map[*lane]bool)
@@ -177,10 +194,12 @@ func Open(opt Options) (*Store, error) {
 	return s, nil
 }
 
-// openFile opens a SQLite file. The lanes decide on connections of their own and share the one that writes.
+// openFile opens a SQLite file. The lanes read on connections of their own and share the one that
+// writes.
 func openFile(s *Store) (err error) {
-	s.file, err = sqlite.Open(s.opt.Path, sqlite.Options{Synchronous: s.opt.Synchronous, Reserve: s.opt.Reserve, WALPages: s.opt.Hooks.WALPages,
-		Every: lookEvery(s), LockWait: s.opt.Hooks.LockPatience, Logger: s.log})
+	s.file, err = sqlite.Open(s.opt.Path,
+		sqlite.Options{Synchronous: s.opt.Synchronous, Reserve: s.opt.Reserve, WALPages: s.opt.Hooks.WALPages,
+			Every: lookEvery(s), LockWait: s.opt.Hooks.LockPatience, Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -193,8 +212,8 @@ func openFile(s *Store) (err error) {
 	for i := range s.lanes {
 		switch Lane(i) {
 		case LaneSubmit, LaneClaim:
-			// There is one writer anyway. A poll and a child's end both change the parent, and who decides beside the
-			// other decides twice.
+			// SQLite has a single writer anyway. A poll and a child's end both change the parent,
+			// so that two lanes would conflict and each retry.
 			s.lanes[i] = s.lanes[LaneWork]
 			continue
 		}
@@ -212,29 +231,32 @@ func openFile(s *Store) (err error) {
 		return err
 	}
 	s.auditor = func() (Session, error) { return s.file.Reader(0) }
-	if err := addReaders(s, func(deadline time.Duration) (Session, error) { return s.file.Reader(deadline) }); err != nil {
+	if err := addReaders(s, func(deadline time.Duration) (Session,
+		error) {
+		return s.file.Reader(deadline)
+	}); err != nil {
 		return err
 	}
 	s.running.Go(func() {
 		if err := s.file.Checkpoints(s.done, writing, s.commits.Load); err != nil {
-			s.doubt(err)
+			s.stopWrites(err)
 		}
 	})
 	return nil
 }
 
-// lookEvery is how often a file is looked at; zero: as often as it is by default.
+// lookEvery is the interval of checkpoints and disk checks. Zero means the default.
 func lookEvery(s *Store) time.Duration {
 	switch {
 	case s.opt.Hooks.Clock != nil:
-		return time.Minute // of a test's time, which may pass by the day
+		return time.Minute // a test's clock may advance by days
 	case s.opt.Hooks.WALPages > 0:
 		return 5 * time.Millisecond
 	}
 	return 0
 }
 
-// openMemory opens a database in memory: one session for everything.
+// openMemory opens a database in memory, with one session for everything.
 func openMemory(s *Store) error {
 	var sess Session
 	if m := s.opt.Memory; m != nil {
@@ -258,8 +280,8 @@ func openMemory(s *Store) error {
 	return nil
 }
 
-// openPostgres opens a PostgreSQL database. Each lane has a connection of its own, the watchdog's among them:
-// whatever the others do, it can act.
+// openPostgres opens a PostgreSQL database. Each lane has a connection of its own, so that the
+// watchdog can act whatever the other lanes do.
 func openPostgres(s *Store) error {
 	p, err := pg.Open(s.opt.URL)
 	if err != nil {
@@ -278,7 +300,7 @@ func openPostgres(s *Store) error {
 		s.running.Go(func() { c.follow(s.done) })
 	}
 	for i := range s.lanes {
-		// The server after a lost connection may be one with another history.
+		// After a lost connection the server may be another one with another history.
 		opt := pg.WriterOptions{Timeout: writeTimeout, Reconnected: s.cache.clear}
 		if Lane(i) == LaneWatch {
 			opt.Timeout, opt.LockTimeout = watchTimeout, watchPatience
@@ -292,7 +314,7 @@ func openPostgres(s *Store) error {
 	return addReaders(s, func(deadline time.Duration) (Session, error) { return p.Reader(deadline), nil })
 }
 
-// prepare brings the schema up to date and sets the clock of a store whose database has none.
+// prepare migrates the schema, and starts the clock of a store whose database has none.
 func prepare(s *Store, sess Session) (err error) {
 	if err := refuseBackup(sess); err != nil {
 		return err
@@ -309,6 +331,7 @@ func prepare(s *Store, sess Session) (err error) {
 	return err
 }
 
+// wrap applies the test hook for sessions that write.
 func wrap(s *Store, sess Session) Session {
 	if s.opt.Hooks.Wrap != nil {
 		return s.opt.Hooks.Wrap(sess)
@@ -316,6 +339,7 @@ func wrap(s *Store, sess Session) Session {
 	return sess
 }
 
+// addReaders opens the sessions that read.
 func addReaders(s *Store, open func(deadline time.Duration) (Session, error)) error {
 	s.gate = fair.NewGate(fair.Limits{Size: readers, Share: readerShare, Strict: true})
 	for _, x := range []struct {
@@ -338,16 +362,16 @@ func addReaders(s *Store, open func(deadline time.Duration) (Session, error)) er
 	return nil
 }
 
-// borrowed is a session that belongs to somebody else.
+// borrowed is a session that is not closed with the store.
 type borrowed struct{ Session }
 
 func (borrowed) Close() error { return nil }
 
-// Close waits for the batches under way and closes the database. Operations after that are refused.
+// Close waits for the batches under way and closes the database. Later operations are refused.
 func (s *Store) Close() error {
 	var err error
 	s.closing.Do(func() {
-		s.doubt(errClosed)
+		s.stopWrites(errClosed)
 		close(s.done)
 		s.running.Wait()
 		err = s.release()
@@ -355,8 +379,10 @@ func (s *Store) Close() error {
 	return err
 }
 
+// errClosed refuses operations after Close.
 var errClosed = errors.New("the store is closed")
 
+// release closes all sessions and the file.
 func (s *Store) release() error {
 	var errs []error
 	for _, idle := range []chan Session{s.readers, s.keeper, s.keys, s.counter} {
@@ -373,7 +399,7 @@ func (s *Store) release() error {
 		if l == nil {
 			continue
 		}
-		l.mu.Lock() // a batch that was asked for directly may be under way
+		l.mu.Lock() // Batch may be running in the caller's goroutine
 		for _, sess := range []Session{l.read, l.write} {
 			if !closed[sess] {
 				closed[sess] = true
@@ -391,18 +417,19 @@ func (s *Store) release() error {
 // Now is the store's clock.
 func (s *Store) Now() perdure.Instant { return s.clock() }
 
-// Shared tells whether other processes may write as well.
+// Shared tells whether other processes may write to the database.
 func (s *Store) Shared() bool { return !s.dialect.ownClock }
 
-// Err tells why the store takes no more writes, or nil. A server that sees one exits: only a restart
-// finds out what is in the file.
+// Err tells why the store takes no more writes, or nil. A server that sees an error exits: only a
+// restart shows what is in the file.
 func (s *Store) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fail
 }
 
-// Away tells that the database does not answer right now, or nil. It comes back by itself, or does not.
+// Away tells why the database does not answer right now, or nil. The condition may pass without a
+// restart.
 func (s *Store) Away() error {
 	if d := s.file.BlockedFor(); d != 0 {
 		return fmt.Errorf("another program has held the database locked for %s", d.Round(time.Second))
@@ -413,8 +440,8 @@ func (s *Store) Away() error {
 	return s.away()
 }
 
-// doubt has the store take no more writes.
-func (s *Store) doubt(err error) {
+// stopWrites stops all writes of the store, for a reason. The first reason counts.
+func (s *Store) stopWrites(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail == nil {
@@ -422,19 +449,18 @@ func (s *Store) doubt(err error) {
 	}
 }
 
-// ---- reading
-
-// A View reads what is committed, all of it as of one moment.
+// A View reads committed rows, all of it as of one moment.
 type View struct{ Records }
 
-// newView makes a view over a session.
+// newView creates a view over a session.
 func newView(now perdure.Instant, d *dialect, sess Session) *View {
 	v := &View{Records{Now: now, dialect: d, sess: sess}}
 	v.open()
 	return v
 }
 
-// View calls f with a consistent view. The sessions go round the tenants that ask; see fair.With.
+// View calls f with a consistent view. The readers are shared fairly between tenants; see
+// fair.With.
 func (s *Store) View(ctx context.Context, f func(*View) error) error {
 	if s.gate == nil {
 		return s.view(ctx, nil, f)
@@ -447,11 +473,11 @@ func (s *Store) View(ctx context.Context, f func(*View) error) error {
 	return s.view(ctx, s.readers, f)
 }
 
-// readPatience is how long a read waits for a session: twice as long as a query may take, so that those under way have
-// ended by then.
+// readPatience is how long a read waits for a session: twice the limit of a query, so that those
+// under way have ended by then.
 func (s *Store) readPatience() time.Duration { return 2 * s.opt.QueryDeadline }
 
-// enter waits until the caller's tenant may have one of the readers.
+// enter waits until the caller's tenant may use one of the readers.
 func (s *Store) enter(ctx context.Context) (leave func(), err error) {
 	t := fair.Tenant(ctx)
 	if leave, ok := s.gate.TryEnter(t, 1); ok {
@@ -465,25 +491,28 @@ func (s *Store) enter(ctx context.Context) (leave func(), err error) {
 		return leave, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case s.gate.Used() < readers: // the rest is kept for other tenants
-		return nil, perdure.Errorf(perdure.CodeTooMany, "%d reads of this tenant are under way, and they take long", readerShare)
+	case s.gate.Used() < readers: // the free one is for other tenants
+		return nil, perdure.Errorf(perdure.CodeTooMany, "%d reads of this tenant are under way, and they take long",
+			readerShare)
 	}
 	return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again", s.readPatience())
 }
 
-// Keep is View for those who keep the store going, the watchdog above all: however many others read, and however
-// long, it need not wait for them.
+// Keep is View for background work of the server, such as the watchdog. It has a session of its own
+// and does not wait for other reads.
 func (s *Store) Keep(ctx context.Context, f func(*View) error) error { return s.view(ctx, s.keeper, f) }
 
-// Keys is View for looking up API keys. Every call begins with one, which does not wait for the reads of other calls.
+// Keys is View for looking up API keys. Every call begins with such a lookup, which does not wait
+// for the reads of other calls.
 func (s *Store) Keys(ctx context.Context, f func(*View) error) error { return s.view(ctx, s.keys, f) }
 
-// Count is View for counting everything, as the metrics do. Its queries may take longer than a caller's.
+// Count is View for counting everything, as the metrics do. Its queries have a longer time limit.
 func (s *Store) Count(ctx context.Context, f func(*View) error) error {
 	return s.view(ctx, s.counter, f)
 }
 
-// Audit is View for those who read everything: on a connection of its own, one at a time, as long as it takes.
+// Audit is View for reading everything: on a connection of its own, one at a time, without a time
+// limit.
 func (s *Store) Audit(ctx context.Context, f func(*View) error) error {
 	if s.auditor == nil {
 		return s.View(ctx, f)
@@ -500,6 +529,7 @@ func (s *Store) Audit(ctx context.Context, f func(*View) error) error {
 	return s.view(ctx, one, f)
 }
 
+// view calls f with a view over an idle session, and translates database errors for callers.
 func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error) error {
 	if from == nil {
 		l := s.lanes[0]
@@ -525,7 +555,7 @@ func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error
 		s.log.Warn("a read failed", "error", err)
 		return perdure.Errorf(perdure.CodeUnavailable, "%v", pg.ErrLost)
 	}
-	if err != nil && s.dialect.readOnly(err) { // a standby: what it shows may be old
+	if err != nil && s.dialect.readOnly(err) { // a standby may show old rows
 		return perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", pg.ErrStandby)
 	}
 	return err
@@ -544,7 +574,8 @@ func (s *Store) take(ctx context.Context, from chan Session) (Session, error) {
 	case r := <-from:
 		return r, nil
 	case <-t.C:
-		return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again", s.readPatience())
+		return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again",
+			s.readPatience())
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-s.done:

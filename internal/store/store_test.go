@@ -44,7 +44,7 @@ var pool = pgtest.Pool{Prepare: func(url string) error {
 	return s.Close()
 }}
 
-// both runs a test on SQLite and on PostgreSQL; at names a fresh database that several stores can open.
+// both runs a test on SQLite and on PostgreSQL. at is a new database that several stores can open.
 func both(t *testing.T, test func(t *testing.T, at Options)) {
 	t.Helper()
 	t.Run("SQLite", func(t *testing.T) {
@@ -58,8 +58,8 @@ func both(t *testing.T, test func(t *testing.T, at Options)) {
 	t.Run("PostgreSQL", func(t *testing.T) { test(t, Options{URL: pool.New(t)}) })
 }
 
-// behind changes the database behind the store's back.
-func behind(t *testing.T, s *Store, query string) {
+// execDirect changes the database without the store's knowledge.
+func execDirect(t *testing.T, s *Store, query string) {
 	t.Helper()
 	if _, err := s.lanes[0].write.Exec(query, nil); err != nil {
 		t.Fatalf("%s: %v", query, err)
@@ -67,13 +67,16 @@ func behind(t *testing.T, s *Store, query string) {
 }
 
 func newRun(id string, now perdure.Instant) perdure.Run {
-	return perdure.Run{Tenant: tenant, ID: ref(id), RootID: ref(id), Kind: "job", Class: perdure.Task, Queue: "default", State: perdure.Queued, Version: 1,
-		Attempt: 1, MaxAttempts: 3, CreatedAt: now, DeadlineAt: now.Add(time.Hour), Ready: true, ReadyAt: now, AlarmAt: now.Add(time.Minute), Seq: 1}
+	return perdure.Run{Tenant: tenant, ID: ref(id), RootID: ref(id), Kind: "job", Class: perdure.Task,
+		Queue: "default", State: perdure.Queued, Version: 1,
+		Attempt: 1, MaxAttempts: 3, CreatedAt: now, DeadlineAt: now.Add(time.Hour), Ready: true, ReadyAt: now,
+		AlarmAt: now.Add(time.Minute), Seq: 1}
 }
 
 func insert(id string) opFunc {
 	return func(tx *Tx) error {
-		tx.Runs.Put(newRun(id, tx.Now), []perdure.Line{{Seq: 1, Type: perdure.LineCreated, At: tx.Now, Attempt: 1, Data: "{}"}})
+		tx.Runs.Put(newRun(id, tx.Now), []perdure.Line{{Seq: 1, Type: perdure.LineCreated, At: tx.Now, Attempt: 1,
+			Data: "{}"}})
 		return nil
 	}
 }
@@ -89,43 +92,45 @@ func count(t *testing.T, s *Store, query string, args ...any) (n int) {
 	return n
 }
 
-func TestASecondServerOnTheSameFileRefusesToStart(t *testing.T) {
+func TestSecondServerOnSameFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	s := open(t, Options{Path: path})
-	if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), "another server has this store open") {
-		t.Fatalf("%v", err)
+	if _, err := Open(Options{Path: path}); err == nil ||
+		!strings.Contains(err.Error(), "another server has this store open") {
+		t.Fatalf("second Open = %v, want that another server has the store open", err)
 	}
 	s.Close()
 	open(t, Options{Path: path})
 }
 
-func TestUnsafeSettingsOfSQLiteRefuseToStart(t *testing.T) {
+func TestUnsafeSQLiteSettingsAreRefused(t *testing.T) {
 	for _, level := range []string{"NORMAL", "OFF", "1", "full"} {
 		_, err := Open(Options{Path: filepath.Join(t.TempDir(), "p.db"), Synchronous: level})
 		if err == nil || !strings.Contains(err.Error(), "refusing to start") {
-			t.Errorf("%s: %v", level, err)
+			t.Errorf("Open with synchronous=%s = %v, want refused", level, err)
 		}
 	}
 	s := open(t, Options{Path: filepath.Join(t.TempDir(), "p.db"), Synchronous: "EXTRA"})
 	for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "3"} {
 		var got string
-		if err := s.lanes[0].write.Query("PRAGMA "+name, nil, func(scan func(...any) error) error { return scan(&got) }); err != nil || got != want {
-			t.Errorf("%s is %s (%v)", name, got, err)
+		if err := s.lanes[0].write.Query("PRAGMA "+name, nil,
+			func(scan func(...any) error) error { return scan(&got) }); err != nil || got != want {
+			t.Errorf("%s = %s (%v), want %s", name, got, err, want)
 		}
 	}
 }
 
-func TestAFileThatIsNoDatabase(t *testing.T) {
+func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	if err := os.WriteFile(path, []byte(strings.Repeat("this is not a database. ", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(Options{Path: path}); err == nil {
-		t.Fatal("opened")
+		t.Fatal("Open accepts a file that is no database")
 	}
 }
 
-func TestAClockFarBehindTheStoreRefusesToStart(t *testing.T) {
+func TestClockFarBehindStoreIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	s := open(t, Options{Path: path})
 	ahead := s.Now().Add(2 * time.Hour)
@@ -133,14 +138,15 @@ func TestAClockFarBehindTheStoreRefusesToStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	if _, err := Open(Options{Path: path}); err == nil || !strings.Contains(err.Error(), "ahead of this machine's clock") {
-		t.Fatalf("%v", err)
+	if _, err := Open(Options{Path: path}); err == nil ||
+		!strings.Contains(err.Error(), "ahead of this machine's clock") {
+		t.Fatalf("Open with a clock two hours behind = %v, want refused", err)
 	}
 }
 
-func TestAClockThatIsAheadIsSaid(t *testing.T) {
+func TestStoreClockAheadIsLogged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
-	var log heard
+	var log logBuffer
 	s := open(t, Options{Path: path, Logger: log.logger()})
 	if ahead := s.Ahead(); ahead > ClockSlack || log.count("clock is ahead") != 0 {
 		t.Errorf("a new store is ahead by %s: %s", ahead, log.text.String())
@@ -149,12 +155,13 @@ func TestAClockThatIsAheadIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Close()
-	if s = open(t, Options{Path: path, Logger: log.logger()}); s.Ahead() < 39*time.Minute || log.count("clock is ahead") != 1 {
-		t.Errorf("ahead by %s: %s", s.Ahead(), log.text.String())
+	if s = open(t, Options{Path: path, Logger: log.logger()}); s.Ahead() < 39*time.Minute ||
+		log.count("clock is ahead") != 1 {
+		t.Errorf("store is ahead by %s, want about 40m and one log line: %s", s.Ahead(), log.text.String())
 	}
 }
 
-func TestTheClockNeverGoesBack(t *testing.T) {
+func TestClockNeverGoesBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	s := open(t, Options{Path: path})
 	ahead := s.Now().Add(10 * time.Minute)
@@ -172,46 +179,46 @@ func TestTheClockNeverGoesBack(t *testing.T) {
 		t.Errorf("the clock starts at %s, before the last stored instant %s", now, ahead)
 	}
 	if a, b := s.Now(), s.Now(); b < a {
-		t.Error("it goes back")
+		t.Errorf("the clock went back from %s to %s", a, b)
 	}
 }
 
-func TestANewerSchemaRefusesToStart(t *testing.T) {
+func TestNewerSchemaIsRefused(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
-		open(t, at).Close() // once more: nothing to do
-		behind(t, s, "UPDATE meta SET value='99' WHERE name='schema'")
+		open(t, at).Close() // a second migration has nothing to do
+		execDirect(t, s, "UPDATE meta SET value='99' WHERE name='schema'")
 		if _, err := Open(at); err == nil || !strings.Contains(err.Error(), "use a newer program") {
-			t.Fatalf("%v", err)
+			t.Fatalf("Open of schema 99 = %v, want refused", err)
 		}
 	})
 }
 
-func TestALiveRunWithoutAnAlarmIsImpossible(t *testing.T) {
+func TestDatabaseRefusesLiveRunWithoutAlarm(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
-		for _, spoil := range []func(*perdure.Run){
+		for _, damage := range []func(*perdure.Run){
 			func(r *perdure.Run) { r.AlarmAt = 0 },
 			func(r *perdure.Run) { r.State = "sleeping" },
 			func(r *perdure.Run) { r.State = perdure.Completed },
 		} {
 			err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
 				r := newRun("a", tx.Now)
-				spoil(&r)
+				damage(&r)
 				tx.Runs.Put(r, nil)
 				return nil
 			}))[0]
 			if perdure.CodeOf(err) != perdure.CodeUnavailable {
-				t.Errorf("accepted: %v", err)
+				t.Errorf("insert of an impossible run = %v, want unavailable", err)
 			}
 		}
 		if n := count(t, s, "SELECT count(*) FROM runs"); n != 0 {
-			t.Errorf("%d runs", n)
+			t.Errorf("%d runs are stored, want 0", n)
 		}
 	})
 }
 
-func TestOneBadOperationDoesNotHurtTheBatch(t *testing.T) {
+func TestBadOperationDoesNotFailItsBatch(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		bad := opFunc(func(tx *Tx) error {
@@ -225,19 +232,20 @@ func TestOneBadOperationDoesNotHurtTheBatch(t *testing.T) {
 			panic("a defect")
 		})
 		errs := s.Batch(s.Now(), insert("a"), bad, panics, insert("b"))
-		if errs[0] != nil || errs[3] != nil || perdure.CodeOf(errs[1]) != perdure.CodeUnavailable || perdure.CodeOf(errs[2]) != perdure.CodeInternal {
-			t.Fatalf("%v", errs)
+		if errs[0] != nil || errs[3] != nil || perdure.CodeOf(errs[1]) != perdure.CodeUnavailable ||
+			perdure.CodeOf(errs[2]) != perdure.CodeInternal {
+			t.Fatalf("batch = %v, want nil, unavailable, internal, nil", errs)
 		}
 		if n := count(t, s, "SELECT count(*) FROM runs WHERE id IN ('a','b')"); n != 2 {
-			t.Errorf("%d of the good ones", n)
+			t.Errorf("%d of the runs a and b are stored, want 2", n)
 		}
 		if n := count(t, s, "SELECT count(*) FROM runs"); n != 2 {
-			t.Errorf("%d in all", n)
+			t.Errorf("%d runs are stored, want 2", n)
 		}
 	})
 }
 
-func TestAGuardedWriteLosesToAQuickerOne(t *testing.T) {
+func TestConflictingWriteIsDecidedAgain(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		other := open(t, at)
 		raced := 0
@@ -259,16 +267,16 @@ func TestAGuardedWriteLosesToAQuickerOne(t *testing.T) {
 			return bump("a").Do(tx)
 		}))[0]
 		if err != nil || decided != 4 {
-			t.Fatalf("decided %d times: %v", decided, err)
+			t.Fatalf("batch = %v, decided %d times, want nil after 4", err, decided)
 		}
-		// Three by the other node, one by this: none was overwritten.
+		// Three writes by the other node, one by this: none was overwritten.
 		if n := count(t, s, "SELECT version FROM runs"); n != 5 {
-			t.Errorf("version %d", n)
+			t.Errorf("run a: version = %d, want 5", n)
 		}
 	})
 }
 
-// bump raises a run's version by one.
+// bump increments a run's version.
 func bump(id string) opFunc {
 	return func(tx *Tx) error {
 		r, ok, err := tx.Runs.Get(tenant, ref(id))
@@ -281,7 +289,7 @@ func bump(id string) opFunc {
 	}
 }
 
-func TestGroupCommit(t *testing.T) {
+func TestConcurrentOperationsShareCommits(t *testing.T) {
 	groups := func(t *testing.T, at Options) {
 		s := open(t, at)
 		const n = 400
@@ -295,7 +303,7 @@ func TestGroupCommit(t *testing.T) {
 		}
 		wg.Wait()
 		if got := count(t, s, "SELECT count(*) FROM runs"); got != n {
-			t.Errorf("%d runs", got)
+			t.Errorf("%d runs are stored, want %d", got, n)
 		}
 		if commits := s.commits.Load(); commits >= n {
 			t.Errorf("%d commits for %d operations: nothing was grouped", commits, n)
@@ -303,21 +311,22 @@ func TestGroupCommit(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := s.Do(context.Background(), insert("late")); perdure.CodeOf(err) != perdure.CodeUnavailable && perdure.CodeOf(err) != perdure.CodeUnknown {
-			t.Errorf("after the end: %v", err)
+		if err := s.Do(context.Background(), insert("late")); perdure.CodeOf(err) != perdure.CodeUnavailable &&
+			perdure.CodeOf(err) != perdure.CodeUnknown {
+			t.Errorf("Do after Close = %v, want unavailable or unknown", err)
 		}
 	}
 	t.Run("SQLite", func(t *testing.T) { groups(t, Options{Path: filepath.Join(t.TempDir(), "p.db")}) })
 	t.Run("PostgreSQL", func(t *testing.T) { groups(t, Options{URL: pool.New(t)}) })
 }
 
-// faulty fails one call of a session.
+// faulty is a session in which one call fails.
 type faulty struct {
 	Session
 	commit    error
 	after     bool
 	failed    int
-	failExec  int // the n-th from now fails
+	failExec  int // the nth call from now fails
 	afterExec bool
 }
 
@@ -348,22 +357,27 @@ func (f *faulty) Exec(q string, args []any) (int64, error) {
 	return f.Session.Exec(q, args)
 }
 
-func TestAFailedCommitOfSQLiteIsNeverAnAcknowledgement(t *testing.T) {
+func TestFailedSQLiteCommitIsNotAcknowledged(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		m, err := NewMemory()
 		if err != nil {
 			t.Fatal(err)
 		}
 		var f *faulty
-		s := open(t, Options{Memory: m, Hooks: Hooks{Wrap: func(x Session) Session { f = &faulty{Session: x, after: after}; return f }}})
+		s := open(t, Options{Memory: m, Hooks: Hooks{Wrap: func(x Session) Session {
+			f = &faulty{Session: x,
+				after: after}
+			return f
+		}}})
 		f.commit = errDisk
 		errs := s.Batch(s.Now(), insert("a"), insert("b"))
-		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown || f.failed != 1 {
-			t.Errorf("%v after %d commits", errs, f.failed)
+		if perdure.CodeOf(errs[0]) != perdure.CodeUnknown || perdure.CodeOf(errs[1]) != perdure.CodeUnknown ||
+			f.failed != 1 {
+			t.Errorf("batch = %v after %d failed commits, want unknown after 1", errs, f.failed)
 		}
 		f.commit = nil
 		if err := s.Batch(s.Now(), insert("c"))[0]; perdure.CodeOf(err) != perdure.CodeUnavailable || s.Err() == nil {
-			t.Errorf("it goes on writing into a file that is in doubt: %v", err)
+			t.Errorf("batch after a failed commit = %v, want unavailable: the file is in doubt", err)
 		}
 		s.Close()
 		s = open(t, Options{Memory: m})
@@ -378,11 +392,11 @@ func TestAFailedCommitOfSQLiteIsNeverAnAcknowledgement(t *testing.T) {
 	}
 }
 
-func TestAFailedStatementLeavesNothing(t *testing.T) {
+func TestFailedStatementRollsBack(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		for _, after := range []bool{false, true} {
 			for n := 1; n < 20; n++ {
-				var all []*faulty // Batch is in the first lane, which is the first to be opened
+				var all []*faulty // Batch uses the first lane, whose session is opened first
 				at.Hooks.Wrap = func(x Session) Session {
 					f := &faulty{Session: x, afterExec: after}
 					all = append(all, f)
@@ -399,13 +413,13 @@ func TestAFailedStatementLeavesNothing(t *testing.T) {
 					break // there are no more statements to fail
 				}
 				if perdure.CodeOf(err) != perdure.CodeUnavailable {
-					t.Fatalf("statement %d: %v", n, err)
+					t.Fatalf("batch with a failing statement %d = %v, want unavailable", n, err)
 				}
 				if got := count(t, s, "SELECT count(*) FROM runs WHERE id=?", id); got != 0 {
 					t.Errorf("statement %d failed and left %d runs", n, got)
 				}
 				if err := s.Batch(s.Now(), insert(id))[0]; err != nil {
-					t.Errorf("and again: %v", err)
+					t.Errorf("batch after the failed one: %v", err)
 				}
 				s.Close()
 			}
@@ -415,8 +429,8 @@ func TestAFailedStatementLeavesNothing(t *testing.T) {
 
 const secret = "hunter2-canary-7c1f"
 
-// tell writes the secret wherever somebody could, into a store that takes it out.
-func tell(t *testing.T, at Options) {
+// writeSecrets writes the secret into every kind of record, into a store with Redact.
+func writeSecrets(t *testing.T, at Options) {
 	t.Helper()
 	at.Redact = func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") }
 	s := open(t, at)
@@ -428,9 +442,12 @@ func tell(t *testing.T, at Options) {
 		r.Activity = "reading " + secret
 		r.Failure = &perdure.Failure{Code: "x", Message: secret}
 		tx.Runs.Put(r, []perdure.Line{{Seq: 1, Type: "run:created", Data: perdure.Object("k", secret)}})
-		tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: "a", Seq: 1, Status: perdure.ItemDone, Data: perdure.Value(`"` + secret + `"`)})
-		tx.Journal.Put(JournalRow{Tenant: tenant, RunID: "a", Seq: 1, Key: "k", Value: perdure.Value(`"` + secret + `"`)})
-		tx.Threads.AddMessage(perdure.ThreadMessage{Tenant: tenant, ThreadID: "t", Seq: 1, Content: perdure.Value(`"` + secret + `"`)})
+		tx.Inbox.Put(perdure.Item{Tenant: tenant, RunID: "a", Seq: 1, Status: perdure.ItemDone,
+			Data: perdure.Value(`"` + secret + `"`)})
+		tx.Journal.Put(JournalRow{Tenant: tenant, RunID: "a", Seq: 1, Key: "k",
+			Value: perdure.Value(`"` + secret + `"`)})
+		tx.Threads.AddMessage(perdure.ThreadMessage{Tenant: tenant, ThreadID: "t", Seq: 1,
+			Content: perdure.Value(`"` + secret + `"`)})
 		if err := tx.Commits.Put(tenant, "a", perdure.Taken{ID: "c", Answer: secret}); err != nil {
 			return err
 		}
@@ -446,7 +463,7 @@ func tell(t *testing.T, at Options) {
 		}
 		full, err := v.Values.Resolve(tenant, r.Result)
 		if !strings.HasSuffix(string(full), `[redacted]"`) || r.Activity != "reading [redacted]" {
-			t.Errorf("%.40s %s", full, r.Activity)
+			t.Errorf("run a: result = %.40s…, activity = %s, want both redacted", full, r.Activity)
 		}
 		return err
 	})
@@ -455,9 +472,9 @@ func tell(t *testing.T, at Options) {
 	}
 }
 
-func TestSecretsAreTakenOutBeforeAnythingIsWritten(t *testing.T) {
+func TestSecretsAreRedactedInFiles(t *testing.T) {
 	dir := t.TempDir()
-	tell(t, Options{Path: filepath.Join(dir, "p.db")})
+	writeSecrets(t, Options{Path: filepath.Join(dir, "p.db")})
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
 	for _, f := range files {
 		b, err := os.ReadFile(f)
@@ -469,21 +486,21 @@ func TestSecretsAreTakenOutBeforeAnythingIsWritten(t *testing.T) {
 		}
 	}
 	if len(files) < 2 {
-		t.Errorf("only %v were looked at", files)
+		t.Errorf("files of the store = %v, want at least 2", files)
 	}
 }
 
-func TestSecretsAreTakenOutBeforeAnythingIsSentToPostgreSQL(t *testing.T) {
+func TestSecretsAreRedactedBeforePostgreSQL(t *testing.T) {
 	at := Options{URL: pool.New(t)}
-	p := tapped(t, at.URL)
+	p := newWire(t, at.URL)
 	at.URL = p.url
-	tell(t, at)
+	writeSecrets(t, at)
 	if sent := p.sent(); strings.Contains(sent, secret) || !strings.Contains(sent, "reading [redacted]") {
-		t.Errorf("the secret is among %d bytes, or nothing of what was around it is", len(sent))
+		t.Errorf("%d bytes were sent: they contain the secret, or not the redacted text", len(sent))
 	}
 }
 
-func TestDamagedContentIsLoud(t *testing.T) {
+func TestDamagedValueIsAnError(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		var v perdure.Value
@@ -492,21 +509,21 @@ func TestDamagedContentIsLoud(t *testing.T) {
 			tx.Runs.Put(newRun("a", tx.Now), nil)
 			return nil
 		}))
-		behind(t, s, "UPDATE blobs SET content=replace(content,'xx','xy')")
+		execDirect(t, s, "UPDATE blobs SET content=replace(content,'xx','xy')")
 		err := s.View(context.Background(), func(view *View) error {
 			_, err := view.Values.Resolve(tenant, v)
 			return err
 		})
 		if err == nil || !strings.Contains(err.Error(), "damaged") {
-			t.Errorf("%v", err)
+			t.Errorf("Resolve of a damaged value = %v, want an error", err)
 		}
 	})
 }
 
 func TestEveryInvariantCanBeBroken(t *testing.T) {
-	// A check that never finds anything is worth nothing: each query runs, and the ones that a single row can
-	// break are broken here.
-	for id, spoil := range map[string]string{
+	// A check that never finds anything proves nothing. Each query runs here, and those that a
+	// single row can violate are violated.
+	for id, damage := range map[string]string{
 		"S4":  "UPDATE events SET type='run:suspended' WHERE seq=1",
 		"S5":  "UPDATE events SET type='run:completed' WHERE seq=1",
 		"S14": "UPDATE events SET seq=7",
@@ -518,7 +535,8 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 		"S19": "UPDATE ru" + "ns SET strikes=3",
 		"P14": "INSERT INTO blob_refs VALUES ('acme','a','nowhere')",
 		"P9":  "INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) VALUES ('acme','t','',1,1,'',5)",
-		"P7":  "INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) VALUES ('acme','t','',1,1,'nobody',0)",
+		"P7": "INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) " +
+			"VALUES ('acme','t','',1,1,'nobody',0)",
 		"S18": "INSERT INTO dead_letters VALUES ('acme','a','k','q','c','',1,1,'')",
 		"P10": "INSERT INTO gatherings VALUES ('acme','g','group','all','','open',1,1,NULL,0,1,0,0,'','a',0)",
 	} {
@@ -542,19 +560,20 @@ func TestEveryInvariantCanBeBroken(t *testing.T) {
 					return ids
 				}
 				if found := check(); len(found) > 0 {
-					t.Fatalf("before: %v", found)
+					t.Fatalf("violations before the change = %v, want none", found)
 				}
-				behind(t, s, spoil)
+				execDirect(t, s, damage)
 				if found := check(); !slices.Contains(found, id) {
-					t.Errorf("%s is not found: %v", id, found)
+					t.Errorf("violations = %v, want %s among them", found, id)
 				}
 			})
 		})
 	}
 }
 
-// One that is held for a moment is waited for; for how long at most is another test's.
-func TestSomebodyElsesLockOnAFileIsWaitedFor(t *testing.T) {
+// A write waits for a lock that is held for a moment. TestForeignLockIsLoggedOnceAndFailsFast is
+// about longer ones.
+func TestWriteWaitsForForeignLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "p.db")
 	decided := make(chan bool, 100)
@@ -574,6 +593,6 @@ func TestSomebodyElsesLockOnAFileIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-written; err != nil || s.Err() != nil {
-		t.Errorf("%v; the store: %v", err, s.Err())
+		t.Errorf("batch after the lock is free = %v, Err = %v, want nil", err, s.Err())
 	}
 }

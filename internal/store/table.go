@@ -8,32 +8,37 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A table knows how a record becomes a row and back. cols, bind and scan are in the same order.
+// A table maps a record to a row and back. cols, bind and scan have the same order, and the key
+// columns come first.
 type table[T any] struct {
 	name string
 	cols []string
 	keys []string
 	bind func(*T) []any
 	scan func(*T) []any
-	// versioned tables have a column "version": an update holds only for the version that was read. version points to
-	// it in a record. heads, if set, has the columns that an update writes, where these are not all.
+	// versioned tables have a column "version". An update applies only if the row still has the
+	// version that was read. version points to that field of a record. heads, if set, is the table
+	// with the columns that an update writes, where these are not all.
 	versioned bool
 	version   func(*T) *int64
 	heads     *table[T]
-	// written once: a second insert of the same key is an error, not an update.
+	// once: a second insert of the same key is an error, not an update.
 	once bool
 	// quiet: a second insert of the same key changes nothing and is no error.
 	quiet bool
-	// held: a quiet insert of a key that is there holds its row, by setting this column to what it is, against who would
-	// remove it meanwhile. Where there is one writer there is no meanwhile.
-	held string
+	// lockColumn is set for a quiet table whose existing row is to be locked by an insert of the
+	// same key. The insert sets this column to the value it has, so that a concurrent delete waits
+	// for the commit. SQLite has a single writer and needs no lock.
+	lockColumn string
 
-	// unread is told of a column that holds something else than it should; sound looks at a record that was read. A row that
-	// something happened to outside of the program is read all the same: it must not stand in the way of the others.
-	unread func(v *T, column string)
-	sound  func(*T)
+	// unreadable is called for a column whose value can't be read. validate checks a record after
+	// it was read. A row that was damaged from outside is still read: it must not block the rows
+	// beside it.
+	unreadable func(v *T, column string)
+	validate   func(*T)
 
-	texts sync.Map // the statement by dialect and number of rows: stores of one process share the table
+	// texts caches statements by dialect and number of rows. Stores of one process share the table.
+	texts sync.Map
 }
 
 type textKey struct {
@@ -42,7 +47,7 @@ type textKey struct {
 	update bool
 }
 
-// insert gives the statements that write rows.
+// insert gives the statements that insert rows, or update them according to the table's flags.
 func (t *table[T]) insert(d *dialect, rows []T) (out []statement) {
 	if len(rows) == 0 {
 		return nil
@@ -57,7 +62,8 @@ func (t *table[T]) insert(d *dialect, rows []T) (out []statement) {
 	return out
 }
 
-// update gives the statements that change rows of a versioned table, each only if it is there and is what was read.
+// update gives the statements that update rows of a versioned table. A row is updated only if it
+// exists and has the version before this one.
 func (t *table[T]) update(d *dialect, rows []T) (out []statement) {
 	if len(rows) == 0 {
 		return nil
@@ -68,13 +74,15 @@ func (t *table[T]) update(d *dialect, rows []T) (out []statement) {
 	return out
 }
 
+// bound gives the columns of rows. They are sorted by key, unless rows are written only once.
 func (t *table[T]) bound(rows []T) [][]any {
 	bound := make([][]any, len(rows))
 	for i := range rows {
 		bound[i] = t.bind(&rows[i])
 	}
 	if !t.once && len(rows) > 1 {
-		// Two nodes that change the same rows do it in the same order, so that they can't lock each other out.
+		// Sorted, so that two nodes that change the same rows lock them in the same order and can't
+		// deadlock.
 		slices.SortStableFunc(bound, t.byKey)
 	}
 	return bound
@@ -97,6 +105,7 @@ func (t *table[T]) byKey(a, b []any) int {
 	return 0
 }
 
+// insertText is the INSERT of so many rows.
 func (t *table[T]) insertText(d *dialect, part [][]any) string {
 	k := textKey{d: d, n: d.textFor(len(part))}
 	if text, ok := t.texts.Load(k); ok {
@@ -106,8 +115,9 @@ func (t *table[T]) insertText(d *dialect, part [][]any) string {
 	b.WriteString("INSERT " + d.orFail + "INTO " + t.name + " (" + strings.Join(t.cols, ",") + ") " + d.rows(part))
 	switch {
 	case t.once:
-	case t.quiet && t.held != "" && !d.ownClock:
-		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO UPDATE SET " + t.held + "=excluded." + t.held)
+	case t.quiet && t.lockColumn != "" && !d.ownClock:
+		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO UPDATE SET " + t.lockColumn + "=excluded." +
+			t.lockColumn)
 	case t.quiet:
 		b.WriteString(" ON CONFLICT (" + strings.Join(t.keys, ",") + ") DO NOTHING")
 	default:
@@ -126,6 +136,7 @@ func (t *table[T]) insertText(d *dialect, part [][]any) string {
 	return b.String()
 }
 
+// updateText is the UPDATE of so many rows, with the condition on their versions.
 func (t *table[T]) updateText(d *dialect, part [][]any) string {
 	k := textKey{d, d.textFor(len(part)), true}
 	if text, ok := t.texts.Load(k); ok {
@@ -139,34 +150,37 @@ func (t *table[T]) updateText(d *dialect, part [][]any) string {
 			set = append(set, c+"=input."+c)
 		}
 	}
-	text := "WITH input(" + strings.Join(t.cols, ",") + ") AS (" + d.rows(part) + ") UPDATE " + d.orFail + t.name + " SET " + strings.Join(set, ",") +
-		" FROM input WHERE " + strings.Join(same, " AND ") + " AND CAST(" + t.name + ".version AS BIGINT)=input.version-1"
+	text := "WITH input(" + strings.Join(t.cols, ",") + ") AS (" + d.rows(part) + ") UPDATE " + d.orFail + t.name +
+		" SET " + strings.Join(set, ",") +
+		" FROM input WHERE " + strings.Join(same, " AND ") + " AND CAST(" + t.name +
+		".version AS BIGINT)=input.version-1"
 	t.texts.Store(k, text)
 	return text
 }
 
-// selectText is a SELECT of the whole record.
+// selectText is a SELECT of whole records.
 func (t *table[T]) selectText(rest string) string {
 	return "SELECT " + strings.Join(t.cols, ",") + " FROM " + t.name + " " + rest
 }
 
+// query calls row for every record that a condition selects.
 func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error) error {
 	return s.Query(t.selectText(rest), args, func(scan func(...any) error) error {
 		var v T
 		if scan(t.scan(&v)...) != nil {
-			v = *new(T) // what was read of it comes again
-			if err := t.scanAnyhow(scan, &v); err != nil {
+			v = *new(T) // scanned again, column by column
+			if err := t.scanDamaged(scan, &v); err != nil {
 				return err
 			}
 		}
-		if t.sound != nil {
-			t.sound(&v)
+		if t.validate != nil {
+			t.validate(&v)
 		}
 		return row(&v)
 	})
 }
 
-// one reads the row that a condition holds for: ok is false if there is none.
+// one reads the row that a condition selects. ok is false if there is none.
 func (t *table[T]) one(s Session, where string, args ...any) (v T, ok bool, err error) {
 	err = t.query(s, where, args, func(x *T) error {
 		v, ok = *x, true
@@ -175,7 +189,7 @@ func (t *table[T]) one(s Session, where string, args ...any) (v T, ok bool, err 
 	return v, ok, err
 }
 
-// ignored scans what is not needed.
+// ignored is the destination of a column that is not needed.
 type ignored struct{}
 
 func (ignored) Scan(any) error { return nil }
@@ -196,7 +210,7 @@ func toBit(b bool) int64 {
 	return 0
 }
 
-// nullable scans NULL into zero.
+// nullable scans NULL, and any value that is no number, into zero.
 type nullable[T ~int64] struct{ p *T }
 
 func (x nullable[T]) Scan(v any) error {
@@ -205,6 +219,7 @@ func (x nullable[T]) Scan(v any) error {
 	return nil
 }
 
+// orNull is the argument for a column that holds NULL instead of zero.
 func orNull[T ~int64](v T) any {
 	if v == 0 {
 		return nil
@@ -212,9 +227,10 @@ func orNull[T ~int64](v T) any {
 	return int64(v)
 }
 
+// idList scans run ids that joinIDs has joined.
 type idList struct{ ids *[]perdure.RunID }
 
-// ids joins run ids for a column; splitIDs is its inverse.
+// joinIDs joins run ids for a column.
 func joinIDs(ids []perdure.RunID) string {
 	var b strings.Builder
 	for i, id := range ids {

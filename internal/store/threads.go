@@ -10,9 +10,18 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A list of threads reads an index in the order of their last activity. Of each thread it reads the
-// last message, and no more of that than an excerpt takes. The title stands in the thread's row; a
-// row from before schema 17 has none, and it is looked for in the first messages.
+var threadTable = &table[perdure.Thread]{
+	name: "threads", versioned: true, version: func(t *perdure.Thread) *int64 { return &t.Version },
+	keys: []string{"tenant", "id"},
+	cols: []string{"tenant", "id", "metadata", "created_at", "version", "active", "seq", "updated_at", "title"},
+	bind: func(t *perdure.Thread) []any {
+		return []any{string(t.Tenant), string(t.ID), string(t.Metadata), int64(t.CreatedAt), t.Version,
+			string(t.Active), t.Seq, int64(t.UpdatedAt), t.Title}
+	},
+	scan: func(t *perdure.Thread) []any {
+		return []any{&t.Tenant, &t.ID, &t.Metadata, &t.CreatedAt, &t.Version, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title}
+	},
+}
 
 // threadHeads are threads without their metadata.
 var threadHeads = &table[perdure.Thread]{
@@ -23,15 +32,55 @@ var threadHeads = &table[perdure.Thread]{
 	},
 }
 
-// Page lists a tenant's threads, the one on which something happened last first. A thread on
-// which something happens while somebody reads page after page is on the first page again.
+type threadKey struct {
+	t  perdure.TenantID
+	id perdure.ThreadID
+}
+
+var messageTable = &table[perdure.ThreadMessage]{
+	name: "messages", once: true, keys: []string{"tenant", "thread_id", "seq"},
+	cols: []string{"tenant", "thread_id", "seq", "role", "content", "metadata", "run_id", "at"},
+	bind: func(m *perdure.ThreadMessage) []any {
+		return []any{string(m.Tenant), string(m.ThreadID), m.Seq, m.Role, string(m.Content), string(m.Metadata),
+			string(m.RunID), int64(m.At)}
+	},
+	scan: func(m *perdure.ThreadMessage) []any {
+		return []any{&m.Tenant, &m.ThreadID, &m.Seq, &m.Role, &m.Content, &m.Metadata, &m.RunID, &m.At}
+	},
+}
+
+// Threads holds conversations and their messages.
+//
+// A list of threads reads an index in the order of their last activity. Of each last message it
+// reads as much as an excerpt needs. The title is a column. Rows from before schema 17 have none,
+// and their title is derived from the metadata or the first messages.
+type Threads struct {
+	in       *Records
+	rows     staged[threadKey, perdure.Thread]
+	messages added[perdure.ThreadMessage]
+}
+
+func (repo *Threads) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, threadTable)
+	repo.messages.over(in, messageTable)
+}
+
+// Get gives a thread.
+func (repo *Threads) Get(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, bool, error) {
+	return repo.rows.load(threadKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
+}
+
+// Page lists a tenant's threads, the most recently active first. A thread that becomes active while
+// a client pages through the list moves to the first page again.
 func (repo *Threads) Page(t perdure.TenantID, p Page) ([]perdure.Thread, string, error) {
 	if _, _, ok := threadPlace(p.After); !ok {
 		return nil, "", perdure.Invalid("cursor", "takes the next_cursor of the page before")
 	}
 	out, next, err := paged(p, func(after string, n int, row func(*perdure.Thread) error) error {
 		at, id, _ := threadPlace(after)
-		return threadHeads.query(repo.in.sess, "WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost,
+		return threadHeads.query(repo.in.sess,
+			"WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost,
 			[]any{string(t), at, id, int64(n)}, row)
 	}, func(th *perdure.Thread) string {
 		return strconv.FormatInt(int64(th.UpdatedAt), 10) + "." + string(th.ID)
@@ -46,8 +95,8 @@ func (repo *Threads) Page(t perdure.TenantID, p Page) ([]perdure.Thread, string,
 	return out, next, err
 }
 
-// threadPlace reads a cursor: the instant and the id of the last entry. An empty one is before the
-// first.
+// threadPlace parses a cursor: the instant and the id of the last entry. An empty cursor begins the
+// list.
 func threadPlace(cursor string) (at int64, id string, ok bool) {
 	if cursor == "" {
 		return 1 << 62, "", true
@@ -57,6 +106,19 @@ func threadPlace(cursor string) (at int64, id string, ok bool) {
 	return at, id, err == nil && id != ""
 }
 
+// Messages reads messages of a thread after a number.
+func (repo *Threads) Messages(
+	t perdure.TenantID, id perdure.ThreadID, after int64, limit int,
+) ([]perdure.ThreadMessage, error) {
+	var out []perdure.ThreadMessage
+	err := messageTable.query(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost,
+		[]any{string(t), string(id), after, int64(limit)}, func(m *perdure.ThreadMessage) error {
+			out = append(out, *m)
+			return nil
+		})
+	return out, err
+}
+
 // A LastMessage is the beginning of the last message of a thread.
 type LastMessage struct {
 	Role, Text string
@@ -64,32 +126,35 @@ type LastMessage struct {
 }
 
 // LastMessages gives the last messages of some threads of a tenant.
-func (repo *Threads) LastMessages(t perdure.TenantID, threads []perdure.ThreadID) (map[perdure.ThreadID]LastMessage, error) {
+func (repo *Threads) LastMessages(
+	t perdure.TenantID, threads []perdure.ThreadID,
+) (map[perdure.ThreadID]LastMessage, error) {
 	out := make(map[perdure.ThreadID]LastMessage, len(threads))
-	large := make(map[string][]perdure.ThreadID) // by the hash of what they said
+	large := make(map[string][]perdure.ThreadID) // by the hash of their content
 	err := eachPart(repo.in.dialect, texts(threads), func(part []string) error {
 		cond, args := repo.in.dialect.anyOf("t.id", part)
 		return repo.in.sess.Query("SELECT m.thread_id, m.role, m.content, m.at FROM threads t "+
-			"JOIN messages m ON m.tenant=t.tenant AND m.thread_id=t.id AND m.seq=t.seq WHERE t.tenant=? AND "+cond, append([]any{string(t)}, args...), func(scan func(...any) error) error {
-			var id perdure.ThreadID
-			var m LastMessage
-			var content perdure.Value
-			if err := scan(&id, &m.Role, &content, &m.At); err != nil {
-				return err
-			}
-			if hash, _, ref := content.Ref(); ref {
-				large[hash] = append(large[hash], id)
-			} else {
-				m.Text = perdure.Excerpt(string(content), perdure.MaxThreadText)
-			}
-			out[id] = m
-			return nil
-		})
+			"JOIN messages m ON m.tenant=t.tenant AND m.thread_id=t.id AND m.seq=t.seq WHERE t.tenant=? AND "+cond,
+			append([]any{string(t)}, args...), func(scan func(...any) error) error {
+				var id perdure.ThreadID
+				var m LastMessage
+				var content perdure.Value
+				if err := scan(&id, &m.Role, &content, &m.At); err != nil {
+					return err
+				}
+				if hash, _, ref := content.Ref(); ref {
+					large[hash] = append(large[hash], id)
+				} else {
+					m.Text = perdure.Excerpt(string(content), perdure.MaxThreadText)
+				}
+				out[id] = m
+				return nil
+			})
 	})
 	if err != nil {
 		return nil, err
 	}
-	// One character more than is looked at: what is left out can be told from what ends there.
+	// One character more than an excerpt needs, to tell a cut text from one that ends there.
 	begin := fmt.Sprintf("SELECT hash, substr(content,1,%d) FROM blobs WHERE tenant=? AND ", perdure.ExcerptBytes+1)
 	err = eachPart(repo.in.dialect, slices.Sorted(maps.Keys(large)), func(part []string) error {
 		cond, args := repo.in.dialect.anyOf("hash", part)
@@ -107,15 +172,14 @@ func (repo *Threads) LastMessages(t perdure.TenantID, threads []perdure.ThreadID
 	return out, err
 }
 
-// FindTitle makes out the title of a thread that is from before threads had one, if it can have
-// one.
+// FindTitle sets the title of a thread from before schema 17, if one can be derived.
 func (repo *Threads) FindTitle(th *perdure.Thread) error { return findTitle(repo.in.sess, th) }
 
-// titleWithin is among how many of its first messages the title of an old thread is looked for.
+// titleWithin is how many of the first messages findTitle looks at.
 const titleWithin = 8
 
-// findTitle makes out the title of an old thread, from values that are small enough to stand in
-// their rows.
+// findTitle derives the title of an old thread, from metadata and from messages that are stored
+// inline.
 func findTitle(s Session, th *perdure.Thread) error {
 	key := []any{string(th.Tenant), string(th.ID)}
 	err := threadTable.query(s, "WHERE tenant=? AND id=?", key, func(x *perdure.Thread) error {
@@ -126,15 +190,16 @@ func findTitle(s Session, th *perdure.Thread) error {
 		return err
 	}
 	first := append(key, int64(titleWithin))
-	return messageTable.query(s, "WHERE tenant=? AND thread_id=? AND seq<=? ORDER BY seq", first, func(m *perdure.ThreadMessage) error {
-		if _, _, large := m.Content.Ref(); th.Title == "" && m.Role == perdure.RoleUser && !large {
-			th.Title = perdure.Excerpt(string(m.Content), perdure.MaxThreadTitle)
-		}
-		return nil
-	})
+	return messageTable.query(s, "WHERE tenant=? AND thread_id=? AND seq<=? ORDER BY seq", first,
+		func(m *perdure.ThreadMessage) error {
+			if _, _, large := m.Content.Ref(); th.Title == "" && m.Role == perdure.RoleUser && !large {
+				th.Title = perdure.Excerpt(string(m.Content), perdure.MaxThreadTitle)
+			}
+			return nil
+		})
 }
 
-// MetadataTitle is the title that the metadata of a thread gives it.
+// MetadataTitle gives the title that a thread's metadata sets.
 func (repo *Threads) MetadataTitle(t perdure.TenantID, metadata perdure.Value) (string, error) {
 	if metadata == "" {
 		return "", nil
@@ -143,63 +208,11 @@ func (repo *Threads) MetadataTitle(t perdure.TenantID, metadata perdure.Value) (
 	return perdure.MetadataTitle(string(text)), err
 }
 
-var threadTable = &table[perdure.Thread]{
-	name: "threads", versioned: true, version: func(t *perdure.Thread) *int64 { return &t.Version }, keys: []string{"tenant", "id"},
-	cols: []string{"tenant", "id", "metadata", "created_at", "version", "active", "seq", "updated_at", "title"},
-	bind: func(t *perdure.Thread) []any {
-		return []any{string(t.Tenant), string(t.ID), string(t.Metadata), int64(t.CreatedAt), t.Version, string(t.Active), t.Seq,
-			int64(t.UpdatedAt), t.Title}
-	},
-	scan: func(t *perdure.Thread) []any {
-		return []any{&t.Tenant, &t.ID, &t.Metadata, &t.CreatedAt, &t.Version, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title}
-	},
-}
-
-var messageTable = &table[perdure.ThreadMessage]{
-	name: "messages", once: true, keys: []string{"tenant", "thread_id", "seq"},
-	cols: []string{"tenant", "thread_id", "seq", "role", "content", "metadata", "run_id", "at"},
-	bind: func(m *perdure.ThreadMessage) []any {
-		return []any{string(m.Tenant), string(m.ThreadID), m.Seq, m.Role, string(m.Content), string(m.Metadata), string(m.RunID), int64(m.At)}
-	},
-	scan: func(m *perdure.ThreadMessage) []any {
-		return []any{&m.Tenant, &m.ThreadID, &m.Seq, &m.Role, &m.Content, &m.Metadata, &m.RunID, &m.At}
-	},
-}
-
-// Threads are conversations and their messages.
-type Threads struct {
-	in       *Records
-	rows     staged[threadKey, perdure.Thread]
-	messages added[perdure.ThreadMessage]
-}
-
-type threadKey struct {
-	t  perdure.TenantID
-	id perdure.ThreadID
-}
-
-// Messages reads a thread from a cursor on.
-func (repo *Threads) Messages(t perdure.TenantID, id perdure.ThreadID, after int64, limit int) ([]perdure.ThreadMessage, error) {
-	var out []perdure.ThreadMessage
-	err := messageTable.query(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost, []any{string(t), string(id), after, int64(limit)},
-		func(m *perdure.ThreadMessage) error {
-			out = append(out, *m)
-			return nil
-		})
-	return out, err
-}
-
-// Drop takes a thread out of the store, if it still is what was read. Its messages follow.
-func (repo *Threads) Drop(th *perdure.Thread) {
-	k := threadKey{th.Tenant, th.ID}
-	repo.rows.drop(k)
-	repo.in.tx.later.add(statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?", []any{string(th.Tenant), string(th.ID), th.Version}, 1})
-	repo.in.Removals.rows.add(removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now, Lines: th.Seq})
-}
-
-// InUse tells why a thread is needed: a live run is on it, or an open chord goes on there.
+// InUse tells why a thread can't be removed: a live run is on it, or an open chord continues there.
+// It is empty if nothing uses the thread.
 func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
-	live, err := repo.in.Runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL", []any{string(t), string(id)}, 1,
+	live, err := repo.in.Runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL",
+		[]any{string(t), string(id)}, 1,
 		func(r *perdure.Run) bool { return r.Tenant == t && r.ThreadID == id && r.State.Live() }, byID)
 	if err != nil || len(live) > 0 {
 		if len(live) > 0 {
@@ -207,7 +220,8 @@ func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string,
 		}
 		return why, err
 	}
-	err = repo.in.sess.Query("SELECT r.id FROM gatherings g JOIN runs r ON r.tenant=g.tenant AND r.id=g.id WHERE g.tenant=? AND g.state='open' AND g.kind='chord' AND r.thread_id=? LIMIT 1",
+	err = repo.in.sess.Query("SELECT r.id FROM gatherings g JOIN runs r ON r.tenant=g.tenant AND r.id=g.id "+
+		"WHERE g.tenant=? AND g.state='open' AND g.kind='chord' AND r.thread_id=? LIMIT 1",
 		[]any{string(t), string(id)}, func(scan func(...any) error) error {
 			var run string
 			err := scan(&run)
@@ -217,30 +231,20 @@ func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string,
 	return why, err
 }
 
-func (repo *Threads) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, threadTable)
-	repo.messages.over(in, messageTable)
-}
-
-// Get gives a thread.
-func (repo *Threads) Get(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, bool, error) {
-	return repo.rows.load(threadKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
-}
-
-// Put stages a thread, on which something happens now. Its version is counted when the batch is written.
+// Put stages a thread with activity now. Its version is incremented when the batch is written.
 func (repo *Threads) Put(th perdure.Thread) {
 	th.UpdatedAt = repo.in.Now
 	repo.rows.put(threadKey{th.Tenant, th.ID}, th)
 }
 
-// AddMessage stages a message; its thread is staged by the caller, with the new Seq.
+// AddMessage stages a message. The caller stages the thread with the new Seq.
 func (repo *Threads) AddMessage(m perdure.ThreadMessage) {
-	if repo.in.tx.doubt { // as renumber does for lines
+	if repo.in.tx.recount { // as renumber does for log lines
 		last := int64(0)
-		_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM messages WHERE tenant=? AND thread_id=?", []any{string(m.Tenant), string(m.ThreadID)}, func(scan func(...any) error) error {
-			return scan(&last)
-		})
+		_ = repo.in.sess.Query("SELECT coalesce(max(seq),0) FROM messages WHERE tenant=? AND thread_id=?",
+			[]any{string(m.Tenant), string(m.ThreadID)}, func(scan func(...any) error) error {
+				return scan(&last)
+			})
 		for i := range repo.messages.list {
 			if x := &repo.messages.list[i]; x.Tenant == m.Tenant && x.ThreadID == m.ThreadID {
 				last = max(last, x.Seq)
@@ -253,4 +257,15 @@ func (repo *Threads) AddMessage(m perdure.ThreadMessage) {
 		}
 	}
 	repo.messages.add(m)
+}
+
+// Drop stages the removal of a thread, provided that its row has not changed. Its messages are
+// removed later; see removals.go.
+func (repo *Threads) Drop(th *perdure.Thread) {
+	k := threadKey{th.Tenant, th.ID}
+	repo.rows.drop(k)
+	repo.in.tx.later.add(statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?",
+		[]any{string(th.Tenant), string(th.ID), th.Version}, 1})
+	repo.in.Removals.rows.add(removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now,
+		Lines: th.Seq})
 }

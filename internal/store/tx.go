@@ -10,33 +10,47 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// errConflict says that a row was changed by somebody else between reading and writing it.
+// errConflict means that another writer changed a row between reading and writing it. The batch is
+// decided again.
 var errConflict = errors.New("store: somebody else was quicker")
 
-// A Tx is a batch in the making: what was read, what is to be written, and one instant for all of it.
-// Nothing reaches the database before the batch is decided. An operation of the batch sees what those
-// before it staged; one that is refused leaves no trace.
+// A Tx is a batch in the making: the rows it has read, the changes it has staged, and one instant
+// for all of it. Nothing reaches the database before the batch is decided. An operation sees the
+// changes of the operations before it. The changes of a refused operation are undone.
 type Tx struct {
 	Records
-	Again  bool  // it was decided before and not written: nothing that was remembered before Number is to be believed
-	Number int64 // of the batches of this process
+	// Again is set when the batch was decided before and could not be written. Callers must not use
+	// state that they remembered before batch Number.
+	Again bool
+	// Number counts the batches of this process.
+	Number int64
 
-	begun   time.Time
-	changes int64 // how often the store had been outdated then
-	mayAge  bool  // it is written although it is outdated
-	paced   bool  // others wait for it; see Late
+	begun time.Time
+	// changes is Store.changes when the batch began; see Store.outdated.
+	changes int64
+	// ignoreAge is set when the batch is written although it is outdated.
+	ignoreAge bool
+	// paced is set when callers wait for the batch; see Late.
+	paced bool
 
-	cache  *cache
-	doubt  bool     // counters of rows are not believed
-	cached []runKey // runs that were not read but remembered
-	judged []runKey // runs that operations which were refused are about
+	cache *cache
+	// recount is set when counters in rows may be wrong, so that numbers are read from the tables.
+	recount bool
+	// cached are the runs that came from the cache instead of the database.
+	cached []runKey
+	// refused are the runs that refused operations were about.
+	refused []runKey
 
-	locked map[any]bool // rows that somebody else holds locked, or changes all the time, by their keys
-	// contended are those of them that change all the time.
+	// locked are the keys of rows that another session holds locked or changes all the time. An
+	// operation that stages one of them is refused.
+	locked map[any]bool
+	// contended are those of locked that change all the time.
 	contended map[any]bool
-	hit       bool // one of them was staged
+	// stagedLocked is set when a row of locked was staged.
+	stagedLocked bool
 
-	later added[statement] // statements that are executed behind the rows
+	// later are statements that are executed after the rows are written.
+	later added[statement]
 	after []func()
 
 	reads, writes, bytes int // see Cost
@@ -44,23 +58,26 @@ type Tx struct {
 	undo []func()
 }
 
-// A runKey names a run. Records that belong to a run have keys that begin with it.
+// A runKey names a run. Keys of records that belong to a run begin with one.
 type runKey struct {
 	t perdure.TenantID
 	r perdure.RunID
 }
 
+// newTx begins a batch. It reads through sess.
 func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
 	tx := &Tx{Number: s.begun.Add(1), begun: time.Now(), changes: s.changes.Load()}
-	tx.Records = Records{Now: now, s: s, dialect: s.dialect, sess: counted{sess, &tx.reads}, tx: tx, writers: make([]writer, 0, 32)}
+	tx.Records = Records{Now: now, s: s, dialect: s.dialect, sess: counted{sess, &tx.reads}, tx: tx,
+		writers: make([]writer, 0, 32)}
 	tx.Records.open()
 	tx.later.in = &tx.Records
 	return tx
 }
 
-// mark begins an operation; rollback forgets what it staged since.
-func (tx *Tx) mark() { tx.undo, tx.hit = tx.undo[:0], false }
+// mark begins an operation.
+func (tx *Tx) mark() { tx.undo, tx.stagedLocked = tx.undo[:0], false }
 
+// rollback undoes what was staged since mark, the last change first.
 func (tx *Tx) rollback() {
 	for _, u := range slices.Backward(tx.undo) {
 		u()
@@ -68,11 +85,11 @@ func (tx *Tx) rollback() {
 	tx.undo = tx.undo[:0]
 }
 
-// Try calls f as an operation of its own inside the operation: if it fails, what it staged is forgotten,
-// and the rest goes on.
+// Try calls f as an operation inside the operation. If f fails or panics, its changes are undone
+// and the caller goes on.
 func (tx *Tx) Try(f func() error) error {
-	n, hit := len(tx.undo), tx.hit
-	tx.hit = false
+	n, before := len(tx.undo), tx.stagedLocked
+	tx.stagedLocked = false
 	err := func() (err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -83,9 +100,9 @@ func (tx *Tx) Try(f func() error) error {
 		if err := f(); err != nil {
 			return err
 		}
-		return tx.untouched()
+		return tx.refuseLocked()
 	}()
-	tx.hit = hit
+	tx.stagedLocked = before
 	if err != nil {
 		for _, u := range slices.Backward(tx.undo[n:]) {
 			u()
@@ -95,24 +112,24 @@ func (tx *Tx) Try(f func() error) error {
 	return err
 }
 
-// After has f called once the batch is durable: doorbells ring then.
+// After has f called once the batch is durable. Doorbells ring there.
 func (tx *Tx) After(f func()) {
 	n := len(tx.after)
 	tx.after = append(tx.after, f)
 	tx.undo = append(tx.undo, func() { tx.after = tx.after[:n] })
 }
 
-// Stage adds a statement of the caller's own to the batch: for repairs, and for tests that break something.
+// Stage adds a statement of the caller's own to the batch. Repairs use it, and tests that damage
+// data.
 func (tx *Tx) Stage(text string, args ...any) { tx.stage(text, args, anyNumber) }
-
-// ---- writing
 
 // empty tells whether the batch has nothing to write.
 func (tx *Tx) empty() bool {
 	return tx.later.pending() == 0 && !slices.ContainsFunc(tx.writers, func(w writer) bool { return w.pending() > 0 })
 }
 
-// statements gives all that the batch has to write, in write order.
+// statements gives the statements of the batch in write order: rows, staged statements, and on
+// SQLite the stored clock.
 func (tx *Tx) statements() (list []statement) {
 	for _, w := range tx.writers {
 		if w.pending() > 0 {
@@ -121,7 +138,8 @@ func (tx *Tx) statements() (list []statement) {
 	}
 	list = append(list, tx.later.list...)
 	if tx.dialect.ownClock {
-		list = append(list, statement{"INSERT INTO meta (name,value) VALUES ('clock',?) ON CONFLICT (name) DO UPDATE SET value=excluded.value " +
+		list = append(list, statement{"INSERT INTO meta (name,value) VALUES ('clock',?) " +
+			"ON CONFLICT (name) DO UPDATE SET value=excluded.value " +
 			"WHERE CAST(meta.value AS INTEGER)<CAST(excluded.value AS INTEGER)",
 			[]any{strconv.FormatInt(int64(tx.Now), 10)}, anyNumber})
 	}

@@ -9,22 +9,26 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Rows that nobody needs, and the threads of a list, are found by an index and not sorted.
+// Unused rows, and the threads of a list, are found by an index and not sorted.
 func TestUnusedRowsAreIndexed(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		const many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<5000) INSERT INTO "
 		for table, rows := range map[string]string{
 			"workers": "(tenant,id,queues,slots,seen_at,offline) SELECT 'acme','w'||i,'[]',1,1000+i,1 FROM n",
-			"keys":    "(id,tenant,name,hash,platform,scopes,created_at,expires_at,revoked_at) SELECT 'k'||i,'acme','k','h'||i,0,'',1,1000+i,1000+i FROM n",
-			"threads": "(tenant,id,metadata,created_at,version,active,seq,updated_at) SELECT 'acme','t'||i,'{}',1000+i,1,'',0,1000+i FROM n",
-			"webhooks": "(tenant,id,scope,thread_id,url,events,description,secret_version,rotated_at,created_at,disabled_at,disabled_reason,failing_at,deleted_at,version,unused_at) " +
+			"keys": "(id,tenant,name,hash,platform,scopes,created_at,expires_at,revoked_at) " +
+				"SELECT 'k'||i,'acme','k','h'||i,0,'',1,1000+i,1000+i FROM n",
+			"threads": "(tenant,id,metadata,created_at,version,active,seq,updated_at) " +
+				"SELECT 'acme','t'||i,'{}',1000+i,1,'',0,1000+i FROM n",
+			"webhooks": "(tenant,id,scope,thread_id,url,events,description,secret_version,rotated_at,created_at," +
+				"disabled_at,disabled_reason,failing_at,deleted_at,version,unused_at) " +
 				"SELECT 'acme','h'||i,'run','','u','','',1,0,1,0,'',0,0,1,1000+i FROM n",
-			"outbox": "(tenant,run_id,seq,target,type,state,attempts,created_at) SELECT 'acme','r'||i,1,'h'||i,'t','delivered',1,1 FROM n",
+			"outbox": "(tenant,run_id,seq,target,type,state,attempts,created_at) " +
+				"SELECT 'acme','r'||i,1,'h'||i,'t','delivered',1,1 FROM n",
 		} {
-			behind(t, s, many+table+" "+rows)
+			execDirect(t, s, many+table+" "+rows)
 			if s.Shared() {
-				behind(t, s, "ANALYZE "+table)
+				execDirect(t, s, "ANALYZE "+table)
 			}
 		}
 		for _, c := range []struct {
@@ -32,8 +36,10 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 			indexes []string
 			ask     func(tx *Tx) error
 		}{
-			{"workers", []string{"workers_offline"}, func(tx *Tx) error { _, err := tx.Workers.DropUnused(1010, 5); return err }},
-			{"keys", []string{"keys_revoked", "keys_expired"}, func(tx *Tx) error { _, err := tx.Keys.DropUnused(1010, 5); return err }},
+			{"workers", []string{"workers_offline"},
+				func(tx *Tx) error { _, err := tx.Workers.DropUnused(1010, 5); return err }},
+			{"keys", []string{"keys_revoked", "keys_expired"},
+				func(tx *Tx) error { _, err := tx.Keys.DropUnused(1010, 5); return err }},
 			{"webhooks", []string{"webhooks_unused", "outbox_target"}, func(tx *Tx) error {
 				_, _, err := tx.Webhooks.Unused(HookCursor{At: 1002}, 1010, 5)
 				return err
@@ -45,7 +51,7 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 		} {
 			var plan string
 			must(t, s, opFunc(func(tx *Tx) error {
-				w := &watching{Session: tx.sess}
+				w := &queryRecorder{Session: tx.sess}
 				tx.sess = w
 				err := c.ask(tx)
 				tx.sess = w.Session
@@ -66,9 +72,9 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 	})
 }
 
-// A store from before threads had titles: they are listed all the same, and webhooks of runs stay
-// while a run of then is live.
-func TestStoreOfSchema16IsBroughtUp(t *testing.T) {
+// Schema 16 is from before threads had titles. They are still listed, and webhooks of runs stay
+// while a run from before the migration is live.
+func TestMigrationFromSchema16(t *testing.T) {
 	onOld(t, 16, func(t *testing.T, old Session, d *dialect, at Options) {
 		const first = 1000
 		run := newRun("a", 5000)
@@ -76,17 +82,23 @@ func TestStoreOfSchema16IsBroughtUp(t *testing.T) {
 		list := runTable.insert(d, []perdure.Run{run})
 		add := func(text string, args ...any) { list = append(list, statement{fmt.Sprintf(text, args...), nil, 1}) }
 		for i, metadata := range []string{"", `{"title":"named"}`, ""} {
-			add("INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) VALUES ('acme','t%d','%s',%d,1,'',%d)", i, metadata, first+i, 2-i)
+			add("INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) "+
+				"VALUES ('acme','t%d','%s',%d,1,'',%d)", i, metadata, first+i, 2-i)
 		}
-		add("INSERT INTO messages (tenant,thread_id,seq,role,content,metadata,run_id,at) VALUES ('acme','t0',1,'user','\"how are you?\"','','',%d)", first+10)
-		add("INSERT INTO messages (tenant,thread_id,seq,role,content,metadata,run_id,at) VALUES ('acme','t0',2,'assistant','\"well\"','','',%d)", first+20)
-		add("INSERT INTO messages (tenant,thread_id,seq,role,content,metadata,run_id,at) VALUES ('acme','t1',1,'user','\"hello\"','','',%d)", first+30)
+		add("INSERT INTO messages (tenant,thread_id,seq,role,content,metadata,run_id,at) "+
+			"VALUES ('acme','t0',1,'user','\"how are you?\"','','',%d)", first+10)
+		add("INSERT INTO messages (tenant,thread_id,seq,role,content,metadata,run_id,at) "+
+			"VALUES ('acme','t0',2,'assistant','\"well\"','','',%d)", first+20)
+		add("INSERT INTO messages (tenant,thread_id,seq,role,content,metadata,run_id,at) "+
+			"VALUES ('acme','t1',1,'user','\"hello\"','','',%d)", first+30)
 		for id, scope := range map[string]string{"wh_run": "run", "wh_here": "tenant", "wh_gone": "tenant"} {
 			deleted := 0
 			if id == "wh_gone" {
 				deleted = 7
 			}
-			add("INSERT INTO webhooks (tenant,id,scope,thread_id,url,events,description,secret_version,rotated_at,created_at,disabled_at,disabled_reason,failing_at,deleted_at,version) "+
+			add("INSERT INTO webhooks "+
+				"(tenant,id,scope,thread_id,url,events,description,secret_version,rotated_at,created_at,"+
+				"disabled_at,disabled_reason,failing_at,deleted_at,version) "+
 				"VALUES ('acme','%s','%s','','','','',1,0,5,0,'',0,%d,1)", id, scope, deleted)
 		}
 		if _, err := execAll(old, list); err != nil {
@@ -100,11 +112,14 @@ func TestStoreOfSchema16IsBroughtUp(t *testing.T) {
 			var got []string
 			for _, th := range threads {
 				last, err := v.Threads.LastMessages(tenant, []perdure.ThreadID{th.ID})
-				got = append(got, fmt.Sprintf("%s %q %s %q %d %v", th.ID, th.Title, last[th.ID].Role, last[th.ID].Text, th.UpdatedAt, err))
+				got = append(got, fmt.Sprintf("%s %q %s %q %d %v", th.ID, th.Title, last[th.ID].Role, last[th.ID].Text,
+					th.UpdatedAt, err))
 			}
-			want := []string{`t1 "named" user "hello" 1030 <nil>`, `t0 "how are you?" assistant "well" 1020 <nil>`, `t2 ""  "" 1002 <nil>`}
+			want := []string{`t1 "named" user "hello" 1030 <nil>`, `t0 "how are you?" assistant "well" 1020 <nil>`,
+				`t2 ""  "" 1002 <nil>`}
 			if err != nil || !slices.Equal(got, want) {
-				t.Errorf("threads of an old store:\n%s\nwant\n%s\n(%v)", strings.Join(got, "\n"), strings.Join(want, "\n"), err)
+				t.Errorf("threads of an old store:\n%s\nwant\n%s\n(%v)", strings.Join(got, "\n"),
+					strings.Join(want, "\n"), err)
 			}
 			for id, want := range map[perdure.WebhookID]perdure.Instant{"wh_run": 9000, "wh_here": 0, "wh_gone": 7} {
 				w, _, err := v.Webhooks.Get(tenant, id)
@@ -119,8 +134,8 @@ func TestStoreOfSchema16IsBroughtUp(t *testing.T) {
 	})
 }
 
-// Pages of threads are the same on both stores, also where many have the same instant.
-func TestPagesOfThreads(t *testing.T) {
+// Pages of threads are the same on both databases, also where many have the same instant.
+func TestThreadPagesByActivity(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		var want []perdure.ThreadID
@@ -131,7 +146,8 @@ func TestPagesOfThreads(t *testing.T) {
 					tx.Threads.Put(perdure.Thread{Tenant: tenant, ID: id, Title: string(id), CreatedAt: tx.Now})
 					want = append(want, id)
 				}
-				tx.Threads.Put(perdure.Thread{Tenant: "other", ID: perdure.ThreadID(fmt.Sprint("x", round)), Title: "x", CreatedAt: tx.Now})
+				tx.Threads.Put(perdure.Thread{Tenant: "other", ID: perdure.ThreadID(fmt.Sprint("x", round)),
+					Title: "x", CreatedAt: tx.Now})
 				return nil
 			}))
 		}

@@ -9,39 +9,62 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// InlineMax is the size above which a value is stored once, by its content, instead of in the row.
+// InlineMax is the size above which a value is stored once per tenant by its hash, instead of in
+// the row.
 const InlineMax = 8 << 10
 
-// ShownMax is the size above which a value in a log line stands as {ref, size}.
+// shownMax is the size above which a value in a log line is shown as {ref, size}.
 const shownMax = 64 << 10
 
-// Intern keeps a value: as it is when it is small, and otherwise once per tenant, by its hash. owner is the
-// run or thread that it lives as long as.
-func (repo *Values) Intern(t perdure.TenantID, owner string, raw []byte) perdure.Value {
-	return repo.intern(t, owner, raw, InlineMax)
+// A blobRow is a large value of a tenant.
+type blobRow struct {
+	Tenant  perdure.TenantID
+	Hash    string
+	Size    int64
+	Content string
 }
 
-// InternShown keeps a value as a log line shows it.
-func (repo *Values) InternShown(t perdure.TenantID, owner string, raw []byte) perdure.Value {
-	return repo.intern(t, owner, raw, shownMax)
+var blobTable = &table[blobRow]{
+	name: "blobs", quiet: true, lockColumn: "size", keys: []string{"tenant", "hash"},
+	cols: []string{"tenant", "hash", "size", "content"},
+	bind: func(b *blobRow) []any { return []any{string(b.Tenant), b.Hash, b.Size, b.Content} },
+	scan: func(b *blobRow) []any { return []any{&b.Tenant, &b.Hash, &b.Size, &b.Content} },
 }
 
-func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline int) perdure.Value {
-	text := string(raw)
-	if repo.in.s.opt.Redact != nil {
-		text = repo.in.s.opt.Redact(text) // before the hash: a hash of a secret can be guessed at
-	}
-	repo.in.tx.bytes += len(text)
-	if len(text) <= inline {
-		return perdure.Value(text)
-	}
-	hash := Digest(text)
-	repo.blobs.add(blobRow{t, hash, int64(len(text)), text})
-	repo.refs.add(blobRefRow{t, owner, hash})
-	return perdure.RefValue(hash, len(text))
+// A blobRefRow says that a run or thread owns a large value.
+type blobRefRow struct {
+	Tenant perdure.TenantID
+	Owner  string
+	Hash   string
 }
 
-// distinct leaves out what a batch has interned before: one statement may not touch a row twice.
+var blobRefTable = &table[blobRefRow]{
+	name: "blob_refs", quiet: true, keys: []string{"tenant", "owner", "hash"},
+	cols: []string{"tenant", "owner", "hash"},
+	bind: func(b *blobRefRow) []any { return []any{string(b.Tenant), b.Owner, b.Hash} },
+	scan: func(b *blobRefRow) []any { return []any{&b.Tenant, &b.Owner, &b.Hash} },
+}
+
+// Values holds large values, which are stored once per tenant by their hash (blobs), and their
+// owners (blob_refs).
+type Values struct {
+	in    *Records
+	blobs added[blobRow]
+	refs  added[blobRefRow]
+}
+
+func (repo *Values) open(in *Records) {
+	repo.in, repo.blobs.in, repo.refs.in = in, in, in
+	in.write(repo)
+}
+
+func (repo *Values) pending() int { return repo.blobs.pending() + repo.refs.pending() }
+
+func (repo *Values) statements(d *dialect) []statement {
+	return append(blobTable.insert(d, distinct(repo.blobs.list)), blobRefTable.insert(d, repo.refs.list)...)
+}
+
+// distinct removes duplicates: one statement must not insert a row twice.
 func distinct(blobs []blobRow) []blobRow {
 	if len(blobs) < 2 {
 		return blobs
@@ -56,21 +79,7 @@ func distinct(blobs []blobRow) []blobRow {
 	return out
 }
 
-// Share lets another owner keep a value that is stored already.
-func (repo *Values) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
-	if hash, _, ref := v.Ref(); ref {
-		repo.refs.add(blobRefRow{t, owner, hash})
-	}
-	return v
-}
-
-// Digest is the hash by which content is known.
-func Digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
-}
-
-// Resolve gives the content of a value.
+// Resolve gives the content of a value, also of one that the batch has staged.
 func (repo *Values) Resolve(t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
 	hash, _, ref := v.Ref()
 	if !ref {
@@ -84,58 +93,69 @@ func (repo *Values) Resolve(t perdure.TenantID, v perdure.Value) (perdure.Value,
 	return resolve(repo.in.sess, t, v)
 }
 
+// resolve gives the content of a stored value, and verifies its hash.
 func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
 	hash, _, ref := v.Ref()
 	if !ref {
 		return v, nil
 	}
 	var content string
-	err := s.Query("SELECT content FROM blobs WHERE tenant=? AND hash=?", []any{string(t), hash}, func(scan func(...any) error) error { return scan(&content) })
+	err := s.Query("SELECT content FROM blobs WHERE tenant=? AND hash=?", []any{string(t), hash},
+		func(scan func(...any) error) error { return scan(&content) })
 	if err == nil && Digest(content) != hash {
 		err = perdure.Errorf(perdure.CodeInternal, "the content of %s is missing or damaged", hash)
 	}
 	return perdure.Value(content), err
 }
 
-type blobRow struct {
-	Tenant  perdure.TenantID
-	Hash    string
-	Size    int64
-	Content string
+// Digest gives the hash of a content.
+func Digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
-type blobRefRow struct {
-	Tenant perdure.TenantID
-	Owner  string
-	Hash   string
+// Intern gives the value to put into a row. A small value is kept as it is. A large one is stored
+// by its hash and replaced by a reference. owner is the run or thread that it is removed with.
+func (repo *Values) Intern(t perdure.TenantID, owner string, raw []byte) perdure.Value {
+	return repo.intern(t, owner, raw, InlineMax)
 }
 
-var blobTable = &table[blobRow]{
-	name: "blobs", quiet: true, held: "size", keys: []string{"tenant", "hash"},
-	cols: []string{"tenant", "hash", "size", "content"},
-	bind: func(b *blobRow) []any { return []any{string(b.Tenant), b.Hash, b.Size, b.Content} },
-	scan: func(b *blobRow) []any { return []any{&b.Tenant, &b.Hash, &b.Size, &b.Content} },
+// InternShown is Intern for a log line, with the limit shownMax.
+func (repo *Values) InternShown(t perdure.TenantID, owner string, raw []byte) perdure.Value {
+	return repo.intern(t, owner, raw, shownMax)
 }
 
-var blobRefTable = &table[blobRefRow]{
-	name: "blob_refs", quiet: true, keys: []string{"tenant", "owner", "hash"},
-	cols: []string{"tenant", "owner", "hash"},
-	bind: func(b *blobRefRow) []any { return []any{string(b.Tenant), b.Owner, b.Hash} },
-	scan: func(b *blobRefRow) []any { return []any{&b.Tenant, &b.Owner, &b.Hash} },
+// intern keeps a value inline up to a size, and otherwise by its hash.
+func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline int) perdure.Value {
+	text := string(raw)
+	if repo.in.s.opt.Redact != nil {
+		text = repo.in.s.opt.Redact(text) // before hashing: the hash of a secret would allow guessing it
+	}
+	repo.in.tx.bytes += len(text)
+	if len(text) <= inline {
+		return perdure.Value(text)
+	}
+	hash := Digest(text)
+	repo.blobs.add(blobRow{t, hash, int64(len(text)), text})
+	repo.refs.add(blobRefRow{t, owner, hash})
+	return perdure.RefValue(hash, len(text))
 }
 
-// Values are large values, which are stored once per tenant by their hash, and who refers to them.
-type Values struct {
-	in    *Records
-	blobs added[blobRow]
-	refs  added[blobRefRow]
+// Share adds an owner to a value that is already stored.
+func (repo *Values) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
+	if hash, _, ref := v.Ref(); ref {
+		repo.refs.add(blobRefRow{t, owner, hash})
+	}
+	return v
 }
 
-// drop removes large values that were an owner's, as far as they are nobody else's.
+// drop stages the removal of an owner's large values, as far as no other owner has them. more tells
+// that values are left.
 func (repo *Values) drop(t perdure.TenantID, owner string) (more bool, err error) {
 	var hashes []string
 	bytes := int64(0)
-	err = repo.in.sess.Query("SELECT r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant AND b.hash=r.hash WHERE r.tenant=? AND r.owner=? ORDER BY r.hash"+atMost,
+	err = repo.in.sess.Query("SELECT r.hash, b.size FROM blob_refs r JOIN blobs b ON b.tenant=r.tenant "+
+		"AND b.hash=r.hash WHERE r.tenant=? AND r.owner=? ORDER BY r.hash"+atMost,
 		[]any{string(t), owner, int64(clearValues + 1)}, func(scan func(...any) error) error {
 			hash, size := "", int64(0)
 			if err := scan(&hash, &size); err != nil {
@@ -153,36 +173,27 @@ func (repo *Values) drop(t perdure.TenantID, owner string) (more bool, err error
 	}
 	_ = eachPart(repo.in.dialect, hashes, func(part []string) error {
 		cond, args := repo.in.dialect.anyOf("hash", part)
-		repo.in.tx.Stage("DELETE FROM blob_refs WHERE tenant=? AND owner=? AND "+cond, append([]any{string(t), owner}, args...)...)
+		repo.in.tx.Stage("DELETE FROM blob_refs WHERE tenant=? AND owner=? AND "+cond,
+			append([]any{string(t), owner}, args...)...)
 		return nil
 	})
 	repo.dropBlobs(t, hashes)
 	return more, nil
 }
 
-// dropBlobs removes those of some values to which nobody refers any more.
+// dropBlobs stages the removal of those values that no owner refers to any more.
 func (repo *Values) dropBlobs(t perdure.TenantID, hashes []string) {
 	slices.Sort(hashes)
 	_ = eachPart(repo.in.dialect, slices.Compact(hashes), func(part []string) error {
 		cond, args := repo.in.dialect.anyOf("hash", part)
 		args = append([]any{string(t)}, args...)
 		if !repo.in.dialect.ownClock {
-			// Whoever stores the same value at this moment holds its row. His reference is there when it is free, and the next
-			// statement sees it.
+			// A transaction that stores the same value holds a lock on its row. When the lock is
+			// free, the next statement sees the new reference.
 			repo.in.tx.Stage("SELECT 1 FROM blobs WHERE tenant=? AND "+cond+" ORDER BY hash FOR UPDATE", args...)
 		}
-		repo.in.tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)
+		repo.in.tx.Stage("DELETE FROM blobs WHERE tenant=? AND "+cond+
+			" AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.tenant=blobs.tenant AND r.hash=blobs.hash)", args...)
 		return nil
 	})
-}
-
-func (repo *Values) open(in *Records) {
-	repo.in, repo.blobs.in, repo.refs.in = in, in, in
-	in.write(repo)
-}
-
-func (repo *Values) pending() int { return repo.blobs.pending() + repo.refs.pending() }
-
-func (repo *Values) statements(d *dialect) []statement {
-	return append(blobTable.insert(d, distinct(repo.blobs.list)), blobRefTable.insert(d, repo.refs.list)...)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A WaiterRow is a node's word that somebody there waits for a run.
+// A WaiterRow says that a client on a node waits for a run, until the entry expires.
 type WaiterRow struct {
 	Tenant    perdure.TenantID
 	RunID     perdure.RunID
@@ -25,15 +25,15 @@ var waiterTable = &table[WaiterRow]{
 	scan: func(w *WaiterRow) []any { return []any{&w.Tenant, &w.RunID, &w.Node, &w.ExpiresAt} },
 }
 
-// Waiters say on which nodes somebody waits for a run.
-type Waiters struct {
-	in   *Records
-	rows stagedOfRuns[waiterKey, WaiterRow]
-}
-
 type waiterKey struct {
 	runKey
 	node string
+}
+
+// Waiters holds which nodes have clients that wait for a run.
+type Waiters struct {
+	in   *Records
+	rows stagedOfRuns[waiterKey, WaiterRow]
 }
 
 func (repo *Waiters) open(in *Records) {
@@ -41,13 +41,14 @@ func (repo *Waiters) open(in *Records) {
 	repo.rows.over(in, waiterTable)
 }
 
-// Of gives who waits for a run.
+// Of gives the waiters of a run, by node.
 func (repo *Waiters) Of(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, error) {
 	k := runKey{t, run}
-	err := waiterTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)}, func(w *WaiterRow) error {
-		repo.rows.absorb(waiterKey{k, w.Node}, *w, true)
-		return nil
-	})
+	err := waiterTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)},
+		func(w *WaiterRow) error {
+			repo.rows.absorb(waiterKey{k, w.Node}, *w, true)
+			return nil
+		})
 	var out []WaiterRow
 	for w := range repo.rows.of(k) {
 		out = append(out, *w)
@@ -56,27 +57,10 @@ func (repo *Waiters) Of(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, err
 	return out, err
 }
 
-// Renew stages a later expiry of those waiters of a node that have not expired, and says which these are. One that
-// is dropped meanwhile stays dropped.
-func (repo *Waiters) Renew(t perdure.TenantID, node string, ids []perdure.RunID, until perdure.Instant) (kept map[perdure.RunID]bool, err error) {
-	kept = make(map[perdure.RunID]bool, len(ids))
-	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
-		given, args := repo.in.dialect.keyed("waiters", []string{"tenant", "node", "run_id"}, []string{string(t), node}, part)
-		return waiterTable.query(repo.in.sess, given, args, func(w *WaiterRow) error {
-			if w.ExpiresAt > repo.in.Now {
-				kept[w.RunID] = true
-				repo.in.tx.Stage("UPDATE waiters SET expires_at=? WHERE tenant=? AND run_id=? AND node=? AND expires_at>?",
-					int64(until), string(t), string(w.RunID), node, int64(repo.in.Now))
-			}
-			return nil
-		})
-	})
-	return kept, err
-}
-
-// Expired gives waiters whose node has not spoken up for them.
+// Expired gives waiters that their node has not renewed in time.
 func (repo *Waiters) Expired(limit int) ([]WaiterRow, error) {
-	where, args := fmt.Sprintf("WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node LIMIT %d", limit), []any{int64(repo.in.Now)}
+	where, args := fmt.Sprintf("WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node LIMIT %d", limit),
+		[]any{int64(repo.in.Now)}
 	if err := repo.in.tx.ownersFirst("SELECT tenant, run_id FROM waiters "+where, args); err != nil {
 		return nil, err
 	}
@@ -100,14 +84,37 @@ func (repo *Waiters) Put(w WaiterRow) {
 	repo.rows.put(waiterKey{runKey{w.Tenant, w.RunID}, w.Node}, w)
 }
 
-// Drop removes a waiter as it was read.
+// Renew extends the expiry of a node's waiters that have not expired, and gives their runs. A
+// waiter that is dropped meanwhile stays dropped.
+func (repo *Waiters) Renew(
+	t perdure.TenantID, node string, ids []perdure.RunID, until perdure.Instant,
+) (kept map[perdure.RunID]bool, err error) {
+	kept = make(map[perdure.RunID]bool, len(ids))
+	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
+		given, args := repo.in.dialect.keyed("waiters", []string{"tenant", "node", "run_id"},
+			[]string{string(t), node}, part)
+		return waiterTable.query(repo.in.sess, given, args, func(w *WaiterRow) error {
+			if w.ExpiresAt > repo.in.Now {
+				kept[w.RunID] = true
+				repo.in.tx.Stage("UPDATE waiters SET expires_at=? WHERE tenant=? AND run_id=? AND node=? "+
+					"AND expires_at>?",
+					int64(until), string(t), string(w.RunID), node, int64(repo.in.Now))
+			}
+			return nil
+		})
+	})
+	return kept, err
+}
+
+// Drop stages the removal of a waiter, unless it was renewed since it was read.
 func (repo *Waiters) Drop(w WaiterRow) {
 	k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
-	sl := repo.rows.byKey[k]
-	if sl != nil {
-		before := *sl
-		sl.exists = false
-		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
+	known := repo.rows.byKey[k]
+	if known != nil {
+		before := *known
+		known.exists = false
+		repo.in.tx.undo = append(repo.in.tx.undo, func() { *known = before })
 	}
-	repo.in.tx.later.add(statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?", []any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})
+	repo.in.tx.later.add(statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?",
+		[]any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})
 }

@@ -9,24 +9,18 @@ import (
 
 var waitTable = &table[perdure.Wait]{
 	name: "waits", keys: []string{"tenant", "run_id", "id"},
-	cols: []string{"tenant", "run_id", "id", "type", "mode", "name", "targets", "on_stall", "state", "named", "opened_at",
-		"timeout_at", "ended_at", "ended", "ok"},
+	cols: []string{"tenant", "run_id", "id", "type", "mode", "name", "targets", "on_stall", "state", "named",
+		"opened_at", "timeout_at", "ended_at", "ended", "ok"},
 	bind: func(w *perdure.Wait) []any {
-		return []any{string(w.Tenant), string(w.RunID), w.ID, w.Type, w.Mode, w.Name, joinIDs(w.Targets), toBit(w.OnStall), w.State,
-			toBit(w.Named), int64(w.OpenedAt), int64(w.TimeoutAt), int64(w.EndedAt), int64(w.Ended), int64(w.OK)}
+		return []any{string(w.Tenant), string(w.RunID), w.ID, w.Type, w.Mode, w.Name, joinIDs(w.Targets),
+			toBit(w.OnStall), w.State, toBit(w.Named), int64(w.OpenedAt), int64(w.TimeoutAt), int64(w.EndedAt),
+			int64(w.Ended), int64(w.OK)}
 	},
 	scan: func(w *perdure.Wait) []any {
-		return []any{&w.Tenant, &w.RunID, &w.ID, &w.Type, &w.Mode, &w.Name, idList{&w.Targets}, bit{&w.OnStall}, &w.State,
-			bit{&w.Named}, &w.OpenedAt, &w.TimeoutAt, &w.EndedAt, &w.Ended, &w.OK}
+		return []any{&w.Tenant, &w.RunID, &w.ID, &w.Type, &w.Mode, &w.Name, idList{&w.Targets}, bit{&w.OnStall},
+			&w.State, bit{&w.Named}, &w.OpenedAt, &w.TimeoutAt, &w.EndedAt, &w.Ended, &w.OK}
 	},
-	sound: func(w *perdure.Wait) { countable(&w.Ended, &w.OK) },
-}
-
-// Waits are what runs wait for.
-type Waits struct {
-	in       *Records
-	rows     stagedOfRuns[waitKey, perdure.Wait]
-	complete map[runKey]bool // all open waits of these runs are among the rows
+	validate: func(w *perdure.Wait) { clampCounts(&w.Ended, &w.OK) },
 }
 
 // A waitKey names a wait of a run.
@@ -35,23 +29,12 @@ type waitKey struct {
 	id string
 }
 
-// FirstOpen gives a run's open waits, in the order of their ids: at most so many.
-func (repo *Waits) FirstOpen(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Wait, err error) {
-	err = waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open' ORDER BY id"+atMost, []any{string(t), string(run), int64(limit)}, func(w *perdure.Wait) error {
-		out = append(out, *w)
-		return nil
-	})
-	return out, err
-}
-
-// List gives all waits of a run.
-func (repo *Waits) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Wait, error) {
-	var out []perdure.Wait
-	err := waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY opened_at, id", []any{string(t), string(run)}, func(w *perdure.Wait) error {
-		out = append(out, *w)
-		return nil
-	})
-	return out, err
+// Waits holds what runs wait for: signals, children, timers, callbacks, approvals.
+type Waits struct {
+	in   *Records
+	rows stagedOfRuns[waitKey, perdure.Wait]
+	// complete has the runs whose open waits are all among the rows.
+	complete map[runKey]bool
 }
 
 func (repo *Waits) open(in *Records) {
@@ -59,14 +42,32 @@ func (repo *Waits) open(in *Records) {
 	repo.rows.over(in, waitTable)
 }
 
+// Get gives one wait of a run, open or not.
+func (repo *Waits) Get(t perdure.TenantID, run perdure.RunID, id string) (perdure.Wait, bool, error) {
+	return repo.rows.load(waitKey{runKey{t, run}, id}, "WHERE tenant=? AND run_id=? AND id=?", string(t),
+		string(run), id)
+}
+
+// List gives all waits of a run.
+func (repo *Waits) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Wait, error) {
+	var out []perdure.Wait
+	err := waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY opened_at, id",
+		[]any{string(t), string(run)}, func(w *perdure.Wait) error {
+			out = append(out, *w)
+			return nil
+		})
+	return out, err
+}
+
 // Open gives a run's open waits, in the order of their ids.
 func (repo *Waits) Open(t perdure.TenantID, id perdure.RunID) ([]perdure.Wait, error) {
 	k := runKey{t, id}
 	if !repo.complete[k] {
-		err := waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open'", []any{string(t), string(id)}, func(w *perdure.Wait) error {
-			repo.rows.absorb(waitKey{k, w.ID}, *w, true)
-			return nil
-		})
+		err := waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open'",
+			[]any{string(t), string(id)}, func(w *perdure.Wait) error {
+				repo.rows.absorb(waitKey{k, w.ID}, *w, true)
+				return nil
+			})
 		if err != nil {
 			return nil, err
 		}
@@ -85,14 +86,21 @@ func (repo *Waits) Open(t perdure.TenantID, id perdure.RunID) ([]perdure.Wait, e
 	return out, nil
 }
 
-// Get gives one wait of a run, open or not.
-func (repo *Waits) Get(t perdure.TenantID, run perdure.RunID, id string) (perdure.Wait, bool, error) {
-	return repo.rows.load(waitKey{runKey{t, run}, id}, "WHERE tenant=? AND run_id=? AND id=?", string(t), string(run), id)
+// FirstOpen gives at most limit open waits of a run, in the order of their ids.
+func (repo *Waits) FirstOpen(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Wait, err error) {
+	err = waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open' ORDER BY id"+atMost,
+		[]any{string(t), string(run), int64(limit)}, func(w *perdure.Wait) error {
+			out = append(out, *w)
+			return nil
+		})
+	return out, err
 }
 
-// Missed names a wait that is over although the suspend that named it was not ended by it.
+// Missed gives the id of a wait that has ended without resuming the suspended run that named it. It
+// is empty if there is none.
 func (repo *Waits) Missed(t perdure.TenantID, run perdure.RunID) (id string, err error) {
-	err = repo.in.sess.Query("SELECT id FROM waits WHERE tenant=? AND run_id=? AND named=1 AND state NOT IN ('open','closed') ORDER BY id LIMIT 1",
+	err = repo.in.sess.Query("SELECT id FROM waits WHERE tenant=? AND run_id=? AND named=1 "+
+		"AND state NOT IN ('open','closed') ORDER BY id LIMIT 1",
 		[]any{string(t), string(run)}, func(scan func(...any) error) error { return scan(&id) })
 	if err != nil || id == "" {
 		return "", err

@@ -18,45 +18,29 @@ var watchTable = &table[perdure.WatchdogAction]{
 	},
 }
 
-// Add stages entries of the watchdog's log. They are written with what they tell of, or not at all.
-func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { repo.rows.add(list...) }
-
-// Trim removes the oldest entries of the watchdog's log: those before an id, and those beyond so many, a batch at a time.
-// It gives how many it has staged to go; another node that removes the same ones at this moment has this batch decided again.
-func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
-	if !repo.in.tx.first(&repo.trimmed) {
-		return 0, nil
-	}
-	err = repo.in.sess.Query(fmt.Sprintf("SELECT id FROM watchdog_log ORDER BY id DESC LIMIT 1 OFFSET %d", keep), nil,
-		func(scan func(...any) error) error {
-			var id string
-			err := scan(&id)
-			before = max(before, id+"~") // beyond this one
-			return err
-		})
-	if err != nil {
-		return 0, err
-	}
-	var last string
-	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM watchdog_log WHERE id<? ORDER BY id LIMIT %d) AS old", limit), []any{before},
-		func(scan func(...any) error) error { return scan(&n, &last) })
-	if err != nil || n == 0 {
-		return 0, err
-	}
-	repo.in.tx.later.add(statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
-	return n, repo.in.tx.alone("trimmed")
+// WatchLog holds the actions of the watchdog.
+type WatchLog struct {
+	in   *Records
+	rows added[perdure.WatchdogAction]
+	// trimmed is set when the batch has removed old entries.
+	trimmed bool
 }
 
-// A WatchFilter chooses entries of the watchdog's log. Empty fields choose all.
+func (repo *WatchLog) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, watchTable)
+}
+
+// A WatchFilter selects entries of the watchdog's log. Empty fields select all.
 type WatchFilter struct {
 	Rule   string // its id, or its name
 	Tenant perdure.TenantID
 	Run    perdure.RunID
-	Before string // only older ones: the cursor
+	Before string // the cursor: only older ones
 	Limit  int
 }
 
-// Page lists what the watchdog did, newest first.
+// Page lists the watchdog's actions, newest first.
 func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err error) {
 	where, args := []string{"id<>''"}, []any(nil)
 	and := func(cond string, list ...string) {
@@ -72,7 +56,8 @@ func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err err
 	and("tenant=?", string(f.Tenant))
 	and("run_id=?", string(f.Run))
 	and("id<?", f.Before)
-	err = watchTable.query(repo.in.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost, append(args, int64(f.Limit)),
+	err = watchTable.query(repo.in.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost,
+		append(args, int64(f.Limit)),
 		func(a *perdure.WatchdogAction) error {
 			out = append(out, *a)
 			return nil
@@ -80,14 +65,33 @@ func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err err
 	return out, err
 }
 
-// WatchLog is the log of what the watchdog did.
-type WatchLog struct {
-	in      *Records
-	rows    added[perdure.WatchdogAction]
-	trimmed bool // the batch has removed old entries
-}
+// Add stages entries of the watchdog's log. They are written in the same transaction as the
+// actions.
+func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { repo.rows.add(list...) }
 
-func (repo *WatchLog) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, watchTable)
+// Trim stages the removal of the oldest entries: those before an id, and those beyond keep, at most
+// limit. It gives how many. If another node removes the same ones now, this batch is decided again.
+func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
+	if !repo.in.tx.onceInBatch(&repo.trimmed) {
+		return 0, nil
+	}
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT id FROM watchdog_log ORDER BY id DESC LIMIT 1 OFFSET %d", keep), nil,
+		func(scan func(...any) error) error {
+			var id string
+			err := scan(&id)
+			before = max(before, id+"~") // sorts after this id
+			return err
+		})
+	if err != nil {
+		return 0, err
+	}
+	var last string
+	err = repo.in.sess.Query(fmt.Sprintf("SELECT count(*), coalesce(max(id),'') FROM (SELECT id FROM watchdog_log "+
+		"WHERE id<? ORDER BY id LIMIT %d) AS old", limit), []any{before},
+		func(scan func(...any) error) error { return scan(&n, &last) })
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	repo.in.tx.later.add(statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
+	return n, repo.in.tx.exclusive("trimmed")
 }

@@ -2,13 +2,29 @@ package store
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/perdure/perdure"
 )
 
-// wordList scans words with spaces between.
+var webhookTable = &table[perdure.Webhook]{
+	name: "webhooks", versioned: true, version: func(w *perdure.Webhook) *int64 { return &w.Version },
+	keys: []string{"tenant", "id"},
+	cols: []string{"tenant", "id", "scope", "thread_id", "url", "events", "description", "secret_version", "rotated_at",
+		"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "unused_at", "version"},
+	bind: func(w *perdure.Webhook) []any {
+		return []any{string(w.Tenant), string(w.ID), w.Scope, string(w.ThreadID), w.URL, strings.Join(w.Events, " "),
+			w.Description, int64(w.SecretVersion), int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt),
+			w.DisabledReason, int64(w.FailingAt), int64(w.DeletedAt), int64(max(w.UnusedAt, w.DeletedAt)), w.Version}
+	},
+	scan: func(w *perdure.Webhook) []any {
+		return []any{&w.Tenant, &w.ID, &w.Scope, &w.ThreadID, &w.URL, wordList{&w.Events}, &w.Description,
+			&w.SecretVersion, &w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt,
+			&w.UnusedAt, &w.Version}
+	},
+}
+
+// wordList scans words that are separated by spaces.
 type wordList struct{ words *[]string }
 
 func (l wordList) Scan(v any) error {
@@ -17,79 +33,27 @@ func (l wordList) Scan(v any) error {
 	return nil
 }
 
-var (
-	webhookTable = &table[perdure.Webhook]{
-		name: "webhooks", versioned: true, version: func(w *perdure.Webhook) *int64 { return &w.Version }, keys: []string{"tenant", "id"},
-		cols: []string{"tenant", "id", "scope", "thread_id", "url", "events", "description", "secret_version", "rotated_at",
-			"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "unused_at", "version"},
-		bind: func(w *perdure.Webhook) []any {
-			return []any{string(w.Tenant), string(w.ID), w.Scope, string(w.ThreadID), w.URL, strings.Join(w.Events, " "), w.Description, int64(w.SecretVersion),
-				int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt), w.DisabledReason, int64(w.FailingAt), int64(w.DeletedAt),
-				int64(max(w.UnusedAt, w.DeletedAt)), w.Version}
-		},
-		scan: func(w *perdure.Webhook) []any {
-			return []any{&w.Tenant, &w.ID, &w.Scope, &w.ThreadID, &w.URL, wordList{&w.Events}, &w.Description, &w.SecretVersion,
-				&w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt, &w.UnusedAt, &w.Version}
-		},
-	}
-)
-
-func readWebhooks(s Session, t perdure.TenantID) ([]perdure.Webhook, error) {
-	var out []perdure.Webhook
-	err := webhookTable.query(s, "WHERE tenant=? AND scope<>'run' AND deleted_at=0 ORDER BY id", []any{string(t)}, func(w *perdure.Webhook) error {
-		out = append(out, *w)
-		return nil
-	})
-	return out, err
-}
-
-// MailboxesEach is how many endpoints of a tenant Mailboxes gives before it goes on with the next tenant.
-const MailboxesEach = 100
-
-var (
-	mailboxesOfAll = mailboxes(MailboxesEach)
-	mailboxesOfOne = mailboxes(math.MaxInt32)
-)
-
-// secretMade is when the secret of a row of webhooks was made.
-const secretMade = "CASE WHEN rotated_at<>0 THEN rotated_at ELSE created_at END"
-
-// Webhooks are the endpoints that are told of events, and how many a tenant may have.
-type Webhooks struct {
-	in     *Records
-	rows   staged[webhookKey, perdure.Webhook]
-	quotas staged[quotaKey, WebhookQuota]
-}
-
-// A WebhookRef names a webhook.
-type WebhookRef struct {
-	Tenant perdure.TenantID
-	ID     perdure.WebhookID
-}
-
 type webhookKey struct {
 	t  perdure.TenantID
 	id perdure.WebhookID
 }
 
-// A WebhookQuota is the row that every operation writes which makes a webhook of a tenant: of two that do so at once, one is decided
-// again, and counts the other's. Made are those since an instant, where that is what is limited.
+// A WebhookQuota is a row that every operation writes that creates a webhook of the tenant. If two
+// create one at once, one of them is decided again and counts the other's. Made is the number of
+// webhooks since an instant, where the rate is limited.
 type WebhookQuota struct {
-	Tenant  perdure.TenantID
-	Scope   string
-	Since   perdure.Instant
-	Made    int64
-	Removed int64 // the greatest secret version of endpoints of runs that were removed
+	Tenant perdure.TenantID
+	Scope  string
+	Since  perdure.Instant
+	Made   int64
+	// Removed is the greatest secret version of removed endpoints of runs.
+	Removed int64
 	Version int64
 }
 
-type quotaKey struct {
-	t     perdure.TenantID
-	scope string
-}
-
 var quotaTable = &table[WebhookQuota]{
-	name: "webhook_quota", versioned: true, version: func(q *WebhookQuota) *int64 { return &q.Version }, keys: []string{"tenant", "scope"},
+	name: "webhook_quota", versioned: true, version: func(q *WebhookQuota) *int64 { return &q.Version },
+	keys: []string{"tenant", "scope"},
 	cols: []string{"tenant", "scope", "since", "made", "removed_version", "version"},
 	bind: func(q *WebhookQuota) []any {
 		return []any{string(q.Tenant), q.Scope, int64(q.Since), q.Made, q.Removed, q.Version}
@@ -99,17 +63,45 @@ var quotaTable = &table[WebhookQuota]{
 	},
 }
 
-// A HookCursor is a place in the order of unused webhooks.
-type HookCursor struct {
-	At     perdure.Instant
-	Tenant perdure.TenantID
-	ID     perdure.WebhookID
+type quotaKey struct {
+	t     perdure.TenantID
+	scope string
+}
+
+// Webhooks holds the endpoints of a tenant, and its quota of them.
+type Webhooks struct {
+	in     *Records
+	rows   staged[webhookKey, perdure.Webhook]
+	quotas staged[quotaKey, WebhookQuota]
+}
+
+func (repo *Webhooks) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, webhookTable)
+	repo.quotas.over(in, quotaTable)
+}
+
+// Get gives an endpoint, also one that was deleted.
+func (repo *Webhooks) Get(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
+	return repo.rows.load(webhookKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
+}
+
+// List gives the registered endpoints of a tenant, as the database has them.
+func (repo *Webhooks) List(t perdure.TenantID) ([]perdure.Webhook, error) {
+	var out []perdure.Webhook
+	err := webhookTable.query(repo.in.sess, "WHERE tenant=? AND scope<>'run' AND deleted_at=0 ORDER BY id",
+		[]any{string(t)}, func(w *perdure.Webhook) error {
+			out = append(out, *w)
+			return nil
+		})
+	return out, err
 }
 
 // Page lists a tenant's registered webhooks by id.
 func (repo *Webhooks) Page(t perdure.TenantID, p Page) ([]perdure.Webhook, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Webhook) error) error {
-		return webhookTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND scope<>'run' AND deleted_at=0 ORDER BY id"+atMost,
+		return webhookTable.query(repo.in.sess,
+			"WHERE tenant=? AND id>? AND scope<>'run' AND deleted_at=0 ORDER BY id"+atMost,
 			[]any{string(t), after, int64(n)}, row)
 	}, func(w *perdure.Webhook) string { return string(w.ID) }, func(w *perdure.Webhook) int {
 		bytes := 1024 + quoted(w.URL) + quoted(w.Description) + quoted(w.DisabledReason)
@@ -120,32 +112,56 @@ func (repo *Webhooks) Page(t perdure.TenantID, p Page) ([]perdure.Webhook, strin
 	})
 }
 
-// All lists the webhooks of all tenants that are not deleted, at most so many.
+// All lists at most limit webhooks of all tenants that are not deleted.
 func (repo *Webhooks) All(limit int) (out []perdure.Webhook, err error) {
-	err = webhookTable.query(repo.in.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)}, func(w *perdure.Webhook) error {
-		out = append(out, *w)
-		return nil
-	})
+	err = webhookTable.query(repo.in.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)},
+		func(w *perdure.Webhook) error {
+			out = append(out, *w)
+			return nil
+		})
 	return out, err
 }
 
-func (repo *Webhooks) open(in *Records) {
-	repo.in = in
-	repo.rows.over(in, webhookTable)
-	repo.quotas.over(in, quotaTable)
+// Tenants gives tenants with registered endpoints, in order. It takes one step per tenant, however
+// many endpoints each has.
+func (repo *Webhooks) Tenants(limit int) (out []perdure.TenantID, err error) {
+	const next = "(SELECT w.tenant FROM webhooks w WHERE w.scope<>'run' AND w.deleted_at=0%s ORDER BY w.tenant LIMIT 1)"
+	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+
+		fmt.Sprintf(next, " AND w.tenant>t.tenant")+
+		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost,
+		[]any{int64(limit)}, func(scan func(...any) error) error {
+			var t perdure.TenantID
+			err := scan(&t)
+			out = append(out, t)
+			return err
+		})
+	return out, err
+}
+
+// A WebhookRef names a webhook.
+type WebhookRef struct {
+	Tenant perdure.TenantID
+	ID     perdure.WebhookID
 }
 
 func (r WebhookRef) String() string { return string(r.Tenant) + "/" + string(r.ID) }
 
-// LastSecretMade is when the newest secret of a webhook was made. It reads all webhooks: for a store that nobody works on.
+// secretMade is the SQL expression for when the secret of a webhook was created.
+const secretMade = "CASE WHEN rotated_at<>0 THEN rotated_at ELSE created_at END"
+
+// LastSecretMade gives when the newest secret of a webhook was created. It reads all webhooks, for
+// a store without a running server.
 func (repo *Webhooks) LastSecretMade() (at perdure.Instant, err error) {
-	err = repo.in.sess.Query("SELECT COALESCE(MAX("+secretMade+"),0) FROM webhooks", nil, func(scan func(...any) error) error { return scan(&at) })
+	err = repo.in.sess.Query("SELECT COALESCE(MAX("+secretMade+"),0) FROM webhooks", nil,
+		func(scan func(...any) error) error { return scan(&at) })
 	return at, err
 }
 
-// SecretsMadeBefore gives webhooks whose secret was made before an instant. It reads all webhooks: for a store that nobody works on.
+// SecretsMadeBefore gives webhooks whose secret was created before an instant. It reads all
+// webhooks, for a store without a running server.
 func (repo *Webhooks) SecretsMadeBefore(at perdure.Instant, limit int) (out []WebhookRef, err error) {
-	err = repo.in.sess.Query("SELECT tenant, id FROM webhooks WHERE deleted_at=0 AND "+secretMade+"<? ORDER BY tenant, id"+atMost, []any{int64(at), int64(limit)},
+	err = repo.in.sess.Query("SELECT tenant, id FROM webhooks WHERE deleted_at=0 AND "+secretMade+
+		"<? ORDER BY tenant, id"+atMost, []any{int64(at), int64(limit)},
 		func(scan func(...any) error) error {
 			var r WebhookRef
 			err := scan(&r.Tenant, &r.ID)
@@ -155,53 +171,7 @@ func (repo *Webhooks) SecretsMadeBefore(at perdure.Instant, limit int) (out []We
 	return out, err
 }
 
-// Get gives an endpoint, one that was deleted too.
-func (repo *Webhooks) Get(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
-	return repo.rows.load(webhookKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
-}
-
-// List gives the registered endpoints of a tenant as they stand in the database.
-func (repo *Webhooks) List(t perdure.TenantID) ([]perdure.Webhook, error) {
-	return readWebhooks(repo.in.sess, t)
-}
-
-// Tenants gives tenants that have registered endpoints, in order. However many each has, it costs one step.
-func (repo *Webhooks) Tenants(limit int) (out []perdure.TenantID, err error) {
-	const next = "(SELECT w.tenant FROM webhooks w WHERE w.scope<>'run' AND w.deleted_at=0%s ORDER BY w.tenant LIMIT 1)"
-	err = repo.in.sess.Query("WITH RECURSIVE t(tenant) AS (SELECT "+fmt.Sprintf(next, "")+" UNION ALL SELECT "+fmt.Sprintf(next, " AND w.tenant>t.tenant")+
-		" FROM t WHERE t.tenant IS NOT NULL) SELECT tenant FROM t WHERE tenant IS NOT NULL"+atMost, []any{int64(limit)}, func(scan func(...any) error) error {
-		var t perdure.TenantID
-		err := scan(&t)
-		out = append(out, t)
-		return err
-	})
-	return out, err
-}
-
-// Put stages an endpoint. Its version is counted when the batch is written.
-func (repo *Webhooks) Put(w perdure.Webhook) { repo.rows.put(webhookKey{w.Tenant, w.ID}, w) }
-
-// Quota gives a tenant's row. It is read before the webhooks are counted.
-func (repo *Webhooks) Quota(t perdure.TenantID, scope string) (WebhookQuota, error) {
-	k := quotaKey{t, scope}
-	if q, _, known := repo.quotas.get(k); known {
-		return q, nil
-	}
-	err := quotaTable.query(repo.in.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope}, func(q *WebhookQuota) error {
-		repo.quotas.absorb(k, *q, true)
-		return nil
-	})
-	if err == nil {
-		repo.quotas.absorb(k, WebhookQuota{Tenant: t, Scope: scope}, false)
-	}
-	q, _, _ := repo.quotas.get(k)
-	return q, err
-}
-
-// PutQuota stages a tenant's row. Its version is counted when the batch is written.
-func (repo *Webhooks) PutQuota(q WebhookQuota) { repo.quotas.put(quotaKey{q.Tenant, q.Scope}, q) }
-
-// CountRegistered counts a tenant's registered endpoints, with those that the batch makes and without those that it deletes.
+// CountRegistered counts a tenant's registered endpoints, including the changes of the batch.
 func (repo *Webhooks) CountRegistered(t perdure.TenantID) (int, error) {
 	list, err := repo.List(t)
 	if err != nil {
@@ -223,19 +193,28 @@ func (repo *Webhooks) CountRegistered(t perdure.TenantID) (int, error) {
 	return len(there), nil
 }
 
-// Unused gives webhooks behind a place that are unused since an instant or before and have
-// no deliveries left, which go with their runs. It looks at a bounded number of rows; next is where
-// to go on, or zero at the end.
+// A HookCursor is a position in the order of unused webhooks.
+type HookCursor struct {
+	At     perdure.Instant
+	Tenant perdure.TenantID
+	ID     perdure.WebhookID
+}
+
+// Unused gives webhooks after a position that have been unused since an instant or before. Those
+// with deliveries are left out; deliveries are removed with their runs. It reads at most limit
+// rows. next is where to continue, or zero at the end.
 func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int) (
 	out []perdure.Webhook, next HookCursor, err error,
 ) {
-	// A column, and no condition: it is looked up for the rows of this page alone, along the index.
+	// A column, not a condition: it is evaluated for the rows of this page only, along the index.
 	const told = "coalesce((SELECT 1 FROM outbox o WHERE o.tenant=webhooks.tenant AND o.target=webhooks.id " +
 		"ORDER BY o.created_at LIMIT 1), 0)"
 	rows := 0
-	err = repo.in.sess.Query("SELECT "+strings.Join(webhookTable.cols, ",")+", "+told+" FROM webhooks WHERE unused_at>0 AND unused_at<=? "+
+	err = repo.in.sess.Query("SELECT "+strings.Join(webhookTable.cols, ",")+", "+told+
+		" FROM webhooks WHERE unused_at>0 AND unused_at<=? "+
 		"AND (unused_at,tenant,id)>(?,?,?) ORDER BY unused_at, tenant, id"+atMost,
-		[]any{int64(before), int64(after.At), string(after.Tenant), string(after.ID), int64(limit)}, func(scan func(...any) error) error {
+		[]any{int64(before), int64(after.At), string(after.Tenant), string(after.ID), int64(limit)},
+		func(scan func(...any) error) error {
 			var w perdure.Webhook
 			used := int64(0)
 			if err := scan(append(webhookTable.scan(&w), &used)...); err != nil {
@@ -244,7 +223,8 @@ func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int
 			if rows++; rows == limit {
 				next = HookCursor{w.UnusedAt, w.Tenant, w.ID}
 			}
-			if _, _, known := repo.rows.get(webhookKey{w.Tenant, w.ID}); used == 0 && !known { // the batch may have changed it
+			// The batch may have changed it.
+			if _, _, known := repo.rows.get(webhookKey{w.Tenant, w.ID}); used == 0 && !known {
 				out = append(out, w)
 			}
 			return nil
@@ -252,7 +232,10 @@ func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int
 	return out, next, err
 }
 
-// Drop takes a webhook out of the store, if it still is what was read.
+// Put stages an endpoint. Its version is incremented when the batch is written.
+func (repo *Webhooks) Put(w perdure.Webhook) { repo.rows.put(webhookKey{w.Tenant, w.ID}, w) }
+
+// Drop stages the removal of a webhook, provided that its row has not changed.
 func (repo *Webhooks) Drop(w *perdure.Webhook) {
 	k := webhookKey{w.Tenant, w.ID}
 	repo.rows.absorb(k, *w, true)
@@ -260,3 +243,24 @@ func (repo *Webhooks) Drop(w *perdure.Webhook) {
 	repo.in.tx.later.add(statement{"DELETE FROM webhooks WHERE tenant=? AND id=? AND version=?",
 		[]any{string(w.Tenant), string(w.ID), w.Version}, 1})
 }
+
+// Quota gives a tenant's quota row. It has to be read before the webhooks are counted.
+func (repo *Webhooks) Quota(t perdure.TenantID, scope string) (WebhookQuota, error) {
+	k := quotaKey{t, scope}
+	if q, _, known := repo.quotas.get(k); known {
+		return q, nil
+	}
+	err := quotaTable.query(repo.in.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope},
+		func(q *WebhookQuota) error {
+			repo.quotas.absorb(k, *q, true)
+			return nil
+		})
+	if err == nil {
+		repo.quotas.absorb(k, WebhookQuota{Tenant: t, Scope: scope}, false)
+	}
+	q, _, _ := repo.quotas.get(k)
+	return q, err
+}
+
+// PutQuota stages a tenant's quota row. Its version is incremented when the batch is written.
+func (repo *Webhooks) PutQuota(q WebhookQuota) { repo.quotas.put(quotaKey{q.Tenant, q.Scope}, q) }

@@ -8,30 +8,30 @@ import (
 	"testing"
 )
 
-// A wire is a TCP connection to PostgreSQL that somebody listens to, and can cut.
+// A wire is a TCP proxy to PostgreSQL that records what is sent, and can cut connections.
 type wire struct {
 	url    string
 	server string
 
 	mu     sync.Mutex
-	heard  bytes.Buffer // what was sent to the server
+	output bytes.Buffer // the data that was sent to the server
 	cut    func(toServer bool, b []byte) cutting
 	closed bool
 	conns  []net.Conn
 }
 
-// cutting is what becomes of some bytes.
+// cutting says what happens to a piece of data.
 type cutting int
 
 const (
 	forward     cutting = iota
-	cutBefore           // the connection ends, and they do not arrive
-	cutAfter            // they arrive, and then the connection ends
-	cutAnswered         // they arrive, and the connection ends when the answer comes, which does not
+	cutBefore           // the connection is closed before the data is sent
+	cutAfter            // the connection is closed after the data is sent
+	cutAnswered         // the connection is closed when the answer arrives, which is not forwarded
 )
 
-// tapped gives a wire to the server of an address.
-func tapped(t *testing.T, address string) *wire {
+// newWire gives a wire to the server of an address.
+func newWire(t *testing.T, address string) *wire {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -82,10 +82,10 @@ func tapped(t *testing.T, address string) *wire {
 func (w *wire) sent() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.heard.String()
+	return w.output.String()
 }
 
-// set says what becomes of what is sent from now on.
+// set sets the function that decides about each piece of data from now on.
 func (w *wire) set(cut func(toServer bool, b []byte) cutting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *wire) set(cut func(toServer bool, b []byte) cutting) {
 type connection struct {
 	w       *wire
 	in, out net.Conn
-	mute    bool // the answer is not to come; guarded by w.mu
+	mute    bool // the answer is not forwarded; guarded by w.mu
 }
 
 func (c *connection) end() {
@@ -120,7 +120,7 @@ func (c *connection) pump(from, to net.Conn, toServer bool) {
 			what = c.w.cut(toServer, b[:n])
 		}
 		if toServer {
-			c.w.heard.Write(b[:n])
+			c.w.output.Write(b[:n])
 		}
 		c.mute = c.mute || what == cutAnswered
 		c.w.mu.Unlock()

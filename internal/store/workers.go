@@ -17,32 +17,15 @@ var workerTable = &table[perdure.Worker]{
 	},
 }
 
-// Workers are the workers that have asked for work.
-type Workers struct {
-	in   *Records
-	rows staged[workerKey, perdure.Worker]
-}
-
 type workerKey struct {
 	t  perdure.TenantID
 	id string
 }
 
-// Page lists a tenant's workers by id.
-func (repo *Workers) Page(t perdure.TenantID, p Page) ([]perdure.Worker, string, error) {
-	return paged(p, func(after string, n int, row func(*perdure.Worker) error) error {
-		return workerTable.query(repo.in.sess, "WHERE tenant=? AND id>? ORDER BY id"+atMost, []any{string(t), after, int64(n)}, row)
-	}, func(w *perdure.Worker) string { return w.ID }, func(w *perdure.Worker) int { return 200 + quoted(w.ID) + len(w.Queues) })
-}
-
-// List lists a tenant's workers.
-func (repo *Workers) List(t perdure.TenantID) ([]perdure.Worker, error) {
-	var out []perdure.Worker
-	err := workerTable.query(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(w *perdure.Worker) error {
-		out = append(out, *w)
-		return nil
-	})
-	return out, err
+// Workers holds the workers that have polled for work.
+type Workers struct {
+	in   *Records
+	rows staged[workerKey, perdure.Worker]
 }
 
 func (repo *Workers) open(in *Records) {
@@ -55,10 +38,31 @@ func (repo *Workers) Get(t perdure.TenantID, id string) (perdure.Worker, bool, e
 	return repo.rows.load(workerKey{t, id}, "WHERE tenant=? AND id=?", string(t), id)
 }
 
-// Silent gives workers that were not heard from since an instant and are not offline yet.
+// List lists a tenant's workers.
+func (repo *Workers) List(t perdure.TenantID) ([]perdure.Worker, error) {
+	var out []perdure.Worker
+	err := workerTable.query(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)},
+		func(w *perdure.Worker) error {
+			out = append(out, *w)
+			return nil
+		})
+	return out, err
+}
+
+// Page lists a tenant's workers by id.
+func (repo *Workers) Page(t perdure.TenantID, p Page) ([]perdure.Worker, string, error) {
+	return paged(p, func(after string, n int, row func(*perdure.Worker) error) error {
+		return workerTable.query(repo.in.sess, "WHERE tenant=? AND id>? ORDER BY id"+atMost,
+			[]any{string(t), after, int64(n)}, row)
+	}, func(w *perdure.Worker) string { return w.ID },
+		func(w *perdure.Worker) int { return 200 + quoted(w.ID) + len(w.Queues) })
+}
+
+// Silent gives workers without a poll or heartbeat since an instant that are not offline yet.
 func (repo *Workers) Silent(since perdure.Instant, limit int) ([]perdure.Worker, error) {
 	var out []perdure.Worker
-	err := workerTable.query(repo.in.sess, fmt.Sprintf("WHERE offline=0 AND seen_at<=? ORDER BY seen_at, tenant, id LIMIT %d", limit), []any{int64(since)},
+	err := workerTable.query(repo.in.sess,
+		fmt.Sprintf("WHERE offline=0 AND seen_at<=? ORDER BY seen_at, tenant, id LIMIT %d", limit), []any{int64(since)},
 		func(w *perdure.Worker) error {
 			k := workerKey{w.Tenant, w.ID}
 			repo.rows.absorb(k, *w, true)
@@ -73,9 +77,19 @@ func (repo *Workers) Silent(since perdure.Instant, limit int) ([]perdure.Worker,
 // Put stages a worker.
 func (repo *Workers) Put(w perdure.Worker) { repo.rows.put(workerKey{w.Tenant, w.ID}, w) }
 
-// DropUnused removes workers that are offline and were last heard from at an instant or before, at
-// most so many. It gives how many it has staged to go. A worker that comes back at this moment
-// stays.
+// SetOffline stages that a worker is offline, unless it was seen since it was read.
+func (repo *Workers) SetOffline(w perdure.Worker) {
+	if known := repo.rows.byKey[workerKey{w.Tenant, w.ID}]; known != nil {
+		before := *known
+		known.val.Offline = true
+		repo.in.tx.undo = append(repo.in.tx.undo, func() { *known = before })
+	}
+	repo.in.tx.later.add(statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?",
+		[]any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
+}
+
+// DropUnused stages the removal of workers that are offline and were last seen at an instant or
+// before, at most limit. It gives how many. A worker that comes back now stays.
 func (repo *Workers) DropUnused(before perdure.Instant, limit int) (n int, err error) {
 	const gone = "offline=1 AND seen_at<=?"
 	due := fmt.Sprintf("WITH due AS MATERIALIZED (SELECT tenant,id FROM workers WHERE "+gone+
@@ -83,17 +97,8 @@ func (repo *Workers) DropUnused(before perdure.Instant, limit int) (n int, err e
 	if err := repo.in.tx.count(&n, due+"SELECT count(*) FROM due", int64(before)); err != nil || n == 0 {
 		return 0, err
 	}
-	repo.in.tx.later.add(statement{due + "DELETE FROM workers WHERE (tenant,id) IN (SELECT tenant,id FROM due) AND " + gone,
+	repo.in.tx.later.add(statement{due + "DELETE FROM workers WHERE (tenant,id) IN (SELECT tenant,id FROM due) AND " +
+		gone,
 		[]any{int64(before), int64(before)}, anyNumber})
-	return n, repo.in.tx.alone("workers removed")
-}
-
-// SetOffline stages that a worker is shown as offline, unless it was heard from meanwhile.
-func (repo *Workers) SetOffline(w perdure.Worker) {
-	if sl := repo.rows.byKey[workerKey{w.Tenant, w.ID}]; sl != nil {
-		before := *sl
-		sl.val.Offline = true
-		repo.in.tx.undo = append(repo.in.tx.undo, func() { *sl = before })
-	}
-	repo.in.tx.later.add(statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?", []any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
+	return n, repo.in.tx.exclusive("workers removed")
 }

@@ -9,34 +9,36 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Whether the database takes writes is known from the writes themselves. A batch that the database refuses because it
-// is read-only, or because its disk is full, leaves an obstacle; a write that succeeds removes it. While there is one, a
-// test write is made every second, so that the store notices by itself when the obstacle is gone. A store without
-// obstacles is tested only when somebody asks and nothing was committed within the last second.
+// Whether the database takes writes is known from the writes themselves. A batch that fails because
+// the database is read-only or its disk is full leaves an obstacle. A write that succeeds removes
+// it. While there is an obstacle, a test write is made every second, so that the store notices when
+// writes are possible again. Without an obstacle a test is made only on request, if nothing was
+// committed within the last second.
 //
-// The test write inserts a row into meta and removes it in the same transaction. Its key is random, so that it waits for
-// no lock of another node. It has a session of its own on PostgreSQL, so that no lane waits for it.
+// The test write inserts a row into meta and deletes it in the same transaction. Its key is random,
+// so that it never waits for a lock of another node. On PostgreSQL it has a session of its own, so
+// that no lane waits for it.
 
-// testEvery is how old the last commit may be before a store is tested by a write.
+// testEvery is the maximal age of the last commit before TryWrite makes a test write.
 const testEvery = time.Second
 
-// spaceTest is the size of the test write after the disk was full. A small row fits into a page that is there already,
-// and proves nothing.
+// spaceTest is the size of the test write after the disk was full. A small row could fit into an
+// allocated page, and would prove nothing.
 const spaceTest = 64 << 10
 
 // An obstacle is the reason why the database takes no writes.
 type obstacle struct {
 	why  error
-	full bool // only a write that takes space removes it
+	full bool // only a write of spaceTest bytes removes it
 }
 
-// The reasons, in the words of /readyz. They are the same for both databases.
+// The reasons, as /readyz shows them. They are the same for both databases.
 var (
 	errReadOnly = errors.New("the store takes no writes: it is read-only")
 	errNoSpace  = errors.New("the store takes no writes: its disk is full")
 )
 
-// Writable tells why the last write was refused that the database could not take, or nil.
+// Writable tells why the database takes no writes, as far as known, or nil.
 func (s *Store) Writable() error {
 	if o := s.obstacle.Load(); o != nil {
 		return o.why
@@ -44,14 +46,14 @@ func (s *Store) Writable() error {
 	return nil
 }
 
-// refusedWrite notes that the database takes no writes, and gives what callers are told.
+// refusedWrite records that the database takes no writes, and gives the error for callers.
 func (s *Store) refusedWrite(why error) error {
 	o := &obstacle{why, errors.Is(why, errNoSpace)}
 	if before := s.obstacle.Swap(o); before == nil {
 		s.log.Error("the store takes no writes", "error", why)
 		select {
 		case s.stuck <- struct{}{}:
-		default: // it is being tested already
+		default: // the tests are already running
 		}
 	}
 	if o.full {
@@ -60,14 +62,14 @@ func (s *Store) refusedWrite(why error) error {
 	return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", why)
 }
 
-// written notes a commit.
+// written records a commit.
 func (s *Store) written() {
 	s.commits.Add(1)
 	s.wrote(0)
 	s.file.Written()
 }
 
-// wrote notes a commit of so many bytes of test data.
+// wrote records a commit with so many bytes of test data.
 func (s *Store) wrote(size int) {
 	s.wroteAt.Store(time.Now().UnixNano())
 	if o := s.obstacle.Load(); o != nil && (!o.full || size >= spaceTest) && s.obstacle.CompareAndSwap(o, nil) {
@@ -75,7 +77,7 @@ func (s *Store) wrote(size int) {
 	}
 }
 
-// testStuck tests the store every second while it has an obstacle.
+// testStuck makes a test write every second while there is an obstacle.
 func (s *Store) testStuck() {
 	for {
 		select {
@@ -85,12 +87,12 @@ func (s *Store) testStuck() {
 		}
 		for s.obstacle.Load() != nil && s.Err() == nil {
 			s.pause(testEvery)
-			_ = s.testWrite() // the error is noted as the obstacle
+			_ = s.testWrite() // the batch records the error as obstacle
 		}
 	}
 }
 
-// TryWrite makes sure that the database takes writes. A commit within the last second is proof enough.
+// TryWrite checks that the database takes writes. A commit within the last second is proof enough.
 func (s *Store) TryWrite() error {
 	if err := s.Writable(); err == nil && time.Since(time.Unix(0, s.wroteAt.Load())) < testEvery {
 		return nil
@@ -98,6 +100,7 @@ func (s *Store) TryWrite() error {
 	return s.testWrite()
 }
 
+// testWrite makes a test write.
 func (s *Store) testWrite() error {
 	name := make([]byte, 16)
 	if _, err := rand.Read(name); err != nil {
@@ -109,7 +112,7 @@ func (s *Store) testWrite() error {
 		if _, err := rand.Read(b); err != nil {
 			return err
 		}
-		op.value = hex.EncodeToString(b) // random: the database can't compress it
+		op.value = hex.EncodeToString(b) // random, so that the database can't compress it
 	}
 	err := s.tester.batchIn(s.clock(), []Op{op})[0]
 	if err == nil {
@@ -118,7 +121,7 @@ func (s *Store) testWrite() error {
 	return err
 }
 
-// testOp writes a row and removes it.
+// testOp inserts a row and deletes it.
 type testOp struct{ name, value string }
 
 func (testOp) Needs() []Ref { return nil }

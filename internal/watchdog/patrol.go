@@ -48,7 +48,7 @@ func (s *Sweep) patrol(tx *engine.Tx, _ *gap) error {
 	}
 	// Rows are read from the database and not from the cache. The patrol passes many runs that
 	// other operations are changing, and a cached row that has changed means a conflict.
-	tx.DB.Afresh()
+	tx.DB.BypassCache()
 	from := cursor.alarm
 	if from == 0 {
 		from = math.MaxInt64

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
-// tables is a schema with a table of each sort, and with meta.
+// tables is a schema with a table of each kind, and meta.
 var tables = []string{
 	"CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT)",
 	"CREATE TABLE words (n INTEGER PRIMARY KEY, word TEXT)",
@@ -33,10 +33,10 @@ func execAll(t *testing.T, s Session, list ...string) {
 	}
 }
 
-// inserts gives a statement for each row, which every database takes.
+// inserts gives one statement per row.
 func inserts(text string, rows [][]any) iter.Seq2[string, []any] { return oneByOne(text, rows) }
 
-// create makes a backup that says of itself what it holds.
+// create makes a backup with an Info.
 func create(t *testing.T, b Info) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "backup")
@@ -55,7 +55,7 @@ func create(t *testing.T, b Info) (path string) {
 	return path
 }
 
-func TestBackupSaysWhatItHolds(t *testing.T) {
+func TestBackupDescribesItself(t *testing.T) {
 	want := Info{At: 7, Generation: 2, From: "sqlite", Runs: 3, Rows: 4}
 	path := create(t, want)
 	if b, err := Read(path); err != nil || b != want {
@@ -74,17 +74,17 @@ func TestBackupSaysWhatItHolds(t *testing.T) {
 		t.Fatalf("OpenCopy: %+v, %v, want %+v", b, err, want)
 	}
 	if is, err := Is(c); err != nil || !is {
-		t.Errorf("the copy is a backup: %v, %v", is, err)
+		t.Errorf("Is of the copy = %t, %v, want true", is, err)
 	}
 	execAll(t, c, "DROP TABLE words")
 	if err := c.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("close the copy: %v", err)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
-		t.Errorf("a change of the copy has changed the backup, or %v", err)
+		t.Errorf("the backup changed with its copy, or can't be read: %v", err)
 	}
 	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
-		t.Errorf("the copy leaves %v, %v", left, err)
+		t.Errorf("files after the copy was closed = %v (%v), want none", left, err)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestFailedBackupLeavesNoFile(t *testing.T) {
 		return nil
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("Create that is cancelled: %v", err)
+		t.Errorf("Create with a cancelled context = %v, want %v", err, context.Canceled)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file after it failed: %v, want that there is none", err)
@@ -109,10 +109,10 @@ func TestFailedBackupLeavesNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Create(t.Context(), path, func(*sqlite.Session) error { return nil }); !errors.Is(err, os.ErrExist) {
-		t.Errorf("Create over a file that is there: %v", err)
+		t.Errorf("Create over an existing file = %v, want %v", err, os.ErrExist)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
-		t.Errorf("the file that was there is %q, %v", text, err)
+		t.Errorf("existing file = %q (%v), want unchanged", text, err)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestEveryByteOfABackupIsSealed(t *testing.T) {
 		}
 		text[i] ^= 1
 		if err := unseal(t.Context(), io.Discard, bytes.NewReader(text)); err != errChanged && err != errNoSeal {
-			t.Errorf("byte %d of %d is changed: %v", i, len(text), err)
+			t.Errorf("unseal with byte %d of %d changed = %v, want refused", i, len(text), err)
 		}
 		text[i] ^= 1
 	}
@@ -141,7 +141,7 @@ func TestEveryByteOfABackupIsSealed(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoBackupIsRefused(t *testing.T) {
+func TestInvalidBackupIsRefused(t *testing.T) {
 	for name, fill := range map[string]func(s *sqlite.Session) error{
 		"an empty database": func(*sqlite.Session) error { return nil },
 		"a store":           func(s *sqlite.Session) error { execAll(t, s, tables...); return nil },
@@ -150,7 +150,8 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 			return nil
 		},
 		"one of a generation that can't be": func(s *sqlite.Session) error {
-			execAll(t, s, tables[0], fmt.Sprintf(`INSERT INTO meta VALUES ('backup','{"generation":%d}')`, MaxGeneration+1))
+			execAll(t, s, tables[0], fmt.Sprintf(`INSERT INTO meta VALUES ('backup','{"generation":%d}')`,
+				MaxGeneration+1))
 			return nil
 		},
 	} {
@@ -160,19 +161,19 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if b, err := Read(path); err == nil {
-				t.Errorf("Read: %+v", b)
+				t.Errorf("Read = %+v, want an error", b)
 			}
 			if c, b, err := OpenCopy(t.Context(), path, folder); err == nil || c != nil {
-				t.Errorf("OpenCopy: %v, %+v, %v", c, b, err)
+				t.Errorf("OpenCopy = %v, %+v, %v, want an error", c, b, err)
 			}
 			if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
-				t.Errorf("a copy that was refused leaves %v, %v", left, err)
+				t.Errorf("files after a refused copy = %v (%v), want none", left, err)
 			}
 		})
 	}
 }
 
-func TestRowsAreCopiedAsTheyAre(t *testing.T) {
+func TestCopiedRowsAreEqual(t *testing.T) {
 	open := func() *sqlite.Session {
 		s, err := sqlite.OpenMemory()
 		if err != nil {
@@ -227,6 +228,6 @@ func TestRowsAreCopiedAsTheyAre(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Table(ctx, &list[1], from); !errors.Is(err, context.Canceled) {
-		t.Errorf("a copy that is cancelled: %v", err)
+		t.Errorf("copy with a cancelled context = %v, want %v", err, context.Canceled)
 	}
 }

@@ -8,35 +8,37 @@ import (
 	"strings"
 )
 
-// A Session is what is read from or written into.
+// A Session is a database to read from or to write into.
 type Session interface {
 	Exec(query string, args []any) (affected int64, err error)
 	Query(query string, args []any, row func(scan func(dest ...any) error) error) error
 }
 
-// A Table is what a table looks like. It is read from a database that has the schema, so that a table that comes with a
-// later one is copied as well.
+// A Table has the columns of a table. They are read from a database with the schema, so that tables
+// of later versions are copied too.
 type Table struct {
 	Name  string
 	cols  []string
-	bytes []bool // which of them hold bytes
+	bytes []bool // which columns hold bytes
 }
 
-// Tables gives the tables of a SQLite database, all but meta, by their names.
+// Tables gives the tables of a SQLite database by name, without meta.
 func Tables(s Session) (out []Table, err error) {
-	err = s.Query("SELECT m.name, c.name, c.type FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type='table' AND m.name<>'meta' "+
-		"AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY m.name, c.cid", nil, func(scan func(...any) error) error {
-		var table, column, kind string
-		if err := scan(&table, &column, &kind); err != nil {
-			return err
-		}
-		if len(out) == 0 || out[len(out)-1].Name != table {
-			out = append(out, Table{Name: table})
-		}
-		t := &out[len(out)-1]
-		t.cols, t.bytes = append(t.cols, column), append(t.bytes, kind == "BLOB")
-		return nil
-	})
+	err = s.Query("SELECT m.name, c.name, c.type FROM sqlite_master m, pragma_table_info(m.name) c "+
+		"WHERE m.type='table' AND m.name<>'meta' "+
+		"AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY m.name, c.cid", nil,
+		func(scan func(...any) error) error {
+			var table, column, kind string
+			if err := scan(&table, &column, &kind); err != nil {
+				return err
+			}
+			if len(out) == 0 || out[len(out)-1].Name != table {
+				out = append(out, Table{Name: table})
+			}
+			t := &out[len(out)-1]
+			t.cols, t.bytes = append(t.cols, column), append(t.bytes, kind == "BLOB")
+			return nil
+		})
 	return out, err
 }
 
@@ -61,22 +63,23 @@ func (t *Table) read(from Session, f func(row []any) error) error {
 	})
 }
 
-// A Progress says how far a copy is.
+// A Progress is the progress of a copy.
 type Progress struct {
 	Table string
-	Rows  int64 // of all tables
+	Rows  int64 // copied so far, of all tables
 }
 
 // A Copier writes rows into a database, many at a time.
 type Copier struct {
 	Into Session
-	// Inserts gives the statements that write rows. Its text, which names the table and the columns, begins each of them.
+	// Inserts gives the statements that insert rows. text begins each of them and names the table
+	// and the columns.
 	Inserts func(text string, rows [][]any) iter.Seq2[string, []any]
-	Told    func(Progress) // may be nil
-	Rows    int64          // written, of all tables
+	Told    func(Progress) // called with the progress; may be nil
+	Rows    int64          // rows written, of all tables
 }
 
-// MaxRows and maxBytes bound what of a copy is in memory.
+// MaxRows and maxBytes bound the part of a copy that is in memory.
 const (
 	MaxRows  = 256
 	maxBytes = 4 << 20
@@ -112,19 +115,20 @@ func (c *Copier) Table(ctx context.Context, t *Table, from Session) (rows int64,
 	return c.Rows - before, nil
 }
 
+// write inserts rows of a table.
 func (c *Copier) write(ctx context.Context, t *Table, rows [][]any) error {
 	if len(rows) == 0 {
 		return nil
 	}
 	text := "INSERT INTO " + t.Name + " (" + strings.Join(t.cols, ",") + ") "
 	list := c.Inserts(text, rows)
-	if slices.Contains(t.bytes, true) { // there is no array of bytes
+	if slices.Contains(t.bytes, true) { // package pg has no arrays of bytes
 		list = oneByOne(text, rows)
 	}
 	return c.exec(ctx, t.Name, len(rows), list)
 }
 
-// oneByOne gives a statement for each row.
+// oneByOne gives one statement per row.
 func oneByOne(text string, rows [][]any) iter.Seq2[string, []any] {
 	return func(yield func(string, []any) bool) {
 		for _, row := range rows {
@@ -136,7 +140,7 @@ func oneByOne(text string, rows [][]any) iter.Seq2[string, []any] {
 	}
 }
 
-// Write executes the statements that write so many rows of a table.
+// Write executes statements that write so many rows of a table.
 func (c *Copier) Write(ctx context.Context, table string, rows int, list iter.Seq2[string, []any]) error {
 	if err := c.exec(ctx, table, rows, list); err != nil {
 		return fmt.Errorf("copy %s: %w", table, err)
@@ -144,6 +148,7 @@ func (c *Copier) Write(ctx context.Context, table string, rows int, list iter.Se
 	return nil
 }
 
+// exec executes statements, counts the rows and reports the progress.
 func (c *Copier) exec(ctx context.Context, table string, rows int, list iter.Seq2[string, []any]) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -1,17 +1,17 @@
-// Package backup is the format of a backup, and how rows are copied into one and out of one.
+// Package backup is the format of a backup, and copies rows into and out of one.
 //
 // A backup is a file of two parts:
 //
-//	a SQLite database   the schema of a store, its rows, and a row of meta that describes the backup (Info, as JSON)
+//	a SQLite database   the schema of a store, its rows, and a row of meta with its Info as JSON
 //	a seal              a line with the SHA-256 of everything before it (seal.go)
 //
-// It is the same whatever the store is that it was made of. Nobody serves it: it is restored into
-// an empty store, of either kind.
+// The format does not depend on the store's database. No server uses a backup directly: it is
+// restored into an empty store, on either database.
 //
-// Create makes a backup. Its file is removed if anything fails. Read looks whether a file is a
-// whole backup, and describes it. OpenCopy opens a private copy, which may be brought up to date
-// without changing the backup. A Copier copies rows, table by table, a bounded number at a time.
+// Create writes a backup, and removes the file if anything fails. Read checks that a file is a
+// complete backup, and describes it. OpenCopy opens a private copy, which may be migrated without
+// changing the backup. A Copier copies rows, table by table, a bounded number at a time.
 //
-// The package does not know which tables a store has, nor what becomes of a run that is restored:
-// that is the store's part, in backup.go and restore.go there.
+// The package does not know the tables of a store, nor how a run is restored. That is the store's
+// part, in its backup.go and restore.go.
 package backup

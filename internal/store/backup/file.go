@@ -12,23 +12,24 @@ import (
 	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
-// An Info says what a backup holds.
+// An Info describes a backup.
 type Info struct {
-	At         perdure.Instant `json:"at"`         // everything is as of this instant of the store's clock
-	Generation int64           `json:"generation"` // how often what it was made of has been restored
+	At         perdure.Instant `json:"at"`         // the instant of the contents, by the store's clock
+	Generation int64           `json:"generation"` // how often the store's contents were restored before
 	From       string          `json:"from"`       // sqlite or postgres
 	Runs       int64           `json:"runs"`
 	Rows       int64           `json:"rows"`
 }
 
-// MaxGeneration keeps epochs exact where numbers are doubles: beside it they have 41 bits.
+// MaxGeneration keeps epochs, which contain the generation, exact in clients whose numbers are
+// doubles: 41 bits are left for the count.
 const MaxGeneration = 1<<12 - 1
 
-// InfoName is the name of the row of meta that holds the Info of a backup. No store has it.
+// InfoName is the name of the row of meta with the Info. A store does not have it.
 const InfoName = "backup"
 
-// Create makes a backup in a new file, for its owner alone. fill fills the database. The file is on
-// disk when Create returns, or removed if it returns an error.
+// Create writes a backup into a new file that only its owner can read. fill fills the database. The
+// file is on disk when Create returns, or removed if it returns an error.
 func Create(ctx context.Context, path string, fill func(into *sqlite.Session) error) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -39,7 +40,7 @@ func Create(ctx context.Context, path string, fill func(into *sqlite.Session) er
 			os.Remove(path)
 		}
 	}()
-	// What is half written is thrown away: there is nothing to be undone.
+	// No journal: an incomplete file is removed, so that nothing is ever rolled back.
 	into, err := sqlite.OpenPlain(path, "journal_mode(OFF)", "synchronous(OFF)")
 	if err != nil {
 		return err
@@ -57,7 +58,7 @@ func Create(ctx context.Context, path string, fill func(into *sqlite.Session) er
 	return err
 }
 
-// Read says what a backup holds, if it is one and whole. It is not changed.
+// Read describes a backup, if it is one and complete. It does not change the file.
 func Read(path string) (b Info, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -80,8 +81,8 @@ type Copy struct {
 	path string
 }
 
-// OpenCopy copies a backup that is whole into a folder, and says what it holds. The copy is for its
-// owner alone. With no folder it is where the system has such things.
+// OpenCopy copies a complete backup into a folder, and describes it. Only the owner can read the
+// copy. An empty folder means the system's folder for temporary files.
 func OpenCopy(ctx context.Context, path, folder string) (c *Copy, b Info, err error) {
 	in, err := os.Open(path)
 	if err != nil {
@@ -127,13 +128,13 @@ func (c *Copy) Close() (err error) {
 
 func noBackup(err error) error { return fmt.Errorf("this is no backup, or it is damaged: %w", err) }
 
-// Is tells whether a SQLite database is a backup, and not a store.
+// Is tells whether a SQLite database is a backup instead of a store.
 func Is(s Session) (bool, error) {
 	text, err := infoText(s)
 	return text != "", err
 }
 
-// infoText reads the row of meta that holds the Info; empty: there is none.
+// infoText reads the row of meta with the Info. It is empty if there is none.
 func infoText(s Session) (text string, err error) {
 	exists := 0
 	err = s.Query("SELECT count(*) FROM sqlite_master WHERE type='table' AND name='meta'", nil,
@@ -146,7 +147,7 @@ func infoText(s Session) (text string, err error) {
 	return text, err
 }
 
-// describe looks whether a database is a sound backup, and says what it holds.
+// describe checks the integrity of a backup, and describes it.
 func describe(s Session) (b Info, err error) {
 	damage := ""
 	err = s.Query("PRAGMA integrity_check(1)", nil, func(scan func(...any) error) error { return scan(&damage) })

@@ -10,8 +10,9 @@ import (
 	"io"
 )
 
-// The last bytes of a backup are a line with the SHA-256 of all before it, so that no damage of any byte goes unnoticed. SQLite
-// knows from its header how many pages there are, and does not look at what follows them.
+// The last bytes of a backup are a line with the SHA-256 of everything before it, so that damage of
+// any byte is noticed. SQLite knows the number of pages from its header and ignores what follows
+// them.
 
 const (
 	sealBegins = "\nperdure backup sha256 "
@@ -25,7 +26,7 @@ var (
 
 func sealOf(sum []byte) []byte { return []byte(sealBegins + hex.EncodeToString(sum) + "\n") }
 
-// seal ends a file with its seal.
+// seal appends the seal to a file.
 func seal(ctx context.Context, f io.ReadWriteSeeker) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -38,7 +39,7 @@ func seal(ctx context.Context, f io.ReadWriteSeeker) error {
 	return err
 }
 
-// unseal copies what was sealed, without its seal, and refuses what has changed since.
+// unseal copies the contents without the seal, and refuses a file that has changed.
 func unseal(ctx context.Context, to io.Writer, f io.ReadSeeker) error {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -67,7 +68,7 @@ func unseal(ctx context.Context, to io.Writer, f io.ReadSeeker) error {
 	return nil
 }
 
-// A cancellable reads until a context is cancelled.
+// A cancellable reads until its context is cancelled.
 type cancellable struct {
 	ctx  context.Context
 	from io.Reader

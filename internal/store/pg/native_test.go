@@ -20,9 +20,9 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// native is a session made of pgx.Conn: its cache of prepared statements, its batches and its
-// codecs. It does the same round trips as Session, and nothing about connections that are lost. It
-// is here to be measured against Session.
+// native is a session on pgx.Conn: with its cache of prepared statements, its batches and its
+// codecs. It makes the same round trips as Session, without the handling of lost connections. The
+// benchmark compares Session with it.
 type native struct {
 	conn  *pgx.Conn
 	texts map[string]string
@@ -143,14 +143,14 @@ type session interface {
 	Rollback() error
 }
 
-// A round is what some operations of one side took, for each of them.
+// A round is the time of some operations of one side, per operation.
 type round struct {
 	wall, cpu, server time.Duration // cpu is of this process, server that of the server's process for this connection
 	allocs            float64
 }
 
-// roundOps is the number of operations of a round. It is small, so that both sides meet the same
-// load of the machine.
+// roundOps is the number of operations of a round. It is small, so that both sides have the same
+// load on the machine.
 const roundOps = 10
 
 func measure(b *testing.B, op func() error, pid int) (r round) {
@@ -205,7 +205,7 @@ func inTurns(b *testing.B, sides ...side) {
 		for i := range sides {
 			sides[i].rounds = append(sides[i].rounds, measure(b, sides[i].op, sides[i].pid))
 		}
-		slices.Reverse(sides) // who is first alternates
+		slices.Reverse(sides) // the order alternates
 	}
 	for _, s := range sides {
 		median := func(of func(round) float64) float64 {
@@ -218,14 +218,14 @@ func inTurns(b *testing.B, sides ...side) {
 		}
 		b.ReportMetric(median(func(r round) float64 { return float64(r.wall.Microseconds()) }), s.name+"-µs/op")
 		b.ReportMetric(median(func(r round) float64 { return float64(r.cpu.Microseconds()) }), s.name+"-cpu-µs/op")
-		b.ReportMetric(median(func(r round) float64 { return float64(r.server.Microseconds()) }), s.name+"-server-cpu-µs/op")
+		b.ReportMetric(median(func(r round) float64 { return float64(r.server.Microseconds()) }),
+			s.name+"-server-cpu-µs/op")
 		b.ReportMetric(median(func(r round) float64 { return r.allocs }), s.name+"-allocs/op")
 	}
 }
 
-// BenchmarkSession compares Session with a session made of pgx.Conn, on the store's two kinds of
-// statements: a transaction that changes rows by arrays of columns, and a query that reads them by
-// their keys.
+// BenchmarkSession compares Session with a session on pgx.Conn. It uses the store's two kinds of
+// statements: a transaction that changes rows by arrays of columns, and a query by keys.
 func BenchmarkSession(b *testing.B) {
 	url := pgtest.New(b)
 	p, err := Open(url)
@@ -281,7 +281,7 @@ func BenchmarkSession(b *testing.B) {
 			if err == nil && (len(counts) != 1 || counts[0] != wideRows) {
 				err = fmt.Errorf("changed %v rows, want %d", counts, wideRows)
 			}
-			return errors.Join(err, s.Rollback()) // not a commit: the disk would be measured
+			return errors.Join(err, s.Rollback()) // no commit, so that the disk is not measured
 		}
 	}
 	query := func(s session) func() error {
@@ -319,6 +319,7 @@ func BenchmarkSession(b *testing.B) {
 			side{name: "pgx-slices", op: write(other, nativeSlices), pid: pid(other)})
 	})
 	b.Run("read", func(b *testing.B) {
-		inTurns(b, side{name: "ours", op: query(ours), pid: pid(ours)}, side{name: "pgx", op: query(other), pid: pid(other)})
+		inTurns(b, side{name: "ours", op: query(ours), pid: pid(ours)},
+			side{name: "pgx", op: query(other), pid: pid(other)})
 	})
 }

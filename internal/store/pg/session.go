@@ -17,37 +17,37 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Session is one connection to PostgreSQL. It speaks the wire protocol's binary formats for the two kinds of
-// values that the store has, texts and whole numbers, and nothing else. A connection that is gone is made anew by
-// the next call; whatever transaction was open on it is not.
+// A Session is one connection to PostgreSQL. It uses the binary formats of the wire protocol for
+// texts, whole numbers and bytes, the only kinds of values that the store has. After a lost
+// connection the next call connects again. A transaction that was open is lost.
 type Session struct {
 	cfg   *pgconn.Config
 	begin string
-	limit time.Duration // how long one call may take before the connection is given up
+	limit time.Duration // how long one call may take before the connection is closed
 	down  *atomic.Int64 // since when no session of the server could connect; zero: one could
 
-	mu    sync.Mutex
-	conn  *pgconn.PgConn
-	stmts map[string]*statement
-	was   bool     // there was a connection before
-	again func()   // is called when there is another one, perhaps to another server
-	lazy  bool     // a transaction has begun, and the server does not know yet
-	open  bool     // a transaction is open at the server
-	tx    txNumber // which one
+	mu              sync.Mutex
+	conn            *pgconn.PgConn
+	stmts           map[string]*statement
+	connectedBefore bool     // a connection was made before
+	onReconnect     func()   // called after a reconnect, perhaps to another server
+	beginPending    bool     // Begin was called, and the server does not know yet
+	open            bool     // a transaction is open at the server
+	tx              txNumber // the open transaction
 
-	used, replanAt int // transactions on this connection, and at how many its plans are made anew
+	used, replanAt int // transactions on this connection, and the number at which to plan again
 	plannedAt      time.Time
 }
 
-// The server plans a statement once, for tables as large as they were then. So that a plan for small tables is not
-// kept for large ones, all plans are made anew when the session has written twice as often as the last time, and from
-// time to time in any case: other nodes write too.
+// The server plans a statement once, for the table sizes at that time. All plans are discarded when
+// the session has written twice as often as at the last time, and every replanEvery, since other
+// nodes write too. So a plan for small tables does not stay for large ones.
 const (
 	firstReplan = 16
 	replanEvery = 20 * time.Second
 )
 
-// replan tells whether it is time for new plans.
+// replan tells whether to discard the plans.
 func (s *Session) replan() bool {
 	s.used++
 	if s.used < s.replanAt && time.Since(s.plannedAt) < replanEvery {
@@ -57,37 +57,39 @@ func (s *Session) replan() bool {
 	return true
 }
 
-// txNumber is what a transaction can be asked for by when the answer to its commit was lost: its number, when it
-// had it, and from which server, by when that was started. A server that crashes may have forgotten the number
-// of a transaction that was not on disk, and gives it to another one.
+// A txNumber identifies a transaction, to ask for its outcome if the answer to its commit is lost.
+// It is the transaction's number, the time when it got it, and the start time of the server. A
+// crashed server may have forgotten the number of a transaction that was not on disk, and give it
+// to another one.
 type txNumber struct{ id, at, server string }
 
 const (
 	queryNumber = "SELECT pg_current_xact_id()::text,(extract(epoch FROM clock_timestamp())*1000000)::bigint::text," +
 		"(extract(epoch FROM pg_postmaster_start_time())*1000000)::bigint::text"
-	// The second column tells whether the server has not crashed since: it is the same, and some process of it that
-	// was there then is there still. A crash takes them all.
+	// The second column tells whether the server has not crashed since: it has the same start time,
+	// and a process that existed then still exists. A crash ends all of them.
 	queryOutcome = "SELECT coalesce(pg_xact_status(?::text::xid8),''),(SELECT count(*) FROM pg_stat_activity" +
 		" WHERE (extract(epoch FROM backend_start)*1000000)::bigint<?::text::bigint" +
 		" AND (extract(epoch FROM pg_postmaster_start_time())*1000000)::bigint=?::text::bigint)"
 )
 
+// A statement is a prepared statement with the formats of its parameters and results.
 type statement struct {
 	desc    *pgconn.StatementDescription
 	params  []int16 // formats
 	results []int16
 }
 
-// patience is how long calls try to get a connection back, counted from when the first of them could not. Who
-// comes later does not wait again: they would wait for one another.
+// patience is how long calls try to reconnect, counted from the first failure of any session. Later
+// calls do not wait again, since they would wait for one another.
 const patience = 5 * time.Second
 
 func newSession(cfg *pgconn.Config, begin string, limit time.Duration, down *atomic.Int64) *Session {
 	return &Session{cfg: cfg, begin: begin, limit: limit, down: down, stmts: make(map[string]*statement)}
 }
 
-// connect makes sure that there is a connection. A server that is starting, or that has gone away for a moment, is
-// given some time.
+// connect makes a connection if there is none. It waits for a server that is starting or was away
+// for a moment.
 func (s *Session) connect() error {
 	if s.conn != nil && !s.conn.IsClosed() {
 		return nil
@@ -104,14 +106,14 @@ func (s *Session) connect() error {
 		cancel()
 		if err == nil {
 			s.down.Store(0)
-			if s.again != nil && s.was {
-				s.again()
+			if s.onReconnect != nil && s.connectedBefore {
+				s.onReconnect()
 			}
-			s.was, s.used, s.replanAt, s.plannedAt = true, 0, firstReplan, time.Now()
+			s.connectedBefore, s.used, s.replanAt, s.plannedAt = true, 0, firstReplan, time.Now()
 			return nil
 		}
 		s.conn = nil
-		if errors.Is(err, pgconn.ErrReadOnlyConnection) { // it does not pass by waiting
+		if errors.Is(err, pgconn.ErrReadOnlyConnection) { // waiting does not help
 			return fmt.Errorf("%w: %w", ErrStandby, err)
 		}
 		s.down.CompareAndSwap(0, time.Now().UnixNano())
@@ -122,8 +124,8 @@ func (s *Session) connect() error {
 	}
 }
 
-// gone turns an error of the connection into ErrLost; the server's own errors stay as they are.
-func (s *Session) gone(err error) error {
+// connError turns an error of the connection into ErrLost. Errors of the server stay as they are.
+func (s *Session) connError(err error) error {
 	if err == nil || dropped(err) {
 		return err
 	}
@@ -131,11 +133,14 @@ func (s *Session) gone(err error) error {
 	var n net.Error
 	switch {
 	case errors.As(err, &e):
-		// With FATAL and PANIC the server hangs up; a commit that ends so may be on disk.
-		if e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, shutdown) && !strings.HasPrefix(e.Code, noConnection) && e.Code != readOnly {
+		// With FATAL and PANIC the server closes the connection. A commit that ends so may be on
+		// disk.
+		if e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, shutdown) &&
+			!strings.HasPrefix(e.Code, noConnection) && e.Code != readOnly {
 			return err
 		}
-	case s.conn != nil && s.conn.IsClosed(), errors.As(err, &n), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err):
+	case s.conn != nil && s.conn.IsClosed(), errors.As(err, &n), errors.Is(err, io.EOF),
+		errors.Is(err, io.ErrUnexpectedEOF), pgconn.SafeToRetry(err):
 	default:
 		return err
 	}
@@ -146,9 +151,9 @@ func (s *Session) gone(err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// drop gives the connection up.
+// drop closes the connection.
 func (s *Session) drop() {
-	s.open, s.lazy = false, false
+	s.open, s.beginPending = false, false
 	if s.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		s.conn.Close(ctx)
@@ -157,25 +162,26 @@ func (s *Session) drop() {
 	}
 }
 
-func (s *Session) hurry() { s.conn.Conn().SetDeadline(time.Now().Add(s.limit)) }
+// setDeadline limits the time of the next round trip.
+func (s *Session) setDeadline() { s.conn.Conn().SetDeadline(time.Now().Add(s.limit)) }
 
-// prepare gives the statement of a text that has ? for its parameters.
+// prepare gives the prepared statement of a text with ? for its parameters.
 func (s *Session) prepare(query string) (*statement, error) {
 	if st := s.stmts[query]; st != nil {
 		return st, nil
 	}
 	if len(s.stmts) > 500 {
-		s.drop() // the cheapest way to be rid of them all; nobody has that many texts
+		s.drop() // reconnecting is the cheapest way to discard them all; the store has fewer texts
 		return nil, ErrLost
 	}
-	s.hurry()
+	s.setDeadline()
 	desc, err := s.conn.Prepare(context.Background(), "s"+strconv.Itoa(len(s.stmts)), numbered(query), nil)
 	if err != nil {
-		return nil, fmt.Errorf("prepare %.120q: %w", query, s.gone(err))
+		return nil, fmt.Errorf("prepare %.120q: %w", query, s.connError(err))
 	}
 	st := &statement{desc: desc, params: make([]int16, len(desc.ParamOIDs)), results: make([]int16, len(desc.Fields))}
 	for i, oid := range desc.ParamOIDs {
-		if oid != oidText { // a text is the same in both formats
+		if oid != oidText { // texts are the same in both formats
 			st.params[i] = binaryFormat
 		}
 	}
@@ -189,7 +195,7 @@ func (s *Session) prepare(query string) (*statement, error) {
 	return st, nil
 }
 
-// numbered writes $1, $2, … for the question marks of a text that are not inside quotes.
+// numbered replaces the question marks of a text that are not inside quotes by $1, $2, …
 func numbered(query string) string {
 	var b strings.Builder
 	n, quoted := 0, false
@@ -208,24 +214,24 @@ func numbered(query string) string {
 	return b.String()
 }
 
-// Begin begins a transaction. The server hears of it with the first statement.
+// Begin begins a transaction. The server learns of it with the first statement.
 func (s *Session) Begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.connect(); err != nil {
 		return err
 	}
-	s.lazy, s.tx = true, txNumber{}
+	s.beginPending, s.tx = true, txNumber{}
 	return nil
 }
 
-// Query reads. As long as no row has been handed out, a connection that turns out to be gone is replaced.
+// Query reads. If the connection is lost before a row was passed to the caller, it is tried again.
 func (s *Session) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
 	for range 3 {
-		began, fresh := false, s.lazy || !s.open
+		began, fresh := false, s.beginPending || !s.open
 		if err = s.query(query, args, func(scan func(dest ...any) error) error {
 			began = true
 			return row(scan)
@@ -236,14 +242,15 @@ func (s *Session) Query(query string, args []any, row func(scan func(dest ...any
 	return err
 }
 
+// query reads once. If Begin is pending, it sends BEGIN in the same round trip.
 func (s *Session) query(query string, args []any, row func(scan func(dest ...any) error) error) error {
-	lazy := s.lazy
+	pending := s.beginPending
 	err := s.connect()
 	var st *statement
 	if err == nil {
 		st, err = s.prepare(query)
 	}
-	s.lazy = lazy // also when the connection was given up: the next try begins where this one did
+	s.beginPending = pending // also after a lost connection: the next try begins the transaction again
 	if err != nil {
 		return err
 	}
@@ -251,9 +258,10 @@ func (s *Session) query(query string, args []any, row func(scan func(dest ...any
 	if err != nil {
 		return err
 	}
-	s.hurry()
-	if !s.lazy {
-		return s.gone(read(s.conn.ExecStatement(context.Background(), st.desc, values, st.params, st.results), st, row))
+	s.setDeadline()
+	if !s.beginPending {
+		return s.connError(read(s.conn.ExecStatement(context.Background(), st.desc, values, st.params, st.results), st,
+			row))
 	}
 	var b pgconn.Batch
 	b.ExecParams(s.begin, nil, nil, nil, nil)
@@ -269,14 +277,15 @@ func (s *Session) query(query string, args []any, row func(scan func(dest ...any
 	if cerr := results.Close(); err == nil {
 		err = cerr
 	}
-	if err = s.gone(err); !dropped(err) {
-		s.lazy, s.open = false, true
+	if err = s.connError(err); !dropped(err) {
+		s.beginPending, s.open = false, true
 	} else {
-		s.lazy = true // nothing was read: the next try begins anew
+		s.beginPending = true // nothing was read: the next try begins again
 	}
 	return err
 }
 
+// read passes the rows of a result to the caller.
 func read(r *pgconn.ResultReader, st *statement, row func(scan func(dest ...any) error) error) error {
 	var err error
 	for err == nil && r.NextRow() {
@@ -289,9 +298,9 @@ func read(r *pgconn.ResultReader, st *statement, row func(scan func(dest ...any)
 	return err
 }
 
-// ExecAll begins a transaction and executes the statements, each a text with its arguments, in one round trip. It
-// gives how many rows each has changed. The number of the transaction comes with it: by that number the end of a
-// commit can be asked for whose answer was lost.
+// ExecAll begins a transaction and executes statements, each a text with its arguments, in one
+// round trip. It gives how many rows each has changed. It also reads the number of the transaction,
+// by which resolve finds the outcome of a commit.
 func (s *Session) ExecAll(list iter.Seq2[string, []any]) ([]int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,7 +312,7 @@ func (s *Session) ExecAll(list iter.Seq2[string, []any]) ([]int64, error) {
 		return nil, err
 	}
 	var b pgconn.Batch
-	before := 2 // results before those of the statements
+	before := 2 // number of results before those of the statements
 	if s.replan() {
 		b.ExecParams("DISCARD PLANS", nil, nil, nil, nil)
 		before = 3
@@ -323,8 +332,8 @@ func (s *Session) ExecAll(list iter.Seq2[string, []any]) ([]int64, error) {
 		}
 		b.ExecStatement(st.desc, values, st.params, st.results)
 	}
-	s.hurry()
-	s.open, s.lazy, s.tx = true, false, txNumber{}
+	s.setDeadline()
+	s.open, s.beginPending, s.tx = true, false, txNumber{}
 	counts := make([]int64, 0, n)
 	results := s.conn.ExecBatch(context.Background(), &b)
 	for i := 0; results.NextResult(); i++ {
@@ -341,7 +350,7 @@ func (s *Session) ExecAll(list iter.Seq2[string, []any]) ([]int64, error) {
 			counts = append(counts, tag.RowsAffected())
 		}
 	}
-	if err := s.gone(results.Close()); err != nil {
+	if err := s.connError(results.Close()); err != nil {
 		return nil, err
 	}
 	return counts, nil
@@ -351,23 +360,24 @@ func (s *Session) ExecAll(list iter.Seq2[string, []any]) ([]int64, error) {
 func (s *Session) Exec(query string, args []any) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lazy {
-		s.lazy = false
-		if err := s.say(s.begin); err != nil {
+	if s.beginPending {
+		s.beginPending = false
+		if err := s.execText(s.begin); err != nil {
 			return 0, err
 		}
 		s.open = true
-		if err := s.query(queryNumber, nil, func(scan func(...any) error) error { return scan(&s.tx.id, &s.tx.at, &s.tx.server) }); err != nil {
+		if err := s.query(queryNumber, nil,
+			func(scan func(...any) error) error { return scan(&s.tx.id, &s.tx.at, &s.tx.server) }); err != nil {
 			return 0, err
 		}
 	}
 	if err := s.connect(); err != nil {
 		return 0, err
 	}
-	if len(args) == 0 { // what has no arguments is executed once: no need to keep it prepared
-		s.hurry()
+	if len(args) == 0 { // a text without arguments is executed once: not worth preparing
+		s.setDeadline()
 		tag, err := s.conn.ExecParams(context.Background(), query, nil, nil, nil, nil).Close()
-		return tag.RowsAffected(), s.gone(err)
+		return tag.RowsAffected(), s.connError(err)
 	}
 	st, err := s.prepare(query)
 	if err != nil {
@@ -377,18 +387,19 @@ func (s *Session) Exec(query string, args []any) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	s.hurry()
+	s.setDeadline()
 	tag, err := s.conn.ExecStatement(context.Background(), st.desc, values, st.params, st.results).Close()
-	return tag.RowsAffected(), s.gone(err)
+	return tag.RowsAffected(), s.connError(err)
 }
 
-// Script executes statements without arguments, all at once, inside the transaction that has begun.
+// Script executes statements without arguments in one round trip, inside the transaction that has
+// begun.
 func (s *Session) Script(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lazy {
-		s.lazy = false
-		if err := s.say(s.begin); err != nil {
+	if s.beginPending {
+		s.beginPending = false
+		if err := s.execText(s.begin); err != nil {
 			return err
 		}
 		s.open = true
@@ -396,32 +407,33 @@ func (s *Session) Script(text string) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	s.hurry()
-	return s.gone(s.conn.Exec(context.Background(), text).Close())
+	s.setDeadline()
+	return s.connError(s.conn.Exec(context.Background(), text).Close())
 }
 
-func (s *Session) say(word string) error {
+// execText executes a statement without arguments.
+func (s *Session) execText(text string) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
-	s.hurry()
-	_, err := s.conn.ExecParams(context.Background(), word, nil, nil, nil, nil).Close()
-	return s.gone(err)
+	s.setDeadline()
+	_, err := s.conn.ExecParams(context.Background(), text, nil, nil, nil, nil).Close()
+	return s.connError(err)
 }
 
-// Commit commits. When the connection goes away meanwhile, the server is asked what became of the transaction.
+// Commit commits. If the connection is lost meanwhile, it asks the server for the outcome.
 func (s *Session) Commit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lazy {
-		s.lazy = false
+	if s.beginPending {
+		s.beginPending = false
 		return nil
 	}
 	if s.conn == nil || s.conn.IsClosed() {
 		s.open = false
 		return ErrLost
 	}
-	s.hurry()
+	s.setDeadline()
 	tag, err := s.conn.ExecParams(context.Background(), "COMMIT", nil, nil, nil, nil).Close()
 	s.open = false
 	switch {
@@ -430,24 +442,25 @@ func (s *Session) Commit() error {
 	case err == nil:
 		return nil
 	}
-	if err = s.gone(err); !errors.Is(err, ErrLost) {
-		return fmt.Errorf("%w: %w", ErrLost, err) // the server says that it did not
+	if err = s.connError(err); !errors.Is(err, ErrLost) {
+		return fmt.Errorf("%w: %w", ErrLost, err) // the server has answered that it failed
 	}
 	return s.resolve(err)
 }
 
-// resolve finds out what became of a transaction by its number. That it was committed is believed only of a
-// server that has not crashed meanwhile: after a crash the number may be another transaction's.
+// resolve asks for the outcome of a transaction by its number. The answer "committed" counts only
+// if the server has not crashed meanwhile: after a crash the number may be another transaction's.
 func (s *Session) resolve(cause error) error {
-	doubt := fmt.Errorf("%w: %v", ErrInDoubt, cause) // not ErrLost as well: it may have happened
+	doubt := fmt.Errorf("%w: %v", ErrInDoubt, cause) // not ErrLost: it may be committed
 	if s.tx.id == "" {
 		return doubt
 	}
 	for begin := time.Now(); time.Since(begin) < 2*patience; time.Sleep(20 * time.Millisecond) {
 		status, survivors := "", 0
-		err := s.query(queryOutcome, []any{s.tx.id, s.tx.at, s.tx.server}, func(scan func(...any) error) error { return scan(&status, &survivors) })
+		err := s.query(queryOutcome, []any{s.tx.id, s.tx.at, s.tx.server},
+			func(scan func(...any) error) error { return scan(&status, &survivors) })
 		switch {
-		case code(err) == invalidParameter: // a number of the future: forgotten in a crash
+		case code(err) == invalidParameter: // an unknown number: forgotten in a crash
 			return cause
 		case err != nil:
 			continue
@@ -462,10 +475,11 @@ func (s *Session) resolve(cause error) error {
 	return doubt
 }
 
+// Rollback ends the transaction without its changes.
 func (s *Session) Rollback() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lazy = false
+	s.beginPending = false
 	if !s.open {
 		return nil
 	}
@@ -473,13 +487,14 @@ func (s *Session) Rollback() error {
 	if s.conn == nil || s.conn.IsClosed() {
 		return nil
 	}
-	err := s.say("ROLLBACK")
+	err := s.execText("ROLLBACK")
 	if errors.Is(err, ErrLost) {
-		return nil // the server has rolled back
+		return nil // the server rolls back when a connection ends
 	}
 	return err
 }
 
+// Close closes the connection.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

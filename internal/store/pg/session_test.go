@@ -51,7 +51,7 @@ func TestQuestionMarksAreNumberedOutsideQuotes(t *testing.T) {
 	}
 }
 
-func TestTextsAndNumbersComeBackAsTheyWere(t *testing.T) {
+func TestValuesRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)
 	for _, text := range []string{"", "a", "it's ?", "größer 🙂", strings.Repeat("x", 1<<16)} {
@@ -80,7 +80,7 @@ func TestTextsAndNumbersComeBackAsTheyWere(t *testing.T) {
 	short, sum := 0, int64(0)
 	numbers := Column{[][]any{{int64(1)}, {int64(2)}}, 0}
 	one(t, s, "SELECT (-2)::smallint, sum(n) FROM unnest(?::bigint[]) AS n", []any{numbers}, &short, &sum)
-	if short != -2 || sum != 3 { // a sum is a numeric, which comes as a text
+	if short != -2 || sum != 3 { // a sum is a numeric, which arrives as a text
 		t.Errorf("a number of two bytes is %d, want -2; a sum is %d, want 3", short, sum)
 	}
 	data, got := []byte{0, 1, 255}, []byte(nil)
@@ -94,7 +94,7 @@ func TestTextsAndNumbersComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestColumnsComeBackAsRows(t *testing.T) {
+func TestColumnsRoundTripAsRows(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)
 	rows := [][]any{{"a", int64(1), nil}, {"", int64(-1), int64(3)}, {"ü", int64(math.MaxInt64), nil}}
@@ -116,7 +116,8 @@ func TestColumnsComeBackAsRows(t *testing.T) {
 	}
 }
 
-// The server would convert some of these. The store would not notice that a table has another type than it thinks.
+// The server would convert some of these arguments. The store would not notice that a column has
+// another type than expected.
 func TestArgumentOfAnotherTypeIsRefused(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)
@@ -131,7 +132,7 @@ func TestArgumentOfAnotherTypeIsRefused(t *testing.T) {
 		{"SELECT ?::text", []any{1.5}, "argument 1 has type float64"},
 		{"SELECT ?::text[]", []any{Column{[][]any{{true}}, 0}}, "argument 1: an array of bool"},
 		{"SELECT ?::text[]", []any{Column{[][]any{{"a"}, {int64(1)}}, 0}}, "argument 1: an array of int64"},
-		// This text is as long as a number.
+		// This text has the length of a number.
 		{"SELECT ?::bigint[]", []any{Column{[][]any{{nil}, {"12345678"}}, 0}}, "argument 1: an array of string"},
 		{"SELECT ?::integer[]", []any{Column{[][]any{{int64(1)}}, 0}}, "argument 1: an array"},
 		{"SELECT ?::bigint", []any{Column{[][]any{{int64(1)}}, 0}}, "argument 1: an array"},
@@ -149,7 +150,7 @@ func TestArgumentOfAnotherTypeIsRefused(t *testing.T) {
 	}
 }
 
-func TestExecAllSaysHowManyRowsEachStatementHasChanged(t *testing.T) {
+func TestExecAllCountsChangedRows(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)
 	if _, err := s.Exec("CREATE TABLE numbers (n BIGINT)", nil); err != nil {
@@ -182,8 +183,8 @@ func TestExecAllSaysHowManyRowsEachStatementHasChanged(t *testing.T) {
 	}
 }
 
-// Four bytes would hold the rest of it, which is another number.
-func TestNumberThatDoesNotFitIsRefused(t *testing.T) {
+// Four bytes would hold the lower half of it, which is another number.
+func TestNumberOutOfRangeIsRefused(t *testing.T) {
 	t.Parallel()
 	s := openSession(t)
 	for _, n := range []int64{math.MaxInt32 + 1, math.MinInt32 - 1, math.MaxInt64} {

@@ -7,12 +7,14 @@ import (
 	"github.com/perdure/perdure/internal/store/scan"
 )
 
-// Values travel in the binary format of the wire protocol. A text is its bytes. A whole number is 2, 4 or 8 bytes, the
-// most significant first. An array is a header of five 32-bit numbers, then for each element its length and its bytes;
-// the length -1 is NULL. The header is: one dimension, whether there may be NULLs, the elements' type, how many there
-// are, and the number of the first.
+// Values have the binary format of the wire protocol. A text is its bytes. A whole number has 2, 4
+// or 8 bytes, the most significant first. An array has a header of five 32-bit numbers, then for
+// each element its length and its bytes. The length -1 is NULL. The header has the number of
+// dimensions (1), whether there may be NULLs, the elements' type, their number, and the first
+// index.
 //
-// A statement says which types it wants, and an argument of another type is refused here: the server would convert it.
+// The server names the types of a statement's parameters. An argument of another type is refused
+// here, because the server would convert it.
 
 const (
 	oidInt2, oidInt4, oidInt8        = 21, 23, 20
@@ -21,13 +23,13 @@ const (
 	binaryFormat               int16 = 1
 )
 
-// A Column is one column of rows, as an argument of its own: an array.
+// A Column is one column of rows, sent as an array.
 type Column struct {
 	Rows [][]any
-	At   int // of the values of a row
+	At   int // index of the column in a row
 }
 
-// Columns gives the columns of rows, of which there is at least one.
+// Columns gives the columns of rows. There must be at least one row.
 func Columns(rows [][]any) []any {
 	out := make([]any, len(rows[0]))
 	for i := range out {
@@ -36,7 +38,7 @@ func Columns(rows [][]any) []any {
 	return out
 }
 
-// encode writes arguments as the server wants them.
+// encode gives the arguments in the format of their parameters.
 func (st *statement) encode(args []any) ([][]byte, error) {
 	if len(args) != len(st.desc.ParamOIDs) {
 		return nil, fmt.Errorf("%d arguments for %d parameters", len(args), len(st.desc.ParamOIDs))
@@ -61,7 +63,8 @@ func (st *statement) encode(args []any) ([][]byte, error) {
 				out[i] = binary.BigEndian.AppendUint64(nil, uint64(x))
 			case oidInt4:
 				if int64(int32(x)) != x {
-					return nil, fmt.Errorf("argument %d is %d, which the four bytes that the server wants can't hold", i+1, x)
+					return nil, fmt.Errorf("argument %d is %d, which the four bytes that the server wants can't hold",
+						i+1, x)
 				}
 				out[i] = binary.BigEndian.AppendUint32(nil, uint32(x))
 			default:
@@ -88,7 +91,7 @@ func (st *statement) encode(args []any) ([][]byte, error) {
 	return out, nil
 }
 
-// arrayHeader begins an array of one dimension that may hold NULLs.
+// arrayHeader begins an array of one dimension that may have NULLs.
 func arrayHeader(elem uint32, n int) []byte {
 	b := make([]byte, 0, 20+16*n)
 	b = binary.BigEndian.AppendUint32(b, 1)
@@ -98,6 +101,7 @@ func arrayHeader(elem uint32, n int) []byte {
 	return binary.BigEndian.AppendUint32(b, 1)
 }
 
+// encode gives the column as an array of the parameter's type.
 func (c Column) encode(oid uint32) ([]byte, error) {
 	var elem uint32
 	switch oid {
@@ -130,7 +134,7 @@ func (c Column) encode(oid uint32) ([]byte, error) {
 	return b, nil
 }
 
-// scanRow reads a row into what dest points to.
+// scanRow reads a row into the destinations.
 func scanRow(st *statement, values [][]byte, dest []any) error {
 	if len(dest) != len(values) {
 		return fmt.Errorf("%d columns into %d places", len(values), len(dest))

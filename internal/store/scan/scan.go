@@ -1,6 +1,6 @@
-// Package scan puts single values of a database into what the caller points to, as the drivers of
-// database/sql do. It is for what comes from elsewhere than from them: PostgreSQL's values (see
-// package pg), and columns of a damaged row.
+// Package scan converts single values of a database into the types that callers point to, as
+// database/sql does. It is for values that do not come from a driver of database/sql: those of
+// PostgreSQL (package pg), and columns of a damaged row.
 package scan
 
 import (
@@ -11,15 +11,15 @@ import (
 	"strconv"
 )
 
-// Value puts whatever a column held into what dest points to. What is neither a number nor a text,
-// such as NULL, is put into a sql.Scanner alone, as NULL.
+// Value stores a column's value in dest. A value that is neither a number nor a text, such as NULL,
+// is accepted by a sql.Scanner only, as NULL.
 func Value(dest, v any) error {
 	switch v := v.(type) {
 	case int64:
 		return Int(dest, v)
 	case string:
 		return Text(dest, []byte(v))
-	case []byte: // a text that is marked as bytes
+	case []byte: // a text that was stored as bytes
 		return Text(dest, v)
 	}
 	if s, ok := dest.(sql.Scanner); ok {
@@ -28,7 +28,7 @@ func Value(dest, v any) error {
 	return errors.New("nothing that belongs there")
 }
 
-// Int puts a whole number into what dest points to: a number of its kind, a text, an any or a
+// Int stores a whole number in dest: a pointer to an integer type, a string or an any, or a
 // sql.Scanner.
 func Int(dest any, n int64) error {
 	switch d := dest.(type) {
@@ -52,8 +52,8 @@ func Int(dest any, n int64) error {
 	return nil
 }
 
-// Text puts a text into what dest points to: a text of its kind, a number that it spells, an any or
-// a sql.Scanner. A text that is nil is NULL, which makes a text empty.
+// Text stores a text in dest: a pointer to a string type, an integer that the text spells, or an
+// any, or a sql.Scanner. nil is NULL, which makes a string empty.
 func Text(dest any, text []byte) error {
 	switch d := dest.(type) {
 	case *string:
@@ -72,7 +72,7 @@ func Text(dest any, text []byte) error {
 		switch {
 		case v.Kind() == reflect.String:
 			v.SetString(string(text))
-		case v.CanInt(): // a sum is more than a whole number to the server
+		case v.CanInt(): // PostgreSQL gives a sum of integers as a decimal
 			n, err := strconv.ParseInt(string(text), 10, 64)
 			if err != nil {
 				return fmt.Errorf("a text into %T", dest)

@@ -11,7 +11,7 @@ type (
 	number int32
 )
 
-func TestValuesArePutWhereTheyFit(t *testing.T) {
+func TestValuesAreConverted(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		dest any

@@ -7,37 +7,40 @@ import (
 	"time"
 )
 
-// How many pages of the write-ahead log wait to be copied into the database before that is done, and how often
-// that is looked at.
+// walPages is the number of pages in the write-ahead log from which it is copied into the database,
+// checkpointEvery how often that is checked.
+//
+// A checkpoint has two steps. Most pages are copied while the writer goes on. The pages that it
+// added meanwhile are copied with the writer blocked for a moment, so that SQLite can restart the
+// log at its beginning. Without the second step a busy log would grow without bound.
 const (
 	walPages        = 4000
 	checkpointEvery = 100 * time.Millisecond
 )
 
-// walBytes is how long the file of the log may stay: twice of what it has when it is copied in time. A read that takes
-// long keeps the log from being begun anew, and the file grows. When the read is over, the first commit that begins
-// the log anew cuts the file to this length (PRAGMA journal_size_limit). If there is no commit, the checkpoints do.
-// On a full disk the reserve is written through the log: it is never cut below that.
+// walBytes is the length to which the log's file is cut: twice its usual length. A long read keeps
+// SQLite from restarting the log, and the file grows. After the read, the first commit that
+// restarts the log cuts the file (PRAGMA journal_size_limit); without a commit, a checkpoint does.
+// On a full disk the reserve is written through the log, so that walBytes is at least that.
 func (f *File) walBytes() int64 {
 	return max(f.opt.Reserve, 2*int64(f.opt.WALPages)*(frameHeader+4096))
 }
 
-// walTooLong tells whether the file of the log is longer than it may stay.
+// walTooLong tells whether the log's file is longer than walBytes.
 func (f *File) walTooLong() bool {
 	info, err := os.Stat(f.path + "-wal")
 	return err == nil && info.Size() > f.walBytes()
 }
 
-// Checkpoints copies the write-ahead log into the database file from time to time, beside the writers: a commit
-// never pays for it. What comes in while the bulk is copied is copied with the writers held off for a moment, so
-// that the log is begun anew and can't grow without bound. writing is what the writers hold, and commits is how many
-// there have been. It returns when done is closed, or with an error when the file is lost or its disk fails: nothing
-// may be written any more then.
+// Checkpoints copies the write-ahead log into the database periodically, so that commits never do.
+// writing is the lock of the writers, and commits gives the number of commits so far. It returns
+// when done is closed, or with an error if the file is gone or its disk fails. After an error
+// nothing may be written.
 func (f *File) Checkpoints(done <-chan struct{}, writing sync.Locker, commits func() int64) error {
 	sess := f.copier
 	tick := time.NewTicker(f.opt.Every)
 	defer tick.Stop()
-	if _, err := sess.Exec("PRAGMA busy_timeout=0", nil); err != nil { // readers are not waited for
+	if _, err := sess.Exec("PRAGMA busy_timeout=0", nil); err != nil { // don't wait for readers
 		f.log.Error("the time to wait for readers can't be set", "error", err)
 	}
 	f.reserve.free = func() (int64, error) { return unused(sess) }
@@ -49,7 +52,7 @@ func (f *File) Checkpoints(done <-chan struct{}, writing sync.Locker, commits fu
 		case <-tick.C:
 		}
 		full := f.reserve.isFull()
-		f.reserve.look()
+		f.reserve.check()
 		if err := f.inPlace(); err != nil {
 			f.log.Error("the store is lost", "error", err)
 			return err
@@ -63,20 +66,20 @@ func (f *File) Checkpoints(done <-chan struct{}, writing sync.Locker, commits fu
 		switch {
 		case err == nil, IsConflict(err), IsLocked(err):
 		case IsFull(err):
-			f.reserve.out()
-		default: // a disk that fails here fails the next commit as well
+			f.reserve.spend()
+		default: // if the disk fails here, the next commit fails too
 			f.log.Error("the write-ahead log could not be copied into the database", "error", err)
 			return fmt.Errorf("the write-ahead log could not be copied into the database: %w", err)
 		}
 	}
 }
 
-// checkpointOnce copies the log if it is long, cuts its file if that is too long, and gives back what it holds of a disk
-// that is full.
+// checkpointOnce copies the log if it has enough pages, cuts its file if it is too long, and frees
+// its space on a full disk.
 func (f *File) checkpointOnce(writing sync.Locker, full, long bool) error {
 	wait := f.opt.WALPages
 	if full || f.reserve.isTight() {
-		wait = 1 // a log that is begun anew takes no more of a full disk
+		wait = 1 // a restarted log takes no more space
 	}
 	if err := copyLog(f.copier, writing, wait); err != nil {
 		return err
@@ -92,7 +95,7 @@ func (f *File) checkpointOnce(writing sync.Locker, full, long bool) error {
 	return nil
 }
 
-// copyLog copies the log into the database if so many pages wait for it.
+// copyLog copies the log into the database if it has at least so many pages.
 func copyLog(sess *Session, writing sync.Locker, pages int) error {
 	left, err := checkpoint(sess, "NOOP")
 	if err != nil || left < pages {
@@ -101,15 +104,15 @@ func copyLog(sess *Session, writing sync.Locker, pages int) error {
 	if _, err := checkpoint(sess, "PASSIVE"); err != nil {
 		return err
 	}
-	// That does not tell what came in meanwhile, and a log of which the least is left is not begun anew.
+	// Copy what was added meanwhile: the log restarts only when all of it is copied.
 	writing.Lock()
 	defer writing.Unlock()
 	_, err = checkpoint(sess, "PASSIVE")
 	return err
 }
 
-// cutLog empties the file of the log if all of it is in the database and nobody reads it. Otherwise it is for the next
-// time: nobody is waited for, and the writers are held off only while the file is cut.
+// cutLog truncates the log's file if all of it is copied and no reader uses it. Otherwise the next
+// call does. It waits for no reader, and blocks the writers only while the file is cut.
 func cutLog(sess *Session, writing sync.Locker) error {
 	if _, err := checkpoint(sess, "PASSIVE"); err != nil {
 		return err
@@ -123,8 +126,8 @@ func cutLog(sess *Session, writing sync.Locker) error {
 	return err
 }
 
-// shrinkLog gives back what the log holds of a full disk, if the database has room to go on in: what is written from now on takes the
-// place of what was removed. A reader may be in the way; then it is for the next time.
+// shrinkLog frees the log's space on a full disk, if the database has enough free pages for further
+// writes. If a reader is in the way, the next call does.
 func (f *File) shrinkLog(writing sync.Locker) error {
 	inside, err := unused(f.copier)
 	if err != nil || inside < f.reserve.size {
@@ -136,7 +139,8 @@ func (f *File) shrinkLog(writing sync.Locker) error {
 	return err
 }
 
-// checkpoint copies what it can without waiting for anybody, or nothing with NOOP, and says how many pages are left.
+// checkpoint runs wal_checkpoint without waiting, and gives how many pages are left. NOOP copies
+// nothing.
 func checkpoint(sess *Session, how string) (left int, err error) {
 	err = sess.Query("PRAGMA wal_checkpoint("+how+")", nil, func(scan func(...any) error) error {
 		var busy, log, copied int
@@ -147,8 +151,9 @@ func checkpoint(sess *Session, how string) (left int, err error) {
 	return left, err
 }
 
-// unused tells how many bytes of the database hold nothing.
+// unused gives the number of bytes in free pages of the database.
 func unused(sess *Session) (n int64, err error) {
-	err = sess.Query("SELECT f.freelist_count*p.page_size FROM pragma_freelist_count f, pragma_page_size p", nil, func(scan func(...any) error) error { return scan(&n) })
+	err = sess.Query("SELECT f.freelist_count*p.page_size FROM pragma_freelist_count f, pragma_page_size p", nil,
+		func(scan func(...any) error) error { return scan(&n) })
 	return n, err
 }

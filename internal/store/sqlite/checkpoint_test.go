@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// begun is how many times a write-ahead log was begun anew.
+// begun is how often a write-ahead log was restarted.
 func begun(t *testing.T, path string) uint32 {
 	t.Helper()
 	f, err := os.Open(path)
@@ -28,7 +28,7 @@ func begun(t *testing.T, path string) uint32 {
 	return binary.BigEndian.Uint32(head[12:])
 }
 
-func TestTheLogIsBegunAnewAlthoughSomebodyAlwaysWrites(t *testing.T) {
+func TestWALRestartsUnderConstantWrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	f := openTest(t, path, Options{})
 	ctx, stop := context.WithCancel(t.Context())
@@ -56,12 +56,13 @@ func TestTheLogIsBegunAnewAlthoughSomebodyAlwaysWrites(t *testing.T) {
 		<-written // one that began before
 		<-written
 		if begun(t, path+"-wal") == before {
-			t.Fatalf("the log was not begun anew in round %d", i)
+			t.Fatalf("the log was not restarted in round %d", i)
 		}
 	}
 }
 
-// growLog writes while somebody reads, until the log is far longer than it may stay, and then lets the reader go.
+// growLog writes while a reader holds the log, until it is far longer than walBytes, and then ends
+// the read.
 func growLog(t *testing.T, f *testFile) {
 	t.Helper()
 	s, err := f.Reader(0)
@@ -73,7 +74,7 @@ func growLog(t *testing.T, f *testFile) {
 		t.Fatal(err)
 	}
 	defer s.Rollback()
-	// From here on it holds the log.
+	// From here on the read holds the log.
 	if err := s.Query("SELECT count(*) FROM notes", nil, func(func(...any) error) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func growLog(t *testing.T, f *testFile) {
 	}
 }
 
-func TestLogIsCutWhenASlowReaderIsGone(t *testing.T) {
+func TestWALIsTruncatedAfterSlowReader(t *testing.T) {
 	t.Run("while nobody writes", func(t *testing.T) {
 		f := openTest(t, filepath.Join(t.TempDir(), "p.db"), Options{WALPages: 20, Every: time.Millisecond})
 		growLog(t, f)

@@ -1,21 +1,21 @@
-// Package sqlite is the store's access to SQLite: sessions, and all that a file on a disk needs to
-// keep what was acknowledged.
+// Package sqlite is the store's access to SQLite: sessions, and the care that a file on a disk
+// needs, so that acknowledged writes stay.
 //
-// Open takes the file for this process alone (a lock file) and refuses settings under which a
-// commit could be lost. It also looks after what an earlier process has left: a log that is damaged
-// is kept (wal.go), a sound one is copied into the database (durable.go). A File then guards four
-// things while it is open:
+// Open locks the file for this process (a lock file) and refuses settings under which a commit
+// could be lost. It also handles what an earlier process has left: a damaged write-ahead log is
+// kept as a copy (wal.go), a valid one is copied into the database (durable.go). While it is open,
+// a File does four things:
 //
-//   - The write-ahead log is copied into the database beside the writer, and stays short
-//     (checkpoint.go).
-//   - Space is kept back for when the disk is full, so that what is under way can end (reserve.go).
-//   - Another program that holds the file's lock is noticed, and so is one that takes the file away
-//     (foreign.go).
-//   - A query of a reader that takes too long is ended (interrupt.go).
+//   - It copies the write-ahead log into the database concurrently with the writer, so that the log
+//     stays short (checkpoint.go).
+//   - It keeps disk space in reserve, so that work under way can end when the disk is full
+//     (reserve.go).
+//   - It notices a program that holds the file's lock, or that moves the file away (foreign.go).
+//   - It interrupts queries of readers that take too long (interrupt.go).
 //
 // A Session is one connection with its prepared statements. OpenMemory and OpenPlain give sessions
-// of databases that need no guard: those in memory, and those that nobody serves.
+// of databases that need no such care: in memory, and files that no server uses.
 //
-// The package knows no tables and no SQL of the store's. The store's part is sqlite.go there: the
-// dialect.
+// The package knows no tables and no SQL of the store. The store's part is sqlite.go: the dialect.
+// Start reading at Open in file.go.
 package sqlite

@@ -7,7 +7,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// code gives the code of SQLite's error, or zero, which is success, if it is not one.
+// code gives the code of a SQLite error. It is zero for other errors.
 func code(err error) int {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
@@ -16,7 +16,7 @@ func code(err error) int {
 	return sqlite3.SQLITE_OK
 }
 
-// IsConflict tells whether somebody else was quicker: a key is there already, or what was read has
+// IsConflict tells whether another writer was first: a key exists already, or what was read has
 // changed.
 func IsConflict(err error) bool {
 	switch code(err) {
@@ -29,13 +29,13 @@ func IsConflict(err error) bool {
 // IsLocked tells whether another program holds the file's lock.
 func IsLocked(err error) bool { return code(err) == sqlite3.SQLITE_BUSY }
 
-// IsLate tells whether a query took longer than it may.
+// IsLate tells whether a query exceeded its time limit.
 func IsLate(err error) bool { return code(err) == sqlite3.SQLITE_INTERRUPT }
 
 // IsReadOnly tells whether the database takes no writes.
 func IsReadOnly(err error) bool { return code(err)&0xff == sqlite3.SQLITE_READONLY }
 
-// IsFull tells whether there was no space to write. SQLite has rolled back then: what a commit
-// writes ends with the page that makes it one, and did not get there. A sync for which there is no
-// space is another error.
+// IsFull tells whether there was no disk space. SQLite has rolled back then: a commit's last page
+// in the log makes it valid, and that page was not written. A sync that fails for lack of space is
+// another error.
 func IsFull(err error) bool { return code(err) == sqlite3.SQLITE_FULL }

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options are what may be different about a file.
+// Options are the settings of a file.
 type Options struct {
-	Synchronous string        // FULL (default) or EXTRA; less is refused
-	Reserve     int64         // bytes of the disk kept back for when it is full; default 32 MiB
-	WALPages    int           // pages of the log that wait before they are copied into the database; default 4000
-	Every       time.Duration // how often the log and the disk are looked at; default 100 ms
+	Synchronous string        // FULL (default) or EXTRA; lower levels are refused
+	Reserve     int64         // bytes of disk space kept for when the disk is full; default 32 MiB
+	WALPages    int           // pages of the log from which it is copied; default 4000
+	Every       time.Duration // how often the log and the disk are checked; default 100 ms
 	LockWait    time.Duration // how long a write waits for another program's lock; default 5 s
 	Logger      *slog.Logger
 }
@@ -41,24 +41,24 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// A File is a database in a file that this process alone has open. A File that is nil stands for a
-// database that is in none: its disk is never full, and nobody else locks it.
+// A File is a database file that this process has locked. A nil File stands for a database that is
+// not a file: its disk is never full, and no other program locks it.
 type File struct {
 	path    string
 	opt     Options
 	log     *slog.Logger
 	db      *sql.DB
 	lock    *os.File
-	folder  *os.File // open until its names are on disk
-	reserve *reserve
-	files   []kept       // where they have to stay
+	folder  *os.File // open until its entries are synced
+	reserve *diskReserve
+	files   []kept       // the database's files, which must stay in place
 	blocked atomic.Int64 // since when another program holds the file's lock; zero: none does
 
 	writer *Session
-	copier *Session // copies the log into the database
+	copier *Session // for checkpoints
 }
 
-// Open opens a file. It makes it, and the folder, if need be.
+// Open opens a file, and creates it and its folder if they are missing.
 func Open(path string, opt Options) (_ *File, err error) {
 	opt.setDefaults()
 	f := &File{path: path, opt: opt, log: opt.Logger}
@@ -86,9 +86,10 @@ func Open(path string, opt Options) (_ *File, err error) {
 		return nil, fmt.Errorf("look at the disk: %w", err)
 	}
 	if level := opt.Synchronous; level != "FULL" && level != "EXTRA" {
-		return nil, fmt.Errorf("refusing to start with synchronous=%s: it loses acknowledged writes when the power fails; use FULL or EXTRA", level)
+		return nil, fmt.Errorf("refusing to start with synchronous=%s: it loses acknowledged writes when the power "+
+			"fails; use FULL or EXTRA", level)
 	}
-	// The database's other files take its mode: what is in them is for the owner alone.
+	// SQLite creates its other files with the mode of the database: only the owner may read them.
 	if f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	} else if err := f.Close(); err != nil {
@@ -100,8 +101,8 @@ func Open(path string, opt Options) (_ *File, err error) {
 	return f, nil
 }
 
-// lockFile takes the lock that one server holds on a store for its life. The lock goes with the
-// process, however it ends.
+// lockFile takes the lock that a server holds on a store. The lock ends with the process, however
+// it ends.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -134,8 +135,8 @@ func (f *File) Writer() (*Session, error) {
 	return s, nil
 }
 
-// Reader gives a session that reads. With a deadline, a query that takes longer is ended; zero
-// means none.
+// Reader gives a session that reads. A query that takes longer than deadline is interrupted; zero
+// means no limit.
 func (f *File) Reader(deadline time.Duration) (*Session, error) {
 	s, err := newSession(f.db, "BEGIN")
 	if err != nil || deadline == 0 {
@@ -147,11 +148,11 @@ func (f *File) Reader(deadline time.Duration) (*Session, error) {
 	return s, nil
 }
 
-// Settle ends the opening of a file that has its tables now. From here on its files are known to be
-// on disk by their names, and have to stay where they are.
+// Settle completes the opening of a file, after its tables were created. From then on its directory
+// entries are on disk, and its files must stay in place.
 func (f *File) Settle() (err error) {
-	// The names are on disk before anything is acknowledged. SQLite syncs them as well, but does
-	// not look whether that succeeds; who has had the folder open all the time is told.
+	// Sync the directory before anything is acknowledged. SQLite syncs it too, but ignores an
+	// error. A handle that was opened before the files were created reports it.
 	if err := f.folder.Sync(); err != nil {
 		return fmt.Errorf("sync the data folder: %w", err)
 	}
@@ -166,12 +167,12 @@ func (f *File) Settle() (err error) {
 	return err
 }
 
-// Full tells whether the disk is full: what is left is for what is under way.
+// Full tells whether the disk is full, so that the rest is kept for work under way.
 func (f *File) Full() bool { return f != nil && f.reserve.isFull() }
 
-// SpendReserve is told that the disk has refused a write. It gives the reserve away; if there was
-// one, the write may succeed now.
-func (f *File) SpendReserve() (again bool) { return f != nil && f.reserve.out() }
+// SpendReserve frees the reserve after the disk has refused a write. It tells whether there was a
+// reserve, so that the write may succeed now.
+func (f *File) SpendReserve() (again bool) { return f != nil && f.reserve.spend() }
 
 // Close closes the file. Its sessions have to be closed before.
 func (f *File) Close() error {
@@ -186,7 +187,7 @@ func (f *File) Close() error {
 		errs = append(errs, f.folder.Close())
 	}
 	if f.lock != nil {
-		// Closing it is not enough while a process that was forked a moment ago still has it.
+		// Closing is not enough while a process that was just forked still has the descriptor.
 		errs = append(errs, unix.Flock(int(f.lock.Fd()), unix.LOCK_UN), f.lock.Close())
 	}
 	return errors.Join(errs...)

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// A testFile is a file with one table, and what a store has around it.
+// A testFile is a file with one table, and the parts of a store that it needs.
 type testFile struct {
 	*File
 	path    string
@@ -90,28 +90,28 @@ func (f *testFile) logBytes() int64 {
 	return info.Size()
 }
 
-// A database that can't be in WAL mode, or syncs too little, is found out by reading the settings
-// back.
+// open reads the settings back, so that a database without WAL mode, or with too few syncs, is
+// refused.
 func TestUnsafeSettingsAreReadBack(t *testing.T) {
 	_, err := open(filepath.Join(t.TempDir(), "p.db"), "NORMAL")
 	if err == nil || !strings.Contains(err.Error(), "survives a power loss") {
-		t.Errorf("opened with synchronous=NORMAL: %v", err)
+		t.Errorf("open with synchronous=NORMAL = %v, want refused", err)
 	}
 }
 
-func TestFileIsForOneProcessAndItsOwner(t *testing.T) {
+func TestFileIsExclusiveAndPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data", "p.db")
 	f := openTest(t, path, Options{})
 	_, err := Open(path, Options{})
 	if err == nil || !strings.Contains(err.Error(), "another server has this store open") {
-		t.Errorf("a second opening: %v", err)
+		t.Errorf("second Open = %v, want refused", err)
 	}
 	if err := f.write(10); err != nil {
 		t.Fatal(err)
 	}
 	files, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(files) < 3 {
-		t.Fatalf("%d files, %v", len(files), err)
+		t.Fatalf("%d files in the folder (%v), want at least 3", len(files), err)
 	}
 	for _, x := range files {
 		info, err := x.Info()
@@ -125,7 +125,7 @@ func TestFileIsForOneProcessAndItsOwner(t *testing.T) {
 	}
 }
 
-func TestQueryOfAReaderIsEndedAtItsDeadline(t *testing.T) {
+func TestReaderQueryEndsAtDeadline(t *testing.T) {
 	f := openTest(t, filepath.Join(t.TempDir(), "p.db"), Options{})
 	s, err := f.Reader(50 * time.Millisecond)
 	if err != nil {
@@ -141,9 +141,8 @@ func TestQueryOfAReaderIsEndedAtItsDeadline(t *testing.T) {
 	})
 }
 
-// Space is kept back in a file as soon as the disk is looked at, and given away when the disk
-// refuses a write.
-func TestReserveIsTakenAndGivenAway(t *testing.T) {
+// The reserve is allocated by the first check of the disk, and freed when the disk refuses a write.
+func TestReserveIsAllocatedAndSpent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	f := openTest(t, path, Options{Reserve: 1 << 20})
 	held := func() int64 {
@@ -153,22 +152,22 @@ func TestReserveIsTakenAndGivenAway(t *testing.T) {
 		}
 		return info.Size()
 	}
-	f.reserve.look()
+	f.reserve.check()
 	if n := held(); n != 1<<20 || f.Full() {
 		t.Errorf("%d bytes are kept back, full: %v, want %d and not full", n, f.Full(), 1<<20)
 	}
 	if !f.SpendReserve() || held() != 0 || !f.Full() {
-		t.Errorf("given away: %d bytes are left, full: %v", held(), f.Full())
+		t.Errorf("after SpendReserve: %d bytes are reserved, full: %t, want 0 and full", held(), f.Full())
 	}
 	if f.SpendReserve() {
-		t.Error("the reserve was given away twice")
+		t.Error("SpendReserve = true a second time, want false")
 	}
-	f.reserve.look() // the disk has room after all
+	f.reserve.check() // the disk has space after all
 	if n := held(); n != 1<<20 || f.Full() {
-		t.Errorf("taken again: %d bytes, full: %v", n, f.Full())
+		t.Errorf("after the next check: %d bytes are reserved, full: %t, want %d and not full", n, f.Full(), 1<<20)
 	}
 	var none *File
 	if none.Full() || none.SpendReserve() || none.BlockedFor() != 0 {
-		t.Error("a database that is in no file has a full disk")
+		t.Error("a nil File reports a full disk or a lock")
 	}
 }

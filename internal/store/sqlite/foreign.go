@@ -8,35 +8,37 @@ import (
 	"time"
 )
 
-// What other programs can do to a SQLite file that is in use: hold its lock for writing, and take it away.
+// What other programs can do to a SQLite file in use: hold its write lock, and move or remove it.
 
-// How long a write waits for the lock of the file; and while another program is known to hold it, so that who asks is
-// answered soon.
+// lockWait is how long a write waits for the file's lock. While another program is known to hold
+// it, a write waits blockedWait, so that callers are answered soon.
 const (
 	lockWait    = 5 * time.Second
 	blockedWait = 500 * time.Millisecond
 )
 
-// Blocked is told by the writer that another program holds the file's lock.
+// Blocked records that another program holds the file's lock.
 func (f *File) Blocked() {
 	if f != nil && f.blocked.CompareAndSwap(0, time.Now().UnixNano()) {
-		f.log.Error("another program holds the database locked: nothing can be written until it lets go", "file", f.path)
+		f.log.Error("another program holds the database locked: nothing can be written until it lets go", "file",
+			f.path)
 		f.waitForLock(min(blockedWait, f.opt.LockWait))
 	}
 }
 
-// Written is told by the writer that the file's lock can be had.
+// Written records that a write got the file's lock.
 func (f *File) Written() {
 	if f == nil {
 		return
 	}
 	if since := f.blocked.Swap(0); since != 0 {
-		f.log.Info("the database is no longer locked", "file", f.path, "after", time.Since(time.Unix(0, since)).Round(time.Millisecond))
+		f.log.Info("the database is no longer locked", "file", f.path, "after",
+			time.Since(time.Unix(0, since)).Round(time.Millisecond))
 		f.waitForLock(f.opt.LockWait)
 	}
 }
 
-// BlockedFor tells for how long another program has held the file's lock; zero: none does.
+// BlockedFor tells for how long another program has held the file's lock. It is zero if none does.
 func (f *File) BlockedFor() time.Duration {
 	if f == nil {
 		return 0
@@ -54,13 +56,13 @@ func (f *File) waitForLock(d time.Duration) {
 	}
 }
 
-// A kept file is one that has to stay where it is as long as the database is open.
+// A kept file has to stay in place while the database is open.
 type kept struct {
 	path string
 	was  os.FileInfo
 }
 
-// keepFiles notes which files the database is in.
+// keepFiles records the identities of the database's files.
 func (f *File) keepFiles() error {
 	for _, path := range []string{f.path, f.path + "-wal"} {
 		info, err := os.Stat(path)
@@ -72,7 +74,8 @@ func (f *File) keepFiles() error {
 	return nil
 }
 
-// inPlace looks whether the files are still where they were. What is acknowledged otherwise is in a file that nobody can open again.
+// inPlace checks that the files are still in place. Otherwise writes would go to a file that nobody
+// can open again.
 func (f *File) inPlace() error {
 	for _, k := range f.files {
 		info, err := os.Stat(k.path)

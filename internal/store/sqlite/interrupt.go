@@ -11,24 +11,26 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// An interrupter ends the queries of one SQLite connection that take too long. The driver ends a query with its
-// context only until the first row comes, and starts two goroutines for it. So the interrupter calls
-// sqlite3_interrupt itself, from a timer that is set anew for every query. The statement that is under way then
-// fails with SQLITE_INTERRUPT, and the connection can be used as before.
+// An interrupter ends queries of one SQLite connection that take too long. The driver's own
+// cancellation works only until the first row, and starts two goroutines per query. So the
+// interrupter calls sqlite3_interrupt itself, from a timer that is reset for every query. The
+// statement then fails with SQLITE_INTERRUPT, and the connection stays usable.
 type interrupter struct {
 	db    uintptr // the handle that sqlite3_interrupt takes
 	after time.Duration
 
 	mu    sync.Mutex
 	timer *time.Timer
-	until time.Time // when the query under way has to end; zero: there is none
+	until time.Time // when the current query has to end; zero: there is none
 }
 
-// A query that is not running yet when it is interrupted does not notice: it is interrupted again after this.
+// interruptAgain is the pause between two interrupts. A query that has not started when it is
+// interrupted does not notice.
 const interruptAgain = 20 * time.Millisecond
 
-// newInterrupter makes an interrupter. The driver does not give out the handle of its connection, so it is read from
-// the field that holds it; the store's TestQueryThatTakesTooLongIsEnded fails if a version of the driver calls it otherwise.
+// newInterrupter creates an interrupter. The driver does not export its connection's handle, so
+// that it is read from a private field. The store's TestQueryThatTakesTooLongIsEnded fails if a new
+// version of the driver renames that field.
 func newInterrupter(conn *sql.Conn, after time.Duration) (*interrupter, error) {
 	i := &interrupter{after: after}
 	err := conn.Raw(func(driver any) error {
@@ -46,7 +48,7 @@ func newInterrupter(conn *sql.Conn, after time.Duration) (*interrupter, error) {
 	return i, err
 }
 
-// begin starts the time of a query, which end stops. An interrupter that is nil lets queries run.
+// begin starts the time of a query, and end stops it. A nil interrupter does nothing.
 func (i *interrupter) begin() {
 	if i == nil {
 		return
@@ -71,7 +73,7 @@ func (i *interrupter) end() {
 	i.timer.Stop()
 }
 
-// fire interrupts the query under way, if its time is over: the timer may have been set by the one before.
+// fire interrupts the current query if its time is over. The timer may be that of the query before.
 func (i *interrupter) fire() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"net/url"
 )
 
-// minSQLite is the oldest version without a known way to damage a database in WAL mode.
+// minSQLite is the oldest version without a known bug that corrupts a database in WAL mode.
 const minSQLite = "3.51.3"
 
 // OpenMemory opens an empty database in memory.
@@ -19,7 +19,7 @@ func OpenMemory() (*Session, error) {
 	return own(db)
 }
 
-// OpenPlain opens a file that is no store: nobody serves it, and its settings are those that are given.
+// OpenPlain opens a file that no server uses, with the given settings.
 func OpenPlain(path string, settings ...string) (*Session, error) {
 	q := url.Values{"_pragma": settings}
 	db, err := sql.Open("sqlite", fileAddress(path, q))
@@ -29,12 +29,13 @@ func OpenPlain(path string, settings ...string) (*Session, error) {
 	return own(db)
 }
 
-// fileAddress names a file and the settings of its connections, as the driver wants it.
+// fileAddress gives the driver's address of a file with settings.
 func fileAddress(path string, q url.Values) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// open opens a database file, or one in memory when path is empty, and makes sure that what it acknowledges is on disk.
+// open opens a database file, or one in memory if path is empty, and checks that acknowledged
+// writes are durable.
 func open(path, synchronous string) (db *sql.DB, err error) {
 	q := url.Values{}
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", lockWait.Milliseconds()))
@@ -45,7 +46,7 @@ func open(path, synchronous string) (db *sql.DB, err error) {
 		q.Add("_pragma", "synchronous("+synchronous+")")
 		q.Add("_pragma", "mmap_size(0)")
 		q.Add("_pragma", "wal_autocheckpoint(0)") // see checkpoint.go
-		q.Add("_pragma", "secure_delete(ON)")     // what is removed is overwritten, and not only free to be
+		q.Add("_pragma", "secure_delete(ON)")     // removed data is overwritten
 		dsn = fileAddress(path, q)
 	}
 	db, err = sql.Open("sqlite", dsn)
@@ -72,8 +73,8 @@ func open(path, synchronous string) (db *sql.DB, err error) {
 	}
 	if journal != "wal" || sync < 2 {
 		db.Close()
-		return nil, fmt.Errorf("refusing to start: journal_mode is %s and synchronous is %d, but an acknowledged write "+
-			"survives a power loss only with wal and 2 (FULL) or 3 (EXTRA)", journal, sync)
+		return nil, fmt.Errorf("refusing to start: journal_mode is %s and synchronous is %d, "+
+			"but an acknowledged write survives a power loss only with wal and 2 (FULL) or 3 (EXTRA)", journal, sync)
 	}
 	if err := settle(db); err != nil {
 		db.Close()
@@ -82,6 +83,7 @@ func open(path, synchronous string) (db *sql.DB, err error) {
 	return db, nil
 }
 
+// olderThan compares versions.
 func olderThan(v, least string) bool {
 	var a, b [3]int
 	fmt.Sscanf(v, "%d.%d.%d", &a[0], &a[1], &a[2])

@@ -10,65 +10,68 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserveBytes is how much of the disk is kept back for when it is full. A whole write-ahead log has to find
-// a place in the database with it, and the ends of the runs under way in the log.
+// reserveBytes is the default size of the reserve. It has to hold a whole write-ahead log when that
+// is copied into the database, and the ends of the runs under way.
 const reserveBytes = 32 << 20
 
-// A reserve watches the space on the disk that holds the database. When little is left, no new work is taken,
-// and what is under way can still end: in what is left and, when that is used up, whoever used it, in a
-// reserve that is kept allocated in a file. When there is space again, so is the reserve, and all goes on.
-type reserve struct {
-	path string                // of the reserve
-	free func() (int64, error) // bytes inside of the database that nothing uses
+// A diskReserve watches the space on the disk of the database. When little is left, new work is
+// refused. Work under way can still end, first in the space that is left, then in the reserve. The
+// reserve is a file of allocated blocks, which is truncated when it is needed. When there is space
+// again, the reserve is allocated again and new work is taken.
+type diskReserve struct {
+	path string                // the reserve's file
+	free func() (int64, error) // bytes in free pages of the database
 	log  *slog.Logger
 	size int64
 
-	mu    sync.Mutex
-	held  bool // the reserve is allocated
-	full  bool
-	tight bool   // there is little, so that the log is kept short
-	said  string // the last complaint
+	mu          sync.Mutex
+	held        bool // the file has its blocks
+	full        bool
+	tight       bool   // little space is left: the log is kept short
+	lastWarning string // the last warning that was logged
 }
 
-// newReserve looks at the disk before the database is opened. That takes space as well, so it gets the reserve
-// if there is little.
-func newReserve(db string, size int64, log *slog.Logger) (*reserve, error) {
+// newReserve checks the disk before the database is opened. Opening takes space too, so that the
+// reserve is freed if there is little.
+func newReserve(db string, size int64, log *slog.Logger) (*diskReserve, error) {
 	if size == 0 {
 		size = reserveBytes
 	}
-	r := &reserve{path: db + ".reserve", log: log, size: size}
+	r := &diskReserve{path: db + ".reserve", log: log, size: size}
 	var st unix.Stat_t
 	if unix.Stat(r.path, &st) == nil {
-		r.held = st.Size == size && st.Blocks*512 >= size // a hole is no reserve
+		r.held = st.Size == size && st.Blocks*512 >= size // a sparse file is no reserve
 	}
 	free, err := freeBytes(filepath.Dir(r.path))
 	if err == nil && free < size {
 		r.becomeFull()
-		err = r.give()
+		err = r.release()
 	}
 	return r, err
 }
 
-// look finds out whether the disk has become full, or is so no more.
-func (r *reserve) look() {
+// check finds out whether the disk is full, or no longer.
+func (r *diskReserve) check() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.lookOnce()
-	if err != nil && err.Error() != r.said {
+	err := r.checkOnce()
+	if err != nil && err.Error() != r.lastWarning {
 		r.log.Warn("space on the disk can't be kept back", "error", err)
-		r.said = err.Error()
+		r.lastWarning = err.Error()
 	}
 }
 
-func (r *reserve) lookOnce() error {
-	spare, err := freeBytes(filepath.Dir(r.path)) // beyond the reserve
+// checkOnce is check without logging. The caller holds the lock.
+func (r *diskReserve) checkOnce() error {
+	spare, err := freeBytes(filepath.Dir(r.path)) // not counting the reserve
 	if err != nil {
 		return err
 	}
 	if !r.held {
 		spare -= r.size
 	}
-	// What was removed from the database leaves room in it, which the disk does not know of. The log needs some of the disk all the same.
+	// Removed rows leave free pages in the database, which the disk does not count. The log needs
+	// some disk space all the same.
 	inside := int64(0)
 	r.tight = spare < r.size
 	if spare < r.size && spare >= r.size/8 && r.free != nil {
@@ -85,49 +88,49 @@ func (r *reserve) lookOnce() error {
 			r.log.Info("the disk has room again: new work is taken")
 		}
 		if !r.held {
-			return r.take()
+			return r.allocate()
 		}
 	}
 	return nil
 }
 
-// out is told that the disk has refused a write. It gives the reserve away; if there was one, the write may
-// succeed now.
-func (r *reserve) out() (again bool) {
+// spend frees the reserve after the disk has refused a write. It tells whether there was one, so
+// that the write may succeed now.
+func (r *diskReserve) spend() (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.becomeFull()
 	if !r.held {
 		return false
 	}
-	if err := r.give(); err != nil {
+	if err := r.release(); err != nil {
 		r.log.Error("the reserve can't be given away", "error", err)
 		return false
 	}
 	return true
 }
 
-func (r *reserve) becomeFull() {
+func (r *diskReserve) becomeFull() {
 	if !r.full {
 		r.full = true
 		r.log.Error("the disk is full: no new work is taken until there is room", "file", r.path)
 	}
 }
 
-func (r *reserve) isFull() bool {
+func (r *diskReserve) isFull() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.full
 }
 
-func (r *reserve) isTight() bool {
+func (r *diskReserve) isTight() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.full || r.tight
 }
 
-// take allocates the reserve.
-func (r *reserve) take() (err error) {
+// allocate allocates the blocks of the reserve.
+func (r *diskReserve) allocate() (err error) {
 	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -147,8 +150,8 @@ func (r *reserve) take() (err error) {
 	return nil
 }
 
-// give frees what the reserve holds.
-func (r *reserve) give() error {
+// release frees the blocks of the reserve.
+func (r *diskReserve) release() error {
 	r.held = false
 	if err := os.Truncate(r.path, 0); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -156,6 +159,7 @@ func (r *reserve) give() error {
 	return nil
 }
 
+// freeBytes gives the free space of the disk that holds a folder.
 func freeBytes(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// A Session is one connection to a database. It keeps its statements prepared.
+// A Session is one connection to a database, with its prepared statements.
 type Session struct {
 	mu    sync.Mutex
 	conn  *sql.Conn
-	owns  *sql.DB // is closed with the session; nil: other sessions use it
+	owns  *sql.DB // closed with the session; nil: other sessions use it
 	begin string
 	stmts map[string]*sql.Stmt
-	limit *interrupter // of queries; nil: they may take as long as they do
+	limit *interrupter // time limit of queries; nil: none
 }
 
-// own gives the only session of a database.
+// own gives the only session of a database, which closes it.
 func own(db *sql.DB) (*Session, error) {
 	db.SetMaxOpenConns(1)
 	s, err := newSession(db, "BEGIN IMMEDIATE")
@@ -37,6 +37,7 @@ func newSession(db *sql.DB, begin string) (*Session, error) {
 	return &Session{conn: conn, begin: begin, stmts: make(map[string]*sql.Stmt)}, nil
 }
 
+// prepare gives a prepared statement. Above 500 statements it discards all of them.
 func (s *Session) prepare(query string) (*sql.Stmt, error) {
 	if st := s.stmts[query]; st != nil {
 		return st, nil
@@ -61,7 +62,7 @@ func (s *Session) Begin() error {
 	return err
 }
 
-// Exec executes a statement and gives how many rows it has changed.
+// Exec executes a statement and gives how many rows it changed.
 func (s *Session) Exec(query string, args []any) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +77,7 @@ func (s *Session) Exec(query string, args []any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// Query calls row for every row; scan is valid during that call.
+// Query calls row for every row. scan is valid during that call.
 func (s *Session) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,19 +100,19 @@ func (s *Session) Query(query string, args []any, row func(scan func(dest ...any
 	return rows.Err()
 }
 
-// Commit ends the transaction. What it wrote is on disk then.
+// Commit commits the transaction. It is on disk when Commit returns.
 func (s *Session) Commit() error {
 	_, err := s.Exec("COMMIT", nil)
 	return err
 }
 
-// Rollback ends the transaction, of which nothing stays.
+// Rollback ends the transaction without its changes.
 func (s *Session) Rollback() error {
 	_, err := s.Exec("ROLLBACK", nil)
 	return err
 }
 
-// Close closes the session, and the database that it is the only one of.
+// Close closes the session, and its database if no other session uses it.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// SQLite takes a frame that was damaged for the end of the log. What is behind it is lost then, but neither without a word nor without a copy.
-func TestALogThatIsDamagedInItsMiddleIsKeptAndSaid(t *testing.T) {
+// SQLite takes a damaged frame for the end of the log. The commits behind it are lost, but an error
+// is logged and a copy of the log is kept.
+func TestDamagedWALIsKeptAndLogged(t *testing.T) {
 	const rows = 40
 	from := filepath.Join(t.TempDir(), "p.db")
 	f := openTest(t, from, Options{})
@@ -22,7 +23,7 @@ func TestALogThatIsDamagedInItsMiddleIsKeptAndSaid(t *testing.T) {
 	f.close()
 	b, err := readLog(bytes.NewReader(wal))
 	if err != nil || b != (brokenLog{}) {
-		t.Fatalf("a sound log: %+v, %v", b, err)
+		t.Fatalf("readLog of an intact log = %+v, %v, want no damage", b, err)
 	}
 	const page = 4096 + frameHeader
 	middle := (len(wal) - walHeader) / page * 9 / 10 // the table comes first
@@ -57,18 +58,19 @@ func TestALogThatIsDamagedInItsMiddleIsKeptAndSaid(t *testing.T) {
 				t.Errorf("%d rows are left, want at least %d", n, c.rows)
 			}
 			copies, err := filepath.Glob(path + "-wal.damaged-*")
-			if err != nil || (len(copies) == 1) != c.kept || (strings.Count(f.log.String(), "THE WRITE-AHEAD LOG IS DAMAGED") == 1) != c.kept {
-				t.Fatalf("%v, %v; %s", copies, err, f.log.String())
+			if err != nil || (len(copies) == 1) != c.kept ||
+				(strings.Count(f.log.String(), "THE WRITE-AHEAD LOG IS DAMAGED") == 1) != c.kept {
+				t.Fatalf("copies of the log = %v (%v), want one: %t; log: %s", copies, err, c.kept, f.log.String())
 			}
 			if c.kept && !bytes.Equal(contents(t, copies[0]), c.log) {
-				t.Error("the copy is another")
+				t.Error("the copy differs from the damaged log")
 			}
 		})
 	}
 }
 
-// A log that is begun anew has the frames of the round before behind its end: they are no damage.
-func TestFramesOfTheRoundBeforeAreNoDamage(t *testing.T) {
+// A restarted log has frames of its earlier use behind its end, which are no damage.
+func TestFramesOfEarlierWALAreNoDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	f := openTest(t, path, Options{WALPages: 1 << 30})
 	for range 20 {
@@ -86,7 +88,8 @@ func TestFramesOfTheRoundBeforeAreNoDamage(t *testing.T) {
 	wal := contents(t, path+"-wal")
 	b, err := readLog(bytes.NewReader(wal))
 	if err != nil || b.commits != 0 || b.frame == 0 || len(wal) != before {
-		t.Errorf("%+v, %v; %d bytes before, %d after", b, err, before, len(wal))
+		t.Errorf("readLog of a restarted log = %+v, %v, want no commits behind the end; %d bytes before, %d after", b,
+			err, before, len(wal))
 	}
 }
 

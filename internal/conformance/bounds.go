@@ -102,7 +102,7 @@ var boundScenarios = []Scenario{
 		before := w.stored(r.ID)
 		w.do(inTx(func(tx *engine.Tx) error { // as it was read before the items were handed over
 			for _, i := range rung {
-				if err := tx.PutOffItem(i, tx.Now.Add(time.Minute)); err != nil {
+				if err := tx.PostponeItemAlarm(i, tx.Now.Add(time.Minute)); err != nil {
 					return err
 				}
 			}

@@ -57,7 +57,7 @@ func (q Runs) Activity(ctx context.Context, t perdure.TenantID, id perdure.RunID
 		if err != nil {
 			return err
 		}
-		a, err = look(v, r)
+		a, err = readActivity(v, r)
 		return err
 	})
 	return a, err
@@ -83,13 +83,13 @@ func (q Runs) ChildActivity(ctx context.Context, t perdure.TenantID, parent perd
 		if err != nil {
 			return err
 		}
-		a, err = look(v, r)
+		a, err = readActivity(v, r)
 		return err
 	})
 	return a, err
 }
 
-func look(v *store.View, r perdure.Run) (a Activity, err error) {
+func readActivity(v *store.View, r perdure.Run) (a Activity, err error) {
 	a.Run = r
 	full, err := v.Values.Resolve(r.Tenant, r.Progress)
 	if err != nil {
@@ -104,7 +104,7 @@ func look(v *store.View, r perdure.Run) (a Activity, err error) {
 		return a, err
 	}
 	a.Recent = recent(lines)
-	said := tail{attempt: r.Attempt, most: maxTail}
+	said := textTail{attempt: r.Attempt, most: maxTail}
 	if err := v.Events.LastOf(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add); err != nil {
 		return a, err
 	}
@@ -125,8 +125,8 @@ func look(v *store.View, r perdure.Run) (a Activity, err error) {
 	return a, err
 }
 
-// A tail is the end of the text that an attempt streams, put together from its last delta on.
-type tail struct {
+// A textTail is the end of the text that an attempt streams, put together from its last delta on.
+type textTail struct {
 	attempt, most int
 
 	parts []string
@@ -135,7 +135,7 @@ type tail struct {
 }
 
 // add puts what one line says before what is there, and tells whether that is enough.
-func (t *tail) add(l perdure.Line) (enough bool) {
+func (t *textTail) add(l perdure.Line) (enough bool) {
 	if l.Attempt != t.attempt {
 		return true
 	}
@@ -145,7 +145,7 @@ func (t *tail) add(l perdure.Line) (enough bool) {
 	return t.size >= t.most || t.read > maxTailRead
 }
 
-func (t *tail) String() string {
+func (t *textTail) String() string {
 	slices.Reverse(t.parts)
 	text := strings.Join(t.parts, "")
 	if over := len(text) - t.most; over > 0 {
@@ -165,11 +165,11 @@ func recent(lines []perdure.Line) []Happening {
 		case perdure.LineDelta, perdure.LineDispatched, perdure.LineWaitClosed:
 			continue
 		case perdure.LineHeartbeat:
-			if l.Data == "{}" || saidBefore(lines[i+1:], &l) {
+			if l.Data == "{}" || repeatsHeartbeat(lines[i+1:], &l) {
 				continue
 			}
 		}
-		if out = append(out, Happening{l.Seq, l.Type, l.At, l.Attempt, inShort(l.Data)}); len(out) == maxRecent {
+		if out = append(out, Happening{l.Seq, l.Type, l.At, l.Attempt, summarize(l.Data)}); len(out) == maxRecent {
 			break
 		}
 	}
@@ -177,8 +177,8 @@ func recent(lines []perdure.Line) []Happening {
 	return out
 }
 
-// saidBefore tells whether a heartbeat only repeats the one before it.
-func saidBefore(earlier []perdure.Line, l *perdure.Line) bool {
+// repeatsHeartbeat tells whether a heartbeat only repeats the one before it.
+func repeatsHeartbeat(earlier []perdure.Line, l *perdure.Line) bool {
 	for i := range earlier {
 		if earlier[i].Type == perdure.LineHeartbeat {
 			return earlier[i].Data == l.Data && earlier[i].Epoch == l.Epoch
@@ -187,12 +187,12 @@ func saidBefore(earlier []perdure.Line, l *perdure.Line) bool {
 	return false
 }
 
-// inShort is a line's data in a few words: "reason silent, activity llm_thinking".
-func inShort(data perdure.Value) string {
+// summarize is a line's data in a few words: "reason silent, activity llm_thinking".
+func summarize(data perdure.Value) string {
 	text, _ := data.MarshalJSON()
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, _ := d.Token(); t != json.Delim('{') {
-		return Clip(plain(text), maxShown)
+		return Clip(unquoted(text), maxShown)
 	}
 	var words []string
 	for size := 0; d.More() && size < maxShown; {
@@ -201,15 +201,15 @@ func inShort(data perdure.Value) string {
 		if err != nil || d.Decode(&value) != nil {
 			break
 		}
-		word := name.(string) + " " + Clip(plain(value), maxShown/2)
+		word := name.(string) + " " + Clip(unquoted(value), maxShown/2)
 		size += len(word)
 		words = append(words, word)
 	}
 	return Clip(strings.Join(words, ", "), maxShown)
 }
 
-// plain is a text without its quotes, and anything else as it is written.
-func plain(value json.RawMessage) (text string) {
+// unquoted is a text without its quotes, and anything else as it is written.
+func unquoted(value json.RawMessage) (text string) {
 	if json.Unmarshal(value, &text) != nil {
 		return string(value)
 	}

@@ -123,8 +123,8 @@ func askForApproval(tx *Tx, r *perdure.Run, w *perdure.Wait, spec *perdure.Appro
 	return a, err
 }
 
-// askedBefore refuses a wait that was opened with another action.
-func askedBefore(tx *Tx, w *perdure.Wait, spec *perdure.ApprovalSpec) error {
+// checkSameAction refuses a wait that was opened with another action.
+func checkSameAction(tx *Tx, w *perdure.Wait, spec *perdure.ApprovalSpec) error {
 	a, _, err := tx.DB.Approvals.Get(w.Tenant, w.RunID, w.ID)
 	if err != nil {
 		return err
@@ -157,8 +157,8 @@ func endApproval(tx *Tx, w *perdure.Wait) (a perdure.Approval, err error) {
 // was shown, and not to whatever is asked next.
 const approvalPrefix = "approve_"
 
-// asDecision settles whether a signal is a decision: then it is made, or refused if there is nothing to decide about.
-func (op *Signal) asDecision(tx *Tx, r *perdure.Run, open []perdure.Wait) (decided bool, err error) {
+// decideIfApproval settles whether a signal is a decision: then it is made, or refused if there is nothing to decide about.
+func (op *Signal) decideIfApproval(tx *Tx, r *perdure.Run, open []perdure.Wait) (decided bool, err error) {
 	plain := false
 	var asks []string
 	for i := range open {
@@ -174,7 +174,7 @@ func (op *Signal) asDecision(tx *Tx, r *perdure.Run, open []perdure.Wait) (decid
 		return true, op.decide(tx, r, asks)
 	}
 	isOne := op.Decision != nil || strings.HasPrefix(op.Name, approvalPrefix) && !plain
-	if !isOne && !plain && speaksOfDecision(op.Data) {
+	if !isOne && !plain && hasDecision(op.Data) {
 		// Somebody answers twice what is decided, or over.
 		if isOne, err = tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, ""); err != nil {
 			return false, err
@@ -195,14 +195,14 @@ func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 	d := op.Decision
 	if d == nil {
 		d = new(perdure.Decision)
-		if !speaksOfDecision(op.Data) || json.Unmarshal(op.Data, d) != nil {
+		if !hasDecision(op.Data) || json.Unmarshal(op.Data, d) != nil {
 			return perdure.Invalid("data", `the run waits for an approval of this name: send {"decision": "approve"} or "reject"`)
 		}
 	}
 	if err := d.Validate(); err != nil {
 		return err
 	}
-	wait, err := op.meant(tx, r, asks, d)
+	wait, err := op.findWait(tx, r, asks, d)
 	if err != nil {
 		return err
 	}
@@ -211,9 +211,9 @@ func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 	return err
 }
 
-// meant finds the wait that a decision is about. A name alone says which as long as it was asked under once: a yes that is
+// findWait finds the wait that a decision is about. A name alone says which as long as it was asked under once: a yes that is
 // late for one action is not a yes to the next.
-func (op *Signal) meant(tx *Tx, r *perdure.Run, asks []string, d *perdure.Decision) (wait string, err error) {
+func (op *Signal) findWait(tx *Tx, r *perdure.Run, asks []string, d *perdure.Decision) (wait string, err error) {
 	if d.ActionHash == "" {
 		others, err := tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, asks[0])
 		if err == nil && others {
@@ -230,8 +230,8 @@ func (op *Signal) meant(tx *Tx, r *perdure.Run, asks []string, d *perdure.Decisi
 	return asks[0], nil
 }
 
-// speaksOfDecision tells whether a signal's data is an object with a decision.
-func speaksOfDecision(data json.RawMessage) bool {
+// hasDecision tells whether a signal's data is an object with a decision.
+func hasDecision(data json.RawMessage) bool {
 	var in struct {
 		Decision *json.RawMessage `json:"decision"`
 	}

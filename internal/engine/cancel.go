@@ -50,7 +50,7 @@ func cancelFor(tx *Tx, r *perdure.Run, reason string) error {
 	if r.State.Terminal() {
 		return dropChord(tx, r)
 	}
-	return askToStop(tx, r, reason)
+	return requestCancel(tx, r, reason)
 }
 
 // auditCancel tells of the request, unless it changes nothing: the run was asked before, or has ended and left no chord.
@@ -66,8 +66,8 @@ func auditCancel(tx *Tx, r *perdure.Run) error {
 	return tx.audit(r.Tenant, perdure.AuditRunCancel, string(r.ID))
 }
 
-// askToStop requests that a live run stops, and ends it if nothing has started.
-func askToStop(tx *Tx, r *perdure.Run, reason string) error {
+// requestCancel requests that a live run stops, and ends it if nothing has started.
+func requestCancel(tx *Tx, r *perdure.Run, reason string) error {
 	if r.State.Terminal() {
 		return nil
 	}

@@ -80,7 +80,7 @@ func (op *Claim) Do(tx *Tx) error {
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}
-	if err := noteWorker(tx, op.Tenant, op.Worker, op.Queues, op.Slots); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, op.Queues, op.Slots); err != nil {
 		return err
 	}
 	// Named twice, a queue would have its runs granted twice.
@@ -96,7 +96,7 @@ func (op *Claim) Do(tx *Tx) error {
 			break
 		}
 		looked += len(found)
-		if full, err := op.take(tx, found, &budget); err != nil {
+		if full, err := op.grantFound(tx, found, &budget); err != nil {
 			return err
 		} else if full {
 			break
@@ -143,8 +143,8 @@ func (b *pollBudget) spend(g *Grant) {
 // entryOverhead is about how many bytes a journal entry or an inbox item has beside its value.
 const entryOverhead = 64
 
-// take grants runs in their order until the budget is spent. The one that does not fit rings for itself.
-func (op *Claim) take(tx *Tx, found []perdure.Run, budget *pollBudget) (full bool, err error) {
+// grantFound grants runs in their order until the budget is spent. The one that does not fit rings for itself.
+func (op *Claim) grantFound(tx *Tx, found []perdure.Run, budget *pollBudget) (full bool, err error) {
 	if err := prefetch(tx, found); err != nil {
 		return false, err
 	}
@@ -160,7 +160,7 @@ func (op *Claim) take(tx *Tx, found []perdure.Run, budget *pollBudget) (full boo
 			tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 			return true, nil
 		}
-		g, ok, err := op.hand(tx, r)
+		g, ok, err := op.grant(tx, r)
 		if err != nil {
 			return false, err
 		}
@@ -193,15 +193,15 @@ func prefetch(tx *Tx, found []perdure.Run) error {
 	return nil
 }
 
-// hand grants a run, or sets it aside if it can't be granted.
-func (op *Claim) hand(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
+// grant leases a run, or sets it aside if it can't be granted.
+func (op *Claim) grant(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
 	if r.Damage == nil && !readable(r.Input) {
 		r.Damage = &perdure.Damage{What: "input is no JSON"}
 	}
 	if r.Damage != nil {
 		return g, false, setRunAside(tx, &r, op.Worker)
 	}
-	if away, err := turnAwayUnsigned(tx, &r, op.Worker); away || err != nil {
+	if away, err := rejectInvalidSignature(tx, &r, op.Worker); away || err != nil {
 		return g, false, err
 	}
 	g, err = grantRun(tx, r, op.Worker, op.Start)
@@ -229,7 +229,7 @@ func grantRun(tx *Tx, r perdure.Run, worker string, start bool) (Grant, error) {
 		return Grant{}, err
 	}
 	if firstStart {
-		if err := tellParentStarted(tx, &r); err != nil {
+		if err := notifyParentStarted(tx, &r); err != nil {
 			return Grant{}, err
 		}
 	}
@@ -307,9 +307,9 @@ func handOverItems(tx *Tx, r *perdure.Run, after int64, room *int) (page []perdu
 	return page, 0, nil
 }
 
-// noteWorker notes a worker's sign of life, seldom enough to cost nothing.
-func noteWorker(tx *Tx, t perdure.TenantID, worker string, queues []string, slots int) error {
-	if worker == "" || !tx.e.seldom(t, worker, tx.Now) {
+// recordWorkerSeen notes a worker's sign of life, workerRowDue enough to cost nothing.
+func recordWorkerSeen(tx *Tx, t perdure.TenantID, worker string, queues []string, slots int) error {
+	if worker == "" || !tx.e.workerRowDue(t, worker, tx.Now) {
 		return nil
 	}
 	w, _, err := tx.DB.Workers.Get(t, worker)
@@ -318,22 +318,22 @@ func noteWorker(tx *Tx, t perdure.TenantID, worker string, queues []string, slot
 	}
 	w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
 	if queues != nil {
-		w.Queues, w.Slots = quoted(queues), slots
+		w.Queues, w.Slots = jsonList(queues), slots
 	}
 	tx.DB.Workers.Put(w)
-	tx.DB.After(func() { tx.e.sawWorker(t, worker, tx.Now) })
+	tx.DB.After(func() { tx.e.rememberWorkerSeen(t, worker, tx.Now) })
 	return nil
 }
 
-// seldom tells whether a worker's sign of life is worth writing down again.
-func (e *Engine) seldom(t perdure.TenantID, worker string, now perdure.Instant) bool {
+// workerRowDue tells whether a worker's sign of life is worth writing down again.
+func (e *Engine) workerRowDue(t perdure.TenantID, worker string, now perdure.Instant) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last, ok := e.workers[string(t)+"\x00"+worker]
 	return !ok || now.Sub(last) >= e.policy.WorkerOffline/8
 }
 
-func (e *Engine) sawWorker(t perdure.TenantID, worker string, now perdure.Instant) {
+func (e *Engine) rememberWorkerSeen(t perdure.TenantID, worker string, now perdure.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.workers) >= maxKnown {

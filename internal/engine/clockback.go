@@ -58,7 +58,7 @@ func (op *setClockBack) Do(tx *Tx) error {
 		if r.Damage != nil { // its clocks mean nothing, and the watchdog ends it
 			continue
 		}
-		moved, err := op.one(tx, &r)
+		moved, err := op.shiftRun(tx, &r)
 		if err != nil {
 			return err
 		}
@@ -76,8 +76,8 @@ func (op *setClockBack) Do(tx *Tx) error {
 	return nil
 }
 
-// one moves the instants of a run and of its open waits.
-func (op *setClockBack) one(tx *Tx, r *perdure.Run) (moved bool, err error) {
+// shiftRun moves the instants of a run and of its open waits.
+func (op *setClockBack) shiftRun(tx *Tx, r *perdure.Run) (moved bool, err error) {
 	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return false, err

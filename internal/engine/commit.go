@@ -23,21 +23,21 @@ type Commit struct {
 
 	checked perdure.Commit // as it is taken
 	digest  string
-	bad     error
+	invalid error
 }
 
 // prepare looks at the commit by itself.
 func (op *Commit) prepare() {
 	op.checked = op.Commit
 	c := &op.checked
-	if op.bad = c.Validate(); op.bad != nil {
+	if op.invalid = c.Validate(); op.invalid != nil {
 		return
 	}
-	if op.bad = perdure.CheckEpoch("epoch", c.Epoch); op.bad != nil {
+	if op.invalid = perdure.CheckEpoch("epoch", c.Epoch); op.invalid != nil {
 		return
 	}
 	var body []byte
-	body, op.bad = json.Marshal(c)
+	body, op.invalid = json.Marshal(c)
 	op.digest = store.Digest(string(body))
 }
 
@@ -84,7 +84,7 @@ func (op *Commit) Lookups() []store.Lookup {
 }
 
 // Lookups is what the Op looks up: most have none.
-func (b bound) Lookups() []store.Lookup {
+func (b boundOp) Lookups() []store.Lookup {
 	if l, ok := b.op.(interface{ Lookups() []store.Lookup }); ok {
 		return l.Lookups()
 	}
@@ -94,15 +94,15 @@ func (b bound) Lookups() []store.Lookup {
 // Do takes the commit.
 func (op *Commit) Do(tx *Tx) error {
 	op.Answer, op.Refused = CommitAnswer{}, nil
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	c, digest := op.checked, op.digest
 	r, err := tx.run(op.Tenant, c.RunID)
 	if err != nil {
 		return err
 	}
-	if err := noteWorker(tx, op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
 	before, ok, err := tx.DB.Commits.Answer(&r, c.ID)
@@ -162,7 +162,7 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) 
 			return err
 		}
 		if first {
-			if err := tellParentStarted(tx, r); err != nil {
+			if err := notifyParentStarted(tx, r); err != nil {
 				return err
 			}
 		}
@@ -308,7 +308,7 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 		case o.Retryable != nil && !*o.Retryable:
 			return tx.Finish(r, perdure.FailedForGood{Epoch: c.Epoch, Failure: *o.Error})
 		}
-		return tx.Lose(r, c.Epoch, *o.Error)
+		return tx.RetryOrFail(r, c.Epoch, *o.Error)
 	case perdure.OutcomeCancelled:
 		if r.Cancel.RequestedAt == 0 {
 			return &perdure.Error{Code: perdure.CodeOutcome, Field: "outcome.type", Message: "nobody asked this run to stop: fail it or complete it"}
@@ -326,9 +326,9 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 	return perdure.Invalid("outcome.type", "%q is unknown", o.Type)
 }
 
-// Lose handles an execution that was lost (epoch 0) or that failed retryably: another attempt while some
+// RetryOrFail handles an execution that was lost (epoch 0) or that failed retryably: another attempt while some
 // remain, and otherwise the end.
-func (tx *Tx) Lose(r *perdure.Run, epoch int64, why perdure.Failure) error {
+func (tx *Tx) RetryOrFail(r *perdure.Run, epoch int64, why perdure.Failure) error {
 	ev := tx.e.policy.AfterLoss(r, epoch, why, tx.Roll())
 	if _, again := ev.(perdure.Retried); !again {
 		return tx.Finish(r, ev)

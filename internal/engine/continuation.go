@@ -94,8 +94,8 @@ func checkWatchable(tx *Tx, t perdure.TenantID, members []perdure.Run) error {
 	return nil
 }
 
-// tellGatherings counts a run's end in the chords and groups that wait for it.
-func tellGatherings(tx *Tx, r *perdure.Run) error {
+// countInGatherings counts a run's end in the chords and groups that wait for it.
+func countInGatherings(tx *Tx, r *perdure.Run) error {
 	if !r.Watched {
 		return nil
 	}
@@ -142,15 +142,15 @@ func endGroup(tx *Tx, g *perdure.Group, state string) error {
 	g.State, g.EndedAt, g.AlarmAt, g.Next = state, tx.Now, tx.Now, 0
 	tx.DB.Groups.Put(*g)
 	tx.wakeAt(g.AlarmAt)
-	setGroupAlarm(tx, g)
-	tx.follow(followUp{tenant: g.Tenant, group: g.ID})
-	_, err := tx.followUp()
+	ringGroup(tx, g)
+	tx.addFollowUp(followUp{tenant: g.Tenant, group: g.ID})
+	_, err := tx.runFollowUps()
 	return err
 }
 
-// GoOn does what a gathering's alarm rings for: a group's deadline has passed, or a chord or an ended group has
+// HandleGroupAlarm does what a gathering's alarm rings for: a group's deadline has passed, or a chord or an ended group has
 // something left to do.
-func (tx *Tx) GoOn(g *perdure.Group) error {
+func (tx *Tx) HandleGroupAlarm(g *perdure.Group) error {
 	switch {
 	case g.State != perdure.GroupOpen:
 		return releaseGroup(tx, g.Tenant, g.ID)
@@ -171,9 +171,9 @@ func fireChord(tx *Tx, g *perdure.Group) error {
 	if err != nil {
 		return err
 	}
-	for first := true; g.Next < len(members) && (first || !tx.spent()); first = false {
-		part := members[g.Next:min(g.Next+tx.part(), len(members))]
-		if err := tellResults(tx, &orig, part); err != nil {
+	for first := true; g.Next < len(members) && (first || !tx.OverBudget()); first = false {
+		part := members[g.Next:min(g.Next+tx.chunk(), len(members))]
+		if err := appendResults(tx, &orig, part); err != nil {
 			return err
 		}
 		if err := tx.DB.Groups.DropMembers(g, part); err != nil {
@@ -195,13 +195,13 @@ func fireChord(tx *Tx, g *perdure.Group) error {
 		g.State = perdure.GroupDropped
 	}
 	tx.DB.Groups.Put(*g)
-	setGroupAlarm(tx, g)
+	ringGroup(tx, g)
 	return nil
 }
 
-// tellResults writes the results of some runs of a chord into the thread. A large one is not copied: the message refers to
+// appendResults writes the results of some runs of a chord into the thread. A large one is not copied: the message refers to
 // where it is stored, and whoever reads the thread gets it in its place.
-func tellResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
+func appendResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
 	if err := tx.DB.Runs.Load(orig.Tenant, ids); err != nil {
 		return err
 	}
@@ -305,14 +305,14 @@ func (op *Continue) Do(tx *Tx) error {
 	if r.ThreadID == "" {
 		return perdure.Errorf(perdure.CodeInvalid, "a run without a thread can't be continued")
 	}
-	if known, ok, err := tx.DB.Idempotency.Get(op.Tenant, saidKey(&r, op.JobID)); err != nil {
+	if known, ok, err := tx.DB.Idempotency.Get(op.Tenant, continueKey(&r, op.JobID)); err != nil {
 		return err
 	} else if ok {
 		if op.Made = perdure.RunID(known.Ref); op.Made != r.ID {
 			return nil
 		}
 		// It was live then: there is a continuation if it ended without having heard.
-		made, _, err := tx.DB.Idempotency.Get(op.Tenant, unheardKey(&r, op.JobID))
+		made, _, err := tx.DB.Idempotency.Get(op.Tenant, unacknowledgedKey(&r, op.JobID))
 		op.Made = perdure.RunID(made.Ref)
 		return err
 	}
@@ -324,7 +324,7 @@ func (op *Continue) Do(tx *Tx) error {
 	op.Created = true
 	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID, "status", op.Status, "result_summary", op.Summary)
 	if r.State.Live() {
-		if err := takesContinue(tx, &r); err != nil {
+		if err := checkContinueLimit(tx, &r); err != nil {
 			return err
 		}
 		_, err = deliverItem(tx, &r, perdure.Item{Type: perdure.ItemContinue, Name: op.JobID, Data: data})
@@ -334,14 +334,16 @@ func (op *Continue) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: saidKey(&r, op.JobID), Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: continueKey(&r, op.JobID), Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return nil
 }
 
-// saidKey leads to the continuation of a run for a job, or to the run itself if it was live when that was said;
-// unheardKey then to the one that its end made.
-func saidKey(r *perdure.Run, job string) string    { return "continue:" + string(r.ID) + ":" + job }
-func unheardKey(r *perdure.Run, job string) string { return "unheard:" + string(r.ID) + ":" + job }
+// continueKey leads to the continuation of a run for a job, or to the run itself if it was live when that was said;
+// unacknowledgedKey then to the one that its end made.
+func continueKey(r *perdure.Run, job string) string { return "continue:" + string(r.ID) + ":" + job }
+func unacknowledgedKey(r *perdure.Run, job string) string {
+	return "unheard:" + string(r.ID) + ":" + job
+}
 
 func outsideResult(data perdure.Value) perdure.Message {
 	return perdure.Message{Role: "tool", Content: json.RawMessage(data), Metadata: json.RawMessage(`{"outside":true}`)}
@@ -351,8 +353,8 @@ func outsideResult(data perdure.Value) perdure.Message {
 // of them, in one operation.
 const maxContinues = 256
 
-// takesContinue refuses one more end of work outside when a run has not acknowledged maxContinues of them.
-func takesContinue(tx *Tx, r *perdure.Run) error {
+// checkContinueLimit refuses one more end of work outside when a run has not acknowledged maxContinues of them.
+func checkContinueLimit(tx *Tx, r *perdure.Run) error {
 	if r.InboxOpen < maxContinues {
 		return nil
 	}
@@ -363,9 +365,9 @@ func takesContinue(tx *Tx, r *perdure.Run) error {
 	return err
 }
 
-// continueUnheard makes the continuation for outside work whose end the ending run was told of and did not
+// continueUnacknowledged makes the continuation for outside work whose end the ending run was told of and did not
 // acknowledge.
-func continueUnheard(tx *Tx, r *perdure.Run) error {
+func continueUnacknowledged(tx *Tx, r *perdure.Run) error {
 	if r.ThreadID == "" {
 		return nil // nothing outside can continue it
 	}
@@ -391,7 +393,7 @@ func continueUnheard(tx *Tx, r *perdure.Run) error {
 		return err
 	}
 	for _, job := range jobs {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: r.Tenant, Key: unheardKey(r, job), Ref: string(made), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: r.Tenant, Key: unacknowledgedKey(r, job), Ref: string(made), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 // EndDamaged ends a run that is not what was written. What can be read of it stands in its dead letter.
 func (tx *Tx) EndDamaged(r *perdure.Run) (Repair, error) {
 	why := perdure.Failure{Code: perdure.CodeDamaged, Message: "the run is damaged: " + r.Damage.What}
-	signed, err := tx.e.strict.has(tx, r.Tenant)
+	signed, err := tx.e.signing.requires(tx, r.Tenant)
 	if err != nil {
 		return Repair{}, err
 	}

@@ -56,7 +56,7 @@ func (op *Redrive) redrive(tx *Tx) error {
 	if !found {
 		return notFound("run")
 	}
-	if err := op.vouched(tx, &orig); err != nil {
+	if err := op.checkResign(tx, &orig); err != nil {
 		return err
 	}
 	if op.Run, err = repeatRun(tx, &orig); err != nil {
@@ -72,8 +72,8 @@ func (op *Redrive) redrive(tx *Tx) error {
 	return tx.Apply(&orig, perdure.Repeated{})
 }
 
-// vouched refuses to sign what nobody stands up for: a run whose signature is not valid, unless it is to be signed anew.
-func (op *Redrive) vouched(tx *Tx, orig *perdure.Run) error {
+// checkResign refuses to sign what nobody stands up for: a run whose signature is not valid, unless it is to be signed anew.
+func (op *Redrive) checkResign(tx *Tx, orig *perdure.Run) error {
 	if op.Resign {
 		if tx.e.signer == nil {
 			return perdure.Errorf(perdure.CodeNoSigner, "this server has no key to sign with: redrive it where there is one, or without resign if nothing of the tenant has to be signed")

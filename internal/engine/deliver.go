@@ -201,7 +201,7 @@ func recordAttempt(tx *Tx, s *Sent) (again perdure.Instant, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if !s.Unsent && tx.e.counts != nil {
+	if !s.Unsent && tx.e.observer != nil {
 		countAttempt(tx, s)
 	}
 	if !ok {

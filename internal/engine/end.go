@@ -24,7 +24,7 @@ func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
 	if err != nil {
 		return err
 	}
-	did, err := tx.followUp()
+	did, err := tx.runFollowUps()
 	if err == nil && did { // which may have written the run's row
 		*r, err = tx.run(r.Tenant, r.ID)
 	}
@@ -41,7 +41,7 @@ func endRun(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 		return fmt.Errorf("%s does not end a run", perdure.EventName(ev))
 	}
 	turn := r.Turn
-	if err := continueUnheard(tx, r); err != nil {
+	if err := continueUnacknowledged(tx, r); err != nil {
 		return err
 	}
 	if err := closeWaits(tx, r); err != nil {
@@ -60,17 +60,17 @@ func endRun(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	if err := writeDeadLetter(tx, r, ev); err != nil {
 		return err
 	}
-	if err := tellParent(tx, r); err != nil {
+	if err := notifyParentEnded(tx, r); err != nil {
 		return err
 	}
-	if err := tellGatherings(tx, r); err != nil {
+	if err := countInGatherings(tx, r); err != nil {
 		return err
 	}
-	if err := tellOriginal(tx, r); err != nil {
+	if err := keepResultForOriginal(tx, r); err != nil {
 		return err
 	}
 	if r.Children > 0 {
-		tx.follow(followUp{tenant: r.Tenant, run: r.ID})
+		tx.addFollowUp(followUp{tenant: r.Tenant, run: r.ID})
 	}
 	if turn == perdure.TurnActive {
 		return leaveThread(tx, r)
@@ -125,12 +125,12 @@ func listFindings(tx *Tx, r *perdure.Run) error {
 	return tx.Apply(r, perdure.FindingsListed{NotUndone: undo, Text: text, Artifacts: left})
 }
 
-// maxWords is how many bytes of the text that a run was streaming a fallback has.
-const maxWords = 4 << 10
+// maxPartialText is how many bytes of the text that a run was streaming a fallback has.
+const maxPartialText = 4 << 10
 
 // partialText is the end of the text that the last attempt was streaming.
 func partialText(tx *Tx, r *perdure.Run) (string, error) {
-	said := tail{attempt: r.Attempt, most: maxWords}
+	said := textTail{attempt: r.Attempt, most: maxPartialText}
 	err := tx.DB.Events.LastOf(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add)
 	var damaged *perdure.Error
 	if errors.As(err, &damaged) {
@@ -173,10 +173,10 @@ func writeDeadLetter(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	return nil
 }
 
-// tellParent puts a child's end into its parent's inbox and log, and wakes it if that was what it waited
+// notifyParentEnded puts a child's end into its parent's inbox and log, and wakes it if that was what it waited
 // for. The parent's row is written in any case, so that two children that end at once on two nodes can't
 // both miss that they were the last.
-func tellParent(tx *Tx, r *perdure.Run) error {
+func notifyParentEnded(tx *Tx, r *perdure.Run) error {
 	if r.ParentID == "" {
 		return nil
 	}
@@ -192,7 +192,7 @@ func tellParent(tx *Tx, r *perdure.Run) error {
 		if err != nil {
 			full = r.Progress // findings that can't be read are no reason not to end
 		}
-		item.Data = tx.DB.Values.Intern(r.Tenant, string(parent.ID), []byte(inFull(r.Fallback, r.Progress, full)))
+		item.Data = tx.DB.Values.Intern(r.Tenant, string(parent.ID), []byte(expandFallback(r.Fallback, r.Progress, full)))
 	}
 	tx.putNextItem(&parent, item)
 	if err := tx.Apply(&parent, perdure.ChildEnded{Child: r.ID, State: r.State, Summary: r.Summary, Failure: r.Failure}); err != nil {
@@ -201,5 +201,5 @@ func tellParent(tx *Tx, r *perdure.Run) error {
 	return endChildWaits(tx, &parent, r)
 }
 
-// setGroupAlarm wakes whoever joins a group.
-func setGroupAlarm(tx *Tx, g *perdure.Group) { tx.ring(doorbell.Run(g.Tenant, string(g.ID))) }
+// ringGroup wakes whoever joins a group.
+func ringGroup(tx *Tx, g *perdure.Group) { tx.ring(doorbell.Run(g.Tenant, string(g.ID))) }

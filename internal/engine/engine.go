@@ -66,30 +66,30 @@ type Engine struct {
 
 	sealKeys [][]byte
 
-	maxLive  int64              // live runs of a tenant without a limit of its own; zero: no limit
-	demanded []perdure.TenantID // whose runs have to be signed, whatever the store says
+	maxLive         int64              // live runs of a tenant without a limit of its own; zero: no limit
+	signingRequired []perdure.TenantID // whose runs have to be signed, whatever the store says
 
-	ids   atomic.Uint32 // ids made
-	sleep atomic.Int64  // until when the watchdog sleeps
-	kick  chan struct{} // wakes it
+	ids        atomic.Uint32 // ids made
+	sleepUntil atomic.Int64  // until when the watchdog sleeps
+	wakeup     chan struct{} // wakes it
 
-	mu      sync.Mutex
-	known   map[string]bool            // queues that are known to be stored
-	workers map[string]perdure.Instant // when each was last written down as seen
-	keys    map[string]cachedKey       // credentials that were looked up
-	revoked int                        // how many were forgotten since
+	mu         sync.Mutex
+	storedKeys map[string]bool            // queues that are known to be stored
+	workers    map[string]perdure.Instant // when each was last written down as seen
+	keys       map[string]cachedKey       // credentials that were looked up
+	revoked    int                        // how many were forgotten since
 
-	turns  turns
-	hooks  hooks
-	strict strict
-	live   liveRuns
-	posted postings
-	counts Observer // may be nil
+	cursors  pollCursors
+	hooks    webhookCache
+	signing  signingTenants
+	live     liveRuns
+	posted   postings
+	observer Observer // may be nil
 }
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
-	e, err := bare(s, opt)
+	e, err := newEngine(s, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -114,14 +114,14 @@ func New(s *store.Store, opt Options) (*Engine, error) {
 
 // Offline makes an engine for a command that works on a store without a server: for keys and the audit log. It has no secret, so
 // that it can't make or check callback tokens and secrets of webhooks.
-func Offline(s *store.Store) (*Engine, error) { return bare(s, Options{}) }
+func Offline(s *store.Store) (*Engine, error) { return newEngine(s, Options{}) }
 
-// bare makes an engine that does not know the store's secret yet.
-func bare(s *store.Store, opt Options) (*Engine, error) {
-	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, sealKeys: opt.SealKeys, maxLive: opt.MaxLiveRuns, kick: make(chan struct{}, 1), known: make(map[string]bool),
+// newEngine makes an engine that does not know the store's secret yet.
+func newEngine(s *store.Store, opt Options) (*Engine, error) {
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys, maxLive: opt.MaxLiveRuns, wakeup: make(chan struct{}, 1), storedKeys: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
-	e.Reads = readsOf(e)
-	e.counts = opt.Counter
+	e.Reads = newReads(e)
+	e.observer = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)
 	e.policy = perdure.DefaultPolicy()
 	if opt.Policy != nil {
@@ -194,24 +194,24 @@ func (e *Engine) bind(by *Actor, ops []Op) []store.Op {
 		if p, ok := op.(interface{ prepare() }); ok {
 			p.prepare()
 		}
-		list[i] = bound{e, op, by}
+		list[i] = boundOp{e, op, by}
 	}
 	return list
 }
 
-type bound struct {
+type boundOp struct {
 	e  *Engine
 	op Op
 	by *Actor // may be nil
 }
 
-func (b bound) Needs() []store.Ref { return b.op.Needs() }
+func (b boundOp) Needs() []store.Ref { return b.op.Needs() }
 
 // Name is the use case's, for logs and tests.
-func (b bound) Name() string { return strings.TrimPrefix(fmt.Sprintf("%T", b.op), "*") }
+func (b boundOp) Name() string { return strings.TrimPrefix(fmt.Sprintf("%T", b.op), "*") }
 
 // Lane is where the Op belongs: most are work.
-func (b bound) Lane() store.Lane {
+func (b boundOp) Lane() store.Lane {
 	if l, ok := b.op.(interface{ Lane() store.Lane }); ok {
 		return l.Lane()
 	}
@@ -219,20 +219,20 @@ func (b bound) Lane() store.Lane {
 }
 
 // Weight is about how many rows and bytes the Op costs, for those who put batches together.
-func (b bound) Weight() (rows, bytes int) {
+func (b boundOp) Weight() (rows, bytes int) {
 	if w, ok := b.op.(interface{ Weight() (rows, bytes int) }); ok {
 		return w.Weight()
 	}
 	return 4, 1 << 10
 }
 
-func (b bound) Do(tx *store.Tx) error {
-	x := &Tx{DB: tx, Now: tx.Now, e: b.e, actor: b.by, stops: maxStops, began: tx.Cost()}
+func (b boundOp) Do(tx *store.Tx) error {
+	x := &Tx{DB: tx, Now: tx.Now, e: b.e, actor: b.by, stopsLeft: maxStops, began: tx.Cost()}
 	if err := b.op.Do(x); err != nil {
 		return err
 	}
-	if len(x.rings) > 0 || x.alarm != 0 || len(x.posts) > 0 || len(x.tally) > 0 {
-		tx.After(x.tell)
+	if len(x.rings) > 0 || x.alarm != 0 || len(x.postings) > 0 || len(x.observed) > 0 {
+		tx.After(x.afterCommit)
 	}
 	return nil
 }
@@ -242,35 +242,35 @@ type Tx struct {
 	DB  *store.Tx       // what is stored, and where changes are staged
 	Now perdure.Instant // of the batch
 
-	e     *Engine
-	actor *Actor     // named by the audit log; nil: the operation leaves no entry
-	began store.Cost // of the batch, when the operation began
-	stops int        // how many more runs this operation asks to stop; the watchdog does the rest
-	notes int        // how many notifications it has staged; see maxNotes
+	e         *Engine
+	actor     *Actor     // named by the audit log; nil: the operation leaves no entry
+	began     store.Cost // of the batch, when the operation began
+	stopsLeft int        // how many more runs this operation asks to stop; the watchdog does the rest
+	notified  int        // how many notifications it has staged; see maxNotified
 
-	todo     []followUp // see follow.go
-	ending   int        // ends that are being written
-	settling bool       // follow-ups are being done
+	followUps   []followUp // see follow.go
+	ending      int        // ends that are being written
+	inFollowUps bool       // follow-ups are being done
 
-	rings []doorbell.Topic // what rings once it is durable
-	alarm perdure.Instant  // the earliest alarm that was set
-	posts []Posting        // endpoints for which there is something then
-	tally []Change         // what is counted then
+	rings    []doorbell.Topic // what rings once it is durable
+	alarm    perdure.Instant  // the earliest alarm that was set
+	postings []Posting        // endpoints for which there is something then
+	observed []Change         // what is counted then
 }
 
 // tell rings the doorbells, and wakes the watchdog if it would sleep through an alarm that is stored now.
-func (tx *Tx) tell() {
+func (tx *Tx) afterCommit() {
 	for _, t := range tx.rings {
 		tx.e.bell.Ring(t)
 	}
-	if tx.alarm != 0 && int64(tx.alarm) < tx.e.sleep.Load() {
+	if tx.alarm != 0 && int64(tx.alarm) < tx.e.sleepUntil.Load() {
 		tx.e.wake()
 	}
-	if len(tx.posts) > 0 {
-		tx.e.posted.add(tx.posts)
+	if len(tx.postings) > 0 {
+		tx.e.posted.add(tx.postings)
 	}
-	if len(tx.tally) > 0 {
-		tx.e.counts.Observe(tx.tally)
+	if len(tx.observed) > 0 {
+		tx.e.observer.Observe(tx.observed)
 	}
 }
 
@@ -296,7 +296,7 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	}
 	*r = next
 	tx.DB.Runs.Put(next, lines)
-	if tx.e.counts != nil {
+	if tx.e.observer != nil {
 		tx.note(r, ev, lines)
 	}
 	if err := tx.notify(r, lines); err != nil {
@@ -320,14 +320,14 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 }
 
 // Sleep says until when the watchdog sleeps; whoever sets an alarm that rings earlier wakes it.
-func (e *Engine) Sleep(until perdure.Instant) { e.sleep.Store(int64(until)) }
+func (e *Engine) Sleep(until perdure.Instant) { e.sleepUntil.Store(int64(until)) }
 
 // Earlier is signalled when an alarm was set that rings before the watchdog means to wake.
-func (e *Engine) Earlier() <-chan struct{} { return e.kick }
+func (e *Engine) Earlier() <-chan struct{} { return e.wakeup }
 
 func (e *Engine) wake() {
 	select {
-	case e.kick <- struct{}{}:
+	case e.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -366,10 +366,10 @@ func refs(t perdure.TenantID, ids ...perdure.RunID) []store.Ref {
 // maxKnown bounds what is remembered; forgetting costs a look-up.
 const maxKnown = 10000
 
-// once remembers that something is stored, after the batch that stored it is durable.
-func (tx *Tx) once(key string, stage func() error) error {
+// ensureStored remembers that something is stored, after the batch that stored it is durable.
+func (tx *Tx) ensureStored(key string, stage func() error) error {
 	tx.e.mu.Lock()
-	known := tx.e.known[key]
+	known := tx.e.storedKeys[key]
 	tx.e.mu.Unlock()
 	if known {
 		return nil
@@ -380,10 +380,10 @@ func (tx *Tx) once(key string, stage func() error) error {
 	tx.DB.After(func() {
 		tx.e.mu.Lock()
 		defer tx.e.mu.Unlock()
-		if len(tx.e.known) >= maxKnown {
-			clear(tx.e.known)
+		if len(tx.e.storedKeys) >= maxKnown {
+			clear(tx.e.storedKeys)
 		}
-		tx.e.known[key] = true
+		tx.e.storedKeys[key] = true
 	})
 	return nil
 }

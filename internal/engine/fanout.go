@@ -112,7 +112,7 @@ func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, most int) (made int, do
 		}
 		f.Own = ""
 	}
-	for _, k := range hooks.to(f.ThreadID, f.Type) { // in the order of their ids
+	for _, k := range hooks.match(f.ThreadID, f.Type) { // in the order of their ids
 		w := &hooks.list[k]
 		if w.ID <= f.After || w.CreatedAt > f.At || (w.DisabledAt != 0 && w.DisabledAt < f.At) {
 			continue

@@ -10,7 +10,7 @@ import (
 // Follow-ups keep the cost of an end bounded. The end of a run can lead to the ends of others: its children
 // are asked to stop, and so are the losers of a group that it satisfies; one that has not started ends at
 // once, and leads to more. None of this is a call from an end to the next. Each end puts what follows from it
-// on a list, and the list is worked off by Tx.followUp when the first end is written.
+// on a list, and the list is worked off by Tx.runFollowUps when the first end is written.
 //
 // An operation that has spent its budget stops there. What is left is stored with the rows that the ends
 // write anyway: a run has Cascade set, with the key of the last child that was asked, and a group has an
@@ -25,36 +25,33 @@ type followUp struct {
 
 // How much of what follows is done in one operation, and how much of it at a time.
 const (
-	maxStops  = 256 // runs that are asked to stop
-	groupPart = 64  // members of a gathering at a time
+	maxStops      = 256 // runs that are asked to stop
+	maxGroupChunk = 64  // members of a gathering at a time
 
-	stopsOf = 100 // of one parent, before the next one has its turn
+	maxStopsPerParent = 100 // of one parent, before the next one has its turn
 )
 
 // part is how many members are dealt with between two looks at the budget.
-func (tx *Tx) part() int { return max(1, min(groupPart, tx.DB.OpRows()/16)) }
+func (tx *Tx) chunk() int { return max(1, min(maxGroupChunk, tx.DB.OpRows()/16)) }
 
-func (tx *Tx) follow(f followUp) { tx.todo = append(tx.todo, f) }
+func (tx *Tx) addFollowUp(f followUp) { tx.followUps = append(tx.followUps, f) }
 
-// spent tells whether the operation has used up its budget.
-func (tx *Tx) spent() bool {
+// OverBudget tells whether the operation has used up its budget.
+func (tx *Tx) OverBudget() bool {
 	c := tx.DB.Cost().Minus(tx.began)
-	return tx.stops <= 0 || c.Written >= tx.DB.OpRows() || c.Bytes >= store.OpBytes || tx.DB.Late()
+	return tx.stopsLeft <= 0 || c.Written >= tx.DB.OpRows() || c.Bytes >= store.OpBytes || tx.DB.Late()
 }
 
-// Spent tells whether an operation that goes on by itself, a sweep, should stop here.
-func (tx *Tx) Spent() bool { return tx.spent() }
-
-// followUp does what follows from the ends that were written, one after the other. Inside of an end, and of a
+// runFollowUps does what follows from the ends that were written, one after the other. Inside of an end, and of a
 // follow-up, it does nothing: the outermost one does. It tells whether there was anything.
-func (tx *Tx) followUp() (did bool, err error) {
-	if tx.ending > 0 || tx.settling || len(tx.todo) == 0 {
+func (tx *Tx) runFollowUps() (did bool, err error) {
+	if tx.ending > 0 || tx.inFollowUps || len(tx.followUps) == 0 {
 		return false, nil
 	}
-	tx.settling = true
-	defer func() { tx.settling, tx.todo = false, nil }()
-	for i := 0; i < len(tx.todo); i++ {
-		if f := tx.todo[i]; f.group != "" {
+	tx.inFollowUps = true
+	defer func() { tx.inFollowUps, tx.followUps = false, nil }()
+	for i := 0; i < len(tx.followUps); i++ {
+		if f := tx.followUps[i]; f.group != "" {
 			err = releaseGroup(tx, f.tenant, f.group)
 		} else {
 			err = stopChildrenOf(tx, f.tenant, f.run)
@@ -78,8 +75,8 @@ func stopChildrenOf(tx *Tx, t perdure.TenantID, id perdure.RunID) error {
 // StopChildren asks some of an ended run's live children to stop, and notes how far it came.
 func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 	how := perdure.CascadeAdvanced{More: true, After: r.Stopped}
-	if !tx.spent() {
-		limit := max(1, min(stopsOf, tx.stops, tx.DB.OpRows()/16))
+	if !tx.OverBudget() {
+		limit := max(1, min(maxStopsPerParent, tx.stopsLeft, tx.DB.OpRows()/16))
 		children, next, done, err := tx.DB.Runs.LiveChildren(r.Tenant, r.ID, r.Stopped, limit)
 		if err != nil {
 			return 0, err
@@ -113,9 +110,9 @@ func stopRun(tx *Tx, t perdure.TenantID, id perdure.RunID, reason string) (asked
 		if err != nil || !ok || r.State.Terminal() || r.Cancel.RequestedAt != 0 {
 			return err
 		}
-		tx.stops--
+		tx.stopsLeft--
 		asked = true
-		return askToStop(tx, &r, reason)
+		return requestCancel(tx, &r, reason)
 	})
 	var refused *perdure.Error
 	if store.Locked(err) { // what led to this is tried again later
@@ -146,8 +143,8 @@ func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
 	case g.State == perdure.GroupSatisfied && g.OnLosers == "cancel":
 		reason = "another run of its group was enough"
 	}
-	for g.Next < len(members) && !tx.spent() {
-		part := members[g.Next:min(g.Next+tx.part(), len(members))]
+	for g.Next < len(members) && !tx.OverBudget() {
+		part := members[g.Next:min(g.Next+tx.chunk(), len(members))]
 		if reason != "" {
 			if err := tx.DB.Runs.Load(t, part); err != nil {
 				return err

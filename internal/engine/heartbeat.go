@@ -40,7 +40,7 @@ func (op *Heartbeat) Do(tx *Tx) error {
 	if len(op.Beats) > perdure.MaxBatch {
 		return &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
 	}
-	if err := noteWorker(tx, op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
 	for _, b := range op.Beats {
@@ -90,7 +90,7 @@ func heartbeat(tx *Tx, r *perdure.Run, b BeatOf) error {
 		return err
 	}
 	if first {
-		return tellParentStarted(tx, r)
+		return notifyParentStarted(tx, r)
 	}
 	return nil
 }

@@ -16,14 +16,14 @@ const hookTTL = 500 * time.Millisecond
 // maxHooked bounds how many tenants with endpoints are known as a set. Where there are more, each is looked at.
 const maxHooked = 1000
 
-// hooks remembers the endpoints of tenants, so that a line which nobody asked for costs no look: one look at who has any
+// webhookCache remembers the endpoints of tenants, so that a line which nobody asked for costs no look: one look at who has any
 // is for all tenants, and the endpoints of those who have are read one tenant at a time.
-type hooks struct {
-	mu      sync.Mutex
-	changes int64 // how often something was forgotten: what was read before that is not remembered
-	hooked  cachedTenants
-	tenants map[perdure.TenantID]cachedHooks
-	there   map[perdure.WebhookID]runHook // endpoints of runs
+type webhookCache struct {
+	mu        sync.Mutex
+	changes   int64 // how often something was forgotten: what was read before that is not remembered
+	withHooks cachedTenants
+	tenants   map[perdure.TenantID]cachedHooks
+	runHooks  map[perdure.WebhookID]runHook // endpoints of runs
 }
 
 // A runHook is what is known of an endpoint of runs.
@@ -38,9 +38,9 @@ type cached struct {
 	by    int64
 }
 
-// good tells whether a batch may go by it. One that is decided again goes by what was read since: its instant is that of
+// fresh tells whether a batch may go by it. One that is decided again goes by what was read since: its instant is that of
 // the first try, and what it remembered may be why.
-func (c cached) good(tx *Tx) bool { return tx.Now < c.until && (!tx.DB.Again || c.by >= tx.DB.Number) }
+func (c cached) fresh(tx *Tx) bool { return tx.Now < c.until && (!tx.DB.Again || c.by >= tx.DB.Number) }
 
 type cachedTenants struct {
 	cached
@@ -88,8 +88,8 @@ func newRoutes(list []perdure.Webhook) *routes {
 	return r
 }
 
-// to gives the places in the list of the endpoints that are told of a line of a run on a thread, in order.
-func (r *routes) to(thread perdure.ThreadID, line string) (out []int) {
+// match gives the places in the list of the endpoints that are told of a line of a run on a thread, in order.
+func (r *routes) match(thread perdure.ThreadID, line string) (out []int) {
 	add := func(places []int) {
 		for _, i := range places {
 			if w := &r.list[i]; w.ThreadID == "" || w.ThreadID == thread {
@@ -109,13 +109,13 @@ func (r *routes) to(thread perdure.ThreadID, line string) (out []int) {
 	return slices.Compact(out)
 }
 
-// of gives a tenant's registered endpoints that are told of something.
-func (h *hooks) of(tx *Tx, t perdure.TenantID) (*routes, error) {
+// routesOf gives a tenant's registered endpoints that are told of something.
+func (h *webhookCache) routesOf(tx *Tx, t perdure.TenantID) (*routes, error) {
 	h.mu.Lock()
-	hooked, c, changes := h.hooked, h.tenants[t], h.changes
+	hooked, c, changes := h.withHooks, h.tenants[t], h.changes
 	h.mu.Unlock()
 	now := cached{tx.Now.Add(hookTTL), tx.DB.Number}
-	if !hooked.good(tx) {
+	if !hooked.fresh(tx) {
 		list, err := tx.DB.Webhooks.Tenants(maxHooked + 1)
 		if err != nil {
 			return nil, err
@@ -126,14 +126,14 @@ func (h *hooks) of(tx *Tx, t perdure.TenantID) (*routes, error) {
 		}
 		h.mu.Lock()
 		if h.changes == changes {
-			h.hooked = hooked
+			h.withHooks = hooked
 		}
 		h.mu.Unlock()
 	}
 	if !hooked.set[t] && !hooked.many {
 		return noRoutes, nil
 	}
-	if c.good(tx) {
+	if c.fresh(tx) {
 		return c.routes, nil
 	}
 	all, err := tx.DB.Webhooks.List(t)
@@ -153,43 +153,43 @@ func (h *hooks) of(tx *Tx, t perdure.TenantID) (*routes, error) {
 }
 
 // forget has what is known of endpoints read anew.
-func (h *hooks) forget(t perdure.TenantID) {
+func (h *webhookCache) forget(t perdure.TenantID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.changes++
-	h.hooked = cachedTenants{}
+	h.withHooks = cachedTenants{}
 	delete(h.tenants, t)
-	clear(h.there)
+	clear(h.runHooks)
 }
 
-// isThere tells whether the endpoint of a run is known to be there, and otherwise as of when it is not.
-func (h *hooks) isThere(tx *Tx, id perdure.WebhookID) (ok bool, changes int64) {
+// exists tells whether the endpoint of a run is known to be there, and otherwise as of when it is not.
+func (h *webhookCache) exists(tx *Tx, id perdure.WebhookID) (ok bool, changes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !tx.DB.Again && tx.Now < h.there[id].until, h.changes
+	return !tx.DB.Again && tx.Now < h.runHooks[id].until, h.changes
 }
 
 // needed tells until when the endpoint of a run is known to be needed, or zero.
-func (h *hooks) needed(tx *Tx, id perdure.WebhookID) perdure.Instant {
+func (h *webhookCache) needed(tx *Tx, id perdure.WebhookID) perdure.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if x := h.there[id]; !tx.DB.Again && tx.Now < x.until {
+	if x := h.runHooks[id]; !tx.DB.Again && tx.Now < x.until {
 		return x.needed
 	}
 	return 0
 }
 
-// saw remembers that it is there, and until when it is needed, unless something was changed since.
-func (h *hooks) saw(id perdure.WebhookID, now, needed perdure.Instant, changes int64) {
+// remember records that it is there, and until when it is needed, unless something was changed since.
+func (h *webhookCache) remember(id perdure.WebhookID, now, needed perdure.Instant, changes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.changes != changes {
 		return
 	}
-	if len(h.there) >= maxKnown || h.there == nil {
-		h.there = make(map[perdure.WebhookID]runHook)
+	if len(h.runHooks) >= maxKnown || h.runHooks == nil {
+		h.runHooks = make(map[perdure.WebhookID]runHook)
 	}
-	h.there[id] = runHook{now.Add(hookTTL), needed}
+	h.runHooks[id] = runHook{now.Add(hookTTL), needed}
 }
 
 // A Posting says that there is something to send to an endpoint, or that there may be. With no endpoint, an event waits for its fan-out.
@@ -240,5 +240,5 @@ func (e *Engine) TakePosted() []Posting {
 
 // post says, once it is durable, that there is something for an endpoint.
 func (tx *Tx) post(t perdure.TenantID, w perdure.WebhookID, anew bool) {
-	tx.posts = append(tx.posts, Posting{t, w, anew})
+	tx.postings = append(tx.postings, Posting{t, w, anew})
 }

@@ -51,14 +51,14 @@ func (op *CreateKey) Do(tx *Tx) error {
 	}
 	op.Secret = "" // of a try that was not written
 	if op.Maker != nil {
-		made := op.shape(tx.Now)
+		made := op.newKey(tx.Now)
 		if err := op.Maker.MayMake(&made); err != nil {
 			return err
 		}
 	}
 	var err error
 	op.Created, err = underKey(tx, op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL}, func() (string, error) {
-		if err := op.make(tx); err != nil {
+		if err := op.create(tx); err != nil {
 			return "", err
 		}
 		return op.Key.ID, auditKey(tx, perdure.AuditKeyCreate, &op.Key)
@@ -73,8 +73,8 @@ func (op *CreateKey) Do(tx *Tx) error {
 	return err
 }
 
-// shape is the key that is to be made, without its id and its secret.
-func (op *CreateKey) shape(now perdure.Instant) perdure.Key {
+// newKey is the key that is to be made, without its id and its secret.
+func (op *CreateKey) newKey(now perdure.Instant) perdure.Key {
 	k := perdure.Key{Tenant: op.Tenant, Name: op.Name, Platform: op.Platform, Scopes: op.Scopes, CreatedAt: now}
 	if op.TTL > 0 {
 		k.ExpiresAt = now.Add(time.Duration(op.TTL))
@@ -91,8 +91,8 @@ func auditKey(tx *Tx, action string, k *perdure.Key) error {
 	return tx.audit(t, action, k.ID, "name", k.Name, "scopes", k.Scopes, "platform", k.Platform, "expires_at", k.ExpiresAt)
 }
 
-// draw draws the id and the secret of the key.
-func (op *CreateKey) draw(random io.Reader, now perdure.Instant) error {
+// generate makes the id and the secret of the key.
+func (op *CreateKey) generate(random io.Reader, now perdure.Instant) error {
 	var raw [38]byte // 6 of its id, 32 of its secret
 	if _, err := io.ReadFull(random, raw[:]); err != nil {
 		return err
@@ -100,13 +100,13 @@ func (op *CreateKey) draw(random io.Reader, now perdure.Instant) error {
 	id := hex.EncodeToString(raw[:6])
 	body := "prd_" + id + "_" + hex.EncodeToString(raw[6:])
 	op.Secret = fmt.Sprintf("%s_%08x", body, crc32.ChecksumIEEE([]byte(body)))
-	op.Key = op.shape(now)
+	op.Key = op.newKey(now)
 	op.Key.ID, op.Key.Hash = id, store.Digest(op.Secret)
 	return nil
 }
 
-func (op *CreateKey) make(tx *Tx) error {
-	if err := op.draw(tx.e.random, tx.Now); err != nil {
+func (op *CreateKey) create(tx *Tx) error {
+	if err := op.generate(tx.e.random, tx.Now); err != nil {
 		return err
 	}
 	if _, ok, err := tx.DB.Tenants.Get(op.Tenant); err != nil {
@@ -150,7 +150,7 @@ func (op *Bootstrap) Do(tx *Tx) error {
 	if err := perdure.CheckName("name", made.Name); err != nil {
 		return err
 	}
-	if err := made.make(tx); err != nil {
+	if err := made.create(tx); err != nil {
 		return err
 	}
 	if first == "" {

@@ -30,8 +30,8 @@ func keepLateResult(tx *Tx, r *perdure.Run, l perdure.LateResult, result json.Ra
 	return true, tx.Apply(r, perdure.LateResultKept{Late: l})
 }
 
-// tellOriginal keeps a retry's result as a late result of the run that it retries.
-func tellOriginal(tx *Tx, r *perdure.Run) error {
+// keepResultForOriginal keeps a retry's result as a late result of the run that it retries.
+func keepResultForOriginal(tx *Tx, r *perdure.Run) error {
 	if r.RetryOf == "" || r.State != perdure.Completed {
 		return nil
 	}

@@ -26,10 +26,10 @@ type Observer interface{ Observe([]Change) }
 // Try calls f as an operation of its own inside the operation, as the store's does. Of an f that fails nothing is
 // counted, and what follows from its ends is forgotten.
 func (tx *Tx) Try(f func() error) error {
-	tally, todo, ending, settling := len(tx.tally), len(tx.todo), tx.ending, tx.settling
+	tally, todo, ending, settling := len(tx.observed), len(tx.followUps), tx.ending, tx.inFollowUps
 	err := tx.DB.Try(f)
 	if err != nil {
-		tx.tally, tx.todo, tx.ending, tx.settling = tx.tally[:tally], tx.todo[:min(todo, len(tx.todo))], ending, settling
+		tx.observed, tx.followUps, tx.ending, tx.inFollowUps = tx.observed[:tally], tx.followUps[:min(todo, len(tx.followUps))], ending, settling
 	}
 	return err
 }
@@ -60,7 +60,7 @@ func (tx *Tx) note(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
 		default:
 			continue
 		}
-		tx.tally = append(tx.tally, c)
+		tx.observed = append(tx.observed, c)
 	}
 }
 
@@ -75,5 +75,5 @@ func countAttempt(tx *Tx, s *Sent) {
 	case s.Status == 0:
 		c.Reason = "unreachable"
 	}
-	tx.tally = append(tx.tally, c)
+	tx.observed = append(tx.observed, c)
 }

@@ -37,7 +37,7 @@ func (q Runs) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) (d 
 		if d.Progress, err = v.Values.Resolve(t, r.Progress); err != nil {
 			return err
 		}
-		d.Fallback = inFull(r.Fallback, r.Progress, d.Progress)
+		d.Fallback = expandFallback(r.Fallback, r.Progress, d.Progress)
 		return nil
 	})
 	return d, err
@@ -76,10 +76,10 @@ func (q Runs) Ended(t perdure.TenantID, id perdure.RunID) (d Detail, ok bool) {
 // maxDepth is how deep the API takes a value to be nested.
 const maxDepth = 64
 
-// inFull gives a fallback with its partial findings, which stand in it as a reference when they are large. A fallback is
+// expandFallback gives a fallback with its partial findings, which stand in it as a reference when they are large. A fallback is
 // a value as any other, which its parent may record: findings that fill one by themselves are left out, and the run has
 // them as its progress.
-func inFull(fallback, progress, full perdure.Value) perdure.Value {
+func expandFallback(fallback, progress, full perdure.Value) perdure.Value {
 	if progress == "" {
 		return fallback
 	}
@@ -90,14 +90,14 @@ func inFull(fallback, progress, full perdure.Value) perdure.Value {
 	switch {
 	case !found:
 		return fallback
-	case len(fallback)-len(short)+len(long) > perdure.MaxValue || deeper(long, maxDepth-1):
+	case len(fallback)-len(short)+len(long) > perdure.MaxValue || nestedDeeper(long, maxDepth-1):
 		return perdure.Value(before + `"partial_cut":true` + after)
 	}
 	return perdure.Value(before + `"partial":` + string(long) + after)
 }
 
-// deeper tells whether JSON is nested deeper than that.
-func deeper(text []byte, than int) bool {
+// nestedDeeper tells whether JSON is nested deeper than that.
+func nestedDeeper(text []byte, than int) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -295,14 +295,14 @@ func (q Runs) History(ctx context.Context, t perdure.TenantID, id perdure.RunID,
 		if ms, err = v.Threads.Messages(t, r.ThreadID, after, limit); err != nil {
 			return err
 		}
-		ms, err = inWords(v, ms, GrantMax)
+		ms, err = resolveMessages(v, ms, GrantMax)
 		return err
 	})
 	return ms, err
 }
 
-// inWords puts the values of messages in full: of the first one, and of those after it while all of them hold no more than so many bytes.
-func inWords(v *store.View, ms []perdure.ThreadMessage, bytes int) (_ []perdure.ThreadMessage, err error) {
+// resolveMessages puts the values of messages in full: of the first one, and of those after it while all of them hold no more than so many bytes.
+func resolveMessages(v *store.View, ms []perdure.ThreadMessage, bytes int) (_ []perdure.ThreadMessage, err error) {
 	for i := range ms {
 		m := &ms[i]
 		if m.Content, err = v.Values.Resolve(m.Tenant, m.Content); err != nil {
@@ -375,7 +375,7 @@ func (q Threads) Get(ctx context.Context, t perdure.TenantID, id perdure.ThreadI
 		if th.Metadata, err = v.Values.Resolve(t, th.Metadata); err != nil {
 			return err
 		}
-		ms, err = inWords(v, ms, threadMax)
+		ms, err = resolveMessages(v, ms, threadMax)
 		return err
 	})
 	return th, ms, err

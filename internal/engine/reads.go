@@ -30,6 +30,6 @@ type Reads struct {
 	Health      Health
 }
 
-func readsOf(e *Engine) Reads {
+func newReads(e *Engine) Reads {
 	return Reads{Runs{e}, Threads{e}, DeadLetters{e}, Webhooks{e}, Tenants{e}, Keys{e}, Health{e}}
 }

@@ -17,8 +17,8 @@ type Repair struct{ Rule, What, Why string }
 // maxAside is longer than an alarm is ever put off.
 const maxAside = time.Hour
 
-// Mend looks whether a live run is where it should be.
-func (tx *Tx) Mend(r *perdure.Run) (Repair, error) {
+// RepairRun looks whether a live run is where it should be.
+func (tx *Tx) RepairRun(r *perdure.Run) (Repair, error) {
 	if r.Damage != nil {
 		return tx.EndDamaged(r)
 	}
@@ -41,13 +41,13 @@ func (tx *Tx) Mend(r *perdure.Run) (Repair, error) {
 		}
 		if parent.State.Terminal() && !parent.Cascade {
 			why := fmt.Sprintf("its parent %s, which it may not outlive, is %s", r.ParentID, parent.State)
-			return Repair{"resume-replay", "asked to stop", why}, askToStop(tx, r, "its parent ended")
+			return Repair{"resume-replay", "asked to stop", why}, requestCancel(tx, r, "its parent ended")
 		}
 	}
 	if r.State != perdure.Suspended {
 		return Repair{}, nil
 	}
-	return mendWaits(tx, r)
+	return repairWaits(tx, r)
 }
 
 // missingParts names what of a run's surroundings is gone.
@@ -71,31 +71,31 @@ func missingParts(tx *Tx, r *perdure.Run) (string, error) {
 	return "", nil
 }
 
-// mendWaits wakes a suspended run one of whose waits is over, or should be.
-func mendWaits(tx *Tx, r *perdure.Run) (Repair, error) {
+// repairWaits wakes a suspended run one of whose waits is over, or should be.
+func repairWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 	before := *r
 	var did Repair
 	err := tx.Try(func() (err error) {
-		if did, err = mendedWaits(tx, r); err != nil || did.Rule == "" {
+		if did, err = findAndRepairWait(tx, r); err != nil || did.Rule == "" {
 			return err
 		}
 		// Its children were read after it: what does not fit may be what has happened meanwhile.
 		moved, err := tx.DB.Runs.Moved(&before)
 		if err == nil && moved {
-			err = errMoved
+			err = errRunChanged
 		}
 		return err
 	})
-	if errors.Is(err, errMoved) {
+	if errors.Is(err, errRunChanged) {
 		*r = before
 		return Repair{}, nil
 	}
 	return did, err
 }
 
-var errMoved = errors.New("the run has moved on")
+var errRunChanged = errors.New("the run has moved on")
 
-func mendedWaits(tx *Tx, r *perdure.Run) (Repair, error) {
+func findAndRepairWait(tx *Tx, r *perdure.Run) (Repair, error) {
 	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return Repair{}, err
@@ -133,8 +133,8 @@ func mendedWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 	return Repair{}, nil
 }
 
-// MendGathering closes an open chord or group whose condition holds.
-func (tx *Tx) MendGathering(g *perdure.Group) (Repair, error) {
+// RepairGathering closes an open chord or group whose condition holds.
+func (tx *Tx) RepairGathering(g *perdure.Group) (Repair, error) {
 	if g.Kind == perdure.GroupChord && g.AlarmAt != 0 {
 		return Repair{}, nil // it is telling the results already
 	}
@@ -154,11 +154,11 @@ func (tx *Tx) MendGathering(g *perdure.Group) (Repair, error) {
 	return did, tx.closeGathering(g)
 }
 
-// LookAtItem is what an inbox item's alarm is for: the row of an item whose epoch is over is made pending again (W1), one
+// HandleItemAlarm is what an inbox item's alarm is for: the row of an item whose epoch is over is made pending again (W1), one
 // that satisfies an open wait wakes the run (W9), one that nobody will ever read is skipped (W9). Everything else is
 // looked at again later. What changes nothing for the run is written to the item alone, so that a run with many items
 // is not held up by their alarms.
-func (tx *Tx) LookAtItem(i perdure.Item, held bool) (did Repair, err error) {
+func (tx *Tx) HandleItemAlarm(i perdure.Item, held bool) (did Repair, err error) {
 	p := tx.Policy()
 	r, ok, err := tx.DB.Runs.Get(i.Tenant, i.RunID)
 	if err != nil {
@@ -211,8 +211,8 @@ func skipItem(tx *Tx, r *perdure.Run, exists bool, i perdure.Item) (Repair, erro
 	return did, tx.Apply(r, perdure.ItemExpired{})
 }
 
-// PutOffItem has an inbox item looked at later: looking at it now makes an error.
-func (tx *Tx) PutOffItem(i perdure.Item, until perdure.Instant) error {
+// PostponeItemAlarm has an inbox item looked at later: looking at it now makes an error.
+func (tx *Tx) PostponeItemAlarm(i perdure.Item, until perdure.Instant) error {
 	later := i
 	later.AlarmAt = until
 	tx.DB.Inbox.Move(i, later)

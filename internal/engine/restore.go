@@ -77,7 +77,7 @@ func (op *Restoring) adoption(epoch int64, now perdure.Instant) store.Adoption {
 func (op *Restoring) more(e *Engine, generation int64, now perdure.Instant) (keys []perdure.Key, audits []perdure.AuditEntry, err error) {
 	if op.RevokeKeys {
 		made := CreateKey{Tenant: op.Tenant, Name: "admin", Scopes: perdure.Scopes, Platform: true}
-		if err := made.draw(e.random, now); err != nil {
+		if err := made.generate(e.random, now); err != nil {
 			return nil, nil, err
 		}
 		op.Key, op.Secret = made.Key, made.Secret

@@ -19,7 +19,7 @@ import (
 // A round has a bound, and so has the number of places of a poll. Where a queue has more kinds, or the store more
 // tenants, than a poll looks at, the next poll begins behind them: the engine remembers where, for all polls.
 const (
-	maxLooks   = 1000 // places of one poll
+	maxPlaces  = 1000 // places of one poll
 	maxKinds   = 64   // kinds of a queue in one round, of a poll that names none
 	maxTenants = 64   // tenants of one round
 )
@@ -29,11 +29,11 @@ type search struct {
 	op *Claim
 	tx *Tx
 
-	tenants circle[perdure.TenantID]
+	tenants roundRobin[perdure.TenantID]
 	first   perdure.TenantID // the first tenant that was looked at
 	round   []*walk
 	walks   []*walk // of all rounds
-	looks   int     // places that were looked at
+	visited int     // places that were looked at
 }
 
 // A walk goes through places of one tenant in claim order.
@@ -55,14 +55,14 @@ type place struct {
 // kindsOf goes through the kinds of a queue that have something to claim.
 type kindsOf struct {
 	queue string
-	circle[string]
+	roundRobin[string]
 }
 
 // begin prepares the first round.
 func (op *Claim) begin(tx *Tx) *search {
 	s := &search{op: op, tx: tx}
 	if op.AnyTenant {
-		s.tenants.from(perdure.TenantID(tx.e.turns.last(tenantTurns)))
+		s.tenants.from(perdure.TenantID(tx.e.cursors.get(tenantCursor)))
 	}
 	return s
 }
@@ -71,11 +71,11 @@ func (op *Claim) begin(tx *Tx) *search {
 // looks at.
 func (s *search) next(limit int) ([]perdure.Run, error) {
 	for {
-		found, err := s.deal(limit)
+		found, err := s.takeInTurn(limit)
 		if err != nil || len(found) > 0 {
 			return found, err
 		}
-		if s.looks >= maxLooks {
+		if s.visited >= maxPlaces {
 			return nil, nil
 		}
 		if more, err := s.nextRound(); err != nil || !more {
@@ -84,8 +84,8 @@ func (s *search) next(limit int) ([]perdure.Run, error) {
 	}
 }
 
-// deal takes runs from the tenants of the round in turn.
-func (s *search) deal(limit int) (found []perdure.Run, err error) {
+// takeInTurn takes runs from the tenants of the round in turn.
+func (s *search) takeInTurn(limit int) (found []perdure.Run, err error) {
 	for progress := true; progress; {
 		progress = false
 		for _, w := range s.round {
@@ -154,12 +154,12 @@ func (s *search) nextRound() (bool, error) {
 		s.tenants.done = true
 	}
 	for _, t := range tenants {
-		if s.looks >= maxLooks {
+		if s.visited >= maxPlaces {
 			break
 		}
 		s.tenants.at = t // those behind it come with the next poll
 		if err := checkGrantable(s.tx, t); perdure.CodeOf(err) == perdure.CodeNoSigner && s.op.AnyTenant {
-			s.looks++
+			s.visited++
 			continue // nobody else waits for that
 		} else if err != nil {
 			return false, err
@@ -168,7 +168,7 @@ func (s *search) nextRound() (bool, error) {
 		for _, q := range s.op.Queues {
 			k := &kindsOf{queue: q}
 			if k.done = len(s.op.Kinds) > 0; !k.done {
-				k.from(s.tx.e.turns.last(kindTurns(t, q)))
+				k.from(s.tx.e.cursors.get(kindCursor(t, q)))
 			}
 			w.kinds = append(w.kinds, k)
 		}
@@ -182,7 +182,7 @@ func (s *search) nextRound() (bool, error) {
 	if s.op.AnyTenant && len(tenants) > 0 && s.tenants.at != tenants[len(tenants)-1] {
 		s.tenants.done = false
 	}
-	return len(s.round) > 0 || s.op.AnyTenant && !s.tenants.done && s.looks < maxLooks, nil
+	return len(s.round) > 0 || s.op.AnyTenant && !s.tenants.done && s.visited < maxPlaces, nil
 }
 
 // look adds a walk to the round: of each queue the kinds that the poll names, or those that come next. tenants is how many
@@ -197,7 +197,7 @@ func (s *search) look(w *walk, tenants int) error {
 				continue
 			}
 			var err error
-			limit := max(1, min(maxKinds, maxLooks/len(w.kinds)))
+			limit := max(1, min(maxKinds, maxPlaces/len(w.kinds)))
 			kinds, err = k.next(limit, func(after string, limit int) ([]string, bool, error) {
 				return s.tx.DB.Claims.Kinds(w.tenant, k.queue, after, limit)
 			})
@@ -213,7 +213,7 @@ func (s *search) look(w *walk, tenants int) error {
 	for _, p := range pairs {
 		w.places = append(w.places, &place{ClaimQueue: open(w.tenant, p.queue, p.kind), topic: doorbell.Queue(w.tenant, p.queue).Of(p.kind)})
 	}
-	s.looks += max(1, len(pairs))
+	s.visited += max(1, len(pairs))
 	s.round, s.walks = append(s.round, w), append(s.walks, w)
 	return nil
 }
@@ -231,7 +231,7 @@ func pageFor(slots, places int) int {
 // finish rings for what the poll leaves, and remembers where the next one begins.
 func (s *search) finish() {
 	granted := len(s.op.Grants)
-	turns := make(map[string]string)
+	cursors := make(map[string]string)
 	for _, w := range s.walks {
 		for _, p := range w.places {
 			if p.More() {
@@ -244,40 +244,40 @@ func (s *search) finish() {
 		for _, k := range w.kinds {
 			if k.done {
 				if k.start != "" {
-					turns[kindTurns(w.tenant, k.queue)] = ""
+					cursors[kindCursor(w.tenant, k.queue)] = ""
 				}
 				continue
 			}
-			turns[kindTurns(w.tenant, k.queue)] = k.at
+			cursors[kindCursor(w.tenant, k.queue)] = k.at
 			if granted > 0 {
 				s.tx.ring(doorbell.Queue(w.tenant, k.queue))
 			}
 		}
 	}
-	began := s.finishTenants(turns)
-	if len(turns) == 0 && began == s.op.began {
+	began := s.finishTenants(cursors)
+	if len(cursors) == 0 && began == s.op.began {
 		return
 	}
 	s.tx.DB.After(func() {
 		s.op.began = began
-		s.tx.e.turns.set(turns)
+		s.tx.e.cursors.set(cursors)
 	})
 }
 
 // finishTenants says with which tenant the next poll begins: behind the one that had the last grant, or behind those that
 // were looked at in vain. A poll that found nothing looks at the rest of the tenants too, once round.
-func (s *search) finishTenants(turns map[string]string) (began perdure.TenantID) {
+func (s *search) finishTenants(cursors map[string]string) (began perdure.TenantID) {
 	if !s.op.AnyTenant {
 		return ""
 	}
 	granted := len(s.op.Grants)
 	switch {
 	case granted > 0:
-		turns[tenantTurns] = string(s.op.Grants[granted-1].Run.Tenant)
+		cursors[tenantCursor] = string(s.op.Grants[granted-1].Run.Tenant)
 	case s.tenants.done:
 		return ""
 	default:
-		turns[tenantTurns] = string(s.tenants.at)
+		cursors[tenantCursor] = string(s.tenants.at)
 		if began = s.op.began; began == "" {
 			began = s.first
 		} else if s.passed(began) {
@@ -299,16 +299,16 @@ func (s *search) passed(t perdure.TenantID) bool {
 	return slices.ContainsFunc(s.walks, func(w *walk) bool { return w.tenant == t })
 }
 
-// A circle goes through names in order, from behind one of them to the end and then from the beginning up to it.
-type circle[T ~string] struct {
+// A roundRobin goes through names in order, from behind one of them to the end and then from the beginning up to it.
+type roundRobin[T ~string] struct {
 	start, at     T
 	wrapped, done bool
 }
 
-func (c *circle[T]) from(start T) { c.start, c.at = start, start }
+func (c *roundRobin[T]) from(start T) { c.start, c.at = start, start }
 
 // next gives the names that come next, at most limit. ready gives those behind a name, and whether there are more.
-func (c *circle[T]) next(limit int, ready func(after T, limit int) ([]T, bool, error)) (out []T, err error) {
+func (c *roundRobin[T]) next(limit int, ready func(after T, limit int) ([]T, bool, error)) (out []T, err error) {
 	for !c.done && len(out) < limit {
 		names, more, err := ready(c.at, limit-len(out))
 		if err != nil {
@@ -333,26 +333,26 @@ func (c *circle[T]) next(limit int, ready func(after T, limit int) ([]T, bool, e
 	return out, nil
 }
 
-// turns remembers where polls left off. It is bounded, and forgetting costs a turn.
-type turns struct {
+// pollCursors remembers where polls left off. It is bounded, and forgetting costs a turn.
+type pollCursors struct {
 	mu sync.Mutex
 	at map[string]string
 }
 
-const tenantTurns = "tenants"
+const tenantCursor = "tenants"
 
-func kindTurns(t perdure.TenantID, queue string) string {
+func kindCursor(t perdure.TenantID, queue string) string {
 	return "kinds\x00" + string(t) + "\x00" + queue
 }
 
-func (t *turns) last(key string) string {
+func (t *pollCursors) get(key string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.at[key]
 }
 
 // set remembers names by their keys; an empty one is forgotten.
-func (t *turns) set(names map[string]string) {
+func (t *pollCursors) set(names map[string]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.at == nil || len(t.at) >= maxKnown {

@@ -29,7 +29,7 @@ func signRun(tx *Tx, r *perdure.Run) error {
 		}
 		if required || !orig.Signature.IsZero() {
 			if err := checkSignature(tx, &orig); err != nil {
-				return unlessForged(err)
+				return ignoreInvalidSignature(err)
 			}
 		}
 	}
@@ -44,16 +44,16 @@ func signRun(tx *Tx, r *perdure.Run) error {
 // requiresSignature tells whether a tenant's runs have to be signed: the store says so, or the configuration, which nobody changes who
 // can change the store.
 func requiresSignature(tx *Tx, t perdure.TenantID) (bool, error) {
-	if tx.e.demands(t) {
+	if tx.e.signingConfigured(t) {
 		return true, nil
 	}
 	row, _, err := tx.DB.Tenants.Get(t)
 	return row.Signed, err
 }
 
-// demands tells whether the configuration has a tenant's runs signed.
-func (e *Engine) demands(t perdure.TenantID) bool {
-	return slices.Contains(e.demanded, t) || slices.Contains(e.demanded, AnyTenant)
+// signingConfigured tells whether the configuration has a tenant's runs signed.
+func (e *Engine) signingConfigured(t perdure.TenantID) bool {
+	return slices.Contains(e.signingRequired, t) || slices.Contains(e.signingRequired, AnyTenant)
 }
 
 // AnyTenant stands for every tenant where some have to be named.
@@ -98,8 +98,8 @@ func checkUnended(tx *Tx, r *perdure.Run) error {
 	return err
 }
 
-// unlessForged drops the finding that a run is not what was accepted, and no other error.
-func unlessForged(err error) error {
+// ignoreInvalidSignature drops the finding that a run is not what was accepted, and no other error.
+func ignoreInvalidSignature(err error) error {
 	if perdure.CodeOf(err) == perdure.CodeSignatureInvalid {
 		return nil
 	}
@@ -131,18 +131,18 @@ func checkGrantable(tx *Tx, t perdure.TenantID) error {
 	if tx.e.signer != nil {
 		return nil
 	}
-	required, err := tx.e.strict.has(tx, t)
+	required, err := tx.e.signing.requires(tx, t)
 	if err == nil && required {
 		err = noSigner()
 	}
 	return err
 }
 
-// turnAwayUnsigned ends a run that is about to be granted and is not what was accepted. It was delivered, and to nobody. One that bears
+// rejectInvalidSignature ends a run that is about to be granted and is not what was accepted. It was delivered, and to nobody. One that bears
 // a signature is verified in any case: what its tenant requires can be changed by whoever changes a run.
-func turnAwayUnsigned(tx *Tx, r *perdure.Run, worker string) (bool, error) {
+func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker string) (bool, error) {
 	if tx.e.signer == nil || r.Signature.IsZero() {
-		required, err := tx.e.strict.has(tx, r.Tenant)
+		required, err := tx.e.signing.requires(tx, r.Tenant)
 		if err != nil || !required {
 			return false, err
 		}
@@ -172,22 +172,22 @@ func turnAwayUnsigned(tx *Tx, r *perdure.Run, worker string) (bool, error) {
 	return true, err
 }
 
-// strict remembers which tenants require signatures, so that a grant to the others costs no look. What another node sets
+// signingTenants remembers which tenants require signatures, so that a grant to the others costs no look. What another node sets
 // counts after hookTTL.
-type strict struct {
+type signingTenants struct {
 	mu      sync.Mutex
 	changes int64
 	known   cachedTenants
 }
 
-func (s *strict) has(tx *Tx, t perdure.TenantID) (bool, error) {
-	if tx.e.demands(t) {
+func (s *signingTenants) requires(tx *Tx, t perdure.TenantID) (bool, error) {
+	if tx.e.signingConfigured(t) {
 		return true, nil
 	}
 	s.mu.Lock()
 	known, changes := s.known, s.changes
 	s.mu.Unlock()
-	if !known.good(tx) {
+	if !known.fresh(tx) {
 		list, err := tx.DB.Tenants.Signed(maxHooked + 1)
 		if err != nil {
 			return false, err
@@ -213,7 +213,7 @@ func (s *strict) has(tx *Tx, t perdure.TenantID) (bool, error) {
 }
 
 // forget has it read anew.
-func (s *strict) forget() {
+func (s *signingTenants) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes++

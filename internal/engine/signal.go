@@ -29,16 +29,16 @@ type Signal struct {
 	Approval perdure.ApprovalID // what was decided
 	Refused  *perdure.Error     // as of Decide
 
-	bad error // what is wrong with it by itself
+	invalid error // what is wrong with it by itself
 }
 
 // prepare looks at the signal by itself.
 func (op *Signal) prepare() {
-	if op.bad = perdure.CheckName("name", op.Name); op.bad == nil && len(op.Data) > 0 {
-		op.bad = perdure.CheckValue("data", op.Data)
+	if op.invalid = perdure.CheckName("name", op.Name); op.invalid == nil && len(op.Data) > 0 {
+		op.invalid = perdure.CheckValue("data", op.Data)
 	}
-	if op.bad == nil && op.Decision != nil {
-		op.bad = op.Decision.Validate()
+	if op.invalid == nil && op.Decision != nil {
+		op.invalid = op.Decision.Validate()
 	}
 }
 
@@ -47,8 +47,8 @@ func (op *Signal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 // Do sends.
 func (op *Signal) Do(tx *Tx) error {
 	op.Seq, op.Approval, op.Refused = 0, "", nil
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	r, err := tx.run(op.Tenant, op.RunID)
 	if err != nil {
@@ -80,7 +80,7 @@ func (op *Signal) Do(tx *Tx) error {
 		return err
 	}
 	slices.SortStableFunc(open, func(a, b perdure.Wait) int { return int(max(-1, min(1, a.OpenedAt-b.OpenedAt))) })
-	decided, err := op.asDecision(tx, &r, open)
+	decided, err := op.decideIfApproval(tx, &r, open)
 	if op.Run = r; err != nil || op.Refused != nil {
 		return err
 	}
@@ -143,26 +143,26 @@ type Callback struct {
 	RunID   perdure.RunID
 	Refused *perdure.Error // the wait was over: the refusal is the answer, and the log keeps what came
 
-	body   []byte // what it says
-	digest bodyDigest
-	bad    error // what is wrong with it by itself
+	body    []byte // what it says
+	digest  bodyDigest
+	invalid error // what is wrong with it by itself
 }
 
 // prepare looks at the answer by itself.
 func (op *Callback) prepare() {
-	op.bad = nil
+	op.invalid = nil
 	if len(op.Result) > 0 {
-		op.bad = perdure.CheckValue("result", op.Result)
+		op.invalid = perdure.CheckValue("result", op.Result)
 	}
-	if op.bad == nil && op.Error != nil {
-		if op.bad = perdure.CheckText("error.message", op.Error.Message); op.bad == nil {
-			op.bad = perdure.CheckCode("error.code", op.Error.Code)
+	if op.invalid == nil && op.Error != nil {
+		if op.invalid = perdure.CheckText("error.message", op.Error.Message); op.invalid == nil {
+			op.invalid = perdure.CheckCode("error.code", op.Error.Code)
 		}
 	}
-	if op.bad != nil {
+	if op.invalid != nil {
 		return
 	}
-	op.body, op.bad = json.Marshal(struct {
+	op.body, op.invalid = json.Marshal(struct {
 		Result json.RawMessage  `json:"result,omitempty"`
 		Error  *perdure.Failure `json:"error,omitempty"`
 	}{op.Result, op.Error})
@@ -178,8 +178,8 @@ func (op *Callback) Do(tx *Tx) error {
 	if !ok {
 		return notFound("callback")
 	}
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	op.RunID, op.Refused = run, nil
 	body, digest := op.body, op.digest

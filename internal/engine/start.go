@@ -36,7 +36,7 @@ func (op *Start) Needs() []store.Ref { return leaseRefs(op.Tenant, op.Leases) }
 
 // Do starts.
 func (op *Start) Do(tx *Tx) error {
-	if err := noteWorker(tx, op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
 	var err error
@@ -46,7 +46,7 @@ func (op *Start) Do(tx *Tx) error {
 			return err
 		}
 		if first {
-			return tellParentStarted(tx, r)
+			return notifyParentStarted(tx, r)
 		}
 		return nil
 	})
@@ -91,8 +91,8 @@ func eachLease(tx *Tx, t perdure.TenantID, leases []Lease, do func(*perdure.Run,
 	return out, nil
 }
 
-// tellParentStarted writes into the parent's log that a child has begun.
-func tellParentStarted(tx *Tx, r *perdure.Run) error {
+// notifyParentStarted writes into the parent's log that a child has begun.
+func notifyParentStarted(tx *Tx, r *perdure.Run) error {
 	if r.ParentID == "" {
 		return nil
 	}
@@ -103,7 +103,7 @@ func tellParentStarted(tx *Tx, r *perdure.Run) error {
 	return tx.Apply(&parent, perdure.ChildStarted{Child: r.ID, Worker: r.Worker})
 }
 
-func quoted(list []string) perdure.Value {
+func jsonList(list []string) perdure.Value {
 	b, _ := json.Marshal(list)
 	return perdure.Value(b)
 }

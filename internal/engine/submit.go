@@ -25,20 +25,20 @@ type Submit struct {
 
 	checked perdure.Submission // as it is taken
 	digest  bodyDigest         // of it, if there is a key
-	bad     error
+	invalid error
 }
 
 // prepare looks at the submission by itself.
 func (op *Submit) prepare() {
 	op.checked, op.digest = op.Submission, bodyDigest{}
-	if op.bad = op.checked.Validate(); op.bad != nil || op.Key == "" {
+	if op.invalid = op.checked.Validate(); op.invalid != nil || op.Key == "" {
 		return
 	}
-	if op.bad = perdure.CheckText("idempotency-key", op.Key); op.bad != nil {
+	if op.invalid = perdure.CheckText("idempotency-key", op.Key); op.invalid != nil {
 		return
 	}
 	var body []byte
-	body, op.bad = json.Marshal(&op.checked)
+	body, op.invalid = json.Marshal(&op.checked)
 	op.digest = digestBody(body)
 }
 
@@ -50,8 +50,8 @@ func (*Submit) Lane() store.Lane { return store.LaneSubmit }
 
 // Do accepts the run.
 func (op *Submit) Do(tx *Tx) error {
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	sub, digest := &op.checked, op.digest
 	op.WebhookSecret = "" // of a try that was not written
@@ -169,7 +169,7 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 	r.State, r.Attempt, r.ReadyAt = perdure.Queued, 1, from
 	var interrupts perdure.RunID
 	if r.ThreadID != "" {
-		if interrupts, err = takePlace(tx, r, strategy); err != nil {
+		if interrupts, err = queueOnThread(tx, r, strategy); err != nil {
 			return err
 		}
 	}
@@ -179,7 +179,7 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 	}
 	tx.ring(doorbell.Run(r.Tenant, AnyRun))
 	if r.Turn == perdure.TurnActive {
-		return openThread(tx, r)
+		return appendOpening(tx, r)
 	}
 	if interrupts == "" {
 		return nil
@@ -188,7 +188,7 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 	if err != nil {
 		return err
 	}
-	if err := askToStop(tx, &active, "interrupted by a new run on its thread"); err != nil {
+	if err := requestCancel(tx, &active, "interrupted by a new run on its thread"); err != nil {
 		return err
 	}
 	*r, err = tx.run(r.Tenant, r.ID) // the interrupted run may have ended at once and made way
@@ -202,7 +202,7 @@ func ensureTenantAndQueue(tx *Tx, r *perdure.Run) error {
 			return err
 		}
 	}
-	err := tx.once("queue\x00"+string(r.Tenant)+"\x00"+r.Queue, func() error {
+	err := tx.ensureStored("queue\x00"+string(r.Tenant)+"\x00"+r.Queue, func() error {
 		have, err := tx.DB.Queues.Has(r.Tenant, r.Queue)
 		if err == nil && !have {
 			tx.DB.Queues.Put(store.QueueRow{Tenant: r.Tenant, Name: r.Queue, CreatedAt: tx.Now})

@@ -36,7 +36,7 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 		if *op.RequireSignatures && tx.e.signer == nil {
 			return perdure.Errorf(perdure.CodeWrongState, "this server has no key to sign with: every run of the tenant would be refused")
 		}
-		if !*op.RequireSignatures && tx.e.demands(op.Tenant) {
+		if !*op.RequireSignatures && tx.e.signingConfigured(op.Tenant) {
 			return perdure.Errorf(perdure.CodeWrongState, "the configuration of this server requires that the runs of this tenant are signed (signing_required)")
 		}
 		row.Signed = *op.RequireSignatures
@@ -56,10 +56,10 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 			return err
 		}
 	}
-	tx.DB.After(tx.e.strict.forget)
+	tx.DB.After(tx.e.signing.forget)
 	tx.DB.After(func() { tx.e.live.forget(op.Tenant) })
 	op.Row = row
-	op.Row.Signed = row.Signed || tx.e.demands(op.Tenant)
+	op.Row.Signed = row.Signed || tx.e.signingConfigured(op.Tenant)
 	return nil
 }
 
@@ -72,7 +72,7 @@ func (q Tenants) Get(ctx context.Context, id perdure.TenantID) (row TenantRow, e
 		}
 		return err
 	})
-	row.Signed = row.Signed || q.e.demands(id)
+	row.Signed = row.Signed || q.e.signingConfigured(id)
 	return row, err
 }
 
@@ -83,7 +83,7 @@ func (q Tenants) Page(ctx context.Context, after perdure.TenantID, limit int) (r
 		return err
 	})
 	for i := range rows {
-		rows[i].Signed = rows[i].Signed || q.e.demands(rows[i].ID)
+		rows[i].Signed = rows[i].Signed || q.e.signingConfigured(rows[i].ID)
 	}
 	return rows, err
 }
@@ -123,8 +123,8 @@ func (e *Engine) Signer() *perdure.Signer { return e.signer }
 
 // AnySigned names a tenant whose runs have to be signed, if there is one.
 func (q Tenants) AnySigned(ctx context.Context) (id perdure.TenantID, err error) {
-	if len(q.e.demanded) > 0 {
-		return q.e.demanded[0], nil
+	if len(q.e.signingRequired) > 0 {
+		return q.e.signingRequired[0], nil
 	}
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		id, err = v.Tenants.AnySigned()

@@ -18,13 +18,13 @@ type CreateThread struct {
 	Thread  perdure.Thread
 	Created bool // false: the key was known
 
-	bad error // what is wrong with it by itself
+	invalid error // what is wrong with it by itself
 }
 
 // prepare looks at the metadata by itself.
 func (op *CreateThread) prepare() {
-	if op.bad = nil; len(op.Metadata) > 0 {
-		op.bad = perdure.CheckValue("metadata", op.Metadata)
+	if op.invalid = nil; len(op.Metadata) > 0 {
+		op.invalid = perdure.CheckValue("metadata", op.Metadata)
 	}
 }
 
@@ -32,8 +32,8 @@ func (*CreateThread) Needs() []store.Ref { return nil }
 
 // Do makes the thread.
 func (op *CreateThread) Do(tx *Tx) error {
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	var err error
 	op.Created, err = underKey(tx, op.Tenant, "thread", op.Key, op.Metadata, func() (string, error) {
@@ -75,18 +75,18 @@ type AppendMessage struct {
 	Seq     int64
 	Created bool // false: the key was known
 
-	bad error // what is wrong with it by itself
+	invalid error // what is wrong with it by itself
 }
 
 // prepare looks at the message by itself.
-func (op *AppendMessage) prepare() { op.bad = op.Message.Validate("message") }
+func (op *AppendMessage) prepare() { op.invalid = op.Message.Validate("message") }
 
 func (*AppendMessage) Needs() []store.Ref { return nil }
 
 // Do appends.
 func (op *AppendMessage) Do(tx *Tx) error {
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	th, err := tx.thread(op.Tenant, op.ThreadID)
 	if err != nil {
@@ -156,8 +156,8 @@ func addMessagesOf(tx *Tx, r *perdure.Run, ms []perdure.Message) ([]perdure.Line
 	return lines, nil
 }
 
-// takePlace gives a new run its place on its thread. It names the active run that the new one interrupts.
-func takePlace(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.RunID, err error) {
+// queueOnThread gives a new run its place on its thread. It names the active run that the new one interrupts.
+func queueOnThread(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.RunID, err error) {
 	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
 	if err != nil {
 		return "", err
@@ -229,7 +229,7 @@ func (tx *Tx) JoinThread(r *perdure.Run) error {
 		if err != nil {
 			return err
 		}
-		return askToStop(tx, &active, "interrupted by a new run on its thread")
+		return requestCancel(tx, &active, "interrupted by a new run on its thread")
 	}
 	return activateRun(tx, &th, r)
 }
@@ -241,13 +241,13 @@ func activateRun(tx *Tx, th *perdure.Thread, r *perdure.Run) error {
 	if err := tx.Apply(r, perdure.TurnCame{Turn: perdure.TurnActive}); err != nil {
 		return err
 	}
-	return openThread(tx, r)
+	return appendOpening(tx, r)
 }
 
 var unreadable = []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"The messages that this run came with can't be read."`)}}
 
-// openThread appends the messages that a run came with, now that it is its turn.
-func openThread(tx *Tx, r *perdure.Run) error {
+// appendOpening appends the messages that a run came with, now that it is its turn.
+func appendOpening(tx *Tx, r *perdure.Run) error {
 	if r.Options.Opening == "" {
 		return nil
 	}

@@ -29,7 +29,7 @@ func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer)
 			return perdure.Errorf(perdure.CodeNondeterminism, "wait %q was opened as something else", spec.ID)
 		}
 		if w.Type == perdure.WaitApproval {
-			return askedBefore(tx, &before, spec.Approval)
+			return checkSameAction(tx, &before, spec.Approval)
 		}
 		return nil
 	}
@@ -304,8 +304,8 @@ func endChildWaits(tx *Tx, parent, child *perdure.Run) error {
 	return nil
 }
 
-// Stalled tells a parent that asked for it that a child looks stuck.
-func (tx *Tx) Stalled(child *perdure.Run) error {
+// NotifyStall tells a parent that asked for it that a child looks stuck.
+func (tx *Tx) NotifyStall(child *perdure.Run) error {
 	if child.ParentID == "" {
 		return nil
 	}

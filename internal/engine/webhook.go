@@ -388,7 +388,7 @@ func (q Webhooks) Delay() time.Duration {
 // secret is set if it is. room refuses one more of them.
 func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, perdure.TenantID) error) (id perdure.WebhookID, secret string, err error) {
 	id = perdure.RunWebhookID(t, url)
-	there, changes := tx.e.hooks.isThere(tx, id)
+	there, changes := tx.e.hooks.exists(tx, id)
 	if there {
 		return id, "", nil
 	}
@@ -410,7 +410,7 @@ func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, per
 		tx.DB.Webhooks.Put(w)
 		return id, tx.e.Webhooks.secret(&w, w.SecretVersion), nil
 	}
-	tx.DB.After(func() { tx.e.hooks.saw(id, tx.Now, w.UnusedAt, changes) })
+	tx.DB.After(func() { tx.e.hooks.remember(id, tx.Now, w.UnusedAt, changes) })
 	return id, "", nil
 }
 
@@ -427,9 +427,9 @@ func firstSecret(tx *Tx, r *perdure.Run) (string, error) {
 	return tx.e.Webhooks.secret(&w, w.SecretVersion), nil
 }
 
-// maxNotes is how many notifications an operation writes by itself. Events that would exceed it wait as one row each for FanOut. An
+// maxNotified is how many notifications an operation writes by itself. Events that would exceed it wait as one row each for FanOut. An
 // event for one endpoint is a row either way, and never waits.
-const maxNotes = 64
+const maxNotified = 64
 
 // notify stages a notification for every line that somebody asked to be told of: with the run, or for its thread
 // or its tenant.
@@ -441,7 +441,7 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 	if !worth {
 		return nil
 	}
-	hooks, err := tx.e.hooks.of(tx, r.Tenant)
+	hooks, err := tx.e.hooks.routesOf(tx, r.Tenant)
 	if err != nil || (len(hooks.list) == 0 && r.Options.Webhook == "") {
 		return err
 	}
@@ -452,7 +452,7 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 	events := strings.Fields(r.Options.WebhookLines)
 	for i := range lines {
 		l := &lines[i]
-		to, mine := hooks.to(r.ThreadID, l.Type), own
+		to, mine := hooks.match(r.ThreadID, l.Type), own
 		if mine != "" && !perdure.WantsLine(events, l.Type) {
 			mine = ""
 		}
@@ -460,12 +460,12 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 		if mine != "" {
 			n++
 		}
-		if n > 1 && tx.notes+n > maxNotes {
+		if n > 1 && tx.notified+n > maxNotified {
 			tx.DB.FanOuts.Put(store.FanOut{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Type: l.Type, ThreadID: r.ThreadID, Own: mine, At: tx.Now})
 			tx.post(r.Tenant, "", false)
 			continue
 		}
-		tx.notes += n
+		tx.notified += n
 		if mine != "" {
 			addNotification(tx, r, l, mine)
 		}

@@ -1,11 +1,6 @@
 package engine
 
 import (
-	"cmp"
-	"encoding/base64"
-	"encoding/json"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -50,15 +45,6 @@ func (op *CreateWebhook) Do(tx *Tx) error {
 		return err
 	})
 	return err
-}
-
-// showWebhookAgain gives an endpoint and its secret of a version to whoever was shown it before. After a rotation that secret is
-// nobody's any more.
-func showWebhookAgain(tx *Tx, t perdure.TenantID, id perdure.WebhookID, version int) (w perdure.Webhook, secret string, err error) {
-	if w, err = tx.webhook(t, id); err == nil && w.SecretVersion == version {
-		secret = tx.e.Webhooks.secret(&w, version)
-	}
-	return w, secret, err
 }
 
 func (op *CreateWebhook) register(tx *Tx, scope string) error {
@@ -176,40 +162,6 @@ func (op *UpdateWebhook) change(tx *Tx, w *perdure.Webhook) error {
 	return tx.audit(op.Tenant, perdure.AuditWebhookChange, string(w.ID), "url", op.URL != nil, "events", op.Events != nil, "disabled", w.DisabledAt != 0)
 }
 
-// RotateWebhook gives an endpoint a new secret. For a day the one before signs as well. With a Key it counts once.
-type RotateWebhook struct {
-	Tenant perdure.TenantID
-	ID     perdure.WebhookID
-	Key    string
-
-	Webhook perdure.Webhook
-	Secret  string
-}
-
-func (*RotateWebhook) Needs() []store.Ref { return nil }
-
-// Do rotates.
-func (op *RotateWebhook) Do(tx *Tx) error {
-	_, err := underKey(tx, op.Tenant, "rotate:"+string(op.ID), op.Key, nil, func() (string, error) {
-		w, err := tx.webhook(op.Tenant, op.ID)
-		if err != nil {
-			return "", err
-		}
-		w.SecretVersion, w.RotatedAt = w.SecretVersion+1, tx.Now
-		putWebhook(tx, w)
-		op.Webhook, op.Secret = w, tx.e.Webhooks.secret(&w, w.SecretVersion)
-		return strconv.Itoa(w.SecretVersion), tx.audit(op.Tenant, perdure.AuditWebhookRotate, string(w.ID), "secret_version", w.SecretVersion)
-	}, func(version string) error {
-		n, err := strconv.Atoi(version)
-		if err != nil {
-			return err
-		}
-		op.Webhook, op.Secret, err = showWebhookAgain(tx, op.Tenant, op.ID, n)
-		return err
-	})
-	return err
-}
-
 // EnableWebhook has an endpoint told of things again, or, with Disabled, no longer: what was pending for it is dead
 // then, and can be redelivered.
 type EnableWebhook struct {
@@ -281,58 +233,6 @@ func (op *DeleteWebhook) Do(tx *Tx) error {
 	return err
 }
 
-// Redeliver has a notification sent again, now: the same id and the same body, its schedule from the start. With a Key
-// it counts once.
-type Redeliver struct {
-	Tenant     perdure.TenantID
-	DeliveryID string
-	Key        string
-
-	Notification perdure.Notification
-}
-
-func (*Redeliver) Needs() []store.Ref { return nil }
-
-// Do sends again.
-func (op *Redeliver) Do(tx *Tx) error {
-	run, seq, id, ok := perdure.ParseNotificationID(op.DeliveryID)
-	if !ok {
-		return notFound("delivery")
-	}
-	n, ok, err := tx.DB.Outbox.Get(op.Tenant, run, seq, id)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return notFound("delivery")
-	}
-	_, err = underKey(tx, op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) {
-		if err := sendAgain(tx, &n); err != nil {
-			return "", err
-		}
-		return "", tx.audit(op.Tenant, perdure.AuditDeliveryRepeat, op.DeliveryID, "webhook_id", string(n.Webhook))
-	},
-		func(string) error { return nil })
-	op.Notification = n
-	return err
-}
-
-func sendAgain(tx *Tx, n *perdure.Notification) error {
-	w, ok, err := tx.DB.Webhooks.Get(n.Tenant, n.Webhook)
-	switch {
-	case err != nil:
-		return err
-	case !ok || w.DeletedAt != 0:
-		return perdure.Errorf(perdure.CodeWrongState, "its webhook is deleted")
-	case w.DisabledAt != 0:
-		return perdure.Errorf(perdure.CodeWrongState, "its webhook is disabled: enable it first")
-	}
-	n.State, n.Tries, n.AlarmAt = perdure.NotePending, 0, tx.Now
-	tx.DB.Outbox.Put(*n)
-	tx.post(n.Tenant, n.Webhook, true)
-	return nil
-}
-
 // webhook gives an endpoint that is not deleted.
 func (tx *Tx) webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, error) {
 	w, ok, err := tx.DB.Webhooks.Get(t, id)
@@ -350,29 +250,6 @@ func putWebhook(tx *Tx, w perdure.Webhook) {
 		tx.e.hooks.forget(w.Tenant)
 		tx.e.store.Outdate() // what another lane has decided without it
 	})
-}
-
-// secret is an endpoint's secret of its version. It follows from the root secret that was the newest when the version was
-// made: there is nothing to keep.
-func (q Webhooks) secret(w *perdure.Webhook, version int) string {
-	return webhookSecretOf(q.e.ring.of(cmp.Or(w.RotatedAt, w.CreatedAt)), w, version)
-}
-
-func webhookSecretOf(g generation, w *perdure.Webhook, version int) string {
-	return "whsec_" + base64.StdEncoding.EncodeToString(g.derive("webhook\x00"+string(w.Tenant)+"\x00"+string(w.ID)+"\x00"+strconv.Itoa(version)))
-}
-
-// Secrets are the secrets that sign what is sent to an endpoint: its own, and for a day after a rotation the
-// one before.
-func (q Webhooks) Secrets(w *perdure.Webhook, now perdure.Instant) []string {
-	out := []string{q.secret(w, w.SecretVersion)}
-	if w.RotatedAt != 0 && now < w.RotatedAt.Add(perdure.RotationGrace) {
-		// When the version before was made is not stored. It follows from one of the root secrets until then: all of them sign.
-		for _, g := range q.e.ring.until(w.RotatedAt) {
-			out = append(out, webhookSecretOf(g, w, w.SecretVersion-1))
-		}
-	}
-	return out
 }
 
 // Delay is how long other nodes may not know of a webhook that was changed: what they remember, and what they have
@@ -412,93 +289,4 @@ func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, per
 	}
 	tx.DB.After(func() { tx.e.hooks.remember(id, tx.Now, w.UnusedAt, changes) })
 	return id, "", nil
-}
-
-// firstSecret gives the secret that a run's submission was answered with, if it made the run's endpoint: the answer may have
-// been lost. After a rotation it is nobody's any more.
-func firstSecret(tx *Tx, r *perdure.Run) (string, error) {
-	if !strings.HasPrefix(string(r.Options.Webhook), "wh_") {
-		return "", nil
-	}
-	w, ok, err := tx.DB.Webhooks.Get(r.Tenant, perdure.WebhookID(r.Options.Webhook))
-	if err != nil || !ok || w.DeletedAt != 0 || w.RotatedAt != 0 || w.CreatedAt != r.CreatedAt {
-		return "", err
-	}
-	return tx.e.Webhooks.secret(&w, w.SecretVersion), nil
-}
-
-// maxNotified is how many notifications an operation writes by itself. Events that would exceed it wait as one row each for FanOut. An
-// event for one endpoint is a row either way, and never waits.
-const maxNotified = 64
-
-// notify stages a notification for every line that somebody asked to be told of: with the run, or for its thread
-// or its tenant.
-func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
-	worth := false
-	for i := range lines {
-		worth = worth || lines[i].Type != perdure.LineDelta
-	}
-	if !worth {
-		return nil
-	}
-	hooks, err := tx.e.hooks.routesOf(tx, r.Tenant)
-	if err != nil || (len(hooks.list) == 0 && r.Options.Webhook == "") {
-		return err
-	}
-	own, err := ownWebhook(tx, r)
-	if err != nil {
-		return err
-	}
-	events := strings.Fields(r.Options.WebhookLines)
-	for i := range lines {
-		l := &lines[i]
-		to, mine := hooks.match(r.ThreadID, l.Type), own
-		if mine != "" && !perdure.WantsLine(events, l.Type) {
-			mine = ""
-		}
-		n := len(to)
-		if mine != "" {
-			n++
-		}
-		if n > 1 && tx.notified+n > maxNotified {
-			tx.DB.FanOuts.Put(store.FanOut{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Type: l.Type, ThreadID: r.ThreadID, Own: mine, At: tx.Now})
-			tx.post(r.Tenant, "", false)
-			continue
-		}
-		tx.notified += n
-		if mine != "" {
-			addNotification(tx, r, l, mine)
-		}
-		for _, k := range to {
-			addNotification(tx, r, l, hooks.list[k].ID)
-		}
-	}
-	return nil
-}
-
-func addNotification(tx *Tx, r *perdure.Run, l *perdure.Line, w perdure.WebhookID) {
-	tx.DB.Outbox.Put(perdure.Notification{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Webhook: w, Type: l.Type, State: perdure.NotePending, CreatedAt: tx.Now, AlarmAt: tx.Now})
-	tx.post(r.Tenant, w, false)
-}
-
-// ownWebhook gives the endpoint that a run was submitted with. A run from before there were endpoints has a URL.
-func ownWebhook(tx *Tx, r *perdure.Run) (perdure.WebhookID, error) {
-	asked := string(r.Options.Webhook)
-	if asked == "" || strings.HasPrefix(asked, "wh_") {
-		return perdure.WebhookID(asked), nil
-	}
-	var url string
-	var object struct{ URL string }
-	if json.Unmarshal([]byte(asked), &url) != nil && json.Unmarshal([]byte(asked), &object) == nil {
-		url = object.URL
-	}
-	if perdure.CheckURL("webhook", url) != nil {
-		return "", nil // nobody looked at what was asked for then
-	}
-	// A run that was accepted is told of, whatever the quota is.
-	id, _, err := createRunWebhook(tx, r.Tenant, url, func(*Tx, perdure.TenantID) error { return nil })
-	if err == nil {
-		err = needWebhook(tx, r.Tenant, id, r.DeadlineAt)
-	}
-	return id, err
 }

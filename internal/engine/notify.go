@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Redeliver has a notification sent again, now: the same id and the same body, its schedule from the start. With a Key
+// it counts once.
+type Redeliver struct {
+	Tenant     perdure.TenantID
+	DeliveryID string
+	Key        string
+
+	Notification perdure.Notification
+}
+
+func (*Redeliver) Needs() []store.Ref { return nil }
+
+// Do sends again.
+func (op *Redeliver) Do(tx *Tx) error {
+	run, seq, id, ok := perdure.ParseNotificationID(op.DeliveryID)
+	if !ok {
+		return notFound("delivery")
+	}
+	n, ok, err := tx.DB.Outbox.Get(op.Tenant, run, seq, id)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return notFound("delivery")
+	}
+	_, err = underKey(tx, op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) {
+		if err := sendAgain(tx, &n); err != nil {
+			return "", err
+		}
+		return "", tx.audit(op.Tenant, perdure.AuditDeliveryRepeat, op.DeliveryID, "webhook_id", string(n.Webhook))
+	},
+		func(string) error { return nil })
+	op.Notification = n
+	return err
+}
+
+func sendAgain(tx *Tx, n *perdure.Notification) error {
+	w, ok, err := tx.DB.Webhooks.Get(n.Tenant, n.Webhook)
+	switch {
+	case err != nil:
+		return err
+	case !ok || w.DeletedAt != 0:
+		return perdure.Errorf(perdure.CodeWrongState, "its webhook is deleted")
+	case w.DisabledAt != 0:
+		return perdure.Errorf(perdure.CodeWrongState, "its webhook is disabled: enable it first")
+	}
+	n.State, n.Tries, n.AlarmAt = perdure.NotePending, 0, tx.Now
+	tx.DB.Outbox.Put(*n)
+	tx.post(n.Tenant, n.Webhook, true)
+	return nil
+}
+
+// maxNotified is how many notifications an operation writes by itself. Events that would exceed it wait as one row each for FanOut. An
+// event for one endpoint is a row either way, and never waits.
+const maxNotified = 64
+
+// notify stages a notification for every line that somebody asked to be told of: with the run, or for its thread
+// or its tenant.
+func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
+	worth := false
+	for i := range lines {
+		worth = worth || lines[i].Type != perdure.LineDelta
+	}
+	if !worth {
+		return nil
+	}
+	hooks, err := tx.e.hooks.routesOf(tx, r.Tenant)
+	if err != nil || (len(hooks.list) == 0 && r.Options.Webhook == "") {
+		return err
+	}
+	own, err := ownWebhook(tx, r)
+	if err != nil {
+		return err
+	}
+	events := strings.Fields(r.Options.WebhookLines)
+	for i := range lines {
+		l := &lines[i]
+		to, mine := hooks.match(r.ThreadID, l.Type), own
+		if mine != "" && !perdure.WantsLine(events, l.Type) {
+			mine = ""
+		}
+		n := len(to)
+		if mine != "" {
+			n++
+		}
+		if n > 1 && tx.notified+n > maxNotified {
+			tx.DB.FanOuts.Put(store.FanOut{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Type: l.Type, ThreadID: r.ThreadID, Own: mine, At: tx.Now})
+			tx.post(r.Tenant, "", false)
+			continue
+		}
+		tx.notified += n
+		if mine != "" {
+			addNotification(tx, r, l, mine)
+		}
+		for _, k := range to {
+			addNotification(tx, r, l, hooks.list[k].ID)
+		}
+	}
+	return nil
+}
+
+func addNotification(tx *Tx, r *perdure.Run, l *perdure.Line, w perdure.WebhookID) {
+	tx.DB.Outbox.Put(perdure.Notification{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Webhook: w, Type: l.Type, State: perdure.NotePending, CreatedAt: tx.Now, AlarmAt: tx.Now})
+	tx.post(r.Tenant, w, false)
+}
+
+// ownWebhook gives the endpoint that a run was submitted with. A run from before there were endpoints has a URL.
+func ownWebhook(tx *Tx, r *perdure.Run) (perdure.WebhookID, error) {
+	asked := string(r.Options.Webhook)
+	if asked == "" || strings.HasPrefix(asked, "wh_") {
+		return perdure.WebhookID(asked), nil
+	}
+	var url string
+	var object struct{ URL string }
+	if json.Unmarshal([]byte(asked), &url) != nil && json.Unmarshal([]byte(asked), &object) == nil {
+		url = object.URL
+	}
+	if perdure.CheckURL("webhook", url) != nil {
+		return "", nil // nobody looked at what was asked for then
+	}
+	// A run that was accepted is told of, whatever the quota is.
+	id, _, err := createRunWebhook(tx, r.Tenant, url, func(*Tx, perdure.TenantID) error { return nil })
+	if err == nil {
+		err = needWebhook(tx, r.Tenant, id, r.DeadlineAt)
+	}
+	return id, err
+}

@@ -114,18 +114,18 @@ func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 	if err != nil {
 		return err
 	}
-	told, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: json.RawMessage(text),
+	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: json.RawMessage(text),
 		Metadata: json.RawMessage(perdure.Object("run_id", string(r.ID), "late_result", late.N))}})
 	if err != nil {
 		return err
 	}
 	if r.State.Live() {
-		if err := tx.Apply(r, perdure.MessagesAppended{Lines: told}); err != nil {
+		if err := tx.Apply(r, perdure.MessagesAppended{Lines: lines}); err != nil {
 			return err
 		}
 		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result, Shown: tx.DB.Values.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
 	}
-	if err := tx.Apply(r, perdure.LateResultAdopted{N: late.N, Result: late.Result, Summary: late.Summary, Messages: told}); err != nil {
+	if err := tx.Apply(r, perdure.LateResultAdopted{N: late.N, Result: late.Result, Summary: late.Summary, Messages: lines}); err != nil {
 		return err
 	}
 	if r.ParentID == "" {

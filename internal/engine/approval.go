@@ -11,20 +11,23 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Decide says yes or no to an action that a run asks about. The same decision again is no error and counts once; another
-// one is refused, and so is one that comes after the wait is over.
+// Decide approves or rejects an action that a run asks about. Repeating the same decision is no
+// error and counts once. Another decision is refused, and so is one that comes after the wait has
+// ended.
 type Decide struct {
 	Tenant   perdure.TenantID
 	ID       perdure.ApprovalID
 	Decision perdure.Decision
 	By       perdure.Key
 
-	Refused *perdure.Error // its time had passed and nobody had looked: the refusal is the answer, and the wait ends here
+	// Refused is set if the wait's timeout had passed unnoticed. The refusal is the answer, and the
+	// wait ends in this operation, so it is not an error of Do.
+	Refused *perdure.Error
 }
 
 func (op *Decide) Needs() []store.Ref { return nil }
 
-// Do decides.
+// Do records the decision.
 func (op *Decide) Do(tx *Tx) error {
 	op.Refused = nil
 	if err := op.By.MayDecide(); err != nil {
@@ -48,8 +51,8 @@ func (op *Decide) Do(tx *Tx) error {
 	return err
 }
 
-// decideApproval is a decision about what a run's wait asks for. late is a refusal that is stored: the wait had timed out, and that is
-// what happens to it.
+// decideApproval records a decision about the approval of a run's wait. late is a refusal that is
+// stored together with the timeout of the wait.
 func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by *perdure.Key) (late *perdure.Error, err error) {
 	a, ok, err := tx.DB.Approvals.Get(r.Tenant, r.ID, wait)
 	if err != nil {
@@ -62,11 +65,12 @@ func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by
 	if !ok || !found {
 		return nil, notFound("approval")
 	}
-	said := *d
+	decision := *d
 	if a.DecidedBy != nil {
-		said.Comment = a.Comment // whatever is said beside it, it is the same decision
+		// Another comment does not make it another decision.
+		decision.Comment = a.Comment
 	}
-	digest, err := said.Digest()
+	digest, err := decision.Digest()
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +110,8 @@ func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by
 	return nil, endWait(tx, r, w, perdure.WaitSatisfied, &item)
 }
 
-// askForApproval stages the approval that a new wait asks for.
+// askForApproval stages the approval of a new wait. It refuses an action in which a secret was
+// redacted, because a person could not see what is approved.
 func askForApproval(tx *Tx, r *perdure.Run, w *perdure.Wait, spec *perdure.ApprovalSpec) (a perdure.Approval, err error) {
 	if tx.e.secrets != nil && bytes.Contains(spec.Action, []byte(redact.Mark)) {
 		return a, perdure.Errorf(perdure.CodeInvalid, "the action has a secret in it: nobody could see what is approved")
@@ -123,7 +128,7 @@ func askForApproval(tx *Tx, r *perdure.Run, w *perdure.Wait, spec *perdure.Appro
 	return a, err
 }
 
-// checkSameAction refuses a wait that was opened with another action.
+// checkSameAction refuses a replayed wait whose action differs from the first one.
 func checkSameAction(tx *Tx, w *perdure.Wait, spec *perdure.ApprovalSpec) error {
 	a, _, err := tx.DB.Approvals.Get(w.Tenant, w.RunID, w.ID)
 	if err != nil {
@@ -136,14 +141,15 @@ func checkSameAction(tx *Tx, w *perdure.Wait, spec *perdure.ApprovalSpec) error 
 	return err
 }
 
-// endApproval ends an approval together with its wait, and gives it as it is then; other waits have none.
+// endApproval closes an open approval together with its wait, and gives its new version. Waits of
+// other types have none.
 func endApproval(tx *Tx, w *perdure.Wait) (a perdure.Approval, err error) {
 	if w.Type != perdure.WaitApproval {
 		return a, nil
 	}
 	a, ok, err := tx.DB.Approvals.Get(w.Tenant, w.RunID, w.ID)
 	if err != nil || !ok || a.State != perdure.ApprovalOpen {
-		return a, err // decided
+		return a, err
 	}
 	a.State = perdure.ApprovalClosed
 	if w.State == perdure.WaitTimedOut {
@@ -153,11 +159,12 @@ func endApproval(tx *Tx, w *perdure.Wait) (a perdure.Approval, err error) {
 	return a, nil
 }
 
-// approvalPrefix begins names that stand for a decision: a signal of such a name is not kept for later, since a yes is to what
-// was shown, and not to whatever is asked next.
+// approvalPrefix begins the names of signals that are decisions. Such a signal is not kept for a
+// later wait: an approval is for the action that was shown, not for the next one.
 const approvalPrefix = "approve_"
 
-// decideIfApproval settles whether a signal is a decision: then it is made, or refused if there is nothing to decide about.
+// decideIfApproval handles a signal that is a decision. It decides an open approval of that name,
+// or refuses the signal if there is none. For any other signal it does nothing.
 func (op *Signal) decideIfApproval(tx *Tx, r *perdure.Run, open []perdure.Wait) (decided bool, err error) {
 	plain := false
 	var asks []string
@@ -175,7 +182,7 @@ func (op *Signal) decideIfApproval(tx *Tx, r *perdure.Run, open []perdure.Wait) 
 	}
 	isOne := op.Decision != nil || strings.HasPrefix(op.Name, approvalPrefix) && !plain
 	if !isOne && !plain && hasDecision(op.Data) {
-		// Somebody answers twice what is decided, or over.
+		// The approval of that name may have been decided before, or have ended.
 		if isOne, err = tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, ""); err != nil {
 			return false, err
 		}
@@ -186,8 +193,8 @@ func (op *Signal) decideIfApproval(tx *Tx, r *perdure.Run, open []perdure.Wait) 
 	return false, nil
 }
 
-// decide is about one of the waits that ask under the signal's name: the one with the action that the decision is about,
-// or the first.
+// decide applies the decision to one of the waits that ask under the signal's name: the one with
+// the decision's action hash, or the first.
 func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 	if err := op.By.MayDecide(); err != nil {
 		return err
@@ -211,8 +218,8 @@ func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 	return err
 }
 
-// findWait finds the wait that a decision is about. A name alone says which as long as it was asked under once: a yes that is
-// late for one action is not a yes to the next.
+// findWait finds the wait that a decision is about. A name alone suffices only if the run asked
+// once under it. Otherwise a late approval of one action would approve the next.
 func (op *Signal) findWait(tx *Tx, r *perdure.Run, asks []string, d *perdure.Decision) (wait string, err error) {
 	if d.ActionHash == "" {
 		others, err := tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, asks[0])
@@ -238,11 +245,11 @@ func hasDecision(data json.RawMessage) bool {
 	return len(data) > 0 && json.Unmarshal(data, &in) == nil && in.Decision != nil
 }
 
-// An ApprovalFilter chooses approvals of a list; see the store's.
+// An ApprovalFilter selects approvals; see the store's.
 type ApprovalFilter = store.ApprovalFilter
 
-// Approvals reads a page of a tenant's approvals, oldest first. next is its cursor if there may be
-// more.
+// Approvals reads a page of a tenant's approvals, oldest first. next is the cursor of the next page
+// if there may be one.
 func (q Runs) Approvals(
 	ctx context.Context, t perdure.TenantID, f ApprovalFilter,
 ) (list []perdure.Approval, next perdure.ApprovalID, err error) {

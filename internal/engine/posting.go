@@ -6,23 +6,27 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A Posting says that there is something to send to an endpoint, or that there may be. With no endpoint, an event waits for its fan-out.
+// A Posting says that an endpoint may have something to send. Without an endpoint, an event of the
+// tenant waits for FanOut.
 type Posting struct {
 	Tenant  perdure.TenantID
 	Webhook perdure.WebhookID
-	Anew    bool // somebody changed the endpoint, or wants it tried now
+	// Anew is set if the endpoint was changed, or is to be tried now.
+	Anew bool
 }
 
-// maxPosted bounds the postings that nobody has taken; a look at the store finds the others.
+// maxPosted bounds the postings that were not taken. The deliverer finds the others by polling the
+// store.
 const maxPosted = 10000
 
-// postings are the endpoints for which something was stored since somebody last asked.
+// postings collects the endpoints with something to send, for this node's deliverer.
 type postings struct {
 	mu   sync.Mutex
 	list map[Posting]bool
 	bell chan struct{}
 }
 
+// add collects postings and signals the deliverer.
 func (p *postings) add(list []Posting) {
 	p.mu.Lock()
 	for _, x := range list {
@@ -37,10 +41,10 @@ func (p *postings) add(list []Posting) {
 	}
 }
 
-// Posted is signalled when something is there to be sent that was not before.
+// Posted is signalled when there are new postings.
 func (e *Engine) Posted() <-chan struct{} { return e.posted.bell }
 
-// TakePosted gives the endpoints that this is about, since it was last called. It may miss some.
+// TakePosted gives the postings since its last call. It may miss some; see maxPosted.
 func (e *Engine) TakePosted() []Posting {
 	e.posted.mu.Lock()
 	defer e.posted.mu.Unlock()
@@ -52,7 +56,7 @@ func (e *Engine) TakePosted() []Posting {
 	return out
 }
 
-// post says, once it is durable, that there is something for an endpoint.
+// post adds a posting once the batch is durable.
 func (tx *Tx) post(t perdure.TenantID, w perdure.WebhookID, anew bool) {
 	tx.postings = append(tx.postings, Posting{t, w, anew})
 }

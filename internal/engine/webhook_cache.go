@@ -9,62 +9,76 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// hookTTL is how long what is known of endpoints is believed without looking. One that another node makes counts after
-// this, for what is decided from then on; what was decided before is written within store.MaxAge, or decided again.
+// hookTTL is how long cached endpoints are used without reading them again. An endpoint that
+// another node creates takes effect after this, for later decisions. Earlier decisions are written
+// within store.MaxAge, or decided again.
 const hookTTL = 500 * time.Millisecond
 
-// maxHooked bounds how many tenants with endpoints are known as a set. Where there are more, each is looked at.
+// maxHooked bounds the set of tenants with endpoints. If there are more, each tenant is looked up.
 const maxHooked = 1000
 
-// webhookCache remembers the endpoints of tenants, so that a line which nobody asked for costs no look: one look at who has any
-// is for all tenants, and the endpoints of those who have are read one tenant at a time.
+// webhookCache caches the endpoints of tenants, so that a log line of a tenant without endpoints
+// needs no read. One read gives the set of tenants that have any. The endpoints of these are read
+// per tenant.
 type webhookCache struct {
-	mu        sync.Mutex
-	changes   int64 // how often something was forgotten: what was read before that is not remembered
+	mu sync.Mutex
+	// changes counts invalidations. A read that began before one does not fill the cache.
+	changes   int64
 	withHooks cachedTenants
 	tenants   map[perdure.TenantID]cachedHooks
-	runHooks  map[perdure.WebhookID]runHook // endpoints of runs
+	// runHooks caches the endpoints that came with runs.
+	runHooks map[perdure.WebhookID]runHook
 }
 
-// A runHook is what is known of an endpoint of runs.
+// A runHook is the cached state of an endpoint that came with a run.
 type runHook struct {
-	until  perdure.Instant // until when it is known to be there
-	needed perdure.Instant // until when it is needed, and not removed
+	// until is when this entry expires.
+	until perdure.Instant
+	// needed is the instant until which retention keeps the endpoint.
+	needed perdure.Instant
 }
 
-// cached says how long something is believed, and which batch has read it.
+// cached says when an entry expires, and the number of the batch that read it.
 type cached struct {
 	until perdure.Instant
 	by    int64
 }
 
-// fresh tells whether a batch may go by it. One that is decided again goes by what was read since: its instant is that of
-// the first try, and what it remembered may be why.
+// fresh tells whether a batch may use the entry. A batch that is decided again uses only entries
+// that were read since. Its instant is that of the first try, and a stale entry may have caused the
+// conflict.
 func (c cached) fresh(tx *Tx) bool { return tx.Now < c.until && (!tx.DB.Again || c.by >= tx.DB.Number) }
 
+// cachedTenants is a cached set of tenants.
 type cachedTenants struct {
 	cached
-	set  map[perdure.TenantID]bool
-	many bool // it is not all of them
+	set map[perdure.TenantID]bool
+	// many is set if the set is not complete.
+	many bool
 }
 
+// cachedHooks are a tenant's cached endpoints.
 type cachedHooks struct {
 	cached
 	*routes
 }
 
-// routes finds the endpoints that are told of a type of line without asking each of them: a commit may have a thousand lines, a tenant
-// a hundred endpoints, and each of those fifty events.
+// routes is an index from a type of log line to the endpoints that are told of it. A commit may
+// have a thousand lines, a tenant a hundred endpoints, and each of those fifty events.
 type routes struct {
-	list    []perdure.Webhook
-	exact   map[string][]int // by event, the places in the list of who asked for it
-	begins  map[string][]int // by what comes before the star
-	lengths []int            // of these beginnings, each once
+	list []perdure.Webhook
+	// exact maps an event to positions in list.
+	exact map[string][]int
+	// begins maps the prefix of a wildcard to positions in list.
+	begins map[string][]int
+	// lengths holds the distinct lengths of these prefixes.
+	lengths []int
 }
 
-// noRoutes are those of a tenant without endpoints.
+// noRoutes is the index of a tenant without endpoints.
 var noRoutes = &routes{}
 
+// newRoutes builds the index.
 func newRoutes(list []perdure.Webhook) *routes {
 	r := &routes{list: list, exact: make(map[string][]int), begins: make(map[string][]int)}
 	for i := range list {
@@ -88,7 +102,8 @@ func newRoutes(list []perdure.Webhook) *routes {
 	return r
 }
 
-// match gives the places in the list of the endpoints that are told of a line of a run on a thread, in order.
+// match gives the positions of the endpoints that are told of a line of a run on a thread, in
+// order.
 func (r *routes) match(thread perdure.ThreadID, line string) (out []int) {
 	add := func(places []int) {
 		for _, i := range places {
@@ -109,7 +124,7 @@ func (r *routes) match(thread perdure.ThreadID, line string) (out []int) {
 	return slices.Compact(out)
 }
 
-// routesOf gives a tenant's registered endpoints that are told of something.
+// routesOf gives the index of a tenant's active endpoints, from the cache or the store.
 func (h *webhookCache) routesOf(tx *Tx, t perdure.TenantID) (*routes, error) {
 	h.mu.Lock()
 	hooked, c, changes := h.withHooks, h.tenants[t], h.changes
@@ -152,7 +167,7 @@ func (h *webhookCache) routesOf(tx *Tx, t perdure.TenantID) (*routes, error) {
 	return c.routes, nil
 }
 
-// forget has what is known of endpoints read anew.
+// forget drops the cached endpoints of a tenant, and those of runs.
 func (h *webhookCache) forget(t perdure.TenantID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,14 +177,16 @@ func (h *webhookCache) forget(t perdure.TenantID) {
 	clear(h.runHooks)
 }
 
-// exists tells whether the endpoint of a run is known to be there, and otherwise as of when it is not.
+// exists tells whether the endpoint of a run is cached as existing. changes is to be passed to
+// remember after reading it.
 func (h *webhookCache) exists(tx *Tx, id perdure.WebhookID) (ok bool, changes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !tx.DB.Again && tx.Now < h.runHooks[id].until, h.changes
 }
 
-// needed tells until when the endpoint of a run is known to be needed, or zero.
+// needed gives the instant until which retention keeps the endpoint of a run, as far as it is
+// cached. Zero: it is not cached.
 func (h *webhookCache) needed(tx *Tx, id perdure.WebhookID) perdure.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,7 +196,8 @@ func (h *webhookCache) needed(tx *Tx, id perdure.WebhookID) perdure.Instant {
 	return 0
 }
 
-// remember records that it is there, and until when it is needed, unless something was changed since.
+// remember caches that an endpoint of a run exists, unless the cache was invalidated since changes
+// was read.
 func (h *webhookCache) remember(id perdure.WebhookID, now, needed perdure.Instant, changes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

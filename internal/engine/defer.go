@@ -69,7 +69,8 @@ func (op *Attach) Do(tx *Tx) error {
 type Defer struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
-	Node   string // empty: whoever waits, the caller wants it deferred
+	// Node is the waiter's node. Empty: the caller detaches, whoever waits.
+	Node string
 	// Reason is timeout, disconnect or detached.
 	Reason string
 	// Closed says of a disconnect that the waiter closed the connection, as seen by this node. It

@@ -30,7 +30,8 @@ type followUp struct {
 
 // These bound the follow-ups of one operation.
 const (
-	maxStops = 256 // runs that are asked to stop
+	// maxStops bounds the runs that an operation asks to stop.
+	maxStops = 256
 	// maxGroupChunk bounds the members that are processed between two checks of the budget.
 	maxGroupChunk = 64
 

@@ -8,7 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// keepLateResult keeps finished work that came too late beside its run: once per commit, and at most MaxLate.
+// keepLateResult keeps a result that came too late, beside its run: once per commit, and at most
+// MaxLate per run.
 func keepLateResult(tx *Tx, r *perdure.Run, l perdure.LateResult, result json.RawMessage) (kept bool, err error) {
 	have, err := tx.DB.LateResults.List(r.Tenant, r.ID)
 	if err != nil || len(have) >= perdure.MaxLate {
@@ -30,7 +31,7 @@ func keepLateResult(tx *Tx, r *perdure.Run, l perdure.LateResult, result json.Ra
 	return true, tx.Apply(r, perdure.LateResultKept{Late: l})
 }
 
-// keepResultForOriginal keeps a retry's result as a late result of the run that it retries.
+// keepResultForOriginal keeps the result of a retry as a late result of the original run.
 func keepResultForOriginal(tx *Tx, r *perdure.Run) error {
 	if r.RetryOf == "" || r.State != perdure.Completed {
 		return nil
@@ -48,19 +49,21 @@ func keepResultForOriginal(tx *Tx, r *perdure.Run) error {
 	return err
 }
 
-// Adopt takes a late result: it completes a live run, and becomes the deliverable of an ended one.
+// Adopt accepts a late result. It completes a live run, and becomes the deliverable of an ended
+// one.
 type Adopt struct {
-	Tenant  perdure.TenantID
-	RunID   perdure.RunID
-	N       int
-	Discard bool // or throw it away
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	N      int
+	// Discard discards the late result instead.
+	Discard bool
 
 	Run perdure.Run
 }
 
 func (op *Adopt) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do adopts or discards. Doing again what was done is no error.
+// Do adopts or discards the late result. Repeating it is no error.
 func (op *Adopt) Do(tx *Tx) error {
 	r, err := tx.run(op.Tenant, op.RunID)
 	if err != nil {
@@ -100,7 +103,7 @@ func (op *Adopt) Do(tx *Tx) error {
 		return err
 	}
 	if op.Discard {
-		// The run's row is written too, so that nobody adopts it in the same moment.
+		// Writing the run's row makes this conflict with an adoption of the same result.
 		err = tx.Apply(&r, perdure.LateResultDiscarded{N: late.N})
 	} else {
 		err = adoptResult(tx, &r, late)
@@ -109,6 +112,8 @@ func (op *Adopt) Do(tx *Tx) error {
 	return err
 }
 
+// adoptResult applies the late result to the run, and adds it to the thread and to a live parent's
+// inbox.
 func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 	text, err := tx.DB.Values.Resolve(r.Tenant, late.Result)
 	if err != nil {
@@ -161,6 +166,7 @@ func (q Runs) LateResults(
 	return list, next, err
 }
 
+// latePage selects a page of late results and resolves their values.
 func latePage(
 	v *store.View, all []perdure.LateResult, after, limit int,
 ) (list []perdure.LateResult, next int, err error) {
@@ -173,7 +179,7 @@ func latePage(
 			return nil, 0, err
 		}
 		n := len(list)
-		// The summary is a text, of which JSON makes up to six times as many bytes.
+		// JSON escapes can make a summary six times as long.
 		if left -= len(l.Result) + 6*len(l.Summary) + 1024; n == limit || n > 0 && left < 0 {
 			return list, list[n-1].N, nil
 		}

@@ -335,7 +335,7 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	*r = next
 	tx.DB.Runs.Put(next, lines)
 	if tx.e.observer != nil {
-		tx.note(r, ev, lines)
+		tx.observe(r, ev, lines)
 	}
 	if err := tx.notify(r, lines); err != nil {
 		return err

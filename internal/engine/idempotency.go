@@ -47,9 +47,9 @@ func canonical(text []byte) []byte {
 // underKey does something once for each idempotency key. The first call runs do and stores the
 // reference that it gives. Later calls run again with that reference.
 //
-// what names the action and its target; a key counts for these alone. body is the whole request:
+// action names the action and its target; a key counts for these alone. body is the whole request:
 // the same key with another body is refused. Without a key, do runs each time.
-func underKey(tx *Tx, t perdure.TenantID, what, key string, body any, do func() (ref string, err error), again func(ref string) error) (created bool, err error) {
+func underKey(tx *Tx, t perdure.TenantID, action, key string, body any, do func() (ref string, err error), again func(ref string) error) (created bool, err error) {
 	if key == "" {
 		_, err := do()
 		return err == nil, err
@@ -61,7 +61,7 @@ func underKey(tx *Tx, t perdure.TenantID, what, key string, body any, do func() 
 	if err != nil {
 		return false, err
 	}
-	digest, name := digestBody(text), what+":"+key
+	digest, name := digestBody(text), action+":"+key
 	known, ok, err := tx.DB.Idempotency.Get(t, name)
 	switch {
 	case err != nil:

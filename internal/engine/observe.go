@@ -39,9 +39,9 @@ func (tx *Tx) Try(f func() error) error {
 	return err
 }
 
-// note collects the changes that the observer counts. Lines that workers write are most of the log,
+// observe collects the changes that the observer counts. Lines that workers write are most of the log,
 // and are not counted.
-func (tx *Tx) note(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
+func (tx *Tx) observe(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
 	for i := range lines {
 		c := Change{What: lines[i].Type, State: r.State, Queue: r.Queue, Kind: r.Kind}
 		switch c.What {

@@ -8,16 +8,18 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// The net under the transactions: what the watchdog's patrol looks for and mends. Each of these can't
-// happen as long as every use case keeps its promise, and the simulator holds them to that.
+// Repairs are the safety net of the watchdog's patrol. None of these faults can happen as long as
+// every use case is correct. The simulator checks that no repair is needed.
 
-// A Repair is what was mended: by which rule of the watchdog, what was done, and why. Without a rule, nothing was.
+// A Repair describes what was repaired: the watchdog's rule, the action and the reason. An empty
+// Rule means that nothing was repaired.
 type Repair struct{ Rule, What, Why string }
 
-// maxAside is longer than an alarm is ever put off.
+// maxAside is longer than any alarm is postponed.
 const maxAside = time.Hour
 
-// RepairRun looks whether a live run is where it should be.
+// RepairRun checks a live run, and repairs it if its alarm, its parent, its tenant, its queue, its
+// thread or its waits do not fit its state.
 func (tx *Tx) RepairRun(r *perdure.Run) (Repair, error) {
 	if r.Damage != nil {
 		return tx.EndDamaged(r)
@@ -50,7 +52,7 @@ func (tx *Tx) RepairRun(r *perdure.Run) (Repair, error) {
 	return repairWaits(tx, r)
 }
 
-// missingParts names what of a run's surroundings is gone.
+// missingParts names the tenant, queue, thread or parent of a run that does not exist.
 func missingParts(tx *Tx, r *perdure.Run) (string, error) {
 	if _, ok, err := tx.DB.Tenants.Get(r.Tenant); err != nil || !ok {
 		return "tenant", err
@@ -71,7 +73,7 @@ func missingParts(tx *Tx, r *perdure.Run) (string, error) {
 	return "", nil
 }
 
-// repairWaits wakes a suspended run one of whose waits is over, or should be.
+// repairWaits wakes a suspended run if one of its waits has ended, or should have.
 func repairWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 	before := *r
 	var did Repair
@@ -79,7 +81,8 @@ func repairWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 		if did, err = findAndRepairWait(tx, r); err != nil || did.Rule == "" {
 			return err
 		}
-		// Its children were read after it: what does not fit may be what has happened meanwhile.
+		// The children were read after the run. If the run has changed meanwhile, there was nothing
+		// to repair.
 		moved, err := tx.DB.Runs.Moved(&before)
 		if err == nil && moved {
 			err = errRunChanged
@@ -93,8 +96,10 @@ func repairWaits(tx *Tx, r *perdure.Run) (Repair, error) {
 	return did, err
 }
 
+// errRunChanged discards a repair of a run that has changed since it was read.
 var errRunChanged = errors.New("the run has moved on")
 
+// findAndRepairWait repairs the first wait of a suspended run that does not fit.
 func findAndRepairWait(tx *Tx, r *perdure.Run) (Repair, error) {
 	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
@@ -127,7 +132,7 @@ func findAndRepairWait(tx *Tx, r *perdure.Run) (Repair, error) {
 		return Repair{"resume-replay", "queued", "suspended although one of its waits is over"}, tx.Apply(r, perdure.Woken{Reason: perdure.WaitSatisfied, WaitID: missed})
 	}
 	if sleepsOn == 0 {
-		// Nothing can wake it any more but its deadline: let it look for itself.
+		// Only its deadline could wake it. Its worker finds out what to do.
 		return Repair{"resume-replay", "queued", "suspended, and none of its waits is open"}, tx.Apply(r, perdure.Woken{Reason: perdure.WaitOrphaned})
 	}
 	return Repair{}, nil
@@ -136,7 +141,8 @@ func findAndRepairWait(tx *Tx, r *perdure.Run) (Repair, error) {
 // RepairGathering closes an open chord or group whose condition holds.
 func (tx *Tx) RepairGathering(g *perdure.Group) (Repair, error) {
 	if g.Kind == perdure.GroupChord && g.AlarmAt != 0 {
-		return Repair{}, nil // it is telling the results already
+		// The chord is being processed in parts.
+		return Repair{}, nil
 	}
 	members, err := tx.DB.Groups.Members(g)
 	if err != nil {
@@ -154,10 +160,13 @@ func (tx *Tx) RepairGathering(g *perdure.Group) (Repair, error) {
 	return did, tx.closeGathering(g)
 }
 
-// HandleItemAlarm is what an inbox item's alarm is for: the row of an item whose epoch is over is made pending again (W1), one
-// that satisfies an open wait wakes the run (W9), one that nobody will ever read is skipped (W9). Everything else is
-// looked at again later. What changes nothing for the run is written to the item alone, so that a run with many items
-// is not held up by their alarms.
+// HandleItemAlarm handles an inbox item whose alarm is due. An item of an epoch that is over
+// becomes pending again (W1). An item that satisfies an open wait wakes the run (W9). An item of a
+// run that has ended is skipped (W9). Any other item gets a later alarm; so does every item while
+// held is set.
+//
+// If the run is not affected, only the item's row is written, so that alarms of many items do not
+// conflict with work on their run.
 func (tx *Tx) HandleItemAlarm(i perdure.Item, held bool) (did Repair, err error) {
 	p := tx.Policy()
 	r, ok, err := tx.DB.Runs.Get(i.Tenant, i.RunID)
@@ -174,11 +183,12 @@ func (tx *Tx) HandleItemAlarm(i perdure.Item, held bool) (did Repair, err error)
 		}
 		i.AlarmAt = i.CreatedAt.Add(p.PendingWakeupSkip)
 	case i.Status != i.StatusOf(&r):
-		// An item of an epoch that is over is pending anyway: its row is made to say so. One of an epoch that the run has
-		// not had is a repair.
+		// An item of an epoch that is over counts as pending already; its row is brought up to
+		// date. An item of an epoch that the run has not had is a repair.
 		if i.Epoch > r.Epoch {
 			did = Repair{"inbox-reclaim", fmt.Sprintf("item %d back to pending", i.Seq), fmt.Sprintf("in the hands of epoch %d; the run is %s under epoch %d", i.Epoch, r.State, r.Epoch)}
-			if err := tx.Apply(&r, perdure.ItemReclaimed{}); err != nil { // of two nodes that look at once, one mends it
+			// Writing the run's row makes two nodes that repair it at once conflict.
+			if err := tx.Apply(&r, perdure.ItemReclaimed{}); err != nil {
 				return Repair{}, err
 			}
 		}
@@ -197,7 +207,7 @@ func (tx *Tx) HandleItemAlarm(i perdure.Item, held bool) (did Repair, err error)
 	return did, nil
 }
 
-// skipItem gives up an item whose run has ended or is gone.
+// skipItem marks an item as skipped whose run has ended or was removed.
 func skipItem(tx *Tx, r *perdure.Run, exists bool, i perdure.Item) (Repair, error) {
 	was, age := i, tx.Now.Sub(i.CreatedAt).Round(time.Millisecond)
 	i.Status, i.AlarmAt, i.WatchdogError, i.WatchdogAt = perdure.ItemSkipped, 0, "run_ended", tx.Now
@@ -211,7 +221,7 @@ func skipItem(tx *Tx, r *perdure.Run, exists bool, i perdure.Item) (Repair, erro
 	return did, tx.Apply(r, perdure.ItemExpired{})
 }
 
-// PostponeItemAlarm has an inbox item looked at later: looking at it now makes an error.
+// PostponeItemAlarm sets a later alarm for an inbox item whose handling fails.
 func (tx *Tx) PostponeItemAlarm(i perdure.Item, until perdure.Instant) error {
 	later := i
 	later.AlarmAt = until
@@ -219,7 +229,7 @@ func (tx *Tx) PostponeItemAlarm(i perdure.Item, until perdure.Instant) error {
 	return nil
 }
 
-// reconsiderItem evaluates a pending item against the waits of its run once more.
+// reconsiderItem compares a pending signal with the open waits of its run again.
 func reconsiderItem(tx *Tx, r *perdure.Run, i perdure.Item) (woke bool, err error) {
 	if i.Type != perdure.ItemSignal || i.WaitID != "" {
 		return false, nil

@@ -9,8 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 )
 
-// signRun signs a run that is being accepted, if there is a key. Without one, a tenant that requires signatures gets no new
-// run; a continuation is made all the same, because an end must not fail, and is refused when it is granted.
+// signRun signs a run that is being accepted, if there is a key. Without one, a new run of a tenant
+// that requires signatures is refused. A continuation is created all the same, because an end must
+// not fail; it is rejected when it is granted.
 func signRun(tx *Tx, r *perdure.Run) error {
 	required, err := requiresSignature(tx, r.Tenant)
 	if err != nil {
@@ -22,7 +23,8 @@ func signRun(tx *Tx, r *perdure.Run) error {
 	case tx.e.signer == nil:
 		return nil
 	case r.ContinuationOf != "":
-		// Its kind and its queue are those of the run that it continues: they are not vouched for if that one is not.
+		// A continuation takes its kind and queue from the original run. It is signed only if the
+		// original's signature is valid.
 		orig, err := tx.run(r.Tenant, r.ContinuationOf)
 		if err != nil {
 			return err
@@ -41,8 +43,8 @@ func signRun(tx *Tx, r *perdure.Run) error {
 	return nil
 }
 
-// requiresSignature tells whether a tenant's runs have to be signed: the store says so, or the configuration, which nobody changes who
-// can change the store.
+// requiresSignature tells whether a tenant's runs have to be signed, by the store or by the
+// configuration. An attacker who can change the store can't change the configuration.
 func requiresSignature(tx *Tx, t perdure.TenantID) (bool, error) {
 	if tx.e.signingConfigured(t) {
 		return true, nil
@@ -51,25 +53,28 @@ func requiresSignature(tx *Tx, t perdure.TenantID) (bool, error) {
 	return row.Signed, err
 }
 
-// signingConfigured tells whether the configuration has a tenant's runs signed.
+// signingConfigured tells whether the configuration requires signatures for a tenant.
 func (e *Engine) signingConfigured(t perdure.TenantID) bool {
 	return slices.Contains(e.signingRequired, t) || slices.Contains(e.signingRequired, AnyTenant)
 }
 
-// AnyTenant stands for every tenant where some have to be named.
+// AnyTenant stands for every tenant in a list of tenants.
 const AnyTenant perdure.TenantID = "*"
 
+// noSigner is the error of a server without a key for a tenant that requires signatures.
 func noSigner() error {
 	return perdure.Errorf(perdure.CodeNoSigner, "the tenant's runs have to be signed, and this server has no key to sign with")
 }
 
-// signedRun is what a run's signature covers: its input as it is handed over.
+// signedRun gives the fields of a run that its signature covers, with the input as it is handed
+// over.
 func signedRun(tx *Tx, r *perdure.Run) (*perdure.SignedRun, error) {
 	input, err := tx.DB.Values.Resolve(r.Tenant, r.Input)
 	return &perdure.SignedRun{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Input: []byte(input), DeadlineAt: r.DeadlineAt}, err
 }
 
-// checkSignature tells whether a run is what was accepted. If not, the error has the code signature_invalid.
+// checkSignature verifies a run's signature. If the run is not what was accepted, the error has the
+// code signature_invalid.
 func checkSignature(tx *Tx, r *perdure.Run) error {
 	if tx.e.signer == nil {
 		return noSigner()
@@ -85,8 +90,8 @@ func checkSignature(tx *Tx, r *perdure.Run) error {
 	return tx.e.signer.Trust().Verify(signed, r.Signature)
 }
 
-// checkUnended refuses a run whose row is live and whose log has an end: its row was set back, so that it would be executed again under
-// a signature that holds.
+// checkUnended refuses a run whose row is live although its log has an end. Its row was set back,
+// so that it would be executed again under a valid signature.
 func checkUnended(tx *Tx, r *perdure.Run) error {
 	ended, err := r.FinishedAt != 0, error(nil)
 	if !ended {
@@ -98,7 +103,7 @@ func checkUnended(tx *Tx, r *perdure.Run) error {
 	return err
 }
 
-// ignoreInvalidSignature drops the finding that a run is not what was accepted, and no other error.
+// ignoreInvalidSignature drops an error with the code signature_invalid, and no other.
 func ignoreInvalidSignature(err error) error {
 	if perdure.CodeOf(err) == perdure.CodeSignatureInvalid {
 		return nil
@@ -106,8 +111,9 @@ func ignoreInvalidSignature(err error) error {
 	return err
 }
 
-// mayRepeat refuses to make a new run of one that is not what was accepted, or that was turned away as such: the new one would be
-// signed, and nobody could tell any more. Where nothing is signed there is nothing to tell.
+// mayRepeat refuses to repeat a run whose signature is not valid, or that was rejected for that.
+// The new run would be signed, which would hide the change. It allows runs without a signature if
+// none is required.
 func mayRepeat(tx *Tx, orig *perdure.Run) error {
 	required, err := requiresSignature(tx, orig.Tenant)
 	switch {
@@ -125,8 +131,8 @@ func mayRepeat(tx *Tx, orig *perdure.Run) error {
 	return err
 }
 
-// checkGrantable tells whether runs of a tenant are handed over here. Those that have to be verified are not by a server that has
-// no key to do it with: they wait for one that has.
+// checkGrantable refuses to grant runs of a tenant that requires signatures if this server has no
+// key to verify them. They wait for a server that has one.
 func checkGrantable(tx *Tx, t perdure.TenantID) error {
 	if tx.e.signer != nil {
 		return nil
@@ -138,8 +144,10 @@ func checkGrantable(tx *Tx, t perdure.TenantID) error {
 	return err
 }
 
-// rejectInvalidSignature ends a run that is about to be granted and is not what was accepted. It was delivered, and to nobody. One that bears
-// a signature is verified in any case: what its tenant requires can be changed by whoever changes a run.
+// rejectInvalidSignature ends a run that is about to be granted and whose signature is not valid.
+// It counts the delivery, though no worker gets the run. A run with a signature is verified even if
+// its tenant does not require one, because an attacker who can change a run can change that
+// setting.
 func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker string) (bool, error) {
 	if tx.e.signer == nil || r.Signature.IsZero() {
 		required, err := tx.e.signing.requires(tx, r.Tenant)
@@ -161,25 +169,28 @@ func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker string) (bool, error)
 	if err := tx.Apply(r, perdure.Granted{Worker: worker}); err != nil {
 		return true, err
 	}
-	// It may have stood before others, who were not looked at.
+	// The poll has spent a slot on it: another poll looks at the runs behind it.
 	tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 	err = tx.Try(func() error { return tx.Finish(r, perdure.Rejected{Epoch: r.Epoch, Failure: why}) })
 	var refused *perdure.Error
-	if errors.As(err, &refused) { // it was delivered, to nobody, and blocks nobody
+	// The run can't end. It was granted without handing it over, so it does not block others.
+	if errors.As(err, &refused) {
 		tx.e.log.Error("a run whose signature is not valid can't end", "tenant", r.Tenant, "run", r.ID, "error", err)
 		err = nil
 	}
 	return true, err
 }
 
-// signingTenants remembers which tenants require signatures, so that a grant to the others costs no look. What another node sets
-// counts after hookTTL.
+// signingTenants caches which tenants require signatures, so that grants of other tenants need no
+// read. A change on another node takes effect after hookTTL.
 type signingTenants struct {
 	mu      sync.Mutex
 	changes int64
 	known   cachedTenants
 }
 
+// requires tells whether a tenant's runs have to be signed, from the configuration, the cache or
+// the store.
 func (s *signingTenants) requires(tx *Tx, t perdure.TenantID) (bool, error) {
 	if tx.e.signingConfigured(t) {
 		return true, nil
@@ -212,7 +223,7 @@ func (s *signingTenants) requires(tx *Tx, t perdure.TenantID) (bool, error) {
 	return known.set[t], nil
 }
 
-// forget has it read anew.
+// forget drops the cache.
 func (s *signingTenants) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

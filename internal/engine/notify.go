@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Redeliver has a notification sent again, now: the same id and the same body, its schedule from the start. With a Key
-// it counts once.
+// Redeliver sends a notification again, now, with the same id and body. Its schedule starts again.
+// With a Key it counts once.
 type Redeliver struct {
 	Tenant     perdure.TenantID
 	DeliveryID string
@@ -20,7 +20,7 @@ type Redeliver struct {
 
 func (*Redeliver) Needs() []store.Ref { return nil }
 
-// Do sends again.
+// Do makes the notification due.
 func (op *Redeliver) Do(tx *Tx) error {
 	run, seq, id, ok := perdure.ParseNotificationID(op.DeliveryID)
 	if !ok {
@@ -44,6 +44,7 @@ func (op *Redeliver) Do(tx *Tx) error {
 	return err
 }
 
+// sendAgain makes a notification of an active endpoint due now.
 func sendAgain(tx *Tx, n *perdure.Notification) error {
 	w, ok, err := tx.DB.Webhooks.Get(n.Tenant, n.Webhook)
 	switch {
@@ -60,12 +61,13 @@ func sendAgain(tx *Tx, n *perdure.Notification) error {
 	return nil
 }
 
-// maxNotified is how many notifications an operation writes by itself. Events that would exceed it wait as one row each for FanOut. An
-// event for one endpoint is a row either way, and never waits.
+// maxNotified bounds the notifications that an operation stages by itself. An event that would
+// exceed it is stored as one row for FanOut. An event for one endpoint needs one row either way, so
+// it is always staged.
 const maxNotified = 64
 
-// notify stages a notification for every line that somebody asked to be told of: with the run, or for its thread
-// or its tenant.
+// notify stages notifications of new log lines for the endpoints that match them: the run's own,
+// those of its thread and those of its tenant.
 func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 	worth := false
 	for i := range lines {
@@ -109,12 +111,14 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 	return nil
 }
 
+// addNotification stages one notification, due now.
 func addNotification(tx *Tx, r *perdure.Run, l *perdure.Line, w perdure.WebhookID) {
 	tx.DB.Outbox.Put(perdure.Notification{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Webhook: w, Type: l.Type, State: perdure.NotePending, CreatedAt: tx.Now, AlarmAt: tx.Now})
 	tx.post(r.Tenant, w, false)
 }
 
-// ownWebhook gives the endpoint that a run was submitted with. A run from before there were endpoints has a URL.
+// ownWebhook gives the endpoint that a run was submitted with. A run from before endpoints has a
+// URL instead.
 func ownWebhook(tx *Tx, r *perdure.Run) (perdure.WebhookID, error) {
 	asked := string(r.Options.Webhook)
 	if asked == "" || strings.HasPrefix(asked, "wh_") {
@@ -126,9 +130,10 @@ func ownWebhook(tx *Tx, r *perdure.Run) (perdure.WebhookID, error) {
 		url = object.URL
 	}
 	if perdure.CheckURL("webhook", url) != nil {
-		return "", nil // nobody looked at what was asked for then
+		// Such an old URL was not validated when the run was submitted.
+		return "", nil
 	}
-	// A run that was accepted is told of, whatever the quota is.
+	// The run was accepted, so the quota does not apply.
 	id, _, err := createRunWebhook(tx, r.Tenant, url, func(*Tx, perdure.TenantID) error { return nil })
 	if err == nil {
 		err = needWebhook(tx, r.Tenant, id, r.DeadlineAt)

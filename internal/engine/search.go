@@ -12,8 +12,8 @@ import (
 // How a poll finds runs.
 //
 // A place is a queue and a kind of a tenant. A poll visits its places in rounds. A round takes some
-// tenants and, of each of their queues, some kinds, and reads the first runs of these places from an
-// index. A tenant's runs come in claim order, whichever place of the round they are in. Tenants take
+// tenants and, of each of their queues, some kinds. It reads only the claim keys of the next runs of
+// these places. A tenant's runs come in claim order, whichever place they are in. Tenants take
 // turns: one run of each, then the next of each.
 //
 // The places of a round and of a poll are bounded. If a queue has more kinds, or the store more

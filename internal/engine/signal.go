@@ -12,8 +12,9 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Signal sends a named signal to a run. One that comes before anybody waits for it stays in the inbox and
-// satisfies the next wait. With a Key it counts once. Where the run asks for an approval of that name, it is a decision.
+// Signal sends a named signal to a run. A signal that arrives before a wait for it stays in the
+// inbox and satisfies the next such wait. With a Key it counts once. If the run asks for an
+// approval of that name, the signal is a decision.
 type Signal struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -21,18 +22,23 @@ type Signal struct {
 	Data   json.RawMessage
 	Key    string
 
-	Decision *perdure.Decision // instead of data: it is for an approval, and nothing else
-	By       perdure.Key       // who decides, if it is a decision
+	// Decision takes the place of Data. The signal then counts for an approval only.
+	Decision *perdure.Decision
+	// By is the key of the caller, who decides if the signal is a decision.
+	By perdure.Key
 
-	Run      perdure.Run
-	Seq      int64              // of the inbox item
-	Approval perdure.ApprovalID // what was decided
-	Refused  *perdure.Error     // as of Decide
+	Run perdure.Run
+	// Seq is the number of the inbox item.
+	Seq int64
+	// Approval is the one that was decided.
+	Approval perdure.ApprovalID
+	// Refused is as in Decide.
+	Refused *perdure.Error
 
 	invalid error // what is wrong with it by itself
 }
 
-// prepare looks at the signal by itself.
+// prepare validates the signal.
 func (op *Signal) prepare() {
 	if op.invalid = perdure.CheckName("name", op.Name); op.invalid == nil && len(op.Data) > 0 {
 		op.invalid = perdure.CheckValue("data", op.Data)
@@ -44,7 +50,7 @@ func (op *Signal) prepare() {
 
 func (op *Signal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do sends.
+// Do delivers the signal, or decides the approval.
 func (op *Signal) Do(tx *Tx) error {
 	op.Seq, op.Approval, op.Refused = 0, "", nil
 	if op.invalid != nil {
@@ -107,7 +113,7 @@ func (op *Signal) Do(tx *Tx) error {
 	return nil
 }
 
-// digest is equal for signals that say the same.
+// digest is equal for signals with the same name, data and decision.
 func (op *Signal) digest() (d bodyDigest, err error) {
 	var decision []byte
 	if op.Decision != nil {
@@ -125,7 +131,7 @@ func (op *Signal) digest() (d bodyDigest, err error) {
 	return bodyDigest{of(canonical(op.Data), canonical(decision)), of(op.Data, decision)}, nil
 }
 
-// matchSignal satisfies a new wait by the oldest signal of its name that satisfied none.
+// matchSignal satisfies a new wait by the oldest signal of its name that has satisfied none.
 func matchSignal(tx *Tx, r *perdure.Run, w perdure.Wait) error {
 	i, ok, err := tx.DB.Inbox.NextSignal(r, w.Name)
 	if err != nil || !ok {
@@ -134,21 +140,24 @@ func matchSignal(tx *Tx, r *perdure.Run, w perdure.Wait) error {
 	return endWait(tx, r, w, perdure.WaitSatisfied, &i)
 }
 
-// Callback uses a callback token: the outside world answers one wait, once.
+// Callback uses a callback token: an external system answers one wait, once.
 type Callback struct {
 	Token  string
 	Result json.RawMessage
 	Error  *perdure.Failure
 
-	RunID   perdure.RunID
-	Refused *perdure.Error // the wait was over: the refusal is the answer, and the log keeps what came
+	RunID perdure.RunID
+	// Refused is set if the wait had ended. The refusal is the answer, and the log keeps the body,
+	// so it is not an error of Do.
+	Refused *perdure.Error
 
-	body    []byte // what it says
+	// body is the answer as JSON.
+	body    []byte
 	digest  bodyDigest
 	invalid error // what is wrong with it by itself
 }
 
-// prepare looks at the answer by itself.
+// prepare validates the answer and computes its digest.
 func (op *Callback) prepare() {
 	op.invalid = nil
 	if len(op.Result) > 0 {
@@ -171,8 +180,8 @@ func (op *Callback) prepare() {
 
 func (op *Callback) Needs() []store.Ref { return nil }
 
-// Do answers the wait. The same body again is no error; another one is; after its wait is over by other
-// means it is refused as wait_closed and kept in the log.
+// Do answers the wait. Repeating it with the same body is no error; another body is refused. After
+// the wait has ended otherwise, the answer is refused as wait_closed and kept in the log.
 func (op *Callback) Do(tx *Tx) error {
 	tenant, run, wait, ok := tx.e.readToken(op.Token)
 	if !ok {
@@ -209,7 +218,8 @@ func (op *Callback) Do(tx *Tx) error {
 		}
 		return nil
 	}
-	if w.State == perdure.WaitOpen && w.TimeoutAt != 0 && w.TimeoutAt <= tx.Now { // nobody has looked yet
+	// The timeout has passed, and the watchdog has not handled it yet.
+	if w.State == perdure.WaitOpen && w.TimeoutAt != 0 && w.TimeoutAt <= tx.Now {
 		if err := tx.TimeOutWaits(&r); err != nil {
 			return err
 		}
@@ -233,24 +243,26 @@ func (op *Callback) Do(tx *Tx) error {
 	return endWait(tx, &r, w, perdure.WaitSatisfied, &item)
 }
 
-// token is a callback's token: unguessable without the store's secret, and the same each time it is
-// asked for, so that a commit that is sent again gets the same answer.
+// token makes a callback's token. It can't be guessed without the root secret. It is the same each
+// time, so that a repeated commit gets the same answer.
 func (e *Engine) token(t perdure.TenantID, run perdure.RunID, wait string) string {
 	body := string(t) + "\x00" + string(run) + "\x00" + wait
 	return "cb_" + base64.RawURLEncoding.EncodeToString(append([]byte(body), e.ring.newest().derive("callback\x00"+body)...))
 }
 
-// signed tells whether the newest root secret, or one of those before it, has made a token's MAC.
+// signed verifies a token's MAC with the newest root secret and the ones before it; see
+// tokenGenerations.
 func (k keyring) signed(body string, mac []byte) bool {
 	return slices.ContainsFunc(k[max(0, len(k)-tokenGenerations):], func(g generation) bool { return hmac.Equal(mac, g.derive("callback\x00"+body)) })
 }
 
-// ValidToken tells whether a callback token bears the store's signature. It reads nothing.
+// ValidToken verifies the MAC of a callback token. It reads nothing from the store.
 func (e *Engine) ValidToken(token string) bool {
 	_, _, _, ok := e.readToken(token)
 	return ok
 }
 
+// readToken decodes a token and verifies its MAC.
 func (e *Engine) readToken(token string) (t perdure.TenantID, run perdure.RunID, wait string, ok bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, "cb_"))
 	if err != nil || len(raw) <= sha256.Size || !strings.HasPrefix(token, "cb_") {

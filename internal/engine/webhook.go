@@ -7,24 +7,28 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// CreateWebhook registers an endpoint for a tenant's runs, or for those of a thread. Its secret is shown here, and
-// when it is rotated. With a Key it is idempotent, and the secret is shown to whoever has the key until it is rotated.
+// CreateWebhook registers an endpoint for a tenant's runs, or for those of a thread. Its secret is
+// given here and when it is rotated. With a Key it is idempotent, and gives the secret again until
+// that is rotated.
 type CreateWebhook struct {
-	Tenant      perdure.TenantID
-	URL         string
-	ThreadID    perdure.ThreadID // empty: all runs of the tenant
-	Events      []string         // empty: perdure.NotifiedLines
+	Tenant perdure.TenantID
+	URL    string
+	// ThreadID is empty for all runs of the tenant.
+	ThreadID perdure.ThreadID
+	// Events default to perdure.NotifiedLines.
+	Events      []string
 	Description string
 	Key         string
 
 	Webhook perdure.Webhook
 	Secret  string
-	Created bool // false: the key was known
+	// Created is false if the key was known.
+	Created bool
 }
 
 func (*CreateWebhook) Needs() []store.Ref { return nil }
 
-// Do registers it.
+// Do registers the endpoint.
 func (op *CreateWebhook) Do(tx *Tx) error {
 	if err := checkWebhook(op.URL, op.Events, op.Description); err != nil {
 		return err
@@ -47,6 +51,7 @@ func (op *CreateWebhook) Do(tx *Tx) error {
 	return err
 }
 
+// register creates the endpoint within the tenant's quota.
 func (op *CreateWebhook) register(tx *Tx, scope string) error {
 	if err := roomForWebhook(tx, op.Tenant); err != nil {
 		return err
@@ -62,8 +67,8 @@ func (op *CreateWebhook) register(tx *Tx, scope string) error {
 	return tx.audit(op.Tenant, perdure.AuditWebhookCreate, string(op.Webhook.ID), "scope", scope, "thread_id", string(op.ThreadID))
 }
 
-// roomForWebhook refuses one more registered endpoint than a tenant may have. The quota's row is written, so that whatever registers
-// another one at this moment is decided again.
+// roomForWebhook refuses an endpoint above the tenant's quota. It writes the quota's row, so that
+// concurrent registrations conflict.
 func roomForWebhook(tx *Tx, t perdure.TenantID) error {
 	q, err := tx.DB.Webhooks.Quota(t, perdure.OfTenant)
 	if err != nil {
@@ -80,7 +85,8 @@ func roomForWebhook(tx *Tx, t perdure.TenantID) error {
 	return nil
 }
 
-// roomForRunWebhook refuses a submission that names one more unknown URL than a tenant's may within an hour.
+// roomForRunWebhook refuses a submission with a new URL above the tenant's quota of new URLs per
+// hour.
 func roomForRunWebhook(tx *Tx, t perdure.TenantID) error {
 	q, err := tx.DB.Webhooks.Quota(t, perdure.OfRun)
 	if err != nil {
@@ -98,6 +104,7 @@ func roomForRunWebhook(tx *Tx, t perdure.TenantID) error {
 	return nil
 }
 
+// checkWebhook validates the fields of an endpoint.
 func checkWebhook(url string, events []string, description string) error {
 	if err := perdure.CheckURL("url", url); err != nil {
 		return err
@@ -108,23 +115,25 @@ func checkWebhook(url string, events []string, description string) error {
 	return perdure.CheckText("description", description)
 }
 
-// UpdateWebhook changes what is set of an endpoint. With a Key it counts once, whatever others change meanwhile.
+// UpdateWebhook changes the fields of an endpoint that are not nil. With a Key it counts once, so
+// that a repeated call does not undo later changes.
 type UpdateWebhook struct {
 	Tenant      perdure.TenantID
 	ID          perdure.WebhookID
 	URL         *string
 	Events      *[]string
 	Description *string
-	Disabled    *bool // as EnableWebhook has it
-	Reason      string
-	Key         string
+	// Disabled is as in EnableWebhook.
+	Disabled *bool
+	Reason   string
+	Key      string
 
 	Webhook perdure.Webhook
 }
 
 func (*UpdateWebhook) Needs() []store.Ref { return nil }
 
-// Do changes it.
+// Do changes the endpoint.
 func (op *UpdateWebhook) Do(tx *Tx) error {
 	w, err := tx.webhook(op.Tenant, op.ID)
 	if err != nil {
@@ -137,6 +146,7 @@ func (op *UpdateWebhook) Do(tx *Tx) error {
 	return err
 }
 
+// change sets the fields and stages the endpoint.
 func (op *UpdateWebhook) change(tx *Tx, w *perdure.Webhook) error {
 	if w.Scope == perdure.OfRun && (op.URL != nil || op.Events != nil) {
 		return perdure.Errorf(perdure.CodeWrongState, "the webhook of runs: its URL and its events come with each of them")
@@ -162,20 +172,21 @@ func (op *UpdateWebhook) change(tx *Tx, w *perdure.Webhook) error {
 	return tx.audit(op.Tenant, perdure.AuditWebhookChange, string(w.ID), "url", op.URL != nil, "events", op.Events != nil, "disabled", w.DisabledAt != 0)
 }
 
-// EnableWebhook has an endpoint told of things again, or, with Disabled, no longer: what was pending for it is dead
-// then, and can be redelivered.
+// EnableWebhook enables an endpoint or, with Disabled, disables it. Disabling gives up its pending
+// notifications, which can be redelivered later.
 type EnableWebhook struct {
 	Tenant   perdure.TenantID
 	ID       perdure.WebhookID
 	Disabled bool
-	Reason   string // why it is disabled
+	// Reason says why it is disabled.
+	Reason string
 
 	Webhook perdure.Webhook
 }
 
 func (*EnableWebhook) Needs() []store.Ref { return nil }
 
-// Do enables or disables. Doing it again is no error.
+// Do enables or disables the endpoint. Repeating it is no error.
 func (op *EnableWebhook) Do(tx *Tx) error {
 	w, err := tx.webhook(op.Tenant, op.ID)
 	if err != nil {
@@ -189,7 +200,8 @@ func (op *EnableWebhook) Do(tx *Tx) error {
 	return nil
 }
 
-// enableWebhook has an endpoint told of things again, or no longer.
+// enableWebhook enables or disables an endpoint, and gives up the pending notifications of a
+// disabled one.
 func enableWebhook(tx *Tx, w *perdure.Webhook, on bool, reason string) error {
 	if err := perdure.CheckText("reason", reason); err != nil {
 		return err
@@ -206,8 +218,8 @@ func enableWebhook(tx *Tx, w *perdure.Webhook, on bool, reason string) error {
 	return err
 }
 
-// DeleteWebhook has an endpoint forgotten: what was pending for it is dropped, and its history stays readable. With a
-// Key, saying it again is no error.
+// DeleteWebhook deletes an endpoint. Its pending notifications are dropped, and its history stays
+// readable. With a Key, repeating it is no error.
 type DeleteWebhook struct {
 	Tenant perdure.TenantID
 	ID     perdure.WebhookID
@@ -216,7 +228,7 @@ type DeleteWebhook struct {
 
 func (*DeleteWebhook) Needs() []store.Ref { return nil }
 
-// Do deletes.
+// Do deletes the endpoint.
 func (op *DeleteWebhook) Do(tx *Tx) error {
 	_, err := underKey(tx, op.Tenant, "delete:"+string(op.ID), op.Key, nil, func() (string, error) {
 		w, err := tx.webhook(op.Tenant, op.ID)
@@ -233,7 +245,7 @@ func (op *DeleteWebhook) Do(tx *Tx) error {
 	return err
 }
 
-// webhook gives an endpoint that is not deleted.
+// webhook reads an endpoint that is not deleted.
 func (tx *Tx) webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, error) {
 	w, ok, err := tx.DB.Webhooks.Get(t, id)
 	if err == nil && (!ok || w.DeletedAt != 0) {
@@ -242,27 +254,30 @@ func (tx *Tx) webhook(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook
 	return w, err
 }
 
-// putWebhook stages an endpoint. This node knows of it before the operation is answered, others after WebhookDelay.
+// putWebhook stages an endpoint. This node uses it before the operation is answered, other nodes
+// after Webhooks.Delay.
 func putWebhook(tx *Tx, w perdure.Webhook) {
 	tx.DB.Webhooks.Put(w)
 	tx.post(w.Tenant, w.ID, true)
 	tx.DB.After(func() {
 		tx.e.hooks.forget(w.Tenant)
-		tx.e.store.Outdate() // what another lane has decided without it
+		// Other lanes may have decided without the change.
+		tx.e.store.Outdate()
 	})
 }
 
-// Delay is how long other nodes may not know of a webhook that was changed: what they remember, and what they have
-// decided by it. What they begin to write later knows of it.
+// Delay gives how long other nodes may not use a changed webhook: the age of their cache, and of
+// decisions that they have made with it.
 func (q Webhooks) Delay() time.Duration {
 	if !q.e.store.Shared() {
 		return 0
 	}
-	return hookTTL + store.MaxAge + 250*time.Millisecond // clocks of nodes differ by less than that
+	// 250 ms allow for differences between the nodes' clocks.
+	return hookTTL + store.MaxAge + 250*time.Millisecond
 }
 
-// createRunWebhook gives the id of the endpoint of runs that are submitted with a URL, which is made if there is none;
-// secret is set if it is. room refuses one more of them.
+// createRunWebhook gives the id of the endpoint for runs that are submitted with a URL. It creates
+// the endpoint if there is none, and then gives its secret. room refuses a new one above the quota.
 func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, perdure.TenantID) error) (id perdure.WebhookID, secret string, err error) {
 	id = perdure.RunWebhookID(t, url)
 	there, changes := tx.e.hooks.exists(tx, id)
@@ -277,7 +292,8 @@ func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, per
 		if err := room(tx, t); err != nil {
 			return id, "", err
 		}
-		// One that was deleted comes back with another secret, also after its row was removed: whoever had the first one was not asked.
+		// An endpoint that was deleted, and perhaps removed, is created again with another secret: the
+		// receiver that knows the old one did not ask for this endpoint.
 		q, err := tx.DB.Webhooks.Quota(t, perdure.OfRun)
 		if err != nil {
 			return id, "", err

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// showWebhookAgain gives an endpoint and its secret of a version to whoever was shown it before. After a rotation that secret is
-// nobody's any more.
+// showWebhookAgain gives an endpoint and its secret of a version to a caller that repeats its call.
+// After a rotation, the secret of an older version is not given any more.
 func showWebhookAgain(tx *Tx, t perdure.TenantID, id perdure.WebhookID, version int) (w perdure.Webhook, secret string, err error) {
 	if w, err = tx.webhook(t, id); err == nil && w.SecretVersion == version {
 		secret = tx.e.Webhooks.secret(&w, version)
@@ -19,7 +19,8 @@ func showWebhookAgain(tx *Tx, t perdure.TenantID, id perdure.WebhookID, version 
 	return w, secret, err
 }
 
-// RotateWebhook gives an endpoint a new secret. For a day the one before signs as well. With a Key it counts once.
+// RotateWebhook gives an endpoint a new secret. The previous one signs as well for RotationGrace.
+// With a Key it counts once.
 type RotateWebhook struct {
 	Tenant perdure.TenantID
 	ID     perdure.WebhookID
@@ -31,7 +32,7 @@ type RotateWebhook struct {
 
 func (*RotateWebhook) Needs() []store.Ref { return nil }
 
-// Do rotates.
+// Do rotates the secret.
 func (op *RotateWebhook) Do(tx *Tx) error {
 	_, err := underKey(tx, op.Tenant, "rotate:"+string(op.ID), op.Key, nil, func() (string, error) {
 		w, err := tx.webhook(op.Tenant, op.ID)
@@ -53,22 +54,24 @@ func (op *RotateWebhook) Do(tx *Tx) error {
 	return err
 }
 
-// secret is an endpoint's secret of its version. It follows from the root secret that was the newest when the version was
-// made: there is nothing to keep.
+// secret derives an endpoint's secret of a version from the root secret that was the newest when
+// the version was made. It is not stored.
 func (q Webhooks) secret(w *perdure.Webhook, version int) string {
 	return webhookSecretOf(q.e.ring.of(cmp.Or(w.RotatedAt, w.CreatedAt)), w, version)
 }
 
+// webhookSecretOf derives a secret from one generation of the root secret.
 func webhookSecretOf(g generation, w *perdure.Webhook, version int) string {
 	return "whsec_" + base64.StdEncoding.EncodeToString(g.derive("webhook\x00"+string(w.Tenant)+"\x00"+string(w.ID)+"\x00"+strconv.Itoa(version)))
 }
 
-// Secrets are the secrets that sign what is sent to an endpoint: its own, and for a day after a rotation the
-// one before.
+// Secrets gives the secrets that sign what is sent to an endpoint: the current one and, for
+// RotationGrace after a rotation, the previous one.
 func (q Webhooks) Secrets(w *perdure.Webhook, now perdure.Instant) []string {
 	out := []string{q.secret(w, w.SecretVersion)}
 	if w.RotatedAt != 0 && now < w.RotatedAt.Add(perdure.RotationGrace) {
-		// When the version before was made is not stored. It follows from one of the root secrets until then: all of them sign.
+		// It is not stored when the previous version was made. It is derived from one of the
+		// generations up to the rotation, so all of them sign.
 		for _, g := range q.e.ring.until(w.RotatedAt) {
 			out = append(out, webhookSecretOf(g, w, w.SecretVersion-1))
 		}
@@ -76,8 +79,8 @@ func (q Webhooks) Secrets(w *perdure.Webhook, now perdure.Instant) []string {
 	return out
 }
 
-// firstSecret gives the secret that a run's submission was answered with, if it made the run's endpoint: the answer may have
-// been lost. After a rotation it is nobody's any more.
+// firstSecret gives the secret of a run's endpoint to a repeated submission, if the first one
+// created the endpoint. After a rotation it gives none.
 func firstSecret(tx *Tx, r *perdure.Run) (string, error) {
 	if !strings.HasPrefix(string(r.Options.Webhook), "wh_") {
 		return "", nil

@@ -75,7 +75,9 @@ func (q Runs) Activity(ctx context.Context, t perdure.TenantID, id perdure.RunID
 }
 
 // ChildActivity reads what a child is doing, for the holder of its parent.
-func (q Runs) ChildActivity(ctx context.Context, t perdure.TenantID, parent perdure.RunID, epoch int64, child perdure.RunID) (a Activity, err error) {
+func (q Runs) ChildActivity(
+	ctx context.Context, t perdure.TenantID, parent perdure.RunID, epoch int64, child perdure.RunID,
+) (a Activity, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		p, ok, err := v.Runs.Get(t, parent)
 		if err == nil && !ok {

@@ -53,7 +53,9 @@ func (op *Decide) Do(tx *Tx) error {
 
 // decideApproval records a decision about the approval of a run's wait. late is a refusal that is
 // stored together with the timeout of the wait.
-func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by *perdure.Key) (late *perdure.Error, err error) {
+func decideApproval(
+	tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by *perdure.Key,
+) (late *perdure.Error, err error) {
 	a, ok, err := tx.DB.Approvals.Get(r.Tenant, r.ID, wait)
 	if err != nil {
 		return nil, err
@@ -76,7 +78,8 @@ func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by
 	}
 	switch {
 	case d.ActionHash != "" && d.ActionHash != a.ActionHash:
-		return nil, &perdure.Error{Code: perdure.CodeActionChanged, Field: "action_hash", Message: "the approval is about the action " + a.ActionHash}
+		return nil, &perdure.Error{Code: perdure.CodeActionChanged, Field: "action_hash",
+			Message: "the approval is about the action " + a.ActionHash}
 	case a.DecidedBy != nil && a.Digest == digest:
 		return nil, nil
 	case a.DecidedBy != nil:
@@ -84,7 +87,8 @@ func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by
 	case w.State != perdure.WaitOpen:
 		return nil, perdure.Errorf(perdure.CodeWaitClosed, "the approval is %s", a.State)
 	case w.TimeoutAt != 0 && w.TimeoutAt <= tx.Now:
-		return perdure.Errorf(perdure.CodeWaitClosed, "the approval is %s", perdure.ApprovalTimedOut), tx.TimeOutWaits(r)
+		return perdure.Errorf(perdure.CodeWaitClosed, "the approval is %s", perdure.ApprovalTimedOut),
+			tx.TimeOutWaits(r)
 	}
 	if d.Decision == perdure.Approve {
 		if err := perdure.CheckAnswer(a.Form, d.Answer); err != nil {
@@ -98,12 +102,16 @@ func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by
 	a.DecidedAt, a.DecidedBy, a.Digest = tx.Now, &perdure.Decider{KeyID: by.ID, Name: by.Name}, digest
 	a.Comment, a.Answer = d.Comment, tx.DB.Values.Intern(r.Tenant, string(r.ID), d.Answer)
 	tx.DB.Approvals.Put(a)
-	if err := tx.audit(r.Tenant, perdure.AuditApprovalDecide, string(a.ID), "decision", d.Decision, "run_id", string(r.ID), "action_hash", a.ActionHash); err != nil {
+	err = tx.audit(r.Tenant, perdure.AuditApprovalDecide, string(a.ID),
+		"decision", d.Decision, "run_id", string(r.ID), "action_hash", a.ActionHash)
+	if err != nil {
 		return nil, err
 	}
-	data := perdure.Object("approval_id", string(a.ID), "decision", d.Decision, "comment", d.Comment, "answer", perdure.Value(d.Answer), "by", a.DecidedBy, "at", a.DecidedAt,
+	data := perdure.Object("approval_id", string(a.ID), "decision", d.Decision, "comment", d.Comment,
+		"answer", perdure.Value(d.Answer), "by", a.DecidedBy, "at", a.DecidedAt,
 		"action_hash", a.ActionHash)
-	item, err := deliverItem(tx, r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name, Outcome: perdure.WaitSatisfied, Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), []byte(data))})
+	item, err := deliverItem(tx, r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name,
+		Outcome: perdure.WaitSatisfied, Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), []byte(data))})
 	if err != nil {
 		return nil, err
 	}
@@ -112,12 +120,17 @@ func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by
 
 // askForApproval stages the approval of a new wait. It refuses an action in which a secret was
 // redacted, because a person could not see what is approved.
-func askForApproval(tx *Tx, r *perdure.Run, w *perdure.Wait, spec *perdure.ApprovalSpec) (a perdure.Approval, err error) {
+func askForApproval(
+	tx *Tx, r *perdure.Run, w *perdure.Wait, spec *perdure.ApprovalSpec,
+) (a perdure.Approval, err error) {
 	if tx.e.secrets != nil && bytes.Contains(spec.Action, []byte(redact.Mark)) {
-		return a, perdure.Errorf(perdure.CodeInvalid, "the action has a secret in it: nobody could see what is approved")
+		return a, perdure.Errorf(perdure.CodeInvalid,
+			"the action has a secret in it: nobody could see what is approved")
 	}
-	a = perdure.Approval{Tenant: r.Tenant, ID: perdure.IDOfApproval(r.Tenant, r.ID, w.ID), RunID: r.ID, Kind: r.Kind, WaitID: w.ID, Name: w.Name, Title: spec.Title,
-		Action: tx.DB.Values.Intern(r.Tenant, string(r.ID), spec.Action), Form: spec.Form, Default: spec.Default, State: perdure.ApprovalOpen,
+	a = perdure.Approval{Tenant: r.Tenant, ID: perdure.IDOfApproval(r.Tenant, r.ID, w.ID), RunID: r.ID,
+		Kind: r.Kind, WaitID: w.ID, Name: w.Name, Title: spec.Title,
+		Action: tx.DB.Values.Intern(r.Tenant, string(r.ID), spec.Action), Form: spec.Form,
+		Default: spec.Default, State: perdure.ApprovalOpen,
 		OpenedAt: w.OpenedAt, ExpiresAt: r.DeadlineAt}
 	if w.TimeoutAt != 0 {
 		a.ExpiresAt = min(w.TimeoutAt, r.DeadlineAt)
@@ -188,7 +201,8 @@ func (op *Signal) decideIfApproval(tx *Tx, r *perdure.Run, open []perdure.Wait) 
 		}
 	}
 	if isOne {
-		return false, perdure.Errorf(perdure.CodeNoOpenApproval, "the run asks for no approval %q now; a decision is not kept for later", op.Name)
+		return false, perdure.Errorf(perdure.CodeNoOpenApproval,
+			"the run asks for no approval %q now; a decision is not kept for later", op.Name)
 	}
 	return false, nil
 }
@@ -203,7 +217,8 @@ func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 	if d == nil {
 		d = new(perdure.Decision)
 		if !hasDecision(op.Data) || json.Unmarshal(op.Data, d) != nil {
-			return perdure.Invalid("data", `the run waits for an approval of this name: send {"decision": "approve"} or "reject"`)
+			return perdure.Invalid("data",
+				`the run waits for an approval of this name: send {"decision": "approve"} or "reject"`)
 		}
 	}
 	if err := d.Validate(); err != nil {
@@ -225,7 +240,8 @@ func (op *Signal) findWait(tx *Tx, r *perdure.Run, asks []string, d *perdure.Dec
 		others, err := tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, asks[0])
 		if err == nil && others {
 			err = &perdure.Error{Code: perdure.CodeActionChanged, Field: "action_hash",
-				Message: "the run has asked for more than one approval of this name: give the action_hash of the action that you mean, or decide by the approval's id"}
+				Message: "the run has asked for more than one approval of this name: " +
+					"give the action_hash of the action that you mean, or decide by the approval's id"}
 		}
 		return asks[0], err
 	}

@@ -80,7 +80,8 @@ func artifactFits(tx *Tx, have []perdure.Artifact, name string, size int64) erro
 	case size > p.ArtifactMaxBytes:
 		return perdure.Errorf(perdure.CodeTooLarge, "an artifact has at most %d bytes", p.ArtifactMaxBytes)
 	case total > p.ArtifactTotalBytes:
-		return perdure.Errorf(perdure.CodeTooLarge, "the artifacts of a run have at most %d bytes together", p.ArtifactTotalBytes)
+		return perdure.Errorf(perdure.CodeTooLarge, "the artifacts of a run have at most %d bytes together",
+			p.ArtifactTotalBytes)
 	case others >= perdure.MaxArtifacts:
 		return perdure.Errorf(perdure.CodeTooLarge, "a run has at most %d artifacts", perdure.MaxArtifacts)
 	}
@@ -183,7 +184,8 @@ func (op *PutArtifact) Do(tx *Tx) error {
 	if err := artifactFits(tx, have, op.Name, op.Size); err != nil {
 		return err
 	}
-	op.Artifact = perdure.Artifact{Tenant: op.Tenant, RunID: op.RunID, Name: op.Name, Size: op.Size, SHA256: op.SHA256, ContentType: op.ContentType,
+	op.Artifact = perdure.Artifact{Tenant: op.Tenant, RunID: op.RunID, Name: op.Name, Size: op.Size,
+		SHA256: op.SHA256, ContentType: op.ContentType,
 		At: tx.Now, Attempt: r.Attempt}
 	op.Created = true
 	for _, old := range have {
@@ -198,7 +200,8 @@ func (op *PutArtifact) Do(tx *Tx) error {
 		if err := tx.DB.Artifacts.Put(op.Artifact, op.Upload); err != nil || old.SHA256 == op.SHA256 {
 			return err
 		}
-		return tx.DB.Artifacts.DropContents(op.Tenant, []string{old.SHA256}, func(perdure.Artifact) bool { return false })
+		return tx.DB.Artifacts.DropContents(op.Tenant, []string{old.SHA256},
+			func(perdure.Artifact) bool { return false })
 	}
 	return tx.DB.Artifacts.Put(op.Artifact, op.Upload)
 }
@@ -207,7 +210,9 @@ func (op *PutArtifact) Do(tx *Tx) error {
 const ChunkSize = store.ChunkSize
 
 // Artifacts lists the artifacts of a run.
-func (q Runs) Artifacts(ctx context.Context, t perdure.TenantID, id perdure.RunID) (list []perdure.Artifact, err error) {
+func (q Runs) Artifacts(
+	ctx context.Context, t perdure.TenantID, id perdure.RunID,
+) (list []perdure.Artifact, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		if _, ok, err := v.Runs.Get(t, id); err != nil {
 			return err
@@ -221,7 +226,9 @@ func (q Runs) Artifacts(ctx context.Context, t perdure.TenantID, id perdure.RunI
 }
 
 // Artifact opens an artifact of a run for reading.
-func (q Runs) Artifact(ctx context.Context, t perdure.TenantID, id perdure.RunID, name string) (*ArtifactReader, error) {
+func (q Runs) Artifact(
+	ctx context.Context, t perdure.TenantID, id perdure.RunID, name string,
+) (*ArtifactReader, error) {
 	list, err := q.Artifacts(ctx, t, id)
 	if err != nil {
 		return nil, err

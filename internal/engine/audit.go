@@ -44,9 +44,12 @@ func (tx *Tx) audit(t perdure.TenantID, action, target string, pairs ...any) err
 }
 
 // auditEntry makes an entry. A detail that is too large is replaced by its size.
-func (e *Engine) auditEntry(now perdure.Instant, by *Actor, t perdure.TenantID, action, target string, pairs ...any) (perdure.AuditEntry, error) {
+func (e *Engine) auditEntry(
+	now perdure.Instant, by *Actor, t perdure.TenantID, action, target string, pairs ...any,
+) (perdure.AuditEntry, error) {
 	id, err := perdure.NewID(now, e.ids.Add(1), e.random)
-	a := perdure.AuditEntry{ID: id, Tenant: t, At: now, KeyID: by.KeyID, KeyName: by.Name, Platform: by.Platform, Action: action, Target: target, Remote: by.Remote}
+	a := perdure.AuditEntry{ID: id, Tenant: t, At: now, KeyID: by.KeyID, KeyName: by.Name,
+		Platform: by.Platform, Action: action, Target: target, Remote: by.Remote}
 	if a.Detail = perdure.Object(pairs...); len(a.Detail) > perdure.MaxAuditDetail {
 		a.Detail = perdure.Object("left_out", len(a.Detail))
 	}

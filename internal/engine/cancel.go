@@ -65,7 +65,8 @@ func auditCancel(tx *Tx, r *perdure.Run) error {
 		return nil
 	}
 	if r.State.Terminal() {
-		if g, ok, err := tx.DB.Groups.Get(r.Tenant, perdure.GroupID(r.ID)); err != nil || !ok || g.State != perdure.GroupOpen {
+		g, ok, err := tx.DB.Groups.Get(r.Tenant, perdure.GroupID(r.ID))
+		if err != nil || !ok || g.State != perdure.GroupOpen {
 			return err
 		}
 	}

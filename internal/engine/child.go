@@ -59,10 +59,12 @@ func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, err
 	r := perdure.Run{
 		Tenant: parent.Tenant, Kind: s.Kind, Class: s.Class, Queue: s.Queue, Priority: s.Priority, ThreadID: s.ThreadID,
 		ParentID: parent.ID, RootID: parent.RootID, JournalKey: s.Key, MaxAttempts: s.MaxAttempts,
-		Options: perdure.Options{Timeout: s.Timeout, OnParentEnd: s.OnParentEnd, Process: s.Class == perdure.Process, Depth: parent.Options.Depth + 1},
+		Options: perdure.Options{Timeout: s.Timeout, OnParentEnd: s.OnParentEnd,
+			Process: s.Class == perdure.Process, Depth: parent.Options.Depth + 1},
 	}
 	if r.Options.Depth > perdure.MaxDepth {
-		return r, perdure.Errorf(perdure.CodeInvalid, "runs may be nested %d deep, and this one's parent is", perdure.MaxDepth)
+		return r, perdure.Errorf(perdure.CodeInvalid, "runs may be nested %d deep, and this one's parent is",
+			perdure.MaxDepth)
 	}
 	if r.Options.OnParentEnd == perdure.EndWithParent {
 		r.Options.OnParentEnd = ""

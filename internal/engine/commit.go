@@ -74,7 +74,8 @@ func (op *Commit) Needs() []store.Ref { return refs(op.Tenant, op.Commit.RunID) 
 // it records. The store reads those of a whole batch at once.
 func (op *Commit) Lookups() []store.Lookup {
 	c := &op.Commit
-	look := store.Lookup{Ref: store.Ref{Tenant: op.Tenant, Run: c.RunID}, Commit: c.ID, Steps: make([]string, len(c.Journal))}
+	look := store.Lookup{Ref: store.Ref{Tenant: op.Tenant, Run: c.RunID}, Commit: c.ID,
+		Steps: make([]string, len(c.Journal))}
 	// A text that the database can't hold would fail the look-up of the whole batch. Do refuses it.
 	if perdure.CheckText("commit_id", c.ID) != nil {
 		return nil
@@ -125,16 +126,7 @@ func (op *Commit) Do(tx *Tx) error {
 		return nil
 	}
 	if _, _, err := tx.e.policy.Apply(r, perdure.Started{Epoch: c.Epoch}, tx.Now); err != nil {
-		if perdure.CodeOf(err) == perdure.CodeStaleEpoch && c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete && (c.Epoch <= r.Epoch || wasRestored(&r)) {
-			op.Refused = err.(*perdure.Error)
-			kept, err := keepLateResult(tx, &r, perdure.LateResult{CommitID: c.ID, Epoch: c.Epoch, Worker: op.Worker, Summary: c.Outcome.Summary}, c.Outcome.Result)
-			if err != nil || !kept {
-				return err
-			}
-			op.Answer = CommitAnswer{RunID: r.ID, Error: op.Refused}
-			return rememberCommit(tx, &r, c.ID, digest, &op.Answer)
-		}
-		return err
+		return op.refuse(tx, &r, err)
 	}
 	ans := CommitAnswer{RunID: r.ID, OK: true}
 	if err := recordCommit(tx, &r, &c, &ans); err != nil {
@@ -148,6 +140,25 @@ func (op *Commit) Do(tx *Tx) error {
 	ans.State, ans.Cancel = r.State, r.State.Live() && r.Cancel.Pending()
 	op.Answer = ans
 	return rememberCommit(tx, &r, c.ID, digest, &ans)
+}
+
+// refuse answers a commit of an epoch that does not hold the run. The result of a complete is kept as
+// a late result, and the refusal is stored as the answer. A commit without a result gets an error.
+func (op *Commit) refuse(tx *Tx, r *perdure.Run, err error) error {
+	c := &op.checked
+	completes := c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete
+	wasGranted := c.Epoch <= r.Epoch || wasRestored(r)
+	if perdure.CodeOf(err) != perdure.CodeStaleEpoch || !completes || !wasGranted {
+		return err
+	}
+	op.Refused = err.(*perdure.Error)
+	late := perdure.LateResult{CommitID: c.ID, Epoch: c.Epoch, Worker: op.Worker, Summary: c.Outcome.Summary}
+	kept, err := keepLateResult(tx, r, late, c.Outcome.Result)
+	if err != nil || !kept {
+		return err
+	}
+	op.Answer = CommitAnswer{RunID: r.ID, Error: op.Refused}
+	return rememberCommit(tx, r, c.ID, op.digest, &op.Answer)
 }
 
 // rememberCommit stores the answer, so that a repeated commit gets the same.
@@ -321,7 +332,8 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 		return tx.RetryOrFail(r, c.Epoch, *o.Error)
 	case perdure.OutcomeCancelled:
 		if r.Cancel.RequestedAt == 0 {
-			return &perdure.Error{Code: perdure.CodeOutcome, Field: "outcome.type", Message: "nobody asked this run to stop: fail it or complete it"}
+			return &perdure.Error{Code: perdure.CodeOutcome, Field: "outcome.type",
+				Message: "nobody asked this run to stop: fail it or complete it"}
 		}
 		return tx.Finish(r, perdure.CancelConfirmed{Epoch: c.Epoch})
 	case perdure.OutcomeSuspend:
@@ -329,7 +341,8 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 	case perdure.OutcomeReject:
 		why := perdure.Failure{Code: perdure.CodeRejected, Message: o.Reason}
 		if o.Reason == string(perdure.CodeSignatureInvalid) {
-			why = perdure.Failure{Code: perdure.CodeSignatureInvalid, Message: "the worker could not verify the run's signature"}
+			why = perdure.Failure{Code: perdure.CodeSignatureInvalid,
+				Message: "the worker could not verify the run's signature"}
 		}
 		return tx.Finish(r, perdure.Rejected{Epoch: c.Epoch, Failure: why})
 	}

@@ -226,7 +226,8 @@ func appendResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
 			meta = append(meta, resultRef, tx.DB.Values.Share(m.Tenant, string(orig.ThreadID), m.Result))
 		}
 		messages = append(messages, perdure.Message{Role: "tool",
-			Content:  json.RawMessage(perdure.Object("run_id", string(m.ID), "key", m.JournalKey, "status", string(m.State), "result", m.Result, "error", m.Failure)),
+			Content: json.RawMessage(perdure.Object("run_id", string(m.ID), "key", m.JournalKey,
+				"status", string(m.State), "result", m.Result, "error", m.Failure)),
 			Metadata: json.RawMessage(perdure.Object(meta...))})
 	}
 	lines, err := addMessagesOf(tx, orig, messages)
@@ -250,9 +251,11 @@ func createContinuation(tx *Tx, orig *perdure.Run, trigger string, messages []pe
 		return "", err
 	}
 	r := perdure.Run{
-		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority, ThreadID: orig.ThreadID,
-		RootID: orig.RootID, ContinuationOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
-		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Webhook: orig.Options.Webhook,
+		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority,
+		ThreadID: orig.ThreadID,
+		RootID:   orig.RootID, ContinuationOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
+		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process,
+			Webhook:      orig.Options.Webhook,
 			WebhookLines: orig.Options.WebhookLines},
 	}
 	// The greatest timeout may have been lowered since, and an end must not fail because of it.
@@ -302,7 +305,9 @@ func (op *Continue) Do(tx *Tx) error {
 	if err := perdure.CheckName("job_id", op.JobID); err != nil {
 		return err
 	}
-	for _, f := range [][2]string{{"trigger", op.Trigger}, {"worker_id", op.WorkerID}, {"status", op.Status}, {"result_summary", op.Summary}} {
+	texts := [][2]string{{"trigger", op.Trigger}, {"worker_id", op.WorkerID}, {"status", op.Status},
+		{"result_summary", op.Summary}}
+	for _, f := range texts {
 		if err := perdure.CheckText(f[0], f[1]); err != nil {
 			return err
 		}
@@ -329,10 +334,12 @@ func (op *Continue) Do(tx *Tx) error {
 	if _, ok, err := tx.DB.Threads.Get(op.Tenant, r.ThreadID); err != nil {
 		return err
 	} else if !ok {
-		return perdure.Errorf(perdure.CodeRunEnded, "the run has ended and its thread was deleted: there is nothing to go on with")
+		return perdure.Errorf(perdure.CodeRunEnded,
+			"the run has ended and its thread was deleted: there is nothing to go on with")
 	}
 	op.Created = true
-	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID, "status", op.Status, "result_summary", op.Summary)
+	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID,
+		"status", op.Status, "result_summary", op.Summary)
 	if r.State.Live() {
 		if err := checkContinueLimit(tx, &r); err != nil {
 			return err
@@ -344,7 +351,8 @@ func (op *Continue) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: continueKey(&r, op.JobID), Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: continueKey(&r, op.JobID),
+		Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return nil
 }
 
@@ -373,7 +381,9 @@ func checkContinueLimit(tx *Tx, r *perdure.Run) error {
 	}
 	open, err := tx.DB.Inbox.Continues(r, maxContinues)
 	if err == nil && len(open) == maxContinues {
-		err = perdure.Errorf(perdure.CodeQuota, "the run has %d ends of work outside in its inbox and acknowledged none of them: it takes no more until it does", maxContinues)
+		err = perdure.Errorf(perdure.CodeQuota,
+			"the run has %d ends of work outside in its inbox and acknowledged none of them: "+
+				"it takes no more until it does", maxContinues)
 	}
 	return err
 }
@@ -408,7 +418,8 @@ func continueUnacknowledged(tx *Tx, r *perdure.Run) error {
 		return err
 	}
 	for _, job := range jobs {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: r.Tenant, Key: unacknowledgedKey(r, job), Ref: string(made), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: r.Tenant, Key: unacknowledgedKey(r, job), Ref: string(made),
+			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	return nil
 }

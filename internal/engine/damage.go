@@ -16,7 +16,8 @@ func (tx *Tx) EndDamaged(r *perdure.Run) (Repair, error) {
 		return Repair{}, err
 	}
 	if signed {
-		why = perdure.Failure{Code: perdure.CodeSignatureInvalid, Message: "the run is not what was accepted: " + r.Damage.What}
+		why = perdure.Failure{Code: perdure.CodeSignatureInvalid,
+			Message: "the run is not what was accepted: " + r.Damage.What}
 	}
 	tx.DB.After(func() {
 		tx.e.log.Warn("a run is damaged and ends", "tenant", r.Tenant, "run", r.ID, "why", why.Message)

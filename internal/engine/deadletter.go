@@ -70,7 +70,8 @@ func (op *Redrive) redrive(tx *Tx) error {
 	op.Created = true
 	d.RedrivenBy = op.Run.ID
 	tx.DB.DeadLetters.Put(d)
-	if err := tx.audit(op.Tenant, perdure.AuditLetterRedrive, string(op.RunID), "redriven_by", string(op.Run.ID)); err != nil {
+	err = tx.audit(op.Tenant, perdure.AuditLetterRedrive, string(op.RunID), "redriven_by", string(op.Run.ID))
+	if err != nil {
 		return err
 	}
 	// Two redrives at once both write the original's row. One of them conflicts, is decided again
@@ -83,7 +84,9 @@ func (op *Redrive) redrive(tx *Tx) error {
 func (op *Redrive) checkResign(tx *Tx, orig *perdure.Run) error {
 	if op.Resign {
 		if tx.e.signer == nil {
-			return perdure.Errorf(perdure.CodeNoSigner, "this server has no key to sign with: redrive it where there is one, or without resign if nothing of the tenant has to be signed")
+			return perdure.Errorf(perdure.CodeNoSigner,
+				"this server has no key to sign with: redrive it where there is one, "+
+					"or without resign if nothing of the tenant has to be signed")
 		}
 		return nil
 	}

@@ -37,7 +37,10 @@ func (op *Attach) Do(tx *Tx) error {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(waiters, func(w store.WaiterRow) bool { return w.Node == op.Node && w.ExpiresAt > tx.Now }) {
+		attached := slices.ContainsFunc(waiters, func(w store.WaiterRow) bool {
+			return w.Node == op.Node && w.ExpiresAt > tx.Now
+		})
+		if !attached {
 			// Writing the run's row makes this conflict with an operation that finds no waiter and
 			// defers the run.
 			if err := tx.Apply(&r, perdure.WaiterAttached{}); err != nil {
@@ -50,7 +53,8 @@ func (op *Attach) Do(tx *Tx) error {
 				tx.DB.Waiters.Drop(w)
 			}
 		}
-		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: id, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
+		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: id, Node: op.Node,
+			ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
 		if r.DeferredAt != 0 {
 			if err := tx.Apply(&r, perdure.Reattached{}); err != nil {
 				return err
@@ -69,7 +73,7 @@ func (op *Attach) Do(tx *Tx) error {
 type Defer struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
-	// Node is the waiter's node. Empty: the caller detaches, whoever waits.
+	// Node is the waiter's node. Empty: the caller detaches, and no waiter is dropped.
 	Node string
 	// Reason is timeout, disconnect or detached.
 	Reason string
@@ -150,8 +154,9 @@ func deferRun(tx *Tx, r *perdure.Run, reason string) error {
 		return err
 	}
 	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant",
-		Content:  json.RawMessage(`"Still working on this in the background. You will be told when it is done."`),
-		Metadata: json.RawMessage(perdure.Object("status", perdure.StatusDeferred, "run_id", string(r.ID), "attach_url", attach))}})
+		Content: json.RawMessage(`"Still working on this in the background. You will be told when it is done."`),
+		Metadata: json.RawMessage(perdure.Object("status", perdure.StatusDeferred, "run_id", string(r.ID),
+			"attach_url", attach))}})
 	if err != nil || len(lines) == 0 {
 		return err
 	}

@@ -100,7 +100,8 @@ const (
 
 // resend holds the delay after each failed attempt. The attempts are 5 s after the first one, then
 // 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and a day, each with 20 % jitter.
-var resend = []time.Duration{5 * time.Second, 295 * time.Second, 25 * time.Minute, 90 * time.Minute, 3 * time.Hour, 5 * time.Hour, 4 * time.Hour,
+var resend = []time.Duration{5 * time.Second, 295 * time.Second, 25 * time.Minute, 90 * time.Minute,
+	3 * time.Hour, 5 * time.Hour, 4 * time.Hour,
 	6 * time.Hour, 4 * time.Hour}
 
 // Do records results, then leases.
@@ -112,7 +113,8 @@ func (op *Deliver) Do(tx *Tx) error {
 			return err
 		}
 		if again != 0 {
-			op.Again = append(op.Again, store.Mailbox{Tenant: op.Sent[i].Tenant, Webhook: op.Sent[i].Webhook, Due: again})
+			op.Again = append(op.Again, store.Mailbox{Tenant: op.Sent[i].Tenant, Webhook: op.Sent[i].Webhook,
+				Due: again})
 		}
 	}
 	for _, want := range op.Want {
@@ -143,7 +145,8 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 	again := store.Mailbox{Tenant: want.Tenant, Webhook: want.Webhook, Due: tx.Now}
 	if len(due) > 0 && tx.Now.Sub(due[0].AlarmAt) > giveUpAfter {
 		return op.giveUp(tx, want, func(most int) (int, bool, error) {
-			n, _, err := settleNotifications(tx, &w, tx.Now.Add(-giveUpAfter), most, perdure.NoteDead, "the receiver was not reached for more than a day")
+			n, _, err := settleNotifications(tx, &w, tx.Now.Add(-giveUpAfter), most, perdure.NoteDead,
+				"the receiver was not reached for more than a day")
 			return n, true, err
 		})
 	}
@@ -229,7 +232,8 @@ func recordAttempt(tx *Tx, s *Sent) (again perdure.Instant, err error) {
 	if !s.Unsent {
 		// Writing the row makes this conflict with an operation that deletes the run.
 		tx.DB.Outbox.Put(n)
-		tx.DB.Outbox.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq, Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
+		tx.DB.Outbox.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq,
+			Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
 			Status: s.Status, Error: s.Error, Response: s.Response})
 	}
 	if n.Attempts != s.Attempts {
@@ -307,7 +311,9 @@ func settlePending(tx *Tx, w *perdure.Webhook, most int) (n int, more bool, err 
 
 // settleNotifications gives up at most so many pending notifications of an endpoint that are due
 // until an instant.
-func settleNotifications(tx *Tx, w *perdure.Webhook, until perdure.Instant, most int, state, why string) (n int, more bool, err error) {
+func settleNotifications(
+	tx *Tx, w *perdure.Webhook, until perdure.Instant, most int, state, why string,
+) (n int, more bool, err error) {
 	list, more, err := tx.DB.Outbox.Pending(w.Tenant, w.ID, until, most)
 	if err != nil {
 		return 0, false, err

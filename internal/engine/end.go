@@ -103,7 +103,8 @@ func explainEnd(tx *Tx, r, ended *perdure.Run) error {
 	}
 	meta := perdure.Object("status", string(ended.State), "run_id", string(r.ID), "code", string(ended.Failure.Code),
 		"deliverable_id", r.DeliverableID())
-	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: content, Metadata: json.RawMessage(meta)}})
+	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: content,
+		Metadata: json.RawMessage(meta)}})
 	if err != nil || len(lines) == 0 {
 		return err
 	}
@@ -176,7 +177,8 @@ func notCompensated(tx *Tx, r *perdure.Run) (left []string, err error) {
 func writeDeadLetter(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	switch ev.(type) {
 	case perdure.GaveUp, perdure.DeliveryGaveUp, perdure.Rejected, perdure.Spoiled:
-		tx.DB.DeadLetters.Put(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Cause: string(r.Failure.Code),
+		tx.DB.DeadLetters.Put(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue,
+			Cause:   string(r.Failure.Code),
 			Message: r.Failure.Message, At: tx.Now, ExpiresAt: tx.Now.Add(tx.e.policy.DeadLetterTTL)})
 	}
 	return nil
@@ -202,10 +204,12 @@ func notifyParentEnded(tx *Tx, r *perdure.Run) error {
 			// Progress that can't be read stays a reference: the end must not fail.
 			full = r.Progress
 		}
-		item.Data = tx.DB.Values.Intern(r.Tenant, string(parent.ID), []byte(expandFallback(r.Fallback, r.Progress, full)))
+		item.Data = tx.DB.Values.Intern(r.Tenant, string(parent.ID),
+			[]byte(expandFallback(r.Fallback, r.Progress, full)))
 	}
 	tx.putNextItem(&parent, item)
-	if err := tx.Apply(&parent, perdure.ChildEnded{Child: r.ID, State: r.State, Summary: r.Summary, Failure: r.Failure}); err != nil {
+	ended := perdure.ChildEnded{Child: r.ID, State: r.State, Summary: r.Summary, Failure: r.Failure}
+	if err := tx.Apply(&parent, ended); err != nil {
 		return err
 	}
 	return endChildWaits(tx, &parent, r)

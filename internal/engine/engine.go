@@ -24,7 +24,7 @@ import (
 type Options struct {
 	// Policy holds the timeouts and limits to decide by. Default: perdure.DefaultPolicy.
 	Policy *perdure.Policy
-	// Bell rings when something changed. Default: it is silent, and everybody polls.
+	// Bell rings when something changed. Default: it is silent, and waiters poll.
 	Bell   doorbell.Ringer
 	Logger *slog.Logger
 	// Entropy is the source of ids and secrets. Default: the system's.
@@ -133,7 +133,9 @@ func Offline(s *store.Store) (*Engine, error) { return newEngine(s, Options{}) }
 
 // newEngine makes an engine that does not know the root secret yet.
 func newEngine(s *store.Store, opt Options) (*Engine, error) {
-	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys, maxLive: opt.MaxLiveRuns, wakeup: make(chan struct{}, 1), storedKeys: make(map[string]bool),
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll,
+		secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys,
+		maxLive: opt.MaxLiveRuns, wakeup: make(chan struct{}, 1), storedKeys: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.Reads = newReads(e)
 	e.observer = opt.Counter
@@ -322,7 +324,8 @@ func (tx *Tx) Roll() float64 { return tx.e.roll() }
 // the run. It refuses a copy of the run that is older than the staged one.
 func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	if v, ok := tx.DB.Runs.Staged(r.Tenant, r.ID); ok && v != r.Version {
-		return perdure.Errorf(perdure.CodeInternal, "%s on an outdated copy of the run: version %d, not %d", perdure.EventName(ev), r.Version, v)
+		return perdure.Errorf(perdure.CodeInternal, "%s on an outdated copy of the run: version %d, not %d",
+			perdure.EventName(ev), r.Version, v)
 	}
 	from := r.State
 	next, lines, err := tx.e.policy.Apply(*r, ev, tx.Now)
@@ -350,7 +353,8 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	if from != r.State && tx.e.log.Enabled(context.Background(), slog.LevelDebug) {
 		next := *r
 		tx.DB.After(func() {
-			tx.e.log.Debug("run", "tenant", next.Tenant, "run", next.ID, "event", perdure.EventName(ev), "from", from, "to", next.State,
+			tx.e.log.Debug("run", "tenant", next.Tenant, "run", next.ID, "event", perdure.EventName(ev),
+				"from", from, "to", next.State,
 				"epoch", next.Epoch, "attempt", next.Attempt)
 		})
 	}

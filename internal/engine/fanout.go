@@ -111,7 +111,8 @@ func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, most int) (made int, do
 			return false
 		}
 		made++
-		tx.DB.Outbox.Put(perdure.Notification{Tenant: f.Tenant, RunID: f.RunID, Seq: f.Seq, Webhook: w, Type: f.Type, State: perdure.NotePending,
+		tx.DB.Outbox.Put(perdure.Notification{Tenant: f.Tenant, RunID: f.RunID, Seq: f.Seq, Webhook: w,
+			Type: f.Type, State: perdure.NotePending,
 			CreatedAt: f.At, AlarmAt: tx.Now})
 		tx.post(f.Tenant, w, false)
 		return true

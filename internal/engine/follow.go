@@ -10,14 +10,14 @@ import (
 // Follow-ups bound the cost of an end.
 //
 // The end of a run can cause other ends. Its children are asked to stop, and so are the losers of a
-// group that it satisfies. A run that has not started ends at once, and causes more ends. An end does
-// not call the next one. It adds its consequences to a list, and Tx.runFollowUps works off the list
-// once the first end is staged.
+// group that it satisfies. A run that has not started ends at once, and causes more ends. An end
+// does not call the next one. It adds its consequences to a list, and Tx.runFollowUps works off the
+// list once the first end is staged.
 //
 // An operation that has spent its budget stops there. The rest is recorded in rows that the ends
-// write anyway: a run has Cascade set, with the key of the last child that was asked. A group has an
-// alarm that is due at once, with the number of members that it has released. The watchdog continues
-// both.
+// write anyway: a run has Cascade set, with the key of the last child that was asked. A group has
+// an alarm that is due at once, with the number of members that it has released. The watchdog
+// continues both.
 
 // A followUp is a consequence of an end that is left to do.
 type followUp struct {

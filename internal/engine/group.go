@@ -56,7 +56,8 @@ func (op *CreateGroup) Do(tx *Tx) error {
 		return perdure.Invalid("timeout", "must lie between 0 and %s", perdure.MaxWait)
 	}
 	var err error
-	op.Created, err = underKey(tx, op.Tenant, "group", op.Key, []any{op.Mode, op.RunIDs, op.Timeout, op.OnLosers}, func() (string, error) {
+	op.Created, err = underKey(tx, op.Tenant, "group", op.Key, []any{op.Mode, op.RunIDs, op.Timeout,
+		op.OnLosers}, func() (string, error) {
 		err := op.gather(tx)
 		return string(op.Group.ID), err
 	}, func(id string) error {
@@ -106,7 +107,8 @@ func (op *CreateGroup) gather(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	g := perdure.Group{Tenant: op.Tenant, ID: perdure.GroupID(id), Kind: perdure.GroupOfCaller, Mode: op.Mode, OnLosers: op.OnLosers}
+	g := perdure.Group{Tenant: op.Tenant, ID: perdure.GroupID(id), Kind: perdure.GroupOfCaller, Mode: op.Mode,
+		OnLosers: op.OnLosers}
 	if op.Timeout > 0 {
 		g.AlarmAt = tx.Now.Add(time.Duration(op.Timeout))
 	}

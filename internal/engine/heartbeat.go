@@ -90,7 +90,9 @@ func heartbeat(tx *Tx, r *perdure.Run, b BeatOf) error {
 		}
 	}
 	first := r.StartedAt == 0
-	err := tx.Apply(r, perdure.Beat{Epoch: b.Epoch, Activity: tx.e.secrets.Whole(b.Activity), Progress: tx.DB.Values.Intern(r.Tenant, string(r.ID), tx.e.secrets.Values(b.Progress)), CancelAck: b.CancelAck})
+	err := tx.Apply(r, perdure.Beat{Epoch: b.Epoch, Activity: tx.e.secrets.Whole(b.Activity),
+		Progress:  tx.DB.Values.Intern(r.Tenant, string(r.ID), tx.e.secrets.Values(b.Progress)),
+		CancelAck: b.CancelAck})
 	if err != nil {
 		return err
 	}

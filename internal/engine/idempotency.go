@@ -49,7 +49,10 @@ func canonical(text []byte) []byte {
 //
 // action names the action and its target; a key counts for these alone. body is the whole request:
 // the same key with another body is refused. Without a key, do runs each time.
-func underKey(tx *Tx, t perdure.TenantID, action, key string, body any, do func() (ref string, err error), again func(ref string) error) (created bool, err error) {
+func underKey(
+	tx *Tx, t perdure.TenantID, action, key string, body any,
+	do func() (ref string, err error), again func(ref string) error,
+) (created bool, err error) {
 	if key == "" {
 		_, err := do()
 		return err == nil, err
@@ -75,6 +78,7 @@ func underKey(tx *Tx, t perdure.TenantID, action, key string, body any, do func(
 	if err != nil {
 		return false, err
 	}
-	tx.DB.Idempotency.Put(store.KeyRow{Tenant: t, Key: name, Digest: digest.value, Ref: ref, ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	tx.DB.Idempotency.Put(store.KeyRow{Tenant: t, Key: name, Digest: digest.value, Ref: ref,
+		ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return true, nil
 }

@@ -64,19 +64,20 @@ func (op *CreateKey) Do(tx *Tx) error {
 		}
 	}
 	var err error
-	op.Created, err = underKey(tx, op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL}, func() (string, error) {
-		if err := op.create(tx); err != nil {
-			return "", err
-		}
-		return op.Key.ID, auditKey(tx, perdure.AuditKeyCreate, &op.Key)
-	}, func(id string) error {
-		k, ok, err := tx.DB.Keys.Get(id)
-		if err == nil && !ok {
-			err = notFound("key")
-		}
-		op.Key = k
-		return err
-	})
+	op.Created, err = underKey(tx, op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL},
+		func() (string, error) {
+			if err := op.create(tx); err != nil {
+				return "", err
+			}
+			return op.Key.ID, auditKey(tx, perdure.AuditKeyCreate, &op.Key)
+		}, func(id string) error {
+			k, ok, err := tx.DB.Keys.Get(id)
+			if err == nil && !ok {
+				err = notFound("key")
+			}
+			op.Key = k
+			return err
+		})
 	return err
 }
 
@@ -96,7 +97,8 @@ func auditKey(tx *Tx, action string, k *perdure.Key) error {
 	if k.Platform {
 		t = ""
 	}
-	return tx.audit(t, action, k.ID, "name", k.Name, "scopes", k.Scopes, "platform", k.Platform, "expires_at", k.ExpiresAt)
+	return tx.audit(t, action, k.ID, "name", k.Name, "scopes", k.Scopes, "platform", k.Platform,
+		"expires_at", k.ExpiresAt)
 }
 
 // generate draws the id and the secret of the key. The secret ends with a checksum, so that a

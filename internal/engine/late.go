@@ -44,7 +44,8 @@ func keepResultForOriginal(tx *Tx, r *perdure.Run) error {
 	if err != nil {
 		return err
 	}
-	_, err = keepLateResult(tx, &orig, perdure.LateResult{CommitID: "retry:" + string(r.ID), Attempt: r.Attempt, Worker: r.Worker, FromRun: r.ID, Summary: r.Summary},
+	_, err = keepLateResult(tx, &orig, perdure.LateResult{CommitID: "retry:" + string(r.ID), Attempt: r.Attempt,
+		Worker: r.Worker, FromRun: r.ID, Summary: r.Summary},
 		json.RawMessage(result))
 	return err
 }
@@ -128,9 +129,11 @@ func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 		if err := tx.Apply(r, perdure.MessagesAppended{Lines: lines}); err != nil {
 			return err
 		}
-		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result, Shown: tx.DB.Values.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
+		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result,
+			Shown: tx.DB.Values.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
 	}
-	if err := tx.Apply(r, perdure.LateResultAdopted{N: late.N, Result: late.Result, Summary: late.Summary, Messages: lines}); err != nil {
+	adopted := perdure.LateResultAdopted{N: late.N, Result: late.Result, Summary: late.Summary, Messages: lines}
+	if err := tx.Apply(r, adopted); err != nil {
 		return err
 	}
 	if r.ParentID == "" {
@@ -140,8 +143,9 @@ func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 	if err != nil || !ok || !parent.State.Live() {
 		return err
 	}
-	_, err = deliverItem(tx, &parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID, Outcome: string(perdure.Completed),
-		Data: tx.DB.Values.Share(r.Tenant, string(parent.ID), late.Result)})
+	_, err = deliverItem(tx, &parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID,
+		Outcome: string(perdure.Completed),
+		Data:    tx.DB.Values.Share(r.Tenant, string(parent.ID), late.Result)})
 	return err
 }
 

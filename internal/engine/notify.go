@@ -96,7 +96,8 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 			n++
 		}
 		if n > 1 && tx.notified+n > maxNotified {
-			tx.DB.FanOuts.Put(store.FanOut{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Type: l.Type, ThreadID: r.ThreadID, Own: mine, At: tx.Now})
+			tx.DB.FanOuts.Put(store.FanOut{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Type: l.Type,
+				ThreadID: r.ThreadID, Own: mine, At: tx.Now})
 			tx.post(r.Tenant, "", false)
 			continue
 		}
@@ -113,7 +114,8 @@ func (tx *Tx) notify(r *perdure.Run, lines []perdure.Line) error {
 
 // addNotification stages one notification, due now.
 func addNotification(tx *Tx, r *perdure.Run, l *perdure.Line, w perdure.WebhookID) {
-	tx.DB.Outbox.Put(perdure.Notification{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Webhook: w, Type: l.Type, State: perdure.NotePending, CreatedAt: tx.Now, AlarmAt: tx.Now})
+	tx.DB.Outbox.Put(perdure.Notification{Tenant: r.Tenant, RunID: r.ID, Seq: l.Seq, Webhook: w, Type: l.Type,
+		State: perdure.NotePending, CreatedAt: tx.Now, AlarmAt: tx.Now})
 	tx.post(r.Tenant, w, false)
 }
 

@@ -34,13 +34,14 @@ func (tx *Tx) Try(f func() error) error {
 	tally, todo, ending, settling := len(tx.observed), len(tx.followUps), tx.ending, tx.inFollowUps
 	err := tx.DB.Try(f)
 	if err != nil {
-		tx.observed, tx.followUps, tx.ending, tx.inFollowUps = tx.observed[:tally], tx.followUps[:min(todo, len(tx.followUps))], ending, settling
+		tx.observed, tx.followUps, tx.ending, tx.inFollowUps = tx.observed[:tally],
+			tx.followUps[:min(todo, len(tx.followUps))], ending, settling
 	}
 	return err
 }
 
-// observe collects the changes that the observer counts. Lines that workers write are most of the log,
-// and are not counted.
+// observe collects the changes that the observer counts. Lines that workers write are most of the
+// log, and are not counted.
 func (tx *Tx) observe(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
 	for i := range lines {
 		c := Change{What: lines[i].Type, State: r.State, Queue: r.Queue, Kind: r.Kind}
@@ -59,11 +60,13 @@ func (tx *Tx) observe(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
 			if went, ok := ev.(perdure.WentDeferred); ok {
 				c.Reason = went.Reason
 			}
-		case perdure.LineDeadLettered, perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled:
+		case perdure.LineDeadLettered, perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut,
+			perdure.LineCancelled:
 			if r.Failure != nil {
 				c.Code = r.Failure.Code
 			}
-			c.CreatedAt, c.DeadlineAt, c.FinishedAt, c.CancelAt = r.CreatedAt, r.DeadlineAt, r.FinishedAt, r.Cancel.RequestedAt
+			c.CreatedAt, c.DeadlineAt, c.FinishedAt, c.CancelAt = r.CreatedAt, r.DeadlineAt, r.FinishedAt,
+				r.Cancel.RequestedAt
 		default:
 			continue
 		}

@@ -44,7 +44,9 @@ func (q Runs) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) (d 
 }
 
 // Status reads a run without its values, and when it last changed.
-func (q Runs) Status(ctx context.Context, t perdure.TenantID, id perdure.RunID) (r perdure.Run, changed perdure.Instant, err error) {
+func (q Runs) Status(
+	ctx context.Context, t perdure.TenantID, id perdure.RunID,
+) (r perdure.Run, changed perdure.Instant, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) (err error) {
 		var ok bool
 		if r, ok, err = v.Runs.Get(t, id); err != nil {
@@ -286,7 +288,9 @@ func withRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
 
 // History reads the thread of a leased run after a cursor, up to the size of a grant. A run without
 // a thread has none.
-func (q Runs) History(ctx context.Context, t perdure.TenantID, id perdure.RunID, epoch, after int64, limit int) (ms []perdure.ThreadMessage, err error) {
+func (q Runs) History(
+	ctx context.Context, t perdure.TenantID, id perdure.RunID, epoch, after int64, limit int,
+) (ms []perdure.ThreadMessage, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		r, ok, err := v.Runs.Get(t, id)
 		switch {
@@ -358,7 +362,8 @@ func withResult(v *store.View, m *perdure.ThreadMessage) error {
 		return nil
 	}
 	// The server wrote the content, so the reference is in it exactly as in the metadata.
-	m.Content = perdure.Value(strings.Replace(string(m.Content), `"result":`+string(meta.Result), `"result":`+string(text), 1))
+	m.Content = perdure.Value(strings.Replace(string(m.Content), `"result":`+string(meta.Result),
+		`"result":`+string(text), 1))
 	return err
 }
 
@@ -366,7 +371,9 @@ func withResult(v *store.View, m *perdure.ThreadMessage) error {
 const threadMax = 4 << 20
 
 // Get reads a thread and its messages after a cursor: at most limit, and fewer if they are large.
-func (q Threads) Get(ctx context.Context, t perdure.TenantID, id perdure.ThreadID, after int64, limit int) (th perdure.Thread, ms []perdure.ThreadMessage, err error) {
+func (q Threads) Get(
+	ctx context.Context, t perdure.TenantID, id perdure.ThreadID, after int64, limit int,
+) (th perdure.Thread, ms []perdure.ThreadMessage, err error) {
 	if limit < 1 || limit > 1000 {
 		return th, nil, perdure.Invalid("limit", "%d does not lie between 1 and 1000", limit)
 	}

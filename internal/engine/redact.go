@@ -41,7 +41,9 @@ const (
 
 // redactCommit gives the lines of a commit with secrets redacted, and the text that is held back. A
 // commit that ends the holder's turn releases all held text, unless the run suspends.
-func redactCommit(tx *Tx, r *perdure.Run, events []perdure.Emitted, outcome *perdure.Outcome) ([]perdure.Emitted, string, error) {
+func redactCommit(
+	tx *Tx, r *perdure.Run, events []perdure.Emitted, outcome *perdure.Outcome,
+) ([]perdure.Emitted, string, error) {
 	secrets := tx.e.secrets
 	events = perdure.JoinDeltas(events)
 	if secrets == nil && r.Held == "" {

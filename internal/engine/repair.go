@@ -25,7 +25,8 @@ func (tx *Tx) RepairRun(r *perdure.Run) (Repair, error) {
 		return tx.EndDamaged(r)
 	}
 	if r.AlarmAt == 0 {
-		return Repair{"damaged", "its alarm is set anew", "it was " + string(r.State) + " without an alarm"}, tx.Apply(r, perdure.AlarmRepaired{})
+		return Repair{"damaged", "its alarm is set anew", "it was " + string(r.State) + " without an alarm"},
+			tx.Apply(r, perdure.AlarmRepaired{})
 	}
 	if latest := max(r.DeadlineAt, tx.Now.Add(maxAside)); r.AlarmAt > latest {
 		why := fmt.Sprintf("its alarm was set for %s, after its deadline", r.AlarmAt)
@@ -34,7 +35,8 @@ func (tx *Tx) RepairRun(r *perdure.Run) (Repair, error) {
 	if missing, err := missingParts(tx, r); err != nil {
 		return Repair{}, err
 	} else if missing != "" {
-		return Repair{"orphans", "failed/" + string(perdure.CodeOrphaned), "its " + missing + " no longer exists"}, tx.Finish(r, perdure.Orphaned{Missing: missing})
+		return Repair{"orphans", "failed/" + string(perdure.CodeOrphaned), "its " + missing +
+			" no longer exists"}, tx.Finish(r, perdure.Orphaned{Missing: missing})
 	}
 	if r.ParentID != "" && !r.MayOutlive() && r.Cancel.RequestedAt == 0 {
 		parent, _, err := tx.DB.Runs.Get(r.Tenant, r.ParentID)
@@ -118,22 +120,26 @@ func findAndRepairWait(tx *Tx, r *perdure.Run) (Repair, error) {
 			return Repair{}, err
 		}
 		if gone {
-			return Repair{"orphans", "a wait ended as orphaned", "it waits for a run that does not exist"}, endWait(tx, r, w, perdure.WaitOrphaned, nil)
+			return Repair{"orphans", "a wait ended as orphaned", "it waits for a run that does not exist"},
+				endWait(tx, r, w, perdure.WaitOrphaned, nil)
 		}
 		counted := w.Ended
 		if w.Ended, w.OK = ended, ok; w.Satisfied() {
-			why := fmt.Sprintf("suspended although %d of the %d runs it waits for have ended; %d were counted", ended, len(w.Targets), counted)
+			why := fmt.Sprintf("suspended although %d of the %d runs it waits for have ended; %d were counted",
+				ended, len(w.Targets), counted)
 			return Repair{"resume-replay", "queued", why}, endWait(tx, r, w, perdure.WaitSatisfied, nil)
 		}
 	}
 	if missed, err := tx.DB.Waits.Missed(r.Tenant, r.ID); err != nil {
 		return Repair{}, err
 	} else if missed != "" {
-		return Repair{"resume-replay", "queued", "suspended although one of its waits is over"}, tx.Apply(r, perdure.Woken{Reason: perdure.WaitSatisfied, WaitID: missed})
+		return Repair{"resume-replay", "queued", "suspended although one of its waits is over"},
+			tx.Apply(r, perdure.Woken{Reason: perdure.WaitSatisfied, WaitID: missed})
 	}
 	if sleepsOn == 0 {
 		// Only its deadline could wake it. Its worker finds out what to do.
-		return Repair{"resume-replay", "queued", "suspended, and none of its waits is open"}, tx.Apply(r, perdure.Woken{Reason: perdure.WaitOrphaned})
+		return Repair{"resume-replay", "queued", "suspended, and none of its waits is open"},
+			tx.Apply(r, perdure.Woken{Reason: perdure.WaitOrphaned})
 	}
 	return Repair{}, nil
 }
@@ -155,7 +161,8 @@ func (tx *Tx) RepairGathering(g *perdure.Group) (Repair, error) {
 	if !perdure.Satisfied(g.Mode, g.Total, ended, ok) {
 		return Repair{}, nil
 	}
-	did := Repair{"resume-replay", "the " + g.Kind + " " + string(g.ID) + " is closed", fmt.Sprintf("open although %d of its %d runs have ended; %d were counted", ended, g.Total, g.Ended)}
+	did := Repair{"resume-replay", "the " + g.Kind + " " + string(g.ID) + " is closed",
+		fmt.Sprintf("open although %d of its %d runs have ended; %d were counted", ended, g.Total, g.Ended)}
 	g.Ended, g.OK = ended, ok
 	return did, tx.closeGathering(g)
 }
@@ -186,7 +193,8 @@ func (tx *Tx) HandleItemAlarm(i perdure.Item, held bool) (did Repair, err error)
 		// An item of an epoch that is over counts as pending already; its row is brought up to
 		// date. An item of an epoch that the run has not had is a repair.
 		if i.Epoch > r.Epoch {
-			did = Repair{"inbox-reclaim", fmt.Sprintf("item %d back to pending", i.Seq), fmt.Sprintf("in the hands of epoch %d; the run is %s under epoch %d", i.Epoch, r.State, r.Epoch)}
+			did = Repair{"inbox-reclaim", fmt.Sprintf("item %d back to pending", i.Seq),
+				fmt.Sprintf("in the hands of epoch %d; the run is %s under epoch %d", i.Epoch, r.State, r.Epoch)}
 			// Writing the run's row makes two nodes that repair it at once conflict.
 			if err := tx.Apply(&r, perdure.ItemReclaimed{}); err != nil {
 				return Repair{}, err
@@ -199,7 +207,8 @@ func (tx *Tx) HandleItemAlarm(i perdure.Item, held bool) (did Repair, err error)
 		woke, err := reconsiderItem(tx, &r, i)
 		if err != nil || woke {
 			age := tx.Now.Sub(i.CreatedAt).Round(time.Millisecond)
-			return Repair{"pending-wakeup", "a wait is over, the run is " + string(r.State), fmt.Sprintf("item %d, pending for %s, satisfies an open wait", i.Seq, age)}, err
+			return Repair{"pending-wakeup", "a wait is over, the run is " + string(r.State),
+				fmt.Sprintf("item %d, pending for %s, satisfies an open wait", i.Seq, age)}, err
 		}
 		i.AlarmAt = tx.Now.Add(p.PendingWakeupSkip)
 	}
@@ -211,7 +220,8 @@ func (tx *Tx) HandleItemAlarm(i perdure.Item, held bool) (did Repair, err error)
 func skipItem(tx *Tx, r *perdure.Run, exists bool, i perdure.Item) (Repair, error) {
 	was, age := i, tx.Now.Sub(i.CreatedAt).Round(time.Millisecond)
 	i.Status, i.AlarmAt, i.WatchdogError, i.WatchdogAt = perdure.ItemSkipped, 0, "run_ended", tx.Now
-	did := Repair{"pending-wakeup", fmt.Sprintf("item %d skipped", i.Seq), fmt.Sprintf("unread for %s, and its run has ended", age)}
+	did := Repair{"pending-wakeup", fmt.Sprintf("item %d skipped", i.Seq),
+		fmt.Sprintf("unread for %s, and its run has ended", age)}
 	if !exists {
 		i.WatchdogError, did.Why = "run_gone", fmt.Sprintf("unread for %s, and its run is gone", age)
 		tx.DB.Inbox.Move(was, i)

@@ -11,7 +11,9 @@ import (
 // Restore fills an empty store from a backup. All leases are void, those of the backup and those
 // that the lost store granted later: epochs continue far beyond any that can have been granted.
 // Leased runs are claimable at once, and have lost no attempt.
-func Restore(ctx context.Context, s *store.Store, path string, p *perdure.Policy, told func(store.Copied)) (store.Backup, int64, error) {
+func Restore(
+	ctx context.Context, s *store.Store, path string, p *perdure.Policy, told func(store.Copied),
+) (store.Backup, int64, error) {
 	r := Restoring{Store: s, Policy: p, Told: told}
 	err := r.Do(ctx, path)
 	return r.Backup, r.Generation, err
@@ -43,7 +45,8 @@ func (op *Restoring) Do(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	op.Backup, op.Generation, err = op.Store.Restore(ctx, path, func(generation int64, now perdure.Instant) store.Adoption {
+	op.Backup, op.Generation, err = op.Store.Restore(ctx, path, func(generation int64,
+		now perdure.Instant) store.Adoption {
 		a := op.adoption(firstEpoch(generation, now), now)
 		a.More = func() ([]perdure.Key, []perdure.AuditEntry, error) { return op.more(e, generation, now) }
 		return a
@@ -78,7 +81,9 @@ func (op *Restoring) adoption(epoch int64, now perdure.Instant) store.Adoption {
 }
 
 // more gives the new key, if there is to be one, and the audit entry.
-func (op *Restoring) more(e *Engine, generation int64, now perdure.Instant) (keys []perdure.Key, audits []perdure.AuditEntry, err error) {
+func (op *Restoring) more(
+	e *Engine, generation int64, now perdure.Instant,
+) (keys []perdure.Key, audits []perdure.AuditEntry, err error) {
 	if op.RevokeKeys {
 		made := CreateKey{Tenant: op.Tenant, Name: "admin", Scopes: perdure.Scopes, Platform: true}
 		if err := made.generate(e.random, now); err != nil {
@@ -87,7 +92,8 @@ func (op *Restoring) more(e *Engine, generation int64, now perdure.Instant) (key
 		op.Key, op.Secret = made.Key, made.Secret
 		keys = append(keys, made.Key)
 	}
-	entry, err := e.auditEntry(now, &Actor{Name: "perdure restore", Platform: true}, "", perdure.AuditRestore, strconv.FormatInt(generation, 10),
+	entry, err := e.auditEntry(now, &Actor{Name: "perdure restore", Platform: true}, "", perdure.AuditRestore,
+		strconv.FormatInt(generation, 10),
 		"keys_revoked", op.Revoked, "new_key", op.Key.ID)
 	return keys, append(audits, entry), err
 }

@@ -79,7 +79,9 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 }
 
 // retireRuns removes expired runs of a tenant.
-func retireRuns(tx *Tx, t perdure.TenantID, after perdure.RunID, before perdure.Instant) (n int, next perdure.RunID, err error) {
+func retireRuns(
+	tx *Tx, t perdure.TenantID, after perdure.RunID, before perdure.Instant,
+) (n int, next perdure.RunID, err error) {
 	aged, next, err := tx.DB.Removals.Aged(t, after, before, retainLook)
 	if err != nil {
 		return 0, next, err

@@ -49,7 +49,8 @@ func (op *Retry) Do(tx *Tx) error {
 	}
 	op.Created = true
 	if op.Key != "" {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(op.Run.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(op.Run.ID),
+			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	// Writing the original's row makes this conflict with an operation that removes the original.
 	return tx.Apply(&orig, perdure.Repeated{})
@@ -62,9 +63,11 @@ func repeatRun(tx *Tx, orig *perdure.Run) (perdure.Run, error) {
 		return perdure.Run{}, err
 	}
 	r := perdure.Run{
-		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority, ThreadID: orig.ThreadID,
-		RetryOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
-		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Webhook: orig.Options.Webhook,
+		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority,
+		ThreadID: orig.ThreadID,
+		RetryOf:  orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
+		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process,
+			Webhook:      orig.Options.Webhook,
 			WebhookLines: orig.Options.WebhookLines},
 	}
 	err = acceptRun(tx, &r, json.RawMessage(input), nil, nil, perdure.MultitaskEnqueue)

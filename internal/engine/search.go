@@ -12,13 +12,13 @@ import (
 // How a poll finds runs.
 //
 // A place is a queue and a kind of a tenant. A poll visits its places in rounds. A round takes some
-// tenants and, of each of their queues, some kinds. It reads only the claim keys of the next runs of
-// these places. A tenant's runs come in claim order, whichever place they are in. Tenants take
+// tenants and, of each of their queues, some kinds. It reads only the claim keys of the next runs
+// of these places. A tenant's runs come in claim order, whichever place they are in. Tenants take
 // turns: one run of each, then the next of each.
 //
 // The places of a round and of a poll are bounded. If a queue has more kinds, or the store more
-// tenants, than a poll visits, the next poll begins behind them. The engine holds one cursor for all
-// polls (pollCursors).
+// tenants, than a poll visits, the next poll begins behind them. The engine holds one cursor for
+// all polls (pollCursors).
 const (
 	maxPlaces  = 1000 // places of one poll
 	maxKinds   = 64   // kinds of a queue in one round, of a poll that names none
@@ -220,7 +220,8 @@ func (s *search) look(w *walk, tenants int) error {
 	}
 	open := s.tx.DB.Claims.Queues(pageFor(s.op.Slots, tenants*len(pairs)))
 	for _, p := range pairs {
-		w.places = append(w.places, &place{ClaimQueue: open(w.tenant, p.queue, p.kind), topic: doorbell.Queue(w.tenant, p.queue).Of(p.kind)})
+		w.places = append(w.places, &place{ClaimQueue: open(w.tenant, p.queue, p.kind),
+			topic: doorbell.Queue(w.tenant, p.queue).Of(p.kind)})
 	}
 	s.visited += max(1, len(pairs))
 	s.round, s.walks = append(s.round, w), append(s.walks, w)

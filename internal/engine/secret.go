@@ -17,16 +17,17 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// The root secret is a row of the meta table. Callback tokens and webhook secrets are derived from it.
+// The root secret is a row of the meta table. Callback tokens and webhook secrets are derived from
+// it.
 //
 // It has generations. A rotation adds one. The newest generation makes callback tokens, and the
-// newest few verify them. A webhook's secret is derived from the generation that was the newest when
-// that secret was made; the two are matched by their instants. A rotation therefore changes no secret
-// that a receiver has. A generation is kept while a webhook needs it.
+// newest few verify them. A webhook's secret is derived from the generation that was the newest
+// when that secret was made; the two are matched by their instants. A rotation therefore changes no
+// secret that a receiver has. A generation is kept while a webhook needs it.
 //
 // The row holds one generation in hexadecimal digits, or several as JSON, or either of them sealed
-// with AES-256-GCM under a key that is not in the store. A sealed row names its key by an id. Without
-// that key it is of no use to a reader of the database or of a backup.
+// with AES-256-GCM under a key that is not in the store. A sealed row names its key by an id.
+// Without that key it is of no use to a reader of the database or of a backup.
 
 // A generation is one version of the root secret.
 type generation struct {
@@ -97,7 +98,8 @@ func decodeKeyring(text string) (k keyring, err error) {
 		k = keyring{{Secret: b}}
 	}
 	if err != nil || len(k) == 0 || slices.ContainsFunc(k, func(g generation) bool { return len(g.Secret) != 32 }) {
-		return nil, perdure.Errorf(perdure.CodeWrongState, "the store's secret can't be read: the row of meta is damaged")
+		return nil, perdure.Errorf(perdure.CodeWrongState,
+			"the store's secret can't be read: the row of meta is damaged")
 	}
 	return k, nil
 }
@@ -134,7 +136,8 @@ func seal(text string, keys [][]byte, random io.Reader) (string, error) {
 		return "", err
 	}
 	id := sealKeyID(keys[0])
-	return sealedPrefix + id + ":" + base64.StdEncoding.EncodeToString(c.Seal(nonce, nonce, []byte(text), []byte(sealPurpose+"\x00"+id))), nil
+	return sealedPrefix + id + ":" + base64.StdEncoding.EncodeToString(c.Seal(nonce, nonce, []byte(text),
+		[]byte(sealPurpose+"\x00"+id))), nil
 }
 
 // unseal decrypts a sealed text. by is the id of the key that sealed it. It is empty for a text
@@ -148,9 +151,13 @@ func unseal(text string, keys [][]byte) (plain, by string, err error) {
 	i := slices.IndexFunc(keys, func(k []byte) bool { return sealKeyID(k) == by })
 	switch {
 	case len(keys) == 0:
-		return "", by, perdure.Errorf(perdure.CodeWrongState, "the store's secret is sealed with key %s: give that key (seal_keys, --seal-keys file:PATH or env:NAME)", by)
+		return "", by, perdure.Errorf(perdure.CodeWrongState,
+			"the store's secret is sealed with key %s: "+
+				"give that key (seal_keys, --seal-keys file:PATH or env:NAME)", by)
 	case i < 0:
-		return "", by, perdure.Errorf(perdure.CodeWrongState, "the store's secret is sealed with key %s, and none of the seal_keys is that one (they are %s)", by, sealKeyIDs(keys))
+		return "", by, perdure.Errorf(perdure.CodeWrongState,
+			"the store's secret is sealed with key %s, and none of the seal_keys is that one (they are %s)", by,
+			sealKeyIDs(keys))
 	}
 	c, err := aead(keys[i])
 	if err != nil {
@@ -163,7 +170,8 @@ func unseal(text string, keys [][]byte) (plain, by string, err error) {
 		err = errors.New("too short")
 	}
 	if err != nil {
-		return "", by, perdure.Errorf(perdure.CodeWrongState, "the store's secret can't be opened with key %s: the row of meta was changed", by)
+		return "", by, perdure.Errorf(perdure.CodeWrongState,
+			"the store's secret can't be opened with key %s: the row of meta was changed", by)
 	}
 	return string(b), by, nil
 }
@@ -279,7 +287,10 @@ func (op *RotateSecret) Do(tx *Tx) error {
 			return err
 		}
 		if len(need) > 0 {
-			return perdure.Errorf(perdure.CodeWrongState, "the secrets of webhooks follow from the oldest of %d root secrets: rotate these webhooks first (perdure webhooks rotate ID), or delete them: %v", len(ring), need)
+			return perdure.Errorf(perdure.CodeWrongState,
+				"the secrets of webhooks follow from the oldest of %d root secrets: "+
+					"rotate these webhooks first (perdure webhooks rotate ID), or delete them: %v",
+				len(ring), need)
 		}
 		ring = ring[1:]
 	}

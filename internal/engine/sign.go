@@ -63,14 +63,16 @@ const AnyTenant perdure.TenantID = "*"
 
 // noSigner is the error of a server without a key for a tenant that requires signatures.
 func noSigner() error {
-	return perdure.Errorf(perdure.CodeNoSigner, "the tenant's runs have to be signed, and this server has no key to sign with")
+	return perdure.Errorf(perdure.CodeNoSigner,
+		"the tenant's runs have to be signed, and this server has no key to sign with")
 }
 
 // signedRun gives the fields of a run that its signature covers, with the input as it is handed
 // over.
 func signedRun(tx *Tx, r *perdure.Run) (*perdure.SignedRun, error) {
 	input, err := tx.DB.Values.Resolve(r.Tenant, r.Input)
-	return &perdure.SignedRun{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Input: []byte(input), DeadlineAt: r.DeadlineAt}, err
+	return &perdure.SignedRun{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Input: []byte(input),
+		DeadlineAt: r.DeadlineAt}, err
 }
 
 // checkSignature verifies a run's signature. If the run is not what was accepted, the error has the
@@ -98,7 +100,8 @@ func checkUnended(tx *Tx, r *perdure.Run) error {
 		ended, err = tx.DB.Events.Ended(r.Tenant, r.ID)
 	}
 	if err == nil && ended {
-		err = perdure.Errorf(perdure.CodeSignatureInvalid, "the run has ended before: its log has an end, and its row was set back")
+		err = perdure.Errorf(perdure.CodeSignatureInvalid,
+			"the run has ended before: its log has an end, and its row was set back")
 	}
 	return err
 }
@@ -120,13 +123,17 @@ func mayRepeat(tx *Tx, orig *perdure.Run) error {
 	case err != nil || tx.e.signer == nil:
 		return err
 	case orig.Failure != nil && orig.Failure.Code == perdure.CodeSignatureInvalid:
-		return perdure.Errorf(perdure.CodeSignatureInvalid, "the run was turned away because its signature is not valid: look at it, and redrive its dead letter with resign if it is as it should be")
+		return perdure.Errorf(perdure.CodeSignatureInvalid,
+			"the run was turned away because its signature is not valid: "+
+				"look at it, and redrive its dead letter with resign if it is as it should be")
 	case !required && orig.Signature.IsZero():
 		return nil
 	}
 	err = checkSignature(tx, orig)
 	if perdure.CodeOf(err) == perdure.CodeSignatureInvalid {
-		return perdure.Errorf(perdure.CodeSignatureInvalid, "%s; look at it, and redrive its dead letter, if it has one, with resign if it is as it should be", err.(*perdure.Error).Message)
+		return perdure.Errorf(perdure.CodeSignatureInvalid,
+			"%s; look at it, and redrive its dead letter, if it has one, with resign if it is as it should be",
+			err.(*perdure.Error).Message)
 	}
 	return err
 }
@@ -164,7 +171,8 @@ func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker string) (bool, error)
 	}
 	why := perdure.Failure{Code: perdure.CodeSignatureInvalid, Message: err.(*perdure.Error).Message}
 	tx.DB.After(func() {
-		tx.e.log.Warn("a run is not handed over: its signature is not valid", "tenant", r.Tenant, "run", r.ID, "why", why.Message)
+		tx.e.log.Warn("a run is not handed over: its signature is not valid", "tenant", r.Tenant, "run", r.ID,
+			"why", why.Message)
 	})
 	if err := tx.Apply(r, perdure.Granted{Worker: worker}); err != nil {
 		return true, err

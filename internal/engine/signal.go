@@ -35,7 +35,8 @@ type Signal struct {
 	// Refused is as in Decide.
 	Refused *perdure.Error
 
-	invalid error // what is wrong with it by itself
+	// invalid is the result of prepare.
+	invalid error
 }
 
 // prepare validates the signal.
@@ -91,12 +92,14 @@ func (op *Signal) Do(tx *Tx) error {
 		return err
 	}
 	if op.Key != "" {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest.value, Ref: string(r.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest.value, Ref: string(r.ID),
+			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	if decided {
 		return nil
 	}
-	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name, Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), op.Data)})
+	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name,
+		Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), op.Data)})
 	if err != nil {
 		return err
 	}
@@ -152,9 +155,10 @@ type Callback struct {
 	Refused *perdure.Error
 
 	// body is the answer as JSON.
-	body    []byte
-	digest  bodyDigest
-	invalid error // what is wrong with it by itself
+	body   []byte
+	digest bodyDigest
+	// invalid is the result of prepare.
+	invalid error
 }
 
 // prepare validates the answer and computes its digest.
@@ -228,15 +232,18 @@ func (op *Callback) Do(tx *Tx) error {
 		}
 		tooLate = perdure.Errorf(perdure.CodeWaitClosed, "the wait is %s", w.State)
 	}
-	row := store.KeyRow{Tenant: tenant, Key: key, Digest: digest.value, Ref: string(run), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)}
+	row := store.KeyRow{Tenant: tenant, Key: key, Digest: digest.value, Ref: string(run),
+		ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)}
 	if w.State != perdure.WaitOpen {
 		op.Refused = tooLate
 		row.Ref = "too late"
 		tx.DB.Idempotency.Put(row)
-		return tx.Apply(&r, perdure.CallbackRefused{WaitID: wait, Shown: tx.DB.Values.InternShown(tenant, string(run), body)})
+		return tx.Apply(&r, perdure.CallbackRefused{WaitID: wait, Shown: tx.DB.Values.InternShown(tenant,
+			string(run), body)})
 	}
 	tx.DB.Idempotency.Put(row)
-	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemCallback, Name: wait, Data: tx.DB.Values.Intern(tenant, string(run), body)})
+	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemCallback, Name: wait,
+		Data: tx.DB.Values.Intern(tenant, string(run), body)})
 	if err != nil {
 		return err
 	}
@@ -247,13 +254,15 @@ func (op *Callback) Do(tx *Tx) error {
 // time, so that a repeated commit gets the same answer.
 func (e *Engine) token(t perdure.TenantID, run perdure.RunID, wait string) string {
 	body := string(t) + "\x00" + string(run) + "\x00" + wait
-	return "cb_" + base64.RawURLEncoding.EncodeToString(append([]byte(body), e.ring.newest().derive("callback\x00"+body)...))
+	return "cb_" + base64.RawURLEncoding.EncodeToString(append([]byte(body),
+		e.ring.newest().derive("callback\x00"+body)...))
 }
 
 // signed verifies a token's MAC with the newest root secret and the ones before it; see
 // tokenGenerations.
 func (k keyring) signed(body string, mac []byte) bool {
-	return slices.ContainsFunc(k[max(0, len(k)-tokenGenerations):], func(g generation) bool { return hmac.Equal(mac, g.derive("callback\x00"+body)) })
+	return slices.ContainsFunc(k[max(0, len(k)-tokenGenerations):],
+		func(g generation) bool { return hmac.Equal(mac, g.derive("callback\x00"+body)) })
 }
 
 // ValidToken verifies the MAC of a callback token. It reads nothing from the store.

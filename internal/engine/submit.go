@@ -85,30 +85,36 @@ func (op *Submit) Do(tx *Tx) error {
 		runAt = tx.Now.Add(time.Duration(sub.Delay))
 	}
 	r := perdure.Run{
-		Tenant: op.Tenant, Kind: sub.Kind, Class: sub.Class, Queue: sub.Queue, Priority: sub.Priority, ThreadID: sub.ThreadID,
+		Tenant: op.Tenant, Kind: sub.Kind, Class: sub.Class, Queue: sub.Queue, Priority: sub.Priority,
+		ThreadID:    sub.ThreadID,
 		MaxAttempts: sub.MaxAttempts,
-		Options: perdure.Options{Timeout: sub.Timeout, RunAt: runAt, OnDisconnect: sub.OnDisconnect, Foreground: sub.Foreground,
-			Process: sub.Class == perdure.Process, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
+		Options: perdure.Options{Timeout: sub.Timeout, RunAt: runAt, OnDisconnect: sub.OnDisconnect,
+			Foreground: sub.Foreground,
+			Process:    sub.Class == perdure.Process, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
 	}
 	if sub.Webhook != "" {
 		id, secret, err := createRunWebhook(tx, op.Tenant, sub.Webhook, roomForRunWebhook)
 		if err != nil {
 			return err
 		}
-		r.Options.Webhook, r.Options.WebhookLines, op.WebhookSecret = perdure.Value(id), strings.Join(sub.WebhookEvents, " "), secret
+		r.Options.Webhook, r.Options.WebhookLines, op.WebhookSecret = perdure.Value(id),
+			strings.Join(sub.WebhookEvents, " "), secret
 	}
 	if err := acceptRun(tx, &r, sub.Input, sub.Metadata, sub.Messages, sub.MultitaskStrategy); err != nil {
 		return err
 	}
 	if op.Key != "" {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest.value, Ref: string(r.ID),
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest.value,
+			Ref:       string(r.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	switch {
 	case op.Node != "":
-		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
+		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: op.Node,
+			ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
 	case op.Expects:
-		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: expected, ExpiresAt: tx.Now.Add(tx.e.policy.DetachGrace)})
+		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: expected,
+			ExpiresAt: tx.Now.Add(tx.e.policy.DetachGrace)})
 	}
 	op.Run, op.Created = r, true
 	return nil
@@ -121,7 +127,10 @@ const AnyRun = "*"
 // the fields in which these differ. acceptRun sets the id, deadline, signature and place on the
 // thread, and stages the opening messages. A run that interrupts another one on its thread asks
 // that one to stop.
-func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[string]string, opening []perdure.Message, strategy string) error {
+func acceptRun(
+	tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[string]string,
+	opening []perdure.Message, strategy string,
+) error {
 	p := tx.Policy()
 	id, err := tx.newID()
 	if err != nil {

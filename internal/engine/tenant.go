@@ -35,10 +35,12 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 	row.ID = op.Tenant
 	if op.RequireSignatures != nil {
 		if *op.RequireSignatures && tx.e.signer == nil {
-			return perdure.Errorf(perdure.CodeWrongState, "this server has no key to sign with: every run of the tenant would be refused")
+			return perdure.Errorf(perdure.CodeWrongState,
+				"this server has no key to sign with: every run of the tenant would be refused")
 		}
 		if !*op.RequireSignatures && tx.e.signingConfigured(op.Tenant) {
-			return perdure.Errorf(perdure.CodeWrongState, "the configuration of this server requires that the runs of this tenant are signed (signing_required)")
+			return perdure.Errorf(perdure.CodeWrongState,
+				"the configuration of this server requires that the runs of this tenant are signed (signing_required)")
 		}
 		row.Signed = *op.RequireSignatures
 	}
@@ -53,7 +55,9 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 		tx.DB.Tenants.Put(row)
 	}
 	if row != before {
-		if err := tx.audit(op.Tenant, perdure.AuditTenantChange, string(op.Tenant), "created", !ok, "require_signatures", op.RequireSignatures); err != nil {
+		err := tx.audit(op.Tenant, perdure.AuditTenantChange, string(op.Tenant),
+			"created", !ok, "require_signatures", op.RequireSignatures)
+		if err != nil {
 			return err
 		}
 	}

@@ -46,7 +46,8 @@ func (op *CreateThread) Do(tx *Tx) error {
 		if err != nil {
 			return "", err
 		}
-		op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id), Metadata: tx.DB.Values.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
+		op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id),
+			Metadata: tx.DB.Values.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
 		if op.Thread.Title, err = tx.DB.Threads.MetadataTitle(op.Tenant, op.Thread.Metadata); err != nil {
 			return "", err
 		}
@@ -123,7 +124,8 @@ func addMessage(tx *Tx, th *perdure.Thread, run perdure.RunID, m perdure.Message
 	}
 	th.Seq++
 	tx.DB.Threads.Put(*th)
-	tx.DB.Threads.AddMessage(perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq, Role: m.Role, RunID: run, At: tx.Now,
+	tx.DB.Threads.AddMessage(perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq,
+		Role: m.Role, RunID: run, At: tx.Now,
 		Content: content, Metadata: tx.DB.Values.Intern(th.Tenant, string(th.ID), m.Metadata)})
 	return th.Seq, nil
 }
@@ -157,7 +159,8 @@ func addMessagesOf(tx *Tx, r *perdure.Run, ms []perdure.Message) ([]perdure.Line
 		if err != nil {
 			return nil, err
 		}
-		lines = append(lines, perdure.Line{Type: perdure.LineMessage, Data: perdure.Object("thread_id", string(r.ThreadID), "message_seq", seq, "role", m.Role)})
+		lines = append(lines, perdure.Line{Type: perdure.LineMessage,
+			Data: perdure.Object("thread_id", string(r.ThreadID), "message_seq", seq, "role", m.Role)})
 	}
 	return lines, nil
 }
@@ -189,8 +192,9 @@ func queueOnThread(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.
 			interrupts = th.Active
 		}
 	}
-	// The thread's row is written even if it does not change. The active run may be ending on another
-	// node, or the thread be deleted: one of the two operations then conflicts and is decided again.
+	// The thread's row is written even if it does not change. The active run may be ending on
+	// another node, or the thread be deleted: one of the two operations then conflicts and is
+	// decided again.
 	tx.DB.Threads.Put(th)
 	return interrupts, nil
 }
@@ -253,7 +257,8 @@ func activateRun(tx *Tx, th *perdure.Thread, r *perdure.Run) error {
 }
 
 // unreadable takes the place of opening messages that can't be read.
-var unreadable = []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"The messages that this run came with can't be read."`)}}
+var unreadable = []perdure.Message{{Role: "assistant",
+	Content: json.RawMessage(`"The messages that this run came with can't be read."`)}}
 
 // appendOpening appends the messages that a run was submitted with, now that it is active.
 func appendOpening(tx *Tx, r *perdure.Run) error {
@@ -272,7 +277,8 @@ func appendOpening(tx *Tx, r *perdure.Run) error {
 		return err
 	default:
 		if err := json.Unmarshal([]byte(text), &ms); err != nil {
-			tx.e.log.Error("the messages that a run came with can't be read", "tenant", r.Tenant, "run", r.ID, "error", err)
+			tx.e.log.Error("the messages that a run came with can't be read", "tenant", r.Tenant, "run", r.ID,
+				"error", err)
 			ms = unreadable
 		}
 	}

@@ -21,10 +21,12 @@ type Unused struct{ Workers, Webhooks, Keys int }
 // webhooks once in each round of retention, because some that are due stay.
 func dropUnused(tx *Tx, at *Retention) (did Unused, more bool, err error) {
 	p := &tx.e.policy
-	if did.Workers, err = tx.DB.Workers.DropUnused(tx.Now.Add(-max(p.WorkerRetention, p.Lease)), unusedRows); err != nil {
+	workersBefore := tx.Now.Add(-max(p.WorkerRetention, p.Lease))
+	if did.Workers, err = tx.DB.Workers.DropUnused(workersBefore, unusedRows); err != nil {
 		return did, false, err
 	}
-	if did.Keys, err = tx.DB.Keys.DropUnused(tx.Now.Add(-max(p.KeyRetention, p.IdempotencyTTL)), unusedRows); err != nil {
+	keysBefore := tx.Now.Add(-max(p.KeyRetention, p.IdempotencyTTL))
+	if did.Keys, err = tx.DB.Keys.DropUnused(keysBefore, unusedRows); err != nil {
 		return did, false, err
 	}
 	if at.Tenant == "" || at.Hook != (store.HookCursor{}) {

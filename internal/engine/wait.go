@@ -11,7 +11,8 @@ import (
 // openWait opens a wait and checks, in the same transaction, whether it is satisfied already. A
 // wait that exists is left as it is, because a replay opens its waits again.
 func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer) error {
-	w := perdure.Wait{Tenant: r.Tenant, RunID: r.ID, ID: spec.ID, Type: spec.Type, Mode: spec.Mode, Name: spec.Name, OnStall: spec.OnStall,
+	w := perdure.Wait{Tenant: r.Tenant, RunID: r.ID, ID: spec.ID, Type: spec.Type, Mode: spec.Mode,
+		Name: spec.Name, OnStall: spec.OnStall,
 		State: perdure.WaitOpen, OpenedAt: tx.Now}
 	if spec.Type == perdure.WaitCallback {
 		ans.Callbacks = append(ans.Callbacks, CallbackOf{spec.ID, tx.e.token(r.Tenant, r.ID, spec.ID)})
@@ -25,7 +26,8 @@ func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer)
 		return err
 	}
 	if ok {
-		if before.Type != w.Type || before.Mode != w.Mode || before.Name != w.Name || !slices.Equal(before.Targets, w.Targets) {
+		same := before.Type == w.Type && before.Mode == w.Mode && before.Name == w.Name
+		if !same || !slices.Equal(before.Targets, w.Targets) {
 			return perdure.Errorf(perdure.CodeNondeterminism, "wait %q was opened as something else", spec.ID)
 		}
 		if w.Type == perdure.WaitApproval {
@@ -89,7 +91,8 @@ func mayOpenWait(tx *Tx, r *perdure.Run, w *perdure.Wait) error {
 		n += len(open[i].Targets)
 	}
 	if n > perdure.MaxOpenTargets {
-		return perdure.OverBound("", "the open waits of the run would name %d children, and may name %d", n, perdure.MaxOpenTargets)
+		return perdure.OverBound("", "the open waits of the run would name %d children, and may name %d", n,
+			perdure.MaxOpenTargets)
 	}
 	return nil
 }
@@ -216,7 +219,8 @@ func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.I
 			i.Type = perdure.ItemTimer
 		case state == perdure.WaitTimedOut:
 			i.Type = perdure.ItemTimeout
-			i.Data = perdure.Object("code", string(perdure.CodeToolTimeout), "message", "nothing came in time for wait "+w.ID,
+			i.Data = perdure.Object("code", string(perdure.CodeToolTimeout),
+				"message", "nothing came in time for wait "+w.ID,
 				"approval_id", string(a.ID), "decision", a.Decision(), "action_hash", a.ActionHash)
 		}
 		if _, err := deliverItem(tx, r, i); err != nil {
@@ -378,7 +382,8 @@ func suspendRun(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 		tx.DB.Waits.Put(w)
 	}
 	if len(named) == 0 && over == "" {
-		return perdure.Errorf(perdure.CodeNothingToWaitFor, "the run has no open wait: it would sleep until its deadline")
+		return perdure.Errorf(perdure.CodeNothingToWaitFor,
+			"the run has no open wait: it would sleep until its deadline")
 	}
 	if err := tx.Apply(r, perdure.WentToSleep{Epoch: c.Epoch, Waits: named, WaitAt: firstTimeout(open)}); err != nil {
 		return err

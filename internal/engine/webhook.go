@@ -41,7 +41,8 @@ func (op *CreateWebhook) Do(tx *Tx) error {
 		}
 	}
 	var err error
-	op.Created, err = underKey(tx, op.Tenant, "webhook", op.Key, []any{op.URL, op.ThreadID, op.Events, op.Description}, func() (string, error) {
+	op.Created, err = underKey(tx, op.Tenant, "webhook", op.Key, []any{op.URL, op.ThreadID, op.Events,
+		op.Description}, func() (string, error) {
 		err := op.register(tx, scope)
 		return string(op.Webhook.ID), err
 	}, func(id string) (err error) {
@@ -60,11 +61,13 @@ func (op *CreateWebhook) register(tx *Tx, scope string) error {
 	if err != nil {
 		return err
 	}
-	op.Webhook = perdure.Webhook{Tenant: op.Tenant, ID: perdure.WebhookID("wh_" + id), Scope: scope, ThreadID: op.ThreadID, URL: op.URL, Events: op.Events,
+	op.Webhook = perdure.Webhook{Tenant: op.Tenant, ID: perdure.WebhookID("wh_" + id), Scope: scope,
+		ThreadID: op.ThreadID, URL: op.URL, Events: op.Events,
 		Description: op.Description, SecretVersion: 1, CreatedAt: tx.Now}
 	op.Secret = tx.e.Webhooks.secret(&op.Webhook, 1)
 	putWebhook(tx, op.Webhook)
-	return tx.audit(op.Tenant, perdure.AuditWebhookCreate, string(op.Webhook.ID), "scope", scope, "thread_id", string(op.ThreadID))
+	return tx.audit(op.Tenant, perdure.AuditWebhookCreate, string(op.Webhook.ID), "scope", scope,
+		"thread_id", string(op.ThreadID))
 }
 
 // roomForWebhook refuses an endpoint above the tenant's quota. It writes the quota's row, so that
@@ -79,7 +82,8 @@ func roomForWebhook(tx *Tx, t perdure.TenantID) error {
 		return err
 	}
 	if have >= perdure.MaxWebhooks {
-		return perdure.Errorf(perdure.CodeQuota, "a tenant may have %d webhooks, and this one has them", perdure.MaxWebhooks)
+		return perdure.Errorf(perdure.CodeQuota, "a tenant may have %d webhooks, and this one has them",
+			perdure.MaxWebhooks)
 	}
 	tx.DB.Webhooks.PutQuota(q)
 	return nil
@@ -96,7 +100,9 @@ func roomForRunWebhook(tx *Tx, t perdure.TenantID) error {
 		q.Since, q.Made = tx.Now, 0
 	}
 	if q.Made >= perdure.MaxRunWebhooks {
-		return perdure.Errorf(perdure.CodeQuota, "the runs of a tenant may name %d new webhook URLs an hour: name one URL for many, every message says which run it is about",
+		return perdure.Errorf(perdure.CodeQuota,
+			"the runs of a tenant may name %d new webhook URLs an hour: "+
+				"name one URL for many, every message says which run it is about",
 			perdure.MaxRunWebhooks)
 	}
 	q.Made++
@@ -139,7 +145,8 @@ func (op *UpdateWebhook) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	_, err = underKey(tx, op.Tenant, "change:"+string(w.ID), op.Key, []any{op.URL, op.Events, op.Description, op.Disabled}, func() (string, error) {
+	_, err = underKey(tx, op.Tenant, "change:"+string(w.ID), op.Key, []any{op.URL, op.Events, op.Description,
+		op.Disabled}, func() (string, error) {
 		return "", op.change(tx, &w)
 	}, func(string) error { return nil })
 	op.Webhook = w
@@ -149,7 +156,8 @@ func (op *UpdateWebhook) Do(tx *Tx) error {
 // change sets the fields and stages the endpoint.
 func (op *UpdateWebhook) change(tx *Tx, w *perdure.Webhook) error {
 	if w.Scope == perdure.OfRun && (op.URL != nil || op.Events != nil) {
-		return perdure.Errorf(perdure.CodeWrongState, "the webhook of runs: its URL and its events come with each of them")
+		return perdure.Errorf(perdure.CodeWrongState,
+			"the webhook of runs: its URL and its events come with each of them")
 	}
 	if op.URL != nil {
 		w.URL = *op.URL
@@ -169,7 +177,8 @@ func (op *UpdateWebhook) change(tx *Tx, w *perdure.Webhook) error {
 		}
 	}
 	putWebhook(tx, *w)
-	return tx.audit(op.Tenant, perdure.AuditWebhookChange, string(w.ID), "url", op.URL != nil, "events", op.Events != nil, "disabled", w.DisabledAt != 0)
+	return tx.audit(op.Tenant, perdure.AuditWebhookChange, string(w.ID), "url", op.URL != nil,
+		"events", op.Events != nil, "disabled", w.DisabledAt != 0)
 }
 
 // EnableWebhook enables an endpoint or, with Disabled, disables it. Disabling gives up its pending
@@ -278,7 +287,9 @@ func (q Webhooks) Delay() time.Duration {
 
 // createRunWebhook gives the id of the endpoint for runs that are submitted with a URL. It creates
 // the endpoint if there is none, and then gives its secret. room refuses a new one above the quota.
-func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, perdure.TenantID) error) (id perdure.WebhookID, secret string, err error) {
+func createRunWebhook(
+	tx *Tx, t perdure.TenantID, url string, room func(*Tx, perdure.TenantID) error,
+) (id perdure.WebhookID, secret string, err error) {
 	id = perdure.RunWebhookID(t, url)
 	there, changes := tx.e.hooks.exists(tx, id)
 	if there {
@@ -292,14 +303,15 @@ func createRunWebhook(tx *Tx, t perdure.TenantID, url string, room func(*Tx, per
 		if err := room(tx, t); err != nil {
 			return id, "", err
 		}
-		// An endpoint that was deleted, and perhaps removed, is created again with another secret: the
-		// receiver that knows the old one did not ask for this endpoint.
+		// An endpoint that was deleted, and perhaps removed, is created again with another secret:
+		// the receiver that knows the old one did not ask for this endpoint.
 		q, err := tx.DB.Webhooks.Quota(t, perdure.OfRun)
 		if err != nil {
 			return id, "", err
 		}
 		version := max(w.SecretVersion, int(q.Removed)) + 1
-		w = perdure.Webhook{Tenant: t, ID: id, Scope: perdure.OfRun, URL: url, SecretVersion: version, CreatedAt: tx.Now, Version: w.Version}
+		w = perdure.Webhook{Tenant: t, ID: id, Scope: perdure.OfRun, URL: url, SecretVersion: version,
+			CreatedAt: tx.Now, Version: w.Version}
 		tx.DB.Webhooks.Put(w)
 		return id, tx.e.Webhooks.secret(&w, w.SecretVersion), nil
 	}

@@ -135,7 +135,8 @@ func (h *webhookCache) routesOf(tx *Tx, t perdure.TenantID) (*routes, error) {
 		if err != nil {
 			return nil, err
 		}
-		hooked = cachedTenants{cached: now, set: make(map[perdure.TenantID]bool, len(list)), many: len(list) > maxHooked}
+		hooked = cachedTenants{cached: now, set: make(map[perdure.TenantID]bool, len(list)),
+			many: len(list) > maxHooked}
 		for _, x := range list {
 			hooked.set[x] = true
 		}

@@ -12,7 +12,9 @@ import (
 
 // showWebhookAgain gives an endpoint and its secret of a version to a caller that repeats its call.
 // After a rotation, the secret of an older version is not given any more.
-func showWebhookAgain(tx *Tx, t perdure.TenantID, id perdure.WebhookID, version int) (w perdure.Webhook, secret string, err error) {
+func showWebhookAgain(
+	tx *Tx, t perdure.TenantID, id perdure.WebhookID, version int,
+) (w perdure.Webhook, secret string, err error) {
 	if w, err = tx.webhook(t, id); err == nil && w.SecretVersion == version {
 		secret = tx.e.Webhooks.secret(&w, version)
 	}
@@ -42,7 +44,8 @@ func (op *RotateWebhook) Do(tx *Tx) error {
 		w.SecretVersion, w.RotatedAt = w.SecretVersion+1, tx.Now
 		putWebhook(tx, w)
 		op.Webhook, op.Secret = w, tx.e.Webhooks.secret(&w, w.SecretVersion)
-		return strconv.Itoa(w.SecretVersion), tx.audit(op.Tenant, perdure.AuditWebhookRotate, string(w.ID), "secret_version", w.SecretVersion)
+		return strconv.Itoa(w.SecretVersion), tx.audit(op.Tenant, perdure.AuditWebhookRotate, string(w.ID),
+			"secret_version", w.SecretVersion)
 	}, func(version string) error {
 		n, err := strconv.Atoi(version)
 		if err != nil {
@@ -62,7 +65,8 @@ func (q Webhooks) secret(w *perdure.Webhook, version int) string {
 
 // webhookSecretOf derives a secret from one generation of the root secret.
 func webhookSecretOf(g generation, w *perdure.Webhook, version int) string {
-	return "whsec_" + base64.StdEncoding.EncodeToString(g.derive("webhook\x00"+string(w.Tenant)+"\x00"+string(w.ID)+"\x00"+strconv.Itoa(version)))
+	text := "webhook\x00" + string(w.Tenant) + "\x00" + string(w.ID) + "\x00" + strconv.Itoa(version)
+	return "whsec_" + base64.StdEncoding.EncodeToString(g.derive(text))
 }
 
 // Secrets gives the secrets that sign what is sent to an endpoint: the current one and, for

@@ -1,8 +1,8 @@
 package engine
 
-// Weights estimate the rows that an operation reads or writes, and its bytes. The store forms batches
-// by them, so that one heavy operation does not hold up many light ones. An operation without a
-// Weight counts as a few rows.
+// Weights estimate the rows that an operation reads or writes, and its bytes. The store forms
+// batches by them, so that one heavy operation does not hold up many light ones. An operation
+// without a Weight counts as a few rows.
 
 // Weight counts a commit's entries.
 func (op *Commit) Weight() (rows, bytes int) {

@@ -30,8 +30,8 @@ func forYes(id string, change ...func(*perdure.WaitSpec)) perdure.WaitSpec {
 
 func yes() perdure.Decision { return perdure.Decision{Decision: perdure.Approve} }
 
-// asked gives a run that sleeps on an approval, and the approval's id.
-func (w *World) asked(change ...func(*perdure.WaitSpec)) (perdure.Run, perdure.ApprovalID) {
+// askApproval gives a run that sleeps on an approval, and the approval's id.
+func (w *World) askApproval(change ...func(*perdure.WaitSpec)) (perdure.Run, perdure.ApprovalID) {
 	w.t.Helper()
 	r := w.submit(perdure.Submission{Kind: "deploy", Class: perdure.Agent})
 	w.commit(w.take("w1"), perdure.Commit{Waits: wait(forYes("ok", change...)), Outcome: suspend})
@@ -68,7 +68,7 @@ func (w *World) lastLine(id perdure.RunID, typ string) (data string) {
 
 var approvalScenarios = []Scenario{
 	{"an approval is shown, decided once, and wakes who asked", func(w *World) {
-		r, id := w.asked()
+		r, id := w.askApproval()
 		a := w.approval(id)
 		hash, _ := perdure.ActionHash(json.RawMessage(push))
 		w.check(a.State == perdure.ApprovalOpen && a.ActionHash == hash && string(a.Action) == push && a.Kind == "deploy" && a.Name == "approve_push" &&
@@ -100,7 +100,7 @@ var approvalScenarios = []Scenario{
 		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "reject"}))
 	}},
 	{"a decision is about the action that was shown", func(w *World) {
-		r, id := w.asked()
+		r, id := w.askApproval()
 		other, _ := perdure.ActionHash(json.RawMessage(`{"push":{"branch":"main","commits":300}}`))
 		w.refuse(perdure.CodeActionChanged, w.decide(id, ada, perdure.Decision{Decision: "approve", ActionHash: other}))
 		w.state(r.ID, perdure.Suspended)
@@ -118,15 +118,15 @@ var approvalScenarios = []Scenario{
 		other := forYes("ok", func(s *perdure.WaitSpec) {
 			s.Approval.Action = json.RawMessage(`{"push":{"branch":"main","commits":4}}`)
 		})
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Waits: wait(other)}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Waits: wait(other)}))
 		other = forYes("ok", func(s *perdure.WaitSpec) { s.Name = "approve_pull" })
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Waits: wait(other)}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Waits: wait(other)}))
 		signal := perdure.WaitSpec{ID: "ok", Type: perdure.WaitSignal, Name: "approve_push"}
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Waits: wait(signal)}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Waits: wait(signal)}))
 	}},
 	{"silence counts as no, or as the default", func(w *World) {
 		for _, c := range []struct{ def, want string }{{"", "reject"}, {"reject", "reject"}, {"approve", "approve"}} {
-			r, id := w.asked(func(s *perdure.WaitSpec) { s.Approval.Default = c.def })
+			r, id := w.askApproval(func(s *perdure.WaitSpec) { s.Approval.Default = c.def })
 			w.pass(599 * time.Second)
 			w.state(r.ID, perdure.Suspended)
 			w.pass(2 * time.Second)
@@ -143,7 +143,7 @@ var approvalScenarios = []Scenario{
 		}
 	}},
 	{"an answer after its time is too late, also where nobody has looked yet", func(w *World) {
-		r, id := w.asked(func(s *perdure.WaitSpec) { s.Timeout = perdure.Duration(time.Minute) })
+		r, id := w.askApproval(func(s *perdure.WaitSpec) { s.Timeout = perdure.Duration(time.Minute) })
 		w.Now = w.Now.Add(time.Minute)
 		op := w.decide(id, ada, yes())
 		w.do(op)
@@ -166,7 +166,7 @@ var approvalScenarios = []Scenario{
 		w.check(w.take("w1").Inbox[0].Type == perdure.ItemTimeout, "it is told so")
 	}},
 	{"whatever ends the wait ends the approval", func(w *World) {
-		_, gone := w.asked()
+		_, gone := w.askApproval()
 		w.do(&engine.Cancel{Tenant: tenant, RunID: w.approval(gone).RunID})
 		w.pass(time.Minute)
 		r := w.submit(perdure.Submission{Kind: "deploy", Class: perdure.Agent})
@@ -180,7 +180,7 @@ var approvalScenarios = []Scenario{
 		}
 	}},
 	{"an agent's own key does not approve", func(w *World) {
-		r, id := w.asked()
+		r, id := w.askApproval()
 		data := json.RawMessage(`{"decision":"approve"}`)
 		reader := perdure.Key{ID: "k", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeControl}}
 		for _, k := range []perdure.Key{bot, reader, {}} {
@@ -191,7 +191,7 @@ var approvalScenarios = []Scenario{
 		w.check(w.approval(id).DecidedBy.Name == "ops", "the platform's may")
 	}},
 	{"a form is answered as it asks", func(w *World) {
-		_, id := w.asked(func(s *perdure.WaitSpec) {
+		_, id := w.askApproval(func(s *perdure.WaitSpec) {
 			s.Approval.Form = []perdure.FormField{{Name: "where", Type: perdure.FieldChoice, Options: []string{"eu", "us"}, Required: true}, {Name: "note", Type: perdure.FieldText}}
 		})
 		for _, bad := range []string{``, `{}`, `[]`, `{"where":"mars"}`, `{"where":"eu","note":1}`, `{"where":"eu","what":1}`} {
@@ -207,7 +207,7 @@ var approvalScenarios = []Scenario{
 		signal := func(id perdure.RunID, name, data string) *engine.Signal {
 			return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: json.RawMessage(data), By: ada}
 		}
-		r, id := w.asked()
+		r, id := w.askApproval()
 		for _, bad := range []string{``, `1`, `"approve"`, `{"decision":"perhaps"}`, `{"decision":null}`} {
 			w.refuse(perdure.CodeInvalid, signal(r.ID, "approve_push", bad))
 		}
@@ -220,7 +220,7 @@ var approvalScenarios = []Scenario{
 		w.refuse(perdure.CodeNoOpenApproval, signal(r.ID, "approve_push", `1`))
 		w.complete(g, `1`)
 		// By a name that says nothing, too.
-		r, _ = w.asked(func(s *perdure.WaitSpec) { s.Name = "deploy" })
+		r, _ = w.askApproval(func(s *perdure.WaitSpec) { s.Name = "deploy" })
 		op := signal(r.ID, "deploy", ``)
 		op.Decision, op.Key = &perdure.Decision{Decision: "approve"}, "once"
 		w.do(op)
@@ -311,7 +311,7 @@ var approvalScenarios = []Scenario{
 		var ids []perdure.ApprovalID
 		var last perdure.Run
 		for range 5 {
-			r, id := w.asked()
+			r, id := w.askApproval()
 			ids, last = append(ids, id), r
 			w.Now = w.Now.Add(time.Second)
 		}

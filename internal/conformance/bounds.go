@@ -140,7 +140,7 @@ var boundScenarios = []Scenario{
 		}
 		w.commit(g, perdure.Commit{Waits: waits})
 		more := perdure.Commit{Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitSignal, Name: "s"}}}
-		w.refuse(perdure.CodeOverBound, w.say(g, more))
+		w.refuse(perdure.CodeOverBound, w.commitOf(g, more))
 		w.commit(g, perdure.Commit{Waits: waits[:1]}) // it is open already
 		more.Close = []string{"w7"}
 		w.commit(g, more)
@@ -159,13 +159,13 @@ var boundScenarios = []Scenario{
 		for i := range perdure.MaxOpenTargets / len(kids) {
 			w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: fmt.Sprint("w", i), Type: perdure.WaitChildren, Keys: keys}}})
 		}
-		w.refuse(perdure.CodeOverBound, w.say(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}}))
+		w.refuse(perdure.CodeOverBound, w.commitOf(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}}))
 		w.commit(g, perdure.Commit{Close: []string{"w0"}, Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}})
 	}},
 	{"a failure's code is short", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		w.refuse(perdure.CodeOverBound, w.say(g, perdure.Commit{Outcome: failed(strings.Repeat("c", perdure.MaxCode+1))}))
+		w.refuse(perdure.CodeOverBound, w.commitOf(g, perdure.Commit{Outcome: failed(strings.Repeat("c", perdure.MaxCode+1))}))
 		o := failed(strings.Repeat("c", perdure.MaxCode))
 		o.Retryable = new(bool)
 		w.commit(g, perdure.Commit{Outcome: o})

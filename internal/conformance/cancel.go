@@ -68,7 +68,7 @@ var cancelScenarios = []Scenario{
 		w.state(r.ID, perdure.Running)
 		w.pass(2 * time.Second)
 		w.ended(r.ID, perdure.Cancelled, perdure.CodeCancelled)
-		late := w.say(g, perdure.Commit{Outcome: done(`1`)})
+		late := w.commitOf(g, perdure.Commit{Outcome: done(`1`)})
 		w.do(late)
 		w.check(late.Refused != nil && len(w.lates(r.ID)) == 1, "its result is kept")
 	}},
@@ -81,7 +81,7 @@ var cancelScenarios = []Scenario{
 		w.state(r.ID, perdure.Queued)
 		g = w.take("w1")
 		w.check(g.Run.ID == r.ID && g.Cancel, "it goes first, marked: %+v", g.Cancel)
-		w.refuse(perdure.CodeCancelRequested, w.say(g, perdure.Commit{Outcome: suspend}))
+		w.refuse(perdure.CodeCancelRequested, w.commitOf(g, perdure.Commit{Outcome: suspend}))
 		w.commit(g, perdure.Commit{Outcome: stopped})
 		w.state(r.ID, perdure.Cancelled)
 	}},
@@ -118,7 +118,7 @@ var cancelScenarios = []Scenario{
 		for _, cancelFirst := range []bool{true, false} {
 			r := w.task()
 			g := w.take("w1")
-			ops := []engine.Op{w.say(g, perdure.Commit{Outcome: done(`1`)}), &engine.Cancel{Tenant: tenant, RunID: r.ID}}
+			ops := []engine.Op{w.commitOf(g, perdure.Commit{Outcome: done(`1`)}), &engine.Cancel{Tenant: tenant, RunID: r.ID}}
 			if cancelFirst {
 				ops[0], ops[1] = ops[1], ops[0]
 			}
@@ -145,7 +145,7 @@ var cancelScenarios = []Scenario{
 	}},
 	{"cancelled without a request is refused", func(w *World) {
 		w.task()
-		w.refuse(perdure.CodeOutcome, w.say(w.take("w1"), perdure.Commit{Outcome: stopped}))
+		w.refuse(perdure.CodeOutcome, w.commitOf(w.take("w1"), perdure.Commit{Outcome: stopped}))
 	}},
 	{"cancelling again, and cancelling an ended run, is no error", func(w *World) {
 		r := w.task()
@@ -162,7 +162,7 @@ var cancelScenarios = []Scenario{
 	{"a process can't suspend, and its lease is not judged", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Process})
 		g := w.take("w1")
-		w.refuse(perdure.CodeOutcome, w.say(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend}))
+		w.refuse(perdure.CodeOutcome, w.commitOf(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend}))
 		w.pass(5 * time.Minute)
 		w.state(r.ID, perdure.Running)
 		w.complete(g, `1`)

@@ -7,11 +7,11 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// hasty gives graces of seconds, so that a table of what follows a cancel request is short.
-func (w *World) hasty() {
+// shortenGraces gives graces of seconds, so that a table of what follows a cancel request is short.
+func (w *World) shortenGraces() {
 	p := w.E.Policy()
 	p.CancelGrace, p.CleanupGrace, p.Lease = 10*time.Second, 40*time.Second, 20*time.Second
-	w.unhurried()
+	w.widenGap()
 }
 
 // A place is where a run is, and who holds it, if anybody.
@@ -20,8 +20,8 @@ type place struct {
 	make func(w *World) (perdure.Run, *engine.Grant)
 }
 
-// unbegun are the places of a run that nobody has started.
-var unbegun = []place{
+// unstarted are the places of a run that nobody has started.
+var unstarted = []place{
 	{"queued", func(w *World) (perdure.Run, *engine.Grant) { return w.task(), nil }},
 	{"delayed", func(w *World) (perdure.Run, *engine.Grant) {
 		return w.submit(perdure.Submission{Kind: "job", Delay: perdure.Duration(time.Hour)}), nil
@@ -88,8 +88,8 @@ var begun = []place{
 	}},
 }
 
-// following is everything that can follow a cancel request of a run that its holder knows of, and what it leads to.
-var following = []struct {
+// afterCancel is everything that can follow a cancel request of a run that its holder knows of, and what it leads to.
+var afterCancel = []struct {
 	name string
 	do   func(w *World, g engine.Grant)
 	want perdure.State
@@ -118,7 +118,7 @@ var following = []struct {
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
 	{"it wants to suspend", func(w *World, g engine.Grant) {
-		w.refuse(perdure.CodeCancelRequested, w.say(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "more", Type: perdure.WaitSignal, Name: "s"}), Outcome: suspend}))
+		w.refuse(perdure.CodeCancelRequested, w.commitOf(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "more", Type: perdure.WaitSignal, Name: "s"}), Outcome: suspend}))
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
 	{"it is released", func(w *World, g engine.Grant) {
@@ -155,8 +155,8 @@ var following = []struct {
 	}, perdure.TimedOut, perdure.CodeWaitTimeout, false},
 }
 
-// proven checks what a run's cancel request says of itself.
-func (w *World) proven(r *perdure.Run, name string) {
+// checkCancelProof checks what a run's cancel request says of itself.
+func (w *World) checkCancelProof(r *perdure.Run, name string) {
 	w.t.Helper()
 	c := r.Cancel
 	w.check(c.RequestedAt != 0 && c.Reason == "not needed" && c.StoppedAt == r.FinishedAt, "%s: %+v, finished at %s", name, c, r.FinishedAt)
@@ -168,22 +168,22 @@ func (w *World) proven(r *perdure.Run, name string) {
 
 var cancelTable = []Scenario{
 	{"cancelling what has not started ends it at once, wherever it is", func(w *World) {
-		for _, place := range unbegun {
+		for _, place := range unstarted {
 			name := place.name
 			r, g := place.make(w)
 			got := w.cancel(r.ID)
 			w.check(got.State == perdure.Cancelled && got.Cancel.DeliveredAt == 0, "%s: %s, %+v", name, got.State, got.Cancel)
-			w.proven(&got, name)
+			w.checkCancelProof(&got, name)
 			if g != nil {
 				w.refuseLease(perdure.CodeStaleEpoch, *g)
 			}
-			w.ungranted(r.ID, name)
+			w.checkNotGranted(r.ID, name)
 		}
 	}},
 	{"cancelling what has started: every place, and everything that can follow", func(w *World) {
-		w.hasty()
+		w.shortenGraces()
 		for _, place := range begun {
-			for _, next := range following {
+			for _, next := range afterCancel {
 				name := place.name + ", then " + next.name
 				r, g := place.make(w)
 				before := w.get(r.ID)
@@ -200,11 +200,11 @@ var cancelTable = []Scenario{
 				next.do(w, *g)
 				after := w.get(r.ID).Run
 				w.check(after.State == next.want && (next.code == "" || after.Failure.Code == next.code), "%s: %s, %+v", name, after.State, after.Failure)
-				w.proven(&after, name)
+				w.checkCancelProof(&after, name)
 				w.check(after.Attempt == before.Attempt, "%s: another attempt", name)
-				w.ungranted(r.ID, name)
+				w.checkNotGranted(r.ID, name)
 				if next.kept {
-					late := w.say(*g, perdure.Commit{Outcome: done(`"late"`)})
+					late := w.commitOf(*g, perdure.Commit{Outcome: done(`"late"`)})
 					w.do(late)
 					w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch && len(w.lates(r.ID)) == 1, "%s: %v", name, late.Refused)
 					w.state(r.ID, next.want)
@@ -214,7 +214,7 @@ var cancelTable = []Scenario{
 		}
 	}},
 	{"a cancel request that nobody comes for is enforced, in every place", func(w *World) {
-		w.hasty()
+		w.shortenGraces()
 		for _, place := range begun {
 			r, _ := place.make(w)
 			w.cancel(r.ID)
@@ -222,7 +222,7 @@ var cancelTable = []Scenario{
 			w.check(w.get(r.ID).State.Live(), "%s: too early", place.name)
 			w.pass(2 * time.Second)
 			ended := w.ended(r.ID, perdure.Cancelled, perdure.CodeCancelled)
-			w.proven(&ended, place.name)
+			w.checkCancelProof(&ended, place.name)
 			w.drain()
 		}
 	}},
@@ -245,7 +245,7 @@ var cancelTable = []Scenario{
 		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.pass(31 * time.Second)
 		ended := w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
-		w.proven(&ended, "deadline")
+		w.checkCancelProof(&ended, "deadline")
 	}},
 	{"a lost grant of a cancelled run ends it", func(w *World) {
 		r := w.task()
@@ -280,8 +280,8 @@ var cancelTable = []Scenario{
 	}},
 }
 
-// ungranted checks that no poll gets a run.
-func (w *World) ungranted(id perdure.RunID, name string) {
+// checkNotGranted checks that no poll gets a run.
+func (w *World) checkNotGranted(id perdure.RunID, name string) {
 	w.t.Helper()
 	for _, g := range w.poll("any", 100) {
 		w.check(g.Run.ID != id, "%s: it is granted again", name)

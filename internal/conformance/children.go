@@ -61,7 +61,7 @@ var childScenarios = []Scenario{
 	{"two children that end at once, the last two of a join", func(w *World) {
 		p, _ := w.family(2, perdure.ModeAll)
 		a, b := w.takeKind("kid"), w.takeKind("kid")
-		for _, err := range w.E.Step(w.Now, w.say(a, perdure.Commit{Outcome: done(`1`)}), w.say(b, perdure.Commit{Outcome: done(`2`)})) {
+		for _, err := range w.E.Step(w.Now, w.commitOf(a, perdure.Commit{Outcome: done(`1`)}), w.commitOf(b, perdure.Commit{Outcome: done(`2`)})) {
 			w.check(err == nil, "%v", err)
 		}
 		w.state(p.ID, perdure.Queued)
@@ -146,9 +146,9 @@ var childScenarios = []Scenario{
 		again := w.commit(g, perdure.Commit{Children: spawns}).Children[0]
 		w.check(first == again && w.get(g.Run.ID).Children == 1, "%v %v", first, again)
 		spawns[0].Kind = "other"
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Children: spawns}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Children: spawns}))
 		spawns[0].Kind, spawns[0].Input = "kid", json.RawMessage(`1`)
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Children: spawns}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Children: spawns}))
 	}},
 	{"children end with their parent, unless they may outlive it", func(w *World) {
 		w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(10 * time.Minute)})
@@ -248,7 +248,7 @@ var childScenarios = []Scenario{
 		g := w.takeKind("parent")
 		for _, spec := range []perdure.WaitSpec{{ID: "j", Type: perdure.WaitChildren, RunIDs: []perdure.RunID{other.ID}},
 			{ID: "j", Type: perdure.WaitChildren, Keys: []string{"nobody"}}, {ID: "j", Type: perdure.WaitChildren, RunIDs: []perdure.RunID{"no-such-run"}}} {
-			w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Waits: wait(spec), Outcome: suspend}))
+			w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Waits: wait(spec), Outcome: suspend}))
 		}
 	}},
 }

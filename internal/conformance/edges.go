@@ -32,7 +32,7 @@ var edgeScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "a", Class: perdure.Agent})
 		g := w.take("w1")
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
-		c := w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#1", Value: json.RawMessage(`1`)}},
+		c := w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#1", Value: json.RawMessage(`1`)}},
 			Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}), Outcome: suspend})
 		claim := &engine.Claim{Tenant: tenant, Worker: "w2", Slots: 1, Start: true}
 		for _, err := range w.E.Step(w.Now, c, claim) {
@@ -40,7 +40,7 @@ var edgeScenarios = []Scenario{
 		}
 		w.check(len(claim.Grants) == 1 && len(claim.Grants[0].Journal) == 1, "the grant lacks what was recorded: %+v", claim.Grants)
 		g = claim.Grants[0]
-		c = w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#2", Value: json.RawMessage(`2`)}}})
+		c = w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#2", Value: json.RawMessage(`2`)}}})
 		claim = &engine.Claim{Tenant: tenant, Worker: "w3", Slots: 1, Start: true}
 		for _, err := range w.E.Step(w.Now, c, &engine.Release{Tenant: tenant, Worker: "w2", Leases: []engine.Lease{lease(g)}}, claim) {
 			w.check(err == nil, "%v", err)
@@ -75,7 +75,7 @@ var edgeScenarios = []Scenario{
 		boss := w.hide("boss")
 		bystander := w.submit(perdure.Submission{Kind: "x", Timeout: perdure.Duration(2 * time.Minute)})
 		w.sweep()
-		w.away(3 * time.Minute)
+		w.offline(3 * time.Minute)
 		w.sweep()
 		w.ended(bystander.ID, perdure.TimedOut, perdure.CodeDeadline)
 		w.check(w.get(g.Run.ID).State.Live(), "it can't end yet")
@@ -102,19 +102,19 @@ var edgeScenarios = []Scenario{
 		bad := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour), Input: json.RawMessage(`"` + strings.Repeat("x", store.InlineMax) + `"`)})
 		good := w.task()
 		content := w.blobs()
-		w.do(breakIt{"UPDATE blobs SET content='damaged'", nil})
+		w.do(corrupt{"UPDATE blobs SET content='damaged'", nil})
 		g := w.poll("w1", 2)
 		w.check(len(g) == 1 && g[0].Run.ID == good.ID, "the one behind it is granted: %+v", g)
 		w.complete(g[0], `1`)
 		for range 2000 {
 			w.poll("w1", 1)
-			if !w.statelessly(bad.ID).Live() {
+			if !w.storedState(bad.ID).Live() {
 				break
 			}
 			w.pass(2 * time.Second)
 		}
-		w.check(w.statelessly(bad.ID) == perdure.TimedOut, "a dead letter after ten deliveries: %s", w.statelessly(bad.ID))
-		w.do(breakIt{"UPDATE blobs SET content=?", []any{content}})
+		w.check(w.storedState(bad.ID) == perdure.TimedOut, "a dead letter after ten deliveries: %s", w.storedState(bad.ID))
+		w.do(corrupt{"UPDATE blobs SET content=?", []any{content}})
 	}},
 	{"outside work counts once, however long the run lives", func(w *World) {
 		r := w.on(w.thread(), perdure.Submission{Kind: "boss", Timeout: perdure.Duration(20 * 24 * time.Hour)})
@@ -152,11 +152,11 @@ var edgeScenarios = []Scenario{
 		w.task()
 		g := w.take("w1")
 		w.complete(g, "1")
-		late := w.say(g, perdure.Commit{ID: "x", Outcome: done("2")})
+		late := w.commitOf(g, perdure.Commit{ID: "x", Outcome: done("2")})
 		w.do(late)
 		w.do(late)
 		w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch && len(w.lates(g.Run.ID)) == 1, "the same again: %v", late.Refused)
-		w.refuse(perdure.CodeReused, w.say(g, perdure.Commit{ID: "x", Outcome: done("3")}))
+		w.refuse(perdure.CodeReused, w.commitOf(g, perdure.Commit{ID: "x", Outcome: done("3")}))
 	}},
 	{"an interrupting run with a future run_at interrupts when it joins", func(w *World) {
 		th := w.thread()
@@ -207,8 +207,8 @@ func (w *World) blobs() (content string) {
 	return content
 }
 
-// statelessly reads a run's state without its content.
-func (w *World) statelessly(id perdure.RunID) (s perdure.State) {
+// storedState reads a run's state without its content.
+func (w *World) storedState(id perdure.RunID) (s perdure.State) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
 		r, _, err := v.Runs.Get(tenant, id)
@@ -224,6 +224,6 @@ func (w *World) hide(kind string) (back func()) {
 	runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{Kind: kind, Limit: 1})
 	w.check(err == nil && len(runs) == 1, "runs of kind %s: %d, %v", kind, len(runs), err)
 	const rename = "UPDATE %s SET id=? WHERE id=?"
-	w.do(breakIt{fmt.Sprintf(rename, "runs"), []any{"hidden", string(runs[0].ID)}})
-	return func() { w.do(breakIt{fmt.Sprintf(rename, "runs"), []any{string(runs[0].ID), "hidden"}}) }
+	w.do(corrupt{fmt.Sprintf(rename, "runs"), []any{"hidden", string(runs[0].ID)}})
+	return func() { w.do(corrupt{fmt.Sprintf(rename, "runs"), []any{string(runs[0].ID), "hidden"}}) }
 }

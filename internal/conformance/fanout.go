@@ -68,7 +68,7 @@ var fanOutScenarios = []Scenario{
 			w.check(len(w.notes(r.ID, id)) == 0, "run %s: %s has %d notifications, want none", r.ID, id, len(w.notes(r.ID, id)))
 		}
 		w.check(len(w.notes(r.ID, hooks[0])) == 3, "one that was deleted before the fan-out has %d notifications, want those from before", len(w.notes(r.ID, hooks[0])))
-		w.taken(hooks[1], 1)
+		w.takeDue(hooks[1], 1)
 		for _, n := range w.notes(r.ID, hooks[1]) {
 			w.check(n.State == perdure.NoteDead, "of a disabled endpoint, %s is %s", n.ID(), n.State)
 		}
@@ -90,7 +90,7 @@ var fanOutScenarios = []Scenario{
 		w.do(sub)
 		claim := &engine.Claim{Tenant: "zoo", Worker: "w", Slots: 1, Start: true}
 		w.do(claim)
-		said := w.say(claim.Grants[0], lines(30))
+		said := w.commitOf(claim.Grants[0], lines(30))
 		said.Tenant = "zoo"
 		w.do(said)
 		before := w.rows("fanouts WHERE tenant='zoo'")
@@ -135,8 +135,8 @@ var fanOutScenarios = []Scenario{
 		w.check(w.rows("fanouts") == 8, "%d events wait", w.rows("fanouts"))
 		w.retire()
 		w.check(w.rows("fanouts") == 4 && len(w.notes(gone.ID, "")) == 0, "%d events wait after one of two runs is gone", w.rows("fanouts"))
-		w.week()
-		w.do(breakIt{"DELETE FROM outbox", nil})
+		w.passRetention()
+		w.do(corrupt{"DELETE FROM outbox", nil})
 		w.retire()
 		w.check(w.exists(kept.ID), "run %s is gone, and its events were told to nobody", kept.ID)
 		w.fanOut()

@@ -61,7 +61,7 @@ var gatheringScenarios = []Scenario{
 		th := w.thread()
 		orig, _ := w.chord(th, 2)
 		a, b := w.takeKind("kid"), w.takeKind("kid")
-		for _, err := range w.E.Step(w.Now, w.say(a, perdure.Commit{Outcome: done(`1`)}), w.say(b, perdure.Commit{Outcome: done(`2`)})) {
+		for _, err := range w.E.Step(w.Now, w.commitOf(a, perdure.Commit{Outcome: done(`1`)}), w.commitOf(b, perdure.Commit{Outcome: done(`2`)})) {
 			w.check(err == nil, "%v", err)
 		}
 		runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{ThreadID: th, Limit: 10})
@@ -101,13 +101,13 @@ var gatheringScenarios = []Scenario{
 		spawns, keys := kids(1)
 		o := done(`1`)
 		o.ContinueOn = keys
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Children: spawns, Outcome: o})) // no thread
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Children: spawns, Outcome: o})) // no thread
 		th := w.thread()
 		stranger := w.task()
 		w.on(th, perdure.Submission{Kind: "boss2"})
 		g = w.takeKind("boss2")
 		o.ContinueOn = []string{string(stranger.ID)}
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Outcome: o}))
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Outcome: o}))
 	}},
 	{"work outside continues a run that has ended, once per job", func(w *World) {
 		th := w.thread()

@@ -80,17 +80,17 @@ var inputScenarios = []Scenario{
 		g := w.take("w1")
 		for _, epoch := range []int64{-1, 0} {
 			g.Run.Epoch = epoch
-			w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Outcome: done(`1`)}))
+			w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Outcome: done(`1`)}))
 		}
 		g.Run.Epoch = 99
-		w.refuse(perdure.CodeStaleEpoch, w.say(g, perdure.Commit{Outcome: done(`1`)}))
+		w.refuse(perdure.CodeStaleEpoch, w.commitOf(g, perdure.Commit{Outcome: done(`1`)}))
 		w.check(len(w.lates(r.ID)) == 0, "nothing is kept of an epoch that never was")
 	}},
 	{"one refusal in a batch leaves no trace and hurts nobody", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
-		bad := w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`1`)}}, Children: []perdure.Spawn{{Key: "k", Kind: "kid"}}, Outcome: suspend})
-		good := w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "b", Value: json.RawMessage(`1`)}}})
+		bad := w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`1`)}}, Children: []perdure.Spawn{{Key: "k", Kind: "kid"}}, Outcome: suspend})
+		good := w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "b", Value: json.RawMessage(`1`)}}})
 		errs := w.E.Step(w.Now, bad, good)
 		w.check(perdure.CodeOf(errs[0]) == perdure.CodeNothingToWaitFor && errs[1] == nil, "%v", errs)
 		d := w.get(r.ID)
@@ -133,14 +133,14 @@ var inputScenarios = []Scenario{
 		w.task()
 		w.refuse(perdure.CodeQuota, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}})
 		g := w.take("w1")
-		w.refuse(perdure.CodeQuota, w.say(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid"}}}))
+		w.refuse(perdure.CodeQuota, w.commitOf(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid"}}}))
 		w.complete(g, `1`)
 		w.task()
 	}},
 	{"workers write only what is theirs to write", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Events: []perdure.Emitted{{Type: "run:completed"}}}))
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Events: []perdure.Emitted{{Type: "run:completed"}}}))
 		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "llm:delta", Data: json.RawMessage(`{"text":"hel"}`)}, {Type: "run:progress", Data: json.RawMessage(`{"done":3}`)}}})
 		w.pass(15 * time.Minute)
 		_ = r

@@ -19,7 +19,7 @@ func (w *World) lateOf(result string) perdure.Run {
 	w.beat(g)
 	w.pass(31 * time.Second)
 	w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
-	op := w.say(g, perdure.Commit{Outcome: done(result)})
+	op := w.commitOf(g, perdure.Commit{Outcome: done(result)})
 	w.do(op)
 	w.check(op.Refused != nil, "refused")
 	return r
@@ -59,11 +59,11 @@ var lateScenarios = []Scenario{
 		}
 		w.complete(w.take("last"), `"done"`)
 		for _, g := range held {
-			w.do(w.say(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`), Summary: "late"}}))
+			w.do(w.commitOf(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`), Summary: "late"}}))
 		}
 		forged := held[0]
 		forged.Run.Epoch++ // an epoch that nobody ever had: the one that took the lease away
-		w.do(w.say(forged, perdure.Commit{Outcome: done(`2`)}))
+		w.do(w.commitOf(forged, perdure.Commit{Outcome: done(`2`)}))
 		lates := w.lates(r.ID)
 		w.check(len(lates) == 4, "%+v", lates)
 		for i, g := range held {
@@ -80,7 +80,7 @@ var lateScenarios = []Scenario{
 		frozen := w.take("frozen")
 		w.pass(65 * time.Second)
 		g := w.take("healthy")
-		w.do(w.say(frozen, perdure.Commit{Outcome: done(`"late"`)}))
+		w.do(w.commitOf(frozen, perdure.Commit{Outcome: done(`"late"`)}))
 		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
 		w.check(string(w.get(r.ID).ResultText) == `"late"`, "adopted")
 		w.state(r.ID, perdure.Completed)
@@ -94,7 +94,7 @@ var lateScenarios = []Scenario{
 		k := w.takeKind("kid")
 		w.pass(21 * time.Second)
 		w.state(k.Run.ID, perdure.TimedOut)
-		w.do(w.say(k, perdure.Commit{Outcome: done(`"late"`)}))
+		w.do(w.commitOf(k, perdure.Commit{Outcome: done(`"late"`)}))
 		w.do(&engine.Adopt{Tenant: tenant, RunID: ans.Children[0].RunID, N: 1})
 		w.state(p.ID, perdure.Suspended)
 		w.complete(w.takeKind("kid2"), `2`)
@@ -110,7 +110,7 @@ var lateScenarios = []Scenario{
 		g := w.take("w1")
 		w.complete(g, `0`)
 		for i := range 20 {
-			op := w.say(g, perdure.Commit{ID: fmt.Sprintf("late-%d", i), Outcome: done(`1`)})
+			op := w.commitOf(g, perdure.Commit{ID: fmt.Sprintf("late-%d", i), Outcome: done(`1`)})
 			w.do(op)
 			w.check(op.Refused != nil, "refused")
 		}

@@ -20,24 +20,24 @@ var leaseScenarios = []Scenario{
 		g := w.take("healthy")
 		w.check(g.Run.Epoch > frozen.Run.Epoch, "a higher epoch")
 
-		late := w.say(frozen, perdure.Commit{Outcome: done(`"late"`)})
+		late := w.commitOf(frozen, perdure.Commit{Outcome: done(`"late"`)})
 		w.do(late)
 		w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch, "refused as stale: %v", late.Refused)
 		w.state(r.ID, perdure.Running)
-		w.do(w.say(frozen, late.Commit)) // sent again: kept once
+		w.do(w.commitOf(frozen, late.Commit)) // sent again: kept once
 		w.check(len(w.lates(r.ID)) == 1 && w.count(r.ID, "run:late_result") == 1, "kept once")
 
 		w.complete(g, `"fresh"`)
 		d := w.get(r.ID)
 		w.check(string(d.ResultText) == `"fresh"`, "the new result stands: %s", d.ResultText)
-		late = w.say(frozen, perdure.Commit{Outcome: done(`"later"`)})
+		late = w.commitOf(frozen, perdure.Commit{Outcome: done(`"later"`)})
 		w.do(late)
 		w.check(late.Refused != nil && len(w.lates(r.ID)) == 2, "kept for an ended run too")
 	}},
 	{"a commit sent again after a lost response", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		op := w.say(g, perdure.Commit{ID: "same", Journal: []perdure.JournalEntry{{Key: "step#1", Value: json.RawMessage(`1`)}},
+		op := w.commitOf(g, perdure.Commit{ID: "same", Journal: []perdure.JournalEntry{{Key: "step#1", Value: json.RawMessage(`1`)}},
 			Children: []perdure.Spawn{{Key: "kid#1", Kind: "kid"}}, Events: []perdure.Emitted{{Type: "x:note"}},
 			Waits: []perdure.WaitSpec{{ID: "w", Type: perdure.WaitCallback}}})
 		w.do(op)
@@ -45,10 +45,10 @@ var leaseScenarios = []Scenario{
 		w.do(op)
 		w.check(fmt.Sprint(op.Answer) == fmt.Sprint(first), "the same answer: %+v, %+v", op.Answer, first)
 		w.check(w.fingerprint() == before, "no second child, no second event")
-		other := w.say(g, perdure.Commit{ID: "same"})
+		other := w.commitOf(g, perdure.Commit{ID: "same"})
 		w.refuse(perdure.CodeReused, other)
 
-		end := w.say(g, perdure.Commit{ID: "end", Outcome: done(`1`)})
+		end := w.commitOf(g, perdure.Commit{ID: "end", Outcome: done(`1`)})
 		w.do(end)
 		before = w.fingerprint()
 		w.do(end)
@@ -61,8 +61,8 @@ var leaseScenarios = []Scenario{
 		for i := range 30 {
 			kids = append(kids, perdure.Spawn{Key: fmt.Sprintf("kid#%d", i), Kind: "kid"})
 		}
-		short, long := w.say(g, perdure.Commit{ID: "short"}), w.say(g, perdure.Commit{ID: "long", Children: kids})
-		after := w.say(g, perdure.Commit{ID: "after", Outcome: done(`1`)})
+		short, long := w.commitOf(g, perdure.Commit{ID: "short"}), w.commitOf(g, perdure.Commit{ID: "long", Children: kids})
+		after := w.commitOf(g, perdure.Commit{ID: "after", Outcome: done(`1`)})
 		var first []string
 		for _, op := range []*engine.Commit{short, long, after} {
 			w.do(op)
@@ -76,7 +76,7 @@ var leaseScenarios = []Scenario{
 			w.do(op)
 			w.check(fmt.Sprint(op.Answer) == first[i] && w.fingerprint() == before, "the same answer later: %+v", op.Answer)
 		}
-		w.refuse(perdure.CodeReused, w.say(g, perdure.Commit{ID: "long"}))
+		w.refuse(perdure.CodeReused, w.commitOf(g, perdure.Commit{ID: "long"}))
 	}},
 	{"progress that a heartbeat and a commit both tell", func(w *World) {
 		r := w.task()
@@ -307,7 +307,7 @@ var leaseScenarios = []Scenario{
 		c := w.take("dead")
 		w.check(a.Run.ID == r.ID && b.Run.ID == short.ID && c.Run.ID == lost.ID, "granted in order")
 		w.pass(5 * time.Second)
-		w.away(3 * time.Hour)
+		w.offline(3 * time.Hour)
 		w.sweep()
 		w.state(r.ID, perdure.Running)
 		w.state(lost.ID, perdure.Running)
@@ -327,7 +327,7 @@ var leaseScenarios = []Scenario{
 	{"an absence costs nobody anything but their deadline", func(w *World) {
 		past := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		w.sweep()
-		w.away(3 * time.Hour)
+		w.offline(3 * time.Hour)
 		w.sweep()
 		w.ended(past.ID, perdure.TimedOut, perdure.CodeDeadline)
 	}},
@@ -337,11 +337,11 @@ var leaseScenarios = []Scenario{
 		g := w.take("w1")
 		w.pass(50 * time.Second)
 		w.beat(g)
-		w.away(20 * time.Second)
+		w.offline(20 * time.Second)
 		w.sweep()
 		w.beat(g)
 		w.state(r.ID, perdure.Running) // it is spared
-		w.away(6 * time.Second)
+		w.offline(6 * time.Second)
 		w.sweep()
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 	}},
@@ -417,7 +417,7 @@ func make200() []byte {
 // refuseLease checks that a lease no longer holds, by every call that a worker has.
 func (w *World) refuseLease(code perdure.Code, g engine.Grant) {
 	w.t.Helper()
-	w.refuse(code, w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "late", Value: json.RawMessage(`1`)}}}))
+	w.refuse(code, w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "late", Value: json.RawMessage(`1`)}}}))
 	w.refuse(code, &engine.Inbox{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch})
 	before := w.fingerprint()
 	start := &engine.Start{Tenant: tenant, Worker: "x", Leases: []engine.Lease{lease(g)}}

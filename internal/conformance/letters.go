@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// bury makes a dead letter of a kind and a cause.
-func (w *World) bury(kind, cause string) perdure.Run {
+// deadLetter makes a dead letter of a kind and a cause.
+func (w *World) deadLetter(kind, cause string) perdure.Run {
 	w.t.Helper()
 	r := w.submit(perdure.Submission{Kind: kind, MaxAttempts: 1, Input: json.RawMessage(`{"n":1}`)})
 	w.commit(w.takeKind(kind), perdure.Commit{Outcome: failed(cause)})
@@ -35,9 +35,9 @@ func (w *World) letters(f store.LetterFilter) (ids []perdure.RunID) {
 
 var letterScenarios = []Scenario{
 	{"dead letters are found by cause, kind and queue, and counted", func(w *World) {
-		a, b, c := w.bury("job", "broken"), w.bury("job", "broken"), w.bury("mail", "broken")
+		a, b, c := w.deadLetter("job", "broken"), w.deadLetter("job", "broken"), w.deadLetter("mail", "broken")
 		w.Now = w.Now.Add(time.Second)
-		d := w.bury("job", "lost")
+		d := w.deadLetter("job", "lost")
 		all := w.letters(store.LetterFilter{})
 		w.check(fmt.Sprint(all) == fmt.Sprint([]perdure.RunID{d.ID, c.ID, b.ID, a.ID}), "newest first: %v", all)
 		w.check(fmt.Sprint(w.letters(store.LetterFilter{Cause: "broken", Kind: "job"})) == fmt.Sprint([]perdure.RunID{b.ID, a.ID}), "by cause and kind")
@@ -86,7 +86,7 @@ var letterScenarios = []Scenario{
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "of another tenant: %v", err)
 	}},
 	{"a call for many dead letters is about the same ones each time", func(w *World) {
-		a, b, c := w.bury("job", "broken"), w.bury("job", "broken"), w.bury("job", "broken")
+		a, b, c := w.deadLetter("job", "broken"), w.deadLetter("job", "broken"), w.deadLetter("job", "broken")
 		pick := func(key string) *engine.PickLetters {
 			found, err := w.E.DeadLetters.Find(w.ctx(), tenant, store.LetterFilter{Cause: "broken", Open: true, Oldest: true, Limit: 2})
 			w.check(err == nil, "finding letters: %v", err)
@@ -108,13 +108,13 @@ var letterScenarios = []Scenario{
 		w.refuse(perdure.CodeReused, other)
 	}},
 	{"a letter that is discarded and redriven at once is one or the other", func(w *World) {
-		a := w.bury("job", "broken")
+		a := w.deadLetter("job", "broken")
 		errs := w.E.Step(w.Now, &engine.DropDeadLetter{Tenant: tenant, RunID: a.ID}, &engine.Redrive{Tenant: tenant, RunID: a.ID}, &engine.DropDeadLetter{Tenant: tenant, RunID: a.ID})
 		w.check(errs[0] == nil && perdure.CodeOf(errs[1]) == perdure.CodeNotFound && perdure.CodeOf(errs[2]) == perdure.CodeNotFound, "%v", errs)
 		w.check(len(w.letters(store.LetterFilter{})) == 0, "it is gone")
 	}},
 	{"a letter whose redriven run was deleted is redriven again", func(w *World) {
-		a := w.bury("job", "broken")
+		a := w.deadLetter("job", "broken")
 		op := &engine.Redrive{Tenant: tenant, RunID: a.ID}
 		w.do(op)
 		first := op.Run.ID
@@ -127,7 +127,7 @@ var letterScenarios = []Scenario{
 		w.check(!op.Created && op.Run.ID == second, "and once: %+v", op.Run)
 	}},
 	{"dead letters are kept for a day", func(w *World) {
-		a := w.bury("job", "broken")
+		a := w.deadLetter("job", "broken")
 		w.do(&engine.Redrive{Tenant: tenant, RunID: a.ID})
 		w.Now = w.Now.Add(w.E.Policy().DeadLetterTTL - time.Millisecond)
 		w.sweep()

@@ -17,26 +17,26 @@ func (w *World) tier(id perdure.RunID) string {
 	return w.E.Policy().Tier(&w.get(id).Run, w.Now)
 }
 
-// leisurely gives leases that outlast every threshold: what is seen then is what the tiers do.
-func (w *World) leisurely() {
+// lengthenLeases gives leases that outlast every threshold: what is seen then is what the tiers do.
+func (w *World) lengthenLeases() {
 	w.E.Policy().Lease, w.E.Policy().ActiveReap = 20*time.Minute, 20*time.Minute
-	w.unhurried()
+	w.widenGap()
 }
 
-// unhurried has the watchdog look when an alarm rings and hardly in between: that is no gap here.
-func (w *World) unhurried() { w.E.Policy().GapAfter = 2 * time.Minute }
+// widenGap has the watchdog look when an alarm rings and hardly in between: that is no gap here.
+func (w *World) widenGap() { w.E.Policy().GapAfter = 2 * time.Minute }
 
 // process submits a run whose life is judged by its process, and starts it.
 func (w *World) process(attempts int) engine.Grant {
 	w.t.Helper()
-	w.unhurried()
+	w.widenGap()
 	w.submit(perdure.Submission{Kind: "proc", Class: perdure.Process, MaxAttempts: attempts})
 	return w.takeKind("proc")
 }
 
 var livenessScenarios = []Scenario{
 	{"tiers: fresh, stale, dead, and fresh again with the next sign of life", func(w *World) {
-		w.leisurely()
+		w.lengthenLeases()
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		w.check(w.tier(r.ID) == "", "nobody holds it")
 		g := w.take("w1")
@@ -69,7 +69,7 @@ var livenessScenarios = []Scenario{
 		w.check(w.count(g.Run.ID, "run:slow") == 1, "%v", w.types(g.Run.ID))
 	}},
 	{"any beat, event, delta or commit is a sign of life", func(w *World) {
-		w.leisurely()
+		w.lengthenLeases()
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
 		emit := func(typ, data string) func() {
@@ -109,7 +109,7 @@ var livenessScenarios = []Scenario{
 			w.check(ok && letter.Cause == "heartbeat_lost", "%+v", letter)
 			return err
 		})
-		late := w.say(g, perdure.Commit{Outcome: done(`"after all"`)})
+		late := w.commitOf(g, perdure.Commit{Outcome: done(`"after all"`)})
 		w.do(late)
 		w.check(late.Refused != nil && len(w.lates(r.ID)) == 1, "its result is kept")
 	}},
@@ -143,12 +143,12 @@ var livenessScenarios = []Scenario{
 	}},
 	{"W12: after a gap tiers wait for a lease, and nobody is given up for what he could not say", func(w *World) {
 		g := w.process(1)
-		w.leisurely()
+		w.lengthenLeases()
 		w.E.Policy().Lease = time.Minute
 		job := w.task()
 		k := w.takeKind("job")
 		w.sweep()
-		w.away(15 * time.Minute) // with the deadlines of a process and of a task of ten minutes
+		w.offline(15 * time.Minute) // with the deadlines of a process and of a task of ten minutes
 		w.sweep()
 		w.state(g.Run.ID, perdure.Running)
 		w.check(w.count(g.Run.ID, "run:stale") == 0, "held back: %v", w.types(g.Run.ID))
@@ -161,7 +161,7 @@ var livenessScenarios = []Scenario{
 		w.complete(g, `1`)
 	}},
 	{"thresholds of kinds and of activities", func(w *World) {
-		w.leisurely()
+		w.lengthenLeases()
 		w.E.Policy().Liveness = perdure.Liveness{
 			Activities: map[string]perdure.Thresholds{"llm_thinking": {Silent: 3 * time.Minute, Stale: 5 * time.Minute}},
 			Kinds: map[string]perdure.KindLiveness{
@@ -195,7 +195,7 @@ var livenessScenarios = []Scenario{
 		}
 	}},
 	{"on_stall: a child's run:slow or run:stale satisfies the wait as stalled, and ends nothing", func(w *World) {
-		w.leisurely()
+		w.lengthenLeases()
 		for _, line := range []string{"run:slow", "run:stale"} {
 			w.E.Policy().Silent = 30 * time.Second
 			if line == "run:stale" {
@@ -223,8 +223,8 @@ var livenessScenarios = []Scenario{
 		hook, _ := w.hook("")
 		g := w.process(1)
 		w.pass(11 * time.Minute)
-		w.do(w.say(g, perdure.Commit{Outcome: done(`1`)}))
-		w.check(w.told(g.Run.ID, hook.ID) == "slow stale dead_lettered failed late_result", "%s", w.told(g.Run.ID, hook.ID))
+		w.do(w.commitOf(g, perdure.Commit{Outcome: done(`1`)}))
+		w.check(w.lineTypes(g.Run.ID, hook.ID) == "slow stale dead_lettered failed late_result", "%s", w.lineTypes(g.Run.ID, hook.ID))
 	}},
 	{"the activity of a run: bounded, and in the order of its log", func(w *World) {
 		p := w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(time.Hour)})

@@ -27,8 +27,8 @@ func (w *World) retire() (steps int) {
 	return 0
 }
 
-// week lets so much time go by that what has ended is past its retention, with nobody looking on the way.
-func (w *World) week() {
+// passRetention lets so much time go by that what has ended is past its retention, with nobody looking on the way.
+func (w *World) passRetention() {
 	w.Now = w.Now.Add(w.E.Policy().Retention + time.Minute)
 }
 
@@ -48,8 +48,8 @@ func (w *World) exists(id perdure.RunID) (ok bool) {
 	return ok
 }
 
-// traces gives the rows that tell of something, but for those of tables that may.
-func (w *World) traces(of string, may ...string) (out []string) {
+// rowsAbout gives the rows that tell of something, but for those of tables that may.
+func (w *World) rowsAbout(of string, may ...string) (out []string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
 		all, err := storetest.Dump(v, "", may...)
@@ -70,8 +70,8 @@ func big(seed string) json.RawMessage {
 	return json.RawMessage(`"` + canary + seed + strings.Repeat("x", store.InlineMax) + `"`)
 }
 
-// rich makes an ended run with something in every table.
-func (w *World) rich() perdure.Run {
+// runInEveryTable makes an ended run with something in every table.
+func (w *World) runInEveryTable() perdure.Run {
 	w.t.Helper()
 	th := w.thread()
 	w.do(&engine.CreateWebhook{Tenant: tenant, URL: "https://1.1.1.1/"})
@@ -84,14 +84,14 @@ func (w *World) rich() perdure.Run {
 	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go", Data: big("signal")})
 	w.complete(w.takeKind("kid"), string(big("kid result")))
 	w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: canary}})
-	w.do(w.say(g, perdure.Commit{Outcome: done(string(big("late")))}))
+	w.do(w.commitOf(g, perdure.Commit{Outcome: done(string(big("late")))}))
 	return w.get(r.ID).Run
 }
 
 var retentionScenarios = []Scenario{
 	{"an ended run goes after the retention, with all that belongs to it", func(w *World) {
 		same := w.submit(perdure.Submission{Kind: "other", Timeout: perdure.Duration(20 * 24 * time.Hour), Class: perdure.Agent, Input: big("in")})
-		r := w.rich()
+		r := w.runInEveryTable()
 		w.Now = w.Now.Add(w.E.Policy().Retention - time.Second)
 		w.retire()
 		w.check(w.exists(r.ID), "gone too early")
@@ -106,9 +106,9 @@ var retentionScenarios = []Scenario{
 		w.retire()
 		w.check(!w.exists(r.ID), "still there")
 		// Its thread stays, and who wrote a message there; so does what a live run has in common with it.
-		left := w.traces(string(r.ID), "messages", "watchdog_log")
+		left := w.rowsAbout(string(r.ID), "messages", "watchdog_log")
 		w.check(len(left) == 0, "left: %.300q", left)
-		left = w.traces(canary, "messages")
+		left = w.rowsAbout(canary, "messages")
 		w.check(len(left) == 1 && strings.HasPrefix(left[0], "blobs "), "left: %d %.200q", len(left), left)
 		w.check(len(w.messages(r.ThreadID)) > 0 && string(w.get(same.ID).InputText) == string(big("in")), "taken from somebody else")
 		_, err := w.E.Runs.Get(w.ctx(), tenant, r.ID)
@@ -161,7 +161,7 @@ var retentionScenarios = []Scenario{
 		w.check(next.Run.ContinuationOf == turn.ID, "%+v", next.Run)
 		w.check(strings.Contains(string(w.messages(th)[0].Content), canary), "its result was lost")
 		w.complete(next, `1`)
-		w.week()
+		w.passRetention()
 		w.retire()
 		w.check(w.rows("runs") == 0 && w.rows("events") == 0 && w.rows("gatherings") == 0 && w.rows("members") == 0, "left: %d runs, %d lines, %d gatherings, %d members",
 			w.rows("runs"), w.rows("events"), w.rows("gatherings"), w.rows("members"))
@@ -181,7 +181,7 @@ var retentionScenarios = []Scenario{
 			w.all(commits)
 		}
 		live := w.task()
-		w.week()
+		w.passRetention()
 		for w.rows("runs") > 1 {
 			runs, lines := w.rows("runs"), w.rows("events")
 			w.do(w.W.Retire())
@@ -201,7 +201,7 @@ var retentionScenarios = []Scenario{
 			w.commit(g, perdure.Commit{Events: lines})
 		}
 		w.complete(g, `1`)
-		w.week()
+		w.passRetention()
 		before := w.rows("events")
 		steps := 0
 		for ; w.rows("events") > 0; steps++ {
@@ -228,7 +228,7 @@ func (w *World) hooks() (out []perdure.WebhookID) {
 
 var deletionScenarios = []Scenario{
 	{"an ended run is deleted, and nothing of it is left", func(w *World) {
-		r := w.rich()
+		r := w.runInEveryTable()
 		w.do(&engine.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)})
 		del := &engine.DeleteRun{Tenant: tenant, RunID: r.ID, Key: "k"}
 		w.refuse(perdure.CodeNotFound, &engine.DeleteRun{Tenant: "other", RunID: r.ID})
@@ -238,10 +238,10 @@ var deletionScenarios = []Scenario{
 		w.refuse(perdure.CodeNotFound, &engine.Retry{Tenant: tenant, RunID: r.ID})
 		w.refuse(perdure.CodeNotFound, &engine.Cancel{Tenant: tenant, RunID: r.ID})
 		w.retire()
-		left := append(w.traces(string(r.ID), "messages", "watchdog_log", "idempotency"), w.traces(canary, "messages")...)
+		left := append(w.rowsAbout(string(r.ID), "messages", "watchdog_log", "idempotency"), w.rowsAbout(canary, "messages")...)
 		w.check(len(left) == 0, "left: %.300q", left)
 		w.check(w.E.Delete(w.ctx(), &engine.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}) == nil, "refused")
-		w.check(len(w.traces(canary)) == 0 && w.rows("messages") == 0, "left: %.300q", w.traces(canary))
+		w.check(len(w.rowsAbout(canary)) == 0 && w.rows("messages") == 0, "left: %.300q", w.rowsAbout(canary))
 	}},
 	{"what lives, or is needed, is not deleted", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "parent"})
@@ -283,7 +283,7 @@ var deletionScenarios = []Scenario{
 		w.refuse(perdure.CodeNotFound, del)
 		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user", Content: json.RawMessage(`1`)}})
 		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "turn", ThreadID: th}})
-		w.check(w.rows("messages") == 0 && len(w.traces(canary)) == 0 && len(w.hooks()) == 0, "left: %.300q", w.traces(canary))
+		w.check(w.rows("messages") == 0 && len(w.rowsAbout(canary)) == 0 && len(w.hooks()) == 0, "left: %.300q", w.rowsAbout(canary))
 		w.check(w.exists(r.ID), "its runs stay")
 	}},
 	{"no part of a removal has many bytes", func(w *World) {
@@ -319,7 +319,7 @@ var deletionScenarios = []Scenario{
 		for range 3 {
 			talk(50)
 		}
-		w.week()
+		w.passRetention()
 		for have, more := bytes(), true; more; have = bytes() {
 			op := w.W.Retire()
 			w.do(op)

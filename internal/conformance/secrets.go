@@ -60,10 +60,10 @@ var secretScenarios = []Scenario{
 
 		changed := w.storedSecret()
 		broken := changed[:len(changed)-8] + "AAAAAAA="
-		w.do(breakIt{"UPDATE meta SET value=? WHERE name='secret'", []any{broken}})
+		w.do(corrupt{"UPDATE meta SET value=? WHERE name='secret'", []any{broken}})
 		err = w.sealWith("b")
 		w.check(err != nil && strings.Contains(err.Error(), "was changed"), "a changed row: %v", err)
-		w.do(breakIt{"UPDATE meta SET value=? WHERE name='secret'", []any{changed}})
+		w.do(corrupt{"UPDATE meta SET value=? WHERE name='secret'", []any{changed}})
 	}},
 	{"a rotated root secret leaves tokens and webhooks valid", func(w *World) {
 		w.check(w.sealWith("a") == nil, "sealing")

@@ -112,7 +112,7 @@ var signedScenarios = []Scenario{
 		w.refuse(perdure.CodeNoSigner, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}})
 		w.refuse(perdure.CodeNoSigner, &engine.Retry{Tenant: tenant, RunID: before.ID})
 		w.refuse(perdure.CodeNoSigner, &engine.Redrive{Tenant: tenant, RunID: before.ID, Resign: true})
-		w.refuse(perdure.CodeNoSigner, w.say(held[0], perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid"}}}))
+		w.refuse(perdure.CodeNoSigner, w.commitOf(held[0], perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid"}}}))
 		w.refuse(perdure.CodeNoSigner, &engine.Claim{Tenant: tenant, Worker: "w1", Slots: 1})
 		w.state(waiting.ID, perdure.Queued)
 		other := &engine.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job"}}

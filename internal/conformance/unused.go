@@ -105,7 +105,7 @@ var unusedScenarios = []Scenario{
 	{"a deleted webhook stays as long as its deliveries do", func(w *World) {
 		p := w.E.Policy()
 		hook, _ := w.hook("")
-		n := w.ending(hook.ID)
+		n := w.endedRun(hook.ID)
 		stays, _ := w.hook("")
 		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		// An open group keeps the run, and its deliveries with it.
@@ -133,14 +133,14 @@ var unusedScenarios = []Scenario{
 		w.check(w.hasWebhook(id), "it went while a run that came with it lives")
 		w.leave(2 * time.Hour)
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
-		w.check(w.told(r.ID, id) != "", "its end is not told")
-		for _, o := range w.taken(id, 10) {
+		w.check(w.lineTypes(r.ID, id) != "", "its end is not told")
+		for _, o := range w.takeDue(id, 10) {
 			w.answer(o, 200, 0)
 		}
 		retry := &engine.Retry{Tenant: tenant, RunID: r.ID} // a retry needs it as well
 		w.do(retry)
 		w.do(&engine.Cancel{Tenant: tenant, RunID: retry.Run.ID})
-		for _, o := range w.taken(id, 10) {
+		for _, o := range w.takeDue(id, 10) {
 			w.answer(o, 200, 0)
 		}
 		w.leave(p.Retention + 2*time.Hour)
@@ -148,7 +148,7 @@ var unusedScenarios = []Scenario{
 		w.check(!w.exists(r.ID) && !w.exists(retry.Run.ID), "the runs are still there")
 		w.check(w.hasWebhook(id), "it went before the deadline of the retry")
 		w.leave(long + 2*time.Hour)
-		w.check(!w.hasWebhook(id), "it is still there: %+v", w.traces(string(id), "watchdog_log"))
+		w.check(!w.hasWebhook(id), "it is still there: %+v", w.rowsAbout(string(id), "watchdog_log"))
 	}},
 	{"a webhook of runs that was removed comes back with another secret", func(w *World) {
 		p := w.E.Policy()

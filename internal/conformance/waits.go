@@ -128,11 +128,11 @@ var waitScenarios = []Scenario{
 	{"suspend without an open wait", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		w.refuse(perdure.CodeNothingToWaitFor, w.say(g, perdure.Commit{Outcome: suspend}))
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Outcome: &perdure.Outcome{Type: "suspend", Waits: []string{"nope"}}}))
+		w.refuse(perdure.CodeNothingToWaitFor, w.commitOf(g, perdure.Commit{Outcome: suspend}))
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Outcome: &perdure.Outcome{Type: "suspend", Waits: []string{"nope"}}}))
 		w.commit(g, perdure.Commit{Waits: wait(forGo)})
 		w.commit(g, perdure.Commit{Close: []string{"go"}})
-		w.refuse(perdure.CodeNothingToWaitFor, w.say(g, perdure.Commit{Outcome: suspend}))
+		w.refuse(perdure.CodeNothingToWaitFor, w.commitOf(g, perdure.Commit{Outcome: suspend}))
 	}},
 	{"only the named waits queue the run", func(w *World) {
 		r := w.task()
@@ -175,7 +175,7 @@ var waitScenarios = []Scenario{
 		w.task()
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend})
-		w.refuse(perdure.CodeWrongState, w.say(g, perdure.Commit{Outcome: done(`1`)}))
+		w.refuse(perdure.CodeWrongState, w.commitOf(g, perdure.Commit{Outcome: done(`1`)}))
 		w.check(len(w.lates(g.Run.ID)) == 0, "and nothing is late about it")
 	}},
 	{"items that were not acknowledged come back with the next lease", func(w *World) {
@@ -187,7 +187,7 @@ var waitScenarios = []Scenario{
 		w.do(in)
 		w.check(len(in.Page) == 2, "%+v", in.Page)
 		w.commit(g, perdure.Commit{Ack: []int64{1}})
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Ack: []int64{7}}))
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Ack: []int64{7}}))
 		w.pass(75 * time.Second)
 		g = w.take("w2")
 		w.check(len(g.Inbox) == 1 && g.Inbox[0].Seq == 2, "the second one alone: %+v", g.Inbox)
@@ -210,14 +210,14 @@ var waitScenarios = []Scenario{
 		w.check(w.count(g.Run.ID, "wait:opened") == before, "a replay opens it again for nothing")
 		other := forGo
 		other.Name = "another"
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Waits: wait(other)}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Waits: wait(other)}))
 	}},
 	{"a step is recorded once, with one value", func(w *World) {
 		w.task()
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`1`)}}})
 		w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`1`)}, {Key: "b", Value: json.RawMessage(`2`)}}})
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`3`)}}}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`3`)}}}))
 		w.check(w.get(g.Run.ID).JournalSeq == 2, "two entries")
 	}},
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// breakIt changes the store behind the engine's back, to see the net catch what can't happen.
-type breakIt struct {
+// corrupt changes the store behind the engine's back, to see the net catch what can't happen.
+type corrupt struct {
 	text string
 	args []any
 }
 
-func (breakIt) Needs() []store.Ref { return nil }
+func (corrupt) Needs() []store.Ref { return nil }
 
-func (b breakIt) Do(tx *engine.Tx) error {
+func (b corrupt) Do(tx *engine.Tx) error {
 	tx.DB.Stage(b.text, b.args...)
 	return nil
 }
@@ -38,7 +38,7 @@ var watchdogScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
-		w.do(breakIt{"UPDATE inbox SET status='processing', epoch=77 WHERE run_id=?", []any{string(r.ID)}})
+		w.do(corrupt{"UPDATE inbox SET status='processing', epoch=77 WHERE run_id=?", []any{string(r.ID)}})
 		w.pass(15 * time.Second)
 		w.check(w.acted("W1") == 1, "%v", w.Acted)
 		in := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch}
@@ -48,7 +48,7 @@ var watchdogScenarios = []Scenario{
 	{"W3: a join whose count is wrong, and a chord", func(w *World) {
 		p, _ := w.family(2, perdure.ModeAll)
 		w.complete(w.takeKind("kid"), `1`)
-		w.do(breakIt{"UPDATE waits SET ended=0, ok=0 WHERE run_id=?", []any{string(p.ID)}})
+		w.do(corrupt{"UPDATE waits SET ended=0, ok=0 WHERE run_id=?", []any{string(p.ID)}})
 		w.complete(w.takeKind("kid"), `1`)
 		w.state(p.ID, perdure.Suspended)
 		w.pass(12 * time.Second)
@@ -57,7 +57,7 @@ var watchdogScenarios = []Scenario{
 
 		orig, _ := w.chord(w.thread(), 2)
 		w.complete(w.takeKind("kid"), `1`)
-		w.do(breakIt{"UPDATE gatherings SET ended=0 WHERE id=?", []any{string(orig.ID)}})
+		w.do(corrupt{"UPDATE gatherings SET ended=0 WHERE id=?", []any{string(orig.ID)}})
 		w.complete(w.takeKind("kid"), `1`)
 		w.check(w.get(orig.ID).ContinuedBy == "", "missed")
 		w.pass(12 * time.Second)
@@ -68,7 +68,7 @@ var watchdogScenarios = []Scenario{
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
-		w.do(breakIt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}})
+		w.do(corrupt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}})
 		w.pass(11 * time.Second)
 		w.state(r.ID, perdure.Queued)
 		w.check(w.acted("W9") == 1, "%v", w.Acted)
@@ -96,9 +96,9 @@ var watchdogScenarios = []Scenario{
 		th := w.thread()
 		thread := w.on(th, perdure.Submission{Kind: "chat"})
 		p, children := w.family(1, perdure.ModeAll)
-		w.do(breakIt{"DELETE FROM queues WHERE name='doomed'", nil})
-		w.do(breakIt{"DELETE FROM threads WHERE id=?", []any{string(th)}})
-		w.do(breakIt{"UPDATE waits SET targets=targets||'x' WHERE run_id=?", []any{string(p.ID)}})
+		w.do(corrupt{"DELETE FROM queues WHERE name='doomed'", nil})
+		w.do(corrupt{"DELETE FROM threads WHERE id=?", []any{string(th)}})
+		w.do(corrupt{"UPDATE waits SET targets=targets||'x' WHERE run_id=?", []any{string(p.ID)}})
 		w.pass(12 * time.Second)
 		w.ended(queue.ID, perdure.Failed, perdure.CodeOrphaned)
 		w.ended(thread.ID, perdure.Failed, perdure.CodeOrphaned)
@@ -106,7 +106,7 @@ var watchdogScenarios = []Scenario{
 		w.check(g.Inbox[0].Outcome == "orphaned", "%+v", g.Inbox)
 		w.state(children[0].RunID, perdure.Queued)
 		w.complete(g, `1`)
-		w.do(breakIt{"UPDATE waits SET targets='' WHERE run_id=?", []any{string(p.ID)}})
+		w.do(corrupt{"UPDATE waits SET targets='' WHERE run_id=?", []any{string(p.ID)}})
 	}},
 	{"W11 and W13: alerts, never a kill", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
@@ -149,7 +149,7 @@ var watchdogScenarios = []Scenario{
 		w.do(op)
 		w.check(len(op.Grants) == n, "%d", len(op.Grants))
 		due := w.submit(perdure.Submission{Kind: "due", Timeout: perdure.Duration(10 * time.Minute)})
-		w.away(11 * time.Minute)
+		w.offline(11 * time.Minute)
 		// … and one whose deadline has passed.
 		w.sweep()
 		w.ended(due.ID, perdure.TimedOut, perdure.CodeDeadline)

@@ -28,8 +28,8 @@ func (w *World) notes(run perdure.RunID, of perdure.WebhookID) (out []perdure.No
 	return slices.DeleteFunc(out, func(n perdure.Notification) bool { return of != "" && n.Webhook != of })
 }
 
-// told gives the types of lines that an endpoint is told of.
-func (w *World) told(run perdure.RunID, of perdure.WebhookID) string {
+// lineTypes gives the types of lines that an endpoint is told of.
+func (w *World) lineTypes(run perdure.RunID, of perdure.WebhookID) string {
 	w.t.Helper()
 	var types []string
 	for _, n := range w.notes(run, of) {
@@ -38,8 +38,8 @@ func (w *World) told(run perdure.RunID, of perdure.WebhookID) string {
 	return strings.Join(types, " ")
 }
 
-// taken takes what is due of an endpoint.
-func (w *World) taken(id perdure.WebhookID, most int) []engine.Outgoing {
+// takeDue takes what is due of an endpoint.
+func (w *World) takeDue(id perdure.WebhookID, most int) []engine.Outgoing {
 	w.t.Helper()
 	op := &engine.Deliver{Want: []engine.Want{{Tenant: tenant, Webhook: id, Most: most}}}
 	w.do(op)
@@ -85,8 +85,8 @@ func (w *World) attempts(n perdure.Notification) (out []perdure.WebhookAttempt) 
 	return out
 }
 
-// ending gives an ended run whose end is told to an endpoint.
-func (w *World) ending(id perdure.WebhookID) perdure.Notification {
+// endedRun gives an ended run whose end is told to an endpoint.
+func (w *World) endedRun(id perdure.WebhookID) perdure.Notification {
 	w.t.Helper()
 	r := w.task()
 	w.complete(w.take("w1"), `1`)
@@ -114,7 +114,7 @@ var webhookScenarios = []Scenario{
 			{perdure.RunWebhookID(tenant, sink), "started completed"}, {all.ID, "completed"}, {mine.ID, "completed"},
 			{much.ID, "created dispatched started x:mine completed"}, {some.ID, "created started x:mine"},
 		} {
-			got := w.told(r.ID, c.of)
+			got := w.lineTypes(r.ID, c.of)
 			w.check(got == c.want, "%s was told %q, want %q", c.of, got, c.want)
 		}
 		for _, n := range w.notes(r.ID, "") {
@@ -135,7 +135,7 @@ var webhookScenarios = []Scenario{
 		again := &engine.Retry{Tenant: tenant, RunID: first.Run.ID}
 		w.do(again)
 		w.complete(w.takeKind("job"), `1`)
-		w.check(strings.Contains(w.told(again.Run.ID, id), "started"), "the retry told %q", w.told(again.Run.ID, id))
+		w.check(strings.Contains(w.lineTypes(again.Run.ID, id), "started"), "the retry told %q", w.lineTypes(again.Run.ID, id))
 
 		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: id})
 		w.check(w.notes(first.Run.ID, id)[0].State == perdure.NoteDropped, "%+v", w.notes(first.Run.ID, id))
@@ -151,15 +151,15 @@ var webhookScenarios = []Scenario{
 		g := w.take("w1")
 		w.do(&engine.EnableWebhook{Tenant: tenant, ID: hook.ID, Disabled: true, Reason: "enough"})
 		w.complete(g, `1`)
-		w.check(w.told(r.ID, "") == "", "told %q", w.told(r.ID, ""))
+		w.check(w.lineTypes(r.ID, "") == "", "told %q", w.lineTypes(r.ID, ""))
 		w.check(w.webhook(hook.ID).DisabledReason == "enough", "%+v", w.webhook(hook.ID))
 		w.do(&engine.EnableWebhook{Tenant: tenant, ID: hook.ID})
-		w.ending(hook.ID)
+		w.endedRun(hook.ID)
 		none := []string{"run:failed"}
 		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Events: &none})
 		r = w.task()
 		w.complete(w.take("w1"), `1`)
-		w.check(w.told(r.ID, "") == "", "told %q", w.told(r.ID, ""))
+		w.check(w.lineTypes(r.ID, "") == "", "told %q", w.lineTypes(r.ID, ""))
 		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		w.refuse(perdure.CodeNotFound, &engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		w.refuse(perdure.CodeNotFound, &engine.UpdateWebhook{Tenant: tenant, ID: hook.ID})
@@ -196,51 +196,51 @@ var webhookScenarios = []Scenario{
 	}},
 	{"what fails is sent again over a day, and then it is dead, until somebody redelivers it", func(w *World) {
 		hook, _ := w.hook("")
-		n := w.ending(hook.ID)
+		n := w.endedRun(hook.ID)
 		began := w.Now
 		for i, want := range []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour,
 			20 * time.Hour, 24 * time.Hour} {
-			out := w.taken(hook.ID, 10)
+			out := w.takeDue(hook.ID, 10)
 			w.check(len(out) == 1 && out[0].ID() == n.ID(), "attempt %d: %+v", i+1, out)
-			w.check(len(w.taken(hook.ID, 10)) == 0, "it is in somebody's hands")
+			w.check(len(w.takeDue(hook.ID, 10)) == 0, "it is in somebody's hands")
 			n = w.answer(out[0], 500, 0)
 			w.check(n.State == perdure.NotePending && n.AlarmAt.Sub(began) == want && n.Status == 500, "after attempt %d: %+v, want it after %s", i+1, n, want)
 			w.Now = n.AlarmAt.Add(-time.Microsecond)
-			w.check(len(w.taken(hook.ID, 10)) == 0, "too early")
+			w.check(len(w.takeDue(hook.ID, 10)) == 0, "too early")
 			w.Now = n.AlarmAt
 		}
-		n = w.answer(w.taken(hook.ID, 10)[0], 0, 0)
+		n = w.answer(w.takeDue(hook.ID, 10)[0], 0, 0)
 		w.check(n.State == perdure.NoteDead && n.Attempts == 10 && w.webhook(hook.ID).FailingAt == began, "%+v", n)
 		w.check(len(w.attempts(n)) == 10, "%+v", w.attempts(n))
 
 		redo := &engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()}
 		w.do(redo)
-		out := w.taken(hook.ID, 10)
+		out := w.takeDue(hook.ID, 10)
 		w.check(len(out) == 1 && out[0].ID() == n.ID() && out[0].Attempts == 11, "%+v", out)
 		n = w.answer(out[0], 500, 0)
 		w.check(n.AlarmAt.Sub(w.Now) == 5*time.Second, "its schedule begins again: %+v", n)
 		w.Now = n.AlarmAt
-		n = w.answer(w.taken(hook.ID, 10)[0], 204, 0)
+		n = w.answer(w.takeDue(hook.ID, 10)[0], 204, 0)
 		w.check(n.State == perdure.NoteDelivered && n.AlarmAt == 0 && n.Error == "" && w.webhook(hook.ID).FailingAt == 0, "%+v", n)
 		got := w.attempts(n)
 		w.check(len(got) == 12 && got[11].Status == 204 && got[11].Response == "ok" && got[11].Took == time.Second && got[9].Error != "", "%+v", got)
 		w.do(redo) // what was delivered can be sent again too
-		w.answer(w.taken(hook.ID, 10)[0], 200, 0)
+		w.answer(w.takeDue(hook.ID, 10)[0], 200, 0)
 	}},
 	{"a receiver's Retry-After counts, and 410 disables it", func(w *World) {
 		hook, _ := w.hook("")
-		n := w.ending(hook.ID)
-		n = w.answer(w.taken(hook.ID, 1)[0], 429, time.Hour)
+		n := w.endedRun(hook.ID)
+		n = w.answer(w.takeDue(hook.ID, 1)[0], 429, time.Hour)
 		w.check(n.AlarmAt.Sub(w.Now) == time.Hour, "%+v", n)
 		w.Now = n.AlarmAt
-		n = w.answer(w.taken(hook.ID, 1)[0], 503, 100*time.Hour)
+		n = w.answer(w.takeDue(hook.ID, 1)[0], 503, 100*time.Hour)
 		w.check(n.AlarmAt.Sub(w.Now) == 24*time.Hour, "%+v", n)
 		w.Now = n.AlarmAt
-		n = w.answer(w.taken(hook.ID, 1)[0], 503, time.Second)
+		n = w.answer(w.takeDue(hook.ID, 1)[0], 503, time.Second)
 		w.check(n.AlarmAt.Sub(w.Now) > time.Minute, "a receiver can't be called more often than planned: %+v", n)
 
-		other := w.ending(hook.ID)
-		out := w.taken(hook.ID, 1)
+		other := w.endedRun(hook.ID)
+		out := w.takeDue(hook.ID, 1)
 		w.answer(out[0], 410, 0)
 		for _, id := range []string{n.ID(), other.ID()} {
 			w.check(w.note(id).State == perdure.NoteDead, "%+v", w.note(id))
@@ -249,40 +249,40 @@ var webhookScenarios = []Scenario{
 		w.check(h.DisabledAt == w.Now && h.DisabledReason == "the receiver answered 410", "%+v", h)
 		r := w.task()
 		w.complete(w.take("w1"), `1`)
-		w.check(w.told(r.ID, "") == "", "it is told nothing any more")
+		w.check(w.lineTypes(r.ID, "") == "", "it is told nothing any more")
 		w.refuse(perdure.CodeWrongState, &engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
 		w.do(&engine.EnableWebhook{Tenant: tenant, ID: hook.ID})
 		w.do(&engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
-		n = w.answer(w.taken(hook.ID, 1)[0], 200, 0)
+		n = w.answer(w.takeDue(hook.ID, 1)[0], 200, 0)
 		w.check(n.State == perdure.NoteDelivered, "%+v", n)
 	}},
 	{"what a dead node took is due again, and its word comes too late", func(w *World) {
 		hook, _ := w.hook("")
-		n := w.ending(hook.ID)
-		first := w.taken(hook.ID, 1)[0]
+		n := w.endedRun(hook.ID)
+		first := w.takeDue(hook.ID, 1)[0]
 		w.Now = w.Now.Add(engine.SendLease)
-		second := w.taken(hook.ID, 1)[0]
+		second := w.takeDue(hook.ID, 1)[0]
 		w.check(first.ID() == second.ID() && second.Attempts == 2, "%+v", second)
 		w.check(w.answer(first, 500, 0).AlarmAt == second.AlarmAt, "who lost it decides nothing")
 		w.check(w.answer(second, 200, 0).State == perdure.NoteDelivered, "delivered")
 		w.check(w.answer(second, 200, 0).State == perdure.NoteDelivered, "said twice")
 		w.check(len(w.attempts(n)) == 2, "%+v", w.attempts(n))
 
-		n = w.ending(hook.ID)
-		out := w.taken(hook.ID, 1)[0]
+		n = w.endedRun(hook.ID)
+		out := w.takeDue(hook.ID, 1)[0]
 		w.do(&engine.EnableWebhook{Tenant: tenant, ID: hook.ID, Disabled: true})
 		w.check(w.note(n.ID()).State == perdure.NoteDead, "%+v", w.note(n.ID()))
 		w.check(w.answer(out, 200, 0).State == perdure.NoteDelivered, "it has arrived all the same")
 
 		w.do(&engine.EnableWebhook{Tenant: tenant, ID: hook.ID})
-		n = w.ending(hook.ID)
-		out = w.taken(hook.ID, 1)[0]
+		n = w.endedRun(hook.ID)
+		out = w.takeDue(hook.ID, 1)[0]
 		w.do(&engine.Deliver{Sent: []engine.Sent{{Notification: out.Notification, At: w.Now, Error: "the node stops", Stopped: true}}})
-		out = w.taken(hook.ID, 1)[0]
+		out = w.takeDue(hook.ID, 1)[0]
 		w.check(out.Attempts == 2 && out.Tries == 1, "an attempt that the node gave up does not count: %+v", out)
 		w.do(&engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
 		w.check(w.answer(out, 200, 0).State == perdure.NotePending, "somebody wants it sent again")
-		again := w.taken(hook.ID, 1)[0]
+		again := w.takeDue(hook.ID, 1)[0]
 		w.check(w.answer(out, 500, 0).AlarmAt == again.AlarmAt, "it is in other hands, at the same instant")
 		w.answer(again, 200, 0)
 	}},
@@ -317,13 +317,13 @@ var webhookScenarios = []Scenario{
 			return n
 		}
 		w.check(count(perdure.NotePending) == 2500, "%d are pending", count(perdure.NotePending))
-		out := w.taken(hook.ID, 1)[0]
+		out := w.takeDue(hook.ID, 1)[0]
 		w.answer(out, 500, 0)
 		w.Now = w.Now.Add(28 * time.Hour)
-		w.answer(w.taken(hook.ID, 1)[0], 500, 0)
+		w.answer(w.takeDue(hook.ID, 1)[0], 500, 0)
 		w.check(count(perdure.NoteDead) == 0, "%d are dead", count(perdure.NoteDead))
 		w.Now = w.Now.Add(2 * time.Hour)
-		w.check(len(w.taken(hook.ID, 1)) == 0, "what is that old is not sent")
+		w.check(len(w.takeDue(hook.ID, 1)) == 0, "what is that old is not sent")
 		w.check(count(perdure.NoteDead) == 500, "after more than a day without a word %d are dead", count(perdure.NoteDead))
 		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		w.check(count(perdure.NoteDropped) == 64, "%d are dropped", count(perdure.NoteDropped))
@@ -357,9 +357,9 @@ var webhookScenarios = []Scenario{
 			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), Activity: "thinking"}}})
 		}
 		w.state(r.ID, perdure.Running)
-		w.check(w.count(r.ID, perdure.LineSlow) == 1 && w.told(r.ID, hook.ID) == "slow", "it told %q", w.told(r.ID, hook.ID))
-		w.answer(w.taken(hook.ID, 1)[0], 200, 0)
+		w.check(w.count(r.ID, perdure.LineSlow) == 1 && w.lineTypes(r.ID, hook.ID) == "slow", "it told %q", w.lineTypes(r.ID, hook.ID))
+		w.answer(w.takeDue(hook.ID, 1)[0], 200, 0)
 		w.complete(g, `1`)
-		w.check(w.told(r.ID, hook.ID) == "slow completed" && w.get(r.ID).Attempt == 1, "it told %q", w.told(r.ID, hook.ID))
+		w.check(w.lineTypes(r.ID, hook.ID) == "slow completed" && w.get(r.ID).Attempt == 1, "it told %q", w.lineTypes(r.ID, hook.ID))
 	}},
 }

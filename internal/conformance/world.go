@@ -187,8 +187,8 @@ func (w *World) beat(g engine.Grant) *engine.Heartbeat {
 
 func lease(g engine.Grant) engine.Lease { return engine.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch} }
 
-// say makes a commit of a grant.
-func (w *World) say(g engine.Grant, c perdure.Commit) *engine.Commit {
+// commitOf makes a commit of a grant.
+func (w *World) commitOf(g engine.Grant, c perdure.Commit) *engine.Commit {
 	w.n++
 	if c.ID == "" {
 		c.ID = fmt.Sprintf("c%d", w.n)
@@ -199,7 +199,7 @@ func (w *World) say(g engine.Grant, c perdure.Commit) *engine.Commit {
 
 func (w *World) commit(g engine.Grant, c perdure.Commit) engine.CommitAnswer {
 	w.t.Helper()
-	op := w.say(g, c)
+	op := w.commitOf(g, c)
 	w.do(op)
 	if op.Refused != nil {
 		w.t.Fatalf("the commit was refused: %v", op.Refused)
@@ -254,8 +254,8 @@ func (w *World) pass(d time.Duration) {
 	}
 }
 
-// away lets time go by with nobody sweeping: the server is off.
-func (w *World) away(d time.Duration) {
+// offline lets time go by with nobody sweeping: the server is off.
+func (w *World) offline(d time.Duration) {
 	w.Now = w.Now.Add(d)
 	w.restart()
 }

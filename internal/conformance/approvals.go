@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// ada may decide; bot is an agent's own key; ops is the platform's, which may do both.
+// ada may decide. bot is an agent's own key. ops is a platform key, which may do both.
 var (
 	ada = perdure.Key{ID: "k-ada", Name: "ada", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeApprove, perdure.ScopeControl}}
 	eve = perdure.Key{ID: "k-eve", Name: "eve", Scopes: []perdure.Scope{perdure.ScopeApprove}}
@@ -30,7 +30,7 @@ func forYes(id string, change ...func(*perdure.WaitSpec)) perdure.WaitSpec {
 
 func yes() perdure.Decision { return perdure.Decision{Decision: perdure.Approve} }
 
-// askApproval gives a run that sleeps on an approval, and the approval's id.
+// askApproval gives a run that is suspended on an approval, and the approval's id.
 func (w *World) askApproval(change ...func(*perdure.WaitSpec)) (perdure.Run, perdure.ApprovalID) {
 	w.t.Helper()
 	r := w.submit(perdure.Submission{Kind: "deploy", Class: perdure.Agent})
@@ -55,7 +55,7 @@ func (w *World) approval(id perdure.ApprovalID) (a perdure.Approval) {
 	return a
 }
 
-// lastLine is the data of the last line of a type.
+// lastLine gives the data of the last log line of a type.
 func (w *World) lastLine(id perdure.RunID, typ string) (data string) {
 	w.t.Helper()
 	for _, l := range w.lines(id) {
@@ -81,7 +81,7 @@ var approvalScenarios = []Scenario{
 		w.check(strings.Contains(line, `"decision":"approve","by":{"key_id":"k-ada","name":"ada"},"comment":"go"`), "%s", line)
 		a = w.approval(id)
 		w.check(a.State == perdure.ApprovalApproved && *a.DecidedBy == (perdure.Decider{KeyID: "k-ada", Name: "ada"}) && a.DecidedAt == w.Now && a.Comment == "go", "%+v", a)
-		// The same again, by whomever, counts once; another does not count.
+		// The same decision again, by any key, counts once. Another decision is refused.
 		before := w.fingerprint()
 		w.do(w.decide(id, eve, perdure.Decision{Decision: "approve", Comment: "go"}))
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "went"}))
@@ -215,11 +215,11 @@ var approvalScenarios = []Scenario{
 		w.check(w.approval(id).State == perdure.ApprovalRejected && w.approval(id).Comment == "not on a Friday", "%+v", w.approval(id))
 		g := w.take("w1")
 		w.check(len(g.Inbox) == 1 && g.Inbox[0].Type == perdure.ItemApproval, "one item, and no signal beside it: %+v", g.Inbox)
-		// Decided: nothing is kept for what may be asked next.
+		// After the decision, nothing is kept for the next approval.
 		w.refuse(perdure.CodeNoOpenApproval, signal(r.ID, "approve_push", `{"decision":"approve"}`))
 		w.refuse(perdure.CodeNoOpenApproval, signal(r.ID, "approve_push", `1`))
 		w.complete(g, `1`)
-		// By a name that says nothing, too.
+		// A name without the prefix is treated alike.
 		r, _ = w.askApproval(func(s *perdure.WaitSpec) { s.Name = "deploy" })
 		op := signal(r.ID, "deploy", ``)
 		op.Decision, op.Key = &perdure.Decision{Decision: "approve"}, "once"

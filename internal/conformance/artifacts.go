@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// bytesOf makes so many bytes, other ones for each seed.
+// bytesOf makes n bytes that depend on the seed.
 func bytesOf(seed byte, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -22,7 +22,7 @@ func bytesOf(seed byte, n int) []byte {
 	return b
 }
 
-// send uploads what an artifact is made of and gives what makes one of it.
+// send uploads the bytes of an artifact, and gives the operation that creates it.
 func (w *World) send(g engine.Grant, name string, data []byte) *engine.PutArtifact {
 	w.t.Helper()
 	begin := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name, Size: int64(len(data))}
@@ -44,7 +44,7 @@ func (w *World) put(g engine.Grant, name string, data []byte) *engine.PutArtifac
 	return op
 }
 
-// artifact reads one whole.
+// artifact reads all bytes of an artifact.
 func (w *World) artifact(id perdure.RunID, name string) []byte {
 	w.t.Helper()
 	r, err := w.E.Runs.Artifact(w.ctx(), tenant, id, name)

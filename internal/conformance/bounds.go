@@ -12,7 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// One call costs a bounded number of rows and bytes, however much a run or a queue has.
+// boundScenarios: one call costs a bounded number of rows and bytes, however much a run or a queue
+// holds.
 var boundScenarios = []Scenario{
 	{"the end of an epoch writes no inbox item", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
@@ -202,7 +203,7 @@ var boundScenarios = []Scenario{
 			w.submit(perdure.Submission{Kind: fmt.Sprintf("kind%03d", i)})
 		}
 		first := w.submit(perdure.Submission{Kind: "kind000", Priority: 5})
-		// A poll with one slot looks at 64 kinds; the next one begins behind them.
+		// A poll with one slot visits 64 kinds. The next poll begins behind them.
 		w.check(w.poll("w1", 1)[0].Run.ID == first.ID, "the first poll takes by priority")
 		second := w.poll("w1", 1)[0].Run.Kind
 		w.check(second == "kind064", "the second poll took a run of %s", second)
@@ -232,7 +233,7 @@ var boundScenarios = []Scenario{
 	}},
 }
 
-// inTx is an operation of a test's own.
+// inTx is an operation that a scenario defines.
 type inTx func(tx *engine.Tx) error
 
 func (inTx) Needs() []store.Ref       { return nil }
@@ -250,14 +251,14 @@ func (w *World) signals(id perdure.RunID, n int) {
 	}
 }
 
-// items are a run's inbox items, with the status that they have now.
+// items gives a run's inbox items, with their current status.
 func (w *World) items(id perdure.RunID) (out []perdure.Item) {
 	w.t.Helper()
 	w.view(func(v *store.View) (err error) { out, err = v.Inbox.List(tenant, id); return err })
 	return out
 }
 
-// statuses are those of a run's inbox items, in order.
+// statuses gives the current status of each inbox item, in order.
 func (w *World) statuses(id perdure.RunID) string {
 	w.t.Helper()
 	var out []string
@@ -267,7 +268,7 @@ func (w *World) statuses(id perdure.RunID) string {
 	return strings.Join(out, " ")
 }
 
-// stored are a run's inbox items as they are stored.
+// stored gives a run's inbox items as they are stored.
 func (w *World) stored(id perdure.RunID) (out string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {

@@ -7,20 +7,21 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// shortenGraces gives graces of seconds, so that a table of what follows a cancel request is short.
+// shortenGraces sets grace periods of seconds, so that the table of cancel requests takes little
+// time.
 func (w *World) shortenGraces() {
 	p := w.E.Policy()
 	p.CancelGrace, p.CleanupGrace, p.Lease = 10*time.Second, 40*time.Second, 20*time.Second
 	w.widenGap()
 }
 
-// A place is where a run is, and who holds it, if anybody.
+// A place is the state of a run, and its holder if there is one.
 type place struct {
 	name string
 	make func(w *World) (perdure.Run, *engine.Grant)
 }
 
-// unstarted are the places of a run that nobody has started.
+// unstarted are the places of a run that has not started.
 var unstarted = []place{
 	{"queued", func(w *World) (perdure.Run, *engine.Grant) { return w.task(), nil }},
 	{"delayed", func(w *World) (perdure.Run, *engine.Grant) {
@@ -88,7 +89,8 @@ var begun = []place{
 	}},
 }
 
-// afterCancel is everything that can follow a cancel request of a run that its holder knows of, and what it leads to.
+// afterCancel lists everything that can follow a cancel request of which the holder knows, and its
+// result.
 var afterCancel = []struct {
 	name string
 	do   func(w *World, g engine.Grant)
@@ -155,7 +157,7 @@ var afterCancel = []struct {
 	}, perdure.TimedOut, perdure.CodeWaitTimeout, false},
 }
 
-// checkCancelProof checks what a run's cancel request says of itself.
+// checkCancelProof checks the recorded proof of a run's cancel request.
 func (w *World) checkCancelProof(r *perdure.Run, name string) {
 	w.t.Helper()
 	c := r.Cancel
@@ -288,7 +290,7 @@ func (w *World) checkNotGranted(id perdure.RunID, name string) {
 	}
 }
 
-// drain ends whatever nobody has begun.
+// drain ends all runs that have not started.
 func (w *World) drain() {
 	w.t.Helper()
 	f := filter("", "")

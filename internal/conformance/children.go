@@ -28,7 +28,7 @@ func (w *World) takeKind(kind string) engine.Grant {
 	return op.Grants[0]
 }
 
-// family makes a parent that runs, with n children, and sleeps on them.
+// family creates a running parent with n children, and suspends it on them.
 func (w *World) family(n int, mode string) (parent perdure.Run, children []engine.ChildOf) {
 	w.t.Helper()
 	parent = w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(30 * time.Minute)})

@@ -11,13 +11,13 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// quota bounds the tenant's live runs.
+// quota limits the tenant's live runs.
 func (w *World) quota(n int64) {
 	w.t.Helper()
 	w.do(setQuota{n})
 }
 
-// lastOfChord makes a chord whose only child is running.
+// lastOfChord creates a chord whose only child is running.
 func (w *World) lastOfChord() engine.Grant {
 	w.t.Helper()
 	w.on(w.thread(), perdure.Submission{Kind: "boss"})
@@ -207,7 +207,7 @@ func (w *World) blobs() (content string) {
 	return content
 }
 
-// storedState reads a run's state without its content.
+// storedState reads a run's state without its values.
 func (w *World) storedState(id perdure.RunID) (s perdure.State) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
@@ -218,7 +218,7 @@ func (w *World) storedState(id perdure.RunID) (s perdure.State) {
 	return s
 }
 
-// hide takes the run of a kind out of sight, as damage would, and gives what brings it back.
+// hide makes the run of a kind unreadable, as damage would, and gives a function that restores it.
 func (w *World) hide(kind string) (back func()) {
 	w.t.Helper()
 	runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{Kind: kind, Limit: 1})

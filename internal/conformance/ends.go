@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// An end is a way to end without a result.
+// An end is a way to end a run without a result.
 type end struct {
 	name  string
 	spawn perdure.Spawn
@@ -22,7 +22,8 @@ type end struct {
 	empty bool // nobody has begun
 }
 
-// finish has a run meet an event as the watchdog would, where its own clocks never let it come to that.
+// finish applies an event to a run as the watchdog would. It is for events that the run's own
+// clocks do not reach.
 type finish struct {
 	id perdure.RunID
 	ev perdure.Event
@@ -91,7 +92,7 @@ var ends = []end{
 		}},
 }
 
-// fallbackOf is what an end without a result hands over.
+// fallbackOf is the fallback of a run that ended without a result.
 type fallbackOf struct {
 	Reason      perdure.Code    `json:"reason"`
 	Message     string          `json:"message"`

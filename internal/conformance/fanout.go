@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// fanOut has all events that wait become notifications, and gives how many each step made.
+// fanOut runs FanOut until no event is left, and gives the number of notifications of each step.
 func (w *World) fanOut() (made []int) {
 	w.t.Helper()
 	op := &engine.FanOut{}
@@ -24,7 +24,7 @@ func (w *World) fanOut() (made []int) {
 	return nil
 }
 
-// lines makes a commit of so many events.
+// lines makes a commit of n events.
 func lines(n int) (c perdure.Commit) {
 	for i := range n {
 		c.Events = append(c.Events, perdure.Emitted{Type: fmt.Sprint("x:", i)})
@@ -32,7 +32,7 @@ func lines(n int) (c perdure.Commit) {
 	return c
 }
 
-// hooksFor registers endpoints that are told of everything with a prefix.
+// hooksFor registers n endpoints for events.
 func (w *World) hooksFor(n int, events ...string) (out []perdure.WebhookID) {
 	w.t.Helper()
 	for range n {
@@ -144,7 +144,7 @@ var fanOutScenarios = []Scenario{
 	}},
 }
 
-// manyRuns has a tenant's events wait without an operation that makes so many.
+// manyRuns stages many events for FanOut, without an operation that causes so many.
 type manyRuns struct{ t perdure.TenantID }
 
 func (manyRuns) Needs() []store.Ref { return nil }

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// chord makes a run on a thread that ends with continue_on over n children.
+// chord creates a run on a thread that completes with continue_on over n children.
 func (w *World) chord(th perdure.ThreadID, n int) (orig perdure.Run, children []engine.ChildOf) {
 	w.t.Helper()
 	orig = w.on(th, perdure.Submission{Kind: "boss"})

@@ -170,7 +170,7 @@ var inputScenarios = []Scenario{
 	}},
 }
 
-// setQuota bounds the tenant's live runs.
+// setQuota limits the tenant's live runs.
 type setQuota struct{ n int64 }
 
 func (setQuota) Needs() []store.Ref { return nil }

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// lateOf makes a run that has timed out and a result that comes after that.
+// lateOf creates a run that has timed out, and a late result of it.
 func (w *World) lateOf(result string) perdure.Run {
 	w.t.Helper()
 	r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Minute)})

@@ -177,7 +177,7 @@ var leaseScenarios = []Scenario{
 		})
 	}},
 	{"ten thousand poison runs don't delay a healthy one", func(w *World) {
-		// In batches, as a group commit would take them.
+		// Submit in batches, as a group commit does.
 		const n = 10000
 		for range n / 250 {
 			ops := make([]engine.Op, 250)
@@ -189,7 +189,8 @@ var leaseScenarios = []Scenario{
 			}
 		}
 		healthy := w.submit(perdure.Submission{Kind: "job"})
-		// A worker takes poison and dies; the healthy run's own worker is not held up by the backlog …
+		// A worker takes poisonous runs and dies. The backlog does not delay the worker of the
+		// healthy run …
 		w.poll("dies", 500)
 		op := &engine.Claim{Tenant: tenant, Worker: "w2", Kinds: []string{"job"}, Slots: 1, Start: true}
 		w.do(op)
@@ -311,7 +312,7 @@ var leaseScenarios = []Scenario{
 		w.sweep()
 		w.state(r.ID, perdure.Running)
 		w.state(lost.ID, perdure.Running)
-		// What the worker kept is delivered within the spare, even past the deadline.
+		// The worker's last report is accepted within the spare time, even past the deadline.
 		w.Now = w.Now.Add(10 * time.Second)
 		w.sweep()
 		w.complete(b, `"kept"`)
@@ -414,7 +415,7 @@ func make200() []byte {
 	return b
 }
 
-// refuseLease checks that a lease no longer holds, by every call that a worker has.
+// refuseLease checks that every call of a worker refuses a lease that no longer holds.
 func (w *World) refuseLease(code perdure.Code, g engine.Grant) {
 	w.t.Helper()
 	w.refuse(code, w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "late", Value: json.RawMessage(`1`)}}}))

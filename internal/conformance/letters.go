@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// deadLetter makes a dead letter of a kind and a cause.
+// deadLetter creates a dead letter of a kind and a cause.
 func (w *World) deadLetter(kind, cause string) perdure.Run {
 	w.t.Helper()
 	r := w.submit(perdure.Submission{Kind: kind, MaxAttempts: 1, Input: json.RawMessage(`{"n":1}`)})

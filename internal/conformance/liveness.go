@@ -11,22 +11,22 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// tier is how alive a run looks now.
+// tier gives the liveness tier of a run.
 func (w *World) tier(id perdure.RunID) string {
 	w.t.Helper()
 	return w.E.Policy().Tier(&w.get(id).Run, w.Now)
 }
 
-// lengthenLeases gives leases that outlast every threshold: what is seen then is what the tiers do.
+// lengthenLeases sets leases that outlast every liveness threshold, so that only the tiers act.
 func (w *World) lengthenLeases() {
 	w.E.Policy().Lease, w.E.Policy().ActiveReap = 20*time.Minute, 20*time.Minute
 	w.widenGap()
 }
 
-// widenGap has the watchdog look when an alarm rings and hardly in between: that is no gap here.
+// widenGap raises GapAfter, so that the watchdog may sleep between alarms without detecting a gap.
 func (w *World) widenGap() { w.E.Policy().GapAfter = 2 * time.Minute }
 
-// process submits a run whose life is judged by its process, and starts it.
+// process submits a run of class process, and starts it.
 func (w *World) process(attempts int) engine.Grant {
 	w.t.Helper()
 	w.widenGap()

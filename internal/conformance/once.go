@@ -7,14 +7,15 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// A keyed is an operation under an idempotency key; other is the same with another body, and made what it led to.
+// A keyed is an operation under an idempotency key. other is the same operation with another body.
+// made names what it created.
 type keyed struct {
 	name      string
 	op, other engine.Op
 	made      func(engine.Op) string
 }
 
-// keyed gives operations that make something, each time anew.
+// keyed gives new operations that create something, all under one key.
 func (w *World) keyed(key string, th perdure.ThreadID, ids []perdure.RunID) []keyed {
 	return []keyed{
 		{"thread", &engine.CreateThread{Tenant: tenant, Key: key}, &engine.CreateThread{Tenant: tenant, Key: key, Metadata: []byte(`1`)},

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// retire has the retention go through everything once.
+// retire runs retention until it has gone through everything once.
 func (w *World) retire() (steps int) {
 	w.t.Helper()
 	for steps = 1; steps < 10000; steps++ {
@@ -27,12 +27,12 @@ func (w *World) retire() (steps int) {
 	return 0
 }
 
-// passRetention lets so much time go by that what has ended is past its retention, with nobody looking on the way.
+// passRetention advances the clock past the retention of ended runs, without a sweep in between.
 func (w *World) passRetention() {
 	w.Now = w.Now.Add(w.E.Policy().Retention + time.Minute)
 }
 
-// all does many things at once.
+// all runs many operations in one batch.
 func (w *World) all(ops []engine.Op) {
 	w.t.Helper()
 	for _, err := range w.E.Step(w.Now, ops...) {
@@ -48,7 +48,7 @@ func (w *World) exists(id perdure.RunID) (ok bool) {
 	return ok
 }
 
-// rowsAbout gives the rows that tell of something, but for those of tables that may.
+// rowsAbout gives the rows that contain a text, except in the tables named in may.
 func (w *World) rowsAbout(of string, may ...string) (out []string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
@@ -65,12 +65,12 @@ func (w *World) rowsAbout(of string, may ...string) (out []string) {
 
 const canary = "canary-of-what-is-gone"
 
-// big is a value that is stored by its hash, with a canary in it.
+// big makes a value that is stored by its hash and contains a canary.
 func big(seed string) json.RawMessage {
 	return json.RawMessage(`"` + canary + seed + strings.Repeat("x", store.InlineMax) + `"`)
 }
 
-// runInEveryTable makes an ended run with something in every table.
+// runInEveryTable creates an ended run with rows in every table.
 func (w *World) runInEveryTable() perdure.Run {
 	w.t.Helper()
 	th := w.thread()
@@ -105,7 +105,8 @@ var retentionScenarios = []Scenario{
 		}
 		w.retire()
 		w.check(!w.exists(r.ID), "still there")
-		// Its thread stays, and who wrote a message there; so does what a live run has in common with it.
+		// Its thread stays, with the author of each message. So do values that a live run shares
+		// with it.
 		left := w.rowsAbout(string(r.ID), "messages", "watchdog_log")
 		w.check(len(left) == 0, "left: %.300q", left)
 		left = w.rowsAbout(canary, "messages")
@@ -152,7 +153,7 @@ var retentionScenarios = []Scenario{
 			"a run that is to be continued": turn.ID, "a child whose result is to be told": ans.Children[0].RunID} {
 			w.check(w.exists(id), "%s is gone", name)
 		}
-		// As they end, all of it goes, a week later.
+		// A week after these runs end, everything is removed.
 		for _, id := range []perdure.RunID{kid, again.Run.ID, open.ID} {
 			w.do(&engine.Cancel{Tenant: tenant, RunID: id})
 		}
@@ -342,7 +343,7 @@ var deletionScenarios = []Scenario{
 	}},
 }
 
-// childOf gives the one child of a run.
+// childOf gives the only child of a run.
 func (w *World) childOf(id perdure.RunID) (child perdure.RunID) {
 	w.t.Helper()
 	runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{ParentID: id, Limit: 10})

@@ -14,7 +14,7 @@ import (
 
 func sealKey(letter string) []byte { return bytes.Repeat([]byte(letter), engine.SealKeySize) }
 
-// sealWith restarts the server with these keys, one per letter. It gives why that can't be done.
+// sealWith restarts the server with sealing keys, one per letter. It gives the error of the start.
 func (w *World) sealWith(letters string) error {
 	w.t.Helper()
 	var keys [][]byte
@@ -29,7 +29,7 @@ func (w *World) sealWith(letters string) error {
 	return nil
 }
 
-// storedSecret is the row of the root secret.
+// storedSecret reads the meta row of the root secret.
 func (w *World) storedSecret() (text string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {

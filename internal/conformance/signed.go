@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// signingKey gives a private key, the same for the same letter.
+// signingKey gives a private key that depends on the letter.
 func signingKey(letter byte) []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(ed25519.NewKeyFromSeed([]byte(strings.Repeat(string(letter), ed25519.SeedSize))))
 	if err != nil {
@@ -23,7 +23,7 @@ func signingKey(letter byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// signWith restarts the server with these keys, or without any.
+// signWith restarts the server with signing keys, one per letter.
 func (w *World) signWith(letters string) {
 	w.t.Helper()
 	w.Signer = nil
@@ -45,7 +45,7 @@ func (w *World) requireSignatures(yes bool) {
 	w.do(&engine.ChangeTenant{Tenant: tenant, RequireSignatures: &yes})
 }
 
-// signed checks that a run's signature holds for what it is.
+// signed checks that a run's signature is valid.
 func (w *World) signed(id perdure.RunID) {
 	w.t.Helper()
 	d := w.get(id)
@@ -55,7 +55,8 @@ func (w *World) signed(id perdure.RunID) {
 	}
 }
 
-// unsigned checks that a run was rejected because of its signature, with all that belongs to such an end.
+// unsigned checks that a run was rejected for its signature, with everything that such an end
+// writes.
 func (w *World) unsigned(id perdure.RunID) {
 	w.t.Helper()
 	r := w.ended(id, perdure.Failed, perdure.CodeSignatureInvalid)

@@ -12,13 +12,13 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// instant is an instant as JSON has it.
+// instant formats an instant as JSON does.
 func instant(i perdure.Instant) string {
 	b, _ := i.MarshalJSON()
 	return string(b)
 }
 
-// steps are journal entries of steps that can be undone.
+// steps gives journal entries of steps that can be compensated.
 func steps(names ...string) (out []perdure.JournalEntry) {
 	for _, n := range names {
 		out = append(out, entry(n), entry(perdure.UndoPrefix+n))
@@ -30,7 +30,7 @@ func entry(key string) perdure.JournalEntry {
 	return perdure.JournalEntry{Key: key, Value: json.RawMessage(`{"ok":1}`)}
 }
 
-// notUndone is what the deliverable of an ended run lists.
+// notUndone gives the steps that the fallback of an ended run lists as not compensated.
 func (w *World) notUndone(id perdure.RunID) []string {
 	w.t.Helper()
 	return fallback(w, w.get(id).Fallback).NotUndone
@@ -157,7 +157,7 @@ var undoScenarios = []Scenario{
 	}},
 }
 
-// nested is how deep JSON is nested.
+// nested gives the depth of JSON.
 func nested(text string) (deepest int) {
 	d, depth := json.NewDecoder(strings.NewReader(text)), 0
 	for {

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// workers gives the ids of the workers that are listed.
+// workers gives the ids of the listed workers.
 func (w *World) workers() (out []string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
@@ -23,14 +23,14 @@ func (w *World) workers() (out []string) {
 	return out
 }
 
-// hasWebhook tells whether the store has a row of a webhook.
+// hasWebhook tells whether the store has a webhook's row.
 func (w *World) hasWebhook(id perdure.WebhookID) (ok bool) {
 	w.t.Helper()
 	w.view(func(v *store.View) (err error) { _, ok, err = v.Webhooks.Get(tenant, id); return err })
 	return ok
 }
 
-// withWebhook submits a run with a webhook, and gives the webhook's id and its secret if it is new.
+// withWebhook submits a run with a webhook. It gives the webhook's id, and its secret if it is new.
 func (w *World) withWebhook(url string, timeout time.Duration) (run perdure.Run, id perdure.WebhookID, secret string) {
 	w.t.Helper()
 	op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Webhook: url, Timeout: perdure.Duration(timeout)}}
@@ -38,7 +38,7 @@ func (w *World) withWebhook(url string, timeout time.Duration) (run perdure.Run,
 	return op.Run, perdure.WebhookID(op.Run.Options.Webhook), op.WebhookSecret
 }
 
-// leave lets time go by, looks, and has the retention go through everything once.
+// leave advances the clock, sweeps, and runs retention once.
 func (w *World) leave(d time.Duration) {
 	w.t.Helper()
 	w.Now = w.Now.Add(d)

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// corrupt changes the store behind the engine's back, to see the net catch what can't happen.
+// corrupt changes the store directly, to test that the watchdog repairs what the engine never does.
 type corrupt struct {
 	text string
 	args []any
@@ -23,7 +23,7 @@ func (b corrupt) Do(tx *engine.Tx) error {
 	return nil
 }
 
-// acted counts what a rule did.
+// acted counts the actions of a rule.
 func (w *World) acted(rule string) (n int) {
 	for _, a := range w.Acted {
 		if a.Rule == rule {

@@ -28,7 +28,7 @@ func (w *World) notes(run perdure.RunID, of perdure.WebhookID) (out []perdure.No
 	return slices.DeleteFunc(out, func(n perdure.Notification) bool { return of != "" && n.Webhook != of })
 }
 
-// lineTypes gives the types of lines that an endpoint is told of.
+// lineTypes gives the types of the log lines that an endpoint was notified of.
 func (w *World) lineTypes(run perdure.RunID, of perdure.WebhookID) string {
 	w.t.Helper()
 	var types []string
@@ -38,7 +38,7 @@ func (w *World) lineTypes(run perdure.RunID, of perdure.WebhookID) string {
 	return strings.Join(types, " ")
 }
 
-// takeDue takes what is due of an endpoint.
+// takeDue leases the due notifications of an endpoint.
 func (w *World) takeDue(id perdure.WebhookID, most int) []engine.Outgoing {
 	w.t.Helper()
 	op := &engine.Deliver{Want: []engine.Want{{Tenant: tenant, Webhook: id, Most: most}}}
@@ -46,7 +46,7 @@ func (w *World) takeDue(id perdure.WebhookID, most int) []engine.Outgoing {
 	return op.Taken
 }
 
-// answer writes down what a receiver answered.
+// answer records a receiver's answer.
 func (w *World) answer(o engine.Outgoing, status int, after time.Duration) perdure.Notification {
 	w.t.Helper()
 	s := engine.Sent{Notification: o.Notification, At: w.Now, Took: time.Second, Status: status, RetryAfter: after, Response: "ok"}
@@ -85,7 +85,7 @@ func (w *World) attempts(n perdure.Notification) (out []perdure.WebhookAttempt) 
 	return out
 }
 
-// endedRun gives an ended run whose end is told to an endpoint.
+// endedRun ends a run, and gives the notification of its end.
 func (w *World) endedRun(id perdure.WebhookID) perdure.Notification {
 	w.t.Helper()
 	r := w.task()

@@ -12,7 +12,8 @@ import (
 
 // ada may decide. bot is an agent's own key. ops is a platform key, which may do both.
 var (
-	ada = perdure.Key{ID: "k-ada", Name: "ada", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeApprove, perdure.ScopeControl}}
+	ada = perdure.Key{ID: "k-ada", Name: "ada", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeApprove,
+		perdure.ScopeControl}}
 	eve = perdure.Key{ID: "k-eve", Name: "eve", Scopes: []perdure.Scope{perdure.ScopeApprove}}
 	bot = perdure.Key{ID: "k-bot", Name: "bot", Scopes: perdure.Scopes}
 	ops = perdure.Key{ID: "k-ops", Name: "ops", Scopes: perdure.Scopes, Platform: true}
@@ -21,7 +22,8 @@ var (
 const push = `{"push":{"branch":"main","commits":3}}`
 
 func forYes(id string, change ...func(*perdure.WaitSpec)) perdure.WaitSpec {
-	s := perdure.WaitSpec{ID: id, Type: perdure.WaitApproval, Name: "approve_push", Approval: &perdure.ApprovalSpec{Title: "Push to main?", Action: json.RawMessage(push)}}
+	s := perdure.WaitSpec{ID: id, Type: perdure.WaitApproval, Name: "approve_push",
+		Approval: &perdure.ApprovalSpec{Title: "Push to main?", Action: json.RawMessage(push)}}
 	for _, f := range change {
 		f(&s)
 	}
@@ -71,29 +73,35 @@ var approvalScenarios = []Scenario{
 		r, id := w.askApproval()
 		a := w.approval(id)
 		hash, _ := perdure.ActionHash(json.RawMessage(push))
-		w.check(a.State == perdure.ApprovalOpen && a.ActionHash == hash && string(a.Action) == push && a.Kind == "deploy" && a.Name == "approve_push" &&
+		w.check(a.State == perdure.ApprovalOpen && a.ActionHash == hash && string(a.Action) == push &&
+			a.Kind == "deploy" && a.Name == "approve_push" &&
 			a.ExpiresAt == a.OpenedAt.Add(10*time.Minute), "%+v", a)
 		line := w.lastLine(r.ID, perdure.LineWaitOpened)
-		w.check(strings.Contains(line, string(id)) && strings.Contains(line, `"title":"Push to main?"`) && strings.Contains(line, hash), "%s", line)
+		w.check(strings.Contains(line, string(id)) && strings.Contains(line, `"title":"Push to main?"`) &&
+			strings.Contains(line, hash), "%s", line)
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "go", ActionHash: hash}))
 		w.state(r.ID, perdure.Queued)
 		line = w.lastLine(r.ID, perdure.LineWaitSatisfied)
 		w.check(strings.Contains(line, `"decision":"approve","by":{"key_id":"k-ada","name":"ada"},"comment":"go"`), "%s", line)
 		a = w.approval(id)
-		w.check(a.State == perdure.ApprovalApproved && *a.DecidedBy == (perdure.Decider{KeyID: "k-ada", Name: "ada"}) && a.DecidedAt == w.Now && a.Comment == "go", "%+v", a)
+		w.check(a.State == perdure.ApprovalApproved && *a.DecidedBy == (perdure.Decider{KeyID: "k-ada",
+			Name: "ada"}) && a.DecidedAt == w.Now && a.Comment == "go", "%+v", a)
 		// The same decision again, by any key, counts once. Another decision is refused.
 		before := w.fingerprint()
 		w.do(w.decide(id, eve, perdure.Decision{Decision: "approve", Comment: "go"}))
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "went"}))
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve"}))
-		w.check(w.fingerprint() == before && w.approval(id).DecidedBy.Name == "ada" && w.approval(id).Comment == "go", "the same again changes nothing, whatever is said beside it")
+		w.check(w.fingerprint() == before && w.approval(id).DecidedBy.Name == "ada" &&
+			w.approval(id).Comment == "go", "the same again changes nothing, whatever is said beside it")
 		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "reject"}))
-		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "approve", Answer: json.RawMessage(`{"where":"eu"}`)}))
+		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "approve",
+			Answer: json.RawMessage(`{"where":"eu"}`)}))
 		g := w.take("w1")
 		w.check(len(g.Inbox) == 1, "%+v", g.Inbox)
 		i := g.Inbox[0]
 		at, _ := w.approval(id).DecidedAt.MarshalJSON()
-		w.check(i.Type == perdure.ItemApproval && i.WaitID == "ok" && i.Name == "approve_push" && i.Outcome == perdure.WaitSatisfied &&
+		w.check(i.Type == perdure.ItemApproval && i.WaitID == "ok" && i.Name == "approve_push" &&
+			i.Outcome == perdure.WaitSatisfied &&
 			string(i.Data) == `{"approval_id":"`+string(id)+`","decision":"approve","comment":"go","by":{"key_id":"k-ada","name":"ada"},"at":`+string(at)+`,"action_hash":"`+hash+`"}`, "%+v", i)
 		w.complete(g, `1`)
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "go"})) // still the same
@@ -138,7 +146,8 @@ var approvalScenarios = []Scenario{
 			i := g.Inbox[0]
 			w.check(i.Type == perdure.ItemTimeout && i.Outcome == perdure.WaitTimedOut && i.WaitID == "ok" &&
 				strings.Contains(string(i.Data), `"decision":"`+c.want+`","action_hash":"`+a.ActionHash+`"`), "%+v", i)
-			w.check(strings.Contains(w.lastLine(r.ID, perdure.LineWaitTimedOut), `"decision":"`+c.want), "in the log too")
+			w.check(strings.Contains(w.lastLine(r.ID, perdure.LineWaitTimedOut), `"decision":"`+c.want),
+				"in the log too")
 			w.complete(g, `1`)
 		}
 	}},
@@ -154,15 +163,18 @@ var approvalScenarios = []Scenario{
 		w.check(w.take("w1").Inbox[0].Type == perdure.ItemTimeout, "it is told so")
 
 		r = w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
-		ans := w.commit(w.take("w1"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "pay", Type: perdure.WaitCallback, Timeout: perdure.Duration(time.Minute)}), Outcome: suspend})
+		ans := w.commit(w.take("w1"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "pay",
+			Type: perdure.WaitCallback, Timeout: perdure.Duration(time.Minute)}), Outcome: suspend})
 		w.Now = w.Now.Add(time.Minute)
 		for range 2 {
 			late := &engine.Callback{Token: ans.Callbacks[0].Token, Result: json.RawMessage(`1`)}
 			err := w.E.Step(w.Now, late)[0]
-			w.check(perdure.CodeOf(err) == perdure.CodeWaitClosed || late.Refused != nil && late.Refused.Code == perdure.CodeWaitClosed, "%v %v", err, late.Refused)
+			w.check(perdure.CodeOf(err) == perdure.CodeWaitClosed || late.Refused != nil &&
+				late.Refused.Code == perdure.CodeWaitClosed, "%v %v", err, late.Refused)
 		}
 		w.state(r.ID, perdure.Queued)
-		w.check(w.count(r.ID, perdure.LineWaitTimedOut) == 1 && w.count(r.ID, perdure.LineWaitClosed) == 1, "%v", w.types(r.ID))
+		w.check(w.count(r.ID, perdure.LineWaitTimedOut) == 1 && w.count(r.ID, perdure.LineWaitClosed) == 1,
+			"%v", w.types(r.ID))
 		w.check(w.take("w1").Inbox[0].Type == perdure.ItemTimeout, "it is told so")
 	}},
 	{"whatever ends the wait ends the approval", func(w *World) {
@@ -185,22 +197,27 @@ var approvalScenarios = []Scenario{
 		reader := perdure.Key{ID: "k", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeControl}}
 		for _, k := range []perdure.Key{bot, reader, {}} {
 			w.refuse(perdure.CodeForbidden, w.decide(id, k, yes()))
-			w.refuse(perdure.CodeForbidden, &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push", Data: data, By: k})
+			w.refuse(perdure.CodeForbidden, &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push",
+				Data: data, By: k})
 		}
 		w.do(w.decide(id, ops, yes()))
 		w.check(w.approval(id).DecidedBy.Name == "ops", "the platform's may")
 	}},
 	{"a form is answered as it asks", func(w *World) {
 		_, id := w.askApproval(func(s *perdure.WaitSpec) {
-			s.Approval.Form = []perdure.FormField{{Name: "where", Type: perdure.FieldChoice, Options: []string{"eu", "us"}, Required: true}, {Name: "note", Type: perdure.FieldText}}
+			s.Approval.Form = []perdure.FormField{{Name: "where", Type: perdure.FieldChoice,
+				Options: []string{"eu", "us"}, Required: true}, {Name: "note", Type: perdure.FieldText}}
 		})
 		for _, bad := range []string{``, `{}`, `[]`, `{"where":"mars"}`, `{"where":"eu","note":1}`, `{"where":"eu","what":1}`} {
-			w.refuse(perdure.CodeAnswerInvalid, w.decide(id, ada, perdure.Decision{Decision: "approve", Answer: json.RawMessage(bad)}))
+			w.refuse(perdure.CodeAnswerInvalid, w.decide(id, ada, perdure.Decision{Decision: "approve",
+				Answer: json.RawMessage(bad)}))
 		}
-		answer := json.RawMessage(`{"where":"eu","note":"` + strings.Repeat("x", 10_000) + `"}`) // more than stands in a row
+		answer := json.RawMessage(`{"where":"eu","note":"` + strings.Repeat("x", 10_000) +
+			`"}`) // more than stands in a row
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Answer: answer}))
 		w.check(string(w.approval(id).Answer) == string(answer), "%+v", w.approval(id))
-		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Answer: json.RawMessage(strings.Replace(string(answer), ":", ": ", 1))}))
+		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve",
+			Answer: json.RawMessage(strings.Replace(string(answer), ":", ": ", 1))}))
 		w.check(strings.Contains(string(w.take("w1").Inbox[0].Data), `"answer":{"where":"eu"`), "it gets there")
 	}},
 	{"a signal of an approval's name is the decision", func(w *World) {
@@ -212,9 +229,11 @@ var approvalScenarios = []Scenario{
 			w.refuse(perdure.CodeInvalid, signal(r.ID, "approve_push", bad))
 		}
 		w.do(signal(r.ID, "approve_push", `{"decision":"reject","comment":"not on a Friday"}`))
-		w.check(w.approval(id).State == perdure.ApprovalRejected && w.approval(id).Comment == "not on a Friday", "%+v", w.approval(id))
+		w.check(w.approval(id).State == perdure.ApprovalRejected && w.approval(id).Comment == "not on a Friday",
+			"%+v", w.approval(id))
 		g := w.take("w1")
-		w.check(len(g.Inbox) == 1 && g.Inbox[0].Type == perdure.ItemApproval, "one item, and no signal beside it: %+v", g.Inbox)
+		w.check(len(g.Inbox) == 1 && g.Inbox[0].Type == perdure.ItemApproval,
+			"one item, and no signal beside it: %+v", g.Inbox)
 		// After the decision, nothing is kept for the next approval.
 		w.refuse(perdure.CodeNoOpenApproval, signal(r.ID, "approve_push", `{"decision":"approve"}`))
 		w.refuse(perdure.CodeNoOpenApproval, signal(r.ID, "approve_push", `1`))
@@ -240,12 +259,14 @@ var approvalScenarios = []Scenario{
 			g := w.take("w1")
 			w.commit(g, perdure.Commit{Waits: wait(forYes("ok"))})
 			signal := func(data string) *engine.Signal {
-				return &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push", Data: json.RawMessage(data), By: ada}
+				return &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push",
+					Data: json.RawMessage(data), By: ada}
 			}
 			c := perdure.Commit{Outcome: suspend}
 			switch over {
 			case "timed out":
-				w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend, Waits: []string{"ok"}}})
+				w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend,
+					Waits: []string{"ok"}}})
 				w.pass(601 * time.Second)
 				g = w.take("w1")
 			case "decided":
@@ -280,7 +301,8 @@ var approvalScenarios = []Scenario{
 		early := &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push", Key: "k"}
 		w.refuse(perdure.CodeNoOpenApproval, early)
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "ok", Type: perdure.WaitSignal, Name: "approve_push"}), Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "ok", Type: perdure.WaitSignal,
+			Name: "approve_push"}), Outcome: suspend})
 		w.do(early)
 		w.do(early)
 		w.state(r.ID, perdure.Queued)
@@ -290,12 +312,15 @@ var approvalScenarios = []Scenario{
 	{"names have timeouts of their own", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		w.commit(w.take("w1"), perdure.Commit{Waits: []perdure.WaitSpec{
-			{ID: "a", Type: perdure.WaitSignal, Name: "start_task"}, {ID: "b", Type: perdure.WaitSignal, Name: "approve_push"}, forYes("c"),
-			forYes("d", func(s *perdure.WaitSpec) { s.Name = "start_task" }), forYes("e", func(s *perdure.WaitSpec) { s.Timeout = perdure.Duration(time.Hour) }),
+			{ID: "a", Type: perdure.WaitSignal, Name: "start_task"}, {ID: "b", Type: perdure.WaitSignal,
+				Name: "approve_push"}, forYes("c"),
+			forYes("d", func(s *perdure.WaitSpec) { s.Name = "start_task" }),
+			forYes("e", func(s *perdure.WaitSpec) { s.Timeout = perdure.Duration(time.Hour) }),
 			forYes("f", func(s *perdure.WaitSpec) { s.Timeout = perdure.Never })}, Outcome: suspend})
 		w.view(func(v *store.View) error {
 			all, err := v.Waits.List(tenant, r.ID)
-			want := map[string]time.Duration{"a": 300 * time.Second, "b": 600 * time.Second, "c": 600 * time.Second, "d": 300 * time.Second, "e": time.Hour}
+			want := map[string]time.Duration{"a": 300 * time.Second, "b": 600 * time.Second,
+				"c": 600 * time.Second, "d": 300 * time.Second, "e": time.Hour}
 			for _, x := range all {
 				d := time.Duration(0)
 				if x.TimeoutAt != 0 {
@@ -305,7 +330,8 @@ var approvalScenarios = []Scenario{
 			}
 			return err
 		})
-		w.check(w.approval(perdure.IDOfApproval(tenant, r.ID, "f")).ExpiresAt == r.DeadlineAt, "the run's own end ends it")
+		w.check(w.approval(perdure.IDOfApproval(tenant, r.ID, "f")).ExpiresAt == r.DeadlineAt,
+			"the run's own end ends it")
 	}},
 	{"of many approvals each is found, the oldest first", func(w *World) {
 		var ids []perdure.ApprovalID

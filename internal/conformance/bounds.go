@@ -36,11 +36,13 @@ var boundScenarios = []Scenario{
 		w.check(w.statuses(r.ID) == "done pending pending pending", "after the end: %s", w.statuses(r.ID))
 	}},
 	{"an earlier holder's answer is not told", func(w *World) {
-		// The first holder was handed the wait's end; the second has not fetched it and suspends on all that is open.
+		// The first holder was handed the wait's end; the second has not fetched it and suspends on
+		// all that is open.
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		big := strings.Repeat("x", 600<<10)
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a"}, {ID: "b", Type: perdure.WaitSignal, Name: "b", Timeout: perdure.Never}}})
+		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a"},
+			{ID: "b", Type: perdure.WaitSignal, Name: "b", Timeout: perdure.Never}}})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "big", Data: json.RawMessage(`"` + big + `"`)})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "big", Data: json.RawMessage(`"` + big + `"`)})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
@@ -65,9 +67,11 @@ var boundScenarios = []Scenario{
 		in := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch, After: g.InboxNext}
 		w.do(in)
 		w.check(len(in.Page) == 44 && in.Next == 0, "the next page has %d items, next %d", len(in.Page), in.Next)
-		w.commit(g, perdure.Commit{Ack: []int64{1, 300, 300}, Waits: []perdure.WaitSpec{{ID: "w", Type: perdure.WaitSignal, Name: "s2"}}})
+		w.commit(g, perdure.Commit{Ack: []int64{1, 300, 300},
+			Waits: []perdure.WaitSpec{{ID: "w", Type: perdure.WaitSignal, Name: "s2"}}})
 		for _, i := range w.items(r.ID) {
-			w.check((i.WaitID == "w") == (i.Seq == 2), "item %d satisfied %q: the oldest of its name comes first", i.Seq, i.WaitID)
+			w.check((i.WaitID == "w") == (i.Seq == 2),
+				"item %d satisfied %q: the oldest of its name comes first", i.Seq, i.WaitID)
 			w.check((i.Status == perdure.ItemDone) == (i.Seq == 1 || i.Seq == 300), "item %d is %s", i.Seq, i.Status)
 		}
 		w.complete(g, `1`)
@@ -79,14 +83,16 @@ var boundScenarios = []Scenario{
 		version := w.get(r.ID).Version
 		w.Now = w.Now.Add(11 * time.Second)
 		w.do(w.W.Pass())
-		w.check(w.get(r.ID).Version == version, "looking at 40 items made version %d of version %d", w.get(r.ID).Version, version)
+		w.check(w.get(r.ID).Version == version, "looking at 40 items made version %d of version %d",
+			w.get(r.ID).Version, version)
 		w.view(func(v *store.View) error {
-			return v.Rows("SELECT count(*) FROM inbox WHERE alarm_at>?", []any{int64(w.Now)}, func(scan func(...any) error) error {
-				n := 0
-				err := scan(&n)
-				w.check(n == 40, "%d of 40 alarms were put off", n)
-				return err
-			})
+			return v.Rows("SELECT count(*) FROM inbox WHERE alarm_at>?", []any{int64(w.Now)},
+				func(scan func(...any) error) error {
+					n := 0
+					err := scan(&n)
+					w.check(n == 40, "%d of 40 alarms were put off", n)
+					return err
+				})
 		})
 		w.complete(g, `1`)
 	}},
@@ -137,7 +143,8 @@ var boundScenarios = []Scenario{
 		g := w.take("w1")
 		waits := make([]perdure.WaitSpec, perdure.MaxOpenWaits)
 		for i := range waits {
-			waits[i] = perdure.WaitSpec{ID: fmt.Sprint("w", i), Type: perdure.WaitSignal, Name: "s", Timeout: perdure.Never}
+			waits[i] = perdure.WaitSpec{ID: fmt.Sprint("w", i), Type: perdure.WaitSignal, Name: "s",
+				Timeout: perdure.Never}
 		}
 		w.commit(g, perdure.Commit{Waits: waits})
 		more := perdure.Commit{Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitSignal, Name: "s"}}}
@@ -158,22 +165,28 @@ var boundScenarios = []Scenario{
 		}
 		w.commit(g, perdure.Commit{Children: kids})
 		for i := range perdure.MaxOpenTargets / len(kids) {
-			w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: fmt.Sprint("w", i), Type: perdure.WaitChildren, Keys: keys}}})
+			w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: fmt.Sprint("w", i),
+				Type: perdure.WaitChildren, Keys: keys}}})
 		}
-		w.refuse(perdure.CodeOverBound, w.commitOf(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}}))
-		w.commit(g, perdure.Commit{Close: []string{"w0"}, Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}})
+		w.refuse(perdure.CodeOverBound, w.commitOf(g,
+			perdure.Commit{Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}}))
+		w.commit(g, perdure.Commit{Close: []string{"w0"},
+			Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}})
 	}},
 	{"a failure's code is short", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		w.refuse(perdure.CodeOverBound, w.commitOf(g, perdure.Commit{Outcome: failed(strings.Repeat("c", perdure.MaxCode+1))}))
+		w.refuse(perdure.CodeOverBound, w.commitOf(g,
+			perdure.Commit{Outcome: failed(strings.Repeat("c", perdure.MaxCode+1))}))
 		o := failed(strings.Repeat("c", perdure.MaxCode))
 		o.Retryable = new(bool)
 		w.commit(g, perdure.Commit{Outcome: o})
 		w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		g = w.take("w1")
-		token := w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "cb", Type: perdure.WaitCallback}}}).Callbacks[0].Token
-		w.refuse(perdure.CodeOverBound, &engine.Callback{Token: token, Error: &perdure.Failure{Code: perdure.Code(strings.Repeat("c", 4000))}})
+		token := w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "cb",
+			Type: perdure.WaitCallback}}}).Callbacks[0].Token
+		w.refuse(perdure.CodeOverBound, &engine.Callback{Token: token,
+			Error: &perdure.Failure{Code: perdure.Code(strings.Repeat("c", 4000))}})
 		w.complete(g, `1`)
 	}},
 	{"a poll has a bound of bytes", func(w *World) {
@@ -226,8 +239,10 @@ var boundScenarios = []Scenario{
 			return out
 		}
 		got := take(6)
-		w.check(slices.Equal(got, []string{"a-busy", "z-quiet", "a-busy", "z-quiet", "a-busy", "z-quiet"}), "the first poll: %v", got)
-		w.check(slices.Equal(take(1), []string{"a-busy"}) && slices.Equal(take(1), []string{"z-quiet"}), "polls of one slot don't take turns")
+		w.check(slices.Equal(got, []string{"a-busy", "z-quiet", "a-busy", "z-quiet", "a-busy", "z-quiet"}),
+			"the first poll: %v", got)
+		w.check(slices.Equal(take(1), []string{"a-busy"}) && slices.Equal(take(1), []string{"z-quiet"}),
+			"polls of one slot don't take turns")
 		got = take(1000)
 		w.check(len(got) == 57 && got[1] == "z-quiet", "the rest: %v", got)
 	}},
@@ -272,13 +287,14 @@ func (w *World) statuses(id perdure.RunID) string {
 func (w *World) stored(id perdure.RunID) (out string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
-		return v.Rows("SELECT seq, status, epoch, coalesce(alarm_at,0) FROM inbox WHERE run_id=? ORDER BY seq", []any{string(id)}, func(scan func(...any) error) error {
-			var seq, epoch, alarm int64
-			var status string
-			err := scan(&seq, &status, &epoch, &alarm)
-			out += fmt.Sprintf("%d %s %d %d; ", seq, status, epoch, alarm)
-			return err
-		})
+		return v.Rows("SELECT seq, status, epoch, coalesce(alarm_at,0) FROM inbox WHERE run_id=? ORDER BY seq",
+			[]any{string(id)}, func(scan func(...any) error) error {
+				var seq, epoch, alarm int64
+				var status string
+				err := scan(&seq, &status, &epoch, &alarm)
+				out += fmt.Sprintf("%d %s %d %d; ", seq, status, epoch, alarm)
+				return err
+			})
 	})
 	return out
 }

@@ -37,7 +37,8 @@ var cancelScenarios = []Scenario{
 		w.check(len(w.beat(g).Cancel) == 1, "the heartbeat says so")
 		w.check(len(w.beat(g).Cancel) == 1, "and says it again")
 		w.Now = w.Now.Add(time.Second)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.check(len(w.beat(g).Cancel) == 0, "until it is acknowledged")
 		for range 20 { // it cleans up, longer than the grace
 			w.pass(20 * time.Second)
@@ -52,7 +53,8 @@ var cancelScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
 		w.cancel(r.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		for range 31 {
 			w.pass(20 * time.Second)
 			w.beat(g)
@@ -118,7 +120,8 @@ var cancelScenarios = []Scenario{
 		for _, cancelFirst := range []bool{true, false} {
 			r := w.task()
 			g := w.take("w1")
-			ops := []engine.Op{w.commitOf(g, perdure.Commit{Outcome: done(`1`)}), &engine.Cancel{Tenant: tenant, RunID: r.ID}}
+			ops := []engine.Op{w.commitOf(g, perdure.Commit{Outcome: done(`1`)}), &engine.Cancel{Tenant: tenant,
+				RunID: r.ID}}
 			if cancelFirst {
 				ops[0], ops[1] = ops[1], ops[0]
 			}
@@ -132,7 +135,8 @@ var cancelScenarios = []Scenario{
 		lost := w.task()
 		w.take("dies")
 		w.cancel(lost.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "dies", Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: lost.ID, Epoch: 1}, CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "dies",
+			Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: lost.ID, Epoch: 1}, CancelAck: true}}})
 		w.pass(62 * time.Second)
 		w.state(lost.ID, perdure.Cancelled)
 

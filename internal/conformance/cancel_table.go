@@ -99,7 +99,8 @@ var afterCancel = []struct {
 	kept bool         // its holder's result is refused, and kept
 }{
 	{"it completes", func(w *World, g engine.Grant) { w.complete(g, `1`) }, perdure.Completed, "", false},
-	{"it fails", func(w *World, g engine.Grant) { w.commit(g, perdure.Commit{Outcome: failed("broke")}) }, perdure.Failed, "broke", false},
+	{"it fails", func(w *World, g engine.Grant) { w.commit(g, perdure.Commit{Outcome: failed("broke")}) },
+		perdure.Failed, "broke", false},
 	{"it fails for good", func(w *World, g engine.Grant) {
 		no := false
 		o := failed("broke")
@@ -109,7 +110,8 @@ var afterCancel = []struct {
 	{"it rejects", func(w *World, g engine.Grant) {
 		w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "no"}})
 	}, perdure.Failed, perdure.CodeRejected, false},
-	{"it says cancelled", func(w *World, g engine.Grant) { w.commit(g, perdure.Commit{Outcome: stopped}) }, perdure.Cancelled, perdure.CodeCancelled, false},
+	{"it says cancelled", func(w *World, g engine.Grant) { w.commit(g, perdure.Commit{Outcome: stopped}) },
+		perdure.Cancelled, perdure.CodeCancelled, false},
 	{"it acknowledges in a commit, cleans up, and says cancelled", func(w *World, g engine.Grant) {
 		ans := w.commit(g, perdure.Commit{CancelAck: true})
 		w.check(!ans.Cancel, "the request is not repeated")
@@ -120,7 +122,9 @@ var afterCancel = []struct {
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
 	{"it wants to suspend", func(w *World, g engine.Grant) {
-		w.refuse(perdure.CodeCancelRequested, w.commitOf(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "more", Type: perdure.WaitSignal, Name: "s"}), Outcome: suspend}))
+		w.refuse(perdure.CodeCancelRequested,
+			w.commitOf(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "more", Type: perdure.WaitSignal,
+				Name: "s"}), Outcome: suspend}))
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
 	{"it is released", func(w *World, g engine.Grant) {
@@ -132,11 +136,13 @@ var afterCancel = []struct {
 		w.pass(2 * time.Second)
 	}, perdure.Cancelled, perdure.CodeCancelled, true},
 	{"it is acknowledged, and its holder is lost", func(w *World, g engine.Grant) {
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.pass(21 * time.Second)
 	}, perdure.Cancelled, perdure.CodeCancelled, true},
 	{"its clean-up takes too long", func(w *World, g engine.Grant) {
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		for range 3 {
 			w.pass(13 * time.Second)
 			w.beat(g)
@@ -149,7 +155,8 @@ var afterCancel = []struct {
 		w.pass(time.Second)
 		w.cancel(g.Run.ID)
 		after := w.get(g.Run.ID).Cancel
-		w.check(before.RequestedAt == after.RequestedAt && w.count(g.Run.ID, "run:cancel_requested") == 1, "one request: %+v", after)
+		w.check(before.RequestedAt == after.RequestedAt && w.count(g.Run.ID, "run:cancel_requested") == 1,
+			"one request: %+v", after)
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
 	{"a wait of it times out unhandled", func(w *World, g engine.Grant) {
@@ -161,11 +168,13 @@ var afterCancel = []struct {
 func (w *World) checkCancelProof(r *perdure.Run, name string) {
 	w.t.Helper()
 	c := r.Cancel
-	w.check(c.RequestedAt != 0 && c.Reason == "not needed" && c.StoppedAt == r.FinishedAt, "%s: %+v, finished at %s", name, c, r.FinishedAt)
+	w.check(c.RequestedAt != 0 && c.Reason == "not needed" && c.StoppedAt == r.FinishedAt,
+		"%s: %+v, finished at %s", name, c, r.FinishedAt)
 	for _, at := range []perdure.Instant{c.DeliveredAt, c.AckedAt} {
 		w.check(at == 0 || at >= c.RequestedAt && at <= c.StoppedAt, "%s: %+v", name, c)
 	}
-	w.check(c.AckedAt == 0 || c.DeliveredAt != 0 && c.DeliveredAt <= c.AckedAt, "%s: acknowledged before it was delivered: %+v", name, c)
+	w.check(c.AckedAt == 0 || c.DeliveredAt != 0 && c.DeliveredAt <= c.AckedAt,
+		"%s: acknowledged before it was delivered: %+v", name, c)
 }
 
 var cancelTable = []Scenario{
@@ -174,7 +183,8 @@ var cancelTable = []Scenario{
 			name := place.name
 			r, g := place.make(w)
 			got := w.cancel(r.ID)
-			w.check(got.State == perdure.Cancelled && got.Cancel.DeliveredAt == 0, "%s: %s, %+v", name, got.State, got.Cancel)
+			w.check(got.State == perdure.Cancelled && got.Cancel.DeliveredAt == 0, "%s: %s, %+v", name,
+				got.State, got.Cancel)
 			w.checkCancelProof(&got, name)
 			if g != nil {
 				w.refuseLease(perdure.CodeStaleEpoch, *g)
@@ -192,23 +202,27 @@ var cancelTable = []Scenario{
 				w.pass(time.Second)
 				w.check(w.cancel(r.ID).State.Live(), "%s: it ended at once", name)
 				if g == nil { // it goes first, and whoever gets it is told
-					w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Metadata: map[string]string{"other": "1"}}})
+					w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
+						Metadata: map[string]string{"other": "1"}}})
 					got := w.take("w2")
-					w.check(got.Run.ID == r.ID && got.Cancel && got.Run.Cancel.DeliveredAt == w.Now, "%s: granted %+v", name, got.Run.Cancel)
+					w.check(got.Run.ID == r.ID && got.Cancel && got.Run.Cancel.DeliveredAt == w.Now,
+						"%s: granted %+v", name, got.Run.Cancel)
 					g = &got
 				} else {
 					w.check(len(w.beat(*g).Cancel) == 1, "%s: the heartbeat says so", name)
 				}
 				next.do(w, *g)
 				after := w.get(r.ID).Run
-				w.check(after.State == next.want && (next.code == "" || after.Failure.Code == next.code), "%s: %s, %+v", name, after.State, after.Failure)
+				w.check(after.State == next.want && (next.code == "" || after.Failure.Code == next.code),
+					"%s: %s, %+v", name, after.State, after.Failure)
 				w.checkCancelProof(&after, name)
 				w.check(after.Attempt == before.Attempt, "%s: another attempt", name)
 				w.checkNotGranted(r.ID, name)
 				if next.kept {
 					late := w.commitOf(*g, perdure.Commit{Outcome: done(`"late"`)})
 					w.do(late)
-					w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch && len(w.lates(r.ID)) == 1, "%s: %v", name, late.Refused)
+					w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch &&
+						len(w.lates(r.ID)) == 1, "%s: %v", name, late.Refused)
 					w.state(r.ID, next.want)
 				}
 				w.drain()
@@ -244,7 +258,8 @@ var cancelTable = []Scenario{
 		g := w.take("w1")
 		w.pass(30 * time.Second)
 		w.cancel(r.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.pass(31 * time.Second)
 		ended := w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 		w.checkCancelProof(&ended, "deadline")
@@ -261,7 +276,8 @@ var cancelTable = []Scenario{
 	{"the end of a cancelled run is passed on to its children, and theirs to theirs", func(w *World) {
 		p, kids := w.family(2, perdure.ModeAll)
 		g := w.takeKind("kid")
-		deep := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "deep", Kind: "deep"}, {Key: "free", Kind: "free", OnParentEnd: perdure.OutliveParent}}}).Children
+		deep := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "deep", Kind: "deep"},
+			{Key: "free", Kind: "free", OnParentEnd: perdure.OutliveParent}}}).Children
 		w.takeKind("deep")
 		w.cancel(p.ID)
 		w.check(w.get(kids[0].RunID).Cancel.RequestedAt == 0, "not before its parent has ended")

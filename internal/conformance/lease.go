@@ -22,7 +22,8 @@ var leaseScenarios = []Scenario{
 
 		late := w.commitOf(frozen, perdure.Commit{Outcome: done(`"late"`)})
 		w.do(late)
-		w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch, "refused as stale: %v", late.Refused)
+		w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch, "refused as stale: %v",
+			late.Refused)
 		w.state(r.ID, perdure.Running)
 		w.do(w.commitOf(frozen, late.Commit)) // sent again: kept once
 		w.check(len(w.lates(r.ID)) == 1 && w.count(r.ID, "run:late_result") == 1, "kept once")
@@ -37,7 +38,8 @@ var leaseScenarios = []Scenario{
 	{"a commit sent again after a lost response", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		op := w.commitOf(g, perdure.Commit{ID: "same", Journal: []perdure.JournalEntry{{Key: "step#1", Value: json.RawMessage(`1`)}},
+		op := w.commitOf(g, perdure.Commit{ID: "same", Journal: []perdure.JournalEntry{{Key: "step#1",
+			Value: json.RawMessage(`1`)}},
 			Children: []perdure.Spawn{{Key: "kid#1", Kind: "kid"}}, Events: []perdure.Emitted{{Type: "x:note"}},
 			Waits: []perdure.WaitSpec{{ID: "w", Type: perdure.WaitCallback}}})
 		w.do(op)
@@ -52,7 +54,8 @@ var leaseScenarios = []Scenario{
 		w.do(end)
 		before = w.fingerprint()
 		w.do(end)
-		w.check(end.Refused == nil && end.Answer.OK && w.fingerprint() == before, "the end is answered as the first time")
+		w.check(end.Refused == nil && end.Answer.OK && w.fingerprint() == before,
+			"the end is answered as the first time")
 	}},
 	{"a commit with a long answer sent again, at once and later", func(w *World) {
 		w.task()
@@ -61,7 +64,8 @@ var leaseScenarios = []Scenario{
 		for i := range 30 {
 			kids = append(kids, perdure.Spawn{Key: fmt.Sprintf("kid#%d", i), Kind: "kid"})
 		}
-		short, long := w.commitOf(g, perdure.Commit{ID: "short"}), w.commitOf(g, perdure.Commit{ID: "long", Children: kids})
+		short, long := w.commitOf(g, perdure.Commit{ID: "short"}),
+			w.commitOf(g, perdure.Commit{ID: "long", Children: kids})
 		after := w.commitOf(g, perdure.Commit{ID: "after", Outcome: done(`1`)})
 		var first []string
 		for _, op := range []*engine.Commit{short, long, after} {
@@ -69,12 +73,14 @@ var leaseScenarios = []Scenario{
 			first = append(first, fmt.Sprint(op.Answer))
 			before := w.fingerprint()
 			w.do(op)
-			w.check(fmt.Sprint(op.Answer) == first[len(first)-1] && w.fingerprint() == before, "the same answer at once: %+v", op.Answer)
+			w.check(fmt.Sprint(op.Answer) == first[len(first)-1] && w.fingerprint() == before,
+				"the same answer at once: %+v", op.Answer)
 		}
 		before := w.fingerprint()
 		for i, op := range []*engine.Commit{short, long, after} {
 			w.do(op)
-			w.check(fmt.Sprint(op.Answer) == first[i] && w.fingerprint() == before, "the same answer later: %+v", op.Answer)
+			w.check(fmt.Sprint(op.Answer) == first[i] && w.fingerprint() == before,
+				"the same answer later: %+v", op.Answer)
 		}
 		w.refuse(perdure.CodeReused, w.commitOf(g, perdure.Commit{ID: "long"}))
 	}},
@@ -84,7 +90,8 @@ var leaseScenarios = []Scenario{
 		note := func(p string) perdure.Emitted {
 			return perdure.Emitted{Type: perdure.LineProgress, Data: json.RawMessage(p)}
 		}
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":100}`)}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":100}`)}}})
 		w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`{"percent":100}`)}, Outcome: done(`1`)})
 		w.check(w.count(r.ID, perdure.LineProgress) == 1, "it is one line")
 		w.check(string(w.get(r.ID).Progress) == `{"percent":100}`, "and stands")
@@ -95,12 +102,15 @@ var leaseScenarios = []Scenario{
 			w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`1`)}})
 		}
 		w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`2`)}, Outcome: done(`1`)})
-		w.check(w.count(r.ID, perdure.LineProgress) == 3, "what a worker commits on its way is told as often as it says so: %d", w.count(r.ID, perdure.LineProgress))
+		w.check(w.count(r.ID, perdure.LineProgress) == 3,
+			"what a worker commits on its way is told as often as it says so: %d",
+			w.count(r.ID, perdure.LineProgress))
 	}},
 	{"progress that two attempts tell alike", func(w *World) {
 		half := func(g engine.Grant) {
 			for range 2 {
-				w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":50}`)}}})
+				w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+					Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":50}`)}}})
 			}
 		}
 		again := func(r perdure.Run) engine.Grant {
@@ -112,22 +122,27 @@ var leaseScenarios = []Scenario{
 		half(w.take("w1"))
 		g := again(r)
 		half(g)
-		w.check(w.count(r.ID, perdure.LineProgress) == 2, "each attempt tells once how far it got: %d", w.count(r.ID, perdure.LineProgress))
+		w.check(w.count(r.ID, perdure.LineProgress) == 2, "each attempt tells once how far it got: %d",
+			w.count(r.ID, perdure.LineProgress))
 		w.complete(g, `1`)
 
 		r = w.task()
 		half(w.take("w1"))
 		g = again(r)
-		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineProgress, Data: json.RawMessage(`{"percent":50}`)}}, Outcome: done(`1`)})
-		w.check(w.count(r.ID, perdure.LineProgress) == 2, "with its last word too: %d", w.count(r.ID, perdure.LineProgress))
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineProgress,
+			Data: json.RawMessage(`{"percent":50}`)}}, Outcome: done(`1`)})
+		w.check(w.count(r.ID, perdure.LineProgress) == 2, "with its last word too: %d",
+			w.count(r.ID, perdure.LineProgress))
 
 		r = w.task()
 		g = w.take("w1")
 		half(g)
-		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}), Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}),
+			Outcome: suspend})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
 		half(w.take("w2"))
-		w.check(w.count(r.ID, perdure.LineProgress) == 1, "who was resumed goes on where it was: %d", w.count(r.ID, perdure.LineProgress))
+		w.check(w.count(r.ID, perdure.LineProgress) == 1, "who was resumed goes on where it was: %d",
+			w.count(r.ID, perdure.LineProgress))
 	}},
 	{"a worker that vanishes after its poll", func(w *World) {
 		r := w.task()
@@ -136,7 +151,8 @@ var leaseScenarios = []Scenario{
 		w.check(len(w.poll("w2", 1)) == 0, "not granted again before dispatched_retry")
 		w.pass(2 * time.Second)
 		g2 := w.poll("w2", 1)
-		w.check(len(g2) == 1 && g2[0].Run.Epoch == g1[0].Run.Epoch+1 && g2[0].Run.State == perdure.Dispatched, "granted again: %+v", g2)
+		w.check(len(g2) == 1 && g2[0].Run.Epoch == g1[0].Run.Epoch+1 && g2[0].Run.State == perdure.Dispatched,
+			"granted again: %+v", g2)
 		w.refuseLease(perdure.CodeStaleEpoch, g1[0])
 		w.do(&engine.Start{Tenant: tenant, Worker: "w2", Leases: []engine.Lease{lease(g2[0])}})
 		w.complete(g2[0], `1`)
@@ -172,7 +188,8 @@ var leaseScenarios = []Scenario{
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDispatchTimeout)
 		w.view(func(v *store.View) error {
 			dead, err := v.DeadLetters.List(tenant, store.LetterFilter{Limit: 10})
-			w.check(len(dead) == 1 && dead[0].RunID == r.ID && dead[0].Cause == string(perdure.CodeDispatchTimeout), "a dead letter: %+v", dead)
+			w.check(len(dead) == 1 && dead[0].RunID == r.ID &&
+				dead[0].Cause == string(perdure.CodeDispatchTimeout), "a dead letter: %+v", dead)
 			return err
 		})
 	}},
@@ -182,7 +199,8 @@ var leaseScenarios = []Scenario{
 		for range n / 250 {
 			ops := make([]engine.Op, 250)
 			for i := range ops {
-				ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "poison", Timeout: perdure.Duration(time.Hour)}}
+				ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "poison",
+					Timeout: perdure.Duration(time.Hour)}}
 			}
 			for _, err := range w.E.Step(w.Now, ops...) {
 				w.check(err == nil, "%v", err)
@@ -221,11 +239,13 @@ var leaseScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		for i := range 6 {
 			g := w.take("dies")
-			w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("s#%d", i), Value: json.RawMessage(`1`)}}})
+			w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("s#%d", i),
+				Value: json.RawMessage(`1`)}}})
 			w.pass(75 * time.Second)
 		}
 		got := w.state(r.ID, perdure.Queued)
-		w.check(got.Attempt == 7, "an agent that makes progress doesn't die at its third deploy: attempt %d", got.Attempt)
+		w.check(got.Attempt == 7, "an agent that makes progress doesn't die at its third deploy: attempt %d",
+			got.Attempt)
 	}},
 	{"a failure is retried with backoff, then a dead letter with its own code", func(w *World) {
 		r := w.task()
@@ -235,7 +255,8 @@ var leaseScenarios = []Scenario{
 			w.pass(10 * time.Second)
 		}
 		w.ended(r.ID, perdure.Failed, "model_down")
-		w.check(w.count(r.ID, "run:retrying") == 2 && w.count(r.ID, "run:dead_lettered") == 1, "lines: %v", w.types(r.ID))
+		w.check(w.count(r.ID, "run:retrying") == 2 && w.count(r.ID, "run:dead_lettered") == 1, "lines: %v",
+			w.types(r.ID))
 		last := w.lines(r.ID)
 		w.check(last[len(last)-1].Type == "run:failed", "the last line is the end: %v", w.types(r.ID))
 	}},
@@ -257,7 +278,8 @@ var leaseScenarios = []Scenario{
 			r := w.task()
 			op := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: start}
 			w.do(op)
-			w.commit(op.Grants[0], perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "signature_invalid"}})
+			w.commit(op.Grants[0], perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject,
+				Reason: "signature_invalid"}})
 			w.ended(r.ID, perdure.Failed, perdure.CodeSignatureInvalid)
 			w.check(w.count(r.ID, "run:dead_lettered") == 1, "a dead letter")
 		}
@@ -293,7 +315,8 @@ var leaseScenarios = []Scenario{
 		before := len(w.lines(r.ID))
 		for range 60 {
 			w.pass(10 * time.Second)
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
+			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+				Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
 		}
 		n := w.count(r.ID, "run:heartbeat")
 		w.check(n >= 9 && n <= 12, "%d heartbeat lines in ten minutes", n)
@@ -371,7 +394,8 @@ var leaseScenarios = []Scenario{
 		for _, j := range g.Journal {
 			size += len(j.Key) + len(j.Value)
 		}
-		w.check(size <= engine.GrantMax && size > engine.GrantMax*9/10 && g.JournalNext > 0, "the grant has %d bytes, more after %d", size, g.JournalNext)
+		w.check(size <= engine.GrantMax && size > engine.GrantMax*9/10 && g.JournalNext > 0,
+			"the grant has %d bytes, more after %d", size, g.JournalNext)
 		have, next := len(g.Journal), g.JournalNext
 		for next > 0 {
 			op := &engine.Journal{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, After: next}
@@ -401,7 +425,8 @@ var leaseScenarios = []Scenario{
 		}
 		w.check(poll(&engine.Claim{Tenant: "other"}) == 0, "another tenant")
 		w.check(poll(&engine.Claim{Tenant: tenant, Kinds: []string{"c"}}) == 0, "another kind")
-		w.check(poll(&engine.Claim{Tenant: tenant, Queues: []string{"slow"}, Kinds: []string{"a"}}) == 0, "another queue")
+		w.check(poll(&engine.Claim{Tenant: tenant, Queues: []string{"slow"}, Kinds: []string{"a"}}) == 0,
+			"another queue")
 		w.check(poll(&engine.Claim{Tenant: tenant, Queues: []string{"slow"}}) == 1, "its queue")
 		w.check(poll(&engine.Claim{Tenant: "platform", AnyTenant: true}) == 1, "a worker of the platform")
 	}},
@@ -418,7 +443,8 @@ func make200() []byte {
 // refuseLease checks that every call of a worker refuses a lease that no longer holds.
 func (w *World) refuseLease(code perdure.Code, g engine.Grant) {
 	w.t.Helper()
-	w.refuse(code, w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "late", Value: json.RawMessage(`1`)}}}))
+	w.refuse(code, w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "late",
+		Value: json.RawMessage(`1`)}}}))
 	w.refuse(code, &engine.Inbox{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch})
 	before := w.fingerprint()
 	start := &engine.Start{Tenant: tenant, Worker: "x", Leases: []engine.Lease{lease(g)}}

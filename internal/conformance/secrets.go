@@ -33,7 +33,8 @@ func (w *World) sealWith(letters string) error {
 func (w *World) storedSecret() (text string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
-		return v.Rows("SELECT value FROM meta WHERE name='secret'", nil, func(scan func(...any) error) error { return scan(&text) })
+		return v.Rows("SELECT value FROM meta WHERE name='secret'", nil,
+			func(scan func(...any) error) error { return scan(&text) })
 	})
 	return text
 }
@@ -71,15 +72,18 @@ var secretScenarios = []Scenario{
 		w.task()
 		g := w.take("w1")
 		waits := func(id string) string {
-			return w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: id, Type: perdure.WaitCallback}}}).Callbacks[0].Token
+			return w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: id,
+				Type: perdure.WaitCallback}}}).Callbacks[0].Token
 		}
 		before, stale := waits("a"), waits("b")
 		w.pass(time.Second)
 		rotate := &engine.RotateSecret{}
 		w.do(rotate)
-		w.check(len(rotate.Old) == 1 && rotate.Old[0].ID == hook.ID, "webhooks of the older root secret: %v", rotate.Old)
+		w.check(len(rotate.Old) == 1 && rotate.Old[0].ID == hook.ID, "webhooks of the older root secret: %v",
+			rotate.Old)
 		for range 2 { // with the engine that rotated, and after a restart
-			w.check(slices.Equal(w.E.Webhooks.Secrets(&hook, w.Now), []string{first}), "the rotation changed the secret of a webhook")
+			w.check(slices.Equal(w.E.Webhooks.Secrets(&hook, w.Now), []string{first}),
+				"the rotation changed the secret of a webhook")
 			w.restart()
 		}
 		after := waits("c")
@@ -99,8 +103,10 @@ var secretScenarios = []Scenario{
 			w.pass(time.Second)
 		}
 		w.restart()
-		w.check(w.E.Webhooks.Secrets(&made, w.Now)[0] == fresh && w.E.Webhooks.Secrets(&hook, w.Now)[0] == renew.Secret, "webhooks made between rotations keep their secrets")
-		w.refuse(perdure.CodeNotFound, &engine.Callback{Token: stale, Result: json.RawMessage(`1`)}) // three rotations ago
+		w.check(w.E.Webhooks.Secrets(&made, w.Now)[0] == fresh && w.E.Webhooks.Secrets(&hook,
+			w.Now)[0] == renew.Secret, "webhooks made between rotations keep their secrets")
+		w.refuse(perdure.CodeNotFound, &engine.Callback{Token: stale,
+			Result: json.RawMessage(`1`)}) // three rotations ago
 	}},
 	{"a root secret that webhooks need is not dropped", func(w *World) {
 		hook, secret := w.hook("")
@@ -110,7 +116,8 @@ var secretScenarios = []Scenario{
 			w.pass(time.Second)
 			err = w.E.Step(w.Now, &engine.RotateSecret{})[0]
 		}
-		w.check(n == 8 && err != nil && strings.Contains(err.Error(), string(hook.ID)), "after %d rotations: %v", n, err)
+		w.check(n == 8 && err != nil && strings.Contains(err.Error(), string(hook.ID)),
+			"after %d rotations: %v", n, err)
 		w.restart()
 		w.check(w.E.Webhooks.Secrets(&hook, w.Now)[0] == secret, "its secret is another")
 		w.do(&engine.RotateWebhook{Tenant: tenant, ID: hook.ID})

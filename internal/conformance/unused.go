@@ -33,7 +33,8 @@ func (w *World) hasWebhook(id perdure.WebhookID) (ok bool) {
 // withWebhook submits a run with a webhook. It gives the webhook's id, and its secret if it is new.
 func (w *World) withWebhook(url string, timeout time.Duration) (run perdure.Run, id perdure.WebhookID, secret string) {
 	w.t.Helper()
-	op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Webhook: url, Timeout: perdure.Duration(timeout)}}
+	op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Class: perdure.Agent,
+		Webhook: url, Timeout: perdure.Duration(timeout)}}
 	w.do(op)
 	return op.Run, perdure.WebhookID(op.Run.Options.Webhook), op.WebhookSecret
 }
@@ -63,15 +64,18 @@ var unusedScenarios = []Scenario{
 		w.poll("stays", 1)
 		w.Now = w.Now.Add(2 * time.Second)
 		steps := w.retire()
-		w.check(slices.Equal(w.workers(), []string{"stays"}), "%d workers after their time, want the one that polled", len(w.workers()))
+		w.check(slices.Equal(w.workers(), []string{"stays"}),
+			"%d workers after their time, want the one that polled", len(w.workers()))
 		w.check(steps > 1, "600 workers went in %d step, want several: a step is bounded", steps)
 		w.poll("gone-001", 1)
-		w.check(slices.Equal(w.workers(), []string{"gone-001", "stays"}), "workers after one came back = %q", w.workers())
+		w.check(slices.Equal(w.workers(), []string{"gone-001", "stays"}), "workers after one came back = %q",
+			w.workers())
 	}},
 	{"a revoked or expired key is listed for a while", func(w *World) {
 		p := w.E.Policy()
 		make := func(name string, ttl time.Duration) *engine.CreateKey {
-			op := &engine.CreateKey{Tenant: tenant, Name: name, Scopes: []perdure.Scope{perdure.ScopeRead}, TTL: perdure.Duration(ttl)}
+			op := &engine.CreateKey{Tenant: tenant, Name: name, Scopes: []perdure.Scope{perdure.ScopeRead},
+				TTL: perdure.Duration(ttl)}
 			w.do(op)
 			return op
 		}
@@ -159,7 +163,8 @@ var unusedScenarios = []Scenario{
 		w.leave(time.Second)
 		w.check(!w.hasWebhook(id), "it is still there")
 		_, back, second := w.withWebhook(sink, time.Minute)
-		w.check(back == id && second != "" && second != first, "webhook %s with secret %q, want %s with another one than %q", back, second, id, first)
+		w.check(back == id && second != "" && second != first,
+			"webhook %s with secret %q, want %s with another one than %q", back, second, id, first)
 	}},
 	{"a webhook of runs that somebody disabled is not forgotten", func(w *World) {
 		p := w.E.Policy()

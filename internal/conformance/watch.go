@@ -78,8 +78,10 @@ var watchdogScenarios = []Scenario{
 		w.view(func(v *store.View) error {
 			items, err := v.Inbox.List(tenant, r.ID)
 			last := w.Acted[len(w.Acted)-1]
-			w.check(last.Name == "pending-wakeup" && last.Run == r.ID, "the last action is %+v, want the skipped item of run %s", last, r.ID)
-			w.check(items[0].Status == perdure.ItemSkipped && items[0].WatchdogError == "run_ended" && items[0].WatchdogAt == last.At,
+			w.check(last.Name == "pending-wakeup" && last.Run == r.ID,
+				"the last action is %+v, want the skipped item of run %s", last, r.ID)
+			w.check(items[0].Status == perdure.ItemSkipped && items[0].WatchdogError == "run_ended" &&
+				items[0].WatchdogAt == last.At,
 				"items %+v, want the first one skipped at %s", items, last.At)
 			return err
 		})
@@ -118,7 +120,8 @@ var watchdogScenarios = []Scenario{
 		w.pass(20 * time.Second)
 		w.check(w.count(r.ID, "run:slow") == 2, "once per silence")
 		for range 70 { // twelve minutes of silent thinking kill nothing
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
+			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+				Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
 			w.pass(10 * time.Second)
 		}
 		w.check(w.count(r.ID, "run:slow") == 3, "no progress: %v", w.types(r.ID))
@@ -141,7 +144,8 @@ var watchdogScenarios = []Scenario{
 		const n = 700
 		ops := make([]engine.Op, n)
 		for i := range ops {
-			ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)}}
+			ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
+				Timeout: perdure.Duration(time.Hour)}}
 		}
 		w.E.Step(w.Now, ops...)
 		w.sweep()
@@ -169,7 +173,8 @@ var watchdogScenarios = []Scenario{
 	{"ends come before wait timeouts", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Minute)})
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "t", Type: perdure.WaitSignal, Name: "s", Timeout: perdure.Duration(30 * time.Second)}), Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "t", Type: perdure.WaitSignal, Name: "s",
+			Timeout: perdure.Duration(30 * time.Second)}), Outcome: suspend})
 		w.Now = w.Now.Add(2 * time.Minute)
 		w.sweep()
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
@@ -179,12 +184,15 @@ var watchdogScenarios = []Scenario{
 		th := w.thread()
 		p := w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(time.Hour)})
 		g := w.takeKind("parent")
-		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "c", Kind: "kid", ThreadID: th, Timeout: perdure.Duration(time.Minute)}},
+		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "c", Kind: "kid", ThreadID: th,
+			Timeout: perdure.Duration(time.Minute)}},
 			Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"c"}}), Outcome: suspend})
 		child := ans.Children[0].RunID
 		next := w.on(th, perdure.Submission{Kind: "next"})
 		k := w.takeKind("kid")
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w", Beats: []engine.BeatOf{{Lease: lease(k), Activity: "tool_executing", Progress: json.RawMessage(`{"found":3}`)}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w",
+			Beats: []engine.BeatOf{{Lease: lease(k), Activity: "tool_executing",
+				Progress: json.RawMessage(`{"found":3}`)}}})
 		w.pass(40 * time.Second)
 		w.beat(k)
 		w.pass(21 * time.Second)
@@ -195,7 +203,8 @@ var watchdogScenarios = []Scenario{
 		lines := w.lines(child)
 		last := lines[len(lines)-1]
 		var data map[string]any
-		w.check(json.Unmarshal([]byte(last.Data), &data) == nil && data["deliverable_id"] == d.DeliverableID() && data["parent_run_id"] == string(p.ID) &&
+		w.check(json.Unmarshal([]byte(last.Data), &data) == nil &&
+			data["deliverable_id"] == d.DeliverableID() && data["parent_run_id"] == string(p.ID) &&
 			data["deadline_at"] != nil && data["started_at"] != nil, "the last line: %s", last.Data)
 		w.check(len(w.messages(th)) == 1, "a readable message: %v", w.texts(th))
 		w.state(p.ID, perdure.Queued)
@@ -211,7 +220,8 @@ var watchdogScenarios = []Scenario{
 	{"two watchdogs that sweep at once do everything once", func(w *World) {
 		var ids []perdure.RunID
 		for i := range 20 {
-			ids = append(ids, w.submit(perdure.Submission{Kind: fmt.Sprint("k", i), Timeout: perdure.Duration(time.Minute)}).ID)
+			ids = append(ids, w.submit(perdure.Submission{Kind: fmt.Sprint("k", i),
+				Timeout: perdure.Duration(time.Minute)}).ID)
 		}
 		w.Now = w.Now.Add(2 * time.Minute)
 		a, b := w.W.Pass(), w.W.Pass()

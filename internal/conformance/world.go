@@ -35,8 +35,12 @@ type Scenario struct {
 // Scenarios lists all promises by theme.
 func Scenarios() []Scenario {
 	var all []Scenario
-	for _, part := range [][]Scenario{lifeScenarios, leaseScenarios, waitScenarios, childScenarios, cancelScenarios, threadScenarios,
-		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios, fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios, livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios, deletionScenarios, endScenarios, boundScenarios, secretScenarios} {
+	for _, part := range [][]Scenario{lifeScenarios, leaseScenarios, waitScenarios, childScenarios,
+		cancelScenarios, threadScenarios,
+		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios,
+		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
+		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
+		deletionScenarios, endScenarios, boundScenarios, secretScenarios} {
 		all = append(all, part...)
 	}
 	return all
@@ -74,7 +78,8 @@ func NewWorld(t testing.TB, s *store.Store) *World {
 // restart makes a new engine and watchdog, as a restart of the server does.
 func (w *World) restart() {
 	w.t.Helper()
-	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))}, Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded, SealKeys: w.SealKeys})
+	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))},
+		Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded, SealKeys: w.SealKeys})
 	w.n++
 	if err != nil {
 		w.t.Fatal(err)
@@ -119,11 +124,21 @@ func (w *World) fingerprint() string {
 	w.t.Helper()
 	out := ""
 	err := w.S.View(context.Background(), func(v *store.View) error {
-		for _, q := range []string{"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM runs", "SELECT count(*), 0, 0 FROM events",
-			"SELECT count(*), coalesce(sum(epoch),0), 0 FROM inbox", "SELECT count(*), coalesce(sum(ended),0), 0 FROM waits",
-			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM threads", "SELECT count(*), 0, 0 FROM commits",
-			"SELECT count(*), 0, 0 FROM late_results", "SELECT count(*), 0, 0 FROM idempotency", "SELECT count(*), 0, 0 FROM journal",
-			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals", "SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts", "SELECT count(*), 0, 0 FROM removals", "SELECT count(*), 0, 0 FROM chunks", "SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks", "SELECT count(*), coalesce(sum(version),0), 0 FROM outbox", "SELECT count(*), coalesce(sum(version),0), 0 FROM fanouts", "SELECT count(*), coalesce(sum(made),0), coalesce(sum(version),0) FROM webhook_quota"} {
+		for _, q := range []string{"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM runs",
+			"SELECT count(*), 0, 0 FROM events",
+			"SELECT count(*), coalesce(sum(epoch),0), 0 FROM inbox",
+			"SELECT count(*), coalesce(sum(ended),0), 0 FROM waits",
+			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM threads",
+			"SELECT count(*), 0, 0 FROM commits",
+			"SELECT count(*), 0, 0 FROM late_results", "SELECT count(*), 0, 0 FROM idempotency",
+			"SELECT count(*), 0, 0 FROM journal",
+			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals",
+			"SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts",
+			"SELECT count(*), 0, 0 FROM removals", "SELECT count(*), 0, 0 FROM chunks",
+			"SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks",
+			"SELECT count(*), coalesce(sum(version),0), 0 FROM outbox",
+			"SELECT count(*), coalesce(sum(version),0), 0 FROM fanouts",
+			"SELECT count(*), coalesce(sum(made),0), coalesce(sum(version),0) FROM webhook_quota"} {
 			if err := v.Rows(q, nil, func(scan func(...any) error) error {
 				var a, b, c int64
 				err := scan(&a, &b, &c)
@@ -227,7 +242,8 @@ func done(result string) *perdure.Outcome {
 }
 
 func failed(code string) *perdure.Outcome {
-	return &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: perdure.Code(code), Message: "it broke"}}
+	return &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: perdure.Code(code),
+		Message: "it broke"}}
 }
 
 var suspend = &perdure.Outcome{Type: perdure.OutcomeSuspend}

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// boundScenarios: one call costs a bounded number of rows and bytes, however much a run or a queue
-// holds.
+// boundScenarios check that one call costs a bounded number of rows and bytes, however much a run
+// or a queue holds.
 var boundScenarios = []Scenario{
 	{"the end of an epoch writes no inbox item", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})

@@ -2,10 +2,9 @@
 // watchdog is a [Scenario]: a function that drives both step by step, with a clock that it moves
 // itself. The tests of the package run all scenarios on SQLite and on PostgreSQL.
 //
-// A scenario gets a [World]: an empty store with an engine and a watchdog. Its helpers hide the
-// plumbing: w.submit, w.take and w.complete drive a run, w.do expects success, w.refuse expects an
-// error code and an unchanged store, w.pass advances the clock with sweeps, and w.offline advances
-// it without.
+// A scenario gets a [World]: an empty store with an engine and a watchdog. Its helpers drive a run
+// (submit, take, complete) and check operations. do expects success. refuse expects an error code
+// and an unchanged store. pass advances the clock with sweeps, and offline without.
 //
 // Start reading with world.go, then life.go (the simplest scenarios). To add a promise, append a
 // Scenario to the list of its theme. No scenario reads the real clock or sleeps.

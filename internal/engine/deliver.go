@@ -91,15 +91,14 @@ const (
 	settledAtOnce = 64
 	// MaxRetryAfter bounds the delay that a receiver can ask for.
 	MaxRetryAfter = 24 * time.Hour
-	// giveUpAfter is how long after the start of its schedule a notification is given up, whatever
-	// the receiver asked for and whether it was tried or not. It is the longest that the schedule
-	// takes.
+	// giveUpAfter is how long after the start of its schedule a notification is given up. It is the
+	// longest that the schedule takes. A receiver's Retry-After does not extend it.
 	giveUpAfter = 29 * time.Hour
 	jitter      = 0.2
 )
 
-// resend holds the delay after each failed attempt. The attempts are 5 s after the first one, then
-// 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and a day, each with 20 % jitter.
+// resend holds the delay after each failed attempt, which gets 20 % jitter. Counted from the first
+// attempt, the others come after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and a day.
 var resend = []time.Duration{5 * time.Second, 295 * time.Second, 25 * time.Minute, 90 * time.Minute,
 	3 * time.Hour, 5 * time.Hour, 4 * time.Hour,
 	6 * time.Hour, 4 * time.Hour}

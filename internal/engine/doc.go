@@ -7,8 +7,8 @@
 // A use case that changes something is an [Op]: a struct with the request's fields and, afterwards,
 // the answer's. [Engine.Do] runs one through the store's group commit:
 //
-//  1. bind: The Op is wrapped for the store. Its prepare method, if it has one, validates and
-//     hashes the input here, outside of the lane, so that this work does not hold up the batch.
+//  1. bind: The Op is wrapped for the store. If it has a prepare method, this validates and hashes
+//     the input here. That is outside of the lane, so that it does not hold up the batch.
 //  2. lane: The store puts the Op into a lane. Operations of one lane are decided one after the
 //     other and committed in batches; lanes run side by side. Needs names the runs that the store
 //     reads for the whole batch at once. Weight says about how much the Op costs.
@@ -37,10 +37,10 @@
 //
 // # Where to start reading
 //
-// Follow a run: submit.go accepts it, claim.go leases it to a worker (search.go finds it),
-// commit.go takes the worker's progress and outcome, end.go ends it, follow.go stops its children.
-// Between them, wait.go suspends it and wakes it again. Keep the transition table of the root
-// package open (docs/lifecycle.md shows it).
+// Follow a run. submit.go accepts it. claim.go leases it to a worker; search.go finds it for that.
+// commit.go takes the worker's progress and outcome. wait.go suspends the run and wakes it again.
+// end.go ends it, and follow.go stops its children. Keep the transition table of the root package
+// open (docs/lifecycle.md shows it).
 //
 // # Invariants
 //
@@ -56,8 +56,8 @@
 //
 // # How to add a use case
 //
-// Add a file with the Op (its fields, Needs and Do), validate in prepare or at the start of Do, and
-// use underKey if it takes an idempotency key. Give it a Lane if it isn't work on a run, and a
-// Weight if its cost grows with the request. Then add a route in httpd and a scenario in
+// Add a file with the Op: its fields, Needs and Do. Validate the input in prepare or at the start
+// of Do. Use underKey if it takes an idempotency key. Give it a Lane if it isn't work on a run, and
+// a Weight if its cost grows with the request. Then add a route in httpd and a scenario in
 // conformance. docs/adding-a-table.md goes through an example, with a new table.
 package engine

@@ -10,10 +10,12 @@ import (
 // liveRuns enforces the limit of live runs of a tenant. Counting reads as many index rows as the
 // tenant has live runs, so a count is used for several submissions.
 //
-// After a count of n under a limit of m, the next count comes when a tenth of the m-n free places
-// is taken, or when none seems to be left. If other nodes submit as well, each submission within
-// the last tenth of the limit is counted. With a limit of many thousands, counts have a minimum
-// interval (see countEvery); a refusal may be as old as that.
+// A count of n under a limit of m leaves m-n free places. The next count comes when a tenth of
+// these is taken, or when none seems to be left. If other nodes submit as well, each submission
+// within the last tenth of the limit is counted.
+//
+// With a limit of many thousands, counts have a minimum interval (see countEvery). A refusal may be
+// as old as that.
 type liveRuns struct {
 	mu    sync.Mutex
 	known map[perdure.TenantID]*counted

@@ -106,8 +106,7 @@ func redactCommit(
 }
 
 // heldDeltasOf reads the held text of a run. The held text of a lost holder is lost with it. It is
-// remembered as if it had been shown, so that the rest of a secret is not shown at the start of the
-// next attempt.
+// remembered as shown, so that the next attempt does not show the rest of a secret.
 func heldDeltasOf(tx *Tx, r *perdure.Run) heldDeltas {
 	held := heldDeltas{Epoch: r.Epoch}
 	if r.Held != "" && json.Unmarshal([]byte(r.Held), &held) != nil {

@@ -18,8 +18,8 @@ type Repair struct{ Rule, What, Why string }
 // maxAside is longer than any alarm is postponed.
 const maxAside = time.Hour
 
-// RepairRun checks a live run, and repairs it if its alarm, its parent, its tenant, its queue, its
-// thread or its waits do not fit its state.
+// RepairRun checks a live run, and repairs it if something does not fit its state: its alarm,
+// parent, tenant, queue, thread or waits.
 func (tx *Tx) RepairRun(r *perdure.Run) (Repair, error) {
 	if r.Damage != nil {
 		return tx.EndDamaged(r)
@@ -172,7 +172,7 @@ func (tx *Tx) RepairGathering(g *perdure.Group) (Repair, error) {
 // run that has ended is skipped (W9). Any other item gets a later alarm; so does every item while
 // held is set.
 //
-// If the run is not affected, only the item's row is written, so that alarms of many items do not
+// If the run is not affected, only the item's row is written. Alarms of many items therefore do not
 // conflict with work on their run.
 func (tx *Tx) HandleItemAlarm(i perdure.Item, held bool) (did Repair, err error) {
 	p := tx.Policy()

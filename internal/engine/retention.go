@@ -33,9 +33,9 @@ type Retained struct {
 	More bool
 }
 
-// Retain removes a bounded number of expired rows: runs that ended longer ago than the policy's
-// Retention and that nothing live or open refers to, rows left over from removed runs, audit
-// entries, and unused workers, webhooks and keys.
+// Retain removes a bounded number of expired rows. It removes runs that ended longer ago than the
+// policy's Retention, unless something live or open refers to them. It also removes rows left over
+// from removed runs, audit entries, and unused workers, webhooks and keys.
 func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 	more, err := tx.DB.Removals.Clear()
 	if err != nil {

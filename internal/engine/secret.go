@@ -25,7 +25,7 @@ import (
 // when that secret was made; the two are matched by their instants. A rotation therefore changes no
 // secret that a receiver has. A generation is kept while a webhook needs it.
 //
-// The row holds one generation in hexadecimal digits, or several as JSON, or either of them sealed
+// The row holds one generation in hexadecimal digits, or several as JSON. Either can be sealed
 // with AES-256-GCM under a key that is not in the store. A sealed row names its key by an id.
 // Without that key it is of no use to a reader of the database or of a backup.
 

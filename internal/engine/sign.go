@@ -153,8 +153,7 @@ func checkGrantable(tx *Tx, t perdure.TenantID) error {
 
 // rejectInvalidSignature ends a run that is about to be granted and whose signature is not valid.
 // It counts the delivery, though no worker gets the run. A run with a signature is verified even if
-// its tenant does not require one, because an attacker who can change a run can change that
-// setting.
+// its tenant does not require one. An attacker who can change a run can change that setting, too.
 func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker string) (bool, error) {
 	if tx.e.signer == nil || r.Signature.IsZero() {
 		required, err := tx.e.signing.requires(tx, r.Tenant)

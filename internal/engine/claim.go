@@ -258,17 +258,17 @@ func grantRun(tx *Tx, r perdure.Run, worker string, start bool) (Grant, error) {
 	if g.Input, err = tx.DB.Values.Resolve(r.Tenant, r.Input); err != nil {
 		return Grant{}, err
 	}
-	room := GrantMax
-	if g.Journal, g.JournalNext, err = journalPage(tx, &r, 0, &room); err != nil {
+	bytesLeft := GrantMax
+	if g.Journal, g.JournalNext, err = journalPage(tx, &r, 0, &bytesLeft); err != nil {
 		return Grant{}, err
 	}
-	g.Inbox, g.InboxNext, err = handOverItems(tx, &r, 0, &room)
+	g.Inbox, g.InboxNext, err = handOverItems(tx, &r, 0, &bytesLeft)
 	return g, err
 }
 
-// journalPage reads journal entries after a cursor, as many as fit into room but at least one. next
-// is the cursor for more.
-func journalPage(tx *Tx, r *perdure.Run, after int64, room *int) (page []JournalRow, next int64, err error) {
+// journalPage reads journal entries after a cursor, as many as fit into bytesLeft but at least one.
+// next is the cursor for more.
+func journalPage(tx *Tx, r *perdure.Run, after int64, bytesLeft *int) (page []JournalRow, next int64, err error) {
 	for after < r.JournalSeq {
 		rows, err := tx.DB.Journal.After(r.Tenant, r.ID, after, 256)
 		if err != nil {
@@ -281,7 +281,7 @@ func journalPage(tx *Tx, r *perdure.Run, after int64, room *int) (page []Journal
 			if j.Seq <= after || !readable(j.Value) {
 				return nil, 0, perdure.Errorf(perdure.CodeDamaged, "entry %d of its journal can't be read", j.Seq)
 			}
-			if *room -= len(j.Key) + len(j.Value); *room < 0 && len(page) > 0 {
+			if *bytesLeft -= len(j.Key) + len(j.Value); *bytesLeft < 0 && len(page) > 0 {
 				return page, after, nil
 			}
 			page = append(page, j)
@@ -297,9 +297,9 @@ func journalPage(tx *Tx, r *perdure.Run, after int64, room *int) (page []Journal
 // maxItems bounds the inbox items of one page.
 const maxItems = 256
 
-// handOverItems reads inbox items after a cursor, as many as fit into room but at least one. It
-// marks them as processed by the current epoch.
-func handOverItems(tx *Tx, r *perdure.Run, after int64, room *int) (page []perdure.Item, next int64, err error) {
+// handOverItems reads inbox items after a cursor, as many as fit into bytesLeft but at least one.
+// It marks them as processed by the current epoch.
+func handOverItems(tx *Tx, r *perdure.Run, after int64, bytesLeft *int) (page []perdure.Item, next int64, err error) {
 	items, err := tx.DB.Inbox.After(r, after, maxItems+1)
 	if err != nil {
 		return nil, 0, err
@@ -315,7 +315,7 @@ func handOverItems(tx *Tx, r *perdure.Run, after int64, room *int) (page []perdu
 		if !readable(data) {
 			return nil, 0, perdure.Errorf(perdure.CodeDamaged, "item %d of its inbox can't be read", i.Seq)
 		}
-		if *room -= len(data) + 64; *room < 0 && len(page) > 0 {
+		if *bytesLeft -= len(data) + 64; *bytesLeft < 0 && len(page) > 0 {
 			return page, page[len(page)-1].Seq, nil
 		}
 		if i.Status != perdure.ItemProcessing || i.Epoch != r.Epoch {
@@ -388,8 +388,8 @@ func (op *Journal) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	room := GrantMax
-	op.Page, op.Next, err = journalPage(tx, &r, op.After, &room)
+	bytesLeft := GrantMax
+	op.Page, op.Next, err = journalPage(tx, &r, op.After, &bytesLeft)
 	return err
 }
 
@@ -417,8 +417,8 @@ func (op *Inbox) Do(tx *Tx) error {
 	if err := tx.Apply(&r, perdure.ItemsHandedOver{}); err != nil {
 		return err
 	}
-	room := GrantMax
-	op.Page, op.Next, err = handOverItems(tx, &r, op.After, &room)
+	bytesLeft := GrantMax
+	op.Page, op.Next, err = handOverItems(tx, &r, op.After, &bytesLeft)
 	return err
 }
 

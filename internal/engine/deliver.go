@@ -135,7 +135,7 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 		w = perdure.Webhook{Tenant: want.Tenant, ID: want.Webhook, DeletedAt: tx.Now}
 	}
 	if !w.Active() {
-		return op.giveUp(tx, want, func(most int) (int, bool, error) { return settlePending(tx, &w, most) })
+		return op.giveUp(tx, want, func(limit int) (int, bool, error) { return settlePending(tx, &w, limit) })
 	}
 	due, full, err := tx.DB.Outbox.Pending(want.Tenant, want.Webhook, tx.Now, want.Most)
 	if err != nil {
@@ -143,8 +143,8 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 	}
 	again := store.Mailbox{Tenant: want.Tenant, Webhook: want.Webhook, Due: tx.Now}
 	if len(due) > 0 && tx.Now.Sub(due[0].AlarmAt) > giveUpAfter {
-		return op.giveUp(tx, want, func(most int) (int, bool, error) {
-			n, _, err := settleNotifications(tx, &w, tx.Now.Add(-giveUpAfter), most, perdure.NoteDead,
+		return op.giveUp(tx, want, func(limit int) (int, bool, error) {
+			n, _, err := settleNotifications(tx, &w, tx.Now.Add(-giveUpAfter), limit, perdure.NoteDead,
 				"the receiver was not reached for more than a day")
 			return n, true, err
 		})
@@ -181,7 +181,7 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 
 // giveUp gives up some of an endpoint's notifications, and asks for another call if there are more.
 // All endpoints of a delivery share one bound, because a hundred of them may be disabled at once.
-func (op *Deliver) giveUp(tx *Tx, want Want, settle func(most int) (n int, more bool, err error)) error {
+func (op *Deliver) giveUp(tx *Tx, want Want, settle func(limit int) (n int, more bool, err error)) error {
 	more := true
 	if op.left > 0 {
 		n, rest, err := settle(op.left)
@@ -301,19 +301,19 @@ func endpointAnswered(tx *Tx, w *perdure.Webhook, s *Sent) error {
 
 // settlePending gives up at most so many pending notifications of a deleted or disabled endpoint,
 // and tells whether there may be more.
-func settlePending(tx *Tx, w *perdure.Webhook, most int) (n int, more bool, err error) {
+func settlePending(tx *Tx, w *perdure.Webhook, limit int) (n int, more bool, err error) {
 	if w.DeletedAt != 0 {
-		return settleNotifications(tx, w, math.MaxInt64, most, perdure.NoteDropped, "the webhook was deleted")
+		return settleNotifications(tx, w, math.MaxInt64, limit, perdure.NoteDropped, "the webhook was deleted")
 	}
-	return settleNotifications(tx, w, math.MaxInt64, most, perdure.NoteDead, "the webhook was disabled")
+	return settleNotifications(tx, w, math.MaxInt64, limit, perdure.NoteDead, "the webhook was disabled")
 }
 
 // settleNotifications gives up at most so many pending notifications of an endpoint that are due
 // until an instant.
 func settleNotifications(
-	tx *Tx, w *perdure.Webhook, until perdure.Instant, most int, state, why string,
+	tx *Tx, w *perdure.Webhook, until perdure.Instant, limit int, state, why string,
 ) (n int, more bool, err error) {
-	list, more, err := tx.DB.Outbox.Pending(w.Tenant, w.ID, until, most)
+	list, more, err := tx.DB.Outbox.Pending(w.Tenant, w.ID, until, limit)
 	if err != nil {
 		return 0, false, err
 	}

@@ -65,8 +65,8 @@ func (op *FanOut) Do(tx *Tx) error {
 
 // fanOutEvents creates at most so many notifications of a tenant's oldest events, and tells whether
 // there may be more.
-func fanOutEvents(tx *Tx, t perdure.TenantID, most int) (made int, more bool, err error) {
-	events, more, err := tx.DB.FanOuts.List(t, most)
+func fanOutEvents(tx *Tx, t perdure.TenantID, limit int) (made int, more bool, err error) {
+	events, more, err := tx.DB.FanOuts.List(t, limit)
 	if err != nil || len(events) == 0 {
 		return 0, false, err
 	}
@@ -76,11 +76,11 @@ func fanOutEvents(tx *Tx, t perdure.TenantID, most int) (made int, more bool, er
 	}
 	hooks := newRoutes(list)
 	for i := range events {
-		if made == most {
+		if made == limit {
 			return made, true, nil
 		}
 		f := &events[i]
-		n, done, err := fanOutEvent(tx, f, hooks, most-made)
+		n, done, err := fanOutEvent(tx, f, hooks, limit-made)
 		if err != nil {
 			return made, more, err
 		}
@@ -95,7 +95,7 @@ func fanOutEvents(tx *Tx, t perdure.TenantID, most int) (made int, more bool, er
 
 // fanOutEvent creates at most so many notifications of an event, records its progress in the
 // event's row, and tells whether the event is done.
-func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, most int) (made int, done bool, err error) {
+func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, limit int) (made int, done bool, err error) {
 	var have map[perdure.WebhookID]bool
 	// An earlier try may have failed because a notification exists already.
 	if tx.DB.Again {
@@ -107,7 +107,7 @@ func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, most int) (made int, do
 		if have[w] {
 			return true
 		}
-		if made == most {
+		if made == limit {
 			return false
 		}
 		made++

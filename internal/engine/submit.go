@@ -93,7 +93,7 @@ func (op *Submit) Do(tx *Tx) error {
 			Process:    sub.Class == perdure.Process, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
 	}
 	if sub.Webhook != "" {
-		id, secret, err := createRunWebhook(tx, op.Tenant, sub.Webhook, roomForRunWebhook)
+		id, secret, err := createRunWebhook(tx, op.Tenant, sub.Webhook, checkRunWebhookQuota)
 		if err != nil {
 			return err
 		}

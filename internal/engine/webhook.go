@@ -54,7 +54,7 @@ func (op *CreateWebhook) Do(tx *Tx) error {
 
 // register creates the endpoint within the tenant's quota.
 func (op *CreateWebhook) register(tx *Tx, scope string) error {
-	if err := roomForWebhook(tx, op.Tenant); err != nil {
+	if err := checkWebhookQuota(tx, op.Tenant); err != nil {
 		return err
 	}
 	id, err := tx.newID()
@@ -70,9 +70,9 @@ func (op *CreateWebhook) register(tx *Tx, scope string) error {
 		"thread_id", string(op.ThreadID))
 }
 
-// roomForWebhook refuses an endpoint above the tenant's quota. It writes the quota's row, so that
-// concurrent registrations conflict.
-func roomForWebhook(tx *Tx, t perdure.TenantID) error {
+// checkWebhookQuota refuses an endpoint above the tenant's quota. It writes the quota's row, so
+// that concurrent registrations conflict.
+func checkWebhookQuota(tx *Tx, t perdure.TenantID) error {
 	q, err := tx.DB.Webhooks.Quota(t, perdure.OfTenant)
 	if err != nil {
 		return err
@@ -89,9 +89,9 @@ func roomForWebhook(tx *Tx, t perdure.TenantID) error {
 	return nil
 }
 
-// roomForRunWebhook refuses a submission with a new URL above the tenant's quota of new URLs per
+// checkRunWebhookQuota refuses a submission with a new URL above the tenant's quota of new URLs per
 // hour.
-func roomForRunWebhook(tx *Tx, t perdure.TenantID) error {
+func checkRunWebhookQuota(tx *Tx, t perdure.TenantID) error {
 	q, err := tx.DB.Webhooks.Quota(t, perdure.OfRun)
 	if err != nil {
 		return err
@@ -286,9 +286,10 @@ func (q Webhooks) Delay() time.Duration {
 }
 
 // createRunWebhook gives the id of the endpoint for runs that are submitted with a URL. It creates
-// the endpoint if there is none, and then gives its secret. room refuses a new one above the quota.
+// the endpoint if there is none, and then gives its secret. checkQuota refuses a new one above the
+// quota.
 func createRunWebhook(
-	tx *Tx, t perdure.TenantID, url string, room func(*Tx, perdure.TenantID) error,
+	tx *Tx, t perdure.TenantID, url string, checkQuota func(*Tx, perdure.TenantID) error,
 ) (id perdure.WebhookID, secret string, err error) {
 	id = perdure.RunWebhookID(t, url)
 	there, changes := tx.e.hooks.exists(tx, id)
@@ -300,7 +301,7 @@ func createRunWebhook(
 		return id, "", err
 	}
 	if !ok || w.DeletedAt != 0 {
-		if err := room(tx, t); err != nil {
+		if err := checkQuota(tx, t); err != nil {
 			return id, "", err
 		}
 		// An endpoint that was deleted, and perhaps removed, is created again with another secret:

@@ -142,8 +142,9 @@ func (op *Commit) Do(tx *Tx) error {
 	return rememberCommit(tx, &r, c.ID, digest, &ans)
 }
 
-// refuse answers a commit of an epoch that does not hold the run. The result of a complete is kept as
-// a late result, and the refusal is stored as the answer. A commit without a result gets an error.
+// refuse answers a commit of an epoch that does not hold the run. The result of a complete is kept
+// as a late result, and the refusal is stored as the answer. A commit without a result gets an
+// error.
 func (op *Commit) refuse(tx *Tx, r *perdure.Run, err error) error {
 	c := &op.checked
 	completes := c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete

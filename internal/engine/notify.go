@@ -8,59 +8,6 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Redeliver sends a notification again, now, with the same id and body. Its schedule starts again.
-// With a Key it counts once.
-type Redeliver struct {
-	Tenant     perdure.TenantID
-	DeliveryID string
-	Key        string
-
-	Notification perdure.Notification
-}
-
-func (*Redeliver) Needs() []store.Ref { return nil }
-
-// Do makes the notification due.
-func (op *Redeliver) Do(tx *Tx) error {
-	run, seq, id, ok := perdure.ParseNotificationID(op.DeliveryID)
-	if !ok {
-		return notFound("delivery")
-	}
-	n, ok, err := tx.DB.Outbox.Get(op.Tenant, run, seq, id)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return notFound("delivery")
-	}
-	_, err = underKey(tx, op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) {
-		if err := sendAgain(tx, &n); err != nil {
-			return "", err
-		}
-		return "", tx.audit(op.Tenant, perdure.AuditDeliveryRepeat, op.DeliveryID, "webhook_id", string(n.Webhook))
-	},
-		func(string) error { return nil })
-	op.Notification = n
-	return err
-}
-
-// sendAgain makes a notification of an active endpoint due now.
-func sendAgain(tx *Tx, n *perdure.Notification) error {
-	w, ok, err := tx.DB.Webhooks.Get(n.Tenant, n.Webhook)
-	switch {
-	case err != nil:
-		return err
-	case !ok || w.DeletedAt != 0:
-		return perdure.Errorf(perdure.CodeWrongState, "its webhook is deleted")
-	case w.DisabledAt != 0:
-		return perdure.Errorf(perdure.CodeWrongState, "its webhook is disabled: enable it first")
-	}
-	n.State, n.Tries, n.AlarmAt = perdure.NotePending, 0, tx.Now
-	tx.DB.Outbox.Put(*n)
-	tx.post(n.Tenant, n.Webhook, true)
-	return nil
-}
-
 // maxNotified bounds the notifications that an operation stages by itself. An event that would
 // exceed it is stored as one row for FanOut. An event for one endpoint needs one row either way, so
 // it is always staged.
@@ -141,4 +88,57 @@ func ownWebhook(tx *Tx, r *perdure.Run) (perdure.WebhookID, error) {
 		err = needWebhook(tx, r.Tenant, id, r.DeadlineAt)
 	}
 	return id, err
+}
+
+// Redeliver sends a notification again, now, with the same id and body. Its schedule starts again.
+// With a Key it counts once.
+type Redeliver struct {
+	Tenant     perdure.TenantID
+	DeliveryID string
+	Key        string
+
+	Notification perdure.Notification
+}
+
+func (*Redeliver) Needs() []store.Ref { return nil }
+
+// Do makes the notification due.
+func (op *Redeliver) Do(tx *Tx) error {
+	run, seq, id, ok := perdure.ParseNotificationID(op.DeliveryID)
+	if !ok {
+		return notFound("delivery")
+	}
+	n, ok, err := tx.DB.Outbox.Get(op.Tenant, run, seq, id)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return notFound("delivery")
+	}
+	_, err = underKey(tx, op.Tenant, "redeliver:"+op.DeliveryID, op.Key, nil, func() (string, error) {
+		if err := sendAgain(tx, &n); err != nil {
+			return "", err
+		}
+		return "", tx.audit(op.Tenant, perdure.AuditDeliveryRepeat, op.DeliveryID, "webhook_id", string(n.Webhook))
+	},
+		func(string) error { return nil })
+	op.Notification = n
+	return err
+}
+
+// sendAgain makes a notification of an active endpoint due now.
+func sendAgain(tx *Tx, n *perdure.Notification) error {
+	w, ok, err := tx.DB.Webhooks.Get(n.Tenant, n.Webhook)
+	switch {
+	case err != nil:
+		return err
+	case !ok || w.DeletedAt != 0:
+		return perdure.Errorf(perdure.CodeWrongState, "its webhook is deleted")
+	case w.DisabledAt != 0:
+		return perdure.Errorf(perdure.CodeWrongState, "its webhook is disabled: enable it first")
+	}
+	n.State, n.Tries, n.AlarmAt = perdure.NotePending, 0, tx.Now
+	tx.DB.Outbox.Put(*n)
+	tx.post(n.Tenant, n.Webhook, true)
+	return nil
 }
